@@ -10,11 +10,13 @@ import pytest
 from dbbench.errors import PlanInvalid
 from dbbench.model import Plan
 from dbbench.plan import load
-from dbbench.plan.catalog import Catalog
+from dbbench.plan.catalog import Catalog, catalog
 from tests.conftest import engine_bin
 
 Table = dict[str, Any]
 Named = str | Table  # a name, or a table with a name and further keys
+
+SHIPPED: Final = catalog([])
 
 # Parameters of a workload whose name alone is given. With a rate it leaves the CPUs to tests in other lanes.
 SMALL: Final[dict[str, Table]] = {
@@ -53,14 +55,14 @@ def _several(named: Named | Iterable[Named]) -> Iterable[Named]:
     return [named] if isinstance(named, (str, dict)) else named
 
 
-def plan_of(folder: Path, text: str, known: Catalog) -> Plan:
+def plan_of(folder: Path, text: str, known: Catalog = SHIPPED) -> Plan:
     """Return the plan of that text, from plan.toml in the folder."""
     path = folder / "plan.toml"
     path.write_text(text)
     return load(path, known)
 
 
-def flaws_of(folder: Path, text: str, known: Catalog) -> str:
+def flaws_of(folder: Path, text: str, known: Catalog = SHIPPED) -> str:
     """Return the message about the errors of the plan of that text."""
     with pytest.raises(PlanInvalid) as caught:
         plan_of(folder, text, known)

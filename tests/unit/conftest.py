@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from dbbench import cli, packages
-from dbbench.plan.catalog import Catalog, catalog
 from dbbench.storage.filesystems import FAMILIES
 from tests.support.road import Road
 from tests.support.runs import small_run
@@ -36,12 +35,6 @@ def signals_as_before() -> Iterator[None]:
     before = signal.getsignal(signal.SIGTERM)
     yield
     signal.signal(signal.SIGTERM, before)
-
-
-@pytest.fixture(scope="session")
-def known() -> Catalog:
-    """Return the shipped catalogue."""
-    return catalog([])
 
 
 @pytest.fixture

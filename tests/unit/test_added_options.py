@@ -10,12 +10,11 @@ from dbbench.errors import PlanInvalid, UnknownName
 from dbbench.model import Arm, plain
 from dbbench.plan import expand, load, narrow
 from dbbench.plan.arms import split_fs
-from dbbench.plan.catalog import Catalog
 from dbbench.plan.narrowing import Narrowing
 from dbbench.plan.promise import of_setup
-from dbbench.plan.proposal import Proposal
 from dbbench.storage import filesystems
 from dbbench.storage.filesystems.options import changed, group, replaced, unknown
+from tests.support.plans import SHIPPED
 
 TABLE = Path(__file__).parents[1] / "fixtures" / "added_options.txt"
 ROWS = [line.split(" | ") for line in TABLE.read_text().splitlines()[1:]]
@@ -33,13 +32,11 @@ def _plan(tmp_path: Path, *entries: str, device: str = 'size = "1GiB"') -> Path:
 
 
 @pytest.mark.parametrize(("name", "entry", "mkfs", "mount", "durability"), ROWS)
-def test_added_options_give_what_a_file_gave(
-    name: str, entry: str, mkfs: str, mount: str, durability: str, known: Catalog
-) -> None:
+def test_added_options_give_what_a_file_gave(name: str, entry: str, mkfs: str, mount: str, durability: str) -> None:
     """The same mkfs command, mount options and class as the setup that the catalogue had for it."""
-    assert name not in known.setups
+    assert name not in SHIPPED.setups
     table = tomllib.loads(f"arm = {{ {entry} }}")["arm"]
-    setup = known.setup_of(TypeAdapter(Arm).validate_python(table))
+    setup = SHIPPED.setup_of(TypeAdapter(Arm).validate_python(table))
     made = filesystems.commands(setup, tuple(f"D{number}" for number in range(setup.devices.min)), "AT")
     for short, words in SHORT.items():
         mkfs = mkfs.replace(short, words)
@@ -74,24 +71,24 @@ def test_an_option_takes_the_place_of_the_one_of_its_group(own: str, added: str,
     ("zfs", ["-o", "ashift=9"], "-o ashift=9"),
     ("zfs", ["-o", "autotrim=on"], "-o ashift=12 -o autotrim=on"),
 ])  # fmt: skip
-def test_mkfs_gets_each_value_once(base: str, added: list[str], expected: str, known: Catalog) -> None:
+def test_mkfs_gets_each_value_once(base: str, added: list[str], expected: str) -> None:
     """mkfs.xfs refuses a value that is given twice, and mke2fs uses only the last -O."""
-    assert " ".join(known.setup_of(Arm(base, mkfs=tuple(added))).mkfs.options) == expected
+    assert " ".join(SHIPPED.setup_of(Arm(base, mkfs=tuple(added))).mkfs.options) == expected
 
 
-def test_features_are_replaced_one_by_one(known: Catalog) -> None:
+def test_features_are_replaced_one_by_one() -> None:
     """`none` begins anew."""
-    own = known.setup_of(Arm("ext4", mkfs=("-O", "^has_journal,quota")))
+    own = SHIPPED.setup_of(Arm("ext4", mkfs=("-O", "^has_journal,quota")))
     once = changed(own, "x", (), ("-O", "has_journal,fast_commit"), {})
     assert once.mkfs.options == ("-O", "has_journal,quota,fast_commit")
     assert changed(once, "x", (), ("-O", "none,extent"), {}).mkfs.options == ("-O", "none,extent")
 
 
-def test_tuning_is_added_by_engine(known: Catalog) -> None:
+def test_tuning_is_added_by_engine() -> None:
     """The class follows the server's settings too."""
     tuning = {"postgres": {"full_page_writes": False}, "mysql": {"innodb_doublewrite": "OFF"}}
     arm = Arm("btrfs-nodatacow", tuning=tuning)
-    setup = known.setup_of(arm)
+    setup = SHIPPED.setup_of(arm)
     assert setup.tuning == arm.tuning
     assert of_setup(setup) == "torn-pages-possible"
 
@@ -119,28 +116,28 @@ def test_tuning_is_added_by_engine(known: Catalog) -> None:
     ('{ use = "ext4", label = "ext4", mount = ["commit=60"] }, "ext4"', '"ext4" is listed twice'),
     ('{ use = "ext4", mount = ["sync"] }, { use = "ext4", mount = ["sync"] }', '"ext4:sync" is listed twice'),
 ])  # fmt: skip
-def test_entries_that_cannot_be(entry: str, told: str, tmp_path: Path, known: Catalog) -> None:
+def test_entries_that_cannot_be(entry: str, told: str, tmp_path: Path) -> None:
     """Each error names the entry and its line."""
     with pytest.raises(PlanInvalid, match=r"plan\.toml:\d+") as caught:
-        load(_plan(tmp_path, entry), known)
+        load(_plan(tmp_path, entry), SHIPPED)
     assert told in caught.value.evidence
 
 
-def test_options_need_a_filesystem_of_ones_own(tmp_path: Path, known: Catalog) -> None:
+def test_options_need_a_filesystem_of_ones_own(tmp_path: Path) -> None:
     """Nothing is made or mounted in an existing directory; settings of the server have an effect there."""
     device = 'kind = "dir"\npaths = { a = "/tmp" }'
     tuned = '{ use = "ext4", label = "a", tuning.postgres = { fsync = false } }'
-    assert load(_plan(tmp_path, tuned, device=device), known).fs_setups[0].tuning
+    assert load(_plan(tmp_path, tuned, device=device), SHIPPED).fs_setups[0].tuning
     with pytest.raises(PlanInvalid, match='"mount" has no effect with kind = "dir"'):
-        load(_plan(tmp_path, '{ use = "ext4", label = "a", mount = ["sync"] }', device=device), known)
+        load(_plan(tmp_path, '{ use = "ext4", label = "a", mount = ["sync"] }', device=device), SHIPPED)
 
 
-def test_a_record_has_base_label_and_options(tmp_path: Path, known: Catalog) -> None:
+def test_a_record_has_base_label_and_options(tmp_path: Path) -> None:
     """The cell has the effective options; its name cannot be taken for that of the base."""
-    given = load(_plan(tmp_path, '"ext4"', '{ use = "ext4", label = "slow", mount = ["commit=60", "sync"] }'), known)
+    given = load(_plan(tmp_path, '"ext4"', '{ use = "ext4", label = "slow", mount = ["commit=60", "sync"] }'), SHIPPED)
     recorded = plain(given)["fs_setups"][1]
     assert (recorded["use"], recorded["label"], recorded["mount"]) == ("ext4", "slow", ["commit=60", "sync"])
-    cells = {cell.arm: cell.setup for cell in expand(given, known).cells}
+    cells = {cell.arm: cell.setup for cell in expand(given, SHIPPED).cells}
     assert cells["slow"].mount == ("noatime", "commit=60", "sync")
     assert (cells["ext4"].name, cells["slow"].name) == ("ext4", "ext4:commit=60+sync")
 
@@ -158,17 +155,17 @@ def test_the_command_line_splits_setups_from_options(words: str, expected: list[
     assert split_fs(words.split(","), lambda name: name in ("xfs", "ext4", "a:b")) == expected
 
 
-def test_the_command_line_adds_an_arm(tmp_path: Path, known: Catalog) -> None:
+def test_the_command_line_adds_an_arm(tmp_path: Path) -> None:
     """It is what a table in the plan would be, beside the arms that are named."""
-    given = load(_plan(tmp_path, '"ext4"', '"xfs"'), known)
+    given = load(_plan(tmp_path, '"ext4"', '"xfs"'), SHIPPED)
     few = narrow(given, Narrowing(fs=["ext4", "ext4:commit=60", "relatime"]))
     added = '{ use = "ext4", mount = ["commit=60", "relatime"] }'
-    assert few.fs_setups == load(_plan(tmp_path, '"ext4"', added), known).fs_setups
+    assert few.fs_setups == load(_plan(tmp_path, '"ext4"', added), SHIPPED).fs_setups
     with pytest.raises(UnknownName, match='"xsf" is not listed in fs_setups of the plan; did you mean "xfs"'):
         narrow(given, Narrowing(fs=["ext4:commit=60", "xsf"]))
     assert few.fs_setups[1].label == "ext4:commit=60+relatime"
     assert few.baseline == "ext4"
-    there = load(_plan(tmp_path, '"ext4"', device='kind = "dir"\npaths = { ext4 = "/tmp" }'), known)
+    there = load(_plan(tmp_path, '"ext4"', device='kind = "dir"\npaths = { ext4 = "/tmp" }'), SHIPPED)
     with pytest.raises(PlanInvalid, match='options of "ext4" have no effect with kind = "dir"'):
         narrow(there, Narrowing(fs=["ext4:sync"]))
 
@@ -179,14 +176,3 @@ def test_the_kernel_is_asked_about_mount_options() -> None:
     assert unknown("ext4", ("noatime", "nodev", "commit=60", "data=writeback", "nodiscard")) is None
     assert "foo=60" in str(unknown("ext4", ("noatime", "foo=60")))
     assert "data=foo" in str(unknown("ext4", ("data=foo",)))
-
-
-def test_init_writes_the_options_of_its_command_line(tmp_path: Path, known: Catalog) -> None:
-    """The plan that it writes can be loaded; options that cannot be are refused before a file is written."""
-    path = tmp_path / "plan.toml"
-    words = ("ext4", "ext4:commit=60", "data=writeback", "xfs")
-    path.write_text(Proposal(("postgres",), setups=words).text(path, known))
-    labels = [arm.label for arm in load(path, known).fs_setups]
-    assert labels == ["ext4", "ext4:commit=60+data=writeback", "xfs"]
-    with pytest.raises(PlanInvalid, match="exclude each other"):
-        Proposal(("postgres",), setups=("btrfs-nodatacow:compress=lzo",)).text(path, known)

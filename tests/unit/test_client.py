@@ -20,13 +20,12 @@ from dbbench.errors import PlanInvalid
 from dbbench.labs.second_kernel.rehearsal import small
 from dbbench.machine import cores
 from dbbench.model import Cell, ClientFacts, ClientSpec, CoresFacts, EngineSpec, Plan
-from dbbench.plan import catalog
 from dbbench.plan.conditions import sentences
 from dbbench.process import User
 from dbbench.remote import Network
 from dbbench.report.page.redaction import redactor
 from dbbench.run.evaluate import fairness
-from tests.support.plans import plan_of
+from tests.support.plans import SHIPPED, plan_of
 from tests.support.trials import trial
 
 SPEC = ClientSpec("load@db2", "192.0.2.10", "/etc/dbbench.password")
@@ -53,43 +52,39 @@ BUNDLED = "pgbench-tpcb"
 
 def loaded(tmp_path: Path, client: str = CLIENT, workload: str = BUNDLED, engine: str = "", more: str = "") -> Plan:
     """A plan with that `[client]`."""
-    return plan_of(tmp_path, PLAN.format(client=client, workload=workload, engine=engine, more=more), catalog.catalog())
+    return plan_of(tmp_path, PLAN.format(client=client, workload=workload, engine=engine, more=more))
 
 
 def cells(tmp_path: Path, **written: str) -> dict[str, Cell]:
     """Its cells on ext4, by engine and workload."""
-    found = plan.expand(loaded(tmp_path, **written), catalog.catalog()).cells
+    found = plan.expand(loaded(tmp_path, **written), SHIPPED).cells
     return {f"{cell.engine.name} {cell.workload.name}": cell for cell in found if cell.arm == "ext4"}
 
 
-@pytest.mark.parametrize(("old", "new", "told"), [
-    ('"load@db2"', '"-oProxyCommand=rm"', '"host" must be a destination for ssh'),
-    ('"load@db2"', '"db2 rm"', '"host" must be a destination for ssh'),
-    ('"192.0.2.10"', '"0.0.0.0"', "must be a specific address"),
-    ('"192.0.2.10"', '"::"', "must be a specific address"),
-    ('"192.0.2.10"', '"127.0.0.1"', "which other hosts cannot connect to"),
-    ('"192.0.2.10"', '"db1"', "must be an IP address of this machine"),
-    ('"/etc/dbbench.password"', '"password"', "must be an absolute path"),
-    ('"/etc/dbbench.password"', '"/etc/dbbench.password"\nport = 80', '"port" must be 1024 or more'),
-    ('"/etc/dbbench.password"', '"/etc/dbbench.password"\npassword = "x"', 'unknown key "password"'),
-    ('host = "load@db2"\n', "", '"host" is missing'),
-])  # fmt: skip
-def test_flaws_of_the_client_are_told(tmp_path: Path, old: str, new: str, told: str) -> None:
-    """Each with its line, before anybody is asked."""
-    with pytest.raises(PlanInvalid) as caught:
-        loaded(tmp_path, CLIENT.replace(old, new))
-    assert told in caught.value.evidence
+def other(old: str, new: str) -> dict[str, str]:
+    """Another `[client]`."""
+    return {"client": CLIENT.replace(old, new)}
 
 
 @pytest.mark.parametrize(("written", "told"), [
+    (other('"load@db2"', '"-oProxyCommand=rm"'), '"host" must be a destination for ssh'),
+    (other('"load@db2"', '"db2 rm"'), '"host" must be a destination for ssh'),
+    (other('"192.0.2.10"', '"0.0.0.0"'), "must be a specific address"),
+    (other('"192.0.2.10"', '"::"'), "must be a specific address"),
+    (other('"192.0.2.10"', '"127.0.0.1"'), "which other hosts cannot connect to"),
+    (other('"192.0.2.10"', '"db1"'), "must be an IP address of this machine"),
+    (other('"/etc/dbbench.password"', '"password"'), "must be an absolute path"),
+    (other('"/etc/dbbench.password"', '"/etc/dbbench.password"\nport = 80'), '"port" must be 1024 or more'),
+    (other('"/etc/dbbench.password"', '"/etc/dbbench.password"\npassword = "x"'), 'unknown key "password"'),
+    (other('host = "load@db2"\n', ""), '"host" is missing'),
     ({"workload": "scan"}, '"scan" cannot be combined with [client]: its driver scan runs only on this host'),
     ({"workload": "copy-in"}, '"copy-in" cannot be combined with [client]: its driver statements runs only'),
     ({"workload": "drop-table"}, '"drop-table" cannot be combined with [client]: it has a "during" statement'),
     ({"engine": 'cpus_client = "3"'}, '"cpus_client" has no effect'),
     ({"more": "age_engine = {}"}, '"age_engine" cannot be combined with [client]'),
 ])  # fmt: skip
-def test_what_cannot_come_from_another_host_is_refused(tmp_path: Path, written: dict[str, str], told: str) -> None:
-    """By name; it is never driven from here in silence."""
+def test_flaws_of_the_client_are_told(tmp_path: Path, written: dict[str, str], told: str) -> None:
+    """Before anybody is asked. What cannot come from another host is never driven from here in silence."""
     with pytest.raises(PlanInvalid) as caught:
         loaded(tmp_path, **written)
     assert told in caught.value.evidence
@@ -98,8 +93,8 @@ def test_what_cannot_come_from_another_host_is_refused(tmp_path: Path, written: 
 def test_plan_without_a_client_is_driven_from_here(tmp_path: Path) -> None:
     """Only a plan that asks for it opens a port."""
     text = PLAN.format(client="", workload=BUNDLED, engine="", more="").replace("[client]\n", "")
-    asked = plan_of(tmp_path, text, catalog.catalog())
-    found = plan.expand(asked, catalog.catalog()).cells
+    asked = plan_of(tmp_path, text)
+    found = plan.expand(asked, SHIPPED).cells
     assert {cell.client for cell in found} == {None}
     assert not any("network" in line for line in sentences(asked, found))
 
@@ -108,10 +103,10 @@ def test_plan_says_what_the_network_does_to_the_figures(tmp_path: Path) -> None:
     """Where it comes from, that the round trip is in the latency, and that no core here is taken. In a second kernel
     the load comes from within."""
     asked = loaded(tmp_path)
-    said = " ".join(sentences(asked, plan.expand(asked, catalog.catalog()).cells))
+    said = " ".join(sentences(asked, plan.expand(asked, SHIPPED).cells))
     assert "The load comes from load@db2 over the network to 192.0.2.10 port 15432, with TLS and a password" in said
     assert "includes a network round trip" in said and "the load generator on another host" in said
-    less, expanded = small(asked, plan.expand(asked, catalog.catalog()), ["ext4"], tmp_path)
+    less, expanded = small(asked, plan.expand(asked, SHIPPED), ["ext4"], tmp_path)
     assert less.client is None and {cell.client for cell in expanded.cells} == {None}
 
 

@@ -24,12 +24,6 @@ def test_a_unit_test_that_starts_a_process_fails(start: object) -> None:
         start()  # type: ignore[operator]
 
 
-@pytest.mark.starts_processes
-def test_a_marked_unit_test_may_start_a_process() -> None:
-    """The mark `starts_processes` allows it."""
-    assert subprocess.run([sys.executable, "-c", ""], check=False).returncode == 0
-
-
 def test_what_a_test_needs_is_looked_for(request: pytest.FixtureRequest) -> None:
     """The reason of a skip names the program, filesystem and engine that are missing, and not those that exist."""
     conftest = request.config.pluginmanager.get_plugin(str(Path(__file__).parents[1] / "conftest.py"))

@@ -5,11 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from dbbench.datasets import golden, manifest, restore_copy
+from dbbench.datasets import golden, manifest, restore_copy, split
 from dbbench.datasets.manifest import Golden, Manifest
 from dbbench.errors import DiskTooSmall, RestoreFailed
 from dbbench.model import Dataset
+from dbbench.model.events import Event
 from dbbench.process import User
+from dbbench.report.progress.state import State, copy_text
+from dbbench.results.trials import ELSEWHERE, leftovers
+from dbbench.run.stages.restore import pace
 
 ME = User("me", os.geteuid(), os.getegid())
 
@@ -151,3 +155,39 @@ def test_a_disk_that_is_too_small_after_evictions_is_not_called_unchanged(
     with pytest.raises(DiskTooSmall) as refused:
         golden.make_room(tmp_path, 2**60)
     assert not copy.path.exists() and refused.value.effect == "Nothing was built."
+
+
+def test_a_copy_is_split_into_a_folder_and_the_rest(made: Golden, tmp_path: Path) -> None:
+    """Both are restored by themselves, and together they are the whole."""
+    within, rest = split(made, "base/5")
+    assert {entry.path for entry in within.manifest.entries} == {"16384", "16385"}
+    assert within.manifest.logical_bytes + rest.manifest.logical_bytes == made.manifest.logical_bytes
+    assert not [entry.path for entry in rest.manifest.entries if entry.path.startswith("base/5")]
+    restore_copy(within, tmp_path / "part", ME)
+    assert (tmp_path / "part/16384").read_bytes() == (made.data / "base/5/16384").read_bytes()
+    restore_copy(rest, tmp_path / "rest", ME)
+    assert (tmp_path / "rest/base").is_dir()
+
+
+def test_progress_tells_rate_and_time_left_once_a_second() -> None:
+    """From the bytes and the clock; both renderers read the same words."""
+    told: list[Event] = []
+    times = iter([0.0, 0.5, 2.0, 2.1, 4.0])
+    tell = pace(told.append, lambda: next(times))
+    for done in (10, 100_000_000, 110_000_000, 300_000_000):
+        tell(done, 400_000_000)
+    assert [event.data["bytes"] for event in told] == [100_000_000, 300_000_000]
+    state = State()
+    state.take(told[-1], 0.0)
+    assert copy_text(state.copied) == "75 % at 75 MB/s, 2 s left"
+
+
+def test_what_a_killed_trial_left_beside_its_filesystem_is_a_leftover(tmp_path: Path) -> None:
+    """The rest of a cluster is removed by the next start and by `clean`; a link of that name is not followed."""
+    (tmp_path / "trials").mkdir()
+    assert leftovers(tmp_path) == []
+    (beside := tmp_path / ELSEWHERE).mkdir()
+    assert leftovers(tmp_path) == [beside]
+    beside.rename(tmp_path / "other")
+    beside.symlink_to(tmp_path / "other")
+    assert leftovers(tmp_path) == []

@@ -15,9 +15,8 @@ from dbbench.drivers.scan import chosen
 from dbbench.engines.sql import Table
 from dbbench.errors import DriverFailed, PlanInvalid, SourceRefused, SourceUnusable
 from dbbench.model import EngineSpec
-from dbbench.plan import catalog
 from tests.support.files import write_file
-from tests.support.plans import plan_of
+from tests.support.plans import SHIPPED, plan_of
 
 REAL: Final = Path(__file__).parents[1] / "fixtures/sources"
 STOPPED: Final = 1
@@ -224,8 +223,7 @@ name = "{workload}"
 
 def expanded(tmp_path: Path, own: str, workload: str = "scan") -> plan.Expanded:
     """The cells of a plan with these lines in its workload."""
-    known = catalog.catalog()
-    return plan.expand(plan_of(tmp_path, PLAN.format(own=own, workload=workload), known), known)
+    return plan.expand(plan_of(tmp_path, PLAN.format(own=own, workload=workload)), SHIPPED)
 
 
 def test_a_plan_names_its_source(tmp_path: Path) -> None:
@@ -240,7 +238,7 @@ def test_a_plan_names_its_source(tmp_path: Path) -> None:
         assert before[0].parameters == {"tables": "a,b", "repeat_for": 0}
     (data / "base/5/16385").touch()
     after = expanded(tmp_path, f'source = {written}\ntablespace = "fast"\ntables = "a,b"').cells
-    asked = plan.load(tmp_path / "plan.toml", catalog.catalog())
+    asked = plan.load(tmp_path / "plan.toml", SHIPPED)
     assert plan.identity(asked, before) != plan.identity(asked, after)
     (cell,) = expanded(tmp_path, f'source = "{data}"', "pgbench-select-only").cells
     assert cell.parameters == {"clients": 4, "threads": 2, "rate": 0, "protocol": "prepared"}

@@ -1,15 +1,11 @@
 """An additional statement during a load: metrics from the seconds around it."""
 
-from pathlib import Path
-
 import pytest
 
 from dbbench.drivers import beside
-from dbbench.errors import PlanInvalid
 from dbbench.metrics.counts import Counts
 from dbbench.metrics.histogram import Histogram
 from dbbench.metrics.outcome import Outcome
-from dbbench.plan.catalog import catalog
 
 
 def outcome(tps: list[int]) -> Outcome:
@@ -35,14 +31,3 @@ def test_a_stall_beside_the_statement_is_told() -> None:
     assert (found["during_tps_ratio"], found["during_stall_s"], found["during_max_ms"]) == (1.0, 0.0, 10)
     found = beside.effect(outcome([100] * 4), warm=0, began=0.0, ended=0.1, whole=4)
     assert found["during_tps_ratio"] is found["during_stall_s"] is None
-
-
-def test_a_statement_beside_work_that_runs_to_its_end_is_refused(tmp_path: Path) -> None:
-    """There is no window in which it could be placed."""
-    (tmp_path / "workloads").mkdir()
-    (tmp_path / "workloads/w.toml").write_text(
-        'title = "t"\ndriver = "scan"\nengines = ["postgres"]\nwindow = "to-completion"\nprimary = "mb_per_s"\n'
-        'during = "DROP TABLE a"\ndataset = { kind = "none" }\n'
-    )
-    with pytest.raises(PlanInvalid, match='"during" requires window = "fixed"'):
-        catalog([tmp_path]).workload("w")

@@ -12,6 +12,7 @@ from dbbench.errors import FileUnreadable
 from dbbench.model import Cell, Dataset, Scalar, Window, Workload
 from dbbench.plan import catalog
 from tests.support.files import write_file
+from tests.support.plans import SHIPPED
 from tests.support.runs import small_run
 
 
@@ -101,10 +102,9 @@ def test_a_script_that_is_nowhere_is_an_error() -> None:
 
 def test_every_shipped_workload_names_a_driver_and_a_script_it_has() -> None:
     """A workload that is shipped can be driven; its parameters' defaults pass their own checks."""
-    shipped = catalog.catalog()
-    assert len(shipped.workloads) >= 6
-    for name in shipped.workloads:
-        found = shipped.workload(name)
+    assert len(SHIPPED.workloads) >= 6
+    for name in SHIPPED.workloads:
+        found = SHIPPED.workload(name)
         assert found.driver in DRIVERS
         known = {"pgbench": pgbench.BUILT_IN, "sysbench": sysbench.BUNDLED, "fio": (), "statements": ()}.get(
             found.driver, ("",)

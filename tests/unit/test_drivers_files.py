@@ -17,6 +17,7 @@ from dbbench.machine.limits import cgroup
 from dbbench.metrics.table import METRICS
 from dbbench.model import Cell, Dataset, EngineSpec, Window
 from dbbench.plan import catalog
+from tests.support.plans import SHIPPED
 from tests.support.runs import small_run
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "drivers"
@@ -28,10 +29,9 @@ SMALL = (FIXTURES / "smallfiles.out").read_text()
 
 def cell(workload: str, **parameters: Any) -> Cell:
     """A cell of a shipped workload."""
-    known = catalog.catalog()
-    found = known.workload(workload)
+    found = SHIPPED.workload(workload)
     values = {**catalog.defaults(found), **parameters}
-    found = replace(found, script=str(known.script(found) or ""))
+    found = replace(found, script=str(SHIPPED.script(found) or ""))
     return replace(small_run().cells[0], engine=EngineSpec("files"), workload=found, parameters=values,
                    dataset=Dataset("none"), window=Window(found.window, 2.0, 5.0))  # fmt: skip
 
@@ -200,11 +200,11 @@ def test_the_trial_decides_where_and_how_long() -> None:
     assert (given["CLIENTS"], given["DIRECT"], given["FILE_SIZE"]) == ("3", "0", str(256 * 2**20))
 
 
-@pytest.mark.parametrize("name", [n for n in catalog.catalog().workloads if n.startswith("fio-")])
+@pytest.mark.parametrize("name", [n for n in SHIPPED.workloads if n.startswith("fio-")])
 def test_a_job_files_variables_are_parameters(name: str) -> None:
     """Each ${NAME} of a shipped job file is a parameter of its workload, and each parameter is used."""
-    workload = catalog.catalog().workload(name)
-    script = catalog.catalog().script(workload)
+    workload = SHIPPED.workload(name)
+    script = SHIPPED.script(workload)
     assert script is not None
     used = {word.split("}")[0].lower() for word in script.read_text().split("${")[1:]}
     assert used == set(workload.parameters)

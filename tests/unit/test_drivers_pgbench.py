@@ -23,14 +23,6 @@ def begin_of(*paths: Path) -> float:
     return float(min(int(line.split()[4]) for path in paths for line in path.read_text().splitlines()))
 
 
-def test_all_workers_logs_are_counted() -> None:
-    """The sum over all files is what pgbench says it processed; the second worker's file alone is not."""
-    counts, _ = pgbench_log.parse(LOGS, begin_of(*LOGS), 4)
-    told = read_counts(pgbench.COUNTS, (FIXTURES / "pgbench.out").read_text())
-    assert told["processed"] == counts.all_transactions
-    assert told["processed"] != pgbench_log.parse(LOGS[:1], begin_of(*LOGS), 4)[0].all_transactions
-
-
 @pytest.mark.parametrize("version", VERSIONS)
 def test_every_version_of_pgbench_agrees_with_its_logs(version: str) -> None:
     """Processed, failed and skipped transactions are in the logs of its workers as often as in its summary."""

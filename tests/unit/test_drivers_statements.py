@@ -13,6 +13,7 @@ from dbbench.metrics.outcome import Outcome
 from dbbench.metrics.series import Series
 from dbbench.model import IoFacts
 from dbbench.plan import catalog
+from tests.support.plans import SHIPPED
 
 TEXT = """-- A remark before the first step.
 -- step fill; on postgres; untimed
@@ -56,10 +57,9 @@ def test_what_is_no_script_is_refused_with_its_reason(text: str, says: str) -> N
 @pytest.mark.parametrize("engine", SERVERS)
 def test_every_shipped_script_has_its_steps_on_every_engine(engine: str) -> None:
     """With the parameters of its workload filled in."""
-    shipped = catalog.catalog()
-    for name in shipped.workloads:
-        if (workload := shipped.workload(name)).driver == "statements":
-            script = shipped.script(workload)
+    for name in SHIPPED.workloads:
+        if (workload := SHIPPED.workload(name)).driver == "statements":
+            script = SHIPPED.script(workload)
             assert script is not None
             values = {**catalog.defaults(workload), "file": Path("/rows")}
             assert all(step.of(values).statements for step in parse(script.read_text(), engine)), name

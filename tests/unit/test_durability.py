@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 import pytest
 
 from dbbench import durability
-from dbbench.engines import ENGINES, postgres
+from dbbench.engines import ENGINES
 from dbbench.model import Durability, durability_class
 from dbbench.storage.filesystems import FAMILIES, Mounted
 from dbbench.storage.filesystems.families import family_by_name
@@ -151,26 +151,6 @@ def test_a_class_that_rests_on_reports_names_them(
     )
     assert of[1] == reports and set(reports) <= durability.REPORTED.keys()
     assert all(family_by_name(name).reports(options, True) == () for name in ("ext4", "tmpfs"))
-
-
-def test_the_table_names_every_flag_of_every_engine() -> None:
-    """40 rows at least, each with its reason, and no flag that no row of an engine reaches."""
-    assert len(TABLE) >= 40
-    assert all(row.why for row in TABLE)
-    for engine in ("postgres", "innodb"):
-        said = {word for row in TABLE if row.engine == engine for word in row.expected.split(" + ")}
-        assert said >= {LOST_BARRIER, LATE, TEARS, FULL}
-
-
-@pytest.mark.parametrize(
-    ("record", "page", "torn"), [(8192, 8192, False), (131072, 8192, False), (8192, 16384, True), (4096, 8192, True)]
-)
-def test_a_record_smaller_than_the_page_tears_it(record: int, page: int, torn: bool) -> None:
-    """Copy-on-write of a pool is by record: a page of several is written by several transactions."""
-    pool = Mounted(Path("/mnt"), "zfs", (), (), None, (), tears=False, record_bytes=record)
-    assert pool.tears_pages_of(page) == (TORN if torn else None)
-    effective = {**POSTGRES, **FPW_OFF}
-    assert postgres.durability(effective, torn) == ((TORN,) if torn else ())
 
 
 class Atomic(NamedTuple):

@@ -8,7 +8,6 @@ from dbbench.engines import ENGINES, SERVERS, files
 from dbbench.engines.port import Place
 from dbbench.errors import PlanInvalid, SettingRefused
 from dbbench.model import Setting
-from dbbench.plan import catalog
 from tests.support.plans import plan_of
 
 PLAN = 'name = "p"\nfs_setups = ["ext4"]\n{}\n[[engine]]\nname = "files"\n[[workload]]\nname = "{}"\n'
@@ -38,7 +37,6 @@ def test_it_is_always_there_and_looks_at_every_file(tmp_path: Path) -> None:
 def test_a_plan_that_wants_a_server_is_refused(tmp_path: Path, more: str, workload: str, said: str) -> None:
     """Parts of a plan and workloads that the engine `files` does not support are errors before anything is made; fsck
     is of the filesystem alone."""
-    shipped = catalog.catalog()
-    plan_of(tmp_path, PLAN.format('operations = ["fsck"]', "copy"), shipped)
+    plan_of(tmp_path, PLAN.format('operations = ["fsck"]', "copy"))
     with pytest.raises(PlanInvalid, match=said):
-        plan_of(tmp_path, PLAN.format(more, workload), shipped)
+        plan_of(tmp_path, PLAN.format(more, workload))

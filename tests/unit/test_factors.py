@@ -20,7 +20,6 @@ from dbbench.machine import host
 from dbbench.metrics.table import METRICS
 from dbbench.model import Scalar, Setting
 from dbbench.plan import expand, identity, load
-from dbbench.plan.catalog import Catalog
 from dbbench.plan.conditions import factor_sentences as plan_sentences
 from dbbench.plan.request import able, of_plan
 from dbbench.plan.server_settings import settings_of
@@ -30,7 +29,7 @@ from dbbench.report.verdict_table import as_document, as_markdown, put_tables
 from dbbench.report.verdicts import verdicts
 from dbbench.run import preflight
 from tests.support.files import write_file
-from tests.support.plans import plan, plan_of
+from tests.support.plans import SHIPPED, plan, plan_of
 
 PLAN = """\
 name = "f"
@@ -57,11 +56,11 @@ def written(folder: Path, factors: str) -> Path:
     return path
 
 
-def test_each_engine_runs_every_combination_of_its_factors(tmp_path: Path, known: Catalog) -> None:
+def test_each_engine_runs_every_combination_of_its_factors(tmp_path: Path) -> None:
     """io_method belongs to PostgreSQL and binlog to MariaDB; a combination is a variant, and carries its levels. A run
     is not continued with other factors."""
-    swept = load(written(tmp_path, TWO), known)
-    cells = expand(swept, known).cells
+    swept = load(written(tmp_path, TWO), SHIPPED)
+    cells = expand(swept, SHIPPED).cells
     assert len(cells) == 2 * 3 + 2 * 2
     assert {(cell.variant, *cell.levels.items()) for cell in cells if cell.engine.name == "postgres"} == {
         (f"io_method={method}", ("io_method", method)) for method in ("sync", "worker", "io_uring")
@@ -74,7 +73,7 @@ def test_each_engine_runs_every_combination_of_its_factors(tmp_path: Path, known
     said = " ".join(plan_sentences(swept))
     assert "io_method sync, worker, io_uring. Each setup runs with 3" in said
     assert "binlog is not a factor of postgres." in said
-    assert identity(swept, cells) != identity(load(written(tmp_path, ""), known), cells)
+    assert identity(swept, cells) != identity(load(written(tmp_path, ""), SHIPPED), cells)
 
 
 @pytest.mark.parametrize(("engine", "name", "levels"), [
@@ -82,12 +81,10 @@ def test_each_engine_runs_every_combination_of_its_factors(tmp_path: Path, known
     ("postgres", "file_copy_method", ("copy", "clone")),
     ("mysql", "innodb_extend_and_initialize", (True, False)),
 ])  # fmt: skip
-def test_how_files_grow_can_be_a_factor(
-    tmp_path: Path, known: Catalog, engine: str, name: str, levels: tuple[Scalar, Scalar]
-) -> None:
+def test_how_files_grow_can_be_a_factor(tmp_path: Path, engine: str, name: str, levels: tuple[Scalar, Scalar]) -> None:
     """These settings are known although dbbench has no defaults for them."""
     text = plan("btrfs-zstd", engine, "bulk-insert", factors={name: levels})
-    cells = expand(plan_of(tmp_path, text, known), known).cells
+    cells = expand(plan_of(tmp_path, text), SHIPPED).cells
     assert [settings_of(cell)[name] for cell in cells] == [Setting(level, "plan") for level in levels]
 
 
@@ -103,48 +100,44 @@ def test_how_files_grow_can_be_a_factor(
     ("factors = { shared_buffers = ['64MiB', '128MB'] }", 'write "64MB"'),
     ("factors = { full_page_writes = [" + ",".join(f"'v{n}'" for n in range(300)) + "] }", "the limit is 200"),
 ])  # fmt: skip
-def test_wrong_factors_are_named(tmp_path: Path, known: Catalog, factors: str, evidence: str) -> None:
+def test_wrong_factors_are_named(tmp_path: Path, factors: str, evidence: str) -> None:
     """Each error is found before anything runs."""
     with pytest.raises(PlanInvalid, match=re.escape(evidence)):
-        load(written(tmp_path, factors), known)
+        load(written(tmp_path, factors), SHIPPED)
 
 
-def test_many_factors_are_counted_not_built(tmp_path: Path, known: Catalog) -> None:
+def test_many_factors_are_counted_not_built(tmp_path: Path) -> None:
     """Too many combinations are refused without making a list of them."""
     names = ("bgwriter_delay", "bgwriter_lru_maxpages", "io_workers", "jit", "io_method", "wal_buffers", "max_wal_size")
     many = ", ".join(f"{name} = [{', '.join(map(str, range(200)))}]" for name in names)
     with pytest.raises(PlanInvalid, match=r"combinations of setup, engine and workload; at most"):
-        load(written(tmp_path, f"factors = {{ {many} }}"), known)
+        load(written(tmp_path, f"factors = {{ {many} }}"), SHIPPED)
 
 
-def test_a_level_that_the_kernel_refuses_is_skipped(
-    tmp_path: Path, known: Catalog, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_level_that_the_kernel_refuses_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without io_uring the other levels run, and the sysctl is named."""
     reason = "the kernel refuses io_uring: sysctl kernel.io_uring_disabled is 2; 0 permits it"
     monkeypatch.setattr(host, "without_io_uring", lambda: reason)
     path = written(tmp_path, f'{TWO}\n[device]\nkind = "dir"\npaths = {{ ext4 = "/a", xfs = "/b" }}')
-    wanted = able(of_plan(path.read_text(), load(path, known), known), [])
+    wanted = able(of_plan(path.read_text(), load(path, SHIPPED), SHIPPED), [])
     assert wanted.skipped == {"io_method=io_uring": reason}
     assert {cell.levels.get("io_method") for cell in wanted.expanded.cells} == {"sync", "worker", None}
 
 
 @pytest.mark.starts_processes
-def test_a_setting_that_this_machine_cannot_have_is_refused(
-    tmp_path: Path, known: Catalog, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_setting_that_this_machine_cannot_have_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the server refuses, each setting with its origin, and io_uring where nothing else remains."""
     monkeypatch.setattr(host, "without_io_uring", lambda: "refused by a test")
     bin_ = server(tmp_path / "postgres", "15.18", "io_method", "file_extend_method")
     path = written(tmp_path, TWO)
     path.write_text(path.read_text().replace('"postgres"\n', f'"postgres"\nbin = "{bin_}"\n', 1))
-    swept = load(path, known)
-    refused = [error.evidence for error in preflight.lacking(swept, expand(swept, known), tmp_path)]
+    swept = load(path, SHIPPED)
+    refused = [error.evidence for error in preflight.lacking(swept, expand(swept, SHIPPED), tmp_path)]
     assert "io_method = io_uring is not possible: refused by a test" in refused
     assert "PostgreSQL 15.18 refuses io_method = sync, set by the plan: no setting io_method" in refused
     arm = {"use": "btrfs-zstd", "tuning": {"postgres": {"file_extend_method": "write_zeros"}}}
-    tuned = plan_of(tmp_path, plan(arm, {"name": "postgres", "bin": bin_}, "bulk-insert"), known)
-    refused = [error.evidence for error in preflight.lacking(tuned, expand(tuned, known), tmp_path)]
+    tuned = plan_of(tmp_path, plan(arm, {"name": "postgres", "bin": bin_}, "bulk-insert"))
+    refused = [error.evidence for error in preflight.lacking(tuned, expand(tuned, SHIPPED), tmp_path)]
     assert [text for text in refused if "file_extend_method" in text] == [
         "PostgreSQL 15.18 refuses file_extend_method = write_zeros, set by the fs setup: no setting file_extend_method"
     ]
@@ -170,7 +163,7 @@ def server(program: Path, version: str, *absent: str) -> str:
     ("mariadb", "10.11.19", "innodb_doublewrite", False, None),  # as old as the setting
 ])  # fmt: skip
 def test_an_arm_whose_tuning_the_server_lacks_is_skipped(
-    tmp_path: Path, known: Catalog, engine: str, version: str, setting: str, value: Scalar, lacks: str | None
+    tmp_path: Path, engine: str, version: str, setting: str, value: Scalar, lacks: str | None
 ) -> None:
     """With the setting and the version, also in minor releases, and for one value alone; the server would refuse to
     start."""
@@ -178,7 +171,7 @@ def test_an_arm_whose_tuning_the_server_lacks_is_skipped(
     tuned = {"use": "btrfs", "label": "tuned", "tuning": {engine: {setting: value}}}
     device = {"kind": "dir", "paths": {"btrfs": "/a", "tuned": "/b"}}
     text = plan(["btrfs", tuned], {"name": engine, "bin": bin_}, "bulk-insert", device=device)
-    wanted = able(of_plan(text, plan_of(tmp_path, text, known), known), [])
+    wanted = able(of_plan(text, plan_of(tmp_path, text), SHIPPED), [])
     assert wanted.skipped == ({"tuned": lacks} if lacks else {})
 
 

@@ -31,7 +31,7 @@ from dbbench.model import (
     TrialWarning,
     Window,
 )
-from dbbench.plan import catalog, conditions, workloads
+from dbbench.plan import conditions, workloads
 from dbbench.report.answer import answer
 from dbbench.report.sentences import no_limit, plain_text
 from dbbench.report.verdicts import VerdictTable
@@ -42,7 +42,7 @@ from dbbench.run.evaluate import device, fairness
 from dbbench.run.stages.attach import first_host_state
 from tests.support import plans
 from tests.support.files import write_file
-from tests.support.plans import Table
+from tests.support.plans import SHIPPED, Table
 from tests.support.runs import small_run
 from tests.support.trials import trial
 
@@ -96,8 +96,7 @@ def test_sectors_are_compared_with_the_first_trial_that_has_the_same(tmp_path: P
     """Everything else with the first trial of the run; before any trial there is nothing to compare with."""
     journal = Journal(tmp_path / "run" / "journal.jsonl")
     journal.path.parent.mkdir()
-    entries = catalog.catalog()
-    usual, large = entries.setup("xfs"), entries.setup("xfs-16k")
+    usual, large = SHIPPED.setup("xfs"), SHIPPED.setup("xfs-16k")
     assert first_host_state(large, journal) == {}
     first = {"disk: logical_block_size": "512", "disk: nr_requests": "128", "log disk: logical_block_size": "512"}
     journal.note("state", state=first, sectors=0)
@@ -346,11 +345,10 @@ def loaded(
     tmp_path: Path, workload: Table | None = None, engine: Table | None = None, **keys: Any
 ) -> tuple[Plan, tuple[Cell, ...]]:
     """The plan with these keys, and its cells."""
-    known = catalog.catalog()
     asked = {"name": "pgbench-tpcb", **(workload or {})}
     text = plans.plan("ext4", {"name": "postgres", **(engine or {})}, asked, **{"measure": "60s", "device": {}, **keys})
-    found = plans.plan_of(tmp_path, text, known)
-    return found, plan.expand(found, known).cells
+    found = plans.plan_of(tmp_path, text)
+    return found, plan.expand(found, SHIPPED).cells
 
 
 def test_size_sets_the_scale_by_the_memory(tmp_path: Path) -> None:

@@ -16,11 +16,11 @@ from calibration import EQUAL, HOSTS, Case
 from dbbench import results
 from dbbench.compare import compare_all
 from dbbench.model import Budget, EarlierLoad
-from dbbench.plan import catalog, expand
+from dbbench.plan import expand
 from dbbench.plan.forecast import DEFAULT_CV, Forecast, detectable, outlook, recall, same_within
 from dbbench.run.adaptive import further
 from tests.support.files import write_file
-from tests.support.plans import Named, plan, plan_of
+from tests.support.plans import SHIPPED, Named, plan, plan_of
 from tests.support.trials import trial
 
 LOAD = {"name": "pgbench-tpcb"}
@@ -92,9 +92,8 @@ def test_a_load_is_remembered_by_this_host(tmp_path: Path) -> None:
     results.save_spec(folder, dataclasses.replace(run, host={**run.host, "hostname": platform.node()}))
 
     def loads(engine: Named = STANDALONE, **keys: Any) -> list[EarlierLoad | None]:
-        known = catalog.catalog()
-        asked = plan_of(tmp_path, plan(["ext4", "btrfs"], engine, LOAD, blocks=3, **keys), known)
-        return [cell.earlier for cell in recall(asked, expand(asked, known), tmp_path / "results").cells]
+        asked = plan_of(tmp_path, plan(["ext4", "btrfs"], engine, LOAD, blocks=3, **keys))
+        return [cell.earlier for cell in recall(asked, expand(asked, SHIPPED), tmp_path / "results").cells]
 
     ext4, btrfs = loads()
     (window,) = {trial.window for trial in results.load_run(folder).trials}

@@ -13,13 +13,13 @@ from dbbench.labs.harm import Attempt, count_harms
 from dbbench.labs.powercut.recovery import BaseImages, Lab
 from dbbench.labs.powercut.targets import LabTarget
 from dbbench.model import TIME_USED_UP, Conclusion, Durability, EngineSpec, HarmCount
-from dbbench.plan.catalog import catalog
 from dbbench.report.harm_table import HarmTable
 from dbbench.results import load_run, save_lab
 from dbbench.run.workdir import WorkDir
 from dbbench.storage.filesystems import Mounted
 from tests.fixtures import synthetic
 from tests.fixtures.synthetic import Shape
+from tests.support.plans import SHIPPED
 
 FOUND = HarmCount("flip", "database", 2, 3, "page 7")
 
@@ -27,7 +27,7 @@ FOUND = HarmCount("flip", "database", 2, 3, "page 7")
 def base_on(folder: Path) -> BaseImages:
     """Disks of ext4 that are not there: what no attempt of these tests reads."""
     workdir = WorkDir(folder)
-    target = LabTarget("ext4", catalog().setup("ext4"), EngineSpec("postgres"), {})
+    target = LabTarget("ext4", SHIPPED.setup("ext4"), EngineSpec("postgres"), {})
     return BaseImages(target, {}, workdir.place(target.engine), (), (), "17", Mounted.__new__(Mounted))
 
 
@@ -93,7 +93,7 @@ def test_public_reports_stand_next_to_the_counts_of_the_lab(tmp_path: Path) -> N
     table = table_of(tmp_path)
     (cell, *_), rows = table.run.run.cells, table.lab.rows
     options = ("recordsize=16K", "logbias=throughput")
-    setup = dataclasses.replace(catalog().setup("zfs-16k"), mount=options)
+    setup = dataclasses.replace(SHIPPED.setup("zfs-16k"), mount=options)
     run = dataclasses.replace(table.run.run, cells=(dataclasses.replace(cell, setup=setup),))
     flags = (Durability.REPORTED_UNSAFE, Durability.TORN_PREVENTED)
     for conclusion, text in ((Conclusion.UNHARMED, "this test does not confirm it"),

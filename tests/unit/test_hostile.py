@@ -441,14 +441,6 @@ def test_a_spreadsheet_computes_nothing(tmp_path: Path) -> None:
     assert not [cell for cell in cells if cell[:1] in ("=", "@", "+")]
 
 
-def test_a_journal_line_after_a_cut_one_stands_by_itself(tmp_path: Path) -> None:
-    """Otherwise the resource acquired next would never be released."""
-    journal = Journal(tmp_path / "journal.jsonl")
-    journal.path.write_text('{"event": "take", "wh')
-    journal.note("take", what="image", path=(image := f"/.dbbench-a-{journal.tag}.img"))
-    assert journal.outstanding("image") == [image]
-
-
 def test_results_are_not_for_everybody_to_write(folder: Path, trial: Path) -> None:
     """Neither files nor folders."""
     for path in [*folder.parent.rglob("*"), folder.parent]:

@@ -24,7 +24,7 @@ def image(name: str, journal: Journal) -> str:
 
 def test_what_was_taken_and_not_given_back_is_outstanding(tmp_path: Path) -> None:
     """Only the last word on a path counts. Half a line that a power loss has cut off loses nothing of what is before
-    it."""
+    it, and the next line stands by itself."""
     journal = Journal(tmp_path / "j")
     for event, name in (("take", "a"), ("take", "b"), ("give_back", "a"), ("take", "c")):
         journal.note(event, what="image", path=image(name, journal))
@@ -32,6 +32,8 @@ def test_what_was_taken_and_not_given_back_is_outstanding(tmp_path: Path) -> Non
     with journal.path.open("a") as file:
         file.write('{"utc": 1, "event": "give_ba')
     assert journal.outstanding("image") == [image("b", journal), image("c", journal)]
+    journal.note("take", what="image", path=image("d", journal))
+    assert journal.outstanding("image") == [image(name, journal) for name in "bcd"]
 
 
 def test_a_typed_identity_holds_until_the_device_was_erased(tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ import pytest
 
 from dbbench import plan
 from dbbench.machine.mounts import Mount
-from dbbench.plan.catalog import catalog
 from dbbench.plan.proposal import RunningServer
+from tests.support.plans import SHIPPED
 
 FACTS: Final = RunningServer("postgres", "15.18", Path("/run/postgresql/.s.PGSQL.5433"), "production-archive",
                             {"shared_buffers": "4GB"}, 5 * 10**9, None)  # fmt: skip
@@ -34,16 +34,16 @@ def on(fstype: str, options: str) -> RunningServer:
 def test_the_baseline_is_the_nearest_setup(fstype: str | None, options: str, setup: str | None, told: str) -> None:
     """By the family and the mount options that matter; what only layers or mkfs could tell is not guessed. An unknown
     filesystem is never passed over: the plan says that the baseline is yours to name."""
-    found, why = (on(fstype, options) if fstype else FACTS).nearest_setup(catalog())
+    found, why = (on(fstype, options) if fstype else FACTS).nearest_setup(SHIPPED)
     assert found == setup or setup is None
     assert told in why and bool(told) == bool(why)
 
 
 def test_the_plan_loads_and_names_the_copy(tmp_path: Path) -> None:
     """With the server's settings, a dataset of its size and the command that copies its data."""
-    text = on("xfs", "rw").text(tmp_path / "live.toml", catalog(), 64 * 2**30)
+    text = on("xfs", "rw").text(tmp_path / "live.toml", SHIPPED, 64 * 2**30)
     (tmp_path / "live.toml").write_text(text)
-    read = plan.load(tmp_path / "live.toml", catalog())
+    read = plan.load(tmp_path / "live.toml", SHIPPED)
     assert (read.baseline, read.name, read.engine[0].settings) == ("xfs", "live", {"shared_buffers": "4GB"})
     assert read.engine[0].profile == "production-archive"
     assert [arm.label for arm in read.fs_setups] == ["xfs", "ext4", "btrfs"]
@@ -57,8 +57,8 @@ def test_names_of_a_server_stay_in_their_comment(tmp_path: Path) -> None:
     facts = dataclasses.replace(
         on("xfs", "rw"), settings={"work_mem": hostile, hostile: "1"}, version=hostile,
     )  # fmt: skip
-    text = facts.text(tmp_path / "live.toml", catalog(), None)
+    text = facts.text(tmp_path / "live.toml", SHIPPED, None)
     (tmp_path / "live.toml").write_text(text)
-    read = plan.load(tmp_path / "live.toml", catalog())
+    read = plan.load(tmp_path / "live.toml", SHIPPED)
     assert read.name == "live" and "\x1b" not in text
     assert set(read.engine[0].settings) <= {"work_mem"}

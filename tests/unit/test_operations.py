@@ -16,13 +16,12 @@ from dbbench.model import FsSetup, Layer, Mkfs, OperationFacts
 from dbbench.operations import OPERATIONS, StoredDatabase, backup, maintenance, operate
 from dbbench.operations.maintenance import of_filesystem
 from dbbench.operations.steps import Operation
-from dbbench.plan.catalog import catalog
 from dbbench.report.page.operations import operation_of
 from dbbench.storage.filesystems.btrfs import parse_du
 from dbbench.storage.filesystems.f2fs import damages
 from dbbench.storage.filesystems.volumes import devices_to_add, growing_of, layers_to_add, snapshots_of
 from dbbench.units import duration_text
-from tests.support.plans import flaws_of, plan, plan_of
+from tests.support.plans import SHIPPED, flaws_of, plan, plan_of
 from tests.support.stored import RecordingStorage
 
 FIXTURES = Path(__file__).parents[1] / "fixtures/filesystems"
@@ -117,8 +116,7 @@ def test_what_grows_and_has_snapshots() -> None:
     assert growing_of(FsSetup("t", Mkfs("ext4"), layers=layers[:1])) is not None
     assert growing_of(FsSetup("t", Mkfs("ext4"), layers=layers)) is None  # dm-crypt on it would stay as small
     assert name(EXT4) is growing_of(EXT4) is None
-    shipped = catalog()
-    setups = {name: shipped.setup(name) for name in shipped.setups}
+    setups = {name: SHIPPED.setup(name) for name in SHIPPED.setups}
     added = {name: devices_to_add(setup) for name, setup in setups.items()}
     assert {name for name, number in added.items() if number > 1} == {"ext4-lvm-striped-md1", "xfs-lvm-striped-md1"}
     assert (added["ext4-lvm-striped-md1"], added["ext4-lvm"], added["ext4-md10"], added["btrfs"]) == (2, 1, 1, 1)
@@ -171,6 +169,8 @@ TWO, DIRS = {"count": 2}, {"kind": "dir", "size": None, "paths": {"btrfs": "/mnt
     ({"operations": ["grow"]}, {}, "one device more"), ({"operations": ["fsck"]}, DIRS, "of its own"),
     ({"age": {"fill": 1.5}}, {}, "less than 1"), ({"age": {"churn": -1}}, {}, "0 or more"),
     ({"age": {}}, DIRS, "of its own"),
+    ({"operations": ["snapshot"], "workload": {"name": "pgbench-tpcb", "source": "x", "tablespace": "fast"}}, {},
+     'cannot be combined with "tablespace"'),  # the rest of the cluster is elsewhere
     ({"operations": ["fsck", "snapshot", "clone", "grow"], "age": {"fill": 0.7, "churn": 1}}, TWO, None),
     ({"operations": ["clone"]}, DIRS, None),  # copies of files in existing directories
 ])  # fmt: skip
@@ -180,9 +180,9 @@ def test_what_cannot_be_done_is_a_flaw_of_the_plan(
     """It is said before anything is begun, with its line; None: it can be done."""
     text = plan(["btrfs", "ext4"], device={"size": "1GiB", **device}, **keys)
     if flaw is None:
-        assert plan_of(tmp_path, text, catalog()).operations
+        assert plan_of(tmp_path, text).operations
     else:
-        assert flaw in flaws_of(tmp_path, text, catalog())
+        assert flaw in flaws_of(tmp_path, text)
 
 
 def test_what_has_no_program_is_not_possible_and_no_failure(said: RecordingStorage) -> None:

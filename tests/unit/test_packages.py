@@ -10,11 +10,12 @@ import pytest
 
 from dbbench import packages, plan
 from dbbench.packages import TOOLS, Tool, missing, package_of
-from dbbench.plan.catalog import catalog
 
 sys.path.insert(0, str(Path(packages.__file__).with_name("data") / "installer"))
 
 import tools as installer
+
+from tests.support.plans import SHIPPED
 
 installer.packages = packages  # it imports the file alone, because it needs no dbbench
 
@@ -192,7 +193,7 @@ def test_the_demo_uses_the_servers_that_are_there(
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == bool(told) and all(told in line for line in lines)
     assert (chosen == shipped) == (not told)
-    loaded = plan.load(chosen, catalog())
+    loaded = plan.load(chosen, SHIPPED)
     assert [engine.name for engine in loaded.engine] == engines
     assert len(loaded.workload) == workloads
 

@@ -8,13 +8,13 @@ import pytest
 from dbbench.errors import PlanInvalid, UnknownName
 from dbbench.model import Plan, WalDevice
 from dbbench.plan import Expanded, expand, identity, load, narrow, preview
-from dbbench.plan.catalog import Catalog, catalog
+from dbbench.plan.catalog import catalog
 from dbbench.plan.conditions import sentences
 from dbbench.plan.narrowing import Narrowing
 from dbbench.plan.rules import GENERATED, RULES
 from dbbench.plan.server_settings import settings_of
 from dbbench.plan.tomlfile import written_fields
-from tests.support.plans import flaws_of, plan_of
+from tests.support.plans import SHIPPED, flaws_of, plan_of
 
 PLANS = Path(__file__).parents[2] / "docs" / "plans"
 GOOD = """\
@@ -75,31 +75,31 @@ def simple(engine: str = "postgres", workload: str = "scan", settings: str = "")
 
 
 @pytest.fixture
-def good(tmp_path: Path, known: Catalog) -> Expanded:
+def good(tmp_path: Path) -> Expanded:
     """What the good plan expands to."""
-    return expand(plan_of(tmp_path, GOOD, known), known)
+    return expand(plan_of(tmp_path, GOOD), SHIPPED)
 
 
-def test_a_good_plan_is_read_with_units(tmp_path: Path, known: Catalog) -> None:
+def test_a_good_plan_is_read_with_units(tmp_path: Path) -> None:
     """Sizes come in bytes, times in seconds; what is not written has its default. `[engine]` says the same as
     `[[engine]]`, and its errors have their own lines. A setup has options in the short form too, as after --fs."""
-    assert len(plan_of(tmp_path, simple(), known).engine) == 1
-    assert "plan.toml:4" in flaws_of(tmp_path, simple("postgrse"), known)
-    plan = plan_of(tmp_path, GOOD, known)
+    assert len(plan_of(tmp_path, simple()).engine) == 1
+    assert "plan.toml:4" in flaws_of(tmp_path, simple("postgrse"))
+    plan = plan_of(tmp_path, GOOD)
     assert (plan.warmup_s, plan.measure_s, plan.device.size_bytes) == (120.0, 30.0, 4 * 2**30)
     assert [arm.label for arm in plan.fs_setups] == ["ext4", "xfs", "ext4-b"]
     assert plan.engine[0].settings == {"shared_buffers": "1GB"}
     assert plan.repeat_suspect is True
-    short = plan_of(tmp_path, GOOD.replace('"ext4", ', '"ext4:commit=60,data=writeback", ', 1), known)
+    short = plan_of(tmp_path, GOOD.replace('"ext4", ', '"ext4:commit=60,data=writeback", ', 1))
     table = '{ use = "ext4", mount = ["commit=60", "data=writeback"] }, '
-    assert short == plan_of(tmp_path, GOOD.replace('"ext4", ', table, 1), known)
+    assert short == plan_of(tmp_path, GOOD.replace('"ext4", ', table, 1))
     assert short.fs_setups[0].label == "ext4:commit=60+data=writeback"
-    assert 'did you mean "ext4"' in flaws_of(tmp_path, GOOD.replace('"ext4", ', '"ex4", ', 1), known)
+    assert 'did you mean "ext4"' in flaws_of(tmp_path, GOOD.replace('"ext4", ', '"ex4", ', 1))
 
 
-def test_all_errors_of_a_plan_are_told_at_once(tmp_path: Path, known: Catalog) -> None:
+def test_all_errors_of_a_plan_are_told_at_once(tmp_path: Path) -> None:
     """Each error has file:line and what may have been meant; none hides another."""
-    told = flaws_of(tmp_path, BAD, known)
+    told = flaws_of(tmp_path, BAD)
     for line, text in (
         (1, '"name" must be at most 240 letters, digits and . _ + : = -, not "a b"'),
         (2, 'fs_setups has no baseline "ext5"; did you mean "ext4"?'),
@@ -121,11 +121,11 @@ def test_all_errors_of_a_plan_are_told_at_once(tmp_path: Path, known: Catalog) -
     assert told.splitlines()[0].endswith("has 15 errors:")
 
 
-def test_an_unreadable_device_hides_no_other_error(tmp_path: Path, known: Catalog) -> None:
+def test_an_unreadable_device_hides_no_other_error(tmp_path: Path) -> None:
     """Rules that need the device are not checked with a default one."""
     text = GOOD.replace('size = "4GiB"', 'kind = "block"\npath = "/dev/sdz"\nszie = 1')
     text = text.replace('"ext4", "xfs"', '"xfs", { use = "ext4", wal = false }, "btrfs-raid1"')
-    told = flaws_of(tmp_path, 'budget = "1h"\noperations = ["grow"]\n' + text, known).splitlines()
+    told = flaws_of(tmp_path, 'budget = "1h"\noperations = ["grow"]\n' + text).splitlines()
     assert len(told) == 3 and '"budget" cannot be combined with "blocks"' in told[1] and '"szie"' in told[2], told
 
 
@@ -150,10 +150,12 @@ def test_an_unreadable_device_hides_no_other_error(tmp_path: Path, known: Catalo
     ('size = "4GiB"', 'kind = "dir"\npaths = { ext4 = "/a", xsf = "/b" }', 'did you mean "xfs"?'),
     ('label = "ext4-b"', 'label = "b/c"', "invalid label"),
     ('name = "good"', "", '"name" is missing'),
+    ("blocks = 3", 'budget = "0s"', 'plan.toml:4  "budget" must be more than 0, not'),
+    ("blocks = 3", 'budget = "soon"', 'plan.toml:4  "budget" must be a time such as'),
 ])  # fmt: skip
-def test_parts_that_do_not_fit(tmp_path: Path, known: Catalog, old: str, new: str, told: str) -> None:
+def test_parts_that_do_not_fit(tmp_path: Path, old: str, new: str, told: str) -> None:
     """Names that exist but do not fit each other are errors of the plan, not of the run."""
-    assert told in flaws_of(tmp_path, GOOD.replace(old, new, 1), known)
+    assert told in flaws_of(tmp_path, GOOD.replace(old, new, 1))
 
 
 @pytest.mark.parametrize(("engine", "written", "own"), [
@@ -161,15 +163,13 @@ def test_parts_that_do_not_fit(tmp_path: Path, known: Catalog, old: str, new: st
     ("postgres", '["64MB", "128kb"]', "128kB"), ("mariadb", '"64M"', None), ("postgres", '"64 MB"', None),
     ("postgres", "16", None),
 ])  # fmt: skip
-def test_sizes_of_settings_are_those_of_the_server(
-    tmp_path: Path, known: Catalog, engine: str, written: str, own: str | None
-) -> None:
+def test_sizes_of_settings_are_those_of_the_server(tmp_path: Path, engine: str, written: str, own: str | None) -> None:
     """A unit of another server is an error with its line; the server would refuse it in every trial."""
     text = simple(engine, settings=f"buffers = {written}")
     if own is None:
-        assert plan_of(tmp_path, text, known).engine
+        assert plan_of(tmp_path, text).engine
     else:
-        assert f'is not a size in the format of this server; write "{own}"' in flaws_of(tmp_path, text, known)
+        assert f'is not a size in the format of this server; write "{own}"' in flaws_of(tmp_path, text)
 
 
 @pytest.mark.parametrize(("engine", "settings", "flaw"), [
@@ -180,29 +180,25 @@ def test_sizes_of_settings_are_those_of_the_server(
     ("postgres", 'seq_page_cost = ["default", 2]', "seq_page_cost"),
     ("mysql", 'io_max_workers = "default"', "io_max_workers"),
 ])  # fmt: skip
-def test_a_default_that_is_dropped_must_be_one(
-    tmp_path: Path, known: Catalog, engine: str, settings: str, flaw: str | None
-) -> None:
+def test_a_default_that_is_dropped_must_be_one(tmp_path: Path, engine: str, settings: str, flaw: str | None) -> None:
     """ "default" for a setting that nothing sets is a flaw with its line; else the setting is not given at all."""
     text = simple(engine, settings=settings)
     if flaw is not None:
         told = f'"{flaw}" = "default" has no effect: dbbench sets no default for it; remove it'
-        assert f":6  {told}" in flaws_of(tmp_path, text, known)
+        assert f":6  {told}" in flaws_of(tmp_path, text)
         return
     name = settings.partition(" ")[0].replace("-", "_")
-    first = expand(plan_of(tmp_path, text, known), known).cells[0]
+    first = expand(plan_of(tmp_path, text), SHIPPED).cells[0]
     whole = dataclasses.replace(first, engine=dataclasses.replace(first.engine, settings={}))
     assert settings_of(whole).keys() - settings_of(first).keys() == {name}
 
 
-def test_an_engine_without_a_workload_and_a_workload_without_an_engine_are_errors(
-    tmp_path: Path, known: Catalog
-) -> None:
+def test_an_engine_without_a_workload_and_a_workload_without_an_engine_are_errors(tmp_path: Path) -> None:
     """What a person names and what is never run is a misunderstanding."""
     text = simple(workload="pgbench-tpcb").replace("[engine]", '[[engine]]\nname = "mysql"\n[[engine]]')
     text = text.replace("[engine.settings]", "settings = {}")
-    assert 'no workload of this plan supports engine "mysql"' in flaws_of(tmp_path, text, known)
-    told = flaws_of(tmp_path, simple("mariadb", "pgbench-tpcb"), known)
+    assert 'no workload of this plan supports engine "mysql"' in flaws_of(tmp_path, text)
+    told = flaws_of(tmp_path, simple("mariadb", "pgbench-tpcb"))
     assert "supports none of the engines of this plan (supported: postgres" in told
 
 
@@ -217,10 +213,10 @@ def test_a_damaged_setup_is_told_with_its_own_file(tmp_path: Path, mkfs: str, to
     assert told in flaws_of(tmp_path, text, catalog([tmp_path]))
 
 
-def test_the_demo_is_what_it_says(known: Catalog) -> None:
+def test_the_demo_is_what_it_says() -> None:
     """Three filesystems under two databases in at most ten minutes and 8 GiB."""
-    plan = load(PLANS / "demo.toml", known)
-    look = preview(plan, expand(plan, known))
+    plan = load(PLANS / "demo.toml", SHIPPED)
+    look = preview(plan, expand(plan, SHIPPED))
     assert [arm.label for arm in plan.fs_setups] == ["ext4", "xfs", "btrfs"]
     assert look.eta_s <= 620
     assert look.disk_bytes <= 8 * 2**30
@@ -255,11 +251,11 @@ def test_cells_are_arms_times_engines_times_workloads_and_each_is_in_every_block
     assert [spec.block for spec in good.order] == sorted(spec.block for spec in good.order)
 
 
-def test_the_order_is_random_by_the_seed_alone(tmp_path: Path, known: Catalog, good: Expanded) -> None:
+def test_the_order_is_random_by_the_seed_alone(tmp_path: Path, good: Expanded) -> None:
     """The same seed gives the same order, another one another; blocks differ from each other. Cells are sorted by draws
     of random(), whose sequence is the same on every version of Python."""
-    plan = plan_of(tmp_path, GOOD, known)
-    assert good.order == expand(plan, known).order != expand(dataclasses.replace(plan, seed=8), known).order
+    plan = plan_of(tmp_path, GOOD)
+    assert good.order == expand(plan, SHIPPED).order != expand(dataclasses.replace(plan, seed=8), SHIPPED).order
     first, second = ([spec.cell for spec in good.order if spec.block == block] for block in (1, 2))
     draw = random.Random(7)
     ranks = [draw.random() for _ in good.cells]
@@ -299,42 +295,42 @@ def test_a_script_is_named_by_its_whole_path(tmp_path: Path) -> None:
     assert identity(plan, cells) != before
 
 
-def test_the_identity_is_of_what_is_measured(tmp_path: Path, known: Catalog) -> None:
+def test_the_identity_is_of_what_is_measured(tmp_path: Path) -> None:
     """Comments and the order of keys do not make another plan; a value does."""
-    plan = plan_of(tmp_path, GOOD, known)
-    same = plan_of(tmp_path, GOOD.replace("blocks = 3\nseed = 7\n", "seed = 7  # of the order\nblocks = 3\n"), known)
-    other = plan_of(tmp_path, GOOD.replace("clients = 8", "clients = 9"), known)
-    hashes = [identity(each, expand(each, known).cells) for each in (plan, same, other)]
+    plan = plan_of(tmp_path, GOOD)
+    same = plan_of(tmp_path, GOOD.replace("blocks = 3\nseed = 7\n", "seed = 7  # of the order\nblocks = 3\n"))
+    other = plan_of(tmp_path, GOOD.replace("clients = 8", "clients = 9"))
+    hashes = [identity(each, expand(each, SHIPPED).cells) for each in (plan, same, other)]
     assert hashes[0] == hashes[1] != hashes[2]
 
 
-def test_narrowing_keeps_what_was_asked_for(tmp_path: Path, known: Catalog) -> None:
+def test_narrowing_keeps_what_was_asked_for(tmp_path: Path) -> None:
     """--fs keeps the plan's order, and of kind dir the directories of these arms; a baseline that is left out is
     replaced by the first arm. A label that the plan does not have, and no blocks, are errors of usage. --quick is one
     block, and shortens every window, also those of a workload; --blocks still counts."""
-    plan = plan_of(tmp_path, GOOD, known)
+    plan = plan_of(tmp_path, GOOD)
     less = narrow(plan, Narrowing(fs=["ext4-b", "ext4"], blocks=9, seed=3))
     assert ([arm.label for arm in less.fs_setups], less.baseline) == (["ext4", "ext4-b"], "ext4")
     assert (less.blocks, less.seed) == (9, 3)
     assert narrow(plan, Narrowing()) == plan
-    assert narrow(plan_of(tmp_path, DIRECTORIES, known), Narrowing(fs=["xfs"])).device.paths == {"xfs": "/b"}
+    assert narrow(plan_of(tmp_path, DIRECTORIES), Narrowing(fs=["xfs"])).device.paths == {"xfs": "/b"}
     with pytest.raises(UnknownName, match='did you mean "ext4-b"'):
         narrow(plan, Narrowing(fs=["ext4-c"]))
     with pytest.raises(PlanInvalid):
         narrow(plan, Narrowing(blocks=0))
     quick = narrow(plan, Narrowing(quick=True))
     assert (quick.blocks, quick.repeat_suspect) == (1, False)
-    assert {c.window.measure_s for c in expand(quick, known).cells if c.window.kind == "fixed"} == {5.0}
+    assert {c.window.measure_s for c in expand(quick, SHIPPED).cells if c.window.kind == "fixed"} == {5.0}
     assert narrow(quick, Narrowing(quick=True, blocks=2)).blocks == 2
 
 
-def test_the_preview_counts_each_golden_copy_once_and_names_every_command(tmp_path: Path, known: Catalog) -> None:
+def test_the_preview_counts_each_golden_copy_once_and_names_every_command(tmp_path: Path) -> None:
     """Arms share a copy: more of them cost trials, not copies; the image is counted once. Each arm has its mkfs and
     mount, never with discard; a directory is taken as it is."""
-    plan = plan_of(tmp_path, GOOD, known)
+    plan = plan_of(tmp_path, GOOD)
     less = narrow(plan, Narrowing(fs=["xfs"]))
-    one = preview(less, expand(less, known))
-    all_three = preview(plan, expand(plan, known))
+    one = preview(less, expand(less, SHIPPED))
+    all_three = preview(plan, expand(plan, SHIPPED))
     assert all_three.disk_bytes - one.disk_bytes == 3_000_000 * 24  # results of the 24 trials more
     assert all_three.eta_s > 2 * one.eta_s - 120
     assert [(arm, argv[0]) for arm, argv in all_three.commands] == [
@@ -342,11 +338,11 @@ def test_the_preview_counts_each_golden_copy_once_and_names_every_command(tmp_pa
         ("ext4-b", "mkfs.ext4"), ("ext4-b", "mount"),
     ]  # fmt: skip
     assert all("nodiscard" in " ".join(argv) or "-K" in argv for _, argv in all_three.commands)
-    there = plan_of(tmp_path, DIRECTORIES, known)
-    assert preview(there, expand(there, known)).commands == ()
+    there = plan_of(tmp_path, DIRECTORIES)
+    assert preview(there, expand(there, SHIPPED)).commands == ()
 
 
-def test_relative_paths_of_a_plan_begin_in_its_directory(tmp_path: Path, known: Catalog, here: Path) -> None:
+def test_relative_paths_of_a_plan_begin_in_its_directory(tmp_path: Path, here: Path) -> None:
     """Trials run in another directory than the command: every path of a plan is absolute when it has been read."""
     (tmp_path / "plans").mkdir()
     text = GOOD.replace('size = "4GiB"', 'size = "4GiB"\nat = "loops"\nwal = { fs_setup = "ext4", at = "../logs" }')
@@ -354,25 +350,23 @@ def test_relative_paths_of_a_plan_begin_in_its_directory(tmp_path: Path, known: 
     text = text.replace(
         'name = "scan"\ntable_bytes = "32MiB"', 'name = "scan"\nsource = { postgres = "shop", mariadb = "/b" }'
     )
-    plan = plan_of(Path("plans"), text, known)
+    plan = plan_of(Path("plans"), text)
     there = tmp_path / "plans"
     assert plan.device.wal is not None
     assert (plan.device.at, plan.device.wal.at) == (f"{there}/loops", f"{there}/../logs")
     assert plan.engine[1].bins == (f"{there}/sbin",)
     assert plan.workload[2].source == {"postgres": f"{there}/shop", "mariadb": "/b"}
-    directories = plan_of(Path("plans"), DIRECTORIES.replace('"/a"', '"a"'), known)
+    directories = plan_of(Path("plans"), DIRECTORIES.replace('"/a"', '"a"'))
     assert directories.device.paths == {"ext4": f"{there}/a", "xfs": "/b", "ext4-b": "/c"}
     disks = GOOD.replace('size = "4GiB"', 'kind = "block"\npaths = ["sdb", "/dev/sdc"]')
-    assert plan_of(Path("plans"), disks, known).device.paths == (f"{there}/sdb", "/dev/sdc")
+    assert plan_of(Path("plans"), disks).device.paths == (f"{there}/sdb", "/dev/sdc")
 
 
 @pytest.mark.parametrize(("memory", "chance"), [("400MiB", True), ("300MiB", False), ("2GiB", False)])
-def test_scans_of_one_to_two_times_the_memory_are_announced(
-    tmp_path: Path, known: Catalog, memory: str, chance: bool
-) -> None:
+def test_scans_of_one_to_two_times_the_memory_are_announced(tmp_path: Path, memory: str, chance: bool) -> None:
     """Four tables with about 648 MiB; the page cache keeps a varying part of them."""
-    plan = plan_of(tmp_path, f'memory = "{memory}"\n{simple()}table_bytes = "128MiB"\n', known)
-    announced = sentences(plan, expand(plan, known).cells)
+    plan = plan_of(tmp_path, f'memory = "{memory}"\n{simple()}table_bytes = "128MiB"\n')
+    announced = sentences(plan, expand(plan, SHIPPED).cells)
     assert sum("is a matter of chance" in sentence for sentence in announced) == chance
 
 
@@ -380,15 +374,15 @@ def test_scans_of_one_to_two_times_the_memory_are_announced(
     ('"3%"', 0.03), ('"0.5 %"', 0.005), ("0.1", 0.1),
     *((bad, None) for bad in ('"3"', "3", "0", '"0%"', "-0.03", '"100%"', '"small"', "true", '["3%"]')),
 ])  # fmt: skip
-def test_a_margin_is_a_share(tmp_path: Path, known: Catalog, written: str, margin: float | None) -> None:
+def test_a_margin_is_a_share(tmp_path: Path, written: str, margin: float | None) -> None:
     """Another margin judges the same measurement, so the run of the plan is the same. A bad one (None) is an error with
     its line and what is expected."""
     text = f"margin = {written}\n{GOOD}"
     if margin is None:
-        flaws = flaws_of(tmp_path, text, known)
+        flaws = flaws_of(tmp_path, text)
         assert '"margin" must be a percentage such as "3%"' in flaws and "plan.toml:1" in flaws
     else:
-        plan = plan_of(tmp_path, text, known)
-        cells = expand(plan, known).cells
+        plan = plan_of(tmp_path, text)
+        cells = expand(plan, SHIPPED).cells
         assert plan.margin == margin
         assert identity(plan, cells) == identity(dataclasses.replace(plan, margin=0.05), cells)

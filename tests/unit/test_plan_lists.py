@@ -8,10 +8,10 @@ from dbbench.errors import UnknownName
 from dbbench.model import DeviceLimit, Setting
 from dbbench.plan import Expanded, expand, identity, narrow, preview
 from dbbench.plan.arms import distinct
-from dbbench.plan.catalog import Catalog, catalog
+from dbbench.plan.catalog import catalog
 from dbbench.plan.narrowing import Narrowing
 from dbbench.plan.server_settings import settings_of
-from tests.support.plans import flaws_of, plan_of
+from tests.support.plans import SHIPPED, flaws_of, plan_of
 
 SWEPT = """\
 name = "swept"
@@ -43,9 +43,9 @@ name = "pgbench-tpcb"
 
 
 @pytest.fixture
-def swept(tmp_path: Path, known: Catalog) -> Expanded:
+def swept(tmp_path: Path) -> Expanded:
     """What the plan with three lists expands to."""
-    return expand(plan_of(tmp_path, SWEPT, known), known)
+    return expand(plan_of(tmp_path, SWEPT), SHIPPED)
 
 
 SETTINGS = """\
@@ -79,9 +79,9 @@ def test_every_combination_is_a_cell_of_its_own(swept: Expanded) -> None:
     assert list(arms.values()) == [{"ext4", "xfs"}] * 8
 
 
-def test_a_list_of_a_servers_setting_is_a_sweep(tmp_path: Path, known: Catalog) -> None:
+def test_a_list_of_a_servers_setting_is_a_sweep(tmp_path: Path) -> None:
     """Checkpoint interval, buffer pool and offered load: each one line; the server of a cell has one of the values."""
-    cells = {cell.id: cell for cell in expand(plan_of(tmp_path, SETTINGS, known), known).cells}
+    cells = {cell.id: cell for cell in expand(plan_of(tmp_path, SETTINGS), SHIPPED).cells}
     assert {name.removeprefix("ext4.") for name in cells} == {
         f"{engine}.sysbench-script.rate={rate}+{name}={value}"
         for rate in (100, 200)
@@ -96,78 +96,49 @@ def test_a_list_of_a_servers_setting_is_a_sweep(tmp_path: Path, known: Catalog) 
     assert cell.engine.sweeps == {}
 
 
-def test_limits_of_the_device_are_a_factor(tmp_path: Path, known: Catalog) -> None:
+def test_limits_of_the_device_are_a_factor(tmp_path: Path) -> None:
     """The nth values of the lists are a level; a single value applies to all. One level is no factor."""
     text = SWEPT.replace("blocks = 2", "device.limit = { iops = [500, 3000], mb_per_s = 125, price = [1, 2] }")
-    cells = expand(plan_of(tmp_path, text, known), known).cells
+    cells = expand(plan_of(tmp_path, text), SHIPPED).cells
     assert len(cells) == 32
     levels = {str(cell.levels["limit"]): cell for cell in cells}
     assert list(levels) == ["500iops-125MBps", "3000iops-125MBps"]
     assert levels["3000iops-125MBps"].limit == DeviceLimit(3000, 125.0, 2.0)
     assert levels["500iops-125MBps"].variant.endswith("+limit=500iops-125MBps")
-    single = expand(plan_of(tmp_path, SWEPT.replace("blocks = 2", "device.limit = { iops = 500 }"), known), known).cells
+    single = expand(plan_of(tmp_path, SWEPT.replace("blocks = 2", "device.limit = { iops = 500 }")), SHIPPED).cells
     assert {(cell.limit, *cell.levels) for cell in single} == {(DeviceLimit(500),)}
 
 
-def test_lists_of_settings_that_say_nothing_are_told(tmp_path: Path, known: Catalog) -> None:
+def test_lists_of_settings_that_say_nothing_are_told(tmp_path: Path) -> None:
     """Empty, twice the same, no values, or the key that only the program has."""
     text = SETTINGS.replace('["30s", "5min"]', '["30s", "30s"]').replace("[false]", "[[1]]")
     text = text.replace('["10G", "20G"]', "[]").replace('name = "mariadb"', 'name = "mariadb"\nsweeps = {}')
-    flaws = flaws_of(tmp_path, text, known)
+    flaws = flaws_of(tmp_path, text)
     assert all(word in flaws for word in (
         '"checkpoint_timeout" lists \'30s\' twice', '"innodb_buffer_pool_size" is an empty list', 'each value of "jit"',
         'unknown key "sweeps"',
     ))  # fmt: skip
 
 
-def test_a_list_of_one_is_the_value(tmp_path: Path, known: Catalog, swept: Expanded) -> None:
+def test_a_list_of_one_is_the_value(tmp_path: Path, swept: Expanded) -> None:
     """No variant, no longer name, and the plan is the same plan as with the bare value."""
     text = SWEPT.replace(', "1GiB"]', "]").replace(', "/usr/lib/postgresql/17/bin"]', "]").replace("[1, 8]", "[8]")
     bare = text.replace("[8]", "8").replace('["512MiB"]', '"512MiB"')
-    listed, single = (plan_of(tmp_path, each, known) for each in (text, bare))
-    cells = expand(listed, known).cells
+    listed, single = (plan_of(tmp_path, each) for each in (text, bare))
+    cells = expand(listed, SHIPPED).cells
     assert [cell.id for cell in cells] == ["ext4.postgres.pgbench-tpcb", "xfs.postgres.pgbench-tpcb"]
     assert {(cell.variant, cell.title) for cell in cells} == {("", "pgbench-tpcb")}
     assert {(cell.memory_bytes, cell.parameters["clients"]) for cell in cells} == {(512 * 2**20, 8)}
-    assert identity(listed, cells) == identity(single, expand(single, known).cells)
+    assert identity(listed, cells) == identity(single, expand(single, SHIPPED).cells)
 
 
-def test_a_dataset_can_be_swept(tmp_path: Path, known: Catalog) -> None:
+def test_a_dataset_can_be_swept(tmp_path: Path) -> None:
     """Each scale has a dataset, so a golden copy, of its own; the preview counts both."""
-    one = preview(plan := plan_of(tmp_path, SWEPT.replace("[1, 8]", "1"), known), expand(plan, known))
+    one = preview(plan := plan_of(tmp_path, SWEPT.replace("[1, 8]", "1")), expand(plan, SHIPPED))
     text = SWEPT.replace("[1, 8]", "1").replace("scale = 2", "scale = [2, 50]")
-    cells = expand(plan := plan_of(tmp_path, text, known), known)
+    cells = expand(plan := plan_of(tmp_path, text), SHIPPED)
     assert {cell.dataset.parameters["scale"] for cell in cells.cells} == {2, 50}
     assert preview(plan, cells).disk_bytes > one.disk_bytes + 50 * 15_000_000
-
-
-@pytest.mark.parametrize(("old", "new", "line", "told"), [
-    ("clients = [1, 8]", "clients = []", 10, '"clients" is an empty list'),
-    ("clients = [1, 8]", "clients = [1, 8, 1]", 10, '"clients" lists 1 twice'),
-    ("clients = [1, 8]", "clients = [1,\n  0]", 11, '"clients" must be at least 1'),
-    ("clients = [1, 8]", 'clients = [1, "two"]', 10, "must be a whole number"),
-    ("clients = [1, 8]", "clients = [[1], 8]", 10, "not a list"),
-    ("scale = 2", "scale = [1, 0]", 11, '"scale" of the dataset must be 1 or more'),
-    ('["512MiB", "1GiB"]', "[]", 4, '"memory" is an empty list'),
-    ('["512MiB", "1GiB"]', '["1GiB", "1024MiB"]', 4, '"memory" lists 1073741824 twice'),
-    ('["512MiB", "1GiB"]', '["1GiB", "much"]', 4, '"memory" must be a size'),
-    ("/17/bin", "/15/bin", 7, "\"bin\" lists '/usr/lib/postgresql/15/bin' twice"),
-    ("blocks = 2", "device.limit = 5", 3, '"limit" must be a table'),
-    ("blocks = 2", "device.limit = {}", 3, 'requires "iops" or "mb_per_s"'),
-    ("blocks = 2", "device.limit = { iops = [500, 500] }", 3, "lists a level twice"),
-    ("blocks = 2", "device.limit = { iops = [500, 900], price = [1, 2, 3] }", 3, "lists of different lengths"),
-    ("blocks = 2", "device.limit = { iops = 1 }", 3, '"iops" must be 10 or more'),
-    ("blocks = 2", 'device = { kind = "dir", limit = { iops = 99 } }', 3, '"limit" has no effect with kind ='),
-    ("blocks = 2", "blocks = [2, 3]", 3, '"blocks" must be'),
-])  # fmt: skip
-def test_wrong_lists_are_errors_of_the_plan(
-    tmp_path: Path, known: Catalog, old: str, new: str, line: int, told: str
-) -> None:
-    """Empty lists, duplicates and wrong values are errors with their lines before anything is made."""
-    assert old in SWEPT
-    flaws = flaws_of(tmp_path, SWEPT.replace(old, new), known)
-    place = next((found for found in flaws.splitlines() if told in found), flaws)
-    assert told in place and (f"plan.toml:{line}  " in place or (line == 11 and "plan.toml:8" in place))
 
 
 @pytest.mark.parametrize(("paths", "words"), [
@@ -180,18 +151,18 @@ def test_paths_are_named_by_what_tells_them_apart(paths: list[str], words: list[
     assert distinct(paths) == words
 
 
-def test_arms_are_named_by_both_filesystems(tmp_path: Path, known: Catalog) -> None:
+def test_arms_are_named_by_both_filesystems(tmp_path: Path) -> None:
     """`xfs+wal:ext4` where no label was given, and --fs xfs means it; an arm may keep its log beside the data. The
     preview has the commands of both filesystems, and the bytes of both images."""
-    plan = plan_of(tmp_path, LOG, known)
+    plan = plan_of(tmp_path, LOG)
     assert [arm.label for arm in plan.fs_setups] == ["ext4+wal:ext4", "xfs+wal:ext4", "xfs-alone", "mine"]
     assert plan.baseline == "xfs+wal:ext4"
-    found = {cell.arm: cell.wal_setup.name if cell.wal_setup else None for cell in expand(plan, known).cells}
+    found = {cell.arm: cell.wal_setup.name if cell.wal_setup else None for cell in expand(plan, SHIPPED).cells}
     assert found == {"ext4+wal:ext4": "ext4", "xfs+wal:ext4": "ext4", "xfs-alone": None, "mine": "ext4"}
     assert [arm.label for arm in narrow(plan, Narrowing(fs=["xfs", "mine"])).fs_setups] == ["xfs+wal:ext4", "mine"]
     with pytest.raises(UnknownName, match="did you mean"):
         narrow(plan, Narrowing(fs=["xsf+wal:ext4"]))
-    look = preview(plan, expand(plan, known))
+    look = preview(plan, expand(plan, SHIPPED))
     said = [" ".join(argv) for arm, argv in look.commands if arm == "xfs+wal:ext4"]
     assert [line.split()[0] for line in said] == ["mkfs.xfs", "mount", "mkfs.ext4", "mount"]
     assert said[2].split()[-1] == "LOOP-WAL" and said[3].endswith("LOOP-WAL /run/dbbench/wal")
@@ -205,6 +176,23 @@ RAW = (
 
 
 @pytest.mark.parametrize(("text", "old", "new", "told"), [
+    (SWEPT, "clients = [1, 8]", "clients = []", 'plan.toml:10  "clients" is an empty list'),
+    (SWEPT, "clients = [1, 8]", "clients = [1, 8, 1]", 'plan.toml:10  "clients" lists 1 twice'),
+    (SWEPT, "clients = [1, 8]", "clients = [1,\n  0]", 'plan.toml:11  "clients" must be at least 1'),
+    (SWEPT, "clients = [1, 8]", 'clients = [1, "two"]', 'plan.toml:10  "clients" must be a whole number'),
+    (SWEPT, "clients = [1, 8]", "clients = [[1], 8]", "not a list"),
+    (SWEPT, "scale = 2", "scale = [1, 0]", '"scale" of the dataset must be 1 or more'),
+    (SWEPT, '["512MiB", "1GiB"]', "[]", 'plan.toml:4  "memory" is an empty list'),
+    (SWEPT, '["512MiB", "1GiB"]', '["1GiB", "1024MiB"]', 'plan.toml:4  "memory" lists 1073741824 twice'),
+    (SWEPT, '["512MiB", "1GiB"]', '["1GiB", "much"]', 'plan.toml:4  "memory" must be a size'),
+    (SWEPT, "/17/bin", "/15/bin", "plan.toml:7  \"bin\" lists '/usr/lib/postgresql/15/bin' twice"),
+    (SWEPT, "blocks = 2", "device.limit = 5", 'plan.toml:3  "limit" must be a table'),
+    (SWEPT, "blocks = 2", "device.limit = {}", 'requires "iops" or "mb_per_s"'),
+    (SWEPT, "blocks = 2", "device.limit = { iops = [500, 500] }", "lists a level twice"),
+    (SWEPT, "blocks = 2", "device.limit = { iops = [500, 900], price = [1, 2, 3] }", "lists of different lengths"),
+    (SWEPT, "blocks = 2", "device.limit = { iops = 1 }", 'plan.toml:3  "iops" must be 10 or more'),
+    (SWEPT, "blocks = 2", 'device = { kind = "dir", limit = { iops = 99 } }', '"limit" has no effect with kind ='),
+    (SWEPT, "blocks = 2", "blocks = [2, 3]", 'plan.toml:3  "blocks" must be'),
     (LOG, 'fs_setup = "ext4"', 'fs_setup = "ext5"', 'unknown fs setup "ext5"'),
     (LOG, 'fs_setup = "ext4"', "", '"fs_setup" is missing'),
     (LOG, 'size = "1GiB"', 'size = "100MiB"', "320 MiB or more"),
@@ -221,12 +209,11 @@ RAW = (
     (RAW, "[device]", "[age]\n[device]", '"age" requires a filesystem'),
     (RAW, 'fs_setup = "ext4"', 'fs_setup = "raw"', "cannot be combined with [device.wal]"),
 ])  # fmt: skip
-def test_parts_of_a_log_or_of_an_arm_without_a_filesystem_that_do_not_fit(
-    tmp_path: Path, known: Catalog, text: str, old: str, new: str, told: str
-) -> None:
-    """What cannot be made, PostgreSQL on a bare device, and what only a filesystem has, are errors of the plan."""
+def test_lists_and_logs_that_do_not_fit(tmp_path: Path, text: str, old: str, new: str, told: str) -> None:
+    """Empty lists, duplicates and wrong values; what cannot be made, PostgreSQL on a bare device, and what only a
+    filesystem has: errors of the plan, with their lines."""
     assert old in text
-    assert told in flaws_of(tmp_path, text.replace(old, new), known)
+    assert told in flaws_of(tmp_path, text.replace(old, new))
 
 
 def test_a_log_lies_on_one_device_and_in_one_place(tmp_path: Path) -> None:
@@ -243,9 +230,9 @@ def test_a_log_lies_on_one_device_and_in_one_place(tmp_path: Path) -> None:
     assert "has volumes" in flaws_of(tmp_path, LOG.replace('fs_setup = "ext4"', 'fs_setup = "sub"'), known)
 
 
-def test_an_arm_without_a_filesystem(tmp_path: Path, known: Catalog) -> None:
+def test_an_arm_without_a_filesystem(tmp_path: Path) -> None:
     """InnoDB's tables on the bare device: what must be files lies on the log's filesystem."""
-    plan = plan_of(tmp_path, RAW, known)
-    look = preview(plan, expand(plan, known))
+    plan = plan_of(tmp_path, RAW)
+    look = preview(plan, expand(plan, SHIPPED))
     assert [argv[0] for arm, argv in look.commands if arm == "raw+wal:ext4"] == ["dd", "mkfs.ext4", "mount"]
-    assert {cell.arm: cell.raw for cell in expand(plan, known).cells}["raw+wal:ext4"]
+    assert {cell.arm: cell.raw for cell in expand(plan, SHIPPED).cells}["raw+wal:ext4"]

@@ -18,12 +18,12 @@ from dbbench.labs.powercut.disk_images import BLOCK, DESTAGE_S, Cut, Media, Sect
 from dbbench.labs.powercut.lab import Recording, Tally
 from dbbench.labs.powercut.recovery import BaseImages
 from dbbench.model import Conclusion, CutFacts, Durability, EngineSpec
-from dbbench.plan.catalog import catalog
+from tests.support.plans import SHIPPED
 
 UNKNOWN, NOBARRIER, NOJOURNAL, ASYNC, TORN, REPORTED, PREVENTED = Durability
 MS: Final = 1_000_000
 SIZE: Final = 64 * BLOCK
-CONTROL: Final = targets.control_target(targets.controls_of("postgres")[0], EngineSpec("postgres"), catalog())
+CONTROL: Final = targets.control_target(targets.controls_of("postgres")[0], EngineSpec("postgres"), SHIPPED)
 
 
 @dataclasses.dataclass

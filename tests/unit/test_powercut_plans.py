@@ -16,19 +16,17 @@ from dbbench.labs.powercut.recovery import Lab, files_of
 from dbbench.labs.powercut.recovery import disks as disks_of
 from dbbench.labs.powercut.targets import targets
 from dbbench.model import Cell, FsSetup, Setting
-from dbbench.plan import catalog
 from dbbench.plan.request import PlanRequest
 from dbbench.results import create_run, load_lab, save_lab
 from dbbench.run.workdir import WorkDir
+from tests.support.plans import SHIPPED, plan_of
 from tests.support.plans import plan as written
-from tests.support.plans import plan_of
 from tests.support.runs import small_run
 
 
 def cells_of(tmp_path: Path, fs_setups: list[Any], **keys: Any) -> tuple[Cell, ...]:
     """Those of a plan of PostgreSQL; `keys` as for `tests.support.plans.plan`."""
-    known = catalog.catalog()
-    return plan.expand(plan_of(tmp_path, written(fs_setups, **keys), known), known).cells
+    return plan.expand(plan_of(tmp_path, written(fs_setups, **keys)), SHIPPED).cells
 
 
 def all_work(_setup: FsSetup) -> None:
@@ -115,7 +113,7 @@ def test_name_of_a_lab_that_was_stopped_is_free_until_it_holds_a_cut(tmp_path: P
 def test_a_second_process_needs_cores_and_memory_and_no_pool(tmp_path: Path) -> None:
     """A pool of ZFS has one name on a machine; a lab whose time is over starts nothing."""
     (ext4,), _ = targets(cells_of(tmp_path, ["ext4"]), 1, all_work)
-    zfs = dataclasses.replace(ext4, setup=catalog.catalog().setup("zfs-8k"))
+    zfs = dataclasses.replace(ext4, setup=SHIPPED.setup("zfs-8k"))
     lab = Lab(WorkDir(tmp_path), tmp_path, 1, lambda _: None)
     assert lab.has_second(ext4, 2, 2 * MEMORY_BYTES)
     assert not lab.has_second(zfs, 2, 2 * MEMORY_BYTES)

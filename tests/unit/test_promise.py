@@ -5,12 +5,10 @@ from typing import Any
 
 import pytest
 
-from dbbench.plan import catalog, expand
+from dbbench.plan import expand
 from dbbench.plan.promise import class_of, of_setup
-from tests.support.plans import plan, plan_of
+from tests.support.plans import SHIPPED, plan, plan_of
 from tests.support.setups import entry
-
-SHIPPED = catalog.catalog()
 
 
 @pytest.mark.parametrize(("setup", "engine", "settings", "expected"), [
@@ -42,7 +40,7 @@ def test_a_cell_promises_what_its_setup_and_settings_say(
     """Claims of the filesystem and flags of the merged settings, as a trial computes them from what is effective."""
     workload = "pgbench-tpcb" if engine == "postgres" else "sysbench-oltp-insert"
     text = plan(entry(setup), {"name": engine, "settings": settings}, workload)
-    (cell,) = expand(plan_of(tmp_path, text, SHIPPED), SHIPPED).cells
+    (cell,) = expand(plan_of(tmp_path, text), SHIPPED).cells
     assert class_of(cell) == expected
 
 

@@ -13,7 +13,7 @@ from dbbench.labs.second_kernel.inside import FAULTS
 from dbbench.labs.second_kernel.rehearsal import MEASURE_S, MOST, PHASE_S, small
 from dbbench.model import Arm, DeviceSpec, EngineSpec, Phase, Plan, WalDevice, WorkloadSpec
 from dbbench.plan import expand
-from dbbench.plan.catalog import catalog
+from tests.support.plans import SHIPPED
 
 BASE = 0x60000000
 
@@ -95,7 +95,7 @@ def test_a_plan_is_made_small() -> None:
         memory=(2**34,),
         device=DeviceSpec("block", paths=("/dev/a", "/dev/b", "/dev/c"), wal=WalDevice("xfs", path="/dev/d")),
     )
-    whole = expand(plan, catalog())
+    whole = expand(plan, SHIPPED)
     less, expanded = small(plan, whole, ["fast", "f2fs"], Path("/var/tmp"))
     assert (less.baseline, less.blocks, less.device.kind, less.device.count) == ("fast", 1, "loop", 3)
     assert (less.deadlines[Phase.RESTORE], less.deadlines[Phase.CANARY]) == (PHASE_S, 120)
@@ -104,7 +104,7 @@ def test_a_plan_is_made_small() -> None:
     assert [cell.arm for cell in expanded.cells] == ["fast", "f2fs"]
     assert [spec.cell for spec in expanded.order] == [cell.id for cell in expanded.cells]
     cell = expanded.cells[0]
-    assert cell.setup == catalog().setup("ext4-md0-4k")
+    assert cell.setup == SHIPPED.setup("ext4-md0-4k")
     assert cell.dataset.parameters["scale"] == MOST["scale"]
     assert cell.parameters["clients"] == MOST["clients"]
     assert cell.window.measure_s == MEASURE_S

@@ -18,21 +18,20 @@ from dbbench.labs.powercut.targets import targets
 from dbbench.metrics.outcome import Claim
 from dbbench.model import Cell, Dataset, EngineSpec, FilesystemFacts, Trial, Work, merge_settings
 from dbbench.nightly.night import night_of
-from dbbench.plan import catalog, conditions, writes
+from dbbench.plan import conditions, writes
 from dbbench.plan.server_settings import defaults, settings_of
 from dbbench.process import User
 from dbbench.report.verdicts import compare_groups, verdicts
 from tests.support.judged import FakeMeter, Judged, outcome
-from tests.support.plans import flaws_of, plan_of
+from tests.support.plans import SHIPPED, flaws_of, plan_of
 from tests.support.plans import plan as written
 
-SHIPPED = catalog.catalog()
 READ_WRITE = {"name": "sysbench-oltp-read-write", "clients": 2}
 
 
 def cells(folder: Path, engine: Any, workload: Any = "sysbench-oltp-read-write", **keys: Any) -> tuple[Cell, ...]:
     """The cells of a plan."""
-    return plan.expand(plan_of(folder, written("ext4", engine, workload, **keys), SHIPPED), SHIPPED).cells
+    return plan.expand(plan_of(folder, written("ext4", engine, workload, **keys)), SHIPPED).cells
 
 
 def values(folder: Path, engine: dict[str, Any], **keys: Any) -> dict[str, Any]:
@@ -105,7 +104,7 @@ def test_an_unknown_profile_is_refused(tmp_path: Path) -> None:
         ("postgres", "x", "pgbench-tpcb", "production-archive"),
         ("files", "production", "small-files", '"profile" has no effect with an engine without a server'),
     ):
-        assert flaw in flaws_of(tmp_path, written("ext4", {"name": name, "profile": profile}, workload), SHIPPED)
+        assert flaw in flaws_of(tmp_path, written("ext4", {"name": name, "profile": profile}, workload))
 
 
 @pytest.mark.starts_processes

@@ -12,13 +12,11 @@ from dbbench.metrics.outcome import Outcome
 from dbbench.metrics.series import Series
 from dbbench.model import FsSetup, Layer, Mkfs, SnapshotFacts, SnapshotSpec, SnapshotTaken, Window
 from dbbench.operations.copies import Copies, without_vanishing
-from dbbench.plan import catalog
 from dbbench.report.page.operations import snapshot_column
 from dbbench.run.stages import snapshots as timed_snapshots
 from tests.support.plans import flaws_of, plan, plan_of
 from tests.support.stored import RecordingStorage
 
-SHIPPED = catalog.catalog()
 OPEN = Window("fixed", 2, 8)
 
 
@@ -155,15 +153,15 @@ def written(snapshots: dict[str, Any], **keys: Any) -> str:
 ])  # fmt: skip
 def test_a_plans_snapshots_are_checked(snapshots: dict[str, Any], flaw: str, tmp_path: Path) -> None:
     """Each flaw with its line."""
-    assert flaw in flaws_of(tmp_path, written(snapshots), SHIPPED)
+    assert flaw in flaws_of(tmp_path, written(snapshots))
 
 
 def test_a_standby_has_no_operations_that_write(tmp_path: Path) -> None:
     """PostgreSQL is one after an apply; what only looks at the filesystem may follow. An apply lasts as it lasts."""
     wrong = written({"every": "5s"}, operations=["fsck", "snapshot"], workload="archive-apply")
-    assert 'operation "snapshot" requires a server that writes' in flaws_of(tmp_path, wrong, SHIPPED)
+    assert 'operation "snapshot" requires a server that writes' in flaws_of(tmp_path, wrong)
     right = written({"every": "5min"}, operations=["fsck", "scan"], workload="archive-apply")
-    assert plan_of(tmp_path, right, SHIPPED).snapshots == SnapshotSpec(300.0, 3)
+    assert plan_of(tmp_path, right).snapshots == SnapshotSpec(300.0, 3)
 
 
 def test_small_caches_are_of_known_settings() -> None:

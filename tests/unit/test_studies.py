@@ -11,7 +11,7 @@ from dbbench.commands import study as command
 from dbbench.errors import ProgramMissing, UnknownName
 from dbbench.metrics.table import METRICS
 from dbbench.model import Fault, FsSetup, Plan, Status, StudyOf
-from dbbench.plan import catalog, studies
+from dbbench.plan import studies
 from dbbench.plan.preview import preview
 from dbbench.report.page.html import build, html
 from dbbench.report.page.studies import is_variant, times
@@ -20,7 +20,7 @@ from dbbench.run import disk_space
 from dbbench.storage import filesystems
 from dbbench.units import seconds_of
 from tests.fixtures import synthetic
-from tests.support.plans import flaws_of, plan_of
+from tests.support.plans import SHIPPED, flaws_of, plan_of
 
 # dbbench's own
 OURS = ["binlog-and-filesystems", "compression-of-growth", "io-method-and-filesystems", "mkfs-vintages"]
@@ -28,7 +28,6 @@ ALL = sorted([*OURS, "bonnie-2011", "harm", "oracle-clone-2012", "oracle-clone-2
               "percona-2012-readers", "pg-btrfs-compression-2015", "pg-fs-benchmark", "raid0-copy-2012",
               "raid0-copy-2012-mirror", "versions-and-filesystems"])  # fmt: skip
 EACH = [(name, scale) for name in ALL for scale in studies.SCALES]
-SHIPPED = catalog.catalog()
 GIB = 2**30
 
 
@@ -40,7 +39,7 @@ def written(name: str, scale: str) -> str:
 
 def loaded(folder: Path, name: str, scale: str) -> Plan:
     """A study's plan, read and checked."""
-    return plan_of(folder, written(name, scale), SHIPPED)
+    return plan_of(folder, written(name, scale))
 
 
 def test_all_are_there() -> None:
@@ -225,7 +224,7 @@ def test_what_is_not_known_is_refused(tmp_path: Path) -> None:
         studies.servers_of(found, {"postgres": {"": "15.18"}})
     assert studies.servers_of(found, {"postgres": {"": "15.18"}, "mariadb": {"": "10.11.19"}}) == {"mariadb": [""]}
     text = written("percona-2012", "tiny").replace('study = { name = "percona', 'study = { name = "perkona')
-    assert 'unknown study "perkona-2012"' in flaws_of(tmp_path, text, SHIPPED)
+    assert 'unknown study "perkona-2012"' in flaws_of(tmp_path, text)
 
 
 @pytest.mark.parametrize(("version", "will_do"), [
@@ -277,7 +276,7 @@ def test_a_study_of_versions_has_every_server(tmp_path: Path) -> None:
     given = ["/my", "/pg/17", "/pg/18"]
     servers = studies.servers_of(found, installed, given)
     assert servers == {"postgres": ["/pg/17", "/pg/18"], "mysql": ["/my"]}
-    made = plan_of(tmp_path, studies.plan_text(found, "tiny", servers), SHIPPED)
+    made = plan_of(tmp_path, studies.plan_text(found, "tiny", servers))
     assert {engine.name: list(engine.bins) for engine in made.engine} == servers
     assert len(plan.expand(made, SHIPPED).cells) == 3 * len(given)
     with pytest.raises(ProgramMissing, match="it cannot use /pg/17; it cannot use /pg/18"):

@@ -15,7 +15,6 @@ from dbbench.metrics.outcome import Outcome
 from dbbench.metrics.series import Series
 from dbbench.model import CacheFacts, DeviceFacts, EngineAgeFacts, EngineAgeing, FsSetup, Mkfs, Window, WrittenPoint
 from dbbench.operations import StoredDatabase
-from dbbench.plan.catalog import catalog
 from dbbench.run.stages import age_engine
 from dbbench.storage.devices.port import Device
 from dbbench.storage.filesystems.port import Mounted
@@ -114,6 +113,6 @@ def test_a_line_has_its_interval() -> None:
 def test_what_cannot_age_is_a_flaw_of_the_plan(factors: list[int], workload: str, says: str, tmp_path: Path) -> None:
     """With the plan's other flaws, before anything is done; whole numbers are taken as they are."""
     with pytest.raises(PlanInvalid, match=says):
-        plan_of(tmp_path, plan(workload=workload, age_engine={"write_factors": factors}), catalog())
-    good = plan_of(tmp_path, plan(age_engine={"write_factors": [0, 2.5]}), catalog())
+        plan_of(tmp_path, plan(workload=workload, age_engine={"write_factors": factors}))
+    good = plan_of(tmp_path, plan(age_engine={"write_factors": [0, 2.5]}))
     assert good.age_engine == EngineAgeing((0.0, 2.5))

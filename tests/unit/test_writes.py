@@ -11,9 +11,8 @@ from dbbench.datasets.manifest import Entry, Manifest, save
 from dbbench.engines import ENGINES
 from dbbench.model import EarlierLoad, Plan, Status, WriteFacts
 from dbbench.plan import expand, identity, preview, writes
-from dbbench.plan.catalog import catalog
 from dbbench.plan.conditions import sentences
-from tests.support.plans import plan, plan_of
+from tests.support.plans import SHIPPED, plan, plan_of
 from tests.support.trials import trial
 
 GIB = 2**30
@@ -21,8 +20,8 @@ GIB = 2**30
 
 def read(tmp_path: Path, *args: Any, **keys: Any) -> tuple[Plan, list[dict[str, int]]]:
     """The plan, and what each of its cells writes in a trial."""
-    asked = plan_of(tmp_path, plan(*args, **keys), catalog())
-    return asked, [writes.of_trial(asked, cell) for cell in expand(asked, catalog()).cells]
+    asked = plan_of(tmp_path, plan(*args, **keys))
+    return asked, [writes.of_trial(asked, cell) for cell in expand(asked, SHIPPED).cells]
 
 
 def test_ageing_of_a_large_disk_is_in_the_estimate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -32,7 +31,7 @@ def test_ageing_of_a_large_disk_is_in_the_estimate(tmp_path: Path, monkeypatch: 
     for device in ({"kind": "block", "path": "/dev/sdx", "identity": "x"}, {"size": "256GiB"}):
         asked, (parts,) = read(tmp_path, device=device, age=age, blocks=10)
         assert parts["ageing"] == 384 * GIB
-        look = preview(asked, expand(asked, catalog()))
+        look = preview(asked, expand(asked, SHIPPED))
         assert look.written["ageing"] == 3840 * GIB
         assert look.written_bytes > 3.75 * 1024 * GIB
 
@@ -83,13 +82,13 @@ def test_the_load_is_that_of_earlier_runs(tmp_path: Path) -> None:
     earlier = EarlierLoad(40.0, 5e6, 70e6, 2e6, 1e6)
     keys: dict[str, Any] = {"engine": "mariadb", "workload": "sysbench-oltp-read-write"}
     asked, (assumed,) = read(tmp_path, "btrfs", **keys, warmup="10s", measure="20s")
-    (cell,) = expand(asked, catalog()).cells
+    (cell,) = expand(asked, SHIPPED).cells
     measured = writes.of_trial(asked, replace(cell, earlier=earlier))
     assert writes.BINARY_LOG in assumed and writes.BINARY_LOG not in measured
     assert measured["load"] == 30 * 5e6 + 70e6
     assert writes.kept_logs(replace(cell, earlier=earlier)) == {writes.BINARY_LOG: 30 * 10**6}
     asked, _ = read(tmp_path, engine="postgres", workload={"name": "copy-in"}, warmup=None, measure=None)
-    expanded = expand(asked, catalog())
+    expanded = expand(asked, SHIPPED)
     cells = tuple(replace(cell, earlier=earlier) for cell in expanded.cells)
     assert writes.of_trial(asked, cells[0])["load"] == 40 * 5e6 + 70e6
     assert identity(asked, cells) == identity(asked, expanded.cells)
@@ -109,7 +108,7 @@ def test_the_time_of_file_loads_follows_their_sizes(
 ) -> None:
     """In seconds of the whole trial."""
     asked, _ = read(tmp_path, engine="files", workload=load, device={"size": "64GiB"})
-    (seconds,) = preview(asked, expand(asked, catalog())).trial_s.values()
+    (seconds,) = preview(asked, expand(asked, SHIPPED)).trial_s.values()
     assert least < seconds < most
 
 
@@ -140,7 +139,7 @@ def test_operations_and_aged_tables_are_counted(tmp_path: Path) -> None:
 def test_grow_adds_what_the_layers_below_need(setup: str, count: int, added: list[str], tmp_path: Path) -> None:
     """A volume on mirrors gets another mirror; the others use all devices but the last one."""
     asked, _ = read(tmp_path, setup, device={"size": "1GiB", "count": count}, operations=["grow"])
-    argvs = [argv for _, argv in preview(asked, expand(asked, catalog())).commands]
+    argvs = [argv for _, argv in preview(asked, expand(asked, SHIPPED)).commands]
     made = [argv for argv in argvs if "mdadm" in argv and "-spare" in argv[2]]
     assert [[argv[2], *argv[-2:]] for argv in made] == ([added] if added else [])
     used = {word for argv in argvs for word in argv if word.startswith("LOOP")}
@@ -166,8 +165,8 @@ def test_a_copy_of_the_users_data_replaces_its_estimate(
     dump = tmp_path / "shop.sql"
     head, rows = "-- PostgreSQL database dump\n-- Dumped from database version 15.1\n", "x" * 10_000_000
     dump.write_text(f"{head}{rows}\n--\n-- PostgreSQL database dump complete\n--\n")
-    asked = plan_of(tmp_path, plan(workload={"name": "scan", "source": str(dump)}), catalog())
-    expanded = expand(asked, catalog())
+    asked = plan_of(tmp_path, plan(workload={"name": "scan", "source": str(dump)}))
+    expanded = expand(asked, SHIPPED)
     environ["DBBENCH_CACHE"] = str(tmp_path)
     for name in ENGINES["postgres"].programs():
         (programs / Path(name).name).write_text("#!/bin/sh\necho 'postgres (PostgreSQL) 15.1'\n")

@@ -7,12 +7,12 @@ import pytest
 
 from dbbench.errors import MakeFailed
 from dbbench.model import Durability, FsSetup, Mkfs, Volume
-from dbbench.plan import catalog
 from dbbench.results.journal import Journal
 from dbbench.storage import filesystems
 from dbbench.storage.filesystems import zfs
 from dbbench.storage.filesystems.port import Mounted
 from dbbench.storage.filesystems.zfs import driver, pool, properties
+from tests.support.plans import SHIPPED
 
 FIXTURES = Path(__file__).parents[1] / "fixtures/zfs"
 NEW, OLD = "2.4.4-1", "0.8.6-1"
@@ -101,7 +101,7 @@ def test_a_page_larger_than_a_record_tears(options: tuple[str, ...], tears_8k: b
     (OLD, setup_of("direct=always"), "OpenZFS 2.3 or later"),
     (OLD, setup_of("recordsize=8K", data="compression=zstd-9"), "compression=zstd-9 needs OpenZFS 2.0"),
     (NEW, setup_of("direct=always", "compression=zstd"), None),
-    *((NEW, catalog.catalog().setup(name), None) for name in catalog.catalog().setups if name.startswith("zfs")),
+    *((NEW, SHIPPED.setup(name), None) for name in SHIPPED.setups if name.startswith("zfs")),
 ])  # fmt: skip
 def test_what_a_version_cannot_do_is_named(version: str, setup: FsSetup, lack: str | None) -> None:
     """With the version that it takes; a new one makes every shipped setup."""

@@ -26,40 +26,31 @@ def test_down_and_up_again_are_two_changes() -> None:
     assert len(found) == 2 and abs(found[0] - 30) <= 1 and abs(found[1] - 55) <= 1
 
 
-def test_index_counts_missing_nights() -> None:
-    """None, NaN, zero and negative numbers are nights without a result; indices are those of the list."""
-    series = nights(60, 0.01, 5, (40, 0.8))
-    series[10:14] = [None, math.nan, 0.0, -1.0]
-    assert changepoints(series) == [40]
+def edited(series: list[float | None], *pieces: tuple[int, list[float | None]]) -> list[float | None]:
+    """The series with other nights from these indices on."""
+    for at, piece in pieces:
+        series[at : at + len(piece)] = piece
+    return series
 
 
-def test_two_odd_nights_are_no_level() -> None:
-    """Outliers, alone or two in a row, at the end too."""
-    series = nights(50, 0.01, 6)
-    series[20] = 0.6
-    series[30:32] = [0.7, 0.7]
-    series[48:50] = [0.7, 0.7]
-    assert changepoints(series) == []
+DRIFT = [value * (1 - 0.001 * i) for i, value in enumerate(nights(80, 0.01, 8)) if value]
 
 
-def test_three_nights_a_side_and_three_percent() -> None:
-    """Fewer nights or a smaller shift are never a change, however quiet the series."""
-    assert changepoints(nights(42, 0.001, 7, (40, 0.8))) == []
-    assert changepoints(nights(60, 0.001, 7, (40, 0.98))) == []
-    assert changepoints(nights(5, 0.0, 7, (3, 0.5))) == []
-
-
-def test_constant_series_and_exact_steps() -> None:
-    """No scatter at all divides nothing by zero."""
-    assert changepoints([1.0] * 50) == []
-    assert changepoints([1.0] * 30 + [0.9] * 10) == [30]
-    assert changepoints([]) == changepoints([None] * 9) == []
-
-
-def test_a_drift_is_no_step() -> None:
-    """8 % in 80 nights without a night on which it happened."""
-    series = [value * (1 - 0.001 * i) for i, value in enumerate(nights(80, 0.01, 8)) if value]
-    assert changepoints(series) == []
+@pytest.mark.parametrize(("series", "found"), [
+    (edited(nights(60, 0.01, 5, (40, 0.8)), (10, [None, math.nan, 0.0, -1.0])), [40]),  # nights without a result count
+    (edited(nights(50, 0.01, 6), (20, [0.6]), (30, [0.7, 0.7]), (48, [0.7, 0.7])), []),  # odd nights are no level
+    (nights(42, 0.001, 7, (40, 0.8)), []),  # two nights a side, however quiet
+    (nights(5, 0.0, 7, (3, 0.5)), []),
+    (nights(60, 0.001, 7, (40, 0.98)), []),  # two per cent
+    (DRIFT, []),  # 8 % in 80 nights without a night on which it happened
+    ([1.0] * 50, []),  # no scatter at all divides nothing by zero
+    ([1.0] * 30 + [0.9] * 10, [30]),
+    ([], []),
+    ([None] * 9, []),
+])  # fmt: skip
+def test_changes_of_a_series(series: list[float | None], found: list[int]) -> None:
+    """A change has three nights a side and three per cent; its index is that of the list."""
+    assert changepoints(series) == found
 
 
 @pytest.mark.parametrize("seed", range(3))

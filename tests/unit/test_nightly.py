@@ -9,6 +9,7 @@ import re
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -312,19 +313,18 @@ def test_regressions_are_listed_from_the_night_on_which_they_began(tmp_path: Pat
     assert analysis.regressions({"p": [dataclasses.replace(night(0, 0.8, state="regression"), ratios={})]}) == []
 
 
-def test_status_has_the_newest_nights_and_the_regressions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_status_has_the_newest_nights_and_the_regressions(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], printed: Any
+) -> None:
     """A table or a document. For one plan an old night, or none, is an error; for all plans it is not."""
     status = ["nightly", "status", "--results", str(tmp_path)]
-    assert cli.run(status) == 0
-    assert "no nights" in capsys.readouterr().out
+    assert "no nights" in printed(*status)
     (tmp_path / "p.toml").write_text(plan(name="p"))
     assert cli.run([*status, str(tmp_path / "p.toml")]) == 4
     history.append(tmp_path, "p", night(1, 0.8, state="regression"))
     history.append(tmp_path, "q", night(2, 0.8))
-    assert cli.run(status) == 0
-    assert "2026-01-02  p" in capsys.readouterr().out
-    assert cli.run([*status, "--json"]) == 0
-    document = json.loads(capsys.readouterr().out)
+    assert "2026-01-02  p" in printed(*status)
+    document = json.loads(printed(*status, "--json"))
     assert [(row["plan"], row["run"]) for row in document["nights"]] == [("p", "r1"), ("q", "r2")]
     assert [(one["plan"], one["since"]) for one in document["regressions"]] == [("p", "2026-01-02")]
     for one in ("p", str(tmp_path / "p.toml")):

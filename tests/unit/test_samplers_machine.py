@@ -2,7 +2,6 @@
 
 import os
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,27 +11,13 @@ import pytest
 from dbbench.machine import threads
 from dbbench.machine.limits.cgroup import Groups
 from dbbench.machine.mounts import Mount
+from dbbench.model import TrialWarning
 from dbbench.samplers.machine import Machine
 from dbbench.samplers.machine_state import SettingFiles, differences
 from dbbench.samplers.sampler import Sampled
 
 ME = os.getpid()
 SERVER = 4_000_001  # no pid of this machine
-
-
-@dataclass
-class Clocks:
-    """The system clock and the monotonic clock, as a test sets them."""
-
-    utc: float
-    monotonic: float = 100.0
-
-    def __call__(self) -> tuple[float, float]:
-        return self.utc, self.monotonic
-
-    def go_on(self, seconds: float, set_by: float = 0.0) -> None:
-        self.monotonic += seconds
-        self.utc += seconds + set_by
 
 
 def process(proc: Path, pid: int, parent: int, name: str, state: str, nice: int = 0, flags: int = 0) -> None:
@@ -49,22 +34,28 @@ def ran(proc: Path, pid: int, times: int) -> None:
     (proc / str(pid) / "task" / str(pid) / "schedstat").write_text(f"5 5 {times}\n")
 
 
-def looked(folder: Path, *steps: tuple[float, float]) -> Machine:
-    """A sampler that has looked after each of the steps (seconds, and by what the clock was set), and was read."""
-    clocks = Clocks(time.time())
-    sampler, began = machine(folder, clocks), clocks.utc
-    for seconds, set_by in steps:
-        clocks.go_on(seconds, set_by)
-        sampler.look()
-    sampler.series(began, 30)
-    return sampler
+class Watch:
+    """A sampler whose /proc is this folder, on a system clock and a monotonic clock that the test sets."""
 
+    def __init__(self, folder: Path, server: int | None = None) -> None:
+        self.began = self.utc = time.time()
+        self.monotonic = 100.0
+        of_server: Any = None if server is None else SimpleNamespace(pid=server)
+        self.sampler = Machine(Sampled(None, of_server), folder / "machine.jsonl", folder, self.clocks)
 
-def machine(folder: Path, clocks: Clocks | None = None, server: int | None = None) -> Machine:
-    """A sampler whose /proc is this folder."""
-    of_server: Any = None if server is None else SimpleNamespace(pid=server)
-    log = folder / "machine.jsonl"
-    return Machine(Sampled(None, of_server), log, folder, clocks or Clocks(time.time()))
+    def clocks(self) -> tuple[float, float]:
+        return self.utc, self.monotonic
+
+    def look(self, seconds: float = 1.0, set_by: float = 0.0) -> None:
+        """Look after these seconds, in which the system clock was set."""
+        self.monotonic += seconds
+        self.utc += seconds + set_by
+        self.sampler.look()
+
+    def warnings(self, began: float | None = None, seconds: int = 30) -> tuple[TrialWarning, ...]:
+        """Those of a load that began then, by default at the begin."""
+        assert self.sampler.series(self.began if began is None else began, seconds).seconds == seconds
+        return self.sampler.warnings
 
 
 def test_what_is_stopped_below_the_trial_is_named(tmp_path: Path) -> None:
@@ -74,25 +65,22 @@ def test_what_is_stopped_below_the_trial_is_named(tmp_path: Path) -> None:
         (13, ME, "pgbench", "S"), (14, 1, "vi", "T"), (15, ME, "a b) c", "t"),
     ):  # fmt: skip
         process(tmp_path, pid, parent, name, state)
-    clocks = Clocks(time.time())
-    sampler, began = machine(tmp_path, clocks), clocks.utc - 1
+    watch = Watch(tmp_path)
     for _ in range(2):
-        clocks.go_on(1)
-        sampler.look()
-    assert sampler.series(began, 10).seconds == 10
-    (found,) = sampler.warnings
+        watch.look()
+    (found,) = watch.warnings(watch.began - 1, 10)
     assert (found.id, found.suspect, found.second) == ("W129", True, 2)
     assert found.text == "postgres (pid 11) stopped for about 2 s; a b) c (pid 15) stopped for about 2 s"
     assert len((tmp_path / "machine.jsonl").read_text().splitlines()) == 4
-    assert (sampler.series(began - 20, 10).seconds, sampler.warnings) == (10, ())
+    assert watch.warnings(watch.began - 21, 10) == ()
 
 
 def test_a_quiet_trial_has_no_file_and_a_full_disk_ends_nothing(tmp_path: Path) -> None:
     """What is found is reported although it cannot be written."""
     process(tmp_path, ME, 1, "dbbench", "S")
-    quiet = machine(tmp_path)
-    quiet.look()
-    assert (quiet.series(time.time() - 5, 10).columns, quiet.warnings) == ({}, ())
+    quiet = Watch(tmp_path)
+    quiet.look(0.0)
+    assert (quiet.warnings(), quiet.sampler.series(quiet.began, 10).columns) == ((), {})
     assert not (tmp_path / "machine.jsonl").exists()
     (tmp_path / "machine.jsonl").mkdir()
     sampler = Machine(Sampled(None, None), tmp_path / "machine.jsonl", tmp_path)
@@ -105,7 +93,10 @@ def test_a_quiet_trial_has_no_file_and_a_full_disk_ends_nothing(tmp_path: Path) 
 
 def test_a_look_that_is_seconds_late_is_a_machine_that_was_stopped(tmp_path: Path) -> None:
     """Its own process was stopped, or all of the machine; a second of delay is a busy machine."""
-    (found,) = looked(tmp_path, (1.0, 0.0), (2.5, 0.0), (6.5, 0.0)).warnings
+    watch = Watch(tmp_path)
+    for seconds in (1.0, 2.5, 6.5):
+        watch.look(seconds)
+    (found,) = watch.warnings()
     assert (found.id, found.second) == ("W129", 4)
     assert found.text == f"dbbench, or the machine (pid {ME}) stopped for about 6 s"
 
@@ -113,17 +104,17 @@ def test_a_look_that_is_seconds_late_is_a_machine_that_was_stopped(tmp_path: Pat
 def test_a_change_of_the_last_second_is_noticed_by_the_next_look(tmp_path: Path) -> None:
     """It is reported in the last second of the load; what comes later is not."""
     for later, expected in ((10.5, [9]), (11.5, [])):
-        clocks = Clocks(time.time())
-        sampler, began = machine(tmp_path, clocks), clocks.utc
-        clocks.go_on(later, set_by=60.0)
-        sampler.look()
-        sampler.series(began, 10)
-        assert [found.second for found in sampler.warnings if found.id == "W023"] == expected
+        watch = Watch(tmp_path)
+        watch.look(later, set_by=60.0)
+        assert [found.second for found in watch.warnings(seconds=10) if found.id == "W023"] == expected
 
 
 def test_a_clock_that_is_set_and_set_back_is_reported_with_its_seconds(tmp_path: Path) -> None:
     """One that is slewed, or read late by a busy machine, is not."""
-    (found,) = looked(tmp_path, (1.0, 0.05), (1.0, -3600.0), (2.5, 0.0), (1.0, 3600.0)).warnings
+    watch = Watch(tmp_path)
+    for seconds, set_by in ((1.0, 0.05), (1.0, -3600.0), (2.5, 0.0), (1.0, 3600.0)):
+        watch.look(seconds, set_by)
+    (found,) = watch.warnings()
     assert (found.id, found.suspect, found.second) == ("W023", True, 2)
     assert found.text == (
         "the system clock was set by -3600.0 s (second 2); the system clock was set by +3600.0 s (second 5)"
@@ -132,18 +123,15 @@ def test_a_clock_that_is_set_and_set_back_is_reported_with_its_seconds(tmp_path:
 
 def test_a_nice_value_that_changes_is_reported_once_each_way(tmp_path: Path) -> None:
     """Of a process of the trial; a process that comes or ends in between is no change."""
-    clocks = Clocks(time.time())
     process(tmp_path, ME, 1, "dbbench", "S")
     process(tmp_path, 1, 0, "init", "S")
-    sampler, began = machine(tmp_path, clocks), clocks.utc
+    watch = Watch(tmp_path)
     for nice in (0, 0, 10, 10, 0):
         process(tmp_path, 4_000_002, ME, "pgbench", "S", nice)
         process(tmp_path, 4_000_003, 1, "foreign", "S", nice)
         process(tmp_path, 4_000_010 + nice, ME, "new", "S", nice)
-        clocks.go_on(1)
-        sampler.look()
-    sampler.series(began, 30)
-    (found,) = sampler.warnings
+        watch.look()
+    (found,) = watch.warnings()
     assert (found.id, found.suspect) == ("W133", True)
     assert found.text == (
         "nice of pgbench (pid 4000002): 0 -> 10 (second 3); nice of pgbench (pid 4000002): 10 -> 0 (second 5)"
@@ -155,37 +143,32 @@ def test_a_process_that_ends_leaves_its_control_group_without_a_warning(
     flags: int, expected: list[str], tmp_path: Path
 ) -> None:
     """A version-1 hierarchy then lists it in its root; a process that continues there was moved."""
-    clocks, pid = Clocks(time.time()), 4_000_002
+    pid = 4_000_002
     process(tmp_path, ME, 1, "dbbench", "S")
     process(tmp_path, pid, ME, "postgres", "S")
     (tmp_path / f"{pid}/cgroup").write_text("4:memory:/dbbench-r-1\n")
-    sampler, began = machine(tmp_path, clocks), clocks.utc
-    clocks.go_on(1)
-    sampler.look()
+    watch = Watch(tmp_path)
+    watch.look()
     (tmp_path / f"{pid}/cgroup").write_text("4:memory:/\n")
     process(tmp_path, pid, ME, "postgres", "S", flags=flags)
-    clocks.go_on(1)
-    sampler.look()
-    sampler.series(began, 30)
-    assert [warning.id for warning in sampler.warnings] == expected
+    watch.look()
+    assert [warning.id for warning in watch.warnings()] == expected
 
 
 @pytest.mark.parametrize(("state", "expected"), [("S", ["W129"]), ("R", [])])
 def test_a_server_that_makes_no_step_is_reported(state: str, expected: list[str], tmp_path: Path) -> None:
     """No thread of it has run for seconds; one that waits for a CPU on a busy machine is no fault."""
-    clocks = Clocks(time.time())
     process(tmp_path, SERVER, ME, "postgres", "S")
     process(tmp_path, SERVER + 1, SERVER, "postgres: a", state)
-    sampler, began = machine(tmp_path, clocks, SERVER), clocks.utc
+    watch = Watch(tmp_path, SERVER)
     for times in (5, 6, 6, 6, 7):
         ran(tmp_path, SERVER, 1)
         ran(tmp_path, SERVER + 1, times)
-        clocks.go_on(1)
-        sampler.look()
-    sampler.series(began, 30)
-    assert [warning.id for warning in sampler.warnings] == expected
+        watch.look()
+    found = watch.warnings()
+    assert [warning.id for warning in found] == expected
     if expected:
-        assert sampler.warnings[0].text == f"the server (pid {SERVER}) made no progress for about 2 s"
+        assert found[0].text == f"the server (pid {SERVER}) made no progress for about 2 s"
 
 
 def hierarchy(point: Path, number: int, *files: tuple[str, str]) -> Mount:

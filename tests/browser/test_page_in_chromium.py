@@ -14,24 +14,23 @@ import pytest
 import synthetic
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webdriver import WebDriver
-from synthetic import Shape
+from synthetic import TPCB, Shape
 
 from dbbench.compare import rows
 from dbbench.report.page.charts.nights import Course, NightPoint
 from dbbench.report.page.html import render
-from dbbench.results import LoadedRun, load_run
+from dbbench.results import LoadedRun
 from dbbench.units import number
 from tests.browser.chromium import DARK, LIGHT, STILL, command, errors, requests, screen, until
 
 pytestmark = pytest.mark.needs("chromium", "chromedriver")
-TPCB = (("postgres", "pgbench-tpcb"),)
 HOSTILE = "</script><script>document.title='taken'</script><img src=x onerror=document.title='taken'>"
 
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> LoadedRun:
     """Three filesystems, two engines and a scan, three blocks; five seconds of one trial without sar."""
-    return load_run(synthetic.write(tmp_path_factory.mktemp("results"), Shape(gaps=(10, 15))))
+    return synthetic.loaded(tmp_path_factory.mktemp("results"), Shape(gaps=(10, 15)))
 
 
 @pytest.fixture(scope="module")
@@ -152,7 +151,7 @@ def test_figures_are_what_plotly_knows_under_every_switch(browser: WebDriver, pa
 
 def test_a_gap_is_nowhere_drawn_as_a_zero_or_bridged(browser: WebDriver, tmp_path: Path) -> None:
     """One trial without sar from second 10 to 15: no area and no line has a point there; zeros are not invented."""
-    run = load_run(synthetic.write(tmp_path, Shape(arms=("ext4",), work=TPCB, blocks=1, gaps=(10, 15))))
+    run = synthetic.loaded(tmp_path, Shape(arms=("ext4",), work=TPCB, blocks=1, gaps=(10, 15)))
     browser.get(written(tmp_path, run))
     scroll_through(browser)
     figures = dict(browser.execute_script(FIGURES))
@@ -200,7 +199,7 @@ def test_chips_take_a_setup_out_of_all_charts(browser: WebDriver, page: str) -> 
 
 def test_a_page_without_timelines_works(browser: WebDriver, tmp_path: Path) -> None:
     """Without the library the buttons of the tables still work, and the console has no error."""
-    run = load_run(synthetic.write(tmp_path, Shape(arms=("ext4", "xfs"), work=TPCB, series=False)))
+    run = synthetic.loaded(tmp_path, Shape(arms=("ext4", "xfs"), work=TPCB, series=False))
     browser.get(written(tmp_path, run))
     assert not browser.execute_script("return 'Plotly' in window")
     browser.find_element(By.CSS_SELECTOR, "#t-c0 th[data-sort] button").click()
@@ -211,7 +210,7 @@ def test_a_page_without_timelines_works(browser: WebDriver, tmp_path: Path) -> N
 def test_a_second_in_an_hour_is_seen(browser: WebDriver, tmp_path: Path) -> None:
     """One stalled second of 3600 is counted in the table and has its tick above the throughput of the whole hour."""
     shape = Shape(arms=("ext4", "xfs"), work=TPCB, blocks=1, measure_s=3600, stalls=(1805,))
-    browser.get(written(tmp_path, load_run(synthetic.write(tmp_path, shape))))
+    browser.get(written(tmp_path, synthetic.loaded(tmp_path, shape)))
     counted = [e.text for e in browser.find_elements(By.CSS_SELECTOR, "#t-c0 [data-metric=stalls_per_h]")]
     assert sorted(text.split("\n") for text in counted) == [["0"], ["1", "longest 1\u202fs"]]
     scroll_through(browser)
@@ -286,7 +285,7 @@ def test_trade_offs_and_fast_scans_fit_the_screen(
 def test_large_numbers_and_long_names_fit_a_phone(browser: WebDriver, tmp_path: Path) -> None:
     """Figures of ten digits, and a setup whose name is as long as a line."""
     name = "btrfs-raid10-zstd-nodatacow-space-cache-v2-noatime"
-    run = load_run(synthetic.write(tmp_path, Shape(arms=("ext4", "xfs", name), work=TPCB)))
+    run = synthetic.loaded(tmp_path, Shape(arms=("ext4", "xfs", name), work=TPCB))
     large = [
         replace(trial, summary={key: value and value * 1e7 for key, value in trial.summary.items()})
         for trial in run.trials
@@ -444,7 +443,7 @@ def test_theme_button_goes_round(browser: WebDriver, page: str) -> None:
 
 def test_sorting_keeps_durability_classes_apart(browser: WebDriver, tmp_path: Path) -> None:
     """Whatever column the table is sorted by, the arm of another class stays below its line."""
-    run = load_run(synthetic.write(tmp_path, Shape(arms=("ext4", "btrfs", "ext4-nobarrier"), work=TPCB)))
+    run = synthetic.loaded(tmp_path, Shape(arms=("ext4", "btrfs", "ext4-nobarrier"), work=TPCB))
     browser.get(written(tmp_path, run))
 
     def names() -> list[str]:
@@ -461,7 +460,7 @@ def test_hostile_names_run_nothing(browser: WebDriver, tmp_path: Path) -> None:
     """Markup in every name and text of the results is shown as text, in tables and in charts."""
     shape = Shape(arms=("ext4", "<b>xfs"), work=TPCB, hostile=HOSTILE, failed=("ext4.postgres.pgbench-tpcb-b1-a1",))
     results = tmp_path / "results"
-    run = load_run(synthetic.write(results, shape))
+    run = synthetic.loaded(results, shape)
     browser.get(written(tmp_path, run))
     scroll_through(browser)
     assert browser.title == "dbbench demo"

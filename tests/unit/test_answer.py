@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import synthetic
-from synthetic import Shape
+from synthetic import TPCB, Shape
 
 from dbbench.compare import rows
 from dbbench.metrics.table import METRICS
@@ -16,7 +16,6 @@ from dbbench.report.page.groups import groups
 from dbbench.report.page.headline import verdict
 from dbbench.report.sentences import plain_text
 from dbbench.report.verdicts import VerdictTable, verdicts
-from dbbench.results import load_run
 from tests.support.trials import trial
 
 STEADY = (1000, 1001, 999, 1000)
@@ -106,9 +105,8 @@ def test_another_durability_class_is_a_caveat_and_not_ranked() -> None:
 
 def test_caveats_of_a_run(tmp_path: Path) -> None:
     """A smoke test, a run that is not finished, failures, most trials suspect, and setups that could not run."""
-    work = (("postgres", "pgbench-tpcb"),)
     failed = ["xfs.postgres.pgbench-tpcb-b1-a1"]
-    loaded = load_run(synthetic.write(tmp_path, Shape(work=work, blocks=5, failed=failed, missing=2)))
+    loaded = synthetic.loaded(tmp_path, Shape(work=TPCB, blocks=5, failed=failed, missing=2))
     suspects = tuple(
         replace(trial, status=Status.SUSPECT) if trial.status is Status.OK else trial for trial in loaded.trials
     )
@@ -123,7 +121,7 @@ def test_caveats_of_a_run(tmp_path: Path) -> None:
 
 def test_the_page_has_the_same_answer(tmp_path: Path) -> None:
     """Its first section has the sentences and caveats of the terminal, and its groups the same rows."""
-    run = load_run(synthetic.write(tmp_path, Shape()))
+    run = synthetic.loaded(tmp_path, Shape())
     terminal, page = answer(verdicts([run]).tables, [run]), verdict(groups([run]), ())
     assert page.answers == (("", terminal.sentences),)
     assert set(terminal.caveats) <= {*page.caveats, *page.notices}

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import synthetic
-from synthetic import Shape
+from synthetic import TPCB, Shape
 
 from dbbench import results
 from dbbench.errors import PlanInvalid, RunNameTaken
@@ -36,7 +36,6 @@ name = "postgres"
 name = "pgbench-tpcb"
 """
 CELL_S = 30.0
-TPCB = (("postgres", "pgbench-tpcb"),)
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import synthetic
-from synthetic import Shape
+from synthetic import TPCB, Shape
 
 from dbbench import cli, packages, results
 from dbbench.commands.doctor import of_plan
@@ -30,7 +30,6 @@ from tests.support.plans import plan
 from tests.support.runs import small_run
 from tests.support.trials import trial_of
 
-TPCB = (("postgres", "pgbench-tpcb"),)
 PLAN = 'name = "x"\nfs_setups = ["ext4", "xfs"]\nblocks = 1\n[engine]\nname = "postgres"\n[workload]\nname = "scan"\n'
 INSERTS = {"name": "sysbench-oltp-insert", "tables": 1, "table_size": 1000}
 OWN = (

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import synthetic
 from scipy.stats import ttest_ind
-from synthetic import Shape
+from synthetic import TPCB, Shape
 
 from dbbench import cli, results
 from dbbench.compare import Row, crossings, curves, rows, unpaired_rows
@@ -23,8 +23,6 @@ from dbbench.report.sentences import crossing, plain_text
 from dbbench.report.verdict_table import put_tables
 from dbbench.report.verdicts import verdicts
 from tests.support.trials import trial
-
-WORK = (("postgres", "pgbench-tpcb"),)
 
 
 def test_two_levels_are_called_out() -> None:
@@ -94,7 +92,7 @@ def test_no_stalls_in_either_arm_is_the_same() -> None:
 
 def test_no_steady_state_has_no_plain_number(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Where every trial has a trend, the table says that in the figure's place."""
-    folder = synthetic.write(tmp_path, Shape(work=WORK))
+    folder = synthetic.write(tmp_path, Shape(work=TPCB))
     loaded = results.load_run(folder)
     odd = [
         dataclasses.replace(t, warnings=(TrialWarning("W005", "x"),)) if t.fs_setup == "xfs" else t
@@ -124,7 +122,7 @@ def test_stability_if_most_seconds_have_no_transaction() -> None:
 
 def test_gate_and_all_metrics(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A slower arm ends with 3; `--metric all` has every metric that was measured, each by its direction."""
-    synthetic.write(tmp_path, Shape(work=WORK, blocks=5))
+    synthetic.write(tmp_path, Shape(work=TPCB, blocks=5))
     assert cli.run(["compare", "demo", "--results", str(tmp_path), "--gate", "--metric", "all", "--json"]) == 3
     found = json.loads(capsys.readouterr().out)["rows"]
     assert {"tps", "p95_ms", "cpu_ms_per_tx", "write_amplification", "disk_bytes"} <= {r["metric"] for r in found}
@@ -134,9 +132,9 @@ def test_gate_and_all_metrics(tmp_path: Path, capsys: pytest.CaptureFixture[str]
 
 def test_by_kernel_needs_two(tmp_path: Path, printed: Any) -> None:
     """A single kernel is an error that names it; two kernels are compared."""
-    folder = synthetic.write(tmp_path, Shape(work=WORK, name="one"))
+    folder = synthetic.write(tmp_path, Shape(work=TPCB, name="one"))
     assert "6.12.9" in printed("compare", "one", "--by", "kernel", "--results", str(tmp_path), code=2)
-    synthetic.write(tmp_path, Shape(work=WORK, name="two"))
+    synthetic.write(tmp_path, Shape(work=TPCB, name="two"))
     spec = results.load_spec(tmp_path / "two")
     results.save_spec(tmp_path / "two", dataclasses.replace(spec, host={**spec.host, "kernel": "6.13"}))
     found = json.loads(printed("compare", "one", "two", "--by", "kernel", "--results", str(tmp_path), "--json"))["rows"]
@@ -146,7 +144,7 @@ def test_by_kernel_needs_two(tmp_path: Path, printed: Any) -> None:
 
 def other(folder: Path, name: str, **changed: Any) -> None:
     """Write a run in which these facts differ: scale, size of the device, versions, kernel, hostname, plan."""
-    synthetic.write(folder, Shape(work=WORK, name=name, blocks=3, arms=changed.get("arms", Shape().arms)))
+    synthetic.write(folder, Shape(work=TPCB, name=name, blocks=3, arms=changed.get("arms", Shape().arms)))
     spec = results.load_spec(folder / name)
     if "scale" in changed:
         cells = tuple(

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 import synthetic
-from synthetic import Shape
+from synthetic import TPCB, Shape
 
-from dbbench import process, results
+from dbbench import process
 from dbbench.compare import Row
 from dbbench.metrics.table import METRICS
 from dbbench.report.exports import FORMATS, ArmFigures, Report, report_of
@@ -97,7 +97,7 @@ def test_hostile_labels_keep_every_format_whole() -> None:
 
 def test_a_setup_that_may_be_slower_fails_no_gate(tmp_path: Path) -> None:
     """`expect` of the plan: the gate passes, JUnit has no failure, and another setup still fails both."""
-    run = results.load_run(synthetic.write(tmp_path, Shape(work=(("postgres", "pgbench-tpcb"),), blocks=7)))
+    run = synthetic.loaded(tmp_path, Shape(work=TPCB, blocks=7))
     slow = [row.fs_setup for row in verdicts([run]).tables[0].rows if row.verdict == "slower"]
     assert slow and gate(verdicts([run])) == 3
     plan = dataclasses.replace(run.run.plan, expect=dict.fromkeys(slow, "slower"))
@@ -109,9 +109,8 @@ def test_a_setup_that_may_be_slower_fails_no_gate(tmp_path: Path) -> None:
 
 def test_a_run_becomes_a_report(tmp_path: Path) -> None:
     """One entry an arm and workload, failed trials as problems; every format takes it."""
-    work = (("postgres", "pgbench-tpcb"),)
-    shape = Shape(work=work, failed=("xfs.postgres.pgbench-tpcb-b1-a1",))
-    made = report_of(verdicts([results.load_run(synthetic.write(tmp_path, shape))]))
+    shape = Shape(work=TPCB, failed=("xfs.postgres.pgbench-tpcb-b1-a1",))
+    made = report_of(verdicts([synthetic.loaded(tmp_path, shape)]))
     assert [each.row.fs_setup for each in made.entries] == ["ext4", "xfs", "btrfs"]
     assert made.state == "failed" and "E402" in made.problems[0]
     assert all(FORMATS[form](made) for form in FORMATS)

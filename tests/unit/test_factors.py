@@ -12,7 +12,6 @@ import synthetic
 from calibration import HOSTS, Factorial
 from synthetic import Shape
 
-from dbbench import results
 from dbbench.compare import Interaction, Row, interactions
 from dbbench.compare.interaction import Verdict
 from dbbench.errors import PlanInvalid
@@ -248,7 +247,7 @@ def test_interactions_are_calibrated() -> None:
 def test_terminal_markdown_json_and_page_say_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """One sentence for each engine and workload, lines that cross, and rows for programs."""
     shape = Shape(arms=("ext4", "xfs"), work=(("mariadb", "oltp_read_write"),), blocks=5, crossed=True, noise=0.005)
-    loaded = results.load_run(synthetic.write(tmp_path, shape))
+    loaded = synthetic.loaded(tmp_path, shape)
     compared = verdicts([loaded])
     (found,) = compared.interactions
     assert found.verdict == "order-depends"

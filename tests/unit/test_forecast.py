@@ -69,7 +69,7 @@ def test_without_earlier_runs_the_assumption_is_named(tmp_path: Path, printed: A
 @pytest.mark.starts_processes
 def test_earlier_runs_of_this_host_give_the_scatter(tmp_path: Path, printed: Any) -> None:
     """The root mean square of its pairs' variances, halved: a pair has two trials. Other hosts' runs do not count."""
-    shape = synthetic.Shape(arms=("ext4", "xfs", "btrfs"), blocks=5, work=(("postgres", "pgbench-tpcb"),))
+    shape = synthetic.Shape(arms=("ext4", "xfs", "btrfs"), blocks=5, work=synthetic.TPCB)
     folder = synthetic.write(tmp_path / "results", shape)
     run = results.load_spec(folder)
     assert forecast_of(tmp_path, printed).runs == 0
@@ -86,7 +86,7 @@ def test_earlier_runs_of_this_host_give_the_scatter(tmp_path: Path, printed: Any
 def test_a_load_is_remembered_by_this_host(tmp_path: Path) -> None:
     """Medians of its bytes, by engine, profile, workload, setup and kind of device; other parameters count if there are
     no others."""
-    shape = synthetic.Shape(arms=("ext4", "xfs"), blocks=3, work=(("postgres", "pgbench-tpcb"),))
+    shape = synthetic.Shape(arms=("ext4", "xfs"), blocks=3, work=synthetic.TPCB)
     folder = synthetic.write(tmp_path / "results", shape)
     run = results.load_spec(folder)
     results.save_spec(folder, dataclasses.replace(run, host={**run.host, "hostname": platform.node()}))
@@ -107,7 +107,7 @@ def test_a_load_is_remembered_by_this_host(tmp_path: Path) -> None:
 
 def test_outlook_prices_the_next_precision(tmp_path: Path) -> None:
     """Computed by hand from the pairs: 4 more blocks of two cells fit, and ±5 % needs more than these."""
-    run = results.load_spec(synthetic.write(tmp_path, synthetic.Shape(work=(("postgres", "pgbench-tpcb"),), noise=0.0)))
+    run = results.load_spec(synthetic.write(tmp_path, synthetic.Shape(work=synthetic.TPCB, noise=0.0)))
     times = {cell.id: 30.0 for cell in run.cells}
     run = dataclasses.replace(
         run, plan=dataclasses.replace(run.plan, budget_s=570.0), budget=Budget(used_s=310.0, cell_s=times)

@@ -14,7 +14,7 @@ from dbbench.labs.powercut.recovery import BaseImages, Lab
 from dbbench.labs.powercut.targets import LabTarget
 from dbbench.model import TIME_USED_UP, Conclusion, Durability, EngineSpec, HarmCount
 from dbbench.report.harm_table import HarmTable
-from dbbench.results import load_run, save_lab
+from dbbench.results import save_lab
 from dbbench.run.workdir import WorkDir
 from dbbench.storage.filesystems import Mounted
 from tests.fixtures import synthetic
@@ -61,7 +61,7 @@ def test_without_time_nothing_is_tried(tmp_path: Path) -> None:
 
 def table_of(tmp_path: Path, **queue: str) -> HarmTable:
     """The table of a run with trials on two setups; `queue`: attributes of the device of their filesystems."""
-    loaded = load_run(synthetic.write(tmp_path, Shape(arms=("ext4", "xfs"), work=(("postgres", "pgbench-tpcb"),))))
+    loaded = synthetic.loaded(tmp_path, Shape(arms=("ext4", "xfs"), work=synthetic.TPCB))
     trials = tuple(
         dataclasses.replace(trial, filesystem=dataclasses.replace(trial.filesystem, queue=queue))
         for trial in loaded.trials if trial.filesystem is not None
@@ -118,7 +118,7 @@ def test_what_a_lab_that_ended_early_did_not_reach_is_listed(tmp_path: Path) -> 
 
 def test_a_lab_that_hangs_prints_what_it_knows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The table of the setups that were tested, then the error."""
-    folder = synthetic.write(tmp_path, Shape(arms=("ext4", "xfs"), work=(("postgres", "pgbench-tpcb"),)))
+    folder = synthetic.write(tmp_path, Shape(arms=("ext4", "xfs"), work=synthetic.TPCB))
     with pytest.raises(DeadlinePassed), concluding(Options(quiet=True), folder):
         save_lab(folder, dataclasses.replace(synthetic.lab(arms=("ext4",)), complete=False))
         raise DeadlinePassed("mount")
@@ -128,7 +128,7 @@ def test_a_lab_that_hangs_prints_what_it_knows(tmp_path: Path, capsys: pytest.Ca
 
 def test_a_blind_control_says_why(tmp_path: Path) -> None:
     """E821 says of each control that lost too little whether the time was used up before it had all its cuts."""
-    folder = synthetic.write(tmp_path, Shape(arms=("ext4", "xfs"), work=(("postgres", "pgbench-tpcb"),)))
+    folder = synthetic.write(tmp_path, Shape(arms=("ext4", "xfs"), work=synthetic.TPCB))
     lab = synthetic.lab(blind=True)
     rare, late = lab.controls[0], dataclasses.replace(lab.controls[0], name="fsync=off", note=TIME_USED_UP)
     save_lab(folder, dataclasses.replace(lab, controls=(rare, late)))

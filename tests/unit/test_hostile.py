@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 import synthetic
-from synthetic import Shape
+from synthetic import TPCB, Shape
 
 from dbbench import cli, results
 from dbbench.errors import DbbenchError, NotWritable, ResultDamaged, ResultNotRegular
@@ -38,7 +38,6 @@ from dbbench.units import inert
 from tests.support.files import write_file
 from tests.support.runs import small_run
 
-TPCB = (("postgres", "pgbench-tpcb"),)
 ESCAPE = "\x1b]0;owned\x07\x9b31m\u202e"
 TEXT = "not of dbbench\n"
 SLOWEST_S = 5.0  # of what takes some 10 ms on a machine that is not busy

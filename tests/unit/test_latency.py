@@ -11,14 +11,14 @@ from synthetic import Shape
 from dbbench.compare import means
 from dbbench.metrics.histogram import Histogram, bucket_of, merge, percentile_ms
 from dbbench.report.page.html import build, render
-from dbbench.results import LoadedRun, load_run
+from dbbench.results import LoadedRun
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> LoadedRun:
     """Two setups under one load, and a scan without latencies."""
     work = (("postgres", "pgbench-tpcb"), ("postgres", "scan"))
-    return load_run(synthetic.write(tmp_path, Shape(arms=("ext4", "xfs"), work=work)))
+    return synthetic.loaded(tmp_path, Shape(arms=("ext4", "xfs"), work=work))
 
 
 def test_a_percentile_needs_ten_slower_ones() -> None:

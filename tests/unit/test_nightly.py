@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 import synthetic
-from synthetic import Shape
+from synthetic import TPCB, Shape
 
 from dbbench import cli, results
 from dbbench.commands.nightly import command as nightly_commands
@@ -30,7 +30,6 @@ from tests.support.plans import plan
 
 KEY = "postgres pgbench-tpcb: xfs"
 FIRST = datetime.date(2026, 1, 1)
-WORK = (("postgres", "pgbench-tpcb"),)
 
 
 def night(number: int, ratio: float, *, state: str = "ok", good: bool = True, better: str = "higher") -> Night:
@@ -187,7 +186,7 @@ def test_the_night_of_a_run_in_another_time_zone(zone: Callable[[str], ZoneInfo]
     assert history.missing_dates(nights) == []
     late = [Night("2026-11-01", "a", "2026-11-01T23:50:00Z"), Night("2026-11-03", "b", "2026-11-03T00:10:00Z")]
     assert history.missing_dates(late) == []
-    loaded = results.load_run(synthetic.write(tmp_path, Shape()))
+    loaded = synthetic.loaded(tmp_path, Shape())
     for name, created, expected in (
         ("Europe/Berlin", "2026-10-24T23:30:04.000Z", "2026-10-25"),
         ("Europe/Berlin", "2026-10-26T00:30:04.000Z", "2026-10-26"),
@@ -214,8 +213,8 @@ def test_the_guard_is_the_reference_again(tmp_path: Path) -> None:
     assert guarded(once) == once
     own = dataclasses.replace(usual, device=DeviceSpec("dir", paths={"ext4": "/a"}))
     assert guarded(own) == own
-    slow = Shape(arms=("ext4", "xfs", "ext4-guard"), work=WORK, blocks=5, noise=0.004)
-    found = night_of(results.load_run(synthetic.write(tmp_path / "slow", slow)))
+    slow = Shape(arms=("ext4", "xfs", "ext4-guard"), work=TPCB, blocks=5, noise=0.004)
+    found = night_of(synthetic.loaded(tmp_path / "slow", slow))
     assert not found.good and "guard" in found.reasons[0]  # the fixture's unknown arms run at 0.9
     assert set(found.ratios) == {KEY, "postgres pgbench-tpcb: ext4 itself"}
     assert found.facts["kernel"] == "6.12.9"
@@ -223,7 +222,7 @@ def test_the_guard_is_the_reference_again(tmp_path: Path) -> None:
 
 def test_what_is_past_its_time_goes_and_the_run_stays_whole(tmp_path: Path) -> None:
     """Raw output after 30 days, seconds after a year, figures never; sums hold for what is left."""
-    folder = synthetic.write(tmp_path, Shape(work=WORK, blocks=1))
+    folder = synthetic.write(tmp_path, Shape(work=TPCB, blocks=1))
     for trial in (folder / "trials").iterdir():
         (trial / "raw" / "x.log").write_text("said")
     known = [Night("2026-01-01", folder.name, "")]
@@ -241,7 +240,7 @@ def test_what_is_past_its_time_goes_and_the_run_stays_whole(tmp_path: Path) -> N
 
 def test_acceptances_are_kept_with_their_reasons(tmp_path: Path) -> None:
     """The newest counts; none is overwritten."""
-    folder = synthetic.write(tmp_path, Shape(work=WORK))
+    folder = synthetic.write(tmp_path, Shape(work=TPCB))
     loaded = results.load_run(folder)
     history.accept(tmp_path, loaded, "first")
     history.accept(tmp_path, loaded, "second")
@@ -262,7 +261,7 @@ class Machine:
         self.day += name.endswith("-night")
         arms = list(dict.fromkeys(cell.arm for cell in wanted.expanded.cells))
         self.driven.append((name, arms, wanted.plan.blocks))
-        shape = Shape(name=f"{name}-{self.day}", arms=arms, work=WORK, blocks=wanted.plan.blocks, noise=0.01,
+        shape = Shape(name=f"{name}-{self.day}", arms=arms, work=TPCB, blocks=wanted.plan.blocks, noise=0.01,
                       speeds=tuple(self.speeds.items()))  # fmt: skip
         folder = synthetic.write(root, shape)
         date = FIRST + datetime.timedelta(self.day)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import synthetic
-from synthetic import Shape
+from synthetic import TPCB, Shape
 
 from dbbench import cli
 from dbbench.compare import rows
@@ -23,10 +23,9 @@ from dbbench.report.page.html import build, render
 from dbbench.report.page.notices import disagreements
 from dbbench.report.page.notices import notices as notices_of
 from dbbench.report.sentences import plain_text
-from dbbench.results import LoadedRun, load_run
+from dbbench.results import LoadedRun
 from tests.unit.test_page_parts import unpacked
 
-TPCB = (("postgres", "pgbench-tpcb"),)
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>'\"{{7*7}}"
 
 
@@ -59,7 +58,7 @@ class Seen(HTMLParser):
 
 def loaded(tmp_path: Path, shape: Shape) -> LoadedRun:
     """A run of that shape, written and read back."""
-    return load_run(synthetic.write(tmp_path, shape))
+    return synthetic.loaded(tmp_path, shape)
 
 
 def model(tmp_path: Path, shape: Shape) -> SimpleNamespace:

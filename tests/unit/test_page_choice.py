@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 import synthetic
-from synthetic import Shape
+from synthetic import TPCB, Shape
 
 from dbbench.metrics.series import Series
 from dbbench.model import FsSetup, Layer, Mkfs, Status
@@ -15,15 +15,13 @@ from dbbench.report.page.charts.timelines import mean_of_panel
 from dbbench.report.page.charts.why import whys
 from dbbench.report.page.choose import choose
 from dbbench.report.page.groups import Group, groups
-from dbbench.results import LoadedRun, load_run
+from dbbench.results import LoadedRun
 from dbbench.storage.filesystems.volumes import character
-
-TPCB = (("postgres", "pgbench-tpcb"),)
 
 
 def run(folder: Path, *arms: str) -> LoadedRun:
     """A run of these arms with invented figures."""
-    return load_run(synthetic.write(folder, Shape(arms=arms, work=TPCB, blocks=3)))
+    return synthetic.loaded(folder, Shape(arms=arms, work=TPCB, blocks=3))
 
 
 def with_figures(loaded: LoadedRun, arm: str, **figures: float | None) -> Group:

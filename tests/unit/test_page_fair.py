@@ -6,19 +6,19 @@ from types import SimpleNamespace
 from typing import Any
 
 import synthetic
-from synthetic import Shape
+from synthetic import TPCB, Shape
 
 from dbbench.model import CoresFacts, MemoryFacts, Trial, TrialWarning
 from dbbench.report.page.html import build
 from dbbench.report.verdicts import verdicts
-from dbbench.results import Exceeded, load_run
+from dbbench.results import Exceeded
 
 MEMORY = MemoryFacts(dataset_ratio=3.0, label="io-bound", effective_bytes=2**30, enforced="cgroup v2", direct="direct")
 
 
 def page(tmp_path: Path, of: dict[str, dict[str, Any]], every: dict[str, Any]) -> SimpleNamespace:
     """The page of a synthetic run whose trials have these facts, by arm and for all."""
-    run = load_run(synthetic.write(tmp_path, Shape(work=(("postgres", "pgbench-tpcb"),))))
+    run = synthetic.loaded(tmp_path, Shape(work=TPCB))
 
     def told(trial: Trial) -> Trial:
         return dataclasses.replace(trial, **{**every, **of.get(trial.fs_setup, {})})
@@ -72,7 +72,7 @@ def test_device_at_its_ceiling_is_a_notice(tmp_path: Path) -> None:
 
 def test_what_is_no_limit_is_said_once(tmp_path: Path) -> None:
     """On the page and by `compare`, however many trials and groups there are."""
-    run = load_run(synthetic.write(tmp_path, Shape()))
+    run = synthetic.loaded(tmp_path, Shape())
     writes = Exceeded("writes", "IOPS", 500.0, 600.0, "xfs", 900.0)
     run = dataclasses.replace(run, exceeded=(Exceeded("reads", "MB/s", 1392.0, None, "ext4", 2853.0), writes))
     text = (

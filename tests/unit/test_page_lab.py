@@ -6,18 +6,18 @@ from typing import Any
 
 import pytest
 import synthetic
-from synthetic import Shape
+from synthetic import TPCB, Shape
 
 from dbbench.report.page.html import render
-from dbbench.results import LoadedRun, load_run
+from dbbench.results import LoadedRun
 from tests.unit.test_page import Seen
 
-SMALL = Shape(arms=("ext4", "xfs"), work=(("postgres", "pgbench-tpcb"),), blocks=1)
+SMALL = Shape(arms=("ext4", "xfs"), work=TPCB, blocks=1)
 
 
 def with_lab(tmp_path: Path, **how: Any) -> LoadedRun:
     """A run whose folder holds a lab too."""
-    return dataclasses.replace(load_run(synthetic.write(tmp_path, SMALL)), lab=synthetic.lab(**how))
+    return dataclasses.replace(synthetic.loaded(tmp_path, SMALL), lab=synthetic.lab(**how))
 
 
 @pytest.mark.parametrize(("how", "told"), [

@@ -9,15 +9,14 @@ from typing import Any, Final
 
 import pytest
 import synthetic
-from synthetic import Shape
+from synthetic import TPCB, Shape
 
 from dbbench.compare import means
 from dbbench.model import DrainFacts, SpaceFacts
 from dbbench.report.page.html import build
-from dbbench.results import LoadedRun, load_run
+from dbbench.results import LoadedRun
 from dbbench.units import GROUP, number
 
-TPCB: Final = (("postgres", "pgbench-tpcb"),)
 WAITS: Final = {"Read": "wait for a read", "Write": "wait for a write", "Flush": "wait for a flush",
                 "Queue": "requests in flight"}  # fmt: skip
 SPACE: Final = {"restore MB/s": "restore rate", "used on disk": "size on disk", "drain s": "drain"}
@@ -77,7 +76,7 @@ def captioned(captions: dict[str, str]) -> Iterator[tuple[str, str, str]]:
 ])  # fmt: skip
 def test_a_page_shows_one_value_for_one_quantity(work: Any, often: set[str], tmp_path: Path) -> None:
     """The same mean in every table, panel and caption; many quantities are in several of them."""
-    page = build([scattered(load_run(synthetic.write(tmp_path, Shape(work=work, blocks=4))))])
+    page = build([scattered(synthetic.loaded(tmp_path, Shape(work=work, blocks=4)))])
     shown: dict[tuple[str, str], list[str]] = {}
     for quantity, arm, value in quantities(page):
         if value != number(None):
@@ -97,7 +96,7 @@ def test_arms_have_the_same_kind_of_mean() -> None:
 def test_captions_say_what_their_numbers_are(tmp_path: Path) -> None:
     """A median second, a mean of the window or of all requests, or a sum over all trials: nothing looks like a total
     that is none."""
-    page = build([load_run(synthetic.write(tmp_path, Shape(work=TPCB, stalls=(10, 11))))])
+    page = build([synthetic.loaded(tmp_path, Shape(work=TPCB, stalls=(10, 11)))])
     captions = {chart.ident: chart.caption for chart in page.comparisons[0].timelines.charts}
     assert "Median second of the window: ext4 " in captions["tps"]
     assert "in all trials together: ext4 " in captions["tps"]

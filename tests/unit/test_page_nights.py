@@ -140,7 +140,7 @@ def test_a_regression_is_the_first_thing_on_the_page_of_its_night(tmp_path: Path
 
 def test_the_guard_is_no_setup_of_the_verdict(tmp_path: Path) -> None:
     """Neither in the answer nor in its picture nor in the table of trade-offs; its figures are among the results."""
-    loaded = results.load_run(synthetic.write(tmp_path, Shape(arms=("ext4", "xfs", "ext4-guard"), blocks=5)))
+    loaded = synthetic.loaded(tmp_path, Shape(arms=("ext4", "xfs", "ext4-guard"), blocks=5))
     model = build([loaded])
     said = [plain_text(parts) for _, sentences in model.verdict.answers for parts in sentences]
     drawn = {row.arm.name for plots in model.verdict.plots for plot in plots for row in plot.rows}

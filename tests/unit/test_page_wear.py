@@ -9,7 +9,7 @@ from synthetic import Shape
 
 from dbbench.model import AgedScan, AgedSlope, EngineAgeFacts, OperationFacts, WrittenPoint
 from dbbench.report.page.html import build, render
-from dbbench.results import LoadedRun, load_run
+from dbbench.results import LoadedRun
 
 FACTS = EngineAgeFacts(
     dataset_bytes=10**8,
@@ -29,7 +29,7 @@ FACTS = EngineAgeFacts(
 @pytest.fixture
 def run(tmp_path: Path) -> LoadedRun:
     """A run of which each trial of btrfs was aged."""
-    loaded = load_run(synthetic.write(tmp_path, Shape(blocks=3, measure_s=5)))
+    loaded = synthetic.loaded(tmp_path, Shape(blocks=3, measure_s=5))
     trials = tuple(
         dataclasses.replace(trial, age_engine=FACTS) if trial.fs_setup == "btrfs" else trial for trial in loaded.trials
     )

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import synthetic
-from synthetic import Shape
+from synthetic import TPCB, Shape
 
 from dbbench import results
 from dbbench.compare import Comparison, reasons_stopped
@@ -15,14 +15,13 @@ from dbbench.model import Budget, Question, Run, Status, Trial
 from dbbench.run.adaptive import further
 from tests.support.trials import trial
 
-WORK = (("postgres", "pgbench-tpcb"),)
 BTRFS = "btrfs.postgres.pgbench-tpcb"
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
     """Three arms, three blocks, 2 % asked. No pair is the same, because the margin is smaller than any scatter."""
-    found = results.load_spec(synthetic.write(tmp_path, Shape(work=WORK)))
+    found = results.load_spec(synthetic.write(tmp_path, Shape(work=TPCB)))
     return dataclasses.replace(found, precision=0.02, plan=dataclasses.replace(found.plan, margin=1e-9))
 
 

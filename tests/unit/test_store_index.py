@@ -6,18 +6,16 @@ from typing import Any
 
 import pytest
 import synthetic
-from synthetic import Shape
+from synthetic import TPCB, Shape
 
 from dbbench import results
-
-WORK = (("postgres", "pgbench-tpcb"),)
 
 
 @pytest.fixture
 def results_folder(tmp_path: Path) -> Path:
     """Two runs."""
     for name in ("one", "two"):
-        synthetic.write(tmp_path, Shape(name=name, work=WORK, blocks=1, missing=1))
+        synthetic.write(tmp_path, Shape(name=name, work=TPCB, blocks=1, missing=1))
     return tmp_path
 
 
@@ -39,7 +37,7 @@ def test_a_run_is_read_once(results_folder: Path) -> None:
     assert read == ["one", "two"]
     assert asked(results_folder) == (first, [])
     left = results.load_run(results_folder / "one").remaining[0]
-    synthetic.write(results_folder.parent / "whole", Shape(name="one", work=WORK, blocks=1))
+    synthetic.write(results_folder.parent / "whole", Shape(name="one", work=TPCB, blocks=1))
     shutil.copytree(results_folder.parent / "whole/one/trials" / left, results_folder / "one/trials" / left)
     assert asked(results_folder)[1] == ["one"]
     results.save_spec(results_folder / "two", results.load_spec(results_folder / "two"))

@@ -15,7 +15,7 @@ from dbbench.plan import studies
 from dbbench.plan.preview import preview
 from dbbench.report.page.html import build, html
 from dbbench.report.page.studies import is_variant, times
-from dbbench.results import LoadedRun, load_run
+from dbbench.results import LoadedRun
 from dbbench.run import disk_space
 from dbbench.storage import filesystems
 from dbbench.units import seconds_of
@@ -291,7 +291,7 @@ COMPRESSION = ("pg-btrfs-compression-2015", ("ext4", "btrfs-lzo", "btrfs-zlib", 
 def of_study(folder: Path, name: str, arms: tuple[str, ...], workload: str, **more: Any) -> LoadedRun:
     """A run with invented figures that says it is a study's."""
     shape = synthetic.Shape(arms=arms, work=(("postgres", workload),), **more)
-    found = load_run(synthetic.write(folder, shape))
+    found = synthetic.loaded(folder, shape)
     made = dataclasses.replace(found.run.plan, study=StudyOf(name, "tiny"))
     return dataclasses.replace(found, run=dataclasses.replace(found.run, plan=made, skipped={"zfs-8k": "no module"}))
 
@@ -300,7 +300,7 @@ def test_published_stands_beside_measured(tmp_path: Path) -> None:
     """Each arm has its figure then and now, ratios to the same baseline, and a dash where nothing was published; the
     hardware, kernel, server and durability then and here. A run of no study, or of one that this version does not know,
     has no section."""
-    assert build([load_run(synthetic.write(tmp_path / "none", synthetic.Shape()))]).studies == ()
+    assert build([synthetic.loaded(tmp_path / "none", synthetic.Shape())]).studies == ()
     assert build([of_study(tmp_path / "other", "not-known", ("ext4", "xfs"), "scan")]).studies == ()
     model = build([of_study(tmp_path, *COMPRESSION)])
     (entry,) = model.studies

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import synthetic
-from synthetic import Shape
+from synthetic import TPCB, Shape
 
 from dbbench.commands.options import Options
 from dbbench.commands.report import put_verdict
@@ -17,7 +17,6 @@ from dbbench.report.page.html import build, render
 from dbbench.report.page.results import document
 from dbbench.report.verdict_table import COLUMNS, Column, as_csv, as_document, as_markdown, put_tables
 from dbbench.report.verdicts import Verdicts, verdicts
-from dbbench.results import load_run
 from tests.support.terminal import WideStream
 
 
@@ -34,7 +33,7 @@ def win_share() -> Iterator[None]:
 @pytest.mark.usefixtures("win_share")
 def test_a_column_is_one_entry_and_appears_in_every_export(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Terminal, Markdown, CSV, JSON, the table of the page, and its downloads."""
-    run = load_run(synthetic.write(tmp_path, Shape(arms=("ext4", "xfs"), work=(("postgres", "pgbench-tpcb"),))))
+    run = synthetic.loaded(tmp_path, Shape(arms=("ext4", "xfs"), work=TPCB))
     tables = verdicts([run])
     wins = tables.tables[0].rows[1].wins
     put_tables(tables)
@@ -65,7 +64,7 @@ def on_terminal(columns: int, tables: Verdicts, details: bool = False) -> list[s
 @pytest.mark.parametrize("details", [False, True])
 def test_a_terminal_of_80_columns(tmp_path: Path, details: bool) -> None:
     """No line is wider, whatever the setups are called, and no number is divided; a wider terminal is used."""
-    run = load_run(synthetic.write(tmp_path, Shape(arms=LONG, noise=0.1)))
+    run = synthetic.loaded(tmp_path, Shape(arms=LONG, noise=0.1))
     narrow = on_terminal(80, verdicts([run]), details)
     assert max(map(len, narrow)) <= 80
     assert not [line for line in narrow if re.search(r"^ *[./%]", line) or re.search(r"[+−]$", line)]
@@ -76,23 +75,22 @@ def test_a_terminal_of_80_columns(tmp_path: Path, details: bool) -> None:
 
 def test_remarks_of_all_setups_are_printed_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A smoke test says in a sentence that its windows contain no checkpoint. Degrees of freedom and level need -v."""
-    run = load_run(synthetic.write(tmp_path, Shape()))
+    run = synthetic.loaded(tmp_path, Shape())
     put_tables(verdicts([run]))
     text = " ".join(capsys.readouterr().out.split())
     assert text.count("too short to contain a checkpoint") == 1 and "burst" not in text
     assert "degrees of freedom" not in text and "level" not in text
     put_tables(verdicts([run]), details=True)
     assert "level 97.5 %, 2 degrees of freedom" in " ".join(capsys.readouterr().out.split())
-    long = load_run(synthetic.write(tmp_path, Shape(name="long", measure_s=90, work=(("postgres", "pgbench-tpcb"),))))
+    long = synthetic.loaded(tmp_path, Shape(name="long", measure_s=90, work=TPCB))
     put_tables(verdicts([long]))
     assert capsys.readouterr().out.count("all results: burst: no checkpoint") == 1
 
 
 def test_warnings_are_one_table_at_the_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Each ID with its trials and what to do, without those that follow from the plan; of many failures, three."""
-    work = (("postgres", "pgbench-tpcb"),)
     names = [f"{arm}.postgres.pgbench-tpcb-b{block}-a1" for arm in ("ext4", "xfs") for block in (1, 2, 3)]
-    run = load_run(synthetic.write(tmp_path, Shape(work=work, suspect=names[:1], failed=names[2:])))
+    run = synthetic.loaded(tmp_path, Shape(work=TPCB, suspect=names[:1], failed=names[2:]))
     put_verdict(Options(), [run], Path("report.html"), {})
     text = capsys.readouterr().out
     assert re.search(r"^warning +trials +what to do$", text, re.MULTILINE)

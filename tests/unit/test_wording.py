@@ -12,7 +12,7 @@ from typing import Any, Final, cast
 
 import pytest
 import synthetic
-from synthetic import Shape
+from synthetic import TPCB, Shape
 
 from dbbench import cli, results
 from dbbench.commands.powercut import _judge
@@ -32,7 +32,6 @@ from dbbench.results import LoadedRun
 from dbbench.run import adaptive, evaluate, queue
 from tests.unit.test_page import Seen
 
-WORK: Final = (("postgres", "pgbench-tpcb"),)
 # Fields of results that are written for people.
 MESSAGES: Final = frozenset(
     {"checked", "contradiction", "flushes_note", "invalid", "note", "notes", "reason", "reasons",
@@ -40,11 +39,11 @@ MESSAGES: Final = frozenset(
 )  # fmt: skip
 SHAPES: Final = {
     "all": Shape(),
-    "suspect": Shape(work=WORK, suspect=[f"xfs.postgres.pgbench-tpcb-b{b}-a1" for b in (1, 2, 3)]),
-    "failed": Shape(work=WORK, failed=["ext4.postgres.pgbench-tpcb-b1-a1", "xfs.postgres.pgbench-tpcb-b2-a1"]),
-    "baseline": Shape(work=WORK, failed=[f"ext4.postgres.pgbench-tpcb-b{b}-a1" for b in (1, 2, 3)]),
-    "classes": Shape(work=WORK, arms=("ext4", "ext4-nobarrier", "xfs"), blocks=5),
-    "unfinished": Shape(work=WORK, missing=4, gaps=(3, 9), stalls=(8, 9)),
+    "suspect": Shape(work=TPCB, suspect=[f"xfs.postgres.pgbench-tpcb-b{b}-a1" for b in (1, 2, 3)]),
+    "failed": Shape(work=TPCB, failed=["ext4.postgres.pgbench-tpcb-b1-a1", "xfs.postgres.pgbench-tpcb-b2-a1"]),
+    "baseline": Shape(work=TPCB, failed=[f"ext4.postgres.pgbench-tpcb-b{b}-a1" for b in (1, 2, 3)]),
+    "classes": Shape(work=TPCB, arms=("ext4", "ext4-nobarrier", "xfs"), blocks=5),
+    "unfinished": Shape(work=TPCB, missing=4, gaps=(3, 9), stalls=(8, 9)),
 }  # fmt: skip
 
 
@@ -109,7 +108,7 @@ def test_a_made_up_run_without_words_is_judged_the_same(
     name: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     """Verdicts, notes by kind, the gate, which blocks are repeated, and the page's sections, tables and rows."""
-    run = results.load_run(synthetic.write(tmp_path, SHAPES[name]))
+    run = synthetic.loaded(tmp_path, SHAPES[name])
     run = dataclasses.replace(run, trials=tuple(map(changed, run.trials)), lab=synthetic.lab())
     before = list(decisions(run))
     request.getfixturevalue("wordless")
@@ -135,7 +134,7 @@ def test_exit_statuses_stay(
 def test_further_blocks_are_those_of_the_kinds(tmp_path: Path, request: pytest.FixtureRequest) -> None:
     """A settled pair stays settled, whatever is written about it."""
     request.getfixturevalue("wordless")
-    run = results.load_spec(synthetic.write(tmp_path, Shape(work=WORK, blocks=5)))
+    run = results.load_spec(synthetic.write(tmp_path, Shape(work=TPCB, blocks=5)))
     trials = {trial.id: trial for trial in results.load_run(tmp_path / "demo").trials}
     plan = dataclasses.replace(run.plan, margin=1e-9)  # so that nothing is the same
     once = adaptive.further(dataclasses.replace(run, plan=plan, precision=0.9), trials)

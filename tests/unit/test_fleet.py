@@ -232,15 +232,8 @@ def test_each_fleet_has_its_certificates(room: Path) -> None:
     assert security.folder_of_fleet(room / "a/.fleet/../.fleet/r") in folders
 
 
-HEAVY = {
-    "dbbench.run.queue",
-    "dbbench.storage.devices",
-    "dbbench.engines",
-    "dbbench.drivers",
-    "numpy",
-    "scipy",
-    "psutil",
-}
+HEAVY = {"dbbench.run.queue", "dbbench.storage.devices", "dbbench.engines", "dbbench.drivers", "numpy", "scipy",
+         "psutil"}  # fmt: skip
 
 
 @pytest.mark.starts_processes

@@ -35,10 +35,6 @@ class DeviceFacts:
     def existing(self) -> bool:
         return self.kind == "dir"
 
-    @property
-    def real(self) -> bool:
-        return self.kind == "block"
-
 
 @dataclass(frozen=True)
 class ConditionFacts:

@@ -140,7 +140,7 @@ def guarded(plan: Plan) -> Plan:
     per arm, the guard needs a separate directory; without one in the plan, there is no guard."""
     reference = next(arm for arm in plan.fs_setups if arm.label == (plan.baseline or plan.fs_setups[0].label))
     label = reference.label + GUARD
-    if label in {arm.label for arm in plan.fs_setups} or (plan.device.paths and isinstance(plan.device.paths, dict)):
+    if label in {arm.label for arm in plan.fs_setups} or plan.device.directories:
         return plan
     arms = (*plan.fs_setups, dataclasses.replace(reference, label=label))
     return dataclasses.replace(plan, fs_setups=arms, baseline=reference.label)

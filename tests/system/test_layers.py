@@ -123,7 +123,7 @@ def test_an_array_over_old_signatures(disks: Disks, journal: Journal) -> None:
 def test_marks_on_real_disks_are_journalled(layer: Layer, disks: Disks, journal: Journal) -> None:
     """After a power loss the next run may erase without a question what this one wrote to a disk."""
     with disks(2) as device:
-        real = tuple(replace(member, facts=replace(member.facts, kind="block")) for member in device.each)
+        real = tuple(replace(member, identity=identity(member.path)) for member in device.each)
         with layers.stack_layers([layer], replace(device, members=real), journal):
             for member in device.each:
                 (mark,) = guard.signatures_of(member.fd)

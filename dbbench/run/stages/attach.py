@@ -54,7 +54,7 @@ def attach(
 def erase(disks: Iterable[Device]) -> None:
     """Erase everything mountable from the disks: the next stages write to them, bypassing every filesystem."""
     for disk in disks:
-        if disk.facts.real:
+        if disk.identity:
             hold.erase(disk.fd)
 
 

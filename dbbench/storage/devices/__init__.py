@@ -36,7 +36,7 @@ def attach(disks: Mapping[Role, DiskSet], permit: Permit, arm: str = "") -> Iter
     """Attach the plan's devices of each volume for one trial, locked until the block ends. `arm`: the fs setup's label,
     for `paths` of kind dir, whose Device has `fd` -1 and the working directory as `path`. Raises the errors of its kind
     before anything was changed: DeviceUnusable, DeviceInUse, DeviceNotEmpty, MakeFailed."""
-    _must_differ([path for some in disks.values() for path in _paths(some)])
+    _must_differ([path for some in disks.values() for path in some.spec.disks[: some.most]])
     with contextlib.ExitStack() as stack:
         yield {role: stack.enter_context(_with_spare(some, permit, arm)) for role, some in disks.items()}
 
@@ -56,13 +56,6 @@ def _with_spare(disks: DiskSet, permit: Permit, arm: str) -> Iterator[Device]:
         kind(dataclasses.replace(disks, most=most), permit, arm) as device,
     ):
         yield dataclasses.replace(device, spare=spare)
-
-
-def _paths(disks: DiskSet) -> list[str]:
-    spec = disks.spec
-    if spec.kind != "block":
-        return []
-    return [spec.path] if spec.path else list(spec.paths)[: disks.most]
 
 
 def _must_differ(paths: Sequence[str]) -> None:
@@ -90,7 +83,7 @@ KINDS: Final[dict[str, Callable[[DiskSet, Permit, str], AbstractContextManager[D
         [loop.attach(image, disks.sector_bytes) for image in disks.images[: disks.most]]
     ),
     "block": lambda disks, permit, _arm: joint(
-        [block.attach(Path(path), disks.spec.identity, permit) for path in _paths(disks)]
+        [block.attach(Path(path), disks.spec.identity, permit) for path in disks.spec.disks[: disks.most]]
     ),
     "dir": lambda disks, _permit, arm: directory.attach(disks.spec, arm),
 }

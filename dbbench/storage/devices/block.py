@@ -43,7 +43,8 @@ def attach(path: Path, expected: str | None, permit: Permit, *, fstab: Path = gu
         guard.refuse(path, name, guard.found_on(exclusive, mine={exclusive, fd}, fstab=fstab), permit)
         size = sysfs.size_bytes(name)
         facts = DeviceFacts("block", f"/dev/{name}", name, size, naming.serial(name), naming.model(name))
-        yield Device(Path(facts.path), fd, os.fstat(fd).st_rdev, facts, sysfs.leaves(name))
+        word = naming.identity_of(name)
+        yield Device(Path(facts.path), fd, os.fstat(fd).st_rdev, facts, sysfs.leaves(name), identity=word)
         guard.must_be_alone(fd)
 
 

@@ -38,7 +38,7 @@ def attach(spec: DeviceSpec, arm: str) -> Iterator[Device]:
     """Make a directory in the arm's directory; remove it with its content when the block ends. `facts.name` and
     `leaves` refer to the disk below, "" and () without one (zfs, tmpfs, network). Raises DeviceUnusable, and
     DeviceInUse if another run works in the directory."""
-    named = spec.paths.get(arm, "") if isinstance(spec.paths, dict) else (spec.path or "")
+    named = spec.directories.get(arm) or spec.path
     if not named:
         raise DeviceUnusable(
             f"[device] has no directory for {arm!r}",

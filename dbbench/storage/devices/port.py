@@ -12,7 +12,6 @@ from pathlib import Path
 
 from dbbench.errors import DeviceUnusable
 from dbbench.model import DeviceFacts, DeviceSpec, Role, Scalar
-from dbbench.storage.devices import naming
 
 
 @dataclass(frozen=True)
@@ -28,6 +27,7 @@ class Device:
     members: tuple[Device, ...] = ()  # all devices if the filesystem may use several, this one first
     layers: tuple[dict[str, Scalar], ...] = ()  # layers between the disks and this volume, bottom first
     spare: Device | None = None  # the device that the fs setup leaves unused for the operation "grow"
+    identity: str = ""  # of a real disk; "" for an image file, a directory or a layer
 
     @property
     def argument(self) -> str:
@@ -36,11 +36,6 @@ class Device:
     @property
     def number(self) -> str:
         return f"{os.major(self.st_rdev)}:{os.minor(self.st_rdev)}"
-
-    @property
-    def identity(self) -> str | None:
-        """Return the identity of a real disk; None for an image file, a directory or a layer."""
-        return naming.identity(self.path) if self.facts.real else None
 
     @property
     def each(self) -> tuple[Device, ...]:

@@ -11,9 +11,7 @@ import shutil
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final
-
-from pydantic import TypeAdapter
+from typing import Final
 
 from dbbench.errors import DbbenchError, ResultDamaged, RunLocked, collect_errors
 from dbbench.model import plain
@@ -43,7 +41,7 @@ def all_nights(results: Path, plan: str) -> list[Night]:
     nights = []
     for number, line in enumerate(lines, 1):
         try:
-            nights.append(_night(fileio.sound_json(line)))
+            nights.append(_night(line))
         except ValueError as error:
             raise ResultDamaged(f"{path}:{number}: {error}", remedy="Restore the file from a copy.") from error
     return sorted(nights, key=lambda night: night.created)
@@ -69,9 +67,9 @@ def append(results: Path, plan: str, night: Night) -> None:
     fileio.write_text(folder / f"{plan}.jsonl", "\n".join(lines) + "\n")
 
 
-def _night(content: Any) -> Night:
+def _night(line: bytes) -> Night:
     """Parse the line of a night. Raises ValueError."""
-    night = TypeAdapter(Night).validate_python(content)
+    night = fileio.parsed_as(Night, line)
     datetime.date.fromisoformat(night.night)
     datetime.datetime.fromisoformat(night.created)
     if not NAME.fullmatch(night.run):  # the name becomes that of a folder
@@ -156,8 +154,7 @@ def acceptances(results: Path) -> dict[str, list[Accepted]]:
     if not os.path.lexists(path):
         return {}
     try:
-        content = fileio.sound_json(fileio.read_bytes(path, results))
-        return TypeAdapter(dict[str, list[Accepted]]).validate_python(content)
+        return fileio.parsed_as(dict[str, list[Accepted]], fileio.read_bytes(path, results))
     except (OSError, ValueError) as error:  # a ValidationError is a ValueError
         raise ResultDamaged(f"{path}: {error}", remedy="Restore the file from a copy.") from error
 

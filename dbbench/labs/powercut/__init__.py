@@ -44,12 +44,17 @@ class Order:
 
 
 class Requirement(NamedTuple):
-    """Something that the lab needs. `program`: what a package must contain to provide it."""
+    """Something that the lab needs. `command`: what provides it; or `program`, which a package must contain."""
 
     name: str
     found: str | None
-    remedy: str
+    command: str = ""
     program: str = ""
+
+    @property
+    def remedy(self) -> str:
+        """Return the command; that of a package is found by apt, which takes longer than all other checks."""
+        return self.command or packages.remedy([self.program])
 
 
 def requirements() -> Iterator[Requirement]:
@@ -57,7 +62,7 @@ def requirements() -> Iterator[Requirement]:
     fuse = os.access("/dev/fuse", os.R_OK | os.W_OK)
     yield Requirement("/dev/fuse", "accessible" if fuse else None, "modprobe fuse, as root")
     path = library()
-    yield Requirement("libfuse 3", str(path) if path else None, packages.remedy([packages.FUSE]), packages.FUSE)
+    yield Requirement("libfuse 3", str(path) if path else None, program=packages.FUSE)
     module = importlib.util.find_spec("mfusepy") is not None
     yield Requirement("mfusepy", "installed" if module else None, packages.extra("lab"))
     needed, enough = f"{MEMORY_BYTES // 2**20} MiB", available_bytes() >= MEMORY_BYTES

@@ -46,13 +46,23 @@ def test_two_runs_at_once_are_whole(tmp_path: Path, dbbench_in: Callable[[Path],
 
 
 def test_a_killed_run_leaves_nothing_and_is_resumed(dbbench: Any) -> None:
-    """SIGKILL in mid-window; what is left is looked for where the run was, and the same command ends well."""
-    dbbench.plan(plan(device={"size": "384MiB"}))
-    status, _ = dbbench.run_and("plan.toml", dbbench.in_window, lambda pid: os.kill(pid, signal.SIGKILL))
+    """SIGKILL in the window of the second trial: after a moment nothing of it runs, is mounted or attached. The same
+    command runs that trial again, and not the first one."""
+    dbbench.plan(plan(blocks=2, device={"size": "384MiB"}))
+    second = []
+
+    def at(event: dict[str, Any]) -> bool:
+        second.append(event["kind"] == "trial_begin" and event["position"] == 2)
+        return any(second) and dbbench.in_window(event)
+
+    status, _ = dbbench.run_and("plan.toml", at, lambda pid: os.kill(pid, signal.SIGKILL))
     assert status == -signal.SIGKILL
     assert left_of(dbbench.folder, within_s=GONE_S) == []
-    trial = dbbench.trial()
-    assert trial["error"] is None
+    ((name, first),) = dbbench.trials().items()
+    dbbench("run", "plan.toml", "--name", "r")
+    assert [trial["error"] for trial in dbbench.trials().values()] == [None, None]
+    assert dbbench.trials()[name] == first
+    assert list((dbbench.folder / "results/r/trials").glob(".partial-*")) == []
     assert left_of(dbbench.folder, within_s=GONE_S) == []
 
 

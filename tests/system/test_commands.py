@@ -111,14 +111,21 @@ def test_show_prints_file_and_commands(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def driven(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, list[dict[str, Any]], int, str]]:
+def driven(
+    tmp_path_factory: pytest.TempPathFactory, cache: Path
+) -> Iterator[tuple[Path, list[dict[str, Any]], int, str]]:
     """A small run, stopped by Ctrl-C after its first trial: folder, events, exit code, stderr's last line."""
     folder = tmp_path_factory.mktemp("driven")
     (folder / "plan.toml").write_text(small())
     command = [sys.executable, "-m", "dbbench", "run", "plan.toml", "--progress", "json"]
     events, rest, stopped = [], "", False
     with subprocess.Popen(
-        command, cwd=folder, env=cached(folder), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command,
+        cwd=folder,
+        env=environment(DBBENCH_CACHE=str(cache)),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     ) as child:
         assert child.stderr is not None
         for line in child.stderr:
@@ -132,11 +139,6 @@ def driven(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, lis
                 stopped = True
         code = child.wait(60)
     yield folder, events, code, rest
-
-
-def cached(folder: Path) -> dict[str, str]:
-    """An environment with a cache of golden copies of its own."""
-    return environment(DBBENCH_CACHE=str(folder / "cache"))
 
 
 needs_all = pytest.mark.needs("root", "mkfs.ext4", "mkfs.xfs", "fs:ext4", "fs:xfs", "engine:postgres", "sadf")
@@ -157,13 +159,13 @@ def test_ctrl_c_keeps_what_is_finished_and_says_how_to_go_on(driven: Any) -> Non
 
 
 @needs_all
-def test_the_same_command_resumes_then_re_runs_nothing(driven: Any) -> None:
+def test_the_same_command_resumes_then_re_runs_nothing(driven: Any, cache: Path) -> None:
     """The second start drives only what is left; the third drives nothing and exits with 0."""
     folder = driven[0]
     first = next((folder / "results").iterdir())
     kept = next(path for path in (first / "trials").iterdir() if not path.name.startswith("."))
     before = (kept / "trial.json").stat().st_mtime_ns
-    done = dbbench("run", "plan.toml", "--progress", "json", "--json", cwd=folder, **cached(folder))
+    done = dbbench("run", "plan.toml", "--progress", "json", "--json", cwd=folder, DBBENCH_CACHE=str(cache))
     document = json.loads(done.stdout)
     assert document["ok"] + document["suspect"] + document["failed"] == 2
     assert done.returncode == (1 if document["failed"] else 0)  # a disk that stalls for seconds fails a short window
@@ -171,7 +173,7 @@ def test_the_same_command_resumes_then_re_runs_nothing(driven: Any) -> None:
     assert len(begun) == 1 and begun[0] != kept.name
     assert (kept / "trial.json").stat().st_mtime_ns == before
     assert Path(document["report"]).read_text().startswith("<!doctype html")
-    again = dbbench("run", "plan.toml", cwd=folder, **cached(folder))
+    again = dbbench("run", "plan.toml", cwd=folder, DBBENCH_CACHE=str(cache))
     assert again.returncode == done.returncode
     assert "already finished" in again.stderr
     assert "postgres pgbench-tpcb: throughput" in again.stdout

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dbbench.cli import COMMANDS
+from dbbench.cli import COMMANDS, run
 from tests.support.plans import plan
 from tests.system.conftest import HANGS_S
 
@@ -32,10 +32,15 @@ RELATIVE = [["doctor"], ["plan", "{}/plan.toml"], ["run", "{}/plan.toml"], ["imp
 
 
 def failure(done: subprocess.CompletedProcess[str], words: list[str]) -> str:
-    """Return the ID of the error that a command ended with; "" without one. It is never a fault of dbbench."""
-    assert "error E999" not in done.stderr and "Traceback" not in done.stderr, (words, done.stderr)
+    """Return the ID of the error that a command ended with; "" without one."""
     assert done.returncode >= 0, words
-    return next((line.split()[1].strip(":") for line in done.stderr.splitlines() if line.startswith("error E")), "")
+    return error_of(done.stderr, words)
+
+
+def error_of(printed: str, words: list[str]) -> str:
+    """Return the ID of the error that a command printed; "" without one. It is never a fault of dbbench."""
+    assert "error E999" not in printed and "Traceback" not in printed, (words, printed)
+    return next((line.split()[1].strip(":") for line in printed.splitlines() if line.startswith("error E")), "")
 
 
 @pytest.fixture
@@ -76,13 +81,13 @@ def test_other_streams_do_not_matter(started: Any) -> None:
         assert started(["show", "r"], shell).returncode == 2
 
 
-def test_names_that_are_too_long_are_named(dbbench: Any) -> None:
+def test_names_that_are_too_long_are_named(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """No command ends with a fault of dbbench; at least once for each command that takes a path or name."""
-    dbbench.plan(plan("ext4", "files", {"name": "small-files", "files": 100}))
+    (here / "plan.toml").write_text(plan("ext4", "files", {"name": "small-files", "files": 100}))
     for words in NAMING:
-        done = dbbench(*words, status=None)
-        assert done.returncode == 2 and "n" * 100 in done.stderr, (words, done.stderr)
-        failure(done, words)
+        status, printed = run(words), capsys.readouterr().err
+        assert status == 2 and "n" * 100 in printed, (words, printed)
+        error_of(printed, words)
     assert {words[0] for words in NAMING} == set(COMMANDS)
 
 

@@ -16,8 +16,8 @@ import pytest
 from dbbench import process
 from dbbench.results import load_ceiling, load_run, save_ceiling
 from dbbench.results.ceiling import limits_of
+from dbbench.results.journal import Journal
 from dbbench.storage.filesystems import xfs
-from tests.support.leftovers import loops_of
 from tests.support.plans import plan
 from tests.support.setups import ALL
 
@@ -160,35 +160,44 @@ def test_a_device_that_slows_down_in_the_window_makes_the_trial_suspect(dbbench:
     assert trial["status"] == "suspect"
 
 
-@pytest.mark.alone  # the loop device keeps what was set, and a test of another lane may get it next
-def test_settings_of_the_block_layer_that_change_in_the_run_are_named(dbbench: Any) -> None:
-    """Read-ahead and queue length set in mid-trial: that trial is suspect, the next too where it gets the same loop
-    device, and the two arms are told apart by it in the verdict and first in the environment."""
-    dbbench.plan(plan(TWO, workload=TPCB, seed=1))
-    touched: dict[Path, str] = {}
-
-    def set_both(_pid: int) -> None:
-        for loop in loops_of(dbbench.folder):
-            queue = Path("/sys/block", loop, "queue")
-            for name, value in (("read_ahead_kb", "16"), ("nr_requests", "64")):
-                touched[queue / name] = (queue / name).read_text()
-                (queue / name).write_text(value)
-
+@pytest.mark.needs("fs:xfs", "mkfs.xfs")
+def test_a_disk_is_erased_with_its_identity_typed_and_changes_of_it_are_named(dbbench: Any, image: Path) -> None:
+    """A signature refuses (exit 5, the identity in the remedy); typed as printed, two trials run on the disk.
+    Read-ahead and queue length are set during the first, which is suspect, and the two arms are told apart by
+    it in the verdict and first in the environment."""
+    attach = ["losetup", "--find", "--show", "--direct-io=on", image]
+    disk = subprocess.run(attach, check=True, capture_output=True, text=True).stdout.strip()
+    queue = Path("/sys/block", Path(disk).name, "queue")
+    before = {queue / name: (queue / name).read_text() for name in ("read_ahead_kb", "nr_requests")}
     try:
-        dbbench.run_and("plan.toml", dbbench.in_window, set_both)
-        first, second = sorted(dbbench.trials().values(), key=lambda t: t["position"])
-        told = [w["text"] for w in first["warnings"] if w["id"] == "W018"]
-        assert touched and re.search(r"read_ahead_kb: \d+ -> 16.*nr_requests: \d+ -> 64", " ".join(told))
-        assert first["status"] == "suspect"
-        if second["host_state"]["disk: read_ahead_kb"] == "16":  # loop numbers are reused and keep what was set
-            assert any("-> 16; disk: nr_requests" in w["text"] for w in second["warnings"] if w["id"] == "W018")
-            notes = " ".join(note for row in dbbench.compared() for note in row["notes"])
-            assert "disk: read_ahead_kb differs" in notes
-            page = Path(dbbench.folder, "results/r/report.html").read_text()
-            assert page.index("disk: read_ahead_kb") < page.index("mount options effective")
+        subprocess.run(["mkfs.xfs", "-q", disk], check=True)
+        dbbench.plan(plan(TWO, workload=TPCB, seed=1, device={"kind": "block", "path": disk}))
+        refused = dbbench("run", "plan.toml", "--name", "r", status=5).stderr
+        assert "E106" in refused and "xfs" in refused
+        identity = refused.split("--wipe ")[1].split()[0]
+
+        def set_both(_pid: int) -> None:
+            (queue / "read_ahead_kb").write_text("16")
+            (queue / "nr_requests").write_text("64")
+
+        status, said = dbbench.run_and("plan.toml", dbbench.in_window, set_both, "--wipe", identity)
+        assert status == 0, said
     finally:
-        for path, value in touched.items():
+        for path, value in before.items():  # a loop device keeps what was set
             path.write_text(value)
+        subprocess.run(["losetup", "--detach", disk], check=True)
+    first, second = sorted(dbbench.trials().values(), key=lambda t: t["position"])
+    assert [t["filesystem"]["family"] for t in (first, second)] == ["ext4", "ext4"]
+    journal = Journal(dbbench.folder / "results/r/journal.jsonl")
+    assert journal.had(identity) and not journal.had("another")
+    told = {t["id"]: " ".join(w["text"] for w in t["warnings"] if w["id"] == "W018") for t in (first, second)}
+    assert re.search(r"read_ahead_kb: \d+ -> 16.*nr_requests: \d+ -> 64", told[first["id"]])
+    assert "-> 16; disk: nr_requests" in told[second["id"]]
+    assert first["status"] == "suspect"
+    notes = " ".join(note for row in dbbench.compared() for note in row["notes"])
+    assert "disk: read_ahead_kb differs" in notes
+    page = Path(dbbench.folder, "results/r/report.html").read_text()
+    assert page.index("disk: read_ahead_kb") < page.index("mount options effective")
 
 
 @pytest.mark.needs("fs:xfs", "mkfs.xfs")
@@ -210,13 +219,3 @@ def test_large_sectors_and_an_image_on_a_tmpfs_are_no_disturbance(dbbench: Any, 
     finally:
         # The kernel detaches a loop device later if another process has it open.
         assert not process.wait_while(lambda: subprocess.run(["umount", str(memory)], check=False).returncode, 60)
-
-
-def test_online_discard_in_one_arm_is_named(dbbench: Any) -> None:
-    """An arm that discards pays for what the other does not: said beside the ratio."""
-    (dbbench.folder / "mine/fs_setups").mkdir(parents=True)
-    setup = 'title = "ext4 with discard"\nmkfs = { family = "ext4" }\nmount = ["noatime", "discard"]\n'
-    (dbbench.folder / "mine/fs_setups/ext4-discard.toml").write_text(setup)
-    dbbench("--path", "mine", "run", dbbench.plan(plan(["ext4", "ext4-discard"], workload=TPCB, seed=1)), "--name", "r")
-    notes = [note for row in dbbench.compared() for note in row["notes"] if row["fs_setup"] == "ext4-discard"]
-    assert "online discard differs (on; baseline: off)" in notes

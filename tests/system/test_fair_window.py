@@ -1,4 +1,4 @@
-"""Differences within the window are reported: checkpoints, dirty limits, read-ahead of a scan."""
+"""Differences within the window are reported: checkpoints, dirty limits, read-ahead."""
 
 import re
 from pathlib import Path
@@ -26,20 +26,20 @@ def notes(dbbench: Any, arm: str) -> list[str]:
     return [note for row in dbbench.compared() if row["fs_setup"] == arm for note in row["notes"]]
 
 
-def test_a_checkpoint_more_in_one_arm_is_named(dbbench: Any) -> None:
+def test_a_checkpoint_more_and_discard_in_one_arm_are_named(dbbench: Any) -> None:
     """An arm whose log is small has checkpoints that the other is spared: counted by cause, and noted. Both write the
-    same amount, however long it takes."""
+    same amount, however long it takes. What it pays for online discard is noted too."""
     (dbbench.folder / "mine/fs_setups").mkdir(parents=True)
     tuning = 'tuning.postgres = { max_wal_size = "32MB", min_wal_size = "32MB" }\n'
-    setup = f'title = "small log"\nmkfs = {{ family = "ext4" }}\nmount = ["noatime"]\n{tuning}'
+    setup = f'title = "small log"\nmkfs = {{ family = "ext4" }}\nmount = ["noatime", "discard"]\n{tuning}'
     (dbbench.folder / "mine/fs_setups/small-log.toml").write_text(setup)
     dbbench("--path", "mine", "run", dbbench.plan(windows("ext4", "small-log", workload=COPY)), "--name", "r")
     found = {t["fs_setup"]: t["checkpoints"] for t in dbbench.trials().values()}
     assert found["ext4"]["ended"] == 0
     assert found["small-log"]["by_cause"].get("wal", 0) >= 1
-    assert any(
-        re.match(r"number of checkpoints in the window differs \([1-9]", note) for note in notes(dbbench, "small-log")
-    )
+    told = notes(dbbench, "small-log")
+    assert any(re.match(r"number of checkpoints in the window differs \([1-9]", note) for note in told)
+    assert "online discard differs (on; baseline: off)" in told
 
 
 @pytest.mark.needs("mkfs.btrfs", "fs:btrfs")
@@ -56,19 +56,6 @@ def test_equal_readahead_and_checkpoints_by_the_logs_size(dbbench: Any) -> None:
     changed = [w["text"] for t in trials for w in t["warnings"] if w["id"] == "W018"]  # for example swap of other tests
     assert [text for text in changed if "read_ahead" in text] == []
     assert not any("read-ahead" in note for note in notes(dbbench, "btrfs"))
-
-
-@pytest.mark.needs("mkfs.btrfs", "fs:btrfs")
-def test_read_ahead_of_a_scan_and_a_short_warm_up_are_named(dbbench: Any) -> None:
-    """By themselves the two read ahead differently; a warm-up of a second sees none of their periods."""
-    dbbench("run", dbbench.plan(windows("ext4", "btrfs", workload=[SCAN, TPCB], size="640MiB")), "--name", "r")
-    trials = list(dbbench.trials().values())
-    kb = {t["fs_setup"]: t["filesystem"]["read_ahead_kb"] for t in trials}
-    if kb["ext4"] != kb["btrfs"]:
-        assert f"read-ahead differs ({kb['btrfs']} kB; baseline: {kb['ext4']} kB)" in notes(dbbench, "btrfs")
-    told = {(t["fs_setup"], t["workload"]): [w["text"] for w in t["warnings"] if w["id"] == "W001"] for t in trials}
-    assert "the warm-up is 1 s, but btrfs commits every 30 s; use at least 60 s" in told["btrfs", "pgbench-tpcb"]
-    assert not any("warm-up" in text for text in told["btrfs", "scan"])
 
 
 @pytest.mark.soak

@@ -252,8 +252,11 @@ class Started:
         kill(self.daemons())
 
 
-@pytest.fixture
-def fleets(tmp_path_factory: pytest.TempPathFactory, dbbench_in: Any) -> Iterator[Callable[..., Started]]:
+Starting = Callable[..., Started]
+
+
+@contextlib.contextmanager
+def starting(dbbench_in: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Starting]:
     """A maker of fleets; afterwards all of their processes have ended."""
     made: list[Started] = []
 
@@ -268,7 +271,21 @@ def fleets(tmp_path_factory: pytest.TempPathFactory, dbbench_in: Any) -> Iterato
         kill([*fleet.daemons(), *matching(str(fleet.results))])
 
 
-def test_hosts_without_a_coordinator_are_told_and_stopped(fleets: Callable[..., Started]) -> None:
+@pytest.fixture
+def fleets(dbbench_in: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Starting]:
+    """The same for a test."""
+    with starting(dbbench_in, tmp_path_factory) as start:
+        yield start
+
+
+@pytest.fixture(scope="module")
+def attended(dbbench_in: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Started]:
+    """A fleet with its coordinator, which one test attacks and the next one kills."""
+    with starting(dbbench_in, tmp_path_factory) as start:
+        yield start()
+
+
+def test_hosts_without_a_coordinator_are_told_and_stopped(fleets: Starting) -> None:
     """Detached hosts go on without coordinator, scheduler and workers: `status` and `show` have them, another
     fleet of the disk says that it waits for them, and `stop` ends them."""
     ours = fleets("--detach")
@@ -284,19 +301,6 @@ def test_hosts_without_a_coordinator_are_told_and_stopped(fleets: Callable[..., 
     assert "local-1: stopped" in told or "local-2: stopped" in told
     assert ended(ours.at_work), ours.at_work()
     assert "without a coordinator" not in ours.dbbench("fleet", "status").stdout
-
-
-def test_hosts_end_after_their_trial_where_the_coordinator_is_gone(fleets: Callable[..., Started]) -> None:
-    """Without --detach, the current trial is finished, and no other one begins (E835)."""
-    fleet = fleets()
-    fleet.until(fleet.in_window)
-    fleet.child.kill()
-    fleet.child.wait()
-    fleet.until(lambda: not fleet.at_work())
-    done = [path.name for path in fleet.results.glob(".fleet/r/hosts/*/r/trials/[!.]*")]
-    assert len(done) == 1, done
-    assert {state["error"]["id"] for state in fleet.states() if state["error"]} == {"E835"}
-    assert ended(fleet.daemons), fleet.daemons()
 
 
 @contextlib.contextmanager
@@ -324,14 +328,22 @@ def listening(pid: int) -> set[str]:
 
 
 @pytest.mark.needs("openssl")
-def test_without_certificates_only_loopback_is_listened_on(dbbench: Any) -> None:
-    """Neither worker nor scheduler listen elsewhere, and on loopback with certificates; an address without TLS is
-    refused with exit 5 before anything is started."""
-    address, certs = free_address(), security.make(dbbench.folder / "certs")
-    scheduler = ("fleet", "scheduler", "--listen", address, "--certs", "certs")
-    with daemons(dbbench, scheduler, ("fleet", "worker", address, "--name", "w", "--certs", "certs")) as children:
-        assert registered(address, certs, "w")
+def test_only_loopback_is_listened_on_and_both_sides_ask_for_certificates(dbbench: Any) -> None:
+    """Neither worker nor scheduler listen elsewhere. With certificates of one authority a host is found; with those of
+    another, or none, the scheduler does not answer. An address without TLS is refused with exit 5 before anything is
+    started."""
+    ours, theirs = (security.make(dbbench.folder / folder) for folder in ("ours", "theirs"))
+    address = free_address()
+    named = address.replace("127.0.0.1", "localhost")
+    scheduler = ("fleet", "scheduler", "--listen", address, "--certs", "ours")
+    with daemons(dbbench, scheduler, ("fleet", "worker", named, "--name", "w", "--certs", str(ours))) as children:
+        assert registered(named, ours, "w")
         assert [listening(child.pid) for child in children] == [{"127.0.0.1"}, {"127.0.0.1"}]
+        with dask.config.set({"distributed.comm.timeouts.connect": "3s"}):
+            with pytest.raises(FleetUnreachable):
+                Connection(named, theirs).connect()
+            with pytest.raises(FleetInsecure):
+                Connection(named.replace("tls", "tcp"))
     for refused in (("fleet", "worker", "tcp://127.0.0.1:8786"), ("fleet", "scheduler", "--listen", "tcp://0.0.0.0:1")):
         assert "E833" in dbbench(*refused, status=5).stderr
 
@@ -363,10 +375,10 @@ def reached(path: Path) -> None:
 
 
 @pytest.mark.needs("openssl")
-def test_another_account_reaches_no_port_and_no_socket(fleets: Callable[..., Started], tmp_path: Path) -> None:
+def test_another_account_reaches_no_port_and_no_socket(attended: Started, tmp_path: Path) -> None:
     """In the window of a trial, `nobody` tries all that the processes of a fleet and of its trial have opened: without
     TLS, without a certificate, and with one of its own. Only root has a certificate that is accepted."""
-    theirs, fleet = security.make(tmp_path / "certs"), fleets()
+    theirs, fleet = security.make(tmp_path / "certs"), attended
     ours = security.folder_of_fleet(fleet.results / ".fleet/r")
     fleet.until(fleet.in_window)
     mine = [process for process in [*fleet.at_work(), *fleet.daemons()] if process.is_running()]
@@ -392,21 +404,22 @@ def test_another_account_reaches_no_port_and_no_socket(fleets: Callable[..., Sta
     assert not [path for path in fleet.results.rglob("*") if path.is_fifo()]
 
 
-@pytest.mark.needs("openssl")
-def test_certificates_are_asked_of_both_sides(dbbench: Any) -> None:
-    """With those of one authority a host is found; with another's, or none, the scheduler does not answer."""
-    for folder in ("ours", "theirs"):
-        security.make(dbbench.folder / folder)
-    address = free_address().replace("127.0.0.1", "localhost")
-    ours, theirs = (dbbench.folder / name for name in ("ours", "theirs"))
-    scheduler = ("fleet", "scheduler", "--listen", address, "--certs", "ours")
-    with daemons(dbbench, scheduler, ("fleet", "worker", address, "--name", "w", "--certs", str(ours))):
-        assert registered(address, ours, "w")
-        with dask.config.set({"distributed.comm.timeouts.connect": "3s"}):
-            with pytest.raises(FleetUnreachable):
-                Connection(address, theirs).connect()
-            with pytest.raises(FleetInsecure):
-                Connection(address.replace("tls", "tcp"))
+def test_hosts_end_after_their_trial_where_the_coordinator_is_gone(attended: Started) -> None:
+    """Without --detach, the current trial is finished, and no other one begins (E835)."""
+    fleet = attended
+
+    def trials() -> set[str]:
+        return {path.name for path in fleet.results.glob(".fleet/r/hosts/*/r/trials/[!.]*")}
+
+    fleet.until(fleet.in_window)
+    (current,) = (state["trial"] for state in fleet.states() if state["phase"] == "measure")
+    before = trials()
+    fleet.child.kill()
+    fleet.child.wait()
+    fleet.until(lambda: not fleet.at_work())
+    assert trials() == {*before, current}
+    assert {state["error"]["id"] for state in fleet.states() if state["error"]} == {"E835"}
+    assert ended(fleet.daemons), fleet.daemons()
 
 
 @pytest.mark.needs("openssl")

@@ -18,7 +18,6 @@ def trial(dbbench: Any, engine: str, rate: int, **keys: Any) -> dict[str, Any]:
     return dict(found)
 
 
-@pytest.mark.alone
 @pytest.mark.needs("engine:mariadb")
 def test_every_step_has_its_figure(dbbench: Any) -> None:
     """The server confirmed the work; every step has its figure in trial.json, on the terminal and on the page.

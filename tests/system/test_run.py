@@ -12,7 +12,6 @@ import json
 import math
 import os
 import shutil
-import signal
 import subprocess
 import tempfile
 import time
@@ -25,9 +24,7 @@ import psutil
 import pytest
 
 from dbbench import results
-from dbbench.results.journal import Journal
 from dbbench.storage.filesystems.common import mount_of
-from tests.support.leftovers import GONE_S, left_of
 from tests.support.plans import SMALL, installed, plan
 
 pytestmark = pytest.mark.needs("root", "fs:ext4", "mkfs.ext4", "engine:postgres", "sadf")
@@ -173,6 +170,17 @@ class TestWhole:
         assert all("W002" in {w["id"] for w in t["warnings"]} for t in of(whole, "pgbench-tpcb").values())
         assert "too short to contain a checkpoint" in " ".join(whole("compare", "r").stdout.split())
 
+    def test_read_ahead_and_a_short_warm_up_are_named(self, whole: Any) -> None:
+        """By themselves the filesystems read ahead differently; a warm-up of a second sees none of their periods."""
+        trials = whole.trials().values()
+        kb = {t["fs_setup"]: t["filesystem"]["read_ahead_kb"] for t in trials}
+        if kb["ext4"] != kb["btrfs"]:
+            notes = [note for row in whole.compared() if row["fs_setup"] == "btrfs" for note in row["notes"]]
+            assert f"read-ahead differs ({kb['btrfs']} kB; baseline: {kb['ext4']} kB)" in notes
+        told = {(t["fs_setup"], t["workload"]): [w["text"] for w in t["warnings"] if w["id"] == "W001"] for t in trials}
+        assert "the warm-up is 1 s, but btrfs commits every 30 s; use at least 60 s" in told["btrfs", "pgbench-tpcb"]
+        assert not any("warm-up" in text for text in told["btrfs", "scan"])
+
     def test_same_golden_bytes_on_every_filesystem(self, whole: Any) -> None:
         """The restored dataset has the same size in all trials of a workload."""
         for name in ("pgbench-tpcb", "sysbench-oltp-read-write", "scan"):
@@ -212,38 +220,6 @@ def test_mysql_is_driven_along_the_same_road(dbbench: Any, nothing_left: None) -
     assert [(t["engine"], t["error"]) for t in trials] == [("mysql", None), ("mysql", None)]
     assert all("CHECK TABLE" in t["checked"] and t["cache"]["proved"] for t in trials)
     assert {"full"} == {t["filesystem"]["durability_class"] for t in trials}
-
-
-def test_killed_run_leaves_nothing_and_is_resumed(dbbench: Any, nothing_left: None) -> None:
-    """SIGKILL in mid-window: after a moment nothing of it runs, is mounted or attached; the rest is driven later."""
-    dbbench.plan(plan(blocks=2))
-    second = []
-
-    def at(event: dict[str, Any]) -> bool:
-        second.append(event["kind"] == "trial_begin" and event["position"] == 2)
-        return any(second) and dbbench.in_window(event)
-
-    status, _ = dbbench.run_and("plan.toml", at, lambda pid: os.kill(pid, signal.SIGKILL))
-    assert status == -signal.SIGKILL
-    assert left_of(dbbench.folder, within_s=GONE_S) == []
-    first = digest(dbbench.folder / "results/r/trials")
-    assert len(dbbench.trials()) == 1
-    dbbench("run", "plan.toml", "--name", "r")
-    assert len(dbbench.trials()) == 2
-    partial = dbbench.folder / "results/r/trials"
-    assert list(partial.glob(".partial-*")) == []
-    assert first != ""
-
-
-def test_interrupted_run_ends_cleanly_and_says_how_to_go_on(dbbench: Any, nothing_left: None) -> None:
-    """SIGINT: exit 130, the command that resumes; then it resumes."""
-    dbbench.plan(plan())
-    status, said = dbbench.run_and("plan.toml", dbbench.in_window, lambda pid: os.kill(pid, signal.SIGINT))
-    assert status == 130
-    assert "dbbench run plan.toml --name r" in said
-    assert dbbench.trials() == {}
-    dbbench("run", "plan.toml", "--name", "r")
-    assert len(dbbench.trials()) == 1
 
 
 def test_second_run_on_the_same_folder_is_refused(dbbench: Any, nothing_left: None) -> None:
@@ -389,24 +365,6 @@ def test_mounted_device_is_refused_and_untouched(dbbench: Any, loop_device: Any)
         done = dbbench("run", dbbench.plan(text), "--wipe", loop_device.path.name, status=5)
         assert "E104" in done.stderr and str(at) in done.stderr
         assert before == hashlib.sha256(Path(loop_device.path).read_bytes()).hexdigest()
-
-
-def test_block_device_is_formatted_only_with_its_identity_typed(dbbench: Any, image: Path) -> None:
-    """A signature refuses (exit 5, the identity in the remedy); typed as printed, two trials are driven on it."""
-    attach = ["losetup", "--find", "--show", "--direct-io=on", str(image)]
-    device = subprocess.run(attach, check=True, capture_output=True, text=True).stdout.strip()
-    try:
-        subprocess.run(["mkfs.xfs", "-q", device], check=True)
-        dbbench.plan(plan(blocks=2, device={"kind": "block", "path": device}))
-        refused = dbbench("run", "plan.toml", "--name", "r", status=5).stderr
-        assert "E106" in refused and "xfs" in refused
-        identity = refused.split("--wipe ")[1].split()[0]
-        dbbench("run", "plan.toml", "--name", "r", "--wipe", identity)
-        assert [t["filesystem"]["family"] for t in dbbench.trials().values()] == ["ext4", "ext4"]
-        journal = Journal(dbbench.folder / "results/r/journal.jsonl")
-        assert journal.had(identity) and not journal.had("another")
-    finally:
-        subprocess.run(["losetup", "--detach", device], check=True)
 
 
 def directory(target: Path) -> dict[str, Any]:

@@ -142,21 +142,21 @@ def test_cpu_columns_are_whole(tmp_path: Path) -> None:
 
 
 @pytest.mark.alone
-@pytest.mark.parametrize(("kind", "name", "lead"), [(sar, "sadc", "cpu_user_pct"), (iostat, "iostat", "util_pct")])
 @in_one_of_three
-def test_a_killed_recorder_is_said(
-    kind: samplers.Sampler, name: str, lead: str, loop_device: Device, tmp_path: Path
-) -> None:
-    """What it had written is used, the rest are gaps; the trial becomes suspect."""
-    with kind.beside(Sampled(loop_device.facts.name, None), tmp_path) as sampling:
+def test_killed_recorders_are_said(loop_device: Device, tmp_path: Path) -> None:
+    """What each had written is used, the rest are gaps; the trial becomes suspect."""
+    target = Sampled(loop_device.facts.name, None)
+    with sar.beside(target, tmp_path) as cpu, iostat.beside(target, tmp_path) as disk:
         begin = time.time()
         time.sleep(2.4)
-        os.kill(recorder(name), signal.SIGKILL)
+        for name in ("sadc", "iostat"):
+            os.kill(recorder(name), signal.SIGKILL)
         time.sleep(1.5)
-    good = [value is not None for value in sampling.series(begin, 4)[lead]]
-    assert good[0] and not good[3] and good == sorted(good, reverse=True)
-    assert ids(sampling.warnings) == {"W013": True, "W014": False}
-    assert f"killed by signal 9; {sum(good)} of 4 seconds" in sampling.warnings[0].text
+    for sampling, lead in ((cpu, "cpu_user_pct"), (disk, "util_pct")):
+        good = [value is not None for value in sampling.series(begin, 4)[lead]]
+        assert good[0] and not good[3] and good == sorted(good, reverse=True)
+        assert ids(sampling.warnings) == {"W013": True, "W014": False}
+        assert f"killed by signal 9; {sum(good)} of 4 seconds" in sampling.warnings[0].text
 
 
 @pytest.mark.alone

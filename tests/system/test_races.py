@@ -124,7 +124,8 @@ def test_another_process_is_not_overwritten(rounds: int, disk: Disk, monkeypatch
     """While a trial writes to the bare device or runs mkfs, another process mounts, makes a filesystem, swaps or puts
     a loop device over it: it fails, or its data stays whole and the trial is refused. Only what `dd` writes may be
     lost, and the trial notices it."""
-    monkeypatch.setattr(block, "_FREE_S", 2.0)  # the other process keeps the disk until the trial has ended
+    for module, name in ((block, "_FREE_S"), (formatted, "_RELEASE_S")):
+        monkeypatch.setattr(module, name, 2.0)  # the other process keeps the disk until the trial has ended
     found = races(disk, rounds)
     assert not [row for row in found if row[:2] != ("dd", "changed") and row[1] == "changed"], found
     assert not [row for row in found if row[0] == "dd" and row[1] != "never" and not row[2]], found

@@ -10,8 +10,6 @@ import pytest
 
 from dbbench import plan
 from dbbench.compare import conditions
-from dbbench.compare.conditions import unequal
-from dbbench.compare.remarks import texts
 from dbbench.engines import innodb, mariadb, postgres
 from dbbench.engines.innodb_server import InnodbServer
 from dbbench.engines.mysqld import Mysqld
@@ -186,14 +184,6 @@ def test_what_disturbs_a_client_is_named(changed: dict[str, Any], ids: list[str]
     """Clocks that moved, another release, other work on its host; nothing without a client."""
     assert [one.id for one in fairness.of_client(dataclasses.replace(FACTS, **changed))] == ids
     assert list(fairness.of_client(None)) == []
-
-
-def test_trials_of_both_places_are_not_compared_in_silence() -> None:
-    """The difference is reported next to the ratio."""
-    here, away = trial("ext4"), trial("xfs", client=FACTS)
-    told = "place of the load generator differs (another host, over the network; baseline: this host)"
-    assert told in texts(unequal([here], [away]))
-    assert unequal([away], [dataclasses.replace(away, id="c")]) == ()
 
 
 def test_page_says_where_the_load_came_from() -> None:

@@ -10,7 +10,7 @@ from dbbench.compare import Row, chosen, compare, compare_all, rows
 from dbbench.compare.interval import estimate, holm_levels
 from dbbench.compare.remarks import RemarkKind, remark
 from dbbench.metrics.table import METRICS
-from dbbench.model import FilesystemFacts, Phase, PhaseTime, Status, Trial, TrialWarning
+from dbbench.model import FilesystemFacts, Phase, PhaseTime, Status, Trial
 from dbbench.report.answer import Answer, answer
 from dbbench.report.sentences import plain_text
 from dbbench.report.verdicts import VerdictTable
@@ -106,13 +106,6 @@ def test_mixed_durability_is_flagged_in_row_and_caveat() -> None:
     ((kind, text),) = answered(table).caveats
     assert kind == "durability" and "is not ranked: its durability class is no-barrier" in plain_text(text)
     assert plain_text(answered(table).sentences[0]) == "No other setup has the durability class of ext4."
-
-
-def test_burst_is_said_in_the_verdict() -> None:
-    """A window without a checkpoint says so beside its word."""
-    burst = (TrialWarning("W002", "none"),)
-    trials = [trial(a, b, v, warnings=burst) for b in (1, 2, 3) for a, v in (("ext4", 100.0), ("xfs", 50.0 + b))]
-    assert remark(RemarkKind.BURST) in rows(trials, "ext4")[1].notes
 
 
 def test_holm_gives_each_row_its_level() -> None:

@@ -123,6 +123,7 @@ def test_every_shipped_workload_names_a_driver_and_a_script_it_has() -> None:
     ("sysbench", "oltp_read_write", {"script": "own.lua"}, None),
     ("apply", "", {}, 1),
     ("scan", "", {"clients": 4}, 0),
+    ("insert", "", {"clients": 4, "writers": 2}, 4),  # those that insert are dbbench's own
 ])  # fmt: skip
 def test_the_sessions_that_a_load_opens_are_known(
     driver: str, script: str, parameters: dict[str, Scalar], expected: int | None

@@ -8,7 +8,7 @@ from typing import Final
 from dbbench import results
 from dbbench.compare import rows
 from dbbench.compare.remarks import texts
-from dbbench.drivers import insert, sessions_of
+from dbbench.drivers import insert
 from dbbench.metrics.table import METRICS
 from dbbench.model import Phase, Status, TrialWarning
 from dbbench.model.events import Event
@@ -31,13 +31,6 @@ def test_the_same_rows_are_inserted_everywhere() -> None:
     customers, shops, prices = ({int(row[at]) for row in found} for at in (1, 2, 3))
     assert 1 <= min(shops) <= max(shops) <= 1000 < max(customers) <= 100_000 < max(prices) <= 1_000_000
     assert len({note for *_, note in found}) == 50
-
-
-def test_sysbench_opens_the_sessions_of_the_queries() -> None:
-    """Those that insert are dbbench's own."""
-    (cell, *_) = small_run().cells
-    loaded = dataclasses.replace(cell, workload=SHIPPED, parameters={"clients": 4, "writers": 2})
-    assert sessions_of(loaded) == 4
 
 
 def test_a_missed_rate_is_told_beside_the_ratio(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from dbbench.model import (
     CeilingRow,
     Cell,
     CheckpointFacts,
+    ClientFacts,
     CoresFacts,
     DeviceFacts,
     DeviceLimit,
@@ -281,6 +282,15 @@ def test_a_window_above_the_limit_is_reported() -> None:
     ({"filesystem": FilesystemFacts("zfs", geometry={"autotrim": "off"})},
      {"filesystem": FilesystemFacts("zfs", geometry={"autotrim": "on"})},
      "online discard differs (on; baseline: off)"),
+    ({}, {"client": ClientFacts("load@db2", "db2", "192.0.2.20", "192.0.2.10", 15432, "sysbench 1.0.20")},
+     "place of the load generator differs (another host, over the network; baseline: this host)"),
+    ({"profile": "standalone", "effective_settings": {"fsync": "on"}},
+     {"profile": "production", "effective_settings": {"fsync": "on"}},
+     "settings profile differs (production; baseline: standalone)"),
+    ({"effective_settings": {"log_bin": "OFF"}}, {"effective_settings": {"log_bin": "ON", "sync_binlog": "1"}},
+     "binary log differs (on, sync_binlog = 1; baseline: off)"),
+    ({"effective_settings": {"huge_pages_status": "off"}}, {"effective_settings": {"huge_pages_status": "on"}},
+     "huge pages differs (on; baseline: off)"),
 ])  # fmt: skip
 def test_each_inequality_is_named_with_both_values(one: dict[str, Any], other: dict[str, Any], told: str) -> None:
     """And stands in the notes of the arm's row; equal arms have none."""
@@ -318,7 +328,7 @@ def test_public_reports_stand_next_to_the_ratio_and_in_the_verdict() -> None:
 
 def test_read_ahead_counts_for_scans_alone() -> None:
     """Filesystems have different ones by themselves; a load of single pages does not live on it. Nor is it a difference
-    that one arm has a second disk."""
+    that one arm has a second disk, or no server."""
     facts = [{"filesystem": FilesystemFacts("x", read_ahead_kb=kb)} for kb in (2560, 4096)]
     scan, oltp = Window("to-completion", 0, 0), Window("fixed", 0, 60)
     one, other = ([trial(window=window, **f) for f in facts] for window in (scan, oltp))
@@ -326,6 +336,8 @@ def test_read_ahead_counts_for_scans_alone() -> None:
     assert unequal(other[:1], other[1:]) == ()
     here, there = {"disk: scheduler": "none"}, {"disk: scheduler": "none", "disk 2: scheduler": "bfq"}
     assert unequal([trial(host_state=here)], [trial("b", host_state=there)]) == ()
+    server = trial(effective_settings={"log_bin": "OFF"}, profile="standalone")
+    assert unequal([server], [trial("b", effective_settings={}, profile="")]) == ()
 
 
 def test_two_arms_at_the_ceiling_are_never_the_same() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from dbbench.machine.host import load, tunables
 from dbbench.machine.host.load import HostLoad, LoadReading
-from dbbench.machine.host.proc import CpuTimes, Task, below, chosen, task
+from dbbench.machine.host.proc import CpuTimes, Task, chosen, task
 from tests.support.files import write_file
 
 
@@ -70,13 +70,6 @@ def test_a_checkout_in_a_command_line_does_not_make_a_process_ours(words: str, o
     """Only what runs dbbench belongs to a trial; the load of a shell or of tests in a checkout is foreign."""
     write_file(tmp_path / "7/cmdline", words.replace(" ", "\0") + "\0")
     assert load._is_dbbench(tmp_path, 7) is ours
-
-
-def test_a_tree_leaves_branches_out() -> None:
-    """The server's branch is not dbbench's."""
-    table = {p.pid: p for p in (times(1, 0, 0), times(2, 1, 0), times(3, 2, 0), times(4, 1, 0), times(5, 4, 0))}
-    assert below([1], table, without={4}) == {1, 2, 3}
-    assert below([9], table) == set()
 
 
 def cpu(busy: float, idle: float, steal: float = 0.0) -> CpuTimes:

@@ -10,7 +10,6 @@ import pytest
 import synthetic
 
 from dbbench import plan, results
-from dbbench.compare.conditions import unequal
 from dbbench.compare.remarks import texts
 from dbbench.datasets import golden
 from dbbench.engines import ENGINES, SERVERS, mysqld, postgres, postgres_server, profile_of
@@ -236,21 +235,6 @@ def test_runs_of_different_profiles_are_not_compared_silently(tmp_path: Path) ->
         assert said in texts(row.notes)
     for row in (row for table in verdicts([new, new]).tables for row in table.rows):
         assert not any("profile" in text for text in texts(row.notes))
-
-
-def test_profile_binary_log_and_huge_pages_are_conditions_of_a_pair(tmp_path: Path) -> None:
-    """Engines without a server do not have these conditions."""
-    trial = loaded(tmp_path, "production").trials[0]
-    one = dataclasses.replace(trial, effective_settings={"log_bin": "OFF"}, profile="standalone")
-    other = dataclasses.replace(trial, effective_settings={"log_bin": "ON", "sync_binlog": "1"}, profile="production")
-    assert texts(unequal([one], [other])) == (
-        "settings profile differs (production; baseline: standalone)",
-        "binary log differs (on, sync_binlog = 1; baseline: off)",
-    )
-    on, off = (dataclasses.replace(trial, effective_settings={"huge_pages_status": word}) for word in ("on", "off"))
-    assert "huge pages differs (on; baseline: off)" in texts(unequal([off], [on]))
-    files = dataclasses.replace(trial, effective_settings={}, profile="")
-    assert unequal([one], [files]) == ()
 
 
 def test_a_night_with_another_profile_says_so(tmp_path: Path) -> None:

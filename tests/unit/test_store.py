@@ -55,14 +55,6 @@ def test_trial_is_read_back_with_series_and_histogram(folder: Path) -> None:
             "memory", "space", "io", "device", "commands"} <= written.keys()  # fmt: skip
 
 
-def test_unfinished_trial_is_never_taken_for_finished(folder: Path) -> None:
-    """A draft that was not published is not a result, and is emptied by the next attempt."""
-    draft = results.Draft(folder, small_run().order[0].id)
-    (draft.raw / "half").write_text("x")
-    assert results.load_run(folder).trials == ()
-    assert not (results.Draft(folder, small_run().order[0].id).raw / "half").exists()
-
-
 @pytest.mark.parametrize("name", ["trial.json", "series.csv.gz", "histogram.json", "raw/pgbench.out"])
 def test_altered_file_is_found_and_named(folder: Path, name: str) -> None:
     """One flipped byte in any file of a result is an error that names it, and so is a file that is gone."""

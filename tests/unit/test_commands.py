@@ -18,7 +18,7 @@ from dbbench.commands.options import Options
 from dbbench.commands.report import put_verdict
 from dbbench.commands.show import resumable
 from dbbench.errors import DiskTooSmall, FilesystemFull, KernelLacks, NotRoot, ProgramMissing, RunLocked, RunNameTaken
-from dbbench.model import Fault, Run, Settings, Status, WearFacts
+from dbbench.model import Fault, Settings, Status, WearFacts
 from dbbench.plan.request import PlanRequest, load_request
 from dbbench.results.fileio import try_lock
 from dbbench.results.journal import Journal, tag_of
@@ -27,7 +27,7 @@ from dbbench.run.create import choose, create, free_name, is_complete, keep_scri
 from dbbench.storage import layers
 from tests.support.files import write_file
 from tests.support.plans import plan
-from tests.support.runs import small_run
+from tests.support.runs import changed, small_run
 from tests.support.trials import trial_of
 
 PLAN = 'name = "x"\nfs_setups = ["ext4", "xfs"]\nblocks = 1\n[engine]\nname = "postgres"\n[workload]\nname = "scan"\n'
@@ -296,20 +296,10 @@ def test_a_run_is_that_of_its_plan(tmp_path: Path) -> None:
     run = results.load_spec(folder)
     worker.must_be(run, wanted.sha256)
 
-    def changed(**parts: Any) -> Run:
-        return dataclasses.replace(run, cells=(dataclasses.replace(run.cells[0], **parts), *run.cells[1:]))
-
-    cell, device = run.cells[0], dataclasses.replace(run.plan.device, at="/etc")
-    planted = {
-        "plan.device.at": dataclasses.replace(run, plan=dataclasses.replace(run.plan, device=device)),
-        "cells[0].engine.bins": changed(engine=dataclasses.replace(cell.engine, bins=("/tmp/evil",))),
-        "cells[0].engine.settings.archive_command": changed(
-            engine=dataclasses.replace(cell.engine, settings={"archive_command": "id"})
-        ),
-        "cells[0].workload.script": changed(workload=dataclasses.replace(cell.workload, script=str(script))),
-    }
-    for key, evil in planted.items():
-        results.save_spec(folder, evil)
+    for key, value in (("plan.device.at", "/etc"), ("cells[0].engine.bins", ("/tmp/evil",)),
+                       ("cells[0].engine.settings.archive_command", "id"),
+                       ("cells[0].workload.script", str(script))):  # fmt: skip
+        results.save_spec(folder, evil := changed(run, key, value))
         with pytest.raises(RunLocked, match=re.escape(key)):
             must_be_of(results.RunFolder(folder), wanted)
         if key != "cells[0].workload.script":  # the same content: a trial runs a copy of it

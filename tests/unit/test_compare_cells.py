@@ -4,6 +4,7 @@ import dataclasses
 import json
 import math
 import random
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from dbbench.model import TrialWarning, Window
 from dbbench.report.sentences import crossing, plain_text
 from dbbench.report.verdict_table import put_tables
 from dbbench.report.verdicts import verdicts
+from tests.support.runs import changed
 from tests.support.trials import trial
 
 
@@ -142,35 +144,29 @@ def test_by_kernel_needs_two(tmp_path: Path, printed: Any) -> None:
     assert folder.exists()
 
 
-def other(folder: Path, name: str, **changed: Any) -> None:
-    """Write a run in which these facts differ: scale, size of the device, versions, kernel, hostname, plan."""
-    synthetic.write(folder, Shape(work=TPCB, name=name, blocks=3, arms=changed.get("arms", Shape().arms)))
-    spec = results.load_spec(folder / name)
-    if "scale" in changed:
-        cells = tuple(
-            dataclasses.replace(c, parameters={**c.parameters, "scale": changed["scale"]}) for c in spec.cells
-        )
-        spec = dataclasses.replace(spec, cells=cells)
-    if "size" in changed:
-        device = dataclasses.replace(spec.plan.device, size_bytes=changed["size"])
-        spec = dataclasses.replace(spec, plan=dataclasses.replace(spec.plan, device=device))
-    host = {key: changed[key] for key in ("kernel", "hostname") if key in changed}
-    versions = {**spec.versions, **changed.get("versions", {})}
-    spec = dataclasses.replace(spec, host={**spec.host, **host}, versions=versions)
-    results.save_spec(folder / name, dataclasses.replace(spec, plan_sha256=changed.get("plan", spec.plan_sha256)))
+SCALED = {f"cells[{number}].parameters.scale": 100 for number in range(3)}
 
 
-@pytest.mark.parametrize(("changed", "told"), [
-    ({"scale": 100}, "parameters.scale of postgres pgbench-tpcb"),
-    ({"size": 2**31}, "size_bytes of the device"),
-    ({"kernel": "6.13"}, "kernel (6.12.9 and 6.13)"),
-    ({"versions": {"mkfs.ext4": "1.99"}}, "mkfs.ext4 (1.47 and 1.99)"),
-    ({"kernel": "6.13", "hostname": "elsewhere", "plan": "another"}, "kernel ("),
+def other(folder: Path, name: str, changes: Mapping[str, Any], **shape: Any) -> None:
+    """Write a run with other values at these paths of its fields."""
+    path = synthetic.write(folder, Shape(work=TPCB, name=name, blocks=3, **shape))
+    spec = results.load_spec(path)
+    for place, value in changes.items():
+        spec = changed(spec, place, value)
+    results.save_spec(path, spec)
+
+
+@pytest.mark.parametrize(("changes", "told"), [
+    (SCALED, "parameters.scale of postgres pgbench-tpcb"),
+    ({"plan.device.size_bytes": 2**31}, "size_bytes of the device"),
+    ({"host.kernel": "6.13"}, "kernel (6.12.9 and 6.13)"),
+    ({"versions.mkfs.ext4": "1.99"}, "mkfs.ext4 (1.47 and 1.99)"),
+    ({"host.kernel": "6.13", "host.hostname": "elsewhere", "plan_sha256": "another"}, "kernel ("),
 ])  # fmt: skip
-def test_runs_that_differ_are_not_pooled(changed: dict[str, Any], told: str, tmp_path: Path, printed: Any) -> None:
+def test_runs_that_differ_are_not_pooled(changes: dict[str, Any], told: str, tmp_path: Path, printed: Any) -> None:
     """E809 with the key and the way out, which works: unpaired, by run, with the difference next to each ratio."""
-    other(tmp_path, "old", versions={"mkfs.ext4": "1.47"})
-    other(tmp_path, "new", **{"versions": {"mkfs.ext4": "1.47"}, **changed})
+    other(tmp_path, "old", {"versions.mkfs.ext4": "1.47"})
+    other(tmp_path, "new", {"versions.mkfs.ext4": "1.47", **changes})
     error = " ".join(printed("compare", "old", "new", "--results", str(tmp_path), code=2).split())
     assert "E809" in error and told in error and "dbbench compare new --against old" in error
     document = json.loads(printed("compare", "new", "--against", "old", "--results", str(tmp_path), "--json"))
@@ -184,8 +180,9 @@ def test_runs_that_differ_are_not_pooled(changed: dict[str, Any], told: str, tmp
 
 def test_what_may_differ_between_runs_of_one_mean(tmp_path: Path, printed: Any) -> None:
     """Packages of the page, the versions of another host of the plan, and setups that only one run has."""
-    other(tmp_path, "old", versions={"plotly": "1"})
-    other(tmp_path, "new", versions={"plotly": "2"}, kernel="6.13", hostname="elsewhere", arms=("ext4", "xfs"))
+    other(tmp_path, "old", {"versions.plotly": "1"})
+    elsewhere = {"versions.plotly": "2", "host.kernel": "6.13", "host.hostname": "elsewhere"}
+    other(tmp_path, "new", elsewhere, arms=("ext4", "xfs"))
     numbers = {
         row["fs_setup"]: row["n"]
         for row in json.loads(printed("compare", "old", "new", "--results", str(tmp_path), "--json"))["rows"]
@@ -195,8 +192,8 @@ def test_what_may_differ_between_runs_of_one_mean(tmp_path: Path, printed: Any) 
 
 def test_runs_of_one_kernel_that_differ_are_not_pooled_by_kernel(tmp_path: Path, printed: Any) -> None:
     """Not the two of the old kernel; one of each is compared."""
-    for name, changed in (("a", {}), ("b", {"scale": 100}), ("c", {"kernel": "6.13"})):
-        other(tmp_path, name, **changed)
+    for name, changes in (("a", {}), ("b", SCALED), ("c", {"host.kernel": "6.13"})):
+        other(tmp_path, name, changes)
     assert "parameters.scale" in printed("compare", "a", "b", "c", "--by", "kernel", "--results", str(tmp_path), code=2)
     assert cli.run(["compare", "a", "c", "--by", "kernel", "--results", str(tmp_path)]) == 0
 
@@ -206,8 +203,8 @@ def test_against_takes_a_run_and_nothing_that_contradicts_it(
 ) -> None:
     """Not itself, not with a setup as baseline; several runs are each compared with it; paths of equal names too."""
     for name in ("old", "one", "two"):
-        other(tmp_path, name)
-    other(tmp_path / "elsewhere", "old")
+        other(tmp_path, name, {})
+    other(tmp_path / "elsewhere", "old", {})
     at = ["--results", str(tmp_path)]
     assert "at least two are needed" in printed("compare", "old", "--against", "old", *at, code=2)
     for words in (["--baseline", "xfs"], ["--by", "kernel"]):

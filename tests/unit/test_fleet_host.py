@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,7 +21,7 @@ from dbbench.fleet.share import DiskTurn, Share
 from dbbench.machine import namespaces
 from dbbench.model import Run
 from dbbench.model.events import Event
-from tests.support.runs import small_run
+from tests.support.runs import changed, small_run
 from tests.support.trials import trial_of
 
 
@@ -106,8 +107,10 @@ def test_an_error_of_before_is_forgotten(at_host: HostFolder, here: host.Here, t
     assert starts == [1, 1, 2]
 
 
-@pytest.mark.parametrize("key", ["plan.device.at", "cells[0].engine.bins", "scripts/w.sql"])
-def test_a_run_that_was_changed_on_a_host_is_refused(key: str, tmp_path: Path, here: host.Here) -> None:
+@pytest.mark.parametrize(("key", "value"), [
+    ("plan.device.at", "/etc"), ("cells[0].engine.bins", ("/tmp/evil",)), ("scripts/w.sql", "\\! id\n"),
+])  # fmt: skip
+def test_a_run_that_was_changed_on_a_host_is_refused(key: str, value: Any, tmp_path: Path, here: host.Here) -> None:
     """The coordinator's plan decides; the error names the key (E803)."""
     scripts = {"w.sql": "SELECT 1;\n"}
     run = dataclasses.replace(small_run("f"), host={"hostname": here.name})
@@ -115,15 +118,10 @@ def test_a_run_that_was_changed_on_a_host_is_refused(key: str, tmp_path: Path, h
     assignment = Assignment("f", results.written_spec(run), "# plan\n", scripts, ("disk",), __version__)
     assert isinstance(host.answer(assignment), dict)
     assert (here.tasks["f"].wipe, here.tasks["f"].run.plan_sha256) == (("disk",), "cafe")
-    cell = run.cells[0]
-    evil = dataclasses.replace(cell, engine=dataclasses.replace(cell.engine, bins=("/tmp/evil",)))
-    if key.startswith("plan"):
-        device = dataclasses.replace(run.plan.device, at="/etc")
-        results.save_spec(tmp_path / "f", dataclasses.replace(run, plan=dataclasses.replace(run.plan, device=device)))
-    elif key.startswith("cells"):
-        results.save_spec(tmp_path / "f", dataclasses.replace(run, cells=(evil,)))
+    if key.startswith("scripts"):
+        (tmp_path / "f" / key).write_text(value)
     else:
-        (tmp_path / "f/scripts/w.sql").write_text("\\! id\n")
+        results.save_spec(tmp_path / "f", changed(run, key, value))
     refusal = host.answer(assignment)
     assert isinstance(refusal, Refusal) and refusal.error["id"] == "E803" and key in str(refusal.error["evidence"])
 

@@ -36,7 +36,7 @@ from dbbench.run.queue import give_back
 from dbbench.storage.devices.image import give_back_images, images_of, make_images
 from dbbench.units import inert
 from tests.support.files import write_file
-from tests.support.runs import small_run
+from tests.support.runs import changed, small_run
 
 ESCAPE = "\x1b]0;owned\x07\x9b31m\u202e"
 TEXT = "not of dbbench\n"
@@ -229,8 +229,7 @@ def test_a_file_in_the_images_place_is_not_replaced(tmp_path: Path) -> None:
     with pytest.raises(NotWritable, match="not created by this run"):
         make_images(run, folder, journal, lambda what, share: None)
     assert (path.read_text(), give_back_images(journal)) == (TEXT, [])
-    device = dataclasses.replace(run.plan.device, at=str(tmp_path))
-    run = dataclasses.replace(run, plan=dataclasses.replace(run.plan, device=device))
+    run = changed(run, "plan.device.at", str(tmp_path))
     assert images_of(run, tmp_path / "a/r") != images_of(run, tmp_path / "b/r")
 
 

@@ -25,7 +25,7 @@ from dbbench.run.children import Launcher, Overdue, Stop, stoppable
 from dbbench.run.queue import give_back
 from dbbench.run.record import Record
 from dbbench.storage.devices.image import give_back_images, images_of, make_images
-from tests.support.runs import small_run
+from tests.support.runs import changed, small_run
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def test_block_with_a_suspect_trial_is_repeated_whole(run: Run) -> None:
     assert len(longer.order) == 24
     assert extend(longer, lambda _: Status.SUSPECT) is longer
     assert extend(run, lambda _: Status.FAILED) is run
-    quiet = dataclasses.replace(run, plan=dataclasses.replace(run.plan, repeat_suspect=False))
+    quiet = changed(run, "plan.repeat_suspect", False)
     assert extend(quiet, lambda _: Status.SUSPECT) is quiet
 
 
@@ -87,9 +87,7 @@ def test_what_a_killed_run_has_left_is_given_back(tmp_path: Path) -> None:
 
 def test_image_is_made_once_and_given_back(tmp_path: Path) -> None:
     """Fully written, used again by a resumed run, removed at the end; the journal knows it before it is there."""
-    run = small_run()
-    run = dataclasses.replace(run, plan=dataclasses.replace(run.plan, device=dataclasses.replace(
-        run.plan.device, size_bytes=2 * 2**20)))  # fmt: skip
+    run = changed(small_run(), "plan.device.size_bytes", 2 * 2**20)
     journal, told = Journal(tmp_path / "j"), list[float]()
     make_images(run, tmp_path, journal, lambda _, share: told.append(share))
     (image,) = images_of(run, tmp_path)["data"]
@@ -187,8 +185,7 @@ def test_a_fork_server_makes_one_process_after_the_other(launcher_of: LauncherOf
 
 def test_each_phase_tells_its_deadline(tmp_path: Path) -> None:
     """The table's, or the plan's own word, so that the parent knows when to give up."""
-    run = small_run()
-    run = dataclasses.replace(run, plan=dataclasses.replace(run.plan, deadlines={Phase.SETTLE: 7.0}))
+    run = changed(small_run(), "plan.deadlines", {Phase.SETTLE: 7.0})
     told = list[Event]()
     folder = results.RunFolder(results.create_run(tmp_path, run, ""))
     record = Record(folder, run.order[0], told.append)

@@ -1,7 +1,6 @@
 """Every write of the results fails, once or permanently: an incomplete result is never published."""
 
 import contextlib
-import dataclasses
 import errno
 import os
 import shutil
@@ -19,7 +18,7 @@ from dbbench.results.journal import Journal
 from dbbench.results.trials import damage
 from dbbench.storage.devices import image
 from tests.support.road import Road
-from tests.support.runs import small_run
+from tests.support.runs import changed, small_run
 
 
 class Failing:
@@ -125,9 +124,7 @@ def test_a_run_whose_making_was_killed_is_none_and_its_remains_go(tmp_path: Path
 
 def test_every_write_of_an_image_that_fails_is_said_as_such(tmp_path: Path) -> None:
     """A full disk is no fault of the program, and the image is made when there is room."""
-    run = small_run()
-    device = dataclasses.replace(run.plan.device, size_bytes=2**20)
-    run = dataclasses.replace(run, plan=dataclasses.replace(run.plan, device=device))
+    run = changed(small_run(), "plan.device.size_bytes", 2**20)
     steps = at = 0
     while at <= steps:
         (folder := tmp_path / str(at)).mkdir()

@@ -16,6 +16,7 @@ from dbbench.report.page.groups import groups
 from dbbench.report.page.headline import verdict
 from dbbench.report.sentences import plain_text
 from dbbench.report.verdicts import VerdictTable, verdicts
+from tests.support.runs import changed
 from tests.support.trials import trial
 
 STEADY = (1000, 1001, 999, 1000)
@@ -107,10 +108,9 @@ def test_caveats_of_a_run(tmp_path: Path) -> None:
     """A smoke test, a run that is not finished, failures, most trials suspect, and setups that could not run."""
     failed = ["xfs.postgres.pgbench-tpcb-b1-a1"]
     loaded = synthetic.loaded(tmp_path, Shape(work=TPCB, blocks=5, failed=failed, missing=2))
-    suspects = tuple(
-        replace(trial, status=Status.SUSPECT) if trial.status is Status.OK else trial for trial in loaded.trials
-    )
-    run = replace(loaded, trials=suspects, run=replace(loaded.run, skipped={"zfs": "no ZFS driver is available"}))
+    suspect = {Status.OK: {"status": Status.SUSPECT}}
+    run = synthetic.with_trials(loaded, lambda trial: suspect.get(trial.status, {}))
+    run = changed(run, "run.skipped", {"zfs": "no ZFS driver is available"})
     texts = {kind: plain_text(parts) for kind, parts in answer(verdicts([run]).tables, [run]).caveats}
     assert list(texts) == [SHORT, UNFINISHED, FAILED, SKIPPED, SUSPECT]
     assert "windows of 20 s" in texts[SHORT] and texts[SHORT].endswith("dbbench init")

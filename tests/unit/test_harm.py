@@ -20,6 +20,7 @@ from dbbench.storage.filesystems import Mounted
 from tests.fixtures import synthetic
 from tests.fixtures.synthetic import Shape
 from tests.support.plans import SHIPPED
+from tests.support.runs import changed
 
 FOUND = HarmCount("flip", "database", 2, 3, "page 7")
 
@@ -61,13 +62,9 @@ def test_without_time_nothing_is_tried(tmp_path: Path) -> None:
 
 def table_of(tmp_path: Path, **queue: str) -> HarmTable:
     """The table of a run with trials on two setups; `queue`: attributes of the device of their filesystems."""
-    loaded = synthetic.loaded(tmp_path, Shape(arms=("ext4", "xfs"), work=synthetic.TPCB))
-    trials = tuple(
-        dataclasses.replace(trial, filesystem=dataclasses.replace(trial.filesystem, queue=queue))
-        for trial in loaded.trials if trial.filesystem is not None
-    )  # fmt: skip
-    lab = synthetic.lab()
-    return HarmTable(dataclasses.replace(loaded, trials=trials, lab=lab), lab)
+    loaded, lab = synthetic.loaded(tmp_path, Shape(arms=("ext4", "xfs"), work=synthetic.TPCB)), synthetic.lab()
+    loaded = synthetic.with_trials(loaded, lambda t: {"filesystem": changed(t.filesystem, "queue", queue)})
+    return HarmTable(dataclasses.replace(loaded, lab=lab), lab)
 
 
 def test_a_row_has_words_with_counts_and_intervals_and_its_price(tmp_path: Path) -> None:

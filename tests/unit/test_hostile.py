@@ -2,7 +2,6 @@
 
 import contextlib
 import csv
-import dataclasses
 import hashlib
 import io
 import json
@@ -430,10 +429,9 @@ def test_a_terminal_gets_no_commands(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 def test_a_spreadsheet_computes_nothing(tmp_path: Path) -> None:
     """A label that begins as a formula is text to it."""
-    synthetic.write(tmp_path, Shape(work=TPCB))
-    run, formula = results.load_run(tmp_path / "demo"), '=HYPERLINK("http://x")'
-    trials = tuple(dataclasses.replace(t, fs_setup=formula) if t.fs_setup == "xfs" else t for t in run.trials)
-    written = as_csv(verdicts([dataclasses.replace(run, trials=trials)]))
+    run, formula = synthetic.loaded(tmp_path, Shape(work=TPCB)), '=HYPERLINK("http://x")'
+    run = synthetic.with_trials(run, lambda trial: {"fs_setup": trial.fs_setup.replace("xfs", formula)})
+    written = as_csv(verdicts([run]))
     cells = [cell for row in list(csv.reader(io.StringIO(written)))[1:] for cell in row]
     assert "'" + formula in cells
     assert not [cell for cell in cells if cell[:1] in ("=", "@", "+")]

@@ -26,11 +26,9 @@ def run(folder: Path, *arms: str) -> LoadedRun:
 
 def with_figures(loaded: LoadedRun, arm: str, **figures: float | None) -> Group:
     """The run's one group, with these figures in each trial of the arm."""
-    trials = tuple(
-        dataclasses.replace(trial, summary={**trial.summary, **figures}) if trial.fs_setup == arm else trial
-        for trial in loaded.trials
-    )
-    return groups([dataclasses.replace(loaded, trials=trials)])[0]
+    added = {arm: figures}
+    run = synthetic.with_trials(loaded, lambda t: {"summary": {**t.summary, **added.get(t.fs_setup, {})}})
+    return groups([run])[0]
 
 
 def why_of(group: Group, seconds: Telemetry | None = None) -> SimpleNamespace:
@@ -58,8 +56,8 @@ def test_why_names_what_moved_and_what_did_not(tmp_path: Path) -> None:
     moved, _, still = found.sentence.partition(" Within")
     assert "CPU per transaction (×\u202f3.00)" in moved
     assert "flushes per transaction" in still
-    failed = tuple(dataclasses.replace(t, status=Status.FAILED) if t.fs_setup == "btrfs" else t for t in loaded.trials)
-    group = groups([dataclasses.replace(loaded, trials=failed)])[0]
+    failed = {"btrfs": {"status": Status.FAILED}}
+    group = groups([synthetic.with_trials(loaded, lambda trial: failed.get(trial.fs_setup, {}))])[0]
     assert whys(group, telemetry(group)) == ()
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import synthetic
 from synthetic import TPCB, Shape
 
-from dbbench.model import CoresFacts, MemoryFacts, Trial, TrialWarning
+from dbbench.model import CoresFacts, MemoryFacts, TrialWarning
 from dbbench.report.page.html import build
 from dbbench.report.verdicts import verdicts
 from dbbench.results import Exceeded
@@ -19,11 +19,7 @@ MEMORY = MemoryFacts(dataset_ratio=3.0, label="io-bound", effective_bytes=2**30,
 def page(tmp_path: Path, of: dict[str, dict[str, Any]], every: dict[str, Any]) -> SimpleNamespace:
     """The page of a synthetic run whose trials have these facts, by arm and for all."""
     run = synthetic.loaded(tmp_path, Shape(work=TPCB))
-
-    def told(trial: Trial) -> Trial:
-        return dataclasses.replace(trial, **{**every, **of.get(trial.fs_setup, {})})
-
-    return build([dataclasses.replace(run, trials=[told(trial) for trial in run.trials])])
+    return build([synthetic.with_trials(run, lambda trial: {**every, **of.get(trial.fs_setup, {})})])
 
 
 def notices(found: SimpleNamespace, kind: str) -> list[str]:

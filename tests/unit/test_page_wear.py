@@ -1,6 +1,5 @@
 """The page's section on ageing by the engine: a line for each trial, and the scans."""
 
-import dataclasses
 from pathlib import Path
 
 import pytest
@@ -29,11 +28,8 @@ FACTS = EngineAgeFacts(
 @pytest.fixture
 def run(tmp_path: Path) -> LoadedRun:
     """A run of which each trial of btrfs was aged."""
-    loaded = synthetic.loaded(tmp_path, Shape(blocks=3, measure_s=5))
-    trials = tuple(
-        dataclasses.replace(trial, age_engine=FACTS) if trial.fs_setup == "btrfs" else trial for trial in loaded.trials
-    )
-    return dataclasses.replace(loaded, trials=trials)
+    aged, loaded = {"btrfs": {"age_engine": FACTS}}, synthetic.loaded(tmp_path, Shape(blocks=3, measure_s=5))
+    return synthetic.with_trials(loaded, lambda trial: aged.get(trial.fs_setup, {}))
 
 
 def test_an_arm_has_its_course_scans_and_repairs(run: LoadedRun) -> None:
@@ -47,5 +43,5 @@ def test_an_arm_has_its_course_scans_and_repairs(run: LoadedRun) -> None:
     page = render([run])
     assert "Aged by the database" in page and "extents ÷ those at the start" in page
     assert "the load wrote &lt;nothing&gt;" in page and "<nothing>" not in page
-    fresh = dataclasses.replace(run, trials=tuple(dataclasses.replace(t, age_engine=None) for t in run.trials))
+    fresh = synthetic.with_trials(run, lambda _: {"age_engine": None})
     assert build([fresh]).wear == () and "Aged by the database" not in render([fresh])

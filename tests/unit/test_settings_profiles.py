@@ -241,8 +241,7 @@ def test_a_night_with_another_profile_says_so(tmp_path: Path) -> None:
     """The profile is one of a night's facts."""
 
     def of(profile: str) -> results.LoadedRun:
-        run = loaded(tmp_path / profile, profile)
-        return dataclasses.replace(run, trials=tuple(dataclasses.replace(t, profile=profile) for t in run.trials))
+        return synthetic.with_trials(loaded(tmp_path / profile, profile), lambda _: {"profile": profile})
 
     changes = night_of(of("production"), night_of(of("standalone"))).changes
     assert [(c.name, c.before, c.after) for c in changes if "profile" in c.name] == [

@@ -104,12 +104,13 @@ class FakeKernel:
 
 @dataclass
 class FakeEngine:
-    """An engine whose settings have these durability flags."""
+    """An engine whose settings have these durability flags; `unprotected`: it does not repair torn pages."""
 
     flags: tuple[model.Durability, ...] = ()
+    unprotected: bool = False
 
-    def durability(self, _effective: Any, _tears: bool) -> tuple[model.Durability, ...]:
-        return self.flags
+    def durability(self, _effective: Any, tears: model.Durability | None) -> tuple[model.Durability, ...]:
+        return (*self.flags, tears) if self.unprotected and tears else self.flags
 
 
 @dataclass

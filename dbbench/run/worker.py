@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import gc
 import importlib
 import os
 import shutil
@@ -201,6 +202,7 @@ def events_to(fd: int) -> Emit:
 
 
 if __name__ == "__main__":
+    gc.set_threshold(50_000)  # as in `dbbench/__main__.py`
     # Once per run instead of once per trial.
     adapter(Run)
     for library in ("numpy", "psycopg2", "mysql.connector"):

@@ -339,7 +339,7 @@ def test_io_of_others_on_the_filesystem_under_test_is_noticed(kind: str, dbbench
         target.chmod(0o755)
         family = common.mount_of(target).fstype
         device = {"kind": "dir", "paths": {family: str(target)}}
-    dbbench.plan(plan(family, engine=SERVER, device=device, measure="6s"))
+    dbbench.plan(plan(family, engine=SERVER, device=device, measure="4s"))
 
     def do(pid: int) -> None:
         intrude(mount_of(pid) if kind == "loop" else tmp_path)

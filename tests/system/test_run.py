@@ -372,19 +372,10 @@ def directory(target: Path) -> dict[str, Any]:
     return {"kind": "dir", "paths": {"ext4": str(target)}}
 
 
-def test_existing_directory_needs_no_mkfs(dbbench: Any, nothing_left: None) -> None:
-    """Kind dir: the directory's own filesystem, cold by eviction with proof, nothing left in it."""
-    target = Path(tempfile.mkdtemp(dir="/var/tmp"))  # the server's account must be able to get there
-    target.chmod(0o755)
-    trial = dbbench.trial(plan(device=directory(target)))
-    assert trial["status"] != "failed"
-    assert trial["cache"]["proved"] and trial["filesystem"]["family"] == mount_of(target).fstype
-    target.rmdir()  # fails where anything was left in it
-
-
 @pytest.mark.needs("fs:tmpfs")
-def test_a_directory_on_a_filesystem_of_no_family_is_measured(dbbench: Any) -> None:
-    """From `init` to the verdict: tmpfs is named, has its class, and is not ranked with a filesystem on a disk."""
+def test_existing_directories_are_measured(dbbench: Any, nothing_left: None) -> None:
+    """From `init` to the verdict: the filesystem of one is on a disk, and cold by eviction with proof. That of the
+    other is of no family: tmpfs is named, has its class, and is not ranked. Nothing is left in them."""
     folder = Path(tempfile.mkdtemp(dir="/var/tmp"))
     for path in (folder, folder / "disk", folder / "memory"):
         path.mkdir(exist_ok=True)
@@ -398,9 +389,14 @@ def test_a_directory_on_a_filesystem_of_no_family_is_measured(dbbench: Any) -> N
         planned = " ".join(dbbench("plan").stdout.split())
         assert "memory is on tmpfs: dbbench does not know whether its data survive" in planned
         verdict = " ".join(dbbench("run", "--quick", "--name", "r").stdout.split())
+        assert [*(folder / "disk").iterdir(), *(folder / "memory").iterdir()] == []
     finally:
         subprocess.run(["umount", folder / "memory"], check=True)
         shutil.rmtree(folder)
-    classes = {trial["fs_setup"]: trial["filesystem"]["durability_class"] for trial in dbbench.trials().values()}
+    trials = {trial["fs_setup"]: trial for trial in dbbench.trials().values()}
+    on_disk = trials["disk"]
+    assert on_disk["status"] != "failed" and on_disk["cache"]["proved"]
+    assert on_disk["filesystem"]["family"] == mount_of(folder.parent).fstype
+    classes = {name: trial["filesystem"]["durability_class"] for name, trial in trials.items()}
     assert classes["memory"] == "no-barrier" and classes["disk"] != "no-barrier"
     assert "memory is not ranked: its durability class is no-barrier" in verdict

@@ -7,6 +7,7 @@ import importlib.metadata
 import importlib.util
 import itertools
 import os
+import sys
 from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
@@ -26,17 +27,19 @@ from dbbench.machine import host
 from dbbench.machine.host import tunables, versions
 from dbbench.machine.limits import cgroup
 from dbbench.plan.request import load_request
-from dbbench.report.text import put, put_json
+from dbbench.report.text import columns, put, put_json, wrapped
 from dbbench.run.disk_space import free_bytes
 from dbbench.run.preflight import refusals
 from dbbench.samplers import programs as sampled
 from dbbench.storage import devices
+from dbbench.storage.devices import used
 from dbbench.storage.devices.directory import nearest
 from dbbench.storage.filesystems import FAMILIES
 from dbbench.units import size_text
 
 NEEDED_BYTES = 8 * 2**30  # disk space for the demo
 _PLAIN = ("disk", "part", "loop")  # others are layers: RAID, LVM, encryption
+_INDENT = 14  # of lines for which the terminal is too narrow next to the name of the check
 _QUIET = 0.2  # load per CPU; a higher load changes results by more than filesystems differ
 
 
@@ -81,11 +84,12 @@ def command(options: Options, plan_file: str | None) -> int:
     if options.json:
         put_json({"checks": [row._asdict() for row in rows]})
     else:
-        _put(rows)
+        put_rows(rows)
     return EXIT_OK if all(row.optional for row in of_this) else EXIT_USAGE
 
 
-def _put(rows: list[Probe]) -> None:
+def put_rows(rows: list[Probe]) -> None:
+    """Print the table."""
     width = max(len(row.check) for row in rows if row.purpose != Purpose.PLAN)
     for number, (purpose, group) in enumerate(itertools.groupby(rows, lambda row: row.purpose)):
         section = list(group)
@@ -105,9 +109,13 @@ def _put_row(row: Probe, width: int) -> None:
         state = "skipped"
     if not row.ok and row.needed:
         text += f"{'; ' if text else ''}{'only for' if row.optional else 'needed:'} {row.needed}"
-    put(f"  {state:<10}  {row.check:<{width}}  {text}".rstrip())
-    for line in row.fix.splitlines():
-        put(f"  {'':<10}  {'':<{width}}  {line}")
+    lead, fixes, terminal = f"  {state:<10}  {row.check:<{width}}  ", row.fix.splitlines(), columns() or sys.maxsize
+    narrow = len(lead) + max(map(len, (text, *fixes))) > terminal
+    put((lead if narrow else f"{lead}{text}").rstrip())
+    indent = " " * (_INDENT if narrow else len(lead))
+    for line in (text, *fixes) if narrow else fixes:
+        for part in wrapped(f"{indent}{line}", terminal):
+            put(part)
 
 
 def checks(results_folder: Path) -> Iterator[Probe]:
@@ -226,13 +234,20 @@ def _host() -> Iterator[Probe]:
 
 def _devices() -> Iterator[Probe]:
     with contextlib.suppress(DbbenchError):
-        disks, used = devices.describe_all(), set[str]()
+        disks, below = devices.describe_all(), set[str]()
         for disk in reversed(disks):  # what is made of a disk comes after it
-            if disk["name"] in used or disk.get("mountpoints", [None])[0] or disk["type"] not in _PLAIN:
-                used |= {disk["name"], disk.get("pkname") or disk["name"]}
+            if disk["name"] in below or disk.get("mountpoints", [None])[0] or disk["type"] not in _PLAIN:
+                below |= {disk["name"], disk.get("pkname") or disk["name"]}
         for disk in disks:
             mounts = [str(point) for point in disk.get("mountpoints") or () if point]
-            parts = [size_text(int(disk["size"])), disk["model"], disk.get("fstype") or "",
-                     f"mounted at {', '.join(mounts)}" if mounts else ""]  # fmt: skip
+            users = [f"mounted at {', '.join(mounts)}"] if mounts else _users(disk["name"])
+            parts = [size_text(int(disk["size"])), disk["model"], disk.get("fstype") or "", *users[:1]]
             text = f"identity {disk['identity']}; {', '.join(part for part in parts if part)}"
-            yield Probe(Purpose.DEVICES, f"device /dev/{disk['name']}", disk["name"] not in used, text)
+            yield Probe(Purpose.DEVICES, f"device /dev/{disk['name']}", not users and disk["name"] not in below, text)
+
+
+def _users(name: str) -> list[str]:
+    """Return who uses a disk that lsblk does not show as mounted, for example in another mount namespace."""
+    with contextlib.suppress(OSError):  # only root may query a loop device
+        return [text for text in used.users(name) if not isinstance(text, used.Unseen)]
+    return []

@@ -408,6 +408,17 @@ def test_the_whole_machine_is_looked_at_from_within_a_trial(disk: Disk) -> None:
         assert f"is mounted at {disk.folder / 'mnt'} in the mount namespace of process" in process.run(argv).stdout
 
 
+@pytest.mark.needs("unshare", "lsblk")
+@pytest.mark.parametrize("name", ["mounted-in-another-namespace", "plain-open"])
+def test_doctor_shows_a_disk_that_lsblk_takes_for_free_as_in_use(name: str, disk: Disk, dbbench: Any) -> None:
+    """As `run` would refuse it, with the process."""
+    plant, evidence = PLANTS[name]
+    with plant(disk):
+        rows = json.loads(dbbench("doctor", "--json").stdout)["checks"]
+    (row,) = [row for row in rows if row["check"] == f"device {disk.path}"]
+    assert not row["ok"] and evidence[0] in row["found"]
+
+
 MOUNT = """
 import os, sys
 from pathlib import Path

@@ -151,7 +151,7 @@ WORKS: Final = {"trial": _run_trial, "golden": _build_golden, "ceiling": _measur
 
 def guard(work: Callable[[WorkDir], None], workdir: WorkDir, emit: Emit) -> int:
     """Do the work in its directory; return 0, or the exit status of the error, which is reported to the parent."""
-    _signals_are_errors()
+    _signals_are_errors(emit)
     try:
         with naming_full(workdir.elsewhere.parent):
             workdir.make()
@@ -173,12 +173,14 @@ def _without_namespaces(work: Callable[[WorkDir], None], folder: RunFolder, emit
         journal.note("give_back", what="runtime", path=str(runtime))
 
 
-def _signals_are_errors() -> None:
+def _signals_are_errors(emit: Emit) -> None:
     """Turn the first SIGINT or SIGTERM into an exception; further signals do not interrupt the cleanup."""
 
     def stop(number: int, _frame: object) -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        again = "; a second Ctrl-C stops at once" if number == signal.SIGINT else ""
+        emit(Event("note", {"text": f"stopping cleanly{again}"}))
         raise (Interrupted if number == signal.SIGINT else Terminated)("stopped on request")
 
     signal.signal(signal.SIGINT, stop)

@@ -150,6 +150,7 @@ def test_ctrl_c_keeps_what_is_finished_and_says_how_to_go_on(driven: Any) -> Non
     folder, events, code, rest = driven
     assert code == 130
     assert "Resume it with:  dbbench run plan.toml --progress json" in rest
+    assert "stopping cleanly; a second Ctrl-C stops at once" in [event["data"].get("text") for event in events]
     run = next((folder / "results").iterdir())
     trials = [path.name for path in (run / "trials").iterdir() if not path.name.startswith(".")]
     assert trials == [event["data"]["id"] for event in events if event["kind"] == "trial_end"]

@@ -323,6 +323,16 @@ def test_the_end_and_the_phase_are_never_cut_off(width: int) -> None:
     assert line.endswith("1:00/2:00") and len(line) <= width
 
 
+def test_what_is_not_measured_or_over_is_not_drawn() -> None:
+    """A scan has no transactions, and no preparation lasts after the end of the run."""
+    second = Event("second", {"phase": "measure", "second": 1, "of": 2, "tps": None})
+    state = state_at([BEGIN, begun(1, "ext4"), Event("phase_begin", {"phase": "measure"}), second])
+    assert "tx/s" not in "".join(drawn(state, 101.0, 120))
+    prepare = Event("prepare", {"what": "measuring the bare device again"})
+    state = state_at([BEGIN, ended(1, "ext4", 2004.0), prepare, Event("run_end", {})])
+    assert "prepare" not in "".join(drawn(state, 101.0, 120))
+
+
 def test_only_findings_and_failures_stay_above() -> None:
     """A second or a phase leaves no line behind."""
     state = State()

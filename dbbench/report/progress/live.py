@@ -76,7 +76,7 @@ def drawn(state: State, now: float, width: int) -> list[str]:
         while len(words) > 1 and len(lead + "  ".join(words)) > width:
             words.pop(0)
         lines.append(_crop(lead, width - len("  ".join(words))) + "  ".join(words))
-        if state.second:
+        if any(tps is not None for tps in state.tps):  # a scan has none
             p95 = f"   p95 {number(state.second.get('p95_ms'))} ms" if state.second.get("p95_ms") is not None else ""
             lines.append(f"        {number(state.second.get('tps'))} tx/s {spark(state.tps)}{p95}")
     counts: dict[str, list[str]] = {}

@@ -79,7 +79,7 @@ class State:
         self._note(data, now)
 
     def _run_end(self, data: dict[str, Any], now: float) -> None:
-        self.total, self.budget_until = self.finished, -math.inf
+        self.total, self.budget_until, self.preparing = self.finished, -math.inf, ""
 
     def _note(self, data: dict[str, Any], now: float) -> None:
         self.total = int(data.get("total") or data.get("trials") or self.total)

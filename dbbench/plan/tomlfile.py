@@ -52,10 +52,10 @@ _BOUNDS: Final = {
 _SYNTAX: Final = {
     "Illegal character '\\n'": "the closing quote is missing",
     "Unterminated string": "the closing quote is missing",
-    "Unclosed array": "a list has no closing ], or a comma is missing between two of its values",
-    "Unclosed inline table": "a table in braces has no closing }, or a comma is missing in it",
+    "Unclosed array": "a list has no closing ], or a comma between two values or the quotes of a text are missing",
+    "Unclosed inline table": "a table in braces has no closing }, or a comma or the quotes of a text are missing",
     "Expected '='": "there is no = after the name of the key",
-    "Expected newline": "there is something after the value; put each key on a line of its own",
+    "Expected newline": 'there is something after the value; texts such as "4GiB" need quotes, each key its own line',
     "Invalid value": "the value is missing, or is a text without quotes",
     "Invalid statement": "the line begins with neither a key nor a [table]",
     "Unescaped": 'a single \\ in a text in "quotes"; write \\\\, or use single quotes',
@@ -120,7 +120,7 @@ class Document:
 def read(path: Path) -> Document:
     """Parse the file. Raises FileUnreadable, and PlanInvalid if it is not TOML or contains values that no plan, setup
     or workload can have."""
-    text = given_text(path, MOST_BYTES)
+    text = given_text(path, MOST_BYTES).removeprefix("\ufeff")  # editors of Windows begin a file with this mark
     if long := _LONG_KEY.search(text):  # the time of tomllib grows with the square of the number of parts
         line = text.count("\n", 0, long.start()) + 1
         raise PlanInvalid(f"{path}:{line}  a key has more than {_DEEPEST} parts")

@@ -57,7 +57,7 @@ def test_every_key_has_its_line(tmp_path: Path) -> None:
     }  # fmt: skip
     assert lines.items() <= document.lines.items()
     assert document.where(("engine", 1, "name")).endswith(":14")
-    assert written(tmp_path, 'a = 1\r\nb = """\r\n\r\n"""\r\n').lines[("b",)] == 2
+    assert written(tmp_path, '\ufeffa = 1\r\nb = """\r\n\r\n"""\r\n').lines[("b",)] == 2
 
 
 def test_all_flaws_at_once_in_the_order_of_the_file(tmp_path: Path) -> None:
@@ -83,11 +83,18 @@ def test_what_cannot_be_read_is_an_error_with_an_id(tmp_path: Path) -> None:
         read(tmp_path / "none.toml")
     with pytest.raises(FileUnreadable):
         read(tmp_path)
-    (tmp_path / "latin.toml").write_bytes(b'a = "\xe9"')
-    with pytest.raises(PlanInvalid, match="not valid UTF-8"):
+    (tmp_path / "latin.toml").write_bytes(b'a = 1\nb = "\xe9"')
+    with pytest.raises(PlanInvalid, match=r"latin\.toml:2  the text is not UTF-8"):
         read(tmp_path / "latin.toml")
     with pytest.raises(PlanInvalid, match=r"plan\.toml:2  invalid TOML"):
         written(tmp_path, "a = 1\nb = = 2\n")
+
+
+@pytest.mark.parametrize("text", ["a = 4GiB", "a = { b = 128MB }", "a = [10s, 20s]"])
+def test_a_unit_without_quotes_is_told(text: str, tmp_path: Path) -> None:
+    """The message of TOML would be about what follows the number."""
+    with pytest.raises(PlanInvalid, match=r"need quotes|quotes of a text"):
+        written(tmp_path, text)
 
 
 def test_did_you_mean_names_the_nearest_or_the_few_there_are() -> None:

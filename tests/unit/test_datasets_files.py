@@ -212,6 +212,13 @@ def test_commands_for_psql_are_refused_wherever_they_are(line: bytes) -> None:
         script(DUMP.replace(b"SET statement_timeout = 0;", line))
 
 
+def test_a_message_of_pg_dump_in_the_file_is_named() -> None:
+    """As after `pg_dump > FILE 2>&1`: it becomes part of a statement, in which \\restrict is refused."""
+    with pytest.raises(SourceRefused, match="begins in line 1: pg_dump: warning: circular") as caught:
+        script(b"pg_dump: warning: circular foreign keys\n" + DUMP)
+    assert "make the dump again without it" in str(caught.value.remedy)
+
+
 def test_sessions_and_settings_of_a_cluster_dump() -> None:
     """\\connect changes the database; unknown settings, the own role and its database are left out and counted."""
     dump = (

@@ -259,9 +259,12 @@ class PostgresScript:
         self.database, self._schema = name, b""
 
     def _refusal(self, line: bytes) -> DbbenchError:
+        within = f", in the statement that begins in line {self.begun}: {scripts.shown(self.statement)}"
         return SourceRefused(
-            f"line {self.line} of the dump contains a command for psql, as no dump does: {scripts.shown(line)}",
-            remedy="Do not use this file unless you know where it comes from.",
+            f"line {self.line} of the dump contains a command for psql, as no dump does: {scripts.shown(line)}"
+            + (within if self.begun < self.line and not self._between else ""),
+            remedy="If a message of pg_dump is in the file, make the dump again without it. "
+            "Otherwise do not use the file unless you know where it comes from.",
         )
 
     def _follow(self, line: bytes) -> None:

@@ -164,6 +164,10 @@ def run(argv: Sequence[str]) -> int:
     """Run a command line and return its exit status. This is the only place that prints errors."""
     signal.signal(signal.SIGTERM, _terminate)
     os.umask(os.umask(0o022) | 0o022)  # others must not be able to write results; a stricter umask is kept
+    try:
+        Path.home()
+    except RuntimeError:  # without HOME, and the account is not in passwd(5), as in some containers
+        os.environ["HOME"] = "/"
     options = Options(json="--json" in argv)  # errors before the options are read are JSON too
     status = _status(list(argv), options)
     for stream in (sys.stdout, sys.stderr):  # what is left in them would fail when Python exits

@@ -25,7 +25,7 @@ from dbbench.plan.server_settings import settings_of
 from dbbench.plan.tomlfile import did_you_mean
 from dbbench.results import RunFolder
 from dbbench.results.journal import Journal
-from dbbench.run.disk_space import shortages
+from dbbench.run import disk_space
 from dbbench.storage import devices, filesystems
 from dbbench.storage.devices import block, guard, image, sysfs
 from dbbench.storage.devices.directory import check_directory, nearest
@@ -52,9 +52,9 @@ def lacking(
 ) -> Iterator[errors.DbbenchError]:
     """Yield all problems. `images`: bytes that the run's images still need, by directory; None: all of them."""
     problems = itertools.chain(
-        _servers(expanded), _programs(plan, expanded), _rights(plan, results), _sources(expanded), _settings(expanded),
-        _cores(plan), _memory(expanded), _open_files(expanded), _client(plan, expanded),
-        shortages(plan, expanded, results, images), _device(plan), _limit(plan),
+        _servers(expanded), _programs(plan, expanded), _rights(plan, expanded, results), _sources(expanded),
+        _settings(expanded), _cores(plan), _memory(expanded), _open_files(expanded), _client(plan, expanded),
+        disk_space.shortages(plan, expanded, results, images), _device(plan), _limit(plan),
     )  # fmt: skip
     yield from {error.evidence: error for error in problems}.values()
 
@@ -76,18 +76,23 @@ def missing_programs(expanded: Expanded) -> list[str]:
             if not (os.access(name, os.X_OK) if "/" in name else process.find(name))]  # fmt: skip
 
 
-def _rights(plan: Plan, results: Path) -> Iterator[errors.DbbenchError]:
+def _rights(plan: Plan, expanded: Expanded, results: Path) -> Iterator[errors.DbbenchError]:
     if not plan.device.existing and os.geteuid() != 0:
         yield errors.NotRoot(
             f'kind = "{plan.device.kind}" requires root, because it creates and mounts filesystems',
             remedy='Use sudo, or set kind = "dir" in [device].',
         )
-    there = nearest(results)
-    space = os.statvfs(there)
-    virtual = not space.f_blocks and not space.f_files  # /proc, /sys
-    if virtual or not os.access(there, os.W_OK):
-        what = "is on a filesystem of the kernel, which holds no files of users" if virtual else "is not writable"
-        yield errors.NotWritable(f"{there} {what}", remedy="Name another folder with --results DIR.")
+    folders = {results: "--results DIR"}
+    if disk_space.golden_bytes(expanded):
+        folders |= {golden.cache_folder(): "the environment variable DBBENCH_CACHE"}
+    for folder, option in folders.items():
+        there = nearest(folder)
+        space = os.statvfs(there)
+        virtual = not space.f_blocks and not space.f_files  # /proc, /sys
+        if virtual or not os.access(there, os.W_OK):
+            what = "is on a filesystem of the kernel, which holds no files of users" if virtual else "is not writable"
+            above = "" if there == folder.absolute() else f"{folder} cannot be created: "
+            yield errors.NotWritable(f"{above}{there} {what}", remedy=f"Name another folder with {option}.")
 
 
 def _servers(expanded: Expanded) -> Iterator[errors.DbbenchError]:

@@ -19,6 +19,8 @@ import psycopg2
 import pytest
 
 from dbbench.engines import accounts
+from dbbench.labs import second_kernel
+from dbbench.storage.devices.directory import nearest
 from tests.support.leftovers import below, started
 from tests.support.others import NOBODY, as_user
 from tests.support.plans import plan
@@ -193,3 +195,17 @@ def test_a_container_without_the_numbers_is_refused() -> None:
     argv = [*enter, sys.executable, "-c", script, str(Path(__file__).parents[2])]
     said = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=60).stdout
     assert said.startswith("E202 no user ID between") and "uid_map" in said
+
+
+def test_the_home_of_another_account_is_passed_over() -> None:
+    """As after `sudo` or `setpriv` without a HOME of its own: the error names what cannot be written."""
+    (folder := Path(tempfile.mkdtemp(dir="/var/tmp"))).chmod(0o755)
+    try:
+        (closed := folder / "home").mkdir(0o700)
+        assert as_user(NOBODY, lambda: str(nearest(closed / ".cache/dbbench"))) == repr(str(closed))
+        (closed / "dbbench").mkdir()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("XDG_CACHE_HOME", str(closed))
+            assert as_user(NOBODY, second_kernel.found) == ""
+    finally:
+        shutil.rmtree(folder)

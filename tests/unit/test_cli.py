@@ -97,6 +97,18 @@ main()"""
     assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")
 
 
+def test_an_account_without_a_home_has_the_root_directory(printed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without HOME, and not listed in passwd(5), as in some containers: it was a fault of dbbench."""
+
+    def unlisted(uid: int) -> None:
+        raise KeyError(uid)
+
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr("pwd.getpwuid", unlisted)
+    assert "a file is missing" in printed("explain", "E003")
+    assert Path.home() == Path("/")
+
+
 def test_sigterm_becomes_an_error() -> None:
     """The handler raises in the main thread, so that everything is released."""
     assert cli.run(["explain", "E104"]) == 0

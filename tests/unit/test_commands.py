@@ -1,3 +1,4 @@
+import contextlib
 import csv
 import dataclasses
 import hashlib
@@ -13,13 +14,14 @@ import synthetic
 from synthetic import TPCB, Shape
 
 from dbbench import cli, packages, results
-from dbbench.commands.doctor import of_plan
+from dbbench.commands.doctor import Probe, of_plan, put_rows
 from dbbench.commands.options import Options
 from dbbench.commands.report import put_verdict
-from dbbench.commands.show import resumable
+from dbbench.commands.show import resumable, trial_cells
 from dbbench.errors import DiskTooSmall, FilesystemFull, KernelLacks, NotRoot, ProgramMissing, RunLocked, RunNameTaken
-from dbbench.model import Fault, Settings, Status, WearFacts
+from dbbench.model import Fault, Settings, Status, TrialWarning, WearFacts
 from dbbench.plan.request import PlanRequest, load_request
+from dbbench.results import LoadedRun
 from dbbench.results.fileio import try_lock
 from dbbench.results.journal import Journal, tag_of
 from dbbench.run import preflight, worker
@@ -28,6 +30,7 @@ from dbbench.storage import layers
 from tests.support.files import write_file
 from tests.support.plans import plan
 from tests.support.runs import changed, small_run
+from tests.support.terminal import WideStream
 from tests.support.trials import trial_of
 
 PLAN = 'name = "x"\nfs_setups = ["ext4", "xfs"]\nblocks = 1\n[engine]\nname = "postgres"\n[workload]\nname = "scan"\n'
@@ -141,6 +144,9 @@ def test_show_has_a_run_and_a_trial(told: Any, results_folder: Path) -> None:
     trial = json.loads(told("show", "ill", "xfs.postgres.pgbench-tpcb-b1-a1", "--json"))
     assert trial["error"]["id"] == "E402"
     assert "E402 in measure" in told("show", "ill")
+    run = small_run()
+    twice = trial_of(run, warnings=(TrialWarning("W001", "window"), TrialWarning("W001", "warm-up")))
+    assert trial_cells(twice, LoadedRun(results_folder, run, (twice,)))[-1] == "W001"
     whole = told("show", "ill", "ext4.postgres.pgbench-tpcb-b1-a1")
     assert "! W021" in whole and "cold cache by drop_caches: verified" in whole and "throughput" in whole
 
@@ -455,6 +461,18 @@ def test_all_that_is_lacking_is_told_at_once(machine: Machine, tmp_path: Path) -
 
 
 @pytest.mark.usefixtures("machine")
+def test_a_cache_that_cannot_be_written_is_told_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As that of an account whose home directory does not exist; only copies that are still to be built need it."""
+    monkeypatch.setenv("DBBENCH_CACHE", "/proc/none/golden")
+    wanted = plan_asked(tmp_path)
+    (error,) = preflight.lacking(wanted.plan, wanted.expanded, tmp_path)
+    assert error.evidence.startswith("/proc/none/golden cannot be created: /proc is on a filesystem of the kernel")
+    assert error.remedy == "Name another folder with the environment variable DBBENCH_CACHE."
+    monkeypatch.setattr("dbbench.run.disk_space.golden_bytes", lambda _expanded: 0)
+    assert lacks(tmp_path) == []
+
+
+@pytest.mark.usefixtures("machine")
 @pytest.mark.parametrize(("memory", "cache", "expected"), [
     ("", "1GB", []), ("", "64GB", ["the cache of postgres has 64 GiB, but 8 GiB is the most"]),
     ('memory = "4GiB"', "1GB", []), ('memory = "4GiB"', "5GB", ["has 5 GiB, but 4 GiB is the most"]),
@@ -529,6 +547,18 @@ def test_plan_and_doctor_say_all_that_a_run_would_be_refused_for(
     assert set(document["skipped"]) == {"prealloc", "xfs"}
     rows = list(of_plan(str(path), [], tmp_path))
     assert [row.optional for row in rows] == [True] + [False] * 5  # with E206: what could be installed
+
+
+def test_doctor_fits_the_terminal() -> None:
+    """What has no space next to its check is below it, indented; a wider terminal and a pipe have it on one line."""
+    row = Probe("measure", "space for golden copies", False, "0.2 GiB free at /home/someone/.cache/dbbench/golden",
+                "8 GiB", "free some space, or use --results DIR and DBBENCH_CACHE")  # fmt: skip
+    for columns, lines in ((80, 4), (160, 3)):
+        with WideStream(columns) as stdout, contextlib.redirect_stdout(stdout):
+            put_rows([row])
+            printed = stdout.getvalue().splitlines()
+        assert max(map(len, printed)) <= columns and len(printed) == lines
+        assert " ".join("".join(printed).split()).endswith("use --results DIR and DBBENCH_CACHE")
 
 
 def test_plan_prints_the_share_of_the_rated_endurance(machine: Machine, tmp_path: Path, printed: Any) -> None:

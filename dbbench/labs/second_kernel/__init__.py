@@ -111,6 +111,8 @@ def folder() -> Path:
 
 def found() -> Path | None:
     """Return the newest small root of this recipe, or None."""
+    if not os.access(folder(), os.X_OK):  # missing, or in the HOME of another account
+        return None
     roots = [path for path in folder().glob(f"*-r{RECIPE}/root") if path.is_dir()]
     return max(roots, key=lambda path: path.stat().st_mtime, default=None)
 

@@ -80,9 +80,9 @@ def check_directory(directory: Path) -> Path:
 
 
 def nearest(path: Path) -> Path:
-    """Return the path, or the nearest existing directory above it."""
+    """Return the path, or the nearest directory above it that exists and that this account can see."""
     path = path.absolute()
-    return path if path.exists() else nearest(path.parent)
+    return path if os.access(path, os.F_OK) else nearest(path.parent)
 
 
 def disk_below(path: Path) -> str | None:

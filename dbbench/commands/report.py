@@ -20,6 +20,7 @@ from dbbench.report.verdict_table import as_document, put_tables
 from dbbench.report.verdicts import verdicts
 from dbbench.results import LoadedRun, all_of
 from dbbench.results.fileio import write_text
+from dbbench.units import count
 
 MOST_FAILED: Final = 3  # failed trials that are listed; `dbbench show` lists all
 
@@ -87,7 +88,7 @@ def put_verdict(options: Options, runs: list[LoadedRun], page: Path, names: dict
         put_tables(tables, options.verbose)
         shown = ", ".join(f"{n} {word}" for word, n in counts.items() if n)
         put()
-        put_paragraph(f"{len(trials)} trials: {shown}. Page: {page}")
+        put_paragraph(f"{count(len(trials), 'trial')}: {shown}. Page: {page}")
         _put_failed([trial for trial in trials if trial.error is not None])
         if rows := _warnings(trials):
             put()

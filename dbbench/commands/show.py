@@ -104,7 +104,7 @@ def _put_run(options: Options, run: LoadedRun) -> None:
         put(text)
     header = ("trial", "status", "value", "seconds", "warnings")
     damaged = [(name, "damaged", None, None, error.id) for name, error in run.damaged.items()]
-    put_table(header, [*(_trial_cells(trial, run) for trial in run.trials), *damaged], right=("value", "seconds"))
+    put_table(header, [*(trial_cells(trial, run) for trial in run.trials), *damaged], right=("value", "seconds"))
     for line in here.sentences(working):
         put(line)
 
@@ -125,13 +125,14 @@ def resumable(resume: str) -> Iterator[None]:
         raise
 
 
-def _trial_cells(trial: Trial, run: LoadedRun) -> tuple[object, ...]:
+def trial_cells(trial: Trial, run: LoadedRun) -> tuple[object, ...]:
+    """Return the row of a trial: id, status, primary metric, seconds, and each warning once."""
     cells = run.run.cells
     metric = next((cell.workload.primary for cell in cells if cell.workload.name == trial.workload), "tps")
     value = trial.summary.get(metric)
     shown = f"{number(value)} {METRICS[metric].unit}" if value is not None else None
     seconds = round(sum(phase.seconds for phase in trial.phases))
-    notes = [warning.id for warning in trial.warnings]
+    notes = list(dict.fromkeys(warning.id for warning in trial.warnings))
     if trial.error is not None:
         notes.insert(0, f"{trial.error.id} in {trial.error.phase or '?'}: {trial.error.text}")
     return (trial.id, trial.status.value, shown, seconds, " ".join(notes))

@@ -231,7 +231,7 @@ def _incomplete(runs: Sequence[LoadedRun]) -> Iterator[tuple[str, str]]:
         name, total = "The run" if len(runs) == 1 else run.run.name, len(run.run.order)
         if run.remaining:
             done = total - len(run.remaining)
-            text = f"{done} of {total} trials are done. The same command resumes it."
+            text = f"{done} of {total} trials are done. The same dbbench run command resumes it."
             yield UNFINISHED, f"**{name} is not finished**: {text}"
         if failed := sum(trial.status is Status.FAILED for trial in run.trials):
             yield FAILED, f"**{failed} of {count(len(run.trials), 'trial')} failed**."

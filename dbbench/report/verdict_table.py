@@ -147,7 +147,9 @@ def put_tables(verdicts: Verdicts, details: bool = False) -> None:
             put_paragraph(f"  {line}")
     below = [*(f"all results: {text}" for text in common), *_factor_lines(verdicts)]
     for number, line in enumerate([*below, *(f"! {text}" for text in verdicts.findings)]):
-        put_paragraph(line if number else f"\n{line}")
+        if number == 0:
+            put()
+        put_paragraph(line)
 
 
 def _put_table(table: VerdictTable, details: bool) -> None:

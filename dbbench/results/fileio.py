@@ -29,10 +29,11 @@ _LARGEST: Final = 2**64  # bound of a number in JSON: bytes, nanoseconds and see
 FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 _LEAST_BYTES: Final = 2**24  # a segment of PostgreSQL's log: a server that cannot make one has removed what it wrote
 _REMEDIES: Final = {
-    **dict.fromkeys((errno.EACCES, errno.EPERM), "Correct the permissions, or choose another place."),
+    **dict.fromkeys((errno.EACCES, errno.EPERM),
+                    "Correct the permissions, or choose another place (--results DIR, -o FILE)."),
     errno.EROFS: "The filesystem is mounted read-only. Choose another place.",
     errno.ENAMETOOLONG: "A name has at most 255 bytes. Use a shorter one.",
-}
+}  # fmt: skip
 _KINDS: Final = {stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device",
                  stat.S_IFDIR: "a directory", stat.S_IFLNK: "a symbolic link"}  # fmt: skip
 _T = TypeVar("_T")
@@ -332,7 +333,8 @@ def given_text(path: Path, most_bytes: int) -> str:
     try:
         return read_input(path, most_bytes).decode("utf-8")
     except UnicodeDecodeError as error:
-        raise errors.PlanInvalid(f"{path} is not a text file: byte {error.start} is not valid UTF-8") from None
+        line = 1 + error.object.count(b"\n", 0, error.start)
+        raise errors.PlanInvalid(f"{path}:{line}  the text is not UTF-8; save the file with this encoding") from None
 
 
 def kind_of(mode: int) -> str:

@@ -163,7 +163,7 @@ def test_what_was_not_run_is_named(tmp_path: Path) -> None:
     was interrupted at once has a page that says so. A reader who looks for an arm that was not run finds why it is
     missing."""
     page = model(tmp_path / "some", Shape(work=TPCB, missing=4))
-    assert "5 of 9 trials are done. The same command resumes it" in notices(page)
+    assert "5 of 9 trials are done. The same dbbench run command resumes it" in notices(page)
     assert page.verdict.quality.startswith("5 of 9 trials used (4 not run)")
     assert sum(row.missing for row in page.comparisons[0].table.rows) == 4
     text = Seen(render([loaded(tmp_path / "none", Shape(work=TPCB, missing=9))])).text

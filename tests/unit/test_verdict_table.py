@@ -73,6 +73,14 @@ def test_a_terminal_of_80_columns(tmp_path: Path, details: bool) -> None:
     assert any(line.startswith(LONG[2] + " ") for line in wide)
 
 
+def test_a_blank_line_is_above_the_remarks_of_all_tables(tmp_path: Path) -> None:
+    """Also if the first of them is wider than the terminal."""
+    run = synthetic.loaded(tmp_path, Shape(measure_s=90, work=TPCB))
+    lines = on_terminal(50, verdicts([run]))
+    number = next(number for number, line in enumerate(lines) if line.startswith("all results: "))
+    assert lines[number - 1] == "" and len(lines[number]) <= 50
+
+
 def test_remarks_of_all_setups_are_printed_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A smoke test says in a sentence that its windows contain no checkpoint. Degrees of freedom and level need -v."""
     run = synthetic.loaded(tmp_path, Shape())
@@ -98,3 +106,6 @@ def test_warnings_are_one_table_at_the_end(tmp_path: Path, capsys: pytest.Captur
     assert [line.split()[0] for line in text.splitlines() if re.match(r"W\d\d\d ", line)] == ["W012"]
     assert "12 trials: 7 ok, 1 suspect, 4 failed. Page: report.html" in text
     assert text.count(" failed in measure: E402") == 3 and "and 1 more:  dbbench show demo" in text
+    one = synthetic.loaded(tmp_path, Shape(name="one", arms=("ext4",), work=TPCB, blocks=1))
+    put_verdict(Options(), [one], Path("report.html"), {})
+    assert "\n1 trial: 1 ok. Page:" in capsys.readouterr().out

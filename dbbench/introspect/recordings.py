@@ -3,6 +3,7 @@ prints as hexadecimal words, so that no text of the log can be mistaken for anot
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 import re
@@ -89,6 +90,8 @@ def read(path: Path) -> RecordedStatements:
     data = read_input(path, LARGEST)
     if packed := next((names for magic, names in PACKED.items() if data.startswith(magic)), None):
         raise _unreadable(path, f"it is compressed ({packed[0]})", f"Unpack it:  {packed[1]} {path}")
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):  # as PowerShell redirects output
+        raise _unreadable(path, "it is encoded as UTF-16", f"Convert it:  iconv -f UTF-16 -t UTF-8 {path}")
     slow = _TIMED.search(data)
     statements = _read_slow_log(data) if slow else _read_export(data, path)
     if not statements:
@@ -109,6 +112,9 @@ def _read_export(data: bytes, path: Path) -> list[Statement]:
     statements, calls_of = dict[tuple[str, str], Statement](), Counter[str]()
     rows = csv.DictReader(io.StringIO(data.decode("utf-8-sig", errors="replace"), newline=""))
     try:
+        if (columns := rows.fieldnames) and not {"query", "calls"} <= {*columns}:
+            named = one_line(", ".join(columns))
+            raise _unreadable(path, f"its first line names no columns `query` and `calls`, but: {named}")
         for row in rows:
             text, database, calls = row["query"] or "", row.get("datname") or row.get("dbid") or "", int(row["calls"])
             ms = row.get("total_exec_time") or row.get("total_time")
@@ -116,8 +122,9 @@ def _read_export(data: bytes, path: Path) -> list[Statement]:
                 statement = statements.setdefault((database, text), Statement(text, database=database))
                 statement.add(calls, float(ms) / 1000 if ms else None, why)
                 calls_of[database] += calls
-    except (csv.Error, KeyError, TypeError, ValueError):
-        raise _unreadable(path, f"line {rows.line_num} has no `query` or number of `calls`") from None
+    except (csv.Error, TypeError, ValueError):
+        why = "has no `query`, no whole number of `calls`, or a time that is not a number such as 52.5"
+        raise _unreadable(path, f"line {rows.line_num} {why}") from None
     for statement in statements.values():
         if statement.database != calls_of.most_common(1)[0][0]:
             statement.leave_out(statement.why or f"of another database ({one_line(statement.database)})")

@@ -61,13 +61,21 @@ def test_an_export_is_read() -> None:
     assert not any(text in calls for text in ("BEGIN", "END", "COMMIT"))
 
 
-@pytest.mark.parametrize("text", [
-    "", "a,b\n1,2\n", "query,calls\nSELECT 1,many\n", "query,calls\nSELECT 1\n", "[1, 2]",
+@pytest.mark.parametrize(("text", "evidence"), [
+    ("", "no statements"), ("[1, 2]", "no columns `query` and `calls`, but: [1, 2]"),
+    ("query;calls\nSELECT 1;2\n", "no columns `query` and `calls`, but: query;calls"),
+    ("QUERY,CALLS\nSELECT 1,2\n", "but: QUERY, CALLS"),
+    ("query,calls\nSELECT 1,many\n", "line 2 has"), ("query,calls\nSELECT 1\n", "line 2 has"),
+    ('query,calls,total_time\nSELECT 1,2,"52,5"\n', "a number such as 52.5"),
 ])  # fmt: skip
-def test_what_is_no_recording_is_told(text: str, tmp_path: Path) -> None:
+def test_what_is_no_recording_is_told(text: str, evidence: str, tmp_path: Path) -> None:
     """E335 with what would be one; nothing falls over."""
     (tmp_path / "f").write_text(text)
-    with pytest.raises(ScriptInvalid):
+    with pytest.raises(ScriptInvalid) as refused:
+        read(tmp_path / "f")
+    assert evidence in refused.value.evidence
+    (tmp_path / "f").write_text(text, encoding="utf-16")
+    with pytest.raises(ScriptInvalid, match="encoded as UTF-16"):
         read(tmp_path / "f")
 
 

@@ -59,10 +59,12 @@ def folder_of(results_folder: Path, name: str) -> Path:
 
 
 def load_runs(options: Options, names: tuple[str, ...]) -> list[LoadedRun]:
-    """Return the runs without damaged trials, which are reported at the end. Raises RunMissing, ResultDamaged."""
+    """Return the runs without damaged trials, which are reported at the end. A run that is named twice counts once.
+    Raises RunMissing, ResultDamaged."""
     loaded_runs: list[LoadedRun] = []
     damaged: list[ResultDamaged] = []
-    for path in [folder_of(options.results_folder, name) for name in names]:
+    paths = [folder_of(options.results_folder, name) for name in names]
+    for path in {path.resolve(): path for path in paths}.values():
         try:
             run = results.load_whole(path)
         except ResultDamaged as error:

@@ -97,6 +97,12 @@ def test_csv_and_markdown_hold_the_same_rows(told: Any) -> None:
     assert len([line for line in lines if " --- " not in line and "| setup |" not in line]) == len(rows)
 
 
+def test_a_run_is_found_and_counted_by_its_folder(told: Any, results_folder: Path) -> None:
+    """A path with ".." leads to sound trials, and a run that is named twice has no more blocks than it has."""
+    once = json.loads(told("compare", "demo", "--json"))
+    assert json.loads(told("compare", "demo", f"../{results_folder.name}/demo", "--json")) == once
+
+
 def test_two_runs_are_paired_within_their_own_blocks(told: Any, results_folder: Path) -> None:
     """Blocks of a second run come after those of the first: pairs add up, none is made across runs."""
     synthetic.write(results_folder, Shape(name="again", work=TPCB, blocks=2))

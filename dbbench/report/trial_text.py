@@ -27,9 +27,11 @@ def trial_text(trial: Trial, run: LoadedRun) -> Iterator[str]:
         yield f"  error {trial.error.id} in {trial.error.phase or '?'}: {trial.error.text}"
     yield from _filesystem(trial)
     yield "  phases  " + "  ".join(f"{p.name.value} {time_text(p.seconds)}" for p in trial.phases)
+    labels = {name: METRICS[name].label if name in METRICS else name for name in trial.summary}
+    width = max(map(len, labels.values()), default=0)
     for name, value in trial.summary.items():
-        metric = METRICS.get(name)
-        yield f"  {metric.label if metric else name:<30} {number(value)} {metric.unit if metric else ''}".rstrip()
+        unit = METRICS[name].unit if name in METRICS else ""
+        yield f"  {labels[name]:<{width}}  {number(value)} {unit}".rstrip()
     yield from _latency(trial, run)
     if trial.cache is not None:
         proof = "verified" if trial.cache.proved else f"not verified: {trial.cache.reason}"

@@ -150,6 +150,9 @@ def test_show_has_a_run_and_a_trial(told: Any, results_folder: Path) -> None:
     trial = json.loads(told("show", "ill", "xfs.postgres.pgbench-tpcb-b1-a1", "--json"))
     assert trial["error"]["id"] == "E402"
     assert "E402 in measure" in told("show", "ill")
+    with WideStream(80) as stdout, contextlib.redirect_stdout(stdout):
+        told("show", "demo", "xfs.postgres.scan-b1-a1")
+        assert all(len(line) <= 80 or " " not in line.strip() for line in stdout.getvalue().splitlines())  # a path
     run = small_run()
     twice = trial_of(run, warnings=(TrialWarning("W001", "window"), TrialWarning("W001", "warm-up")))
     assert trial_cells(twice, LoadedRun(results_folder, run, (twice,)))[-1] == "W001"

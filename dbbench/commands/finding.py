@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
@@ -46,16 +45,25 @@ def results_of(options: Options) -> Path:
 
 
 def folder_of(results_folder: Path, name: str) -> Path:
-    """Return the folder of a run. Raises RunMissing, with the name that may have been meant."""
-    if os.path.lexists(results_folder / name / "run.json"):
+    """Return the folder of a run. Raises RunMissing, with the name that may have been meant, and OSError if this
+    account cannot see whether there is one."""
+    if _exists(results_folder / name / "run.json"):
         return results_folder / name
-    if os.path.lexists(Path(name, "run.json")):
+    if _exists(Path(name, "run.json")):
         return Path(name).resolve()  # the name may be a symbolic link; below it no link is followed
     names = [path.name for path in results.runs(results_folder)] if results_folder.is_dir() else []
     hint = did_you_mean(name, names) if names else f"; {results_folder} contains no run"
     if not results_folder.is_dir():
         hint = f"; the results folder {results_folder} does not exist"
     raise RunMissing(f'no run "{name}"{hint}')
+
+
+def _exists(path: Path) -> bool:
+    try:
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
 
 
 def load_runs(options: Options, names: tuple[str, ...]) -> list[LoadedRun]:

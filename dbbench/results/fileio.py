@@ -276,7 +276,8 @@ def parsed_as(kind: type[_T], written: bytes) -> _T:
     content = sound_json(written)
     if hasattr(kind, "schema") and isinstance(content, dict) and content.get("schema") != SCHEMA:
         raise ValueError(
-            f"its schema is {content.get('schema')}, and this version of dbbench reads schema {SCHEMA} only"
+            f"its schema is {content.get('schema')}, and this version of dbbench reads schema {SCHEMA} only; use the "
+            "version that wrote it"
         )
     return adapter(kind).validate_json(written)
 

@@ -18,6 +18,7 @@ import psutil
 import psycopg2
 import pytest
 
+from dbbench.commands.finding import folder_of
 from dbbench.engines import accounts
 from dbbench.labs import second_kernel
 from dbbench.storage.devices.directory import nearest
@@ -207,5 +208,16 @@ def test_the_home_of_another_account_is_passed_over() -> None:
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("XDG_CACHE_HOME", str(closed))
             assert as_user(NOBODY, second_kernel.found) == ""
+    finally:
+        shutil.rmtree(folder)
+
+
+def test_a_run_of_another_account_is_not_missing() -> None:
+    """Its directory may not be entered: the error is about permissions."""
+    (folder := Path(tempfile.mkdtemp(dir="/var/tmp"))).chmod(0o755)
+    try:
+        (folder / "results").mkdir(0o700)
+        assert "PermissionError" in as_user(NOBODY, lambda: folder_of(folder / "results", "demo"))
+        assert "no run" in as_user(NOBODY, lambda: folder_of(folder, "demo"))
     finally:
         shutil.rmtree(folder)

@@ -135,6 +135,14 @@ def test_show_has_one_row_a_run(told: Any, results_folder: Path) -> None:
     assert "damaged" in told("show")
 
 
+def test_a_run_of_another_schema_names_the_remedy(told: Any, results_folder: Path) -> None:
+    """Nothing is damaged: the version that wrote it reads it."""
+    whole = json.loads((results_folder / "demo/run.json").read_text())
+    del whole["sha256"]
+    write_file(results_folder / "demo/run.json", json.dumps({**whole, "schema": 0}))
+    assert "reads schema 1 only; use the version that wrote it" in told("show")
+
+
 def test_show_of_nothing(printed: Any, here: Path) -> None:
     """Before the first run there is an empty list."""
     assert json.loads(printed("show", "--json")) == {"schema": 1, "runs": []}

@@ -182,6 +182,9 @@ def _check_workload(document: Document, workload: Workload) -> None:
         adapter(Dataset).validate_python({"kind": kind, "parameters": dataset_values})
     except ValidationError as error:
         document.flaw(("dataset", "kind"), str(error.errors()[0]["msg"]).replace("Input should", "kind must"))
+    for file in (workload.script, *workload.beside):
+        if file and not NAME.fullmatch(Path(file).name):  # the run's copy has this name
+            document.flaw(("script",), f'invalid name of a script "{file}": use letters, digits and . _ + : = -')
     for index, file in enumerate(workload.beside):
         if "/" in file or not (document.path.parent / file).is_file():
             document.flaw(("beside", index), f'"{file}" is not a file in the directory of this one')

@@ -30,6 +30,13 @@ def folder(tmp_path: Path, environ: dict[str, str]) -> Path:
     return tmp_path
 
 
+def test_a_script_that_cannot_be_copied_is_refused(folder: Path) -> None:
+    """Its name becomes that of the run's copy."""
+    (folder / "workloads/own.toml").write_text(WORKLOAD.replace("own.sql", "my own.sql"))
+    with pytest.raises(PlanInvalid, match=r'own\.toml:5  invalid name of a script "my own\.sql"'):
+        catalog([folder]).workload("own")
+
+
 def test_own_folders_come_before_the_shipped_one(folder: Path, environ: dict[str, str]) -> None:
     """--path adds names, and overrides the catalogue's; so does DBBENCH_PATH. A wrong one is an error, and a file whose
     name could not be part of a folder's is no setup. A workload's script is the file next to it; otherwise it belongs

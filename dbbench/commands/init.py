@@ -128,10 +128,10 @@ def _ask() -> dict[str, Any]:
     fs = None if dirs else click.prompt("Filesystems (dbbench fs lists them)", "ext4,xfs,btrfs")
     installed = ",".join(installed_engines())
     engines = click.prompt("Engines", installed, value_proc=_engines)
-    workload = click.prompt("Workload (dbbench workload lists them)", "the usual one of each engine")
+    workload = click.prompt("Workload (dbbench workload lists them) [the usual one of each engine]", "",
+                            show_default=False)  # fmt: skip
     budget = click.prompt("Time for the whole run", "1h", value_proc=_seconds)
-    return {"dirs": dirs, "fs": fs, "device": disk, "engines": engines,
-            "workloads": [] if " " in workload else _words(workload), "budget": budget}  # fmt: skip
+    return {"dirs": dirs, "fs": fs, "device": disk, "engines": engines, "workloads": _words(workload), "budget": budget}
 
 
 def _words(text: str | None) -> list[str]:

@@ -354,17 +354,19 @@ def test_init_refuses_bad_answers(
 
 
 @pytest.mark.starts_processes
-def test_init_asks_on_a_terminal(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("answer", "loads"), [("", ["pgbench-tpcb"]), ("scan, tpcc", ["scan", "tpcc"])])
+def test_init_asks_on_a_terminal(answer: str, loads: list[str], tmp_path: Path) -> None:
     """Five questions, of which a wrong answer is asked again; in a pipe it asks nothing."""
     terminal, side = pty.openpty()
     command = [sys.executable, "-m", "dbbench", "init"]
     environment = {**os.environ, "PYTHONPATH": str(Path(cli.__file__).parents[1])}
     with subprocess.Popen(command, cwd=tmp_path, stdin=side, stdout=side, stderr=side, env=environment) as process:
-        os.write(terminal, b"/etc\n/dev/sdx\next4,xfs\npostgre\npostgres\n\n2h\n")
+        os.write(terminal, f"/etc\n/dev/sdx\next4,xfs\npostgre\npostgres\n{answer}\n2h\n".encode())
         assert process.wait(timeout=120) == 0
     text = (tmp_path / "plan.toml").read_text()
     assert 'path = "/dev/sdx"' in text and '["ext4", "xfs"]' in text and 'budget = "2h"' in text
-    assert 'engine = [{ name = "postgres" }]' in text and 'name = "pgbench-tpcb"' in text
+    assert 'engine = [{ name = "postgres" }]' in text
+    assert re.findall(r'^name = "(.*)"', text, re.MULTILINE)[1:] == loads
     output = os.read(terminal, 65536).decode()
     os.close(terminal)
     os.close(side)

@@ -27,7 +27,7 @@ from dbbench.machine import host
 from dbbench.machine.host import tunables, versions
 from dbbench.machine.limits import cgroup
 from dbbench.plan.request import load_request
-from dbbench.report.text import columns, put, put_json, wrapped
+from dbbench.report.text import columns, put, put_json, put_paragraph
 from dbbench.run.disk_space import free_bytes
 from dbbench.run.preflight import refusals
 from dbbench.samplers import programs as sampled
@@ -114,8 +114,7 @@ def _put_row(row: Probe, width: int) -> None:
     put((lead if narrow else f"{lead}{text}").rstrip())
     indent = " " * (_INDENT if narrow else len(lead))
     for line in (text, *fixes) if narrow else fixes:
-        for part in wrapped(f"{indent}{line}", terminal):
-            put(part)
+        put_paragraph(f"{indent}{line}", terminal)
 
 
 def checks(results_folder: Path) -> Iterator[Probe]:

@@ -21,7 +21,7 @@ from dbbench.metrics.table import METRICS
 from dbbench.model import Status, Trial, plain
 from dbbench.plan import writes
 from dbbench.plan.tomlfile import did_you_mean
-from dbbench.report.text import columns, put, put_json, put_table, wrapped
+from dbbench.report.text import put, put_json, put_paragraph, put_table
 from dbbench.report.trial_text import trial_text
 from dbbench.results import LoadedRun, all_of, load_whole
 from dbbench.units import number
@@ -149,5 +149,4 @@ def _put_trial(options: Options, run: LoadedRun, name: str) -> None:
         put_json(plain(trial))
         return
     for line in trial_text(trial, run):  # only the text reads the histogram, which may be damaged
-        for part in wrapped(line, columns() or sys.maxsize):
-            put(part)
+        put_paragraph(line, sys.maxsize)

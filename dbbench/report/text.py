@@ -34,9 +34,10 @@ def put(text: str = "") -> None:
     click.echo(on_terminal(text))
 
 
-def put_paragraph(text: str) -> None:
-    """Print a long line of the result as several; those after the first are indented. A number keeps its %."""
-    for line in wrapped(text, columns() or WIDTH):
+def put_paragraph(text: str, without_terminal: int = WIDTH) -> None:
+    """Print a long line of the result as several; those after the first are indented. A number keeps its %.
+    `without_terminal`: the columns if stdout is not a terminal."""
+    for line in wrapped(text, columns() or without_terminal):
         put(line)
 
 

@@ -115,6 +115,7 @@ def test_the_end_is_computed_again_when_trials_are_added() -> None:
     state.take(Event("note", {"text": "2 more trials", "total": 6}), 240)
     assert (state.total, state.left_s(240)) == (6, pytest.approx(2 * 60))
     assert opening(state.run) == "2 setups x 2 blocks, 6 trials, seed 42"
+    assert opening({"arms": ["ext4"], "blocks": 1, "trials": 1, "seed": 1}) == "1 setup x 1 block, 1 trial, seed 1"
     state.take(Event("trial_begin", {**trial(5, "xfs", block=3), "total": 6}), 240)
     state.take(ended(5, "xfs", 5.0), 300)
     assert (state.total, state.left_s(300)) == (6, pytest.approx(60))

@@ -181,4 +181,4 @@ def opening(run: dict[str, Any]) -> str:
     """Return "3 setups x 5 blocks, 27 trials, seed 42", and how many trials are already done."""
     size = f"{count(len(run.get('arms') or ()), 'setup')} x {count(run.get('blocks') or 0, 'block')}"
     done = f", {run['done']} already done" if run.get("done") else ""
-    return f"{size}, {run.get('trials')} trials{done}, seed {run.get('seed')}"
+    return f"{size}, {count(run.get('trials') or 0, 'trial')}{done}, seed {run.get('seed')}"

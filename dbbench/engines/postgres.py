@@ -266,7 +266,7 @@ def serving(datadir: Path, settings: Settings, place: Place, profile: Profile = 
     with serving_program(launch, answer) as server, contextlib.closing(server):
         server.prepare(slot)
         server.left_out = text.absent_defaults(settings, wanted, version, PROFILE.versions)
-        text.refuse_differences(wanted, server.report_settings(), text.same_in_postgres, launch.tail("warning"))
+        text.refuse_differences(wanted, server.reported, text.same_in_postgres, launch.tail("warning"))
         if place.network:
             server.admit(ROLE, place.network.password)
         yield server

@@ -31,6 +31,7 @@ _LEAVING_S: Final = 1.0  # ample: a backend ends milliseconds after its connecti
 _AT_WORK: Final = """SELECT coalesce(backend_type, 'process'), pid FROM pg_stat_activity WHERE pid <> pg_backend_pid()
 AND CASE backend_type WHEN 'client backend' THEN state NOT IN ('idle', 'idle in transaction')
 WHEN 'walsender' THEN false WHEN 'startup' THEN false ELSE wait_event_type IS DISTINCT FROM 'Activity' END"""
+_SETTINGS: Final = "SELECT name, setting, coalesce(unit, '') FROM pg_settings"
 _RESERVE: Final = f"""SELECT pg_create_physical_replication_slot('{NAME}', true)
 WHERE NOT EXISTS (SELECT 1 FROM pg_replication_slots WHERE slot_name = '{NAME}')"""
 _SCHEMAS: Final = "SELECT nspname FROM pg_namespace WHERE nspname !~ '^pg_' AND nspname <> 'information_schema'"
@@ -73,6 +74,8 @@ class PostgresServer(Server):
         self._block = BLOCK
         self._tracks = True  # the setting track_counts
         self._slot = False  # a replication slot keeps the log
+        self._refusal: Exception | None = None  # why its own database cannot be used, at the first start
+        self.reported: dict[str, Reported] = {}  # all settings when it first answered
 
     def connect(self, database: str | None = None) -> Any:
         import psycopg2
@@ -92,26 +95,36 @@ class PostgresServer(Server):
         return connection
 
     def answers(self) -> bool:
-        """Whether it accepts connections. Raises psycopg2.OperationalError if it refuses permanently."""
+        """Whether it accepts connections, to its own database or another one; then `reported` is complete. Raises
+        psycopg2.OperationalError if it refuses permanently."""
         import psycopg2
 
-        try:
-            self.connect("postgres").close()
-        except psycopg2.OperationalError as error:
-            if "FATAL" in str(error) and "starting up" not in str(error):
-                raise
-            return False  # the pid file is from a crashed server that had the same pid
-        return True
+        for database in (self.database, "postgres"):
+            try:
+                answer = rows(self, _SETTINGS, database=database)
+            except psycopg2.OperationalError as error:
+                self._refusal = self._refusal or error
+            else:
+                self.reported = {name: Reported(setting, unit) for name, setting, unit in answer}
+                self._block = int(self.reported["block_size"].value)
+                self._tracks = self.reported["track_counts"].value == "on"
+                return True
+        refusal = self._refusal
+        if refusal and "FATAL" in str(refusal) and "starting up" not in str(refusal):
+            raise refusal
+        return False  # the pid file is from a crashed server that had the same pid
 
     def prepare(self, slot: bool = False) -> None:
         """Create database and extensions at the first start; `slot`: and a replication slot that keeps the log."""
-        self._slot = slot
-        if slot:
-            execute(self, _RESERVE, database="postgres")
-        if not rows(self, f"SELECT 1 FROM pg_database WHERE datname = '{NAME}'", database="postgres"):
+        if self._refusal:
+            if rows(self, f"SELECT 1 FROM pg_database WHERE datname = '{NAME}'", database="postgres"):
+                raise self._refusal
             execute(self, f"CREATE DATABASE {NAME}", database="postgres")
             there = rows(self, f"SELECT name FROM pg_available_extensions WHERE name IN {EXTENSIONS}")
             execute(self, *(f"CREATE EXTENSION {name}" for (name,) in there))
+        self._slot = slot
+        if slot:
+            execute(self, _RESERVE)
 
     def admit(self, role: str, password: str) -> None:
         """Create a role, not a superuser, for everything in the dataset's database; only a SCRAM hash is sent."""
@@ -238,13 +251,6 @@ class PostgresServer(Server):
         settings = dict(rows(self, "SELECT name, current_setting(name) FROM pg_settings ORDER BY name"))
         settings.setdefault("huge_pages_status", huge_pages(self.pid))
         return {**settings, SLOT: "on"} if self._slot else settings
-
-    def report_settings(self) -> dict[str, Reported]:
-        answer = rows(self, "SELECT name, setting, coalesce(unit, '') FROM pg_settings")
-        settings = {name: Reported(setting, unit) for name, setting, unit in answer}
-        self._block = int(settings["block_size"].value)
-        self._tracks = settings["track_counts"].value == "on"
-        return settings
 
     def has_extension(self, name: str) -> bool:
         return bool(rows(self, f"SELECT 1 FROM pg_extension WHERE extname = '{name}'"))

@@ -254,8 +254,6 @@ def _rename(server: Server, chosen: str, filled: bool) -> None:
     gone = f'ALTER DATABASE {name} RENAME TO "{name}_of_source"' if filled else f"DROP DATABASE {name}"
     quoted = chosen.replace('"', '""')
     execute(server, gone, f'ALTER DATABASE "{quoted}" RENAME TO {name}', database="template1")
-    if chosen == "postgres":  # dbbench connects to this database to find out whether a server answers
-        execute(server, "CREATE DATABASE postgres", database="template1")
 
 
 def _reset(server: Server) -> tuple[SourceChange, ...]:

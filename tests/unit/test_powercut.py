@@ -184,8 +184,9 @@ def test_tables_after_each_step_of_a_round() -> None:
 
 
 def test_copy_has_the_same_bytes_and_holes(tmp_path: Path) -> None:
-    """A copy of a sparse file takes no more than it."""
+    """A copy of a sparse file takes no more than it, also where the target had data before."""
     source, target = tmp_path / "a", tmp_path / "b"
+    target.write_bytes(b"y" * 3 * 2**20)
     with source.open("wb") as file:
         file.truncate(4 * 2**20)
         file.seek(2**20)

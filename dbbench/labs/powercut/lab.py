@@ -233,10 +233,8 @@ def _cut(lab: Lab, recording: Recording, media: Media, cut: Cut) -> CutFacts:
     if recovery.harms and cut.unit < BLOCK:
         again = _recover(lab, recording, media, replace(cut, unit=BLOCK))
         larger = None if again.invalid else again.harms
-    images = files_of(lab.disks("cut", recording.base.target))
-    for image in images:
-        image.unlink(missing_ok=True)
-    unflushed = sum(recording.log.unflushed_bytes(cut.position, disk) for disk in range(len(images)))
+    count = len(files_of(recording.base.images))
+    unflushed = sum(recording.log.unflushed_bytes(cut.position, disk) for disk in range(count))
     return replace(_facts(recovery, cut), unflushed_bytes=unflushed, kept=kept, harms_at_4096=larger)
 
 
@@ -244,7 +242,11 @@ def _recover(lab: Lab, recording: Recording, media: Media, cut: Cut, quick: bool
     disks = lab.disks("cut", recording.base.target)
     media.cut(cut, files_of(disks))
     acknowledged = recording.acknowledged.before(recording.log.entries[cut.position].ns)
-    return recover(lab, recording.base, disks, acknowledged, quick)
+    recovery = recover(lab, recording.base, disks, acknowledged, quick)
+    if recovery.invalid:  # a device may still use the images, so that the next cut must not be written into them
+        for image in files_of(disks):
+            image.unlink()
+    return recovery
 
 
 def _recover_again(lab: Lab, recording: Recording, media: Media, cut: Cut, first: Recovery) -> Recovery:

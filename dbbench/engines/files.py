@@ -62,7 +62,7 @@ def window_settings(warmup_s: float, measure_s: float) -> dict[str, Scalar]:
     return {}
 
 
-def create(datadir: Path, place: Place) -> None:
+def create(datadir: Path, place: Place, *options: str) -> None:
     """Make an empty directory."""
     own(datadir, account())
 

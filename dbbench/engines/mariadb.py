@@ -80,13 +80,13 @@ def window_settings(warmup_s: float, measure_s: float) -> dict[str, Scalar]:
     return {"innodb_log_file_size": innodb.redo_bytes(warmup_s, measure_s)}
 
 
-def create(datadir: Path, place: Place) -> None:
+def create(datadir: Path, place: Place, *options: str) -> None:
     """Make the system tables with the server's SQL files in bootstrap mode, as mariadb-install-db does; the script
     itself needs another package and, run by root, changes the owner of files below /usr/lib."""
     program = mysqld.found(PROFILE, place.bin)
     private = {"datadir": str(datadir), "socket": str(place.sockets / "bootstrap.sock"),
                "max_allowed_packet": "8M", "net_buffer_length": "16K"}  # fmt: skip
-    options = ("--bootstrap", "--silent-startup", "--log-warnings=0", "--enforce-storage-engine=")
+    options = ("--bootstrap", "--silent-startup", "--log-warnings=0", "--enforce-storage-engine=", *options)
     settings, tables = merge_settings(("default", defaults(None))), _system_tables(program)
     printed = innodb.initialize(program, private, settings, place, *options, stdin=tables)
     if "ERROR" in printed:

@@ -70,11 +70,11 @@ def window_settings(warmup_s: float, measure_s: float) -> dict[str, Scalar]:
     return {"innodb_redo_log_capacity": innodb.redo_bytes(warmup_s, measure_s)}
 
 
-def create(datadir: Path, place: Place) -> None:
+def create(datadir: Path, place: Place, *options: str) -> None:
     """Run mysqld --initialize-insecure: root without a password, reachable only through the private socket."""
     private = {"datadir": str(datadir), **PROFILE.private}
     settings = merge_settings(("default", defaults(None)))
-    innodb.initialize(mysqld.found(PROFILE, place.bin), private, settings, place, "--initialize-insecure")
+    innodb.initialize(mysqld.found(PROFILE, place.bin), private, settings, place, "--initialize-insecure", *options)
 
 
 def durability(effective: dict[str, str], tears: Durability | None) -> tuple[Durability, ...]:

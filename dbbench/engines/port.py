@@ -120,6 +120,10 @@ class Profile:
     by_log: Values = field(default_factory=dict)  # make the size of the log start checkpoints
     small: Values = field(default_factory=dict)  # for a second server that runs at the same time as the trial's
     lab: Values = field(default_factory=dict)  # for the power-loss lab: several checkpoints within seconds
+    # The lab copies and reads its data directory for each cut: options of `create` for small files, and statements that
+    # remove what no session uses.
+    lab_creation: tuple[str, ...] = ()
+    lab_statements: tuple[str, ...] = ()
     # How the lab partitions a table: each partition is a table, or a clause. "": schema changes are not crash-safe.
     lab_partitions: Literal["", "tables", "clause"] = ""
     lab_checkpoints: bool = False  # the lab must request checkpoints, because the settings alone do not cause them
@@ -277,9 +281,9 @@ class Engine(Protocol):
     def window_settings(self, warmup_s: float, measure_s: float) -> dict[str, Scalar]:
         """Return settings that follow from the window: checkpoints every window ÷ 2, a log size that is not reached."""
 
-    def create(self, datadir: Path, place: Place) -> None:
+    def create(self, datadir: Path, place: Place, *options: str) -> None:
         """Make an empty data directory with data checksums, in the locale C.UTF-8 or utf8mb4; the first start adds
-        database and role `dbbench`. Raises EngineStartFailed."""
+        database and role `dbbench`. `options`: more of the program that makes it. Raises EngineStartFailed."""
 
     def serving(self, datadir: Path, settings: Settings, place: Place) -> AbstractContextManager[Server]:
         """Start the server, wait until it answers, ensure database and role; stop it cleanly at the end of the block.

@@ -125,10 +125,15 @@ SELECT pg_database_size(current_database()), (SELECT setting FROM pg_settings WH
     limits=("max_files_per_process", "max_locks_per_transaction"),
     by_log={"checkpoint_timeout": "1d", "max_wal_size": f"{LOG_BYTES // 2**20}MB"},
     small={"shared_buffers": "16MB", "archive_mode": "off"},
-    # After a crash, one call syncs all files, of which there are a thousand.
+    # After a crash, one call syncs all files, of which there are hundreds.
     lab={"recovery_init_sync_method": "syncfs", "shared_buffers": "32MB", "effective_cache_size": "64MB",
-         "max_wal_size": "32MB", "min_wal_size": "32MB",
+         "max_wal_size": "32MB", "min_wal_size": "2MB",
          "checkpoint_timeout": "5min", "wal_buffers": "1MB", "max_connections": 30},
+    lab_creation=("--wal-segsize=1",),
+    lab_statements=(
+        "ALTER DATABASE template0 IS_TEMPLATE false", "DROP DATABASE template0",
+        "ALTER DATABASE template1 IS_TEMPLATE false", "DROP DATABASE template1", "DROP DATABASE postgres",
+    ),
     lab_checkpoints=True,
     lab_partitions="tables",
     weakenings=(
@@ -204,13 +209,13 @@ def window_settings(warmup_s: float, measure_s: float) -> dict[str, Scalar]:
     return {"checkpoint_timeout": f"{max(30, int(measure_s / 2))}s", "max_wal_size": "1TB"}
 
 
-def create(datadir: Path, place: Place) -> None:
+def create(datadir: Path, place: Place, *options: str) -> None:
     """Run initdb. The files are not synced: the copy is synced as a whole later."""
     folder, owner = _found(place.bin), account()
     own(datadir, owner)
     argv: list[str | Path] = [
         folder / "initdb", f"--pgdata={datadir}", "--data-checksums", "--encoding=UTF8", "--locale=C.UTF-8",
-        f"--username={NAME}", "--auth=reject", "--wal-segsize=16", "--no-sync",
+        f"--username={NAME}", "--auth=reject", "--wal-segsize=16", "--no-sync", *options,
     ]  # fmt: skip
     if _major(_version(folder)) >= 15:
         argv.append("--locale-provider=libc")

@@ -95,7 +95,7 @@ class Engine:
     def account(self) -> process.User:
         return process.User("", os.geteuid(), os.getegid())
 
-    def create(self, datadir: Path, _place: Place) -> None:
+    def create(self, datadir: Path, _place: Place, *_options: str) -> None:
         datadir.mkdir(0o700)
         (datadir / "table").write_bytes(TABLE)
 

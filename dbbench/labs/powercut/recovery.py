@@ -18,9 +18,9 @@ from types import FrameType
 from typing import Final
 
 from dbbench import durability, errors, process
-from dbbench.engines import ENGINES
+from dbbench.engines import ENGINES, profile_of
 from dbbench.engines.port import ChecksData, Place, Server
-from dbbench.engines.sql import cursor_of
+from dbbench.engines.sql import cursor_of, execute
 from dbbench.labs.powercut import MEMORY_BYTES, Lies, witness
 from dbbench.labs.powercut.disk_images import copy
 from dbbench.labs.powercut.targets import LabTarget
@@ -197,15 +197,20 @@ def make_base(lab: Lab, target: LabTarget) -> BaseImages:
 
 def _template(lab: Lab, target: LabTarget) -> Path:
     """Return a data directory of that server with the witness's tables, made once per lab."""
-    engine, place = ENGINES[target.engine.name], lab.workdir.place(target.engine)
+    engine, profile, place = (
+        ENGINES[target.engine.name],
+        profile_of(target.engine.name),
+        lab.workdir.place(target.engine),
+    )
     name = f"template-{target.engine.name}-{abs(hash(target.engine.bin))}"
     folder = lab.scratch / name
     if not folder.exists():
         making = lab.scratch / f"{name}.making"
         process.run(["rm", "-rf", making])
         with phase("prepare"):
-            engine.create(making, place)
+            engine.create(making, place, *profile.lab_creation)
             with engine.serving(making, target.settings, place) as server:
+                execute(server, *profile.lab_statements)
                 witness.create_tables(server)
                 server.settle()
         making.rename(folder)

@@ -252,25 +252,25 @@ def two_processes() -> None:
 @pytest.mark.parametrize(
     ("engine", "setup"), [("postgres", "xfs"), pytest.param("mariadb", "ext4", marks=pytest.mark.long)]
 )
-def test_a_long_lab_works_in_two_processes(dbbench: Dbbench, engine: str, setup: str) -> None:
-    """The cuts of both are numbered without gaps; nothing is lost in either."""
+def test_a_long_lab_works_in_several_processes(dbbench: Dbbench, engine: str, setup: str) -> None:
+    """The cuts of all are numbered without gaps; nothing is lost in any."""
     order = Order(1, None, 0.4, [])
     found = undisturbed(dbbench, 4, lambda: lab(dbbench, plan(engine, [setup]), order))
     (row,) = found["rows"]
     assert [cut["number"] for cut in row["cuts"]] == list(range(1, len(row["cuts"]) + 1))
-    assert row["recordings"] >= 2 and {"-second-" in cut["seed"] for cut in row["cuts"]} == {False, True}
+    assert row["recordings"] >= 2 and {"-process-2-" in cut["seed"] for cut in row["cuts"]} == {False, True}
     assert (row["durability_class"], row["contradiction"]) == ("full", "")
     assert len(by_rows(row)) == len(torn(row))
 
 
 @pytest.mark.needs("engine:postgres")
 @pytest.mark.usefixtures("two_processes")
-def test_both_processes_of_a_lab_are_stopped(dbbench: Dbbench) -> None:
-    """SIGTERM at the first cut of the second process: the lab ends, and nothing of either process is left."""
+def test_all_processes_of_a_lab_are_stopped(dbbench: Dbbench) -> None:
+    """SIGTERM at the first cut of the second or third process: the lab ends, and nothing of any process is left."""
     cuts = []
 
     def stop(event: Event) -> None:
-        if str(event.data.get("what")).endswith(("cut 4", "cut 6", "cut 8")):
+        if str(event.data.get("what")).endswith(("cut 6", "cut 8", "cut 9")):
             cuts.append(event)
             if len(cuts) == 1:  # a second signal would kill it
                 os.kill(os.getpid(), signal.SIGTERM)

@@ -386,7 +386,7 @@ def test_cuts_of_two_processes_are_numbered_without_gaps() -> None:
         first.count(dataclasses.replace(cut(), aim=aim), False)
     second.count(dataclasses.replace(cut(), aim="subset"), True)
     assert [each.number for each in (*first.cuts, *second.cuts)] == [1, 3, 5, 2]
-    first.add(second)
+    first.add([second])
     assert [(each.number, each.aim) for each in first.cuts] == [(1, "commit"), (2, "subset"), (3, "drop"), (4, "kill")]
     assert (first.recordings, first.failed, first.cuts[1].changes) == (1, "it stopped", True)
 

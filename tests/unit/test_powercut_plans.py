@@ -1,6 +1,7 @@
 """The power-loss lab apart from its cuts: the cells that it tests, its input and its results."""
 
 import dataclasses
+import math
 import time
 from pathlib import Path
 from typing import Any
@@ -110,17 +111,18 @@ def test_name_of_a_lab_that_was_stopped_is_free_until_it_holds_a_cut(tmp_path: P
         folder_of_lab(tmp_path, wanted, "theirs")
 
 
-def test_a_second_process_needs_cores_and_memory_and_no_pool(tmp_path: Path) -> None:
-    """A pool of ZFS has one name on a machine; a lab whose time is over starts nothing."""
+def test_each_process_needs_memory_and_no_pool(tmp_path: Path) -> None:
+    """One more than cores. A pool of ZFS has one name on a machine; a lab whose time is over starts nothing."""
     (ext4,), _ = targets(cells_of(tmp_path, ["ext4"]), 1, all_work)
     zfs = dataclasses.replace(ext4, setup=SHIPPED.setup("zfs-8k"))
     lab = Lab(WorkDir(tmp_path), tmp_path, 1, lambda _: None)
-    assert lab.has_second(ext4, 2, 2 * MEMORY_BYTES)
-    assert not lab.has_second(zfs, 2, 2 * MEMORY_BYTES)
-    assert not lab.has_second(ext4, 1, 2 * MEMORY_BYTES)
-    assert not lab.has_second(ext4, 2, 2 * MEMORY_BYTES - 1)
+    assert lab.process_count(ext4, 2, math.inf) == 3
+    assert lab.process_count(ext4, 64, math.inf) == recovery.MOST_PROCESSES
+    assert lab.process_count(ext4, 2, 3 * MEMORY_BYTES - 1) == 2
+    assert lab.process_count(ext4, 2, 0) == 1
+    assert lab.process_count(zfs, 2, math.inf) == 1
     lab.until = 0.0
-    assert not lab.has_second(ext4, 2, 2 * MEMORY_BYTES)
+    assert lab.process_count(ext4, 2, math.inf) == 1
 
 
 def test_a_phase_has_a_deadline() -> None:

@@ -111,14 +111,15 @@ class Tally:
     def count(self, cut: CutFacts, changes: bool) -> None:
         self.cuts.append(replace(cut, number=self.next_number, changes=changes))
 
-    def add(self, other: Tally) -> None:
-        """Add the cuts of another process, and number all of them anew: one may have made more than the other."""
-        cuts = sorted((*self.cuts, *other.cuts), key=lambda cut: cut.number)
+    def add(self, others: Sequence[Tally]) -> None:
+        """Add the cuts of other processes, and number all of them anew: one may have made more than another."""
+        cuts = sorted((cut for tally in (self, *others) for cut in tally.cuts), key=lambda cut: cut.number)
         self.cuts = [replace(cut, number=number) for number, cut in enumerate(cuts, 1)]
-        self.recordings += other.recordings
-        self.commits += other.commits
-        self.flushes += other.flushes
-        self.failed = self.failed or other.failed
+        for other in others:
+            self.recordings += other.recordings
+            self.commits += other.commits
+            self.flushes += other.flushes
+            self.failed = self.failed or other.failed
 
     def row(self, blind: bool) -> LabRow:
         valid = [cut for cut in self.cuts if not cut.invalid]
@@ -159,21 +160,23 @@ class Tally:
 
 
 def examine(lab: Lab, target: LabTarget, cuts: int | None) -> Tally:
-    """Record and cut a target up to `cuts` (None: no limit) or the time's end. A long lab does so in two processes,
+    """Record and cut a target up to `cuts` (None: no limit) or the time's end. A long lab does so in several processes,
     which share nothing but the machine: their filesystems have different UUIDs. Raises as `in_processes`."""
-    began = time.monotonic()
-    cores = len(os.sched_getaffinity(0))
-    if not (targets.is_long(cuts) and lab.has_second(target, cores, available_bytes())):
-        tally = _examine(lab, Tally(target), cuts)
+    began, count = time.monotonic(), 1
+    if targets.is_long(cuts):
+        count = lab.process_count(target, len(os.sched_getaffinity(0)), available_bytes())
+    labs = [lab, *(lab.of_process(number, target) for number in range(2, count + 1))]
+
+    def work(number: int, tell: Callable[[str], None]) -> Tally:
+        share = None if cuts is None else (cuts + count - number) // count
+        return _examine(replace(labs[number - 1], tell=tell), Tally(target, number, count), share)
+
+    if count == 1:
+        tally = work(1, lab.tell)
     else:
-        half, rest = (None, None) if cuts is None else (cuts // 2, cuts - cuts // 2)
-        parts = ((lab, Tally(target, 1, 2), rest), (lab.second(target), Tally(target, 2, 2), half))
-
-        def work(lab: Lab, tally: Tally, cuts: int | None, tell: Callable[[str], None]) -> Tally:
-            return _examine(replace(lab, tell=tell), tally, cuts)
-
-        tally, second = in_processes([partial(work, *part) for part in parts], lab.tell, STEP_S)
-        tally.add(second)
+        works = [partial(work, number) for number in range(1, count + 1)]
+        tally, *others = in_processes(works, lab.tell, STEP_S)
+        tally.add(others)
     tally.seconds = time.monotonic() - began
     return tally
 

@@ -46,6 +46,7 @@ DEADLINES_S: Final = {
 # it, in the kernel or in a client library, is killed then.
 STEP_S: Final = 2 * sum(DEADLINES_S.values())
 POLL_S: Final = 10.0
+MOST_PROCESSES: Final = 8  # each keeps up to three images of harmed cuts
 # MySQL retries without end if recovery needs a page that cannot be read. It logs lines of this kind.
 _UNREADABLE: Final = re.compile(r"\[ERROR\].*(page corruption|[Uu]nable to apply log to corrupted page)")
 # Messages of PostgreSQL and InnoDB about a torn page, whose halves were written at different times.
@@ -87,19 +88,21 @@ class Lab:
     def over(self) -> bool:
         return self.until is not None and time.monotonic() > self.until
 
-    def has_second(self, target: LabTarget, cores: int, memory_bytes: float) -> bool:
-        """Whether cores and memory are enough for a second lab, and the target's pool would have another name."""
-        enough = cores > 1 and memory_bytes >= 2 * MEMORY_BYTES
-        return enough and not self.over and all(setup.mkfs.family != "zfs" for setup in target.setups.values())
+    def process_count(self, target: LabTarget, cores: int, memory_bytes: float) -> int:
+        """Return how many processes can work on the target: one more than cores, because each waits in between. A pool
+        of ZFS has one name on a machine."""
+        if self.over or any(setup.mkfs.family == "zfs" for setup in target.setups.values()):
+            return 1
+        return max(1, int(min(cores + 1, MOST_PROCESSES, memory_bytes / MEMORY_BYTES)))
 
-    def second(self, target: LabTarget) -> Lab:
+    def of_process(self, number: int, target: LabTarget) -> Lab:
         """Return a lab with other directories and another seed, for a process that this one forks: it has the same
         account for servers, which is chosen here."""
         ENGINES[target.engine.name].account()
-        workdir = WorkDir(self.workdir.root / "2")
+        workdir = WorkDir(self.workdir.root / str(number))
         workdir.root.mkdir(exist_ok=True)
         workdir.make()
-        return replace(self, workdir=workdir, seed=f"{self.seed}-second", kept={})
+        return replace(self, workdir=workdir, seed=f"{self.seed}-process-{number}", kept={})
 
     def disks(self, stem: str, target: LabTarget) -> Images:
         return disks(self.scratch, stem, target)

@@ -69,10 +69,6 @@ class Recording:
     kills: tuple[Recovery, ...]
 
     @property
-    def flushes(self) -> int:
-        return len(self.log.flushes_between(*self.whole))
-
-    @property
     def changes(self) -> list[int]:
         """Return the positions in the log at which schema changes were acknowledged."""
         return [self.log.at(ns) for _, ns in self.acknowledged.changes]
@@ -171,12 +167,9 @@ def examine(lab: Lab, target: LabTarget, cuts: int | None) -> Tally:
         share = None if cuts is None else (cuts + count - number) // count
         return _examine(replace(labs[number - 1], tell=tell), Tally(target, number, count), share)
 
-    if count == 1:
-        tally = work(1, lab.tell)
-    else:
-        works = [partial(work, number) for number in range(1, count + 1)]
-        tally, *others = in_processes(works, lab.tell, STEP_S)
-        tally.add(others)
+    works = [partial(work, number) for number in range(1, count + 1)]
+    tally, *others = in_processes(works, lab.tell, STEP_S) if count > 1 else [work(1, lab.tell)]
+    tally.add(others)
     tally.seconds = time.monotonic() - began
     return tally
 
@@ -210,7 +203,7 @@ def _batch(lab: Lab, tally: Tally, count: int) -> None:
     kills, changes = max(1, count // 10), tally.recordings % 2 == 0
     recording = record(lab, tally.base, kills, seed, changes)
     tally.commits += recording.acknowledged.count
-    tally.flushes += recording.flushes
+    tally.flushes += len(recording.log.flushes_between(*recording.whole))
     for recovery in recording.kills:
         tally.count(_facts(recovery, Cut(KILLED, 0, 0, 0.0, seed)), changes)
     if lab.lies:
@@ -245,11 +238,7 @@ def _recover(lab: Lab, recording: Recording, media: Media, cut: Cut, quick: bool
     disks = lab.disks("cut", recording.base.target)
     media.cut(cut, files_of(disks))
     acknowledged = recording.acknowledged.before(recording.log.entries[cut.position].ns)
-    recovery = recover(lab, recording.base, disks, acknowledged, quick)
-    if recovery.invalid:  # a device may still use the images, so that the next cut must not be written into them
-        for image in files_of(disks):
-            image.unlink()
-    return recovery
+    return recover(lab, recording.base, disks, acknowledged, quick)
 
 
 def _recover_again(lab: Lab, recording: Recording, media: Media, cut: Cut, first: Recovery) -> Recovery:
@@ -362,6 +351,4 @@ def _run_rounds(
                     raise
                 recoveries.append(harm_of_start(error, seen.before(time.monotonic_ns())))
                 break
-    for image in files_of(live):
-        image.unlink()
     return end, recoveries

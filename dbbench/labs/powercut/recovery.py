@@ -18,7 +18,7 @@ from types import FrameType
 from typing import Final
 
 from dbbench import durability, errors, process
-from dbbench.engines import ENGINES, profile_of
+from dbbench.engines import ENGINES
 from dbbench.engines.port import ChecksData, Place, Server
 from dbbench.engines.sql import cursor_of, execute
 from dbbench.labs.powercut import MEMORY_BYTES, Lies, witness
@@ -144,8 +144,9 @@ def files_of(disks: Images) -> list[Path]:
 
 
 def copy_disks(disks: Images, copies: Images) -> Images:
-    """Copy each image to the one of `copies` with its place; return `copies`. Raises OSError."""
+    """Copy each image to a new file in its place in `copies`; return `copies`. Raises OSError."""
     for source, target in zip(files_of(disks), files_of(copies), strict=True):
+        target.unlink(missing_ok=True)
         copy(source, target)
     return copies
 
@@ -200,20 +201,16 @@ def make_base(lab: Lab, target: LabTarget) -> BaseImages:
 
 def _template(lab: Lab, target: LabTarget) -> Path:
     """Return a data directory of that server with the witness's tables, made once per lab."""
-    engine, profile, place = (
-        ENGINES[target.engine.name],
-        profile_of(target.engine.name),
-        lab.workdir.place(target.engine),
-    )
+    engine, place = ENGINES[target.engine.name], lab.workdir.place(target.engine)
     name = f"template-{target.engine.name}-{abs(hash(target.engine.bin))}"
     folder = lab.scratch / name
     if not folder.exists():
         making = lab.scratch / f"{name}.making"
         process.run(["rm", "-rf", making])
         with phase("prepare"):
-            engine.create(making, place, *profile.lab_creation)
+            engine.create(making, place, *engine.PROFILE.lab_creation)
             with engine.serving(making, target.settings, place) as server:
-                execute(server, *profile.lab_statements)
+                execute(server, *engine.PROFILE.lab_statements)
                 witness.create_tables(server)
                 server.settle()
         making.rename(folder)
@@ -314,6 +311,8 @@ def recover(
     except (errors.DbbenchError, OSError) as error:
         if stopping(error):
             raise
+        for image in files_of(disks):  # a device may still use it, so that the next cut must be another file
+            image.unlink(missing_ok=True)
         return Recovery(count, invalid=f"{type(error).__name__}: {error}", seconds=time.monotonic() - began)
     return Recovery(count, recovery.lost, {**recovery.harms, **harms}, "", time.monotonic() - began)
 

@@ -24,7 +24,7 @@ def combined(*parts: Iterable[Durability]) -> tuple[Durability, ...]:
 
 
 def of_server(
-    flags_of: Callable[[dict[str, str], Durability | None], tuple[Durability, ...]],
+    flags_of: Callable[[dict[str, str], bool], tuple[Durability, ...]],
     effective: Mapping[str, str],
     tears: Durability | None,
     reports: Callable[[bool], tuple[str, ...]],
@@ -34,12 +34,12 @@ def of_server(
     `Mounted.tears_pages_of`. `reports`: those about the filesystem, for a server that does not repair torn pages or for
     one that does. `unit_bytes`: what the disk writes completely or not at all; None: whatever the class requires."""
     settings = dict(effective)
-    of_fs = reports(Durability.TORN_PAGES in flags_of(settings, Durability.TORN_PAGES))
+    of_fs, flags = reports(Durability.TORN_PAGES in flags_of(settings, True)), flags_of(settings, tears is not None)
     direct = "O_DIRECT" in effective.get("innodb_flush_method", "").upper()
     atomic = direct and (unit_bytes is None or unit_bytes >= page_bytes(effective))
-    if tears is Durability.TORN_PREVENTED and not atomic:
-        tears = Durability.TORN_PAGES
-    return combined(flags_of(settings, tears), (Durability.REPORTED_UNSAFE,) if of_fs else ()), of_fs
+    if atomic and tears is Durability.TORN_PREVENTED and Durability.TORN_PAGES in flags:
+        flags = (*(flag for flag in flags if flag is not Durability.TORN_PAGES), tears)
+    return combined(flags, (Durability.REPORTED_UNSAFE,) if of_fs else ()), of_fs
 
 
 def page_bytes(effective: Mapping[str, str]) -> int:

@@ -94,6 +94,6 @@ def data_files(datadir: Path) -> list[Path]:
     return sorted(Path(folder, name) for folder, _folders, names in os.walk(datadir) for name in names)
 
 
-def durability(effective: dict[str, str], tears: Durability | None) -> tuple[Durability, ...]:
+def durability(effective: dict[str, str], tears: bool) -> tuple[Durability, ...]:
     """Return (): the load promises nothing beyond the filesystem."""
     return ()

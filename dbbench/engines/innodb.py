@@ -411,7 +411,7 @@ def data_files(datadir: Path) -> list[Path]:
     return tables + sorted(datadir.glob("ibdata*"))
 
 
-def durability(effective: dict[str, str], tears: Durability | None) -> tuple[Durability, ...]:
+def durability(effective: dict[str, str], tears: bool) -> tuple[Durability, ...]:
     """Return the flags of the effective settings. Flush methods without fsync are `no-barrier`: the disk is never told
     to flush. innodb_flush_log_at_trx_commit 0 and 2, and with a binary log sync_binlog other than 1, lose the last
     commits; MariaDB's 3 flushes at prepare and at commit. Without doublewrite pages tear; DETECT_ONLY and MariaDB's
@@ -424,7 +424,7 @@ def durability(effective: dict[str, str], tears: Durability | None) -> tuple[Dur
     if effective.get("innodb_flush_log_at_trx_commit", "1") not in ("1", "3") or late:
         flags.append(Durability.ASYNC_COMMIT)
     if tears and effective.get("innodb_doublewrite", "ON").upper() not in ("ON", "1", "DETECT_AND_RECOVER"):
-        flags.append(tears)
+        flags.append(Durability.TORN_PAGES)
     return tuple(flags)
 
 

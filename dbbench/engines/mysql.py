@@ -77,13 +77,12 @@ def create(datadir: Path, place: Place, *options: str) -> None:
     innodb.initialize(mysqld.found(PROFILE, place.bin), private, settings, place, "--initialize-insecure", *options)
 
 
-def durability(effective: dict[str, str], tears: Durability | None) -> tuple[Durability, ...]:
+def durability(effective: dict[str, str], tears: bool) -> tuple[Durability, ...]:
     """Return the flags of the settings; with O_DIRECT pages may tear despite doublewrite: from 8.0.20 on the server
     then does not flush the doublewrite file (buf0dblwr.cc, `is_fsync_required`). Copy and page are in the disk's
-    volatile cache at the same time, and a power loss can damage both, as the power-loss lab shows. After a kill, the
-    copy is still in the page cache."""
+    volatile cache at the same time, and a power loss can damage both, as the power-loss lab shows."""
     flags = innodb.durability(effective, tears)
     direct = effective.get("innodb_flush_method", "").upper() in ("O_DIRECT", "O_DIRECT_NO_FSYNC")
-    if direct and tears is not None and tears is not Durability.TORN_AFTER_KILL:
-        return tuple(flag for flag in Durability if flag in (*flags, tears))
+    if tears and direct and Durability.TORN_PAGES not in flags:
+        return tuple(flag for flag in Durability if flag in (*flags, Durability.TORN_PAGES))
     return flags

@@ -296,9 +296,8 @@ class Engine(Protocol):
     def data_files(self, datadir: Path) -> list[Path]:
         """Return the files that hold the dataset: tables and indexes, not logs. For cold proofs and for space."""
 
-    def durability(self, effective: dict[str, str], tears: Durability | None) -> tuple[Durability, ...]:
-        """Return the durability flags of the effective settings. `tears`: the one of a server that does not repair
-        torn pages, see `Mounted.tears_pages_of`."""
+    def durability(self, effective: dict[str, str], tears: bool) -> tuple[Durability, ...]:
+        """Return the durability flags of the effective settings; `tears`: a page can tear on this filesystem."""
 
 
 @runtime_checkable

@@ -357,11 +357,11 @@ def data_files(datadir: Path) -> list[Path]:
     return sorted((path for path in files if path.is_file()), key=str)  # comparing paths takes four times as long
 
 
-def durability(effective: dict[str, str], tears: Durability | None) -> tuple[Durability, ...]:
+def durability(effective: dict[str, str], tears: bool) -> tuple[Durability, ...]:
     """Return the flags: fsync=off writes in any order, like a disk without barriers; synchronous_commit may lose the
     last commits; full_page_writes=off leaves torn pages on filesystems that can tear them."""
     flags = {"fsync": Durability.NO_BARRIER, "synchronous_commit": Durability.ASYNC_COMMIT}
-    flags |= {"full_page_writes": tears} if tears else {}
+    flags |= {"full_page_writes": Durability.TORN_PAGES} if tears else {}
     return tuple(flag for name, flag in flags.items() if effective.get(name) == "off")
 
 

@@ -102,7 +102,7 @@ class Status(StrEnum):
 
 
 class Durability(StrEnum):
-    """What a power loss or a kill may lose or tear, worst first. Without any flag the class is `full`."""
+    """What a power loss may lose or tear, worst first. Without any flag the class is `full`."""
 
     UNKNOWN = "unknown"  # a filesystem that dbbench does not know, for example on a network
     NO_BARRIER = "no-barrier"
@@ -111,7 +111,6 @@ class Durability(StrEnum):
     TORN_PAGES = "torn-pages-possible"
     REPORTED_UNSAFE = "reported-unsafe"  # by others (`FilesystemFacts.reports`), and not shown by the lab
     TORN_PREVENTED = "torn-prevented"  # by a disk that writes an aligned page completely or not at all
-    TORN_AFTER_KILL = "torn-after-kill"  # not by a power loss, but if the server is killed while it writes a page
 
 
 def durability_class(flags: tuple[Durability, ...], page_bytes: int = 0) -> str:

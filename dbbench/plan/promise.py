@@ -46,6 +46,6 @@ def _of(
     profile = ENGINES[engine].PROFILE
     page = int(effective.get(profile.page_setting, profile.page_bytes))
     family = filesystems.family_of(setup)
-    tears = family.tears_pages_of(setup, page)
+    tears = Durability.TORN_PAGES if family.tears_pages_of(setup, page) else None
     reports = partial(family.reports, filesystems.options_of(setup))
     return durability.of_server(ENGINES[engine].durability, effective, tears, reports, 0)

@@ -104,13 +104,12 @@ class FakeKernel:
 
 @dataclass
 class FakeEngine:
-    """An engine whose settings have these durability flags; `unprotected`: it does not repair torn pages."""
+    """An engine whose settings have these durability flags."""
 
     flags: tuple[model.Durability, ...] = ()
-    unprotected: bool = False
 
-    def durability(self, _effective: Any, tears: model.Durability | None) -> tuple[model.Durability, ...]:
-        return (*self.flags, tears) if self.unprotected and tears else self.flags
+    def durability(self, _effective: Any, _tears: bool) -> tuple[model.Durability, ...]:
+        return self.flags
 
 
 @dataclass

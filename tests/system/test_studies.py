@@ -98,8 +98,7 @@ def test_the_harm_study_ends_with_its_table(dbbench: Any) -> None:
         assert counts["cut during DML"]["word"] == "unharmed" and counts["cut during DML"]["of"] >= 1
         assert {one["column"] for one in row["counts"]} >= {"cut during DML", "cut after DDL", "kill"}
         assert row["price"]["tps"]["value"] > 0 and row["price"]["flushes_per_tx"]["value"] > 0
-    classes = {name: row["durability_class"] for name, row in table.items()}
-    assert classes == {"ext4": "full", "btrfs-nodoublewrite": "torn-after-kill"}
+        assert row["durability_class"] == "full"
     page = (dbbench.folder / told["report"]).read_text(encoding="utf-8")
     assert "Then and now" in page and "cut after DDL" in page
     again = dbbench(*words)

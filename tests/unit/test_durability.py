@@ -13,10 +13,9 @@ from dbbench.storage.filesystems import FAMILIES, Mounted
 from dbbench.storage.filesystems.families import family_by_name
 from dbbench.storage.filesystems.zfs import properties
 
-UNKNOWN, BARRIER, JOURNAL, ASYNC, TORN, REPORTED, PREVENTED, AFTER_KILL = Durability
+UNKNOWN, BARRIER, JOURNAL, ASYNC, TORN, REPORTED, PREVENTED = Durability
 FULL, LOST_BARRIER, NO_JOURNAL, LATE, TEARS = "full", "no-barrier", "no-journal", "async-commit", "torn-pages-possible"
 UNSAFE: Final = "reported-unsafe"
-KILL_TEARS: Final = "torn-after-kill"
 
 POSTGRES: Final = {"fsync": "on", "synchronous_commit": "on", "full_page_writes": "on", "wal_sync_method": "fdatasync"}
 INNODB: Final = {"innodb_flush_log_at_trx_commit": "1", "log_bin": "OFF", "sync_binlog": "1",
@@ -75,10 +74,10 @@ TABLE: Final = [
     Row("ext4", FPW_OFF, TEARS, "a page of 8 KiB is two blocks, overwritten in place"),
     Row("xfs", FPW_OFF, TEARS, "the same"),
     Row("ext4 data=journal", FPW_OFF, TEARS, "two blocks of a page may be in two transactions of the journal"),
-    Row("btrfs", FPW_OFF, KILL_TEARS, "the old page stays on the disk, but a kill leaves half a page in the cache"),
+    Row("btrfs", FPW_OFF, FULL, "use copy-on-write: the old page stays until the new one is there"),
     Row("btrfs nodatacow nodatasum", FPW_OFF, TEARS, "overwritten in place again"),
     Row("btrfs", FPW_OFF, TEARS, "chattr +C on the data directory does the same", attributes=("+C",)),
-    Row("btrfs nobarrier", FPW_OFF, "no-barrier + torn-after-kill", "a page is whole, but commits are not flushed"),
+    Row("btrfs nobarrier", FPW_OFF, LOST_BARRIER, "a page is whole, but commits are not flushed"),
     Row("ext4 nobarrier", FPW_OFF, "no-barrier + torn-pages-possible", "both"),
     Row("ext4", {**FPW_OFF, "synchronous_commit": "off"}, "async-commit + torn-pages-possible", "both", journal=True),
     Row("ext2", FPW_OFF, "no-journal + torn-pages-possible", "both", journal=False),
@@ -105,8 +104,8 @@ TABLE: Final = [
     Row("xfs", {"innodb_doublewrite": "DETECT_ONLY"}, TEARS, "a torn page is found and cannot be repaired", "innodb"),
     Row("xfs", {"innodb_doublewrite": "DETECT_AND_RECOVER"}, FULL, "MySQL's long name of ON", "innodb"),
     Row("xfs", {"innodb_doublewrite": "fast"}, TEARS, "MariaDB: the copy is not flushed before the page", "innodb"),
-    Row("btrfs compress=zstd:3", DW_OFF, KILL_TEARS, "use copy-on-write", "innodb"),
-    Row("btrfs", {"innodb_doublewrite": "DETECT_ONLY"}, KILL_TEARS, "use copy-on-write", "innodb"),
+    Row("btrfs compress=zstd:3", DW_OFF, FULL, "use copy-on-write", "innodb"),
+    Row("btrfs", {"innodb_doublewrite": "DETECT_ONLY"}, FULL, "use copy-on-write", "innodb"),
     Row("btrfs nodatacow", DW_OFF, TEARS, "overwritten in place", "innodb"),
     Row("ext4 data=journal", DW_OFF, TEARS, "the journal is no doublewrite", "innodb"),
     # ZFS: what others reported
@@ -130,8 +129,7 @@ def test_the_class_follows_from_what_is_effective(row: Row) -> None:
     live = {"has_journal": row.journal} if family.startswith("ext") else {}
     flags = properties.flags if family == "zfs" else module.flags
     own = flags(("rw", "noatime", *options), live)
-    whole = None if family == "zfs" else AFTER_KILL
-    tears = TORN if module.tears(tuple(options), row.attributes) else whole
+    tears = TORN if module.tears(tuple(options), row.attributes) else None
     engine, durable = ("postgres", POSTGRES) if row.engine == "postgres" else ("mariadb", INNODB)
     reports = partial(family_by_name(family).reports, tuple(options))
     server, _ = durability.of_server(ENGINES[engine].durability, {**durable, **row.server}, tears, reports)
@@ -189,9 +187,9 @@ def test_a_disk_that_writes_pages_at_once_prevents_torn_ones(case: Atomic) -> No
 
 
 def test_pages_and_flags_of_filesystem_and_server() -> None:
-    """Copy-on-write needs no unit: no power loss tears a page there. PostgreSQL says block_size, InnoDB
-    innodb_page_size; what says nothing is taken for the larger. Flags come together worst first, each once."""
-    assert Mounted(Path("/mnt"), "btrfs", (), (), None, (), False, unit_bytes=16384).tears_pages_of(16384) is AFTER_KILL
+    """Copy-on-write needs no unit: no page tears there. PostgreSQL says block_size, InnoDB innodb_page_size; what says
+    nothing is taken for the larger. Flags come together worst first, each once, whoever brought it."""
+    assert Mounted(Path("/mnt"), "btrfs", (), (), None, (), False, unit_bytes=16384).tears_pages_of(16384) is None
     assert durability.page_bytes({"block_size": "8192"}) == 8192
     assert durability.page_bytes({"innodb_page_size": "4096"}) == 4096
     assert durability.page_bytes({}) == 16384

@@ -20,7 +20,7 @@ from dbbench.labs.powercut.recovery import BaseImages
 from dbbench.model import Conclusion, CutFacts, Durability, EngineSpec
 from tests.support.plans import SHIPPED
 
-UNKNOWN, NOBARRIER, NOJOURNAL, ASYNC, TORN, REPORTED, PREVENTED, AFTER_KILL = Durability
+UNKNOWN, NOBARRIER, NOJOURNAL, ASYNC, TORN, REPORTED, PREVENTED = Durability
 MS: Final = 1_000_000
 SIZE: Final = 64 * BLOCK
 CONTROL: Final = targets.control_target(targets.controls_of("postgres")[0], EngineSpec("postgres"), SHIPPED)
@@ -392,11 +392,11 @@ def test_cuts_of_two_processes_are_numbered_without_gaps() -> None:
 
 
 def test_a_kill_may_tear_a_page_where_a_power_loss_does_not() -> None:
-    """On copy-on-write without protection from torn pages, because it ends a write in the middle."""
+    """Without protection from torn pages, because it ends a write in the middle."""
     base = BaseImages.__new__(BaseImages)
-    vars(base).update(flags=(AFTER_KILL,), version="17")
+    vars(base).update(flags=(), killed_flags=(TORN,), version="17")
     kill = dataclasses.replace(cut(unrecovered="it ended", torn="page 7"), aim="kill", unit_bytes=0)
     assert Tally(CONTROL, base=base, cuts=[kill]).row(blind=False).contradiction == ""
     assert Tally(CONTROL, base=base, cuts=[kill, cut(2, torn="page 7")]).row(False).contradiction.startswith("cut 2")
-    vars(base).update(flags=())
+    vars(base).update(killed_flags=())
     assert Tally(CONTROL, base=base, cuts=[kill]).row(False).contradiction == "cut 1 (kill, seed seed): torn: page 7"

@@ -24,7 +24,7 @@ from tests.support.setups import entry
     ("ext4", "mariadb", {}, "full"),
     ("ext4-nodoublewrite", "postgres", {}, "torn-pages-possible"),
     ("ext4-nodoublewrite", "mysql", {}, "torn-pages-possible"),
-    ("btrfs-nodoublewrite", "mariadb", {}, "torn-after-kill"),
+    ("btrfs-nodoublewrite", "mariadb", {}, "full"),
     ("btrfs-nodatacow", "postgres", {"full_page_writes": False}, "torn-pages-possible"),  # the plan's is the last
     ("btrfs-nocow-attr", "mariadb", {"innodb_doublewrite": False}, "torn-pages-possible"),
     ("zfs-throughput", "mariadb", {}, "reported-unsafe"),
@@ -32,7 +32,7 @@ from tests.support.setups import entry
     ("zfs-16k", "postgres", {"full_page_writes": False}, "reported-unsafe"),
     ("zfs-16k", "mariadb", {}, "full"),
     ("zfs-8k-nofpw", "postgres", {}, "full"),
-    ("btrfs-volumes", "postgres", {"full_page_writes": False}, "torn-after-kill"),  # +C is on the log alone
+    ("btrfs-volumes", "postgres", {"full_page_writes": False}, "full"),  # +C is on the log alone
 ])  # fmt: skip
 def test_a_cell_promises_what_its_setup_and_settings_say(
     setup: str, engine: str, settings: dict[str, Any], expected: str, tmp_path: Path
@@ -45,8 +45,8 @@ def test_a_cell_promises_what_its_setup_and_settings_say(
 
 
 def test_a_setup_shows_the_class_of_its_own_tuning() -> None:
-    """`dbbench fs`: a setup that turns page protection off does not say full, where pages may tear."""
-    setups = {"ext4": "full", "xfs-nodoublewrite": "torn-pages-possible", "btrfs-tuned": "torn-after-kill",
+    """`dbbench fs`: a setup that turns page protection off does not say full, where pages tear."""
+    setups = {"ext4": "full", "xfs-nodoublewrite": "torn-pages-possible", "btrfs-tuned": "full",
               "btrfs-nobarrier": "no-barrier"}  # fmt: skip
     assert {name: of_setup(SHIPPED.setup(name)) for name in setups} == setups
 

@@ -132,9 +132,9 @@ def test_torn_pages_are_prevented_if_file_and_device_are_atomic(
     queue = {} if of_device is None else {"atomic_write_unit_max_bytes": of_device}
     facts = {"filesystem": FilesystemFacts("xfs", queue=queue, atomic_write_max_bytes=of_file),
              "effective_settings": {"innodb_flush_method": "O_DIRECT", "innodb_buffer_pool_size": "9999"}}  # fmt: skip
-    trial = Judged(engine=FakeEngine(unprotected=True), facts=facts).trial(tmp_path)
+    trial = Judged(engine=FakeEngine((Durability.TORN_PAGES,)), facts=facts).trial(tmp_path)
     assert trial.filesystem is not None and trial.filesystem.durability_class == expected
-    cached = Judged(meter=FakeMeter(resident_bytes=2**30), engine=FakeEngine(unprotected=True), facts=facts)
+    cached = Judged(meter=FakeMeter(resident_bytes=2**30), engine=FakeEngine((Durability.TORN_PAGES,)), facts=facts)
     trial = cached.trial(tmp_path / "cached")  # the filesystem did not obey O_DIRECT
     assert trial.filesystem is not None and trial.filesystem.durability_class == "torn-pages-possible"
 

@@ -25,7 +25,6 @@ ALLOWED: Final[dict[Durability, frozenset[str]]] = {
     Durability.TORN_PAGES: _ALL - {"fsck"},
     Durability.REPORTED_UNSAFE: _ALL - {"fsck"},
     Durability.TORN_PREVENTED: _ALL - {"fsck"},  # unless the disk writes units of WHOLE bytes, aligned
-    Durability.TORN_AFTER_KILL: _ALL - {"fsck"},  # after a kill only
 }
 WHOLE: Final = 16384  # largest page of the engines
 
@@ -114,10 +113,8 @@ def too_many(cuts: Sequence[CutFacts]) -> bool:
 def contradiction(cuts: Iterable[CutFacts], flags: Iterable[Durability], schema_safe: bool = True) -> str:
     """Describe the first harm that the flags do not allow, or "". `schema_safe`: schema changes must survive."""
     for cut in cuts:
-        excluded = {Durability.TORN_AFTER_KILL} if cut.unit_bytes else set()
-        if cut.unit_bytes >= WHOLE and not cut.shift_bytes:
-            excluded.add(Durability.TORN_PREVENTED)
-        allowed = frozenset[str]().union(*(ALLOWED[flag] for flag in flags if flag not in excluded))
+        whole = {Durability.TORN_PREVENTED} if cut.unit_bytes >= WHOLE and not cut.shift_bytes else set()
+        allowed = frozenset[str]().union(*(ALLOWED[flag] for flag in flags if flag not in whole))
         if cut.changes and not schema_safe:
             continue
         beyond = {kind: evidence for kind, evidence in cut.harms.items() if kind not in allowed}

@@ -151,8 +151,10 @@ class Tally:
     def _contradiction(self) -> str:
         if self.base is None:
             return ""
+        kills = [cut for cut in self.cuts if cut.aim == KILLED]
+        losses = [cut for cut in self.cuts if cut.aim != KILLED]
         safe = bool(profile_of(self.target.engine.name).lab_partitions)
-        return contradiction(self.cuts, self.base.flags, safe)
+        return contradiction(losses, self.base.flags, safe) or contradiction(kills, self.base.killed_flags, safe)
 
 
 def examine(lab: Lab, target: LabTarget, cuts: int | None) -> Tally:

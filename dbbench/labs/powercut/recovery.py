@@ -116,6 +116,7 @@ class BaseImages:
     images: Images
     place: Place  # directories of the server, and of its log if that is not in the data directory
     flags: tuple[Durability, ...]  # computed from what the kernel and the server report
+    killed_flags: tuple[Durability, ...]  # of a server that is killed, which can end a write in the middle
     version: str  # version of the server
     fs: Mounted  # the filesystem after it was made
 
@@ -191,12 +192,16 @@ def make_base(lab: Lab, target: LabTarget) -> BaseImages:
             check_log(engine, datadir, place, effective)
             server.settle()
         tears = fs.tears_pages_of(durability.page_bytes(effective))
+        killed_tears = Durability.TORN_PAGES if fs.record_bytes is None else tears  # ZFS writes a record as a whole
         promised = durability.combined(*(mount.flags for mount in mounts.values()))
         reports = partial(filesystems.family_in(fs).reports, fs.options_effective)
-        by_server, _ = durability.of_server(engine.durability, effective, tears, reports)
+        flags, killed_flags = (
+            durability.combined(promised, durability.of_server(engine.durability, effective, each, reports)[0])
+            for each in (tears, killed_tears)
+        )
     for image in files_of(base):  # mkfs writes zeros, which each cut would copy
         process.run(["fallocate", "--dig-holes", image])
-    return BaseImages(target, base, place, durability.combined(promised, by_server), version, fs)
+    return BaseImages(target, base, place, flags, killed_flags, version, fs)
 
 
 def _template(lab: Lab, target: LabTarget) -> Path:

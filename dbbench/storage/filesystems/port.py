@@ -65,11 +65,10 @@ class Mounted:
 
     def tears_pages_of(self, page_bytes: int) -> Durability | None:
         """Return the flag of a server that does not repair torn pages, or None if pages of this size cannot tear.
-        TORN_PREVENTED: direct I/O sends an aligned page to the disk as a whole. TORN_AFTER_KILL: a page is copied on
-        write, but a kill can end its write in the middle; ZFS writes a record as a whole."""
+        TORN_PREVENTED: direct I/O sends an aligned page to the disk as a whole."""
         if self.tears or (self.record_bytes is not None and self.record_bytes < page_bytes):
             return Durability.TORN_PREVENTED if page_bytes <= self.unit_bytes else Durability.TORN_PAGES
-        return Durability.TORN_AFTER_KILL if self.record_bytes is None else None
+        return None
 
 
 @dataclass(frozen=True)
@@ -216,10 +215,8 @@ class Family:
         """Whether a database page can be half written after a power loss; `attributes`: of the data directory."""
         return True
 
-    def tears_pages_of(self, setup: FsSetup, page_bytes: int) -> Durability | None:
-        """Return the flag that `Mounted.tears_pages_of` will return if the device prevents nothing."""
-        in_place = self.tears(options_of(setup), attributes_of(setup))
-        return Durability.TORN_PAGES if in_place else Durability.TORN_AFTER_KILL
+    def tears_pages_of(self, setup: FsSetup, page_bytes: int) -> bool:
+        return self.tears(options_of(setup), attributes_of(setup))
 
     def reports(self, options: tuple[str, ...], unprotected: bool) -> tuple[str, ...]:
         """Return public reports of losses after a power loss with these options, as "owner/project#number".

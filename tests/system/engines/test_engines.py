@@ -31,8 +31,8 @@ def test_what_was_asked_for_runs(case: Case) -> None:
         effective = server.effective_settings()
         assert server.version == case.engine.installed_version(case.place.bin)
     assert [effective[name] for name in own] == ["64MB" if case.name == "postgres" else str(384 * MIB)]
-    assert case.engine.durability(effective, Durability.TORN_PAGES) == ()
-    assert case.engine.durability(effective, None) == ()
+    assert case.engine.durability(effective, True) == ()
+    assert case.engine.durability(effective, False) == ()
 
 
 def test_it_is_reached_through_its_socket_alone(case: Case) -> None:
@@ -210,7 +210,7 @@ def test_settings_that_cost_durability_are_flagged(case: Case) -> None:
         else {"innodb_flush_log_at_trx_commit": 2, "innodb_doublewrite": False}
     )
     with case.serving(**own) as server:
-        flags = case.engine.durability(server.effective_settings(), Durability.TORN_PAGES)
+        flags = case.engine.durability(server.effective_settings(), True)
     assert flags == (Durability.ASYNC_COMMIT, Durability.TORN_PAGES)
 
 

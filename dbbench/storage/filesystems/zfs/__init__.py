@@ -238,10 +238,8 @@ class Zfs(Family):
     def tears(self, effective: tuple[str, ...], attributes: tuple[str, ...]) -> bool:
         return properties.tears(effective)
 
-    def tears_pages_of(self, setup: FsSetup, page_bytes: int) -> Durability | None:
-        options = options_of(setup)
-        torn = properties.record_bytes(options) < page_bytes or properties.tears(options)
-        return Durability.TORN_PAGES if torn else None
+    def tears_pages_of(self, setup: FsSetup, page_bytes: int) -> bool:
+        return properties.record_bytes(options_of(setup)) < page_bytes or super().tears_pages_of(setup, page_bytes)
 
     def reports(self, options: tuple[str, ...], unprotected: bool) -> tuple[str, ...]:
         return properties.reports(options, unprotected)

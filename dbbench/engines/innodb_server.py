@@ -15,7 +15,7 @@ from dbbench import process
 from dbbench.engines import mysqld
 from dbbench.engines.mysqld import Mysqld
 from dbbench.engines.port import Counts, Place, Profile, Server, Sessions
-from dbbench.engines.serving import grown_between, total
+from dbbench.engines.serving import total
 from dbbench.engines.settings import Reported
 from dbbench.engines.sql import rows, rows_of
 from dbbench.errors import DeadlinePassed, EngineDied
@@ -236,56 +236,52 @@ class InnodbServer(Server):
         age = self.counters().get("innodb_redo_age_bytes")
         return None if age is None else int(age)
 
-    def checkpoints(self, before: Counts, after: Counts) -> CheckpointFacts:
+    def checkpoints(self, grown: Counts) -> CheckpointFacts:
         """InnoDB's checkpoint has no start: it advances as pages are flushed, driven by adaptive flushing or by a redo
         log that is nearly full."""
-        if "checkpoints_ended" not in before or "checkpoints_ended" not in after:
+        if "checkpoints_ended" not in grown:
             return CheckpointFacts(note="this version does not report the position of its checkpoint")
-        ended = int(after["checkpoints_ended"] - before["checkpoints_ended"])
-        moved = after["innodb_redo_checkpoint_bytes"] - before["innodb_redo_checkpoint_bytes"]
-        grown = after["innodb_redo_written_bytes"] - before["innodb_redo_written_bytes"]
-        movement = f"the checkpoint moved by {moved / 1e6:.0f} MB while {grown / 1e6:.0f} MB of redo were written"
-        full = int(after.get("checkpoints_redo_full", 0) - before.get("checkpoints_redo_full", 0))
+        ended, full = int(grown["checkpoints_ended"]), int(grown.get("checkpoints_redo_full", 0))
+        moved, written = grown["innodb_redo_checkpoint_bytes"], grown["innodb_redo_written_bytes"]
+        movement = f"the checkpoint moved by {moved / 1e6:.0f} MB while {written / 1e6:.0f} MB of redo were written"
         causes = {name: count for name, count in (("redo full", full), ("flushing", ended - full)) if count > 0}
         note = movement if ended else f"burst: no checkpoint in the window; {movement}"
         return CheckpointFacts(ended=ended, by_cause=causes, note=note)
 
-    def written_bytes(self, before: Counts, after: Counts) -> int | None:
+    def written_bytes(self, grown: Counts) -> int | None:
         """Return redo + data pages + their doublewrite copies + the binary log, from page counts: versions differ in
         whether innodb_data_written includes doublewrite and log."""
-        grown = grown_between(before, after)
         pages = total(grown, "innodb_pages_written", "innodb_dblwr_pages_written")
         if pages is None or "innodb_log_written_bytes" not in grown:
             return None
         log = grown["innodb_log_written_bytes"] + grown.get("binlog_bytes_written", 0)
         return int(log + pages * self._page)
 
-    def work(self, before: Counts, after: Counts, explicit: bool) -> Work:
+    def work(self, grown: Counts, explicit: bool) -> Work:
         """MariaDB counts transactions that may write when they begin, and again at the end if they changed something;
         MySQL does not report that count."""
-        grown = {name: int(value) for name, value in grown_between(before, after).items()}
-        ended = total(grown, "com_commit", "com_rollback")
-        changing = total(grown, "com_insert", "com_update", "com_delete", "com_replace")
+        counted = {name: int(value) for name, value in grown.items()}
+        ended = total(counted, "com_commit", "com_rollback")
+        changing = total(counted, "com_insert", "com_update", "com_delete", "com_replace")
         if ended is None or changing is None:
             return Work()
         begun = ended if explicit else ended + changing
-        ids, read = grown.get("innodb_max_trx_id"), grown.get("innodb_buffer_pool_read_requests")
+        ids, read = counted.get("innodb_max_trx_id"), counted.get("innodb_buffer_pool_read_requests")
         return Work(
             transactions=ended,
-            statements=grown.get("questions"),
-            rows=grown.get("handler_write"),
-            updated=grown.get("handler_update"),
-            deleted=grown.get("handler_delete"),
+            statements=counted.get("questions"),
+            rows=counted.get("handler_write"),
+            updated=counted.get("handler_update"),
+            deleted=counted.get("handler_delete"),
             read=read,
-            pages=grown.get("innodb_pages_read"),
+            pages=counted.get("innodb_pages_read"),
             table_bytes=None if read is None else read * self._page,
-            log_bytes=grown.get("innodb_redo_written_bytes"),
-            binlog_bytes=None if self._binlog is None else grown.get("binlog_bytes_written"),
+            log_bytes=counted.get("innodb_redo_written_bytes"),
+            binlog_bytes=None if self._binlog is None else counted.get("binlog_bytes_written"),
             writes=None if ids is None else max(0, ids - begun),
         )
 
-    def hit_ratio(self, before: Counts, after: Counts) -> float | None:
-        grown = grown_between(before, after)
+    def hit_ratio(self, grown: Counts) -> float | None:
         requests, read = grown.get("innodb_buffer_pool_read_requests"), grown.get("innodb_buffer_pool_reads")
         return 1 - read / requests if requests and read is not None else None
 

@@ -25,7 +25,7 @@ LOG_BYTES: Final = 128 * 2**20
 NAME: Final = "dbbench"  # of the role, and of the database unless the dataset has one of its own
 
 Values = Mapping[str, Scalar]  # values of settings by name
-Counts = Mapping[str, float]  # a reading of a server's counters
+Counts = Mapping[str, float]  # the increase of a server's counters between two readings, if both have them
 
 
 @dataclass(frozen=True)
@@ -195,19 +195,19 @@ class Server:
         """Return the sessions that others have opened; as cheap as `counters`."""
         return Sessions({})
 
-    def checkpoints(self, before: Counts, after: Counts) -> CheckpointFacts:
+    def checkpoints(self, grown: Counts) -> CheckpointFacts:
         """Return checkpoints begun and ended between two readings of `counters`, by cause."""
         return CheckpointFacts(note="no server, no checkpoints")
 
-    def written_bytes(self, before: Counts, after: Counts) -> int | None:
+    def written_bytes(self, grown: Counts) -> int | None:
         """Return bytes that the engine wrote between two readings (log + data files), or None if not measurable."""
         return None
 
-    def work(self, before: Counts, after: Counts, explicit: bool) -> Work:
+    def work(self, grown: Counts, explicit: bool) -> Work:
         """Count the work between two readings; `explicit`: the load ends each transaction with COMMIT or ROLLBACK."""
         return Work()
 
-    def hit_ratio(self, before: Counts, after: Counts) -> float | None:
+    def hit_ratio(self, grown: Counts) -> float | None:
         """Return the share of page requests that the engine's own cache served."""
         return None
 

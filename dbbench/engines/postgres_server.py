@@ -10,7 +10,7 @@ from typing import Any, Final
 from dbbench import process
 from dbbench.engines import postgres_counters
 from dbbench.engines.port import NAME, Counts, Place, Profile, Server, Sessions
-from dbbench.engines.serving import grown_between, total
+from dbbench.engines.serving import total
 from dbbench.engines.settings import Reported, numbers_of
 from dbbench.engines.sql import execute, rows, rows_of
 from dbbench.errors import DeadlinePassed
@@ -189,10 +189,9 @@ class PostgresServer(Server):
         redo = "SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), redo_lsn) FROM pg_control_checkpoint()"
         return int(rows(self, redo)[0][0])
 
-    def checkpoints(self, before: Counts, after: Counts) -> CheckpointFacts:
+    def checkpoints(self, grown: Counts) -> CheckpointFacts:
         """Return the checkpoints in the log between two readings. Below version 19, full-page images are counted and
         not measured: images × block size is an upper bound (images omit holes, and wal_compression shrinks them)."""
-        grown = grown_between(before, after)
         ended = int(grown.get("checkpoints_ended", 0))
         fpi = grown.get("wal_fpi_bytes", grown["wal_fpi"] * self._block if "wal_fpi" in grown else None)
         causes = {cause: int(grown.get(f"checkpoints_{cause}", 0)) for cause in postgres_counters.CAUSES}
@@ -204,39 +203,37 @@ class PostgresServer(Server):
             note="" if ended else "burst: no checkpoint in the window",
         )
 
-    def written_bytes(self, before: Counts, after: Counts) -> int | None:
+    def written_bytes(self, grown: Counts) -> int | None:
         """Return WAL records + data pages of all processes; None below version 14 or without a counter."""
-        grown = grown_between(before, after)
         pages = total(grown, "data_write_bytes", "data_extend_bytes")  # pg_stat_io
         if pages is None:
             buffers = total(grown, "buffers_checkpoint", "buffers_clean", "buffers_backend")
             pages = None if buffers is None else buffers * self._block
         return None if pages is None or "wal_bytes" not in grown else int(grown["wal_bytes"] + pages)
 
-    def work(self, before: Counts, after: Counts, explicit: bool) -> Work:
+    def work(self, grown: Counts, explicit: bool) -> Work:
         """A transaction gets an identifier (xid) with its first change, and so does a subtransaction: the number of
         commits limits how many of them count as writes."""
-        grown = {name: int(value) for name, value in grown_between(before, after).items()}
-        ended, blocks = total(grown, "xact_commit", "xact_rollback"), total(grown, "blks_read", "blks_hit")
+        counted = {name: int(value) for name, value in grown.items()}
+        ended, blocks = total(counted, "xact_commit", "xact_rollback"), total(counted, "blks_read", "blks_hit")
         if ended is None or not self._tracks:
             return Work()
-        writes = min(grown["xids"] - grown["xact_rollback"], grown["xact_commit"])
+        writes = min(counted["xids"] - counted["xact_rollback"], counted["xact_commit"])
         return Work(
             transactions=ended,
             statements=ended,
-            rows=grown.get("tup_inserted"),
-            updated=grown.get("tup_updated"),
-            deleted=grown.get("tup_deleted"),
+            rows=counted.get("tup_inserted"),
+            updated=counted.get("tup_updated"),
+            deleted=counted.get("tup_deleted"),
             read=blocks,
-            pages=grown.get("blks_read"),
+            pages=counted.get("blks_read"),
             table_bytes=None if blocks is None else blocks * self._block,
-            log_bytes=grown.get("wal_bytes"),
+            log_bytes=counted.get("wal_bytes"),
             writes=max(0, writes),
         )
 
-    def hit_ratio(self, before: Counts, after: Counts) -> float | None:
+    def hit_ratio(self, grown: Counts) -> float | None:
         """Return blocks found in shared_buffers ÷ blocks requested, in the dataset's database."""
-        grown = grown_between(before, after)
         requests = total(grown, "blks_hit", "blks_read")
         return grown["blks_hit"] / requests if requests else None
 

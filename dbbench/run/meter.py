@@ -13,7 +13,8 @@ from typing import Any, Final
 
 from dbbench import process
 from dbbench.drivers.protocol import Load
-from dbbench.engines.port import Server
+from dbbench.engines.port import Counts, Server
+from dbbench.engines.serving import grown_between
 from dbbench.machine import pagecache, threads
 from dbbench.machine.cores import written_cores as written
 from dbbench.machine.host.load import HostLoad, foreign_load, load_warnings, reading
@@ -52,10 +53,9 @@ class Meter:
     machine: HostLoad | None = None
     switches_per_s: float | None = None  # context switches of server and load generator
     server_bytes: int | None = None  # largest memory of the server's processes in the window
-    before: dict[str, float] = field(default_factory=dict)  # the server's counters at the start of the window
-    after: dict[str, float] = field(default_factory=dict)
     idle: dict[str, float] = field(default_factory=dict)  # the server's counters before the load started
-    drained: dict[str, float] = field(default_factory=dict)  # the same after all sessions of the load have ended
+    grown: Counts = field(default_factory=dict)  # in the window
+    lived: Counts = field(default_factory=dict)  # from `idle` to the end of all sessions of the load
     moved: dict[str, int | None] = field(default_factory=dict)  # read_bytes, write_bytes of the load's system calls
     # Bytes that are dirty or under write-back, in the server and in the page cache, at the end of the window.
     debt_bytes: int | None = None
@@ -73,7 +73,7 @@ class Meter:
 
     @contextlib.contextmanager
     def window(self) -> Iterator[None]:
-        self.before = self.server.counters()
+        before = self.server.counters()
         machine, moved, dirty = reading(self._pids()), IoClock(), _page_cache_debt()
         log = DiskClock(self.disks["log"].leaves) if "log" in self.disks else None
         self.shared = shared_disks(self.disks)
@@ -92,8 +92,8 @@ class Meter:
         io, self.cpu = dataclasses.replace(_io(disk), wal=log_io), cpu.difference()
         self.client_cpu = self.client.cpu() if self.client is not None else self.cpu
         self.machine = foreign_load(machine, reading(self._pids()))
-        self.after, self.moved = self.server.counters(), moved.difference()
-        self.io = dataclasses.replace(io, engine_write_bytes=self.server.written_bytes(self.before, self.after))
+        self.grown, self.moved = grown_between(before, self.server.counters()), moved.difference()
+        self.io = dataclasses.replace(io, engine_write_bytes=self.server.written_bytes(self.grown))
         debt = _page_cache_debt()
         self.debt_bytes = debt + (self.server.dirty_bytes() or 0)
         self.dirtied_bytes = max(0, debt - dirty)
@@ -112,30 +112,29 @@ class Meter:
 
     def read_end(self) -> None:
         """Read the counters when the load's sessions have ended: one of PostgreSQL may outlive its client."""
-        sessions = self.idle.get("sessions_connected", 0)
 
         def some_left() -> bool:
-            self.drained = self.server.counters()
-            return self.drained.get("sessions_connected", 0) > sessions
+            self.lived = grown_between(self.idle, self.server.counters())
+            return self.lived.get("sessions_connected", 0) > 0
 
         process.wait_while(some_left, ENDED_S, 0.02)
 
     @property
     def checkpoints(self) -> CheckpointFacts:
-        return self.server.checkpoints(self.before, self.after)
+        return self.server.checkpoints(self.grown)
 
     def work(self, explicit: bool) -> Work:
         """Return the counts over the whole life of the load: PostgreSQL counts transactions up to 10 s late."""
-        work_facts = self.server.work(self.idle, self.drained, explicit)
+        work_facts = self.server.work(self.lived, explicit)
         return dataclasses.replace(work_facts, **self.moved) if self.load.pids and self.client is None else work_facts
 
     def writes(self, explicit: bool) -> int | None:
         """Return a lower bound of the window's commits that changed something."""
-        return self.server.work(self.before, self.after, explicit).writes
+        return self.server.work(self.grown, explicit).writes
 
     @property
     def hit_ratio(self) -> float | None:
-        return self.server.hit_ratio(self.before, self.after)
+        return self.server.hit_ratio(self.grown)
 
     def cpu_ms(self) -> float | None:
         """Return the CPU time with kernel workers, without dbbench and, if there is a server, the client."""

@@ -10,6 +10,7 @@ from dbbench.engines import ENGINES, postgres, profile_of
 from dbbench.engines.port import Engine, Place, Server
 from dbbench.engines.postgres_counters import SOURCES, CheckpointLog, Reading, checkpoint_events, reading
 from dbbench.engines.postgres_server import PostgresServer, ready
+from dbbench.engines.serving import grown_between
 from dbbench.engines.settings import EVERY_VERSION, absent_defaults, keep_existing, numbers_of
 from dbbench.model import merge_settings
 from tests.support.files import write_file
@@ -66,13 +67,13 @@ def test_a_line_that_is_being_written_is_counted_once(tmp_path: Path) -> None:
 def test_checkpoints_of_a_window(server: PostgresServer, readings: tuple[dict[str, float], dict[str, float]]) -> None:
     """begun and ended need not be equal: one may be under way at either end. Without one the figure is a burst."""
     before, after = readings
-    facts = server.checkpoints(before, after)
+    facts = server.checkpoints(grown_between(before, after))
     assert facts.ended == after["checkpoints_ended"] - before["checkpoints_ended"] > 0
     assert facts.by_cause == {"wal": facts.begun}
     assert facts.fpi_bytes == (after["wal_fpi"] - before["wal_fpi"]) * 8192
     assert facts.note == ""
-    assert server.checkpoints(after, after).note == "burst: no checkpoint in the window"
-    assert server.checkpoints({}, {}).fpi_bytes is None  # 13 does not count them
+    assert server.checkpoints(grown_between(after, after)).note == "burst: no checkpoint in the window"
+    assert server.checkpoints({}).fpi_bytes is None  # 13 does not count them
 
 
 def test_written_bytes_are_log_and_pages(
@@ -80,20 +81,20 @@ def test_written_bytes_are_log_and_pages(
 ) -> None:
     """WAL bytes + pages written by checkpointer, background writer and backends; from 16 on pg_stat_io knows all
     writers. They are None, and too small never, where one of their parts is not counted."""
-    grown = {name: readings[1][name] - value for name, value in readings[0].items()}
+    grown = grown_between(*readings)
     pages = grown["buffers_checkpoint"] + grown["buffers_clean"] + grown["buffers_backend"]
-    assert server.written_bytes(*readings) == grown["wal_bytes"] + pages * 8192
-    after = {"wal_bytes": 7.0, "data_write_bytes": 100.0, "data_extend_bytes": 20.0, "buffers_checkpoint": 5.0}
-    assert server.written_bytes(dict.fromkeys(after, 0.0), after) == 127
+    assert server.written_bytes(grown) == grown["wal_bytes"] + pages * 8192
+    later = {"wal_bytes": 7.0, "data_write_bytes": 100.0, "data_extend_bytes": 20.0, "buffers_checkpoint": 5.0}
+    assert server.written_bytes(later) == 127
     for known in (("buffers_clean",), ("wal_bytes", "data_write_bytes", "buffers_checkpoint", "buffers_clean")):
-        assert server.written_bytes(dict.fromkeys(known, 0.0), dict.fromkeys(known, 5.0)) is None
+        assert server.written_bytes(dict.fromkeys(known, 5.0)) is None
 
 
 def test_hit_ratio_is_of_the_window(server: PostgresServer) -> None:
     """Accesses before the window do not count. Without accesses, or without the reads, there is no ratio."""
-    assert server.hit_ratio({"blks_hit": 1000, "blks_read": 0}, {"blks_hit": 1300, "blks_read": 100}) == 0.75
-    assert server.hit_ratio({"blks_hit": 5, "blks_read": 5}, {"blks_hit": 5, "blks_read": 5}) is None
-    assert server.hit_ratio({"blks_hit": 0}, {"blks_hit": 5}) is None
+    window = grown_between({"blks_hit": 1000, "blks_read": 0}, {"blks_hit": 1300, "blks_read": 100})
+    assert server.hit_ratio(window) == 0.75
+    assert server.hit_ratio({"blks_hit": 0, "blks_read": 0}) is server.hit_ratio({"blks_hit": 5}) is None
 
 
 def test_every_release_has_what_is_read_from_it(recorded: dict[str, Any]) -> None:
@@ -149,7 +150,7 @@ def test_pages_written_by_sessions_are_in_pg_stat_io(release: str) -> None:
 def test_written_bytes_of_every_release_hold_the_rows(recorded: dict[str, Any], server: PostgresServer) -> None:
     """20000 rows of 1500 bytes are written at least twice, to the log and to the table, and not ten times."""
     rows = 20_000 * 1500
-    written = server.written_bytes(counters_of(recorded, "before"), counters_of(recorded, "after"))
+    written = server.written_bytes(grown_between(counters_of(recorded, "before"), counters_of(recorded, "after")))
     assert written is not None
     assert 2 * rows < written < 10 * rows
 

@@ -15,6 +15,7 @@ from dbbench import model
 from dbbench.drivers import DRIVERS
 from dbbench.drivers.protocol import Live, LoadTask
 from dbbench.engines.port import Server
+from dbbench.engines.serving import grown_between
 from dbbench.metrics import steadiness
 from dbbench.metrics.outcome import Outcome
 from dbbench.metrics.series import Clock
@@ -130,7 +131,7 @@ class _Ageing:
         # Only the first window has a warm-up, because the server keeps running.
         self.window = dataclasses.replace(self.window, warmup_s=0.0)
         server.checkpoint()  # dirty pages are written, and so counted; the next window begins without them
-        self.written_bytes += server.written_bytes(before, server.counters()) or 0
+        self.written_bytes += server.written_bytes(grown_between(before, server.counters())) or 0
         server.purge_log()  # otherwise the log of many windows would fill the device
         p99 = outcome.histogram.percentile_ms(99.0) if outcome.histogram is not None else None
         return model.WrittenPoint(factor, outcome.transactions / outcome.window_s, p99)

@@ -10,6 +10,7 @@ import pytest
 
 from dbbench import process
 from dbbench.engines import postgres
+from dbbench.engines.serving import grown_between
 from dbbench.errors import EngineDied, ProgramMissing, SettingRefused
 from tests.support.servers import query
 from tests.system.engines.conftest import Case, seen
@@ -54,7 +55,7 @@ def test_what_runs_no_autovacuum_settles_at_once(cluster: Case) -> None:
         before = server.counters()
         server.settle()
         # More than one if the checkpointer was still seen at work.
-        assert server.checkpoints(before, server.counters()).by_cause.keys() == {"requested"}
+        assert server.checkpoints(grown_between(before, server.counters())).by_cause.keys() == {"requested"}
 
 
 def test_a_checkpoint_that_is_spread_is_not_waited_for(cluster: Case) -> None:
@@ -64,9 +65,9 @@ def test_a_checkpoint_that_is_spread_is_not_waited_for(cluster: Case) -> None:
         before = server.counters()
         query(server, "CREATE TABLE filler AS SELECT n, repeat('x', 900) AS text FROM generate_series(1, 60000) AS n")
         until = time.monotonic() + 120
-        while not server.checkpoints(before, server.counters()).begun and time.monotonic() < until:
+        while not server.checkpoints(grown_between(before, server.counters())).begun and time.monotonic() < until:
             time.sleep(0.05)
-        assert server.checkpoints(before, server.counters()).begun
+        assert server.checkpoints(grown_between(before, server.counters())).begun
         began = time.monotonic()
         server.settle()
         assert time.monotonic() - began < 600  # of 54 minutes

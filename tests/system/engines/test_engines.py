@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from dbbench.engines.port import ChecksData, Server
+from dbbench.engines.serving import grown_between
 from dbbench.engines.settings import EVERY_VERSION, numbers_of
 from dbbench.errors import DataCorrupt, EngineDied, EngineStartFailed, SettingRefused
 from dbbench.model import Durability, merge_settings
@@ -57,13 +58,13 @@ def test_it_counts_what_a_load_writes(case: Case) -> None:
         before = _at_rest(server)
         query(server, MORE)
         # A session of PostgreSQL hands its counts in when it has ended.
-        loaded = _when(server, lambda now: (server.written_bytes(before, now) or 0) > ROWS * 100)
+        loaded = _when(server, lambda now: (server.written_bytes(grown_between(before, now)) or 0) > ROWS * 100)
         assert server.dirty_bytes() or any(_dirtied(server) for _ in range(5))
         assert any(_cleaned(server) for _ in range(5))
-        after = _when(server, lambda now: bool(server.checkpoints(loaded, now).ended))
-        assert (server.written_bytes(before, loaded) or 0) > ROWS * 100
-        assert 0.5 < (server.hit_ratio(before, loaded) or 0) <= 1
-        ended = [server.checkpoints(*span).ended for span in ((before, loaded), (loaded, after))]
+        after = _when(server, lambda now: bool(server.checkpoints(grown_between(loaded, now)).ended))
+        assert (server.written_bytes(grown_between(before, loaded)) or 0) > ROWS * 100
+        assert 0.5 < (server.hit_ratio(grown_between(before, loaded)) or 0) <= 1
+        ended = [server.checkpoints(grown_between(*span)).ended for span in ((before, loaded), (loaded, after))]
         if case.name == "postgres":
             assert ended[0] == 0  # InnoDB writes pages out by itself too, the more often the longer the load takes
         assert ended[1]
@@ -88,7 +89,7 @@ def _at_rest(server: Server) -> dict[str, float]:
         before = now
         time.sleep(1.5)
         now = server.counters()
-        if server.checkpoints(before, now).ended == 0:
+        if server.checkpoints(grown_between(before, now)).ended == 0:
             break
     return now
 

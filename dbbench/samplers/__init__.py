@@ -24,20 +24,18 @@ SAMPLERS: Final[dict[str, Sampler]] = {
 
 
 class Samples:
-    """All samplers of a trial by name, and after the block their columns."""
+    """All samplers of a trial by name, and after the block their columns and warnings."""
 
     def __init__(self, parts: dict[str, Sampling]) -> None:
         self.parts = parts
 
-    def series(self, begin_utc: float, seconds: int) -> Series:
-        merged = Series(seconds)
+    def read(self, begin_utc: float, seconds: int) -> tuple[Series, list[TrialWarning]]:
+        merged, warnings = Series(seconds), list[TrialWarning]()
         for part in self.parts.values():
-            merged.update(part.series(begin_utc, seconds))
-        return merged
-
-    @property
-    def warnings(self) -> tuple[TrialWarning, ...]:
-        return tuple(warning for part in self.parts.values() for warning in part.warnings)
+            series, of_part = part.read(begin_utc, seconds)
+            merged.update(series)
+            warnings += of_part
+        return merged, warnings
 
 
 @contextlib.contextmanager

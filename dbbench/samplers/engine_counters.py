@@ -69,7 +69,6 @@ class Counters:
         self._log = log
         self._fault: str | None = None
         self._fatal = False
-        self.warnings: list[TrialWarning] = []
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
@@ -81,31 +80,30 @@ class Counters:
         if helper.alive:
             self._fault, self._fatal = "the server did not answer at the end", True
 
-    def series(self, begin_utc: float, seconds: int) -> Series:
-        series = to_series(self.readings, begin_utc, seconds)
+    def read(self, begin_utc: float, seconds: int) -> tuple[Series, list[TrialWarning]]:
         pairs = itertools.pairwise(self.readings)
         seen = on_the_second(((b.due_utc, 1.0 if _usable(a, b) else None) for a, b in pairs), begin_utc, seconds)
-        self.warnings = []
+        warnings = []
         if self._fatal or (self.readings and all(reading.counters is None for reading in self.readings)):
-            self.warnings.append(TrialWarning("W013", f"counters: {self._fault}"))
+            warnings.append(TrialWarning("W013", f"counters: {self._fault}"))
         if gaps := gap_warning("counters", seen):
             why = f": {self._fault}" if self._fault else ""
-            self.warnings.append(TrialWarning(gaps.id, gaps.text + why, gaps.second))
-        self.warnings += foreign_sessions(self.readings, self._expected, begin_utc, seconds)
-        return series
+            warnings.append(TrialWarning(gaps.id, gaps.text + why, gaps.second))
+        warnings += foreign_sessions(self.readings, self._expected, begin_utc, seconds)
+        return to_series(self.readings, begin_utc, seconds), warnings
 
     def _work(self, ended: Event) -> None:
         began_utc, began = time.time(), time.monotonic()
         tick = 0
         with self._log.open("w", encoding="utf-8") as log:
             while not ended.wait(max(0.0, began + tick - time.monotonic())):
-                if not self._read(log, began_utc + tick, ended):
+                if not self._take_reading(log, began_utc + tick, ended):
                     return
                 # A reading that took longer than a second skips readings; the schedule stays the same.
                 tick = max(tick + 1, math.ceil(time.monotonic() - began))
 
-    def _read(self, log: IO[str], due_utc: float, ended: Event) -> bool:
-        """Take a reading; return False if further readings are pointless."""
+    def _take_reading(self, log: IO[str], due_utc: float, ended: Event) -> bool:
+        """Return False if further readings are pointless."""
         counters: dict[str, float] | None = None
         sessions: Sessions | None = None
         line: dict[str, object] = {"utc": iso(due_utc)}

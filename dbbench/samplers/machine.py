@@ -83,7 +83,6 @@ class Machine:
         self._options: Values = {}
         self._still = 0  # consecutive seconds without a step of the server
         self._progress: tuple[int | None, int | None] = (None, None)  # steps of the server, completed disk requests
-        self.warnings: tuple[TrialWarning, ...] = ()
 
     def close(self) -> None:
         self._mounts.close()
@@ -100,14 +99,13 @@ class Machine:
                 self.look()
                 due = max(due, self._turn[1] - _EVERY_S) + _EVERY_S
 
-    def series(self, begin_utc: float, seconds: int) -> Series:
+    def read(self, begin_utc: float, seconds: int) -> tuple[Series, list[TrialWarning]]:
         end_utc = begin_utc + seconds
         # A change is noticed up to a second later.
         found = (finding for finding in self._found if begin_utc <= finding.utc < end_utc + _EVERY_S)
         of_load = [dataclasses.replace(finding, utc=min(finding.utc, end_utc - 0.001)) for finding in found]
         kinds = {finding.id for finding in of_load}
-        self.warnings = tuple(warning(kind, of_load, begin_utc) for kind in KINDS if kind in kinds)
-        return Series(seconds)
+        return Series(seconds), [warning(kind, of_load, begin_utc) for kind in KINDS if kind in kinds]
 
     def look(self) -> None:
         late_s = self._look_at_clocks()

@@ -32,12 +32,9 @@ class Sampled:
 class Sampling(Protocol):
     """A sampler that is running or has run."""
 
-    def series(self, begin_utc: float, seconds: int) -> Series:
-        """Return columns with units in their names; call it after the block. Never raises for a dead or truncated
-        recorder: missing data is a gap (None) and a warning."""
-
-    @property
-    def warnings(self) -> Sequence[TrialWarning]: ...  # with evidence; known after `series`
+    def read(self, begin_utc: float, seconds: int) -> tuple[Series, list[TrialWarning]]:
+        """Return columns with units in their names, and warnings; call it after the block. Never raises for a dead or
+        truncated recorder: missing data is a gap (None) and a warning."""
 
 
 class Sampler(Protocol):

@@ -53,7 +53,6 @@ class ServerLog:
     log: Path
     offset: int
     events: list[LogEvent] = field(default_factory=list)
-    warnings: tuple[TrialWarning, ...] = ()
 
     def stop(self) -> None:
         """Read the log before the server's shutdown adds to it."""
@@ -61,19 +60,19 @@ class ServerLog:
             file.seek(self.offset)
             self.events = events(file.read().decode(errors="replace"))
 
-    def series(self, begin_utc: float, seconds: int) -> Series:
+    def read(self, begin_utc: float, seconds: int) -> tuple[Series, list[TrialWarning]]:
         inside = [(int(event.utc - begin_utc), event) for event in self.events if event.utc >= begin_utc]
         inside = [(second, event) for second, event in inside if second < seconds]
         bad = [(second, event) for second, event in inside if event.kind == "error"]
-        self.warnings = ()
+        warnings = []
         if bad:
             more = f" (and {len(bad) - 1} more)" if len(bad) > 1 else ""
-            self.warnings = (TrialWarning("W025", bad[0][1].text[:_SHOWN] + more, second=bad[0][0]),)
+            warnings.append(TrialWarning("W025", bad[0][1].text[:_SHOWN] + more, second=bad[0][0]))
         columns = {"server_log_errors": _count(seconds, [second for second, _ in bad])}
         vacuums = [second for second, event in inside if event.kind == "autovacuum"]
         if vacuums:
             columns["autovacuum_runs"] = _count(seconds, vacuums)
-        return Series(seconds, columns)
+        return Series(seconds, columns), warnings
 
 
 def events(text: str) -> list[LogEvent]:

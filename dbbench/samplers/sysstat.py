@@ -124,8 +124,7 @@ class Recorder:
         self.lead = lead
         self.began_utc = began_utc
         self.ended_early: str | None = None
-        self._read = read
-        self.warnings: list[TrialWarning] = []
+        self._read_document = read
 
     def note_end(self, program: Running, log: Path) -> None:
         """Note whether the program ended by itself; call this before stopping it."""
@@ -135,13 +134,12 @@ class Recorder:
             how = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
             self.ended_early = f"{Path(program.argv[0]).name} {how}" + "".join(f": {line}" for line in last_line)
 
-    def series(self, begin_utc: float, seconds: int) -> Series:
-        document = self._read()
+    def read(self, begin_utc: float, seconds: int) -> tuple[Series, list[TrialWarning]]:
+        document = self._read_document()
         series = to_series(document.entries, self.began_utc, begin_utc, seconds)
         if self.lead not in series:
             series.set(self.lead, [])
-        self.warnings = list(self._judge(document, series[self.lead]))
-        return series
+        return series, list(self._judge(document, series[self.lead]))
 
     def _judge(self, document: SysstatDocument, column: Sequence[float | None]) -> Iterator[TrialWarning]:
         good = sum(value is not None for value in column)

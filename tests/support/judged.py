@@ -78,10 +78,8 @@ class FakeMeter:
 class FakeSamples:
     """The series of the samplers."""
 
-    warnings = ()
-
-    def series(self, _begin_utc: float, seconds: int) -> Series:
-        return Series(seconds, {"cpu_user_pct": [5.0] * seconds})
+    def read(self, _begin_utc: float, seconds: int) -> tuple[Series, list[model.TrialWarning]]:
+        return Series(seconds, {"cpu_user_pct": [5.0] * seconds}), []
 
 
 @dataclass

@@ -21,7 +21,7 @@ from dbbench.engines.port import Place
 from dbbench.metrics.histogram import Histogram
 from dbbench.metrics.outcome import Outcome
 from dbbench.metrics.series import Series
-from dbbench.model import Arm, Dataset, DeviceSpec, EngineSpec, Run, Settings, Status, Trial, Workload
+from dbbench.model import Arm, Dataset, DeviceSpec, EngineSpec, Run, Settings, Status, Trial, TrialWarning, Workload
 from dbbench.model.events import Event
 from dbbench.run.record import Record
 from dbbench.run.trial import run_trial
@@ -149,15 +149,14 @@ class Sampler:
 
     calls: Calls
     PROGRAMS: ClassVar = ()
-    warnings: ClassVar = ()
 
     @contextlib.contextmanager
     def beside(self, *_: Any) -> Iterator[Sampler]:
         with self.calls.around("samplers"):
             yield self
 
-    def series(self, _begin_utc: float, seconds: int) -> Series:
-        return Series(seconds, {"cpu_user_pct": [5.0] * seconds})
+    def read(self, _begin_utc: float, seconds: int) -> tuple[Series, list[TrialWarning]]:
+        return Series(seconds, {"cpu_user_pct": [5.0] * seconds}), []
 
 
 class Road:

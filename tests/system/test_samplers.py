@@ -64,7 +64,7 @@ def total(series: Series, name: str) -> float:
     return sum(value for value in series[name] if value is not None)
 
 
-def ids(warnings: tuple[TrialWarning, ...]) -> dict[str, bool]:
+def ids(warnings: list[TrialWarning]) -> dict[str, bool]:
     """ID -> suspect."""
     return {warning.id: warning.suspect for warning in warnings}
 
@@ -104,7 +104,7 @@ def test_numbers_are_the_kernels(loop_device: Device, tmp_path: Path) -> None:
     seconds; idle seconds are zeros, not gaps; nothing is warned of."""
     seen = written(loop_device, tmp_path)
     samples, counted, (first, second) = seen.samples, seen.counted, seen.bursts
-    series = samples.series(seen.begin, second.stop + 2)
+    series, warnings = samples.read(seen.begin, second.stop + 2)
     assert counted["write_bytes"] is not None and counted["flushes"] is not None
     assert counted["write_bytes"] >= 600 * 65536
     assert total(series, "disk_write_kb_per_s") * 1024 == pytest.approx(counted["write_bytes"], rel=0.1)
@@ -119,7 +119,7 @@ def test_numbers_are_the_kernels(loop_device: Device, tmp_path: Path) -> None:
     assert any(series["w_await_ms"][at] and series["f_await_ms"][at] for at in first)
     assert series["w_await_ms"][0] is None
     assert not any(series["r_await_ms"][at] for at in first)
-    assert samples.warnings == ()
+    assert warnings == []
 
 
 def test_cpu_columns_are_whole(tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ def test_cpu_columns_are_whole(tmp_path: Path) -> None:
         while time.time() < begin + 5.3:
             free.append(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGESIZE"))
             time.sleep(0.05)
-    series = sampling.series(begin, 5)
+    series, _ = sampling.read(begin, 5)
     parts = [name for name in series if name.startswith("cpu_")]
     assert len(parts) == 10
     seconds = [second for second in range(5) if series["cpu_user_pct"][second] is not None]
@@ -153,10 +153,11 @@ def test_killed_recorders_are_said(loop_device: Device, tmp_path: Path) -> None:
             os.kill(recorder(name), signal.SIGKILL)
         time.sleep(1.5)
     for sampling, lead in ((cpu, "cpu_user_pct"), (disk, "util_pct")):
-        good = [value is not None for value in sampling.series(begin, 4)[lead]]
+        series, warnings = sampling.read(begin, 4)
+        good = [value is not None for value in series[lead]]
         assert good[0] and not good[3] and good == sorted(good, reverse=True)
-        assert ids(sampling.warnings) == {"W013": True, "W014": False}
-        assert f"killed by signal 9; {sum(good)} of 4 seconds" in sampling.warnings[0].text
+        assert ids(warnings) == {"W013": True, "W014": False}
+        assert f"killed by signal 9; {sum(good)} of 4 seconds" in warnings[0].text
 
 
 @pytest.mark.alone
@@ -171,11 +172,12 @@ def test_a_stopped_recorder_leaves_a_gap(tmp_path: Path) -> None:
         time.sleep(3.2)
         os.kill(pid, signal.SIGCONT)
         time.sleep(4.0)  # a reading falls late by what is left of its second
-    column = sampling.series(begin, 8)["cpu_user_pct"]
+    series, warnings = sampling.read(begin, 8)
+    column = series["cpu_user_pct"]
     assert column[0] is not None
     assert column[1:4] == [None, None, None]
     assert any(value is not None for value in column[4:])
-    assert ids(sampling.warnings) == {"W014": False}
+    assert ids(warnings) == {"W014": False}
 
 
 def test_a_recorder_is_stopped_between_two_records(tmp_path: Path) -> None:
@@ -200,11 +202,11 @@ def test_a_cut_file_gives_what_is_whole(tmp_path: Path) -> None:
         time.sleep(4.3)
     binary = tmp_path / "sar.bin"
     os.truncate(binary, binary.stat().st_size * 7 // 10)
-    series = sampling.series(begin, 4)
+    series, warnings = sampling.read(begin, 4)
     good = [value is not None for value in series["cpu_user_pct"]]
     assert good[0] and not good[3]
-    assert ids(sampling.warnings) == {"W013": True, "W014": False}
-    assert "End of system activity file unexpected" in sampling.warnings[0].text
+    assert ids(warnings) == {"W013": True, "W014": False}
+    assert "End of system activity file unexpected" in warnings[0].text
 
 
 def test_an_empty_or_lost_file_is_all_gaps(tmp_path: Path) -> None:
@@ -212,10 +214,11 @@ def test_an_empty_or_lost_file_is_all_gaps(tmp_path: Path) -> None:
     with sar.beside(Sampled(None, None), tmp_path) as sampling:
         time.sleep(0.2)
     (tmp_path / "sar.bin").write_bytes(b"")
-    assert sampling.series(time.time(), 3)["cpu_user_pct"] == [None] * 3
+    assert sampling.read(time.time(), 3)[0]["cpu_user_pct"] == [None] * 3
     (tmp_path / "sar.bin").unlink()
-    assert sampling.series(time.time(), 3)["cpu_user_pct"] == [None] * 3
-    assert ids(sampling.warnings) == {"W013": True, "W014": False}
+    series, warnings = sampling.read(time.time(), 3)
+    assert series["cpu_user_pct"] == [None] * 3
+    assert ids(warnings) == {"W013": True, "W014": False}
 
 
 def test_a_disk_that_is_missing_has_no_zeros(tmp_path: Path) -> None:
@@ -223,13 +226,13 @@ def test_a_disk_that_is_missing_has_no_zeros(tmp_path: Path) -> None:
     with samplers.beside(Sampled("nvme9n9", None), tmp_path) as samples:
         begin = time.time()
         time.sleep(5.3)
-    series = samples.series(begin, 5)
+    series, warnings = samples.read(begin, 5)
     assert series["cpu_user_pct"] != [None] * 5  # a busy machine may give a recorder some seconds late
     assert series["util_pct"] == [None] * 5
     assert not any(value is not None for name in series if name.startswith("disk_") for value in series[name])
     disturbed = dict.fromkeys(machine.KINDS, True)  # by other tests of this machine
-    assert {**ids(samples.warnings), **disturbed} == {"W140": True, "W014": False, **disturbed}
-    texts = [warning.text for warning in samples.warnings if warning.id == "W140"]
+    assert {**ids(warnings), **disturbed} == {"W140": True, "W014": False, **disturbed}
+    texts = [warning.text for warning in warnings if warning.id == "W140"]
     assert [text.split(":")[0] for text in texts] == ["sar", "iostat"]
     assert all("expected" in text and "nvme9n9" in text for text in texts)
 
@@ -243,9 +246,10 @@ def test_a_sadf_that_reads_nothing_makes_the_trial_suspect(tmp_path: Path, envir
     with sar.beside(Sampled(None, None), tmp_path) as sampling:
         begin = time.time()
         time.sleep(2.3)
-    assert sampling.series(begin, 2)["cpu_user_pct"] == [None, None]
-    assert ids(sampling.warnings) == {"W140": True, "W014": False}
-    assert "expected an entry for each of 2 seconds, read none" in sampling.warnings[0].text
+    series, warnings = sampling.read(begin, 2)
+    assert series["cpu_user_pct"] == [None, None]
+    assert ids(warnings) == {"W140": True, "W014": False}
+    assert "expected an entry for each of 2 seconds, read none" in warnings[0].text
 
 
 @in_one_of_three
@@ -258,7 +262,7 @@ def test_a_device_that_is_gone_is_still_known(image: Path, tmp_path: Path) -> No
         time.sleep(2.3)
         seconds = math.floor(time.time() - begin)  # a slow disk takes its time for the 50
     # The rate of a second that a busy machine makes half or twice as long; another disk would have none, or more.
-    assert 50 * 64 * 0.3 <= total(sampling.series(begin, seconds), "disk_write_kb_per_s") <= 50 * 64 * 2
+    assert 50 * 64 * 0.3 <= total(sampling.read(begin, seconds)[0], "disk_write_kb_per_s") <= 50 * 64 * 2
 
 
 @pytest.mark.alone

@@ -84,9 +84,9 @@ def test_readings_come_once_a_second_and_are_kept(tmp_path: Path) -> None:
     lines = [json.loads(line) for line in (tmp_path / "counters.jsonl").read_text().splitlines()]
     assert [line["counters"]["wal_bytes"] for line in lines] == [100.0, 200.0, 300.0]
     assert all(line["utc"].endswith("Z") for line in lines)
-    series = sampling.series(began, 2)
+    series, warnings = sampling.read(began, 2)
     assert [pytest.approx(100, rel=0.5)] * 2 == series["wal_bytes_per_s"]
-    assert not sampling.warnings
+    assert not warnings
 
 
 @pytest.mark.parametrize(("dies", "error"), [
@@ -106,8 +106,9 @@ def test_a_server_that_is_gone_or_refuses_makes_the_trial_suspect(dies: bool, er
     began = time.time()
     with engine_counters.beside(target(Failing()), tmp_path) as sampling:
         time.sleep(1.5)
-    assert set(sampling.series(began, 4).columns.get("wal_bytes_per_s", [None])) == {None}
-    found = {warning.id: warning for warning in sampling.warnings}
+    series, warnings = sampling.read(began, 4)
+    assert set(series.columns.get("wal_bytes_per_s", [None])) == {None}
+    found = {warning.id: warning for warning in warnings}
     assert found["W013"].suspect and str(error).partition("\n")[0] in found["W013"].text
     assert not dies or set(found) == {"W013", "W014"}
     with engine_counters.beside(Sampled(None, None), tmp_path) as sampling:  # no server, no column and no warning
@@ -129,9 +130,9 @@ def test_one_bad_reading_does_not_end_the_sampler(tmp_path: Path) -> None:
     with engine_counters.beside(target(server), tmp_path) as sampling:
         time.sleep(3.3)
     assert server.calls == 4
-    series = sampling.series(began, 3)
+    series, warnings = sampling.read(began, 3)
     assert [value is None for value in series["wal_bytes_per_s"]] == [True, True, False]
-    assert [(warning.id, warning.suspect) for warning in sampling.warnings] == [("W014", False)]
+    assert [(warning.id, warning.suspect) for warning in warnings] == [("W014", False)]
 
 
 def test_a_hanging_server_does_not_hold_the_end(tmp_path: Path) -> None:
@@ -148,8 +149,7 @@ def test_a_hanging_server_does_not_hold_the_end(tmp_path: Path) -> None:
         ending = time.monotonic()
     assert time.monotonic() - ending < 15  # the server would hold it for 20
     release.set()
-    sampling.series(time.time(), 2)
-    assert "W013" in {warning.id for warning in sampling.warnings}
+    assert "W013" in {warning.id for warning in sampling.read(time.time(), 2)[1]}
 
 
 def sessions(*seen: tuple[dict[int, str], int | None], configured: str = "monday") -> list[CountersReading]:

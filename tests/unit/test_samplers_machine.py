@@ -52,10 +52,11 @@ class Watch:
         self.utc += seconds + set_by
         self.sampler.look()
 
-    def warnings(self, began: float | None = None, seconds: int = 30) -> tuple[TrialWarning, ...]:
-        """Those of a load that began then, by default at the begin."""
-        assert self.sampler.series(self.began if began is None else began, seconds).seconds == seconds
-        return self.sampler.warnings
+    def warnings(self, began: float | None = None, seconds: int = 30) -> list[TrialWarning]:
+        """Those of a load that began then, by default at the begin. The series has no columns."""
+        series, warnings = self.sampler.read(self.began if began is None else began, seconds)
+        assert (series.seconds, series.columns) == (seconds, {})
+        return warnings
 
 
 def test_what_is_stopped_below_the_trial_is_named(tmp_path: Path) -> None:
@@ -72,7 +73,7 @@ def test_what_is_stopped_below_the_trial_is_named(tmp_path: Path) -> None:
     assert (found.id, found.suspect, found.second) == ("W129", True, 2)
     assert found.text == "postgres (pid 11) stopped for about 2 s; a b) c (pid 15) stopped for about 2 s"
     assert len((tmp_path / "machine.jsonl").read_text().splitlines()) == 4
-    assert watch.warnings(watch.began - 21, 10) == ()
+    assert watch.warnings(watch.began - 21, 10) == []
 
 
 def test_a_quiet_trial_has_no_file_and_a_full_disk_ends_nothing(tmp_path: Path) -> None:
@@ -80,15 +81,14 @@ def test_a_quiet_trial_has_no_file_and_a_full_disk_ends_nothing(tmp_path: Path) 
     process(tmp_path, ME, 1, "dbbench", "S")
     quiet = Watch(tmp_path)
     quiet.look(0.0)
-    assert (quiet.warnings(), quiet.sampler.series(quiet.began, 10).columns) == ((), {})
+    assert quiet.warnings() == []
     assert not (tmp_path / "machine.jsonl").exists()
     (tmp_path / "machine.jsonl").mkdir()
     sampler = Machine(Sampled(None, None), tmp_path / "machine.jsonl", tmp_path)
     with threads.beside("machine", sampler.work):
         process(tmp_path, ME, 1, "dbbench", "T")
         time.sleep(2.5)  # it looks once a second
-    sampler.series(time.time() - 5, 10)
-    assert [warning.id for warning in sampler.warnings] == ["W129"]
+    assert [warning.id for warning in sampler.read(time.time() - 5, 10)[1]] == ["W129"]
 
 
 def test_a_look_that_is_seconds_late_is_a_machine_that_was_stopped(tmp_path: Path) -> None:

@@ -198,8 +198,7 @@ def test_iostat_in_local_time_is_refused_and_reported() -> None:
 def judged(document: SysstatDocument, length: int = 3) -> list[tuple[str, bool, str]]:
     """The warnings of a recorder that wrote `document`, for a load that began with its first second."""
     recording = Recorder("sar", "x", 100.0, lambda: document)
-    recording.series(100.0, length)
-    return [(found.id, found.suspect, found.text) for found in recording.warnings]
+    return [(found.id, found.suspect, found.text) for found in recording.read(100.0, length)[1]]
 
 
 def test_a_sampler_without_usable_data_makes_the_trial_suspect() -> None:

@@ -127,15 +127,15 @@ def test_errors_and_autovacuum_stand_at_their_second(tmp_path: Path) -> None:
     log = server_log.ServerLog(tmp_path / "l", 0)
     (tmp_path / "l").write_text(POSTGRES)
     log.stop()
-    series = log.series(BEGIN, 6)
+    series, (told,) = log.read(BEGIN, 6)
     assert series["server_log_errors"] == [0, 0, 2, 0, 0, 0]
     assert series["autovacuum_runs"] == [0, 0, 0, 0, 1, 0]
-    (told,) = log.warnings
     assert (told.id, told.second, told.suspect) == ("W025", 2, False)
     assert "could not extend file" in told.text and told.text.endswith("(and 1 more)")
     quiet = server_log.ServerLog(tmp_path / "none", 0)
     quiet.stop()
-    assert (quiet.series(BEGIN, 3)["server_log_errors"], quiet.warnings) == ([0, 0, 0], ())
+    series, warnings = quiet.read(BEGIN, 3)
+    assert (series["server_log_errors"], warnings) == ([0, 0, 0], [])
 
 
 @pytest.mark.parametrize("line", [

@@ -61,24 +61,27 @@ class Observed:
 
 def judge(trial: Record, observed: Observed) -> None:
     """Write series, summary, facts and warnings into the record. Raises WorkUnconfirmed, FilesElsewhere."""
-    _series(trial, observed)
+    of_samples = _series(trial, observed)
     _facts(trial, observed)
-    trial.warn(*observed.outcome.warnings, *observed.samples.warnings, *observed.meter.warnings())
+    trial.warn(*observed.outcome.warnings, *of_samples, *observed.meter.warnings())
     for warnings in WARNINGS:
         trial.warn(*warnings(trial, observed))
     _work(trial, observed)
     _durability(trial, observed)
 
 
-def _series(trial: Record, observed: Observed) -> None:
+def _series(trial: Record, observed: Observed) -> list[TrialWarning]:
+    """Set the series and the histogram; return the warnings of the samplers."""
     outcome, window = observed.outcome, trial.cell.window
     trial.series, trial.histogram = outcome.series, outcome.histogram
     seconds = trial.series.seconds
-    trial.series.update(observed.samples.series(outcome.begin_utc, seconds))
+    sampled, warnings = observed.samples.read(outcome.begin_utc, seconds)
+    trial.series.update(sampled)
     warm = round(window.warmup_s) if window.kind == "fixed" else 0
     trial.phase_of_second = [model.Phase.WARMUP if s < warm else model.Phase.MEASURE for s in range(seconds)]
     # In microseconds, because metrics are recomputed from it.
     trial.facts.anchor_utc = iso(outcome.begin_utc, "microseconds")
+    return warnings
 
 
 def _facts(trial: Record, observed: Observed) -> None:

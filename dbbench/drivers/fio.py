@@ -57,7 +57,7 @@ def driving(task: LoadTask) -> Iterator[Load]:
     argv = ["fio", "--output-format=json+", f"--output={task.scratch / 'fio.json'}", "--eta=always", "--eta-newline=1"]
     process.run(["fio", "--create_only=1", given], timeout_s=LAYOUT_S, as_user=account, env=env, cwd=task.scratch)
     pagecache.evict(files.data_files(folder))
-    load = ToolLoad(task, "fio", [*argv, str(given)], _outcome, env, sum(whole_seconds(task.cell.window)))
+    load = ToolLoad(task, "fio", [*argv, str(given)], _outcome, env)
 
     def show(line: str) -> Live | None:
         progress = live(line)

@@ -56,8 +56,7 @@ def driving_from(client: Client, task: LoadTask) -> AbstractContextManager[Load]
 
 
 def _load(task: LoadTask, argv: list[str]) -> ToolLoad:
-    seconds = sum(tool.whole_seconds(task.cell.window))
-    return ToolLoad(task, "pgbench", argv, _outcome, seconds=seconds, live=live, aborted=is_abort)
+    return ToolLoad(task, "pgbench", argv, _outcome, live=live, aborted=is_abort)
 
 
 def command(server: Server, cell: Cell, seed: int, logs: Path, client: Client | None = None) -> list[str]:

@@ -89,9 +89,8 @@ def _environment(cell: Cell, script: str, out: str) -> dict[str, str]:
 
 
 def _load(task: LoadTask, argv: list[str], env: dict[str, str]) -> ToolLoad:
-    seconds = sum(tool.whole_seconds(task.cell.window))
     # Without `aborted`: sysbench ends as a whole when one thread fails.
-    return ToolLoad(task, "sysbench", argv, _outcome, env, seconds, live)
+    return ToolLoad(task, "sysbench", argv, _outcome, env, live)
 
 
 def command(server: Server, cell: Cell, seed: int, client: Client | None = None) -> list[str]:

@@ -45,9 +45,9 @@ class ToolLoad:
     argv: Sequence[str]
     judged: Callable[[ToolLoad], Outcome]
     env: Mapping[str, str] = field(default_factory=dict)
-    seconds: int = 0  # whole seconds of warm-up and window together; 0: no fixed duration
     live: Callable[[str], Live | None] = lambda _line: None  # parses a printed line
     aborted: Callable[[str], bool] = lambda _line: False  # whether a printed line reports that a client gave up
+    seconds: int = field(init=False)  # whole seconds of warm-up and window together; 0: no fixed duration
     program: Program = field(init=False)  # set by `running`
     begin_utc: float = field(init=False)  # time of second 0, when the tool was started
     slip_s: float = field(init=False)  # how far the clock of its logs, which may have been set, was ahead then
@@ -55,6 +55,7 @@ class ToolLoad:
     _read: dict[Path, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self.seconds = sum(whole_seconds(self.task.cell.window))
         self.begin_utc, self.slip_s = self.task.clock.now_utc(), self.task.clock.slip_s()
         self.printed = self.task.raw / f"{self.name}.out", self.task.raw / f"{self.name}.err"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Final
@@ -52,12 +52,7 @@ def load(path: Path, catalog: Catalog) -> Plan:
 def _check(draft: PlanDraft) -> None:
     document = draft.document
     _check_names(draft)
-    _check_twice(
-        document, {key: f'"{arm.label}"' for key, arm in draft.arms.items()}, '; give one of them another "label"'
-    )
-    _check_twice(document, {(*key, "name"): f'engine "{engine.name}"' for key, engine in draft.engines.items()})
-    _check_twice(document, {(*key, "name"): f'workload "{spec.name}"' for key, (spec, _) in draft.workloads.items()})
-    _check_twice(document, {key: f'operation "{name}"' for key, name in draft.operations.items()})
+    _check_twice(draft)
     for key in draft.workloads:
         _check_workload(draft, key)
     for key, engine in draft.engines.items():
@@ -97,12 +92,13 @@ def _check_name(document: Document, key: Key, what: str, name: str, known: Itera
         document.flaw(key, f'{what} "{name}"{did_you_mean(name, words)}')
 
 
-def _check_twice(document: Document, names: Mapping[Key, str], remedy: str = "") -> None:
-    seen: set[str] = set()
-    for key, name in names.items():
-        if name in seen:
-            document.flaw(key, f"{name} is listed twice{remedy}")
-        seen.add(name)
+def _check_twice(draft: PlanDraft) -> None:
+    for kind, subjects in draft.subjects.items():
+        remedy = '; give one of them another "label"' if kind == "fs_setups" else ""
+        names = list(subjects.values())
+        for index, (key, name) in enumerate(subjects.items()):
+            if name in names[:index]:
+                draft.document.flaw((*key, "name"), f"{name} is listed twice{remedy}")
 
 
 def _check_workload(draft: PlanDraft, key: Key) -> None:

@@ -75,6 +75,16 @@ class PlanDraft:
         listed = enumerate(names) if isinstance(names, list) else ()
         return {("operations", index): name for index, name in listed if isinstance(name, str)}
 
+    @property
+    def subjects(self) -> dict[str, dict[Key, str]]:
+        """Return the names of the entries of each list in messages."""
+        return {
+            "fs_setups": {key: f'"{arm.label}"' for key, arm in self.arms.items()},
+            "engine": {key: f'engine "{engine.name}"' for key, engine in self.engines.items()},
+            "workload": {key: f'workload "{spec.name}"' for key, (spec, _) in self.workloads.items()},
+            "operation": {key: f'operation "{name}"' for key, name in self.operations.items()},
+        }
+
     def value(self, key: Key) -> Any:
         value: Any = self.document.data
         for part in key:

@@ -66,18 +66,14 @@ def check_rules(draft: PlanDraft) -> None:
 def _places(draft: PlanDraft, rule_key: str) -> Iterator[tuple[Key, Key, str]]:
     """Yield (key of the entry or of the whole, key of the flaw, its name in the text) where the rule's key is given."""
     head, *rest = rule_key.split(".")
-    entries: dict[str, dict[Key, str]] = {
-        "fs_setups": {key: f'"{arm.label}"' for key, arm in draft.arms.items()},
-        "engine": {key: f'engine "{engine.name}"' for key, engine in draft.engines.items()},
-        "workload": {key: f'workload "{spec.name}"' for key, (spec, _) in draft.workloads.items()},
-        "operation": {key: f'operation "{name}"' for key, name in draft.operations.items() if name in OPERATIONS},
-    }
-    if head not in entries:
+    if head not in (subjects := draft.subjects):
         key = (head, *rest)
         if (value := draft.value(key)) is not None:
             yield key, key, f'{key[-1]} = "{value}"' if key[-1] in SHOWN else f'"{key[-1]}"'
         return
-    for entry, subject in entries[head].items():
+    for entry, subject in subjects[head].items():
+        if draft.operations.get(entry) not in (None, *OPERATIONS):
+            continue  # it does not exist
         if not rest:
             yield entry, (*entry, "name"), subject
         elif draft.value((*entry, *rest)) is not None:

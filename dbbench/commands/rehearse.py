@@ -21,7 +21,8 @@ from dbbench.plan.request import PlanRequest, load_request
 from dbbench.report.progress import renderer
 from dbbench.report.text import put, put_json, put_table
 from dbbench.results import LoadedRun
-from dbbench.run.create import create, free_name, keep_scripts
+from dbbench.results.merging import keep_scripts
+from dbbench.run.create import create, free_name, scripts_of
 from dbbench.storage import filesystems
 
 
@@ -72,7 +73,7 @@ def _rehearse(options: Options, wanted: PlanRequest, arms: list[str], name: str 
         plan, expanded = small(wanted.plan, wanted.expanded, arms, PLACE)
         less = dataclasses.replace(wanted, plan=plan, expanded=expanded, sha256=identity(plan, expanded.cells))
         folder = create(root, less, name or free_name(root, f"{plan.name}-rehearsal"), __version__)
-        keep_scripts(folder, less)
+        keep_scripts(folder, scripts_of(less))
         return folder, rehearse(folder, emit)
 
 

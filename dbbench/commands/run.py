@@ -78,7 +78,8 @@ def command(options: Options, plan_file: str, new: bool, name: str | None, wipe:
     from dbbench.plan.narrowing import Narrowing
     from dbbench.plan.request import able, load_request, take_share
     from dbbench.results import RunFolder
-    from dbbench.run.create import choose, create, is_complete, keep_scripts, must_be_of, refine
+    from dbbench.results.merging import keep_scripts
+    from dbbench.run.create import choose, create, is_complete, must_be_of, refine, scripts_of
     from dbbench.run.preflight import check_run
 
     wanted = take_share(able(load_request(plan_file, options.paths, Narrowing(**narrowing)), options.paths), part)
@@ -100,7 +101,7 @@ def command(options: Options, plan_file: str, new: bool, name: str | None, wipe:
     check_run(replace(wanted, plan=plan, expanded=expanded), plan_file, root, folder, wipe)
     if folder is None:
         folder = RunFolder(create(root, wanted, name, __version__, precision))
-    keep_scripts(folder.path, wanted)
+    keep_scripts(folder.path, scripts_of(wanted))
     announced = [allowance.text, forecast(plan, expanded, root).text] if allowance is not None else []
     if folder.run.budget is not None and folder.run.budget.used_s:
         announced.append(f"{duration_text(folder.run.budget.used_s)} of the budget is already used")

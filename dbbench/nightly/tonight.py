@@ -131,7 +131,8 @@ def run_to_end(wanted: PlanRequest, root: Path, name: str, wipe: tuple[str, ...]
     """Return the finished run of this plan. A stopped run of the same night is resumed."""
     from dbbench.plan.conditions import limits
     from dbbench.plan.forecast import recall
-    from dbbench.run.create import create, free_name, keep_scripts, must_be_of
+    from dbbench.results.merging import keep_scripts
+    from dbbench.run.create import create, free_name, must_be_of, scripts_of
     from dbbench.run.preflight import check_run
     from dbbench.run.queue import execute
 
@@ -142,7 +143,7 @@ def run_to_end(wanted: PlanRequest, root: Path, name: str, wipe: tuple[str, ...]
     if folder is None:
         wanted = dataclasses.replace(wanted, expanded=recall(wanted.plan, wanted.expanded, root))
     path = folder.path if folder else create(root, wanted, free_name(root, name, today().isoformat()), __version__)
-    keep_scripts(path, wanted)
+    keep_scripts(path, scripts_of(wanted))
     if text := limits(wanted.plan, wanted.expanded.cells):
         emit(Event("note", {"text": text}))
     execute(path, wanted.sha256, wipe=wipe, emit=emit)

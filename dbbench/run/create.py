@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
-import os
 import string
 import time
 from pathlib import Path
@@ -18,7 +17,6 @@ from dbbench.plan.catalog import MOST_SCRIPT
 from dbbench.plan.request import PlanRequest
 from dbbench.results import RunFolder
 from dbbench.results.fileio import given_text
-from dbbench.results.merging import keep_scripts as keep_missing
 from dbbench.results.merging import own_scripts
 from dbbench.units import iso
 
@@ -112,12 +110,6 @@ def scripts_of(wanted: PlanRequest) -> dict[str, str]:
             text = f"{other} and {path} have the same name, and differ"
             raise PlanInvalid(text, remedy="Rename one of the scripts.")
     return {name: text for name, (_path, text) in first.items()}
-
-
-def keep_scripts(folder: Path, wanted: PlanRequest) -> None:
-    """Copy missing scripts of the workloads into the run's directory."""
-    scripts = scripts_of(wanted).items()
-    keep_missing(folder, {name: text for name, text in scripts if not os.path.lexists(folder / "scripts" / name)})
 
 
 def free_name(results_folder: Path, plan_name: str, day: str | None = None) -> str:

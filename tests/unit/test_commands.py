@@ -18,14 +18,24 @@ from dbbench.commands.doctor import Probe, of_plan, put_rows
 from dbbench.commands.options import Options
 from dbbench.commands.report import put_verdict
 from dbbench.commands.show import resumable, trial_cells
-from dbbench.errors import DiskTooSmall, FilesystemFull, KernelLacks, NotRoot, ProgramMissing, RunLocked, RunNameTaken
+from dbbench.errors import (
+    DiskTooSmall,
+    FilesystemFull,
+    ImportRefused,
+    KernelLacks,
+    NotRoot,
+    ProgramMissing,
+    RunLocked,
+    RunNameTaken,
+)
 from dbbench.model import Fault, Settings, Status, TrialWarning, WearFacts
 from dbbench.plan.request import PlanRequest, load_request
 from dbbench.results import LoadedRun
 from dbbench.results.fileio import try_lock
 from dbbench.results.journal import Journal, tag_of
+from dbbench.results.merging import keep_scripts
 from dbbench.run import preflight, worker
-from dbbench.run.create import choose, create, free_name, is_complete, keep_scripts, must_be_of, set_killed_aside
+from dbbench.run.create import choose, create, free_name, is_complete, must_be_of, scripts_of, set_killed_aside
 from dbbench.storage import layers
 from tests.support.files import write_file
 from tests.support.plans import plan
@@ -310,9 +320,10 @@ def test_a_run_is_that_of_its_plan(tmp_path: Path) -> None:
     path = write_file(tmp_path / "plan.toml", PLAN.replace('"scan"', '"own"'))
     wanted = load_request(str(path), [str(tmp_path)])
     folder = create(tmp_path / "results", wanted, "r", "1")
-    keep_scripts(folder, wanted)
+    keep_scripts(folder, scripts_of(wanted))
     script.write_text("SELECT 2;\n")
-    keep_scripts(folder, wanted)
+    with pytest.raises(ImportRefused):
+        keep_scripts(folder, scripts_of(wanted))
     assert (folder / "scripts/own.sql").read_text() == "SELECT 1;\n"
     script.write_text("SELECT 1;\n")
     must_be_of(results.RunFolder(folder), wanted)

@@ -55,6 +55,8 @@ class Meter:
     server_bytes: int | None = None  # largest memory of the server's processes in the window
     idle: dict[str, float] = field(default_factory=dict)  # the server's counters before the load started
     grown: Counts = field(default_factory=dict)  # in the window
+    checkpoints: CheckpointFacts = field(default_factory=CheckpointFacts)
+    hit_ratio: float | None = None
     lived: Counts = field(default_factory=dict)  # from `idle` to the end of all sessions of the load
     moved: dict[str, int | None] = field(default_factory=dict)  # read_bytes, write_bytes of the load's system calls
     # Bytes that are dirty or under write-back, in the server and in the page cache, at the end of the window.
@@ -93,6 +95,7 @@ class Meter:
         self.client_cpu = self.client.cpu() if self.client is not None else self.cpu
         self.machine = foreign_load(machine, reading(self._pids()))
         self.grown, self.moved = grown_between(before, self.server.counters()), moved.difference()
+        self.checkpoints, self.hit_ratio = self.server.checkpoints(self.grown), self.server.hit_ratio(self.grown)
         self.io = dataclasses.replace(io, engine_write_bytes=self.server.written_bytes(self.grown))
         debt = _page_cache_debt()
         self.debt_bytes = debt + (self.server.dirty_bytes() or 0)
@@ -119,10 +122,6 @@ class Meter:
 
         process.wait_while(some_left, ENDED_S, 0.02)
 
-    @property
-    def checkpoints(self) -> CheckpointFacts:
-        return self.server.checkpoints(self.grown)
-
     def work(self, explicit: bool) -> Work:
         """Return the counts over the whole life of the load: PostgreSQL counts transactions up to 10 s late."""
         work_facts = self.server.work(self.lived, explicit)
@@ -131,10 +130,6 @@ class Meter:
     def writes(self, explicit: bool) -> int | None:
         """Return a lower bound of the window's commits that changed something."""
         return self.server.work(self.grown, explicit).writes
-
-    @property
-    def hit_ratio(self) -> float | None:
-        return self.server.hit_ratio(self.grown)
 
     def cpu_ms(self) -> float | None:
         """Return the CPU time with kernel workers, without dbbench and, if there is a server, the client."""

@@ -5,8 +5,8 @@ plan."""
 from __future__ import annotations
 
 from dbbench.plan.checks import load
-from dbbench.plan.expanding import Expanded, blocks, deal, expand, identity, make_order
+from dbbench.plan.expanding import Expanded, deal, expand, identity, make_order
 from dbbench.plan.narrowing import narrow
 from dbbench.plan.preview import Preview, preview
 
-__all__ = ["Expanded", "Preview", "blocks", "deal", "expand", "identity", "load", "make_order", "narrow", "preview"]
+__all__ = ["Expanded", "Preview", "deal", "expand", "identity", "load", "make_order", "narrow", "preview"]

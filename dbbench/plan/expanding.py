@@ -180,11 +180,3 @@ def deal(order: Sequence[model.TrialSpec], index: int, of: int) -> tuple[model.T
     """Return the trials of every `of`-th block, beginning with the `index`-th (from 1), in their order. The shares
     together are the whole order; two shares differ by at most one block."""
     return tuple(spec for spec in order if (spec.block - index) % of == 0)
-
-
-def blocks(order: Sequence[model.TrialSpec]) -> dict[int, tuple[model.TrialSpec, ...]]:
-    """Return the trials of each block, in the order in which blocks and trials first occur."""
-    found: dict[int, tuple[model.TrialSpec, ...]] = {}
-    for spec in order:
-        found[spec.block] = (*found.get(spec.block, ()), spec)
-    return found

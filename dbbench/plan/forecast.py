@@ -22,7 +22,7 @@ from dbbench.compare.stopping import Examined, examine
 from dbbench.errors import DbbenchError, PlanInvalid
 from dbbench.model import Cell, EarlierLoad, Phase, Plan, Run, Status, Trial
 from dbbench.model.plan import MOST_TRIALS
-from dbbench.plan.expanding import Expanded, blocks, make_order
+from dbbench.plan.expanding import Expanded, make_order
 from dbbench.plan.preview import preview
 from dbbench.plan.writes import with_copies
 from dbbench.results import LoadedRun
@@ -155,7 +155,7 @@ def apply_budget(plan: Plan, expanded: Expanded, step: int = 1) -> tuple[Plan, E
     PlanInvalid if the windows of the first blocks alone are longer than the budget."""
     if plan.budget_s is None:
         return plan, expanded, None
-    first = sorted(blocks(expanded.order))
+    first = sorted({spec.block for spec in expanded.order})
     _affordable(plan, expanded, len(first))
     look = preview(plan, expanded)
     block_s = sum(look.trial_s.values())

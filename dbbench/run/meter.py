@@ -102,7 +102,9 @@ class Meter:
         self.dirtied_bytes = max(0, debt - dirty)
         self.switches_per_s, self.server_bytes = tasks.switches_per_s(), tasks.server_bytes
         self.strays = sorted(tasks.elsewhere())
-        self.memory, self.resident_bytes = self.limits.memory_read(), _resident(self.files)
+        self.memory = self.limits.memory_read()
+        with contextlib.suppress(OSError):
+            self.resident_bytes = pagecache.resident_bytes(self.files)
 
     def _pids(self) -> tuple[int, ...]:
         return (*(() if self.server.pid is None else (self.server.pid,)), *self.load.pids)
@@ -188,13 +190,6 @@ def _io(clock: DiskClock) -> IoFacts:
     counted: dict[str, Any] = clock.difference()
     note = devices.flushes_reason(clock.disks)
     return IoFacts(**{**counted, "flushes": None if note else counted["flushes"]}, flushes_note=note)
-
-
-def _resident(files: Sequence[Path]) -> int | None:
-    try:
-        return pagecache.resident_bytes(files)
-    except OSError:
-        return None
 
 
 def _page_cache_debt() -> int:

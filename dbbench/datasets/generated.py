@@ -237,9 +237,6 @@ BUILDERS: Final[dict[str, Callable[[Server, Dataset], None]]] = {
     "tpcc": tpcc.build,
 }
 
-# Checks of a dataset after any load, by kind. Each returns what it checked, or raises DataCorrupt.
-CONSISTENCY: Final[dict[str, Callable[[Server, Dataset], str]]] = {"tpcc": tpcc.consistency}
-
 
 def noise(kind: str, engine: str, share: float) -> float:
     """Return which share of the columns, 0 to 1, must be noise for the nearest possible compressibility to `share`."""

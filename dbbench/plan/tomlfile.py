@@ -71,14 +71,6 @@ _TOKEN: Final = re.compile(
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Flaw:
-    """An error in a file, and its place."""
-
-    key: Key
-    text: str
-
-
 @dataclass
 class Document:
     """A TOML file: its data, the line of every key, and the errors noted so far."""
@@ -87,7 +79,7 @@ class Document:
     data: dict[str, Any]
     lines: dict[Key, int]
     text: str
-    flaws: list[Flaw] = field(default_factory=list)
+    flaws: list[tuple[Key, str]] = field(default_factory=list)  # place and message
 
     def nearest(self, key: Key) -> Key:
         """Return `key`, or the nearest table around it that is in the file; () if there is none."""
@@ -101,8 +93,8 @@ class Document:
     def flaw(self, key: Key, text: str) -> None:
         """Note an error; `finish` raises all of them."""
         text = text if len(text) <= _LONGEST else f"{text[: _LONGEST - 80]}...{text[-80:]}"
-        if not any(flaw.key == key and flaw.text == text for flaw in self.flaws):
-            self.flaws.append(Flaw(key, text))
+        if (key, text) not in self.flaws:
+            self.flaws.append((key, text))
         if len(self.flaws) >= _MOST_FLAWS:
             self.finish()
 
@@ -110,10 +102,10 @@ class Document:
         """Raise PlanInvalid with every error in the order of the file, if there is any."""
         if not self.flaws:
             return
-        ordered = sorted(self.flaws, key=lambda flaw: self.lines.get(self.nearest(flaw.key), 0))
+        ordered = sorted(self.flaws, key=lambda flaw: self.lines.get(self.nearest(flaw[0]), 0))
         count = f"{len(ordered)} errors" if len(ordered) > 1 else "an error"
         count += " or more" if len(ordered) == _MOST_FLAWS else ""
-        lines = "\n".join(f"  {self.where(flaw.key)}  {flaw.text}" for flaw in ordered)
+        lines = "\n".join(f"  {self.where(key)}  {text}" for key, text in ordered)
         raise PlanInvalid(f"{self.path} has {count}:\n{lines}")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import signal
 import time
 import traceback
@@ -112,7 +111,7 @@ class Record:
     def _trial(self) -> model.Trial:
         suspect = any(warning.suspect for warning in self._warnings)
         status = model.Status.FAILED if self._error else model.Status.SUSPECT if suspect else model.Status.OK
-        trial = model.Trial(
+        return model.Trial(
             id=self.spec.id,
             run=self.run.name,
             host=str(self.run.host.get("hostname", "")),
@@ -132,8 +131,8 @@ class Record:
             warnings=tuple(self._warnings),
             phases=tuple(self._phases),
             dbbench_version=__version__,
+            **vars(self.facts),
         )
-        return dataclasses.replace(trial, **vars(self.facts))
 
     def _deadline_s(self, phase: model.Phase) -> float:
         asked = self.run.plan.deadlines.get(phase)

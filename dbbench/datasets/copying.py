@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import shutil
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -99,19 +100,14 @@ def _make_root(golden: Golden, datadir: Path) -> None:
     mount = mounts.mount_holding(datadir.resolve(), mounts.mounts_of(Path("/proc/self")))
     if mount is not None and any(option.startswith("compress") for option in mount.options):
         return  # the space that compressed data will need is not known in advance
-    if _needed_bytes(golden.manifest) > free_bytes(datadir):
+    # Without what ext4 reserves for root: the server's account may not use it.
+    if _needed_bytes(golden.manifest) > shutil.disk_usage(datadir).free:
         raise _full(golden, datadir, "before anything was written")
 
 
 def _needed_bytes(manifest: Manifest) -> int:
     """Return the space of the copy on a filesystem without compression, excluding the filesystem's own metadata."""
     return sum(-(-entry.size // ALLOCATION) * ALLOCATION for entry in manifest.entries)
-
-
-def free_bytes(path: Path) -> int:
-    """Return the space that is free for the server, which is not root: ext4 reserves some for root."""
-    status = os.statvfs(path)
-    return status.f_frsize * status.f_bavail
 
 
 def _copy_files(golden: Golden, datadir: Path, owner: User, progress: Progress) -> Iterator[Entry]:
@@ -200,7 +196,8 @@ def _writing(golden: Golden, datadir: Path) -> Iterator[None]:
 
 
 def _full(golden: Golden, datadir: Path, when: str) -> DbbenchError:
-    needed, free = _needed_bytes(golden.manifest), free_bytes(datadir if datadir.exists() else datadir.parent)
+    place = datadir if datadir.exists() else datadir.parent
+    needed, free = _needed_bytes(golden.manifest), shutil.disk_usage(place).free
     return FilesystemFull(
         f"{datadir} has {size_text(free)} ({free} bytes) free {when}, but the dataset needs {size_text(needed)} "
         f"({needed} bytes) in addition to the metadata of the filesystem",

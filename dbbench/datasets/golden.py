@@ -17,7 +17,6 @@ from typing import Final
 
 from dbbench import engines, process
 from dbbench.datasets import archive, generated, manifest, sources
-from dbbench.datasets.copying import free_bytes
 from dbbench.datasets.manifest import FORMAT, Golden, Manifest, load, lock_of
 from dbbench.engines.port import Engine, Place
 from dbbench.errors import DatasetBuildFailed, DiskTooSmall, PlanInvalid, ProgramMissing
@@ -251,13 +250,13 @@ def make_room(cache: Path, needed: int) -> None:
     used = {file.parent: lock_of(file.parent) for file in cache.glob("[!.]*/manifest*.json")}
     sizes = {folder: disk_bytes(folder) for folder in used}
     for folder in sorted(used, key=lambda folder: used[folder].stat().st_mtime if used[folder].exists() else 0.0):
-        if sum(sizes.values()) + needed <= limit and free_bytes(cache) >= needed:
+        if sum(sizes.values()) + needed <= limit and shutil.disk_usage(cache).free >= needed:
             break
         if evict(folder):
             del sizes[folder]
-    if free_bytes(cache) < needed:
+    if (free := shutil.disk_usage(cache).free) < needed:
         raise DiskTooSmall(
-            f"the dataset needs about {size_text(needed)}, but {cache} has {size_text(free_bytes(cache))} free",
+            f"the dataset needs about {size_text(needed)}, but {cache} has {size_text(free)} free",
             effect="Nothing was built.",  # but copies were evicted
             remedy="Free some disk space, or set DBBENCH_CACHE to a folder on a larger disk.",
         )

@@ -61,9 +61,9 @@ class Copies:
             return f"files of a running {self.server.engine} that are copied one after the other are not consistent"
         if self.reflink == "always":
             return None
-        place, folders = os.statvfs(stored.fs.path), os.walk(stored.datadir)
+        folders = os.walk(stored.datadir)
         size = sum(Path(folder, name).lstat().st_size for folder, _folders, names in folders for name in names)
-        free, needed = place.f_bavail * place.f_frsize, int(size * _SPARE)
+        free, needed = shutil.disk_usage(stored.fs.path).free, int(size * _SPARE)
         return None if needed <= free else f"a copy needs {size_text(needed)}, but only {size_text(free)} is free"
 
     def snapshot(self, stored: Stored) -> None:

@@ -4,7 +4,7 @@ with the engine; `scan` of every table, then of every table of a clone, from a c
 from __future__ import annotations
 
 import contextlib
-import os
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -50,12 +50,13 @@ def grow(filled: StoredDatabase) -> Iterator[OperationFacts]:
     if spare is None:
         yield impossible("grow", "the plan has no device beyond those that the fs setup uses")
         return
-    before = _total_bytes(filled)
+    before = shutil.disk_usage(filled.fs.path).total
     yield time_step("grow: add device", lambda: able.add(filled, spare))
     began = time.monotonic()
     text = able.rebalance(filled)
     done = end_step("grow: rebalance", began)
-    yield replace(done, text=f"{text}; {size_text(_total_bytes(filled) - before)} larger")
+    larger = shutil.disk_usage(filled.fs.path).total - before
+    yield replace(done, text=f"{text}; {size_text(larger)} larger")
 
 
 def repair(filled: StoredDatabase) -> Iterator[OperationFacts]:
@@ -132,8 +133,3 @@ def scan(
             yield read(SCAN_OF_CLONE, server, said)
     finally:
         how.drop(filled)
-
-
-def _total_bytes(filled: StoredDatabase) -> int:
-    total = os.statvfs(filled.fs.path)
-    return total.f_blocks * total.f_frsize

@@ -10,6 +10,7 @@ import hashlib
 import io
 import json
 import os
+import shutil
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -85,8 +86,8 @@ def naming_full(*places: Path) -> Iterator[None]:
 
 def _is_full(place: Path) -> bool:
     with contextlib.suppress(OSError):
-        space = os.statvfs(place)
-        return space.f_bavail * space.f_frsize < min(_LEAST_BYTES, space.f_blocks * space.f_frsize / 20)
+        space = shutil.disk_usage(place)
+        return space.free < min(_LEAST_BYTES, space.total / 20)
     return False
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
@@ -115,5 +116,4 @@ def golden_bytes(expanded: Expanded) -> int:
 
 def free_bytes(path: Path) -> int:
     """Return the bytes that can still be written on the filesystem of `path`, existing or not."""
-    space = os.statvfs(nearest(path))
-    return space.f_frsize * space.f_bavail
+    return shutil.disk_usage(nearest(path)).free

@@ -10,6 +10,7 @@ import hashlib
 import itertools
 import os
 import random
+import shutil
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -18,7 +19,6 @@ from pathlib import Path
 from typing import Final
 
 from dbbench import process
-from dbbench.datasets.copying import free_bytes
 from dbbench.engines.port import Server
 from dbbench.engines.serving import tail
 from dbbench.engines.sql import cursor_of, execute, rows
@@ -173,10 +173,10 @@ def _fill(lab: Lab, base: BaseImages, seed: str) -> list[HarmCount]:
 
 def _take(place: Path, left: int) -> Path:
     """Make a file that leaves so many bytes of the filesystem. Raises OSError."""
-    ballast, size = place / "ballast", free_bytes(place) - left
+    ballast, size = place / "ballast", shutil.disk_usage(place).free - left
     with ballast.open("wb") as file:
         os.posix_fallocate(file.fileno(), 0, size)
-        if free_bytes(place) > left + size // 2:  # ZFS reserves no space for a file
+        if shutil.disk_usage(place).free > left + size // 2:  # ZFS reserves no space for a file
             for _ in range(size // 2**20):
                 file.write(random.randbytes(2**20))
             os.fsync(file.fileno())
@@ -197,7 +197,8 @@ def observe(lab: Lab, server: Server, writer: RowWriter, places: Sequence[Path])
         elif now > began + FILLING_S:
             break
         time.sleep(_POLL_S)
-    free, error = min(map(free_bytes, places)), writer.failed[1] if writer.failed else "no error"
+    free = min(shutil.disk_usage(place).free for place in places)
+    error = writer.failed[1] if writer.failed else "no error"
     detail = f"{size_text(free)} free after {writer.count} commits: {error}"
     if not word or free > LEAST_FREE / 2:
         raise DbbenchError(f"the disk did not become full: {detail}")

@@ -103,16 +103,16 @@ class PostgresServer(Server):
             try:
                 answer = rows(self, _SETTINGS, database=database)
             except psycopg2.OperationalError as error:
+                if "FATAL" not in str(error) or "starting up" in str(error):
+                    return False  # the pid file is from a crashed server that had the same pid
                 self._refusal = self._refusal or error
             else:
                 self.reported = {name: Reported(setting, unit) for name, setting, unit in answer}
                 self._block = int(self.reported["block_size"].value)
                 self._tracks = self.reported["track_counts"].value == "on"
                 return True
-        refusal = self._refusal
-        if refusal and "FATAL" in str(refusal) and "starting up" not in str(refusal):
-            raise refusal
-        return False  # the pid file is from a crashed server that had the same pid
+        assert self._refusal is not None
+        raise self._refusal
 
     def prepare(self, slot: bool = False) -> None:
         """Create database and extensions at the first start; `slot`: and a replication slot that keeps the log."""

@@ -113,8 +113,8 @@ def test_an_option_that_mkfs_does_not_know_is_an_error(loop_device: Device) -> N
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is in use is not waited for."""
-    monkeypatch.setattr(common, "BUSY_S", 0.2)
-    monkeypatch.setattr(formatted, "_RELEASE_S", 0.3)
+    for module, name in ((common, "BUSY_S"), (formatted, "_RELEASE_S")):
+        monkeypatch.setattr(module, name, 0.3)
 
 
 @pytest.mark.needs("root", "mkfs.ext4", "fs:ext4")

@@ -97,13 +97,15 @@ main()"""
     assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")
 
 
-def test_an_account_without_a_home_has_the_root_directory(printed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_account_without_a_home_has_the_root_directory(
+    printed: Any, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Without HOME, and not listed in passwd(5), as in some containers: it was a fault of dbbench."""
 
     def unlisted(uid: int) -> None:
         raise KeyError(uid)
 
-    monkeypatch.delenv("HOME")
+    environ.pop("HOME", None)
     monkeypatch.setattr("pwd.getpwuid", unlisted)
     assert "a file is missing" in printed("explain", "E003")
     assert Path.home() == Path("/")

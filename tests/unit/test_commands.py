@@ -489,9 +489,11 @@ def test_all_that_is_lacking_is_told_at_once(machine: Machine, tmp_path: Path) -
 
 
 @pytest.mark.usefixtures("machine")
-def test_a_cache_that_cannot_be_written_is_told_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cache_that_cannot_be_written_is_told_before(
+    tmp_path: Path, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As that of an account whose home directory does not exist; only copies that are still to be built need it."""
-    monkeypatch.setenv("DBBENCH_CACHE", "/proc/none/golden")
+    environ["DBBENCH_CACHE"] = "/proc/none/golden"
     wanted = plan_asked(tmp_path)
     (error,) = preflight.lacking(wanted.plan, wanted.expanded, tmp_path)
     assert error.evidence.startswith("/proc/none/golden cannot be created: /proc is on a filesystem of the kernel")

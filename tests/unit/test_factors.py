@@ -113,26 +113,31 @@ def test_many_factors_are_counted_not_built(tmp_path: Path) -> None:
         load(written(tmp_path, f"factors = {{ {many} }}"), SHIPPED)
 
 
-def test_a_level_that_the_kernel_refuses_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without io_uring the other levels run, and the sysctl is named."""
+@pytest.fixture
+def refused_io_uring(monkeypatch: pytest.MonkeyPatch) -> str:
+    """A kernel without io_uring, and what it says."""
     reason = "the kernel refuses io_uring: sysctl kernel.io_uring_disabled is 2; 0 permits it"
     monkeypatch.setattr(host, "without_io_uring", lambda: reason)
+    return reason
+
+
+def test_a_level_that_the_kernel_refuses_is_skipped(tmp_path: Path, refused_io_uring: str) -> None:
+    """Without io_uring the other levels run, and the sysctl is named."""
     path = written(tmp_path, f'{TWO}\n[device]\nkind = "dir"\npaths = {{ ext4 = "/a", xfs = "/b" }}')
     wanted = able(of_plan(path.read_text(), load(path, SHIPPED), SHIPPED), [])
-    assert wanted.skipped == {"io_method=io_uring": reason}
+    assert wanted.skipped == {"io_method=io_uring": refused_io_uring}
     assert {cell.levels.get("io_method") for cell in wanted.expanded.cells} == {"sync", "worker", None}
 
 
 @pytest.mark.starts_processes
-def test_a_setting_that_this_machine_cannot_have_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_setting_that_this_machine_cannot_have_is_refused(tmp_path: Path, refused_io_uring: str) -> None:
     """What the server refuses, each setting with its origin, and io_uring where nothing else remains."""
-    monkeypatch.setattr(host, "without_io_uring", lambda: "refused by a test")
     bin_ = server(tmp_path / "postgres", "15.18", "io_method", "file_extend_method")
     path = written(tmp_path, TWO)
     path.write_text(path.read_text().replace('"postgres"\n', f'"postgres"\nbin = "{bin_}"\n', 1))
     swept = load(path, SHIPPED)
     refused = [error.evidence for error in preflight.lacking(swept, expand(swept, SHIPPED), tmp_path)]
-    assert "io_method = io_uring is not possible: refused by a test" in refused
+    assert f"io_method = io_uring is not possible: {refused_io_uring}" in refused
     assert "PostgreSQL 15.18 refuses io_method = sync, set by the plan: no setting io_method" in refused
     arm = {"use": "btrfs-zstd", "tuning": {"postgres": {"file_extend_method": "write_zeros"}}}
     tuned = plan_of(tmp_path, plan(arm, {"name": "postgres", "bin": bin_}, "bulk-insert"))

@@ -143,9 +143,8 @@ def test_a_scan_begins_when_it_is_waited_for(drive: Any, server: Any) -> None:
 @pytest.fixture
 def endless(monkeypatch: pytest.MonkeyPatch) -> None:
     """Scans that take a minute."""
-
-    monkeypatch.setattr(PostgresSql, "scan", lambda _sql, _connection, _table: "SELECT pg_sleep(60)")
-    monkeypatch.setattr(InnodbSql, "scan", lambda _sql, _connection, _table: "SELECT SLEEP(60)")
+    for kind, text in ((PostgresSql, "SELECT pg_sleep(60)"), (InnodbSql, "SELECT SLEEP(60)")):
+        monkeypatch.setattr(kind, "scan", lambda _sql, _connection, _table, text=text: text)
 
 
 @pytest.mark.usefixtures("endless")

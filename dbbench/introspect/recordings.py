@@ -112,8 +112,8 @@ def _read_export(data: bytes, path: Path) -> list[Statement]:
     statements, calls_of = dict[tuple[str, str], Statement](), Counter[str]()
     rows = csv.DictReader(io.StringIO(data.decode("utf-8-sig", errors="replace"), newline=""))
     try:
-        if (columns := rows.fieldnames) and not {"query", "calls"} <= {*columns}:
-            named = one_line(", ".join(columns))
+        if (columns := rows.fieldnames) is not None and not {"query", "calls"} <= {*columns}:
+            named = one_line(", ".join(columns)) or "none"
             raise _unreadable(path, f"its first line names no columns `query` and `calls`, but: {named}")
         for row in rows:
             text, database, calls = row["query"] or "", row.get("datname") or row.get("dbid") or "", int(row["calls"])

@@ -64,7 +64,7 @@ def test_an_export_is_read() -> None:
 @pytest.mark.parametrize(("text", "evidence"), [
     ("", "no statements"), ("[1, 2]", "no columns `query` and `calls`, but: [1, 2]"),
     ("query;calls\nSELECT 1;2\n", "no columns `query` and `calls`, but: query;calls"),
-    ("QUERY,CALLS\nSELECT 1,2\n", "but: QUERY, CALLS"),
+    ("QUERY,CALLS\nSELECT 1,2\n", "but: QUERY, CALLS"), ("\n0", "but: none"),
     ("query,calls\nSELECT 1,many\n", "line 2 has"), ("query,calls\nSELECT 1\n", "line 2 has"),
     ('query,calls,total_time\nSELECT 1,2,"52,5"\n', "a number such as 52.5"),
 ])  # fmt: skip

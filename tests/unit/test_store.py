@@ -55,6 +55,15 @@ def test_trial_is_read_back_with_series_and_histogram(folder: Path) -> None:
             "memory", "space", "io", "device", "commands"} <= written.keys()  # fmt: skip
 
 
+def test_what_an_interrupted_trial_left_is_no_result_and_is_emptied(folder: Path) -> None:
+    """By the next attempt, also if nothing has removed it before."""
+    ident = results.load_spec(folder).order[0].id
+    (left := results.Draft(folder, ident).raw / "half").write_text("x")
+    assert results.load_run(folder).trials == ()
+    results.Draft(folder, ident)
+    assert not left.exists()
+
+
 @pytest.mark.parametrize("name", ["trial.json", "series.csv.gz", "histogram.json", "raw/pgbench.out"])
 def test_altered_file_is_found_and_named(folder: Path, name: str) -> None:
     """One flipped byte in any file of a result is an error that names it, and so is a file that is gone."""

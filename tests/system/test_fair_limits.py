@@ -100,9 +100,8 @@ def test_limits_of_the_device_are_enforced_measured_and_removed(dbbench: Any) ->
 def test_limits_of_a_killed_run_are_removed(dbbench: Any) -> None:
     """After a SIGKILL, `clean` removes the control group, and the rule for the loop device, which would slow down its
     next owner."""
-    dbbench.plan(
-        limited(measure="10s", scale=1, limit={"iops": 1234})
-    )  # it is killed after the first second, however late that is read
+    # It is killed after the first second, however late that is read.
+    dbbench.plan(limited(measure="10s", scale=1, limit={"iops": 1234}))
     during: list[tuple[int, str]] = []
 
     def kill(pid: int) -> None:

@@ -241,14 +241,14 @@ def test_contradicted_class_is_an_error(dbbench: Dbbench) -> None:
 
 
 @pytest.fixture
-def two_processes() -> None:
-    """Skip a test where a long lab has one process only."""
+def several_processes() -> None:
+    """Skip a test where memory suffices for fewer than three processes, or where they would share one core."""
     if len(os.sched_getaffinity(0)) < 2 or available_bytes() < 3 * MEMORY_BYTES:
         pytest.skip(f"needs two cores and {3 * MEMORY_BYTES // 2**30} GiB of available memory")
 
 
 @pytest.mark.needs("engine:postgres", "engine:mariadb", "mkfs.xfs", "fs:xfs")
-@pytest.mark.usefixtures("two_processes")
+@pytest.mark.usefixtures("several_processes")
 @pytest.mark.parametrize(
     ("engine", "setup"), [("postgres", "xfs"), pytest.param("mariadb", "ext4", marks=pytest.mark.long)]
 )
@@ -264,9 +264,9 @@ def test_a_long_lab_works_in_several_processes(dbbench: Dbbench, engine: str, se
 
 
 @pytest.mark.needs("engine:postgres")
-@pytest.mark.usefixtures("two_processes")
+@pytest.mark.usefixtures("several_processes")
 def test_all_processes_of_a_lab_are_stopped(dbbench: Dbbench) -> None:
-    """SIGTERM at the first cut of the second or third process: the lab ends, and nothing of any process is left."""
+    """SIGTERM while they make cuts: the lab ends, and nothing of any process is left."""
     cuts = []
 
     def stop(event: Event) -> None:

@@ -170,7 +170,8 @@ def test_show_has_a_run_and_a_trial(told: Any, results_folder: Path) -> None:
     assert "E402 in measure" in told("show", "ill")
     with WideStream(80) as stdout, contextlib.redirect_stdout(stdout):
         told("show", "demo", "xfs.postgres.scan-b1-a1")
-        assert all(len(line) <= 80 or " " not in line.strip() for line in stdout.getvalue().splitlines())  # a path
+        lines = stdout.getvalue().splitlines()
+    assert lines and all(len(line) <= 80 or " " not in line.strip() for line in lines)  # a path
     run = small_run()
     twice = trial_of(run, warnings=(TrialWarning("W001", "window"), TrialWarning("W001", "warm-up")))
     assert trial_cells(twice, LoadedRun(results_folder, run, (twice,)))[-1] == "W001"

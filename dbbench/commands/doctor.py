@@ -109,11 +109,12 @@ def _put_row(row: Probe, width: int) -> None:
         state = "skipped"
     if not row.ok and row.needed:
         text += f"{'; ' if text else ''}{'only for' if row.optional else 'needed:'} {row.needed}"
-    lead, fixes, terminal = f"  {state:<10}  {row.check:<{width}}  ", row.fix.splitlines(), columns() or sys.maxsize
-    narrow = len(lead) + max(map(len, (text, *fixes))) > terminal
+    lead, terminal = f"  {state:<10}  {row.check:<{width}}  ", columns() or sys.maxsize
+    evidence, fixes = text.splitlines(), row.fix.splitlines()
+    narrow = len(lead) + max(map(len, (*evidence, *fixes)), default=0) > terminal
     put((lead if narrow else f"{lead}{text}").rstrip())
     indent = " " * (_INDENT if narrow else len(lead))
-    for line in (text, *fixes) if narrow else fixes:
+    for line in (*evidence, *fixes) if narrow else fixes:
         put_paragraph(f"{indent}{line}", terminal)
 
 

@@ -148,5 +148,6 @@ def _put_trial(options: Options, run: LoadedRun, name: str) -> None:
     if options.json:
         put_json(plain(trial))
         return
-    for line in trial_text(trial, run):  # only the text reads the histogram, which may be damaged
-        put_paragraph(line, sys.maxsize)
+    for text in trial_text(trial, run):  # only the text reads the histogram, which may be damaged
+        for line in text.splitlines():  # the evidence of an error may have several
+            put_paragraph(line, sys.maxsize)

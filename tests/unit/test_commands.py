@@ -179,6 +179,15 @@ def test_show_has_a_run_and_a_trial(told: Any, results_folder: Path) -> None:
     assert "! W021" in whole and "cold cache by drop_caches: verified" in whole and "throughput" in whole
 
 
+def test_evidence_keeps_its_lines(told: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of an error that `show` wraps for the terminal are not joined."""
+    text = "  error E104 in canary: /dev/sdb is in use:\n  mounted at /srv\n  opened by mariadbd and two other programs"
+    monkeypatch.setattr("dbbench.commands.show.trial_text", lambda _trial, _run: [text])
+    with WideStream(80) as stdout, contextlib.redirect_stdout(stdout):
+        told("show", "demo", "xfs.postgres.scan-b1-a1")
+        assert stdout.getvalue() == f"{text}\n"
+
+
 def test_json_of_a_trial_reads_no_histogram(told: Any, results_folder: Path) -> None:
     """Latencies that cannot be read, with the right checksum, hide trial.json from no program; the text names them."""
     trial = next((results_folder / "demo/trials").iterdir())
@@ -590,6 +599,13 @@ def test_doctor_fits_the_terminal() -> None:
             printed = stdout.getvalue().splitlines()
         assert max(map(len, printed)) <= columns and len(printed) == lines
         assert " ".join("".join(printed).split()).endswith("use --results DIR and DBBENCH_CACHE")
+    fix = "Release it (umount, swapoff, losetup -d, remove the line in fstab), or choose another device."
+    row = Probe("this plan", "plan.toml: a device is in use", False, "/dev/sdb is in use:\n  opened by mariadbd",
+                "this plan", fix)  # fmt: skip
+    with WideStream(80) as stdout, contextlib.redirect_stdout(stdout):
+        put_rows([row._replace(purpose="measure"), row._replace(found=None, needed="")])
+        printed = [line.strip() for line in stdout.getvalue().splitlines()]
+    assert {"/dev/sdb is in use:", "opened by mariadbd; needed: this plan"} <= {*printed} and printed.count("") == 1
 
 
 def test_plan_prints_the_share_of_the_rated_endurance(machine: Machine, tmp_path: Path, printed: Any) -> None:

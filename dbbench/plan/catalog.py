@@ -20,7 +20,7 @@ from dbbench.metrics.table import METRICS
 from dbbench.model import Arm, Dataset, FsSetup, Parameter, Scalar, Workload
 from dbbench.model.base import NAME, PACKED, SIZE_PARAMETERS, adapter, data_folder
 from dbbench.plan.arms import effective_name
-from dbbench.plan.tomlfile import Document, did_you_mean, read_as
+from dbbench.plan.tomlfile import Document, Key, did_you_mean, read_as
 from dbbench.results.fileio import given_text
 from dbbench.storage.filesystems import options
 from dbbench.units import bytes_of, seconds_of
@@ -175,6 +175,11 @@ def _check_words(document: Document, workload: Workload) -> None:
         document.flaw(("during",), '"during" requires window = "fixed"')
 
 
+def _check_script(document: Document, key: Key, file: str) -> None:
+    if file and not NAME.fullmatch(Path(file).name):  # the run's copy has this name
+        document.flaw(key, f'invalid name of a script "{file}": use letters, digits and . _ + : = -')
+
+
 def _check_workload(document: Document, workload: Workload) -> None:
     _check_words(document, workload)
     kind, dataset_values = workload.dataset.get("kind"), {k: v for k, v in workload.dataset.items() if k != "kind"}
@@ -182,10 +187,9 @@ def _check_workload(document: Document, workload: Workload) -> None:
         adapter(Dataset).validate_python({"kind": kind, "parameters": dataset_values})
     except ValidationError as error:
         document.flaw(("dataset", "kind"), str(error.errors()[0]["msg"]).replace("Input should", "kind must"))
-    for file in (workload.script, *workload.beside):
-        if file and not NAME.fullmatch(Path(file).name):  # the run's copy has this name
-            document.flaw(("script",), f'invalid name of a script "{file}": use letters, digits and . _ + : = -')
+    _check_script(document, ("script",), workload.script)
     for index, file in enumerate(workload.beside):
+        _check_script(document, ("beside", index), file)
         if "/" in file or not (document.path.parent / file).is_file():
             document.flaw(("beside", index), f'"{file}" is not a file in the directory of this one')
     if workload.weights and (workload.driver != "pgbench" or len(workload.weights) != 1 + len(workload.beside)):

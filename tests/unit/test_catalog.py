@@ -32,9 +32,10 @@ def folder(tmp_path: Path, environ: dict[str, str]) -> Path:
 
 def test_a_script_that_cannot_be_copied_is_refused(folder: Path) -> None:
     """Its name becomes that of the run's copy."""
-    (folder / "workloads/own.toml").write_text(WORKLOAD.replace("own.sql", "my own.sql"))
-    with pytest.raises(PlanInvalid, match=r'own\.toml:5  invalid name of a script "my own\.sql"'):
-        catalog([folder]).workload("own")
+    for line, text in ((5, WORKLOAD.replace("own.sql", "my own.sql")), (1, f'beside = ["my own.sql"]\n{WORKLOAD}')):
+        (folder / "workloads/own.toml").write_text(text)
+        with pytest.raises(PlanInvalid, match=rf'own\.toml:{line}  invalid name of a script "my own\.sql"'):
+            catalog([folder]).workload("own")
 
 
 def test_own_folders_come_before_the_shipped_one(folder: Path, environ: dict[str, str]) -> None:

@@ -75,7 +75,7 @@ class PostgresServer(Server):
         self._tracks = True  # the setting track_counts
         self._slot = False  # a replication slot keeps the log
         self._refusal: Exception | None = None  # why its own database cannot be used, at the first start
-        self.reported: dict[str, Reported] = {}  # all settings when it first answered
+        self.reported: dict[str, Reported] = {}  # all settings in its own database, at its start
 
     def connect(self, database: str | None = None) -> Any:
         import psycopg2
@@ -95,21 +95,20 @@ class PostgresServer(Server):
         return connection
 
     def answers(self) -> bool:
-        """Whether it accepts connections, to its own database or another one; then `reported` is complete. Raises
-        psycopg2.OperationalError if it refuses permanently."""
+        """Whether it accepts connections, to its own database or, before that exists, to `postgres`. Raises
+        psycopg2.OperationalError if it refuses permanently, psycopg2.Error if it cannot read its catalogue."""
         import psycopg2
 
         for database in (self.database, "postgres"):
             try:
-                answer = rows(self, _SETTINGS, database=database)
+                connection = self.connect(database)
             except psycopg2.OperationalError as error:
                 if "FATAL" not in str(error) or "starting up" in str(error):
                     return False  # the pid file is from a crashed server that had the same pid
                 self._refusal = self._refusal or error
             else:
-                self.reported = {name: Reported(setting, unit) for name, setting, unit in answer}
-                self._block = int(self.reported["block_size"].value)
-                self._tracks = self.reported["track_counts"].value == "on"
+                with contextlib.closing(connection):
+                    self._read_settings(connection)
                 return True
         assert self._refusal is not None
         raise self._refusal
@@ -120,11 +119,20 @@ class PostgresServer(Server):
             if rows(self, f"SELECT 1 FROM pg_database WHERE datname = '{NAME}'", database="postgres"):
                 raise self._refusal
             execute(self, f"CREATE DATABASE {NAME}", database="postgres")
-            there = rows(self, f"SELECT name FROM pg_available_extensions WHERE name IN {EXTENSIONS}")
-            execute(self, *(f"CREATE EXTENSION {name}" for (name,) in there))
+            with contextlib.closing(self.connect()) as connection:
+                self._read_settings(connection)  # in a user's cluster, `postgres` may have settings of its own
+                there = f"SELECT name FROM pg_available_extensions WHERE name IN {EXTENSIONS}"
+                for (name,) in rows_of(connection, there):
+                    rows_of(connection, f"CREATE EXTENSION {name}")
         self._slot = slot
         if slot:
             execute(self, _RESERVE)
+
+    def _read_settings(self, connection: Any) -> None:
+        answer = rows_of(connection, _SETTINGS)
+        self.reported = {name: Reported(setting, unit) for name, setting, unit in answer}
+        self._block = int(self.reported["block_size"].value)
+        self._tracks = self.reported["track_counts"].value == "on"
 
     def admit(self, role: str, password: str) -> None:
         """Create a role, not a superuser, for everything in the dataset's database; only a SCRAM hash is sent."""

@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import psycopg2
+import psycopg2.errors
 import pytest
 
 from dbbench.engines import ENGINES, postgres, profile_of
@@ -41,6 +43,49 @@ def readings() -> tuple[dict[str, float], dict[str, float]]:
     """Two readings of PostgreSQL 15, 34 s of pgbench with max_wal_size = 160MB between them."""
     recorded = json.loads((RECORDED / "postgres-15.counters.json").read_text())
     return recorded["before"], recorded["after"]
+
+
+class Unreadable:
+    """A session, and its cursor, in a database whose catalogue cannot be read."""
+
+    def cursor(self) -> "Unreadable":
+        return self
+
+    def execute(self, _statement: str, _values: object) -> None:
+        raise psycopg2.errors.UndefinedFile('could not open file "base/5/1259": No such file or directory')
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(("refusal", "answers"), [
+    ("connection to server failed: No such file or directory", False),
+    ("FATAL:  the database system is starting up", False),
+    ("FATAL:  role is not permitted to log in", None),
+])  # fmt: skip
+def test_a_server_that_refuses_for_ever_is_not_waited_for(
+    refusal: str, answers: bool | None, server: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that cannot be reached yet is asked again."""
+
+    def refuse(_database: str) -> object:
+        raise psycopg2.OperationalError(refusal)
+
+    monkeypatch.setattr(server, "connect", refuse)
+    if answers is None:
+        with pytest.raises(psycopg2.OperationalError, match="not permitted"):
+            server.answers()
+    else:
+        assert server.answers() is answers
+
+
+def test_a_catalogue_that_cannot_be_read_is_an_error_at_once(
+    server: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not a server that is still starting, which the power-loss lab would call invalid instead of harmed."""
+    monkeypatch.setattr(server, "connect", lambda _database: Unreadable())
+    with pytest.raises(psycopg2.OperationalError, match="could not open file"):
+        server.answers()
 
 
 def test_checkpoints_are_counted_by_cause_in_the_log() -> None:

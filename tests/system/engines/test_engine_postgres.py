@@ -33,6 +33,14 @@ def test_a_cluster_has_checksums_and_one_locale(cluster: Case) -> None:
     assert rows == [("C.UTF-8",)]
 
 
+def test_a_first_start_does_not_take_settings_of_another_database(cluster: Case) -> None:
+    """`postgres`, which is asked until `dbbench` exists, may have some in a copy of a user's cluster."""
+    with cluster.serving() as server:
+        query(server, "ALTER DATABASE postgres SET jit = on", "DROP DATABASE dbbench", at="postgres")
+    with cluster.serving() as server:
+        assert query(server, "SHOW jit") == [("off",)]
+
+
 def test_the_data_directory_alone_is_no_open_door(cluster: Case) -> None:
     """A server that is started on the files by another user rejects all connections."""
     rules = (cluster.datadir / "pg_hba.conf").read_text().splitlines()

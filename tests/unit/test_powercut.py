@@ -185,15 +185,17 @@ def test_tables_after_each_step_of_a_round() -> None:
 
 def test_copy_has_the_same_bytes_and_holes(tmp_path: Path) -> None:
     """A copy of a sparse file takes no more than it, also where the target had data before."""
-    source, target = tmp_path / "a", tmp_path / "b"
+    source, target, new = (tmp_path / name for name in "abc")
     target.write_bytes(b"y" * 3 * 2**20)
     with source.open("wb") as file:
         file.truncate(4 * 2**20)
         file.seek(2**20)
         file.write(b"x" * 5000)
-    disk_images.copy(source, target)
-    assert source.read_bytes() == target.read_bytes()
-    assert target.stat().st_blocks <= source.stat().st_blocks
+    for each in (target, new):
+        disk_images.copy(source, each)
+        assert source.read_bytes() == each.read_bytes()
+        assert each.stat().st_blocks <= source.stat().st_blocks
+    assert new.stat().st_mode == source.stat().st_mode
     assert target.stat().st_ino != source.stat().st_ino
 
 

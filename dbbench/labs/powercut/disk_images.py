@@ -25,6 +25,7 @@ UNITS: Final = (512, 4096, 8192, 16384)
 BLOCK: Final = 4096
 SHIFT: Final = 4096  # of a partition that begins between two of the larger units
 _COPY: Final = 8 * 2**20
+_IN_PLACE: Final = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
 _PUNCH_HOLE: Final = 0x3  # FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE (linux/falloc.h)
 Aim = Literal["drop", "subset", "commit", "checkpoint", "change"]
 AIMS: Final[tuple[Aim, ...]] = ("checkpoint", "commit", "change", "drop", "subset")
@@ -57,7 +58,7 @@ class Media:
             copy(base, file)
 
     def cut(self, cut: Cut, images: Sequence[Path]) -> None:
-        """Write the images of that cut into new files. Raises ValueError for a position before the last one."""
+        """Write the images of that cut, in place of what they have. Raises ValueError for an earlier position."""
         for disk, (file, image) in enumerate(zip(self._files, images, strict=True)):
             first = cached_from(self._log, cut.position, disk)
             if first < self._done[disk]:
@@ -112,7 +113,7 @@ def units(offset: int, length: int, unit: int, shift: int = 0) -> list[tuple[int
 def copy(source: Path, target: Path) -> None:
     """Copy a file with its holes, in place of what the target has: to allocate new memory would take twice the time.
     Raises OSError."""
-    with open_fd(source) as old, open_fd(target, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC) as new:
+    with open_fd(source) as old, open_fd(target, _IN_PLACE, 0o666) as new:
         size, hole = os.fstat(old).st_size, 0
         os.truncate(new, size)
         for begin, end in (*data_parts(old, 0, size), (size, size)):

@@ -266,6 +266,8 @@ def _keep(lab: Lab, recording: Recording, media: Media, cut: Cut) -> str:
     folder, name = lab.folder / "powercut", cut.seed.replace(" ", "-").replace("/", "_")
     folder.mkdir(exist_ok=True)
     images = files_of(disks(folder, name, recording.base.target))
+    for image in images:
+        image.unlink(missing_ok=True)  # of another lab with this name; a link is not followed
     media.cut(cut, images)
     with suppress(OSError):
         shutil.copyfile(lab.server_log, folder / f"{name}.log")

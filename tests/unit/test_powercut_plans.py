@@ -125,6 +125,20 @@ def test_each_process_needs_memory_and_no_pool(tmp_path: Path) -> None:
     assert lab.process_count(ext4, 2, math.inf) == 1
 
 
+def test_images_of_the_last_target_are_removed(tmp_path: Path) -> None:
+    """Those of all processes, and the logs; data directories are used again."""
+    (ext4,), _ = targets(cells_of(tmp_path, ["ext4"]), 1, all_work)
+    lab = Lab(WorkDir(tmp_path / "lab"), tmp_path, 1, lambda _: None)
+    scratches = [tmp_path / "lab" / process / "scratch" for process in ("", "2", "3")]
+    for scratch in scratches:
+        (scratch / "template").mkdir(parents=True)
+        (scratch / "log").mkdir()
+        for image in files_of(disks_of(scratch, "cut", ext4)):
+            image.touch()
+    lab.remove_images()
+    assert [[path.name for path in scratch.iterdir()] for scratch in scratches] == [["template"]] * 3
+
+
 def test_a_phase_has_a_deadline() -> None:
     """What takes longer is ended; a look every POLL_S may end it before."""
     with pytest.raises(DeadlinePassed, match="stop took longer"), recovery.phase("stop", deadline_s=0.05, poll_s=0.01):

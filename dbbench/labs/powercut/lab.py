@@ -161,6 +161,7 @@ def examine(lab: Lab, target: LabTarget, cuts: int | None) -> Tally:
     """Record and cut a target up to `cuts` (None: no limit) or the time's end. A long lab does so in several processes,
     which share nothing but the machine: their filesystems have different UUIDs. Raises as `in_processes`."""
     began, count = time.monotonic(), 1
+    lab.remove_images()
     if targets.is_long(cuts):
         count = lab.process_count(target, len(os.sched_getaffinity(0)), available_bytes())
     labs = [lab, *(lab.of_process(number, target) for number in range(2, count + 1))]

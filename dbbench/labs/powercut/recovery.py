@@ -8,6 +8,7 @@ import contextlib
 import itertools
 import os
 import re
+import shutil
 import signal
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -103,6 +104,14 @@ class Lab:
         workdir.root.mkdir(exist_ok=True)
         workdir.make()
         return replace(self, workdir=workdir, seed=f"{self.seed}-process-{number}", kept={})
+
+    def remove_images(self) -> None:
+        """Remove images and logs of the last target, also those of other processes: they are in memory, and another
+        target may have other disks or fewer processes."""
+        for scratch in (self.scratch, *self.workdir.root.glob("[0-9]*/scratch")):
+            shutil.rmtree(scratch / "log", ignore_errors=True)
+            for image in scratch.glob("*.img"):
+                image.unlink()
 
     def disks(self, stem: str, target: LabTarget) -> Images:
         return disks(self.scratch, stem, target)

@@ -174,13 +174,16 @@ def _without_namespaces(work: Callable[[WorkDir], None], folder: RunFolder, emit
 
 
 def _signals_are_errors(emit: Emit) -> None:
-    """Turn the first SIGINT or SIGTERM into an exception; further signals do not interrupt the cleanup."""
+    """Turn the first SIGINT or SIGTERM into an exception; further signals do not interrupt the cleanup. Forked
+    processes do the same without a note."""
+    process_id = os.getpid()
 
     def stop(number: int, _frame: object) -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        again = "; a second Ctrl-C stops at once" if number == signal.SIGINT else ""
-        emit(Event("note", {"text": f"stopping cleanly{again}"}))
+        if os.getpid() == process_id:
+            again = "; a second Ctrl-C stops at once" if number == signal.SIGINT else ""
+            emit(Event("note", {"text": f"stopping cleanly{again}"}))
         raise (Interrupted if number == signal.SIGINT else Terminated)("stopped on request")
 
     signal.signal(signal.SIGINT, stop)

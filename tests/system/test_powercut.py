@@ -270,10 +270,13 @@ def test_a_long_lab_works_in_several_processes(dbbench: Dbbench, engine: str, se
 @pytest.mark.needs("engine:postgres")
 @pytest.mark.usefixtures("three_processes")
 def test_all_processes_of_a_lab_are_stopped(dbbench: Dbbench) -> None:
-    """SIGTERM while they make cuts: the lab ends, and nothing of any process is left."""
-    cuts = []
+    """SIGTERM at the first cut of the second or third process: the lab says once that it stops, ends, and leaves
+    nothing of any process."""
+    cuts, notes = list[Event](), list[str]()
 
     def stop(event: Event) -> None:
+        if event.kind == "note":
+            notes.append(event.data["text"])
         if str(event.data.get("what")).endswith(("cut 6", "cut 8", "cut 9")):
             cuts.append(event)
             if len(cuts) == 1:  # a second signal would kill it
@@ -281,7 +284,7 @@ def test_all_processes_of_a_lab_are_stopped(dbbench: Dbbench) -> None:
 
     with pytest.raises(Terminated):
         lab(dbbench, plan("postgres", ["ext4"]), Order(1, None, 10, []), stop)
-    assert cuts
+    assert cuts and notes == ["stopping cleanly"]
 
 
 def test_results_of_processes_are_in_their_order(tmp_path: Path) -> None:

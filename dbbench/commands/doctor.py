@@ -240,10 +240,11 @@ def _devices() -> Iterator[Probe]:
                 below |= {disk["name"], disk.get("pkname") or disk["name"]}
         for disk in disks:
             mounts = [str(point) for point in disk.get("mountpoints") or () if point]
-            users = [f"mounted at {', '.join(mounts)}"] if mounts else _users(disk["name"])
+            in_use = disk["name"] in below  # not asked for, because that reads the descriptors of all processes
+            users = [f"mounted at {', '.join(mounts)}"] if mounts else [] if in_use else _users(disk["name"])
             parts = [size_text(int(disk["size"])), disk["model"], disk.get("fstype") or "", *users[:1]]
             text = f"identity {disk['identity']}; {', '.join(part for part in parts if part)}"
-            yield Probe(Purpose.DEVICES, f"device /dev/{disk['name']}", not users and disk["name"] not in below, text)
+            yield Probe(Purpose.DEVICES, f"device /dev/{disk['name']}", not users and not in_use, text)
 
 
 def _users(name: str) -> list[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
@@ -47,23 +49,17 @@ def results_of(options: Options) -> Path:
 def folder_of(results_folder: Path, name: str) -> Path:
     """Return the folder of a run. Raises RunMissing, with the name that may have been meant, and OSError if this
     account cannot see whether there is one."""
-    if _exists(results_folder / name / "run.json"):
+    if os.path.lexists(results_folder / name / "run.json"):
         return results_folder / name
-    if _exists(Path(name, "run.json")):
+    if os.path.lexists(Path(name, "run.json")):
         return Path(name).resolve()  # the name may be a symbolic link; below it no link is followed
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        (results_folder / name / "run.json").lstat()
     names = [path.name for path in results.runs(results_folder)] if results_folder.is_dir() else []
     hint = did_you_mean(name, names) if names else f"; {results_folder} contains no run"
     if not results_folder.is_dir():
         hint = f"; the results folder {results_folder} does not exist"
     raise RunMissing(f'no run "{name}"{hint}')
-
-
-def _exists(path: Path) -> bool:
-    try:
-        path.lstat()
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    return True
 
 
 def load_runs(options: Options, names: tuple[str, ...]) -> list[LoadedRun]:

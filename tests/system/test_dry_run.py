@@ -45,5 +45,5 @@ def test_a_disk_that_a_run_would_refuse_is_named(dbbench: Any, tmp_path: Path, m
     assert f"in use      device {device}" in mounted
     unmounted = " ".join(unmounted.split())
     assert "may contain data:" in unmounted and "ext4 (uuid" in unmounted and "--wipe" in unmounted
-    assert "is mounted at" not in unmounted
+    assert f"is mounted at {there}" not in unmounted
     assert "the plan requires another-disk" in " ".join(another.split())

@@ -17,7 +17,7 @@ help:
 	@echo 'make demo       benchmark ext4, xfs and btrfs with PostgreSQL and MariaDB on loop files (10 minutes, 8 GiB of disk)'
 	@echo 'make install    install dbbench in .venv, with the link $(LINK)'
 	@echo 'make uninstall  remove that link'
-	@echo 'make test       run linters and the tests that every machine supports (22 minutes on two cores)'
+	@echo 'make test       run linters and the tests that every machine supports (18 minutes on two cores)'
 	@echo 'make test-all   run tests that need long builds or repetition: second kernel, MySQL, other releases (35 minutes)'
 	@echo 'make quick      run linters and the tests that do not need root (5 minutes)'
 	@echo 'make coverage   run the unit tests with coverage (5 minutes)'
@@ -109,3 +109,4 @@ map: $(VENV)/.done-test
 
 clean:
 	rm -rf $(VENV) .tox build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .coverage*
+	find . -name __pycache__ -prune -exec rm -rf {} +

@@ -179,13 +179,15 @@ def test_show_has_a_run_and_a_trial(told: Any, results_folder: Path) -> None:
     assert "! W021" in whole and "cold cache by drop_caches: verified" in whole and "throughput" in whole
 
 
-def test_evidence_keeps_its_lines(told: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_evidence_keeps_its_lines(told: Any, results_folder: Path) -> None:
     """Those of an error that `show` wraps for the terminal are not joined."""
-    text = "  error E104 in canary: /dev/sdb is in use:\n  mounted at /srv\n  opened by mariadbd and two other programs"
-    monkeypatch.setattr("dbbench.commands.show.trial_text", lambda _trial, _run: [text])
+    text = "/dev/sdb is in use:\n  mounted at /srv\n  opened by mariadbd and two other programs"
+    folder = results.create_run(results_folder, run := small_run(), "")
+    trial = trial_of(run, status=Status.FAILED, error=Fault("E104", "canary", text))
+    results.Draft(folder, trial.id).publish(trial, None, [], None)
     with WideStream(80) as stdout, contextlib.redirect_stdout(stdout):
-        told("show", "demo", "xfs.postgres.scan-b1-a1")
-        assert stdout.getvalue() == f"{text}\n"
+        told("show", run.name, trial.id)
+        assert f"  error E104 in canary: {text}\n" in stdout.getvalue()
 
 
 def test_json_of_a_trial_reads_no_histogram(told: Any, results_folder: Path) -> None:

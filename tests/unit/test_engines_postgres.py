@@ -1,6 +1,7 @@
 """PostgreSQL's counters, checkpoints, settings and files, from recorded output."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -32,10 +33,19 @@ def counters_of(recorded: dict[str, Any], when: str) -> dict[str, float]:
     return reading(recorded["version"], recorded[when]["columns"]).counters(recorded[when]["row"])
 
 
+class NotRunning(PostgresServer):
+    """What it computes from readings needs no process; its sessions are what `session` returns or raises."""
+
+    session: Callable[[], object]
+
+    def connect(self, database: str | None = None) -> Any:
+        return self.session()
+
+
 @pytest.fixture
-def server(tmp_path: Path) -> PostgresServer:
-    """One that is not running: what it computes from readings needs no process."""
-    return PostgresServer(postgres.PROFILE, Place(tmp_path, tmp_path), "15.18", tmp_path, None)
+def server(tmp_path: Path) -> NotRunning:
+    """A server that is not running."""
+    return NotRunning(postgres.PROFILE, Place(tmp_path, tmp_path), "15.18", tmp_path, None)
 
 
 @pytest.fixture
@@ -64,14 +74,14 @@ class Unreadable:
     ("FATAL:  role is not permitted to log in", None),
 ])  # fmt: skip
 def test_a_server_that_refuses_for_ever_is_not_waited_for(
-    refusal: str, answers: bool | None, server: PostgresServer, monkeypatch: pytest.MonkeyPatch
+    refusal: str, answers: bool | None, server: NotRunning
 ) -> None:
     """One that cannot be reached yet is asked again."""
 
-    def refuse(_database: str) -> object:
+    def refuse() -> object:
         raise psycopg2.OperationalError(refusal)
 
-    monkeypatch.setattr(server, "connect", refuse)
+    server.session = refuse
     if answers is None:
         with pytest.raises(psycopg2.OperationalError, match="not permitted"):
             server.answers()
@@ -79,11 +89,9 @@ def test_a_server_that_refuses_for_ever_is_not_waited_for(
         assert server.answers() is answers
 
 
-def test_a_catalogue_that_cannot_be_read_is_an_error_at_once(
-    server: PostgresServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_catalogue_that_cannot_be_read_is_an_error_at_once(server: NotRunning) -> None:
     """Not a server that is still starting, which the power-loss lab would call invalid instead of harmed."""
-    monkeypatch.setattr(server, "connect", lambda _database: Unreadable())
+    server.session = Unreadable
     with pytest.raises(psycopg2.OperationalError, match="could not open file"):
         server.answers()
 

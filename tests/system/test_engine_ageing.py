@@ -36,12 +36,11 @@ def test_the_load_goes_on_until_so_much_is_written(aged: dict[str, Any]) -> None
     assert [point["asked"] for point in found["points"] if point["asked"] is not None] == [0.0, 0.5]
 
 
-def test_files_are_in_more_pieces_than_before(aged: dict[str, Any]) -> None:
-    """Extents and sizes are looked at where the plan has a factor, and nowhere else."""
+def test_pieces_of_files_are_counted_at_the_factors_of_the_plan(aged: dict[str, Any]) -> None:
+    """And their sizes, and nowhere else. Only checkpoints fragment them: after seconds there may be no more of them."""
     looked = [point for point in aged["age_engine"]["points"] if point["asked"] is not None]
     others = [point for point in aged["age_engine"]["points"] if point["asked"] is None]
-    assert looked[1]["extents"] > looked[0]["extents"] > 0
-    assert all(point["logical_bytes"] > 0 and point["disk_bytes"] > 0 for point in looked)
+    assert all(point["extents"] > 0 and point["logical_bytes"] > 0 and point["disk_bytes"] > 0 for point in looked)
     assert all(point["extents"] is None for point in others)
     assert aged["summary"]["aged_extents"] == looked[1]["extents"]
 

@@ -28,7 +28,8 @@ SPARE: Final = 1.05  # factor on the required disk space, because other processe
 def shortages(
     plan: Plan, expanded: Expanded, results: Path, images: dict[Path, int] | None
 ) -> Iterator[errors.DbbenchError]:
-    """Yield an error for each disk without space. `images`: bytes that the run's images still need, by directory."""
+    """Yield an error for each disk without space, and for a cache that cannot be written. `images`: bytes that the
+    run's images still need, by directory."""
     needs: list[tuple[Path, int, str]] = [(results, len(expanded.order) * RESULT_BYTES, "results")]
     if images is None:
         needs += [(Path(spec.at or results), spec.image_bytes, "image")
@@ -37,6 +38,7 @@ def shortages(
         needs += [(folder, size, "image") for folder, size in images.items()]
     if missing := golden_bytes(expanded):
         needs.append((golden.cache_folder(), missing, "golden copies"))
+        yield from unwritable(golden.cache_folder(), "the environment variable DBBENCH_CACHE")
     if plan.device.directories:
         needs += _largest_trials(plan.device.directories, expanded)
     for group in grouped(needs, lambda need: nearest(need[0]).stat().st_dev).values():
@@ -100,6 +102,17 @@ def fits(plan: Plan, expanded: Expanded) -> Iterator[errors.DbbenchError]:
             f"logs of about {size_text(logs)} do not fit on [device.wal], which has {size_text(log_size)}",
             remedy="Use a larger device for [device.wal], a smaller redo log, or a shorter window.",
         )
+
+
+def unwritable(folder: Path, option: str) -> Iterator[errors.DbbenchError]:
+    """Yield an error if this account cannot create the folder or write to it. `option`: what names another one."""
+    there = nearest(folder)
+    space = os.statvfs(there)
+    virtual = not space.f_blocks and not space.f_files  # /proc, /sys
+    if virtual or not os.access(there, os.W_OK):
+        what = "is on a filesystem of the kernel, which holds no files of users" if virtual else "is not writable"
+        above = "" if there == folder.absolute() else f"{folder} cannot be created: "
+        yield errors.NotWritable(f"{above}{there} {what}", remedy=f"Name another folder with {option}.")
 
 
 def golden_bytes(expanded: Expanded) -> int:

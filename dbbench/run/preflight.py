@@ -28,7 +28,7 @@ from dbbench.results.journal import Journal
 from dbbench.run import disk_space
 from dbbench.storage import devices, filesystems
 from dbbench.storage.devices import block, guard, image, sysfs
-from dbbench.storage.devices.directory import check_directory, nearest
+from dbbench.storage.devices.directory import check_directory
 from dbbench.storage.devices.guard import Permit
 from dbbench.units import size_text
 
@@ -52,7 +52,7 @@ def lacking(
 ) -> Iterator[errors.DbbenchError]:
     """Yield all problems. `images`: bytes that the run's images still need, by directory; None: all of them."""
     problems = itertools.chain(
-        _servers(expanded), _programs(plan, expanded), _rights(plan, expanded, results), _sources(expanded),
+        _servers(expanded), _programs(plan, expanded), _rights(plan, results), _sources(expanded),
         _settings(expanded), _cores(plan), _memory(expanded), _open_files(expanded), _client(plan, expanded),
         disk_space.shortages(plan, expanded, results, images), _device(plan), _limit(plan),
     )  # fmt: skip
@@ -76,23 +76,13 @@ def missing_programs(expanded: Expanded) -> list[str]:
             if not (os.access(name, os.X_OK) if "/" in name else process.find(name))]  # fmt: skip
 
 
-def _rights(plan: Plan, expanded: Expanded, results: Path) -> Iterator[errors.DbbenchError]:
+def _rights(plan: Plan, results: Path) -> Iterator[errors.DbbenchError]:
     if not plan.device.existing and os.geteuid() != 0:
         yield errors.NotRoot(
             f'kind = "{plan.device.kind}" requires root, because it creates and mounts filesystems',
             remedy='Use sudo, or set kind = "dir" in [device].',
         )
-    folders = {results: "--results DIR"}
-    if disk_space.golden_bytes(expanded):
-        folders |= {golden.cache_folder(): "the environment variable DBBENCH_CACHE"}
-    for folder, option in folders.items():
-        there = nearest(folder)
-        space = os.statvfs(there)
-        virtual = not space.f_blocks and not space.f_files  # /proc, /sys
-        if virtual or not os.access(there, os.W_OK):
-            what = "is on a filesystem of the kernel, which holds no files of users" if virtual else "is not writable"
-            above = "" if there == folder.absolute() else f"{folder} cannot be created: "
-            yield errors.NotWritable(f"{above}{there} {what}", remedy=f"Name another folder with {option}.")
+    yield from disk_space.unwritable(results, "--results DIR")
 
 
 def _servers(expanded: Expanded) -> Iterator[errors.DbbenchError]:

@@ -49,7 +49,8 @@ def test_hosts_that_disagree_are_found() -> None:
 
 
 def test_one_block_a_host_says_nothing() -> None:
-    """Without a second block on any host, scatter and disagreement cannot be told apart. One host is no question."""
+    """Without a second block on any host, scatter and disagreement cannot be told apart. A single host is not
+    compared."""
     (found,) = by_host(trials({"x": 1.2, "y": 0.8}, 1, {}, 0.02), "a", "tps")
     assert found.spread is None
     assert {host.lo for host in found.hosts} == {None}

@@ -63,7 +63,7 @@ def test_windows_without_a_steady_state_or_with_a_short_warm_up_are_told() -> No
     ([50.0] * 3 + [100.0] * 5 + [50.0] * 4, [9.0] * 3 + [0.0] * 5 + [9.0] * 4, [0.0] * 12, 63),
     ([100.0] * 12, [9.0] * 12, [0.0] * 12, None),  # busy, and requests end
     ([100.0] * 12, [0.0] * 12, [0.0, 0.0, 1.0] * 4, None),  # flushes end
-    ([0.0] * 12, [0.0] * 12, [0.0] * 12, None),  # idle: nobody asks
+    ([0.0] * 12, [0.0] * 12, [0.0] * 12, None),  # idle, without requests
     ([100.0] * 4 + [None] + [100.0] * 4 + [0.0] * 3, [0.0] * 4 + [None] + [0.0] * 7, [0.0] * 12, None),  # a gap
 ])  # fmt: skip
 def test_a_device_that_ends_nothing_for_five_seconds_is_told(

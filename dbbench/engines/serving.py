@@ -28,6 +28,7 @@ LOG_LINES: Final = 12
 CORRUPT_LINES: Final = 8
 _OPEN_FILES: Final = 2**16  # twice of what MariaDB requests with 2000 tables in 8 instances of its cache
 _WAITS_FOR_SPACE: Final = b"Waiting for someone to free space"  # MariaDB and MySQL, mysys/errors.c
+_ERROR: Final = "[error]"  # MariaDB and MySQL; a crash adds hundreds of lines about the process
 _DATABASE_FILE: Final = "dbbench.database"  # in the data directory, so that every copy of it contains this file
 
 Answer = TypeVar("Answer")
@@ -50,7 +51,7 @@ class Launch:
     offset: int = 0  # size of the log before the start
 
     def tail(self, containing: str = "") -> str:
-        return tail(self.log, self.offset, containing=containing)
+        return tail(self.log, self.offset, containing=containing, better=_ERROR)
 
 
 def own(path: Path, account: process.User) -> Path:
@@ -93,8 +94,9 @@ def put_aside(text: str, name: str, sockets: Path, account: process.User | None 
     return used
 
 
-def tail(log: Path, offset: int = 0, lines: int = LOG_LINES, containing: str = "") -> str:
-    """Return the last lines of a server's log since `offset` that contain a word in any case, indented."""
+def tail(log: Path, offset: int = 0, lines: int = LOG_LINES, containing: str = "", better: str = "") -> str:
+    """Return the last lines of a server's log since `offset` that contain a word in any case, indented. `better`: if
+    any of them contain this word too, only those."""
     try:
         with log.open("rb") as file:
             file.seek(offset)
@@ -102,6 +104,7 @@ def tail(log: Path, offset: int = 0, lines: int = LOG_LINES, containing: str = "
     except OSError as error:
         return f"  ({log}: {error.strerror})"
     shown = [f"  {line}" for line in every if containing in line.lower()]
+    shown = [line for line in shown if better in line.lower()] or shown
     return "\n".join(shown[-lines:]) or f"  (its log has no {containing or 'line'})"
 
 
@@ -176,7 +179,8 @@ def _has_room(launch: Launch) -> None:
         file.seek(launch.offset)
         if _WAITS_FOR_SPACE in file.read():
             raise errors.FilesystemFull(
-                f"{launch.name} waits for space on the filesystem of {launch.datadir}:\n{launch.tail()}",
+                f"{launch.name} waits for space on the filesystem of {launch.datadir}:\n"
+                + launch.tail(_WAITS_FOR_SPACE.decode().lower()),
                 effect="It was killed; nothing was measured.",
                 remedy="Use a larger device, or smaller logs (innodb_log_file_size) in the engine's settings.",
             )

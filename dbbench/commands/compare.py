@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from dbbench.commands.finding import complete_run, load_runs, runs_argument
+from dbbench.commands.finding import complete_run, load_runs, runs_argument, without_copies
 from dbbench.commands.options import Options, command_line, completing, results_option
 from dbbench.errors import EXIT_OK
 from dbbench.metrics.table import METRICS
@@ -55,7 +55,7 @@ def command(
         raise click.UsageError("--against cannot be combined with --baseline or --by")
     read = load_runs(options, runs)
     if against is not None:
-        read = [*load_runs(options, (against,)), *read]
+        read = without_copies([*load_runs(options, (against,)), *read])
         verdicts = judge.compare_groups(read, "run", None, metric)
     else:
         check_pool(read, by)

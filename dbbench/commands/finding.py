@@ -63,12 +63,10 @@ def folder_of(results_folder: Path, name: str) -> Path:
 
 
 def load_runs(options: Options, names: tuple[str, ...]) -> list[LoadedRun]:
-    """Return the runs without damaged trials, which are reported at the end. A run that is named twice counts once.
-    Raises RunMissing, ResultDamaged."""
+    """Return the runs without damaged trials, which are reported at the end. Raises RunMissing, ResultDamaged."""
     loaded_runs: list[LoadedRun] = []
     damaged: list[ResultDamaged] = []
-    paths = [folder_of(options.results_folder, name) for name in names]
-    for path in {path.resolve(): path for path in paths}.values():
+    for path in [folder_of(options.results_folder, name) for name in names]:
         try:
             run = results.load_whole(path)
         except ResultDamaged as error:
@@ -76,7 +74,17 @@ def load_runs(options: Options, names: tuple[str, ...]) -> list[LoadedRun]:
             continue
         damaged += [results.all_of(run)] if run.damaged else []
         loaded_runs += [run] if run.trials or not run.damaged else []
-    return readable(options, loaded_runs, damaged)
+    return readable(options, without_copies(loaded_runs), damaged)
+
+
+def without_copies(runs: Sequence[LoadedRun]) -> list[LoadedRun]:
+    """Leave out each run whose trials are all in another one, which would count as more blocks: a run that is named
+    twice, or a copy."""
+    trials = [{(trial.host, trial.run, trial.id, trial.anchor_utc) for trial in run.trials} for run in runs]
+    return [
+        run for place, (run, own) in enumerate(zip(runs, trials, strict=True))
+        if not own or not (own in trials[:place] or any(own < other for other in trials))
+    ]  # fmt: skip
 
 
 def readable(options: Options, found: list[Item], damaged: Sequence[DbbenchError]) -> list[Item]:

@@ -5,6 +5,7 @@ import hashlib
 import io
 import json
 import re
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -108,9 +109,16 @@ def test_csv_and_markdown_hold_the_same_rows(told: Any) -> None:
 
 
 def test_a_run_is_found_and_counted_by_its_folder(told: Any, results_folder: Path) -> None:
-    """A path with ".." leads to sound trials, and a run that is named twice has no more blocks than it has."""
+    """A path with ".." leads to sound trials. A run that is named twice, and its copy, have no more blocks than it
+    has; it cannot be compared with its copy."""
     once = json.loads(told("compare", "demo", "--json"))
     assert json.loads(told("compare", "demo", f"../{results_folder.name}/demo", "--json")) == once
+    shutil.copytree(results_folder / "demo", results_folder / "earlier")
+    shutil.rmtree(max((results_folder / "earlier/trials").iterdir()))
+    assert json.loads(told("compare", "earlier", "demo", "--json")) == once
+    shutil.copytree(results_folder / "demo", results_folder / "copy")
+    assert json.loads(told("compare", "demo", "copy", "--json")) == once
+    assert "at least two are needed" in told("compare", "copy", "--against", "demo", code=2)
 
 
 def test_two_runs_are_paired_within_their_own_blocks(told: Any, results_folder: Path) -> None:

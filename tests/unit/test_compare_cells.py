@@ -200,7 +200,8 @@ def test_against_takes_a_run_and_nothing_that_contradicts_it(
     """Not itself, not with a setup as baseline; several runs are each compared with it; paths of equal names too."""
     for name in ("old", "one", "two"):
         other(tmp_path, name, {})
-    other(tmp_path / "elsewhere", "old", {})
+    other(tmp_path / "elsewhere", "first", {})
+    (tmp_path / "elsewhere/first").rename(tmp_path / "elsewhere/old")
     at = ["--results", str(tmp_path)]
     assert "at least two are needed" in printed("compare", "old", "--against", "old", *at, code=2)
     for words in (["--baseline", "xfs"], ["--by", "kernel"]):

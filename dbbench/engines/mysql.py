@@ -23,6 +23,7 @@ PROFILE: Final = replace(
     name="mysql",
     title="MySQL",
     lab_partitions="clause",
+    restores_pages=False,
     private={"loose_mysqlx": False, "secure_file_priv": "NULL", "auto_generate_certs": False,
              "caching_sha2_password_auto_generate_rsa_keys": False},
     sql=InnodbSql("cte_max_recursion_depth", "SET SESSION information_schema_stats_expiry = 0"),

@@ -126,6 +126,7 @@ class Profile:
     lab_statements: tuple[str, ...] = ()
     # How the lab partitions a table: each partition is a table, or a clause. "": schema changes are not crash-safe.
     lab_partitions: Literal["", "tables", "clause"] = ""
+    restores_pages: bool = True  # recovery uses each intact copy of a torn page, see docs/durability.md
     lab_checkpoints: bool = False  # the lab must request checkpoints, because the settings alone do not cause them
     weakenings: tuple[Weakening, ...] = ()
 

@@ -21,7 +21,7 @@ def class_of(cell: Cell) -> str:
 
 
 def reports_of(cell: Cell) -> tuple[str, ...]:
-    """Return the public reports of losses with a cell's data filesystem and settings, of `durability.REPORTED`."""
+    """Return the reports of losses with a cell's data filesystem and settings, of `durability.REPORTED`."""
     return _of_cell(cell)[1]
 
 
@@ -48,4 +48,4 @@ def _of(
     family = filesystems.family_of(setup)
     tears = Durability.TORN_PAGES if family.tears_pages_of(setup, page) else None
     reports = partial(family.reports, filesystems.options_of(setup))
-    return durability.of_server(ENGINES[engine].durability, effective, tears, reports, 0)
+    return durability.of_server(ENGINES[engine].durability, effective, tears, reports, 0, profile.restores_pages)

@@ -13,7 +13,7 @@ from dbbench.compare.interval import share_interval
 from dbbench.durability import REPORTED
 from dbbench.engines import profile_of
 from dbbench.metrics.table import METRICS
-from dbbench.model import Conclusion, Durability, HarmCount, LabFacts, LabRow, durability_class, plain
+from dbbench.model import Conclusion, HarmCount, LabFacts, LabRow, durability_class, plain
 from dbbench.plan import promise
 from dbbench.report.page.groups import Group, groups
 from dbbench.report.page.trial_facts import fact_text
@@ -24,7 +24,7 @@ COSTS: Final = ("write_kb_per_tx", "flushes_per_tx", "largest_file_extents", "di
 
 
 class HarmLine(NamedTuple):
-    """One setup with one server. `price`: by metric, of trials of the same run; `reports`: public ones of losses."""
+    """One setup with one server. `price`: by metric, of trials of the same run; `reports`: of losses."""
 
     row: LabRow
     price: dict[str, Row]
@@ -86,14 +86,12 @@ class HarmTable:
                          self._reports(row)) for row in self.lab.rows]  # fmt: skip
 
     def _reports(self, row: LabRow) -> tuple[str, ...]:
-        if Durability.REPORTED_UNSAFE not in row.durability_flags:
-            return ()
         cells = (cell for cell in self.run.run.cells if (cell.arm, cell.engine.name) == (row.fs_setup, row.engine))
         return next(filter(None, map(promise.reports_of, cells)), ())
 
     @property
     def published(self) -> list[str]:
-        """Return for each public report what it counted, and whether the lab found harm."""
+        """Return for each report what it counted, and whether the lab found harm."""
         found = {Conclusion.HARMED: "this test found harm too", Conclusion.UNHARMED: "this test does not confirm it"}
         return [f"{line.row.fs_setup} with {line.server}: {report} reports {REPORTED[report]}; "
                 f"{found[line.row.conclusion]}: {line.row.statement}"

@@ -8,7 +8,7 @@ import pytest
 
 from dbbench import durability
 from dbbench.engines import ENGINES
-from dbbench.model import Durability, durability_class
+from dbbench.model import Durability, EngineName, durability_class
 from dbbench.storage.filesystems import FAMILIES, Mounted
 from dbbench.storage.filesystems.families import family_by_name
 from dbbench.storage.filesystems.zfs import properties
@@ -151,6 +151,25 @@ def test_a_class_that_rests_on_reports_names_them(
     )
     assert of[1] == reports and set(reports) <= durability.REPORTED.keys()
     assert all(family_by_name(name).reports(options, True) == () for name in ("ext4", "tmpfs"))
+
+
+@pytest.mark.parametrize(("engine", "tears", "server", "reports"), [
+    ("mysql", TORN, {}, (durability.OWN_REPORT,)),
+    ("mysql", None, {}, ()),
+    ("mysql", TORN, DW_OFF, ()),
+    ("mysql", TORN, {"innodb_flush_method": "O_DIRECT"}, ()),
+    ("mariadb", TORN, {}, ()),
+])  # fmt: skip
+def test_a_fault_of_the_server_is_reported_and_leaves_the_class(
+    engine: EngineName, tears: Durability | None, server: dict[str, str], reports: tuple[str, ...]
+) -> None:
+    """MySQL's recovery from torn pages. Nothing is added if no page can tear, or if the class says that pages do."""
+    kind, effective = ENGINES[engine], {**INNODB, "innodb_flush_method": "fsync", **server}
+    flags, found = durability.of_server(
+        kind.durability, effective, tears, lambda _: (), None, kind.PROFILE.restores_pages
+    )
+    assert found == reports and set(found) <= durability.REPORTED.keys()
+    assert flags == () or (flags, found) == ((TORN,), ())
 
 
 class Atomic(NamedTuple):

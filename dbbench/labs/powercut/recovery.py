@@ -125,7 +125,8 @@ class BaseImages:
     images: Images
     place: Place  # directories of the server, and of its log if that is not in the data directory
     flags: tuple[Durability, ...]  # computed from what the kernel and the server report
-    killed_flags: tuple[Durability, ...]  # of a server that is killed, which can end a write in the middle
+    cut_flags: tuple[Durability, ...]  # the same with faults of the server that are known
+    killed_flags: tuple[Durability, ...]  # the same of a server that is killed, which can end a write in the middle
     version: str  # version of the server
     fs: Mounted  # the filesystem after it was made
 
@@ -204,13 +205,16 @@ def make_base(lab: Lab, target: LabTarget) -> BaseImages:
         killed_tears = Durability.TORN_PAGES if fs.record_bytes is None else tears  # ZFS writes a record as a whole
         promised = durability.combined(*(mount.flags for mount in mounts.values()))
         reports = partial(filesystems.family_in(fs).reports, fs.options_effective)
-        flags, killed_flags = (
-            durability.combined(promised, durability.of_server(engine.durability, effective, each, reports)[0])
-            for each in (tears, killed_tears)
-        )
+
+        def flags_of(tears: Durability | None, restores: bool) -> tuple[Durability, ...]:
+            server, known = durability.of_server(engine.durability, effective, tears, reports, None, restores)
+            return durability.combined(promised, server, (Durability.REPORTED_UNSAFE,) if known else ())
+
     for image in files_of(base):  # mkfs writes zeros, which each cut would copy
         process.run(["fallocate", "--dig-holes", image])
-    return BaseImages(target, base, place, flags, killed_flags, version, fs)
+    restores = engine.PROFILE.restores_pages
+    each = flags_of(tears, True), flags_of(tears, restores), flags_of(killed_tears, restores)
+    return BaseImages(target, base, place, *each, version, fs)
 
 
 def _template(lab: Lab, target: LabTarget) -> Path:

@@ -306,7 +306,10 @@ def _durability(trial: Record, observed: Observed) -> None:
                   for report in family_by_name(fs.family).reports(fs.mount_options_effective, False)]  # fmt: skip
     atomic = min(facts.atomic_write_max_bytes or 0, int(facts.queue.get("atomic_write_unit_max_bytes") or 0))
     unit = atomic if trial.facts.memory.direct == "direct" else 0  # the filesystem may have used the page cache
-    by_server, reports = durability.of_server(observed.engine.durability, effective, observed.tears, of_data, unit)
+    restores = profile_of(trial.cell.engine.name).restores_pages
+    by_server, reports = durability.of_server(
+        observed.engine.durability, effective, observed.tears, of_data, unit, restores
+    )
     flags = durability.combined(facts.durability_flags, by_server)
     trial.facts.filesystem = dataclasses.replace(
         facts,

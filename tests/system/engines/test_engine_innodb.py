@@ -2,7 +2,10 @@
 
 import contextlib
 import dataclasses
+import os
+import signal
 import socket
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +16,8 @@ import pytest
 from dbbench.engines import mariadb
 from dbbench.engines import mysql as mysql_engine
 from dbbench.engines.port import Place
-from dbbench.errors import DataCorrupt, ProgramMissing
+from dbbench.engines.sql import cursor_of
+from dbbench.errors import DataCorrupt, EngineDied, EngineStartFailed, ProgramMissing
 from dbbench.model import ClientSpec
 from dbbench.remote import Network
 from dbbench.remote.network import CA, CERT, KEY, ROLE, certify
@@ -21,6 +25,7 @@ from tests.conftest import engine_bin
 from tests.support.servers import query
 from tests.system.engines.conftest import ROWS, Case, seen
 
+PAGE = 16384
 SCAN = "SELECT sum(length(v)) FROM t IGNORE INDEX (v)"
 
 
@@ -91,6 +96,38 @@ def test_pages_of_the_system_tablespace_are_read(case_of: Callable[[str], Case],
         (case.datadir / "ibdata1").write_bytes(changed)
         with pytest.raises(DataCorrupt, match="ibdata1") if harmful else contextlib.nullcontext():
             case.engine.check_pages(case.datadir, case.settings(), case.place)
+
+
+@pytest.mark.needs("engine:mysql")
+def test_mysql_does_not_use_each_intact_copy_of_a_torn_page(case_of: Callable[[str], Case]) -> None:
+    """`Profile.restores_pages`: it reads the page with the state of the transactions before it restores pages, and does
+    not start. With the doublewrite file's copy of this page written back, it starts, and no row is missing."""
+    case = case_of("mysql")
+    tablespace, place = case.datadir / "ibdata1", slice(5 * PAGE, 6 * PAGE)
+
+    def copied() -> bool:
+        copies = b"".join(path.read_bytes() for path in sorted(case.datadir.glob("#ib_*.dblwr")))
+        page = tablespace.read_bytes()[place]
+        return page in (copies[at : at + PAGE] for at in range(0, len(copies), PAGE))
+
+    rows, until = 0, time.monotonic() + 120
+    while not copied():  # another page's copy may have replaced it until the server was dead
+        assert time.monotonic() < until, "the doublewrite files never had a copy of the page"
+        with pytest.raises(EngineDied), case.serving(**case.engine.PROFILE.lab) as server:
+            with cursor_of(server) as cursor:
+                while rows % 1000 or not copied():
+                    rows += 1
+                    cursor.execute(f"INSERT INTO t VALUES ({ROWS + rows}, 'new')")
+                    cursor.execute("COMMIT")
+            assert server.pid is not None
+            os.kill(server.pid, signal.SIGKILL)
+    whole = tablespace.read_bytes()
+    tablespace.write_bytes(whole[: place.stop - PAGE // 2] + bytes(PAGE // 2) + whole[place.stop :])
+    with pytest.raises(EngineStartFailed, match="page number=5"), case.serving():
+        pass
+    tablespace.write_bytes(whole)
+    with case.serving() as server:
+        assert query(server, "SELECT count(*) FROM t") == [(ROWS + rows,)]
 
 
 @pytest.mark.parametrize(

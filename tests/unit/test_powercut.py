@@ -322,6 +322,8 @@ def test_class_says_which_harm_is_allowed(flags: tuple[Durability, ...], kind: s
     """A commit that was not waited for may be gone, and nothing else; a torn page may be all but the filesystem."""
     said = contradiction([cut(), cut(4, **{kind: "seen\nmore"})], flags)
     assert said == ("" if allowed else f"cut 4 (commit, seed seed): {kind}: seen")
+    if not allowed:
+        assert contradiction([cut(**{kind: "status 2:\n  page 5\nmore"})], flags).endswith(": status 2: page 5")
 
 
 @pytest.mark.parametrize(("unit", "shift", "allowed"), [

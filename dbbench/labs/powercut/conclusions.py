@@ -92,9 +92,15 @@ def cut_counts(cuts: Sequence[CutFacts], about: Conclusion, why: str) -> Iterato
             yield HarmCount(column, UNTRIED, 0, 0, why if none else "no valid cut")
             continue
         for word, count in by_word.most_common():
-            evidence = next((cut.harms[word].strip().split("\n")[0] for cut in valid if word in cut.harms), "")
+            evidence = next((_first_line(cut.harms[word]) for cut in valid if word in cut.harms), "")
             parts = "" if column == "kill" else _by_unit(valid)
             yield HarmCount(column, word, count, len(valid), "; ".join(filter(None, (parts, evidence))))
+
+
+def _first_line(evidence: str) -> str:
+    """Return the first line, and the next one if that announces it: "mysql 9.7.4 ended with status 2:"."""
+    first, *rest = evidence.strip().splitlines()
+    return f"{first} {rest[0].strip()}" if rest and first.endswith(":") else first
 
 
 def add_up(outcomes: Sequence[HarmCount]) -> list[HarmCount]:
@@ -120,7 +126,7 @@ def contradiction(cuts: Iterable[CutFacts], flags: Iterable[Durability], schema_
         beyond = {kind: evidence for kind, evidence in cut.harms.items() if kind not in allowed}
         if beyond and not cut.invalid:
             kind = min(beyond, key=KINDS.index)
-            return f"cut {cut.number} ({cut.aim}, seed {cut.seed}): {kind}: {beyond[kind].strip().splitlines()[0]}"
+            return f"cut {cut.number} ({cut.aim}, seed {cut.seed}): {kind}: {_first_line(beyond[kind])}"
     return ""
 
 

@@ -159,7 +159,7 @@ class Formatted(Family):
                     process.run(argv, timeout_s=120, pass_fds=fds)
             except (errors.CommandFailed, errors.DeadlinePassed) as failure:
                 _must_be_ours(device)
-                lines = "\n  ".join(kernel.lines_about(faults=False) or ())
+                lines = "\n  ".join(kernel.lines_about() or kernel.lines_about(faults=False) or ())
                 raise errors.MountFailed(
                     f"{setup.name or self.name} with {','.join(asked)}: {lines or failure}",
                     effect=f"{device.path} was formatted and is not mounted.",

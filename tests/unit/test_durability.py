@@ -153,8 +153,19 @@ def test_a_class_that_rests_on_reports_names_them(
     assert all(family_by_name(name).reports(options, True) == () for name in ("ext4", "tmpfs"))
 
 
+@pytest.mark.parametrize(("tears", "server", "found"), [
+    (None, DW_OFF, ((), (durability.ON_KILLS,))), (None, {}, ((), ())), (TORN, DW_OFF, ((TORN,), ())),
+])  # fmt: skip
+def test_what_a_kill_does_leaves_the_class(
+    tears: Durability | None, server: dict[str, str], found: tuple[tuple[Durability, ...], tuple[str, ...]]
+) -> None:
+    """Copy-on-write protects pages from a power loss only; a class that says that pages tear needs no report."""
+    reports = partial(family_by_name("btrfs").reports, ("noatime",))
+    assert durability.of_server(ENGINES["mariadb"].durability, {**INNODB, **server}, tears, reports) == found
+
+
 @pytest.mark.parametrize(("engine", "tears", "server", "reports"), [
-    ("mysql", TORN, {}, (durability.OWN_REPORT,)),
+    ("mysql", TORN, {}, (durability.ON_MYSQL,)),
     ("mysql", None, {}, ()),
     ("mysql", TORN, DW_OFF, ()),
     ("mysql", TORN, {"innodb_flush_method": "O_DIRECT"}, ()),

@@ -208,7 +208,9 @@ def make_base(lab: Lab, target: LabTarget) -> BaseImages:
 
         def flags_of(tears: Durability | None, restores: bool) -> tuple[Durability, ...]:
             server, known = durability.of_server(engine.durability, effective, tears, reports, None, restores)
-            return durability.combined(promised, server, (Durability.REPORTED_UNSAFE,) if known else ())
+            return durability.combined(
+                promised, server, (Durability.REPORTED_UNSAFE,) if durability.ON_MYSQL in known else ()
+            )
 
     for image in files_of(base):  # mkfs writes zeros, which each cut would copy
         process.run(["fallocate", "--dig-holes", image])

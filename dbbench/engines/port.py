@@ -63,6 +63,16 @@ class Weakening:
     settings: Mapping[str, Scalar]
 
 
+@dataclass(frozen=True)
+class SmallCluster:
+    """What makes a data directory small, which the power-loss lab copies and reads for each cut: options of `create`,
+    statements that remove what no session uses, settings."""
+
+    creation: tuple[str, ...] = ()
+    statements: tuple[str, ...] = ()
+    settings: Values = field(default_factory=dict)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Profile:
     """What the rest of the program needs to know about an engine without a running server."""
@@ -120,10 +130,7 @@ class Profile:
     by_log: Values = field(default_factory=dict)  # make the size of the log start checkpoints
     small: Values = field(default_factory=dict)  # for a second server that runs at the same time as the trial's
     lab: Values = field(default_factory=dict)  # for the power-loss lab: several checkpoints within seconds
-    # The lab copies and reads its data directory for each cut: options of `create` for small files, and statements that
-    # remove what no session uses.
-    lab_creation: tuple[str, ...] = ()
-    lab_statements: tuple[str, ...] = ()
+    lab_cluster: SmallCluster = SmallCluster()
     # How the lab partitions a table: each partition is a table, or a clause. "": schema changes are not crash-safe.
     lab_partitions: Literal["", "tables", "clause"] = ""
     restores_pages: bool = True  # recovery uses each intact copy of a torn page, see docs/durability.md

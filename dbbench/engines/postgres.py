@@ -18,7 +18,7 @@ from typing import Final
 from dbbench import packages, process
 from dbbench.engines import settings as text
 from dbbench.engines.accounts import of_server
-from dbbench.engines.port import LOG_BYTES, NAME, Place, Profile, Server, Values, Weakening
+from dbbench.engines.port import LOG_BYTES, NAME, Place, Profile, Server, SmallCluster, Values, Weakening
 from dbbench.engines.postgres_server import BLOCK, PORT, SLOT, PostgresServer, ready
 from dbbench.engines.postgres_sql import PostgresSql
 from dbbench.engines.serving import Launch, forget, log_size, move, own, put, refuse_corrupt, serving_program
@@ -127,12 +127,12 @@ SELECT pg_database_size(current_database()), (SELECT setting FROM pg_settings WH
     small={"shared_buffers": "16MB", "archive_mode": "off"},
     # After a crash, one call syncs all files, of which there are hundreds.
     lab={"recovery_init_sync_method": "syncfs", "shared_buffers": "32MB", "effective_cache_size": "64MB",
-         "max_wal_size": "32MB", "min_wal_size": "2MB",
-         "checkpoint_timeout": "5min", "wal_buffers": "1MB", "max_connections": 30},
-    lab_creation=("--wal-segsize=1",),
-    lab_statements=(
-        "ALTER DATABASE template0 IS_TEMPLATE false", "DROP DATABASE template0",
-        "ALTER DATABASE template1 IS_TEMPLATE false", "DROP DATABASE template1", "DROP DATABASE postgres",
+         "max_wal_size": "32MB", "checkpoint_timeout": "5min", "wal_buffers": "1MB", "max_connections": 30},
+    lab_cluster=SmallCluster(
+        ("--wal-segsize=1",),
+        ("ALTER DATABASE template0 IS_TEMPLATE false", "DROP DATABASE template0",
+         "ALTER DATABASE template1 IS_TEMPLATE false", "DROP DATABASE template1", "DROP DATABASE postgres"),
+        {"min_wal_size": "2MB"},
     ),
     lab_checkpoints=True,
     lab_partitions="tables",

@@ -32,6 +32,7 @@ from dbbench.labs.powercut.recovery import (
     copy_disks,
     files_of,
     kill,
+    make_base,
     mount,
     phase,
     serving,
@@ -118,9 +119,9 @@ class RowWriter:
 
 
 def fill_disk(lab: Lab, base: BaseImages, rounds: int) -> list[HarmCount]:
-    """Fill copies of the target's disks so many times; return how often each outcome was observed. Raises DbbenchError
-    if a disk did not become full."""
-    outcomes = list[HarmCount]()
+    """Fill copies of the target's disks so many times; return how often each outcome was observed. The disks are made
+    anew, because the size of the log's files matters. Raises DbbenchError if a disk did not become full."""
+    outcomes, base = list[HarmCount](), make_base(lab, base.target, small=False)
     for number in range(rounds):
         if lab.over:
             break

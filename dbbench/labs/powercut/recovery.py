@@ -20,12 +20,12 @@ from typing import Final
 
 from dbbench import durability, errors, process
 from dbbench.engines import ENGINES
-from dbbench.engines.port import ChecksData, Place, Server
+from dbbench.engines.port import ChecksData, Place, Server, SmallCluster
 from dbbench.engines.sql import cursor_of, execute
 from dbbench.labs.powercut import MEMORY_BYTES, Lies, witness
 from dbbench.labs.powercut.disk_images import copy
 from dbbench.labs.powercut.targets import LabTarget
-from dbbench.model import Durability, Role
+from dbbench.model import Durability, Role, Setting
 from dbbench.results.journal import Journal
 from dbbench.run.record import stopping
 from dbbench.run.stages import Volumes
@@ -175,10 +175,16 @@ def attach(disks: Images) -> Iterator[dict[Role, Device]]:
         yield {role: stack.enter_context(joint(map(loop.attach, images))) for role, images in disks.items()}
 
 
-def make_base(lab: Lab, target: LabTarget) -> BaseImages:
-    """Make the filesystem on new disks, a data directory on it, and the tables in that. Raises SetupNotInForce."""
+def make_base(lab: Lab, target: LabTarget, small: bool = True) -> BaseImages:
+    """Make the filesystem on new disks, a data directory on it, and the tables in that; `small`: see `SmallCluster`.
+    Raises SetupNotInForce."""
     engine, base = ENGINES[target.engine.name], lab.disks("base", target)
-    template = _template(lab, target)
+    of_small = engine.PROFILE.lab_cluster
+    cluster = of_small if small else SmallCluster()
+    usual = {name: setting for name, setting in target.settings.items() if name not in of_small.settings}
+    sizes = {name: Setting(value, "lab") for name, value in cluster.settings.items()}
+    target = replace(target, settings={**usual, **sizes})
+    template = _template(lab, target, cluster)
     for image in files_of(base):
         image.unlink(missing_ok=True)
         with image.open("xb") as file:
@@ -219,18 +225,18 @@ def make_base(lab: Lab, target: LabTarget) -> BaseImages:
     return BaseImages(target, base, place, *each, version, fs)
 
 
-def _template(lab: Lab, target: LabTarget) -> Path:
+def _template(lab: Lab, target: LabTarget, cluster: SmallCluster) -> Path:
     """Return a data directory of that server with the witness's tables, made once per lab."""
     engine, place = ENGINES[target.engine.name], lab.workdir.place(target.engine)
-    name = f"template-{target.engine.name}-{abs(hash(target.engine.bin))}"
+    name = f"template-{target.engine.name}-{abs(hash((target.engine.bin, cluster.creation)))}"
     folder = lab.scratch / name
     if not folder.exists():
         making = lab.scratch / f"{name}.making"
         process.run(["rm", "-rf", making])
         with phase("prepare"):
-            engine.create(making, place, *engine.PROFILE.lab_creation)
+            engine.create(making, place, *cluster.creation)
             with engine.serving(making, target.settings, place) as server:
-                execute(server, *engine.PROFILE.lab_statements)
+                execute(server, *cluster.statements)
                 witness.create_tables(server)
                 server.settle()
         making.rename(folder)

@@ -82,8 +82,8 @@ def without_copies(runs: Sequence[LoadedRun]) -> list[LoadedRun]:
     twice, or a copy."""
     trials = [{(trial.host, trial.run, trial.id, trial.anchor_utc) for trial in run.trials} for run in runs]
     return [
-        run for place, (run, own) in enumerate(zip(runs, trials, strict=True))
-        if not own or not (own in trials[:place] or any(own < other for other in trials))
+        run for place, (run, its) in enumerate(zip(runs, trials, strict=True))
+        if not its or not (its in trials[:place] or any(its < other for other in trials))
     ]  # fmt: skip
 
 

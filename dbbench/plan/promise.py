@@ -21,7 +21,7 @@ def class_of(cell: Cell) -> str:
 
 
 def reports_of(cell: Cell) -> tuple[str, ...]:
-    """Return the reports of losses with a cell's data filesystem and settings, of `durability.REPORTED`."""
+    """Return the reports of losses with a cell's data filesystem and settings."""
     return _of_cell(cell)[1]
 
 

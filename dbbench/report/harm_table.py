@@ -91,11 +91,12 @@ class HarmTable:
 
     @property
     def published(self) -> list[str]:
-        """Return for each report what it counted, and whether the lab found harm."""
+        """Return for each public report what it counted, and whether the lab found harm."""
         found = {Conclusion.HARMED: "this test found harm too", Conclusion.UNHARMED: "this test does not confirm it"}
         return [f"{line.row.fs_setup} with {line.server}: {report} reports {REPORTED[report]}; "
                 f"{found[line.row.conclusion]}: {line.row.statement}"
-                for line in self.lines for report in line.reports if line.row.conclusion in found]  # fmt: skip
+                for line in self.lines if line.row.conclusion in found
+                for report in line.reports if report in REPORTED]  # fmt: skip
 
     @property
     def columns(self) -> list[str]:

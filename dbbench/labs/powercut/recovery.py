@@ -213,9 +213,9 @@ def make_base(lab: Lab, target: LabTarget, small: bool = True) -> BaseImages:
         reports = partial(filesystems.family_in(fs).reports, fs.options_effective)
 
         def flags_of(tears: Durability | None, restores: bool) -> tuple[Durability, ...]:
-            server, known = durability.of_server(engine.durability, effective, tears, reports, None, restores)
+            server, reported = durability.of_server(engine.durability, effective, tears, reports, None, restores)
             return durability.combined(
-                promised, server, (Durability.REPORTED_UNSAFE,) if durability.ON_MYSQL in known else ()
+                promised, server, (Durability.REPORTED_UNSAFE,) if durability.ON_MYSQL in reported else ()
             )
 
     for image in files_of(base):  # mkfs writes zeros, which each cut would copy

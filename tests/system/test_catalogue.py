@@ -206,7 +206,7 @@ CARRIED: Final = {
     "ext3": ("full", "full"),
     "ext4-nodoublewrite": ("torn-pages-possible", "torn-pages-possible"),
     "xfs-allocsize": ("full", "full"),
-    "btrfs-tuned": ("full", "full"),
+    "btrfs-tuned": ("full", "torn-pages-possible"),
     "btrfs-nocow-attr": ("full", "full"),
     "btrfs-volumes": ("full", "full"),
 }

@@ -24,11 +24,13 @@ from tests.support.setups import entry
     ("ext4", "mariadb", {}, "full"),
     ("ext4-nodoublewrite", "postgres", {}, "torn-pages-possible"),
     ("ext4-nodoublewrite", "mysql", {}, "torn-pages-possible"),
-    ("btrfs-nodoublewrite", "mariadb", {}, "full"),
+    ("btrfs-nodoublewrite", "mariadb", {}, "torn-pages-possible"),
+    ("btrfs-nodoublewrite", "mysql", {}, "torn-pages-possible"),
+    ("btrfs-nodoublewrite", "postgres", {}, "full"),
     ("btrfs-nodatacow", "postgres", {"full_page_writes": False}, "torn-pages-possible"),  # the plan's is the last
     ("btrfs-nocow-attr", "mariadb", {"innodb_doublewrite": False}, "torn-pages-possible"),
     ("zfs-throughput", "mariadb", {}, "reported-unsafe"),
-    ("zfs-16k-nodoublewrite", "mariadb", {}, "reported-unsafe"),
+    ("zfs-16k-nodoublewrite", "mariadb", {}, "torn-pages-possible + reported-unsafe"),
     ("zfs-16k", "postgres", {"full_page_writes": False}, "reported-unsafe"),
     ("zfs-16k", "mariadb", {}, "full"),
     ("zfs-8k-nofpw", "postgres", {}, "full"),
@@ -45,8 +47,8 @@ def test_a_cell_promises_what_its_setup_and_settings_say(
 
 
 def test_a_setup_shows_the_class_of_its_own_tuning() -> None:
-    """`dbbench fs`: a setup that turns page protection off does not say full, where pages tear."""
-    setups = {"ext4": "full", "xfs-nodoublewrite": "torn-pages-possible", "btrfs-tuned": "full",
+    """`dbbench fs`: a setup that turns page protection off does not say full, where an engine needs it."""
+    setups = {"ext4": "full", "xfs-nodoublewrite": "torn-pages-possible", "btrfs-tuned": "torn-pages-possible",
               "btrfs-nobarrier": "no-barrier"}  # fmt: skip
     assert {name: of_setup(SHIPPED.setup(name)) for name in setups} == setups
 

@@ -10,9 +10,7 @@ from dbbench.model import Durability, durability_class
 # Only these flags explain commits without a device flush; torn pages or a missing journal do not.
 _NO_FLUSH_NEEDED: Final = frozenset({Durability.NO_BARRIER, Durability.ASYNC_COMMIT})
 _LARGEST_PAGE: Final = 16384  # largest page of the engines; assumed if a server does not report its page size
-# Reports of losses by dbbench. They leave the class as it is: they are about a fault of the server, and about kills.
-ON_MYSQL: Final = "docs/durability.md on MySQL"
-ON_KILLS: Final = "docs/durability.md on kills"
+ON_MYSQL: Final = "docs/durability.md on MySQL"  # a report by dbbench about a fault of the server, for any class
 # Public reports of losses, as "owner/project#number" -> what they counted.
 REPORTED: Final = {
     "openzfs/zfs#18996": "2 of 2 power losses right after TRUNCATE PARTITION",
@@ -40,14 +38,12 @@ def of_server(
     `restores`: see `Profile.restores_pages`."""
     settings = dict(effective)
     of_fs, flags = reports(Durability.TORN_PAGES in flags_of(settings, True)), flags_of(settings, tears is not None)
-    every = of_fs if restores or tears is None else (*of_fs, ON_MYSQL)
-    public = tuple(report for report in every if report in REPORTED)
-    every = public if Durability.TORN_PAGES in flags else every  # the class says what the others would add
+    own = () if restores or tears is None or Durability.TORN_PAGES in flags else (ON_MYSQL,)
     direct = "O_DIRECT" in effective.get("innodb_flush_method", "").upper()
     atomic = direct and (unit_bytes is None or unit_bytes >= page_bytes(effective))
     if atomic and tears is Durability.TORN_PREVENTED and Durability.TORN_PAGES in flags:
         flags = (*(flag for flag in flags if flag is not Durability.TORN_PAGES), tears)
-    return combined(flags, (Durability.REPORTED_UNSAFE,) if public else ()), every
+    return combined(flags, (Durability.REPORTED_UNSAFE,) if of_fs else ()), (*of_fs, *own)
 
 
 def page_bytes(effective: Mapping[str, str]) -> int:

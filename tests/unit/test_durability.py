@@ -104,7 +104,7 @@ TABLE: Final = [
     Row("xfs", {"innodb_doublewrite": "DETECT_ONLY"}, TEARS, "a torn page is found and cannot be repaired", "innodb"),
     Row("xfs", {"innodb_doublewrite": "DETECT_AND_RECOVER"}, FULL, "MySQL's long name of ON", "innodb"),
     Row("xfs", {"innodb_doublewrite": "fast"}, TEARS, "MariaDB: the copy is not flushed before the page", "innodb"),
-    Row("btrfs compress=zstd:3", DW_OFF, TEARS, "pages are several blocks, and a checkpoint may come too early", "innodb"),
+    Row("btrfs compress=zstd:3", DW_OFF, TEARS, "a page is several blocks, and checkpoints come too early", "innodb"),
     Row("btrfs nodatacow", DW_OFF, TEARS, "overwritten in place", "innodb"),
     Row("ext4 data=journal", DW_OFF, TEARS, "the journal is no doublewrite", "innodb"),
     # ZFS: what others reported
@@ -150,17 +150,6 @@ def test_a_class_that_rests_on_reports_names_them(
     )
     assert of[1] == reports and set(reports) <= durability.REPORTED.keys()
     assert all(family_by_name(name).reports(options, True) == () for name in ("ext4", "tmpfs"))
-
-
-@pytest.mark.parametrize(("tears", "server", "found"), [
-    (None, FPW_OFF, ((), (durability.ON_KILLS,))), (None, {}, ((), ())), (TORN, FPW_OFF, ((TORN,), ())),
-])  # fmt: skip
-def test_what_a_kill_does_leaves_the_class(
-    tears: Durability | None, server: dict[str, str], found: tuple[tuple[Durability, ...], tuple[str, ...]]
-) -> None:
-    """Copy-on-write protects pages from a power loss only; a class that says that pages tear needs no report."""
-    reports = partial(family_by_name("btrfs").reports, ("noatime",))
-    assert durability.of_server(ENGINES["postgres"].durability, {**POSTGRES, **server}, tears, reports) == found
 
 
 @pytest.mark.parametrize(("engine", "tears", "server", "reports"), [

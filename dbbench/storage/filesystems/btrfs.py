@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Final
 
 from dbbench import process
-from dbbench.durability import ON_KILLS
 from dbbench.machine.libc import syncfs
 from dbbench.model import FsSetup, Scalar, Volume
 from dbbench.results.fileio import open_fd
@@ -86,9 +85,6 @@ class Btrfs(Formatted):
         inspect = ["btrfs", "inspect-internal"]
         superblock = parse_super(process.run([*inspect, "dump-super", target]).stdout)
         return {**superblock, **parse_chunks(process.run([*inspect, "dump-tree", "-t", "chunk", target]).stdout)}
-
-    def reports(self, options: tuple[str, ...], unprotected: bool) -> tuple[str, ...]:
-        return (ON_KILLS,) if unprotected else ()
 
     def mount_words(self, others: tuple[str, ...]) -> tuple[str, ...]:
         """Return device=: the kernel gets the members from it, without udev or `btrfs device scan`."""

@@ -219,8 +219,8 @@ class Family:
         return self.tears(options_of(setup), attributes_of(setup))
 
     def reports(self, options: tuple[str, ...], unprotected: bool) -> tuple[str, ...]:
-        """Return the reports of losses that are about these options, see `durability`. `unprotected`: the server does
-        not repair torn pages."""
+        """Return public reports of losses after a power loss with these options, as "owner/project#number".
+        `unprotected`: the server does not repair torn pages."""
         return ()
 
     def compresses(self, options: tuple[str, ...]) -> str | None:

@@ -111,13 +111,13 @@ def units(offset: int, length: int, unit: int, shift: int = 0) -> list[tuple[int
 
 
 def copy(source: Path, target: Path) -> None:
-    """Copy a file with its holes, in place of what the target has: to allocate new memory would take twice the time.
-    Raises OSError."""
+    """Copy a file with its holes, in place of what the target has: to allocate new memory would take twice the time. A
+    new target may be on a filesystem without fallocate(2). Raises OSError."""
     with open_fd(source) as old, open_fd(target, _IN_PLACE, 0o666) as new:
-        size, hole = os.fstat(old).st_size, 0
+        size, hole, stale = os.fstat(old).st_size, 0, os.fstat(new).st_size > 0
         os.truncate(new, size)
         for begin, end in (*data_parts(old, 0, size), (size, size)):
-            for first, last in data_parts(new, hole, begin):
+            for first, last in data_parts(new, hole, begin) if stale else ():
                 libc.call("fallocate", new, _PUNCH_HOLE, first, last - first)
             os.lseek(new, begin, os.SEEK_SET)
             while begin < end:

@@ -59,7 +59,7 @@ def test_size_of_the_dataset_follows_the_memory(dbbench: Any) -> None:
 
 
 def test_kill_by_the_limit_fails_the_trial_by_name(dbbench: Any) -> None:
-    """A server in 12 MiB: the kernel kills it, and the trial says why it did not start. In less, the kernel may kill the
+    """A server in 12 MiB: the kernel kills it, and the trial says why it did not start. In less, it may kill the
     trial's process, which is in the group while it starts the server."""
     trial = dbbench.trial(limited(memory="12MiB", scale=1), status=1)
     assert (trial["status"], trial["error"]["id"]) == ("failed", "E402")

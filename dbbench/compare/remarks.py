@@ -15,7 +15,7 @@ class RemarkKind(StrEnum):
     FAILED = "{failed} failed"
     SUSPECT = "{suspect} suspect"
     NOT_DRIVEN = "no trial has run yet"
-    REPORTED = "losses after a crash were reported: {reports}"
+    REPORTED = "losses after a power cut were reported: {reports}"
     BURST = "burst: no checkpoint finished in the window"
     DRAIN = "the drain took more than 10 % of the window: use the sustained throughput"
     # In every trial, so the mean alone would mislead.

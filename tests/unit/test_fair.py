@@ -320,7 +320,7 @@ def test_public_reports_stand_next_to_the_ratio_and_in_the_verdict() -> None:
     for baseline in ("a", "b"):
         table = rows([unsafe, usual], baseline)
         notes = {row.fs_setup: texts(row.notes) for row in table}
-        assert "losses after a crash were reported: owner/project#7" in notes["a"]
+        assert "losses after a power cut were reported: owner/project#7" in notes["a"]
         assert not [note for note in notes["b"] if "owner" in note]
         ((_, parts),) = answer([VerdictTable("postgres", "w", "", METRICS["tps"], table)]).caveats
         assert "reported-unsafe (owner/project#7)" in plain_text(parts)

@@ -212,17 +212,16 @@ def make_base(lab: Lab, target: LabTarget, small: bool = True) -> BaseImages:
         promised = durability.combined(*(mount.flags for mount in mounts.values()))
         reports = partial(filesystems.family_in(fs).reports, fs.options_effective)
 
-        def flags_of(tears: Durability | None, restores: bool) -> tuple[Durability, ...]:
+        def flags_of(tears: Durability | None) -> tuple[tuple[Durability, ...], tuple[Durability, ...]]:
+            restores = engine.PROFILE.restores_pages
             server, reported = durability.of_server(engine.durability, effective, tears, reports, None, restores)
-            return durability.combined(
-                promised, server, (Durability.REPORTED_UNSAFE,) if durability.ON_MYSQL in reported else ()
-            )
+            flags, known = durability.combined(promised, server), durability.ON_MYSQL in reported
+            return flags, durability.combined(flags, (Durability.REPORTED_UNSAFE,) if known else ())
 
     for image in files_of(base):  # mkfs writes zeros, which each cut would copy
         process.run(["fallocate", "--dig-holes", image])
-    restores = engine.PROFILE.restores_pages
-    each = flags_of(tears, True), flags_of(tears, restores), flags_of(killed_tears, restores)
-    return BaseImages(target, base, place, *each, version, fs)
+    (flags, cut_flags), (_, killed_flags) = flags_of(tears), flags_of(killed_tears)
+    return BaseImages(target, base, place, flags, cut_flags, killed_flags, version, fs)
 
 
 def _template(lab: Lab, target: LabTarget, cluster: SmallCluster) -> Path:

@@ -72,8 +72,8 @@ def undisturbed(dbbench: Dbbench, least: int, examine: Callable[[], dict[str, An
 
 
 def invalid(row: dict[str, Any]) -> list[str]:
-    """Why cuts of a row say nothing."""
-    return [cut["invalid"] for cut in row["cuts"] if cut["invalid"]]
+    """Why cuts of a row say nothing, and what became of the row."""
+    return [*(cut["invalid"] for cut in row["cuts"] if cut["invalid"]), row["statement"]]
 
 
 def by_rows(row: dict[str, Any]) -> list[dict[str, Any]]:

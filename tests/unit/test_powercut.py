@@ -71,6 +71,15 @@ def disk(tmp_path: Path) -> Disk:
     return Disk(tmp_path)
 
 
+def test_power_is_lost_at_the_next_write_if_nothing_was_written(disk: Disk) -> None:
+    """ZFS without synchronous writes keeps everything in memory for seconds, also all of a short recording."""
+    log = disk.write(0, b"a", at_ms=1).write(1, b"b", at_ms=9).write(2, b"c", at_ms=10).log()
+    assert log.span(2 * MS, 4 * MS) == (1, 3)
+    assert [cut.position for cut in disk_images.chosen_cuts(Section(log, [log.span(2 * MS, 4 * MS)]), 2, "s")] == [2, 2]
+    assert log.span(0, 10 * MS) == (0, 2)
+    assert log.span(11 * MS, 12 * MS) == (3, 3)
+
+
 def test_log_is_read_as_it_was_written(tmp_path: Path) -> None:
     """Every request in its order, with the place of its bytes. A log whose process was killed is read up to its last
     whole record."""

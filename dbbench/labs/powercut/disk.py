@@ -224,6 +224,12 @@ class Log:
     def at(self, ns: int) -> int:
         return bisect.bisect_left(self._times, ns)
 
+    def span(self, first_ns: int, last_ns: int) -> tuple[int, int]:
+        """Return the positions between which power is lost. If nothing was written in these times, they contain the
+        first write after them: ZFS without synchronous writes keeps everything in memory for 5 s."""
+        begin = self.at(first_ns)
+        return begin, min(max(self.at(last_ns), begin + 2), len(self.entries))
+
     def flushes_between(self, begin: int, end: int) -> Sequence[int]:
         return self._flushes[bisect.bisect_left(self._flushes, begin) : bisect.bisect_left(self._flushes, end)]
 

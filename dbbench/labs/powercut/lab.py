@@ -327,7 +327,7 @@ def record(lab: Lab, base: BaseImages, kills: int, seed: str, changes: bool = Fa
         raise DbbenchError(f"the witness received only {seen.count} commits: {last_lines}")
     log, rounds = disk.read_log(folder), seen.rounds()
     spans = [(log.at(first + int(DESTAGE_S * 1e9)), log.at(last)) for first, last in rounds]
-    return Recording(base, log, (log.at(rounds[0][0]), log.at(end)), tuple(spans), seen, tuple(recoveries))
+    return Recording(base, log, log.span(rounds[0][0], end), tuple(spans), seen, tuple(recoveries))
 
 
 def _run_rounds(

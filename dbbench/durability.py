@@ -10,7 +10,7 @@ from dbbench.model import Durability, durability_class
 # Only these flags explain commits without a device flush; torn pages or a missing journal do not.
 _NO_FLUSH_NEEDED: Final = frozenset({Durability.NO_BARRIER, Durability.ASYNC_COMMIT})
 _LARGEST_PAGE: Final = 16384  # largest page of the engines; assumed if a server does not report its page size
-ON_MYSQL: Final = "docs/durability.md on MySQL"  # a report by dbbench about a fault of the server, for any class
+ON_MYSQL: Final = "docs/durability.md on MySQL"  # what the lab counted of a server that does not restore each torn page
 # Public reports of losses, as "owner/project#number" -> what they counted.
 REPORTED: Final = {
     "openzfs/zfs#18996": "2 of 2 power losses right after TRUNCATE PARTITION",
@@ -43,7 +43,8 @@ def of_server(
     atomic = direct and (unit_bytes is None or unit_bytes >= page_bytes(effective))
     if atomic and tears is Durability.TORN_PREVENTED and Durability.TORN_PAGES in flags:
         flags = (*(flag for flag in flags if flag is not Durability.TORN_PAGES), tears)
-    return combined(flags, (Durability.REPORTED_UNSAFE,) if of_fs else ()), (*of_fs, *own)
+    reported = (*of_fs, *own)
+    return combined(flags, (Durability.REPORTED_UNSAFE,) if reported else ()), reported
 
 
 def page_bytes(effective: Mapping[str, str]) -> int:

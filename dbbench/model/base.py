@@ -109,7 +109,7 @@ class Durability(StrEnum):
     NO_JOURNAL = "no-journal"
     ASYNC_COMMIT = "async-commit"
     TORN_PAGES = "torn-pages-possible"
-    REPORTED_UNSAFE = "reported-unsafe"  # by others (`FilesystemFacts.reports`), and not shown by the lab
+    REPORTED_UNSAFE = "reported-unsafe"  # by others, or by the lab (`FilesystemFacts.reports`)
     TORN_PREVENTED = "torn-prevented"  # by a disk that writes an aligned page completely or not at all
 
 

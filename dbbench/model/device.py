@@ -138,7 +138,7 @@ class FilesystemFacts:
     claims: tuple[Durability, ...] = ()
     durability_flags: tuple[Durability, ...] = ()  # computed for the filesystem and the server together
     durability_class: str = "full"
-    reports: tuple[str, ...] = ()  # of losses with these settings; only public ones make the class reported-unsafe
+    reports: tuple[str, ...] = ()  # of losses with these settings, for which the class is reported-unsafe
     layers: tuple[dict[str, Scalar], ...] = ()  # kind, and what its tool reports (level, chunk_kb ...)
     # settings of the driver or the pool: txg_timeout_s, sync ...
     tunables: dict[str, Scalar] = field(default_factory=dict)

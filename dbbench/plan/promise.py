@@ -26,21 +26,24 @@ def reports_of(cell: Cell) -> tuple[str, ...]:
 
 
 def of_setup(setup: FsSetup) -> str:
-    """Return the class of a setup with its own tuning, on servers whose other settings are durable."""
+    """Return the class of a setup with its own tuning, on servers whose other settings are durable; without faults
+    of a server that its settings do not change."""
     flags = filesystems.promises(setup)
     for engine, tuning in setup.tuning.items():
         settings = merge_settings(("default", ENGINES[engine].defaults(None)), ("fs_setup", tuning))
         values = {name: setting.value for name, setting in settings.items()}
-        flags = durability.combined(flags, _of(setup, engine, values)[0])
+        flags = durability.combined(flags, _of(setup, engine, values, restores=True)[0])
     return durability_class(flags)
 
 
 def _of_cell(cell: Cell) -> tuple[tuple[Durability, ...], tuple[str, ...]]:
-    return _of(cell.setup, cell.engine.name, {name: setting.value for name, setting in settings_of(cell).items()})
+    engine, settings = cell.engine.name, settings_of(cell)
+    values = {name: setting.value for name, setting in settings.items()}
+    return _of(cell.setup, engine, values, ENGINES[engine].PROFILE.restores_pages)
 
 
 def _of(
-    setup: FsSetup, engine: EngineName, values: Mapping[str, Scalar]
+    setup: FsSetup, engine: EngineName, values: Mapping[str, Scalar], restores: bool
 ) -> tuple[tuple[Durability, ...], tuple[str, ...]]:
     effective = {name: word(value) for name, value in values.items()}
     profile = ENGINES[engine].PROFILE
@@ -48,4 +51,4 @@ def _of(
     family = filesystems.family_of(setup)
     tears = Durability.TORN_PAGES if family.tears_pages_of(setup, page) else None
     reports = partial(family.reports, filesystems.options_of(setup))
-    return durability.of_server(ENGINES[engine].durability, effective, tears, reports, 0, profile.restores_pages)
+    return durability.of_server(ENGINES[engine].durability, effective, tears, reports, 0, restores)

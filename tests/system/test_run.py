@@ -211,7 +211,8 @@ def digest(folder: Path) -> str:
 
 @pytest.mark.needs("engine:mysql", "sysbench")
 def test_mysql_is_driven_along_the_same_road(dbbench: Any, nothing_left: None) -> None:
-    """A real mysqld, named by `bin`: a sysbench trial and a scan, with the integrity check and full durability."""
+    """A real mysqld, named by `bin`: a sysbench trial and a scan, with the integrity check. Pages of ext4 can tear, and
+    MySQL does not restore each."""
     sysbench = {"name": "sysbench-oltp-read-write", "tables": 1, "table_size": 1000, "clients": 2}
     scan = {"name": "scan", "tables": 2, "table_bytes": "16MiB"}
     dbbench.plan(plan("ext4", installed("mysql"), [sysbench, scan], device={"size": "1GiB"}))
@@ -219,7 +220,7 @@ def test_mysql_is_driven_along_the_same_road(dbbench: Any, nothing_left: None) -
     trials = list(dbbench.trials().values())
     assert [(t["engine"], t["error"]) for t in trials] == [("mysql", None), ("mysql", None)]
     assert all("CHECK TABLE" in t["checked"] and t["cache"]["proved"] for t in trials)
-    assert {"full"} == {t["filesystem"]["durability_class"] for t in trials}
+    assert {"reported-unsafe"} == {t["filesystem"]["durability_class"] for t in trials}
 
 
 def test_second_run_on_the_same_folder_is_refused(dbbench: Any, nothing_left: None) -> None:

@@ -29,7 +29,7 @@ def base_on(folder: Path) -> BaseImages:
     """Disks of ext4 that are not there: what no attempt of these tests reads."""
     workdir = WorkDir(folder)
     target = LabTarget("ext4", SHIPPED.setup("ext4"), EngineSpec("postgres"), {})
-    return BaseImages(target, {}, workdir.place(target.engine), (), (), (), "17", Mounted.__new__(Mounted))
+    return BaseImages(target, {}, workdir.place(target.engine), (), (), "17", Mounted.__new__(Mounted))
 
 
 def fails(error: BaseException) -> Attempt:

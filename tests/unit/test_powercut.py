@@ -406,12 +406,12 @@ def test_cuts_of_two_processes_are_numbered_without_gaps() -> None:
 def test_a_kill_may_tear_a_page_where_a_power_loss_does_not() -> None:
     """Without protection from torn pages, because it ends a write in the middle."""
     base = BaseImages.__new__(BaseImages)
-    vars(base).update(flags=(), cut_flags=(), killed_flags=(TORN,), version="17")
+    vars(base).update(flags=(), killed_flags=(TORN,), version="17")
     kill = dataclasses.replace(cut(unrecovered="it ended", torn="page 7"), aim="kill", unit_bytes=0)
     assert Tally(CONTROL, base=base, cuts=[kill]).row(blind=False).contradiction == ""
     assert Tally(CONTROL, base=base, cuts=[kill, cut(2, torn="page 7")]).row(False).contradiction.startswith("cut 2")
     vars(base).update(killed_flags=())
     assert Tally(CONTROL, base=base, cuts=[kill]).row(False).contradiction == "cut 1 (kill, seed seed): torn: page 7"
-    vars(base).update(cut_flags=(REPORTED,))  # a known fault of the server
+    vars(base).update(flags=(REPORTED,))
     row = Tally(CONTROL, base=base, cuts=[cut(2, torn="page 7")]).row(False)
-    assert (row.harmed, row.contradiction, row.durability_class) == (1, "", "full")
+    assert (row.harmed, row.contradiction, row.durability_class) == (1, "", "reported-unsafe")

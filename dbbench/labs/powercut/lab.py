@@ -154,7 +154,7 @@ class Tally:
         kills = [cut for cut in self.cuts if cut.aim == KILLED]
         losses = [cut for cut in self.cuts if cut.aim != KILLED]
         safe = bool(profile_of(self.target.engine.name).lab_partitions)
-        return contradiction(losses, self.base.cut_flags, safe) or contradiction(kills, self.base.killed_flags, safe)
+        return contradiction(losses, self.base.flags, safe) or contradiction(kills, self.base.killed_flags, safe)
 
 
 def examine(lab: Lab, target: LabTarget, cuts: int | None) -> Tally:

@@ -125,7 +125,6 @@ class BaseImages:
     images: Images
     place: Place  # directories of the server, and of its log if that is not in the data directory
     flags: tuple[Durability, ...]  # computed from what the kernel and the server report
-    cut_flags: tuple[Durability, ...]  # the same with faults of the server that are known
     killed_flags: tuple[Durability, ...]  # the same of a server that is killed, which can end a write in the middle
     version: str  # version of the server
     fs: Mounted  # the filesystem after it was made
@@ -212,16 +211,14 @@ def make_base(lab: Lab, target: LabTarget, small: bool = True) -> BaseImages:
         promised = durability.combined(*(mount.flags for mount in mounts.values()))
         reports = partial(filesystems.family_in(fs).reports, fs.options_effective)
 
-        def flags_of(tears: Durability | None) -> tuple[tuple[Durability, ...], tuple[Durability, ...]]:
+        def flags_of(tears: Durability | None) -> tuple[Durability, ...]:
             restores = engine.PROFILE.restores_pages
-            server, reported = durability.of_server(engine.durability, effective, tears, reports, None, restores)
-            flags, known = durability.combined(promised, server), durability.ON_MYSQL in reported
-            return flags, durability.combined(flags, (Durability.REPORTED_UNSAFE,) if known else ())
+            server, _ = durability.of_server(engine.durability, effective, tears, reports, None, restores)
+            return durability.combined(promised, server)
 
     for image in files_of(base):  # mkfs writes zeros, which each cut would copy
         process.run(["fallocate", "--dig-holes", image])
-    (flags, cut_flags), (_, killed_flags) = flags_of(tears), flags_of(killed_tears)
-    return BaseImages(target, base, place, flags, cut_flags, killed_flags, version, fs)
+    return BaseImages(target, base, place, flags_of(tears), flags_of(killed_tears), version, fs)
 
 
 def _template(lab: Lab, target: LabTarget, cluster: SmallCluster) -> Path:

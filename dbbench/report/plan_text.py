@@ -120,7 +120,8 @@ def _put_classes(cells: Sequence[Cell], classes: Mapping[str, str | None]) -> No
              if len({classes[cell.id] for cell in of}) > 1]  # fmt: skip
     if mixed:
         put_paragraph(
-            f"W022: durability classes differ in {', '.join(mixed)}: a setup may be faster because it guarantees less"
+            f"W022: durability classes differ in {', '.join(mixed)}: a setup may be faster because it "
+            "guarantees less (docs/durability.md)"
         )
 
 

@@ -54,14 +54,19 @@ _KEPT: Final = frozenset(_RENAMED) | {
     "innodb_row_lock_waits", "innodb_deadlocks", "binlog_bytes_written", "binlog_commits", "com_commit",
     "com_rollback", "com_select", "com_insert", "com_update", "com_delete", "com_replace", "threads_running",
     "innodb_max_trx_id", "handler_write", "handler_update", "handler_delete", "questions",
+    "innodb_rows_inserted", "innodb_rows_updated", "innodb_rows_deleted",
 }  # fmt: skip
 _SERVERS_OWN: Final = ("system user", "event_scheduler")  # users of the server's internal threads in SHOW PROCESSLIST
 # Status variables that only MariaDB has, and those that only MySQL has.
 _OF_MARIADB: Final = frozenset({
     "innodb_checkpoint_age", "innodb_deadlocks", "innodb_history_list_length", "innodb_lsn_current",
     "innodb_lsn_last_checkpoint", "innodb_max_trx_id", "binlog_bytes_written", "binlog_commits",
+    "handler_write", "handler_update", "handler_delete",
 })  # fmt: skip
-_OF_MYSQL: Final = frozenset({"innodb_redo_log_current_lsn", "innodb_redo_log_checkpoint_lsn"})
+_OF_MYSQL: Final = frozenset({
+    "innodb_redo_log_current_lsn", "innodb_redo_log_checkpoint_lsn",
+    "innodb_rows_inserted", "innodb_rows_updated", "innodb_rows_deleted",
+})  # fmt: skip
 COUNTERS_OF_MARIADB: Final = _KEPT - _OF_MYSQL
 COUNTERS_OF_MYSQL: Final = _KEPT - _OF_MARIADB
 _HISTORY: Final = "SELECT count FROM information_schema.innodb_metrics WHERE name = 'trx_rseg_history_len'"
@@ -259,7 +264,8 @@ class InnodbServer(Server):
 
     def work(self, grown: Counts, explicit: bool) -> Work:
         """MariaDB counts transactions that may write when they begin, and again at the end if they changed something;
-        MySQL does not report that count."""
+        MySQL does not report that count. MySQL's handler_write includes the temporary tables of SHOW STATUS, which
+        MariaDB counts elsewhere, without innodb_rows_inserted."""
         counted = {name: int(value) for name, value in grown.items()}
         ended = total(counted, "com_commit", "com_rollback")
         changing = total(counted, "com_insert", "com_update", "com_delete", "com_replace")
@@ -270,9 +276,9 @@ class InnodbServer(Server):
         return Work(
             transactions=ended,
             statements=counted.get("questions"),
-            rows=counted.get("handler_write"),
-            updated=counted.get("handler_update"),
-            deleted=counted.get("handler_delete"),
+            rows=counted.get("innodb_rows_inserted", counted.get("handler_write")),
+            updated=counted.get("innodb_rows_updated", counted.get("handler_update")),
+            deleted=counted.get("innodb_rows_deleted", counted.get("handler_delete")),
             read=read,
             pages=counted.get("innodb_pages_read"),
             table_bytes=None if read is None else read * self._page,

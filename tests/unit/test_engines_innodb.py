@@ -75,6 +75,14 @@ def test_written_bytes_are_redo_pages_and_doublewrite(name: str, server: InnodbS
     assert server.written_bytes(window) is server.hit_ratio(window) is None
 
 
+@pytest.mark.parametrize("name", SERVERS)
+def test_rows_are_those_of_the_load(name: str, server: InnodbServer) -> None:
+    """Exactly those of the recording, also where the server's temporary tables are counted with them."""
+    before, after = (to_counters(status(name, when).items()) for when in ("before", "after"))
+    counted = server.work(grown_between(before, after), True)
+    assert (counted.rows, counted.updated, counted.deleted) == (19_800, 200, 0)
+
+
 def test_a_cycle_ends_when_all_that_was_dirty_at_its_begin_is_on_disk(server: InnodbServer) -> None:
     """Only the checkpoint's passing of the redo's former end counts, and only where redo was written."""
     readings = [(100, 50), (200, 90), (300, 100), (400, 250), (500, 300), (500, 500), (500, 500)]

@@ -56,10 +56,13 @@ def test_postgres_recovers_from_a_full_disk(setup: str) -> None:
         assert "No space left on device" in died.detail
 
 
-@pytest.mark.needs("engine:mariadb", "mkfs.xfs", "fs:xfs")
-def test_mariadb_refuses_rows_and_continues() -> None:
+@pytest.mark.needs("mkfs.xfs", "fs:xfs")
+@pytest.mark.parametrize(
+    "engine", [pytest.param(name, marks=pytest.mark.needs(f"engine:{name}")) for name in ("mariadb", "mysql")]
+)
+def test_innodb_refuses_rows_and_continues(engine: str) -> None:
     """InnoDB returns an error, accepts rows again after a file was deleted, and has all that it acknowledged."""
-    counts = counts_of("xfs", "mariadb")
+    counts = counts_of("xfs", engine)
     assert counts[full_disk.FULL]["refuses"].count == 1, counts
     assert full_disk.START not in counts
     assert counts[full_disk.AFTER]["recovers"].count == 1, counts

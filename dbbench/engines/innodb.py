@@ -283,7 +283,7 @@ def check(profile: Profile, datadir: Path, settings: Settings, place: Place) -> 
         with serving(profile, datadir, settings, place) as server:
             tables, bad = _table_faults(server)
     except (EngineStartFailed, EngineDied) as error:
-        damage = [line for line in tail(place.log, offset, lines=1000).splitlines() if _CORRUPT.search(line)]
+        damage = [line for line in tail(place.log, offset, lines=1000, better="").splitlines() if _CORRUPT.search(line)]
         if not damage:
             raise
         bad = [str(error).splitlines()[0], *damage]

@@ -51,7 +51,7 @@ class Launch:
     offset: int = 0  # size of the log before the start
 
     def tail(self, containing: str = "") -> str:
-        return tail(self.log, self.offset, containing=containing, better=_ERROR)
+        return tail(self.log, self.offset, containing=containing)
 
 
 def own(path: Path, account: process.User) -> Path:
@@ -94,9 +94,9 @@ def put_aside(text: str, name: str, sockets: Path, account: process.User | None 
     return used
 
 
-def tail(log: Path, offset: int = 0, lines: int = LOG_LINES, containing: str = "", better: str = "") -> str:
-    """Return the last lines of a server's log since `offset` that contain a word in any case, indented. `better`: if
-    any of them contain this word too, only those."""
+def tail(log: Path, offset: int = 0, lines: int = LOG_LINES, containing: str = "", better: str = _ERROR) -> str:
+    """Return the last lines of a server's log since `offset` that contain a word in any case, indented, and a line once
+    that is repeated. `better`: if any of them contain this word too, only those."""
     try:
         with log.open("rb") as file:
             file.seek(offset)
@@ -105,6 +105,7 @@ def tail(log: Path, offset: int = 0, lines: int = LOG_LINES, containing: str = "
         return f"  ({log}: {error.strerror})"
     shown = [f"  {line}" for line in every if containing in line.lower()]
     shown = [line for line in shown if better in line.lower()] or shown
+    shown = [*{line.partition("[")[2] or line: line for line in shown}.values()]  # the time is before the bracket
     return "\n".join(shown[-lines:]) or f"  (its log has no {containing or 'line'})"
 
 

@@ -153,6 +153,15 @@ def test_another_systems_server_runs_through_its_own_loader(tmp_path: Path) -> N
     )  # fmt: skip
 
 
+def test_a_server_that_ended_is_told_with_each_error_once(tmp_path: Path) -> None:
+    """As MySQL says it: it reads a damaged page a hundred times, and then prints its stack."""
+    reads = [f"2026-11-27T13:40:58.{n:06}Z 11 [ERROR] [MY-011906] [InnoDB] page corruption: 214" for n in range(100)]
+    log = write_file(
+        tmp_path / "server.log", "\n".join(("1 [Note] ready", *reads, "2 [ERROR] Aborting", "#1 0x7f <unknown>"))
+    )
+    assert serving.tail(log) == f"  {reads[-1]}\n  2 [ERROR] Aborting"
+
+
 def test_a_server_that_waits_for_space_is_told(tmp_path: Path) -> None:
     """As MariaDB 10.11 said it on a full nilfs2; what it said at an earlier start is past."""
     log = write_file(

@@ -29,6 +29,7 @@ CORRUPT_LINES: Final = 8
 _OPEN_FILES: Final = 2**16  # twice of what MariaDB requests with 2000 tables in 8 instances of its cache
 _WAITS_FOR_SPACE: Final = b"Waiting for someone to free space"  # MariaDB and MySQL, mysys/errors.c
 _ERROR: Final = "[error]"  # MariaDB and MySQL; a crash adds hundreds of lines about the process
+_TIME: Final = " 0123456789-:.TZ"  # what a line begins with that is repeated
 _DATABASE_FILE: Final = "dbbench.database"  # in the data directory, so that every copy of it contains this file
 
 Answer = TypeVar("Answer")
@@ -105,7 +106,7 @@ def tail(log: Path, offset: int = 0, lines: int = LOG_LINES, containing: str = "
         return f"  ({log}: {error.strerror})"
     shown = [f"  {line}" for line in every if containing in line.lower()]
     shown = [line for line in shown if better in line.lower()] or shown
-    shown = [*{line.partition("[")[2] or line: line for line in shown}.values()]  # the time is before the bracket
+    shown = [*{line.lstrip(_TIME): line for line in shown}.values()]
     return "\n".join(shown[-lines:]) or f"  (its log has no {containing or 'line'})"
 
 

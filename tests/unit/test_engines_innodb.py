@@ -160,6 +160,8 @@ def test_a_server_that_ended_is_told_with_each_error_once(tmp_path: Path) -> Non
         tmp_path / "server.log", "\n".join(("1 [Note] ready", *reads, "2 [ERROR] Aborting", "#1 0x7f <unknown>"))
     )
     assert serving.tail(log) == f"  {reads[-1]}\n  2 [ERROR] Aborting"
+    other = write_file(tmp_path / "other.log", "cannot read a [2]\ncannot read b [2]\n")
+    assert serving.tail(other) == "  cannot read a [2]\n  cannot read b [2]"
 
 
 def test_a_server_that_waits_for_space_is_told(tmp_path: Path) -> None:

@@ -1,4 +1,6 @@
-"""Run every benchmark, one after the other, and say which kept its target: `make bench` (root for some)."""
+"""Run every benchmark, one after the other, and say which kept its target: `make bench` (root for
+some).
+"""
 
 from __future__ import annotations
 
@@ -6,8 +8,17 @@ import subprocess
 import sys
 from pathlib import Path
 
-SCRIPTS = ("startup.py", "parse_pgbench_log.py", "page.py", "restore.py", "overhead.py", "road.py", "history.py",
-           "calibration.py", "fleet.py")  # fmt: skip
+SCRIPTS = (
+    "startup.py",
+    "parse_pgbench_log.py",
+    "page.py",
+    "restore.py",
+    "overhead.py",
+    "road.py",
+    "history.py",
+    "calibration.py",
+    "fleet.py",
+)
 
 
 def main() -> int:
@@ -15,7 +26,9 @@ def main() -> int:
     missed = []
     for name in SCRIPTS:
         print(f"== {name}", flush=True)
-        if subprocess.run([sys.executable, str(Path(__file__).parent / name)], check=False).returncode:
+        if subprocess.run(
+            [sys.executable, str(Path(__file__).parent / name)], check=False
+        ).returncode:
             missed.append(name)
     print("all kept their targets" if not missed else f"missed: {', '.join(missed)}")
     return 1 if missed else 0

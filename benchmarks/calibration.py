@@ -1,12 +1,16 @@
-"""How often the verdicts are wrong, on hosts that are made up: false alarms, power, coverage; nights likewise.
+"""How often the verdicts are wrong, on hosts that are made up: false alarms, power, coverage;
+nights likewise.
 
-Whole runs are simulated and passed to the public functions `dbbench.compare.compare` (two arms, with every second),
-`compare_all` (runs of several arms and workloads, which share their variance) and `changepoints`. A set is one run of n
-blocks in random order; a host describes the disturbances of its trials. Prints the parameters of each host, then each
-figure next to its target; exits with 1 if a target is missed.
+Whole runs are simulated and passed to the public functions `dbbench.compare.compare` (two arms,
+with every second), `compare_all` (runs of several arms and workloads, which share their
+variance) and `changepoints`. A set is one run of n blocks in random order; a host describes the
+disturbances of its trials. Prints the parameters of each host, then each figure next to its
+target; exits with 1 if a target is missed.
 
-    python benchmarks/calibration.py [SETS] [SEED]       # default 1000 sets, seed 1: about 15 minutes
-    python benchmarks/calibration.py SETS SEED grid      # only runs that share variance, every combination: hours
+    python benchmarks/calibration.py [SETS] [SEED]       # default 1000 sets, seed 1: about 15
+                                                         minutes
+    python benchmarks/calibration.py SETS SEED grid      # only runs that share variance, every
+                                                         combination: hours
 """
 
 from __future__ import annotations
@@ -61,10 +65,12 @@ class Host:
     drift: float = 0.0  # change from the first trial of a run to the last
     outliers: float = 0.0  # share of trials that are slowed down by `slowed`
     slowed: tuple[float, float] = (0.1, 0.4)
-    noticed: float = 0.8  # share of outliers that telemetry marks as suspect; their whole block is repeated
+    # share of outliers that telemetry marks as suspect; their whole block is repeated
+    noticed: float = 0.8
 
 
-# A fleet: the blocks of a run are distributed over hosts with different speeds (`fleet run --spread`).
+# A fleet: the blocks of a run are distributed over hosts with different speeds (`fleet run
+# --spread`).
 FLEET_HOSTS: Final = (2, 4, 8)
 FLEET_BLOCKS: Final = 8
 HOST_CV: Final = 0.30
@@ -79,7 +85,9 @@ HOSTS: Final = (
 
 @dataclass(frozen=True)
 class Case:
-    """A run of several arms and workloads. `scatter`: how the standard deviations of its cells differ."""
+    """A run of several arms and workloads. `scatter`: how the standard deviations of its cells
+    differ.
+    """
 
     host: Host
     scatter: str
@@ -89,19 +97,29 @@ class Case:
 
     @property
     def text(self) -> str:
-        return f"{self.host.name}, {self.scatter}, {self.arms} arms × {self.workloads} workloads, n = {self.blocks}"
+        return (
+            f"{self.host.name}, {self.scatter}, {self.arms} arms × {self.workloads} workloads, n "
+            f"= {self.blocks}"
+        )
 
 
 EQUAL: Final = "equal scatter"
 SCATTERS: Final = (EQUAL, "log-normal 0.5", "log-normal 0.8", "baseline × 3", "another arm × 3")
-GRID: Final = tuple(Case(*parts) for parts in itertools.product(HOSTS, SCATTERS, (2, 3, 5), (1, 3), (3, 5, 7)))
-# The part of the grid that `make bench` runs: the hosts and sizes with the highest risk of errors by shared variance.
+GRID: Final = tuple(
+    Case(*parts) for parts in itertools.product(HOSTS, SCATTERS, (2, 3, 5), (1, 3), (3, 5, 7))
+)
+# The part of the grid that `make bench` runs: the hosts and sizes with the highest risk of errors
+# by shared variance.
 HARDEST: Final = tuple(
-    case for case in GRID if case.host.name in ("quiet", "drifting") and case.workloads == 3 and case.blocks < 7
+    case
+    for case in GRID
+    if case.host.name in ("quiet", "drifting") and case.workloads == 3 and case.blocks < 7
 )
 STOPPING: Final = tuple(
     Case(host, scatter, arms, workloads, 14)
-    for host, scatter, arms, workloads in itertools.product(HOSTS, (EQUAL, "baseline × 3"), (2, 3), (1, 3))
+    for host, scatter, arms, workloads in itertools.product(
+        HOSTS, (EQUAL, "baseline × 3"), (2, 3), (1, 3)
+    )
 )
 SHARED_COVERAGE: Final = 0.921
 PRECISION: Final = 0.05  # half the width at which an arm stops
@@ -120,11 +138,16 @@ class Nights:
 
 
 SERIES: Final = (
-    Nights("1 %", 0.01), Nights("3 %", 0.03), Nights("5 %", 0.05), Nights("1 to 5 %", 0.0),
-    Nights("AR(1) 0.3", 0.03, memory=0.3), Nights("AR(1) 0.5", 0.03, memory=0.5),
-    Nights("outliers", 0.02, outliers=0.05), Nights("drifting", 0.02, drift=0.05),
+    Nights("1 %", 0.01),
+    Nights("3 %", 0.03),
+    Nights("5 %", 0.05),
+    Nights("1 to 5 %", 0.0),
+    Nights("AR(1) 0.3", 0.03, memory=0.3),
+    Nights("AR(1) 0.5", 0.03, memory=0.5),
+    Nights("outliers", 0.02, outliers=0.05),
+    Nights("drifting", 0.02, drift=0.05),
     Nights("5 %, AR(1) 0.5", 0.05, memory=0.5, judged=False),
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True)
@@ -138,7 +161,9 @@ class Figure:
 
     @property
     def missed(self) -> bool:
-        return self.limit is not None and (self.value > self.limit if self.at_most else self.value < self.limit)
+        return self.limit is not None and (
+            self.value > self.limit if self.at_most else self.value < self.limit
+        )
 
     def line(self) -> str:
         target = "" if self.limit is None else f"  {'≤' if self.at_most else '≥'} {self.limit:g}"
@@ -146,14 +171,25 @@ class Figure:
 
 
 def document(host: Host, ratio: float, blocks: int, rng: numpy.random.Generator) -> dict[str, Any]:
-    """Return a run of two arms as input of `compare`. Candidate ÷ baseline is `ratio`, apart from disturbances."""
+    """Return a run of two arms as input of `compare`. Candidate ÷ baseline is `ratio`, apart from
+    disturbances.
+    """
     trials = []
     for block in range(1, blocks + 1):
         shared = rng.normal(0, host.block_cv)
         for attempt in (1, 2):
             order = [("a", 1.0), ("b", ratio)] if rng.random() < 0.5 else [("b", ratio), ("a", 1.0)]
             driven = [
-                _trial(host, arm, level, block, attempt, shared, (len(trials) + place) / (2 * blocks), rng)
+                _trial(
+                    host,
+                    arm,
+                    level,
+                    block,
+                    attempt,
+                    shared,
+                    (len(trials) + place) / (2 * blocks),
+                    rng,
+                )
                 for place, (arm, level) in enumerate(order)
             ]
             trials += driven
@@ -177,11 +213,19 @@ def _trial(
     slow = rng.random() < host.outliers
     log -= rng.uniform(*host.slowed) if slow else 0.0
     noise = ar1(WARMUP_S + MEASURE_S, host.second_memory, rng) * host.second_cv
-    noise -= noise[WARMUP_S:].mean()  # the seconds must not change the mean of the trial: trial_cv is its whole scatter
+    # the seconds must not change the mean of the trial: trial_cv is its whole scatter
+    noise -= noise[WARMUP_S:].mean()
     tps = numpy.maximum(numpy.exp(log) * (1 + noise), 0.0)
     tps[:WARMUP_S] *= 0.5
-    return {"fs_setup": arm, "block": block, "attempt": attempt, "position": round(1000 * when), "warmup_s": WARMUP_S,
-            "status": "suspect" if slow and rng.random() < host.noticed else "ok", "tps": tps.tolist()}  # fmt: skip
+    return {
+        "fs_setup": arm,
+        "block": block,
+        "attempt": attempt,
+        "position": round(1000 * when),
+        "warmup_s": WARMUP_S,
+        "status": "suspect" if slow and rng.random() < host.noticed else "ok",
+        "tps": tps.tolist(),
+    }
 
 
 def ar1(count: int, memory: float, rng: numpy.random.Generator) -> numpy.ndarray:
@@ -192,9 +236,13 @@ def ar1(count: int, memory: float, rng: numpy.random.Generator) -> numpy.ndarray
 
 
 def share(
-    sets: int, host: Host, ratio: float, blocks: int, rng: numpy.random.Generator,
+    sets: int,
+    host: Host,
+    ratio: float,
+    blocks: int,
+    rng: numpy.random.Generator,
     hit: Callable[[dict[str, Any]], bool],
-) -> float:  # fmt: skip
+) -> float:
     """Return the share of sets for whose verdict `hit` is true."""
     return sum(hit(compare(document(host, ratio, blocks, rng))) for _ in range(sets)) / sets
 
@@ -212,20 +260,36 @@ def verdicts(host: Host, sets: int, rng: numpy.random.Generator) -> Iterator[Fig
         return bool(found["lo"] <= 0.62 <= found["hi"])
 
     for blocks in (3, 5):
-        yield Figure(f"A/A called different, n = {blocks}", share(sets, host, 1.0, blocks, rng, alarm),
-                     FALSE_ALARMS, at_most=True)  # fmt: skip
-    drifting, judged = host.drift != 0, not host.outliers  # unnoticed outliers reduce the power, so there is no target
-    for ratio, blocks, limit, with_drift in ((0.8, 3, 0.9, 0.9), (0.9, 5, 0.9, 0.85), (0.95, 10, 0.85, 0.75)):
+        yield Figure(
+            f"A/A called different, n = {blocks}",
+            share(sets, host, 1.0, blocks, rng, alarm),
+            FALSE_ALARMS,
+            at_most=True,
+        )
+    # unnoticed outliers reduce the power, so there is no target
+    drifting, judged = host.drift != 0, not host.outliers
+    for ratio, blocks, limit, with_drift in (
+        (0.8, 3, 0.9, 0.9),
+        (0.9, 5, 0.9, 0.85),
+        (0.95, 10, 0.85, 0.75),
+    ):
         target = (with_drift if drifting else limit) if judged else None
         text = f"−{100 * (1 - ratio):.0f} % found, n = {blocks}"
         yield Figure(text, share(sets, host, ratio, blocks, rng, slower), target)
     for blocks in (3, 5, 10):
-        yield Figure(f"the interval covers 0.62, n = {blocks}", share(sets, host, 0.62, blocks, rng, covers), 0.92)
+        yield Figure(
+            f"the interval covers 0.62, n = {blocks}",
+            share(sets, host, 0.62, blocks, rng, covers),
+            0.92,
+        )
 
 
-def run_document(case: Case, ratios: Sequence[float], rng: numpy.random.Generator) -> dict[str, Any]:
-    """Return a run as input of `compare_all`. `ratios` are those of the other arms to the first. A trial has one
-    second, because seconds do not affect the shared variance."""
+def run_document(
+    case: Case, ratios: Sequence[float], rng: numpy.random.Generator
+) -> dict[str, Any]:
+    """Return a run as input of `compare_all`. `ratios` are those of the other arms to the first. A
+    trial has one second, because seconds do not affect the shared variance.
+    """
     arms, host = range(case.arms), case.host
     cells = list(itertools.product(arms, range(case.workloads)))
     sds = {cell: host.trial_cv * _factor(case.scatter, cell[0], rng) for cell in cells}
@@ -242,9 +306,19 @@ def run_document(case: Case, ratios: Sequence[float], rng: numpy.random.Generato
                 log = levels[arm] + rng.normal(0, sds[arm, workload]) + shared + host.drift * when
                 log -= rng.uniform(*host.slowed) if slow else 0.0
                 suspect = slow and rng.random() < host.noticed
-                driven.append({"fs_setup": f"arm{arm}", "engine": "e", "workload": f"w{workload}", "block": block,
-                               "attempt": attempt, "position": len(trials) + place, "warmup_s": 0,
-                               "status": "suspect" if suspect else "ok", "tps": [float(numpy.exp(log))]})  # fmt: skip
+                driven.append(
+                    {
+                        "fs_setup": f"arm{arm}",
+                        "engine": "e",
+                        "workload": f"w{workload}",
+                        "block": block,
+                        "attempt": attempt,
+                        "position": len(trials) + place,
+                        "warmup_s": 0,
+                        "status": "suspect" if suspect else "ok",
+                        "tps": [float(numpy.exp(log))],
+                    }
+                )
             trials += driven
             if all(trial["status"] == "ok" for trial in driven):
                 break
@@ -259,7 +333,9 @@ def _factor(scatter: str, arm: int, rng: numpy.random.Generator) -> float:
 
 
 def sharing(case: Case, sets: int, rng: numpy.random.Generator) -> Iterator[Figure]:
-    """Yield false alarms in the family of a workload's arms, and coverage if all arms differ from the baseline."""
+    """Yield false alarms in the family of a workload's arms, and coverage if all arms differ from
+    the baseline.
+    """
     alarms = covered = 0
     others = case.arms - 1
     for _ in range(sets):
@@ -273,26 +349,41 @@ def sharing(case: Case, sets: int, rng: numpy.random.Generator) -> Iterator[Figu
 
 
 def stopped(document: dict[str, Any], precision: float | None = None) -> tuple[list[Row], int]:
-    """Return the rows of a run whose closed arms are not measured again, and the number of trials left out."""
+    """Return the rows of a run whose closed arms are not measured again, and the number of trials
+    left out.
+    """
     entries, baseline = document["trials"], document["baseline"]
     closed, settled = set[tuple[str, str]](), set[Group]()
     for block in range(min(LOOKS), max(entry["block"] for entry in entries)):
         until = trials_of([entry for entry in entries if entry["block"] <= block])
         for (group, arm), pair in examine(until, baseline, "tps").items():
             if (group[1], arm) not in closed:
-                narrow = precision is not None and pair.guess.n >= LEAST and pair.half_width() <= precision
+                narrow = (
+                    precision is not None
+                    and pair.guess.n >= LEAST
+                    and pair.half_width() <= precision
+                )
                 if pair.verdict or narrow:
                     closed.add((group[1], arm))
                 if narrow and not pair.verdict:
                     settled.add(group)
-        entries = [entry for entry in entries
-                   if entry["block"] <= block or (entry["workload"], entry["fs_setup"]) not in closed]  # fmt: skip
+        entries = [
+            entry
+            for entry in entries
+            if entry["block"] <= block or (entry["workload"], entry["fs_setup"]) not in closed
+        ]
     table = rows(trials_of(entries), baseline, settled=settled)
-    return [row for row in table if row.fs_setup != baseline], len(document["trials"]) - len(entries)
+    return [row for row in table if row.fs_setup != baseline], len(document["trials"]) - len(
+        entries
+    )
 
 
-def stopping(case: Case, sets: int, rng: numpy.random.Generator, precision: float | None = None) -> Iterator[Figure]:
-    """Yield the error rates if decided arms stop, or are precise enough, and the bias of the ratios."""
+def stopping(
+    case: Case, sets: int, rng: numpy.random.Generator, precision: float | None = None
+) -> Iterator[Figure]:
+    """Yield the error rates if decided arms stop, or are precise enough, and the bias of the
+    ratios.
+    """
     alarms = covered = left_out = whole = 0
     others, errors = case.arms - 1, list[float]()
     for _ in range(sets):
@@ -307,12 +398,16 @@ def stopping(case: Case, sets: int, rng: numpy.random.Generator, precision: floa
     yield Figure("A/A called different, of families", alarms / families, FALSE_ALARMS, at_most=True)
     yield Figure("the intervals cover 0.62", covered / (families * others), SHARED_COVERAGE)
     judged = not case.host.outliers  # unnoticed outliers bias every ratio
-    yield Figure("bias of the ratio", abs(sum(errors) / len(errors)), 0.01 if judged else None, at_most=True)
+    yield Figure(
+        "bias of the ratio", abs(sum(errors) / len(errors)), 0.01 if judged else None, at_most=True
+    )
     yield Figure("trials that are not needed", left_out / whole, None)
 
 
 def sharing_power(sets: int, rng: numpy.random.Generator) -> Iterator[Figure]:
-    """Yield how often a candidate that is 10 % slower is detected, with another candidate next to it or alone."""
+    """Yield how often a candidate that is 10 % slower is detected, with another candidate next to
+    it or alone.
+    """
     for host in (HOSTS[0], HOSTS[2]):
         for blocks, limit in ((3, 0.65), (5, 0.95)):
             case = Case(host, EQUAL, 3, 3, blocks)
@@ -321,36 +416,69 @@ def sharing_power(sets: int, rng: numpy.random.Generator) -> Iterator[Figure]:
                 for _ in range(sets)
                 for row in compare_all(run_document(case, [1.0, 0.9], rng))
             )
-            yield Figure(f"−10 % found, 3 × 3, n = {blocks}, {host.name}", slower / (3 * sets), limit)
+            yield Figure(
+                f"−10 % found, 3 × 3, n = {blocks}, {host.name}", slower / (3 * sets), limit
+            )
 
 
 def spread(
-    hosts: int, ratio: float, rng: numpy.random.Generator, blocks: int = FLEET_BLOCKS, apart: float = 0.0
+    hosts: int,
+    ratio: float,
+    rng: numpy.random.Generator,
+    blocks: int = FLEET_BLOCKS,
+    apart: float = 0.0,
 ) -> tuple[dict[str, Any], list[Trial]]:
-    """Return a run of two arms whose blocks are distributed over hosts of different speeds, as input of `compare`, and
-    as trials with their hosts. `apart`: standard deviation of the log ratios of the hosts."""
+    """Return a run of two arms whose blocks are distributed over hosts of different speeds, as
+    input of `compare`, and as trials with their hosts. `apart`: standard deviation of the log
+    ratios of the hosts.
+    """
     speed, own = rng.normal(0, HOST_CV, hosts), rng.normal(0, apart, hosts)
-    order = tuple(TrialSpec(f"{arm}-b{block}-a1", arm, block, 1, 0) for block in range(1, blocks + 1) for arm in "ab")
+    order = tuple(
+        TrialSpec(f"{arm}-b{block}-a1", arm, block, 1, 0)
+        for block in range(1, blocks + 1)
+        for arm in "ab"
+    )
     entries, trials = list[dict[str, Any]](), list[Trial]()
-    for number, mine in enumerate(first_blocks(order, [f"h{n}" for n in range(hosts)], "spread").items()):
+    for number, mine in enumerate(
+        first_blocks(order, [f"h{n}" for n in range(hosts)], "spread").items()
+    ):
         host, dealt = mine
         for spec in trials_of_host(order, dealt):
             level = 1.0 if spec.cell == "a" else ratio * float(numpy.exp(own[number]))
             entry = _trial(HOSTS[0], spec.cell, level, spec.block, 1, speed[number], 0.0, rng)
             tps = float(numpy.mean(entry["tps"][WARMUP_S:]))
-            trials.append(Trial(spec.id, "", host, spec.cell, "", "", spec.block, 1, 0, Status.OK,
-                                summary={"tps": tps}))  # fmt: skip
+            trials.append(
+                Trial(
+                    spec.id,
+                    "",
+                    host,
+                    spec.cell,
+                    "",
+                    "",
+                    spec.block,
+                    1,
+                    0,
+                    Status.OK,
+                    summary={"tps": tps},
+                )
+            )
             entries.append(entry)
     return {"trials": entries, "baseline": "a", "candidate": "b"}, trials
 
 
 def fleet(sets: int, rng: numpy.random.Generator) -> Iterator[Figure]:
-    """Yield false alarms and power of runs on different hosts, and how often equal ratios of hosts are called
-    different."""
+    """Yield false alarms and power of runs on different hosts, and how often equal ratios of hosts
+    are called different.
+    """
     for hosts in FLEET_HOSTS:
         words = [compare(spread(hosts, 1.0, rng)[0])["verdict"] for _ in range(sets)]
         false = sum(word in ("slower", "faster") for word in words) / sets
-        yield Figure(f"A/A called different, {hosts} hosts, n = {FLEET_BLOCKS}", false, FALSE_ALARMS, at_most=True)
+        yield Figure(
+            f"A/A called different, {hosts} hosts, n = {FLEET_BLOCKS}",
+            false,
+            FALSE_ALARMS,
+            at_most=True,
+        )
     found = sum(compare(spread(4, 0.9, rng)[0])["verdict"] == "slower" for _ in range(sets)) / sets
     yield Figure(f"−10 % found, 4 hosts, n = {FLEET_BLOCKS}", found, 0.9)
     for apart, limit, at_most in ((0.0, FALSE_ALARMS, True), (0.1, 0.8, False)):
@@ -360,7 +488,9 @@ def fleet(sets: int, rng: numpy.random.Generator) -> Iterator[Figure]:
 
 
 def _disagree(trials: list[Trial]) -> bool:
-    return any(one.spread is not None and one.spread.disagree for one in by_host(trials, "a", "tps"))
+    return any(
+        one.spread is not None and one.spread.disagree for one in by_host(trials, "a", "tps")
+    )
 
 
 @dataclass(frozen=True)
@@ -376,8 +506,14 @@ class Factorial:
         return f"{self.arms} setups, factors of {' × '.join(map(str, self.levels))} levels"
 
 
-FACTORIALS: Final = (Factorial(2, (2,)), Factorial(3, (3, 2)), Factorial(5, (3,)), Factorial(3, (2, 2, 2)))
-INTERACTION: Final = 1.15  # change of a setup's ratio between the first two levels of the first factor
+FACTORIALS: Final = (
+    Factorial(2, (2,)),
+    Factorial(3, (3, 2)),
+    Factorial(5, (3,)),
+    Factorial(3, (2, 2, 2)),
+)
+# change of a setup's ratio between the first two levels of the first factor
+INTERACTION: Final = 1.15
 FACTOR_ALARMS: Final = 0.05
 ALARMS: Final = ("order-depends", "ratio-depends")
 
@@ -385,10 +521,15 @@ ALARMS: Final = ("order-depends", "ratio-depends")
 def factor_run(
     host: Host, design: Factorial, blocks: int, effect: float, rng: numpy.random.Generator
 ) -> list[Interaction]:
-    """Return the interactions of a simulated run. Setups and combinations differ; only `effect` is an interaction."""
+    """Return the interactions of a simulated run. Setups and combinations differ; only `effect` is
+    an interaction.
+    """
     combos = list(itertools.product(*map(range, design.levels)))
     cells = list(itertools.product(range(design.arms), combos))
-    of_arm, of_combo = rng.normal(0, 0.2, design.arms), dict(zip(combos, rng.normal(0, 0.3, len(combos)), strict=True))
+    of_arm, of_combo = (
+        rng.normal(0, 0.2, design.arms),
+        dict(zip(combos, rng.normal(0, 0.3, len(combos)), strict=True)),
+    )
     trials = list[Trial]()
     for block in range(1, blocks + 1):
         shared = rng.normal(0, host.block_cv)
@@ -403,12 +544,29 @@ def factor_run(
                 log -= rng.uniform(*host.slowed) if slow else 0.0
                 status = Status.SUSPECT if slow and rng.random() < host.noticed else Status.OK
                 number = len(trials) + len(driven)
-                driven.append(Trial(str(number), "", "", f"arm{arm}", "e", "w", block, attempt, number, status,
-                                    summary={"tps": float(numpy.exp(log))}, variant=_variant(combo)))  # fmt: skip
+                driven.append(
+                    Trial(
+                        str(number),
+                        "",
+                        "",
+                        f"arm{arm}",
+                        "e",
+                        "w",
+                        block,
+                        attempt,
+                        number,
+                        status,
+                        summary={"tps": float(numpy.exp(log))},
+                        variant=_variant(combo),
+                    )
+                )
             trials += driven
             if all(trial.status is Status.OK for trial in driven):
                 break
-    levels = {("e", "w", _variant(combo)): {f"f{n}": level for n, level in enumerate(combo)} for combo in combos}
+    levels = {
+        ("e", "w", _variant(combo)): {f"f{n}": level for n, level in enumerate(combo)}
+        for combo in combos
+    }
     return interactions(rows(trials, "arm0"), levels, METRICS["tps"])
 
 
@@ -417,18 +575,36 @@ def _variant(combo: Sequence[int]) -> str:
 
 
 def factors(host: Host, sets: int, rng: numpy.random.Generator) -> Iterator[Figure]:
-    """Yield how often an interaction is reported in runs without one, and how often a real one is detected."""
+    """Yield how often an interaction is reported in runs without one, and how often a real one is
+    detected.
+    """
     alarms = list[float]()
     for design in FACTORIALS:
         for blocks in (3, 5):
             runs = [factor_run(host, design, blocks, 1.0, rng) for _ in range(sets)]
             alarms.append(sum(any(one.verdict in ALARMS for one in run) for run in runs) / sets)
-            yield Figure(f"none, but one reported: {design.text}, n = {blocks}", alarms[-1], FALSE_ALARMS, at_most=True)
+            yield Figure(
+                f"none, but one reported: {design.text}, n = {blocks}",
+                alarms[-1],
+                FALSE_ALARMS,
+                at_most=True,
+            )
         runs = [factor_run(host, design, 5, INTERACTION, rng) for _ in range(sets)]
-        met = sum(any(c.verdict == DEPENDS and c.fs_setup == "arm1" for c in run[0].contrasts) for run in runs) / sets
+        met = (
+            sum(
+                any(c.verdict == DEPENDS and c.fs_setup == "arm1" for c in run[0].contrasts)
+                for run in runs
+            )
+            / sets
+        )
         target = None if host.outliers else 0.9
         yield Figure(f"+15 % found: {design.text}, n = 5", met, target)
-    yield Figure("none, but one reported: mean of all", sum(alarms) / len(alarms), FACTOR_ALARMS, at_most=True)
+    yield Figure(
+        "none, but one reported: mean of all",
+        sum(alarms) / len(alarms),
+        FACTOR_ALARMS,
+        at_most=True,
+    )
 
 
 def series(
@@ -444,28 +620,45 @@ def series(
 
 
 def nightly(kind: Nights, sets: int, rng: numpy.random.Generator) -> Iterator[Figure]:
-    """Yield the false alarms of series without a step, counted as if reported night after night, and the detected
-    steps."""
+    """Yield the false alarms of series without a step, counted as if reported night after night,
+    and the detected steps.
+    """
     alarms = sum(len(told(series(kind, rng))) for _ in range(sets)) / sets
-    yield Figure("false alarms in 100 nights", alarms, NIGHTLY_ALARMS if kind.judged else None, at_most=True)
+    yield Figure(
+        "false alarms in 100 nights", alarms, NIGHTLY_ALARMS if kind.judged else None, at_most=True
+    )
     for step, limit in ((0.9, 0.8), (0.8, 0.9)):
         placed = 0
         for _ in range(sets):
             at = int(rng.integers(30, 70))
-            placed += any(abs(night - at) <= 1 for night in changepoints(series(kind, rng, step, at, at + 30)))
-        yield Figure(f"−{100 * (1 - step):.0f} % placed within ±1 night", placed / sets, limit if kind.judged else None)
+            placed += any(
+                abs(night - at) <= 1 for night in changepoints(series(kind, rng, step, at, at + 30))
+            )
+        yield Figure(
+            f"−{100 * (1 - step):.0f} % placed within ±1 night",
+            placed / sets,
+            limit if kind.judged else None,
+        )
 
 
 def told(nights: list[float | None]) -> list[int]:
-    """Return the changes that a nightly job would have reported. No change vanishes, so the last result has all."""
+    """Return the changes that a nightly job would have reported. No change vanishes, so the last
+    result has all.
+    """
     return changepoints(nights)
 
 
 def figures(sets: int, seed: int) -> Iterator[tuple[str, list[Figure]]]:
     """Yield (host with its parameters, its figures)."""
     for host in HOSTS:
-        yield f"host {dataclasses.asdict(host)}", list(verdicts(host, sets, numpy.random.default_rng(seed)))
-    yield "runs of three arms and three workloads", list(sharing_power(sets, numpy.random.default_rng(seed)))
+        yield (
+            f"host {dataclasses.asdict(host)}",
+            list(verdicts(host, sets, numpy.random.default_rng(seed))),
+        )
+    yield (
+        "runs of three arms and three workloads",
+        list(sharing_power(sets, numpy.random.default_rng(seed))),
+    )
     for number, case in enumerate(HARDEST):
         yield case.text, list(sharing(case, sets // 2, numpy.random.default_rng([seed, number])))
     for number, case in enumerate(STOPPING):
@@ -473,14 +666,26 @@ def figures(sets: int, seed: int) -> Iterator[tuple[str, list[Figure]]]:
         yield about, list(stopping(case, sets // 4, numpy.random.default_rng([seed, number])))
         if case.host is HOSTS[0]:
             about = f"precise arms stop too: {case.text}"
-            yield about, list(stopping(case, sets // 4, numpy.random.default_rng([seed, number]), PRECISION))
+            yield (
+                about,
+                list(
+                    stopping(case, sets // 4, numpy.random.default_rng([seed, number]), PRECISION)
+                ),
+            )
     about = f"fleet: hosts' speeds differ by {100 * HOST_CV:.0f} %, blocks dealt whole"
     yield about, list(fleet(sets, numpy.random.default_rng(seed)))
-    for host in (HOSTS[0], *HOSTS[2:]):  # without HOSTS[1]: a disturbance that a block shares cancels in its pairs
-        yield f"factors, host {host.name}", list(factors(host, sets // 2, numpy.random.default_rng(seed)))
+    # without HOSTS[1]: a disturbance that a block shares cancels in its pairs
+    for host in (HOSTS[0], *HOSTS[2:]):
+        yield (
+            f"factors, host {host.name}",
+            list(factors(host, sets // 2, numpy.random.default_rng(seed))),
+        )
     for kind in SERIES:
         few = max(20, sets // 5)  # fewer, because a series has 100 nights
-        yield f"nights {dataclasses.asdict(kind)}", list(nightly(kind, few, numpy.random.default_rng(seed)))
+        yield (
+            f"nights {dataclasses.asdict(kind)}",
+            list(nightly(kind, few, numpy.random.default_rng(seed))),
+        )
 
 
 def main() -> int:

@@ -1,9 +1,10 @@
 """Thresholds for `dbbench.compare.changepoints`, from series without a change.
 
-The series are AR(1) noise with several correlations, up to the strongest that still counts as noise. Each night, the
-series without an alarm so far are scanned, and the threshold of the night is the value that the share ALARMS of them
-exceeds. For each night, the highest threshold of all correlations is used. The size of the noise only matters for the
-smallest shift, which is disabled here, so the table is valid for any size.
+The series are AR(1) noise with several correlations, up to the strongest that still counts as
+noise. Each night, the series without an alarm so far are scanned, and the threshold of the night
+is the value that the share ALARMS of them exceeds. For each night, the highest threshold of all
+correlations is used. The size of the noise only matters for the smallest shift, which is
+disabled here, so the table is valid for any size.
 
     python benchmarks/changepoint_null.py
 """
@@ -18,7 +19,8 @@ import numpy
 from dbbench.compare import nightly_levels
 
 SERIES: Final = int(sys.argv[1]) if len(sys.argv) > 1 else 20_000
-ALARMS: Final = 0.0015  # per night: a third of the promised 0.5 per 100 nights, as a margin for noise of other shapes
+# per night: a third of the promised 0.5 per 100 nights, as a margin for noise of other shapes
+ALARMS: Final = 0.0015
 MEMORIES: Final = (0.0, 0.2, 0.4)
 ROWS: Final = (6, 7, 8, 9, 10, 12, 14, 17, 20, 25, 30, 40, 50, 60, 80, 100)
 
@@ -34,7 +36,9 @@ def nights_of(memory: float, rng: numpy.random.Generator) -> numpy.ndarray:
 
 
 def thresholds(memory: float) -> list[float]:
-    """Return, for each number of nights, the value that the share ALARMS of series without an alarm so far exceeds."""
+    """Return, for each number of nights, the value that the share ALARMS of series without an alarm
+    so far exceeds.
+    """
     left = nights_of(memory, numpy.random.default_rng(round(memory * 10) + 1))
     found = []
     for count in range(6, nightly_levels.MOST_NIGHTS + 1):
@@ -46,7 +50,9 @@ def thresholds(memory: float) -> list[float]:
 
 
 def smoothed(found: list[list[float]]) -> list[tuple[int, float]]:
-    """Return the highest threshold of all correlations, smoothed over neighbouring numbers of nights."""
+    """Return the highest threshold of all correlations, smoothed over neighbouring numbers of
+    nights.
+    """
     highest = numpy.max(found, axis=0)
     rows = []
     for count in ROWS:

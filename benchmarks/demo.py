@@ -2,9 +2,10 @@
 
     sudo .venv/bin/python benchmarks/demo.py [RUNS]          (10 minutes per run; 10 runs)
 
-Runs the plan of `make demo` with another seed each time and with one more setup, which is ext4 again. Needs a machine
-with nothing else to do. Targets: btrfs is called slower or faster in all three workloads of every run, and ext4 differs
-from itself in at most 1 of 30 comparisons. Not part of `make bench`.
+Runs the plan of `make demo` with another seed each time and with one more setup, which is ext4
+again. Needs a machine with nothing else to do. Targets: btrfs is called slower or faster in all
+three workloads of every run, and ext4 differs from itself in at most 1 of 30 comparisons. Not
+part of `make bench`.
 """
 
 from __future__ import annotations
@@ -29,12 +30,20 @@ def compared(folder: Path, number: int) -> list[dict[str, Any]]:
     """Run the plan in that folder and return the rows of its comparison."""
     text = DEMO.read_text()
     assert SETUPS in text and SEED in text
-    (folder / "plan.toml").write_text(text.replace(SETUPS, AGAIN).replace(SEED, f"seed = {number} "))
+    (folder / "plan.toml").write_text(
+        text.replace(SETUPS, AGAIN).replace(SEED, f"seed = {number} ")
+    )
     name = f"demo{number}"
     base = [sys.executable, "-m", "dbbench"]
-    subprocess.run([*base, "run", "plan.toml", "--name", name, "--progress", "none"], cwd=folder, check=True,
-                   stdout=subprocess.DEVNULL)  # fmt: skip
-    shown = subprocess.run([*base, "compare", name, "--json"], cwd=folder, stdout=subprocess.PIPE, check=False)
+    subprocess.run(
+        [*base, "run", "plan.toml", "--name", name, "--progress", "none"],
+        cwd=folder,
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
+    shown = subprocess.run(
+        [*base, "compare", name, "--json"], cwd=folder, stdout=subprocess.PIPE, check=False
+    )
     rows: list[dict[str, Any]] = json.loads(shown.stdout)["rows"]
     return rows
 
@@ -45,10 +54,17 @@ def main() -> int:
     told, differs, of = 0, 0, 0
     with tempfile.TemporaryDirectory(prefix="dbbench-demo-") as folder:
         for number in range(1, runs + 1):
-            rows = [row for row in compared(Path(folder), number) if row["fs_setup"] in ("btrfs", "again")]
+            rows = [
+                row
+                for row in compared(Path(folder), number)
+                if row["fs_setup"] in ("btrfs", "again")
+            ]
             for row in rows:
-                print(f"{number:>2}  {row['fs_setup']:<6} {row['workload']:<26} {row['verdict']:<13} "
-                      f"{change(row['ratio'])} ({interval(row['lo'], row['hi'])})", flush=True)  # fmt: skip
+                print(
+                    f"{number:>2}  {row['fs_setup']:<6} {row['workload']:<26} {row['verdict']:<13} "
+                    f"{change(row['ratio'])} ({interval(row['lo'], row['hi'])})",
+                    flush=True,
+                )
             called = [row["fs_setup"] for row in rows if row["verdict"] in (*AHEAD, *BEHIND)]
             told += called.count("btrfs") == 3
             differs += called.count("again")

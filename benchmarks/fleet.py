@@ -1,7 +1,8 @@
-"""What a fleet costs: the coordinator with 200 made-up hosts, 16 real workers with trials of 1 s, a worker in a window.
+"""What a fleet costs: the coordinator with 200 made-up hosts, 16 real workers with trials of 1 s, a
+worker in a window.
 
-The trials of the workers are simulated: their shares sleep and publish. Prints each figure next to its target;
-exits with 1 if a target is missed.
+The trials of the workers are simulated: their shares sleep and publish. Prints each figure next
+to its target; exits with 1 if a target is missed.
 
     python benchmarks/fleet.py [many|real|quiet ..]       # default all: about five minutes
 """
@@ -51,8 +52,10 @@ from dbbench.model.events import ignore
 
 CPU_MS: Final = 5.0  # CPU time of the coordinator per trial
 IDEAL: Final = 1.1  # wall time ÷ time of the trials alone
-IDEAL_OF_A_SECOND: Final = 1.3  # the same for trials of a second: the end of a trial is noticed after up to 0.2 s
-GROWTH_KB: Final = 60_000  # growth of the coordinator's memory, from a tenth of the trials to the last
+# the same for trials of a second: the end of a trial is noticed after up to 0.2 s
+IDEAL_OF_A_SECOND: Final = 1.3
+# growth of the coordinator's memory, from a tenth of the trials to the last
+GROWTH_KB: Final = 60_000
 CORE: Final = 0.005  # share of a core that a worker uses in a window
 WINDOW_S: Final = 60.0
 ASSIGNMENT: Final = Assignment("", b"", "# plan\n", {}, (), __version__)
@@ -62,20 +65,39 @@ def plan_run(blocks: int, trial_s: float) -> Run:
     """Return a run with two arms; a trial lasts `trial_s`."""
     workload = Workload("TPC-B", "pgbench", ("postgres",), {"kind": "pgbench"}, name="w")
     cells = tuple(
-        Cell(f"{arm}.postgres.w", arm, FsSetup(arm, Mkfs(arm), name=arm), EngineSpec("postgres"), workload, {},
-             Dataset("pgbench", {}), Window("fixed", 0, trial_s))
+        Cell(
+            f"{arm}.postgres.w",
+            arm,
+            FsSetup(arm, Mkfs(arm), name=arm),
+            EngineSpec("postgres"),
+            workload,
+            {},
+            Dataset("pgbench", {}),
+            Window("fixed", 0, trial_s),
+        )
         for arm in ("ext4", "xfs")
-    )  # fmt: skip
-    order = tuple(TrialSpec(f"{cell.id}-b{block}-a1", cell.id, block, 1, 2 * block + i - 1)
-                  for block in range(1, blocks + 1) for i, cell in enumerate(cells))  # fmt: skip
-    plan = Plan("p", (Arm("ext4", "ext4"), Arm("xfs", "xfs")), (EngineSpec("postgres"),), (WorkloadSpec("w"),),
-                blocks=blocks, repeat_suspect=False)  # fmt: skip
+    )
+    order = tuple(
+        TrialSpec(f"{cell.id}-b{block}-a1", cell.id, block, 1, 2 * block + i - 1)
+        for block in range(1, blocks + 1)
+        for i, cell in enumerate(cells)
+    )
+    plan = Plan(
+        "p",
+        (Arm("ext4", "ext4"), Arm("xfs", "xfs")),
+        (EngineSpec("postgres"),),
+        (WorkloadSpec("w"),),
+        blocks=blocks,
+        repeat_suspect=False,
+    )
     return Run("f", "2026-01-01T00:00:00Z", plan, "cafe", cells, order)
 
 
 def made(results: Path, run: Run, hosts: list[str]) -> Fleet:
     """Create a fleet of those hosts."""
-    fleet = Fleet("f", "spread", run.created, run.plan_sha256, first_blocks(run.order, hosts, "spread"))
+    fleet = Fleet(
+        "f", "spread", run.created, run.plan_sha256, first_blocks(run.order, hosts, "spread")
+    )
     fleet_files.save(results, fleet)
     fleet_files.create_runs(results, fleet, run, "# plan\n", {})
     return fleet
@@ -83,11 +105,15 @@ def made(results: Path, run: Run, hosts: list[str]) -> Fleet:
 
 def held(text: str, value: float, limit: float, unit: str = "") -> bool:
     """Print a figure next to its target; return whether the target is met."""
-    print(f"  {text:<58} {value:10.3f}{unit}  ≤ {limit:g}{'' if value <= limit else '  MISSED'}", flush=True)
+    print(
+        f"  {text:<58} {value:10.3f}{unit}  ≤ {limit:g}{'' if value <= limit else '  MISSED'}",
+        flush=True,
+    )
     return value <= limit
 
 
-# --- 200 hosts -------------------------------------------------------------------------------------
+# --- 200 hosts
+#   -------------------------------------------------------------------------------------
 
 
 def many(folder: Path) -> bool:
@@ -97,22 +123,38 @@ def many(folder: Path) -> bool:
     print("200 hosts x 100 trials, made up")
     names = [f"h{number:03d}" for number in range(200)]
     hosts = Hosts(names, folder / "hosts")
-    coordinator = Coordinator(folder, made(folder, plan_run(10_000, TRIAL_S), names), hosts, ASSIGNMENT, ignore,
-                              clock=hosts.clock)  # fmt: skip
+    coordinator = Coordinator(
+        folder,
+        made(folder, plan_run(10_000, TRIAL_S), names),
+        hosts,
+        ASSIGNMENT,
+        ignore,
+        clock=hosts.clock,
+    )
     began, before, early = hosts.clock(), hosts.own_s, 0
     while any(host.open for host in coordinator.hosts.values()):
         coordinator.step()
         if not early and sum(len(host.taken) for host in coordinator.hosts.values()) >= 2000:
             early = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - early
-    return all([
-        held("coordinator's CPU a trial", 1000 * (hosts.own_s - before) / 20_000, CPU_MS, " ms"),
-        held("its memory's growth after 2000 trials (hosts' own included)", grown, GROWTH_KB, " kB"),
-        held("time ÷ ideal", (hosts.clock() - began) / (100 * TRIAL_S), IDEAL),
-    ])  # fmt: skip
+    return all(
+        [
+            held(
+                "coordinator's CPU a trial", 1000 * (hosts.own_s - before) / 20_000, CPU_MS, " ms"
+            ),
+            held(
+                "its memory's growth after 2000 trials (hosts' own included)",
+                grown,
+                GROWTH_KB,
+                " kB",
+            ),
+            held("time ÷ ideal", (hosts.clock() - began) / (100 * TRIAL_S), IDEAL),
+        ]
+    )
 
 
-# --- real workers ----------------------------------------------------------------------------------
+# --- real workers
+#   ----------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
@@ -121,10 +163,22 @@ def workers(folder: Path, count: int) -> Iterator[tuple[str, list[subprocess.Pop
     address, certs = free_address(), str(security.make(folder / "certs"))
     me = [sys.executable, __file__]
     env = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-    scheduler = [sys.executable, "-m", "dbbench", "fleet", "scheduler", "--listen", address, "--certs", certs]
+    scheduler = [
+        sys.executable,
+        "-m",
+        "dbbench",
+        "fleet",
+        "scheduler",
+        "--listen",
+        address,
+        "--certs",
+        certs,
+    ]
     started = [subprocess.Popen(scheduler, env=env)]
-    started += [subprocess.Popen([*me, "worker", address, certs, str(folder / f"w{number:02d}")], env=env)
-                for number in range(count)]  # fmt: skip
+    started += [
+        subprocess.Popen([*me, "worker", address, certs, str(folder / f"w{number:02d}")], env=env)
+        for number in range(count)
+    ]
     try:
         yield address, started[1:]
     finally:
@@ -147,20 +201,26 @@ def real(folder: Path) -> bool:
         took, own = time.monotonic() - began, time.process_time() - cpu
         connection.close()
     home = len(list((folder / "f/trials").glob("[!.]*")))
-    return all([
-        held("trials that were not collected", 1600 - home, 0),
-        held("coordinator's CPU a trial, engine included", 1000 * own / 1600, CPU_MS, " ms"),
-        held("time ÷ ideal", took / 100, IDEAL_OF_A_SECOND),
-    ])  # fmt: skip
+    return all(
+        [
+            held("trials that were not collected", 1600 - home, 0),
+            held("coordinator's CPU a trial, engine included", 1000 * own / 1600, CPU_MS, " ms"),
+            held("time ÷ ideal", took / 100, IDEAL_OF_A_SECOND),
+        ]
+    )
 
 
 def quiet(folder: Path) -> bool:
-    """Measure the CPU time of a worker in a window of its host, including questions, and of an idle dask worker."""
+    """Measure the CPU time of a worker in a window of its host, including questions, and of an idle
+    dask worker.
+    """
     print(f"a worker in a window of {WINDOW_S:.0f} s")
     with workers(folder / "hosts", 1) as (address, popen):
         connection = Connection(address, folder / "hosts/certs")
         names = sorted(connection.wait_for_hosts(lambda found: len(found) == 1, 60))
-        run = dataclasses.replace(plan_run(1, WINDOW_S + 20), order=plan_run(1, WINDOW_S + 20).order[:1])
+        run = dataclasses.replace(
+            plan_run(1, WINDOW_S + 20), order=plan_run(1, WINDOW_S + 20).order[:1]
+        )
         coordinator = Coordinator(folder, made(folder, run, names), connection, ASSIGNMENT, ignore)
         state = HostFolder(folder / "hosts" / names[0] / "f")
         while not state.path.is_dir() or state.state().phase != "measure":
@@ -181,8 +241,20 @@ def quiet(folder: Path) -> bool:
             "--tls-key",
             ours / security.KEY,
         ]
-        other = subprocess.Popen([sys.executable, "-m", "distributed.cli.dask_worker", address, "--no-dashboard",
-                                  "--nthreads", "1", "--no-nanny", *tls], stderr=subprocess.DEVNULL)  # fmt: skip
+        other = subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "distributed.cli.dask_worker",
+                address,
+                "--no-dashboard",
+                "--nthreads",
+                "1",
+                "--no-nanny",
+                *tls,
+            ],
+            stderr=subprocess.DEVNULL,
+        )
         time.sleep(8)
         began, before = time.monotonic(), _cpu_s(other.pid)
         time.sleep(20)

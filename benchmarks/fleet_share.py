@@ -1,4 +1,5 @@
-"""The share of a host with simulated trials, which sleep and are published. The workers of `fleet.py` start it.
+"""The share of a host with simulated trials, which sleep and are published. The workers of
+`fleet.py` start it.
 
 Small, because sixteen of them start at once on the cores of one machine.
 """
@@ -29,8 +30,19 @@ def simulate(share: Share) -> None:
         time.sleep(run.cells[0].window.measure_s)
         draft = results.Draft(folder, spec.id)
         (draft.raw / "pgbench.out").write_text("x" * 20_000)
-        trial = Trial(spec.id, run.name, str(run.host["hostname"]), spec.cell.partition(".")[0], "postgres", "w",
-                      spec.block, 1, spec.position, Status.OK, summary={"tps": 9.5})  # fmt: skip
+        trial = Trial(
+            spec.id,
+            run.name,
+            str(run.host["hostname"]),
+            spec.cell.partition(".")[0],
+            "postgres",
+            "w",
+            spec.block,
+            1,
+            spec.position,
+            Status.OK,
+            summary={"tps": 9.5},
+        )
         draft.publish(trial, None, [], None)
         emit(Event("trial_end", {"id": spec.id}))
 

@@ -1,8 +1,9 @@
-"""With a history of 10 000 trials: `show`, `compare` of a run and the analysis of a night in 1 s each; the index is
-rebuilt from the folders in 30 s.
+"""With a history of 10 000 trials: `show`, `compare` of a run and the analysis of a night in 1 s
+each; the index is rebuilt from the folders in 30 s.
 
-One made-up run is linked 250 times into a temporary folder. Seconds are of CPU, start of Python included: on an idle
-machine with a warm page cache the answer takes as long. Exits 1 where a target is missed.
+One made-up run is linked 250 times into a temporary folder. Seconds are of CPU, start of Python
+included: on an idle machine with a warm page cache the answer takes as long. Exits 1 where a
+target is missed.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ from dbbench.nightly.night import night_of  # noqa: E402
 from dbbench.results import INDEX_NAME as NAME  # noqa: E402
 
 RUNS: Final = 250
-SHAPE: Final = Shape(arms=("ext4", "xfs", "btrfs", "ext4-guard"), blocks=10, work=(("postgres", "pgbench-tpcb"),))
+SHAPE: Final = Shape(
+    arms=("ext4", "xfs", "btrfs", "ext4-guard"), blocks=10, work=(("postgres", "pgbench-tpcb"),)
+)
 ANSWER_S: Final = 1.0
 REBUILD_S: Final = 30.0
 
@@ -51,7 +54,9 @@ def grow(results_folder: Path) -> None:
         (results_folder / name / "run.json").unlink()
         content |= {"name": name, "created": f"{day}T01:30:00.000Z"}
         (results_folder / name / "run.json").write_text(json.dumps(content))
-        night = dataclasses.replace(base, night=str(day), run=name, created=content["created"], good=True)
+        night = dataclasses.replace(
+            base, night=str(day), run=name, created=content["created"], good=True
+        )
         lines.append(json.dumps(dataclasses.asdict(night)))
     shutil.rmtree(first)
     (results_folder / history.FOLDER).mkdir()
@@ -63,7 +68,11 @@ def command(results_folder: Path, *words: str) -> float:
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     argv = [sys.executable, "-m", "dbbench", *words, "--results", str(results_folder), "--json"]
     subprocess.run(
-        argv, check=True, stdout=subprocess.DEVNULL, cwd=results_folder, env={**os.environ, "PYTHONPATH": str(ROOT)}
+        argv,
+        check=True,
+        stdout=subprocess.DEVNULL,
+        cwd=results_folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
@@ -87,9 +96,17 @@ def main() -> int:
         print(f"{trials} trials in {RUNS} runs")
         newest = max(path.name for path in results_folder.glob("demo-night-*"))
         for what, limit, took in (
-            ("show, the index rebuilt from the folders", REBUILD_S, command(results_folder, "show")),
+            (
+                "show, the index rebuilt from the folders",
+                REBUILD_S,
+                command(results_folder, "show"),
+            ),
             ("show", ANSWER_S, min(command(results_folder, "show") for _ in range(3))),
-            ("compare of a run", ANSWER_S, min(command(results_folder, "compare", newest) for _ in range(3))),
+            (
+                "compare of a run",
+                ANSWER_S,
+                min(command(results_folder, "compare", newest) for _ in range(3)),
+            ),
             (f"nightly: {RUNS} nights read and judged", ANSWER_S, analysis(results_folder)),
         ):
             missed += took > limit

@@ -1,13 +1,16 @@
 """Throughput through dbbench's drivers against the bare tool with the same options, on one server.
 
-    sudo .venv/bin/python benchmarks/overhead.py [--pairs 10] [--seconds 10] [--silent] [--folder /var/tmp] [CASE ...]
+    sudo .venv/bin/python benchmarks/overhead.py [--pairs 10] [--seconds 10] [--silent] [--folder
+    /var/tmp] [CASE ...]
 
-Cases: pgbench (TPC-B), select (pgbench select-only: the most lines of log), sysbench (oltp_read_write on MariaDB),
-points (oltp_point_select on MariaDB: the most events to count). In each pair both run on the same server and data,
-each after a checkpoint and with seeds of its own (with the other's seed the second of a pair would find its pages
-already logged in full); either is first equally often, and of both the seconds after the warm-up count. With
-`--silent` the bare pgbench writes no log, and the ratio then holds what that costs. Prints the ratio of each case
-with its 95 % interval, and the CPU that dbbench used in its windows; exit 1 where a mean ratio is below 0.98.
+Cases: pgbench (TPC-B), select (pgbench select-only: the most lines of log), sysbench
+(oltp_read_write on MariaDB), points (oltp_point_select on MariaDB: the most events to count). In
+each pair both run on the same server and data, each after a checkpoint and with seeds of its own
+(with the other's seed the second of a pair would find its pages already logged in full); either
+is first equally often, and of both the seconds after the warm-up count. With `--silent` the bare
+pgbench writes no log, and the ratio then holds what that costs. Prints the ratio of each case
+with its 95 % interval, and the CPU that dbbench used in its windows; exit 1 where a mean ratio
+is below 0.98.
 """
 
 from __future__ import annotations
@@ -71,7 +74,9 @@ def serving(case: Case, folder: Path) -> Iterator[Server]:
     own = Path(tempfile.mkdtemp(prefix="dbb", dir=folder))
     own.chmod(0o755)
     engine, place = ENGINES[case.engine], Place(own / "s", own / "log")
-    settings = merge_settings(("default", engine.defaults(SERVER_MEMORY)), ("window", engine.window_settings(60, 120)))
+    settings = merge_settings(
+        ("default", engine.defaults(SERVER_MEMORY)), ("window", engine.window_settings(60, 120))
+    )
     try:
         engine.create(own / "data", place)
         with engine.serving(own / "data", settings, place) as server:
@@ -84,7 +89,9 @@ def serving(case: Case, folder: Path) -> Iterator[Server]:
 def cell_of(case: Case, seconds: int) -> Cell:
     """Return the case as the cell of a trial."""
     engine = cast(Any, case.engine)
-    workload = Workload("t", cast(Any, case.driver), (engine,), {"kind": case.dataset.kind}, script=case.script)
+    workload = Workload(
+        "t", cast(Any, case.driver), (engine,), {"kind": case.dataset.kind}, script=case.script
+    )
     parameters = {**case.dataset.parameters, "clients": case.clients}
     setup, window = FsSetup("x", Mkfs("x")), Window("fixed", WARMUP_S, seconds)
     return Cell("c", "x", setup, EngineSpec(engine), workload, parameters, case.dataset, window)
@@ -107,16 +114,27 @@ def through_dbbench(server: Server, cell: Cell, seed: int) -> tuple[float, float
 
 
 def bare(server: Server, cell: Cell, seed: int, logged: bool) -> float:
-    """Start the same command without dbbench; return tps of the window from what the tool prints per second."""
+    """Start the same command without dbbench; return tps of the window from what the tool prints
+    per second.
+    """
     with tempfile.TemporaryDirectory(dir="/dev/shm") as scratch:
         if cell.workload.driver == "pgbench":
             argv, live = pgbench.command(server, cell, seed, Path(scratch)), pgbench.live
             argv = [word for word in argv if logged or not word.startswith("--log")]
         else:
-            argv, live = [*sysbench.command(server, cell, seed)[:-2], cell.workload.script, "run"], sysbench.live
+            argv, live = (
+                [*sysbench.command(server, cell, seed)[:-2], cell.workload.script, "run"],
+                sysbench.live,
+            )
         done = process.run(argv, timeout_s=600)
-    seconds = [found for line in (done.stdout + done.stderr).splitlines() if (found := live(line)) is not None]
-    return statistics.fmean(found.tps for found in seconds if found.tps is not None and found.second > WARMUP_S)
+    seconds = [
+        found
+        for line in (done.stdout + done.stderr).splitlines()
+        if (found := live(line)) is not None
+    ]
+    return statistics.fmean(
+        found.tps for found in seconds if found.tps is not None and found.second > WARMUP_S
+    )
 
 
 def measure(name: str, pairs: int, seconds: int, folder: Path, logged: bool) -> bool:
@@ -137,20 +155,27 @@ def measure(name: str, pairs: int, seconds: int, folder: Path, logged: bool) -> 
                     busy.append(cpu)
             logs.append(math.log(found["dbbench"] / found["bare"]))
             rates.append(found["bare"])
-            print(f"  {name} {pair + 1}/{pairs}  bare {found['bare']:.0f}  dbbench {found['dbbench']:.0f}", flush=True)
+            print(
+                f"  {name} {pair + 1}/{pairs}  bare {found['bare']:.0f}  dbbench "
+                f"{found['dbbench']:.0f}",
+                flush=True,
+            )
     mean = math.fsum(logs) / pairs
     half = stats.t.ppf(0.975, pairs - 1) * stats.sem(logs) if pairs > 1 else math.inf
     ratio, share = math.exp(mean), math.fsum(busy) / pairs
     print(
         f"{name:<9} {math.fsum(rates) / pairs:>8.0f} tx/s bare  ratio {ratio:.4f} "
-        f"({math.exp(mean - half):.4f}..{math.exp(mean + half):.4f})  dbbench's CPU {share:.2%} of a core"
+        f"({math.exp(mean - half):.4f}..{math.exp(mean + half):.4f})  dbbench's CPU {share:.2%} of "
+        "a core"
     )
     return ratio >= LEAST_RATIO and share <= MOST_CPU
 
 
 def main() -> int:
     """See the top of the file."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("cases", nargs="*", metavar="CASE", default=list(CASES))
     parser.add_argument("--pairs", type=int, default=10)
     parser.add_argument("--seconds", type=int, default=10)
@@ -159,7 +184,10 @@ def main() -> int:
     asked = parser.parse_args()
     if os.geteuid() != 0:
         raise SystemExit("root is needed: the servers run as their own accounts")
-    good = [measure(name, asked.pairs, asked.seconds, asked.folder, not asked.silent) for name in asked.cases]
+    good = [
+        measure(name, asked.pairs, asked.seconds, asked.folder, not asked.silent)
+        for name in asked.cases
+    ]
     print("ok" if all(good) else f"missed: ratio >= {LEAST_RATIO}, CPU <= {MOST_CPU:.0%}")
     return 0 if all(good) else 1
 

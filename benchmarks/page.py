@@ -1,9 +1,10 @@
-"""The report page at two sizes: bytes, seconds to render, to the first screen, and the browser's heap at the end.
+"""The report page at two sizes: bytes, seconds to render, to the first screen, and the browser's
+heap at the end.
 
     .venv/bin/python benchmarks/page.py [--chromium /usr/bin/chromium]
 
-Invented results (tests/fixtures/synthetic.py). Small: 12 trials of 600 s; large: 60 trials of 3600 s, sixteen series
-each. Seconds are this machine's; exit 1 where a budget is missed.
+Invented results (tests/fixtures/synthetic.py). Small: 12 trials of 600 s; large: 60 trials of
+3600 s, sixteen series each. Seconds are this machine's; exit 1 where a budget is missed.
 """
 
 from __future__ import annotations
@@ -40,14 +41,22 @@ class Budget:
 
 
 CASES = {
-    "12 x 600": (Shape(arms=ARMS[:4], work=TPCB, blocks=3, warmup_s=60, measure_s=540), Budget(2.2e6, 2.0, None, None)),
-    "60 x 3600": (Shape(arms=ARMS, work=TPCB, blocks=10, warmup_s=60, measure_s=3540), Budget(5e6, None, 5.0, 150e6)),
+    "12 x 600": (
+        Shape(arms=ARMS[:4], work=TPCB, blocks=3, warmup_s=60, measure_s=540),
+        Budget(2.2e6, 2.0, None, None),
+    ),
+    "60 x 3600": (
+        Shape(arms=ARMS, work=TPCB, blocks=10, warmup_s=60, measure_s=3540),
+        Budget(5e6, None, 5.0, 150e6),
+    ),
 }
 FIRST = "return document.querySelectorAll('.chart[data-drawn]').length > 0"
 
 
 def browse(chromium: str, page: Path) -> tuple[float, float]:
-    """Return the seconds until the verdict and the first chart are visible, and the heap in bytes after scrolling."""
+    """Return the seconds until the verdict and the first chart are visible, and the heap in bytes
+    after scrolling.
+    """
     options = webdriver.ChromeOptions()
     options.binary_location = chromium
     for flag in ("--headless=new", "--no-sandbox", "--disable-gpu", "--window-size=1280,1000"):
@@ -55,7 +64,8 @@ def browse(chromium: str, page: Path) -> tuple[float, float]:
     driver = webdriver.Chrome(options=options, service=Service("/usr/bin/chromedriver"))
     try:
         began = time.monotonic()
-        driver.get(f"{page.as_uri()}#s=0-100")  # a zoom in the address makes the page scroll to the timelines
+        # a zoom in the address makes the page scroll to the timelines
+        driver.get(f"{page.as_uri()}#s=0-100")
         while not driver.execute_script(FIRST):
             time.sleep(0.02)
         first_s = time.monotonic() - began
@@ -94,7 +104,9 @@ def measure(name: str, shape: Shape, budget: Budget, chromium: str) -> bool:
 
 def main() -> int:
     """See the top of the file."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--chromium", default="/usr/bin/chromium")
     asked = parser.parse_args()
     good = [measure(name, shape, budget, asked.chromium) for name, (shape, budget) in CASES.items()]

@@ -2,8 +2,8 @@
 
     python benchmarks/parse_pgbench_log.py [LINES]
 
-Prints million lines a second of CPU time and the peak memory for a log and for one four times as long; exit 1 below
-3 M lines/s, or where the longer log takes more than 10 % more memory.
+Prints million lines a second of CPU time and the peak memory for a log and for one four times as
+long; exit 1 below 3 M lines/s, or where the longer log takes more than 10 % more memory.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ BEGIN = 1_795_258_550
 
 
 def write_log(path: Path, lines: int) -> None:
-    """Write a log in the format of pgbench: two minutes of transactions of 8 clients, latencies around 1 ms."""
+    """Write a log in the format of pgbench: two minutes of transactions of 8 clients, latencies
+    around 1 ms.
+    """
     rng = np.random.default_rng(1)
     end_us = np.sort(rng.integers(0, SECONDS * 1_000_000, lines)) + BEGIN * 1_000_000
     latency_us = rng.lognormal(7, 0.6, lines).astype(int)
@@ -38,7 +40,9 @@ def write_log(path: Path, lines: int) -> None:
 
 
 def parse(path: Path, times: int) -> None:
-    """Parse the log `times` times; print lines, CPU seconds and peak memory in KiB. Runs in a separate process."""
+    """Parse the log `times` times; print lines, CPU seconds and peak memory in KiB. Runs in a
+    separate process.
+    """
     began = time.process_time()
     counts, _ = pgbench_log.parse([path] * times, float(BEGIN), SECONDS)
     counts.series(float(SECONDS))
@@ -63,10 +67,16 @@ def main() -> int:
             said = subprocess.run(argv, check=True, capture_output=True, text=True).stdout.split()
             rates.append(int(said[0]) / float(said[1]))
             peaks.append(int(said[2]))
-            print(f"{int(said[0]):>10} lines  {rates[-1] / 1e6:.2f} M lines/s  peak {peaks[-1] / 1024:.0f} MiB")
+            print(
+                f"{int(said[0]):>10} lines  {rates[-1] / 1e6:.2f} M lines/s  peak "
+                f"{peaks[-1] / 1024:.0f} MiB"
+            )
     good = min(rates) >= LEAST_RATE and peaks[1] <= peaks[0] * MOST_GROWTH
     print(
-        "ok" if good else f"too slow or growing: {LEAST_RATE / 1e6:.0f} M lines/s and {MOST_GROWTH:.2f} are asked for"
+        "ok"
+        if good
+        else f"too slow or growing: {LEAST_RATE / 1e6:.0f} M lines/s and {MOST_GROWTH:.2f} are "
+        "asked for"
     )
     return 0 if good else 1
 

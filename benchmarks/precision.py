@@ -1,12 +1,15 @@
-"""How many blocks and minutes does a precision take: whole blocks until every pair has it, compared with `run`?
+"""How many blocks and minutes does a precision take: whole blocks until every pair has it, compared
+with `run`?
 
-    python benchmarks/precision.py [REPLAYS] [RUN..]       (default 50 replays: about three minutes)
+    python benchmarks/precision.py [REPLAYS] [RUN..]       (default 50 replays: about three
+    minutes)
 
 Simulated plans of three setups, one of which has half the throughput, and recorded runs
-(tests/fixtures/recorded/demo.json and the folders RUN), of which the baseline is listed a second time. A replay draws
-whole blocks at random. `dbbench.run.adaptive.further` decides what is measured; the other rule measures every setup
-until half of each pair's 98 % interval is within the precision, at most 15 blocks. With a budget, whole blocks are
-compared with what `further` measures in the same time. Exits with 1 if `run` needs more minutes than the other rule.
+(tests/fixtures/recorded/demo.json and the folders RUN), of which the baseline is listed a second
+time. A replay draws whole blocks at random. `dbbench.run.adaptive.further` decides what is
+measured; the other rule measures every setup until half of each pair's 98 % interval is within
+the precision, at most 15 blocks. With a budget, whole blocks are compared with what `further`
+measures in the same time. Exits with 1 if `run` needs more minutes than the other rule.
 """
 
 from __future__ import annotations
@@ -36,7 +39,8 @@ RECORDED: Final = Path(__file__).parents[1] / "tests/fixtures/recorded/demo.json
 WORK: Final = (("postgres", "pgbench-tpcb"), ("mariadb", "oltp_read_write"), ("postgres", "scan"))
 TRIAL_S: Final = 10.5  # of the demo
 DIFFERENT: Final = ("faster", "slower")
-Values = dict[tuple[str, str], numpy.ndarray]  # (workload, setup) -> logarithm of its value in each block
+# (workload, setup) -> logarithm of its value in each block
+Values = dict[tuple[str, str], numpy.ndarray]
 Draw = Callable[[int], Values]  # -> values of so many blocks
 
 
@@ -44,18 +48,25 @@ def simulated(scatter: float, workloads: int, rng: numpy.random.Generator) -> Dr
     """Return three setups: two alike, and one with half the throughput."""
     level = {"ext4": 0.0, "again": 0.0, "btrfs": math.log(0.5)}
     return lambda blocks: {
-        (work, arm): level[arm] + rng.normal(0, scatter, blocks) for _, work in WORK[:workloads] for arm in level
+        (work, arm): level[arm] + rng.normal(0, scatter, blocks)
+        for _, work in WORK[:workloads]
+        for arm in level
     }
 
 
 def replayed(recorded: Values, rng: numpy.random.Generator) -> Draw:
-    """Return the setups of a recorded run with their scatter; `again` has other blocks of the baseline."""
+    """Return the setups of a recorded run with their scatter; `again` has other blocks of the
+    baseline.
+    """
     count = min(len(values) for values in recorded.values())
 
     def draw(blocks: int) -> Values:
         picked, other = rng.integers(0, count, blocks), rng.integers(0, count, blocks)
         drawn = {key: values[picked] for key, values in recorded.items()}
-        return drawn | {(work, "again"): recorded[work, "ext4"][other] for work in {work for work, _ in recorded}}
+        return drawn | {
+            (work, "again"): recorded[work, "ext4"][other]
+            for work in {work for work, _ in recorded}
+        }
 
     return draw
 
@@ -65,8 +76,11 @@ def recorded_values(path: Path) -> Values:
     if path.is_file():
         document = json.loads(path.read_text())["workloads"]
         names = [work for _, work in WORK]
-        return {(name, arm): numpy.log(of["value"])
-                for name, arms in zip(names, document.values(), strict=True) for arm, of in arms.items()}  # fmt: skip
+        return {
+            (name, arm): numpy.log(of["value"])
+            for name, arms in zip(names, document.values(), strict=True)
+            for arm, of in arms.items()
+        }
     loaded = results.load_run(path)
     metric = {cell.workload.name: cell.workload.primary for cell in loaded.run.cells}
     values: dict[tuple[str, str], list[float]] = {}
@@ -74,8 +88,12 @@ def recorded_values(path: Path) -> Values:
         if value := trial.summary.get(metric[trial.workload]):
             arm = "ext4" if trial.fs_setup == loaded.run.baseline else trial.fs_setup
             values.setdefault((trial.workload, arm), []).append(math.log(value))
-    names = dict(zip(dict.fromkeys(work for work, _ in values), (work for _, work in WORK), strict=False))
-    return {(names[work], arm): numpy.array(of) for (work, arm), of in values.items() if work in names}
+    names = dict(
+        zip(dict.fromkeys(work for work, _ in values), (work for _, work in WORK), strict=False)
+    )
+    return {
+        (names[work], arm): numpy.array(of) for (work, arm), of in values.items() if work in names
+    }
 
 
 def make_run(folder: Path, values: Values) -> Run:
@@ -84,9 +102,13 @@ def make_run(folder: Path, values: Values) -> Run:
     ordered = sorted(arms, key=lambda arm: arm != "ext4")
     work = [pair for pair in WORK if pair[1] in works]
     run = results.load_spec(
-        synthetic.write(folder, synthetic.Shape(ordered, work, series=False, samplers=False, missing=10**6))
+        synthetic.write(
+            folder, synthetic.Shape(ordered, work, series=False, samplers=False, missing=10**6)
+        )
     )
-    return dataclasses.replace(run, plan=dataclasses.replace(run.plan, baseline="ext4", repeat_suspect=False))
+    return dataclasses.replace(
+        run, plan=dataclasses.replace(run.plan, baseline="ext4", repeat_suspect=False)
+    )
 
 
 def measured(run: Run, specs: tuple[TrialSpec, ...], values: Values) -> dict[str, Trial]:
@@ -95,17 +117,38 @@ def measured(run: Run, specs: tuple[TrialSpec, ...], values: Values) -> dict[str
     for spec in specs:
         cell = run.cell(spec.cell)
         tps = math.exp(values[cell.workload.name, cell.arm][spec.block - 1]) * 1000
-        trials[spec.id] = Trial(spec.id, "r", "h", cell.arm, cell.engine.name, cell.workload.name, spec.block, 1,
-                                spec.position, Status.OK, summary={cell.workload.primary: tps})  # fmt: skip
+        trials[spec.id] = Trial(
+            spec.id,
+            "r",
+            "h",
+            cell.arm,
+            cell.engine.name,
+            cell.workload.name,
+            spec.block,
+            1,
+            spec.position,
+            Status.OK,
+            summary={cell.workload.primary: tps},
+        )
     return trials
 
 
 def by_whole_blocks(run: Run, values: Values, precision: float) -> int:
-    """Return the number of trials until every pair has its precision, by the rule of former versions."""
-    trials, left, count = list[Trial](), {(cell.group, cell.arm) for cell in run.cells if cell.arm != "ext4"}, 0
+    """Return the number of trials until every pair has its precision, by the rule of former
+    versions.
+    """
+    trials, left, count = (
+        list[Trial](),
+        {(cell.group, cell.arm) for cell in run.cells if cell.arm != "ext4"},
+        0,
+    )
     for block in range(1, MOST_BLOCKS + 1):
         groups = {group for group, _ in left}
-        cells = [c for c in run.cells if (c.group, c.arm) in left or (c.arm == "ext4" and c.group in groups)]
+        cells = [
+            c
+            for c in run.cells
+            if (c.group, c.arm) in left or (c.arm == "ext4" and c.group in groups)
+        ]
         new = measured(run, tuple(another(run, block, cells)), values)
         trials, count = [*trials, *new.values()], count + len(new)
         for cell in [cell for cell in cells if cell.arm != "ext4" and block >= LEAST]:
@@ -129,7 +172,9 @@ def by_run(run: Run, values: Values) -> tuple[Run, list[Trial]]:
         run = longer
 
 
-def compare_precisions(name: str, run: Run, draw: Draw, replays: int) -> Iterator[tuple[str, float]]:
+def compare_precisions(
+    name: str, run: Run, draw: Draw, replays: int
+) -> Iterator[tuple[str, float]]:
     """Yield (line, minutes of `run` ÷ minutes of whole blocks) for ±3 and ±5 %."""
     for precision in (0.03, 0.05):
         before, now = [], []
@@ -139,13 +184,22 @@ def compare_precisions(name: str, run: Run, draw: Draw, replays: int) -> Iterato
             now.append(len(by_run(dataclasses.replace(run, precision=precision), values)[1]))
         old, new = (statistics.fmean(counts) for counts in (before, now))
         cells = len(run.cells)
-        yield (f"{name:<34} ±{100 * precision:.0f} %: {old / cells:5.1f} blocks, {old * TRIAL_S / 60:5.1f} min; now "
-               f"{new / cells:5.1f}, {new * TRIAL_S / 60:5.1f} min ({new / old:.2f})", new / old)  # fmt: skip
+        yield (
+            f"{name:<34} ±{100 * precision:.0f} %: {old / cells:5.1f} blocks, "
+            f"{old * TRIAL_S / 60:5.1f} min; now {new / cells:5.1f}, {new * TRIAL_S / 60:5.1f} "
+            f"min ({new / old:.2f})",
+            new / old,
+        )
 
 
 def in_ten_minutes(name: str, run: Run, draw: Draw, replays: int, budget_s: float = 580.0) -> str:
-    """Return how wide the intervals are after the budget of the demo, with whole blocks and with `further`."""
-    plan, times = dataclasses.replace(run.plan, budget_s=budget_s), {cell.id: TRIAL_S for cell in run.cells}
+    """Return how wide the intervals are after the budget of the demo, with whole blocks and with
+    `further`.
+    """
+    plan, times = (
+        dataclasses.replace(run.plan, budget_s=budget_s),
+        {cell.id: TRIAL_S for cell in run.cells},
+    )
     timed = dataclasses.replace(run, plan=plan, budget=Budget(cell_s=times))
     blocks = int(budget_s / TRIAL_S / len(run.cells))
     primary = {cell.workload.name: cell.workload.primary for cell in run.cells}
@@ -153,21 +207,31 @@ def in_ten_minutes(name: str, run: Run, draw: Draw, replays: int, budget_s: floa
     told = differs = families = 0
     for _ in range(replays):
         values = draw(60)
-        order = tuple(spec for block in range(1, blocks + 1) for spec in another(run, block, run.cells))
+        order = tuple(
+            spec for block in range(1, blocks + 1) for spec in another(run, block, run.cells)
+        )
         for when, trials in (
             ("before", list(measured(run, order, values).values())),
             ("now", by_run(timed, values)[1]),
         ):
             table = rows(trials, "ext4", primary)
-            widths[when] += [math.log(row.hi / row.lo) / 2 for row in table if row.fs_setup in ("again", "xfs")
-                             and row.lo and row.hi]  # fmt: skip
+            widths[when] += [
+                math.log(row.hi / row.lo) / 2
+                for row in table
+                if row.fs_setup in ("again", "xfs") and row.lo and row.hi
+            ]
             if when == "now":
                 own = [row for row in table if row.fs_setup == "again"]
-                differs, families = differs + sum(row.verdict in DIFFERENT for row in own), families + len(own)
+                differs, families = (
+                    differs + sum(row.verdict in DIFFERENT for row in own),
+                    families + len(own),
+                )
                 told += all(row.verdict in DIFFERENT for row in table if row.fs_setup == "btrfs")
     before, now = (100 * statistics.median(of) for of in widths.values())
     alike = f"ext4 differs from itself in {differs} of {families}"
-    widths_text = f"±{before:.1f} % with {blocks} whole blocks, now ±{now:.1f} % ({now / before:.2f})"
+    widths_text = (
+        f"±{before:.1f} % with {blocks} whole blocks, now ±{now:.1f} % ({now / before:.2f})"
+    )
     apart = f"btrfs is told apart everywhere in {told} of {replays}"
     return f"{name:<34} ten minutes: {widths_text}; {apart}, {alike}"
 
@@ -182,7 +246,8 @@ def main() -> int:
         for n in (1, 3)
     }
     plans |= {
-        f"recorded, {path.stem}": replayed(recorded_values(path), rng) for path in (RECORDED, *map(Path, sys.argv[2:]))
+        f"recorded, {path.stem}": replayed(recorded_values(path), rng)
+        for path in (RECORDED, *map(Path, sys.argv[2:]))
     }
     for name, draw in plans.items():
         with tempfile.TemporaryDirectory() as folder:

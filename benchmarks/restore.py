@@ -1,14 +1,16 @@
-"""Restore rate against the same device's own sequential write rate, and against `cp -a` and `sync` by hand.
+"""Restore rate against the same device's own sequential write rate, and against `cp -a` and `sync`
+by hand.
 
-    sudo .venv/bin/python benchmarks/restore.py [--rounds 5] [--folder /var/tmp] [--data A_STOPPED_SERVERS_FOLDER]
+    sudo .venv/bin/python benchmarks/restore.py [--rounds 5] [--folder /var/tmp] [--data
+    A_STOPPED_SERVERS_FOLDER]
 
-On a fully written loop image with direct I/O, for ext4, xfs and btrfs: in interleaved rounds the golden copy of a
-pgbench dataset of about 500 MB is restored (with its comparison), the same
-number of bytes is written sequentially in 1-MiB blocks with one fsync, and the data directory is copied with `cp -a`
-and `sync`. Each starts on an empty, synced filesystem with the sources in the page cache; a first round is not counted
-(a virtual machine gets its memory page by page from the host). Medians, of ratios within the rounds too; exit status 1
-where a target is missed: restore >= 80 % of the sequential rate; restore and comparison <= 1.5 x the time of
-cp and sync.
+On a fully written loop image with direct I/O, for ext4, xfs and btrfs: in interleaved rounds the
+golden copy of a pgbench dataset of about 500 MB is restored (with its comparison), the same
+number of bytes is written sequentially in 1-MiB blocks with one fsync, and the data directory is
+copied with `cp -a` and `sync`. Each starts on an empty, synced filesystem with the sources in
+the page cache; a first round is not counted (a virtual machine gets its memory page by page from
+the host). Medians, of ratios within the rounds too; exit status 1 where a target is missed:
+restore >= 80 % of the sequential rate; restore and comparison <= 1.5 x the time of cp and sync.
 """
 
 from __future__ import annotations
@@ -38,7 +40,8 @@ IMAGE_BYTES: Final = 2 * 2**30
 DATASET: Final = Dataset("pgbench", {"scale": 28})
 FAMILIES: Final = ("ext4", "xfs", "btrfs")
 BLOCK: Final = 2**20
-SOURCE_BLOCKS: Final = 64  # the sequential write repeats these blocks; they are larger than the caches of the CPU
+# the sequential write repeats these blocks; they are larger than the caches of the CPU
+SOURCE_BLOCKS: Final = 64
 LEAST_RATE: Final = 0.80
 MOST_TIME: Final = 1.5
 
@@ -48,16 +51,22 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--folder", type=Path, default=Path("/var/tmp"))
-    parser.add_argument("--data", type=Path, help="take this data directory instead of building one")
+    parser.add_argument(
+        "--data", type=Path, help="take this data directory instead of building one"
+    )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="dbbench-restore-", dir=options.folder) as name:
         work = Path(name)
         work.chmod(0o755)
         copy = copied(work, options.data) if options.data else built(work)
         megabytes = copy.manifest.logical_bytes / 1e6
-        print(f"{megabytes:.0f} MB in {len(copy.manifest.of_kind('file'))} files, {options.rounds} rounds, medians")
         print(
-            f"{'':8}{'write':>10}{'restore':>10}{'ratio':>8}  {'cp -a + sync':>12}{'restore + compare':>19}{'ratio':>8}"
+            f"{megabytes:.0f} MB in {len(copy.manifest.of_kind('file'))} files, {options.rounds} "
+            "rounds, medians"
+        )
+        print(
+            f"{'':8}{'write':>10}{'restore':>10}{'ratio':>8}  "
+            f"{'cp -a + sync':>12}{'restore + compare':>19}{'ratio':>8}"
         )
         make_image(work / "image", IMAGE_BYTES, lambda _: None)
         met = [measured(family, copy, work, options.rounds) for family in FAMILIES]
@@ -69,7 +78,10 @@ def built(work: Path) -> Golden:
     for folder in ("s", "logs"):
         (work / folder).mkdir()
     return golden.ensure(
-        golden.recipe(EngineSpec("postgres"), DATASET), Place(work / "s", work / "logs"), print, cache=work / "cache"
+        golden.recipe(EngineSpec("postgres"), DATASET),
+        Place(work / "s", work / "logs"),
+        print,
+        cache=work / "cache",
     )
 
 
@@ -149,11 +161,19 @@ def clear(target: Path) -> None:
     os.sync()
 
 
-def told(family: str, megabytes: float, seconds: dict[str, list[float]], copied_s: list[float]) -> bool:
+def told(
+    family: str, megabytes: float, seconds: dict[str, list[float]], copied_s: list[float]
+) -> bool:
     """Print the medians of a family; return whether all targets are met."""
-    rate = statistics.median(write_s / copy_s for write_s, copy_s in zip(seconds["write"], copied_s, strict=True))
-    slower = statistics.median(whole / by_hand for whole, by_hand in zip(seconds["copy"], seconds["cp"], strict=True))
-    write_s, by_hand, whole, copy_s = map(statistics.median, (*(seconds[n] for n in ("write", "cp", "copy")), copied_s))
+    rate = statistics.median(
+        write_s / copy_s for write_s, copy_s in zip(seconds["write"], copied_s, strict=True)
+    )
+    slower = statistics.median(
+        whole / by_hand for whole, by_hand in zip(seconds["copy"], seconds["cp"], strict=True)
+    )
+    write_s, by_hand, whole, copy_s = map(
+        statistics.median, (*(seconds[n] for n in ("write", "cp", "copy")), copied_s)
+    )
     print(
         f"{family:8}{megabytes / write_s:5.0f} MB/s{megabytes / copy_s:5.0f} MB/s{rate:8.2f}"
         f"{by_hand:12.2f} s{whole:18.2f} s{slower:8.2f}",

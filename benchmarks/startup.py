@@ -25,7 +25,9 @@ def milliseconds(*words: str) -> float:
 def main() -> int:
     """Measure and print; return 1 if the target is missed."""
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 15
-    pairs = [(milliseconds("-m", "dbbench", "--help"), milliseconds("-c", "pass")) for _ in range(rounds)]
+    pairs = [
+        (milliseconds("-m", "dbbench", "--help"), milliseconds("-c", "pass")) for _ in range(rounds)
+    ]
     ours, bare = (statistics.median(column) for column in zip(*pairs, strict=True))
     ratio = statistics.median(one / other for one, other in pairs)
     print(f"dbbench --help {ours:.0f} ms   python -c pass {bare:.0f} ms   ratio {ratio:.1f}")

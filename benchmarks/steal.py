@@ -1,16 +1,20 @@
-"""From which share on does CPU time that the host withholds change a result by more than its own scatter?
+"""From which share on does CPU time that the host withholds change a result by more than its own
+scatter?
 
-    sudo .venv/bin/python benchmarks/steal.py [--rounds 40] [--period-ms 20] [--folder /var/tmp] [CASE ...]
+    sudo .venv/bin/python benchmarks/steal.py [--rounds 40] [--period-ms 20] [--folder /var/tmp]
+    [CASE ...]
 
-Cases: as in overhead.py. Server and load generator run in a control group whose quota leaves them from 120 to 65 % of
-the CPU time that they use without a quota, so that a load that waits for the disk is limited too. Above 100 %, a quota
-limits only the moments in which they need more than on average. Each second has another quota, in random order in each
-round, so that a machine that becomes slower or faster during the benchmark does not matter. The kernel counts for how
-long they could have run and did not, which is what a guest sees as steal. Prints for each quota that share of all CPU
-time, the change of throughput and of p95 against the second without a quota in the same round with its 95 % interval,
-and the scatter of the seconds without one. A longer period withholds the same share in longer slices. Needs a machine
-with nothing else to do. No target: docs/method.md has a table, on which `STEAL_SHARE` in
-dbbench/machine/host/__init__.py is based.
+Cases: as in overhead.py. Server and load generator run in a control group whose quota leaves
+them from 120 to 65 % of the CPU time that they use without a quota, so that a load that waits
+for the disk is limited too. Above 100 %, a quota limits only the moments in which they need more
+than on average. Each second has another quota, in random order in each round, so that a machine
+that becomes slower or faster during the benchmark does not matter. The kernel counts for how
+long they could have run and did not, which is what a guest sees as steal. Prints for each quota
+that share of all CPU time, the change of throughput and of p95 against the second without a
+quota in the same round with its 95 % interval, and the scatter of the seconds without one. A
+longer period withholds the same share in longer slices. Needs a machine with nothing else to do.
+No target: docs/method.md has a table, on which `STEAL_SHARE` in dbbench/machine/host/__init__.py
+is based.
 """
 
 from __future__ import annotations
@@ -38,12 +42,15 @@ from dbbench.model import Cell
 CPU = Path("/sys/fs/cgroup/cpu")
 FREE = math.inf  # no quota
 QUOTAS = (FREE, 1.2, 1.1, 1.05, 1.0, 0.95, 0.9, 0.8, 0.65)
-FREE_S = 10  # at the beginning of the load, without a quota: the load's own use of the CPUs is measured
+# at the beginning of the load, without a quota: the load's own use of the CPUs is measured
+FREE_S = 10
 COLUMNS = ("tps", "p95_ms")
 
 
 class Group:
-    """A control group for server and load generator, to which this process belongs until they have started."""
+    """A control group for server and load generator, to which this process belongs until they have
+    started.
+    """
 
     def __init__(self, period_us: int) -> None:
         self.folder, self.period_us = CPU / f"dbbench-steal-{os.getpid()}", period_us
@@ -68,7 +75,9 @@ class Group:
         (self.folder / "cpu.cfs_quota_us").write_text(str(value))
 
     def withheld_s(self) -> float:
-        """Return the CPU seconds, over all CPUs, in which the group had work and was not allowed to run."""
+        """Return the CPU seconds, over all CPUs, in which the group had work and was not allowed to
+        run.
+        """
         counts = dict(line.split() for line in (self.folder / "cpu.stat").read_text().splitlines())
         return int(counts["throttled_time"]) / 1e9
 
@@ -80,11 +89,13 @@ def busy_s() -> float:
     return times.busy_s
 
 
-def load(server: Server, cell: Cell, limits: Group, order: list[float]) -> tuple[float, list[float], list[Column]]:
+def load(
+    server: Server, cell: Cell, limits: Group, order: list[float]
+) -> tuple[float, list[float], list[Column]]:
     """Run the cell's load, each second after the first ones with its quota.
 
-    Returns the cores that it used without a quota, the CPU seconds withheld in each second of the order, and the values
-    of these seconds for each of COLUMNS.
+    Returns the cores that it used without a quota, the CPU seconds withheld in each second of
+    the order, and the values of these seconds for each of COLUMNS.
     """
     with tempfile.TemporaryDirectory(dir="/dev/shm") as scratch:
         raw = Path(scratch, "raw")
@@ -118,37 +129,59 @@ def measure(name: str, rounds: int, period_us: int, folder: Path) -> None:
     slices = f"slices of {period_us / 1000:.0f} ms"
     print(f"{name}: {rounds} rounds, {slices}, the load uses {cores / cpus:.0%} of the CPUs")
     for quota in QUOTAS[1:]:
-        share = statistics.fmean(s for s, q in zip(withheld, order, strict=True) if q == quota) / cpus
-        parts = [f"{column} {change_of(values, order, quota)}" for column, values in zip(COLUMNS, columns, strict=True)]
+        share = (
+            statistics.fmean(s for s, q in zip(withheld, order, strict=True) if q == quota) / cpus
+        )
+        parts = [
+            f"{column} {change_of(values, order, quota)}"
+            for column, values in zip(COLUMNS, columns, strict=True)
+        ]
         print(f"  quota {quota:4.0%}  withheld {share:6.1%}  {'  '.join(parts)}")
-    scatters = [f"{column} {scatter(values, order):.1%}" for column, values in zip(COLUMNS, columns, strict=True)]
+    scatters = [
+        f"{column} {scatter(values, order):.1%}"
+        for column, values in zip(COLUMNS, columns, strict=True)
+    ]
     print(f"  scatter of seconds without a quota: {', '.join(scatters)}", flush=True)
 
 
 def logs_of(values: list[float | None], order: list[float], quota: float) -> list[float]:
     """Return the logarithms of the seconds with that quota, in the order of the rounds."""
-    return [math.log(value or math.nan) for value, q in zip(values, order, strict=True) if q == quota]
+    return [
+        math.log(value or math.nan) for value, q in zip(values, order, strict=True) if q == quota
+    ]
 
 
 def change_of(values: list[float | None], order: list[float], quota: float) -> str:
     """Return the mean change against the seconds without a quota, with its 95 % interval."""
     pairs = zip(logs_of(values, order, quota), logs_of(values, order, FREE), strict=True)
     changes = [value - free for value, free in pairs if math.isfinite(value - free)]
-    mean, half = statistics.fmean(changes), stats.t.ppf(0.975, len(changes) - 1) * stats.sem(changes)
-    return f"{math.expm1(mean):+6.1%} ({math.expm1(mean - half):+.1%}..{math.expm1(mean + half):+.1%})"
+    mean, half = (
+        statistics.fmean(changes),
+        stats.t.ppf(0.975, len(changes) - 1) * stats.sem(changes),
+    )
+    return (
+        f"{math.expm1(mean):+6.1%} ({math.expm1(mean - half):+.1%}..{math.expm1(mean + half):+.1%})"
+    )
 
 
 def scatter(values: list[float | None], order: list[float]) -> float:
-    """Return the standard deviation of the logarithms of seconds without a quota, from neighbouring rounds: a slow
-    drift is no scatter."""
+    """Return the standard deviation of the logarithms of seconds without a quota, from neighbouring
+    rounds: a slow drift is no scatter.
+    """
     free = [value for value in logs_of(values, order, FREE) if math.isfinite(value)]
-    return statistics.stdev(after - before for before, after in itertools.pairwise(free)) / math.sqrt(2)
+    return statistics.stdev(
+        after - before for before, after in itertools.pairwise(free)
+    ) / math.sqrt(2)
 
 
 def main() -> None:
     """See the top of the file."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("cases", nargs="*", metavar="CASE", default=["pgbench", "select", "sysbench"])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "cases", nargs="*", metavar="CASE", default=["pgbench", "select", "sysbench"]
+    )
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--period-ms", type=int, default=20)
     parser.add_argument("--folder", type=Path, default=Path("/var/tmp"))

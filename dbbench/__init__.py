@@ -1,6 +1,7 @@
-"""dbbench: which filesystem should hold my database, by how much, and how sure are we? The road of one trial is in
-`dbbench/run/trial.py`. From Python: `load_run(path)` reads results, `render(runs)` makes the report page,
-`dbbench.compare` holds the verdicts."""
+"""dbbench: which filesystem should hold my database, by how much, and how sure are we? The road of
+one trial is in `dbbench/run/trial.py`. From Python: `load_run(path)` reads results,
+`render(runs)` makes the report page, `dbbench.compare` holds the verdicts.
+"""
 
 from __future__ import annotations
 

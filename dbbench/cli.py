@@ -1,5 +1,6 @@
-"""The table of commands, and the one place where an error becomes text and an exit status. A command's module is
-imported when it is used: `dbbench --help` imports none."""
+"""The table of commands, and the one place where an error becomes text and an exit status. A
+command's module is imported when it is used: `dbbench --help` imports none.
+"""
 
 from __future__ import annotations
 
@@ -45,9 +46,15 @@ EXIT_PIPE: Final = 141  # a shell reports this for a program that was killed by 
 GROUPS: Final[dict[str, dict[str, tuple[str, str]]]] = {
     "Measure": {
         "init": ("init", "Write a commented plan.toml."),
-        "doctor": ("doctor", "Check tools, permissions, disk space and devices; list what to install."),
+        "doctor": (
+            "doctor",
+            "Check tools, permissions, disk space and devices; list what to install.",
+        ),
         "probe": ("probe", "Measure how fast a disk can commit: one minute, no root, no server."),
-        "plan": ("plan", "Show what a run would do, how long it takes and how much it writes (dry run)."),
+        "plan": (
+            "plan",
+            "Show what a run would do, how long it takes and how much it writes (dry run).",
+        ),
         "run": ("run", "Run a plan, or resume it, and print the verdict."),
     },
     "Read": {
@@ -67,7 +74,10 @@ GROUPS: Final[dict[str, dict[str, tuple[str, str]]]] = {
     },
     "Labs": {
         "powercut": ("powercut", "Power-loss test: do acknowledged commits survive?"),
-        "rehearse": ("rehearse", "Try setups that this kernel does not support in a second kernel."),
+        "rehearse": (
+            "rehearse",
+            "Try setups that this kernel does not support in a second kernel.",
+        ),
     },
     "Housekeeping": {
         "clean": ("clean", "Remove what interrupted runs left behind."),
@@ -92,17 +102,24 @@ class AllCommands(Commands):
         return command
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        named = [CompletionItem(name, help=COMMANDS[name][1]) for name in COMMANDS if name.startswith(incomplete)]
+        named = [
+            CompletionItem(name, help=COMMANDS[name][1])
+            for name in COMMANDS
+            if name.startswith(incomplete)
+        ]
         return named if incomplete[:1] != "-" else super().shell_complete(ctx, incomplete)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         width = max(len(name) for name in COMMANDS)
         for heading, entries in GROUPS.items():
             with formatter.section(heading):
-                formatter.write_dl([(name.ljust(width), text) for name, (_, text) in entries.items()])
+                formatter.write_dl(
+                    [(name.ljust(width), text) for name, (_, text) in entries.items()]
+                )
 
 
-BAKED: Final = "commit.txt"  # `make dist` writes "8511515 2026-11-23" or "" into this file of the package
+# `make dist` writes "8511515 2026-11-23" or "" into this file of the package
+BAKED: Final = "commit.txt"
 _GIT_S: Final = 10.0
 
 
@@ -113,13 +130,20 @@ def _print_version(ctx: click.Context, _param: click.Parameter, given: bool) -> 
 
 
 version_option = click.option(
-    "-V", "--version", is_flag=True, expose_value=False, is_eager=True, callback=_print_version,
+    "-V",
+    "--version",
+    is_flag=True,
+    expose_value=False,
+    is_eager=True,
+    callback=_print_version,
     help="Print the version and the commit, and exit.",
-)  # fmt: skip
+)
 
 
 def version_text(package: Path) -> str:
-    """Return "commit 8511515 of 2026-11-23" or "commit unknown": from a file in a wheel or .deb, or from git."""
+    """Return "commit 8511515 of 2026-11-23" or "commit unknown": from a file in a wheel or .deb, or
+    from git.
+    """
     try:
         words = (package / BAKED).read_text(encoding="utf-8").strip().split(maxsplit=2)
     except OSError:
@@ -130,15 +154,21 @@ def version_text(package: Path) -> str:
 
 
 def of_checkout(folder: Path) -> str:
-    """Return "COMMIT DATE" of a checkout, with "with local changes" where tracked files differ; "" without git."""
+    """Return "COMMIT DATE" of a checkout, with "with local changes" where tracked files differ; ""
+    without git.
+    """
     from dbbench import process
 
     if not (folder / ".git").exists() or not process.find("git"):
         return ""
     git: list[str | Path] = ["git", "-c", f"safe.directory={folder}", "-C", folder]
     try:
-        line = process.run([*git, "log", "-1", "--format=%h %cs"], timeout_s=_GIT_S, note=False).stdout.strip()
-        changed = process.run([*git, "status", "--porcelain", "--untracked-files=no"], timeout_s=_GIT_S, note=False)
+        line = process.run(
+            [*git, "log", "-1", "--format=%h %cs"], timeout_s=_GIT_S, note=False
+        ).stdout.strip()
+        changed = process.run(
+            [*git, "status", "--porcelain", "--untracked-files=no"], timeout_s=_GIT_S, note=False
+        )
     except DbbenchError:
         return ""
     return f"{line} with local changes" if changed.stdout.strip() else line
@@ -163,7 +193,8 @@ group.examples = (
 def run(argv: Sequence[str]) -> int:
     """Run a command line and return its exit status. This is the only place that prints errors."""
     signal.signal(signal.SIGTERM, _terminate)
-    os.umask(os.umask(0o022) | 0o022)  # others must not be able to write results; a stricter umask is kept
+    # others must not be able to write results; a stricter umask is kept
+    os.umask(os.umask(0o022) | 0o022)
     try:
         Path.home()
     except RuntimeError:  # without HOME, and the account is not in passwd(5), as in some containers
@@ -184,13 +215,21 @@ def _status(argv: list[str], options: Options) -> int:
         _check_limits()
         if "_DBBENCH_COMPLETE" in os.environ:
             instruction = os.environ["_DBBENCH_COMPLETE"]
-            return shell_complete(group, {"obj": options}, "dbbench", "_DBBENCH_COMPLETE", instruction)
+            return shell_complete(
+                group, {"obj": options}, "dbbench", "_DBBENCH_COMPLETE", instruction
+            )
         return _invoke(argv, options)
     except click.exceptions.Exit as ended:
         return ended.exit_code
     except click.ClickException as error:
-        path = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "dbbench"
-        tell(UsageInvalid(error.format_message().rstrip("."), remedy=f"See:  {path} --help"), options)
+        path = (
+            error.ctx.command_path
+            if isinstance(error, click.UsageError) and error.ctx
+            else "dbbench"
+        )
+        tell(
+            UsageInvalid(error.format_message().rstrip("."), remedy=f"See:  {path} --help"), options
+        )
         return EXIT_USAGE
     except (click.Abort, KeyboardInterrupt):
         tell(Interrupted("interrupted"), options)
@@ -204,7 +243,9 @@ def _status(argv: list[str], options: Options) -> int:
 
 
 def _open_streams() -> None:
-    """Open /dev/null for closed streams, or a results file gets their number. Raises NotWritable for stdout."""
+    """Open /dev/null for closed streams, or a results file gets their number. Raises NotWritable
+    for stdout.
+    """
     closed = [name for name in ("stdin", "stdout", "stderr") if getattr(sys, name) is None]
     for name in closed:  # in the order of their numbers
         setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), "r+", encoding="utf-8"))
@@ -214,18 +255,23 @@ def _open_streams() -> None:
 
 
 def _check_limits() -> None:
-    """Raise MachineTooSmall if a limit of this process would let libraries end it without a message."""
+    """Raise MachineTooSmall if a limit of this process would let libraries end it without a
+    message.
+    """
     for kind, what, option, least in LEAST:
         soft, _hard = resource.getrlimit(kind)
         if 0 <= soft < least:
             raise MachineTooSmall(
-                f"the {what} is limited to {size_text(soft)} (ulimit {option}), but dbbench needs {size_text(least)}",
+                f"the {what} is limited to {size_text(soft)} (ulimit {option}), but dbbench "
+                f"needs {size_text(least)}",
                 remedy=f"Raise the limit:  ulimit {option} unlimited",
             )
 
 
 def _invoke(argv: list[str], options: Options) -> int:
-    """Return the command's exit status, or 1 if it skipped something. `group.main` hides a broken pipe."""
+    """Return the command's exit status, or 1 if it skipped something. `group.main` hides a broken
+    pipe.
+    """
     try:
         with group.make_context("dbbench", argv, obj=options) as context:
             outcome = group.invoke(context)
@@ -239,7 +285,9 @@ def _invoke(argv: list[str], options: Options) -> int:
 
 
 def tell(error: DbbenchError, options: Options, cause: BaseException | None = None) -> None:
-    """Print an error on stderr: what, evidence, where, effect, remedy; with -v the traceback; as JSON with --json."""
+    """Print an error on stderr: what, evidence, where, effect, remedy; with -v the traceback; as
+    JSON with --json.
+    """
     kind, trace = error_kinds()[error.id], ""
     if options.verbose:
         import traceback
@@ -249,15 +297,33 @@ def tell(error: DbbenchError, options: Options, cause: BaseException | None = No
         from dbbench.report.text import put_json
 
         with contextlib.suppress(OSError):
-            put_json({"error": {"id": error.id, "title": kind.title, "evidence": error.evidence, "where": error.where,
-                                "effect": error.effect or None, "remedy": error.remedy or kind.remedy,
-                                "exit_status": error.exit_code, "traceback": trace or None}}, err=True)  # fmt: skip
+            put_json(
+                {
+                    "error": {
+                        "id": error.id,
+                        "title": kind.title,
+                        "evidence": error.evidence,
+                        "where": error.where,
+                        "effect": error.effect or None,
+                        "remedy": error.remedy or kind.remedy,
+                        "exit_status": error.exit_code,
+                        "traceback": trace or None,
+                    }
+                },
+                err=True,
+            )
         return
     from dbbench.report.text import columns, wrapped
 
     width = columns(sys.stderr) or sys.maxsize
-    word, colour = ("stopped", "yellow") if isinstance(error, Interrupted | Terminated) else ("error", "red")
-    lines = [part for line in f"{word} {error.id}: {error.evidence}".splitlines() for part in wrapped(line, width)]
+    word, colour = (
+        ("stopped", "yellow") if isinstance(error, Interrupted | Terminated) else ("error", "red")
+    )
+    lines = [
+        part
+        for line in f"{word} {error.id}: {error.evidence}".splitlines()
+        for part in wrapped(line, width)
+    ]
     lines += [f"  {line}" for line in (error.where or "").splitlines()]
     rest = " ".join(part for part in (error.effect, error.remedy or kind.remedy) if part)
     lines += [part for line in rest.splitlines() for part in wrapped(f"  {line}", width)]
@@ -277,9 +343,13 @@ def _translate(error: Exception) -> DbbenchError:
         if error.filename is not None:
             return FileUnreadable(f"{os.fsdecode(error.filename)}: {error.strerror}")
         if not Path("/proc/self/cwd").readlink().exists():
-            return FileUnreadable("the current directory was deleted", remedy="Change to a directory that exists.")
+            return FileUnreadable(
+                "the current directory was deleted", remedy="Change to a directory that exists."
+            )
     text = f"{type(error).__name__}: {error}"
-    return DbbenchError(text, remedy="This is a fault of dbbench. With -v it prints where; please report it.")
+    return DbbenchError(
+        text, remedy="This is a fault of dbbench. With -v it prints where; please report it."
+    )
 
 
 def _terminate(_number: int, _frame: object) -> None:

@@ -1,4 +1,6 @@
-"""The durability class: what filesystem and server guarantee together, and whether the device's flushes confirm it."""
+"""The durability class: what filesystem and server guarantee together, and whether the device's
+flushes confirm it.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +11,10 @@ from dbbench.model import Durability, durability_class
 
 # Only these flags explain commits without a device flush; torn pages or a missing journal do not.
 _NO_FLUSH_NEEDED: Final = frozenset({Durability.NO_BARRIER, Durability.ASYNC_COMMIT})
-_LARGEST_PAGE: Final = 16384  # largest page of the engines; assumed if a server does not report its page size
-ON_MYSQL: Final = "docs/durability.md on MySQL"  # what the lab counted of a server that does not restore each torn page
+# largest page of the engines; assumed if a server does not report its page size
+_LARGEST_PAGE: Final = 16384
+# what the lab counted of a server that does not restore each torn page
+ON_MYSQL: Final = "docs/durability.md on MySQL"
 # Public reports of losses, as "owner/project#number" -> what they counted.
 REPORTED: Final = {
     "openzfs/zfs#18996": "2 of 2 power losses right after TRUNCATE PARTITION",
@@ -32,12 +36,17 @@ def of_server(
     unit_bytes: int | None = None,
     restores: bool = True,
 ) -> tuple[tuple[Durability, ...], tuple[str, ...]]:
-    """Return the flags that the server's settings add, and the reports of losses with them. `tears`: see
-    `Mounted.tears_pages_of`. `reports`: those about the filesystem, for a server that does not repair torn pages or for
-    one that does. `unit_bytes`: what the disk writes completely or not at all; None: whatever the class requires.
-    `restores`: see `Profile.restores_pages`."""
+    """Return the flags that the server's settings add, and the reports of losses with them.
+    `tears`: see `Mounted.tears_pages_of`. `reports`: those about the filesystem, for a server
+    that does not repair torn pages or for one that does. `unit_bytes`: what the disk writes
+    completely or not at all; None: whatever the class requires. `restores`: see
+    `Profile.restores_pages`.
+    """
     settings = dict(effective)
-    of_fs, flags = reports(Durability.TORN_PAGES in flags_of(settings, True)), flags_of(settings, tears is not None)
+    of_fs, flags = (
+        reports(Durability.TORN_PAGES in flags_of(settings, True)),
+        flags_of(settings, tears is not None),
+    )
     own = () if restores or tears is None or Durability.TORN_PAGES in flags else (ON_MYSQL,)
     direct = "O_DIRECT" in effective.get("innodb_flush_method", "").upper()
     atomic = direct and (unit_bytes is None or unit_bytes >= page_bytes(effective))
@@ -53,15 +62,22 @@ def page_bytes(effective: Mapping[str, str]) -> int:
 
 
 def forced_writes(effective: Mapping[str, str], fua: bool) -> bool:
-    """Return whether the server writes its log with forced writes (FUA), which the disk must support; a commit may then
-    need no flush request. fdatasync(2) always sends one."""
+    """Return whether the server writes its log with forced writes (FUA), which the disk must
+    support; a commit may then need no flush request. fdatasync(2) always sends one.
+    """
     method = effective.get("innodb_flush_method", "").upper()
-    opened = effective.get("wal_sync_method") in ("open_sync", "open_datasync") or method == "O_DSYNC"
-    return fua and (opened or effective.get("innodb_log_file_write_through", "OFF").upper() in ("ON", "1"))
+    opened = (
+        effective.get("wal_sync_method") in ("open_sync", "open_datasync") or method == "O_DSYNC"
+    )
+    return fua and (
+        opened or effective.get("innodb_log_file_write_through", "OFF").upper() in ("ON", "1")
+    )
 
 
 def flushed_logs(effective: Mapping[str, str]) -> int:
-    """Return how many logs the server flushes for a commit: 2 with a binary log that it flushes each time, else 1."""
+    """Return how many logs the server flushes for a commit: 2 with a binary log that it flushes
+    each time, else 1.
+    """
     on = effective.get("log_bin", "").upper() in ("ON", "1")
     return 2 if on and effective.get("sync_binlog") == "1" else 1
 
@@ -72,11 +88,17 @@ def needs_flushes(flags: Iterable[Durability]) -> bool:
 
 
 def flushes_verdict(
-    flushes: int | None, reason: str, commits: int | None, flags: tuple[Durability, ...], forced: bool = False
+    flushes: int | None,
+    reason: str,
+    commits: int | None,
+    flags: tuple[Durability, ...],
+    forced: bool = False,
 ) -> tuple[str, bool]:
-    """Return a text on whether the device's flushes in the window confirm the class, and whether they disprove it.
-    `flushes` None: `reason` explains why nothing counts them. Group commit causes less than one flush per commit, a
-    filesystem's log more; none at all with a class that promises commits is a fault. `forced`: see `forced_writes`."""
+    """Return a text on whether the device's flushes in the window confirm the class, and whether
+    they disprove it. `flushes` None: `reason` explains why nothing counts them. Group commit
+    causes less than one flush per commit, a filesystem's log more; none at all with a class that
+    promises commits is a fault. `forced`: see `forced_writes`.
+    """
     if flushes is None:
         return f"not measurable ({reason or 'nothing counts flushes here'})", False
     if not commits:
@@ -84,7 +106,11 @@ def flushes_verdict(
     promised = needs_flushes(flags)
     if flushes == 0:
         if forced and promised:
-            return "not measurable (0 flushes: the log's writes may be forced (FUA), which are not counted)", False
+            return (
+                "not measurable (0 flushes: the log's writes may be forced (FUA), which are not "
+                "counted)",
+                False,
+            )
         text = f"0 device flushes for {commits} commits, class {durability_class(flags)}"
         return text, promised
     return f"{flushes / commits:.3g} device flushes per commit", False

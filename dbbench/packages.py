@@ -1,5 +1,7 @@
-"""Which package contains which program, and the installer that `make` calls: `python3 dbbench/packages.py run test`. It
-runs before anything is installed, so it needs nothing but Python and imports nothing of dbbench."""
+"""Which package contains which program, and the installer that `make` calls: `python3
+dbbench/packages.py run test`. It runs before anything is installed, so it needs nothing but
+Python and imports nothing of dbbench.
+"""
 
 from __future__ import annotations
 
@@ -17,27 +19,50 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"  # searched after the PATH of the caller
-# program -> directories outside every PATH. They depend on the release: sysstat moved its recorder several times.
+# searched after the PATH of the caller
+PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+# program -> directories outside every PATH. They depend on the release: sysstat moved its recorder
+# several times.
 OUTSIDE_PATH: Final = {
-    "sadc": ("/usr/lib/sysstat", "/usr/libexec/sysstat", "/usr/lib64/sa", "/usr/lib/sa", "/usr/local/lib/sa"),
+    "sadc": (
+        "/usr/lib/sysstat",
+        "/usr/libexec/sysstat",
+        "/usr/lib64/sa",
+        "/usr/lib/sa",
+        "/usr/local/lib/sa",
+    ),
 }
 FUSE: Final = "libfuse3.so.[34]"  # pattern: 3 up to Debian 12 and Ubuntu 24.04, 4 in later releases
 
 
 # Debian package -> name of its project, if the names differ.
 _PROJECTS: Final = {
-    "bonnie++": "Bonnie++", "btrfs-compsize": "compsize", "chromium": "Chromium", "chromium-driver": "ChromeDriver",
-    "cryptsetup-bin": "cryptsetup", "dmsetup": "LVM2", "dropbear-bin": "Dropbear", "libfuse3-3": "libfuse 3",
-    "lvm2": "LVM2", "mariadb-backup": "MariaDB", "mariadb-client": "MariaDB", "mariadb-client-core": "MariaDB",
-    "mariadb-server-core": "MariaDB", "mount": "util-linux", "openssh-client": "OpenSSH", "openssl": "OpenSSL",
+    "bonnie++": "Bonnie++",
+    "btrfs-compsize": "compsize",
+    "chromium": "Chromium",
+    "chromium-driver": "ChromeDriver",
+    "cryptsetup-bin": "cryptsetup",
+    "dmsetup": "LVM2",
+    "dropbear-bin": "Dropbear",
+    "libfuse3-3": "libfuse 3",
+    "lvm2": "LVM2",
+    "mariadb-backup": "MariaDB",
+    "mariadb-client": "MariaDB",
+    "mariadb-client-core": "MariaDB",
+    "mariadb-server-core": "MariaDB",
+    "mount": "util-linux",
+    "openssh-client": "OpenSSH",
+    "openssl": "OpenSSL",
     "percona-toolkit": "Percona Toolkit",
-    "postgresql": "PostgreSQL", "python3-venv": "Python with the module venv",
-}  # fmt: skip
+    "postgresql": "PostgreSQL",
+    "python3-venv": "Python with the module venv",
+}
 
 
 class Tool(NamedTuple):
-    """Programs of one package. `places` is a pattern below / for what is not in PATH; `module` a Python module."""
+    """Programs of one package. `places` is a pattern below / for what is not in PATH; `module` a
+    Python module.
+    """
 
     group: str  # "run": benchmarks need it; "test": only tests need it
     programs: tuple[str, ...]
@@ -45,68 +70,122 @@ class Tool(NamedTuple):
     fedora: str
     places: str = ""
     module: str = ""
-    engine: str = ""  # engine of the tool: --without omits it; MariaDB is also omitted if packages exclude it
+    # engine of the tool: --without omits it; MariaDB is also omitted if packages exclude it
+    engine: str = ""
     optional: bool = False  # if no package has it, only the tests that need it are skipped
 
     def missing(self) -> list[str]:
         if self.module:
             return [] if importlib.util.find_spec(self.module) else [self.module]
-        return [name for name in self.programs
-                if not find(name) and not (self.places and any(Path("/").glob(f"{self.places}/{name}")))]  # fmt: skip
+        return [
+            name
+            for name in self.programs
+            if not find(name) and not (self.places and any(Path("/").glob(f"{self.places}/{name}")))
+        ]
 
 
 TOOLS: Final = (
-    Tool("run", ("postgres", "initdb", "pg_ctl", "psql", "pgbench", "pg_amcheck", "pg_checksums"), "postgresql",
-         "postgresql-server postgresql-contrib", places="usr/lib/postgresql/*/bin", engine="postgres"),
-    Tool("run", ("mariadbd", "mariadb-install-db"), "mariadb-server-core", "mariadb-server", engine="mariadb"),
-    # Optional because in Debian unstable MySQL conflicts with MariaDB's library, which sysbench needs.
+    Tool(
+        "run",
+        ("postgres", "initdb", "pg_ctl", "psql", "pgbench", "pg_amcheck", "pg_checksums"),
+        "postgresql",
+        "postgresql-server postgresql-contrib",
+        places="usr/lib/postgresql/*/bin",
+        engine="postgres",
+    ),
+    Tool(
+        "run",
+        ("mariadbd", "mariadb-install-db"),
+        "mariadb-server-core",
+        "mariadb-server",
+        engine="mariadb",
+    ),
+    # Optional because in Debian unstable MySQL conflicts with MariaDB's library, which sysbench
+    # needs.
     Tool("run", ("sysbench",), "sysbench", "sysbench", optional=True),
     # These two replay binary logs.
     Tool("run", ("mariadb-binlog",), "mariadb-client", "mariadb", engine="mariadb", optional=True),
     Tool("run", ("mariadb",), "mariadb-client-core", "mariadb", engine="mariadb", optional=True),
     Tool("run", ("sar", "sadf", "iostat", "sadc"), "sysstat", "sysstat"),
-    Tool("run", ("mkfs.ext4", "mkfs.ext3", "mkfs.ext2", "tune2fs", "dumpe2fs", "chattr", "lsattr", "filefrag",
-                 "e2freefrag"),
-         "e2fsprogs", "e2fsprogs"),
+    Tool(
+        "run",
+        (
+            "mkfs.ext4",
+            "mkfs.ext3",
+            "mkfs.ext2",
+            "tune2fs",
+            "dumpe2fs",
+            "chattr",
+            "lsattr",
+            "filefrag",
+            "e2freefrag",
+        ),
+        "e2fsprogs",
+        "e2fsprogs",
+    ),
     Tool("run", ("mkfs.xfs", "xfs_db", "xfs_info", "xfs_spaceman"), "xfsprogs", "xfsprogs"),
     Tool("run", ("mkfs.btrfs", "btrfs"), "btrfs-progs", "btrfs-progs"),
     Tool("run", ("compsize",), "btrfs-compsize", "compsize"),
-    Tool("run", ("wipefs", "lsblk", "findmnt", "blkid", "losetup", "nsenter"), "util-linux", "util-linux"),
+    Tool(
+        "run",
+        ("wipefs", "lsblk", "findmnt", "blkid", "losetup", "nsenter"),
+        "util-linux",
+        "util-linux",
+    ),
     Tool("run", ("mount", "umount"), "mount", "util-linux"),
     Tool("run", (), "python3-venv", "python3", module="ensurepip"),
     Tool("run", ("fio",), "fio", "fio"),  # the ceiling of the bare device, and a load generator
     Tool("run", ("bonnie++",), "bonnie++", "bonnie++", optional=True),  # a load generator on files
     # Reads slow logs for `dbbench workload from-statements`.
     Tool("run", ("pt-query-digest",), "percona-toolkit", "percona-toolkit", optional=True),
-    # The simulated disk of the power-loss lab. Only the library: root needs no fusermount, and the package of
-    # fusermount conflicts with that of the older version.
-    Tool("run", (FUSE,), "libfuse3-4 | libfuse3-3", "fuse3-libs", places="usr/lib*/**", optional=True),
+    # The simulated disk of the power-loss lab. Only the library: root needs no fusermount, and the
+    # package of fusermount conflicts with that of the older version.
+    Tool(
+        "run", (FUSE,), "libfuse3-4 | libfuse3-3", "fuse3-libs", places="usr/lib*/**", optional=True
+    ),
     Tool("test", ("zpool", "zfs", "zdb"), "zfsutils-linux", "zfs", optional=True),
     # For dumps and backups of MariaDB and MySQL as `source` of a workload.
     Tool("test", ("mariadb-dump",), "mariadb-client", "mariadb", engine="mariadb"),
     Tool("test", ("mydumper",), "mydumper", "mydumper", optional=True),
     Tool("test", ("setfattr",), "attr", "attr"),
     # For the operation base-backup.
-    Tool("test", ("mariadb-backup",), "mariadb-backup", "mariadb-backup", engine="mariadb", optional=True),
-    # For tests with other hosts, which are simulated on this machine. dropbear-bin has no service; openssh-server would
-    # start one.
+    Tool(
+        "test",
+        ("mariadb-backup",),
+        "mariadb-backup",
+        "mariadb-backup",
+        engine="mariadb",
+        optional=True,
+    ),
+    # For tests with other hosts, which are simulated on this machine. dropbear-bin has no service;
+    # openssh-server would start one.
     Tool("test", ("dropbear", "dropbearkey"), "dropbear-bin", "dropbear", optional=True),
     Tool("test", ("ssh", "ssh-keygen"), "openssh-client", "openssh-clients", optional=True),
     Tool("test", ("ip",), "iproute2", "iproute", optional=True),
     Tool("test", ("debootstrap",), "debootstrap", "debootstrap"),
-    Tool("test", ("mdadm",), "mdadm", "mdadm", optional=True),  # layers and filesystems of the second kernel
+    # layers and filesystems of the second kernel
+    Tool("test", ("mdadm",), "mdadm", "mdadm", optional=True),
     Tool("test", ("lvcreate", "vgcreate", "lvs"), "lvm2", "lvm2", optional=True),
     Tool("test", ("dmsetup",), "dmsetup", "device-mapper", optional=True),
     Tool("test", ("cryptsetup",), "cryptsetup-bin", "cryptsetup", optional=True),
     Tool("test", ("mkfs.f2fs", "dump.f2fs"), "f2fs-tools", "f2fs-tools", optional=True),
-    Tool("test", ("mkfs.nilfs2", "nilfs-tune", "mount.nilfs2"), "nilfs-tools", "nilfs-utils", optional=True),
-    Tool("test", ("chromium",), "chromium", "chromium", optional=True),  # Ubuntu has it only as a snap
+    Tool(
+        "test",
+        ("mkfs.nilfs2", "nilfs-tune", "mount.nilfs2"),
+        "nilfs-tools",
+        "nilfs-utils",
+        optional=True,
+    ),
+    # Ubuntu has it only as a snap
+    Tool("test", ("chromium",), "chromium", "chromium", optional=True),
     Tool("test", ("chromedriver",), "chromium-driver", "chromedriver", optional=True),
-)  # fmt: skip
+)
 
 
 def package_of(program: str, family: str = "debian") -> str | None:
-    """Return the package with a program on `debian` (and Ubuntu) or `fedora`; None if the table has none."""
+    """Return the package with a program on `debian` (and Ubuntu) or `fedora`; None if the table has
+    none.
+    """
     for tool in TOOLS:
         if Path(program).name in tool.programs:
             return tool.fedora if family == "fedora" else in_release(tool.debian)
@@ -115,37 +194,53 @@ def package_of(program: str, family: str = "debian") -> str | None:
 
 def is_essential(program: str) -> bool:
     """Return whether every benchmark needs it, and not only some plans or tests."""
-    return any(program in tool.programs and tool.group == "run" and not tool.optional for tool in TOOLS)
+    return any(
+        program in tool.programs and tool.group == "run" and not tool.optional for tool in TOOLS
+    )
 
 
 def extra(name: str) -> str:
-    """Return the command that installs the Python packages of one of dbbench's extras, from a checkout or a wheel."""
+    """Return the command that installs the Python packages of one of dbbench's extras, from a
+    checkout or a wheel.
+    """
     condition = re.compile(rf"\s*;\s*extra == ['\"]{re.escape(name)}['\"]$")
     try:
         listed = importlib.metadata.requires("dbbench") or []
     except importlib.metadata.PackageNotFoundError:
         listed = []
     lines = [shlex.quote(condition.sub("", line)) for line in listed if condition.search(line)]
-    return f"{shlex.quote(sys.executable)} -m pip install {' '.join(lines)}" if lines else f"install the extra {name}"
+    return (
+        f"{shlex.quote(sys.executable)} -m pip install {' '.join(lines)}"
+        if lines
+        else f"install the extra {name}"
+    )
 
 
 def in_release(names: str) -> str:
-    """Return the first of "new | old" that this machine's package lists have; the last one where they have none."""
+    """Return the first of "new | old" that this machine's package lists have; the last one where
+    they have none.
+    """
     *newer, last = names.split(" | ")
     return next((name for name in newer if has_candidate(name)), last)
 
 
 def fix(package: str) -> str:
-    """Return what installs a Debian package; where the machine's package lists do not have it, that."""
+    """Return what installs a Debian package; where the machine's package lists do not have it,
+    that.
+    """
     if exists(package):
         return install([package])
-    return (f"{package} is not in this machine's package lists; if that is still so after apt-get update, this release "
-            "does not have it")  # fmt: skip
+    return (
+        f"{package} is not in this machine's package lists; if that is still so after apt-get "
+        "update, this release does not have it"
+    )
 
 
 def install(names: Sequence[str], *options: str) -> str:
-    """Return the command that installs packages of these Debian names, or the projects' names without apt-get and dnf.
-    For PostgreSQL it is that of the installer of everything that benchmarks need: apt-get would start a cluster."""
+    """Return the command that installs packages of these Debian names, or the projects' names
+    without apt-get and dnf. For PostgreSQL it is that of the installer of everything that
+    benchmarks need: apt-get would start a cluster.
+    """
     if manager() == "apt-get":
         commands = []
         if "postgresql" in names:
@@ -159,7 +254,10 @@ def install(names: Sequence[str], *options: str) -> str:
         fedora = {name: tool.fedora for tool in TOOLS for name in tool.debian.split(" | ")}
         return f"dnf install {' '.join(dict.fromkeys(fedora.get(name, name) for name in names))}"
     projects = ", ".join(dict.fromkeys(_PROJECTS.get(name, name) for name in names))
-    return f"install {projects} (names of the projects, because this machine has neither apt-get nor dnf)"
+    return (
+        f"install {projects} (names of the projects, because this machine has neither apt-get "
+        "nor dnf)"
+    )
 
 
 def manager() -> str | None:
@@ -173,21 +271,25 @@ def exists(package: str) -> bool:
 
 
 def find(program: str, outside: Mapping[str, Sequence[str]] = OUTSIDE_PATH) -> str | None:
-    """Return the path of `program`: from PATH, the system's directories, or where a release keeps it outside them."""
+    """Return the path of `program`: from PATH, the system's directories, or where a release keeps
+    it outside them.
+    """
     places = ":".join((os.environ.get("PATH", ""), PATH, *outside.get(program, ())))
     return shutil.which(program, path=places)
 
 
 def remedy(programs: Sequence[str]) -> str:
-    """Return how to install `programs`, or where one of an installed package was looked for; "" if unknown."""
+    """Return how to install `programs`, or where one of an installed package was looked for; "" if
+    unknown.
+    """
     lines = []
     for name in programs:
         package, neighbour = package_of(name), _neighbour(name)
         if package and neighbour:
             looked = ", ".join(("PATH", *OUTSIDE_PATH.get(Path(name).name, ())))
             lines.append(
-                f"{Path(name).name} belongs to {package}, which is installed ({neighbour}), but is not in {looked}. "
-                f"Find it with  dpkg -L {package}  and add its directory to PATH."
+                f"{Path(name).name} belongs to {package}, which is installed ({neighbour}), but is "
+                f"not in {looked}. Find it with  dpkg -L {package}  and add its directory to PATH."
             )
     there, absent = _missing(programs)
     lines += map(fix, absent)
@@ -201,8 +303,12 @@ def installable(programs: Sequence[str]) -> list[str]:
 
 
 def _missing(programs: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the packages of which no program is installed: those that apt can install, and the others."""
-    names = dict.fromkeys(package for name in programs if (package := package_of(name)) and not _neighbour(name))
+    """Return the packages of which no program is installed: those that apt can install, and the
+    others.
+    """
+    names = dict.fromkeys(
+        package for name in programs if (package := package_of(name)) and not _neighbour(name)
+    )
     there = [name for name in names if exists(name)]
     return there, [name for name in names if name not in there]
 
@@ -214,8 +320,14 @@ def _neighbour(program: str) -> str | None:
 
 
 def missing(groups: Sequence[str], without: Sequence[str] = ()) -> list[Tool]:
-    """Return the tools of `groups` of which a program is not installed, without the engines in `without`."""
-    return [tool for tool in TOOLS if tool.group in groups and tool.engine not in without and tool.missing()]
+    """Return the tools of `groups` of which a program is not installed, without the engines in
+    `without`.
+    """
+    return [
+        tool
+        for tool in TOOLS
+        if tool.group in groups and tool.engine not in without and tool.missing()
+    ]
 
 
 def has_candidate(package: str) -> bool:
@@ -234,8 +346,12 @@ def policy(package: str) -> str:
     if shutil.which("apt-cache") is None:
         return ""
     argv, env = ["apt-cache", "policy", package], {**os.environ, "LC_ALL": "C.UTF-8"}
-    return subprocess.run(argv, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False).stdout
+    return subprocess.run(
+        argv, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+    ).stdout
 
 
 if __name__ == "__main__":
-    runpy.run_path(str(Path(__file__).with_name("data") / "installer/tools.py"), run_name="__main__")
+    runpy.run_path(
+        str(Path(__file__).with_name("data") / "installer/tools.py"), run_name="__main__"
+    )

@@ -1,4 +1,6 @@
-"""Start programs. This is the only module that does: argument lists, never a shell, with deadlines and clear errors."""
+"""Start programs. This is the only module that does: argument lists, never a shell, with deadlines
+and clear errors.
+"""
 
 from __future__ import annotations
 
@@ -28,9 +30,21 @@ Argv = Sequence[str | Path]
 Entering = Callable[[], contextlib.AbstractContextManager[None]]
 
 _LONGEST_MS = 2**31 - 1  # poll(2) waits for at most 24 days
-_KEPT = ("SSH_AUTH_SOCK", "XDG_CACHE_HOME", "DBBENCH_CACHE", "DBBENCH_CACHE_LIMIT", "DBBENCH_PATH", "PYTHONPATH",
-         "OPENBLAS_NUM_THREADS", "COVERAGE_PROCESS_START", "COVERAGE_PROCESS_CONFIG", "COVERAGE_FILE")  # fmt: skip
-_recorded: contextvars.ContextVar[list[list[str]] | None] = contextvars.ContextVar("recorded", default=None)
+_KEPT = (
+    "SSH_AUTH_SOCK",
+    "XDG_CACHE_HOME",
+    "DBBENCH_CACHE",
+    "DBBENCH_CACHE_LIMIT",
+    "DBBENCH_PATH",
+    "PYTHONPATH",
+    "OPENBLAS_NUM_THREADS",
+    "COVERAGE_PROCESS_START",
+    "COVERAGE_PROCESS_CONFIG",
+    "COVERAGE_FILE",
+)
+_recorded: contextvars.ContextVar[list[list[str]] | None] = contextvars.ContextVar(
+    "recorded", default=None
+)
 _places: contextvars.ContextVar[Mapping[str, Entering]] = contextvars.ContextVar(
     "places", default=types.MappingProxyType({})
 )
@@ -61,7 +75,9 @@ class Completed:
 class Running:
     """A program that runs in the background."""
 
-    def __init__(self, argv: tuple[str, ...], popen: subprocess.Popen[bytes], grace_s: float) -> None:
+    def __init__(
+        self, argv: tuple[str, ...], popen: subprocess.Popen[bytes], grace_s: float
+    ) -> None:
         self.argv = argv
         self.popen = popen
         self.grace_s = grace_s
@@ -82,7 +98,9 @@ class Running:
         try:
             return _wait(self.popen, timeout_s)
         except subprocess.TimeoutExpired:
-            raise DeadlinePassed(f"{self.argv[0]} is still running after {timeout_s:.0f} s") from None
+            raise DeadlinePassed(
+                f"{self.argv[0]} is still running after {timeout_s:.0f} s"
+            ) from None
 
     def stop(self, how: signal.Signals = signal.SIGTERM) -> int:
         """Send the signal `how`, and SIGKILL after the grace period; return the exit status."""
@@ -96,7 +114,9 @@ class Running:
 
 
 def _wait(popen: subprocess.Popen[bytes], timeout_s: float) -> int:
-    """Return the exit status as soon as the process ends; `Popen.wait` with a timeout may be 50 ms late."""
+    """Return the exit status as soon as the process ends; `Popen.wait` with a timeout may be 50 ms
+    late.
+    """
     if popen.poll() is None:
         try:
             pidfd = os.pidfd_open(popen.pid)
@@ -113,14 +133,18 @@ def _wait(popen: subprocess.Popen[bytes], timeout_s: float) -> int:
 
 
 def user(*names: str) -> User:
-    """Return the first account of `names` that exists; without root, the caller's own. Raises ProgramMissing."""
+    """Return the first account of `names` that exists; without root, the caller's own. Raises
+    ProgramMissing.
+    """
     root = os.geteuid() == 0
     for name in names if root else (os.geteuid(),):
         with contextlib.suppress(KeyError):
             entry = pwd.getpwnam(name) if isinstance(name, str) else pwd.getpwuid(name)
             return User(entry.pw_name, entry.pw_uid, entry.pw_gid)
     if root:
-        raise ProgramMissing(f"none of the accounts {', '.join(names)} exists on this machine", effect="")
+        raise ProgramMissing(
+            f"none of the accounts {', '.join(names)} exists on this machine", effect=""
+        )
     raise ProgramMissing(
         f"user ID {os.geteuid()} has no entry in /etc/passwd, which database servers require",
         effect="",  # also asked for in the middle of a trial
@@ -134,7 +158,9 @@ def kept_environment() -> dict[str, str]:
 
 
 def find(program: str) -> Path | None:
-    """Return the path of `program` from PATH, the system's directories, or where a release keeps it outside of them."""
+    """Return the path of `program` from PATH, the system's directories, or where a release keeps it
+    outside of them.
+    """
     hit = packages.find(program)
     return Path(hit) if hit else None
 
@@ -147,10 +173,18 @@ def understood(program: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
         def read(*given: P.args, **named: P.kwargs) -> T:
             try:
                 return parse(*given, **named)
-            except (LookupError, ValueError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
+            except (
+                LookupError,
+                ValueError,
+                TypeError,
+                AttributeError,
+                ArithmeticError,
+                RecursionError,
+            ) as error:
                 raise AnswerUnknown(
                     f"the output of {program} could not be parsed: {type(error).__name__}: {error}",
-                    remedy="Run the command by hand. dbbench may not support this version of the program.",
+                    remedy="Run the command by hand. dbbench may not support this version of the "
+                    "program.",
                 ) from error
 
         return read
@@ -176,7 +210,9 @@ def recording() -> Iterator[list[list[str]]]:
 
 
 def placing(places: Mapping[str, Entering]) -> contextlib.AbstractContextManager[object]:
-    """Start programs that have a role in the block of that role, so that they inherit its CPUs and control group."""
+    """Start programs that have a role in the block of that role, so that they inherit its CPUs and
+    control group.
+    """
     return _within(_places, places)
 
 
@@ -197,16 +233,29 @@ def run(
     pass_fds: Sequence[int] = (),
     note: bool = True,
 ) -> Completed:
-    """Run a program to its end. `env` is added to a small clean environment (PATH, LANG=C.UTF-8, TZ=UTC, HOME). Raises
-    ProgramMissing, CommandFailed (status not in `ok`) and DeadlinePassed (the program is killed)."""
+    """Run a program to its end. `env` is added to a small clean environment (PATH, LANG=C.UTF-8,
+    TZ=UTC, HOME). Raises ProgramMissing, CommandFailed (status not in `ok`) and DeadlinePassed
+    (the program is killed).
+    """
     words = _resolve(argv, note)
     began = time.monotonic()
-    popen = _start(words, as_user, env, cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.PIPE,
-                   pass_fds=pass_fds)  # fmt: skip
+    popen = _start(
+        words,
+        as_user,
+        env,
+        cwd,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        stdin=subprocess.PIPE,
+        pass_fds=pass_fds,
+    )
     try:
-        stdout, stderr = popen.communicate(stdin.encode() if isinstance(stdin, str) else stdin, timeout=timeout_s)
+        stdout, stderr = popen.communicate(
+            stdin.encode() if isinstance(stdin, str) else stdin, timeout=timeout_s
+        )
     except BaseException as error:
-        popen.kill()  # do not read its pipes to the end: a daemon that it started may keep them open
+        # do not read its pipes to the end: a daemon that it started may keep them open
+        popen.kill()
         popen.wait()
         if isinstance(error, subprocess.TimeoutExpired):
             text = f"{' '.join(words)} was still running after {timeout_s:.0f} s and was killed"
@@ -216,8 +265,11 @@ def run(
     done = Completed(words, popen.returncode, printed_out, printed_err, time.monotonic() - began)
     if done.returncode not in ok:
         printed = done.stderr.strip() or done.stdout.strip() or "it printed nothing"
-        last_lines = printed.partition("\nUsage:")[0].splitlines()[-8:]  # mkfs.xfs prints its usage after the reason
-        raise CommandFailed(f"{' '.join(words)} ended with status {done.returncode}: " + "\n  ".join(last_lines))
+        # mkfs.xfs prints its usage after the reason
+        last_lines = printed.partition("\nUsage:")[0].splitlines()[-8:]
+        raise CommandFailed(
+            f"{' '.join(words)} ended with status {done.returncode}: " + "\n  ".join(last_lines)
+        )
     return done
 
 
@@ -238,9 +290,11 @@ def running(
     own_session: bool = False,
     role: str = "",
 ) -> Iterator[Running]:
-    """Keep a program running within the block; at the end it is asked to stop, and killed after `grace_s`. `role`
-    ("server", "client") selects its place within `placing`. `own_session` protects it from the terminal's Ctrl-C. If
-    this process is killed, so is the program: as root by the trial's namespaces, otherwise by setpriv's --pdeathsig."""
+    """Keep a program running within the block; at the end it is asked to stop, and killed after
+    `grace_s`. `role` ("server", "client") selects its place within `placing`. `own_session`
+    protects it from the terminal's Ctrl-C. If this process is killed, so is the program: as root
+    by the trial's namespaces, otherwise by setpriv's --pdeathsig.
+    """
     words = _resolve(argv, note)
     tie = find("setpriv") if os.geteuid() != 0 else None
     started = (str(tie), "--pdeathsig", "KILL", "--", *words) if tie else words
@@ -248,8 +302,17 @@ def running(
         out = stack.enter_context(stdout.open("ab")) if isinstance(stdout, Path) else stdout
         err = stack.enter_context(stderr.open("ab")) if isinstance(stderr, Path) else stderr
         with _places.get().get(role, contextlib.nullcontext)():
-            popen = _start(started, as_user, env, cwd, stdout=out, stderr=err, stdin=stdin, pass_fds=pass_fds,
-                           start_new_session=own_session)  # fmt: skip
+            popen = _start(
+                started,
+                as_user,
+                env,
+                cwd,
+                stdout=out,
+                stderr=err,
+                stdin=stdin,
+                pass_fds=pass_fds,
+                start_new_session=own_session,
+            )
         program = Running(words, popen, grace_s)
         try:
             yield program
@@ -257,12 +320,15 @@ def running(
             program.stop(stop_with)
             for pipe in (popen.stdout, popen.stdin):
                 if pipe is not None:
-                    with contextlib.suppress(BrokenPipeError):  # the program did not read all of its input
+                    # the program did not read all of its input
+                    with contextlib.suppress(BrokenPipeError):
                         pipe.close()
 
 
 def wait_while(busy: Callable[[], T], within_s: float, every_s: float = 0.05) -> T:
-    """Call `busy` until it returns something false or `within_s` have passed; return its last value."""
+    """Call `busy` until it returns something false or `within_s` have passed; return its last
+    value.
+    """
     until = time.monotonic() + within_s
     while (value := busy()) and time.monotonic() < until:
         time.sleep(every_s)
@@ -270,7 +336,9 @@ def wait_while(busy: Callable[[], T], within_s: float, every_s: float = 0.05) ->
 
 
 def become_daemon(log: int) -> None:
-    """Continue as a daemon with output to `log`; the original process exits with 0. Call it before any thread."""
+    """Continue as a daemon with output to `log`; the original process exits with 0. Call it before
+    any thread.
+    """
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
     if os.fork():
@@ -287,7 +355,9 @@ def become_daemon(log: int) -> None:
 
 
 def end_with(work: Callable[P, int], *given: P.args, **named: P.kwargs) -> NoReturn:
-    """End this forked process with the status of `work`, or 1 after an exception; clean up nothing of its parent."""
+    """End this forked process with the status of `work`, or 1 after an exception; clean up nothing
+    of its parent.
+    """
     status = 1
     try:
         status = work(*given, **named)
@@ -296,7 +366,8 @@ def end_with(work: Callable[P, int], *given: P.args, **named: P.kwargs) -> NoRet
     finally:
         try:
             for stream in (sys.stdout, sys.stderr):
-                with contextlib.suppress(OSError, ValueError):  # the reader may be gone, or the stream closed
+                # the reader may be gone, or the stream closed
+                with contextlib.suppress(OSError, ValueError):
                     stream.flush()
         finally:
             os._exit(status)  # even if a signal raises an exception meanwhile
@@ -315,8 +386,13 @@ def _resolve(argv: Argv, note: bool) -> tuple[str, ...]:
     return words
 
 
-def _start(words: tuple[str, ...], as_user: User | None, env: Mapping[str, str] | None, cwd: Path | None,
-           **streams: Any) -> subprocess.Popen[bytes]:  # fmt: skip
+def _start(
+    words: tuple[str, ...],
+    as_user: User | None,
+    env: Mapping[str, str] | None,
+    cwd: Path | None,
+    **streams: Any,
+) -> subprocess.Popen[bytes]:
     """`streams`: further arguments of Popen."""
     clean = {
         "PATH": os.environ.get("PATH", "") + ":" + packages.PATH,

@@ -1,4 +1,6 @@
-"""Parse and format sizes, durations and times ("4GiB", "90s"), make foreign text safe to print, and group items."""
+"""Parse and format sizes, durations and times ("4GiB", "90s"), make foreign text safe to print, and
+group items.
+"""
 
 from __future__ import annotations
 
@@ -8,21 +10,36 @@ from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
 
-GROUP: Final = "\u202f"  # narrow no-break space: between groups of digits, and between a number and its unit
+# narrow no-break space: between groups of digits, and between a number and its unit
+GROUP: Final = "\u202f"
 MISSING: Final = "–"  # not measured
 
 _K = TypeVar("_K")
 _V = TypeVar("_V")
 
-_SIZES: Final = {"": 1, "b": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40,
-                 "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12, "k": 2**10, "m": 2**20, "g": 2**30}  # fmt: skip
+_SIZES: Final = {
+    "": 1,
+    "b": 1,
+    "kib": 2**10,
+    "mib": 2**20,
+    "gib": 2**30,
+    "tib": 2**40,
+    "kb": 10**3,
+    "mb": 10**6,
+    "gb": 10**9,
+    "tb": 10**12,
+    "k": 2**10,
+    "m": 2**20,
+    "g": 2**30,
+}
 _TIMES: Final = {"": 1.0, "s": 1.0, "ms": 0.001, "min": 60.0, "m": 60.0, "h": 3600.0}
 _MOST_BYTES: Final = 2**63  # no kernel supports larger files
 _MOST_S: Final = 366 * 86400.0
 _LONGEST: Final = 200  # characters of the message about an invalid value
 _WRITTEN: Final = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*")
 
-# Names, logs and results may contain these: C0 without tab and newline, DEL, C1, and changes of the text direction.
+# Names, logs and results may contain these: C0 without tab and newline, DEL, C1, and changes of the
+# text direction.
 _ACTIVE: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
@@ -32,7 +49,9 @@ def inert(text: str) -> str:
 
 
 def on_terminal(text: str) -> str:
-    """Return the text without control characters, and with plain spaces, because many fonts lack the narrow ones."""
+    """Return the text without control characters, and with plain spaces, because many fonts lack
+    the narrow ones.
+    """
     return inert(text).replace(GROUP, " ")
 
 
@@ -108,7 +127,11 @@ def duration_text(seconds: float | None) -> str:
     if seconds >= 100:
         minutes, rest = divmod(round(seconds), 60)
         hours, minutes = divmod(minutes, 60)
-        parts = (f"{hours} h", f"{minutes} min", f"{rest} s") if hours else (f"{minutes} min", f"{rest} s")
+        parts = (
+            (f"{hours} h", f"{minutes} min", f"{rest} s")
+            if hours
+            else (f"{minutes} min", f"{rest} s")
+        )
         return " ".join(part for part in parts[:2] if not part.startswith("0 "))
     if seconds >= 1 or not seconds:
         return f"{seconds:.3g} s"
@@ -116,7 +139,9 @@ def duration_text(seconds: float | None) -> str:
 
 
 def number(value: float | None) -> str:
-    """Return a number with about three digits: 1 926, 63.4, 7.21, 0.143; "–" for None and what is not finite."""
+    """Return a number with about three digits: 1 926, 63.4, 7.21, 0.143; "–" for None and what is
+    not finite.
+    """
     if value is None or not math.isfinite(value):
         return MISSING
     size = abs(value)
@@ -141,12 +166,18 @@ def change(ratio: float | None) -> str:
 def round_change(ratio: float) -> str:
     """Return the change at the tick of an axis: "−50 %", "+2.5 %"."""
     percent = (ratio - 1) * 100
-    return _typeset(f"{percent:+,.0f}" if abs(percent) >= 99.95 else f"{percent:+.3g}") + f"{GROUP}%"
+    return (
+        _typeset(f"{percent:+,.0f}" if abs(percent) >= 99.95 else f"{percent:+.3g}") + f"{GROUP}%"
+    )
 
 
 def interval(low: float | None, high: float | None) -> str:
     """Return two ratios as an interval of changes: "−22.9..−19.9 %"."""
-    return MISSING if low is None or high is None else f"{_change_text(low)}..{_change_text(high)}{GROUP}%"
+    return (
+        MISSING
+        if low is None or high is None
+        else f"{_change_text(low)}..{_change_text(high)}{GROUP}%"
+    )
 
 
 def _change_text(ratio: float) -> str:
@@ -183,7 +214,11 @@ def ranges(numbers: Iterable[int]) -> list[str]:
 
 def join_words(words: list[str]) -> str:
     """Return "a", "a and b" or "a, b and c"."""
-    return words[0] if len(words) == 1 else ", ".join(words[:-1]) + (f" and {words[-1]}" if words else "")
+    return (
+        words[0]
+        if len(words) == 1
+        else ", ".join(words[:-1]) + (f" and {words[-1]}" if words else "")
+    )
 
 
 def level_text(value: object) -> str:
@@ -192,7 +227,9 @@ def level_text(value: object) -> str:
 
 
 def iso(utc: float, digits: str = "milliseconds") -> str:
-    """Format epoch seconds as UTC in ISO 8601 with milliseconds (or `digits`): 2026-11-21T10:15:30.123Z."""
+    """Format epoch seconds as UTC in ISO 8601 with milliseconds (or `digits`):
+    2026-11-21T10:15:30.123Z.
+    """
     return datetime.fromtimestamp(utc, UTC).isoformat(timespec=digits).replace("+00:00", "Z")
 
 
@@ -202,7 +239,9 @@ def epoch(text: str) -> float:
 
 
 def finite(value: Any) -> Any:
-    """Return the content of a JSON document with null for each number that is not finite, which JSON does not have."""
+    """Return the content of a JSON document with null for each number that is not finite, which
+    JSON does not have.
+    """
     if isinstance(value, dict):
         return {str(key): finite(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):

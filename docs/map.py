@@ -1,6 +1,8 @@
-"""Draw docs/map.svg: the packages of dbbench in the order of their layers (setup.cfg), with what each is for.
+"""Draw docs/map.svg: the packages of dbbench in the order of their layers (setup.cfg), with what
+each is for.
 
-Run `make map` after a package was added or moved. The words are the first sentences of the packages' docstrings.
+Run `make map` after a package was added or moved. The words are the first sentences of the
+packages' docstrings.
 """
 
 from __future__ import annotations
@@ -26,7 +28,11 @@ def layers() -> list[list[str]]:
     config = configparser.ConfigParser()
     config.read(ROOT / "setup.cfg")
     lines = config["importlinter:contract:rooms"]["layers"].split("\n")
-    return [[word.strip().removeprefix("dbbench.") for word in line.split("|")] for line in lines if line.strip()]
+    return [
+        [word.strip().removeprefix("dbbench.") for word in line.split("|")]
+        for line in lines
+        if line.strip()
+    ]
 
 
 def purpose(name: str) -> str:
@@ -41,7 +47,10 @@ def box(name: str, x: float, y: float, width: float) -> str:
     """Return the box of a package: its name, and its purpose in at most two lines."""
     wrapped = textwrap.wrap(purpose(name), int((width - 20) / 6.8), max_lines=2, placeholder=" …")
     texts = [f'<text class="name" x="{x + 10}" y="{y + 18}">{name}</text>']
-    texts += [f'<text x="{x + 10}" y="{y + 34 + 15 * i}">{html.escape(line)}</text>' for i, line in enumerate(wrapped)]
+    texts += [
+        f'<text x="{x + 10}" y="{y + 34 + 15 * i}">{html.escape(line)}</text>'
+        for i, line in enumerate(wrapped)
+    ]
     return f'<rect x="{x}" y="{y}" width="{width}" height="{ROW - GAP}" rx="4"/>' + "".join(texts)
 
 
@@ -52,14 +61,24 @@ def drawn() -> str:
     for number, names in enumerate(rows):
         width = (WIDTH - 2 * MARGIN - GAP * (len(names) - 1)) / len(names)
         for place, name in enumerate(names):
-            boxes.append(box(name, round(MARGIN + place * (width + GAP), 1), MARGIN + number * ROW, round(width, 1)))
+            boxes.append(
+                box(
+                    name,
+                    round(MARGIN + place * (width + GAP), 1),
+                    MARGIN + number * ROW,
+                    round(width, 1),
+                )
+            )
     height = 2 * MARGIN + len(rows) * ROW - GAP
     title = (
-        "The packages of dbbench. Each imports only packages below it; packages side by side do not import each other."
+        "The packages of dbbench. Each imports only packages below it; packages side by side do "
+        "not import each other."
     )
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" '
-        f'role="img"><title>{title}</title><style>{STYLE}</style>\n' + "\n".join(boxes) + "\n</svg>\n"
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" '
+        f'height="{height}" role="img"><title>{title}</title><style>{STYLE}</style>\n'
+        + "\n".join(boxes)
+        + "\n</svg>\n"
     )
 
 

@@ -1,8 +1,9 @@
-"""Run the demo and put its verdict and its page into the README: `make docs`, or `python docs/sample.py RUN` for the
-folder of a demo that was run already.
+"""Run the demo and put its verdict and its page into the README: `make docs`, or `python
+docs/sample.py RUN` for the folder of a demo that was run already.
 
-The sample is the demo's answer and the table of SAMPLE. The picture, docs/report.png, is the page from its top to the
-end of the verdict, as Chromium shows it. Needs root, a quiet machine, and ten minutes.
+The sample is the demo's answer and the table of SAMPLE. The picture, docs/report.png, is the
+page from its top to the end of the verdict, as Chromium shows it. Needs root, a quiet machine,
+and ten minutes.
 """
 
 from __future__ import annotations
@@ -27,19 +28,28 @@ WIDTH: Final = 1200
 LIMIT_S: Final = 3600
 SETTLE_S: Final = 2.0
 # The height in px from the top of the page to the end of the verdict, with a margin.
-END: Final = "return document.querySelector('#verdict').getBoundingClientRect().bottom + window.scrollY + 20"
+END: Final = (
+    "return document.querySelector('#verdict').getBoundingClientRect().bottom + window.scrollY + 20"
+)
 
 
 def sampled(readme: str, printed: str) -> str:
-    """Return the README with the answer of the demo and the table of SAMPLE. Raises ValueError if there is no table."""
+    """Return the README with the answer of the demo and the table of SAMPLE. Raises ValueError if
+    there is no table.
+    """
     answer, *tables = printed.strip().split("\n\n")
     table = next((part for part in tables if part.startswith(SAMPLE)), None)
     if table is None:
         raise ValueError(f"the demo printed no table of {SAMPLE}")
-    rows = takewhile(lambda line: line[:2].strip() != "!", table.splitlines())  # findings about several tables follow
+    # findings about several tables follow
+    rows = takewhile(lambda line: line[:2].strip() != "!", table.splitlines())
     lines = "".join(line.rstrip() + "\n" for line in [*answer.splitlines(), "", *rows])
-    return re.sub(rf"^```\n[^`]*^{re.escape(SAMPLE)}[^`]*^```$", lambda _: f"```\n{lines}```", readme,
-                  flags=re.MULTILINE)  # fmt: skip
+    return re.sub(
+        rf"^```\n[^`]*^{re.escape(SAMPLE)}[^`]*^```$",
+        lambda _: f"```\n{lines}```",
+        readme,
+        flags=re.MULTILINE,
+    )
 
 
 def photographed(page: Path) -> bytes:
@@ -76,7 +86,15 @@ def main(run: Path | None) -> None:
         results, environment = Path(folder), {"PYTHONPATH": str(ROOT), "COLUMNS": "100"}
         program = [sys.executable, "-m", "dbbench"]
         if run is None:
-            argv = [*program, "run", ROOT / "docs/plans/demo.toml", "--name", "demo", "--results", results]
+            argv = [
+                *program,
+                "run",
+                ROOT / "docs/plans/demo.toml",
+                "--name",
+                "demo",
+                "--results",
+                results,
+            ]
             process.run(argv, env=environment, timeout_s=LIMIT_S)
             run = results / "demo"
         argv = [*program, "compare", run.name, "--results", run.parent]

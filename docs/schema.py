@@ -28,7 +28,9 @@ def _keys(content: Any) -> Any:
     if not isinstance(content, dict):
         return content
     return {
-        name: _keys(each) for name, each in content.items() if not ("properties" in content and name == "description")
+        name: _keys(each)
+        for name, each in content.items()
+        if not ("properties" in content and name == "description")
     }
 
 

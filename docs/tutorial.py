@@ -1,9 +1,10 @@
 """Run the commands of docs/tutorial.md and write their output into it.
 
-The tutorial is its own script. Each `console` block holds commands (`$ ...`) and their output, which is replaced by
-that of this run; `console head=N` keeps the first N lines. A block in another language whose first line is a comment
-with a file name is written to that file. Blocks of `sh` are for the reader and are not run. Everything happens in a
-temporary directory; commands that make the dump use a private PostgreSQL server. Needs root; run it with `make docs`.
+The tutorial is its own script. Each `console` block holds commands (`$ ...`) and their output,
+which is replaced by that of this run; `console head=N` keeps the first N lines. A block in
+another language whose first line is a comment with a file name is written to that file. Blocks
+of `sh` are for the reader and are not run. Everything happens in a temporary directory; commands
+that make the dump use a private PostgreSQL server. Needs root; run it with `make docs`.
 """
 
 from __future__ import annotations
@@ -43,11 +44,15 @@ def commands(text: str, language: str = "console") -> list[str]:
 
 @contextmanager
 def server(folder: Path) -> Iterator[dict[str, str]]:
-    """Run a private PostgreSQL server with its files in `folder`; yield the variables by which its clients find it."""
+    """Run a private PostgreSQL server with its files in `folder`; yield the variables by which its
+    clients find it.
+    """
     engine, place = ENGINES["postgres"], Place(folder / "s", folder / "logs", None)
     if not (folder / "data").exists():
         engine.create(folder / "data", place)
-    with engine.serving(folder / "data", merge_settings(("default", engine.defaults(None))), place) as running:
+    with engine.serving(
+        folder / "data", merge_settings(("default", engine.defaults(None))), place
+    ) as running:
         yield {"PGHOST": str(running.socket_dir), "PGUSER": running.user}
 
 
@@ -64,20 +69,26 @@ def workplace() -> Iterator[Path]:
 
 
 def output_of(command: str, folder: Path) -> str:
-    """Run the command in that directory and return its stdout, without what differs between machines."""
+    """Run the command in that directory and return its stdout, without what differs between
+    machines.
+    """
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}:/usr/sbin:/sbin"
     environment = {"PATH": path, "PYTHONPATH": str(ROOT), "COLUMNS": "110"}
     with ExitStack() as stack:
         if command.startswith(CLIENTS):
             environment |= stack.enter_context(server(folder.parent / "server"))
-        done = process.run(["bash", "-c", command], cwd=folder, env=environment, ok=range(256), timeout_s=LIMIT_S)
+        done = process.run(
+            ["bash", "-c", command], cwd=folder, env=environment, ok=range(256), timeout_s=LIMIT_S
+        )
     if done.returncode not in (0, INCONCLUSIVE):
         raise SystemExit(f"{command}: exit status {done.returncode}\n{done.stdout}{done.stderr}")
     return normalised(done.stdout, folder)
 
 
 def normalised(text: str, folder: Path) -> str:
-    """Return the text with a fixed directory, and without dates, trailing spaces and the name of the machine."""
+    """Return the text with a fixed directory, and without dates, trailing spaces and the name of
+    the machine.
+    """
     text = text.replace(str(folder), SHOWN_AS).replace(os.uname().nodename, "db1")
     text = re.sub(r"/root/\.cache|/home/[^/\s]+/\.cache", "~/.cache", text)
     text = re.sub(r"\d{4}-\d\d-\d\d([T ])\d\d:\d\d:\d\d(\.\d+)?", r"2026-11-21\g<1>09:00:00", text)
@@ -111,4 +122,6 @@ def regenerated(text: str, folder: Path) -> str:
 
 if __name__ == "__main__":
     with workplace() as work:
-        TUTORIAL.write_text(regenerated(TUTORIAL.read_text(encoding="utf-8"), work), encoding="utf-8")
+        TUTORIAL.write_text(
+            regenerated(TUTORIAL.read_text(encoding="utf-8"), work), encoding="utf-8"
+        )

@@ -1,12 +1,14 @@
-"""Build the packages into dist/, all from one copy of the checkout: wheel, man pages, .deb and container image.
+"""Build the packages into dist/, all from one copy of the checkout: wheel, man pages, .deb and
+container image.
 
     make dist                                  wheel, man pages and .deb
     python packaging/artifacts.py deb --arch arm64
     python packaging/artifacts.py image            with buildah, podman or docker
 
-The .deb contains what no release of Debian or Ubuntu since Debian 12 has in a sufficient version, in the versions of
-requirements.lock, as a virtual environment below /usr/lib/dbbench that also sees the system's packages. pydantic's
-compiled part is in it for each version of Python, so that one .deb fits all these releases of an architecture.
+The .deb contains what no release of Debian or Ubuntu since Debian 12 has in a sufficient
+version, in the versions of requirements.lock, as a virtual environment below /usr/lib/dbbench
+that also sees the system's packages. pydantic's compiled part is in it for each version of
+Python, so that one .deb fits all these releases of an architecture.
 """
 
 from __future__ import annotations
@@ -37,7 +39,8 @@ HERE: Final = Path(__file__).parent
 KINDS: Final = ("wheel", "man", "deb", "image")
 GIT: Final = ("git", "-c", f"safe.directory={ROOT}", "-C", str(ROOT))
 _WHEEL: Final = "import sys; from setuptools import build_meta as b; b.build_wheel(sys.argv[1])"
-# Python package -> Debian package, if every release since Debian 12 and Ubuntu 24.04 has a sufficient version.
+# Python package -> Debian package, if every release since Debian 12 and Ubuntu 24.04 has a
+# sufficient version.
 DEBIAN: Final = {
     "click": "python3-click (>= 8.1)",
     "jinja2": "python3-jinja2 (>= 3.1)",
@@ -51,17 +54,39 @@ DEBIAN: Final = {
     "scipy": "python3-scipy (>= 1.10)",
     "tornado": "python3-tornado (>= 6.2)",
 }
-# Debian 12 has pydantic 1, plotly 5 and an old distributed, and no release has mfusepy and mysql-connector-python; the
-# other packages are dependencies of these.
+# Debian 12 has pydantic 1, plotly 5 and an old distributed, and no release has mfusepy and
+# mysql-connector-python; the other packages are dependencies of these.
 VENDORED: Final = (
-    "annotated-types", "cloudpickle", "dask", "distributed", "fsspec", "importlib-metadata", "lazy-importer", "locket",
-    "mfusepy", "mysql-connector-python", "narwhals", "partd", "plotly", "pydantic", "pydantic-core", "sortedcontainers",
-    "sqlglot", "tblib", "toolz", "typing-extensions", "typing-inspection", "zict", "zipp",
-)  # fmt: skip
+    "annotated-types",
+    "cloudpickle",
+    "dask",
+    "distributed",
+    "fsspec",
+    "importlib-metadata",
+    "lazy-importer",
+    "locket",
+    "mfusepy",
+    "mysql-connector-python",
+    "narwhals",
+    "partd",
+    "plotly",
+    "pydantic",
+    "pydantic-core",
+    "sortedcontainers",
+    "sqlglot",
+    "tblib",
+    "toolz",
+    "typing-extensions",
+    "typing-inspection",
+    "zict",
+    "zipp",
+)
 COMPILED: Final = ("pydantic-core",)
-PYTHONS: Final = ("3.11", "3.12", "3.13", "3.14")  # of Debian 12, Ubuntu 24.04, Debian 13, Ubuntu 26.04
+# of Debian 12, Ubuntu 24.04, Debian 13, Ubuntu 26.04
+PYTHONS: Final = ("3.11", "3.12", "3.13", "3.14")
 MACHINES: Final = {"amd64": "x86_64", "arm64": "aarch64"}
-# Files of wheels that dbbench does not use: scripts, tests, and the pages of the fleet's web server, which is off.
+# Files of wheels that dbbench does not use: scripts, tests, and the pages of the fleet's web
+# server, which is off.
 _LEFT_OUT: Final = re.compile(r"\.data/|/tests/|^distributed/\w+/(?:templates|static)/")
 PRIVATE: Final = "usr/lib/dbbench"
 LAUNCHER: Final = f"""#!/bin/sh
@@ -86,10 +111,18 @@ class Source(NamedTuple):
 def main(argv: Sequence[str] | None = None) -> int:
     """Build the requested kinds of packages and print the files."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("kinds", nargs="*", metavar="|".join(KINDS), help="[default: wheel man deb]")
-    parser.add_argument("--arch", choices=MACHINES, help="of the .deb [default: that of this machine]")
-    parser.add_argument("--level", type=int, default=6, help="of the compression of the .deb, 0 to 9 [default: 6]")
-    parser.add_argument("--dist", type=Path, default=DIST, metavar="DIR", help="where to write [default: dist]")
+    parser.add_argument(
+        "kinds", nargs="*", metavar="|".join(KINDS), help="[default: wheel man deb]"
+    )
+    parser.add_argument(
+        "--arch", choices=MACHINES, help="of the .deb [default: that of this machine]"
+    )
+    parser.add_argument(
+        "--level", type=int, default=6, help="of the compression of the .deb, 0 to 9 [default: 6]"
+    )
+    parser.add_argument(
+        "--dist", type=Path, default=DIST, metavar="DIR", help="where to write [default: dist]"
+    )
     given = parser.parse_args(argv)
     kinds = given.kinds or ["wheel", "man", "deb"]
     if unknown := [kind for kind in kinds if kind not in KINDS]:
@@ -99,7 +132,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         source = exported(Path(work) / "source")
         made = []
         if "man" in kinds:
-            made += [Path(shutil.copy(page, given.dist)) for page in sorted((source.folder / "man").iterdir())]
+            made += [
+                Path(shutil.copy(page, given.dist))
+                for page in sorted((source.folder / "man").iterdir())
+            ]
         if {"wheel", "deb"} & {*kinds}:
             made.append(wheel(source, given.dist))
         if "deb" in kinds:
@@ -113,7 +149,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def exported(folder: Path) -> Source:
-    """Copy the files of the checkout that git does not ignore, and write the commit and the man pages beside them."""
+    """Copy the files of the checkout that git does not ignore, and write the commit and the man
+    pages beside them.
+    """
     listed = _printed(*GIT, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
     for name in filter(None, listed.split("\0")):
         path = folder / name
@@ -127,15 +165,21 @@ def exported(folder: Path) -> Source:
 
 
 def wheel(source: Source, dist: Path) -> Path:
-    """Build the wheel, with the man pages in share/man, where `man` finds them for a virtual environment in PATH."""
-    pages = [f"share/man/man{page.suffix[1]} = man/{page.name}" for page in sorted((source.folder / "man").iterdir())]
+    """Build the wheel, with the man pages in share/man, where `man` finds them for a virtual
+    environment in PATH.
+    """
+    pages = [
+        f"share/man/man{page.suffix[1]} = man/{page.name}"
+        for page in sorted((source.folder / "man").iterdir())
+    ]
     with (source.folder / "setup.cfg").open("a") as config:
         config.write("\n".join(["", "[options.data_files]", *pages, ""]))
     _checked(sys.executable, "-c", _WHEEL, str(dist.resolve()), cwd=source.folder, made=source.made)
     return dist / f"dbbench-{__version__}-py3-none-any.whl"
 
 
-# --- the .deb --------------------------------------------------------------------------------------
+# --- the .deb
+#   --------------------------------------------------------------------------------------
 
 
 def deb(source: Source, wheel: Path, dist: Path, arch: str, level: int = 6) -> Path:
@@ -149,8 +193,16 @@ def deb(source: Source, wheel: Path, dist: Path, arch: str, level: int = 6) -> P
             if not path.is_symlink():
                 path.chmod(0o755 if _executable(path) else 0o644)
         made = dist / f"dbbench_{__version__}-1_{arch}.deb"
-        _checked("dpkg-deb", "--root-owner-group", "-Zxz", f"-z{level}", "--build", str(tree), str(made),
-                 made=source.made)  # fmt: skip
+        _checked(
+            "dpkg-deb",
+            "--root-owner-group",
+            "-Zxz",
+            f"-z{level}",
+            "--build",
+            str(tree),
+            str(made),
+            made=source.made,
+        )
     return made
 
 
@@ -165,30 +217,53 @@ def vendored(folder: Path, target: Path, arch: str) -> list[Path]:
         wanted = target / "wanted.txt"
         wanted.write_text("".join(locked(name, texts) for name in names))
         for python, platform in tags:
-            _checked(sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--require-hashes",
-                     "--only-binary=:all:", "--python-version", python, "--platform", platform,
-                     "--dest", str(target), "-r", str(wanted))  # fmt: skip
+            _checked(
+                sys.executable,
+                "-m",
+                "pip",
+                "download",
+                "--quiet",
+                "--no-deps",
+                "--require-hashes",
+                "--only-binary=:all:",
+                "--python-version",
+                python,
+                "--platform",
+                platform,
+                "--dest",
+                str(target),
+                "-r",
+                str(wanted),
+            )
     return sorted(target.glob("*.whl"))
 
 
 def locks(folder: Path) -> list[str]:
     """Return the texts of a checkout's lock files, that of the program first."""
-    return [(folder / name).read_text(encoding="utf-8") for name in ("requirements.lock", "requirements-test.lock")]
+    return [
+        (folder / name).read_text(encoding="utf-8")
+        for name in ("requirements.lock", "requirements-test.lock")
+    ]
 
 
 def locked(name: str, texts: Sequence[str]) -> str:
-    """Return the lines of a package in the first lock file that has it: its version and its digests.
+    """Return the lines of a package in the first lock file that has it: its version and its
+    digests.
 
     Without the condition on the version of Python, because the .deb is for all versions.
     """
     for lock in texts:
-        if lines := re.search(rf"^({re.escape(name)}==\S+)[^\\\n]*(.*\n(?:    .*\n)*)", lock, re.MULTILINE):
+        if lines := re.search(
+            rf"^({re.escape(name)}==\S+)[^\\\n]*(.*\n(?:    .*\n)*)", lock, re.MULTILINE
+        ):
             return f"{lines[1]} {lines[2]}"
     raise SystemExit(f"no lock file has {name}")
 
 
 def _private(tree: Path, wheels: Sequence[Path]) -> None:
-    """Make a virtual environment that also sees the system's packages. All versions of Python share its directory."""
+    """Make a virtual environment that also sees the system's packages. All versions of Python share
+    its directory.
+    """
     packages = tree / PRIVATE / "lib/python3/site-packages"
     packages.mkdir(parents=True)
     for path in wheels:
@@ -198,15 +273,21 @@ def _private(tree: Path, wheels: Sequence[Path]) -> None:
         (tree / PRIVATE / "lib" / f"python{python}").symlink_to("python3")
     (tree / PRIVATE / "bin").mkdir()
     (tree / PRIVATE / "bin/python3").symlink_to("../../../bin/python3")
-    (tree / PRIVATE / "pyvenv.cfg").write_text("home = /usr/bin\ninclude-system-site-packages = true\n")
+    (tree / PRIVATE / "pyvenv.cfg").write_text(
+        "home = /usr/bin\ninclude-system-site-packages = true\n"
+    )
     (tree / "usr/bin").mkdir()
     (tree / "usr/bin/dbbench").write_text(LAUNCHER)
 
 
 def _shared(tree: Path, source: Source) -> None:
-    """Write man pages, documents, completions and units to the directories where the system expects them."""
+    """Write man pages, documents, completions and units to the directories where the system expects
+    them.
+    """
     for page in (source.folder / "man").iterdir():
-        _gzipped(tree / "usr/share/man" / f"man{page.suffix[1]}" / f"{page.name}.gz", page.read_bytes())
+        _gzipped(
+            tree / "usr/share/man" / f"man{page.suffix[1]}" / f"{page.name}.gz", page.read_bytes()
+        )
     documents = tree / "usr/share/doc/dbbench"
     (documents / "examples").mkdir(parents=True)
     for path in (*source.folder.glob("docs/*.md"), source.folder / "README.md"):
@@ -224,7 +305,9 @@ def _shared(tree: Path, source: Source) -> None:
     units.mkdir(parents=True)
     for path in (source.folder / "docs/systemd").iterdir():
         text = path.read_text(encoding="utf-8").replace("/usr/local/bin/", "/usr/bin/")
-        (units / path.name).write_text("".join(line for line in text.splitlines(True) if "make install" not in line))
+        (units / path.name).write_text(
+            "".join(line for line in text.splitlines(True) if "make install" not in line)
+        )
 
 
 def recommended(tool: Tool) -> bool:
@@ -233,7 +316,9 @@ def recommended(tool: Tool) -> bool:
 
 
 def control(arch: str, size_kib: int) -> str:
-    """Return the control file. The tools are recommended: those of the table of which every benchmark needs some."""
+    """Return the control file. The tools are recommended: those of the table of which every
+    benchmark needs some.
+    """
     text = (HERE / "debian/control.in").read_text(encoding="utf-8")
     tools = dict.fromkeys(tool.debian for tool in TOOLS if recommended(tool))
     after = PYTHONS[-1].split(".")
@@ -241,14 +326,19 @@ def control(arch: str, size_kib: int) -> str:
         "VERSION": f"{__version__}-1",
         "ARCH": arch,
         "SIZE": str(size_kib),
-        "DEPENDS": ", ".join(["python3 (>= 3.11)", f"python3 (<< 3.{int(after[1]) + 1})", *DEBIAN.values()]),
+        "DEPENDS": ", ".join(
+            ["python3 (>= 3.11)", f"python3 (<< 3.{int(after[1]) + 1})", *DEBIAN.values()]
+        ),
         "RECOMMENDS": ", ".join(tools),
     }
     return re.sub(r"@(\w+)@", lambda found: values[found[1]], text)
 
 
 def _control(tree: Path, source: Source, arch: str) -> None:
-    entry = f"dbbench ({__version__}-1) unstable; urgency=medium\n\n  * Version {__version__}; see changelog.gz.\n\n"
+    entry = (
+        f"dbbench ({__version__}-1) unstable; urgency=medium\n\n  * Version {__version__}; see "
+        "changelog.gz.\n\n"
+    )
     entry += f" -- {maintainer()}  {email.utils.format_datetime(source.made)}\n"
     _gzipped(tree / "usr/share/doc/dbbench/changelog.Debian.gz", entry.encode())
     overrides = tree / "usr/share/lintian/overrides/dbbench"
@@ -258,7 +348,10 @@ def _control(tree: Path, source: Source, arch: str) -> None:
     (tree / "DEBIAN").mkdir()
     size = sum(-(-path.stat().st_size // 1024) for path in files)
     (tree / "DEBIAN/control").write_text(control(arch, size))
-    sums = [f"{hashlib.md5(path.read_bytes()).hexdigest()}  {path.relative_to(tree)}\n" for path in files]
+    sums = [
+        f"{hashlib.md5(path.read_bytes()).hexdigest()}  {path.relative_to(tree)}\n"
+        for path in files
+    ]
     (tree / "DEBIAN/md5sums").write_text("".join(sums))
     for script in ("postinst", "prerm", "postrm"):
         shutil.copy(HERE / "debian" / script, tree / "DEBIAN")
@@ -266,13 +359,19 @@ def _control(tree: Path, source: Source, arch: str) -> None:
 
 def maintainer() -> str:
     """Return the name and address of the control file."""
-    found = re.search(r"^Maintainer: (.*)$", (HERE / "debian/control.in").read_text(encoding="utf-8"), re.MULTILINE)
+    found = re.search(
+        r"^Maintainer: (.*)$",
+        (HERE / "debian/control.in").read_text(encoding="utf-8"),
+        re.MULTILINE,
+    )
     assert found is not None
     return found[1]
 
 
 def _executable(path: Path) -> bool:
-    return path.is_dir() or (path.parent.name in ("bin", "DEBIAN") and path.read_bytes()[:2] == b"#!")
+    return path.is_dir() or (
+        path.parent.name in ("bin", "DEBIAN") and path.read_bytes()[:2] == b"#!"
+    )
 
 
 def _gzipped(path: Path, content: bytes) -> None:
@@ -280,33 +379,49 @@ def _gzipped(path: Path, content: bytes) -> None:
     path.write_bytes(gzip.compress(content, 9, mtime=0))
 
 
-# --- the image -------------------------------------------------------------------------------------
+# --- the image
+#   -------------------------------------------------------------------------------------
 
 
 def image(dist: Path) -> None:
-    """Build the image dbbench:VERSION from the .deb in `dist`, with the first of buildah, podman and docker."""
+    """Build the image dbbench:VERSION from the .deb in `dist`, with the first of buildah, podman
+    and docker.
+    """
     for program, words in (("buildah", ["bud"]), ("podman", ["build"]), ("docker", ["build"])):
         if shutil.which(program):
             base = os.environ.get("DBBENCH_IMAGE_BASE")
             arguments = ["--build-arg", f"BASE={base}"] if base else []
-            _checked(program, *words, *arguments, "-t", f"dbbench:{__version__}", "-f", str(HERE / "Containerfile"),
-                     str(dist))  # fmt: skip
+            _checked(
+                program,
+                *words,
+                *arguments,
+                "-t",
+                f"dbbench:{__version__}",
+                "-f",
+                str(HERE / "Containerfile"),
+                str(dist),
+            )
             return
     raise SystemExit("an image requires buildah, podman or docker:  apt-get install buildah")
 
 
-# --- programs --------------------------------------------------------------------------------------
+# --- programs
+#   --------------------------------------------------------------------------------------
 
 
 def _checked(*argv: str, cwd: Path = ROOT, made: datetime | None = None) -> str:
-    """Run a program and return its stdout. The times in packages that it writes are not later than `made`."""
+    """Run a program and return its stdout. The times in packages that it writes are not later than
+    `made`.
+    """
     env = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"}
     if made is not None:
         env["SOURCE_DATE_EPOCH"] = str(int(made.timestamp()))
     done = subprocess.run(argv, cwd=cwd, env=env, capture_output=True, text=True, check=False)
     if done.returncode:
         lines = (done.stderr or done.stdout).splitlines()[-20:]
-        raise SystemExit("\n  ".join([f"{' '.join(argv[:6])} ended with status {done.returncode}:", *lines]))
+        raise SystemExit(
+            "\n  ".join([f"{' '.join(argv[:6])} ended with status {done.returncode}:", *lines])
+        )
     return done.stdout
 
 

@@ -1,10 +1,12 @@
-"""Write dist/dbbench-VERSION-RELEASE-ARCH.tar: what a machine without a network needs, and a script that installs it.
+"""Write dist/dbbench-VERSION-RELEASE-ARCH.tar: what a machine without a network needs, and a script
+that installs it.
 
     make bundle                        for the release of this machine
     make bundle RELEASE=ubuntu2404     for another one
 
-The packages of the tools are downloaded in a bare root of the release (`tests/releases.py`) with all their
-dependencies, whatever the other machine has already; the wheels are those of requirements.lock for its Python.
+The packages of the tools are downloaded in a bare root of the release (`tests/releases.py`) with
+all their dependencies, whatever the other machine has already; the wheels are those of
+requirements.lock for its Python.
 """
 
 from __future__ import annotations
@@ -28,8 +30,8 @@ from tests.releases import CHECKOUT, RELEASES, Broken, bare, entered
 PROGRAMS: Final = ("debootstrap", "dpkg-deb", "git")
 MOST_BYTES: Final = 350_000_000
 FIRST: Final = ("python3", "python3-venv")
-# Runs in the root of the release, with the checkout at /mnt. The empty status file makes apt download all dependencies,
-# even those that the root has.
+# Runs in the root of the release, with the checkout at /mnt. The empty status file makes apt
+# download all dependencies, even those that the root has.
 _DOWNLOAD: Final = """
 set -eu
 mkdir -p /tmp/bundle/apt/partial /tmp/bundle/wheels
@@ -75,7 +77,8 @@ def written(name: str, dist: Path) -> Path:
         arch = (folder / "RELEASE").read_text().split()[-1]
         made = dist / f"dbbench-{__version__}-{name}-{arch}.tar"
         subprocess.run(
-            ["tar", "-C", work, "--sort=name", "--owner=0", "--group=0", "-cf", made, folder.name], check=True
+            ["tar", "-C", work, "--sort=name", "--owner=0", "--group=0", "-cf", made, folder.name],
+            check=True,
         )
     if made.stat().st_size > MOST_BYTES:
         raise SystemExit(f"{made.name} has {made.stat().st_size} bytes, more than {MOST_BYTES}")
@@ -86,16 +89,23 @@ def index(folder: Path) -> str:
     """Return the package index of a directory of .deb files."""
     entries = []
     for path in sorted(folder.glob("*.deb")):
-        fields = subprocess.run(["dpkg-deb", "-f", path], check=True, capture_output=True, text=True).stdout
+        fields = subprocess.run(
+            ["dpkg-deb", "-f", path], check=True, capture_output=True, text=True
+        ).stdout
         entries.append(
-            f"{fields.rstrip()}\nFilename: ./{path.name}\nSize: {path.stat().st_size}\nSHA256: {sha256(path, folder)}\n"
+            f"{fields.rstrip()}\nFilename: ./{path.name}\nSize: {path.stat().st_size}\nSHA256: "
+            f"{sha256(path, folder)}\n"
         )
     return "\n".join(entries)
 
 
 def here() -> str | None:
     """Return the name of this machine's release, or None for one that is not listed."""
-    values = dict(line.split("=", 1) for line in Path("/etc/os-release").read_text().splitlines() if "=" in line)
+    values = dict(
+        line.split("=", 1)
+        for line in Path("/etc/os-release").read_text().splitlines()
+        if "=" in line
+    )
     codename = values.get("VERSION_CODENAME", "").strip('"')
     return next((name for name, release in RELEASES.items() if release.suite == codename), None)
 
@@ -103,13 +113,20 @@ def here() -> str | None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Write the bundle and print its file."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("release", nargs="?", choices=RELEASES, default=here(), help="[default: that of this machine]")
+    parser.add_argument(
+        "release",
+        nargs="?",
+        choices=RELEASES,
+        default=here(),
+        help="[default: that of this machine]",
+    )
     release = parser.parse_args(argv).release
     if release is None:
         parser.error(f"this machine has none of the releases; choose from {', '.join(RELEASES)}")
     if lacking := [name for name in PROGRAMS if packages.find(name) is None]:
         raise SystemExit(
-            f"error E201: {', '.join(lacking)} not installed\n  Nothing was changed. {packages.remedy(lacking)}"
+            f"error E201: {', '.join(lacking)} not installed\n  Nothing was changed. "
+            f"{packages.remedy(lacking)}"
         )
     artifacts.DIST.mkdir(exist_ok=True)
     try:

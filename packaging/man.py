@@ -30,20 +30,36 @@ def pages(day: date) -> dict[str, str]:
     }
 
 
-# --- dbbench(1) ------------------------------------------------------------------------------------
+# --- dbbench(1)
+#   ------------------------------------------------------------------------------------
 
 
 def commands_page(day: date) -> str:
     """Return dbbench(1)."""
     context = click.Context(group, info_name="dbbench", **group.context_settings)
     shared = {parameter.name for parameter in group.get_params(context)}
-    lines = [_head("DBBENCH", 1, day, "User Commands"), ".SH NAME", f"dbbench \\- {escaped(TITLE)}", ".SH SYNOPSIS",
-             ".B dbbench", ".RI [ OPTION ]...", ".I COMMAND", ".RI [ ARGUMENT ]...", ".SH DESCRIPTION",
-             "dbbench makes real filesystems, runs private PostgreSQL, MariaDB or MySQL servers on them, loads",
-             "them, and reports the difference, its confidence interval and a verdict: faster, slower, same or",
-             "inconclusive.", ".PP",
-             "A plan (see", ".BR dbbench\\-plan (5))", "is one question to one machine. Most plans need root.",
-             ".SH OPTIONS", "Every command accepts these options."]  # fmt: skip
+    lines = [
+        _head("DBBENCH", 1, day, "User Commands"),
+        ".SH NAME",
+        f"dbbench \\- {escaped(TITLE)}",
+        ".SH SYNOPSIS",
+        ".B dbbench",
+        ".RI [ OPTION ]...",
+        ".I COMMAND",
+        ".RI [ ARGUMENT ]...",
+        ".SH DESCRIPTION",
+        "dbbench makes real filesystems, runs private PostgreSQL, MariaDB or MySQL servers on "
+        "them, loads",
+        "them, and reports the difference, its confidence interval and a verdict: faster, "
+        "slower, same or",
+        "inconclusive.",
+        ".PP",
+        "A plan (see",
+        ".BR dbbench\\-plan (5))",
+        "is one question to one machine. Most plans need root.",
+        ".SH OPTIONS",
+        "Every command accepts these options.",
+    ]
     lines += _options(group, context, set())
     lines.append(".SH COMMANDS")
     for heading, entries in GROUPS.items():
@@ -54,15 +70,28 @@ def commands_page(day: date) -> str:
             lines += _command(command, name, context, shared)
     lines += [".SH EXIT STATUS", *_blocks(_section("errors.md", "Exit statuses"))]
     lines += [".SH ENVIRONMENT", *_blocks(_section("plan.md", "Environment variables"))]
-    lines += [".SH EXAMPLES", ".nf", "dbbench init \\-\\-example tiny", "dbbench plan plan.toml",
-              "sudo dbbench run plan.toml", ".fi", ".SH SEE ALSO", ".BR dbbench\\-plan (5),", ".BR pgbench (1),",
-              ".BR fio (1)"]  # fmt: skip
+    lines += [
+        ".SH EXAMPLES",
+        ".nf",
+        "dbbench init \\-\\-example tiny",
+        "dbbench plan plan.toml",
+        "sudo dbbench run plan.toml",
+        ".fi",
+        ".SH SEE ALSO",
+        ".BR dbbench\\-plan (5),",
+        ".BR pgbench (1),",
+        ".BR fio (1)",
+    ]
     return "\n".join(lines) + "\n"
 
 
-def _command(command: click.Command, name: str, parent: click.Context, shared: set[str | None]) -> Iterator[str]:
+def _command(
+    command: click.Command, name: str, parent: click.Context, shared: set[str | None]
+) -> Iterator[str]:
     context = click.Context(command, info_name=name, parent=parent, **command.context_settings)
-    words = " ".join(piece for piece in command.collect_usage_pieces(context) if piece != "[OPTIONS]")
+    words = " ".join(
+        piece for piece in command.collect_usage_pieces(context) if piece != "[OPTIONS]"
+    )
     yield from (".PP", f".B {escaped(context.command_path)} {escaped(words)}".rstrip(), ".RS")
     yield from _help(command.help or "")
     yield from _options(command, context, shared)
@@ -76,7 +105,9 @@ def _command(command: click.Command, name: str, parent: click.Context, shared: s
 
 
 def _help(text: str) -> Iterator[str]:
-    """Yield the paragraphs; those that click does not wrap (after a line with a backspace) are not filled."""
+    """Yield the paragraphs; those that click does not wrap (after a line with a backspace) are not
+    filled.
+    """
     for number, paragraph in enumerate(re.split(r"\n\s*\n", text.strip())):
         lines = [line.rstrip() for line in paragraph.splitlines()]
         if number:
@@ -87,28 +118,39 @@ def _help(text: str) -> Iterator[str]:
             yield escaped(" ".join(line.strip() for line in lines))
 
 
-def _options(command: click.Command, context: click.Context, without: set[str | None]) -> Iterator[str]:
+def _options(
+    command: click.Command, context: click.Context, without: set[str | None]
+) -> Iterator[str]:
     for parameter in command.get_params(context):
         record = parameter.get_help_record(context) if isinstance(parameter, click.Option) else None
         if record is not None and parameter.name not in without:
             yield from (".TP", f".B {escaped(record[0])}", escaped(record[1]) or "\\&")
 
 
-# --- dbbench-plan(5) -------------------------------------------------------------------------------
+# --- dbbench-plan(5)
+#   -------------------------------------------------------------------------------
 
 
 def plan_page(markdown: str, day: date) -> str:
     """Return dbbench-plan(5) from the text of docs/plan.md."""
     body = markdown.split("\n", 1)[1]
-    lines = [_head("DBBENCH\\-PLAN", 5, day, "File Formats"), ".SH NAME",
-             "dbbench\\-plan \\- the plan of a benchmark run",
-             ".SH DESCRIPTION", *_blocks(body), ".SH SEE ALSO", ".BR dbbench (1)"]  # fmt: skip
+    lines = [
+        _head("DBBENCH\\-PLAN", 5, day, "File Formats"),
+        ".SH NAME",
+        "dbbench\\-plan \\- the plan of a benchmark run",
+        ".SH DESCRIPTION",
+        *_blocks(body),
+        ".SH SEE ALSO",
+        ".BR dbbench (1)",
+    ]
     return "\n".join(lines) + "\n"
 
 
 def _section(document: str, heading: str) -> str:
     text = (ROOT / "docs" / document).read_text(encoding="utf-8")
-    found = re.search(rf"^## {re.escape(heading)}\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
+    found = re.search(
+        rf"^## {re.escape(heading)}\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL
+    )
     if found is None:
         raise SystemExit(f"docs/{document} has no heading {heading!r}")
     return found[1]
@@ -136,7 +178,9 @@ def _chunks(markdown: str) -> Iterator[tuple[bool, str]]:
         if number % 2:
             yield True, part.rstrip()
         else:
-            yield from ((False, block.strip("\n")) for block in re.split(r"\n\s*\n", part) if block.strip())
+            yield from (
+                (False, block.strip("\n")) for block in re.split(r"\n\s*\n", part) if block.strip()
+            )
 
 
 def _item(text: str) -> Iterator[str]:
@@ -149,9 +193,15 @@ def _item(text: str) -> Iterator[str]:
 
 def _table(block: str) -> Iterator[str]:
     """Yield the rows of a table as list items: the first cell is the term, the others are its text."""
-    rows = [[cell.strip() for cell in line.strip().strip("|").split("|")] for line in block.splitlines()]
+    rows = [
+        [cell.strip() for cell in line.strip().strip("|").split("|")] for line in block.splitlines()
+    ]
     for cells in rows[2:]:
-        yield from (".TP", f".B {escaped(_plain(cells[0]))}", _inline("; ".join(filter(None, cells[1:]))) or "\\&")
+        yield from (
+            ".TP",
+            f".B {escaped(_plain(cells[0]))}",
+            _inline("; ".join(filter(None, cells[1:]))) or "\\&",
+        )
 
 
 def _plain(text: str) -> str:
@@ -162,7 +212,10 @@ def _plain(text: str) -> str:
 def _inline(text: str) -> str:
     """Return a paragraph with code and strong words in bold; links are reduced to their words."""
     parts = re.split(r"(`[^`]*`|\*\*[^*]+\*\*)", _LINK.sub(r"\1", text))
-    shown = [f"\\fB{_words(part.strip('`*'))}\\fR" if number % 2 else _words(part) for number, part in enumerate(parts)]
+    shown = [
+        f"\\fB{_words(part.strip('`*'))}\\fR" if number % 2 else _words(part)
+        for number, part in enumerate(parts)
+    ]
     return _guarded("".join(shown))
 
 

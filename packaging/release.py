@@ -1,4 +1,5 @@
-"""The release checklist, in order: `make release`. It stops at the first item that fails, and tags after the last.
+"""The release checklist, in order: `make release`. It stops at the first item that fails, and tags
+after the last.
 
 make release                                   hours; as root or with sudo, on a quiet machine
 python packaging/release.py --list
@@ -33,7 +34,9 @@ class Item(NamedTuple):
 
 
 def command(*argv: str | Path) -> Callable[[], str]:
-    """Return a check that a command of the checkout ends with status 0; its output goes to the terminal."""
+    """Return a check that a command of the checkout ends with status 0; its output goes to the
+    terminal.
+    """
 
     def check() -> str:
         status = subprocess.run(argv, cwd=ROOT, check=False).returncode
@@ -43,27 +46,50 @@ def command(*argv: str | Path) -> Callable[[], str]:
 
 
 def changelog(text: str, version: str) -> str:
-    """Return what is wrong with the changelog: it requires a section of the version, with a date and entries."""
+    """Return what is wrong with the changelog: it requires a section of the version, with a date
+    and entries.
+    """
     if re.search(r"^## Unreleased\n+(?!## )\S", text, re.MULTILINE):
         return "CHANGELOG.md has entries under Unreleased"
-    section = re.search(rf"^## {re.escape(version)} \((.*?)\)\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
+    section = re.search(
+        rf"^## {re.escape(version)} \((.*?)\)\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL
+    )
     if section is None:
         return f"CHANGELOG.md has no section {version}"
     if not re.fullmatch(r"\d{4}-\d\d-\d\d", section[1]):
         return f'CHANGELOG.md has "{version} ({section[1]})" instead of a date'
-    return "" if re.search(r"^- ", section[2], re.MULTILINE) else f"section {version} of CHANGELOG.md has no entries"
+    return (
+        ""
+        if re.search(r"^- ", section[2], re.MULTILINE)
+        else f"section {version} of CHANGELOG.md has no entries"
+    )
 
 
 def unchanged() -> str:
     """Return which tracked files differ from the commit."""
-    done = subprocess.run(["git", "status", "--porcelain"], cwd=ROOT, capture_output=True, text=True, check=False)
-    return f"files differ from the commit:\n{done.stdout.rstrip()}" if done.stdout.strip() or done.returncode else ""
+    done = subprocess.run(
+        ["git", "status", "--porcelain"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    return (
+        f"files differ from the commit:\n{done.stdout.rstrip()}"
+        if done.stdout.strip() or done.returncode
+        else ""
+    )
 
 
 def demo_twice() -> str:
     """Return what is wrong with two demos: the second one runs no trials."""
     with tempfile.TemporaryDirectory(prefix="dbbench-release-", dir="/var/tmp") as work:
-        argv = [*SUDO, BIN / "dbbench", "run", "docs/plans/demo.toml", "--name", "demo", "--results", work]
+        argv = [
+            *SUDO,
+            BIN / "dbbench",
+            "run",
+            "docs/plans/demo.toml",
+            "--name",
+            "demo",
+            "--results",
+            work,
+        ]
         kept: list[list[str]] = []
         for _time in range(2):
             if (status := subprocess.run(argv, cwd=ROOT, check=False).returncode) != 0:
@@ -74,14 +100,19 @@ def demo_twice() -> str:
 
 def not_tagged() -> str:
     """Return an error if the tag exists already."""
-    done = subprocess.run(["git", "tag", "--list", TAG], cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["git", "tag", "--list", TAG], cwd=ROOT, capture_output=True, text=True, check=False
+    )
     return f"the tag {TAG} exists" if done.stdout.strip() else ""
 
 
 ITEMS: Final = (
     Item("no local changes", unchanged),
     Item(f"no tag {TAG} yet", not_tagged),
-    Item("the changelog has a dated section", lambda: changelog((ROOT / "CHANGELOG.md").read_text(), __version__)),
+    Item(
+        "the changelog has a dated section",
+        lambda: changelog((ROOT / "CHANGELOG.md").read_text(), __version__),
+    ),
     Item("generated documents are current", command("make", "map")),
     Item("generating them changed nothing", unchanged),
     Item("make test", command("make", "test")),
@@ -91,7 +122,8 @@ ITEMS: Final = (
     Item("make bench", command("make", "bench")),
     Item("packages", command("make", "dist")),
     Item(
-        "packages in bare roots", command(*SUDO, BIN / "pytest", "-m", "long or soak", "tests/system/test_packages.py")
+        "packages in bare roots",
+        command(*SUDO, BIN / "pytest", "-m", "long or soak", "tests/system/test_packages.py"),
     ),
     Item("tag", command("git", "tag", "-a", TAG, "-m", f"dbbench {__version__}")),
 )

@@ -1,4 +1,6 @@
-"""Parts of all tests: the mark `needs`, the rule that unit tests start no processes, and loop devices."""
+"""Parts of all tests: the mark `needs`, the rule that unit tests start no processes, and loop
+devices.
+"""
 
 import contextlib
 import importlib.util
@@ -23,10 +25,19 @@ from tests.server_roots import RECIPES, server_bin
 
 UNIT: Final = Path(__file__).parent / "unit"
 PATH: Final = os.environ.get("PATH", "") + ":/usr/local/sbin:/usr/sbin:/sbin"
-STARTS: Final = {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system", "os.exec"}
-BUILT: Final = "engine:mysql$|engine:.*-"  # servers that this release does not ship; they are unpacked in a root
+STARTS: Final = {
+    "subprocess.Popen",
+    "os.fork",
+    "os.forkpty",
+    "os.posix_spawn",
+    "os.system",
+    "os.exec",
+}
+# servers that this release does not ship; they are unpacked in a root
+BUILT: Final = "engine:mysql$|engine:.*-"
 SMALL: Final = 512 * 2**20  # bytes: mkfs.xfs refuses less than 300 MiB
-HANGS_S: Final = 1800.0  # then a test hangs, whatever it waits for; long ones may build a kernel or packages before
+# then a test hangs, whatever it waits for; long ones may build a kernel or packages before
+HANGS_S: Final = 1800.0
 LONG_HANGS_S: Final = 7200.0
 
 _forbidden = False
@@ -36,7 +47,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """Declare the marks, and watch for processes."""
     config.addinivalue_line(
         "markers",
-        'needs(*names): "root", programs, "fs:xfs", "kernel:raid0", "engine:mysql-8.4", "python:pandas", "freezer:2"',
+        'needs(*names): "root", programs, "fs:xfs", "kernel:raid0", "engine:mysql-8.4", '
+        '"python:pandas", "freezer:2"',
     )
     config.addinivalue_line("markers", "starts_processes: a unit test that may start a process")
     sys.addaudithook(_watch)
@@ -44,7 +56,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def _watch(event: str, args: tuple[object, ...]) -> None:
     if _forbidden and event in STARTS:
-        pytest.fail(f"a unit test starts a process ({event}{args[:2]}); mark it starts_processes or move it")
+        pytest.fail(
+            f"a unit test starts a process ({event}{args[:2]}); mark it starts_processes or move it"
+        )
 
 
 @pytest.fixture(autouse=True)
@@ -65,7 +79,9 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[Any]:
-    """Let a test fail, with its fixtures, that never ends; its cleanup is interrupted again every minute."""
+    """Let a test fail, with its fixtures, that never ends; its cleanup is interrupted again every
+    minute.
+    """
     if item.get_closest_marker("soak") or threading.current_thread() is not threading.main_thread():
         return (yield)
     limit_s = LONG_HANGS_S if item.get_closest_marker("long") else HANGS_S
@@ -85,7 +101,9 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[Any]:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip a test with the names of its needs that this machine lacks."""
-    lacking = [lack for mark in item.iter_markers("needs") for name in mark.args if (lack := _lacks(name))]
+    lacking = [
+        lack for mark in item.iter_markers("needs") for name in mark.args if (lack := _lacks(name))
+    ]
     if lacking:
         pytest.skip("needs " + ", ".join(lacking))
 
@@ -102,17 +120,24 @@ def _lacks(name: str) -> str | None:
     if kind == "python":
         return None if importlib.util.find_spec(what) else f"the Python package {what}"
     if kind == "freezer":
-        return None if _freezer(what) else f"a mounted hierarchy of control groups, version {what}, with a freezer"
+        return (
+            None
+            if _freezer(what)
+            else f"a mounted hierarchy of control groups, version {what}, with a freezer"
+        )
     if kind == "engine":
         return None if engine_bin(what) else f"{what} (install it, or set {_named_by(what)})"
     return None if shutil.which(name, path=PATH) else f"the program {name}"
 
 
 def _freezer(version: str) -> bool:
-    """Whether this version of control groups has a freezer. Version 2 has it in every group, version 1 as a separate
-    hierarchy."""
+    """Whether this version of control groups has a freezer. Version 2 has it in every group,
+    version 1 as a separate hierarchy.
+    """
     return any(
-        mount.fstype == "cgroup2" if version == "2" else mount.fstype == "cgroup" and "freezer" in mount.options
+        mount.fstype == "cgroup2"
+        if version == "2"
+        else mount.fstype == "cgroup" and "freezer" in mount.options
         for mount in mounts_of(Path("/proc/self"))
     )
 
@@ -125,10 +150,11 @@ def _kernel_has(filesystem: str) -> bool:
 
 
 def engine_bin(name: str) -> Path | None:
-    """Return `bin` of a plan for an engine or a release of it ("postgres-18"); None if there is none.
+    """Return `bin` of a plan for an engine or a release of it ("postgres-18"); None if there is
+    none.
 
-    The variable DBBENCH_TEST_NAME_BIN takes precedence, then installed packages, then a root with the server of another
-    release (`server_roots`).
+    The variable DBBENCH_TEST_NAME_BIN takes precedence, then installed packages, then a root
+    with the server of another release (`server_roots`).
     """
     given = os.environ.get(_named_by(name))
     if given:
@@ -136,7 +162,10 @@ def engine_bin(name: str) -> Path | None:
     if name in RECIPES:
         return server_bin(name)
     if name == "postgres":
-        found = [*sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres")), *Path("/usr/bin").glob("postgres")]
+        found = [
+            *sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres")),
+            *Path("/usr/bin").glob("postgres"),
+        ]
         return found[-1].parent if found else None
     hit = shutil.which({"mariadb": "mariadbd", "mysql": "mysqld"}[name], path=PATH)
     if hit is None or (name == "mysql" and "mariadb" in Path(hit).resolve().name):
@@ -150,7 +179,9 @@ def _named_by(name: str) -> str:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """List every skipped test by name, once per reason, because what was not tested is part of the result."""
+    """List every skipped test by name, once per reason, because what was not tested is part of the
+    result.
+    """
     named: dict[str, list[str]] = {}
     for report in terminalreporter.stats.get("skipped", []):
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
@@ -191,6 +222,8 @@ def image(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def loop_device(image: Path) -> Iterator[Device]:
-    """Yield an attached, locked, empty loop device of 512 MiB; it is detached at the end of the test."""
+    """Yield an attached, locked, empty loop device of 512 MiB; it is detached at the end of the
+    test.
+    """
     with loop.attach(image) as device:
         yield device

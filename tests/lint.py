@@ -1,8 +1,9 @@
 """Rules for the source that ruff cannot express: `.venv/bin/tox run -e lint` runs this file.
 
-- Messages, public docstrings, documents and catalogues do not contain phrases for which there are plainer ones.
-- dbbench starts no shell with a command line as one word. That nothing but dbbench/process.py starts programs, and
-  none with shell=True, is a rule of ruff.
+- Messages, public docstrings, documents and catalogues do not contain phrases for which there
+  are plainer ones.
+- dbbench starts no shell with a command line as one word. That nothing but dbbench/process.py
+  starts programs, and none with shell=True, is a rule of ruff.
 """
 
 import ast
@@ -20,8 +21,8 @@ AVOIDED: Final = {
     r"to be had\b|could be had\b|had not the": "is available",
     r"(?<!`)\b(?:[Nn]obody|[Ss]omebody)\b(?!`)": "name the process or the user",
     r"\bof (?:ours|theirs)\b": "dbbench's",
-    r"\b(?:is|are) no (?:folder|file|label|name for|such|device|block device|socket|share|size|operation|engine)\b":
-        "is not a ...",
+    r"\b(?:is|are) no (?:folder|file|label|name for|such|device|block device|socket)\b": "is not a ...",
+    r"\b(?:is|are) no (?:share|size|operation|engine)\b": "is not a ...",
     r"\b(?:is|are) none of\b": "is not listed in",
     r"says? nothing (?:for|of|without)\b": "has no effect with",
     r"tells? nothing of": "does not describe",
@@ -66,21 +67,35 @@ AVOIDED: Final = {
     r"\bgives? back\b|\bgiven back\b": "releases",
     r"\btaken? (?:apart|away)\b": "removed",
     r"\bone's own\b": "name the owner",
-}  # fmt: skip
+}
 TEXTS: Final = (
-    "*.md", "docs/**/*.md", "fs_setups/*.toml", "workloads/*.toml", "dbbench/plan/studies/*.toml", "reports/*.jinja",
-    "reports/*.html", "reports/*/*.jinja", "reports/*/*.html", "dbbench/**/*.py",
-)  # fmt: skip
+    "*.md",
+    "docs/**/*.md",
+    "fs_setups/*.toml",
+    "workloads/*.toml",
+    "dbbench/plan/studies/*.toml",
+    "reports/*.jinja",
+    "reports/*.html",
+    "reports/*/*.jinja",
+    "reports/*/*.html",
+    "dbbench/**/*.py",
+)
 SHELLS: Final = ("sh", "bash", "/bin/sh")
 BOOTS: Final = "second_kernel"  # a directory: it boots a machine, whose first program is a shell
 
 
 def strings(source: str) -> Iterator[tuple[int, str]]:
-    """The line and text of each string literal and public docstring; an expression in an f-string is a field."""
+    """The line and text of each string literal and public docstring; an expression in an f-string
+    is a field.
+    """
     tree = ast.parse(source)
     private, inner = set[int](), set[int]()
     for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name.startswith("_") and node.body:
+        if (
+            isinstance(node, ast.FunctionDef | ast.ClassDef)
+            and node.name.startswith("_")
+            and node.body
+        ):
             first = node.body[0]
             if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
                 private.add(id(first.value))
@@ -92,7 +107,9 @@ def strings(source: str) -> Iterator[tuple[int, str]]:
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield node.lineno, node.value
         elif isinstance(node, ast.JoinedStr):
-            parts = (str(part.value) if isinstance(part, ast.Constant) else "{}" for part in node.values)
+            parts = (
+                str(part.value) if isinstance(part, ast.Constant) else "{}" for part in node.values
+            )
             yield node.lineno, "".join(parts)
 
 
@@ -112,8 +129,15 @@ def avoided(name: str, source: str) -> list[str]:
 def shells(name: str, source: str) -> list[str]:
     """Return each list of words in a Python file that begins with a shell and -c, with its line."""
     lists = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.List)]
-    words = [(node.lineno, [word.value for word in node.elts[:2] if isinstance(word, ast.Constant)]) for node in lists]
-    return [f"{name}:{line}: a shell" for line, first in words if first[:1] and first[0] in SHELLS and "-c" in first]
+    words = [
+        (node.lineno, [word.value for word in node.elts[:2] if isinstance(word, ast.Constant)])
+        for node in lists
+    ]
+    return [
+        f"{name}:{line}: a shell"
+        for line, first in words
+        if first[:1] and first[0] in SHELLS and "-c" in first
+    ]
 
 
 def main() -> int:

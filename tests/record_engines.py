@@ -1,4 +1,5 @@
-"""Record what servers of a release return, for tests/fixtures/engines: their counters before and after a small load.
+"""Record what servers of a release return, for tests/fixtures/engines: their counters before and
+after a small load.
 
     python -m tests.record_engines postgres-18 mariadb-11.8 ...
 
@@ -47,7 +48,8 @@ def record(name: str, folder: Path) -> None:
         before = answers(server)
         load(server)
         server.checkpoint()
-        if kind == "postgres":  # one checkpoint by time, of which there is none where nothing was written
+        # one checkpoint by time, of which there is none where nothing was written
+        if kind == "postgres":
             execute(server, "UPDATE t SET v = 'c' WHERE id = 1")
             time.sleep(40)
         after = answers(server)
@@ -63,26 +65,43 @@ def record(name: str, folder: Path) -> None:
 
 def settings_of(kind: str) -> Settings:
     """Return the default settings, with frequent checkpoints."""
-    small = {"checkpoint_timeout": "30s", "max_wal_size": "32MB", "min_wal_size": "32MB", "track_wal_io_timing": True}
-    return merge_settings(("default", ENGINES[kind].defaults(None)), ("plan", small if kind == "postgres" else {}))
+    small = {
+        "checkpoint_timeout": "30s",
+        "max_wal_size": "32MB",
+        "min_wal_size": "32MB",
+        "track_wal_io_timing": True,
+    }
+    return merge_settings(
+        ("default", ENGINES[kind].defaults(None)), ("plan", small if kind == "postgres" else {})
+    )
 
 
 def load(server: Server) -> None:
     """Insert some thousand rows at once, then commit single rows."""
     if server.engine == "postgres":
-        execute(server, f"INSERT INTO t SELECT n, repeat('a', 1500) FROM generate_series(1, {ROWS}) n")
+        execute(
+            server, f"INSERT INTO t SELECT n, repeat('a', 1500) FROM generate_series(1, {ROWS}) n"
+        )
     else:
-        numbers = "WITH RECURSIVE s(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM s WHERE n < 900) SELECT n FROM s"
-        execute(server, f"INSERT INTO t SELECT a.n * 1000 + b.n, repeat('a', 1500) FROM ({numbers}) a, ({numbers}) b"
-                        f" WHERE a.n <= {ROWS // 900}")  # fmt: skip
+        numbers = (
+            "WITH RECURSIVE s(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM s WHERE n < 900) "
+            "SELECT n FROM s"
+        )
+        execute(
+            server,
+            f"INSERT INTO t SELECT a.n * 1000 + b.n, repeat('a', 1500) FROM ({numbers}) a, "
+            f"({numbers}) b"
+            f" WHERE a.n <= {ROWS // 900}",
+        )
     with cursor_of(server) as cursor:
         for number in range(COMMITS):
             cursor.execute(f"UPDATE t SET v = 'b{number}' WHERE id = {number + 1001}")
 
 
 def answers(server: Server) -> Any:
-    """PostgreSQL's views with their columns and rows, and the row of dbbench's own statement of the same moment;
-    SHOW GLOBAL STATUS of the others."""
+    """PostgreSQL's views with their columns and rows, and the row of dbbench's own statement of the
+    same moment; SHOW GLOBAL STATUS of the others.
+    """
     if server.engine != "postgres":
         status = rows(server, "SHOW GLOBAL STATUS")
         return sorted([name, value] for name, value in status if name.lower().startswith(KEPT))
@@ -104,7 +123,11 @@ def answers(server: Server) -> Any:
 
 def has_counted(row: dict[str, Any]) -> bool:
     """Return whether a row has any count; most rows of pg_stat_io have none."""
-    return any(value for name, value in row.items() if isinstance(value, int | float) and name != "op_bytes")
+    return any(
+        value
+        for name, value in row.items()
+        if isinstance(value, int | float) and name != "op_bytes"
+    )
 
 
 def write(path: Path, content: Any) -> None:
@@ -117,7 +140,13 @@ def lines(value: Any, depth: int) -> str:
     if depth == 0 or not isinstance(value, dict | list) or not value:
         return json.dumps(value)
     if isinstance(value, dict):
-        return "{\n" + ",\n".join(f"{json.dumps(name)}: {lines(one, depth - 1)}" for name, one in value.items()) + "\n}"
+        return (
+            "{\n"
+            + ",\n".join(
+                f"{json.dumps(name)}: {lines(one, depth - 1)}" for name, one in value.items()
+            )
+            + "\n}"
+        )
     return "[\n" + ",\n".join(lines(one, depth - 1) for one in value) + "\n]"
 
 

@@ -1,9 +1,10 @@
 """Database servers of other releases for tests, unpacked from the packages of Debian and Ubuntu.
 
-A root contains one server and its libraries; nothing is installed or configured in it. apt resolves and downloads the
-packages with a separate configuration, and `dpkg -x` unpacks them. This needs no root privileges and takes about half a
-minute, once per machine. The name of a root in the cache is the digest of its recipe, so a changed recipe makes a new
-root. A damaged or incomplete root is made again.
+A root contains one server and its libraries; nothing is installed or configured in it. apt
+resolves and downloads the packages with a separate configuration, and `dpkg -x` unpacks them.
+This needs no root privileges and takes about half a minute, once per machine. The name of a root
+in the cache is the digest of its recipe, so a changed recipe makes a new root. A damaged or
+incomplete root is made again.
 """
 
 import contextlib
@@ -25,9 +26,11 @@ from typing import Final
 FORMAT: Final = 1  # of what `_build` makes out of the packages
 DEADLINE_S: Final = 600
 MANIFEST: Final = "MANIFEST.json"  # written last: every file with its size
-MERGED: Final = ("bin", "sbin", "lib", "lib64")  # links into usr, which a package (base-files) would bring
+# links into usr, which a package (base-files) would bring
+MERGED: Final = ("bin", "sbin", "lib", "lib64")
 DEBIAN_KEYS: Final = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
-UBUNTU_SCRIPT: Final = Path("/usr/share/debootstrap/scripts/gutsy")  # debootstrap knows where Ubuntu's packages are
+# debootstrap knows where Ubuntu's packages are
+UBUNTU_SCRIPT: Final = Path("/usr/share/debootstrap/scripts/gutsy")
 DEBIAN: Final = "Debian"
 UBUNTU: Final = "Ubuntu"
 
@@ -37,7 +40,8 @@ class Recipe:
     """What a root is made from."""
 
     distribution: str
-    suites: tuple[str, ...]  # from the last of several come the packages of the server's own source alone
+    # from the last of several come the packages of the server's own source alone
+    suites: tuple[str, ...]
     packages: tuple[str, ...]
     program: str  # the server, or another file that must be there, below the root
     components: str = "main"
@@ -51,7 +55,9 @@ class Recipe:
 def _postgres(distribution: str, suites: tuple[str, ...], major: int) -> Recipe:
     packages = (f"postgresql-{major}", "patchelf")
     components = "main universe" if distribution == UBUNTU else "main"  # patchelf's
-    return Recipe(distribution, suites, packages, f"usr/lib/postgresql/{major}/bin/postgres", components)
+    return Recipe(
+        distribution, suites, packages, f"usr/lib/postgresql/{major}/bin/postgres", components
+    )
 
 
 def _mysql(distribution: str, suite: str, suffix: str = "") -> Recipe:
@@ -71,11 +77,15 @@ RECIPES: Final = {
 
 
 # Ubuntu's keys, which Debian 12 has no package of.
-KEYRING: Final = Recipe(DEBIAN, ("trixie",), ("ubuntu-keyring",), "usr/share/keyrings/ubuntu-archive-keyring.gpg")
+KEYRING: Final = Recipe(
+    DEBIAN, ("trixie",), ("ubuntu-keyring",), "usr/share/keyrings/ubuntu-archive-keyring.gpg"
+)
 
 
 def server_bin(name: str) -> Path | None:
-    """Return `bin` of a plan for that server: the folder of PostgreSQL's programs, or the root of the other servers."""
+    """Return `bin` of a plan for that server: the folder of PostgreSQL's programs, or the root of
+    the other servers.
+    """
     root = server_root(name)
     if root is None:
         return None
@@ -84,12 +94,16 @@ def server_bin(name: str) -> Path | None:
 
 @functools.lru_cache
 def server_root(name: str) -> Path | None:
-    """Return the root; make it if it is missing or damaged. Return None if this machine cannot make it."""
+    """Return the root; make it if it is missing or damaged. Return None if this machine cannot make
+    it.
+    """
     return _made(name, RECIPES[name])
 
 
 def keys(distribution: str) -> Path:
-    """Return the keys that sign a distribution's packages. Raises LookupError if this machine has none of Ubuntu."""
+    """Return the keys that sign a distribution's packages. Raises LookupError if this machine has
+    none of Ubuntu.
+    """
     if distribution == DEBIAN:
         return DEBIAN_KEYS
     if (here := Path("/", KEYRING.program)).exists():
@@ -114,7 +128,9 @@ def _made(name: str, recipe: Recipe) -> Path | None:
                 _build(recipe, root)
             except (OSError, LookupError, subprocess.SubprocessError) as error:
                 shutil.rmtree(root, ignore_errors=True)
-                print(f"cannot make {root}: {error} {getattr(error, 'stderr', '')}", file=sys.stderr)
+                print(
+                    f"cannot make {root}: {error} {getattr(error, 'stderr', '')}", file=sys.stderr
+                )
                 return None
     return root
 
@@ -136,7 +152,9 @@ def _cache() -> Path:
 
 
 def _build(recipe: Recipe, root: Path) -> None:
-    """Download, unpack, and write the manifest last. LookupError where this machine knows no mirror."""
+    """Download, unpack, and write the manifest last. LookupError where this machine knows no
+    mirror.
+    """
     root.mkdir(0o755)
     for name in MERGED:
         (root / "usr" / name).mkdir(0o755, parents=True)
@@ -157,24 +175,35 @@ def _build(recipe: Recipe, root: Path) -> None:
 
 @contextlib.contextmanager
 def _apt(recipe: Recipe, folder: Path) -> Iterator[tuple[Path, list[str]]]:
-    """A configuration of apt with nothing of this machine: no installed package, no source but the recipe's."""
+    """A configuration of apt with nothing of this machine: no installed package, no source but the
+    recipe's.
+    """
     shutil.rmtree(folder, ignore_errors=True)
     archives = folder / "cache/archives"
-    for place in (archives / "partial", folder / "state/lists/partial", folder / "etc/preferences.d"):
+    for place in (
+        archives / "partial",
+        folder / "state/lists/partial",
+        folder / "etc/preferences.d",
+    ):
         place.mkdir(parents=True)
     signed = f"[signed-by={keys(recipe.distribution)}] {_mirror(recipe.distribution)}"
     sources = [f"deb {signed} {suite} {recipe.components}\n" for suite in recipe.suites]
     (folder / "etc/sources.list").write_text("".join(sources))
     (folder / "etc/preferences").write_text(
-        f"Package: src:{recipe.packages[0]}\nPin: release a={recipe.suites[-1]}\nPin-Priority: 900\n"
+        f"Package: src:{recipe.packages[0]}\nPin: release a={recipe.suites[-1]}\nPin-Priority: "
+        "900\n"
     )
     (folder / "state/status").touch()
     configured = {
-        "Dir::Etc": folder / "etc", "Dir::State": folder / "state",
-        "Dir::State::status": folder / "state/status", "Dir::Cache": folder / "cache",
-        "APT::Sandbox::User": "root", "Acquire::Check-Valid-Until": "false", "Acquire::Languages": "none",
+        "Dir::Etc": folder / "etc",
+        "Dir::State": folder / "state",
+        "Dir::State::status": folder / "state/status",
+        "Dir::Cache": folder / "cache",
+        "APT::Sandbox::User": "root",
+        "Acquire::Check-Valid-Until": "false",
+        "Acquire::Languages": "none",
         "APT::Get::AllowUnauthenticated": "false",
-    }  # fmt: skip
+    }
     try:
         yield archives, [f"--option={name}={value}" for name, value in configured.items()]
     finally:
@@ -182,15 +211,22 @@ def _apt(recipe: Recipe, folder: Path) -> Iterator[tuple[Path, list[str]]]:
 
 
 def _use_own_libraries(root: Path, programs: Path) -> None:
-    """Make the programs load this root's libraries by themselves: initdb starts postgres without asking anybody.
+    """Make the programs load this root's libraries by themselves: initdb starts postgres without
+    asking anybody.
 
     DT_RPATH and not DT_RUNPATH: it also holds for the libraries of the libraries.
     """
     libraries = root / "usr/lib" / f"{platform.machine()}-linux-gnu"
-    loader = next((root / "usr/lib64").glob("ld-linux-*.so.*"), None) or next((root / "usr/lib").glob("ld-linux-*"))
+    loader = next((root / "usr/lib64").glob("ld-linux-*.so.*"), None) or next(
+        (root / "usr/lib").glob("ld-linux-*")
+    )
     patchelf = (loader, "--library-path", libraries, root / "usr/bin/patchelf")
     for program in sorted(programs.iterdir()):
-        if program.is_file() and not program.is_symlink() and program.read_bytes()[:4] == b"\x7fELF":
+        if (
+            program.is_file()
+            and not program.is_symlink()
+            and program.read_bytes()[:4] == b"\x7fELF"
+        ):
             set_path = ("--force-rpath", "--set-rpath", libraries, "--set-interpreter", loader)
             _run(*map(str, patchelf), *map(str, set_path), program)
 
@@ -201,13 +237,24 @@ def _files(root: Path) -> Iterator[Path]:
 
 
 def _mirror(distribution: str) -> str:
-    """Where this machine has packages of that distribution from: apt's own sources, else debootstrap's default."""
-    argv = ["apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages", f"Origin: {distribution}"]
+    """Where this machine has packages of that distribution from: apt's own sources, else
+    debootstrap's default.
+    """
+    argv = [
+        "apt-get",
+        "indextargets",
+        "--format",
+        "$(REPO_URI)",
+        "Created-By: Packages",
+        f"Origin: {distribution}",
+    ]
     found = subprocess.run(argv, capture_output=True, text=True, check=False).stdout.split()
     if mirror := next((address for address in found if "security" not in address), None):
         return mirror
-    places = {UBUNTU: (UBUNTU_SCRIPT, r"default_mirror (http://archive\S+)"),
-              DEBIAN: (Path("/usr/sbin/debootstrap"), r'DEF_MIRROR="(\S+)"')}  # fmt: skip
+    places = {
+        UBUNTU: (UBUNTU_SCRIPT, r"default_mirror (http://archive\S+)"),
+        DEBIAN: (Path("/usr/sbin/debootstrap"), r'DEF_MIRROR="(\S+)"'),
+    }
     script, pattern = places[distribution]
     match = re.search(pattern, script.read_text())
     if match is None:

@@ -1,8 +1,9 @@
-"""The install command of tox: `python tests/venv.py .venv WHEEL` installs only the wheel and links the rest.
+"""The install command of tox: `python tests/venv.py .venv WHEEL` installs only the wheel and links
+the rest.
 
-pytest, the tools and the locked dependencies come from the virtual environment that `make` has built. The editable
-dbbench in it is not visible: a folder that a .pth file adds is searched for packages, but its own .pth files are not
-read.
+pytest, the tools and the locked dependencies come from the virtual environment that `make` has
+built. The editable dbbench in it is not visible: a folder that a .pth file adds is searched for
+packages, but its own .pth files are not read.
 """
 
 import shutil
@@ -19,10 +20,20 @@ def main(venv: Path, wanted: list[str]) -> int:
         print(f"{packages} does not exist. Build it with:  make .venv/.done-test", file=sys.stderr)
         return 1
     here = Path(sysconfig.get_path("purelib"))
-    (here / "a0_shared.pth").write_text(f"{packages}\n")  # .pth files are read by name: the next one imports coverage
+    # .pth files are read by name: the next one imports coverage
+    (here / "a0_shared.pth").write_text(f"{packages}\n")
     for starts_coverage in packages.glob("*coverage.pth"):
         shutil.copy(starts_coverage, here)
-    pip = [sys.executable, "-I", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
+    pip = [
+        sys.executable,
+        "-I",
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+        "--no-deps",
+    ]
     return subprocess.run([*pip, *wanted], check=False).returncode
 
 

@@ -1,1 +1,3 @@
-"""One module per command: parse the arguments, make one call, print the result. `cli.py` lists their `command`s."""
+"""One module per command: parse the arguments, make one call, print the result. `cli.py` lists
+their `command`s.
+"""

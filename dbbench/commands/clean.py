@@ -23,7 +23,8 @@ from dbbench.results.trials import leftovers
 from dbbench.units import inert, size_text
 
 _MOST_TOLD: Final = 20  # listed resources of others that a journal names
-_TAKEN: Final = ("image", "runtime", "layer", "pool", "cgroup")  # kinds of the journal that may be left behind
+# kinds of the journal that may be left behind
+_TAKEN: Final = ("image", "runtime", "layer", "pool", "cgroup")
 _NO_FILES: Final = ("layer", "pool")  # kinds that are not a path; a reboot may have ended them
 
 
@@ -42,15 +43,18 @@ Unit = Callable[[bool], list[Left]]
 @command_line("dbbench clean --dry-run", statuses=(0, 1, 2))
 @run_argument(required=False)
 @click.option(
-    "--golden", is_flag=True, help="Also remove the golden copies of datasets; they are built again when needed."
+    "--golden",
+    is_flag=True,
+    help="Also remove the golden copies of datasets; they are built again when needed.",
 )
 @click.option("--dry-run", is_flag=True, help="List what would be removed.")
 @results_option
 def command(options: Options, run: str | None, golden: bool, dry_run: bool) -> None:
-    """Remove images, unfinished trials and temporary folders of runs and fleets that no process uses.
+    """Remove images, unfinished trials and temporary folders of runs and fleets that no process
+    uses.
 
-    Results are never removed. An unfinished run can still be resumed. If a fleet is finished, the copies of its
-    collected trials that its hosts on this machine hold are removed too.
+    Results are never removed. An unfinished run can still be resumed. If a fleet is finished,
+    the copies of its collected trials that its hosts on this machine hold are removed too.
     """
     gone = _clean_each(_units(options, run), dry_run, options.passed_over if run is None else None)
     if golden:
@@ -68,7 +72,11 @@ def _units(options: Options, run: str | None) -> list[Unit]:
     units: list[Unit] = [partial(_clean_fleet, results_folder, fleet) for fleet in fleets]
     if run is None and results_folder.is_dir():
         fleet_runs = {name for fleet in fleets for name in fleet.runs}
-        units += [partial(_clean_run, path) for path in results.runs(results_folder) if path.name not in fleet_runs]
+        units += [
+            partial(_clean_run, path)
+            for path in results.runs(results_folder)
+            if path.name not in fleet_runs
+        ]
         units.append(partial(_clean_worker, results_folder))
     elif run is not None and not fleets:
         units.append(partial(_clean_run, folder_of(results_folder, run)))
@@ -76,8 +84,9 @@ def _units(options: Options, run: str | None) -> list[Unit]:
 
 
 def _clean_each(units: list[Unit], dry_run: bool, failed: list[DbbenchError] | None) -> list[Left]:
-    """Clean the units. Those in use by another process are reported and skipped, and the errors of damaged runs are
-    added to `failed`; without `failed`, both are raised."""
+    """Clean the units. Those in use by another process are reported and skipped, and the errors of
+    damaged runs are added to `failed`; without `failed`, both are raised.
+    """
     gone: list[Left] = []
     for clean in units:
         with collect_errors(failed):
@@ -91,11 +100,23 @@ def _clean_each(units: list[Unit], dry_run: bool, failed: list[DbbenchError] | N
 
 
 def _clean_fleet(results_folder: Path, fleet: Fleet, dry_run: bool) -> list[Left]:
-    """Clean the runs of a fleet, and what its hosts on this machine left; hosts that still run trials are skipped."""
-    with results.lock(fleet_files.folder_of(results_folder, fleet.name)):  # so that no coordinator is collecting trials
-        runs = [results_folder / name for name in fleet.runs if (results_folder / name / "run.json").is_file()]
-        units: list[Unit] = [partial(_clean_run, path) for path in (*runs, *here.runs_here(results_folder, fleet.name))]
-        units += [partial(_clean_worker, path) for path in here.hosts_here(results_folder, fleet.name)]
+    """Clean the runs of a fleet, and what its hosts on this machine left; hosts that still run
+    trials are skipped.
+    """
+    # so that no coordinator is collecting trials
+    with results.lock(fleet_files.folder_of(results_folder, fleet.name)):
+        runs = [
+            results_folder / name
+            for name in fleet.runs
+            if (results_folder / name / "run.json").is_file()
+        ]
+        units: list[Unit] = [
+            partial(_clean_run, path)
+            for path in (*runs, *here.runs_here(results_folder, fleet.name))
+        ]
+        units += [
+            partial(_clean_worker, path) for path in here.hosts_here(results_folder, fleet.name)
+        ]
         failed: list[DbbenchError] = []
         leftovers = _clean_each(units, dry_run, failed)
         for path in here.copies(results_folder, fleet):
@@ -120,10 +141,18 @@ def _clean_worker(results_folder: Path, dry_run: bool) -> list[Left]:
 def _clean_run(folder: Path, dry_run: bool) -> list[Left]:
     with results.lock(folder):
         journal = Journal(folder / "journal.jsonl")
-        left = [Left(what, Path(path), _size(Path(path))) for what in _TAKEN for path in journal.outstanding(what)
-                if what in _NO_FILES or os.path.lexists(path)]  # fmt: skip
+        left = [
+            Left(what, Path(path), _size(Path(path)))
+            for what in _TAKEN
+            for path in journal.outstanding(what)
+            if what in _NO_FILES or os.path.lexists(path)
+        ]
         for what, path in journal.foreign()[:_MOST_TOLD]:
-            _put_what_stays(what, path, f"listed in the journal of {folder.name}: it does not belong to this run")
+            _put_what_stays(
+                what,
+                path,
+                f"listed in the journal of {folder.name}: it does not belong to this run",
+            )
         left += [Left("unfinished trial", path, _size(path)) for path in leftovers(folder)]
         if dry_run:
             return left
@@ -135,8 +164,12 @@ def _clean_run(folder: Path, dry_run: bool) -> list[Left]:
         kept = {path for what in _TAKEN for path in journal.outstanding(what)}
     for entry in left:
         if str(entry.path) in kept or os.path.lexists(entry.path):
-            _put_what_stays(entry.what, entry.path, "it is in use, or is not a file that this run made")
-    gone = [entry for entry in left if str(entry.path) not in kept and not os.path.lexists(entry.path)]
+            _put_what_stays(
+                entry.what, entry.path, "it is in use, or is not a file that this run made"
+            )
+    gone = [
+        entry for entry in left if str(entry.path) not in kept and not os.path.lexists(entry.path)
+    ]
     return [entry for entry in gone if entry.what not in _NO_FILES or str(entry.path) in ended]
 
 
@@ -154,12 +187,30 @@ def _clean_golden(dry_run: bool) -> list[Left]:
 
 
 def _size(path: Path) -> int:
-    inner = path.rglob("*") if path.is_dir() and not path.is_symlink() else [path] if os.path.lexists(path) else []
+    inner = (
+        path.rglob("*")
+        if path.is_dir() and not path.is_symlink()
+        else [path]
+        if os.path.lexists(path)
+        else []
+    )
     return sum(each.lstat().st_blocks * 512 for each in inner)
 
 
 def _tell(options: Options, gone: list[Left], dry_run: bool) -> None:
     verb = "would remove" if dry_run else "removed"
     lines = [f"{verb} {left.what} {left.path} ({size_text(left.size_bytes)})" for left in gone]
-    options.put({"removed": [{"what": left.what, "path": str(left.path), "size_bytes": left.size_bytes,
-                              "removed": not dry_run} for left in gone]}, *lines or ["nothing to remove"])  # fmt: skip
+    options.put(
+        {
+            "removed": [
+                {
+                    "what": left.what,
+                    "path": str(left.path),
+                    "size_bytes": left.size_bytes,
+                    "removed": not dry_run,
+                }
+                for left in gone
+            ]
+        },
+        *lines or ["nothing to remove"],
+    )

@@ -25,31 +25,62 @@ from dbbench.results.fileio import write_text
     statuses=(0, 1, 2, 3, 4),
 )
 @runs_argument
-@click.option("--baseline", metavar="NAME", help="Compare with this fs setup instead of the plan's baseline.")
-@click.option("--metric", metavar="NAME", shell_complete=completing(lambda: [*METRICS, "all"]),
-              help="Compare by this metric, for example p95_ms, or by all [default: each workload's own].")  # fmt: skip
-@click.option("--by", type=click.Choice(["fs", "kernel", "engine_version"]), default="fs", show_default=True,
-              help="Compare filesystems, or (unpaired) runs with different kernels or engine versions; "
-                   "--baseline is then one of these versions.")  # fmt: skip
+@click.option(
+    "--baseline", metavar="NAME", help="Compare with this fs setup instead of the plan's baseline."
+)
+@click.option(
+    "--metric",
+    metavar="NAME",
+    shell_complete=completing(lambda: [*METRICS, "all"]),
+    help="Compare by this metric, for example p95_ms, or by all [default: each workload's own].",
+)
+@click.option(
+    "--by",
+    type=click.Choice(["fs", "kernel", "engine_version"]),
+    default="fs",
+    show_default=True,
+    help="Compare filesystems, or (unpaired) runs with different kernels or engine versions; "
+    "--baseline is then one of these versions.",
+)
 @click.option(
     "--against",
     metavar="RUN",
     shell_complete=complete_run,
-    help="Compare each run with this one, unpaired; their parameters, versions and devices may differ.",
+    help="Compare each run with this one, unpaired; their parameters, versions and devices may "
+    "differ.",
 )
-@click.option("--gate", is_flag=True, help="Exit with 3 if any result is worse, or 4 if any is inconclusive.")
-@click.option("--format", "form", default="text", show_default=True, help="Output format.", type=click.Choice(
-    ["text", "markdown", "csv", "json", "junit", "openmetrics", "bencher"]))  # fmt: skip
-@click.option("-o", "--output", metavar="FILE", help="Write to FILE instead of stdout; add --format.")
+@click.option(
+    "--gate", is_flag=True, help="Exit with 3 if any result is worse, or 4 if any is inconclusive."
+)
+@click.option(
+    "--format",
+    "form",
+    default="text",
+    show_default=True,
+    help="Output format.",
+    type=click.Choice(["text", "markdown", "csv", "json", "junit", "openmetrics", "bencher"]),
+)
+@click.option(
+    "-o", "--output", metavar="FILE", help="Write to FILE instead of stdout; add --format."
+)
 @results_option
 def command(
-    options: Options, runs: tuple[str, ...], baseline: str | None, metric: str | None, by: str, against: str | None,
-    gate: bool, form: str, output: str | None,
-) -> int:  # fmt: skip
-    """Compare each filesystem with the baseline: ratio, confidence interval and verdict, paired by block.
+    options: Options,
+    runs: tuple[str, ...],
+    baseline: str | None,
+    metric: str | None,
+    by: str,
+    against: str | None,
+    gate: bool,
+    form: str,
+    output: str | None,
+) -> int:
+    """Compare each filesystem with the baseline: ratio, confidence interval and verdict, paired by
+    block.
 
-    Several runs count as one with more blocks; runs that differ in parameters, versions or device are refused (E809).
-    The exit status does not depend on the verdicts unless --gate is given.
+    Several runs count as one with more blocks; runs that differ in parameters, versions or
+    device are refused (E809). The exit status does not depend on the verdicts unless --gate is
+    given.
     """
     if against is not None and (baseline is not None or by != "fs"):
         raise click.UsageError("--against cannot be combined with --baseline or --by")
@@ -60,12 +91,16 @@ def command(
     else:
         check_pool(read, by)
         fs = by == "fs"
-        verdicts = judge.verdicts(read, baseline, metric) if fs else judge.compare_groups(read, by, baseline, metric)
+        verdicts = (
+            judge.verdicts(read, baseline, metric)
+            if fs
+            else judge.compare_groups(read, by, baseline, metric)
+        )
     form = "json" if options.json else form
     if form == "text" and output is not None:
         raise click.UsageError(
-            "-o FILE is for other programs: add --format markdown, csv, json, junit, openmetrics or bencher "
-            "(to keep this text, use > FILE)"
+            "-o FILE is for other programs: add --format markdown, csv, json, junit, openmetrics "
+            "or bencher (to keep this text, use > FILE)"
         )
     if form == "text":
         put_tables(verdicts, options.verbose)

@@ -70,7 +70,10 @@ class Probe(NamedTuple):
 
 @command_line("dbbench doctor plan.toml")
 @click.option(
-    "--plan", "plan_file", metavar="PLAN", help="Check the needs of this plan; exit with 2 if one is not met."
+    "--plan",
+    "plan_file",
+    metavar="PLAN",
+    help="Check the needs of this plan; exit with 2 if one is not met.",
 )
 @results_option
 def command(options: Options, plan_file: str | None) -> int:
@@ -80,7 +83,9 @@ def command(options: Options, plan_file: str | None) -> int:
     """
     folder = options.results_folder
     of_this = list(of_plan(plan_file, options.paths, folder)) if plan_file else []
-    rows = [row._replace(fix="", packages=()) if row.ok else row for row in (*of_this, *checks(folder))]
+    rows = [
+        row._replace(fix="", packages=()) if row.ok else row for row in (*of_this, *checks(folder))
+    ]
     if options.json:
         put_json({"checks": [row._asdict() for row in rows]})
     else:
@@ -96,14 +101,22 @@ def put_rows(rows: list[Probe]) -> None:
         put(("\n" if number else "") + purpose.capitalize())
         for row in section:
             _put_row(row, width)
-        if to_install := dict.fromkeys(name for row in section if not row.optional for name in row.packages):
+        if to_install := dict.fromkeys(
+            name for row in section if not row.optional for name in row.packages
+        ):
             command = packages.install(list(to_install), "--no-install-recommends", "--no-remove")
             put(f"  Install what is missing:  {command}")
 
 
 def _put_row(row: Probe, width: int) -> None:
     states = {Purpose.HOST: "change", Purpose.DEVICES: "in use"}
-    state = "ok" if row.ok else "not needed" if row.optional else states.get(Purpose(row.purpose), "missing")
+    state = (
+        "ok"
+        if row.ok
+        else "not needed"
+        if row.optional
+        else states.get(Purpose(row.purpose), "missing")
+    )
     text = row.found or ""
     if row.purpose == Purpose.PLAN and row.optional:
         state = "skipped"
@@ -129,14 +142,25 @@ def checks(results_folder: Path) -> Iterator[Probe]:
 
 
 def of_plan(file: str, paths: list[str], results_folder: Path) -> Iterator[Probe]:
-    """Yield what a plan needs and this machine lacks, and the setups that a run would skip for another reason."""
+    """Yield what a plan needs and this machine lacks, and the setups that a run would skip for
+    another reason.
+    """
     request = load_request(file, paths)
     for arm, reason in request.skipped.items():
-        yield Probe(Purpose.PLAN, f"{file}: fs setup {arm} is skipped", False, reason, optional=True)
+        yield Probe(
+            Purpose.PLAN, f"{file}: fs setup {arm} is skipped", False, reason, optional=True
+        )
     for error in refusals(request, results_folder):
         names = packages.installable(error.programs) if isinstance(error, ProgramMissing) else ()
-        yield Probe(Purpose.PLAN, f"{file}: {error.title}", False, error.evidence, "this plan", error.remedy or "",
-                    tuple(names))  # fmt: skip
+        yield Probe(
+            Purpose.PLAN,
+            f"{file}: {error.title}",
+            False,
+            error.evidence,
+            "this plan",
+            error.remedy or "",
+            tuple(names),
+        )
 
 
 def _engines() -> Iterator[Probe]:
@@ -152,26 +176,54 @@ def _engines() -> Iterator[Probe]:
         elif version is None:
             fix = f'unpack a release of {profile.title} and set `bin = "DIR/bin"` in [[engine]]'
         others = any(other is not None for other in versions.values())
-        yield Probe(Purpose.MEASURE, f"engine {name}", version is not None, version,
-                    f"plans with {profile.title}", fix, to_install, optional=others)  # fmt: skip
+        yield Probe(
+            Purpose.MEASURE,
+            f"engine {name}",
+            version is not None,
+            version,
+            f"plans with {profile.title}",
+            fix,
+            to_install,
+            optional=others,
+        )
 
 
 def _programs() -> Iterator[Probe]:
     uses = {program: f"workloads of {name}" for name, program in PROGRAMS.items()}
     uses |= {program: "telemetry" for program in sampled()}
-    uses |= {f"mkfs.{name}": f"fs setups of {name}" for name, family in FAMILIES.items() if family.by_mkfs}
+    uses |= {
+        f"mkfs.{name}": f"fs setups of {name}"
+        for name, family in FAMILIES.items()
+        if family.by_mkfs
+    }
     uses |= {"zpool": "fs setups of zfs"}
-    uses |= {program: f"fs setups of {name}" for name, family in FAMILIES.items() for program in family.reads_with}
-    uses |= {"compsize": "compression ratios of btrfs", "fio": "the ceiling of the device",
-             "pt-query-digest": "workloads from slow logs", "wipefs": "block devices",
-             "lsblk": "the list of devices"}  # fmt: skip
+    uses |= {
+        program: f"fs setups of {name}"
+        for name, family in FAMILIES.items()
+        for program in family.reads_with
+    }
+    uses |= {
+        "compsize": "compression ratios of btrfs",
+        "fio": "the ceiling of the device",
+        "pt-query-digest": "workloads from slow logs",
+        "wipefs": "block devices",
+        "lsblk": "the list of devices",
+    }
     version_of = versions()
     for program, use in uses.items():
         if packages.package_of(program) != "postgresql":
-            yield _program(Purpose.MEASURE, program, use, not packages.is_essential(program), version_of.get(program))
+            yield _program(
+                Purpose.MEASURE,
+                program,
+                use,
+                not packages.is_essential(program),
+                version_of.get(program),
+            )
 
 
-def _program(purpose: str, program: str, use: str, optional: bool = False, version: str | None = None) -> Probe:
+def _program(
+    purpose: str, program: str, use: str, optional: bool = False, version: str | None = None
+) -> Probe:
     path = process.find(program)
     if path is not None:
         return Probe(purpose, program, True, version or str(path), use, optional=optional)
@@ -181,53 +233,115 @@ def _program(purpose: str, program: str, use: str, optional: bool = False, versi
 
 def _system(results_folder: Path) -> Iterator[Probe]:
     root = os.geteuid() == 0
-    yield Probe(Purpose.MEASURE, "root", root, "yes" if root else "no", 'kind = "loop" and "block"',
-                'run with sudo, or use kind = "dir"')  # fmt: skip
+    yield Probe(
+        Purpose.MEASURE,
+        "root",
+        root,
+        "yes" if root else "no",
+        'kind = "loop" and "block"',
+        'run with sudo, or use kind = "dir"',
+    )
     spaces = [name for name in ("mnt", "pid", "ipc") if not Path(f"/proc/self/ns/{name}").exists()]
-    yield Probe(Purpose.MEASURE, "namespaces", not spaces, "mnt, pid, ipc" if not spaces else None, "every trial",
-                f"use a kernel with {', '.join(spaces)} namespaces")  # fmt: skip
+    yield Probe(
+        Purpose.MEASURE,
+        "namespaces",
+        not spaces,
+        "mnt, pid, ipc" if not spaces else None,
+        "every trial",
+        f"use a kernel with {', '.join(spaces)} namespaces",
+    )
     groups = cgroup.hierarchy()
     limits = not isinstance(groups, str)
-    yield Probe(Purpose.MEASURE, "control groups", limits, groups if isinstance(groups, str) else f"v{groups.version}",
-                "`memory` in a plan", "mount the memory controller, see cgroups(7)", optional=True)  # fmt: skip
+    yield Probe(
+        Purpose.MEASURE,
+        "control groups",
+        limits,
+        groups if isinstance(groups, str) else f"v{groups.version}",
+        "`memory` in a plan",
+        "mount the memory controller, see cgroups(7)",
+        optional=True,
+    )
     for what, path in (("results", results_folder), ("golden copies", cache_folder())):
         free = free_bytes(path)
-        yield Probe(Purpose.MEASURE, f"space for {what}", free >= NEEDED_BYTES,
-                    f"{size_text(free)} free at {nearest(path)}", size_text(NEEDED_BYTES),
-                    "free some space, or use --results DIR and DBBENCH_CACHE")  # fmt: skip
+        yield Probe(
+            Purpose.MEASURE,
+            f"space for {what}",
+            free >= NEEDED_BYTES,
+            f"{size_text(free)} free at {nearest(path)}",
+            size_text(NEEDED_BYTES),
+            "free some space, or use --results DIR and DBBENCH_CACHE",
+        )
 
 
 def _labs_and_fleet() -> Iterator[Probe]:
     why, built = second_kernel.unavailable(), second_kernel.found()
     state = "built" if built else "not built yet" if why is None else None
-    yield Probe(Purpose.REHEARSE, "second kernel", why is None, state, "`dbbench rehearse`", why or "")
+    yield Probe(
+        Purpose.REHEARSE, "second kernel", why is None, state, "`dbbench rehearse`", why or ""
+    )
     for need in requirements():
         to_install = tuple(packages.installable([need.program])) if need.program else ()
-        yield Probe(Purpose.POWERCUT, need.name, need.found is not None, need.found, "`dbbench powercut`", need.remedy,
-                    to_install)  # fmt: skip
+        yield Probe(
+            Purpose.POWERCUT,
+            need.name,
+            need.found is not None,
+            need.found,
+            "`dbbench powercut`",
+            need.remedy,
+            to_install,
+        )
     dask = importlib.util.find_spec("distributed") is not None
     version = importlib.metadata.version("distributed") if dask else None
-    yield Probe(Purpose.FLEET, "dask.distributed", dask, version, "extra fleet", packages.extra("fleet"))
+    yield Probe(
+        Purpose.FLEET, "dask.distributed", dask, version, "extra fleet", packages.extra("fleet")
+    )
     yield _program(Purpose.FLEET, "ssh", "`dbbench fleet run --ssh`", optional=True)
 
 
 def _host() -> Iterator[Probe]:
-    """Yield conditions that affect measurements. A run starts in spite of them, and records them in its results."""
+    """Yield conditions that affect measurements. A run starts in spite of them, and records them in
+    its results.
+    """
     state = tunables.state()
     governor = state.get("governor")
     calm = governor in (None, "performance")
-    yield Probe(Purpose.HOST, "CPU governor", calm, str(governor or "none"), "performance",
-                "cpupower frequency-set -g performance")  # fmt: skip
+    yield Probe(
+        Purpose.HOST,
+        "CPU governor",
+        calm,
+        str(governor or "none"),
+        "performance",
+        "cpupower frequency-set -g performance",
+    )
     thp = state.get("thp")
-    yield Probe(Purpose.HOST, "transparent huge pages", thp != "always", str(thp or "none"), "never or madvise",
-                "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled")  # fmt: skip
+    yield Probe(
+        Purpose.HOST,
+        "transparent huge pages",
+        thp != "always",
+        str(thp or "none"),
+        "never or madvise",
+        "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled",
+    )
     psi = Path("/proc/pressure/io").exists()
-    yield Probe(Purpose.HOST, "pressure stall information", psi, "on" if psi else "off", "telemetry of stalls",
-                "boot with the kernel parameter psi=1", optional=True)  # fmt: skip
+    yield Probe(
+        Purpose.HOST,
+        "pressure stall information",
+        psi,
+        "on" if psi else "off",
+        "telemetry of stalls",
+        "boot with the kernel parameter psi=1",
+        optional=True,
+    )
     load, cpus = os.getloadavg()[0], os.cpu_count() or 1
     idle = load < _QUIET * cpus
-    yield Probe(Purpose.HOST, "other load", idle, f"load {load:.2f} on {cpus} CPUs", "an idle machine",
-                "stop other programs; `top` shows them")  # fmt: skip
+    yield Probe(
+        Purpose.HOST,
+        "other load",
+        idle,
+        f"load {load:.2f} on {cpus} CPUs",
+        "an idle machine",
+        "stop other programs; `top` shows them",
+    )
     virtual = host.virtualisation()
     yield Probe(Purpose.HOST, "virtual machine", True, virtual or "unknown")
 
@@ -236,19 +350,39 @@ def _devices() -> Iterator[Probe]:
     with contextlib.suppress(DbbenchError):
         disks, below = devices.describe_all(), set[str]()
         for disk in reversed(disks):  # what is made of a disk comes after it
-            if disk["name"] in below or disk.get("mountpoints", [None])[0] or disk["type"] not in _PLAIN:
+            if (
+                disk["name"] in below
+                or disk.get("mountpoints", [None])[0]
+                or disk["type"] not in _PLAIN
+            ):
                 below |= {disk["name"], disk.get("pkname") or disk["name"]}
         for disk in disks:
             mounts = [str(point) for point in disk.get("mountpoints") or () if point]
-            in_use = disk["name"] in below  # not asked for, because that reads the descriptors of all processes
-            users = [f"mounted at {', '.join(mounts)}"] if mounts else [] if in_use else _users(disk["name"])
-            parts = [size_text(int(disk["size"])), disk["model"], disk.get("fstype") or "", *users[:1]]
+            # not asked for, because that reads the descriptors of all processes
+            in_use = disk["name"] in below
+            users = (
+                [f"mounted at {', '.join(mounts)}"]
+                if mounts
+                else []
+                if in_use
+                else _users(disk["name"])
+            )
+            parts = [
+                size_text(int(disk["size"])),
+                disk["model"],
+                disk.get("fstype") or "",
+                *users[:1],
+            ]
             text = f"identity {disk['identity']}; {', '.join(part for part in parts if part)}"
-            yield Probe(Purpose.DEVICES, f"device /dev/{disk['name']}", not users and not in_use, text)
+            yield Probe(
+                Purpose.DEVICES, f"device /dev/{disk['name']}", not users and not in_use, text
+            )
 
 
 def _users(name: str) -> list[str]:
-    """Return who uses a disk that lsblk does not show as mounted, for example in another mount namespace."""
+    """Return who uses a disk that lsblk does not show as mounted, for example in another mount
+    namespace.
+    """
     with contextlib.suppress(OSError):  # only root may query a loop device
         return [text for text in used.users(name) if not isinstance(text, used.Unseen)]
     return []

@@ -15,13 +15,20 @@ _MOST: Final = 6  # similar entries that are listed
 
 
 @command_line("dbbench explain W012")
-@click.argument("ids", metavar="[ID]...", nargs=-1, shell_complete=completing(lambda: error_kinds() | warning_kinds()))
+@click.argument(
+    "ids",
+    metavar="[ID]...",
+    nargs=-1,
+    shell_complete=completing(lambda: error_kinds() | warning_kinds()),
+)
 @click.option("--all", "every", is_flag=True, help="Explain all errors and warnings.")
 def command(options: Options, ids: tuple[str, ...], every: bool) -> None:
     """Explain what an error (E...) or a warning (W...) means and what to do about it."""
     existing = error_kinds() | warning_kinds()
     if not every and not ids:
-        raise click.UsageError("Missing argument 'ID'. Use --all to explain all errors and warnings.")
+        raise click.UsageError(
+            "Missing argument 'ID'. Use --all to explain all errors and warnings."
+        )
     entries = [_entry(name, existing) for name in (existing if every else ids)]
     options.put({"entries": entries}, "\n\n".join(map(_text, entries)))
 
@@ -29,13 +36,25 @@ def command(options: Options, ids: tuple[str, ...], every: bool) -> None:
 def _entry(name: str, existing: dict[str, Kind]) -> dict[str, object]:
     ident = name.upper()
     if ident not in existing:
-        near = [f"{each} ({kind.title})" for each, kind in existing.items()
-                if ident in kind.title.upper() or each[:2] == ident[:2]]  # fmt: skip
+        near = [
+            f"{each} ({kind.title})"
+            for each, kind in existing.items()
+            if ident in kind.title.upper() or each[:2] == ident[:2]
+        ]
         listed = f"These are similar: {', '.join(near[:_MOST])}. " if near else ""
-        raise UnknownName(f"no error or warning has the ID {name!r}", remedy=f"{listed}See also: dbbench explain --all")
+        raise UnknownName(
+            f"no error or warning has the ID {name!r}",
+            remedy=f"{listed}See also: dbbench explain --all",
+        )
     kind = existing[ident]
-    return {"id": ident, "title": kind.title, "text": kind.meaning, "remedy": kind.remedy,
-            "exit_code": kind.exit_code or None, "suspect": None if kind.exit_code else kind.suspect}  # fmt: skip
+    return {
+        "id": ident,
+        "title": kind.title,
+        "text": kind.meaning,
+        "remedy": kind.remedy,
+        "exit_code": kind.exit_code or None,
+        "suspect": None if kind.exit_code else kind.suspect,
+    }
 
 
 def _text(entry: dict[str, object]) -> str:
@@ -44,5 +63,8 @@ def _text(entry: dict[str, object]) -> str:
         parts.append(f"Exit status {entry['exit_code']}.")
     if entry["suspect"]:
         parts.append("The trial is marked suspect and its block is repeated.")
-    wrapped = [textwrap.fill(part, columns() or WIDTH, initial_indent="  ", subsequent_indent="  ") for part in parts]
+    wrapped = [
+        textwrap.fill(part, columns() or WIDTH, initial_indent="  ", subsequent_indent="  ")
+        for part in parts
+    ]
     return "\n".join([f"{entry['id']}: {entry['title']}", *wrapped])

@@ -21,7 +21,9 @@ Item = TypeVar("Item")
 REPORT: Final = "report.html"  # the report page in a run's folder
 
 
-def complete_run(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+def complete_run(
+    ctx: click.Context, _param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
     """Return the runs of the results folder whose names begin like this, else directories."""
     folder = options_of(ctx).results_folder
     names = [path.name for path in results.runs(folder)] if folder.is_dir() else []
@@ -32,23 +34,35 @@ def complete_run(ctx: click.Context, _param: click.Parameter, incomplete: str) -
 
 def run_argument(required: bool = True) -> Callable[[Function], Function]:
     """Return the argument RUN, which the shell completes from the runs of the results folder."""
-    return click.argument("run", metavar="RUN" if required else "[RUN]", required=required, shell_complete=complete_run)
+    return click.argument(
+        "run",
+        metavar="RUN" if required else "[RUN]",
+        required=required,
+        shell_complete=complete_run,
+    )
 
 
-runs_argument = click.argument("runs", nargs=-1, required=True, metavar="RUN..", shell_complete=complete_run)
+runs_argument = click.argument(
+    "runs", nargs=-1, required=True, metavar="RUN..", shell_complete=complete_run
+)
 
 
 def results_of(options: Options) -> Path:
-    """Return the results folder. Raises RunMissing if the command line names one that does not exist."""
+    """Return the results folder. Raises RunMissing if the command line names one that does not
+    exist.
+    """
     folder = options.results_folder
     if not folder.is_dir() and folder != Options().results_folder:
-        raise RunMissing(f"the results folder {folder} does not exist", remedy="Correct --results DIR.")
+        raise RunMissing(
+            f"the results folder {folder} does not exist", remedy="Correct --results DIR."
+        )
     return folder
 
 
 def folder_of(results_folder: Path, name: str) -> Path:
-    """Return the folder of a run. Raises RunMissing, with the name that may have been meant, and OSError if this
-    account cannot see whether there is one."""
+    """Return the folder of a run. Raises RunMissing, with the name that may have been meant, and
+    OSError if this account cannot see whether there is one.
+    """
     if os.path.lexists(results_folder / name / "run.json"):
         return results_folder / name
     if os.path.lexists(Path(name, "run.json")):
@@ -63,7 +77,9 @@ def folder_of(results_folder: Path, name: str) -> Path:
 
 
 def load_runs(options: Options, names: tuple[str, ...]) -> list[LoadedRun]:
-    """Return the runs without damaged trials, which are reported at the end. Raises RunMissing, ResultDamaged."""
+    """Return the runs without damaged trials, which are reported at the end. Raises RunMissing,
+    ResultDamaged.
+    """
     loaded_runs: list[LoadedRun] = []
     damaged: list[ResultDamaged] = []
     for path in [folder_of(options.results_folder, name) for name in names]:
@@ -78,17 +94,24 @@ def load_runs(options: Options, names: tuple[str, ...]) -> list[LoadedRun]:
 
 
 def without_copies(runs: Sequence[LoadedRun]) -> list[LoadedRun]:
-    """Leave out each run whose trials are all in another one, which would count as more blocks: a run that is named
-    twice, or a copy."""
-    trials = [{(trial.host, trial.run, trial.id, trial.anchor_utc) for trial in run.trials} for run in runs]
+    """Leave out each run whose trials are all in another one, which would count as more blocks: a
+    run that is named twice, or a copy.
+    """
+    trials = [
+        {(trial.host, trial.run, trial.id, trial.anchor_utc) for trial in run.trials}
+        for run in runs
+    ]
     return [
-        run for place, (run, its) in enumerate(zip(runs, trials, strict=True))
+        run
+        for place, (run, its) in enumerate(zip(runs, trials, strict=True))
         if not its or not (its in trials[:place] or any(its < other for other in trials))
-    ]  # fmt: skip
+    ]
 
 
 def readable(options: Options, found: list[Item], damaged: Sequence[DbbenchError]) -> list[Item]:
-    """Return what could be read; the errors are reported at the end. If nothing is left, raise the last error."""
+    """Return what could be read; the errors are reported at the end. If nothing is left, raise the
+    last error.
+    """
     for error in damaged if found else damaged[:-1]:
         options.passed_over.append(error)
     if damaged and not found:

@@ -40,7 +40,8 @@ certs_option = click.option(
     "--certs",
     type=click.Path(path_type=Path, allow_dash=True, resolve_path=True),
     metavar="DIR",
-    help="Directory of the certificates, or - for standard input [default: the fleet's, or ~/.config/dbbench/fleet].",
+    help="Directory of the certificates, or - for standard input [default: the fleet's, or "
+    "~/.config/dbbench/fleet].",
 )
 
 
@@ -59,16 +60,33 @@ def command() -> None:
 @plan_options
 @results_option
 @click.option("--scheduler", metavar="ADDRESS", help="Use a running scheduler with its workers.")
-@click.option("--ssh", metavar="HOST,..", help="Start a scheduler here and a worker on each of these hosts.")
-@click.option("--local", type=click.IntRange(1), metavar="N", help="Start N workers on this machine (for a trial).")
+@click.option(
+    "--ssh", metavar="HOST,..", help="Start a scheduler here and a worker on each of these hosts."
+)
+@click.option(
+    "--local",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Start N workers on this machine (for a trial).",
+)
 @click.option("--each", "mode", flag_value="each", help="Run the whole plan on every host.")
 @click.option(
-    "--spread", "mode", flag_value="spread", default=None, help="Distribute the plan's blocks over the hosts."
+    "--spread",
+    "mode",
+    flag_value="spread",
+    default=None,
+    help="Distribute the plan's blocks over the hosts.",
 )
-@click.option("--detach", is_flag=True, help="With --local: let the hosts continue when this command ends.")
+@click.option(
+    "--detach", is_flag=True, help="With --local: let the hosts continue when this command ends."
+)
 @precision_option
 @click.option(
-    "--hosts", "least", type=click.IntRange(1), metavar="N", help="With --scheduler: wait for this many hosts."
+    "--hosts",
+    "least",
+    type=click.IntRange(1),
+    metavar="N",
+    help="With --scheduler: wait for this many hosts.",
 )
 @click.option(
     "--gone-after",
@@ -78,13 +96,22 @@ def command() -> None:
     help="Give up on a host that has not answered for this long.",
 )
 @click.option(
-    "--listen", metavar="ADDRESS", help="With --ssh: address of the scheduler [default: this machine's name, with TLS]."
+    "--listen",
+    metavar="ADDRESS",
+    help="With --ssh: address of the scheduler [default: this machine's name, with TLS].",
 )
 @click.option(
-    "--dbbench", "remote", default="dbbench", show_default=True, help="With --ssh: the dbbench command on the hosts."
+    "--dbbench",
+    "remote",
+    default="dbbench",
+    show_default=True,
+    help="With --ssh: the dbbench command on the hosts.",
 )
 @click.option(
-    "--host-results", default="dbbench-fleet", show_default=True, help="With --ssh: results folder on the hosts."
+    "--host-results",
+    default="dbbench-fleet",
+    show_default=True,
+    help="With --ssh: results folder on the hosts.",
 )
 @certs_option
 @click.option("--new", is_flag=True, help="Start a new fleet even if one can be resumed.")
@@ -99,30 +126,52 @@ def command() -> None:
 def run(options: Options, **given: Any) -> int:
     """Run a plan on several hosts and collect the results; the same command resumes it.
 
-    Hosts on other machines continue without this command, the scheduler or a worker. Those of --local stop after their
-    current trial when this command has ended, unless --detach is given. Ctrl-C stops this command only; `dbbench fleet
-    stop` stops the hosts.
+    Hosts on other machines continue without this command, the scheduler or a worker. Those of
+    --local stop after their current trial when this command has ended, unless --detach is given.
+    Ctrl-C stops this command only; `dbbench fleet stop` stops the hosts.
     """
     needs_engine()
-    if sum(given[way] is not None for way in ("scheduler", "ssh", "local")) != 1 or given["mode"] is None:
+    if (
+        sum(given[way] is not None for way in ("scheduler", "ssh", "local")) != 1
+        or given["mode"] is None
+    ):
         raise click.UsageError(
-            "exactly one of --scheduler, --ssh and --local, and one of --each and --spread, is required"
+            "exactly one of --scheduler, --ssh and --local, and one of --each and --spread, is "
+            "required"
         )
     if given["detach"] and given["local"] is None:
-        raise click.UsageError("--detach has no effect without --local: hosts on other machines always continue")
+        raise click.UsageError(
+            "--detach has no effect without --local: hosts on other machines always continue"
+        )
     if given["precision"] is not None and given["mode"] == "each":
         raise click.UsageError("--until-precision requires --spread")
     from dbbench.fleet import operate
     from dbbench.fleet.launch import HostOptions
 
     root = options.results_folder.resolve()
-    narrowing = Narrowing(given["fs"], given["blocks"], given["budget"], given["seed"], given["quick"], given["only"])
+    narrowing = Narrowing(
+        given["fs"], given["blocks"], given["budget"], given["seed"], given["quick"], given["only"]
+    )
     request = operate.FleetRequest(
-        load_request(given["plan_file"], options.paths, narrowing), given["mode"], given["name"], given["new"],
-        given["precision"], given["least"] or 1, given["wipe"], seconds_of(given["gone_after"]),
-    )  # fmt: skip
-    hosts = HostOptions(given["scheduler"], given["ssh"], given["local"], given["listen"], given["remote"],
-                        given["host_results"], given["certs"], given["detach"])  # fmt: skip
+        load_request(given["plan_file"], options.paths, narrowing),
+        given["mode"],
+        given["name"],
+        given["new"],
+        given["precision"],
+        given["least"] or 1,
+        given["wipe"],
+        seconds_of(given["gone_after"]),
+    )
+    hosts = HostOptions(
+        given["scheduler"],
+        given["ssh"],
+        given["local"],
+        given["listen"],
+        given["remote"],
+        given["host_results"],
+        given["certs"],
+        given["detach"],
+    )
     fleet = operate.choose(root, request)
     if fleet is not None and fleet.finished:
         click.echo(f"fleet {fleet.name} is already finished; --new starts another", err=True)
@@ -132,24 +181,38 @@ def run(options: Options, **given: Any) -> int:
     return conclude(options, root, fleet)
 
 
-@command_line("dbbench fleet worker tls://coordinator.lan --results /var/lib/dbbench", name="worker")
+@command_line(
+    "dbbench fleet worker tls://coordinator.lan --results /var/lib/dbbench", name="worker"
+)
 @click.argument("address")
-@click.option("--name", metavar="NAME", help="Name of this host in the results [default: its hostname].")
-@click.option("--give-up", type=float, metavar="SECONDS", help="Exit if no scheduler answered for this long.")
+@click.option(
+    "--name", metavar="NAME", help="Name of this host in the results [default: its hostname]."
+)
+@click.option(
+    "--give-up", type=float, metavar="SECONDS", help="Exit if no scheduler answered for this long."
+)
 @certs_option
 @results_option
-def worker(options: Options, address: str, name: str | None, give_up: float | None, certs: Path | None) -> None:
+def worker(
+    options: Options, address: str, name: str | None, give_up: float | None, certs: Path | None
+) -> None:
     """Make this machine a host of the fleet whose scheduler is at ADDRESS, until it is stopped."""
     needs_engine()
     end_with_coordinator()
     from dbbench.fleet import daemons
 
-    daemons.work(address, valid_name(name or os.uname().nodename), options.results_folder, certs, give_up)
+    daemons.work(
+        address, valid_name(name or os.uname().nodename), options.results_folder, certs, give_up
+    )
 
 
 @command_line("dbbench fleet scheduler --listen tls://coordinator.lan", name="scheduler")
 @click.option(
-    "--listen", default="tls://127.0.0.1:8786", metavar="ADDRESS", show_default=True, help="Address to listen on."
+    "--listen",
+    default="tls://127.0.0.1:8786",
+    metavar="ADDRESS",
+    show_default=True,
+    help="Address to listen on.",
 )
 @certs_option
 def scheduler(options: Options, listen: str, certs: Path | None) -> None:
@@ -161,7 +224,10 @@ def scheduler(options: Options, listen: str, certs: Path | None) -> None:
     listen = security.whole(listen)  # refused before anything is made
     folder, there = security.make(certs), ".config/dbbench/fleet"
     if certs is None and not security.is_loopback(listen):
-        give = f"tar -C {shlex.quote(str(folder))} -c . | ssh HOST 'mkdir -p {there} && tar -C {there} -x'"
+        give = (
+            f"tar -C {shlex.quote(str(folder))} -c . | ssh HOST 'mkdir -p {there} && tar -C "
+            f"{there} -x'"
+        )
         put(f"A worker needs the same certificates:  {give}")
     daemons.schedule(listen, folder)
 
@@ -179,15 +245,26 @@ def status(options: Options, name: str | None) -> None:
     working = here.running(root, fleet.name)
     working += [host for host in here.without_coordinator(root) if host.fleet != fleet.name]
     if options.json:
-        put_json({"name": fleet.name, "mode": fleet.mode, "finished": fleet.finished, "coordinator": coordinated,
-                  "utc": reported.get("utc"), "hosts": rows,
-                  "at_work_here": [host.row() for host in working]})  # fmt: skip
+        put_json(
+            {
+                "name": fleet.name,
+                "mode": fleet.mode,
+                "finished": fleet.finished,
+                "coordinator": coordinated,
+                "utc": reported.get("utc"),
+                "hosts": rows,
+                "at_work_here": [host.row() for host in working],
+            }
+        )
         return
     if rows:
         put_table(HOST_HEADER, [host_cells(row, time.time()) for row in rows])
         put(standing(rows))
     if not coordinated and not fleet.finished:
-        put("No coordinator is running, so this is the last reported state. The same `fleet run` command resumes.")
+        put(
+            "No coordinator is running, so this is the last reported state. The same `fleet run` "
+            "command resumes."
+        )
     for line in here.sentences(working if not coordinated else []):
         put(line)
 
@@ -195,12 +272,16 @@ def status(options: Options, name: str | None) -> None:
 @command_line("dbbench fleet stop", name="stop")
 @click.argument("name", metavar="[RUN]", required=False)
 @click.option(
-    "--scheduler", "address", metavar="ADDRESS", help="Address of the scheduler [default: that of the fleet's start]."
+    "--scheduler",
+    "address",
+    metavar="ADDRESS",
+    help="Address of the scheduler [default: that of the fleet's start].",
 )
 @certs_option
 @results_option
 def stop(options: Options, name: str | None, address: str | None, certs: Path | None) -> None:
-    """Stop the trials of a fleet's hosts cleanly; finished trials are kept, and `fleet run` resumes.
+    """Stop the trials of a fleet's hosts cleanly; finished trials are kept, and `fleet run`
+    resumes.
 
     Hosts on this machine are stopped even if no scheduler answers.
     """
@@ -212,7 +293,11 @@ def stop(options: Options, name: str | None, address: str | None, certs: Path | 
         working = here.running(root, fleet.name)
     left = here.stop(working)
     for host in working:
-        put(f"{host.host}: still stopping (process {host.pid})" if host in left else f"{host.host}: stopped")
+        put(
+            f"{host.host}: still stopping (process {host.pid})"
+            if host in left
+            else f"{host.host}: stopped"
+        )
     if fleet is not None and (
         address or fleet.blocks.keys() - {path.name for path in here.hosts_here(root, fleet.name)}
     ):
@@ -228,7 +313,9 @@ for each in (run, worker, scheduler, status, stop):
 
 
 def end_with_coordinator() -> None:
-    """If the coordinator of a `--local` fleet started this process, kill the process when the coordinator ends."""
+    """If the coordinator of a `--local` fleet started this process, kill the process when the
+    coordinator ends.
+    """
     if namespaces.PARENT in os.environ:
         namespaces.die_with_parent()
 
@@ -245,15 +332,20 @@ def chosen(results_folder: Path, name: str | None) -> Fleet:
         return fleet_files.load(results_folder, name)
     fleets = fleet_files.fleets(results_folder)
     if not fleets:
-        raise RunMissing(f"there is no fleet in {results_folder}", remedy="Start one:  dbbench fleet run PLAN")
+        raise RunMissing(
+            f"there is no fleet in {results_folder}", remedy="Start one:  dbbench fleet run PLAN"
+        )
     return fleets[-1]
 
 
 def conclude(options: Options, root: Path, fleet: Fleet) -> int:
     """Write the page of all hosts and print the verdict; return 1 if a trial failed."""
-    from dbbench.commands.report import put_verdict, write  # imported here, because a worker does not need them
+    # imported here, because a worker does not need them
+    from dbbench.commands.report import put_verdict, write
 
     runs = [results.load_run(root / name) for name in fleet.runs]
     folder = runs[0].path if len(runs) == 1 else fleet_files.folder_of(root, fleet.name)
     page = write(runs, folder / REPORT)
-    return put_verdict(options, runs, page, {"fleet": fleet.name, "mode": fleet.mode, "runs": fleet.runs})
+    return put_verdict(
+        options, runs, page, {"fleet": fleet.name, "mode": fleet.mode, "runs": fleet.runs}
+    )

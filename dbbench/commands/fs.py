@@ -23,13 +23,17 @@ def _put_all(options: Options) -> None:
         put_json({"fs_setups": rows})
         return
     header = ("name", "works", "durability", "copy-on-write", "compresses")
-    put_table(header, [(r["name"], r["works"], r["durability_class"], r["cow"], r["compresses"]) for r in rows])
+    put_table(
+        header,
+        [(r["name"], r["works"], r["durability_class"], r["cow"], r["compresses"]) for r in rows],
+    )
     put_reasons(rows)
 
 
 @catalogue(lambda: catalog([]).setups, _put_all, examples=("dbbench fs", "dbbench fs xfs"))
 def command(options: Options, name: str) -> None:
-    """List the filesystem setups, with the reason where one does not work on this machine, or show one.
+    """List the filesystem setups, with the reason where one does not work on this machine, or show
+    one.
 
     With NAME: its file, and the commands that make and mount it.
     """
@@ -69,12 +73,16 @@ def _devices(setup: FsSetup) -> str:
     least, most = setup.devices.min, setup.devices.max
     if most == 1:
         return "one device"
-    return f"{least} devices" if least == most else f"{least} to {most} devices (commands for {least})"
+    return (
+        f"{least} devices" if least == most else f"{least} to {most} devices (commands for {least})"
+    )
 
 
 def _commands(setup: FsSetup) -> list[list[str]]:
     least = setup.devices.min
-    targets = ("DEVICE",) if least == 1 else tuple(f"DEVICE{number}" for number in range(1, least + 1))
+    targets = (
+        ("DEVICE",) if least == 1 else tuple(f"DEVICE{number}" for number in range(1, least + 1))
+    )
     if setup.mkfs.family not in FAMILIES:
         return []
     return [list(argv) for argv in commands(setup, targets, MOUNT_POINT)]

@@ -16,10 +16,11 @@ from dbbench.results import merging
 @click.argument("folders", nargs=-1, required=True, metavar="DIR..")
 @results_option
 def command(options: Options, folders: tuple[str, ...]) -> None:
-    """Merge the finished trials of other results folders, or of single runs, into this results folder.
+    """Merge the finished trials of other results folders, or of single runs, into this results
+    folder.
 
-    Each trial is verified with its SHA256SUMS. Importing it again changes nothing. Runs of the same name and plan
-    become one run, and each trial keeps the name of its host.
+    Each trial is verified with its SHA256SUMS. Importing it again changes nothing. Runs of the
+    same name and plan become one run, and each trial keeps the name of its host.
     """
     root = options.results_folder.resolve()
     merged: list[merging.Merged] = []
@@ -31,8 +32,20 @@ def command(options: Options, folders: tuple[str, ...]) -> None:
             refused.append(error)
     done = readable(options, merged, refused)
     options.put(
-        {"runs": [{"run": run.folder.name, "path": str(run.folder), "added": list(run.added),
-                   "known": list(run.known)} for run in done]},
-        *(f"{run.folder.name}: {len(run.added)} trials added, {len(run.known)} already present; {run.folder}"
-          for run in done),
-    )  # fmt: skip
+        {
+            "runs": [
+                {
+                    "run": run.folder.name,
+                    "path": str(run.folder),
+                    "added": list(run.added),
+                    "known": list(run.known),
+                }
+                for run in done
+            ]
+        },
+        *(
+            f"{run.folder.name}: {len(run.added)} trials added, {len(run.known)} already "
+            f"present; {run.folder}"
+            for run in done
+        ),
+    )

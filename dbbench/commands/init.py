@@ -1,4 +1,6 @@
-"""`dbbench init`: write a commented plan.toml for the installed engines, an example plan, or the systemd units."""
+"""`dbbench init`: write a commented plan.toml for the installed engines, an example plan, or the
+systemd units.
+"""
 
 from __future__ import annotations
 
@@ -26,18 +28,29 @@ if TYPE_CHECKING:
     from dbbench.plan.proposal import Proposal
 
 _EXAMPLES: Final = ("demo", "tiny")
-_PROGRAM: Final = "/usr/local/bin/dbbench"  # the path in the units of the checkout, which is replaced
+# the path in the units of the checkout, which is replaced
+_PROGRAM: Final = "/usr/local/bin/dbbench"
 
 
 @command_line(
     "dbbench init --dirs /mnt/a,/mnt/b --engine postgres",
     "dbbench init --fs ext4,xfs --budget 8h",
 )
-@click.option("--dirs", metavar="A,B", help="Compare these existing directories: no root, nothing is formatted.")
 @click.option(
-    "--fs", metavar="A,B", help="Compare these setups, for example ext4,ext4:commit=60 [default: ext4,xfs,btrfs]."
+    "--dirs",
+    metavar="A,B",
+    help="Compare these existing directories: no root, nothing is formatted.",
 )
-@click.option("--device", metavar="DISK", help="Compare them on this disk, which will be erased [default: on a file].")
+@click.option(
+    "--fs",
+    metavar="A,B",
+    help="Compare these setups, for example ext4,ext4:commit=60 [default: ext4,xfs,btrfs].",
+)
+@click.option(
+    "--device",
+    metavar="DISK",
+    help="Compare them on this disk, which will be erased [default: on a file].",
+)
 @click.option(
     "--engine",
     "engines",
@@ -45,16 +58,26 @@ _PROGRAM: Final = "/usr/local/bin/dbbench"  # the path in the units of the check
     type=click.Choice(SERVERS),
     help="Engine to include [default: all that are installed].",
 )
-@click.option("--workload", "workloads", multiple=True, metavar="NAME", help="Workload [default: one per engine].")
+@click.option(
+    "--workload",
+    "workloads",
+    multiple=True,
+    metavar="NAME",
+    help="Workload [default: one per engine].",
+)
 @click.option("--budget", metavar="TIME", help="Time for the whole run, for example 8h.")
-@click.option("-o", "--output", default="plan.toml", metavar="FILE", show_default=True, help="File to write.")
+@click.option(
+    "-o", "--output", default="plan.toml", metavar="FILE", show_default=True, help="File to write."
+)
 @click.option(
     "--from-running",
     is_flag=True,
     help="Take settings, sizes and filesystem from a running server, which is only read.",
 )
 @click.option(
-    "--socket", type=click.Path(path_type=Path), help="Socket of that server [default: where packages put it]."
+    "--socket",
+    type=click.Path(path_type=Path),
+    help="Socket of that server [default: where packages put it].",
 )
 @click.option("--user", help="User to connect as [default: this account's name].")
 @click.option("--database", help="Database to read the sizes of.")
@@ -65,8 +88,17 @@ _PROGRAM: Final = "/usr/local/bin/dbbench"  # the path in the units of the check
     metavar="DIR",
     help="Write the systemd units of nightly runs to DIR instead.",
 )
-def command(options: Options, output: str, from_running: bool, socket: Path | None, user: str | None,
-            database: str | None, example: str | None, units: Path | None, **answers: Any) -> None:  # fmt: skip
+def command(
+    options: Options,
+    output: str,
+    from_running: bool,
+    socket: Path | None,
+    user: str | None,
+    database: str | None,
+    example: str | None,
+    units: Path | None,
+    **answers: Any,
+) -> None:
     """Write a commented plan.toml. An existing file is not overwritten.
 
     On a terminal and without options it asks five questions.
@@ -77,10 +109,13 @@ def command(options: Options, output: str, from_running: bool, socket: Path | No
     if not from_running and (socket or user or database):
         raise click.UsageError("--socket, --user and --database require --from-running")
     if bool(example) + bool(units) + from_running + given > 1:
-        raise click.UsageError("--example, --units, --from-running and the options of a new plan cannot be combined")
+        raise click.UsageError(
+            "--example, --units, --from-running and the options of a new plan cannot be combined"
+        )
     if answers["dirs"] and (answers["fs"] or answers["device"]):
         raise click.UsageError(
-            "--dirs cannot be combined with --fs or --device: existing directories are not formatted"
+            "--dirs cannot be combined with --fs or --device: existing directories are not "
+            "formatted"
         )
     if units:
         _write_units(options, units)
@@ -100,12 +135,19 @@ def command(options: Options, output: str, from_running: bool, socket: Path | No
     name = "" if path == Path("plan.toml") else f" {shlex.quote(str(path))}"
     options.put(
         {"path": str(path), "engines": list(chosen)},
-        f"Wrote {path}{' for ' if chosen else ''}{', '.join(chosen)}. Review it, then run:  dbbench plan{name}",
+        f"Wrote {path}{' for ' if chosen else ''}{', '.join(chosen)}. Review it, then run:  "
+        f"dbbench plan{name}",
     )
 
 
-def _proposal(dirs: str | None, fs: str | None, device: str | None, engines: Sequence[str], workloads: Sequence[str],
-              budget: str | None) -> Proposal:  # fmt: skip
+def _proposal(
+    dirs: str | None,
+    fs: str | None,
+    device: str | None,
+    engines: Sequence[str],
+    workloads: Sequence[str],
+    budget: str | None,
+) -> Proposal:
     from dbbench.plan.proposal import Proposal, installed_engines
 
     if budget:
@@ -120,18 +162,31 @@ def _ask() -> dict[str, Any]:
     from dbbench.plan.proposal import installed_engines
 
     put("Press Enter for the answer in brackets.")
-    place = click.prompt("Directories to compare (/mnt/a,/mnt/b), a disk to ERASE (/dev/...), or a file", "file",
-                         value_proc=_place)  # fmt: skip
+    place = click.prompt(
+        "Directories to compare (/mnt/a,/mnt/b), a disk to ERASE (/dev/...), or a file",
+        "file",
+        value_proc=_place,
+    )
     paths = [] if place == "file" else _words(place)
     disk = place if len(paths) == 1 and place.startswith("/dev/") else None
     dirs = place if paths and not disk else None
     fs = None if dirs else click.prompt("Filesystems (dbbench fs lists them)", "ext4,xfs,btrfs")
     installed = ",".join(installed_engines())
     engines = click.prompt("Engines", installed, value_proc=_engines)
-    workload = click.prompt("Workload (dbbench workload lists them) [the usual one of each engine]", "",
-                            show_default=False)  # fmt: skip
+    workload = click.prompt(
+        "Workload (dbbench workload lists them) [the usual one of each engine]",
+        "",
+        show_default=False,
+    )
     budget = click.prompt("Time for the whole run", "1h", value_proc=_seconds)
-    return {"dirs": dirs, "fs": fs, "device": disk, "engines": engines, "workloads": _words(workload), "budget": budget}
+    return {
+        "dirs": dirs,
+        "fs": fs,
+        "device": disk,
+        "engines": engines,
+        "workloads": _words(workload),
+        "budget": budget,
+    }
 
 
 def _words(text: str | None) -> list[str]:
@@ -162,7 +217,9 @@ def _seconds(text: str) -> str:
         reason = "must be more than 0 s"
     except ValueError as error:
         reason = str(error)
-    raise click.BadParameter(f"{text}: {reason}; give a time such as 90min or 8h", param_hint="--budget")
+    raise click.BadParameter(
+        f"{text}: {reason}; give a time such as 90min or 8h", param_hint="--budget"
+    )
 
 
 def _write_units(options: Options, folder: Path) -> None:
@@ -170,14 +227,18 @@ def _write_units(options: Options, folder: Path) -> None:
     program = str(Path(started).absolute()) if started else _PROGRAM
     word = program if re.fullmatch(r"[\w/.+@-]+", program) else f'"{program.replace("%", "%%")}"'
     texts = {
-        folder / file.name: file.read_text(encoding="utf-8") for file in sorted((data_folder() / "systemd").iterdir())
+        folder / file.name: file.read_text(encoding="utf-8")
+        for file in sorted((data_folder() / "systemd").iterdir())
     }
     with suppress(OSError):  # reported with the first file
         folder.mkdir(parents=True, exist_ok=True)
     write_new({path: text.replace(_PROGRAM, word) for path, text in texts.items()})
     paths = [str(path) for path in texts]
-    options.put({"paths": paths, "program": program}, *(f"Wrote {path}" for path in paths),
-                "Next:  systemctl daemon-reload")  # fmt: skip
+    options.put(
+        {"paths": paths, "program": program},
+        *(f"Wrote {path}" for path in paths),
+        "Next:  systemctl daemon-reload",
+    )
 
 
 def _running(
@@ -189,7 +250,8 @@ def _running(
     paths = [socket] if socket else live.sockets()
     if len(paths) != 1:
         raise LiveServerUnreadable(
-            f"found {len(paths)} server sockets in the usual places: {', '.join(map(str, paths)) or 'none'}",
+            f"found {len(paths)} server sockets in the usual places: "
+            f"{', '.join(map(str, paths)) or 'none'}",
             remedy="Choose one:  dbbench init --from-running --socket /run/postgresql",
         )
     with live.reading(paths[0], user, database) as server:

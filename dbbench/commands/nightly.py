@@ -39,27 +39,59 @@ def command(**_given: Any) -> None:
     """Run a plan every night, compare each night with the nights before, and detect regressions."""
 
 
-@command_line("dbbench nightly run plan.toml --junit night.xml", name="run", statuses=(0, 1, 2, 3, 4, 5, 130, 143))
+@command_line(
+    "dbbench nightly run plan.toml --junit night.xml",
+    name="run",
+    statuses=(0, 1, 2, 3, 4, 5, 130, 143),
+)
 @plan_argument
 @results_option
-@click.option("--blocks", type=int, metavar="N", help="Override the number of blocks (7 detect 10 % at a CV of 5 %).")
-@click.option("--window", type=click.IntRange(6), default=60, metavar="N", show_default=True,
-              help="Compare with the median of the last N nights.")  # fmt: skip
+@click.option(
+    "--blocks",
+    type=int,
+    metavar="N",
+    help="Override the number of blocks (7 detect 10 % at a CV of 5 %).",
+)
+@click.option(
+    "--window",
+    type=click.IntRange(6),
+    default=60,
+    metavar="N",
+    show_default=True,
+    help="Compare with the median of the last N nights.",
+)
 @click.option("--junit", metavar="FILE", help="Write JUnit XML to FILE.")
 @click.option("--openmetrics", metavar="FILE", help="Write OpenMetrics text to FILE.")
 @click.option("--markdown", metavar="FILE", help="Write GitHub Markdown to FILE.")
 @click.option("--bencher", metavar="FILE", help="Write Bencher JSON to FILE.")
-@click.option("--notify", metavar="CMD", help="Start CMD when the state changes, with the night as JSON on its stdin.")
-@click.option("--wipe", multiple=True, metavar="ID", help="Allow this device to be erased, as in `dbbench run`.")
+@click.option(
+    "--notify",
+    metavar="CMD",
+    help="Start CMD when the state changes, with the night as JSON on its stdin.",
+)
+@click.option(
+    "--wipe",
+    multiple=True,
+    metavar="ID",
+    help="Allow this device to be erased, as in `dbbench run`.",
+)
 @progress_option
-def run(options: Options, plan_file: str, blocks: int | None, window: int, notify: str | None, wipe: tuple[str, ...],
-        **files: str | None) -> int:  # fmt: skip
+def run(
+    options: Options,
+    plan_file: str,
+    blocks: int | None,
+    window: int,
+    notify: str | None,
+    wipe: tuple[str, ...],
+    **files: str | None,
+) -> int:
     """Run tonight's benchmark and compare it with the nights before.
 
-    The plan's baseline runs as the reference, twice (A/A guard). A suspect is confirmed at once by a second run of it
-    and the reference alone.
+    The plan's baseline runs as the reference, twice (A/A guard). A suspect is confirmed at once
+    by a second run of it and the reference alone.
 
-    A night is inconclusive if the guard moved, nights are missing, or a suspect could not be confirmed.
+    A night is inconclusive if the guard moved, nights are missing, or a suspect could not be
+    confirmed.
     """
     root = options.results_folder.resolve()
 
@@ -67,7 +99,9 @@ def run(options: Options, plan_file: str, blocks: int | None, window: int, notif
         with resumable(again()), options.shown(renderer) as emit:
             return tonight.run_to_end(wanted, root, name, wipe, emit)
 
-    outcome = tonight.run_night(tonight.asked_tonight(plan_file, options.paths, blocks), root, window, run_plan)
+    outcome = tonight.run_night(
+        tonight.asked_tonight(plan_file, options.paths, blocks), root, window, run_plan
+    )
     tonight.export(outcome, root, files)
     if outcome.news and notify:
         tonight.notify(notify, outcome.document)
@@ -76,20 +110,35 @@ def run(options: Options, plan_file: str, blocks: int | None, window: int, notif
 
 
 @command_line(
-    "dbbench nightly status", "dbbench nightly status plan.toml   fails if the newest night is too old", name="status"
+    "dbbench nightly status",
+    "dbbench nightly status plan.toml   fails if the newest night is too old",
+    name="status",
 )
 @click.argument("plan", metavar="[PLAN]", required=False)
 @results_option
 def status(options: Options, plan: str | None) -> None:
     """Show the newest night of each plan and all confirmed regressions.
 
-    PLAN is the name of a plan, or its file. With it, a newest night older than 30 hours is an error (E806).
+    PLAN is the name of a plan, or its file. With it, a newest night older than 30 hours is an
+    error (E806).
     """
     root = results_of(options)
-    nights = _nights_of(plan, root, options.paths) if plan else history.every_plan(root, options.passed_over)
-    rows = [{"plan": name, "run": last.run, "created": last.created,
-             "age_h": round((time.time() - epoch(last.created)) / 3600, 1),
-             "states": last.states} for name, each in nights.items() for last in each[-1:]]  # fmt: skip
+    nights = (
+        _nights_of(plan, root, options.paths)
+        if plan
+        else history.every_plan(root, options.passed_over)
+    )
+    rows = [
+        {
+            "plan": name,
+            "run": last.run,
+            "created": last.created,
+            "age_h": round((time.time() - epoch(last.created)) / 3600, 1),
+            "states": last.states,
+        }
+        for name, each in nights.items()
+        for last in each[-1:]
+    ]
     regressions = analysis.regressions(nights)
     if options.json:
         put_json({"nights": rows, "regressions": [plain(regression) for regression in regressions]})
@@ -101,7 +150,9 @@ def status(options: Options, plan: str | None) -> None:
 
 @command_line("dbbench nightly accept RUN --reason 'PostgreSQL 17'", name="accept")
 @run_argument()
-@click.option("--reason", metavar="TEXT", required=True, help="Reason for the new level; it is kept.")
+@click.option(
+    "--reason", metavar="TEXT", required=True, help="Reason for the new level; it is kept."
+)
 @results_option
 def accept(options: Options, run: str, reason: str) -> None:
     """Accept the level of a run as the new normal; earlier nights no longer count."""
@@ -118,9 +169,19 @@ def baseline(options: Options, run: str | None) -> None:
         return
     accepted = history.acceptances(results_of(options))
     if options.json:
-        put_json({"baselines": {plan: [plain(entry) for entry in entries] for plan, entries in accepted.items()}})
+        put_json(
+            {
+                "baselines": {
+                    plan: [plain(entry) for entry in entries] for plan, entries in accepted.items()
+                }
+            }
+        )
         return
-    rows = [(plan, e.run, e.at[:16].replace("T", " "), e.reason) for plan, entries in accepted.items() for e in entries]
+    rows = [
+        (plan, e.run, e.at[:16].replace("T", " "), e.reason)
+        for plan, entries in accepted.items()
+        for e in entries
+    ]
     if rows:
         put_table(("plan", "run", "accepted", "reason"), rows)
     else:
@@ -154,12 +215,15 @@ def _check_age(name: str, root: Path, rows: list[dict[str, Any]]) -> None:
         )
     if rows[0]["age_h"] > history.MOST_AGE_H:
         raise NightMissing(
-            f"the newest night of plan {name} is {rows[0]['age_h']:.0f} hours old ({rows[0]['run']})",
+            f"the newest night of plan {name} is {rows[0]['age_h']:.0f} hours old "
+            f"({rows[0]['run']})",
             remedy=f"See why the last one did not run:  systemctl status 'dbbench-nightly@{name}'",
         )
 
 
-def _put_status(root: Path, rows: list[dict[str, Any]], regressions: list[analysis.Regression]) -> None:
+def _put_status(
+    root: Path, rows: list[dict[str, Any]], regressions: list[analysis.Regression]
+) -> None:
     if not rows:
         put(f"There are no nights in {root}. Run one with:  dbbench nightly run PLAN")
         return
@@ -169,7 +233,10 @@ def _put_status(root: Path, rows: list[dict[str, Any]], regressions: list[analys
     if not regressions:
         put("No regression was confirmed.")
         return
-    table = [(r.since, r.plan, r.series, f"{r.ratio:.3f}", r.until or "still", r.run) for r in regressions]
+    table = [
+        (r.since, r.plan, r.series, f"{r.ratio:.3f}", r.until or "still", r.run)
+        for r in regressions
+    ]
     put_table(("since", "plan", "series", "ratio", "until", "run"), table, right=("ratio",))
 
 
@@ -181,9 +248,22 @@ def _put(options: Options, outcome: NightOutcome) -> None:
     put(f"{outcome.plan}, night of {night.night}: {outcome.state}")
     for text in (*night.reasons, *(f"no night on {date}" for date in outcome.missing)):
         put(f"  {text}")
-    rows = [(f.key, f"{f.ratio:.3f}", None if f.level is None else f"{f.level:.3f}",
-             None if f.change is None else f"{f.change - 1:+.1%}", f.state, f.since) for f in findings]  # fmt: skip
-    put_table(("series", "ratio", "level", "change", "state", "since"), rows, right=("ratio", "level", "change"))
+    rows = [
+        (
+            f.key,
+            f"{f.ratio:.3f}",
+            None if f.level is None else f"{f.level:.3f}",
+            None if f.change is None else f"{f.change - 1:+.1%}",
+            f.state,
+            f.since,
+        )
+        for f in findings
+    ]
+    put_table(
+        ("series", "ratio", "level", "change", "state", "since"),
+        rows,
+        right=("ratio", "level", "change"),
+    )
     for finding in findings:
         for note in finding.notes:
             put(f"  {finding.key}: {note}")

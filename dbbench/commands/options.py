@@ -17,7 +17,8 @@ from dbbench.errors import EXIT_USAGE, DbbenchError, NotWritable
 from dbbench.units import share_of
 
 CONTEXT: Final = {"help_option_names": ["-h", "--help"], "max_content_width": 200}
-GLOBAL: Final = {"--path", "--no-color", "--json", "--quiet", "--verbose", "--help"}  # options of every command
+# options of every command
+GLOBAL: Final = {"--path", "--no-color", "--json", "--quiet", "--verbose", "--help"}
 STATUSES: Final = {
     0: "success",
     1: "a trial failed, or a result is damaged",
@@ -34,14 +35,17 @@ T = TypeVar("T")
 
 @dataclass
 class Options:
-    """The values of -v -q --json --no-color --path, given anywhere, and of options that several commands have."""
+    """The values of -v -q --json --no-color --path, given anywhere, and of options that several
+    commands have.
+    """
 
     verbose: bool = False
     quiet: bool = False
     json: bool = False
     no_color: bool = False
     paths: list[str] = field(default_factory=list)
-    passed_over: list[DbbenchError] = field(default_factory=list)  # errors of runs that the output does not contain
+    # errors of runs that the output does not contain
+    passed_over: list[DbbenchError] = field(default_factory=list)
     results_folder: Path = Path("results")  # value of --results, for commands that have it
     progress: str = "auto"  # value of --progress
 
@@ -58,7 +62,9 @@ class Options:
             text.put(line)
 
     def shown(self, renderer: Callable[..., T]) -> T:
-        """Return the renderer's block that shows progress on stderr, as --progress, --quiet and --no-color demand."""
+        """Return the renderer's block that shows progress on stderr, as --progress, --quiet and
+        --no-color demand.
+        """
         kind = "none" if self.quiet and self.progress == "auto" else self.progress
         return renderer(kind, sys.stderr, color=not self.no_color)
 
@@ -87,18 +93,29 @@ def global_options(function: Function) -> Function:
     """Add the options that every command accepts."""
     return with_options(
         function,
-        kept_option("-v", "--verbose", is_flag=True,
-                    help="Print details: tracebacks of errors, and how intervals are calculated."),
+        kept_option(
+            "-v",
+            "--verbose",
+            is_flag=True,
+            help="Print details: tracebacks of errors, and how intervals are calculated.",
+        ),
         kept_option("-q", "--quiet", is_flag=True, help="Hide progress."),
         kept_option("--json", is_flag=True, help="Print one JSON document instead of a table."),
         kept_option("--no-color", is_flag=True, help="Disable colours (as NO_COLOR does)."),
-        kept_option("--path", "paths", metavar="DIR", multiple=True,
-                    help="Also search DIR (and DBBENCH_PATH) for fs_setups/ and workloads/."),
-    )  # fmt: skip
+        kept_option(
+            "--path",
+            "paths",
+            metavar="DIR",
+            multiple=True,
+            help="Also search DIR (and DBBENCH_PATH) for fs_setups/ and workloads/.",
+        ),
+    )
 
 
 class Command(click.Command):
-    """A command whose help has its own options first, then those of all commands, examples and exit statuses."""
+    """A command whose help has its own options first, then those of all commands, examples and exit
+    statuses.
+    """
 
     examples: tuple[str, ...] = ()
     statuses: tuple[int, ...] = (0, 2)
@@ -110,14 +127,18 @@ class Command(click.Command):
         options = [param for param in self.get_params(ctx) if isinstance(param, click.Option)]
         records = [(bool({*param.opts} & GLOBAL), param.get_help_record(ctx)) for param in options]
         for title, shared in (("Options", False), ("Global options", True)):
-            if rows := [record for common, record in records if record is not None and common is shared]:
+            if rows := [
+                record for common, record in records if record is not None and common is shared
+            ]:
                 with formatter.section(title):
                     formatter.write_dl(rows)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         if self.examples:
             with formatter.section("Examples"):
-                formatter.write("".join(f"{'':{formatter.current_indent}}{line}\n" for line in self.examples))
+                formatter.write(
+                    "".join(f"{'':{formatter.current_indent}}{line}\n" for line in self.examples)
+                )
         with formatter.section("Exit status"):
             formatter.write_dl([(str(status), STATUSES[status]) for status in self.statuses])
 
@@ -128,7 +149,9 @@ def command_line(
     """Return `click.command` with the global options, and Options as the function's first argument."""
 
     def decorate(function: Callable[..., Any]) -> Command:
-        made = click.command(cls=Command, context_settings=CONTEXT, **kwargs)(global_options(click.pass_obj(function)))
+        made = click.command(cls=Command, context_settings=CONTEXT, **kwargs)(
+            global_options(click.pass_obj(function))
+        )
         made.examples, made.statuses = examples, statuses
         return made
 
@@ -168,7 +191,9 @@ class Commands(Command, click.Group):
 def put_commands(formatter: click.HelpFormatter, commands: Iterable[click.Command]) -> None:
     """Write the section "Commands" of a help text."""
     with formatter.section("Commands"):
-        formatter.write_dl([(str(each.name), each.get_short_help_str(limit=200)) for each in commands])
+        formatter.write_dl(
+            [(str(each.name), each.get_short_help_str(limit=200)) for each in commands]
+        )
 
 
 def command_group(function: Callable[..., Any]) -> Commands:
@@ -202,36 +227,69 @@ def refuse_existing(paths: Iterable[Path]) -> None:
     """Raise NotWritable if one of them exists."""
     if taken := [str(path) for path in paths if os.path.lexists(path)]:
         text = ", ".join(taken[:3])
-        raise NotWritable(f"{text} exists", effect="Nothing was written.", remedy="Choose another with -o FILE.")
+        raise NotWritable(
+            f"{text} exists", effect="Nothing was written.", remedy="Choose another with -o FILE."
+        )
 
 
-results_option = kept_option("--results", "results_folder", default="results", metavar="DIR",
-                             type=click.Path(path_type=Path), show_default=True, help="Results folder.")  # fmt: skip
-progress_option = kept_option("--progress", type=click.Choice(["auto", "plain", "json", "none"]), default="auto",
-                              show_default=True, help="Format of the progress on stderr.")  # fmt: skip
+results_option = kept_option(
+    "--results",
+    "results_folder",
+    default="results",
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    show_default=True,
+    help="Results folder.",
+)
+progress_option = kept_option(
+    "--progress",
+    type=click.Choice(["auto", "plain", "json", "none"]),
+    default="auto",
+    show_default=True,
+    help="Format of the progress on stderr.",
+)
 plan_argument = click.argument(  # the shell completes files
     "plan_file", metavar="[PLAN]", default="plan.toml", type=click.Path()
 )
 
 
 fs_option = click.option(
-    "--fs", metavar="A,B", help="Use only these of the plan's fs_setups; ext4:commit=60 adds mount options.",
-    callback=lambda _ctx, _param, labels: tuple(filter(None, map(str.strip, (labels or "").split(",")))),
-)  # fmt: skip
+    "--fs",
+    metavar="A,B",
+    help="Use only these of the plan's fs_setups; ext4:commit=60 adds mount options.",
+    callback=lambda _ctx, _param, labels: tuple(
+        filter(None, map(str.strip, (labels or "").split(",")))
+    ),
+)
 
 
 def plan_options(function: Function) -> Function:
-    """Add the options --fs, --only, --blocks, --budget, --quick and --seed: the fields of a Narrowing."""
+    """Add the options --fs, --only, --blocks, --budget, --quick and --seed: the fields of a
+    Narrowing.
+    """
     return with_options(
         function,
         fs_option,
-        click.option("--only", multiple=True, metavar="CELL",
-                     help="Use only this cell, for example xfs.postgres.scan; * matches any text. Repeatable."),
+        click.option(
+            "--only",
+            multiple=True,
+            metavar="CELL",
+            help="Use only this cell, for example xfs.postgres.scan; * matches any text. "
+            "Repeatable.",
+        ),
         click.option("--blocks", type=int, metavar="N", help="Override the number of blocks."),
-        click.option("--budget", metavar="TIME", help="Run as many blocks as fit in this time, for example 8h."),
-        click.option("--quick", is_flag=True, help="Run one block with the shortest windows (smoke test)."),
-        click.option("--seed", type=int, metavar="N", help="Override the seed of the trials' order."),
-    )  # fmt: skip
+        click.option(
+            "--budget",
+            metavar="TIME",
+            help="Run as many blocks as fit in this time, for example 8h.",
+        ),
+        click.option(
+            "--quick", is_flag=True, help="Run one block with the shortest windows (smoke test)."
+        ),
+        click.option(
+            "--seed", type=int, metavar="N", help="Override the seed of the trials' order."
+        ),
+    )
 
 
 def _parse_share(_ctx: click.Context, _param: click.Parameter, value: str | None) -> float | None:
@@ -247,7 +305,8 @@ precision_option = click.option(
     "precision",
     metavar="2%",
     callback=_parse_share,
-    help="Add blocks (up to 15) until each interval is this narrow; setups that are decided stop early.",
+    help="Add blocks (up to 15) until each interval is this narrow; setups that are decided stop "
+    "early.",
 )
 
 
@@ -256,7 +315,9 @@ def completing(
 ) -> Callable[[click.Context, click.Parameter, str], list[CompletionItem]]:
     """Return what completes the value of an argument or option with these names."""
 
-    def complete(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    def complete(
+        _ctx: click.Context, _param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
         return [CompletionItem(word) for word in names() if word.startswith(incomplete)]
 
     return complete
@@ -268,7 +329,9 @@ def catalogue(
     *commands: click.Command,
     examples: tuple[str, ...],
 ) -> Callable[[Callable[..., Any]], Any]:
-    """Decorate `function(options, name, ...)`, which shows one of the `names`; without a name, `put_all` lists them."""
+    """Decorate `function(options, name, ...)`, which shows one of the `names`; without a name,
+    `put_all` lists them.
+    """
 
     def decorate(show: Callable[..., Any]) -> click.Command:
         @functools.wraps(show)
@@ -295,7 +358,11 @@ class Chooser(click.Group):
         self.shown = shown
 
     def make_context(
-        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+        self,
+        info_name: str | None,
+        args: list[str],
+        parent: click.Context | None = None,
+        **extra: Any,
     ) -> click.Context:
         if any(word in self.commands for word in args):
             return super().make_context(info_name, args, parent, **extra)

@@ -5,19 +5,28 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from dbbench.commands.options import Options, command_line, plan_argument, plan_options, results_option
+from dbbench.commands.options import (
+    Options,
+    command_line,
+    plan_argument,
+    plan_options,
+    results_option,
+)
 from dbbench.errors import EXIT_OK
 
 
-@command_line("dbbench plan", "dbbench plan plan.toml --fs ext4,xfs --budget 8h", statuses=(0, 2, 5))
+@command_line(
+    "dbbench plan", "dbbench plan plan.toml --fs ext4,xfs --budget 8h", statuses=(0, 2, 5)
+)
 @plan_argument
 @plan_options
 @results_option
 def command(options: Options, plan_file: str, **narrowing: Any) -> int:
     """Show what a run would do, without doing it.
 
-    Prints first why a run would be refused here, if so. Then the time, the bytes written, the difference that the run
-    would detect, what happens to this machine, the setups that are skipped, the conditions and the commands.
+    Prints first why a run would be refused here, if so. Then the time, the bytes written, the
+    difference that the run would detect, what happens to this machine, the setups that are
+    skipped, the conditions and the commands.
     """
     from dbbench.model import plain
     from dbbench.plan import preview
@@ -37,10 +46,23 @@ def command(options: Options, plan_file: str, **narrowing: Any) -> int:
     refused = refusals(wanted, options.results_folder)
     if options.json:
         document = as_document(wanted, look, expected, options.results_folder)
-        problems = [{"id": refusal.id, "title": refusal.title, "evidence": refusal.evidence, "remedy": refusal.remedy}
-                    for refusal in refused]  # fmt: skip
-        put_json({**document, "budget": None if allowance is None else plain(allowance), "skipped": wanted.skipped,
-                  "refused": problems})  # fmt: skip
+        problems = [
+            {
+                "id": refusal.id,
+                "title": refusal.title,
+                "evidence": refusal.evidence,
+                "remedy": refusal.remedy,
+            }
+            for refusal in refused
+        ]
+        put_json(
+            {
+                **document,
+                "budget": None if allowance is None else plain(allowance),
+                "skipped": wanted.skipped,
+                "refused": problems,
+            }
+        )
     else:
         if refused:
             put_refusals(refused)

@@ -12,9 +12,23 @@ import click
 
 from dbbench import __version__, results
 from dbbench.commands.finding import REPORT
-from dbbench.commands.options import Options, command_line, fs_option, plan_argument, progress_option, results_option
+from dbbench.commands.options import (
+    Options,
+    command_line,
+    fs_option,
+    plan_argument,
+    progress_option,
+    results_option,
+)
 from dbbench.commands.report import write
-from dbbench.errors import EXIT_OK, DeadlinePassed, LabContradicts, LabUnavailable, RunMissing, RunNameTaken
+from dbbench.errors import (
+    EXIT_OK,
+    DeadlinePassed,
+    LabContradicts,
+    LabUnavailable,
+    RunMissing,
+    RunNameTaken,
+)
 from dbbench.labs.powercut import Order, examine, unavailable
 from dbbench.model import Conclusion, LabFacts, plain
 from dbbench.plan.narrowing import Narrowing
@@ -36,47 +50,74 @@ CUTS = 30  # for each setup and engine, unless --cuts or --minutes is given
     help=f"Number of power losses for each setup and engine [default: {CUTS}].",
 )
 @click.option(
-    "--minutes", type=click.FloatRange(0, min_open=True), metavar="M", help="Stop after this many minutes in total."
+    "--minutes",
+    type=click.FloatRange(0, min_open=True),
+    metavar="M",
+    help="Stop after this many minutes in total.",
 )
 @click.option(
     "--rounds",
     type=click.IntRange(0),
     default=0,
     metavar="N",
-    help="Also harm copies of the disks in other ways, such as filling them, N times for each setup and engine.",
+    help="Also harm copies of the disks in other ways, such as filling them, N times for each "
+    "setup and engine.",
 )
 @fs_option
 @click.option("--seed", type=int, metavar="N", help="Random seed for the cut points.")
 @click.option(
-    "--name", metavar="RUN", help="Name of the results; if it is that of a run of the same plan, the page shows both."
+    "--name",
+    metavar="RUN",
+    help="Name of the results; if it is that of a run of the same plan, the page shows both.",
 )
 @progress_option
 @results_option
-def command(options: Options, plan_file: str, cuts: int | None, minutes: float | None, rounds: int,
-            fs: tuple[str, ...], seed: int | None, name: str | None) -> int:  # fmt: skip
+def command(
+    options: Options,
+    plan_file: str,
+    cuts: int | None,
+    minutes: float | None,
+    rounds: int,
+    fs: tuple[str, ...],
+    seed: int | None,
+    name: str | None,
+) -> int:
     """Power-loss test: do acknowledged commits survive?
 
-    Runs each filesystem setup with each engine on simulated disks in memory, cuts their power, recovers the server and
-    looks for every acknowledged commit. The plan's device is not used.
+    Runs each filesystem setup with each engine on simulated disks in memory, cuts their power,
+    recovers the server and looks for every acknowledged commit. The plan's device is not used.
 
-    Controls that must lose data run first; if they lose none, the lab draws no conclusion and reports this. Exit
-    status 1: the result contradicts a setup's durability class.
+    Controls that must lose data run first; if they lose none, the lab draws no conclusion and
+    reports this. Exit status 1: the result contradicts a setup's durability class.
     """
     request = able(load_request(plan_file, options.paths, Narrowing(fs, seed=seed)), options.paths)
     cuts = CUTS if cuts is None and minutes is None else cuts
-    return conclude(options, run_lab(options, request, name, Order(request.plan.seed, cuts, minutes, rounds=rounds)))
+    return conclude(
+        options,
+        run_lab(options, request, name, Order(request.plan.seed, cuts, minutes, rounds=rounds)),
+    )
 
 
 def conclude(options: Options, folder: Path, trials: dict[str, Any] | None = None) -> int:
-    """Write the page of a run with results of the lab and print them; with --json, after the document of its trials.
-    Raises LabContradicts."""
+    """Write the page of a run with results of the lab and print them; with --json, after the
+    document of its trials. Raises LabContradicts.
+    """
     run = results.load_run(folder)
     assert run.lab is not None
     page, table = write([run], folder / REPORT), HarmTable(run, run.lab)
     if options.json:
         lab: dict[str, Any] = plain(run.lab)
-        put_json({**(trials or {}), "run": folder.name, "path": str(folder), "report": str(page), **lab,
-                  "blind": list(run.lab.blind), "table": table.document()})  # fmt: skip
+        put_json(
+            {
+                **(trials or {}),
+                "run": folder.name,
+                "path": str(folder),
+                "report": str(page),
+                **lab,
+                "blind": list(run.lab.blind),
+                "table": table.document(),
+            }
+        )
     else:
         _put(table, folder, page)
     _judge(run.lab)
@@ -84,8 +125,9 @@ def conclude(options: Options, folder: Path, trials: dict[str, Any] | None = Non
 
 
 def run_lab(options: Options, wanted: PlanRequest, name: str | None, order: Order) -> Path:
-    """Carry out the order for the request; return the folder with the results. Raises LabUnavailable, RunNameTaken, and
-    DeadlinePassed after the results so far were printed."""
+    """Carry out the order for the request; return the folder with the results. Raises
+    LabUnavailable, RunNameTaken, and DeadlinePassed after the results so far were printed.
+    """
     if why := unavailable():
         raise LabUnavailable(why, effect="Nothing was changed.")
     folder = folder_of_lab(options.results_folder.resolve(), wanted, name)
@@ -107,14 +149,19 @@ def concluding(options: Options, folder: Path) -> Iterator[None]:
 
 
 def folder_of_lab(results_folder: Path, wanted: PlanRequest, name: str | None) -> Path:
-    """Return a new directory, or that of a run of the same plan, or of a lab that was stopped before its first cut.
-    Raises RunNameTaken, RunLocked."""
+    """Return a new directory, or that of a run of the same plan, or of a lab that was stopped
+    before its first cut. Raises RunNameTaken, RunLocked.
+    """
     # Not the hash of the plan itself: `run` would see this directory as a finished run of the plan.
-    alone = dataclasses.replace(wanted, sha256=f"powercut-{wanted.sha256}",
-                                expanded=wanted.expanded._replace(order=()))  # fmt: skip
+    alone = dataclasses.replace(
+        wanted, sha256=f"powercut-{wanted.sha256}", expanded=wanted.expanded._replace(order=())
+    )
     if name is None or not (results_folder / name).exists():
         return create(
-            results_folder, alone, name or free_name(results_folder, f"{wanted.plan.name}-powercut"), __version__
+            results_folder,
+            alone,
+            name or free_name(results_folder, f"{wanted.plan.name}-powercut"),
+            __version__,
         )
     folder = results_folder / name
     with contextlib.suppress(RunMissing):
@@ -132,8 +179,13 @@ def folder_of_lab(results_folder: Path, wanted: PlanRequest, name: str | None) -
 def _put(table: HarmTable, folder: Path, page: Path) -> None:
     lab = table.lab
     for line in table.lines:
-        put_paragraph(f"{line.row.fs_setup} with {line.server}, class {line.durability}: {line.row.statement}")
-        harm = [(column, "; ".join(text for text, _, _ in line.cells(column))) for column in table.columns]
+        put_paragraph(
+            f"{line.row.fs_setup} with {line.server}, class {line.durability}: {line.row.statement}"
+        )
+        harm = [
+            (column, "; ".join(text for text, _, _ in line.cells(column)))
+            for column in table.columns
+        ]
         price = zip(table.price_headings, map(line.price_text, table.prices), strict=True)
         first, *rest = [(f"  {name}", text) for name, text in (*harm, *price) if text]
         put_table(first, rest)
@@ -141,10 +193,14 @@ def _put(table: HarmTable, folder: Path, page: Path) -> None:
     for text in filter(None, (table.unit, *table.published)):
         put_paragraph(text)
     for control in lab.controls:
-        verdict = ": too few, so the test cannot detect a loss" if control.blind else ", as expected"
+        verdict = (
+            ": too few, so the test cannot detect a loss" if control.blind else ", as expected"
+        )
         note = f": {control.note}" if control.note else ""
-        put_paragraph(f"control {control.name} ({control.engine}): {control.harmed} of {control.valid} cuts damaged "
-                      f"data{verdict}{note}")  # fmt: skip
+        put_paragraph(
+            f"control {control.name} ({control.engine}): {control.harmed} of {control.valid} cuts "
+            f"damaged data{verdict}{note}"
+        )
     for row in lab.rows:
         for cut in row.cuts:
             if cut.invalid:
@@ -153,13 +209,17 @@ def _put(table: HarmTable, folder: Path, page: Path) -> None:
     for text in table.exclusions:
         put_paragraph(f"not tested: {text}")
     valid = sum(row.valid for row in lab.rows)
-    put(f"{valid} valid cuts in {lab.seconds:.0f} s; results: {folder}; page: {page}")  # whole paths, for scripts
+    # whole paths, for scripts
+    put(f"{valid} valid cuts in {lab.seconds:.0f} s; results: {folder}; page: {page}")
 
 
 def _judge(lab: LabFacts) -> None:
     kept = "The results are kept."
-    wrong = [f"{row.fs_setup} with {row.engine}, class {row.durability_class}: {row.contradiction}"
-             for row in lab.rows if row.contradiction]  # fmt: skip
+    wrong = [
+        f"{row.fs_setup} with {row.engine}, class {row.durability_class}: {row.contradiction}"
+        for row in lab.rows
+        if row.contradiction
+    ]
     if wrong and not lab.blind:
         raise LabContradicts(
             "\n  ".join(wrong),
@@ -167,8 +227,11 @@ def _judge(lab: LabFacts) -> None:
             remedy="Image and log of the cut are in the results folder; please report them.",
         )
     if lab.blind:
-        names = [f"{control.name} ({'; '.join(filter(None, (control.engine, control.note)))})"
-                 for control in lab.controls if control.blind]  # fmt: skip
+        names = [
+            f"{control.name} ({'; '.join(filter(None, (control.engine, control.note)))})"
+            for control in lab.controls
+            if control.blind
+        ]
         raise LabContradicts(
             f"controls lost data in too few cuts: {', '.join(names)}",
             effect=kept + " Without them, the lab cannot draw a conclusion.",

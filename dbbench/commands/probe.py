@@ -13,17 +13,25 @@ from dbbench.units import duration_text, number, seconds_of
 
 
 @command_line("dbbench probe /var/lib/postgresql /mnt/new")
-@click.argument("directories", metavar="DIR...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument(
+    "directories", metavar="DIR...", nargs=-1, required=True, type=click.Path(path_type=Path)
+)
 @click.option(
-    "--time", "time", default="1min", show_default=True, help="How long to measure, all directories together."
+    "--time",
+    "time",
+    default="1min",
+    show_default=True,
+    help="How long to measure, all directories together.",
 )
 @click.option("--seed", default=1, show_default=True, help="Seed of the order and the data.")
 @click.option("--markdown", is_flag=True, help="Print the tables as Markdown.")
-def command(options: Options, directories: tuple[Path, ...], time: str, seed: int, markdown: bool) -> None:
+def command(
+    options: Options, directories: tuple[Path, ...], time: str, seed: int, markdown: bool
+) -> None:
     """Measure how many commits per second a disk can do, and how long the slow ones take.
 
-    It needs neither root nor a server. It writes files of 128 MiB into each DIR and removes them. Several directories
-    are measured in random turns and compared with the first.
+    It needs neither root nor a server. It writes files of 128 MiB into each DIR and removes
+    them. Several directories are measured in random turns and compared with the first.
     """
     from dbbench.labs.disk_probe import probe
     from dbbench.storage.small_io import METHODS
@@ -36,8 +44,13 @@ def command(options: Options, directories: tuple[Path, ...], time: str, seed: in
         click.echo(f"measuring for {duration_text(seconds)}", err=True)
     probed, pairs = probe(directories, seconds, seed)
     if options.json:
-        put_json({"schema": 1, "directories": [dataclasses.asdict(each) for each in probed],
-                  "pairs": [dataclasses.asdict(pair) for pair in pairs]})  # fmt: skip
+        put_json(
+            {
+                "schema": 1,
+                "directories": [dataclasses.asdict(each) for each in probed],
+                "pairs": [dataclasses.asdict(pair) for pair in pairs],
+            }
+        )
         return
     titles = {method.name: method.title for method in METHODS}
     header = ("method", "values", "per s", "p50 ms", "p99 ms", "p99.9 ms", "max ms")
@@ -46,7 +59,10 @@ def command(options: Options, directories: tuple[Path, ...], time: str, seed: in
         put_paragraph(f"  {each.sentence}")
         for caution in each.cautions:
             put_paragraph(f"  ! {caution}")
-        rows = [(titles[row.method], *map(number, dataclasses.astuple(row)[1:])) for row in each.latencies]
+        rows = [
+            (titles[row.method], *map(number, dataclasses.astuple(row)[1:]))
+            for row in each.latencies
+        ]
         if markdown:
             put("\n" + table_text(header, rows))
         else:

@@ -28,24 +28,38 @@ MOST_FAILED: Final = 3  # failed trials that are listed; `dbbench show` lists al
 @command_line("dbbench report RUN -o report.html", statuses=(0, 1, 2))
 @runs_argument
 @click.option(
-    "-o", "--output", metavar="FILE", help="Write to FILE [default: report.html in the (first) run's folder]."
+    "-o",
+    "--output",
+    metavar="FILE",
+    help="Write to FILE [default: report.html in the (first) run's folder].",
 )
 @click.option("--open", "show", is_flag=True, help="Open the page in the browser.")
-@click.option("--redact", metavar="WORDS", default="", help="Remove hosts (with serial numbers of disks), paths or "
-              "params; separate them by commas.")  # fmt: skip
+@click.option(
+    "--redact",
+    metavar="WORDS",
+    default="",
+    help="Remove hosts (with serial numbers of disks), paths or params; separate them by commas.",
+)
 @results_option
-def command(options: Options, runs: tuple[str, ...], output: str | None, show: bool, redact: str) -> None:
+def command(
+    options: Options, runs: tuple[str, ...], output: str | None, show: bool, redact: str
+) -> None:
     """Write the report page: one self-contained HTML file that needs no network."""
     read = load_runs(options, runs)
-    path = write_page(options, read, Path(output) if output else None, tuple(filter(None, redact.split(","))))
+    path = write_page(
+        options, read, Path(output) if output else None, tuple(filter(None, redact.split(",")))
+    )
     options.put({"path": str(path), "bytes": path.stat().st_size}, str(path))
     if show:
         click.launch(str(path))
 
 
-def write_page(options: Options, runs: list[LoadedRun], path: Path | None, redact: tuple[str, ...]) -> Path:
-    """Write the page without the trials and runs of which a file cannot be read (reported at the end of the output);
-    return its path. Raises ResultDamaged if nothing is left."""
+def write_page(
+    options: Options, runs: list[LoadedRun], path: Path | None, redact: tuple[str, ...]
+) -> Path:
+    """Write the page without the trials and runs of which a file cannot be read (reported at the
+    end of the output); return its path. Raises ResultDamaged if nothing is left.
+    """
     while True:
         try:
             return write(runs, path or runs[0].path / REPORT, redact, options.passed_over)
@@ -56,7 +70,9 @@ def write_page(options: Options, runs: list[LoadedRun], path: Path | None, redac
             rest = bad.readable()
             if len(rest.damaged) > len(bad.damaged):
                 error = all_of(rest, since=bad)
-                left = [rest if run is bad else run for run in runs if run is not bad or rest.trials]
+                left = [
+                    rest if run is bad else run for run in runs if run is not bad or rest.trials
+                ]
             else:
                 left = [run for run in runs if run is not bad]
             if not left:
@@ -65,10 +81,16 @@ def write_page(options: Options, runs: list[LoadedRun], path: Path | None, redac
             runs = left
 
 
-def write(runs: list[LoadedRun], path: Path, redact: tuple[str, ...] = (),
-          damaged: list[DbbenchError] | None = None) -> Path:  # fmt: skip
-    """Write the page of `runs` atomically, without what `redact` names; of nights, with all nights of their plan.
-    Raises UnknownName, NotWritable, ResultDamaged; errors of nights are added to `damaged` if it is given."""
+def write(
+    runs: list[LoadedRun],
+    path: Path,
+    redact: tuple[str, ...] = (),
+    damaged: list[DbbenchError] | None = None,
+) -> Path:
+    """Write the page of `runs` atomically, without what `redact` names; of nights, with all nights
+    of their plan. Raises UnknownName, NotWritable, ResultDamaged; errors of nights are added to
+    `damaged` if it is given.
+    """
     from dbbench.report.page.html import render
 
     root = runs[0].path.parent
@@ -77,9 +99,12 @@ def write(runs: list[LoadedRun], path: Path, redact: tuple[str, ...] = (),
     return path
 
 
-def put_verdict(options: Options, runs: list[LoadedRun], page: Path, names: dict[str, Any], **more: Any) -> int:
-    """Print the verdict of finished runs, the number of trials, and a table of the warnings; for programs with `names`
-    and `more`. Return 1 if a trial failed, else 0."""
+def put_verdict(
+    options: Options, runs: list[LoadedRun], page: Path, names: dict[str, Any], **more: Any
+) -> int:
+    """Print the verdict of finished runs, the number of trials, and a table of the warnings; for
+    programs with `names` and `more`. Return 1 if a trial failed, else 0.
+    """
     tables, trials = verdicts(runs), [trial for run in runs for trial in run.trials]
     counts = {status.value: sum(trial.status is status for trial in trials) for status in Status}
     if options.json:
@@ -99,14 +124,28 @@ def put_verdict(options: Options, runs: list[LoadedRun], page: Path, names: dict
 def _put_failed(failed: Sequence[Trial]) -> None:
     for trial in failed[:MOST_FAILED]:
         assert trial.error is not None
-        put_paragraph(f"  {trial.id} failed in {trial.error.phase or '?'}: {trial.error.id} {trial.error.text}")
+        put_paragraph(
+            f"  {trial.id} failed in {trial.error.phase or '?'}: {trial.error.id} "
+            f"{trial.error.text}"
+        )
     if len(failed) > MOST_FAILED:
         put(f"  and {len(failed) - MOST_FAILED} more:  dbbench show {failed[0].run}")
 
 
 def _warnings(trials: Sequence[Trial]) -> list[tuple[str, int, str]]:
-    """Return (ID, trials, what it is and what to do), most trials first, without what the plan said before the run."""
-    counts = Counter(ident for trial in trials for ident in {warning.id for warning in trial.warnings} - set(PLANNED))
+    """Return (ID, trials, what it is and what to do), most trials first, without what the plan said
+    before the run.
+    """
+    counts = Counter(
+        ident
+        for trial in trials
+        for ident in {warning.id for warning in trial.warnings} - set(PLANNED)
+    )
     kinds = warning_kinds()
-    texts = {ident: f"{kinds[ident].title}. {kinds[ident].remedy}" for ident in counts if ident in kinds}
-    return sorted(((ident, n, texts.get(ident, "")) for ident, n in counts.items()), key=lambda row: (-row[1], row[0]))
+    texts = {
+        ident: f"{kinds[ident].title}. {kinds[ident].remedy}" for ident in counts if ident in kinds
+    }
+    return sorted(
+        ((ident, n, texts.get(ident, "")) for ident, n in counts.items()),
+        key=lambda row: (-row[1], row[0]),
+    )

@@ -27,7 +27,9 @@ if TYPE_CHECKING:  # these take most of a second, which `--help` does not need
     from dbbench.results import RunFolder
 
 
-def parse_part(_ctx: click.Context, _param: click.Parameter, value: str | None) -> tuple[int, int] | None:
+def parse_part(
+    _ctx: click.Context, _param: click.Parameter, value: str | None
+) -> tuple[int, int] | None:
     """Return "2/8" as (2, 8)."""
     if value is None:
         return None
@@ -54,25 +56,44 @@ def parse_part(_ctx: click.Context, _param: click.Parameter, value: str | None) 
     "part",
     metavar="K/N",
     callback=parse_part,
-    help="Run every N-th block, beginning with the K-th; `dbbench import` merges the shares of N machines.",
+    help="Run every N-th block, beginning with the K-th; `dbbench import` merges the shares of N "
+    "machines.",
 )
 @click.option(
-    "--wipe", multiple=True, metavar="ID", help="Allow this device to be erased; ID as `dbbench doctor` prints it."
+    "--wipe",
+    multiple=True,
+    metavar="ID",
+    help="Allow this device to be erased; ID as `dbbench doctor` prints it.",
 )
-@click.option("--notify", metavar="CMD", help="Start CMD when the run ends or stops, as the user that dbbench runs as, "
-                                              "with its state as JSON on stdin.")  # fmt: skip
+@click.option(
+    "--notify",
+    metavar="CMD",
+    help="Start CMD when the run ends or stops, as the user that dbbench runs as, "
+    "with its state as JSON on stdin.",
+)
 @progress_option
-def command(options: Options, plan_file: str, new: bool, name: str | None, wipe: tuple[str, ...], notify: str | None,
-            precision: float | None, part: tuple[int, int] | None, **narrowing: Any) -> int:  # fmt: skip
+def command(
+    options: Options,
+    plan_file: str,
+    new: bool,
+    name: str | None,
+    wipe: tuple[str, ...],
+    notify: str | None,
+    precision: float | None,
+    part: tuple[int, int] | None,
+    **narrowing: Any,
+) -> int:
     """Run a plan, print the verdict and write report.html into the run's folder.
 
-    The newest unfinished run of the same plan is resumed. Ctrl-C stops cleanly, a second Ctrl-C kills; both can be
-    resumed. Trials whose process died (E348) are run again.
+    The newest unfinished run of the same plan is resumed. Ctrl-C stops cleanly, a second Ctrl-C
+    kills; both can be resumed. Trials whose process died (E348) are run again.
     """
     if new and name:
         raise click.UsageError("--new and --name cannot be combined")
     if part and (precision or not name):
-        raise click.UsageError("--share requires --name and cannot be combined with --until-precision")
+        raise click.UsageError(
+            "--share requires --name and cannot be combined with --until-precision"
+        )
     from dbbench.commands.show import again, resumable
     from dbbench.plan.forecast import apply_budget, forecast, recall
     from dbbench.plan.narrowing import Narrowing
@@ -82,7 +103,9 @@ def command(options: Options, plan_file: str, new: bool, name: str | None, wipe:
     from dbbench.run.create import choose, create, is_complete, must_be_of, refine, scripts_of
     from dbbench.run.preflight import check_run
 
-    wanted = take_share(able(load_request(plan_file, options.paths, Narrowing(**narrowing)), options.paths), part)
+    wanted = take_share(
+        able(load_request(plan_file, options.paths, Narrowing(**narrowing)), options.paths), part
+    )
     root = options.results_folder.resolve()
     wanted = replace(wanted, expanded=recall(wanted.plan, wanted.expanded, root))
     plan, expanded, allowance = apply_budget(wanted.plan, wanted.expanded, wanted.step)
@@ -96,13 +119,17 @@ def command(options: Options, plan_file: str, new: bool, name: str | None, wipe:
         if is_complete(folder):
             status = _conclude(options, folder.path, before=not other_margin)
             other = "--name ANOTHER" if name else "--new"
-            click.echo(f"run {folder.path.name} is already finished; {other} starts another", err=True)
+            click.echo(
+                f"run {folder.path.name} is already finished; {other} starts another", err=True
+            )
             return status
     check_run(replace(wanted, plan=plan, expanded=expanded), plan_file, root, folder, wipe)
     if folder is None:
         folder = RunFolder(create(root, wanted, name, __version__, precision))
     keep_scripts(folder.path, scripts_of(wanted))
-    announced = [allowance.text, forecast(plan, expanded, root).text] if allowance is not None else []
+    announced = (
+        [allowance.text, forecast(plan, expanded, root).text] if allowance is not None else []
+    )
     if folder.run.budget is not None and folder.run.budget.used_s:
         announced.append(f"{duration_text(folder.run.budget.used_s)} of the budget is already used")
     path = folder.path
@@ -113,7 +140,9 @@ def command(options: Options, plan_file: str, new: bool, name: str | None, wipe:
 
 @contextlib.contextmanager
 def notifying(words: str | None, path: Path, plan: str) -> Iterator[None]:
-    """Start the command of --notify after the block, whatever ends it. The state is "ok", "failed" or "stopped"."""
+    """Start the command of --notify after the block, whatever ends it. The state is "ok", "failed"
+    or "stopped".
+    """
     from dbbench.nightly.tonight import notify
     from dbbench.results import load_run
 
@@ -127,15 +156,35 @@ def notifying(words: str | None, path: Path, plan: str) -> Iterator[None]:
         if words is not None:
             statuses = [trial.status.value for trial in load_run(path).trials]
             stopped = isinstance(error, Interrupted | Terminated)
-            state = "stopped" if stopped else "failed" if error is not None or "failed" in statuses else "ok"
-            notify(words, {
-                "state": state, "plan": plan, "run": path.name, "path": str(path),
-                "ok": statuses.count("ok"), "suspect": statuses.count("suspect"), "failed": statuses.count("failed"),
-                "error": None if error is None else {"id": error.id, "text": error.evidence},
-            })  # fmt: skip
+            state = (
+                "stopped"
+                if stopped
+                else "failed"
+                if error is not None or "failed" in statuses
+                else "ok"
+            )
+            notify(
+                words,
+                {
+                    "state": state,
+                    "plan": plan,
+                    "run": path.name,
+                    "path": str(path),
+                    "ok": statuses.count("ok"),
+                    "suspect": statuses.count("suspect"),
+                    "failed": statuses.count("failed"),
+                    "error": None if error is None else {"id": error.id, "text": error.evidence},
+                },
+            )
 
 
-def _drive(options: Options, folder: RunFolder, sha256: str, wipe: tuple[str, ...], announced: Iterable[str]) -> None:
+def _drive(
+    options: Options,
+    folder: RunFolder,
+    sha256: str,
+    wipe: tuple[str, ...],
+    announced: Iterable[str],
+) -> None:
     from dbbench.commands.show import again
     from dbbench.model.events import Event
     from dbbench.plan.conditions import limits
@@ -150,7 +199,14 @@ def _drive(options: Options, folder: RunFolder, sha256: str, wipe: tuple[str, ..
             for arm, reason in folder.run.skipped.items():
                 emit(Event("note", {"text": f"skipped {arm}: {reason}"}))
             for trial in set_killed_aside(folder):
-                emit(Event("note", {"text": f"running {trial} again because its process died ({TrialDied.id})"}))
+                emit(
+                    Event(
+                        "note",
+                        {
+                            "text": f"running {trial} again because its process died ({TrialDied.id})"
+                        },
+                    )
+                )
             execute(folder.path, sha256, wipe=wipe, emit=emit)
     except (KeyboardInterrupt, Interrupted, Terminated) as stop:
         kind = type(stop) if isinstance(stop, DbbenchError) else Interrupted
@@ -162,7 +218,9 @@ def _drive(options: Options, folder: RunFolder, sha256: str, wipe: tuple[str, ..
 
 
 def _conclude(options: Options, folder: Path, before: bool = False) -> int:
-    """Print the verdict; return 1 if a trial failed, else 0. `before`: the run was finished before; its page stays."""
+    """Print the verdict; return 1 if a trial failed, else 0. `before`: the run was finished before;
+    its page stays.
+    """
     from dbbench.commands.finding import REPORT
     from dbbench.commands.report import put_verdict, write
     from dbbench.model import plain

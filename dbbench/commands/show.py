@@ -1,4 +1,6 @@
-"""`dbbench show [RUN [TRIAL]]`: the runs of the results folder, a run with its trials, or one trial."""
+"""`dbbench show [RUN [TRIAL]]`: the runs of the results folder, a run with its trials, or one
+trial.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,8 @@ from dbbench.units import number
 @click.argument("trial", metavar="[TRIAL]", required=False)
 @results_option
 def command(options: Options, run: str | None, trial: str | None) -> None:
-    """List the runs of the results folder, or show a run with its trials, or one trial with everything measured.
+    """List the runs of the results folder, or show a run with its trials, or one trial with
+    everything measured.
 
     The list does not verify checksums.
     """
@@ -46,36 +49,61 @@ def command(options: Options, run: str | None, trial: str | None) -> None:
 
 
 def _put_runs(options: Options, folder: Path) -> None:
-    rows = results.index_rows(folder, results.runs(folder), _run_row, __version__) if folder.is_dir() else []
+    rows = (
+        results.index_rows(folder, results.runs(folder), _run_row, __version__)
+        if folder.is_dir()
+        else []
+    )
     if options.json:
         put_json({"runs": rows})
     elif not rows:
-        put(f"There are no runs in {folder}. Write a plan with dbbench init, then run it with dbbench run plan.toml.")
+        put(
+            f"There are no runs in {folder}. Write a plan with dbbench init, then run it with "
+            "dbbench run plan.toml."
+        )
     else:
         header = ("run", "created", "state", "trials", "ok", "suspect", "failed", "filesystems")
-        put_table(header, [_words(row) for row in rows], right=("trials", "ok", "suspect", "failed"))
+        put_table(
+            header, [_words(row) for row in rows], right=("trials", "ok", "suspect", "failed")
+        )
         for line in here.sentences(here.without_coordinator(folder)):
             put(line)
 
 
 def _run_row(path: Path) -> dict[str, Any]:
-    """Return what `show --json` prints of a run. If it is damaged, only name, path, state and error are known."""
+    """Return what `show --json` prints of a run. If it is damaged, only name, path, state and error
+    are known.
+    """
     row: dict[str, Any] = {"name": path.name, "path": str(path), "state": "damaged"}
-    row |= dict.fromkeys(("created", "plan", "trials", "done", *(status.value for status in Status), "fs_setups",
-                          "engines", "workloads", "error"))  # fmt: skip
+    row |= dict.fromkeys(
+        (
+            "created",
+            "plan",
+            "trials",
+            "done",
+            *(status.value for status in Status),
+            "fs_setups",
+            "engines",
+            "workloads",
+            "error",
+        )
+    )
     try:
         run = results.load_run(path, verify=False)
     except (ResultDamaged, RunMissing) as error:
         return row | {"error": f"{error.id}: {error.evidence}"}
     cells, plan = run.run.cells, run.run.plan
     return row | {
-        "state": "unfinished" if run.remaining else "finished", "created": run.run.created, "plan": plan.name,
-        "trials": len(run.run.order), "done": len(run.trials),
+        "state": "unfinished" if run.remaining else "finished",
+        "created": run.run.created,
+        "plan": plan.name,
+        "trials": len(run.run.order),
+        "done": len(run.trials),
         **{status.value: sum(trial.status is status for trial in run.trials) for status in Status},
         "fs_setups": [arm.label for arm in plan.fs_setups],
         "engines": list(dict.fromkeys(cell.engine.name for cell in cells)),
         "workloads": list(dict.fromkeys(cell.workload.name for cell in cells)),
-    }  # fmt: skip
+    }
 
 
 def _words(row: dict[str, Any]) -> tuple[object, ...]:
@@ -83,36 +111,61 @@ def _words(row: dict[str, Any]) -> tuple[object, ...]:
         return (row["name"], None, "damaged", None, None, None, None, row["error"])
     created = row["created"][:16].replace("T", " ")
     trials = f"{row['done']}/{row['trials']}"
-    return (row["name"], created, row["state"], trials, row["ok"], row["suspect"], row["failed"],
-            " ".join(row["fs_setups"]))  # fmt: skip
+    return (
+        row["name"],
+        created,
+        row["state"],
+        trials,
+        row["ok"],
+        row["suspect"],
+        row["failed"],
+        " ".join(row["fs_setups"]),
+    )
 
 
 def _put_run(options: Options, run: LoadedRun) -> None:
     options.passed_over += [all_of(run)] if run.damaged else []
-    working = [host for host in here.without_coordinator(run.path.parent) if host.run.name == run.path.name]
+    working = [
+        host for host in here.without_coordinator(run.path.parent) if host.run.name == run.path.name
+    ]
     if options.json:
-        put_json({"run": plain(run.run), "trials": [plain(trial) for trial in run.trials],
-                  "damaged": {name: error.id for name, error in run.damaged.items()},
-                  "at_work_here": [host.row() for host in working]})  # fmt: skip
+        put_json(
+            {
+                "run": plain(run.run),
+                "trials": [plain(trial) for trial in run.trials],
+                "damaged": {name: error.id for name, error in run.damaged.items()},
+                "at_work_here": [host.row() for host in working],
+            }
+        )
         return
     spec, left = run.run, f", {len(run.remaining)} to do" if run.remaining else ""
-    put(f"{spec.name}: {len(run.trials)} of {len(spec.order)} trials{left}; "
-        f"seed {spec.plan.seed}, created {spec.created}")  # fmt: skip
+    put(
+        f"{spec.name}: {len(run.trials)} of {len(spec.order)} trials{left}; "
+        f"seed {spec.plan.seed}, created {spec.created}"
+    )
     page = run.path / REPORT
     put(f"folder {run.path}" + (f", page {page}" if page.exists() else ""))
     if text := writes.deviation(run.trials):
         put(text)
     header = ("trial", "status", "value", "seconds", "warnings")
     damaged = [(name, "damaged", None, None, error.id) for name, error in run.damaged.items()]
-    put_table(header, [*(trial_cells(trial, run) for trial in run.trials), *damaged], right=("value", "seconds"))
+    put_table(
+        header,
+        [*(trial_cells(trial, run) for trial in run.trials), *damaged],
+        right=("value", "seconds"),
+    )
     for line in here.sentences(working):
         put(line)
 
 
 def again(name: str = "") -> str:
-    """Return this command line as one that resumes its run; `name`: of the run, in case that the command was --new."""
+    """Return this command line as one that resumes its run; `name`: of the run, in case that the
+    command was --new.
+    """
     words = [word for word in sys.argv[1:] if word != "--new"]
-    return "dbbench " + shlex.join([*words, "--name", name] if name and "--new" in sys.argv else words)
+    return "dbbench " + shlex.join(
+        [*words, "--name", name] if name and "--new" in sys.argv else words
+    )
 
 
 @contextlib.contextmanager
@@ -128,7 +181,9 @@ def resumable(resume: str) -> Iterator[None]:
 def trial_cells(trial: Trial, run: LoadedRun) -> tuple[object, ...]:
     """Return the row of a trial: id, status, primary metric, seconds, and each warning once."""
     cells = run.run.cells
-    metric = next((cell.workload.primary for cell in cells if cell.workload.name == trial.workload), "tps")
+    metric = next(
+        (cell.workload.primary for cell in cells if cell.workload.name == trial.workload), "tps"
+    )
     value = trial.summary.get(metric)
     shown = f"{number(value)} {METRICS[metric].unit}" if value is not None else None
     seconds = round(sum(phase.seconds for phase in trial.phases))

@@ -14,7 +14,13 @@ import click
 
 from dbbench import results
 from dbbench.commands import powercut, run
-from dbbench.commands.options import Options, catalogue, command_line, progress_option, results_option
+from dbbench.commands.options import (
+    Options,
+    catalogue,
+    command_line,
+    progress_option,
+    results_option,
+)
 from dbbench.engines import ENGINES
 from dbbench.errors import LabUnavailable, ProgramMissing
 from dbbench.labs.powercut import Order, unavailable
@@ -27,31 +33,47 @@ from dbbench.report.text import put, put_json, put_paragraph, put_reasons, put_t
 from dbbench.results.fileio import write_text, writing
 from dbbench.units import size_text
 
-scale_option = click.option("--scale", type=click.Choice(SCALES), default=DEFAULT, show_default=True,
-                            help="Size: a smoke test, a laptop, or as published.")  # fmt: skip
+scale_option = click.option(
+    "--scale",
+    type=click.Choice(SCALES),
+    default=DEFAULT,
+    show_default=True,
+    help="Size: a smoke test, a laptop, or as published.",
+)
 
 
 @command_line("dbbench study run NAME --scale tiny", name="run", statuses=(0, 1, 2, 5, 130, 143))
 @click.argument("name")
 @scale_option
-@click.option("--name", "run_name", metavar="RUN", help="Name of the run; a run of that name is resumed.")
+@click.option(
+    "--name", "run_name", metavar="RUN", help="Name of the run; a run of that name is resumed."
+)
 @click.option(
     "--bin",
     "folders",
     metavar="DIR",
     multiple=True,
-    help="Folder of a server's programs; repeat to compare versions [default: the newest installed].",
+    help="Folder of a server's programs; repeat to compare versions [default: the newest "
+    "installed].",
 )
 @click.option("--new", is_flag=True, help="Start a new run even if one can be resumed.")
 @progress_option
 @results_option
 @click.pass_context
-def run_(context: click.Context, /, options: Options, name: str, scale: str, folders: tuple[str, ...],
-         run_name: str | None, **rest: Any) -> int:  # fmt: skip
+def run_(
+    context: click.Context,
+    /,
+    options: Options,
+    name: str,
+    scale: str,
+    folders: tuple[str, ...],
+    run_name: str | None,
+    **rest: Any,
+) -> int:
     """Run a study at a scale; its plan is written into the results folder.
 
-    Setups that this machine does not support are skipped and listed. The page compares the published figures with
-    today's.
+    Setups that this machine does not support are skipped and listed. The page compares the
+    published figures with today's.
     """
     study, given = studies.study(name), [str(Path(folder).absolute()) for folder in folders]
     text = studies.plan_text(study, scale, studies.servers_of(study, _find_servers(given), given))
@@ -62,9 +84,20 @@ def run_(context: click.Context, /, options: Options, name: str, scale: str, fol
         path.parent.mkdir(parents=True, exist_ok=True)
     write_text(path, text)
     printed = io.StringIO()
-    with contextlib.redirect_stdout(printed) if size.cuts and options.json else contextlib.nullcontext():
+    with (
+        contextlib.redirect_stdout(printed)
+        if size.cuts and options.json
+        else contextlib.nullcontext()
+    ):
         status: int = context.invoke(
-            run.command, plan_file=str(path), name=run_name, wipe=(), fs=(), only=(), notify=None, **rest
+            run.command,
+            plan_file=str(path),
+            name=run_name,
+            wipe=(),
+            fs=(),
+            only=(),
+            notify=None,
+            **rest,
         )
     if not size.cuts:
         return status
@@ -72,7 +105,9 @@ def run_(context: click.Context, /, options: Options, name: str, scale: str, fol
     newest = results.find_runs(options.results_folder, wanted.sha256)[0]
     folder = options.results_folder / (run_name or newest.path.name)
     if (lab := results.load_lab(folder)) is None or not lab.complete:
-        powercut.run_lab(options, wanted, folder.name, Order(wanted.plan.seed, size.cuts, rounds=size.rounds))
+        powercut.run_lab(
+            options, wanted, folder.name, Order(wanted.plan.seed, size.cuts, rounds=size.rounds)
+        )
     return max(status, powercut.conclude(options, folder, json.loads(printed.getvalue() or "{}")))
 
 
@@ -81,9 +116,18 @@ def _put_all(options: Options) -> None:
     if options.json:
         put_json({"studies": rows})
         return
-    put_table(("name", "engine", "runs here", "what was compared"),
-              [(row["name"], row["engine"] or ", ".join(row["engines"]), not row["reason"], row["title"])
-               for row in rows])  # fmt: skip
+    put_table(
+        ("name", "engine", "runs here", "what was compared"),
+        [
+            (
+                row["name"],
+                row["engine"] or ", ".join(row["engines"]),
+                not row["reason"],
+                row["title"],
+            )
+            for row in rows
+        ],
+    )
     put_reasons(rows)
 
 
@@ -104,19 +148,29 @@ def command(options: Options, name: str, scale: str) -> None:
     With NAME: what was done, the published figures, and the plan at a scale.
     """
     study = studies.study(name)
-    text = studies.plan_text(study, scale, _servers(study) or {name: [""] for name in study.engines})
+    text = studies.plan_text(
+        study, scale, _servers(study) or {name: [""] for name in study.engines}
+    )
     if options.json:
         put_json({**_row(study), "study": plain(study), "scale": scale, "plan": text})
         return
     put(f"{study.title}\n{study.address}\n")
     put_paragraph(study.did)
     put()
-    rows = [(table.workload, f"{table.metric} ({variant})" if variant else table.metric, arm,
-             _published_text(table, arm),
-             "; ".join(filter(None, (table.note, "superseded" if study.superseded and table.then else ""))))
-            for table in study.table
-            for variant in (studies.variant_of(table, study.scales["full"]),)
-            for arm in (*table.then, *table.ratios)]  # fmt: skip
+    rows = [
+        (
+            table.workload,
+            f"{table.metric} ({variant})" if variant else table.metric,
+            arm,
+            _published_text(table, arm),
+            "; ".join(
+                filter(None, (table.note, "superseded" if study.superseded and table.then else ""))
+            ),
+        )
+        for table in study.table
+        for variant in (studies.variant_of(table, study.scales["full"]),)
+        for arm in (*table.then, *table.ratios)
+    ]
     if rows:
         put_table(("workload", "metric", "fs setup", "published", "note"), rows)
     for what in (*study.differs, *study.notes):
@@ -125,7 +179,9 @@ def command(options: Options, name: str, scale: str) -> None:
         put(f"\nsee also {reference.address}")
         put_paragraph(f"  {reference.did}")
         for what, values in reference.figures.items():
-            put_paragraph(f"  {what}: " + ", ".join(f"{of} {value:g}" for of, value in values.items()))
+            put_paragraph(
+                f"  {what}: " + ", ".join(f"{of} {value:g}" for of, value in values.items())
+            )
     put("\nscales")
     for word in SCALES:
         put_paragraph(f"  {word}: {study.scales[word].takes}")
@@ -144,12 +200,21 @@ def _published_text(table: StudyTable, arm: str) -> str:
 def _row(study: Study) -> dict[str, Any]:
     servers = _servers(study)
     reason = _impossible(study, servers) if servers else f"requires {studies.servers_text(study)}"
-    return {"name": study.name, "title": study.title, "address": study.address, "engines": list(study.engines),
-            "engine": ", ".join(servers) or None, "runs": reason is None, "reason": reason}  # fmt: skip
+    return {
+        "name": study.name,
+        "title": study.title,
+        "address": study.address,
+        "engines": list(study.engines),
+        "engine": ", ".join(servers) or None,
+        "runs": reason is None,
+        "reason": reason,
+    }
 
 
 def _impossible(study: Study, servers: dict[str, list[str]]) -> str | None:
-    """Return why this machine cannot compare the study's setups: its baseline, or all the others. None if it can."""
+    """Return why this machine cannot compare the study's setups: its baseline, or all the others.
+    None if it can.
+    """
     with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
         file.write(studies.plan_text(study, DEFAULT, servers))
         file.flush()
@@ -170,7 +235,14 @@ def _servers(study: Study) -> dict[str, list[str]]:
 
 
 def _find_servers(given: Sequence[str] = ()) -> dict[str, dict[str, str]]:
-    """Return the versions of the engines that are installed, or are in those folders, by engine and folder."""
-    return {name: {folder: version for folder in given or ("",)
-                   if (version := engine.installed_version(Path(folder) if folder else None)) is not None}
-            for name, engine in ENGINES.items()}  # fmt: skip
+    """Return the versions of the engines that are installed, or are in those folders, by engine and
+    folder.
+    """
+    return {
+        name: {
+            folder: version
+            for folder in given or ("",)
+            if (version := engine.installed_version(Path(folder) if folder else None)) is not None
+        }
+        for name, engine in ENGINES.items()
+    }

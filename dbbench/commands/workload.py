@@ -33,35 +33,73 @@ _PRINTED: Final = 10  # statements of each kind that are printed
     name="from-statements",
 )
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("-o", "--output", default="workloads/recorded.toml", metavar="FILE", show_default=True, type=click.Path(
-    path_type=Path), help="Workload to write, DIR/workloads/NAME.toml; its scripts go next to it.")  # fmt: skip
-@click.option("--engine", "engine", type=click.Choice(SERVERS),
-              help="Engine [default: postgres for an export, mariadb and mysql for a slow log].")  # fmt: skip
+@click.option(
+    "-o",
+    "--output",
+    default="workloads/recorded.toml",
+    metavar="FILE",
+    show_default=True,
+    type=click.Path(path_type=Path),
+    help="Workload to write, DIR/workloads/NAME.toml; its scripts go next to it.",
+)
+@click.option(
+    "--engine",
+    "engine",
+    type=click.Choice(SERVERS),
+    help="Engine [default: postgres for an export, mariadb and mysql for a slow log].",
+)
 @click.option(
     "--data-of",
     metavar="WORKLOAD",
     help="Use the dataset of this workload [default: none; name a `source` in the plan].",
 )
 @click.option(
-    "--most", default=MOST, show_default=True, type=click.IntRange(1, MOST), help="Number of statements to keep."
+    "--most",
+    default=MOST,
+    show_default=True,
+    type=click.IntRange(1, MOST),
+    help="Number of statements to keep.",
 )
-@click.option("--socket", type=click.Path(path_type=Path), help="Socket of a server with these tables, which is asked "
-              "for types and values of parameters and for the plan of each statement.")  # fmt: skip
+@click.option(
+    "--socket",
+    type=click.Path(path_type=Path),
+    help="Socket of a server with these tables, which is asked "
+    "for types and values of parameters and for the plan of each statement.",
+)
 @click.option("--user", help="User on --socket.")
 @click.option("--database", help="Database on --socket.")
-def from_statements(options: Options, file: Path, output: Path, engine: str | None, data_of: str | None, most: int,
-                    socket: Path | None, user: str | None, database: str | None) -> None:  # fmt: skip
-    """Make a weighted workload from an export of pg_stat_statements (CSV) or a slow log (MariaDB, MySQL)."""
+def from_statements(
+    options: Options,
+    file: Path,
+    output: Path,
+    engine: str | None,
+    data_of: str | None,
+    most: int,
+    socket: Path | None,
+    user: str | None,
+    database: str | None,
+) -> None:
+    """Make a weighted workload from an export of pg_stat_statements (CSV) or a slow log (MariaDB,
+    MySQL).
+    """
     from dbbench.introspect import recordings, writing
     from dbbench.introspect.server import reading
 
-    if output.suffix != ".toml" or not NAME.fullmatch(output.stem) or output.absolute().parent.name != "workloads":
-        raise click.UsageError(f"{output} must be DIR/workloads/NAME.toml, so that --path DIR finds it")
+    if (
+        output.suffix != ".toml"
+        or not NAME.fullmatch(output.stem)
+        or output.absolute().parent.name != "workloads"
+    ):
+        raise click.UsageError(
+            f"{output} must be DIR/workloads/NAME.toml, so that --path DIR finds it"
+        )
     recording = recordings.read(file)
     engines = _engines(recording, engine)
     with reading(socket, user, database) if socket else contextlib.nullcontext() as live:
         if live and profile_of(live.engine).dialect != recording.dialect:
-            raise click.UsageError(f"--socket is a server of {live.engine}, but {file} was recorded by another one")
+            raise click.UsageError(
+                f"--socket is a server of {live.engine}, but {file} was recorded by another one"
+            )
         writing.choose(recording, live, most)
     if not recording.in_workload:
         raise ScriptInvalid(
@@ -79,53 +117,88 @@ def from_statements(options: Options, file: Path, output: Path, engine: str | No
 def _engines(recording: RecordedStatements, engine: str | None) -> tuple[str, ...]:
     speaking = tuple(name for name in SERVERS if profile_of(name).dialect == recording.dialect)
     if engine is not None and engine not in speaking:
-        raise click.UsageError(f"{recording.source} was recorded by {' or '.join(speaking)}, not by {engine}")
+        raise click.UsageError(
+            f"{recording.source} was recorded by {' or '.join(speaking)}, not by {engine}"
+        )
     return (engine,) if engine else speaking
 
 
 def _dataset(options: Options, data_of: str | None) -> str:
     if data_of is None:
-        return '# Your own data: add to [[workload]] in the plan:  source = "PATH"\ndataset = { kind = "none" }'
+        return (
+            '# Your own data: add to [[workload]] in the plan:  source = "PATH"\ndataset = { '
+            'kind = "none" }'
+        )
     values = catalog(options.paths).workload(data_of).dataset
-    return f"dataset = {{ {', '.join(f'{name} = {json.dumps(value)}' for name, value in values.items())} }}"
+    return (
+        f"dataset = {{ "
+        f"{', '.join(f'{name} = {json.dumps(value)}' for name, value in values.items())} }}"
+    )
 
 
 def _tell(options: Options, output: Path, recording: RecordedStatements, files: list[str]) -> None:
     from dbbench.introspect.recordings import APPROXIMATED, GROUPS, LEFT_OUT, REPRODUCED
 
-    groups = {group: [each for each in recording.statements if each.group == group] for group in GROUPS}
+    groups = {
+        group: [each for each in recording.statements if each.group == group] for group in GROUPS
+    }
     shares = {group: recording.shares(statements) for group, statements in groups.items()}
     rows = {
-        group: [(each.calls, *recording.shares([each]), one_line(each.text), each.why) for each in statements]
+        group: [
+            (each.calls, *recording.shares([each]), one_line(each.text), each.why)
+            for each in statements
+        ]
         for group, statements in groups.items()
     }
     if options.json:
         keys = ("calls", "share", "share_of_time", "statement", "why")
-        lists = {group: [dict(zip(keys, row, strict=True)) for row in rows[group]] for group in groups}
-        put_json({"path": str(output), "files": files, "share": shares[REPRODUCED][0],
-                  "shares": {group.replace(" ", "_"): {"calls": calls, "time": time}
-                             for group, (calls, time) in shares.items()},
-                  "kept": lists[REPRODUCED] + lists[APPROXIMATED], "left_out": lists[LEFT_OUT]})  # fmt: skip
+        lists = {
+            group: [dict(zip(keys, row, strict=True)) for row in rows[group]] for group in groups
+        }
+        put_json(
+            {
+                "path": str(output),
+                "files": files,
+                "share": shares[REPRODUCED][0],
+                "shares": {
+                    group.replace(" ", "_"): {"calls": calls, "time": time}
+                    for group, (calls, time) in shares.items()
+                },
+                "kept": lists[REPRODUCED] + lists[APPROXIMATED],
+                "left_out": lists[LEFT_OUT],
+            }
+        )
         return
     for group, listed in rows.items():
         if listed:
             put(f"{group}: {_share(*shares[group])}")
-            put_table(("calls", "share", "of the time", "statement", "why"), [
-                (calls, percent(share, 1), "" if time is None else percent(time, 1), *texts)
-                for calls, share, time, *texts in listed[:_PRINTED]],
-                right=("calls", "share", "of the time"))  # fmt: skip
-            put(f"... and {len(listed) - _PRINTED} more; --json has all\n" if len(listed) > _PRINTED else "")
+            put_table(
+                ("calls", "share", "of the time", "statement", "why"),
+                [
+                    (calls, percent(share, 1), "" if time is None else percent(time, 1), *texts)
+                    for calls, share, time, *texts in listed[:_PRINTED]
+                ],
+                right=("calls", "share", "of the time"),
+            )
+            put(
+                f"... and {len(listed) - _PRINTED} more; --json has all\n"
+                if len(listed) > _PRINTED
+                else ""
+            )
     kept = count(len(recording.in_workload), "statement")
     put(f"{output}: {kept}. {_share(*shares[REPRODUCED])} are reproduced as recorded.")
     if groups[APPROXIMATED]:
         put(f"{_share(*shares[APPROXIMATED])} are approximated: see `why`.")
     put(
-        f'Use it in a plan:  [[workload]] name = "{output.stem}",  then  dbbench --path {output.parent.parent} run PLAN'
+        f'Use it in a plan:  [[workload]] name = "{output.stem}",  then  dbbench --path '
+        f"{output.parent.parent} run PLAN"
     )
 
 
 def _share(calls: float, time: float | None) -> str:
-    return f"{percent(calls, 1)} of the calls" + ("" if time is None else f", {percent(time, 1)} of the time")
+    return f"{percent(calls, 1)} of the calls" + (
+        "" if time is None else f", {percent(time, 1)} of the time"
+    )
 
 
 def _put_all(options: Options) -> None:
@@ -138,7 +211,9 @@ def _put_all(options: Options) -> None:
     for workload in workloads:
         row = _row(workload)
         state = ", ".join(row["works_on"]) if row["works"] else row["reason"]
-        rows.append((workload.name, workload.driver, ", ".join(workload.engines), state, workload.title))
+        rows.append(
+            (workload.name, workload.driver, ", ".join(workload.engines), state, workload.title)
+        )
     put_table(("name", "driver", "engines", "works here with", "description"), rows)
 
 
@@ -146,7 +221,11 @@ def _put_all(options: Options) -> None:
     lambda: catalog([]).workloads,
     _put_all,
     from_statements,
-    examples=("dbbench workload", "dbbench workload pgbench-tpcb", "dbbench workload from-statements slow.log"),
+    examples=(
+        "dbbench workload",
+        "dbbench workload pgbench-tpcb",
+        "dbbench workload from-statements slow.log",
+    ),
 )
 def command(options: Options, name: str) -> None:
     """List the workloads, with the reason where one does not work on this machine, or show one.
@@ -156,10 +235,18 @@ def command(options: Options, name: str) -> None:
     entries = catalog(options.paths)
     workload, file = entries.workload(name), entries.workloads[name]
     settable = parameters(workload)
-    defaults = [f"{key} = {json.dumps(parameter.default)}   # {parameter.help}".rstrip(" #")
-                for key, parameter in settable.items() if parameter.default is not None]  # fmt: skip
+    defaults = [
+        f"{key} = {json.dumps(parameter.default)}   # {parameter.help}".rstrip(" #")
+        for key, parameter in settable.items()
+        if parameter.default is not None
+    ]
     options.put(
-        {**_row(workload), "file": str(file), "workload": plain(workload), "parameters": plain(settable)},
+        {
+            **_row(workload),
+            "file": str(file),
+            "workload": plain(workload),
+            "parameters": plain(settable),
+        },
         f"# {file}",
         file.read_text(encoding="utf-8").rstrip(),
         f'\n# in a plan\n[[workload]]\nname = "{name}"',

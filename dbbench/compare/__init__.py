@@ -1,7 +1,10 @@
-"""Verdicts: numbers in, numbers out. Pairs by block, intervals on logarithms, words only from the interval.
+"""Verdicts: numbers in, numbers out. Pairs by block, intervals on logarithms, words only from the
+interval.
 
-`rows` compares the arms of a run's trials for one metric. `compare` (two arms) and `compare_all` (a whole run) are the
-same method as pure functions of a plain document. All are public and deterministic."""
+`rows` compares the arms of a run's trials for one metric. `compare` (two arms) and `compare_all`
+(a whole run) are the same method as pure functions of a plain document. All are public and
+deterministic.
+"""
 
 from __future__ import annotations
 
@@ -21,72 +24,137 @@ from dbbench.model import Status, Trial
 from dbbench.model.plan import MARGIN
 
 __all__ = [
-    "ByHost", "Comparison", "Curve", "Group", "Interaction", "Row", "by_host", "changepoints", "chosen", "compare",
-    "compare_all", "crossings", "curves", "examine", "groups", "heterogeneity", "interactions", "means",
-    "reasons_stopped", "rows", "trials_of", "unpaired_rows",
-]  # fmt: skip
+    "ByHost",
+    "Comparison",
+    "Curve",
+    "Group",
+    "Interaction",
+    "Row",
+    "by_host",
+    "changepoints",
+    "chosen",
+    "compare",
+    "compare_all",
+    "crossings",
+    "curves",
+    "examine",
+    "groups",
+    "heterogeneity",
+    "interactions",
+    "means",
+    "reasons_stopped",
+    "rows",
+    "trials_of",
+    "unpaired_rows",
+]
 
 
 def compare(document: Mapping[str, Any]) -> dict[str, Any]:
     """Compare the throughput of `document["candidate"]` with that of `document["baseline"]`.
 
-    `trials` is a list of {fs_setup, block, attempt, position, status, warmup_s, tps}; other keys are ignored. `tps` has
-    one value per second from the start, including the warm-up: 0 means no progress and counts; None, NaN or a negative
-    number means no data and is left out. `document["margin"]` (0.05) is the share within which arms are the same.
+    `trials` is a list of {fs_setup, block, attempt, position, status, warmup_s, tps}; other keys
+    are ignored. `tps` has one value per second from the start, including the warm-up: 0 means no
+    progress and counts; None, NaN or a negative number means no data and is left out.
+    `document["margin"]` (0.05) is the share within which arms are the same.
 
-    Returns {ratio, lo, hi, verdict, n, wins, notes}: candidate ÷ baseline with its 95 % interval, the word (slower,
-    faster, same, inconclusive), the number of pairs that count, and how many of them the candidate won. Pairs are
-    formed by block. Failed trials and their blocks are left out, and suspect trials if the block has a good repeat.
-    With fewer than three pairs `lo` and `hi` are None, and the verdict is `inconclusive` with the note `too few
-    blocks`. Raises KeyError, TypeError or ValueError for a malformed document."""
-    baseline, candidate, margin = document["baseline"], document["candidate"], document.get("margin", MARGIN)
+    Returns {ratio, lo, hi, verdict, n, wins, notes}: candidate ÷ baseline with its 95 %
+    interval, the word (slower, faster, same, inconclusive), the number of pairs that count, and
+    how many of them the candidate won. Pairs are formed by block. Failed trials and their blocks
+    are left out, and suspect trials if the block has a good repeat. With fewer than three pairs
+    `lo` and `hi` are None, and the verdict is `inconclusive` with the note `too few blocks`.
+    Raises KeyError, TypeError or ValueError for a malformed document.
+    """
+    baseline, candidate, margin = (
+        document["baseline"],
+        document["candidate"],
+        document.get("margin", MARGIN),
+    )
     if baseline == candidate:
         raise ValueError(f"baseline and candidate are both {baseline!r}")
-    trials = trials_of([entry for entry in document["trials"] if entry["fs_setup"] in (baseline, candidate)])
+    trials = trials_of(
+        [entry for entry in document["trials"] if entry["fs_setup"] in (baseline, candidate)]
+    )
     pairs = pairs_of(trials, baseline, candidate)
-    values = [(b, c) for base, other in pairs if (b := base.summary["tps"]) and (c := other.summary["tps"])]
-    result: dict[str, Any] = {"ratio": None, "lo": None, "hi": None, "verdict": "inconclusive", "n": len(values)}
-    result |= {"wins": sum(c > b for b, c in values), "notes": list(texts(_notes(trials, pairs, values)))}
+    values = [
+        (b, c)
+        for base, other in pairs
+        if (b := base.summary["tps"]) and (c := other.summary["tps"])
+    ]
+    result: dict[str, Any] = {
+        "ratio": None,
+        "lo": None,
+        "hi": None,
+        "verdict": "inconclusive",
+        "n": len(values),
+    }
+    result |= {
+        "wins": sum(c > b for b, c in values),
+        "notes": list(texts(_notes(trials, pairs, values))),
+    }
     if values:
         guess = estimate(values)
         result["ratio"] = guess.ratio
         if guess.n >= LEAST_BLOCKS:
             low, high = guess.bounds(LEVEL)
-            result |= {"lo": math.exp(low), "hi": math.exp(high), "verdict": word(low, high, METRICS["tps"], margin)}
+            result |= {
+                "lo": math.exp(low),
+                "hi": math.exp(high),
+                "verdict": word(low, high, METRICS["tps"], margin),
+            }
     return result
 
 
 def compare_all(document: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Compare every arm of a run with `document["baseline"]`, for each engine and workload. `trials` is the list of
-    `compare`, each entry with `engine` and `workload` too ("" where it has none). Returns a row {fs_setup, engine,
-    workload, ratio, lo, hi, level, df, df_shared, verdict} for each arm but the baseline, as a run's own tables have
-    them: Holm's levels within an engine and workload, and the variance shared between them. `document["settled"]` lists
-    each [engine, workload] of which a pair ended because its interval was narrow (`--until-precision`): 96 % instead of
-    95 %. `df` are the interval's degrees of freedom, and `df_shared` those that come from other pairs; below three
-    pairs these, `lo`, `hi` and `level` are None. KeyError, TypeError or ValueError on a malformed document."""
+    """Compare every arm of a run with `document["baseline"]`, for each engine and workload.
+    `trials` is the list of `compare`, each entry with `engine` and `workload` too ("" where it
+    has none). Returns a row {fs_setup, engine, workload, ratio, lo, hi, level, df, df_shared,
+    verdict} for each arm but the baseline, as a run's own tables have them: Holm's levels within
+    an engine and workload, and the variance shared between them. `document["settled"]` lists
+    each [engine, workload] of which a pair ended because its interval was narrow
+    (`--until-precision`): 96 % instead of 95 %. `df` are the interval's degrees of freedom, and
+    `df_shared` those that come from other pairs; below three pairs these, `lo`, `hi` and `level`
+    are None. KeyError, TypeError or ValueError on a malformed document.
+    """
     baseline, margin = document["baseline"], document.get("margin", MARGIN)
     settled = {(engine, workload, "") for engine, workload in document.get("settled", ())}
-    keys = ("fs_setup", "engine", "workload", "ratio", "lo", "hi", "level", "df", "df_shared", "verdict")
+    keys = (
+        "fs_setup",
+        "engine",
+        "workload",
+        "ratio",
+        "lo",
+        "hi",
+        "level",
+        "df",
+        "df_shared",
+        "verdict",
+    )
     table = rows(trials_of(document["trials"]), baseline, margin=margin, settled=settled)
     return [{key: getattr(row, key) for key in keys} for row in table if row.fs_setup != baseline]
 
 
 def changepoints(series: Sequence[float | None]) -> list[int]:
-    """Return the indices of the first night of each new level, ascending. `series` has one positive number per night,
-    usually a ratio to the reference of the same night; None, or anything else that is not a positive finite number, is
-    a night without a result. A change needs at least three nights on each side and a shift of 3 %. Called after every
-    night, it reports earlier changes again, at the same place once they are ten nights old."""
+    """Return the indices of the first night of each new level, ascending. `series` has one positive
+    number per night, usually a ratio to the reference of the same night; None, or anything else
+    that is not a positive finite number, is a night without a result. A change needs at least
+    three nights on each side and a shift of 3 %. Called after every night, it reports earlier
+    changes again, at the same place once they are ten nights old.
+    """
     from dbbench.compare.nightly_levels import find  # importing numpy takes 0.1 s
 
     return find(series)
 
 
 def _notes(
-    trials: Sequence[Trial], pairs: Sequence[tuple[Trial, Trial]], values: Sequence[tuple[float, float]]
+    trials: Sequence[Trial],
+    pairs: Sequence[tuple[Trial, Trial]],
+    values: Sequence[tuple[float, float]],
 ) -> Iterator[Remark]:
     blocks = {trial.block for trial in trials}
     if len(pairs) < len(blocks):
-        yield remark(RemarkKind.BLOCKS_LEFT_OUT, left_out=len(blocks) - len(pairs), blocks=len(blocks))
+        yield remark(
+            RemarkKind.BLOCKS_LEFT_OUT, left_out=len(blocks) - len(pairs), blocks=len(blocks)
+        )
     if len(values) < len(pairs):
         yield remark(RemarkKind.PAIRS_LEFT_OUT, left_out=len(pairs) - len(values))
     if suspect := sum(trial.status is Status.SUSPECT for pair in pairs for trial in pair):

@@ -1,6 +1,7 @@
-"""The conditions of a trial, each described once: the value that must be equal between arms, and a sentence for people;
-and which conditions differ between two arms. The rows are in the order in which they are shown. `plan/conditions.py`
-has the sentences before a run."""
+"""The conditions of a trial, each described once: the value that must be equal between arms, and a
+sentence for people; and which conditions differ between two arms. The rows are in the order in
+which they are shown. `plan/conditions.py` has the sentences before a run.
+"""
 
 from __future__ import annotations
 
@@ -13,15 +14,20 @@ from dbbench.engines import profile_of
 from dbbench.model import WORK_KINDS, Status, Trial
 from dbbench.units import duration_text, number, size_text
 
-COMPARED_KINDS: Final = ("rows", "updated", "deleted")  # how often pages and rows are read depends on the plans
-ROWS_OFF, LEAST_ROWS = 0.1, 0.05  # share, and rows per transaction: the server's own work is below the second
-MOST_TOLD: Final = 4  # differences of host and block layer in a row; the section Environment lists all
+# how often pages and rows are read depends on the plans
+COMPARED_KINDS: Final = ("rows", "updated", "deleted")
+# share, and rows per transaction: the server's own work is below the second
+ROWS_OFF, LEAST_ROWS = 0.1, 0.05
+# differences of host and block layer in a row; the section Environment lists all
+MOST_TOLD: Final = 4
 
 Text = Callable[[Trial], str | None]
 
 
 class Condition(NamedTuple):
-    """A condition of trials. `value`: compared between arms; `sentence`: completes "xfs: "; None where unknown."""
+    """A condition of trials. `value`: compared between arms; `sentence`: completes "xfs: "; None
+    where unknown.
+    """
 
     name: str
     value: Text = lambda _trial: None
@@ -56,11 +62,21 @@ def _memory_sentence(trial: Trial) -> str | None:
     memory = trial.memory
     if memory is None or memory.effective_bytes is None or memory.dataset_ratio is None:
         return None
-    limit = f"limited by the kernel ({memory.enforced})" if memory.enforced else "not limited by the kernel"
-    meaning = {"cached": "most reads are served from memory", "edge": "some reads need the disk",
-               "io-bound": "most reads need the disk"}.get(memory.label or "", "")  # fmt: skip
-    return (f"the dataset is {memory.dataset_ratio:.2g} times as large as the {size_text(memory.effective_bytes)} of "
-            f"memory that can hold data ({limit}): {memory.label}, {meaning}")  # fmt: skip
+    limit = (
+        f"limited by the kernel ({memory.enforced})"
+        if memory.enforced
+        else "not limited by the kernel"
+    )
+    meaning = {
+        "cached": "most reads are served from memory",
+        "edge": "some reads need the disk",
+        "io-bound": "most reads need the disk",
+    }.get(memory.label or "", "")
+    return (
+        f"the dataset is {memory.dataset_ratio:.2g} times as large as the "
+        f"{size_text(memory.effective_bytes)} of memory that can hold data ({limit}): "
+        f"{memory.label}, {meaning}"
+    )
 
 
 def _cache(direct: str, buffered: str, fallback: str) -> Text:
@@ -84,20 +100,30 @@ def _client_sentence(trial: Trial) -> str | None:
     if client is None:
         return None
     # One digit, so that trials with almost the same time share a sentence.
-    trip = "" if client.round_trip_ms is None else f" of about {float(f'{client.round_trip_ms:.1g}'):g} ms"
-    return (f"the load came from another host, {client.hostname}, over TLS: the latency of each statement includes a "
-            f"network round trip{trip}")  # fmt: skip
+    trip = (
+        ""
+        if client.round_trip_ms is None
+        else f" of about {float(f'{client.round_trip_ms:.1g}'):g} ms"
+    )
+    return (
+        f"the load came from another host, {client.hostname}, over TLS: the latency of each "
+        f"statement includes a network round trip{trip}"
+    )
 
 
 def _ceiling_sentence(trial: Trial) -> str | None:
     if trial.ceiling is None or not trial.ceiling.rows:
         return None
     page = profile_of(trial.engine).page_bytes // 1024
-    single = next((row for row in trial.ceiling.rows if row.name == f"write_{page}k_fdatasync"), None)
+    single = next(
+        (row for row in trial.ceiling.rows if row.name == f"write_{page}k_fdatasync"), None
+    )
     if single is None:
         return None
-    return (f"the bare device completed {number(single.iops)} flushed single writes of {page} KiB per second, "
-            f"{duration_text(single.mean_ms / 1000)} each")  # fmt: skip
+    return (
+        f"the bare device completed {number(single.iops)} flushed single writes of {page} KiB per "
+        f"second, {duration_text(single.mean_ms / 1000)} each"
+    )
 
 
 def _limit_sentence(trial: Trial) -> str | None:
@@ -105,9 +131,12 @@ def _limit_sentence(trial: Trial) -> str | None:
     if limit is None:
         return None
     measured = [
-        f"{number(row.iops)} {kind} IOPS of 8 KiB" if row.name.endswith("8k") else f"{number(row.mb_per_s)} MB/s {kind}"
-        for row in limit.rows for kind in [row.name.split("_")[0]]
-    ]  # fmt: skip
+        f"{number(row.iops)} {kind} IOPS of 8 KiB"
+        if row.name.endswith("8k")
+        else f"{number(row.mb_per_s)} MB/s {kind}"
+        for row in limit.rows
+        for kind in [row.name.split("_")[0]]
+    ]
     by = f" by {limit.enforced}" if limit.enforced else ""
     shown = f"; fio measured {', '.join(measured)}" if measured else ", not measured"
     return f"reads and writes of each device were limited to {limit.asked.text} each{by}{shown}"
@@ -122,53 +151,94 @@ def _read_ahead(trial: Trial) -> str | None:
 
 
 def _atomic_writes(trial: Trial) -> str | None:
-    """Return the disk's largest; whether the filesystem supports it is a property of the arm, not a condition."""
+    """Return the disk's largest; whether the filesystem supports it is a property of the arm, not a
+    condition.
+    """
     most = trial.filesystem.queue.get("atomic_write_unit_max_bytes") if trial.filesystem else None
     return None if most is None else "none" if most == "0" else f"up to {most} bytes"
 
 
 CONDITIONS: Final = (
     # More devices have more throughput, and fail more often.
-    Condition("number of devices", lambda trial: str(max(1, len(trial.device.members))) if trial.device else None),
-    Condition("settings profile", lambda trial: (trial.profile or None) if trial.effective_settings else None,
-              _profile_sentence),
+    Condition(
+        "number of devices",
+        lambda trial: str(max(1, len(trial.device.members))) if trial.device else None,
+    ),
+    Condition(
+        "settings profile",
+        lambda trial: (trial.profile or None) if trial.effective_settings else None,
+        _profile_sentence,
+    ),
     Condition("binary log", _binary_log),
     Condition("huge pages", lambda trial: trial.effective_settings.get("huge_pages_status")),
     Condition("memory", _memory, _memory_sentence),
-    Condition("I/O of the server",
-              _cache("direct", "through the page cache, as configured", "through the page cache"),
-              _cache("the server bypassed the page cache (direct I/O)",
-                     "the server used the page cache, as configured",
-                     "direct I/O was requested, but the filesystem went through the page cache")),
-    Condition("cores", lambda trial: f"server {trial.cores.server}, load generator {trial.cores.client}"
-              if trial.cores else None, _cores_sentence),
-    Condition("place of the load generator",
-              lambda trial: "another host, over the network" if trial.client else "this host", _client_sentence),
-    Condition("limit of each device", lambda trial: trial.limit.asked.text if trial.limit else None, _limit_sentence),
+    Condition(
+        "I/O of the server",
+        _cache("direct", "through the page cache, as configured", "through the page cache"),
+        _cache(
+            "the server bypassed the page cache (direct I/O)",
+            "the server used the page cache, as configured",
+            "direct I/O was requested, but the filesystem went through the page cache",
+        ),
+    ),
+    Condition(
+        "cores",
+        lambda trial: (
+            f"server {trial.cores.server}, load generator {trial.cores.client}"
+            if trial.cores
+            else None
+        ),
+        _cores_sentence,
+    ),
+    Condition(
+        "place of the load generator",
+        lambda trial: "another host, over the network" if trial.client else "this host",
+        _client_sentence,
+    ),
+    Condition(
+        "limit of each device",
+        lambda trial: trial.limit.asked.text if trial.limit else None,
+        _limit_sentence,
+    ),
     Condition("rate of the bare device", sentence=_ceiling_sentence),
-    Condition("online discard", lambda trial: ("on" if trial.filesystem.discards else "off")
-              if trial.filesystem else None),
+    Condition(
+        "online discard",
+        lambda trial: ("on" if trial.filesystem.discards else "off") if trial.filesystem else None,
+    ),
     Condition("read-ahead", _read_ahead),
     Condition("atomic writes of the device", _atomic_writes),
     # An arm without snapshots does not pay for them.
-    Condition("snapshots during the load",
-              lambda trial: ("taken" if trial.snapshots.how else "none") if trial.snapshots else None),
-)  # fmt: skip
+    Condition(
+        "snapshots during the load",
+        lambda trial: ("taken" if trial.snapshots.how else "none") if trial.snapshots else None,
+    ),
+)
 
 
 def unequal(baseline: Sequence[Trial], candidate: Sequence[Trial]) -> tuple[Remark, ...]:
-    """Return a remark for each condition that differs between the good trials of two arms of one group."""
+    """Return a remark for each condition that differs between the good trials of two arms of one
+    group.
+    """
     base, other = _good(baseline), _good(candidate)
     if not base or not other:
         return ()
-    conditions = (*_host(base, other), *_plain(base, other), *_features(base, other), *_checkpoints(base, other))
+    conditions = (
+        *_host(base, other),
+        *_plain(base, other),
+        *_features(base, other),
+        *_checkpoints(base, other),
+    )
     return (*conditions, *_work(base, other))
 
 
 def device_limits(trials: Sequence[Trial]) -> bool:
-    """Return whether the device limited most of these trials (W042), so that they cannot compare filesystems."""
+    """Return whether the device limited most of these trials (W042), so that they cannot compare
+    filesystems.
+    """
     good = _good(trials)
-    return 2 * sum(any(warning.id == "W042" for warning in trial.warnings) for trial in good) > len(good)
+    return 2 * sum(any(warning.id == "W042" for warning in trial.warnings) for trial in good) > len(
+        good
+    )
 
 
 def _good(trials: Sequence[Trial]) -> list[Trial]:
@@ -176,7 +246,9 @@ def _good(trials: Sequence[Trial]) -> list[Trial]:
 
 
 def _host(one: Sequence[Trial], other: Sequence[Trial]) -> Iterator[Remark]:
-    names = [name for name in one[0].host_state if all(name in t.host_state for t in (*one, *other))]
+    names = [
+        name for name in one[0].host_state if all(name in t.host_state for t in (*one, *other))
+    ]
     differing = []
     for name in names:
         values, other_values = ({t.host_state[name] for t in trials} for trials in (one, other))
@@ -189,13 +261,17 @@ def _host(one: Sequence[Trial], other: Sequence[Trial]) -> Iterator[Remark]:
 
 def _plain(one: Sequence[Trial], other: Sequence[Trial]) -> Iterator[Remark]:
     for condition in CONDITIONS:
-        values, other_values = ({condition.value(t) for t in trials} - {None} for trials in (one, other))
+        values, other_values = (
+            {condition.value(t) for t in trials} - {None} for trials in (one, other)
+        )
         if values and other_values and values != other_values:
             yield _unequal(condition.name, values, other_values)
 
 
 def _features(one: Sequence[Trial], other: Sequence[Trial]) -> Iterator[Remark]:
-    """Compare the features of filesystems of one family; options or another version of mkfs may change them."""
+    """Compare the features of filesystems of one family; options or another version of mkfs may
+    change them.
+    """
     mine, theirs = _family_features(one), _family_features(other)
     for family in sorted({name for name, _ in mine} & {name for name, _ in theirs}):
         sets = {features for name, features in mine | theirs if name == family}
@@ -206,18 +282,29 @@ def _features(one: Sequence[Trial], other: Sequence[Trial]) -> Iterator[Remark]:
 
 def _family_features(trials: Sequence[Trial]) -> set[tuple[str, frozenset[str]]]:
     facts = [trial.filesystem for trial in trials if trial.filesystem is not None]
-    return {(fs.family, frozenset(str(fs.geometry["features"]).split())) for fs in facts if fs.geometry.get("features")}
+    return {
+        (fs.family, frozenset(str(fs.geometry["features"]).split()))
+        for fs in facts
+        if fs.geometry.get("features")
+    }
 
 
 def _work(one: Sequence[Trial], other: Sequence[Trial]) -> Iterator[Remark]:
-    """Compare the rows that a transaction works on: a setup may not get other work than the baseline."""
+    """Compare the rows that a transaction works on: a setup may not get other work than the
+    baseline.
+    """
     mine, theirs = _rows_per_unit(one), _rows_per_unit(other)
     for kind in COMPARED_KINDS:
         if kind in mine and kind in theirs:
             median, other_median = statistics.median(mine[kind]), statistics.median(theirs[kind])
             if abs(median - other_median) > max(LEAST_ROWS, ROWS_OFF * max(median, other_median)):
                 what = f"{WORK_KINDS[kind]} per transaction"
-                yield remark(RemarkKind.UNEQUAL, what=what, candidate=f"{other_median:.3g}", baseline=f"{median:.3g}")
+                yield remark(
+                    RemarkKind.UNEQUAL,
+                    what=what,
+                    candidate=f"{other_median:.3g}",
+                    baseline=f"{median:.3g}",
+                )
 
 
 def _rows_per_unit(trials: Sequence[Trial]) -> dict[str, list[float]]:
@@ -231,7 +318,9 @@ def _rows_per_unit(trials: Sequence[Trial]) -> dict[str, list[float]]:
 
 
 def _checkpoints(one: Sequence[Trial], other: Sequence[Trial]) -> Iterator[Remark]:
-    """Compare the checkpoints, because each is additional work. The median of an even number may be a half."""
+    """Compare the checkpoints, because each is additional work. The median of an even number may be
+    a half.
+    """
     median, other_median = (_median_checkpoints(trials) for trials in (one, other))
     if median is not None and other_median is not None and abs(median - other_median) >= 1:
         yield remark(RemarkKind.UNEQUAL_CHECKPOINTS, candidate=other_median, baseline=median)
@@ -239,16 +328,24 @@ def _checkpoints(one: Sequence[Trial], other: Sequence[Trial]) -> Iterator[Remar
 
 def _median_checkpoints(trials: Sequence[Trial]) -> float | None:
     """InnoDB moves its checkpoint continuously, so only those that a full redo log forced count."""
-    facts = [t.checkpoints for t in trials if t.checkpoints is not None and t.checkpoints.ended is not None]
+    facts = [
+        t.checkpoints
+        for t in trials
+        if t.checkpoints is not None and t.checkpoints.ended is not None
+    ]
     ended = [
-        (checkpoint.ended or 0) if checkpoint.begun is not None else checkpoint.by_cause.get("redo full", 0)
+        (checkpoint.ended or 0)
+        if checkpoint.begun is not None
+        else checkpoint.by_cause.get("redo full", 0)
         for checkpoint in facts
     ]
     return statistics.median(ended) if ended else None
 
 
 def _unequal(what: str, baseline: set[Any], candidate: set[Any]) -> Remark:
-    return remark(RemarkKind.UNEQUAL, what=what, candidate=_values(candidate), baseline=_values(baseline))
+    return remark(
+        RemarkKind.UNEQUAL, what=what, candidate=_values(candidate), baseline=_values(baseline)
+    )
 
 
 def _values(values: set[Any]) -> str:

@@ -1,9 +1,11 @@
 """The ratio of two arms and its interval, from paired blocks.
 
-d_b = ln(candidate) − ln(baseline) for each block; ratio e^mean(d); interval e^(mean ± t(1−α/2, df)·sd/√n). Without help
-from other pairs of the run (`scatter.py`), df is n−1 and sd is the pair's own. Randomised blocks with this interval
-raise 2–6 % false alarms at a nominal 5 % on quiet, noisy and drifting hosts; seconds within a trial are not independent
-and are never used here."""
+d_b = ln(candidate) − ln(baseline) for each block; ratio e^mean(d); interval e^(mean ± t(1−α/2,
+df)·sd/√n). Without help from other pairs of the run (`scatter.py`), df is n−1 and sd is the
+pair's own. Randomised blocks with this interval raise 2–6 % false alarms at a nominal 5 % on
+quiet, noisy and drifting hosts; seconds within a trial are not independent and are never used
+here.
+"""
 
 from __future__ import annotations
 
@@ -11,17 +13,21 @@ import math
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-LEAST_BLOCKS: Final = 3  # with fewer, the t interval is too wide to be useful, and its coverage is not reliable
+# with fewer, the t interval is too wide to be useful, and its coverage is not reliable
+LEAST_BLOCKS: Final = 3
 LEVEL: Final = 0.95  # confidence level of a single pair
-# Of a pair whose arm is not measured again because its interval is narrow: such intervals are too narrow on average.
+# Of a pair whose arm is not measured again because its interval is narrow: such intervals are too
+# narrow on average.
 SETTLED_LEVEL: Final = 0.96
 _Z: Final = 1.96  # of a two-sided interval of 95 %
 MOST_BLOCKS: Final = 99  # a larger number of further blocks is not reported exactly
 
 
 class Estimate(NamedTuple):
-    """Mean and standard deviation of the differences of logarithms over n blocks. `shared_df` degrees of freedom, with
-    the standard deviation `shared_sd`, come from other pairs of the run."""
+    """Mean and standard deviation of the differences of logarithms over n blocks. `shared_df`
+    degrees of freedom, with the standard deviation `shared_sd`, come from other pairs of the
+    run.
+    """
 
     n: int
     mean: float
@@ -39,7 +45,9 @@ class Estimate(NamedTuple):
 
     @property
     def combined_sd(self) -> float:
-        """Return the deviation from the pair's variance and the shared one, weighted by their degrees of freedom."""
+        """Return the deviation from the pair's variance and the shared one, weighted by their
+        degrees of freedom.
+        """
         if not self.shared_df:
             return self.sd
         return math.sqrt(((self.n - 1) * self.sd**2 + self.shared_df * self.shared_sd**2) / self.df)
@@ -65,7 +73,9 @@ class Estimate(NamedTuple):
         return 1.0 if self.n < LEAST_BLOCKS else self.log_ratio().p_value()
 
     def blocks_to(self, half_width: float, level: float) -> int | None:
-        """Return the blocks to add until half the interval is that wide on the log scale; None: over MOST_BLOCKS."""
+        """Return the blocks to add until half the interval is that wide on the log scale; None:
+        over MOST_BLOCKS.
+        """
         for n in range(max(self.n + 1, LEAST_BLOCKS), MOST_BLOCKS + 1):
             if self.log_ratio(n).half_width(level) <= half_width:
                 return n - self.n
@@ -73,7 +83,9 @@ class Estimate(NamedTuple):
 
 
 def estimate(pairs: Sequence[tuple[float, float]]) -> Estimate:
-    """Return the estimate for (baseline, candidate) values, all positive, one pair per block; ValueError for none."""
+    """Return the estimate for (baseline, candidate) values, all positive, one pair per block;
+    ValueError for none.
+    """
     differences = [math.log(candidate) - math.log(baseline) for baseline, candidate in pairs]
     n = len(differences)
     if n == 0:
@@ -84,7 +96,9 @@ def estimate(pairs: Sequence[tuple[float, float]]) -> Estimate:
 
 
 class LogRatio(NamedTuple):
-    """A logarithm of a ratio with the variance of its error. Without an interval `df` is None, p 1, bounds NaN."""
+    """A logarithm of a ratio with the variance of its error. Without an interval `df` is None, p 1,
+    bounds NaN.
+    """
 
     mean: float
     variance: float
@@ -92,10 +106,14 @@ class LogRatio(NamedTuple):
 
     @classmethod
     def of_terms(cls, mean: float, terms: Sequence[tuple[float, float]]) -> LogRatio:
-        """Return a sum of independent terms (variance, df); its df are Satterthwaite's (Biometrics Bulletin 2)."""
+        """Return a sum of independent terms (variance, df); its df are Satterthwaite's (Biometrics
+        Bulletin 2).
+        """
         variance = math.fsum(term for term, _ in terms)
         squares = math.fsum(term**2 / df for term, df in terms)
-        return cls(mean, variance, variance**2 / squares if squares else math.fsum(df for _, df in terms))
+        return cls(
+            mean, variance, variance**2 / squares if squares else math.fsum(df for _, df in terms)
+        )
 
     def p_value(self) -> float:
         from scipy.special import stdtr
@@ -115,9 +133,11 @@ class LogRatio(NamedTuple):
 
 
 def holm_levels(p_values: Sequence[float], alpha: float = 0.05) -> list[float]:
-    """Return the confidence level of each candidate of one family, by Holm's step-down procedure. The smallest p is
-    compared with alpha/m, the next with alpha/(m−1) and so on. From the first that fails, all keep the level of that
-    step, so that no interval excludes 1 where the procedure would not reject."""
+    """Return the confidence level of each candidate of one family, by Holm's step-down procedure.
+    The smallest p is compared with alpha/m, the next with alpha/(m−1) and so on. From the first
+    that fails, all keep the level of that step, so that no interval excludes 1 where the
+    procedure would not reject.
+    """
     order = sorted(range(len(p_values)), key=lambda index: p_values[index])
     levels = [1 - alpha] * len(p_values)
     divisor = len(p_values)
@@ -129,12 +149,16 @@ def holm_levels(p_values: Sequence[float], alpha: float = 0.05) -> list[float]:
 
 
 def upper_bound(tries: int) -> float:
-    """Return the upper 95 % bound for a share of which n tries show nothing: 3/n, at most 1 (the rule of three)."""
+    """Return the upper 95 % bound for a share of which n tries show nothing: 3/n, at most 1 (the
+    rule of three).
+    """
     return min(1.0, 3 / tries)
 
 
 def share_interval(count: int, tries: int) -> tuple[float, float]:
-    """Return the 95 % interval of a share by its count in n tries: Wilson's (JASA 1927); at 0 or n by rule of three."""
+    """Return the 95 % interval of a share by its count in n tries: Wilson's (JASA 1927); at 0 or n
+    by rule of three.
+    """
     if count in (0, tries):
         return (0.0, upper_bound(tries)) if not count else (1 - upper_bound(tries), 1.0)
     z2 = _Z**2

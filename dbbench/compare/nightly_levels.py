@@ -1,9 +1,12 @@
 """Where a nightly series has taken a new level.
 
-With each new night, the nights since the last change are searched for the split whose two sides differ most, as a t
-value on logarithms. The split is a change if this value exceeds what AR(1) noise (each night depends on the night
-before) reaches by chance; `benchmarks/changepoint_null.py` computed the thresholds below. Therefore the result for a
-prefix of a series is the result that was reported on that night, and a reported change does not vanish later."""
+With each new night, the nights since the last change are searched for the split whose two sides
+differ most, as a t value on logarithms. The split is a change if this value exceeds what AR(1)
+noise (each night depends on the night before) reaches by chance;
+`benchmarks/changepoint_null.py` computed the thresholds below. Therefore the result for a prefix
+of a series is the result that was reported on that night, and a reported change does not vanish
+later.
+"""
 
 from __future__ import annotations
 
@@ -37,20 +40,30 @@ THRESHOLDS: Final = (
     (100, 3.32),
 )
 LEAST_NIGHTS: Final = 3  # on either side of a change
-MOST_NIGHTS: Final = 100  # nights of a level that are examined; older nights do not help to find a change of last week
+# nights of a level that are examined; older nights do not help to find a change of last week
+MOST_NIGHTS: Final = 100
 SHIFT: Final = 0.03  # a smaller change is not worth an alarm
-LEAST_SD: Final = 0.001  # no night is more precise; it also keeps the t value of a constant series finite
-OUTLIER: Final = 5.0  # multiple of the median deviation from the median of the neighbours: about 3 standard deviations
-BEYOND: Final = 0.8  # share of a side's nights that must be on its side of the middle; two odd nights are not a level
+# no night is more precise; it also keeps the t value of a constant series finite
+LEAST_SD: Final = 0.001
+# multiple of the median deviation from the median of the neighbours: about 3 standard deviations
+OUTLIER: Final = 5.0
+# share of a side's nights that must be on its side of the middle; two odd nights are not a level
+BEYOND: Final = 0.8
 SETTLED: Final = 10  # nights after which a change keeps its place
-MEMORY: Final = (0.2, 10)  # correlation of consecutive nights that is assumed at first, and its weight in nights
+# correlation of consecutive nights that is assumed at first, and its weight in nights
+MEMORY: Final = (0.2, 10)
 MOST_MEMORY: Final = 0.8
-CURVE: Final = 3  # degree: it follows half a swing; with a slope alone, four times as many slow swings pass as steps
+# degree: it follows half a swing; with a slope alone, four times as many slow swings pass as steps
+CURVE: Final = 3
 
 
 def find(series: Sequence[float | None]) -> list[int]:
     """Return the indices of the first night of each new level, see `compare.changepoints`."""
-    usable = [i for i, value in enumerate(series) if value is not None and math.isfinite(value) and value > 0]
+    usable = [
+        i
+        for i, value in enumerate(series)
+        if value is not None and math.isfinite(value) and value > 0
+    ]
     logs = np.log(np.array([series[index] for index in usable], dtype=float))
     return [usable[place] for place in _places(logs)]
 
@@ -69,7 +82,9 @@ def _places(logs: Nights) -> list[int]:
 
 @functools.lru_cache(maxsize=4096)
 def _change(level: bytes) -> int | None:
-    """Return the place of a change, or None. Cached, because every night all earlier nights are examined again."""
+    """Return the place of a change, or None. Cached, because every night all earlier nights are
+    examined again.
+    """
     nights = np.frombuffer(level)
     exceeds, place = scan(nights[None, :])
     return int(place[0]) if exceeds[0] > threshold(len(nights)) else None
@@ -77,21 +92,27 @@ def _change(level: bytes) -> int | None:
 
 def _refine(logs: Nights, places: list[int], end: int) -> int:
     begin = places[-2] if len(places) > 1 else max(0, places[-1] - MOST_NIGHTS)
-    near = range(max(begin + LEAST_NIGHTS, places[-1] - 2), min(end - LEAST_NIGHTS, places[-1] + 2) + 1)
+    near = range(
+        max(begin + LEAST_NIGHTS, places[-1] - 2), min(end - LEAST_NIGHTS, places[-1] + 2) + 1
+    )
     t_values, _, _ = _t_values(without_outliers(logs[None, begin:end]))
     return max(near, key=lambda place: float(t_values[0, place - begin - LEAST_NIGHTS]))
 
 
 def threshold(nights: int) -> float:
-    """Return what `scan` of so many nights of one level rarely exceeds by chance; linear between the table's rows."""
+    """Return what `scan` of so many nights of one level rarely exceeds by chance; linear between
+    the table's rows.
+    """
     table = np.array(THRESHOLDS)
     return float(np.interp(nights, table[:, 0], table[:, 1]))
 
 
 def scan(nights: Nights) -> tuple[Nights, NDArray[Any]]:
-    """For each row (logarithms of the nights of a level), return how far its best split exceeds noise, and its place.
-    The first is a t value divided by the factor by which the correlation of nights increases it. It is 0 if the split
-    is not a step: too small, a drift, or not followed by enough nights of a side."""
+    """For each row (logarithms of the nights of a level), return how far its best split exceeds
+    noise, and its place. The first is a t value divided by the factor by which the correlation
+    of nights increases it. It is 0 if the split is not a step: too small, a drift, or not
+    followed by enough nights of a side.
+    """
     nights = nights - nights.mean(axis=1, keepdims=True)
     clean = without_outliers(nights)
     t_values, shifts, within = _t_values(clean)
@@ -104,11 +125,15 @@ def scan(nights: Nights) -> tuple[Nights, NDArray[Any]]:
     levels = np.where(after, (left + shift)[:, None], left[:, None])
     exceeds = t_values[rows, best] / _inflation(clean - levels)
     stepped = (np.abs(shift) >= SHIFT) & (within[rows, best] < _around_a_curve(clean))
-    return np.where(stepped & _taking_part(nights, after, left + shift / 2, shift), exceeds, 0.0), place
+    return np.where(
+        stepped & _taking_part(nights, after, left + shift / 2, shift), exceeds, 0.0
+    ), place
 
 
 def without_outliers(nights: Nights) -> Nights:
-    """Return the nights with outliers moved towards the median of their neighbours; a step of three nights stays."""
+    """Return the nights with outliers moved towards the median of their neighbours; a step of three
+    nights stays.
+    """
     median = np.empty_like(nights)
     windows = np.lib.stride_tricks.sliding_window_view(nights, 5, axis=1)
     median[:, 2:-2] = np.sort(windows, axis=2)[:, :, 2]  # three times as fast as np.median
@@ -121,7 +146,9 @@ def without_outliers(nights: Nights) -> Nights:
 
 
 def _t_values(clean: Nights) -> tuple[Nights, Nights, Nights]:
-    """Return for each possible split |t| of the two means, their difference, and the sum of squares around them."""
+    """Return for each possible split |t| of the two means, their difference, and the sum of squares
+    around them.
+    """
     count = clean.shape[1]
     before = np.arange(LEAST_NIGHTS, count - LEAST_NIGHTS + 1)
     sums = clean.cumsum(axis=1)[:, before - 1]
@@ -134,7 +161,9 @@ def _t_values(clean: Nights) -> tuple[Nights, Nights, Nights]:
 
 
 def _inflation(residual: Nights) -> Nights:
-    """Return the factor by which AR(1) noise increases the t value of two long means: √((1+φ)/(1−φ))."""
+    """Return the factor by which AR(1) noise increases the t value of two long means:
+    √((1+φ)/(1−φ)).
+    """
     count = residual.shape[1]
     squares = np.maximum((residual**2).sum(axis=1), count * LEAST_SD**2)
     lag_one = (residual[:, 1:] * residual[:, :-1]).sum(axis=1) / squares
@@ -146,8 +175,12 @@ def _inflation(residual: Nights) -> Nights:
 
 
 def _around_a_curve(clean: Nights) -> Nights:
-    """Return the sum of squares around the best curve. If it fits better than two levels, the nights are a drift."""
-    squares: Nights = (clean**2).sum(axis=1) - (np.einsum("rn,nd->rd", clean, _axes(clean.shape[1])) ** 2).sum(axis=1)
+    """Return the sum of squares around the best curve. If it fits better than two levels, the
+    nights are a drift.
+    """
+    squares: Nights = (clean**2).sum(axis=1) - (
+        np.einsum("rn,nd->rd", clean, _axes(clean.shape[1])) ** 2
+    ).sum(axis=1)
     return squares
 
 
@@ -158,8 +191,12 @@ def _axes(count: int) -> Nights:
     return basis
 
 
-def _taking_part(nights: Nights, after: NDArray[Any], middle: Nights, shift: Nights) -> NDArray[Any]:
-    """Whether on both sides the share BEYOND of the nights is nearer to the level of its side than to the other."""
+def _taking_part(
+    nights: Nights, after: NDArray[Any], middle: Nights, shift: Nights
+) -> NDArray[Any]:
+    """Whether on both sides the share BEYOND of the nights is nearer to the level of its side than
+    to the other.
+    """
     higher = (nights > middle[:, None]) == (shift > 0)[:, None]
     follow = (higher & after).sum(axis=1) >= BEYOND * after.sum(axis=1)
     stay = (~higher & ~after).sum(axis=1) >= BEYOND * (~after).sum(axis=1)

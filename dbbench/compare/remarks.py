@@ -1,4 +1,6 @@
-"""Remarks about a row, shown next to its figures: kinds with values. Only this module has their texts."""
+"""Remarks about a row, shown next to its figures: kinds with values. Only this module has their
+texts.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,13 @@ class RemarkKind(StrEnum):
     DRAIN = "the drain took more than 10 % of the window: use the sustained throughput"
     # In every trial, so the mean alone would mislead.
     UNSTEADY = "no steady state: the mean depends on the window"
-    PARTLY_UNSTEADY = "no steady state in {unsteady} of {trials} trials: the mean depends on the window"
-    TWO_LEVELS = "two levels: {lower} trials near {low}, {higher} near {high}; check what differs between them"
+    PARTLY_UNSTEADY = (
+        "no steady state in {unsteady} of {trials} trials: the mean depends on the window"
+    )
+    TWO_LEVELS = (
+        "two levels: {lower} trials near {low}, {higher} near {high}; check what differs between "
+        "them"
+    )
     OTHER_CLASS = "different durability class from the baseline"
     NO_PAIR = "no block in which this setup and the baseline both have this figure"
     TOO_FEW_BLOCKS = "too few blocks for an interval"
@@ -32,12 +39,18 @@ class RemarkKind(StrEnum):
     SETTLED = "precise enough after {pairs} pairs: its time went to other setups"
     GIVEN_UP = "not measured further: it or the baseline failed in every block"
     UNEQUAL = "{what} differs ({candidate}; baseline: {baseline})"
-    UNEQUAL_CHECKPOINTS = "number of checkpoints in the window differs ({candidate}; baseline: {baseline})"
+    UNEQUAL_CHECKPOINTS = (
+        "number of checkpoints in the window differs ({candidate}; baseline: {baseline})"
+    )
     OTHER_FEATURES = "both are {family}, but not the same {family}: {features}"
     MORE_UNEQUAL = "{settings} more settings of the host or the block layer differ"
-    DEVICE_LIMITED = "device-limited: this setup and the baseline both reached the ceiling of the device"
+    DEVICE_LIMITED = (
+        "device-limited: this setup and the baseline both reached the ceiling of the device"
+    )
     SCAN_WROTE = "the scan also wrote (W118): part of this is the cost of writing"
-    ONE_DISK = "its devices are on one physical disk (W119): RAID or a separate log gains nothing there"
+    ONE_DISK = (
+        "its devices are on one physical disk (W119): RAID or a separate log gains nothing there"
+    )
     UNCOMPRESSED = "data written during the load was not compressed (W152)"
     RATE_MISSED = "the required rate of inserts was missed in {missed} of {trials} trials (W153)"
     UNPAIRED = "unpaired (Welch): includes everything else that differs between the runs"
@@ -66,7 +79,10 @@ def remark(kind: RemarkKind, **values: Value) -> Remark:
 
 def text(about: Remark) -> str:
     """Return the remark in words."""
-    values = {name: number(value) if isinstance(value, float) else value for name, value in about.values.items()}
+    values = {
+        name: number(value) if isinstance(value, float) else value
+        for name, value in about.values.items()
+    }
     words = about.kind.format(**values, s="" if about.values.get("blocks") == 1 else "s")
     return words.replace(GROUP, " ")
 

@@ -1,10 +1,13 @@
-"""How much the pairs of a run scatter. It is estimated from all pairs, because three blocks say little about one pair.
+"""How much the pairs of a run scatter. It is estimated from all pairs, because three blocks say
+little about one pair.
 
-The variance of each pair is shrunk towards that of all pairs of the run (Smyth, Statistical Applications in Genetics
-and Molecular Biology 3, 2004). The logarithms of the variances scatter because each has few degrees of freedom; scatter
-beyond that shows how different the pairs are, and gives the prior degrees of freedom by the method of moments. Only a
-part of these is used, because few variances do not show how different they are, and a setup that scatters three times
-as much would otherwise be called different too often (`benchmarks/calibration.py`)."""
+The variance of each pair is shrunk towards that of all pairs of the run (Smyth, Statistical
+Applications in Genetics and Molecular Biology 3, 2004). The logarithms of the variances scatter
+because each has few degrees of freedom; scatter beyond that shows how different the pairs are,
+and gives the prior degrees of freedom by the method of moments. Only a part of these is used,
+because few variances do not show how different they are, and a setup that scatters three times
+as much would otherwise be called different too often (`benchmarks/calibration.py`).
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,8 @@ from typing import Final, TypeVar
 from dbbench.compare.interval import LEAST_BLOCKS, Estimate
 
 PART: Final = 1 / 4  # share of the estimated prior degrees of freedom that is used
-LEAST: Final = 1 / 2  # prior ÷ own degrees of freedom; below, the pairs differ too much, and nothing is shared
+# prior ÷ own degrees of freedom; below, the pairs differ too much, and nothing is shared
+LEAST: Final = 1 / 2
 MOST: Final = 2.0  # prior ÷ own degrees of freedom, at most
 EXACT: Final = 1e-9  # a smaller standard deviation is a rounding error
 
@@ -24,10 +28,11 @@ Arm = TypeVar("Arm")
 
 
 def share_variance(run: Mapping[Group, Mapping[Arm, Estimate]]) -> dict[Group, dict[Arm, Estimate]]:
-    """Return the estimates of the arms in each group, combined with the variance of the other pairs. Pairs with fewer
-    than LEAST_BLOCKS blocks or without any scatter do not change. No pair changes if the variances are too different,
-    or if fewer than two groups have a pair that scatters: the pairs of a group share the trials of the baseline, so
-    they are not independent."""
+    """Return the estimates of the arms in each group, combined with the variance of the other
+    pairs. Pairs with fewer than LEAST_BLOCKS blocks or without any scatter do not change. No
+    pair changes if the variances are too different, or if fewer than two groups have a pair that
+    scatters: the pairs of a group share the trials of the baseline, so they are not independent.
+    """
     groups = [[guess for guess in pairs.values() if _scatters(guess)] for pairs in run.values()]
     usable = [guess for group in groups for guess in group]
     if sum(map(bool, groups)) < 2:
@@ -42,7 +47,10 @@ def share_variance(run: Mapping[Group, Mapping[Arm, Estimate]]) -> dict[Group, d
         df = min(PART * prior_df, MOST * own_df, (len(usable) - 1) / 2 * own_df)
         return guess._replace(shared_df=df, shared_sd=sd)
 
-    return {group: {arm: combined(guess) for arm, guess in pairs.items()} for group, pairs in run.items()}
+    return {
+        group: {arm: combined(guess) for arm, guess in pairs.items()}
+        for group, pairs in run.items()
+    }
 
 
 def _scatters(guess: Estimate) -> bool:
@@ -50,12 +58,15 @@ def _scatters(guess: Estimate) -> bool:
 
 
 def _prior(pairs: list[Estimate]) -> tuple[float, float]:
-    """Return (df, standard deviation) of the prior; df is infinite if the variances differ only by chance."""
+    """Return (df, standard deviation) of the prior; df is infinite if the variances differ only by
+    chance.
+    """
     from scipy.special import digamma, polygamma
 
     halves = [(pair.n - 1) / 2 for pair in pairs]
     logs = [
-        2 * math.log(pair.sd) - float(digamma(half)) + math.log(half) for pair, half in zip(pairs, halves, strict=True)
+        2 * math.log(pair.sd) - float(digamma(half)) + math.log(half)
+        for pair, half in zip(pairs, halves, strict=True)
     ]
     mean = math.fsum(logs) / len(logs)
     by_chance = math.fsum(float(polygamma(1, half)) for half in halves) / len(halves)
@@ -67,7 +78,9 @@ def _prior(pairs: list[Estimate]) -> tuple[float, float]:
 
 
 def _inverse_trigamma(value: float) -> float:
-    """Return the x at which the trigamma function is `value` (> 0), by Newton's method on its convex reciprocal."""
+    """Return the x at which the trigamma function is `value` (> 0), by Newton's method on its
+    convex reciprocal.
+    """
     from scipy.special import polygamma
 
     x = 0.5 + 1 / value

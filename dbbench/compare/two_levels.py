@@ -11,13 +11,15 @@ from dbbench.compare.remarks import Remark, RemarkKind, remark
 
 LEAST_ON_LEVEL: Final = 2  # trials on each level
 APART: Final = math.log(1.10)  # smallest difference of the levels
-# Smallest difference as a multiple of the scatter within the levels. By chance 1 in 2000 cells with one level exceeds
-# this if the trials have a CV of 3 %, and 1 in 100 with 5 %.
+# Smallest difference as a multiple of the scatter within the levels. By chance 1 in 2000 cells with
+# one level exceeds this if the trials have a CV of 3 %, and 1 in 100 with 5 %.
 CLEAR: Final = 8.0
 
 
 def two_levels(values: Sequence[float]) -> tuple[list[float], list[float]] | None:
-    """Return the values of the trials as (lower, higher) if they are on two levels with nothing between, else None."""
+    """Return the values of the trials as (lower, higher) if they are on two levels with nothing
+    between, else None.
+    """
     positive = sorted(value for value in values if value > 0)
     logs = [math.log(value) for value in positive]
     splits = range(LEAST_ON_LEVEL, len(logs) - LEAST_ON_LEVEL + 1)
@@ -26,7 +28,9 @@ def two_levels(values: Sequence[float]) -> tuple[list[float], list[float]] | Non
     cut = max(splits, key=lambda at: logs[at] - logs[at - 1])
     sides = logs[:cut], logs[cut:]
     low, high = map(statistics.fmean, sides)
-    squares = math.fsum((value - mean) ** 2 for side, mean in zip(sides, (low, high), strict=True) for value in side)
+    squares = math.fsum(
+        (value - mean) ** 2 for side, mean in zip(sides, (low, high), strict=True) for value in side
+    )
     within = math.sqrt(squares / max(1, len(logs) - 2))
     return (positive[:cut], positive[cut:]) if high - low >= max(APART, CLEAR * within) else None
 
@@ -34,5 +38,7 @@ def two_levels(values: Sequence[float]) -> tuple[list[float], list[float]] | Non
 def two_levels_remark(values: Sequence[float]) -> Iterator[Remark]:
     """Yield the remark about an arm with two levels; geometric means with three digits."""
     if sides := two_levels(values):
-        (lower, low), (higher, high) = ((len(side), float(f"{statistics.geometric_mean(side):.3g}")) for side in sides)
+        (lower, low), (higher, high) = (
+            (len(side), float(f"{statistics.geometric_mean(side):.3g}")) for side in sides
+        )
         yield remark(RemarkKind.TWO_LEVELS, lower=lower, low=low, higher=higher, high=high)

@@ -6,4 +6,13 @@ from dbbench.datasets import archive, generated, golden, sources
 from dbbench.datasets.copying import Restored, restore_copy
 from dbbench.datasets.manifest import Golden, split
 
-__all__ = ["Golden", "Restored", "archive", "generated", "golden", "restore_copy", "sources", "split"]
+__all__ = [
+    "Golden",
+    "Restored",
+    "archive",
+    "generated",
+    "golden",
+    "restore_copy",
+    "sources",
+    "split",
+]

@@ -1,5 +1,7 @@
-"""Datasets of kind `archive`: a base copy of a primary's data directory (`data/`), the log that the primary wrote after
-it while pgbench or sysbench ran (`archive/`), and the checksum of every table at its end."""
+"""Datasets of kind `archive`: a base copy of a primary's data directory (`data/`), the log that the
+primary wrote after it while pgbench or sysbench ran (`archive/`), and the checksum of every
+table at its end.
+"""
 
 from __future__ import annotations
 
@@ -38,37 +40,51 @@ hot_standby = on
 """
 
 
-def record(folder: Path, engine: Engine, settings: Settings, dataset: Dataset, place: Place) -> None:
-    """Make `archive/` in `folder` from its stopped `data/`, which stays a base copy. Raises DatasetBuildFailed."""
+def record(
+    folder: Path, engine: Engine, settings: Settings, dataset: Dataset, place: Place
+) -> None:
+    """Make `archive/` in `folder` from its stopped `data/`, which stays a base copy. Raises
+    DatasetBuildFailed.
+    """
     data, primary, archive = folder / "data", folder / "primary", folder / ARCHIVE
     archive.mkdir(0o755)
-    if "wal_level" in settings:  # a start stores it in PostgreSQL's control file; a standby refuses `minimal` there
+    # a start stores it in PostgreSQL's control file; a standby refuses `minimal` there
+    if "wal_level" in settings:
         with engine.serving(data, settings, place):
             pass
     process.run(["cp", "-a", data, primary], timeout_s=6 * 3600.0)
     try:
         with engine.serving(primary, settings, place) as server:
-            recorded = (_segments if engine.PROFILE.standby else _binary_logs)(server, dataset, primary, archive)
+            recorded = (_segments if engine.PROFILE.standby else _binary_logs)(
+                server, dataset, primary, archive
+            )
         save(archive, recorded)
     finally:
         shutil.rmtree(primary, ignore_errors=True)
 
 
 def hand_over(golden: Golden, datadir: Path, engine: Engine, scratch: Path) -> None:
-    """Make the archive readable for the trial; PostgreSQL's restored data directory becomes a standby with an empty
-    inbox. Raises RestoreFailed if a file of the archive has changed."""
+    """Make the archive readable for the trial; PostgreSQL's restored data directory becomes a
+    standby with an empty inbox. Raises RestoreFailed if a file of the archive has changed.
+    """
     source = golden.path / ARCHIVE
     try:
-        wrong = [log.name for log in load(source).logs if crc_of(source / log.name) != (log.size, log.crc32)]
+        wrong = [
+            log.name
+            for log in load(source).logs
+            if crc_of(source / log.name) != (log.size, log.crc32)
+        ]
     except (OSError, ValueError) as error:
         wrong = [str(error)]
     if wrong:
         condemn(golden)
         raise RestoreFailed(
-            f"the archive of the golden copy {golden.path} is damaged: {', '.join(wrong[:5])}", **DAMAGED
+            f"the archive of the golden copy {golden.path} is damaged: {', '.join(wrong[:5])}",
+            **DAMAGED,
         )
     seen, inbox, owner = scratch / ARCHIVE, scratch / INBOX, engine.account()
-    if namespaces.host_proc() != Path("/proc"):  # in a private mount namespace; the account may not reach the cache
+    # in a private mount namespace; the account may not reach the cache
+    if namespaces.host_proc() != Path("/proc"):
         seen.mkdir(0o755)
         namespaces.mount(source, seen, flags=namespaces.MS_BIND)
     else:
@@ -88,35 +104,72 @@ def _segments(server: Server, dataset: Dataset, primary: Path, archive: Path) ->
         ask = partial(_ask, cursor)
         began = lsn(ask("SELECT pg_current_wal_lsn()"))
         first = ask("SELECT pg_walfile_name(pg_current_wal_lsn())")
-        argv = [server.bin / "pgbench", "--no-vacuum", "--builtin=tpcb-like", f"--client={SESSIONS}", "--jobs=2",
-                "--protocol=prepared", "--time=2147483", f"--random-seed={parameters['seed']}",
-                f"--host={server.socket_dir}", f"--username={server.user}", server.database]  # fmt: skip
-        _drive(server, argv, lambda: lsn(ask("SELECT pg_current_wal_lsn()")) - began, int(parameters["log_bytes"]))
-        _calm(lambda: int(ask("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'pgbench'")))
+        argv = [
+            server.bin / "pgbench",
+            "--no-vacuum",
+            "--builtin=tpcb-like",
+            f"--client={SESSIONS}",
+            "--jobs=2",
+            "--protocol=prepared",
+            "--time=2147483",
+            f"--random-seed={parameters['seed']}",
+            f"--host={server.socket_dir}",
+            f"--username={server.user}",
+            server.database,
+        ]
+        _drive(
+            server,
+            argv,
+            lambda: lsn(ask("SELECT pg_current_wal_lsn()")) - began,
+            int(parameters["log_bytes"]),
+        )
+        _calm(
+            lambda: int(
+                ask("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'pgbench'")
+            )
+        )
         ask("CHECKPOINT")
         last = ask("SELECT pg_walfile_name(pg_current_wal_lsn())")
         end = lsn(ask("SELECT pg_switch_wal()"))
         sums = checksums_of(server)
-    names = sorted(path.name for path in (primary / "pg_wal").iterdir() if _SEGMENT.fullmatch(path.name))
+    names = sorted(
+        path.name for path in (primary / "pg_wal").iterdir() if _SEGMENT.fullmatch(path.name)
+    )
     names_between = [name for name in names if first <= name <= last]
     return Archive(_take_logs(primary / "pg_wal", archive, names_between), end, sums)
 
 
 def _binary_logs(server: Server, dataset: Dataset, primary: Path, archive: Path) -> Archive:
     parameters = dataset.parameters
-    argv = ["sysbench", "oltp_write_only", *sql_of(server).login(server), f"--tables={parameters['tables']}",
-            f"--table-size={parameters['table_size']}", f"--rand-seed={parameters['seed']}", f"--threads={SESSIONS}",
-            "--time=0", "--events=0", "run"]  # fmt: skip
+    argv = [
+        "sysbench",
+        "oltp_write_only",
+        *sql_of(server).login(server),
+        f"--tables={parameters['tables']}",
+        f"--table-size={parameters['table_size']}",
+        f"--rand-seed={parameters['seed']}",
+        f"--threads={SESSIONS}",
+        "--time=0",
+        "--events=0",
+        "run",
+    ]
 
     def files() -> list[Path]:
-        return sorted(primary.glob("binlog.[0-9]*[0-9]"))  # excludes .idx files, MariaDB's GTID indexes
+        # excludes .idx files, MariaDB's GTID indexes
+        return sorted(primary.glob("binlog.[0-9]*[0-9]"))
 
     with cursor_of(server) as cursor:
         ask = partial(_ask, cursor)
         ask("FLUSH BINARY LOGS")  # begins a log without the statements of the server's start
         before, wanted = len(files()) - 1, int(parameters["log_bytes"])
         _drive(server, argv, lambda: sum(path.stat().st_size for path in files()[before:]), wanted)
-        _calm(lambda: int(ask("SELECT COUNT(*) - 1 FROM information_schema.processlist WHERE user = 'dbbench'")))
+        _calm(
+            lambda: int(
+                ask(
+                    "SELECT COUNT(*) - 1 FROM information_schema.processlist WHERE user = 'dbbench'"
+                )
+            )
+        )
         ask("FLUSH BINARY LOGS")
         names = [path.name for path in files()[before:-1]]  # without the new, empty log
         sums = checksums_of(server)
@@ -124,7 +177,9 @@ def _binary_logs(server: Server, dataset: Dataset, primary: Path, archive: Path)
 
 
 def _drive(server: Server, argv: list[Any], grown: Callable[[], int], wanted: int) -> None:
-    """Run the load as the account of clients until `grown` returns `wanted` bytes. Raises DatasetBuildFailed."""
+    """Run the load as the account of clients until `grown` returns `wanted` bytes. Raises
+    DatasetBuildFailed.
+    """
     until = time.monotonic() + STUCK_S + wanted / STUCK_RATE
     with process.running(argv, as_user=client_account(server)) as load:
         while (so_far := grown()) < wanted:

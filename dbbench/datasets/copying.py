@@ -15,7 +15,17 @@ from pathlib import Path
 from threading import Event, Semaphore
 from typing import Final
 
-from dbbench.datasets.manifest import BLOCK, DAMAGED, Entry, Golden, Manifest, condemn, crc_of, in_use, open_entry
+from dbbench.datasets.manifest import (
+    BLOCK,
+    DAMAGED,
+    Entry,
+    Golden,
+    Manifest,
+    condemn,
+    crc_of,
+    in_use,
+    open_entry,
+)
 from dbbench.errors import DbbenchError, FilesystemFull, RestoreFailed
 from dbbench.machine import mounts, threads
 from dbbench.machine.libc import syncfs
@@ -25,16 +35,24 @@ from dbbench.results.fileio import FULL, open_fd
 from dbbench.units import size_text
 
 # Measured on loop devices with ext4, xfs and btrfs and 2 cores:
-# - One thread writes in 1-MiB blocks, as fast as dd. Two are faster only on btrfs, and they mix the order in which the
-#   filesystem allocates space. Another one reads the golden copy ahead: 629 MB then take 1.6 s instead of 2.1 s.
-# - Comparing during the write reduced its rate by a quarter if the device was faster than a core; during the sync, or
-#   LAG bytes behind the writer, it costs nothing. It mostly reads from the page cache: it shows that the copy is
+# - One thread writes in 1-MiB blocks, as fast as dd. Two are faster only on btrfs, and they mix the
+#   order in which the
+#   filesystem allocates space. Another one reads the golden copy ahead: 629 MB then take 1.6 s
+#   instead of 2.1 s.
+# - Comparing during the write reduced its rate by a quarter if the device was faster than a core;
+#   during the sync, or
+#   LAG bytes behind the writer, it costs nothing. It mostly reads from the page cache: it shows
+#   that the copy is
 #   correct, not that the device keeps it, which the server's page checksums show later.
-# - Plain read and write, never copy_file_range, which may share extents if both are on one filesystem (kind `dir`).
-#   Through the page cache, because O_DIRECT bypasses the compression of btrfs. No fallocate, whose unwritten extents
+# - Plain read and write, never copy_file_range, which may share extents if both are on one
+#   filesystem (kind `dir`).
+#   Through the page cache, because O_DIRECT bypasses the compression of btrfs. No fallocate, whose
+#   unwritten extents
 #   the first write would pay for. No holes: every zero is written.
-ALLOCATION: Final = 4096  # bytes: files occupy multiples of this with the defaults of all filesystem families
-LAG: Final = 512 * 2**20  # bytes written but not yet compared; with 2 GiB of memory they are still in the page cache
+# bytes: files occupy multiples of this with the defaults of all filesystem families
+ALLOCATION: Final = 4096
+# bytes written but not yet compared; with 2 GiB of memory they are still in the page cache
+LAG: Final = 512 * 2**20
 AHEAD: Final = 64  # blocks that are read before the writer needs them
 CHECKERS: Final = 4  # threads that compare, at 3 GB/s each; together faster than any disk of today
 NAMED: Final = 5  # files that an error message lists
@@ -48,16 +66,22 @@ class Restored:
 
     bytes: int
     copy_s: float  # until everything was written and synced; the restore rate is bytes ÷ copy_s
-    datadir: Path | None = None  # the server's data directory if the files were restored elsewhere; otherwise None
+    # the server's data directory if the files were restored elsewhere; otherwise None
+    datadir: Path | None = None
     facts: DatasetFacts | None = None
 
 
 def restore_copy(
-    golden: Golden, datadir: Path, owner: User, progress: Progress = lambda _done, _whole: None, lag_bytes: int = LAG
+    golden: Golden,
+    datadir: Path,
+    owner: User,
+    progress: Progress = lambda _done, _whole: None,
+    lag_bytes: int = LAG,
 ) -> Restored:
-    """Restore `golden` as `datadir`, which does not exist or is an empty directory (its attributes stay), for `owner`.
-    Comparing starts `lag_bytes` behind the writer. Raises FilesystemFull, and RestoreFailed also if the copy, or the
-    golden copy itself, differs from the manifest."""
+    """Restore `golden` as `datadir`, which does not exist or is an empty directory (its attributes
+    stay), for `owner`. Comparing starts `lag_bytes` behind the writer. Raises FilesystemFull,
+    and RestoreFailed also if the copy, or the golden copy itself, differs from the manifest.
+    """
     manifest, began = golden.manifest, time.monotonic()
     with in_use(golden), _writing(golden, datadir):
         _make_root(golden, datadir)
@@ -65,7 +89,9 @@ def restore_copy(
             (datadir / entry.path).mkdir(0o700)
         with ThreadPoolExecutor(min(CHECKERS, len(os.sched_getaffinity(0)))) as checkers:
             written = _delay(_copy_files(golden, datadir, owner, progress), lag_bytes)
-            answers = [(entry, checkers.submit(_equal, datadir / entry.path, entry)) for entry in written]
+            answers = [
+                (entry, checkers.submit(_equal, datadir / entry.path, entry)) for entry in written
+            ]
             # Modes last and bottom-up, because a directory may be read-only.
             for entry in reversed(manifest.of_kind("dir")):
                 os.chown(datadir / entry.path, owner.uid, owner.gid)
@@ -106,7 +132,9 @@ def _make_root(golden: Golden, datadir: Path) -> None:
 
 
 def _needed_bytes(manifest: Manifest) -> int:
-    """Return the space of the copy on a filesystem without compression, excluding the filesystem's own metadata."""
+    """Return the space of the copy on a filesystem without compression, excluding the filesystem's
+    own metadata.
+    """
     return sum(-(-entry.size // ALLOCATION) * ALLOCATION for entry in manifest.entries)
 
 
@@ -133,7 +161,9 @@ def _read_ahead(golden: Golden, ahead: Semaphore, ended: Event) -> None:
                     os.posix_fadvise(source.fileno(), offset, BLOCK, os.POSIX_FADV_WILLNEED)
 
 
-def _copy(golden: Golden, entry: Entry, target: Path, owner: User, buffer: memoryview) -> Iterator[int]:
+def _copy(
+    golden: Golden, entry: Entry, target: Path, owner: User, buffer: memoryview
+) -> Iterator[int]:
     with ExitStack() as stack:
         out = stack.enter_context(open_fd(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
         with _reading(golden, entry):
@@ -144,7 +174,8 @@ def _copy(golden: Golden, entry: Entry, target: Path, owner: User, buffer: memor
             if count == 0:
                 break
             written = 0
-            while written < count:  # a filesystem that becomes full first writes less than requested, then fails
+            # a filesystem that becomes full first writes less than requested, then fails
+            while written < count:
                 written += os.write(out, buffer[written:count])
             yield count
         if (owner.uid, owner.gid) != (os.geteuid(), os.getegid()):
@@ -157,7 +188,9 @@ def _equal(target: Path, entry: Entry) -> bool:
 
 
 def _difference(golden: Golden, wrong: list[Entry]) -> DbbenchError:
-    """Return the error for files that differ: the golden copy, which is then not used again, or the restored ones."""
+    """Return the error for files that differ: the golden copy, which is then not used again, or the
+    restored ones.
+    """
     damaged = []
     for entry in wrong:
         with _reading(golden, entry):
@@ -167,22 +200,30 @@ def _difference(golden: Golden, wrong: list[Entry]) -> DbbenchError:
     names += f" and {len(entries) - NAMED} more" if len(entries) > NAMED else ""
     if damaged:
         condemn(golden)
-        return RestoreFailed(f"the golden copy {golden.path} is damaged: these files changed: {names}", **DAMAGED)
+        return RestoreFailed(
+            f"the golden copy {golden.path} is damaged: these files changed: {names}", **DAMAGED
+        )
     return RestoreFailed(
-        f"files differ from the golden copy {golden.path} after reading them back, and it is intact: {names}",
-        remedy="The memory, the device under test or its driver altered the data. Read dmesg and check the hardware.",
+        f"files differ from the golden copy {golden.path} after reading them back, and it is "
+        f"intact: {names}",
+        remedy="The memory, the device under test or its driver altered the data. Read dmesg and "
+        "check the hardware.",
     )
 
 
 @contextmanager
 def _reading(golden: Golden, entry: Entry) -> Iterator[None]:
-    """Raise RestoreFailed if a file of the golden copy cannot be read; the copy is then not used again."""
+    """Raise RestoreFailed if a file of the golden copy cannot be read; the copy is then not used
+    again.
+    """
     try:
         yield
     except OSError as error:
         condemn(golden)
         path = golden.data / entry.path
-        raise RestoreFailed(f"{path} in the golden copy cannot be read: {error.strerror}", **DAMAGED) from error
+        raise RestoreFailed(
+            f"{path} in the golden copy cannot be read: {error.strerror}", **DAMAGED
+        ) from error
 
 
 @contextmanager
@@ -199,8 +240,8 @@ def _full(golden: Golden, datadir: Path, when: str) -> DbbenchError:
     place = datadir if datadir.exists() else datadir.parent
     needed, free = _needed_bytes(golden.manifest), shutil.disk_usage(place).free
     return FilesystemFull(
-        f"{datadir} has {size_text(free)} ({free} bytes) free {when}, but the dataset needs {size_text(needed)} "
-        f"({needed} bytes) in addition to the metadata of the filesystem",
+        f"{datadir} has {size_text(free)} ({free} bytes) free {when}, but the dataset needs "
+        f"{size_text(needed)} ({needed} bytes) in addition to the metadata of the filesystem",
         effect=f"The golden copy {golden.manifest.key} is kept.",
         remedy="Use a larger device or a smaller dataset.",
     )

@@ -1,4 +1,6 @@
-"""Generated datasets: their parameters, so that equal datasets have equal keys, their size, and how they are loaded."""
+"""Generated datasets: their parameters, so that equal datasets have equal keys, their size, and how
+they are loaded.
+"""
 
 from __future__ import annotations
 
@@ -25,63 +27,79 @@ from dbbench.units import bytes_of
 TABLESPACE: Final = "tablespace"  # a parameter: puts only the tables on the filesystem under test
 
 PARAMETERS: Final[dict[str, dict[str, Scalar]]] = {
-    # `rows` of clone-tables: 0 means as many as fill `table_bytes`. `large_bytes`: size of a table that no load uses.
+    # `rows` of clone-tables: 0 means as many as fill `table_bytes`. `large_bytes`: size of a table
+    # that no load uses.
     "pgbench": {"scale": 1, "fillfactor": 100, "large_bytes": 0},
     "sysbench": {"tables": 1, "table_size": 10000, "seed": 1, "large_bytes": 0},
     "clone-tables": {"tables": 1, "table_bytes": 64 * 2**20, "rows": 0, "seed": 1, TABLESPACE: ""},
     "tpcc": tpcc.PARAMETERS,
-    # includes the parameters of the engine's generated kind: `scale` of pgbench, `tables` and `table_size` of sysbench
+    # includes the parameters of the engine's generated kind: `scale` of pgbench, `tables` and
+    # `table_size` of sysbench
     "archive": {"scale": 1, "tables": 1, "table_size": 10000, "seed": 1, "log_bytes": 64 * 2**20},
     "none": {},
 }
 
-# Bytes on disk, measured on PostgreSQL 15, MariaDB 10.11 and MySQL 9.7: one unit of pgbench's scale with indexes at
-# fillfactor 100; a row of sysbench with both indexes on InnoDB (PostgreSQL needs 255); a row of a clone table on
-# PostgreSQL (15 % more on InnoDB, whose pages are not full).
+# Bytes on disk, measured on PostgreSQL 15, MariaDB 10.11 and MySQL 9.7: one unit of pgbench's scale
+# with indexes at fillfactor 100; a row of sysbench with both indexes on InnoDB (PostgreSQL needs
+# 255); a row of a clone table on PostgreSQL (15 % more on InnoDB, whose pages are not full).
 SCALE_BYTES: Final = 15_700_000
 SYSBENCH_ROW_BYTES: Final = 305
 CLONE_ROW_BYTES: Final = 256
 
-# A program that loads fewer bytes per second than this is stuck; slow disks and machines load ten times as many.
+# A program that loads fewer bytes per second than this is stuck; slow disks and machines load ten
+# times as many.
 STUCK_RATE: Final = 500_000
 STUCK_S: Final = 600.0
 
-# 7919 is a prime, so that neighbouring rows use different texts of the pool; the hash makes every row unique.
+# 7919 is a prime, so that neighbouring rows use different texts of the pool; the hash makes every
+# row unique.
 _ROW: Final = "n, n * 48271 % 10000, concat(p.body, ' ', left({hash}, 32))"
 _JOIN: Final = f"JOIN clone_pool p ON p.id = (n * 7919) % {statements.POOL_ROWS}"
 LARGE: Final = "large_table"
 NAME: Final = "compressibility"
-# Rows with a given compressibility consist of incompressible noise and a compressible constant. `share` is 1 -
-# compressed / whole for a table's file under zlib level 1. Page headers compress well and indexes less so, which
-# `Profile.compressed` has measured; the manifest contains the value achieved.
-BODY: Final = 208  # bytes in `body` of a clone table; with 48 others on PostgreSQL a row has CLONE_ROW_BYTES
+# Rows with a given compressibility consist of incompressible noise and a compressible constant.
+# `share` is 1 - compressed / whole for a table's file under zlib level 1. Page headers compress
+# well and indexes less so, which `Profile.compressed` has measured; the manifest contains the value
+# achieved.
+# bytes in `body` of a clone table; with 48 others on PostgreSQL a row has CLONE_ROW_BYTES
+BODY: Final = 208
 COLUMNS: Final = (119, 59)  # characters in sysbench's columns c and pad
 
 
 def fill_in(dataset: Dataset, engine: str) -> Dataset:
-    """Return the dataset with all parameters of its kind, sizes in bytes. Raises PlanInvalid for one that is unknown,
-    impossible, or not supported by this engine."""
+    """Return the dataset with all parameters of its kind, sizes in bytes. Raises PlanInvalid for
+    one that is unknown, impossible, or not supported by this engine.
+    """
     kind, profile = dataset.kind, profile_of(engine)
     if kind == "source":
         return dataset
     if kind not in profile.datasets:
         raise PlanInvalid(f"a dataset of kind {kind} cannot be loaded into {engine}")
-    parameters = {**PARAMETERS[kind], **{name: _value(kind, name, value) for name, value in dataset.parameters.items()}}
+    parameters = {
+        **PARAMETERS[kind],
+        **{name: _value(kind, name, value) for name, value in dataset.parameters.items()},
+    }
     if space := str(parameters.get(TABLESPACE, "")):
         if not profile.tablespaces:
             raise PlanInvalid(f'{engine} does not support "tablespace"')
         if space.startswith("pg_") or not re.fullmatch(r"[a-z_][a-z0-9_]{0,62}", space):
-            raise PlanInvalid(f'"{space}" is not a name for a tablespace: use lower-case letters, digits and _')
+            raise PlanInvalid(
+                f'"{space}" is not a name for a tablespace: use lower-case letters, digits and _'
+            )
     for name in ("scale", "tables", "warehouses", "districts", "customers", "items"):
         if parameters.get(name, 1) == 0:
             raise PlanInvalid(f'"{name}" of the dataset must be 1 or more')
     without_effect = {name for name in ("large_bytes", TABLESPACE) if not parameters.get(name)}
     if kind == "clone-tables":
-        parameters["rows"] = parameters["rows"] or max(1, int(parameters["table_bytes"]) // CLONE_ROW_BYTES)
+        parameters["rows"] = parameters["rows"] or max(
+            1, int(parameters["table_bytes"]) // CLONE_ROW_BYTES
+        )
         without_effect.add("table_bytes")
     if kind == "archive":
         without_effect |= {"scale", "tables", "table_size"} - PARAMETERS[profile.generated].keys()
-    return Dataset(kind, {name: parameters[name] for name in sorted(parameters.keys() - without_effect)})
+    return Dataset(
+        kind, {name: parameters[name] for name in sorted(parameters.keys() - without_effect)}
+    )
 
 
 def _value(kind: str, name: str, value: Scalar) -> Scalar:
@@ -91,7 +109,10 @@ def _value(kind: str, name: str, value: Scalar) -> Scalar:
             raise PlanInvalid(f'"{NAME}" of the dataset must be between 0 and 1, not {value!r}')
         return float(value)
     if name not in defaults:
-        raise PlanInvalid(f'a dataset of kind {kind} has no parameter "{name}" (parameters: {", ".join(defaults)})')
+        raise PlanInvalid(
+            f'a dataset of kind {kind} has no parameter "{name}" (parameters: '
+            f"{', '.join(defaults)})"
+        )
     if name == TABLESPACE:
         return str(value)
     try:
@@ -105,15 +126,25 @@ def size_bytes(dataset: Dataset, engine: str) -> int:
     parameters = fill_in(dataset, engine).parameters
     match dataset.kind:
         case "pgbench":
-            loaded = int(parameters["scale"]) * SCALE_BYTES * 100 // max(10, int(parameters["fillfactor"]))
+            loaded = (
+                int(parameters["scale"])
+                * SCALE_BYTES
+                * 100
+                // max(10, int(parameters["fillfactor"]))
+            )
         case "sysbench":
             loaded = int(parameters["tables"]) * int(parameters["table_size"]) * SYSBENCH_ROW_BYTES
         case "clone-tables":
-            loaded = int(parameters["tables"]) * int(parameters["rows"]) * CLONE_ROW_BYTES * 115 // 100
+            loaded = (
+                int(parameters["tables"]) * int(parameters["rows"]) * CLONE_ROW_BYTES * 115 // 100
+            )
         case "tpcc":
             loaded = tpcc.loaded_bytes(parameters)
-        case "archive":  # the standby's size at the end: rows added by the log are smaller than the log
-            return size_bytes(_base(fill_in(dataset, engine), engine), engine) + int(parameters["log_bytes"])
+        # the standby's size at the end: rows added by the log are smaller than the log
+        case "archive":
+            return size_bytes(_base(fill_in(dataset, engine), engine), engine) + int(
+                parameters["log_bytes"]
+            )
         case "source" if COPIED in parameters:
             return int(parameters[COPIED])
         case "source":
@@ -125,14 +156,18 @@ def size_bytes(dataset: Dataset, engine: str) -> int:
 
 
 def building_bytes(dataset: Dataset, engine: str) -> int:
-    """Estimate the cache space for building it; for an archive with primary, base copy, and the log twice."""
+    """Estimate the cache space for building it; for an archive with primary, base copy, and the log
+    twice.
+    """
     complete = fill_in(dataset, engine)
     more = int(complete.parameters["log_bytes"]) if complete.kind == "archive" else 0
     return size_bytes(dataset, engine) * (2 if more else 1) + more
 
 
 def build(server: Server, dataset: Dataset) -> None:
-    """Load the dataset into the server's database and vacuum, freeze and analyse it. Raises DatasetBuildFailed."""
+    """Load the dataset into the server's database and vacuum, freeze and analyse it. Raises
+    DatasetBuildFailed.
+    """
     dataset = fill_in(dataset, server.engine)
     try:
         # Of an archive the primary's dataset is loaded; `archive.record` then makes its log.
@@ -152,7 +187,8 @@ def build(server: Server, dataset: Dataset) -> None:
         if not of_server and not isinstance(error, CommandFailed | DeadlinePassed):
             raise
         raise DatasetBuildFailed(
-            f"the dataset {dataset.kind} ({', '.join(f'{k} {v}' for k, v in dataset.parameters.items())}): "
+            f"the dataset {dataset.kind} "
+            f"({', '.join(f'{k} {v}' for k, v in dataset.parameters.items())}): "
             + str(error).strip(),
             remedy="Read the server log. Frequent causes are a full disk and too little memory.",
         ) from error
@@ -164,36 +200,71 @@ def _run(server: Server, dataset: Dataset, *argv: object) -> None:
 
 
 def _pgbench(server: Server, dataset: Dataset) -> None:
-    # Step "g" sends rows with COPY FREEZE, which writes each page once and, with wal_level = minimal, no WAL.
+    # Step "g" sends rows with COPY FREEZE, which writes each page once and, with wal_level =
+    # minimal, no WAL.
     parameters = dataset.parameters
-    _run(server, dataset, server.bin / "pgbench", "--initialize", "--init-steps=dtgvp", "--quiet",
-         f"--scale={parameters['scale']}", f"--fillfactor={parameters['fillfactor']}", f"--host={server.socket_dir}",
-         f"--username={server.user}", server.database)  # fmt: skip
+    _run(
+        server,
+        dataset,
+        server.bin / "pgbench",
+        "--initialize",
+        "--init-steps=dtgvp",
+        "--quiet",
+        f"--scale={parameters['scale']}",
+        f"--fillfactor={parameters['fillfactor']}",
+        f"--host={server.socket_dir}",
+        f"--username={server.user}",
+        server.database,
+    )
 
 
 def _sysbench(server: Server, dataset: Dataset) -> None:
     parameters, sql = dataset.parameters, sql_of(server)
     share, tables = parameters.get(NAME), int(parameters["tables"])
     size, threads = parameters["table_size"], max(1, min(len(os.sched_getaffinity(0)), tables))
-    _run(server, dataset, "sysbench", "oltp_read_write", *sql.login(server), f"--tables={tables}",
-         f"--table-size={size if share is None else 0}", f"--rand-seed={parameters['seed']}", f"--threads={threads}",
-         "prepare")  # fmt: skip
+    _run(
+        server,
+        dataset,
+        "sysbench",
+        "oltp_read_write",
+        *sql.login(server),
+        f"--tables={tables}",
+        f"--table-size={size if share is None else 0}",
+        f"--rand-seed={parameters['seed']}",
+        f"--threads={threads}",
+        "prepare",
+    )
     if share is not None:
-        noisy = [(length, round(length * noise("sysbench", server.engine, float(share)))) for length in COLUMNS]
-        columns = ", ".join(sql.noisy_text(part, length - part, salt) for salt, (length, part) in enumerate(noisy))
+        noisy = [
+            (length, round(length * noise("sysbench", server.engine, float(share))))
+            for length in COLUMNS
+        ]
+        columns = ", ".join(
+            sql.noisy_text(part, length - part, salt) for salt, (length, part) in enumerate(noisy)
+        )
         row = f"n, n * 48271 % {size} + 1, {columns}"
         for table in (f"sbtest{number}" for number in range(1, tables + 1)):
-            execute(server, *sql.fill(table, "id, k, c, pad", row, int(size)), *sql.set_number(table, int(size)))
+            execute(
+                server,
+                *sql.fill(table, "id, k, c, pad", row, int(size)),
+                *sql.set_number(table, int(size)),
+            )
 
 
 def _base(dataset: Dataset, engine: str) -> Dataset:
     kind, parameters = profile_of(engine).generated, dataset.parameters
-    return fill_in(Dataset(kind, {name: parameters[name] for name in PARAMETERS[kind] if name in parameters}), engine)
+    return fill_in(
+        Dataset(kind, {name: parameters[name] for name in PARAMETERS[kind] if name in parameters}),
+        engine,
+    )
 
 
 def _clone_tables(server: Server, dataset: Dataset) -> None:
     parameters, sql = dataset.parameters, sql_of(server)
-    tables, rows = [f"clone_{number}" for number in range(1, int(parameters["tables"]) + 1)], int(parameters["rows"])
+    tables, rows = (
+        [f"clone_{number}" for number in range(1, int(parameters["tables"]) + 1)],
+        int(parameters["rows"]),
+    )
     with _in_tablespace(server, str(parameters.get(TABLESPACE, ""))):
         if NAME in parameters:
             size = round(BODY * noise("clone-tables", server.engine, float(parameters[NAME])))
@@ -206,18 +277,26 @@ def _clone_tables(server: Server, dataset: Dataset) -> None:
 
 @contextlib.contextmanager
 def _in_tablespace(server: Server, name: str) -> Iterator[None]:
-    """Create PostgreSQL's tablespace within the data directory; tables that the block creates are in it."""
+    """Create PostgreSQL's tablespace within the data directory; tables that the block creates are
+    in it.
+    """
     if not name:
         yield
         return
-    execute(server, "SET allow_in_place_tablespaces = on", f"CREATE TABLESPACE {name} LOCATION ''",
-            f"ALTER DATABASE {server.database} SET default_tablespace = {name}")  # fmt: skip
+    execute(
+        server,
+        "SET allow_in_place_tablespaces = on",
+        f"CREATE TABLESPACE {name} LOCATION ''",
+        f"ALTER DATABASE {server.database} SET default_tablespace = {name}",
+    )
     yield
     execute(server, f"ALTER DATABASE {server.database} RESET default_tablespace")
 
 
 def _fill(server: Server, tables: Sequence[str], rows: int, seed: int) -> None:
-    """Make these tables. dbbench sends a pool of distinct texts, from which the server generates all rows."""
+    """Make these tables. dbbench sends a pool of distinct texts, from which the server generates
+    all rows.
+    """
     execute(server, "CREATE TABLE clone_pool (id integer PRIMARY KEY, body varchar(400) NOT NULL)")
     with cursor_of(server) as cursor:
         for number, text in enumerate(statements.pool(seed)):
@@ -239,6 +318,8 @@ BUILDERS: Final[dict[str, Callable[[Server, Dataset], None]]] = {
 
 
 def noise(kind: str, engine: str, share: float) -> float:
-    """Return which share of the columns, 0 to 1, must be noise for the nearest possible compressibility to `share`."""
+    """Return which share of the columns, 0 to 1, must be noise for the nearest possible
+    compressibility to `share`.
+    """
     all_noise, no_noise = profile_of(engine).compressed[kind]
     return min(1.0, max(0.0, (no_noise - share) / (no_noise - all_noise)))

@@ -1,5 +1,6 @@
-"""Golden copies, built once and restored for each trial, and their cache with its limit. The lock file `.KEY.lock` next
-to a copy is locked exclusively to build or evict it, shared to restore it."""
+"""Golden copies, built once and restored for each trial, and their cache with its limit. The lock
+file `.KEY.lock` next to a copy is locked exclusively to build or evict it, shared to restore it.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ Tell = Callable[[str], None]  # receives a few words about the current step
 # parameters of a source that do not affect the copy: its path, its size, that of the copy
 _NOT_BYTES: Final = ("path", "bytes", COPIED)
 DEFAULT_LIMIT: Final = 50 * 2**30  # bytes; a dozen copies as large as the memory of a small server
-TABLESPACE_ROOM: Final = 1.5  # × the dataset's size: on a raw device a tablespace cannot grow for rows that a load adds
+# × the dataset's size: on a raw device a tablespace cannot grow for rows that a load adds
+TABLESPACE_ROOM: Final = 1.5
 
 
 @dataclass(frozen=True)
@@ -46,44 +48,71 @@ class Recipe:
     dataset: Dataset  # completed: with all its parameters
     settings: Settings
     tablespace_bytes: int = 0  # see `engines.port.Place`
-    primary: Settings = dataclasses.field(default_factory=dict)  # settings of the primary that writes an archive
+    # settings of the primary that writes an archive
+    primary: Settings = dataclasses.field(default_factory=dict)
 
     @property
     def key(self) -> str:
         """Return a directory name: readable at the beginning, followed by a hash of everything."""
         profile = engines.profile_of(self.engine.name)
         limits = profile.limits  # they do not affect the copy
-        settings = {name: setting.value for name, setting in self.settings.items() if name not in limits}
+        settings = {
+            name: setting.value for name, setting in self.settings.items() if name not in limits
+        }
         loaded = plain(self.dataset)
-        loaded["parameters"] = {name: value for name, value in loaded["parameters"].items() if name not in _NOT_BYTES}
-        whole = [FORMAT, self.engine.name, self.version, self.build, profile.locale, loaded, settings]
+        loaded["parameters"] = {
+            name: value for name, value in loaded["parameters"].items() if name not in _NOT_BYTES
+        }
+        whole = [
+            FORMAT,
+            self.engine.name,
+            self.version,
+            self.build,
+            profile.locale,
+            loaded,
+            settings,
+        ]
         whole += [self.tablespace_bytes] if self.tablespace_bytes else []
-        primary = {name: setting.value for name, setting in self.primary.items() if name not in limits}
+        primary = {
+            name: setting.value for name, setting in self.primary.items() if name not in limits
+        }
         whole += [primary] if primary else []
         digest = hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()
         return f"{self.engine.name}-{self.version}-{self.dataset.kind}-{digest[:16]}"
 
 
 def recipe(spec: EngineSpec, dataset: Dataset, raw: bool = False) -> Recipe:
-    """Return what a copy of the dataset would be made from now. Raises ProgramMissing, PlanInvalid. `raw`: in one
-    tablespace, for a bare device."""
+    """Return what a copy of the dataset would be made from now. Raises ProgramMissing, PlanInvalid.
+    `raw`: in one tablespace, for a bare device.
+    """
     engine: Engine = engines.ENGINES[spec.name]
     version = engine.installed_version(spec.bin)
     if version is None:
-        raise ProgramMissing(f"{spec.name} is not installed", remedy="Run dbbench doctor to see how to install it.")
+        raise ProgramMissing(
+            f"{spec.name} is not installed", remedy="Run dbbench doctor to see how to install it."
+        )
     whole = generated.fill_in(dataset, spec.name)
     if raw and dataset.kind == "source":
         raise PlanInvalid(
-            'a raw device holds a single tablespace of generated data, so it cannot hold data from a "source"'
+            "a raw device holds a single tablespace of generated data, so it cannot hold data "
+            'from a "source"'
         )
     profile, defaults = engine.PROFILE, ("default", engine.defaults(None))
-    # The server need not be durable: the copy is synced as a whole afterwards, and a killed build is discarded.
+    # The server need not be durable: the copy is synced as a whole afterwards, and a killed build
+    # is discarded.
     building = {**profile.building, **(profile.one_tablespace if raw else {})}
     if sources.kept_as_it_is(whole):
         building |= profile.unsettled
-    limits = ("plan", {name: value for name, value in spec.settings.items() if spelt(name) in profile.limits})
+    limits = (
+        "plan",
+        {name: value for name, value in spec.settings.items() if spelt(name) in profile.limits},
+    )
     settings = merge_settings(defaults, ("build", building), limits)
-    space = -(-int(generated.size_bytes(whole, spec.name) * TABLESPACE_ROOM) // 2**26) * 2**26 if raw else 0
+    space = (
+        -(-int(generated.size_bytes(whole, spec.name) * TABLESPACE_ROOM) // 2**26) * 2**26
+        if raw
+        else 0
+    )
     primary: Settings = {}
     if whole.kind == "archive":
         primary = merge_settings(defaults, ("build", {**building, **profile.primary}))
@@ -93,10 +122,13 @@ def recipe(spec: EngineSpec, dataset: Dataset, raw: bool = False) -> Recipe:
     return Recipe(spec, version, build, whole, settings, space, primary)
 
 
-def ensure(made_of: Recipe, place: Place, tell: Tell = lambda _: None, *, cache: Path | None = None) -> Golden:
-    """Return the golden copy of that recipe; build it, or wait for another process that builds it, if there is none.
-    `place`: for the build's server. Raises DiskTooSmall before anything is built, DatasetBuildFailed, and the engine's
-    own errors."""
+def ensure(
+    made_of: Recipe, place: Place, tell: Tell = lambda _: None, *, cache: Path | None = None
+) -> Golden:
+    """Return the golden copy of that recipe; build it, or wait for another process that builds it,
+    if there is none. `place`: for the build's server. Raises DiskTooSmall before anything is
+    built, DatasetBuildFailed, and the engine's own errors.
+    """
     cache = cache or cache_folder()
     place = dataclasses.replace(place, tablespace_bytes=made_of.tablespace_bytes)
     folder = cache / made_of.key
@@ -113,7 +145,8 @@ def ensure(made_of: Recipe, place: Place, tell: Tell = lambda _: None, *, cache:
 
 def _build(folder: Path, made_of: Recipe, place: Place, tell: Tell) -> Golden:
     making = folder.with_name(f".making-{folder.name}")
-    shutil.rmtree(making, ignore_errors=True)  # left by a killed build: this process holds the lock of the copy
+    # left by a killed build: this process holds the lock of the copy
+    shutil.rmtree(making, ignore_errors=True)
     making.mkdir(0o755)
     try:
         with naming_full(making):
@@ -167,13 +200,23 @@ def _load(making: Path, made_of: Recipe, place: Place, tell: Tell) -> Manifest:
     tell("reading it back")
     entries = manifest.scan(making / "data", len(os.sched_getaffinity(0)))
     size = sum(entry.size for entry in entries)
-    return Manifest(made_of.key, made_of.dataset, size, manifest.compressibility(files), entries, changes, spaces)
+    return Manifest(
+        made_of.key,
+        made_of.dataset,
+        size,
+        manifest.compressibility(files),
+        entries,
+        changes,
+        spaces,
+    )
 
 
 @contextlib.contextmanager
 def reachable(making: Path, account: User, open_place: Path) -> Iterator[Path]:
-    """Yield a path to `making` that the engine's account can reach: itself, or in a private mount namespace
-    `open_place`, where it is mounted: the cache is in root's home directory, which others cannot enter."""
+    """Yield a path to `making` that the engine's account can reach: itself, or in a private mount
+    namespace `open_place`, where it is mounted: the cache is in root's home directory, which
+    others cannot enter.
+    """
     way = way_to(making, account, open_place)
     try:
         yield way
@@ -187,11 +230,13 @@ def way_to(making: Path, account: User, open_place: Path) -> Path:
     test = [process.find("test") or "test", "-x", making]
     if account.uid == os.geteuid() or process.run(test, ok=(0, 1), as_user=account).returncode == 0:
         return making
-    if namespaces.host_proc() == Path("/proc"):  # no private mount namespace: others would see the mount
+    # no private mount namespace: others would see the mount
+    if namespaces.host_proc() == Path("/proc"):
         raise DatasetBuildFailed(
             f"the account {account.name} cannot access {making}",
             effect="Nothing was built.",
-            remedy="Set DBBENCH_CACHE to a folder that this account can access, such as /var/cache/dbbench.",
+            remedy="Set DBBENCH_CACHE to a folder that this account can access, such as "
+            "/var/cache/dbbench.",
         )
     open_place.mkdir(0o755, exist_ok=True)
     namespaces.mount(making, open_place, flags=namespaces.MS_BIND)
@@ -199,10 +244,14 @@ def way_to(making: Path, account: User, open_place: Path) -> Path:
 
 
 def _program_sum(programs: tuple[str, ...], servers: tuple[str, ...]) -> str:
-    """Return the SHA-256 of the server program, "" if it is missing: two builds of one version may differ."""
+    """Return the SHA-256 of the server program, "" if it is missing: two builds of one version may
+    differ.
+    """
     program = next((path for path in map(Path, programs) if path.name in servers), None)
     path = program if program is None or program.is_absolute() else process.find(program.name)
-    return sha256(path.resolve(), path.resolve().parent) if path is not None and path.is_file() else ""
+    return (
+        sha256(path.resolve(), path.resolve().parent) if path is not None and path.is_file() else ""
+    )
 
 
 def cache_folder() -> Path:
@@ -225,7 +274,9 @@ def exists(key: str, cache: Path | None = None) -> bool:
 
 @contextlib.contextmanager
 def alone(lock: Path, tell: Callable[[str], None]) -> Iterator[None]:
-    """Hold the lock of a golden copy exclusively within the block; wait if another process holds it."""
+    """Hold the lock of a golden copy exclusively within the block; wait if another process holds
+    it.
+    """
     with lock_file(lock) as (fd, locked):
         if not locked:
             tell("waiting for another process that uses the same golden copy")
@@ -234,13 +285,14 @@ def alone(lock: Path, tell: Callable[[str], None]) -> Iterator[None]:
 
 
 def make_room(cache: Path, needed: int) -> None:
-    """Evict copies until `needed` bytes fit below the limit and on the disk. Raises DiskTooSmall. A copy that is in use
-    is not evicted, even if the limit is then exceeded."""
+    """Evict copies until `needed` bytes fit below the limit and on the disk. Raises DiskTooSmall. A
+    copy that is in use is not evicted, even if the limit is then exceeded.
+    """
     limit = size_limit()
     if needed > limit:
         raise DiskTooSmall(
-            f"the dataset needs about {size_text(needed)}, but the cache of golden copies is limited to "
-            f"{size_text(limit)}",
+            f"the dataset needs about {size_text(needed)}, but the cache of golden copies is "
+            f"limited to {size_text(limit)}",
             remedy="Raise the limit, for example: DBBENCH_CACHE_LIMIT=200GiB",
         )
     for making in cache.glob(".making-*"):  # left by killed builds of other keys
@@ -249,7 +301,9 @@ def make_room(cache: Path, needed: int) -> None:
                 shutil.rmtree(making, ignore_errors=True)
     used = {file.parent: lock_of(file.parent) for file in cache.glob("[!.]*/manifest*.json")}
     sizes = {folder: disk_bytes(folder) for folder in used}
-    for folder in sorted(used, key=lambda folder: used[folder].stat().st_mtime if used[folder].exists() else 0.0):
+    for folder in sorted(
+        used, key=lambda folder: used[folder].stat().st_mtime if used[folder].exists() else 0.0
+    ):
         if sum(sizes.values()) + needed <= limit and shutil.disk_usage(cache).free >= needed:
             break
         if evict(folder):
@@ -266,7 +320,8 @@ def evict(folder: Path) -> bool:
     """Remove the copy in `folder`; return False if a process uses or builds it."""
     with lock_file(lock_of(folder)) as (_, locked):
         if locked:
-            (folder / "manifest.json").unlink(missing_ok=True)  # first, because a copy without a manifest is invalid
+            # first, because a copy without a manifest is invalid
+            (folder / "manifest.json").unlink(missing_ok=True)
             shutil.rmtree(folder, ignore_errors=True)
     return locked
 

@@ -1,5 +1,6 @@
-"""The format of a golden copy: `data/` as left by a stopped server, and `manifest.json`, written last and removed if
-the copy is damaged, so that a copy with a manifest is complete."""
+"""The format of a golden copy: `data/` as left by a stopped server, and `manifest.json`, written
+last and removed if the copy is damaged, so that a copy with a manifest is complete.
+"""
 
 from __future__ import annotations
 
@@ -24,14 +25,18 @@ from dbbench.model.base import adapter
 from dbbench.results.fileio import kind_of, open_fd, open_file, own_file, write_json
 
 FORMAT: Final = 2  # version of the manifest and of the builders' output; part of every key
-BLOCK: Final = 2**20  # bytes per read; larger reads were no faster, smaller ones need more system calls
-SAMPLE_BYTES: Final = 4 * 2**20  # sampled for the compressibility; within ±1 % of the whole in all datasets measured
-SAMPLE_PIECE: Final = 64 * 2**10  # half of btrfs's compression unit (128 KiB), so that more places are sampled
+# bytes per read; larger reads were no faster, smaller ones need more system calls
+BLOCK: Final = 2**20
+# sampled for the compressibility; within ±1 % of the whole in all datasets measured
+SAMPLE_BYTES: Final = 4 * 2**20
+# half of btrfs's compression unit (128 KiB), so that more places are sampled
+SAMPLE_PIECE: Final = 64 * 2**10
 SAMPLE_SEED: Final = 1
 
 DAMAGED: Final = {
     "effect": "This golden copy will not be used again.",
-    "remedy": "Run the same command again to rebuild the dataset, and check the disk that holds the cache.",
+    "remedy": "Run the same command again to rebuild the dataset, and check the disk that holds the "
+    "cache.",
 }
 
 
@@ -48,14 +53,17 @@ class Entry:
 
 @dataclass(frozen=True)
 class Manifest:
-    """The content of manifest.json. `entries` are sorted by path: the order in which a copy is restored."""
+    """The content of manifest.json. `entries` are sorted by path: the order in which a copy is
+    restored.
+    """
 
     key: str
     dataset: Dataset
     logical_bytes: int  # sum of the sizes of all files
     compressibility: float | None  # size ÷ size after zlib level 1, for a sample of the data files
     entries: tuple[Entry, ...]
-    changes: tuple[SourceChange, ...] = ()  # what was left out of a user's own data or changed in it
+    # what was left out of a user's own data or changed in it
+    changes: tuple[SourceChange, ...] = ()
     tablespaces: dict[str, str] = dataclasses.field(default_factory=dict)  # PostgreSQL: name -> OID
     format: int = FORMAT
 
@@ -69,7 +77,8 @@ class Golden:
 
     path: Path
     manifest: Manifest
-    inside: str = ""  # for a part of a copy (`split`): the directory in `data` that contains its entries
+    # for a part of a copy (`split`): the directory in `data` that contains its entries
+    inside: str = ""
 
     @property
     def data(self) -> Path:
@@ -77,13 +86,22 @@ class Golden:
 
 
 def split(golden: Golden, folder: str) -> tuple[Golden, Golden]:
-    """Split a copy into the content of that directory and the rest; both are copies that use the same files."""
+    """Split a copy into the content of that directory and the rest; both are copies that use the
+    same files.
+    """
     below = f"{folder}/"
-    within = tuple(dataclasses.replace(entry, path=entry.path.removeprefix(below))
-                   for entry in golden.manifest.entries if entry.path.startswith(below))  # fmt: skip
-    rest = tuple(entry for entry in golden.manifest.entries if not f"{entry.path}/".startswith(below))
+    within = tuple(
+        dataclasses.replace(entry, path=entry.path.removeprefix(below))
+        for entry in golden.manifest.entries
+        if entry.path.startswith(below)
+    )
+    rest = tuple(
+        entry for entry in golden.manifest.entries if not f"{entry.path}/".startswith(below)
+    )
     parts = [
-        dataclasses.replace(golden.manifest, entries=entries, logical_bytes=sum(entry.size for entry in entries))
+        dataclasses.replace(
+            golden.manifest, entries=entries, logical_bytes=sum(entry.size for entry in entries)
+        )
         for entries in (within, rest)
     ]
     return Golden(golden.path, parts[0], folder), Golden(golden.path, parts[1])
@@ -95,20 +113,23 @@ def open_entry(golden: Golden, entry: Entry) -> io.BufferedReader:
 
 
 def lock_of(folder: Path) -> Path:
-    """Return the lock file of the golden copy in `folder`: exclusive to build or evict, shared to use; its mtime is the
-    time of the last use. It outlives the copy: removing it would race."""
+    """Return the lock file of the golden copy in `folder`: exclusive to build or evict, shared to
+    use; its mtime is the time of the last use. It outlives the copy: removing it would race.
+    """
     return folder.with_name(f".{folder.name}.lock")
 
 
 def load(folder: Path) -> Golden | None:
-    """Return the golden copy in `folder`, or None if there is none or sizes or kinds differ from its manifest; contents
-    are checked by each restore."""
+    """Return the golden copy in `folder`, or None if there is none or sizes or kinds differ from
+    its manifest; contents are checked by each restore.
+    """
     try:
         manifest = adapter(Manifest).validate_json((folder / "manifest.json").read_bytes())
     except (OSError, ValueError):
         return None
     golden = Golden(folder, manifest)
-    data = os.fspath(golden.data)  # thousands of entries: with Path this took half of the time of a command
+    # thousands of entries: with Path this took half of the time of a command
+    data = os.fspath(golden.data)
     there = manifest.format == FORMAT and all(_is_there(data, entry) for entry in manifest.entries)
     return golden if there else None
 
@@ -161,14 +182,17 @@ def crc_of(path: Path) -> tuple[int, int]:
     buffer = memoryview(bytearray(BLOCK))
     with open_fd(path) as fd:
         while count := os.readv(fd, [buffer]):
-            crc = zlib.crc32(buffer[:count], crc)  # without the GIL, so that threads run in parallel
+            # without the GIL, so that threads run in parallel
+            crc = zlib.crc32(buffer[:count], crc)
             size += count
     return size, crc
 
 
 def scan(data: Path, threads: int) -> tuple[Entry, ...]:
-    """Return everything in `data`, sorted by path, files with their CRC-32 (`threads` at a time). Raises
-    DatasetBuildFailed for anything else: a stopped server leaves no sockets, and a link could lead out of the copy."""
+    """Return everything in `data`, sorted by path, files with their CRC-32 (`threads` at a time).
+    Raises DatasetBuildFailed for anything else: a stopped server leaves no sockets, and a link
+    could lead out of the copy.
+    """
     names = sorted(path.relative_to(data).as_posix() for path in data.rglob("*"))
     with ThreadPoolExecutor(threads) as pool:
         return tuple(pool.map(lambda name: _entry(data, name), names))
@@ -186,13 +210,16 @@ def _entry(data: Path, name: str) -> Entry:
 
 
 def compressibility(files: list[Path]) -> float | None:
-    """Return the size divided by the size after zlib level 1, for a seeded 4-MiB sample; None if the files are empty.
-    Pieces are compressed separately, as a compressing filesystem does."""
+    """Return the size divided by the size after zlib level 1, for a seeded 4-MiB sample; None if
+    the files are empty. Pieces are compressed separately, as a compressing filesystem does.
+    """
     sizes = [(path, path.stat().st_size) for path in files]
     pieces = [(path, offset) for path, size in sizes for offset in range(0, size, SAMPLE_PIECE)]
     if not pieces:
         return None
-    chosen = random.Random(SAMPLE_SEED).sample(pieces, min(len(pieces), SAMPLE_BYTES // SAMPLE_PIECE))
+    chosen = random.Random(SAMPLE_SEED).sample(
+        pieces, min(len(pieces), SAMPLE_BYTES // SAMPLE_PIECE)
+    )
     raw = packed = 0
     for path, offset in sorted(chosen):
         with path.open("rb") as file:

@@ -1,5 +1,7 @@
-"""The TPC-C-like dataset (`workloads/tpcc.sql`), loaded one warehouse per session. Rows follow the specification's
-initial population (4.3.3), and depend only on the seed, separately for each warehouse."""
+"""The TPC-C-like dataset (`workloads/tpcc.sql`), loaded one warehouse per session. Rows follow the
+specification's initial population (4.3.3), and depend only on the seed, separately for each
+warehouse.
+"""
 
 from __future__ import annotations
 
@@ -22,26 +24,36 @@ from dbbench.model import Dataset, Scalar
 from dbbench.model.base import data_folder
 
 PARAMETERS: Final[dict[str, Scalar]] = {
-    "warehouses": 1, "districts": 10, "customers": 3000, "items": 100_000, "seed": 1,
-}  # fmt: skip
-BATCH_ROWS: Final = 2000  # rows per COPY or INSERT: half a megabyte, which is below every server's packet limit
+    "warehouses": 1,
+    "districts": 10,
+    "customers": 3000,
+    "items": 100_000,
+    "seed": 1,
+}
+# rows per COPY or INSERT: half a megabyte, which is below every server's packet limit
+BATCH_ROWS: Final = 2000
 
-# Bytes on disk with indexes, measured on the engine that needs more: a customer with its order, ten order lines and
-# payment; a row of stock; an item.
+# Bytes on disk with indexes, measured on the engine that needs more: a customer with its order, ten
+# order lines and payment; a row of stock; an item.
 CUSTOMER_BYTES: Final = 2300
 STOCK_BYTES: Final = 450
 ITEM_BYTES: Final = 150
 
 NAMED: Final = 3  # violations that an error message lists
 Row = tuple[str, ...]
-SYLLABLES: Final = ("BAR", "OUGHT", "ABLE", "PRI", "PRES", "ESE", "ANTI", "CALLY", "ATION", "EING")  # 4.3.2.3
+# 4.3.2.3
+SYLLABLES: Final = ("BAR", "OUGHT", "ABLE", "PRI", "PRES", "ESE", "ANTI", "CALLY", "ATION", "EING")
 NAMES: Final = 1000  # number of different last names, each of three syllables
-# C of NURand for last names during the load; C of the run, in workloads/tpcc.lua, must differ by 65 to 119 (2.1.6.1).
+# C of NURand for last names during the load; C of the run, in workloads/tpcc.lua, must differ by 65
+# to 119 (2.1.6.1).
 C_LOAD: Final = 157
-PAID: Final = 10  # amount of each customer's single payment in history, of which c_ytd_payment, d_ytd, w_ytd are sums
+# amount of each customer's single payment in history, of which c_ytd_payment, d_ytd, w_ytd are sums
+PAID: Final = 10
 DELIVERED: Final = 0.7  # share of the initial orders that are already delivered: 2100 of 3000
-BEGAN: Final = "2020-01-01 00:00:00"  # date of all rows, so that the dataset does not depend on the day of its build
-_POOL: Final = 2**20  # length of the string that texts are cut from; larger than any filesystem's compression unit
+# date of all rows, so that the dataset does not depend on the day of its build
+BEGAN: Final = "2020-01-01 00:00:00"
+# length of the string that texts are cut from; larger than any filesystem's compression unit
+_POOL: Final = 2**20
 _LETTERS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 
 
@@ -61,24 +73,43 @@ def loaded_bytes(parameters: dict[str, Scalar]) -> int:
 def sections(kind: str) -> dict[str, str]:
     """Return the tables, the index or the conditions of tpcc.sql: heading -> text."""
     text = (data_folder() / "workloads/tpcc.sql").read_text()
-    return {head.strip(): " ".join(body.split()) for head, body in re.findall(
-        rf"^-- {kind}(.*)\n((?:(?!-- ).*\n)+)", text, re.MULTILINE)}  # fmt: skip
+    return {
+        head.strip(): " ".join(body.split())
+        for head, body in re.findall(rf"^-- {kind}(.*)\n((?:(?!-- ).*\n)+)", text, re.MULTILINE)
+    }
 
 
 def build(server: Server, dataset: Dataset) -> None:
-    """Make the tables, load items and warehouses in parallel, then make the indexes. Raises the server's own errors."""
+    """Make the tables, load items and warehouses in parallel, then make the indexes. Raises the
+    server's own errors.
+    """
     scale, sql = scale_of(dataset.parameters), sql_of(server)
-    tables = {head.partition(" ")[0]: (head.partition("(")[2][:-1], columns.format(time=sql.time_type))
-              for head, columns in sections("table").items()}  # fmt: skip
+    tables = {
+        head.partition(" ")[0]: (head.partition("(")[2][:-1], columns.format(time=sql.time_type))
+        for head, columns in sections("table").items()
+    }
     execute(server, *(sql.create(table, columns, key) for table, (key, columns) in tables.items()))
-    keys = [statement for table, (key, _) in tables.items() if key for statement in sql.add_key(table, key)]
+    keys = [
+        statement
+        for table, (key, _) in tables.items()
+        if key
+        for statement in sql.add_key(table, key)
+    ]
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        list(pool.map(lambda number: _fill(server, Rows(scale, number)), range(scale.warehouses + 1)))
-        list(pool.map(lambda statement: execute(server, statement), (*sections("index").values(), *keys)))
+        list(
+            pool.map(lambda number: _fill(server, Rows(scale, number)), range(scale.warehouses + 1))
+        )
+        list(
+            pool.map(
+                lambda statement: execute(server, statement), (*sections("index").values(), *keys)
+            )
+        )
 
 
 def consistency(server: Server, dataset: Dataset) -> str:
-    """Check conditions 1 to 12; return what was checked. Raises DataCorrupt with the first violations."""
+    """Check conditions 1 to 12; return what was checked. Raises DataCorrupt with the first
+    violations.
+    """
     delivered = delivered_at_first(scale_of({**PARAMETERS, **dataset.parameters}))
     for condition, query in sections("condition").items():
         if broken := rows(server, query.format(delivered=delivered)):
@@ -86,8 +117,8 @@ def consistency(server: Server, dataset: Dataset) -> str:
             raise DataCorrupt(
                 f"TPC-C consistency condition {condition}: violated in {len(broken)} "
                 f"{'row' if len(broken) == 1 else 'rows'}: {shown}",
-                remedy="Repeat the trial without other sessions. If the error persists, the filesystem, the server or "
-                "the script loses acknowledged data.",
+                remedy="Repeat the trial without other sessions. If the error persists, the filesystem, "
+                "the server or the script loses acknowledged data.",
             )
     return "TPC-C consistency conditions 1 to 12"
 
@@ -152,18 +183,39 @@ class Rows:
 
     def _warehouse(self) -> Row:
         ytd = PAID * self.scale.customers * self.scale.districts
-        return str(self.warehouse), self._text(6, 10), *self._address(), self._rate(2000), f"{ytd}.00"
+        return (
+            str(self.warehouse),
+            self._text(6, 10),
+            *self._address(),
+            self._rate(2000),
+            f"{ytd}.00",
+        )
 
     def _district(self, district: int) -> Row:
         ytd, following = PAID * self.scale.customers, self.scale.customers + 1
-        row = (str(self.warehouse), str(district), self._text(6, 10), *self._address(), self._rate(2000))
+        row = (
+            str(self.warehouse),
+            str(district),
+            self._text(6, 10),
+            *self._address(),
+            self._rate(2000),
+        )
         return *row, f"{ytd}.00", str(following)
 
     def _stock(self) -> Iterator[Row]:
         warehouse = str(self.warehouse)
         for item in range(1, self.scale.items + 1):
             districts = [self._text(24, 24) for _ in range(10)]
-            yield warehouse, str(item), str(self._between(10, 100)), *districts, "0", "0", "0", self._data()
+            yield (
+                warehouse,
+                str(item),
+                str(self._between(10, 100)),
+                *districts,
+                "0",
+                "0",
+                "0",
+                self._data(),
+            )
 
     def _customers(self, district: int) -> Iterator[Row]:
         key, names = (str(self.warehouse), str(district)), min(NAMES, self.scale.customers)
@@ -172,9 +224,18 @@ class Rows:
             credit = "BC" if self._rng.random() < 0.1 else "GC"
             person = (self._text(8, 16), "OE", name, *self._address(), self._digits(16), BEGAN)
             yield (
-                *key, str(number), *person, credit, "50000.00", self._rate(5000),
-                f"-{PAID}.00", f"{PAID}.00", "1", "0", self._text(300, 500),
-            )  # fmt: skip
+                *key,
+                str(number),
+                *person,
+                credit,
+                "50000.00",
+                self._rate(5000),
+                f"-{PAID}.00",
+                f"{PAID}.00",
+                "1",
+                "0",
+                self._text(300, 500),
+            )
 
     def _history(self, district: int) -> Iterator[Row]:
         key = (str(district), str(self.warehouse))
@@ -182,7 +243,9 @@ class Rows:
             yield str(number), *key, *key, BEGAN, f"{PAID}.00", self._text(12, 24)
 
     def _orders(self, district: int) -> tuple[list[Row], list[Row], list[Row]]:
-        """Return orders, their lines, and those waiting for delivery: one order of each customer, in random order."""
+        """Return orders, their lines, and those waiting for delivery: one order of each customer,
+        in random order.
+        """
         key, count = (str(self.warehouse), str(district)), self.scale.customers
         buyers = sorted(range(1, count + 1), key=lambda _: self._rng.random())
         orders, lines, waiting = list[Row](), list[Row](), list[Row]()
@@ -195,10 +258,19 @@ class Rows:
                 waiting.append((*key, str(number)))
             for line in range(1, many + 1):
                 amount = "0.00" if done else f"{self._between(1, 999999) / 100:.2f}"
-                lines.append((
-                    *key, str(number), str(line), str(self._between(1, self.scale.items)), key[0],
-                    BEGAN if done else NULL, "5", amount, self._text(24, 24),
-                ))  # fmt: skip
+                lines.append(
+                    (
+                        *key,
+                        str(number),
+                        str(line),
+                        str(self._between(1, self.scale.items)),
+                        key[0],
+                        BEGAN if done else NULL,
+                        "5",
+                        amount,
+                        self._text(24, 24),
+                    )
+                )
         return orders, lines, waiting
 
     def _address(self) -> Row:
@@ -215,7 +287,9 @@ class Rows:
 
     def _text(self, least: int, most: int) -> str:
         offset = int(self._rng.random() * (_POOL - most))
-        return self._pool[offset : offset + (least if least == most else self._between(least, most))]
+        return self._pool[
+            offset : offset + (least if least == most else self._between(least, most))
+        ]
 
     def _digits(self, count: int) -> str:
         return f"{int(self._rng.random() * 10**count):0{count}}"

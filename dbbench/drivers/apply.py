@@ -1,5 +1,6 @@
-"""apply: replay the archived log of a primary on its base copy, as fast as possible or in batches. kB/s is the log
-applied (10^3 bytes) divided by the seconds in which some of it was waiting."""
+"""apply: replay the archived log of a primary on its base copy, as fast as possible or in batches.
+kB/s is the log applied (10^3 bytes) divided by the seconds in which some of it was waiting.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +20,14 @@ from dbbench.drivers.protocol import Live, Load, LoadTask, client_account
 from dbbench.drivers.tool import DEATH_S, POLL_S, rates_of, whole_outcome
 from dbbench.engines import checksums_of, mysqld, profile_of
 from dbbench.engines.serving import tail
-from dbbench.errors import CommandFailed, DataCorrupt, DriverFailed, EngineDied, NoProgress, ProgramMissing
+from dbbench.errors import (
+    CommandFailed,
+    DataCorrupt,
+    DriverFailed,
+    EngineDied,
+    NoProgress,
+    ProgramMissing,
+)
 from dbbench.machine import threads
 from dbbench.metrics import steadiness
 from dbbench.metrics.outcome import Outcome
@@ -30,10 +38,12 @@ ARCHIVE: Final = "archive"
 INBOX: Final = "inbox"
 DESCRIPTION: Final = "archive.json"
 RATE: Final = "apply_kb_per_s"  # the column of the series
-STUCK_S: Final = 300.0  # longer than the pause of a slow disk that writes all dirty pages at a restartpoint
-FALLEN: Final = 0.05  # decay from start to end as a share of the mean rate; a smaller one does not change a verdict
-# Log that may be missing while more files follow: a record can continue in the next segment, and decoded log can still
-# be in a pipe.
+# longer than the pause of a slow disk that writes all dirty pages at a restartpoint
+STUCK_S: Final = 300.0
+# decay from start to end as a share of the mean rate; a smaller one does not change a verdict
+FALLEN: Final = 0.05
+# Log that may be missing while more files follow: a record can continue in the next segment, and
+# decoded log can still be in a pipe.
 CLOSE_BYTES: Final = 2**20
 SEGMENT: Final = 16 * 2**20  # the segment size that `engines.postgres.create` sets
 _CHUNK: Final = 256 * 2**10
@@ -48,11 +58,16 @@ def driving(task: LoadTask) -> Iterator[Load]:
         archive = load_archive(task.scratch / ARCHIVE)
     except (OSError, ValueError) as error:
         raise DriverFailed(f"the archived log cannot be read: {error}") from error
-    interval_s, batch = float(task.cell.parameters.get("interval", 0)), int(task.cell.parameters.get("batch", 1))
+    interval_s, batch = (
+        float(task.cell.parameters.get("interval", 0)),
+        int(task.cell.parameters.get("batch", 1)),
+    )
     with applying(task, archive) as applier:
         yield ApplyLoad(task, archive, applier, interval_s, batch)
         checksums = checksums_of(task.server)
-        write_json(task.raw / "checksums.json", {"primary": archive.checksums, "standby": checksums})
+        write_json(
+            task.raw / "checksums.json", {"primary": archive.checksums, "standby": checksums}
+        )
         if wrong := differences(archive.checksums, checksums):
             raise DataCorrupt(
                 f"the standby differs from its primary: {'; '.join(wrong[:5])}",
@@ -63,15 +78,23 @@ def driving(task: LoadTask) -> Iterator[Load]:
 def differences(primary: dict[str, str], standby: dict[str, str]) -> list[str]:
     """Return a description of each table that differs between the two."""
     names = sorted({*primary, *standby})
-    return [f"{name}: {standby.get(name, 'missing')}; on the primary {primary.get(name, 'missing')}"
-            for name in names if primary.get(name) != standby.get(name)]  # fmt: skip
+    return [
+        f"{name}: {standby.get(name, 'missing')}; on the primary {primary.get(name, 'missing')}"
+        for name in names
+        if primary.get(name) != standby.get(name)
+    ]
 
 
 class ApplyLoad:
     """Offers log files and watches their progress. The first batch is offered when this is made."""
 
     def __init__(
-        self, task: LoadTask, archive: Archive, applier: StandbyRecovery | Replay, interval_s: float, batch: int
+        self,
+        task: LoadTask,
+        archive: Archive,
+        applier: StandbyRecovery | Replay,
+        interval_s: float,
+        batch: int,
     ) -> None:
         self.server, self.archive, self.applier = task.server, archive, applier
         self._interval_s = interval_s
@@ -100,17 +123,31 @@ class ApplyLoad:
 
     def outcome(self) -> Outcome:
         duration_s, done = self._points[-1]
-        rates = [rate / 1e3 if second in self._busy else None
-                 for second, rate in enumerate(rates_of(self._points, int(duration_s)))]  # fmt: skip
+        rates = [
+            rate / 1e3 if second in self._busy else None
+            for second, rate in enumerate(rates_of(self._points, int(duration_s)))
+        ]
         figures: dict[str, float | None] = {"duration_s": duration_s, "applied_bytes": float(done)}
         figures["kb_per_s"] = done / 1e3 / self._busy_s if self._busy_s else None
         warnings = []
-        if self._busy_s > 0.9 * duration_s and (decay := steadiness.slope_per_min(rates)) is not None:
-            figures |= {"decay_kb_per_s_min": decay.slope, "decay_low": decay.low, "decay_high": decay.high}
+        if (
+            self._busy_s > 0.9 * duration_s
+            and (decay := steadiness.slope_per_min(rates)) is not None
+        ):
+            figures |= {
+                "decay_kb_per_s_min": decay.slope,
+                "decay_low": decay.low,
+                "decay_high": decay.high,
+            }
             fallen = -decay.slope * duration_s / 60 / (done / 1e3 / duration_s)
             if decay.high < 0 and fallen > FALLEN:
-                text = f"by {-decay.slope:.0f} kB/s a minute (95 %: {-decay.high:.0f} to {-decay.low:.0f})"
-                warnings.append(TrialWarning("W005", f"the apply rate fell {text} over {duration_s:.0f} s"))
+                text = (
+                    f"by {-decay.slope:.0f} kB/s a minute (95 %: {-decay.high:.0f} to "
+                    f"{-decay.low:.0f})"
+                )
+                warnings.append(
+                    TrialWarning("W005", f"the apply rate fell {text} over {duration_s:.0f} s")
+                )
         outcome = whole_outcome(self.begin_utc, duration_s, figures, warnings=tuple(warnings))
         outcome.series.set(RATE, rates)
         return outcome
@@ -127,7 +164,9 @@ class ApplyLoad:
     def _goes_on(self, watch: Callable[[Live], None]) -> bool:
         fault = self.applier.fault
         if not process.wait_while(self.server.alive, DEATH_S if fault else 0.0, 0.02):
-            raise EngineDied(f"the server (pid {self.server.pid}) died: {fault or 'it was applying the log'}")
+            raise EngineDied(
+                f"the server (pid {self.server.pid}) died: {fault or 'it was applying the log'}"
+            )
         if fault:
             raise DriverFailed(fault)
         waiting = not self.applier.caught_up()
@@ -141,8 +180,9 @@ class ApplyLoad:
             self._grown_at = now
         elif now - self._grown_at > STUCK_S:
             raise NoProgress(
-                f"the standby stopped after {applied} bytes of {sum(log.size for log in self.archive.logs)}: nothing "
-                f"was applied for {STUCK_S:.0f} s",
+                f"the standby stopped after {applied} bytes of "
+                f"{sum(log.size for log in self.archive.logs)}: nothing was applied for "
+                f"{STUCK_S:.0f} s",
                 effect="The trial is marked failed.",
                 remedy="See the server's log of the trial.",
             )
@@ -157,11 +197,14 @@ class ApplyLoad:
         return waiting
 
 
-# An applier applies log files in the order in which they are offered. `applied_bytes` of log are applied so far,
-# `caught_up` whether all that was offered, except for CLOSE_BYTES before the last file; `fault` is why it has stopped.
+# An applier applies log files in the order in which they are offered. `applied_bytes` of log are
+# applied so far, `caught_up` whether all that was offered, except for CLOSE_BYTES before the last
+# file; `fault` is why it has stopped.
 @contextlib.contextmanager
 def applying(task: LoadTask, archive: Archive) -> Iterator[StandbyRecovery | Replay]:
-    """Yield the applier for the task's server; none of its programs outlives the block. Raises ProgramMissing."""
+    """Yield the applier for the task's server; none of its programs outlives the block. Raises
+    ProgramMissing.
+    """
     server, profile = task.server, profile_of(task.server.engine)
     if profile.standby:
         with contextlib.closing(server.connect()) as connection:
@@ -170,10 +213,24 @@ def applying(task: LoadTask, archive: Archive) -> Iterator[StandbyRecovery | Rep
     kind = mysqld.found(profile, task.cell.engine.bin)
     decoder, client = _tool(kind, "mariadb-binlog", "mysqlbinlog"), _tool(kind, "mariadb", "mysql")
     plain = ["--skip-ssl"] if Path(client[-1]).name == "mariadb" else []  # requires TLS since 11.4
-    argv = [*client, "--no-defaults", *plain, f"--socket={server.socket}", f"--user={server.user}", "--binary-mode",
-            "--max-allowed-packet=1G", server.database]  # fmt: skip
-    with process.running(argv, stdin=subprocess.PIPE, stdout=task.raw / "client.out", env=server.env,
-                         as_user=client_account(server), role="client") as program:  # fmt: skip
+    argv = [
+        *client,
+        "--no-defaults",
+        *plain,
+        f"--socket={server.socket}",
+        f"--user={server.user}",
+        "--binary-mode",
+        "--max-allowed-packet=1G",
+        server.database,
+    ]
+    with process.running(
+        argv,
+        stdin=subprocess.PIPE,
+        stdout=task.raw / "client.out",
+        env=server.env,
+        as_user=client_account(server),
+        role="client",
+    ) as program:
         replay = Replay(program, decoder, task.scratch, task.raw)
         try:
             yield replay
@@ -202,12 +259,16 @@ class StandbyRecovery:
         self._last = last
 
     def applied_bytes(self) -> int:
-        """Return the bytes applied. The last segment is partly empty and counts up to the point where it was closed."""
+        """Return the bytes applied. The last segment is partly empty and counts up to the point
+        where it was closed.
+        """
         return max(0, min(self._replay_position(), self._archive.end) - self._begin)
 
     def caught_up(self) -> bool:
         replayed = self._replay_position()
-        return replayed >= self._archive.end if self._last else replayed >= self._target - CLOSE_BYTES
+        return (
+            replayed >= self._archive.end if self._last else replayed >= self._target - CLOSE_BYTES
+        )
 
     def _replay_position(self) -> int:
         import psycopg2
@@ -217,14 +278,18 @@ class StandbyRecovery:
                 cursor.execute("SELECT pg_last_wal_replay_lsn()")
                 position = cursor.fetchone()[0]
         except psycopg2.Error as error:
-            raise EngineDied(f"the progress of the standby could not be read: {str(error).strip()}") from error
+            raise EngineDied(
+                f"the progress of the standby could not be read: {str(error).strip()}"
+            ) from error
         return lsn(position) if position else 0
 
 
 class Replay:
     """Binary logs decoded one after the other, each by its own program, into one client."""
 
-    def __init__(self, client: process.Running, decoder: tuple[str, ...], scratch: Path, raw: Path) -> None:
+    def __init__(
+        self, client: process.Running, decoder: tuple[str, ...], scratch: Path, raw: Path
+    ) -> None:
         self._client, self._decoder, self._scratch, self._raw = client, decoder, scratch, raw
         self.offered: queue.SimpleQueue[LogFile | None] = queue.SimpleQueue()
         self._target, self._last = 0, False
@@ -253,13 +318,16 @@ class Replay:
     def _work(self) -> None:
         try:
             assert self._client.popen.stdin is not None
-            with contextlib.suppress(BrokenPipeError):  # the client's exit status and output give the cause
+            # the client's exit status and output give the cause
+            with contextlib.suppress(BrokenPipeError):
                 while (log := self.offered.get()) is not None:
                     self._decode(log, self._client.popen.stdin)
                 self._client.popen.stdin.close()
             if self._client.wait(_END_S) != 0:
                 output = tail(self._raw / "client.out", lines=4).strip()
-                self.fault = self.fault or f"the client ended with status {self._client.poll()}: {output}"
+                self.fault = (
+                    self.fault or f"the client ended with status {self._client.poll()}: {output}"
+                )
             self._ended = True
         except BaseException as error:  # `ApplyLoad` reads and raises it
             self.fault = self.fault or str(error)
@@ -278,7 +346,9 @@ class Replay:
                 rest = seen[seen.rfind(b"\n") + 1 :]
             into.flush()
             if reader.wait(_END_S) != 0:
-                raise CommandFailed(f"{argv[0]} could not read {log.name}: {tail(errors, lines=4).strip()}")
+                raise CommandFailed(
+                    f"{argv[0]} could not read {log.name}: {tail(errors, lines=4).strip()}"
+                )
         self._done, self._at = self._done + log.size, 0
 
 
@@ -289,7 +359,11 @@ def position(decoded: bytes, before: int) -> int:
 
 
 def _tool(kind: mysqld.Mysqld, *names: str) -> tuple[str, ...]:
-    folders = [kind.root / "usr/bin"] if kind.root else [kind.path.parent, kind.path.parent.parent / "bin"]
+    folders = (
+        [kind.root / "usr/bin"]
+        if kind.root
+        else [kind.path.parent, kind.path.parent.parent / "bin"]
+    )
     for program in (folder / name for folder in folders for name in names):
         if program.is_file():
             return (*kind.loader, str(program))
@@ -314,10 +388,14 @@ class LogFile:
 
 @dataclass(frozen=True)
 class Archive:
-    """The content of archive.json: files in the order in which they are applied, and the expected result."""
+    """The content of archive.json: files in the order in which they are applied, and the expected
+    result.
+    """
 
     logs: tuple[LogFile, ...]
-    end: int  # PostgreSQL: LSN at which replay ends, as a number; InnoDB: 0, because every file is applied as a whole
+    # PostgreSQL: LSN at which replay ends, as a number; InnoDB: 0, because every file is applied as
+    # a whole
+    end: int
     checksums: dict[str, str]  # checksum of every table of the primary at that point
 
 

@@ -1,5 +1,7 @@
-"""One statement during a load in a fixed window (`during` of a workload), and its effect on the load: the seconds from
-its start to `AFTER_S` after its end, compared with the seconds of the window before it."""
+"""One statement during a load in a fixed window (`during` of a workload), and its effect on the
+load: the seconds from its start to `AFTER_S` after its end, compared with the seconds of the
+window before it.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +21,11 @@ from dbbench.metrics.outcome import Outcome
 from dbbench.metrics.summary import stalls
 from dbbench.model import TrialWarning
 
-# An unlink causes work later: ext4 frees the blocks with the next commit of its journal, which runs every 5 s.
+# An unlink causes work later: ext4 frees the blocks with the next commit of its journal, which runs
+# every 5 s.
 AFTER_S: Final = 5
-AT: Final = 0.3  # share of the window: enough before the statement for a comparison, and most of the window after it
+# share of the window: enough before the statement for a comparison, and most of the window after it
+AT: Final = 0.3
 
 
 @contextlib.contextmanager
@@ -62,12 +66,18 @@ class _Beside:
     def outcome(self) -> Outcome:
         outcome = self.load.outcome()
         if self.began_utc is None or self.ended_utc is None:
-            return outcome  # the statement never began, because the load failed, which raises another error
+            # the statement never began, because the load failed, which raises another error
+            return outcome
         began, ended = self.began_utc - outcome.begin_utc, self.ended_utc - outcome.begin_utc
         warm = round(self.cell.window.warmup_s)
         whole = warm + round(self.cell.window.measure_s)
         figures = {"during_s": ended - began, **effect(outcome, warm, began, ended, whole)}
-        entry = {"statement": self.cell.workload.during, "began_s": began, "ended_s": ended, **figures}
+        entry = {
+            "statement": self.cell.workload.during,
+            "began_s": began,
+            "ended_s": ended,
+            **figures,
+        }
         (self.raw / "during.json").write_text(json.dumps(entry, indent=1) + "\n")
         late = f"{self.cell.workload.during} ended {ended - whole:.1f} s after the window"
         warnings = (TrialWarning("W108", late),) if ended > whole else ()
@@ -76,23 +86,32 @@ class _Beside:
         )
 
     def _carry_out(self) -> None:
-        if self.left.wait(float(self.cell.parameters.get("during_at", AT)) * self.cell.window.measure_s):
+        if self.left.wait(
+            float(self.cell.parameters.get("during_at", AT)) * self.cell.window.measure_s
+        ):
             return
         self.began_utc = self.clock.now_utc()
         rows_of(self.session, self.cell.workload.during)
         self.ended_utc = self.clock.now_utc()
 
 
-def effect(outcome: Outcome, warm: int, began: float, ended: float, whole: int) -> dict[str, float | None]:
-    """Return the metrics of the statement's effect. Seconds are of the load's clock; the window: `warm` to `whole`."""
+def effect(
+    outcome: Outcome, warm: int, began: float, ended: float, whole: int
+) -> dict[str, float | None]:
+    """Return the metrics of the statement's effect. Seconds are of the load's clock; the window:
+    `warm` to `whole`.
+    """
     first, last = math.floor(began), min(whole, math.ceil(ended) + AFTER_S)
     before, around = (
-        [value for value in outcome.series["tps"][a:b] if value is not None] for a, b in ((warm, first), (first, last))
+        [value for value in outcome.series["tps"][a:b] if value is not None]
+        for a, b in ((warm, first), (first, last))
     )
     usual = statistics.median(before) if before else 0.0
     seen = outcome.between(first, last) if outcome.between is not None and last > first else None
     return {
-        "during_tps_ratio": statistics.fmean(around) / statistics.fmean(before) if usual and around else None,
+        "during_tps_ratio": statistics.fmean(around) / statistics.fmean(before)
+        if usual and around
+        else None,
         "during_stall_s": float(sum(stalls(around, usual))) if usual else None,
         "during_p999_ms": seen.histogram.percentile_ms(99.9) if seen is not None else None,
         "during_max_ms": seen.longest_ms if seen is not None else None,

@@ -1,4 +1,6 @@
-"""bonnie++: its tests of one large file and of many small ones, in sequence, as an unprivileged account."""
+"""bonnie++: its tests of one large file and of many small ones, in sequence, as an unprivileged
+account.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,8 @@ _KIB: Final = 1024 / 1e6  # 1 KiB in MB
 DATA: Final = BONNIE[:6]  # tests of the large file; rates in KiB per second, except for seeks
 _FORMAT: Final = "1.98"  # of bonnie++ 2.00
 _FIRST: Final = 9  # index of the first rate
-_BETWEEN: Final = 5  # fields between the tests of DATA and the others: number of files, their sizes and directories
+# fields between the tests of DATA and the others: number of files, their sizes and directories
+_BETWEEN: Final = 5
 _LATENCY: Final = re.compile(r"(\d+)(us|ms|s)")
 _MS: Final = {"us": 0.001, "ms": 1.0, "s": 1000.0}
 BEYOND: Final = 2  # × the memory; smaller files would be read from the page cache
@@ -45,26 +48,43 @@ def file_bytes(cell: Cell, memory: int) -> int:
 
 
 def command(folder: Path, cell: Cell, seed: int, memory: int) -> list[str]:
-    """Return the argv. Its memory size (-r) is half of the file's; W116 reports if the real memory is larger."""
+    """Return the argv. Its memory size (-r) is half of the file's; W116 reports if the real memory
+    is larger.
+    """
     size = file_bytes(cell, memory) // MIB
     return [
-        "bonnie++", "-d", str(folder), "-s", str(size), "-r", str(size // BEYOND), "-m", "dbbench", "-q",
-        "-n", str(cell.parameters.get("files", 16)), "-z", str(seed),
+        "bonnie++",
+        "-d",
+        str(folder),
+        "-s",
+        str(size),
+        "-r",
+        str(size // BEYOND),
+        "-m",
+        "dbbench",
+        "-q",
+        "-n",
+        str(cell.parameters.get("files", 16)),
+        "-z",
+        str(seed),
         *([] if cell.parameters.get("chars", True) else ["-f"]),
-    ]  # fmt: skip
+    ]
 
 
 def _outcome(load: ToolLoad, cell: Cell, memory: int) -> Outcome:
     figures = parse(load.text())
     if all(value is None for value in figures.values()):
-        raise DriverFailed("bonnie++ reported no result: all tests finished too quickly to be timed", effect=FAILED)
+        raise DriverFailed(
+            "bonnie++ reported no result: all tests finished too quickly to be timed", effect=FAILED
+        )
     lived, size = load.lived_s or 0.0, file_bytes(cell, memory)
     return whole_outcome(
         load.begin_utc,
         lived,
         {"duration_s": lived, **figures},
         transactions=1,
-        # A lower limit: the block test and the rewrite transfer the whole file; tests by single characters do so again.
+        # A lower limit: the block test and the rewrite transfer the whole file; tests by single
+        # characters do so again.
         claims=(Claim("write_bytes", total=2 * size), Claim("read_bytes", total=2 * size)),
         warnings=tool.cached_warnings(size, memory, BEYOND),
     )
@@ -72,13 +92,17 @@ def _outcome(load: ToolLoad, cell: Cell, memory: int) -> Outcome:
 
 @process.understood("bonnie++")
 def parse(text: str) -> dict[str, float | None]:
-    """Return RATE, STEM_cpu_pct, STEM_max_ms of the last result line. Raises DriverFailed: none, or unknown format."""
+    """Return RATE, STEM_cpu_pct, STEM_max_ms of the last result line. Raises DriverFailed: none, or
+    unknown format.
+    """
     lines = [line.split(",") for line in text.splitlines() if re.match(r"\d\.\d+,", line)]
     if not lines:
         raise DriverFailed("bonnie++ printed no results")
     fields = lines[-1]
     if fields[0] != _FORMAT or len(fields) != _FIRST + 3 * len(BONNIE) + _BETWEEN:
-        raise DriverFailed(f"bonnie++ printed {len(fields)} fields of format {fields[0]}; known: {_FORMAT}")
+        raise DriverFailed(
+            f"bonnie++ printed {len(fields)} fields of format {fields[0]}; known: {_FORMAT}"
+        )
     figures: dict[str, float | None] = {}
     for index, (stem, latency) in enumerate(zip(BONNIE, fields[-len(BONNIE) :], strict=True)):
         place = _FIRST + 2 * index + (_BETWEEN if index >= len(DATA) else 0)

@@ -1,5 +1,6 @@
-"""What loads are expected to write, before any of them was measured here. The rates and shares were measured on small
-runs with PostgreSQL 15 and MariaDB 10.11 on ext4."""
+"""What loads are expected to write, before any of them was measured here. The rates and shares were
+measured on small runs with PostgreSQL 15 and MariaDB 10.11 on ext4.
+"""
 
 from __future__ import annotations
 
@@ -13,35 +14,48 @@ from dbbench.model import Cell
 from dbbench.storage.filesystems.families import copies_on_write
 
 MB: Final = 10**6
-WRITE_RATE: Final = 30 * MB  # bytes/s to the device under a load that changes rows; ten times as much on a fast disk
-# WRITE_RATE is multiplied by this for copy-on-write, which also rewrites the tree above each change: btrfs wrote 2.1 to
-# 3.9 times as much as ext4, in fewer transactions.
+# bytes/s to the device under a load that changes rows; ten times as much on a fast disk
+WRITE_RATE: Final = 30 * MB
+# WRITE_RATE is multiplied by this for copy-on-write, which also rewrites the tree above each
+# change: btrfs wrote 2.1 to 3.9 times as much as ext4, in fewer transactions.
 COPY_ON_WRITE: Final = 2.7
-READ_RATE: Final = 0.1 * MB  # bytes/s under a load that only reads: statistics, periodic commits of the journal
-TABLES_SHARE: Final = 0.3  # share of WRITE_RATE if only a tablespace is on the device, without the log
+# bytes/s under a load that only reads: statistics, periodic commits of the journal
+READ_RATE: Final = 0.1 * MB
+# share of WRITE_RATE if only a tablespace is on the device, without the log
+TABLES_SHARE: Final = 0.3
 FILE_RATE: Final = 300 * MB  # bytes/s of file loads that write without flushes
 FLUSHED_RATE: Final = 15 * MB  # bytes/s of file loads that flush each small write
-COPY_RATE: Final = 250 * MB  # bytes/s of the restore, and of other files that are written or read as a whole
-READERS: Final = ("select", "point_select", "read_only", "randread", "seqread")  # in the names of loads that only read
+# bytes/s of the restore, and of other files that are written or read as a whole
+COPY_RATE: Final = 250 * MB
+# in the names of loads that only read
+READERS: Final = ("select", "point_select", "read_only", "randread", "seqread")
 COPY_IN: Final = 4.0  # multiple of the file: rows, log, full-page images or doublewrite
-INDEX: Final = {"postgres": 1.0, "mysql": 2.5}  # multiple of the data: index of a text column and its log
-VACUUM: Final = {"postgres": 5.0, "mysql": 4.0}  # multiple of the data: update of half of it, then vacuum or purge
+# multiple of the data: index of a text column and its log
+INDEX: Final = {"postgres": 1.0, "mysql": 2.5}
+# multiple of the data: update of half of it, then vacuum or purge
+VACUUM: Final = {"postgres": 5.0, "mysql": 4.0}
 TABLE_ROW: Final = 300  # bytes of a row of the insert benchmark with its index entries
 INSERT_ROW: Final = 1400  # bytes to the device of such a row, with its log
-# The same next to queries, where another row is deleted for each: InnoDB writes most of its pages twice.
+# The same next to queries, where another row is deleted for each: InnoDB writes most of its pages
+# twice.
 INSERTED_ROW: Final = {"postgres": 4000, "mysql": 30_000}
 LOGGED_ROW: Final = 500  # bytes of kept log of such a row
 INSERT_RATE: Final = 30_000  # rows per second that the insert benchmark loads and indexes
-SMALL_FILE: Final = 1.75  # multiple of the content of the files: also their inodes and directories, and deleting them
-SMALL_FILES: Final = 1400  # files per second, each created, read cold and deleted, on ext4 and btrfs
+# multiple of the content of the files: also their inodes and directories, and deleting them
+SMALL_FILE: Final = 1.75
+# files per second, each created, read cold and deleted, on ext4 and btrfs
+SMALL_FILES: Final = 1400
 BONNIE: Final = 2  # multiple of the file: it is written and rewritten, and read as often
 BONNIE_FILES: Final = 2000  # files per second, each created, looked up and deleted, twice
-CHARS_S: Final = 30.0  # per-character tests, which use a part of the file: 20 s on ext4, 60 s on btrfs
+# per-character tests, which use a part of the file: 20 s on ext4, 60 s on btrfs
+CHARS_S: Final = 30.0
 
 
 @dataclass(frozen=True)
 class LoadEstimate:
-    """What one load writes, and how long it takes in addition to its window, or to reading and writing its data."""
+    """What one load writes, and how long it takes in addition to its window, or to reading and
+    writing its data.
+    """
 
     write_bytes: float  # to the device
     log_bytes: float = 0.0  # of log, in any time
@@ -70,15 +84,27 @@ def estimate(cell: Cell, data_bytes: int) -> LoadEstimate:
             log_bytes = float(values["log_bytes"])
             return LoadEstimate(2 * log_bytes, log_bytes=log_bytes)
         case "fio":
-            layout = float(values.get("file_size", 0)) * float(values.get("clients", 1))  # a file for each job
-            rate = 0 if _only_reads(cell) else FLUSHED_RATE if values.get("fdatasync") else FILE_RATE
+            # a file for each job
+            layout = float(values.get("file_size", 0)) * float(values.get("clients", 1))
+            rate = (
+                0 if _only_reads(cell) else FLUSHED_RATE if values.get("fdatasync") else FILE_RATE
+            )
             return LoadEstimate(layout + seconds * rate, extra_s=layout / COPY_RATE)
         case "insert":
             rows, row_rate = float(values["rows"]), float(values["insert_rate"])
-            most = _estimate_transactions(cell).write_bytes  # a rate may be beyond what the disk takes
-            inserted = min(INSERTED_ROW[profile_of(cell.engine.name).dialect] * row_rate * seconds, most)
-            log_bytes, log_rate, extra_s = LOGGED_ROW * rows, LOGGED_ROW * row_rate, rows / INSERT_RATE
-            return LoadEstimate(INSERT_ROW * rows + inserted, log_bytes, log_rate, extra_s, TABLE_ROW * int(rows))
+            # a rate may be beyond what the disk takes
+            most = _estimate_transactions(cell).write_bytes
+            inserted = min(
+                INSERTED_ROW[profile_of(cell.engine.name).dialect] * row_rate * seconds, most
+            )
+            log_bytes, log_rate, extra_s = (
+                LOGGED_ROW * rows,
+                LOGGED_ROW * row_rate,
+                rows / INSERT_RATE,
+            )
+            return LoadEstimate(
+                INSERT_ROW * rows + inserted, log_bytes, log_rate, extra_s, TABLE_ROW * int(rows)
+            )
         case "statements":
             return _estimate_statements(cell, data_bytes)
         case _:
@@ -98,7 +124,8 @@ def _estimate_statements(cell: Cell, data_bytes: int) -> LoadEstimate:
 def _estimate_transactions(cell: Cell) -> LoadEstimate:
     if _only_reads(cell):
         return LoadEstimate(cell.window.seconds * READ_RATE)
-    appends = cell.workload.name == "bulk-insert"  # appending writes as many bytes on btrfs as on ext4
+    # appending writes as many bytes on btrfs as on ext4
+    appends = cell.workload.name == "bulk-insert"
     load_rate = WRITE_RATE * (TABLES_SHARE if cell.dataset.parameters.get("tablespace") else 1)
     factor = COPY_ON_WRITE if copies_on_write(cell.setup) and not appends else 1
     return LoadEstimate(cell.window.seconds * load_rate * factor, log_rate=math.inf)

@@ -1,5 +1,7 @@
-"""The program of copy and smallfiles: `python filework.py WORK FOLDER JSON`. It prints JSON objects with `t`, the
-seconds. It is a separate process so that the trial's control group counts its memory and CPU time."""
+"""The program of copy and smallfiles: `python filework.py WORK FOLDER JSON`. It prints JSON objects
+with `t`, the seconds. It is a separate process so that the trial's control group counts its
+memory and CPU time.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,10 @@ from typing import Any, Final
 from dbbench.machine.libc import syncfs
 
 PIECE: Final = 2**20  # bytes per write of `copy`, as with cp or dd in large blocks
-POOL: Final = 64 * PIECE  # bytes before the content repeats; more than any filesystem's compression window
-PAGE: Final = 4096  # the same share of each page of this size is zero, so that all blocks compress equally
+# bytes before the content repeats; more than any filesystem's compression window
+POOL: Final = 64 * PIECE
+# the same share of each page of this size is zero, so that all blocks compress equally
+PAGE: Final = 4096
 TOLD_S: Final = 0.25  # seconds between two lines with the bytes so far
 FOLDER_FILES: Final = 1000  # files per directory
 POLL_S: Final = 0.01  # between two looks for the trial's answer
@@ -41,11 +45,15 @@ class Printer:
 def content(size: int, zeros: float, seed: int) -> bytes:
     """Return `size` bytes, rounded up to whole pages; the share `zeros` of every page is zero."""
     draw, noise = random.Random(seed), round(PAGE * (1 - zeros))
-    return b"".join(draw.randbytes(noise) + bytes(PAGE - noise) for _ in range(max(1, size // PAGE)))
+    return b"".join(
+        draw.randbytes(noise) + bytes(PAGE - noise) for _ in range(max(1, size // PAGE))
+    )
 
 
 def at_once(clients: int, work: Callable[[int], None]) -> None:
-    """Call `work(number)` for every client at the same time, each in a process of its own. SystemExit if one fails."""
+    """Call `work(number)` for every client at the same time, each in a process of its own.
+    SystemExit if one fails.
+    """
     if clients == 1:
         work(0)
         return
@@ -67,12 +75,16 @@ def _guard(work: Callable[[int], None], number: int) -> None:
 
 
 def share(of: int, clients: int, number: int) -> tuple[int, int]:
-    """Return begin and end of one client's part of `of` items; the parts differ by one item at most."""
+    """Return begin and end of one client's part of `of` items; the parts differ by one item at
+    most.
+    """
     return of * number // clients, of * (number + 1) // clients
 
 
 def copy(folder: Path, asked: dict[str, Any]) -> None:
-    """Write one large file from memory, then fsync. Prints `bytes` so far; the last two lines: `written`, `synced`."""
+    """Write one large file from memory, then fsync. Prints `bytes` so far; the last two lines:
+    `written`, `synced`.
+    """
     size, clients = int(asked["file_size"]), int(asked["clients"])
     pool = memoryview(content(min(POOL, size), float(asked["zeros"]), int(asked["seed"])))
 
@@ -96,11 +108,16 @@ def copy(folder: Path, asked: dict[str, Any]) -> None:
 
 
 def smallfiles(folder: Path, asked: dict[str, Any]) -> None:
-    """Create many small files, read them cold in another order, delete them. Prints a line per step: `step`, `files`,
-    `seconds`; reads also have `why` if they were not cold. Creating and deleting end when the filesystem is synced."""
+    """Create many small files, read them cold in another order, delete them. Prints a line per
+    step: `step`, `files`, `seconds`; reads also have `why` if they were not cold. Creating and
+    deleting end when the filesystem is synced.
+    """
     seed, size, clients = int(asked["seed"]), int(asked["file_bytes"]), int(asked["clients"])
     data = memoryview(content(max(size, PAGE) * 16, float(asked["zeros"]), seed))
-    paths = [folder / f"d{number // FOLDER_FILES}" / f"f{number}" for number in range(int(asked["files"]))]
+    paths = [
+        folder / f"d{number // FOLDER_FILES}" / f"f{number}"
+        for number in range(int(asked["files"]))
+    ]
     for parent in dict.fromkeys(path.parent for path in paths):
         parent.mkdir()
     told = Printer()
@@ -125,14 +142,18 @@ def smallfiles(folder: Path, asked: dict[str, Any]) -> None:
 
     step("create", create, paths)
     told.say(closed=True)
-    while not (answer := Path(asked["answer"])).exists():  # the trial writes why the caches are not empty, or ""
+    # the trial writes why the caches are not empty, or ""
+    while not (answer := Path(asked["answer"])).exists():
         time.sleep(POLL_S)
     shuffled = random.Random(seed).sample(paths, len(paths))
     step("read", Path.read_bytes, shuffled, why=answer.read_text(encoding="utf-8"))
     step("delete", Path.unlink, shuffled)
 
 
-WORK: Final[dict[str, Callable[[Path, dict[str, Any]], None]]] = {"copy": copy, "smallfiles": smallfiles}
+WORK: Final[dict[str, Callable[[Path, dict[str, Any]], None]]] = {
+    "copy": copy,
+    "smallfiles": smallfiles,
+}
 
 
 def main(argv: list[str]) -> int:

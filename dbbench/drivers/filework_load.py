@@ -1,4 +1,6 @@
-"""copy (one large file) and smallfiles (many small ones): run `filework` and parse its output, lines of JSON."""
+"""copy (one large file) and smallfiles (many small ones): run `filework` and parse its output,
+lines of JSON.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,8 @@ from dbbench.metrics.series import Column
 from dbbench.model import TrialWarning
 from dbbench.results import fileio
 
-_PROGRAM: Final = Path(__file__).with_name("filework.py")  # not imported: its modules would delay every command
+# not imported: its modules would delay every command
+_PROGRAM: Final = Path(__file__).with_name("filework.py")
 _KEPT: Final = ("PYTHONPATH",)  # without it, Python would not find a checkout that is not installed
 
 
@@ -50,21 +53,29 @@ def parse_copy(text: str, clients: int = 1) -> CopyResult:
     written = {line.get("client", 0): line["t"] for line in lines if line.get("written")}
     synced = {line.get("client", 0): line["t"] for line in lines if line.get("synced")}
     if len(written) < clients or len(synced) < clients:
-        raise DriverFailed(f"{min(len(written), len(synced))} of {clients} clients finished the copy")
+        raise DriverFailed(
+            f"{min(len(written), len(synced))} of {clients} clients finished the copy"
+        )
     done: dict[int, int] = {}
     points: dict[float, int] = {}  # two clients may print at the same moment
     for line in lines:
         done[line.get("client", 0)] = line["bytes"]
         points[line["t"]] = sum(done.values())
-    return CopyResult(sum(done.values()), max(written.values()), max(synced.values()), tuple(points.items()))
+    return CopyResult(
+        sum(done.values()), max(written.values()), max(synced.values()), tuple(points.items())
+    )
 
 
 @process.understood("filework")
 def steps(text: str) -> dict[str, dict[str, Any]]:
-    """Return `files`, `seconds` and `why` of the steps by name. Raises DriverFailed if one is missing."""
+    """Return `files`, `seconds` and `why` of the steps by name. Raises DriverFailed if one is
+    missing.
+    """
     lines = {line["step"]: line for line in _lines(text) if "step" in line}
     if missing := {"create", "read", "delete"} - lines.keys():
-        raise DriverFailed(f"not all small files were processed; missing: {', '.join(sorted(missing))}")
+        raise DriverFailed(
+            f"not all small files were processed; missing: {', '.join(sorted(missing))}"
+        )
     return lines
 
 
@@ -77,7 +88,11 @@ def live(line: str) -> Live | None:
 
 
 def _lines(text: str) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in text.splitlines() if line.startswith("{") and line.endswith("}")]
+    return [
+        json.loads(line)
+        for line in text.splitlines()
+        if line.startswith("{") and line.endswith("}")
+    ]
 
 
 @dataclass(frozen=True)
@@ -89,8 +104,10 @@ class FileWork:
     judged: Callable[[ToolLoad], Outcome]
 
     def driving(self, task: LoadTask) -> AbstractContextManager[Load]:
-        """Runs as this process's user: other accounts could not reach an interpreter in a closed home directory. When
-        it has closed its files, it waits for the trial to empty their caches."""
+        """Runs as this process's user: other accounts could not reach an interpreter in a closed
+        home directory. When it has closed its files, it waits for the trial to empty their
+        caches.
+        """
         env = {name: os.environ[name] for name in _KEPT if name in os.environ}
         asked = {name: task.cell.parameters[name] for name in self.parameters} | {"seed": task.seed}
         folder, answer = files.folder_of(task.server), task.scratch / f"{self.work}.cold"
@@ -107,7 +124,9 @@ class FileWork:
 
 
 def copy_outcome(load: ToolLoad, memory: int) -> Outcome:
-    """Return both times, both rates, and the rate per second; MB are 10^6 bytes. W116 for a file that memory holds."""
+    """Return both times, both rates, and the rate per second; MB are 10^6 bytes. W116 for a file
+    that memory holds.
+    """
     done = parse_copy(load.text(), int(load.task.cell.parameters["clients"]))
     figures = {
         "duration_s": done.synced_s,
@@ -116,7 +135,9 @@ def copy_outcome(load: ToolLoad, memory: int) -> Outcome:
         "copy_synced_mb_per_s": done.bytes / done.synced_s / 1e6,
     }
     warnings, claims = tool.cached_warnings(done.bytes, memory), (Claim("write_bytes", done.bytes),)
-    outcome = whole_outcome(load.begin_utc, done.synced_s, figures, transactions=1, warnings=warnings, claims=claims)
+    outcome = whole_outcome(
+        load.begin_utc, done.synced_s, figures, transactions=1, warnings=warnings, claims=claims
+    )
     outcome.series.set("file_write_mb_per_s", done.by_second())
     return outcome
 
@@ -126,8 +147,10 @@ def smallfiles_outcome(load: ToolLoad) -> Outcome:
     lines = steps(load.text())
     why, files = lines["read"]["why"], lines["create"]["files"]
     size = files * int(load.task.cell.parameters["file_bytes"])
-    rates = {f"{name}s_per_s": line["files"] / line["seconds"] if line["seconds"] else None
-             for name, line in lines.items()}  # fmt: skip
+    rates = {
+        f"{name}s_per_s": line["files"] / line["seconds"] if line["seconds"] else None
+        for name, line in lines.items()
+    }
     return whole_outcome(
         load.begin_utc,
         load.lived_s or 0.0,
@@ -139,6 +162,10 @@ def smallfiles_outcome(load: ToolLoad) -> Outcome:
 
 
 COPY: Final = FileWork(
-    "copy", ("file_size", "zeros", "clients"), lambda load: copy_outcome(load, tool.could_hold(load.task.cell))
+    "copy",
+    ("file_size", "zeros", "clients"),
+    lambda load: copy_outcome(load, tool.could_hold(load.task.cell)),
 )
-SMALLFILES: Final = FileWork("smallfiles", ("files", "file_bytes", "zeros", "clients"), smallfiles_outcome)
+SMALLFILES: Final = FileWork(
+    "smallfiles", ("files", "file_bytes", "zeros", "clients"), smallfiles_outcome
+)

@@ -1,4 +1,6 @@
-"""fio: a job file, for a fixed window, on files that fio lays out before. One I/O counts as one transaction."""
+"""fio: a job file, for a fixed window, on files that fio lays out before. One I/O counts as one
+transaction.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,8 @@ from dbbench.metrics.series import FIRST, Column, Series
 from dbbench.model import Cell
 from dbbench.storage.devices import ceiling
 
-INTERVAL_S: Final = 0.5  # seconds per log entry; short, because fio omits an incomplete interval at its end
+# seconds per log entry; short, because fio omits an incomplete interval at its end
+INTERVAL_S: Final = 0.5
 _EARLY: Final = 0.05  # of an interval: by how much two samples may be closer to each other
 READ: Final = "0"  # directions in a log; trims are "2"
 WRITE: Final = "1"
@@ -37,7 +40,8 @@ _TIMES: Final = {"": 1.0, "k": 1e3, "M": 1e6}
 LAYOUT_S: Final = 6 * 3600.0  # a layout that takes longer is stuck
 _KIB: Final = 1024 / 1e6  # 1 KiB, the unit of a bandwidth log, in MB
 _LOG: Final = "fio"
-# Options of a job file with which its files, its duration or its logs would not be those of the trial.
+# Options of a job file with which its files, its duration or its logs would not be those of the
+# trial.
 _DECIDED: Final = re.compile(
     r"\s*(directory|filename|filename_format|opendir|include|read_iolog|replay_redirect|runtime|timeout|time_based|"
     r"ramp_time|randseed|create_only|per_job_logs|write_\w*log|log_\w+)\s*(?:[=\s]|$)"
@@ -52,10 +56,23 @@ def driving(task: LoadTask) -> Iterator[Load]:
     job, env = task.raw / "fio.job", _variables(task.cell)
     text = locate(task.cell.workload.script).read_text(encoding="utf-8")
     job.write_text(before(folder, task.cell, task.seed, task.scratch / _LOG) + text)
-    given = put_aside(job.read_text(), "fio.job", task.scratch)  # that account cannot enter the trial's directories
+    # that account cannot enter the trial's directories
+    given = put_aside(job.read_text(), "fio.job", task.scratch)
     given.chmod(0o644)
-    argv = ["fio", "--output-format=json+", f"--output={task.scratch / 'fio.json'}", "--eta=always", "--eta-newline=1"]
-    process.run(["fio", "--create_only=1", given], timeout_s=LAYOUT_S, as_user=account, env=env, cwd=task.scratch)
+    argv = [
+        "fio",
+        "--output-format=json+",
+        f"--output={task.scratch / 'fio.json'}",
+        "--eta=always",
+        "--eta-newline=1",
+    ]
+    process.run(
+        ["fio", "--create_only=1", given],
+        timeout_s=LAYOUT_S,
+        as_user=account,
+        env=env,
+        cwd=task.scratch,
+    )
     pagecache.evict(files.data_files(folder))
     load = ToolLoad(task, "fio", [*argv, str(given)], _outcome, env)
 
@@ -74,11 +91,18 @@ def before(folder: Path, cell: Cell, seed: int, log: Path) -> str:
     """Return the options that the trial, and not the job file, decides."""
     warmup, measure = whole_seconds(cell.window)
     lines = {
-        "directory": folder, "time_based": 1, "ramp_time": warmup, "runtime": measure, "randseed": seed,
-        "write_iops_log": log, "write_bw_log": log, "log_avg_msec": int(1000 * INTERVAL_S), "log_unix_epoch": 1,
+        "directory": folder,
+        "time_based": 1,
+        "ramp_time": warmup,
+        "runtime": measure,
+        "randseed": seed,
+        "write_iops_log": log,
+        "write_bw_log": log,
+        "log_avg_msec": int(1000 * INTERVAL_S),
+        "log_unix_epoch": 1,
         "fallocate": "none",  # the extents are those of a file that grew, not reserved in advance
         "overwrite": 1,  # otherwise fio lays out the files of a writing load as holes
-    }  # fmt: skip
+    }
     return "[global]\n" + "".join(f"{name}={value}\n" for name, value in lines.items()) + "\n"
 
 
@@ -90,7 +114,10 @@ def find_conflicts(job: str) -> Iterator[tuple[int, str]]:
 
 
 def _variables(cell: Cell) -> dict[str, str]:
-    return {name.upper(): str(int(value) if isinstance(value, bool) else value) for name, value in cell.values.items()}
+    return {
+        name.upper(): str(int(value) if isinstance(value, bool) else value)
+        for name, value in cell.values.items()
+    }
 
 
 def _outcome(load: ToolLoad) -> Outcome:
@@ -103,7 +130,10 @@ def _outcome(load: ToolLoad) -> Outcome:
     if not total.ios or not total.seconds:
         raise NoProgress("fio did no I/O in the window", effect=FAILED)
     moved = {"read": total.read_bytes, "write": total.write_bytes}
-    rates = {f"{side}_mb_per_s": size / total.seconds / 1e6 if size else None for side, size in moved.items()}
+    rates = {
+        f"{side}_mb_per_s": size / total.seconds / 1e6 if size else None
+        for side, size in moved.items()
+    }
     return Outcome(
         begin_utc=load.begin_utc,
         window_s=total.seconds,
@@ -120,14 +150,25 @@ def _outcome(load: ToolLoad) -> Outcome:
 
 
 def _series(
-    scratch: Path, raw: Path, begin_utc: float, seconds: int, running_utc: tuple[float, float] | None
+    scratch: Path,
+    raw: Path,
+    begin_utc: float,
+    seconds: int,
+    running_utc: tuple[float, float] | None,
 ) -> Series:
-    """Return columns tps, file_read_mb_per_s and file_write_mb_per_s; the warm-up, which fio does not log, is a gap."""
+    """Return columns tps, file_read_mb_per_s and file_write_mb_per_s; the warm-up, which fio does
+    not log, is a gap.
+    """
     iops, rates = _logs(scratch, raw, "iops"), _logs(scratch, raw, "bw")
     series = Series(seconds, {name: [] for name in FIRST})
     sides = [by_second(iops, begin_utc, seconds, side, running_utc) for side in (READ, WRITE)]
-    series.set("tps", [None if r is None and w is None else (r or 0.0) + (w or 0.0)
-                       for r, w in zip(*sides, strict=True)])  # fmt: skip
+    series.set(
+        "tps",
+        [
+            None if r is None and w is None else (r or 0.0) + (w or 0.0)
+            for r, w in zip(*sides, strict=True)
+        ],
+    )
     for name, side in (("file_read_mb_per_s", READ), ("file_write_mb_per_s", WRITE)):
         column = by_second(rates, begin_utc, seconds, side, running_utc)
         if any(value is not None for value in column):
@@ -161,7 +202,9 @@ class FioSummary:
 
     @property
     def running_utc(self) -> tuple[float, float] | None:
-        """From when to when the jobs ran and fio wrote their logs; it omits an incomplete interval at their end."""
+        """From when to when the jobs ran and fio wrote their logs; it omits an incomplete interval
+        at their end.
+        """
         if self.printed_utc is None:
             return None
         return self.printed_utc - self.seconds, self.printed_utc - 2 * INTERVAL_S
@@ -207,10 +250,12 @@ def by_second(
     side: str,
     running_utc: tuple[float, float] | None = None,
 ) -> Column:
-    """Return the rate of one direction per second from `begin_utc`: each job's mean, summed over the jobs. `logs`: one
-    text per job, with lines "ms since 1970 at the interval's end, value, direction, ..." (fio's log_unix_epoch). There
-    is no line for an interval without an I/O: such time is 0 between the first and the last line of a job, and within
-    `running_utc`. A second is a gap if less than half of it is known."""
+    """Return the rate of one direction per second from `begin_utc`: each job's mean, summed over
+    the jobs. `logs`: one text per job, with lines "ms since 1970 at the interval's end, value,
+    direction, ..." (fio's log_unix_epoch). There is no line for an interval without an I/O: such
+    time is 0 between the first and the last line of a job, and within `running_utc`. A second is
+    a gap if less than half of it is known.
+    """
     column: Column = [None] * seconds
     for log in logs:
         entries = list(_entries(log, begin_utc))
@@ -218,22 +263,30 @@ def by_second(
             continue
         first, last = entries[0][0], entries[-1][1]
         if running_utc:
-            first, last = min(first, running_utc[0] - begin_utc), max(last, running_utc[1] - begin_utc)
+            first, last = (
+                min(first, running_utc[0] - begin_utc),
+                max(last, running_utc[1] - begin_utc),
+            )
         points = [(first, 0.0)]
         for begin, end, rate, _ in (entry for entry in entries if entry[3] == side):
             done = points[-1][1]
             points += [(begin, done), (end, done + rate * (end - begin))]
-        shares = rates_of([(first, 0.0), (last, last - first)], seconds)  # how much of each second is known
-        for second, (amount, share) in enumerate(zip(rates_of(points, seconds), shares, strict=True)):
+        # how much of each second is known
+        shares = rates_of([(first, 0.0), (last, last - first)], seconds)
+        for second, (amount, share) in enumerate(
+            zip(rates_of(points, seconds), shares, strict=True)
+        ):
             if share >= 0.5:
                 column[second] = (column[second] or 0.0) + amount / share
     return column
 
 
 def _entries(log: str, begin_utc: float) -> Iterator[tuple[float, float, float, str]]:
-    """Yield begin and end in seconds since `begin_utc`, rate and direction of each line of a job's log. A value is the
-    mean since fio's last sample, at the interval's pace or late; whole intervals before it had no I/O. A delay of more
-    than an interval looks the same: then all of fio was stopped, with little or no I/O."""
+    """Yield begin and end in seconds since `begin_utc`, rate and direction of each line of a job's
+    log. A value is the mean since fio's last sample, at the interval's pace or late; whole
+    intervals before it had no I/O. A delay of more than an interval looks the same: then all of
+    fio was stopped, with little or no I/O.
+    """
     previous, last = -math.inf, -math.inf
     for line in log.splitlines():
         ended_ms, value, direction, *_ = (field.strip() for field in line.split(","))
@@ -252,4 +305,6 @@ def live(line: str) -> Live | None:
     rates = _IOPS.findall(line)
     if not rates:
         return None
-    return Live(0, sum(float(number) * _TIMES[unit] for number, unit in _ONE.findall(rates[-1])), None)
+    return Live(
+        0, sum(float(number) * _TIMES[unit] for number, unit in _ONE.findall(rates[-1])), None
+    )

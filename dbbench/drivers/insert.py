@@ -1,5 +1,7 @@
-"""insert: load a table, index it, then query it with sysbench next to inserts at a fixed rate, like Small Datum's
-insert benchmark. A session that is late skips nothing, and so catches up after a stall."""
+"""insert: load a table, index it, then query it with sysbench next to inserts at a fixed rate, like
+Small Datum's insert benchmark. A session that is late skips nothing, and so catches up after a
+stall.
+"""
 
 from __future__ import annotations
 
@@ -29,13 +31,19 @@ from dbbench.units import number
 
 TABLE: Final = "purchases"
 COLUMNS: Final = (
-    "id bigint NOT NULL PRIMARY KEY, customer integer NOT NULL, shop integer NOT NULL, price integer NOT NULL, "
-    "note varchar(100) NOT NULL"
+    "id bigint NOT NULL PRIMARY KEY, customer integer NOT NULL, shop integer NOT NULL, price "
+    "integer NOT NULL, note varchar(100) NOT NULL"
 )
 # Each query reads only one of these indexes; see workloads/insert_benchmark.lua.
-INDEXES: Final = dict(zip(INSERT_INDEXES, ("price, customer", "shop, price, customer", "customer, price"), strict=True))
-VALUES: Final = {"customers": 100_000, "shops": 1000, "prices": 1_000_000}  # different values of a column
-NOTE_BITS: Final = 400  # random, written as 100 hexadecimal digits: half of the bytes remain after compression
+INDEXES: Final = dict(
+    zip(
+        INSERT_INDEXES, ("price, customer", "shop, price, customer", "customer, price"), strict=True
+    )
+)
+# different values of a column
+VALUES: Final = {"customers": 100_000, "shops": 1000, "prices": 1_000_000}
+# random, written as 100 hexadecimal digits: half of the bytes remain after compression
+NOTE_BITS: Final = 400
 LOAD_ROWS: Final = 1000  # rows per INSERT of the load
 LEAST: Final = 0.95  # share of the required rate, below which the step has failed
 RATE: Final = "insert_rows_per_s"  # a metric, and the column of the series
@@ -44,7 +52,10 @@ RATE: Final = "insert_rows_per_s"  # a metric, and the column of the series
 @contextlib.contextmanager
 def driving(task: LoadTask) -> Iterator[Load]:
     """Load, index, then query and insert. See `protocol.Driver`."""
-    with connected(task.server, int(task.cell.parameters["writers"])) as sessions, contextlib.ExitStack() as stack:
+    with (
+        connected(task.server, int(task.cell.parameters["writers"])) as sessions,
+        contextlib.ExitStack() as stack,
+    ):
         load = InsertLoad(task, sessions, stack)
         try:
             yield load
@@ -54,7 +65,9 @@ def driving(task: LoadTask) -> Iterator[Load]:
 
 
 def insert(first: int, rows: int, seed: int) -> str:
-    """Return the INSERT of so many rows, numbered from `first`. The same arguments give the same rows."""
+    """Return the INSERT of so many rows, numbered from `first`. The same arguments give the same
+    rows.
+    """
     rng = random.Random(f"{seed} {first}")
     values = (
         f"({number},{rng.randint(1, VALUES['customers'])},{rng.randint(1, VALUES['shops'])},"
@@ -84,7 +97,9 @@ class InsertLoad:
         return self.queries.pids if self.queries is not None else ()
 
     def wait_until(self, second: float, watch: Callable[[Live], None]) -> None:
-        """`second` is of the queries' clock. Raises EngineDied, DriverFailed and what sysbench's load raises."""
+        """`second` is of the queries' clock. Raises EngineDied, DriverFailed and what sysbench's
+        load raises.
+        """
         if self.queries is None:
             # In a thread, so that a deadline can end it.
             self.works = [SessionWork("loading", self.sessions[:1], self._load_and_index)]
@@ -106,7 +121,9 @@ class InsertLoad:
         watch(live)
 
     def outcome(self) -> Outcome:
-        """Return the outcome of the queries with the figures of all steps; W153 if the rate was missed."""
+        """Return the outcome of the queries with the figures of all steps; W153 if the rate was
+        missed.
+        """
         assert self.queries is not None
         outcome = self.queries.outcome()
         per_second = [0.0] * (self.warmup + self.measure)
@@ -126,14 +143,20 @@ class InsertLoad:
         }
         kept = {"seconds": self.steps, **figures}
         (self.task.raw / "insert.json").write_text(json.dumps(kept, indent=1) + "\n")
-        queries = sum(claim.total for claim in outcome.claims)  # each statement is its own transaction
+        # each statement is its own transaction
+        queries = sum(claim.total for claim in outcome.claims)
         statements = queries + math.ceil(self.rows / LOAD_ROWS) + len(self.inserted) + self.deleted
-        text = f"{number(achieved)} rows/s were inserted, and {number(self.rate)} rows/s are required"
+        text = (
+            f"{number(achieved)} rows/s were inserted, and {number(self.rate)} rows/s are required"
+        )
         return replace(
             outcome,
             figures={**outcome.figures, **figures},
             warnings=(*outcome.warnings, *([TrialWarning("W153", text)] if failed else [])),
-            claims=(Claim("statements", statements), Claim("rows", self.rows + self.batch * len(self.inserted))),
+            claims=(
+                Claim("statements", statements),
+                Claim("rows", self.rows + self.batch * len(self.inserted)),
+            ),
             commits=round(2 * achieved * self.measure / self.batch),
         )
 
@@ -145,7 +168,9 @@ class InsertLoad:
             for first in range(1, self.rows + 1, LOAD_ROWS):
                 if self.left.is_set():
                     raise DriverFailed("the load was stopped")
-                rows_of(session, insert(first, min(LOAD_ROWS, self.rows + 1 - first), self.task.seed))
+                rows_of(
+                    session, insert(first, min(LOAD_ROWS, self.rows + 1 - first), self.task.seed)
+                )
         for name, columns in INDEXES.items():
             with self._time(f"index_{name}"):
                 rows_of(session, f"CREATE INDEX {TABLE}_by_{name} ON {TABLE} ({columns})")
@@ -184,5 +209,8 @@ class InsertLoad:
             first = batch * self.batch + 1
             rows_of(session, insert(self.rows + first, self.batch, self.task.seed))
             self.inserted.append(self.task.clock.now_utc())
-            rows_of(session, f"DELETE FROM {TABLE} WHERE id BETWEEN {first} AND {first + self.batch - 1}")
+            rows_of(
+                session,
+                f"DELETE FROM {TABLE} WHERE id BETWEEN {first} AND {first + self.batch - 1}",
+            )
             self.deleted += 1

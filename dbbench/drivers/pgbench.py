@@ -1,5 +1,7 @@
-"""pgbench: its built-in scripts and custom ones, with every transaction from the logs of all its workers. Latency is
-pgbench's: from the start of the transaction to its end, with `rate` from the scheduled start."""
+"""pgbench: its built-in scripts and custom ones, with every transaction from the logs of all its
+workers. Latency is pgbench's: from the start of the transaction to its end, with `rate` from the
+scheduled start.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,8 @@ from dbbench.remote.network import ROLE
 
 BUILT_IN: Final = ("tpcb-like", "simple-update", "select-only")
 _CHANGING: Final = ("tpcb-like", "simple-update")  # each transaction inserts a row
-# Rows that a transaction of a built-in script works on. One of them is in pgbench_accounts, chosen uniformly.
+# Rows that a transaction of a built-in script works on. One of them is in pgbench_accounts, chosen
+# uniformly.
 _ROWS: Final[dict[str, dict[str, int]]] = {
     "tpcb-like": {"read": 4, "updated": 3, "rows": 1},
     "simple-update": {"read": 2, "updated": 1, "rows": 1},
@@ -59,14 +62,23 @@ def _load(task: LoadTask, argv: list[str]) -> ToolLoad:
     return ToolLoad(task, "pgbench", argv, _outcome, live=live, aborted=is_abort)
 
 
-def command(server: Server, cell: Cell, seed: int, logs: Path, client: Client | None = None) -> list[str]:
-    """Return the argv; `logs` is the directory of its logs. Built-in scripts use prepared statements by default: the
-    comparison is about storage, not the parser. A user's own script may have statements that cannot be prepared. With
-    `client` the argv is for that host: its own program, the server's address, and scripts that are sent there."""
+def command(
+    server: Server, cell: Cell, seed: int, logs: Path, client: Client | None = None
+) -> list[str]:
+    """Return the argv; `logs` is the directory of its logs. Built-in scripts use prepared
+    statements by default: the comparison is about storage, not the parser. A user's own script
+    may have statements that cannot be prepared. With `client` the argv is for that host: its own
+    program, the server's address, and scripts that are sent there.
+    """
     parameters = _parameters(cell)
-    protocol = parameters.get("protocol", "prepared" if (cell.workload.script or BUILT_IN[0]) in BUILT_IN else "")
+    protocol = parameters.get(
+        "protocol", "prepared" if (cell.workload.script or BUILT_IN[0]) in BUILT_IN else ""
+    )
     rate = parameters.get("rate") or 0
-    port, placed = server.socket.name.rpartition(".")[2], client.place if client else path_for_client
+    port, placed = (
+        server.socket.name.rpartition(".")[2],
+        client.place if client else path_for_client,
+    )
     return [
         client.tool if client else str(server.bin / "pgbench"),
         f"--host={client.spec.address if client else server.socket_dir}",
@@ -88,7 +100,9 @@ def command(server: Server, cell: Cell, seed: int, logs: Path, client: Client | 
 
 
 def _parameters(cell: Cell) -> dict[str, Scalar]:
-    """Return the parameters of the cell and of a generated dataset, without the location of a user's own data."""
+    """Return the parameters of the cell and of a generated dataset, without the location of a
+    user's own data.
+    """
     return {**(cell.dataset.parameters if cell.dataset.kind != "source" else {}), **cell.parameters}
 
 
@@ -97,7 +111,10 @@ def _script(cell: Cell, parameters: dict[str, Scalar], placed: Callable[[Path], 
     script = cell.workload.script or BUILT_IN[0]
     if script in BUILT_IN:
         return [f"--builtin={script}"]
-    variables = {**cell.workload.options, **{name: parameters[name] for name in parameters.keys() - _OWN}}
+    variables = {
+        **cell.workload.options,
+        **{name: parameters[name] for name in parameters.keys() - _OWN},
+    }
     files, weights = (script, *cell.workload.beside), cell.workload.weights
     # Always with a weight: pgbench takes what follows the last @ of an argument for one.
     weighted = zip(files, weights or [1], strict=False)
@@ -118,7 +135,10 @@ def _outcome(load: ToolLoad) -> Outcome:
     cell = load.task.cell
     logs, workers = log_files(load.task.scratch, _PREFIX), _workers(_parameters(cell))
     if len(logs) != workers:
-        raise DriverFailed(f"{len(logs)} logs of {workers} workers: {[log.name for log in logs]}", effect=tool.FAILED)
+        raise DriverFailed(
+            f"{len(logs)} logs of {workers} workers: {[log.name for log in logs]}",
+            effect=tool.FAILED,
+        )
     counts, skipped = parse(logs, load.begin_utc + load.slip_s, load.seconds)
     for log in logs:
         tool.pack([log], load.task.raw / f"{log.name}.gz")
@@ -129,11 +149,17 @@ def _outcome(load: ToolLoad) -> Outcome:
     tool.same("skipped transactions", skipped, printed["skipped"] or 0, "pgbench")
     script = cell.workload.script or BUILT_IN[0]
     events = counts.all_transactions
-    claim = Claim("transactions", events, custom=script not in BUILT_IN, changes=script in _CHANGING)
+    claim = Claim(
+        "transactions", events, custom=script not in BUILT_IN, changes=script in _CHANGING
+    )
     work = kinds(events, **_ROWS.get(script, {}))
-    pages = pages_of(events, int(_parameters(cell).get("scale", 0)) * _PAGES) if script in _ROWS else ()
+    pages = (
+        pages_of(events, int(_parameters(cell).get("scale", 0)) * _PAGES) if script in _ROWS else ()
+    )
     generated = cell.dataset.kind != "source"  # a user's tables may have triggers
-    return replace(tool.outcome_of(load, counts), claims=(claim, *((*work, *pages) if generated else ())))
+    return replace(
+        tool.outcome_of(load, counts), claims=(claim, *((*work, *pages) if generated else ()))
+    )
 
 
 def live(line: str) -> Live | None:

@@ -21,7 +21,9 @@ _TIME, _EPOCH_S, _EPOCH_US = 2, 4, 5  # columns of a log line; later ones depend
 
 
 def log_files(folder: Path, prefix: str) -> list[Path]:
-    """Return the logs that pgbench wrote with `--log-prefix`: PREFIX.PID and PREFIX.PID.N, one per worker."""
+    """Return the logs that pgbench wrote with `--log-prefix`: PREFIX.PID and PREFIX.PID.N, one per
+    worker.
+    """
     return sorted(
         path
         for path in folder.glob(f"{prefix}.*")
@@ -30,8 +32,10 @@ def log_files(folder: Path, prefix: str) -> list[Path]:
 
 
 def parse(paths: Iterable[Path], begin_utc: float, seconds: int) -> tuple[Counts, int]:
-    """Return all workers' transactions by the second in which they ended from `begin_utc` on, and how many were
-    skipped. A failed transaction counts as an error only. Raises DriverFailed for a line that is not pgbench's."""
+    """Return all workers' transactions by the second in which they ended from `begin_utc` on, and
+    how many were skipped. A failed transaction counts as an error only. Raises DriverFailed for
+    a line that is not pgbench's.
+    """
     counts, skipped = Counts(seconds), 0
     for path in paths:
         with path.open("rb") as log:
@@ -44,19 +48,33 @@ def parse(paths: Iterable[Path], begin_utc: float, seconds: int) -> tuple[Counts
 
 
 def _columns(chunk: bytes) -> Ints:
-    """Return rows of time, epoch_s, epoch_us; a word in the time column is a negative number. Raises ValueError."""
+    """Return rows of time, epoch_s, epoch_us; a word in the time column is a negative number.
+    Raises ValueError.
+    """
     try:
         return _numbers(chunk)
-    except ValueError:  # the chunk contains a word; this is rare, and searching every chunk for words would cost more
-        return _numbers(_WORDS.sub(lambda word: b" %d " % (_SKIPPED if word[1] == b"skipped" else _FAILED), chunk))
+    # the chunk contains a word; this is rare, and searching every chunk for words would cost more
+    except ValueError:
+        return _numbers(
+            _WORDS.sub(
+                lambda word: b" %d " % (_SKIPPED if word[1] == b"skipped" else _FAILED), chunk
+            )
+        )
 
 
 def _numbers(chunk: bytes) -> Ints:
-    if chunk.translate(None, _NUMERIC):  # damaged files have made numpy's reader crash the interpreter
+    # damaged files have made numpy's reader crash the interpreter
+    if chunk.translate(None, _NUMERIC):
         raise ValueError("a line contains something other than numbers")
     if not chunk.strip():
         return np.empty((0, 3), np.int64)
-    return np.loadtxt(io.BytesIO(chunk), dtype=np.int64, ndmin=2, comments=None, usecols=(_TIME, _EPOCH_S, _EPOCH_US))
+    return np.loadtxt(
+        io.BytesIO(chunk),
+        dtype=np.int64,
+        ndmin=2,
+        comments=None,
+        usecols=(_TIME, _EPOCH_S, _EPOCH_US),
+    )
 
 
 def _count(rows: Ints, counts: Counts, begin_us: int) -> int:

@@ -33,7 +33,9 @@ class Live:
 
 @dataclass(frozen=True)
 class LoadTask:
-    """The load of a trial: `cell.window` is how long it runs, `cell.parameters` its size (clients, threads, rate)."""
+    """The load of a trial: `cell.window` is how long it runs, `cell.parameters` its size (clients,
+    threads, rate).
+    """
 
     server: Server
     cell: Cell
@@ -52,14 +54,19 @@ class Load(Protocol):
     def pids(self) -> tuple[int, ...]: ...  # pids of the tool's processes, for CPU accounting
 
     def wait_until(self, second: float, watch: Callable[[Live], None]) -> None:
-        """Block until `second` of the load's clock (0 = start of warm-up), calling `watch` once per second. Raises
-        DriverFailed or EngineDied as soon as the tool or the server has ended."""
+        """Block until `second` of the load's clock (0 = start of warm-up), calling `watch` once per
+        second. Raises DriverFailed or EngineDied as soon as the tool or the server has ended.
+        """
 
     def wait(self, watch: Callable[[Live], None]) -> None:
-        """Block until the tool has ended by itself. Its exit status is not sufficient; see `outcome`."""
+        """Block until the tool has ended by itself. Its exit status is not sufficient; see
+        `outcome`.
+        """
 
     def outcome(self) -> Outcome:
-        """Parse the results when the server has stopped. Raises DriverFailed or NoProgress for invalid ones."""
+        """Parse the results when the server has stopped. Raises DriverFailed or NoProgress for
+        invalid ones.
+        """
 
 
 class Driver(Protocol):
@@ -73,16 +80,22 @@ class Away(Protocol):
     """A load generator that can also run on another host. Satisfied by a module."""
 
     def driving_from(self, client: Client, task: LoadTask) -> AbstractContextManager[Load]:
-        """Like `Driver.driving`, on the client's host, which returns logs to `scratch` after the server's end."""
+        """Like `Driver.driving`, on the client's host, which returns logs to `scratch` after the
+        server's end.
+        """
 
 
 def client_account(server: Server) -> User | None:
-    """Return the server's account, for programs that interpret a user's script; None: not in a trial's namespaces."""
+    """Return the server's account, for programs that interpret a user's script; None: not in a
+    trial's namespaces.
+    """
     return ENGINES[server.engine].account() if namespaces.mounts_are_private() else None
 
 
 def path_for_client(file: Path) -> str:
-    """Return the path of a script for a client: in a trial that of a copy, which the client's account can reach."""
+    """Return the path of a script for a client: in a trial that of a copy, which the client's
+    account can reach.
+    """
     if not namespaces.mounts_are_private():
         return str(file)
     (folder := namespaces.RUNTIME / "scripts").mkdir(0o755, exist_ok=True)
@@ -92,7 +105,9 @@ def path_for_client(file: Path) -> str:
 
 
 def locate(script: str) -> Path:
-    """Return a workload's script: an absolute path, or one of dbbench's workloads. Raises FileUnreadable."""
+    """Return a workload's script: an absolute path, or one of dbbench's workloads. Raises
+    FileUnreadable.
+    """
     path = data_folder() / "workloads" / script  # an absolute `script` replaces the directory
     if not path.is_file():
         raise FileUnreadable(

@@ -1,5 +1,6 @@
-"""scan: read tables of the dataset sequentially, each in its own session, all at once. A pass is one scan of every
-table; MB/s is the tables' logical size (10^6 bytes) divided by its duration."""
+"""scan: read tables of the dataset sequentially, each in its own session, all at once. A pass is
+one scan of every table; MB/s is the tables' logical size (10^6 bytes) divided by its duration.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ def driving(task: LoadTask) -> Iterator[Load]:
     passes = _Passes(len(tables), float(task.cell.parameters.get("repeat_for", 0)))
     with connected(task.server, len(tables)) as connections:
         sessions = [_Session(sql, *of, passes) for of in zip(connections, tables, strict=True)]
-        task.server.settle()  # so that no autovacuum, purge or write-back from the start runs during the scan
+        # so that no autovacuum, purge or write-back from the start runs during the scan
+        task.server.settle()
         load = ScanLoad(task, sessions, passes)
         try:
             yield load
@@ -41,26 +43,39 @@ def driving(task: LoadTask) -> Iterator[Load]:
 
 
 def _tables(sql: Sql, connection: Any, cell: Cell) -> list[Table]:
-    """Return all tables of a generated dataset; of a user's own data those in `tables`, or as many of the largest."""
-    tables, asked = sql.tables(connection), cell.parameters.get("tables", cell.dataset.parameters.get("tables"))
+    """Return all tables of a generated dataset; of a user's own data those in `tables`, or as many
+    of the largest.
+    """
+    tables, asked = (
+        sql.tables(connection),
+        cell.parameters.get("tables", cell.dataset.parameters.get("tables")),
+    )
     if cell.dataset.kind == "source":
         return chosen(tables, asked, str(cell.dataset.parameters.get("tablespace", "")))
     if not tables or (asked is not None and len(tables) != asked):
-        raise DriverFailed(f"the plan requires {asked} tables to scan, but the dataset has {len(tables)}")
+        raise DriverFailed(
+            f"the plan requires {asked} tables to scan, but the dataset has {len(tables)}"
+        )
     return tables
 
 
 def chosen(tables: list[Table], asked: object, tablespace: str) -> list[Table]:
-    """Return the tables named in "a,b,c", or the `asked` largest non-empty ones. `tablespace`: only tables in it.
-    Raises DriverFailed if a named table, or any table, is missing."""
+    """Return the tables named in "a,b,c", or the `asked` largest non-empty ones. `tablespace`: only
+    tables in it. Raises DriverFailed if a named table, or any table, is missing.
+    """
     there = {table.name: table for table in tables if tablespace in ("", table.tablespace)}
     if isinstance(asked, str):
         names = [name.strip() for name in asked.split(",") if name.strip()]
         if absent := [name for name in names if name not in there]:
             where = f" in the tablespace {tablespace}" if tablespace else ""
-            raise DriverFailed(f"no table {', '.join(absent)}{where}; there are {', '.join(sorted(there)[:_NAMED])}")
+            raise DriverFailed(
+                f"no table {', '.join(absent)}{where}; there are "
+                f"{', '.join(sorted(there)[:_NAMED])}"
+            )
         return [there[name] for name in names]
-    filled = sorted((table for table in there.values() if table.size_bytes), key=lambda table: -table.size_bytes)
+    filled = sorted(
+        (table for table in there.values() if table.size_bytes), key=lambda table: -table.size_bytes
+    )
     if not filled:
         raise DriverFailed("all tables of the dataset are empty")
     return filled[: int(str(asked))]
@@ -71,7 +86,8 @@ class _Passes:
 
     def __init__(self, sessions: int, repeat_s: float) -> None:
         self.repeat_s = repeat_s
-        self.ends: list[float] = []  # monotonic time of the common start, then of the end of each pass
+        # monotonic time of the common start, then of the end of each pass
+        self.ends: list[float] = []
         self.barrier = threading.Barrier(sessions, lambda: self.ends.append(time.monotonic()))
 
     @property
@@ -79,7 +95,9 @@ class _Passes:
         return [end - begin for begin, end in itertools.pairwise(self.ends)]
 
     def go_on(self) -> bool:
-        """Wait for the other sessions; return whether another pass begins. Raises BrokenBarrierError if one failed."""
+        """Wait for the other sessions; return whether another pass begins. Raises
+        BrokenBarrierError if one failed.
+        """
         self.barrier.wait()
         return len(self.ends) == 1 or self.ends[-1] - self.ends[0] < self.repeat_s
 
@@ -107,7 +125,9 @@ class _Session:
 
 
 class ScanLoad:
-    """All sessions. They start at the first wait, which is within the window whose totals are measured."""
+    """All sessions. They start at the first wait, which is within the window whose totals are
+    measured.
+    """
 
     pids: tuple[int, ...] = ()  # the sessions are threads of this process
 
@@ -125,30 +145,50 @@ class ScanLoad:
         carry_out(self.task.server, self.works, watch)
 
     def outcome(self) -> Outcome:
-        """Return duration and rate of a pass; query plans and times go to raw/. W118 if scans changed pages."""
+        """Return duration and rate of a pass; query plans and times go to raw/. W118 if scans
+        changed pages.
+        """
         passes = self.passes.seconds
         if not passes or any(len(session.seconds) < len(passes) for session in self.sessions):
             raise DriverFailed(f"the {len(self.sessions)} tables were not all read completely")
         self._keep(passes)
-        window_s, size = sum(passes), len(passes) * sum(session.table.size_bytes for session in self.sessions)
-        counted = {session.table.name: session.sql.dirtied_blocks(session.plan) for session in self.sessions}
-        changed = ", ".join(f"{blocks} blocks of {table}" for table, blocks in counted.items() if blocks)
+        window_s, size = (
+            sum(passes),
+            len(passes) * sum(session.table.size_bytes for session in self.sessions),
+        )
+        counted = {
+            session.table.name: session.sql.dirtied_blocks(session.plan)
+            for session in self.sessions
+        }
+        changed = ", ".join(
+            f"{blocks} blocks of {table}" for table, blocks in counted.items() if blocks
+        )
         return whole_outcome(
             self.begin_utc,
             window_s,
             {"duration_s": window_s / len(passes), "mb_per_s": size / 1e6 / window_s},
             scanned_bytes=size,
             claims=(Claim("table_bytes", total=size),),
-            warnings=(TrialWarning("W118", f"EXPLAIN reports dirtied blocks: {changed}"),) if changed else (),
+            warnings=(TrialWarning("W118", f"EXPLAIN reports dirtied blocks: {changed}"),)
+            if changed
+            else (),
         )
 
     def _keep(self, passes: list[float]) -> None:
         tables = [
-            {"table": session.table.name, "size_bytes": session.table.size_bytes, "scans_s": session.seconds}
+            {
+                "table": session.table.name,
+                "size_bytes": session.table.size_bytes,
+                "scans_s": session.seconds,
+            }
             for session in self.sessions
         ]
         raw = self.task.raw
-        (raw / "scan.json").write_text(json.dumps({"passes_s": passes, "tables": tables}, indent=1) + "\n")
-        (raw / "scan.sql").write_text("".join(f"{session.statement};\n" for session in self.sessions))
+        (raw / "scan.json").write_text(
+            json.dumps({"passes_s": passes, "tables": tables}, indent=1) + "\n"
+        )
+        (raw / "scan.sql").write_text(
+            "".join(f"{session.statement};\n" for session in self.sessions)
+        )
         for session in self.sessions:
             (raw / f"plan_{session.table.name}.json").write_text(session.plan + "\n")

@@ -1,4 +1,6 @@
-"""Sessions of dbbench's own in a load: followed while they work, and cancelled so that they do not outlive it."""
+"""Sessions of dbbench's own in a load: followed while they work, and cancelled so that they do not
+outlive it.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ def check(server: Server, works: Sequence[SessionWork]) -> None:
 
 
 def carry_out(server: Server, works: Sequence[SessionWork], watch: Callable[[Live], None]) -> None:
-    """Start all works, and block until they have ended, calling `watch` once per second. Raises as `check`."""
+    """Start all works, and block until they have ended, calling `watch` once per second. Raises as
+    `check`.
+    """
     began, shown = time.monotonic(), -1
     for work in works:
         work.start()
@@ -57,7 +61,9 @@ def carry_out(server: Server, works: Sequence[SessionWork], watch: Callable[[Liv
 
 
 def cancel(server: Server, works: Sequence[SessionWork]) -> None:
-    """Cancel the statements of works that have not ended; ignore a server or a session that has ended."""
+    """Cancel the statements of works that have not ended; ignore a server or a session that has
+    ended.
+    """
     alive = [work for work in works if work.alive]
     for session in (session for work in alive for session in work.sessions):
         with contextlib.suppress(Exception):
@@ -67,7 +73,9 @@ def cancel(server: Server, works: Sequence[SessionWork]) -> None:
 
 
 def fault(server: Server, evidence: str, error: BaseException | None) -> BaseException:
-    """Return the cause of a session's failure: EngineDied, an error of dbbench as it is, or DriverFailed."""
+    """Return the cause of a session's failure: EngineDied, an error of dbbench as it is, or
+    DriverFailed.
+    """
     if not process.wait_while(server.alive, DEATH_S, 0.02):
         return EngineDied(f"the server (pid {server.pid}) died; {evidence}")
     return error if isinstance(error, DbbenchError) else DriverFailed(evidence)

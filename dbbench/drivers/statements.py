@@ -1,4 +1,6 @@
-"""statements: SQL steps, each timed (docs/workloads.md). Untimed steps run before the window, then a checkpoint."""
+"""statements: SQL steps, each timed (docs/workloads.md). Untimed steps run before the window, then
+a checkpoint.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,8 @@ from dbbench.errors import DriverFailed, ScriptInvalid
 from dbbench.metrics.outcome import Claim, Outcome
 from dbbench.model import Scalar
 
-POOL_ROWS: Final = 1024  # number of different texts; in all 200 kB, more than any filesystem's compression window
+# number of different texts; in all 200 kB, more than any filesystem's compression window
+POOL_ROWS: Final = 1024
 _READ: Final = 1 << 20  # bytes that the client reads and sends at a time
 _HEADING: Final = re.compile(r"^-- step\b(.*)$", re.MULTILINE)
 _END: Final = re.compile(r";[ \t]*$", re.MULTILINE)
@@ -45,7 +48,11 @@ def driving(task: LoadTask) -> Iterator[Load]:
     except ScriptInvalid as error:
         error.where = str(path)
         raise
-    sent_bytes = write_rows(file, int(task.cell.parameters["file_bytes"]), task.seed) if "file_bytes" in values else 0
+    sent_bytes = (
+        write_rows(file, int(task.cell.parameters["file_bytes"]), task.seed)
+        if "file_bytes" in values
+        else 0
+    )
     with connected(task.server, max(1, int(task.cell.parameters.get("clients", 1)))) as sessions:
         load = StatementsLoad(task, sessions, steps, file, sent_bytes)
         try:
@@ -74,15 +81,28 @@ class StatementsLoad:
     pids: tuple[int, ...] = ()  # the sessions are threads of this process
 
     def __init__(
-        self, task: LoadTask, sessions: Sequence[Any], steps: Sequence[SqlStep], file: Path, sent_bytes: int
+        self,
+        task: LoadTask,
+        sessions: Sequence[Any],
+        steps: Sequence[SqlStep],
+        file: Path,
+        sent_bytes: int,
     ) -> None:
         """`file` has so many bytes of generated rows; 0: there is none."""
-        self.task, self.server, self.steps, self.file, self.sent_bytes = task, task.server, steps, file, sent_bytes
+        self.task, self.server, self.steps, self.file, self.sent_bytes = (
+            task,
+            task.server,
+            steps,
+            file,
+            sent_bytes,
+        )
         self.sessions, self.free = sessions, SimpleQueue[Any]()
         for session in sessions:
             self.free.put(session)
         if task.cell.dataset.kind == "none":  # those that the script makes itself
-            self.tables = [f"t{number}" for number in range(1, int(task.cell.parameters.get("tables", 1)) + 1)]
+            self.tables = [
+                f"t{number}" for number in range(1, int(task.cell.parameters.get("tables", 1)) + 1)
+            ]
         else:
             self.tables = list(self._all_sizes())
         self.done: list[Done] = []
@@ -90,7 +110,9 @@ class StatementsLoad:
         self.works: list[SessionWork] = []
 
     def wait_until(self, second: float, watch: Callable[[Live], None]) -> None:
-        """Run the untimed steps, and a checkpoint, so that their writes are not part of the first timed one."""
+        """Run the untimed steps, and a checkpoint, so that their writes are not part of the first
+        timed one.
+        """
         del second
         self._carry_out(False, watch)
 
@@ -120,8 +142,14 @@ class StatementsLoad:
             statements = [statement for each in several for statement in each]
         seconds = time.monotonic() - began
         from_file, dataset = sum("file" in each for each in statements), self.task.cell.dataset
-        loaded = int(dataset.parameters.get("table_size" if dataset.kind == "sysbench" else "rows", 0))
-        rows = sum(each["rows"] or 0 for each in statements) or loaded * len(tables) * step.each_table or None
+        loaded = int(
+            dataset.parameters.get("table_size" if dataset.kind == "sysbench" else "rows", 0)
+        )
+        rows = (
+            sum(each["rows"] or 0 for each in statements)
+            or loaded * len(tables) * step.each_table
+            or None
+        )
         size = sum(max(before.get(name, 0), size) for name, size in self._sizes().items())
         size = self.sent_bytes * from_file or size
         self.done.append(Done(step.name, step.timed, seconds, rows, size, statements))
@@ -134,8 +162,14 @@ class StatementsLoad:
                     raise DriverFailed(f'step "{step.name}" was interrupted')
                 sql, began = statement.replace("{table}", table), time.monotonic()
                 file, rows = self._execute(session, sql)
-                lines.append({"sql": sql, "seconds": time.monotonic() - began, "rows": rows,
-                             **({"file": True} if file else {})})  # fmt: skip
+                lines.append(
+                    {
+                        "sql": sql,
+                        "seconds": time.monotonic() - began,
+                        "rows": rows,
+                        **({"file": True} if file else {}),
+                    }
+                )
         finally:
             self.free.put(session)
         return lines
@@ -156,7 +190,9 @@ class StatementsLoad:
 
     def _all_sizes(self) -> dict[str, int]:
         with contextlib.closing(self.server.connect()) as connection:
-            return {table.name: table.size_bytes for table in sql_of(self.server).tables(connection)}
+            return {
+                table.name: table.size_bytes for table in sql_of(self.server).tables(connection)
+            }
 
     def _sizes(self) -> dict[str, int]:
         """Return logical bytes by table of the load, without those that do not exist yet."""
@@ -164,7 +200,9 @@ class StatementsLoad:
         return {name: sizes[name] for name in self.tables if name in sizes}
 
     def outcome(self) -> Outcome:
-        """Return the total of the timed steps, with rows and bytes per second; times of statements are in raw."""
+        """Return the total of the timed steps, with rows and bytes per second; times of statements
+        are in raw.
+        """
         if not self.ended:
             raise DriverFailed("not all statements were executed")
         whole = {"steps": [asdict(done) for done in self.done]}
@@ -178,14 +216,18 @@ class StatementsLoad:
         statements = [statement for done in timed for statement in done.statements]
         # A procedure may run further statements.
         claims = [Claim("statements", total=len(statements), custom=True)]
-        if loaded := sum(statement["rows"] or 0 for statement in statements if statement.get("file")):
+        if loaded := sum(
+            statement["rows"] or 0 for statement in statements if statement.get("file")
+        ):
             claims.append(Claim("rows", total=loaded))
         figures = {
             "duration_s": duration_s,
             "rows_per_s": None if rows is None else rows / duration_s,
             "mb_per_s": None if size is None else size / 1e6 / duration_s,
         }
-        return whole_outcome(self.begin_utc, duration_s, figures, len(statements), claims=tuple(claims))
+        return whole_outcome(
+            self.begin_utc, duration_s, figures, len(statements), claims=tuple(claims)
+        )
 
 
 @dataclass(frozen=True)
@@ -199,8 +241,13 @@ class SqlStep:
     timed: bool = True
 
     def of(self, values: Mapping[str, Scalar | Path]) -> SqlStep:
-        """Return the step with every `{name}` except `{table}` filled in. Raises ScriptInvalid for an unknown name."""
-        return replace(self, statements=tuple(_fill(statement, values, self.name) for statement in self.statements))
+        """Return the step with every `{name}` except `{table}` filled in. Raises ScriptInvalid for
+        an unknown name.
+        """
+        return replace(
+            self,
+            statements=tuple(_fill(statement, values, self.name) for statement in self.statements),
+        )
 
 
 def parse(text: str, engine: str) -> tuple[SqlStep, ...]:
@@ -212,7 +259,11 @@ def parse(text: str, engine: str) -> tuple[SqlStep, ...]:
     of_engine = tuple(step for step in steps if engine in step.engines)
     if not any(step.timed for step in of_engine):
         raise ScriptInvalid(f"the script has no timed step for {engine}")
-    untimed_after = [later for earlier, later in itertools.pairwise(of_engine) if earlier.timed and not later.timed]
+    untimed_after = [
+        later
+        for earlier, later in itertools.pairwise(of_engine)
+        if earlier.timed and not later.timed
+    ]
     if untimed_after:
         raise ScriptInvalid(f'step "{untimed_after[0].name}" is untimed, but follows a timed step')
     return of_engine
@@ -220,7 +271,9 @@ def parse(text: str, engine: str) -> tuple[SqlStep, ...]:
 
 def _step(words: str, body: str) -> SqlStep:
     name, *about = (word.strip() for word in words.strip().split(";"))
-    statements = tuple(statement.strip() for statement in _END.split(_COMMENT.sub("", body)) if statement.strip())
+    statements = tuple(
+        statement.strip() for statement in _END.split(_COMMENT.sub("", body)) if statement.strip()
+    )
     if not name or not statements:
         raise ScriptInvalid(f'step "{name}" has no {"name" if not name else "statement"}')
     step = SqlStep(name, statements)
@@ -235,7 +288,10 @@ def _step(words: str, body: str) -> SqlStep:
         elif word == "untimed":
             step = replace(step, timed=False)
         else:
-            raise ScriptInvalid(f'step "{name}": unknown keyword "{word}"; use "on ENGINE", "each table" or "untimed"')
+            raise ScriptInvalid(
+                f'step "{name}": unknown keyword "{word}"; use "on ENGINE", "each table" or '
+                '"untimed"'
+            )
     return step
 
 
@@ -251,15 +307,19 @@ def _fill(statement: str, values: Mapping[str, Scalar | Path], step: str) -> str
 
 
 def write_rows(path: Path, size_bytes: int, seed: int) -> int:
-    """Write rows of (id, k, body), ids from 1, of at least `size_bytes`; return their bytes. The same arguments give
-    the same rows. At least 30 MB/s."""
+    """Write rows of (id, k, body), ids from 1, of at least `size_bytes`; return their bytes. The
+    same arguments give the same rows. At least 30 MB/s.
+    """
     words, rows, size = pool(seed), 0, 0
     with path.open("w", encoding="ascii") as file:
         while size < size_bytes:
             rows += 1
-            # 7919 is a prime, so that neighbouring rows use different texts; the hash makes every row unique.
+            # 7919 is a prime, so that neighbouring rows use different texts; the hash makes every
+            # row unique.
             mark = hashlib.sha256(b"%d" % rows).hexdigest()[:32]
-            size += file.write(f"{rows}\t{rows * 48271 % 10000}\t{words[rows * 7919 % POOL_ROWS]} {mark}\n")
+            size += file.write(
+                f"{rows}\t{rows * 48271 % 10000}\t{words[rows * 7919 % POOL_ROWS]} {mark}\n"
+            )
     return size
 
 

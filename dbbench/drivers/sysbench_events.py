@@ -1,4 +1,6 @@
-"""The files of `workloads/dbbench_events.lua`, one per thread of sysbench: events by second, latency and kind."""
+"""The files of `workloads/dbbench_events.lua`, one per thread of sysbench: events by second,
+latency and kind.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +17,15 @@ from dbbench.errors import DriverFailed
 from dbbench.metrics.counts import Counts, Ints
 from dbbench.metrics.histogram import bucket_of
 
-# The second column of a line is a latency bucket, or one of these values; -10 - kind counts the events of a kind, and
+# The second column of a line is a latency bucket, or one of these values; -10 - kind counts the
+# events of a kind, and
 # -(10000 * kind + bucket) those of a kind in a bucket. See `workloads/dbbench_events.lua`.
 _ERRORS, _LONGEST, _KIND = -1, -2, -10
 _KIND_BUCKETS, _MOST_KINDS = 10_000, 9
 _COLUMNS: Final = 3
 QUEUE: Final = "queue"
-COUNTED_TWICE: Final = 0.005  # tolerated share of events in two intervals; 1 of 382 was on a busy machine
+# tolerated share of events in two intervals; 1 of 382 was on a busy machine
+COUNTED_TWICE: Final = 0.005
 
 
 def event_files(folder: Path) -> list[Path]:
@@ -31,7 +35,9 @@ def event_files(folder: Path) -> list[Path]:
 
 
 def parse(paths: Sequence[Path], seconds: int) -> Counts:
-    """Return all threads' counts. Raises DriverFailed for a file that is truncated or not from the wrapper."""
+    """Return all threads' counts. Raises DriverFailed for a file that is truncated or not from the
+    wrapper.
+    """
     counts = Counts(seconds)
     for path in paths:
         try:
@@ -43,7 +49,9 @@ def parse(paths: Sequence[Path], seconds: int) -> Counts:
 
 
 def _row(line: bytes) -> tuple[int, ...]:
-    """Return the numbers of a line. numpy's own reader is not used, because damaged files have crashed it."""
+    """Return the numbers of a line. numpy's own reader is not used, because damaged files have
+    crashed it.
+    """
     words = line.split()
     if len(words) != _COLUMNS:
         raise ValueError(f"{len(words)} columns instead of {_COLUMNS}")
@@ -54,7 +62,9 @@ def _add(rows: Ints, counts: Counts) -> None:
     second, what, value = rows.T
     inside = (second >= 0) & (second < counts.seconds)
     events, errors, longest = what >= 0, what == _ERRORS, (what == _LONGEST) & inside
-    np.add.at(counts.latencies, (second[events & inside], what[events & inside]), value[events & inside])
+    np.add.at(
+        counts.latencies, (second[events & inside], what[events & inside]), value[events & inside]
+    )
     np.add.at(counts.transactions, second[events & inside], value[events & inside])
     np.add.at(counts.errors, second[errors & inside], value[errors & inside])
     np.maximum.at(counts.longest_us, second[longest], value[longest])
@@ -72,12 +82,16 @@ def _add(rows: Ints, counts: Counts) -> None:
     counts.errors_outside += int(value[errors & ~inside].sum())
 
 
-def put_queued_latencies(counts: Counts, written: str, whole_run: Counter[str], lived_s: float) -> None:
-    """Replace the latencies in `counts` by those of sysbench's own histogram, which includes the wait in the queue.
-    `written` has "moment bucket count" lines, one group per interval of a second, which belongs to the second of its
-    middle. `whole_run` is the histogram of the whole run: what it has beyond the intervals came after the last of them.
-    sysbench reads it while threads add to it, so a few events may be in two intervals. Raises DriverFailed if
-    `whole_run` lacks more than two events and more than COUNTED_TWICE of them."""
+def put_queued_latencies(
+    counts: Counts, written: str, whole_run: Counter[str], lived_s: float
+) -> None:
+    """Replace the latencies in `counts` by those of sysbench's own histogram, which includes the
+    wait in the queue. `written` has "moment bucket count" lines, one group per interval of a
+    second, which belongs to the second of its middle. `whole_run` is the histogram of the whole
+    run: what it has beyond the intervals came after the last of them. sysbench reads it while
+    threads add to it, so a few events may be in two intervals. Raises DriverFailed if
+    `whole_run` lacks more than two events and more than COUNTED_TWICE of them.
+    """
     intervals: dict[float, Counter[str]] = defaultdict(Counter)
     for line in written.splitlines():
         moment, bucket, events = line.split()
@@ -87,9 +101,10 @@ def put_queued_latencies(counts: Counts, written: str, whole_run: Counter[str], 
         rest.subtract(histogram)
     if (-rest).total() > max(2, COUNTED_TWICE * whole_run.total()):
         raise DriverFailed(
-            f"the intervals of sysbench hold {sum(h.total() for h in intervals.values())} events, its histogram of the "
-            f"whole run {whole_run.total()}",
-            remedy="dbbench reads latencies under a rate from sysbench 1.0 only. Remove `rate` or install it.",
+            f"the intervals of sysbench hold {sum(h.total() for h in intervals.values())} events, "
+            f"its histogram of the whole run {whole_run.total()}",
+            remedy="dbbench reads latencies under a rate from sysbench 1.0 only. Remove `rate` or "
+            "install it.",
         )
     counts.latencies[:], counts.longest_us[:] = 0, 0
     for end_s, histogram in intervals.items():

@@ -28,17 +28,20 @@ if TYPE_CHECKING:
     from dbbench.metrics.counts import Counts
 
 FAILED: Final = "The trial is marked failed, because its load was not the requested one."
-POLL_S: Final = 0.1  # time until a dead tool or server is noticed; ten checks per second cost almost no CPU
+# time until a dead tool or server is noticed; ten checks per second cost almost no CPU
+POLL_S: Final = 0.1
 PIECE_BYTES: Final = 4 << 20  # of a log that is read or packed
 DEATH_S: Final = 1.0  # clients notice a killed server at most this much earlier than `alive` does
-_EARLY_S: Final = 0.5  # a tool may end this much early, because its clock does not start exactly with dbbench's
+# a tool may end this much early, because its clock does not start exactly with dbbench's
+_EARLY_S: Final = 0.5
 Program = process.Running | RemoteProgram  # of this machine, or of the client's host
 
 
 @dataclass
 class ToolLoad:
-    """A `Load` of one process, started by `running`. Functions that parse its output contain what differs between
-    tools. `name`: the beginning of the names of its files in raw/."""
+    """A `Load` of one process, started by `running`. Functions that parse its output contain what
+    differs between tools. `name`: the beginning of the names of its files in raw/.
+    """
 
     task: LoadTask
     name: str
@@ -46,11 +49,14 @@ class ToolLoad:
     judged: Callable[[ToolLoad], Outcome]
     env: Mapping[str, str] = field(default_factory=dict)
     live: Callable[[str], Live | None] = lambda _line: None  # parses a printed line
-    aborted: Callable[[str], bool] = lambda _line: False  # whether a printed line reports that a client gave up
-    seconds: int = field(init=False)  # whole seconds of warm-up and window together; 0: no fixed duration
+    # whether a printed line reports that a client gave up
+    aborted: Callable[[str], bool] = lambda _line: False
+    # whole seconds of warm-up and window together; 0: no fixed duration
+    seconds: int = field(init=False)
     program: Program = field(init=False)  # set by `running`
     begin_utc: float = field(init=False)  # time of second 0, when the tool was started
-    slip_s: float = field(init=False)  # how far the clock of its logs, which may have been set, was ahead then
+    # how far the clock of its logs, which may have been set, was ahead then
+    slip_s: float = field(init=False)
     lived_s: float | None = None  # None: it is running
     _read: dict[Path, int] = field(default_factory=dict)
 
@@ -60,25 +66,38 @@ class ToolLoad:
         self.printed = self.task.raw / f"{self.name}.out", self.task.raw / f"{self.name}.err"
 
     @contextlib.contextmanager
-    def running(self, role: str, as_user: process.User | None = None, cwd: Path | None = None) -> Iterator[ToolLoad]:
+    def running(
+        self, role: str, as_user: process.User | None = None, cwd: Path | None = None
+    ) -> Iterator[ToolLoad]:
         """Run the tool within the block, under this account; its command is kept with its output."""
         self._write_command()
         out, err = self.printed
-        with process.running(self.argv, stdout=out, stderr=err, env=self.env, as_user=as_user, cwd=cwd,
-                             role=role) as self.program:  # fmt: skip
+        with process.running(
+            self.argv, stdout=out, stderr=err, env=self.env, as_user=as_user, cwd=cwd, role=role
+        ) as self.program:
             yield self
 
     @contextlib.contextmanager
-    def running_from(self, client: Client, secrets: Mapping[str, str], stdin: str = "") -> Iterator[ToolLoad]:
-        """Run the tool on the client's host, whose clock its logs have; the environment has the secrets too."""
+    def running_from(
+        self, client: Client, secrets: Mapping[str, str], stdin: str = ""
+    ) -> Iterator[ToolLoad]:
+        """Run the tool on the client's host, whose clock its logs have; the environment has the
+        secrets too.
+        """
         self._write_command()
         self.program = client.start(self.argv, {**self.env, **secrets}, stdin, *self.printed)
-        self.begin_utc, self.slip_s = self.program.begin_utc, self.program.there_utc - self.program.begin_utc
+        self.begin_utc, self.slip_s = (
+            self.program.begin_utc,
+            self.program.there_utc - self.program.begin_utc,
+        )
         yield self
 
     def _write_command(self) -> None:
         """Write the command in a form that a shell accepts."""
-        words = [*(f"{name}={shlex.quote(value)}" for name, value in self.env.items()), shlex.join(self.argv)]
+        words = [
+            *(f"{name}={shlex.quote(value)}" for name, value in self.env.items()),
+            shlex.join(self.argv),
+        ]
         (self.task.raw / f"{self.name}.command").write_text(" ".join(words) + "\n")
 
     @property
@@ -108,15 +127,20 @@ class ToolLoad:
         return self.task.clock.now_utc() - self.begin_utc
 
     def _goes_on(self, watch: Callable[[Live], None]) -> bool:
-        """Pass on what was printed; return False when the tool has ended. Raises EngineDied, DriverFailed."""
+        """Pass on what was printed; return False when the tool has ended. Raises EngineDied,
+        DriverFailed.
+        """
         ended = self.program.poll() is not None
         lines = self._new_lines()
         gave_up = [line for line in lines if self.aborted(line)]
         patience_s = DEATH_S if ended or gave_up else 0.0
-        process.wait_while(lambda: self.task.server.alive() and self.program.poll() != 0, patience_s, 0.02)
+        process.wait_while(
+            lambda: self.task.server.alive() and self.program.poll() != 0, patience_s, 0.02
+        )
         if not self.task.server.alive():
             raise EngineDied(
-                f"the server (pid {self.task.server.pid}) died; output of the load generator: {self._last_lines()}"
+                f"the server (pid {self.task.server.pid}) died; output of the load generator: "
+                f"{self._last_lines()}"
             )
         if gave_up:
             # The first error, of which the last ones may be an effect.
@@ -146,17 +170,24 @@ class ToolLoad:
 
     def _last_lines(self) -> str:
         lines = [line for line in self.text().splitlines() if line.strip()]
-        wrong = [line for line in lines if any(word in line for word in ("FATAL", "ERROR", "error:"))]
+        wrong = [
+            line for line in lines if any(word in line for word in ("FATAL", "ERROR", "error:"))
+        ]
         return "\n  ".join(list(dict.fromkeys(wrong))[:6] or lines[-6:] or ["nothing"])
 
 
 def outcome_of(load: ToolLoad, counts: Counts, **figures: float | None) -> Outcome:
-    """Return the outcome of a load with these counts. Raises NoProgress if nothing finished in the window."""
+    """Return the outcome of a load with these counts. Raises NoProgress if nothing finished in the
+    window.
+    """
     warmup, measure = whole_seconds(load.task.cell.window)
     measured = counts.measure(warmup, warmup + measure)
     if measured.transactions == 0:
         raise NoProgress(f"no transaction completed in the window of {measure} s", effect=FAILED)
-    failed = f"{measured.errors} attempts failed and {measured.transactions} transactions succeeded in the window"
+    failed = (
+        f"{measured.errors} attempts failed and {measured.transactions} transactions succeeded "
+        "in the window"
+    )
     return Outcome(
         begin_utc=load.begin_utc,
         window_s=float(measure),
@@ -171,15 +202,23 @@ def outcome_of(load: ToolLoad, counts: Counts, **figures: float | None) -> Outco
 
 
 def whole_outcome(
-    begin_utc: float, seconds: float, figures: Mapping[str, float | None], transactions: int = 0, **more: Any
+    begin_utc: float,
+    seconds: float,
+    figures: Mapping[str, float | None],
+    transactions: int = 0,
+    **more: Any,
 ) -> Outcome:
-    """Return the outcome of work that ran to its end. It has no transactions per second: those columns are gaps."""
+    """Return the outcome of work that ran to its end. It has no transactions per second: those
+    columns are gaps.
+    """
     series = Series(math.ceil(seconds), {name: [] for name in FIRST})
     return Outcome(begin_utc, seconds, transactions, 0, series, None, dict(figures), **more)
 
 
 def rates_of(points: Sequence[tuple[float, float]], seconds: int) -> list[float]:
-    """Return the growth in each whole second from points (second, amount so far), interpolated linearly."""
+    """Return the growth in each whole second from points (second, amount so far), interpolated
+    linearly.
+    """
     import numpy as np
 
     times, amounts = zip(*points, strict=True)
@@ -187,7 +226,9 @@ def rates_of(points: Sequence[tuple[float, float]], seconds: int) -> list[float]
 
 
 def same(what: str, ours: int, theirs: int | None, tool: str, slack: int = 0) -> None:
-    """Compare dbbench's count with the tool's summary. Raises DriverFailed if they differ by more than `slack`."""
+    """Compare dbbench's count with the tool's summary. Raises DriverFailed if they differ by more
+    than `slack`.
+    """
     if theirs is None:
         raise DriverFailed(f"{tool} printed no summary of its {what}", effect=FAILED)
     if abs(ours - theirs) > slack:
@@ -195,17 +236,24 @@ def same(what: str, ours: int, theirs: int | None, tool: str, slack: int = 0) ->
 
 
 def whole_seconds(window: Window) -> tuple[int, int]:
-    """Return warm-up and window in whole seconds, rounded up, because neither tools nor series have fractions."""
+    """Return warm-up and window in whole seconds, rounded up, because neither tools nor series have
+    fractions.
+    """
     return math.ceil(window.warmup_s), math.ceil(window.measure_s)
 
 
 def read_counts(patterns: Mapping[str, re.Pattern[str]], printed: str) -> dict[str, int | None]:
     """Return the totals of a tool's summary; None: not printed."""
-    return {name: int(match[1]) if (match := pattern.search(printed)) else None for name, pattern in patterns.items()}
+    return {
+        name: int(match[1]) if (match := pattern.search(printed)) else None
+        for name, pattern in patterns.items()
+    }
 
 
 def pack(paths: Iterable[Path], target: Path) -> None:
-    """Append the files to `target`, compressed, and remove them (gzip -1 removes three quarters at little cost)."""
+    """Append the files to `target`, compressed, and remove them (gzip -1 removes three quarters at
+    little cost).
+    """
     with gzip.GzipFile(target, "wb", 1) as packed:
         for path in paths:
             with path.open("rb") as lines:
@@ -214,7 +262,9 @@ def pack(paths: Iterable[Path], target: Path) -> None:
 
 
 def could_hold(cell: Cell) -> int:
-    """Return the bytes that could cache the file: the plan's if the kernel enforces it, else the system's."""
+    """Return the bytes that could cache the file: the plan's if the kernel enforces it, else the
+    system's.
+    """
     if cell.memory_bytes is not None and not isinstance(cgroup.hierarchy(), str):
         return cell.memory_bytes
     return cgroup.usable_bytes() or 0

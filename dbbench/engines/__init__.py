@@ -1,5 +1,6 @@
-"""Database engines: private servers, and `files`, which has no server. A new engine is a module that satisfies
-`port.Engine`, and a line here."""
+"""Database engines: private servers, and `files`, which has no server. A new engine is a module
+that satisfies `port.Engine`, and a line here.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +22,16 @@ SERVERS: Final = tuple(name for name, engine in ENGINES.items() if engine.PROFIL
 
 
 def profile_of(engine: str) -> Profile:
-    """Return the profile of an engine by name; an empty one for an engine in results that this version lacks."""
+    """Return the profile of an engine by name; an empty one for an engine in results that this
+    version lacks.
+    """
     return ENGINES[engine].PROFILE if engine in ENGINES else Profile(name=engine, title=engine)
 
 
 def sql_of(server: Server) -> Sql:
-    """Return how statements for the server are written. Raises DriverFailed if it is not a database server."""
+    """Return how statements for the server are written. Raises DriverFailed if it is not a database
+    server.
+    """
     sql = ENGINES[server.engine].PROFILE.sql
     if sql is None:
         raise DriverFailed(f"{server.engine} has no server that accepts statements")
@@ -34,6 +39,8 @@ def sql_of(server: Server) -> Sql:
 
 
 def checksums_of(server: Server) -> dict[str, str]:
-    """Return a checksum per table of the dataset, equal wherever the rows are equal. Also works on a standby."""
+    """Return a checksum per table of the dataset, equal wherever the rows are equal. Also works on
+    a standby.
+    """
     with cursor_of(server) as cursor:
         return sql_of(server).checksums(cursor)

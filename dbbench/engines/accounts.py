@@ -1,6 +1,8 @@
-"""The account of a trial's servers: a user id that nothing else on this machine uses, reserved while the process lives.
-Processes of other accounts (`postgres`, `mysql`, `nobody`) could enter the server's directories through /proc/PID/root,
-trace it or write to its files. The trial's mount namespace has it in /etc/passwd for initdb and `postgres --single`."""
+"""The account of a trial's servers: a user id that nothing else on this machine uses, reserved
+while the process lives. Processes of other accounts (`postgres`, `mysql`, `nobody`) could enter
+the server's directories through /proc/PID/root, trace it or write to its files. The trial's
+mount namespace has it in /etc/passwd for initdb and `postgres --single`.
+"""
 
 from __future__ import annotations
 
@@ -24,15 +26,18 @@ from dbbench.machine import namespaces
 from dbbench.results.fileio import own_file
 
 NAME: Final = "dbbench"
-# Unassigned in systemd's table of user ids (UIDS-GIDS), and among the 65536 ids that a container usually has.
+# Unassigned in systemd's table of user ids (UIDS-GIDS), and among the 65536 ids that a container
+# usually has.
 NUMBERS: Final = range(60578, 61184)
 _FLOCK: Final = struct.Struct("hhqqi")  # struct flock
 _RANGES: Final = (Path("/etc/subuid"), Path("/etc/subgid"))
 
 
 def of_server(*names: str) -> process.User:
-    """Return a private user id in a trial's own namespaces, the caller's account without root, and elsewhere, where no
-    file can be mounted over /etc/passwd, the first existing account of `names`. Raises NotRoot."""
+    """Return a private user id in a trial's own namespaces, the caller's account without root, and
+    elsewhere, where no file can be mounted over /etc/passwd, the first existing account of
+    `names`. Raises NotRoot.
+    """
     if os.geteuid() == 0 and namespaces.mounts_are_private():
         return _own()
     return process.user(*names)
@@ -47,7 +52,9 @@ def _own() -> process.User:
 
 
 def _reserve_any(maps: Sequence[Sequence[range]], taken: Container[int]) -> int:
-    """Reserve a number that is in each of `maps` and not in `taken`, and that has no name. Raises NotRoot."""
+    """Reserve a number that is in each of `maps` and not in `taken`, and that has no name. Raises
+    NotRoot.
+    """
     for number in random.sample(NUMBERS, len(NUMBERS)):
         exists = all(any(number in part for part in parts) for parts in maps)
         if number not in taken and exists and not _has_name(number) and _reserve(number):
@@ -63,7 +70,9 @@ def _of_processes() -> set[int]:
     taken = set[int]()
     for status in namespaces.host_proc().glob("[0-9]*/status"):
         with contextlib.suppress(OSError):  # the process has ended
-            for line in re.findall(r"^(?:Uid|Gid|Groups):(.*)", status.read_text(errors="replace"), re.MULTILINE):
+            for line in re.findall(
+                r"^(?:Uid|Gid|Groups):(.*)", status.read_text(errors="replace"), re.MULTILINE
+            ):
                 taken.update(map(int, line.split()))
     return taken
 
@@ -90,12 +99,17 @@ def _has_name(number: int) -> bool:
 
 def _map(kind: str) -> list[range]:
     """Return the numbers that exist in the user namespace of this process."""
-    rows = [map(int, line.split()) for line in Path("/proc/self", f"{kind}_map").read_text().splitlines()]
+    rows = [
+        map(int, line.split())
+        for line in Path("/proc/self", f"{kind}_map").read_text().splitlines()
+    ]
     return [range(first, first + count) for first, _, count in rows]
 
 
 def _reserve(number: int) -> bool:
-    """Lock a byte of a file until this process ends (F_OFD_SETLK in fcntl(2)); return False if another trial has it."""
+    """Lock a byte of a file until this process ends (F_OFD_SETLK in fcntl(2)); return False if
+    another trial has it.
+    """
     fd = own_file(namespaces.private_folder() / "accounts.lock", os.O_RDWR, 0o600)
     try:
         fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, number, 1, 0))
@@ -115,6 +129,7 @@ def _name(table: Path, line: str) -> None:
         file.flush()
         os.fchmod(file.fileno(), 0o644)
         namespaces.mount(file.name, table.resolve(), flags=namespaces.MS_BIND)
-    cache = Path("/run/nscd")  # nscd answers from the machine's own /etc/passwd, so its socket is hidden
+    # nscd answers from the machine's own /etc/passwd, so its socket is hidden
+    cache = Path("/run/nscd")
     if cache.is_dir() and not os.path.ismount(cache):
         namespaces.mount("tmpfs", cache, "tmpfs")

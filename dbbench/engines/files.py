@@ -1,4 +1,6 @@
-"""files: the engine without a server. The load uses its own files in the data directory, as an unprivileged account."""
+"""files: the engine without a server. The load uses its own files in the data directory, as an
+unprivileged account.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +71,9 @@ def create(datadir: Path, place: Place, *options: str) -> None:
 
 @contextlib.contextmanager
 def serving(datadir: Path, settings: Settings, place: Place) -> Iterator[Files]:
-    """Yield the directory. Raises SettingRefused if a plan contains settings, which no server would read."""
+    """Yield the directory. Raises SettingRefused if a plan contains settings, which no server would
+    read.
+    """
     if settings:
         raise SettingRefused(f"{', '.join(settings)}: {refusal(settings)}")
     yield Files(datadir, place)
@@ -91,7 +95,9 @@ def check(datadir: Path, settings: Settings, place: Place) -> str:
 
 def data_files(datadir: Path) -> list[Path]:
     """Return all files that exist now, also while a load makes and removes files."""
-    return sorted(Path(folder, name) for folder, _folders, names in os.walk(datadir) for name in names)
+    return sorted(
+        Path(folder, name) for folder, _folders, names in os.walk(datadir) for name in names
+    )
 
 
 def durability(effective: dict[str, str], tears: bool) -> tuple[Durability, ...]:

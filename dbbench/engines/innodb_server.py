@@ -23,14 +23,18 @@ from dbbench.machine import namespaces
 from dbbench.model import CheckpointFacts, Work
 from dbbench.process import Running
 
-SYSBENCH_OPTIONS: Final = "sysbench.cnf"  # file with the password; all users could see it on a command line
+# file with the password; all users could see it on a command line
+SYSBENCH_OPTIONS: Final = "sysbench.cnf"
 SETTLE_S: Final = 600.0
 FLUSH_S: Final = 1800.0  # enough for a large buffer pool on a slow disk
-NEARLY_FULL: Final = 0.75  # share of the redo log; above about this, both servers flush regardless of their settings
+# share of the redo log; above about this, both servers flush regardless of their settings
+NEARLY_FULL: Final = 0.75
 _STEP_S: Final = 0.02
-_CALM_S: Final = 0.3  # purge works in batches; if the history has not shrunk for this long, purge is complete
+# purge works in batches; if the history has not shrunk for this long, purge is complete
+_CALM_S: Final = 0.3
 _NUMBER: Final = re.compile(r"-?\d+(?:\.\d+)?")
-_CANNOT_CONNECT: Final = (2002, 2003, 2013, 2055)  # no socket yet, connection refused, connection lost during the start
+# no socket yet, connection refused, connection lost during the start
+_CANNOT_CONNECT: Final = (2002, 2003, 2013, 2055)
 
 # Names of counters with their units.
 _RENAMED: Final = {
@@ -47,31 +51,78 @@ _RENAMED: Final = {
     "innodb_row_lock_time": "innodb_row_lock_ms",
 }
 _KEPT: Final = frozenset(_RENAMED) | {
-    "innodb_buffer_pool_read_requests", "innodb_buffer_pool_reads", "innodb_buffer_pool_pages_flushed",
-    "innodb_buffer_pool_pages_free", "innodb_buffer_pool_wait_free", "innodb_data_fsyncs", "innodb_data_reads",
-    "innodb_data_writes", "innodb_dblwr_pages_written", "innodb_dblwr_writes", "innodb_history_list_length",
-    "innodb_log_waits", "innodb_log_writes", "innodb_pages_created", "innodb_pages_read", "innodb_pages_written",
-    "innodb_row_lock_waits", "innodb_deadlocks", "binlog_bytes_written", "binlog_commits", "com_commit",
-    "com_rollback", "com_select", "com_insert", "com_update", "com_delete", "com_replace", "threads_running",
-    "innodb_max_trx_id", "handler_write", "handler_update", "handler_delete", "questions",
-    "innodb_rows_inserted", "innodb_rows_updated", "innodb_rows_deleted",
-}  # fmt: skip
-_SERVERS_OWN: Final = ("system user", "event_scheduler")  # users of the server's internal threads in SHOW PROCESSLIST
+    "innodb_buffer_pool_read_requests",
+    "innodb_buffer_pool_reads",
+    "innodb_buffer_pool_pages_flushed",
+    "innodb_buffer_pool_pages_free",
+    "innodb_buffer_pool_wait_free",
+    "innodb_data_fsyncs",
+    "innodb_data_reads",
+    "innodb_data_writes",
+    "innodb_dblwr_pages_written",
+    "innodb_dblwr_writes",
+    "innodb_history_list_length",
+    "innodb_log_waits",
+    "innodb_log_writes",
+    "innodb_pages_created",
+    "innodb_pages_read",
+    "innodb_pages_written",
+    "innodb_row_lock_waits",
+    "innodb_deadlocks",
+    "binlog_bytes_written",
+    "binlog_commits",
+    "com_commit",
+    "com_rollback",
+    "com_select",
+    "com_insert",
+    "com_update",
+    "com_delete",
+    "com_replace",
+    "threads_running",
+    "innodb_max_trx_id",
+    "handler_write",
+    "handler_update",
+    "handler_delete",
+    "questions",
+    "innodb_rows_inserted",
+    "innodb_rows_updated",
+    "innodb_rows_deleted",
+}
+# users of the server's internal threads in SHOW PROCESSLIST
+_SERVERS_OWN: Final = ("system user", "event_scheduler")
 # Status variables that only MariaDB has, and those that only MySQL has.
-_OF_MARIADB: Final = frozenset({
-    "innodb_checkpoint_age", "innodb_deadlocks", "innodb_history_list_length", "innodb_lsn_current",
-    "innodb_lsn_last_checkpoint", "innodb_max_trx_id", "binlog_bytes_written", "binlog_commits",
-    "handler_write", "handler_update", "handler_delete",
-})  # fmt: skip
-_OF_MYSQL: Final = frozenset({
-    "innodb_redo_log_current_lsn", "innodb_redo_log_checkpoint_lsn",
-    "innodb_rows_inserted", "innodb_rows_updated", "innodb_rows_deleted",
-})  # fmt: skip
+_OF_MARIADB: Final = frozenset(
+    {
+        "innodb_checkpoint_age",
+        "innodb_deadlocks",
+        "innodb_history_list_length",
+        "innodb_lsn_current",
+        "innodb_lsn_last_checkpoint",
+        "innodb_max_trx_id",
+        "binlog_bytes_written",
+        "binlog_commits",
+        "handler_write",
+        "handler_update",
+        "handler_delete",
+    }
+)
+_OF_MYSQL: Final = frozenset(
+    {
+        "innodb_redo_log_current_lsn",
+        "innodb_redo_log_checkpoint_lsn",
+        "innodb_rows_inserted",
+        "innodb_rows_updated",
+        "innodb_rows_deleted",
+    }
+)
 COUNTERS_OF_MARIADB: Final = _KEPT - _OF_MYSQL
 COUNTERS_OF_MYSQL: Final = _KEPT - _OF_MARIADB
-_HISTORY: Final = "SELECT count FROM information_schema.innodb_metrics WHERE name = 'trx_rseg_history_len'"
+_HISTORY: Final = (
+    "SELECT count FROM information_schema.innodb_metrics WHERE name = 'trx_rseg_history_len'"
+)
 _UNKNOWN_ACCOUNT: Final = 1396  # ER_CANNOT_USER
-_FROM_ELSEWHERE: Final = "SELECT user, host FROM mysql.user WHERE host NOT IN ('localhost', '')"  # '': MariaDB's roles
+# '': MariaDB's roles
+_FROM_ELSEWHERE: Final = "SELECT user, host FROM mysql.user WHERE host NOT IN ('localhost', '')"
 
 
 def connect_read_only(socket: Path, user: str, database: str | None) -> Any:
@@ -79,9 +130,16 @@ def connect_read_only(socket: Path, user: str, database: str | None) -> Any:
     import mysql.connector
 
     connection = mysql.connector.connect(
-        unix_socket=str(socket), user=user, password=os.environ.get("MYSQL_PWD", ""), database=database, use_pure=True,
-        ssl_disabled=True, connection_timeout=10, charset="utf8mb4", collation="utf8mb4_general_ci",
-    )  # fmt: skip
+        unix_socket=str(socket),
+        user=user,
+        password=os.environ.get("MYSQL_PWD", ""),
+        database=database,
+        use_pure=True,
+        ssl_disabled=True,
+        connection_timeout=10,
+        charset="utf8mb4",
+        collation="utf8mb4_general_ci",
+    )
     rows_of(connection, "START TRANSACTION READ ONLY")
     return connection
 
@@ -90,20 +148,30 @@ class InnodbServer(Server):
     """A running MariaDB or MySQL server."""
 
     def __init__(
-        self, profile: Profile, place: Place, program: Mysqld, running: Running | None, password: str = ""
+        self,
+        profile: Profile,
+        place: Place,
+        program: Mysqld,
+        running: Running | None,
+        password: str = "",
     ) -> None:
         super().__init__(profile, place, program.version, program.path.parent, running)
         self.env = {"MYSQL_PWD": password}
         self._page = 16384
-        self._redo: int | None = None  # size of the redo log in bytes; None: the server does not report it
-        self._binlog: Path | None = None  # path of the binary log's files without their numbers; None: no binary log
+        # size of the redo log in bytes; None: the server does not report it
+        self._redo: int | None = None
+        # path of the binary log's files without their numbers; None: no binary log
+        self._binlog: Path | None = None
         self._cycles = 0
         self._full = 0  # cycles in which the redo log was nearly full
         self._oldest = 0.0  # the largest age of the redo log, in bytes, during the current cycle
-        self._under_way = (0.0, 0.0)  # InnoDB's checkpoint and the end of the redo log when the current cycle began
+        # InnoDB's checkpoint and the end of the redo log when the current cycle began
+        self._under_way = (0.0, 0.0)
 
     def when_ready(self) -> InnodbServer | None:
-        """Return the server if it answers, otherwise None. Raises mysql.connector.Error if it refuses permanently."""
+        """Return the server if it answers, otherwise None. Raises mysql.connector.Error if it
+        refuses permanently.
+        """
         import mysql.connector
 
         if not self.socket.exists():
@@ -120,8 +188,12 @@ class InnodbServer(Server):
         """Return a mysql.connector connection in autocommit mode; `""` for no database."""
         import mysql.connector
 
-        # For LOAD DATA LOCAL, which the server must allow as well. In a trial, this process may be root.
-        in_trial = {"allow_local_infile": False, "allow_local_infile_in_path": str(namespaces.RUNTIME / "scratch")}
+        # For LOAD DATA LOCAL, which the server must allow as well. In a trial, this process may be
+        # root.
+        in_trial = {
+            "allow_local_infile": False,
+            "allow_local_infile_in_path": str(namespaces.RUNTIME / "scratch"),
+        }
         local_files = in_trial if namespaces.mounts_are_private() else {"allow_local_infile": True}
         connection = mysql.connector.connect(
             unix_socket=str(self.socket),
@@ -139,16 +211,18 @@ class InnodbServer(Server):
         return connection
 
     def admit(self, role: str, peer: str, password: str) -> None:
-        """Create an account that can use the dataset's database from that address with a certificate and the password,
-        of which only the hash can reach a log. Accounts in the user's data that could log in from elsewhere are locked;
-        what they define still works."""
+        """Create an account that can use the dataset's database from that address with a
+        certificate and the password, of which only the hash can reach a log. Accounts in the
+        user's data that could log in from elsewhere are locked; what they define still works.
+        """
         import mysql.connector
 
         user, grant = f"'{role}'@'{peer}'", self.database.replace("`", "``")
         if self.profile.native_password:  # it stores SHA-1 of SHA-1
             twice = hashlib.sha1(hashlib.sha1(password.encode()).digest()).hexdigest().upper()
             method = f"VIA mysql_native_password USING '*{twice}'"
-        else:  # the server salts the hash itself; its logs contain the hash in place of the password
+        # the server salts the hash itself; its logs contain the hash in place of the password
+        else:
             method = f"WITH caching_sha2_password BY '{password}'"
         with contextlib.closing(self.connect("")) as connection:
             rows_of(connection, "SET SESSION sql_log_bin = OFF")
@@ -157,7 +231,8 @@ class InnodbServer(Server):
                 try:
                     rows_of(connection, f"ALTER USER '{name}'@'{host}' ACCOUNT LOCK")
                 except mysql.connector.Error as error:
-                    if error.errno != _UNKNOWN_ACCOUNT:  # that of a host name, if the server resolves no names
+                    # that of a host name, if the server resolves no names
+                    if error.errno != _UNKNOWN_ACCOUNT:
                         raise
             rows_of(connection, f"DROP USER IF EXISTS {user}")
             rows_of(connection, f"CREATE USER {user} IDENTIFIED {method} REQUIRE X509")
@@ -172,7 +247,9 @@ class InnodbServer(Server):
             if length < shortest:
                 shortest, since = length, time.monotonic()
             if time.monotonic() > until:
-                raise DeadlinePassed(f"{length:.0f} transactions still wait for purge after {SETTLE_S:.0f} s")
+                raise DeadlinePassed(
+                    f"{length:.0f} transactions still wait for purge after {SETTLE_S:.0f} s"
+                )
             time.sleep(_STEP_S)
         self.checkpoint()
 
@@ -192,7 +269,9 @@ class InnodbServer(Server):
                 for name, value in changes.items():
                     rows_of(connection, f"SET GLOBAL {name} = {value}")
                 if dirty := process.wait_while(self.dirty_bytes, FLUSH_S, _STEP_S):
-                    raise DeadlinePassed(f"{dirty} bytes of pages are still dirty after {FLUSH_S:.0f} s")
+                    raise DeadlinePassed(
+                        f"{dirty} bytes of pages are still dirty after {FLUSH_S:.0f} s"
+                    )
             finally:
                 for name in reversed(changes):
                     rows_of(connection, f"SET GLOBAL {name} = {before[name]}")
@@ -202,23 +281,29 @@ class InnodbServer(Server):
             mysqld.purge_binlog(lambda statement: rows(self, statement, database=""))
 
     def counters(self) -> dict[str, float]:
-        """Return InnoDB's status variables in lower case, with units; LSNs are byte positions in the redo log. MySQL
-        does not count the bytes of its binary log: `binlog_bytes_written` is then the size of its files.
-        `checkpoints_ended` counts cycles: one ends when the checkpoint has passed the end that the redo log had at its
-        beginning, so that all pages that were dirty then are on disk. A reading counts at most one."""
+        """Return InnoDB's status variables in lower case, with units; LSNs are byte positions in
+        the redo log. MySQL does not count the bytes of its binary log: `binlog_bytes_written` is
+        then the size of its files. `checkpoints_ended` counts cycles: one ends when the
+        checkpoint has passed the end that the redo log had at its beginning, so that all pages
+        that were dirty then are on disk. A reading counts at most one.
+        """
         status = self._read("SHOW GLOBAL STATUS")
         values, lacks = to_counters(status), lacking(self.profile, status)
-        if "innodb_history_list_length" not in self.profile.counters:  # MySQL reports it only in a table
+        # MySQL reports it only in a table
+        if "innodb_history_list_length" not in self.profile.counters:
             if history := self._read(_HISTORY):
                 values["innodb_history_list_length"] = float(history[0][0])
             else:
                 lacks = (*lacks, "trx_rseg_history_len in information_schema.innodb_metrics")
         self._lacking.update(dict.fromkeys(lacks))
         if "binlog_bytes_written" not in values and self._binlog is not None:
-            with contextlib.suppress(OSError):  # the server may have removed a file since they were listed
+            # the server may have removed a file since they were listed
+            with contextlib.suppress(OSError):
                 files = mysqld.binlog_files(self._binlog)
                 values["binlog_bytes_written"] = float(sum(path.stat().st_size for path in files))
-        written, checkpoint = (values.get(f"innodb_redo_{word}_bytes") for word in ("written", "checkpoint"))
+        written, checkpoint = (
+            values.get(f"innodb_redo_{word}_bytes") for word in ("written", "checkpoint")
+        )
         if written is not None and checkpoint is not None:
             values["innodb_redo_age_bytes"] = max(0.0, written - checkpoint)
             values["checkpoints_ended"] = self._cycle(written, checkpoint)
@@ -242,20 +327,31 @@ class InnodbServer(Server):
         return None if age is None else int(age)
 
     def checkpoints(self, grown: Counts) -> CheckpointFacts:
-        """InnoDB's checkpoint has no start: it advances as pages are flushed, driven by adaptive flushing or by a redo
-        log that is nearly full."""
+        """InnoDB's checkpoint has no start: it advances as pages are flushed, driven by adaptive
+        flushing or by a redo log that is nearly full.
+        """
         if "checkpoints_ended" not in grown:
-            return CheckpointFacts(note="this version does not report the position of its checkpoint")
+            return CheckpointFacts(
+                note="this version does not report the position of its checkpoint"
+            )
         ended, full = int(grown["checkpoints_ended"]), int(grown.get("checkpoints_redo_full", 0))
         moved, written = grown["innodb_redo_checkpoint_bytes"], grown["innodb_redo_written_bytes"]
-        movement = f"the checkpoint moved by {moved / 1e6:.0f} MB while {written / 1e6:.0f} MB of redo were written"
-        causes = {name: count for name, count in (("redo full", full), ("flushing", ended - full)) if count > 0}
+        movement = (
+            f"the checkpoint moved by {moved / 1e6:.0f} MB while {written / 1e6:.0f} MB of redo "
+            "were written"
+        )
+        causes = {
+            name: count
+            for name, count in (("redo full", full), ("flushing", ended - full))
+            if count > 0
+        }
         note = movement if ended else f"burst: no checkpoint in the window; {movement}"
         return CheckpointFacts(ended=ended, by_cause=causes, note=note)
 
     def written_bytes(self, grown: Counts) -> int | None:
-        """Return redo + data pages + their doublewrite copies + the binary log, from page counts: versions differ in
-        whether innodb_data_written includes doublewrite and log."""
+        """Return redo + data pages + their doublewrite copies + the binary log, from page counts:
+        versions differ in whether innodb_data_written includes doublewrite and log.
+        """
         pages = total(grown, "innodb_pages_written", "innodb_dblwr_pages_written")
         if pages is None or "innodb_log_written_bytes" not in grown:
             return None
@@ -263,16 +359,21 @@ class InnodbServer(Server):
         return int(log + pages * self._page)
 
     def work(self, grown: Counts, explicit: bool) -> Work:
-        """MariaDB counts transactions that may write when they begin, and again at the end if they changed something;
-        MySQL does not report that count. MySQL's handler_write includes the temporary tables of SHOW STATUS, which
-        MariaDB counts elsewhere, without innodb_rows_inserted."""
+        """MariaDB counts transactions that may write when they begin, and again at the end if they
+        changed something; MySQL does not report that count. MySQL's handler_write includes the
+        temporary tables of SHOW STATUS, which MariaDB counts elsewhere, without
+        innodb_rows_inserted.
+        """
         counted = {name: int(value) for name, value in grown.items()}
         ended = total(counted, "com_commit", "com_rollback")
         changing = total(counted, "com_insert", "com_update", "com_delete", "com_replace")
         if ended is None or changing is None:
             return Work()
         begun = ended if explicit else ended + changing
-        ids, read = counted.get("innodb_max_trx_id"), counted.get("innodb_buffer_pool_read_requests")
+        ids, read = (
+            counted.get("innodb_max_trx_id"),
+            counted.get("innodb_buffer_pool_read_requests"),
+        )
         return Work(
             transactions=ended,
             statements=counted.get("questions"),
@@ -288,7 +389,10 @@ class InnodbServer(Server):
         )
 
     def hit_ratio(self, grown: Counts) -> float | None:
-        requests, read = grown.get("innodb_buffer_pool_read_requests"), grown.get("innodb_buffer_pool_reads")
+        requests, read = (
+            grown.get("innodb_buffer_pool_read_requests"),
+            grown.get("innodb_buffer_pool_reads"),
+        )
         return 1 - read / requests if requests and read is not None else None
 
     def dirty_bytes(self) -> int | None:
@@ -310,35 +414,49 @@ class InnodbServer(Server):
         """Return quoted names of all base tables in other schemas, the largest first."""
         tables = rows(
             self,
-            "SELECT table_schema, table_name FROM information_schema.tables WHERE table_type = 'BASE TABLE'"
+            "SELECT table_schema, table_name FROM information_schema.tables WHERE table_type = "
+            "'BASE TABLE'"
             f" AND table_schema NOT IN {without} ORDER BY data_length DESC",
             database="",
         )
         return [".".join("`" + part.replace("`", "``") + "`" for part in table) for table in tables]
 
     def check_table(self, table: str) -> list[str]:
-        """Return what CHECK TABLE reports, one line per error. Raises EngineDied if the server crashed."""
+        """Return what CHECK TABLE reports, one line per error. Raises EngineDied if the server
+        crashed.
+        """
         import mysql.connector
 
         try:
             answer = rows(self, f"CHECK TABLE {table}", database="")
         except mysql.connector.Error as error:
             if error.errno in (*_CANNOT_CONNECT, 2006, 2026, -1) or not self.alive():
-                process.wait_while(self.alive, 5.0, _STEP_S)  # it may still write a core dump or a backtrace
+                # it may still write a core dump or a backtrace
+                process.wait_while(self.alive, 5.0, _STEP_S)
                 raise EngineDied(f"the server died during CHECK TABLE {table}: {error}") from error
             return [f"{table}: {error}"]
-        return [f"{row[0]}: {row[3]}" for row in answer if row[2] not in ("status", "note") or row[3] != "OK"]
+        return [
+            f"{row[0]}: {row[3]}"
+            for row in answer
+            if row[2] not in ("status", "note") or row[3] != "OK"
+        ]
 
     def _open(self) -> Any:
         return self.connect("")
 
     def _cycle(self, written: float, checkpoint: float) -> float:
-        """Count the current cycle if it has ended and begin the next; without dirty pages there is no cycle."""
+        """Count the current cycle if it has ended and begin the next; without dirty pages there is
+        no cycle.
+        """
         begun_at, ends_at = self._under_way
         self._oldest = max(self._oldest, written - checkpoint)
         if checkpoint >= ends_at:
             self._cycles += begun_at < ends_at
-            self._full += begun_at < ends_at and self._redo is not None and self._oldest > NEARLY_FULL * self._redo
+            self._full += (
+                begun_at < ends_at
+                and self._redo is not None
+                and self._oldest > NEARLY_FULL * self._redo
+            )
             self._oldest = 0.0
             self._under_way = (checkpoint, written)
         return float(self._cycles)
@@ -350,7 +468,8 @@ def to_counters(status: Iterable[tuple[str, str]]) -> dict[str, float]:
     for name, value in status:
         key = name.lower()
         if key in _KEPT:
-            with contextlib.suppress(ValueError):  # a value that is not a number is omitted, not counted as 0
+            # a value that is not a number is omitted, not counted as 0
+            with contextlib.suppress(ValueError):
                 values[_RENAMED.get(key, key)] = float(value)
     return values
 

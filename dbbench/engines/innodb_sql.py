@@ -20,7 +20,8 @@ class InnodbSql(Sql):
     """See `sql.Sql`."""
 
     recursion: str  # the variable that limits the depth of a recursive query
-    fresh_sizes: str = ""  # the statement that makes the session report current table sizes; "": it always does
+    # the statement that makes the session report current table sizes; "": it always does
+    fresh_sizes: str = ""
 
     time_type = "datetime"
     row_hash = "sha2(n, 256)"  # MySQL 9.6 and later have no md5
@@ -30,8 +31,16 @@ class InnodbSql(Sql):
     sysbench_tls = ("--mysql-ssl=on",)  # 1.0 reads the certificates from its working directory
 
     def login(self, server: Server) -> list[str]:
-        where = [f"--mysql-socket={server.socket}", f"--mysql-user={server.user}", f"--mysql-db={server.database}"]
-        return [f"--config-file={server.socket_dir / SYSBENCH_OPTIONS}", "--db-driver=mysql", *where]
+        where = [
+            f"--mysql-socket={server.socket}",
+            f"--mysql-user={server.user}",
+            f"--mysql-db={server.database}",
+        ]
+        return [
+            f"--config-file={server.socket_dir / SYSBENCH_OPTIONS}",
+            "--db-driver=mysql",
+            *where,
+        ]
 
     def quote(self, table: str) -> str:
         return "`" + table.replace("`", "``") + "`"
@@ -42,13 +51,16 @@ class InnodbSql(Sql):
         answer = rows_of(
             connection,
             "SELECT table_name, data_length FROM information_schema.tables"
-            " WHERE table_schema = DATABASE() AND table_type = 'BASE TABLE' ORDER BY LENGTH(table_name), table_name",
+            " WHERE table_schema = DATABASE() AND table_type = 'BASE TABLE' ORDER BY "
+            "LENGTH(table_name), table_name",
         )
         return [Table(str(name), int(size)) for name, size in answer]
 
     def checksums(self, cursor: Any) -> dict[str, str]:
-        cursor.execute("SELECT table_name FROM information_schema.tables"
-                       " WHERE table_schema = DATABASE() AND table_type = 'BASE TABLE' ORDER BY 1")  # fmt: skip
+        cursor.execute(
+            "SELECT table_name FROM information_schema.tables"
+            " WHERE table_schema = DATABASE() AND table_type = 'BASE TABLE' ORDER BY 1"
+        )
         sums = {}
         for (name,) in cursor.fetchall():
             table = self.quote(str(name))
@@ -73,17 +85,25 @@ class InnodbSql(Sql):
         return ""  # the sample is what was recorded
 
     def scan(self, connection: Any, table: str) -> str:
-        """A condition that no row meets on a column without an index makes it read every row of the clustered index; if
-        every column has an index, the statement names the clustered one."""
+        """A condition that no row meets on a column without an index makes it read every row of the
+        clustered index; if every column has an index, the statement names the clustered one.
+        """
         for key, index in (("", ""), ("PRI", " USE INDEX (PRIMARY)")):
             columns = rows_of(
                 connection,
-                "SELECT column_name FROM information_schema.columns WHERE table_schema = DATABASE()"
-                f" AND table_name = '{table}' AND column_key = '{key}' ORDER BY ordinal_position DESC LIMIT 1",
+                "SELECT column_name FROM information_schema.columns WHERE table_schema = "
+                "DATABASE()"
+                f" AND table_name = '{table}' AND column_key = '{key}' ORDER BY ordinal_position "
+                "DESC LIMIT 1",
             )
             if columns:
-                return f"SELECT SQL_NO_CACHE COUNT(*) FROM `{table}`{index} WHERE LENGTH(`{columns[0][0]}`) < 0"
-        raise DriverFailed(f"no column forces a full scan of {table} (all are indexed, there is no primary key)")
+                return (
+                    f"SELECT SQL_NO_CACHE COUNT(*) FROM `{table}`{index} WHERE "
+                    f"LENGTH(`{columns[0][0]}`) < 0"
+                )
+        raise DriverFailed(
+            f"no column forces a full scan of {table} (all are indexed, there is no primary key)"
+        )
 
     def scan_plan(self, connection: Any, statement: str) -> str:
         rows_of(connection, statement)
@@ -93,7 +113,10 @@ class InnodbSql(Sql):
         return str(rows_of(connection, f"EXPLAIN FORMAT=JSON {statement}")[0][0])
 
     def create(self, table: str, columns: str, key: str = "") -> str:
-        return f"CREATE TABLE {table} ({columns}{f', PRIMARY KEY ({key})' if key else ''}) ENGINE=InnoDB"
+        return (
+            f"CREATE TABLE {table} ({columns}{f', PRIMARY KEY ({key})' if key else ''}) "
+            "ENGINE=InnoDB"
+        )
 
     def analyse(self, *tables: str) -> list[str]:
         return [f"ANALYZE TABLE {table}" for table in tables]
@@ -101,10 +124,14 @@ class InnodbSql(Sql):
     def finish(self, *tables: str) -> list[str]:
         return self.analyse(*tables)
 
-    def clone(self, table: str, row: str, rows: int, join: str = "", packed: bool = False) -> list[str]:
+    def clone(
+        self, table: str, row: str, rows: int, join: str = "", packed: bool = False
+    ) -> list[str]:
         kind = "varbinary(400)" if packed else "varchar(400)"
         columns = f"id bigint NOT NULL PRIMARY KEY, k integer NOT NULL, body {kind} NOT NULL"
-        chunks = self._chunks(f"INSERT INTO {table}", f"{row} FROM numbers {join}".rstrip(), rows, bool(join))
+        chunks = self._chunks(
+            f"INSERT INTO {table}", f"{row} FROM numbers {join}".rstrip(), rows, bool(join)
+        )
         return [self.create(table, columns), *chunks]
 
     def fill(self, table: str, columns: str, row: str, rows: int) -> list[str]:
@@ -118,7 +145,9 @@ class InnodbSql(Sql):
         return f"concat(left(replace(to_base64({text}), '\\n', ''), {noise}), repeat('0', {zeros}))"
 
     def put(self, cursor: Any, table: str, batch: Sequence[Sequence[str]]) -> None:
-        values = ",".join("('" + "','".join(row) + "')" for row in batch).replace(f"'{NULL}'", "NULL")
+        values = ",".join("('" + "','".join(row) + "')" for row in batch).replace(
+            f"'{NULL}'", "NULL"
+        )
         cursor.execute(f"INSERT INTO {table} VALUES {values}")
 
     def _chunks(self, insert: str, select: str, rows: int, joined: bool = False) -> list[str]:
@@ -126,8 +155,9 @@ class InnodbSql(Sql):
         return [
             f"SET SESSION {self.recursion} = {CHUNK_ROWS + 1}",
             *(
-                f"{insert} WITH RECURSIVE numbers AS (SELECT CAST({first} AS SIGNED) AS n UNION ALL "
-                f"SELECT n + 1 FROM numbers WHERE n < {min(first + CHUNK_ROWS - 1, rows)}) SELECT {order}{select}"
+                f"{insert} WITH RECURSIVE numbers AS (SELECT CAST({first} AS SIGNED) AS n UNION "
+                f"ALL SELECT n + 1 FROM numbers WHERE n < {min(first + CHUNK_ROWS - 1, rows)}) "
+                f"SELECT {order}{select}"
                 for first in range(1, rows + 1, CHUNK_ROWS)
             ),
         ]

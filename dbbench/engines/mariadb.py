@@ -17,7 +17,8 @@ from dbbench.engines.settings import Versions
 from dbbench.errors import EngineStartFailed, ProgramMissing
 from dbbench.model import Scalar, merge_settings
 
-BUILD_LOG: Final = 96 * 2**20  # the server's default, which keeps golden copies small; `window_settings` enlarges it
+# the server's default, which keeps golden copies small; `window_settings` enlarges it
+BUILD_LOG: Final = 96 * 2**20
 
 PROFILE: Final = replace(
     innodb.PROFILE,
@@ -37,26 +38,41 @@ PROFILE: Final = replace(
         "innodb_log_file_buffering": Versions((10, 8, 4)),
         "innodb_snapshot_isolation": Versions((10, 11, 8)),
     },
-    empty_bytes=162_000_000,  # size with 11.8, whose three undo tablespaces of 10 MiB 10.11 does not have
+    # size with 11.8, whose three undo tablespaces of 10 MiB 10.11 does not have
+    empty_bytes=162_000_000,
     copying="mariadb-backup --backup --socket={socket} --target-dir={copy}, then "
-            "mariadb-backup --prepare --target-dir={copy}",
+    "mariadb-backup --prepare --target-dir={copy}",
     live_settings="""
 SELECT lower(VARIABLE_NAME), GLOBAL_VALUE, GLOBAL_VALUE, '', GLOBAL_VALUE_ORIGIN IN ('CONFIG', 'SQL', 'AUTO-CONFIG')
 AND GLOBAL_VALUE <> DEFAULT_VALUE FROM information_schema.SYSTEM_VARIABLES WHERE GLOBAL_VALUE IS NOT NULL ORDER BY 1""",
-    features=(*innodb.PROFILE.features, "innodb_use_atomic_writes", "innodb_log_file_buffering",
-              "innodb_data_file_buffering", "innodb_log_write_ahead_size", "innodb_linux_aio"),
+    features=(
+        *innodb.PROFILE.features,
+        "innodb_use_atomic_writes",
+        "innodb_log_file_buffering",
+        "innodb_data_file_buffering",
+        "innodb_log_write_ahead_size",
+        "innodb_linux_aio",
+    ),
     building={**innodb.PROFILE.building, "innodb_autoextend_increment": 8},
     primary={**innodb.PROFILE.primary, "binlog_format": "ROW"},
     by_log={"innodb_log_file_size": LOG_BYTES},
-    lab={**innodb.PROFILE.lab, "innodb_log_file_size": 16 * 2**20, "aria_pagecache_buffer_size": 2**20},
-)  # fmt: skip
+    lab={
+        **innodb.PROFILE.lab,
+        "innodb_log_file_size": 16 * 2**20,
+        "aria_pagecache_buffer_size": 2**20,
+    },
+)
 
 account, check_running, data_files = innodb.account, innodb.check_running, innodb.data_files
 durability, log_files, place_log = innodb.durability, innodb.log_files, innodb.place_log
 data_bytes, move_data = innodb.data_bytes, innodb.move_data
-programs, installed_version = partial(mysqld.programs, PROFILE), partial(mysqld.installed_version, PROFILE)
+programs, installed_version = (
+    partial(mysqld.programs, PROFILE),
+    partial(mysqld.installed_version, PROFILE),
+)
 serving, check = partial(innodb.serving, PROFILE), partial(innodb.check, PROFILE)
-check_pages = partial(innodb.check_pages, PROFILE, ("--skip-freed-pages",))  # they are not protected by doublewrite
+# they are not protected by doublewrite
+check_pages = partial(innodb.check_pages, PROFILE, ("--skip-freed-pages",))
 refusal = partial(innodb.refusal, PROFILE, ("--verbose", "--help"))
 
 
@@ -65,8 +81,9 @@ def defaults(memory_bytes: int | None) -> dict[str, Scalar]:
     return {
         **innodb.defaults(memory_bytes),
         "innodb_log_file_size": BUILD_LOG,
-        # The server can bypass the page cache for its log only if it finds the block device of the file, which it does
-        # not on btrfs. Buffering is therefore on for all filesystems, so that they are comparable.
+        # The server can bypass the page cache for its log only if it finds the block device of the
+        # file, which it does not on btrfs. Buffering is therefore on for all filesystems, so that
+        # they are comparable.
         "innodb_log_file_buffering": True,
         "innodb_checksum_algorithm": "full_crc32",
         "innodb_purge_batch_size": 127,
@@ -81,16 +98,30 @@ def window_settings(warmup_s: float, measure_s: float) -> dict[str, Scalar]:
 
 
 def create(datadir: Path, place: Place, *options: str) -> None:
-    """Make the system tables with the server's SQL files in bootstrap mode, as mariadb-install-db does; the script
-    itself needs another package and, run by root, changes the owner of files below /usr/lib."""
+    """Make the system tables with the server's SQL files in bootstrap mode, as mariadb-install-db
+    does; the script itself needs another package and, run by root, changes the owner of files
+    below /usr/lib.
+    """
     program = mysqld.found(PROFILE, place.bin)
-    private = {"datadir": str(datadir), "socket": str(place.sockets / "bootstrap.sock"),
-               "max_allowed_packet": "8M", "net_buffer_length": "16K"}  # fmt: skip
-    options = ("--bootstrap", "--silent-startup", "--log-warnings=0", "--enforce-storage-engine=", *options)
+    private = {
+        "datadir": str(datadir),
+        "socket": str(place.sockets / "bootstrap.sock"),
+        "max_allowed_packet": "8M",
+        "net_buffer_length": "16K",
+    }
+    options = (
+        "--bootstrap",
+        "--silent-startup",
+        "--log-warnings=0",
+        "--enforce-storage-engine=",
+        *options,
+    )
     settings, tables = merge_settings(("default", defaults(None))), _system_tables(program)
     printed = innodb.initialize(program, private, settings, place, *options, stdin=tables)
     if "ERROR" in printed:
-        raise EngineStartFailed(f"the data directory {datadir} could not be initialized: {printed.strip()[-800:]}")
+        raise EngineStartFailed(
+            f"the data directory {datadir} could not be initialized: {printed.strip()[-800:]}"
+        )
 
 
 def backup(server: Server, room: Path) -> list[str] | str:
@@ -99,8 +130,15 @@ def backup(server: Server, room: Path) -> list[str] | str:
     if program is None:
         return "mariadb-backup is not installed"
     (work := room / "backup").mkdir(exist_ok=True)
-    return [program, "--no-defaults", "--backup", "--stream=xbstream", f"--socket={server.socket}",
-            f"--user={server.user}", f"--target-dir={work}"]  # fmt: skip
+    return [
+        program,
+        "--no-defaults",
+        "--backup",
+        "--stream=xbstream",
+        f"--socket={server.socket}",
+        f"--user={server.user}",
+        f"--target-dir={work}",
+    ]
 
 
 def _system_tables(program: Mysqld) -> str:
@@ -111,7 +149,8 @@ def _system_tables(program: Mysqld) -> str:
         raise ProgramMissing(f"the SQL files of {program.path} were not found")
     # Since version 11 the files are named mariadb_* instead of mysql_*.
     files = [
-        next(share.glob(f"m*_{name}.sql")) for name in ("system_tables", "performance_tables", "system_tables_data")
+        next(share.glob(f"m*_{name}.sql"))
+        for name in ("system_tables", "performance_tables", "system_tables_data")
     ]
     head = "CREATE DATABASE IF NOT EXISTS mysql;\nUSE mysql;\nSET @auth_root_socket = NULL;\n"
     return head + "\n".join(path.read_text() for path in files)

@@ -14,18 +14,23 @@ from dbbench.engines.port import LOG_BYTES, Place
 from dbbench.engines.settings import Versions, word
 from dbbench.model import Durability, Scalar, merge_settings
 
-BUILD_LOG: Final = 100 * 2**20  # the server's default, which keeps golden copies small; `window_settings` enlarges it
+# the server's default, which keeps golden copies small; `window_settings` enlarges it
+BUILD_LOG: Final = 100 * 2**20
 
-# Clients connect only through the socket: no X plugin, which opens another port, and no TLS certificates. The
-# server reads and writes no files outside of its data directory.
+# Clients connect only through the socket: no X plugin, which opens another port, and no TLS
+# certificates. The server reads and writes no files outside of its data directory.
 PROFILE: Final = replace(
     innodb.PROFILE,
     name="mysql",
     title="MySQL",
     lab_partitions="clause",
     restores_pages=False,
-    private={"loose_mysqlx": False, "secure_file_priv": "NULL", "auto_generate_certs": False,
-             "caching_sha2_password_auto_generate_rsa_keys": False},
+    private={
+        "loose_mysqlx": False,
+        "secure_file_priv": "NULL",
+        "auto_generate_certs": False,
+        "caching_sha2_password_auto_generate_rsa_keys": False,
+    },
     sql=InnodbSql("cte_max_recursion_depth", "SET SESSION information_schema_stats_expiry = 0"),
     programs=("mysqld",),
     oldest=(8, 0, 30),
@@ -33,37 +38,60 @@ PROFILE: Final = replace(
     counters=COUNTERS_OF_MYSQL,
     versions={"innodb_extend_and_initialize": Versions((8, 0, 22))},
     empty_bytes=220_000_000,
-    copying="xtrabackup --backup --socket={socket} --target-dir={copy}, then xtrabackup --prepare --target-dir={copy}",
+    copying="xtrabackup --backup --socket={socket} --target-dir={copy}, then xtrabackup --prepare "
+    "--target-dir={copy}",
     live_settings="""
 SELECT lower(VARIABLE_NAME), VARIABLE_VALUE, VARIABLE_VALUE, '', VARIABLE_SOURCE NOT IN ('COMPILED', 'COMMAND_LINE')
 FROM performance_schema.variables_info JOIN performance_schema.global_variables USING (VARIABLE_NAME) ORDER BY 1""",
-    features=(*innodb.PROFILE.features, "innodb_use_fdatasync", "innodb_log_writer_threads",
-              "innodb_log_write_ahead_size", "innodb_redo_log_capacity", "innodb_extend_and_initialize"),
+    features=(
+        *innodb.PROFILE.features,
+        "innodb_use_fdatasync",
+        "innodb_log_writer_threads",
+        "innodb_log_write_ahead_size",
+        "innodb_redo_log_capacity",
+        "innodb_extend_and_initialize",
+    ),
     by_log={"innodb_redo_log_capacity": LOG_BYTES},
     lab={**innodb.PROFILE.lab, "innodb_redo_log_capacity": 16 * 2**20},
-)  # fmt: skip
+)
 
 account, check_running, data_files = innodb.account, innodb.check_running, innodb.data_files
 log_files, place_log = innodb.log_files, innodb.place_log
 data_bytes, move_data = innodb.data_bytes, innodb.move_data
-programs, installed_version = partial(mysqld.programs, PROFILE), partial(mysqld.installed_version, PROFILE)
+programs, installed_version = (
+    partial(mysqld.programs, PROFILE),
+    partial(mysqld.installed_version, PROFILE),
+)
 serving, check = partial(innodb.serving, PROFILE), partial(innodb.check, PROFILE)
 check_pages = partial(innodb.check_pages, PROFILE, ())
-_CHECKING: Final = (*(f"--{name}={word(value)}" for name, value in PROFILE.private.items()), "--validate-config")
+_CHECKING: Final = (
+    *(f"--{name}={word(value)}" for name, value in PROFILE.private.items()),
+    "--validate-config",
+)
 refusal = partial(innodb.refusal, PROFILE, _CHECKING)
 
 
 def defaults(memory_bytes: int | None) -> dict[str, Scalar]:
-    """Return InnoDB's defaults and MySQL's own. Flushes with fsync: direct I/O is not durable (`durability`)."""
+    """Return InnoDB's defaults and MySQL's own. Flushes with fsync: direct I/O is not durable
+    (`durability`).
+    """
     return {
         **innodb.defaults(memory_bytes),
         "innodb_flush_method": "fsync",
-        "innodb_redo_log_capacity": BUILD_LOG, "innodb_use_fdatasync": True, "innodb_log_writer_threads": False,
-        "innodb_page_cleaners": 1, "innodb_doublewrite_pages": 128, "innodb_doublewrite_files": 2,
-        "innodb_numa_interleave": False, "innodb_idle_flush_pct": 100, "innodb_purge_batch_size": 300,
-        "innodb_checksum_algorithm": "crc32", "innodb_dedicated_server": False,
-        "gtid_mode": False, "enforce_gtid_consistency": False,
-    }  # fmt: skip
+        "innodb_redo_log_capacity": BUILD_LOG,
+        "innodb_use_fdatasync": True,
+        "innodb_log_writer_threads": False,
+        "innodb_page_cleaners": 1,
+        "innodb_doublewrite_pages": 128,
+        "innodb_doublewrite_files": 2,
+        "innodb_numa_interleave": False,
+        "innodb_idle_flush_pct": 100,
+        "innodb_purge_batch_size": 300,
+        "innodb_checksum_algorithm": "crc32",
+        "innodb_dedicated_server": False,
+        "gtid_mode": False,
+        "enforce_gtid_consistency": False,
+    }
 
 
 def window_settings(warmup_s: float, measure_s: float) -> dict[str, Scalar]:
@@ -72,16 +100,27 @@ def window_settings(warmup_s: float, measure_s: float) -> dict[str, Scalar]:
 
 
 def create(datadir: Path, place: Place, *options: str) -> None:
-    """Run mysqld --initialize-insecure: root without a password, reachable only through the private socket."""
+    """Run mysqld --initialize-insecure: root without a password, reachable only through the private
+    socket.
+    """
     private = {"datadir": str(datadir), **PROFILE.private}
     settings = merge_settings(("default", defaults(None)))
-    innodb.initialize(mysqld.found(PROFILE, place.bin), private, settings, place, "--initialize-insecure", *options)
+    innodb.initialize(
+        mysqld.found(PROFILE, place.bin),
+        private,
+        settings,
+        place,
+        "--initialize-insecure",
+        *options,
+    )
 
 
 def durability(effective: dict[str, str], tears: bool) -> tuple[Durability, ...]:
-    """Return the flags of the settings; with O_DIRECT pages may tear despite doublewrite: from 8.0.20 on the server
-    then does not flush the doublewrite file (buf0dblwr.cc, `is_fsync_required`). Copy and page are in the disk's
-    volatile cache at the same time, and a power loss can damage both, as the power-loss lab shows."""
+    """Return the flags of the settings; with O_DIRECT pages may tear despite doublewrite: from
+    8.0.20 on the server then does not flush the doublewrite file (buf0dblwr.cc,
+    `is_fsync_required`). Copy and page are in the disk's volatile cache at the same time, and a
+    power loss can damage both, as the power-loss lab shows.
+    """
     flags = innodb.durability(effective, tears)
     direct = effective.get("innodb_flush_method", "").upper() in ("O_DIRECT", "O_DIRECT_NO_FSYNC")
     if tears and direct and Durability.TORN_PAGES not in flags:

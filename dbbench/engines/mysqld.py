@@ -1,6 +1,8 @@
-"""MariaDB's and MySQL's server program, which have the same name; its files, its binary log. `bin` may be the program,
-its directory, an installation (`sbin/`, `bin/`), or the root directory of another system, for example one made by
-debootstrap: the program then runs with that system's loader and libraries."""
+"""MariaDB's and MySQL's server program, which have the same name; its files, its binary log. `bin`
+may be the program, its directory, an installation (`sbin/`, `bin/`), or the root directory of
+another system, for example one made by debootstrap: the program then runs with that system's
+loader and libraries.
+"""
 
 from __future__ import annotations
 
@@ -18,15 +20,22 @@ from dbbench.engines.settings import numbers_of
 from dbbench.errors import CommandFailed, DeadlinePassed, ProgramMissing
 
 _FOLDERS: Final = ("", "usr/sbin", "usr/libexec", "sbin", "bin", "libexec")
-_SYSTEM: Final = (Path("/usr/sbin"), Path("/usr/libexec"), Path("/usr/local/mysql/bin"), Path("/usr/bin"))
+_SYSTEM: Final = (
+    Path("/usr/sbin"),
+    Path("/usr/libexec"),
+    Path("/usr/local/mysql/bin"),
+    Path("/usr/bin"),
+)
 _LOADERS: Final = ("lib64/ld-linux-x86-64.so.2", "lib/ld-linux-aarch64.so.1")
 _MARIADB: Final = "MariaDB"  # printed by a mysqld program that is MariaDB, not MySQL
 _VERSION: Final = re.compile(r"Ver (\d+\.\d+\.\d+)")
-# As on a server with replicas or point-in-time recovery: each commit is flushed to the binary log too. MariaDB's
-# default of sync_binlog is 0, and its default of binlog_format may log statements instead of rows, which writes less.
+# As on a server with replicas or point-in-time recovery: each commit is flushed to the binary log
+# too. MariaDB's default of sync_binlog is 0, and its default of binlog_format may log statements
+# instead of rows, which writes less.
 BINLOG_PRODUCTION: Final[Values] = {"log_bin": True, "sync_binlog": 1, "binlog_format": "ROW"}
 BINLOG_STATED: Final = ("log_bin", "sync_binlog", "binlog_format")
-_ROTATED_S: Final = 5.0  # MariaDB cannot remove a log until InnoDB has flushed its commits, a moment after the switch
+# MariaDB cannot remove a log until InnoDB has flushed its commits, a moment after the switch
+_ROTATED_S: Final = 5.0
 _STEP_S: Final = 0.05
 
 
@@ -36,22 +45,30 @@ class Mysqld:
 
     path: Path
     version: str  # 10.11.19
-    loader: tuple[str, ...] = ()  # command prefix for a program in another root: ld-linux --library-path ...
+    # command prefix for a program in another root: ld-linux --library-path ...
+    loader: tuple[str, ...] = ()
     root: Path | None = None  # root directory of another system; None: this system
 
     def argv(self, defaults: Path, *options: str) -> tuple[str, ...]:
-        """Return the command line; the configuration file must come first, otherwise the system's file is read."""
+        """Return the command line; the configuration file must come first, otherwise the system's
+        file is read.
+        """
         places: tuple[str, ...] = ()
         if self.root is not None:
             usr = self.root / "usr"
-            places = (f"--basedir={usr}", f"--lc-messages-dir={usr}/share/mysql",
-                      f"--plugin-dir={usr}/lib/mysql/plugin")  # fmt: skip
+            places = (
+                f"--basedir={usr}",
+                f"--lc-messages-dir={usr}/share/mysql",
+                f"--plugin-dir={usr}/lib/mysql/plugin",
+            )
         return (*self.loader, str(self.path), f"--defaults-file={defaults}", *places, *options)
 
 
 def find(profile: Profile, given: Path | None) -> Mysqld | None:
     """Return the program of that engine in `given`, otherwise the installed one, or None."""
-    programs = (_probe(profile.banner, root, path) for root, path in _candidates(profile.programs, given))
+    programs = (
+        _probe(profile.banner, root, path) for root, path in _candidates(profile.programs, given)
+    )
     return next((program for program in programs if program is not None), None)
 
 
@@ -61,12 +78,16 @@ def found(profile: Profile, given: Path | None) -> Mysqld:
     if server is None:
         package = profile.package or "the package of its vendor"
         raise ProgramMissing(
-            f"no {profile.name} server in {given}" if given else f"no {profile.name} server is installed",
+            f"no {profile.name} server in {given}"
+            if given
+            else f"no {profile.name} server is installed",
             remedy=f"Install {package}, or name the folder of its programs as `bin`.",
         )
     if numbers_of(server.version) < profile.oldest:
         oldest = ".".join(map(str, profile.oldest))
-        raise ProgramMissing(f"{server.path} is {profile.title} {server.version}; {oldest} or later is required")
+        raise ProgramMissing(
+            f"{server.path} is {profile.title} {server.version}; {oldest} or later is required"
+        )
     return server
 
 
@@ -88,7 +109,11 @@ def _candidates(names: tuple[str, ...], given: Path | None) -> Iterator[tuple[Pa
         yield None, given
         return
     if given is not None:
-        other = given if any((given / loader).exists() for loader in _LOADERS) and given != Path("/") else None
+        other = (
+            given
+            if any((given / loader).exists() for loader in _LOADERS) and given != Path("/")
+            else None
+        )
         for folder in _FOLDERS:
             yield from ((other, given / folder / name) for name in names)
         return
@@ -109,7 +134,9 @@ def _probe(banner: str, root: Path | None, path: Path) -> Mysqld | None:
         used = next(root / name for name in _LOADERS if (root / name).exists())
         loader = (str(used), "--library-path", ":".join(libraries))
     try:
-        printed = process.run((*loader, path, "--no-defaults", "--version"), note=False, timeout_s=30).stdout
+        printed = process.run(
+            (*loader, path, "--no-defaults", "--version"), note=False, timeout_s=30
+        ).stdout
     except (CommandFailed, DeadlinePassed):
         return None
     version = _VERSION.search(printed)
@@ -120,7 +147,9 @@ def _probe(banner: str, root: Path | None, path: Path) -> Mysqld | None:
 
 def binlog_place(effective: Mapping[str, str], datadir: Path | None = None) -> Path | None:
     """Return the path of the log's files without their numbers, or None if there is no binary log."""
-    if effective.get("log_bin", "").upper() not in ("ON", "1") or not effective.get("log_bin_basename"):
+    if effective.get("log_bin", "").upper() not in ("ON", "1") or not effective.get(
+        "log_bin_basename"
+    ):
         return None
     path = Path(effective["log_bin_basename"])
     return path if datadir is None else datadir / path
@@ -128,7 +157,11 @@ def binlog_place(effective: Mapping[str, str], datadir: Path | None = None) -> P
 
 def binlog_files(base: Path) -> list[Path]:
     """Return the files of the log, without the index of all and MariaDB's index of each (`.idx`)."""
-    return [path for path in sorted(base.parent.glob(f"{base.name}.[0-9]*")) if path.suffix[1:].isdigit()]
+    return [
+        path
+        for path in sorted(base.parent.glob(f"{base.name}.[0-9]*"))
+        if path.suffix[1:].isdigit()
+    ]
 
 
 def purge_binlog(ask: Callable[[str], list[Any]]) -> None:

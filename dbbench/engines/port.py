@@ -1,4 +1,6 @@
-"""An engine: what it declares (`Profile`), what every one does (`Engine`), what some can do, its running `Server`."""
+"""An engine: what it declares (`Profile`), what every one does (`Engine`), what some can do, its
+running `Server`.
+"""
 
 from __future__ import annotations
 
@@ -18,26 +20,34 @@ from dbbench.model.base import PRODUCTION, STANDALONE
 from dbbench.process import Running, User
 from dbbench.remote import Network
 
-# The log size that starts a checkpoint. At the few MB/s of log that a disk of 2025 sustains it is small enough for
-# several checkpoints in a window of a minute, and large enough that a single checkpoint does not fill the window.
-# PostgreSQL starts a checkpoint after about half of this size.
+# The log size that starts a checkpoint. At the few MB/s of log that a disk of 2025 sustains it is
+# small enough for several checkpoints in a window of a minute, and large enough that a single
+# checkpoint does not fill the window. PostgreSQL starts a checkpoint after about half of this size.
 LOG_BYTES: Final = 128 * 2**20
 NAME: Final = "dbbench"  # of the role, and of the database unless the dataset has one of its own
 
 Values = Mapping[str, Scalar]  # values of settings by name
-Counts = Mapping[str, float]  # the increase of a server's counters between two readings, if both have them
+# the increase of a server's counters between two readings, if both have them
+Counts = Mapping[str, float]
 
 
 @dataclass(frozen=True)
 class Place:
     """The location of a server's files outside of its data directory."""
 
-    sockets: Path  # private directory of the server's socket and pid file; short, because a socket's path is limited
-    logs: Path  # directory for the server log and a copy of the configuration; not on the device under test
-    bin: Path | None = None  # directory of the programs, or the mysqld itself; None: the newest installed version
-    log_dir: Path | None = None  # directory of the write-ahead log if it was moved out of the data directory
-    tablespace_bytes: int = 0  # InnoDB: size of the single file with all tables, which can be moved to a device
-    network: Network | None = None  # address and keys for a load generator on another host; None: only the socket
+    # private directory of the server's socket and pid file; short, because a socket's path is
+    # limited
+    sockets: Path
+    # directory for the server log and a copy of the configuration; not on the device under test
+    logs: Path
+    # directory of the programs, or the mysqld itself; None: the newest installed version
+    bin: Path | None = None
+    # directory of the write-ahead log if it was moved out of the data directory
+    log_dir: Path | None = None
+    # InnoDB: size of the single file with all tables, which can be moved to a device
+    tablespace_bytes: int = 0
+    # address and keys for a load generator on another host; None: only the socket
+    network: Network | None = None
 
     @property
     def log(self) -> Path:
@@ -46,11 +56,16 @@ class Place:
 
 @dataclass(frozen=True)
 class Sessions:
-    """The sessions of a server that `Server.connect` did not open: those of the load generator and of anyone else."""
+    """The sessions of a server that `Server.connect` did not open: those of the load generator and
+    of anyone else.
+    """
 
-    present: dict[int, str]  # by session id (PostgreSQL: pid): the client's name and its latest statement
-    opened: int | None = None  # sessions opened since the first reading; None: this server version does not count them
-    configured: str = ""  # time at which the server last read its configuration; "": the server does not report it
+    # by session id (PostgreSQL: pid): the client's name and its latest statement
+    present: dict[int, str]
+    # sessions opened since the first reading; None: this server version does not count them
+    opened: int | None = None
+    # time at which the server last read its configuration; "": the server does not report it
+    configured: str = ""
 
 
 @dataclass(frozen=True)
@@ -65,8 +80,9 @@ class Weakening:
 
 @dataclass(frozen=True)
 class SmallCluster:
-    """What makes a data directory small, which the power-loss lab copies and reads for each cut: options of `create`,
-    statements that remove what no session uses, settings."""
+    """What makes a data directory small, which the power-loss lab copies and reads for each cut:
+    options of `create`, statements that remove what no session uses, settings.
+    """
 
     creation: tuple[str, ...] = ()
     statements: tuple[str, ...] = ()
@@ -87,10 +103,13 @@ class Profile:
     excluded_by: tuple[str, ...] = ()  # engines whose packages conflict with this one's
     programs: tuple[str, ...] = ()  # possible names of the server program
     banner: str = ""  # a word that the server program prints with --version
-    release_numbers: int = 2  # versions with the same leading numbers, this many, can read each other's data files
+    # versions with the same leading numbers, this many, can read each other's data files
+    release_numbers: int = 2
     oldest: tuple[int, ...] = ()  # the oldest release that dbbench starts; (): any
-    newest: tuple[int, ...] = ()  # the newest release whose counters and settings were checked on a real server
-    counters: frozenset[str] = frozenset()  # status variables that it must have; see `SOURCES` for PostgreSQL
+    # the newest release whose counters and settings were checked on a real server
+    newest: tuple[int, ...] = ()
+    # status variables that it must have; see `SOURCES` for PostgreSQL
+    counters: frozenset[str] = frozenset()
     native_password: bool = False  # new accounts log in with mysql_native_password
     locale: str = ""
     page_bytes: int = 16384
@@ -98,76 +117,112 @@ class Profile:
     direct_io: bool = False  # it bypasses the page cache, so that data is only in its own cache
     # Data
     datasets: tuple[str, ...] = ("none",)  # the kinds of dataset that can be loaded
-    generated: Literal["pgbench", "sysbench", "none"] = "none"  # the kind used when only a size is given
-    empty_bytes: int = 0  # size of an empty data directory, including the most log that a build keeps
-    # by kind of dataset: compressibility with incompressible columns and with constant ones; `datasets.generated.noise`
+    # the kind used when only a size is given
+    generated: Literal["pgbench", "sysbench", "none"] = "none"
+    # size of an empty data directory, including the most log that a build keeps
+    empty_bytes: int = 0
+    # by kind of dataset: compressibility with incompressible columns and with constant ones;
+    # `datasets.generated.noise`
     compressed: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     tablespaces: bool = False  # data can be in additional tablespaces
     chosen_checksums: bool = False  # data checksums can be switched while the server is stopped
-    standby: bool = False  # a standby's recovery applies a primary's log; False: a client program does
-    copied_running: bool = False  # a server can recover from files copied one by one while it was running
-    copying: str = ""  # the command, shown to the user, that copies a running server's data directory
-    # Queries of a user's running server: name, text, number, unit of its settings and whether it was set; bytes of the
-    # data and data directory. `live_names`: the settings that affect storage and that a plan for a copy may contain.
+    # a standby's recovery applies a primary's log; False: a client program does
+    standby: bool = False
+    # a server can recover from files copied one by one while it was running
+    copied_running: bool = False
+    # the command, shown to the user, that copies a running server's data directory
+    copying: str = ""
+    # Queries of a user's running server: name, text, number, unit of its settings and whether it
+    # was set; bytes of the data and data directory. `live_names`: the settings that affect storage
+    # and that a plan for a copy may contain.
     live_settings: str = ""
     live_data: str = ""
     live_names: str = ""
     # Settings
     # By setting or "setting=value", for those that some versions lack.
     versions: Mapping[str, Versions] = field(default_factory=dict)
-    features: tuple[str, ...] = ()  # settings that decide how it reads and writes; shown with the results
-    settings_profiles: Mapping[str, Values] = field(default_factory=lambda: {PRODUCTION: {}, STANDALONE: {}})
-    switches: Mapping[str, Mapping[bool, Values]] = field(default_factory=dict)  # factors that set several settings
+    # settings that decide how it reads and writes; shown with the results
+    features: tuple[str, ...] = ()
+    settings_profiles: Mapping[str, Values] = field(
+        default_factory=lambda: {PRODUCTION: {}, STANDALONE: {}}
+    )
+    # factors that set several settings
+    switches: Mapping[str, Mapping[bool, Values]] = field(default_factory=dict)
     io_uring: Values = field(default_factory=dict)  # settings whose value requires io_uring
-    limited: Values = field(default_factory=dict)  # override the profile if a control group limits the memory
-    stated: tuple[str, ...] = ()  # settings that a settings profile decides; the plan and the page show their values
-    private: Values = field(default_factory=dict)  # by which an InnoDB server opens nothing but its socket
+    # override the profile if a control group limits the memory
+    limited: Values = field(default_factory=dict)
+    # settings that a settings profile decides; the plan and the page show their values
+    stated: tuple[str, ...] = ()
+    # by which an InnoDB server opens nothing but its socket
+    private: Values = field(default_factory=dict)
     building: Values = field(default_factory=dict)  # for building a golden copy
-    unsettled: Values = field(default_factory=dict)  # in addition to `building`, to leave a physical copy unchanged
-    one_tablespace: Values = field(default_factory=dict)  # put all tables into one file; {}: not possible
-    primary: Values = field(default_factory=dict)  # in addition to `building`, for a primary that writes an archive
-    limits: tuple[str, ...] = ()  # settings of a plan that also apply to building: bounds of what a server may open
+    # in addition to `building`, to leave a physical copy unchanged
+    unsettled: Values = field(default_factory=dict)
+    # put all tables into one file; {}: not possible
+    one_tablespace: Values = field(default_factory=dict)
+    # in addition to `building`, for a primary that writes an archive
+    primary: Values = field(default_factory=dict)
+    # settings of a plan that also apply to building: bounds of what a server may open
+    limits: tuple[str, ...] = ()
     by_log: Values = field(default_factory=dict)  # make the size of the log start checkpoints
-    small: Values = field(default_factory=dict)  # for a second server that runs at the same time as the trial's
-    lab: Values = field(default_factory=dict)  # for the power-loss lab: several checkpoints within seconds
+    # for a second server that runs at the same time as the trial's
+    small: Values = field(default_factory=dict)
+    # for the power-loss lab: several checkpoints within seconds
+    lab: Values = field(default_factory=dict)
     lab_cluster: SmallCluster = SmallCluster()
-    # How the lab partitions a table: each partition is a table, or a clause. "": schema changes are not crash-safe.
+    # How the lab partitions a table: each partition is a table, or a clause. "": schema changes are
+    # not crash-safe.
     lab_partitions: Literal["", "tables", "clause"] = ""
-    restores_pages: bool = True  # recovery uses each intact copy of a torn page, see docs/durability.md
-    lab_checkpoints: bool = False  # the lab must request checkpoints, because the settings alone do not cause them
+    # recovery uses each intact copy of a torn page, see docs/durability.md
+    restores_pages: bool = True
+    # the lab must request checkpoints, because the settings alone do not cause them
+    lab_checkpoints: bool = False
     weakenings: tuple[Weakening, ...] = ()
 
     def shown(self, effective: Mapping[str, str]) -> dict[str, str]:
-        """Return the server settings that are `features`, by name; those that its version does not have are omitted."""
+        """Return the server settings that are `features`, by name; those that its version does not
+        have are omitted.
+        """
         return {name: effective[name] for name in self.features if name in effective}
 
     def statement(self, effective: Mapping[str, str]) -> str:
-        """Return the settings that are `stated` in words: "log_bin = ON, sync_binlog = 1"; "" if there are none."""
+        """Return the settings that are `stated` in words: "log_bin = ON, sync_binlog = 1"; "" if
+        there are none.
+        """
         return ", ".join(f"{name} = {effective[name]}" for name in self.stated if name in effective)
 
 
 class Server:
-    """A private running server on a unix socket, and on the network only if `Place` says so. What follows
-    `effective_settings` are abilities: those that an engine does not have report nothing. `programs`: the directory of
-    its clients (pgbench, psql, ...)."""
+    """A private running server on a unix socket, and on the network only if `Place` says so. What
+    follows `effective_settings` are abilities: those that an engine does not have report
+    nothing. `programs`: the directory of its clients (pgbench, psql, ...).
+    """
 
     user = NAME  # database role
     database = NAME
 
     def __init__(
-        self, profile: Profile, place: Place, version: str = "", programs: Path = Path(), running: Running | None = None
+        self,
+        profile: Profile,
+        place: Place,
+        version: str = "",
+        programs: Path = Path(),
+        running: Running | None = None,
     ) -> None:
         self.profile, self.engine, self.version, self.bin = profile, profile.name, version, programs
         self.socket_dir, self.log = place.sockets, place.log
         self.socket = place.sockets / f"{profile.name}.sock"
-        self.env: dict[str, str] = {}  # environment variables with which its client programs log in on the socket
+        # environment variables with which its client programs log in on the socket
+        self.env: dict[str, str] = {}
         self.left_out: tuple[str, ...] = ()  # defaults that this version does not have
         self._running = running
         self._lock = threading.Lock()
         self._counting: Any = None  # the open connection on which counters are read
         self._opened: list[int] = []  # ids of all connections that `connect` has opened
-        self._opened_before: int | None = None  # sessions of others before the first call of `sessions`
-        self._lacking: dict[str, None] = {}  # counters that this version should have, in the order of their discovery
+        # sessions of others before the first call of `sessions`
+        self._opened_before: int | None = None
+        # counters that this version should have, in the order of their discovery
+        self._lacking: dict[str, None] = {}
 
     @property
     def pid(self) -> int | None:
@@ -182,8 +237,9 @@ class Server:
         raise DriverFailed(f"{self.engine} has no server that accepts statements")
 
     def settle(self) -> None:
-        """Wait until background work of a restore or start is complete (recovery, autovacuum, purge, flush backlog),
-        then checkpoint. Raises DeadlinePassed."""
+        """Wait until background work of a restore or start is complete (recovery, autovacuum,
+        purge, flush backlog), then checkpoint. Raises DeadlinePassed.
+        """
 
     def effective_settings(self) -> dict[str, str]:
         """Return every setting as the running server reports it."""
@@ -193,10 +249,14 @@ class Server:
         """Write all dirty pages (PostgreSQL: CHECKPOINT; InnoDB: flush until no page is dirty)."""
 
     def purge_log(self) -> None:
-        """Remove the log that a server keeps for others only (binary logs), so that it does not fill the device."""
+        """Remove the log that a server keeps for others only (binary logs), so that it does not
+        fill the device.
+        """
 
     def counters(self) -> dict[str, float]:
-        """Return cumulative counters, with their units in the names (wal_bytes); cheap enough for once per second."""
+        """Return cumulative counters, with their units in the names (wal_bytes); cheap enough for
+        once per second.
+        """
         return {}
 
     def sessions(self) -> Sessions:
@@ -208,11 +268,15 @@ class Server:
         return CheckpointFacts(note="no server, no checkpoints")
 
     def written_bytes(self, grown: Counts) -> int | None:
-        """Return bytes that the engine wrote between two readings (log + data files), or None if not measurable."""
+        """Return bytes that the engine wrote between two readings (log + data files), or None if
+        not measurable.
+        """
         return None
 
     def work(self, grown: Counts, explicit: bool) -> Work:
-        """Count the work between two readings; `explicit`: the load ends each transaction with COMMIT or ROLLBACK."""
+        """Count the work between two readings; `explicit`: the load ends each transaction with
+        COMMIT or ROLLBACK.
+        """
         return Work()
 
     def hit_ratio(self, grown: Counts) -> float | None:
@@ -224,23 +288,35 @@ class Server:
         return None
 
     def recovery_bytes(self) -> int | None:
-        """Return the size of the log that a start after a crash now would have to read, or None if not measurable."""
+        """Return the size of the log that a start after a crash now would have to read, or None if
+        not measurable.
+        """
         return None
 
     def warnings(self) -> tuple[TrialWarning, ...]:
-        """Return warnings about a version that is newer than all that dbbench was tested with, and about counters and
-        default settings that it does not have."""
+        """Return warnings about a version that is newer than all that dbbench was tested with, and
+        about counters and default settings that it does not have.
+        """
         newest, server = self.profile.newest, f"{self.engine} {self.version}"
         warnings = []
         if newest and numbers_of(self.version)[: len(newest)] > newest:
             release = ".".join(map(str, newest))
-            text = f"{server} is newer than {release}, the newest release that dbbench was tested with"
+            text = (
+                f"{server} is newer than {release}, the newest release that dbbench was tested with"
+            )
             warnings.append(TrialWarning("W147", text))
         if self._lacking:
-            text = f"{server} should have {', '.join(self._lacking)}; the counters read from there are missing"
+            text = (
+                f"{server} should have {', '.join(self._lacking)}; the counters read from there "
+                "are missing"
+            )
             warnings.append(TrialWarning("W140", text))
         if self.left_out:
-            warnings.append(TrialWarning("W147", f"{server} does not have the setting {', '.join(self.left_out)}"))
+            warnings.append(
+                TrialWarning(
+                    "W147", f"{server} does not have the setting {', '.join(self.left_out)}"
+                )
+            )
         return tuple(warnings)
 
     def close(self) -> None:
@@ -261,7 +337,9 @@ class Server:
                 return rows_of(self._counting, statement)
             except Exception as error:  # of psycopg2 or mysql.connector
                 self._counting = None  # the next reading opens a new connection
-                raise EngineDied(f"the counters of the server could not be read: {str(error).strip()}") from error
+                raise EngineDied(
+                    f"the counters of the server could not be read: {str(error).strip()}"
+                ) from error
 
 
 class Engine(Protocol):
@@ -277,35 +355,52 @@ class Engine(Protocol):
         """Return the version of the installed programs ("15.18"), or None."""
 
     def refusal(self, settings: Settings, bin: Path | None = None) -> str:
-        """Return what the installed server prints about settings that it does not accept, or "". Nothing is started."""
+        """Return what the installed server prints about settings that it does not accept, or "".
+        Nothing is started.
+        """
 
     def account(self) -> User:
         """Return the unprivileged account that the server runs as."""
 
     def defaults(self, memory_bytes: int | None) -> dict[str, Scalar]:
-        """Return durable, private settings, explicit wherever versions differ; a trial has those of a profile over them
-        (`Profile.settings_profiles`). `memory_bytes`: the plan's memory."""
+        """Return durable, private settings, explicit wherever versions differ; a trial has those of
+        a profile over them (`Profile.settings_profiles`). `memory_bytes`: the plan's memory.
+        """
 
     def window_settings(self, warmup_s: float, measure_s: float) -> dict[str, Scalar]:
-        """Return settings that follow from the window: checkpoints every window ÷ 2, a log size that is not reached."""
+        """Return settings that follow from the window: checkpoints every window ÷ 2, a log size
+        that is not reached.
+        """
 
     def create(self, datadir: Path, place: Place, *options: str) -> None:
-        """Make an empty data directory with data checksums, in the locale C.UTF-8 or utf8mb4; the first start adds
-        database and role `dbbench`. `options`: more of the program that makes it. Raises EngineStartFailed."""
+        """Make an empty data directory with data checksums, in the locale C.UTF-8 or utf8mb4; the
+        first start adds database and role `dbbench`. `options`: more of the program that makes
+        it. Raises EngineStartFailed.
+        """
 
-    def serving(self, datadir: Path, settings: Settings, place: Place) -> AbstractContextManager[Server]:
-        """Start the server, wait until it answers, ensure database and role; stop it cleanly at the end of the block.
-        Raises EngineStartFailed with the last lines of the log, SettingRefused if the server reports another value than
-        the requested one, EngineDied if it had to be killed."""
+    def serving(
+        self, datadir: Path, settings: Settings, place: Place
+    ) -> AbstractContextManager[Server]:
+        """Start the server, wait until it answers, ensure database and role; stop it cleanly at the
+        end of the block. Raises EngineStartFailed with the last lines of the log, SettingRefused
+        if the server reports another value than the requested one, EngineDied if it had to be
+        killed.
+        """
 
     def check(self, datadir: Path, settings: Settings, place: Place) -> str:
-        """Check the stopped data (it may start the server); return what was checked. Raises DataCorrupt."""
+        """Check the stopped data (it may start the server); return what was checked. Raises
+        DataCorrupt.
+        """
 
     def data_files(self, datadir: Path) -> list[Path]:
-        """Return the files that hold the dataset: tables and indexes, not logs. For cold proofs and for space."""
+        """Return the files that hold the dataset: tables and indexes, not logs. For cold proofs and
+        for space.
+        """
 
     def durability(self, effective: dict[str, str], tears: bool) -> tuple[Durability, ...]:
-        """Return the durability flags of the effective settings; `tears`: a page can tear on this filesystem."""
+        """Return the durability flags of the effective settings; `tears`: a page can tear on this
+        filesystem.
+        """
 
 
 @runtime_checkable
@@ -313,7 +408,9 @@ class HasLog(Protocol):
     """An engine with a write-ahead log, which can lie in a directory of its own."""
 
     def place_log(self, datadir: Path, folder: Path) -> None:
-        """Move the stopped server's log into the directory, which `Place.log_dir` names from then on."""
+        """Move the stopped server's log into the directory, which `Place.log_dir` names from then
+        on.
+        """
 
     def log_files(self, datadir: Path, effective: dict[str, str]) -> list[Path]:
         """Return the files of the write-ahead log (and of the binary log) of the running server."""
@@ -326,14 +423,17 @@ def log_files_of(engine: Engine, datadir: Path, effective: dict[str, str]) -> li
 
 @runtime_checkable
 class ChecksData(Protocol):
-    """An engine that checks its data while the server runs, and each page's checksum after it was stopped."""
+    """An engine that checks its data while the server runs, and each page's checksum after it was
+    stopped.
+    """
 
     def check_running(self, server: Server) -> None:
         """Check every page of tables and indexes against each other. Raises DataCorrupt."""
 
     def check_pages(self, datadir: Path, settings: Settings, place: Place) -> str:
-        """Check the checksum of each page of tables and indexes, also of those that no query reads (InnoDB: not of the
-        doublewrite buffer). Return what was checked. Raises DataCorrupt."""
+        """Check the checksum of each page of tables and indexes, also of those that no query reads
+        (InnoDB: not of the doublewrite buffer). Return what was checked. Raises DataCorrupt.
+        """
 
 
 @runtime_checkable
@@ -341,7 +441,9 @@ class BacksUp(Protocol):
     """An engine with a program for physical backups."""
 
     def backup(self, server: Server, room: Path) -> list[str] | str:
-        """Return the command that writes a backup to standard output, or why there is none; `room`: for its notes."""
+        """Return the command that writes a backup to standard output, or why there is none; `room`:
+        for its notes.
+        """
 
 
 @runtime_checkable

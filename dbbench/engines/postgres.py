@@ -1,6 +1,8 @@
-"""PostgreSQL, 13 or later: a private cluster with data checksums, on one socket; for a load generator on another host
-also on one address, over TLS with its certificate and a password. The socket is `trust`: only the server's account and
-root can enter its directory. The cluster's pg_hba.conf rejects everyone, so that a copy of the data gives no access."""
+"""PostgreSQL, 13 or later: a private cluster with data checksums, on one socket; for a load
+generator on another host also on one address, over TLS with its certificate and a password. The
+socket is `trust`: only the server's account and root can enter its directory. The cluster's
+pg_hba.conf rejects everyone, so that a copy of the data gives no access.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +20,28 @@ from typing import Final
 from dbbench import packages, process
 from dbbench.engines import settings as text
 from dbbench.engines.accounts import of_server
-from dbbench.engines.port import LOG_BYTES, NAME, Place, Profile, Server, SmallCluster, Values, Weakening
+from dbbench.engines.port import (
+    LOG_BYTES,
+    NAME,
+    Place,
+    Profile,
+    Server,
+    SmallCluster,
+    Values,
+    Weakening,
+)
 from dbbench.engines.postgres_server import BLOCK, PORT, SLOT, PostgresServer, ready
 from dbbench.engines.postgres_sql import PostgresSql
-from dbbench.engines.serving import Launch, forget, log_size, move, own, put, refuse_corrupt, serving_program
+from dbbench.engines.serving import (
+    Launch,
+    forget,
+    log_size,
+    move,
+    own,
+    put,
+    refuse_corrupt,
+    serving_program,
+)
 from dbbench.engines.settings import Versions, switched_on
 from dbbench.engines.sql import cursor_of
 from dbbench.errors import CommandFailed, EngineStartFailed, ProgramMissing
@@ -32,7 +52,8 @@ from dbbench.remote.network import ROLE
 
 INITDB_S: Final = 120.0
 CHECK_S: Final = 3600.0  # long enough for a terabyte from a disk; 578 MB from memory take 0.2 s
-# The socket accepts only the account that dbbench runs as (the kernel reports it), not even the server's account.
+# The socket accepts only the account that dbbench runs as (the kernel reports it), not even the
+# server's account.
 _MAP: Final = "dbbench"
 _HBA: Final = f"local all,replication {NAME} peer map={_MAP}\n"
 _RELATION: Final = re.compile(r"[0-9]+(_[a-z]+)?(\.[0-9]+)?")  # 16384, 16384_fsm, 16384.1
@@ -45,14 +66,33 @@ _HEAPS: Final = """SELECT pg_class.oid::regclass, blkno, offnum, attnum, msg
 FROM pg_class, verify_heapam(pg_class.oid, check_toast => true)
 WHERE relam = (SELECT oid FROM pg_am WHERE amname = 'heap') AND relkind IN ('r', 'm') AND relpersistence <> 't'"""
 
-# Settings that make the server private and its log readable. Plans, workloads and fs setups may not set them.
+# Settings that make the server private and its log readable. Plans, workloads and fs setups may not
+# set them.
 _LOGGING: Final[dict[str, Scalar]] = {
-    "listen_addresses": "", "port": PORT, "unix_socket_permissions": "0700", "ssl": False,
-    "logging_collector": False, "log_destination": "stderr", "log_checkpoints": True, "log_timezone": "UTC",
-    "log_line_prefix": "%m [%p] ", "lc_messages": "C", "restart_after_crash": False,
-}  # fmt: skip
-PRIVATE: Final = (*_LOGGING, "ssl_ca_file", "ssl_cert_file", "ssl_key_file", "data_directory", "config_file",
-                  "hba_file", "ident_file", "unix_socket_directories", "external_pid_file")  # fmt: skip
+    "listen_addresses": "",
+    "port": PORT,
+    "unix_socket_permissions": "0700",
+    "ssl": False,
+    "logging_collector": False,
+    "log_destination": "stderr",
+    "log_checkpoints": True,
+    "log_timezone": "UTC",
+    "log_line_prefix": "%m [%p] ",
+    "lc_messages": "C",
+    "restart_after_crash": False,
+}
+PRIVATE: Final = (
+    *_LOGGING,
+    "ssl_ca_file",
+    "ssl_cert_file",
+    "ssl_key_file",
+    "data_directory",
+    "config_file",
+    "hba_file",
+    "ident_file",
+    "unix_socket_directories",
+    "external_pid_file",
+)
 _PRODUCTION: Final[Values] = {"wal_level": "replica", "archive_mode": "off", "huge_pages": "try"}
 
 PROFILE: Final = Profile(
@@ -96,52 +136,99 @@ WHERE context <> 'internal' AND split_part(category, ' / ', 1) IN
     live_data="""
 SELECT pg_database_size(current_database()), (SELECT setting FROM pg_settings WHERE name = 'data_directory')""",
     live_names=r"(?!archive_|recovery_|restore_command|wal_level|\w*shared_memory_type).*",
-    features=("io_method", "io_workers", "io_min_workers", "io_max_workers", "io_combine_limit",
-              "effective_io_concurrency", "debug_io_direct", "wal_sync_method", "full_page_writes", "wal_init_zero",
-              "wal_recycle", "wal_compression", "data_checksums", "block_size",
-              "file_extend_method", "file_copy_method", "huge_pages_status"),
+    features=(
+        "io_method",
+        "io_workers",
+        "io_min_workers",
+        "io_max_workers",
+        "io_combine_limit",
+        "effective_io_concurrency",
+        "debug_io_direct",
+        "wal_sync_method",
+        "full_page_writes",
+        "wal_init_zero",
+        "wal_recycle",
+        "wal_compression",
+        "data_checksums",
+        "block_size",
+        "file_extend_method",
+        "file_copy_method",
+        "huge_pages_status",
+    ),
     settings_profiles={
         PRODUCTION: _PRODUCTION,
-        f"{PRODUCTION}-archive": {**_PRODUCTION, "archive_mode": "on"},  # each segment is copied next to the data
+        # each segment is copied next to the data
+        f"{PRODUCTION}-archive": {**_PRODUCTION, "archive_mode": "on"},
         # the slot keeps the server from recycling or removing segments
         f"{PRODUCTION}-slot": {**_PRODUCTION, SLOT: True},
         STANDALONE: {},
     },
     io_uring={"io_method": "io_uring"},
-    # A control group does not count huge pages, so the server would have more memory than the plan allows.
+    # A control group does not count huge pages, so the server would have more memory than the plan
+    # allows.
     limited={"huge_pages": "off"},
     stated=("wal_level", "archive_mode", SLOT, "huge_pages", "huge_pages_status"),
     building={
-        "fsync": "off", "synchronous_commit": "off", "full_page_writes": "off", "wal_level": "minimal",
-        "max_wal_senders": 0, "shared_buffers": "512MB", "maintenance_work_mem": "512MB",
-        "max_wal_size": "128MB", "min_wal_size": "32MB", "checkpoint_timeout": "1h", "autovacuum": "off",
+        "fsync": "off",
+        "synchronous_commit": "off",
+        "full_page_writes": "off",
+        "wal_level": "minimal",
+        "max_wal_senders": 0,
+        "shared_buffers": "512MB",
+        "maintenance_work_mem": "512MB",
+        "max_wal_size": "128MB",
+        "min_wal_size": "32MB",
+        "checkpoint_timeout": "1h",
+        "autovacuum": "off",
     },
-    # The log contains full pages, as on a primary that must survive a crash. max_connections is small because a
-    # standby does not start with a lower value than its primary's.
+    # The log contains full pages, as on a primary that must survive a crash. max_connections is
+    # small because a standby does not start with a lower value than its primary's.
     primary={
-        "wal_level": "replica", "full_page_writes": "on", "max_connections": 20, "max_wal_senders": 0,
-        "max_worker_processes": 2, "max_parallel_workers": 0, "max_wal_size": "1GB", "wal_keep_size": "1TB",
+        "wal_level": "replica",
+        "full_page_writes": "on",
+        "max_connections": 20,
+        "max_wal_senders": 0,
+        "max_worker_processes": 2,
+        "max_parallel_workers": 0,
+        "max_wal_size": "1GB",
+        "wal_keep_size": "1TB",
     },
     limits=("max_files_per_process", "max_locks_per_transaction"),
     by_log={"checkpoint_timeout": "1d", "max_wal_size": f"{LOG_BYTES // 2**20}MB"},
     small={"shared_buffers": "16MB", "archive_mode": "off"},
     # After a crash, one call syncs all files, of which there are hundreds.
-    lab={"recovery_init_sync_method": "syncfs", "shared_buffers": "32MB", "effective_cache_size": "64MB",
-         "max_wal_size": "32MB", "checkpoint_timeout": "5min", "wal_buffers": "1MB", "max_connections": 30},
+    lab={
+        "recovery_init_sync_method": "syncfs",
+        "shared_buffers": "32MB",
+        "effective_cache_size": "64MB",
+        "max_wal_size": "32MB",
+        "checkpoint_timeout": "5min",
+        "wal_buffers": "1MB",
+        "max_connections": 30,
+    },
     lab_cluster=SmallCluster(
         ("--wal-segsize=1",),
-        ("ALTER DATABASE template0 IS_TEMPLATE false", "DROP DATABASE template0",
-         "ALTER DATABASE template1 IS_TEMPLATE false", "DROP DATABASE template1", "DROP DATABASE postgres"),
+        (
+            "ALTER DATABASE template0 IS_TEMPLATE false",
+            "DROP DATABASE template0",
+            "ALTER DATABASE template1 IS_TEMPLATE false",
+            "DROP DATABASE template1",
+            "DROP DATABASE postgres",
+        ),
         {"min_wal_size": "2MB"},
     ),
     lab_checkpoints=True,
     lab_partitions="tables",
     weakenings=(
         Weakening("fsync=off", "a server that never flushes", ("drop", "subset"), {"fsync": False}),
-        Weakening("full_page_writes=off", "a server without protection from torn pages", ("checkpoint",),
-                  {"full_page_writes": False}),
+        Weakening(
+            "full_page_writes=off",
+            "a server without protection from torn pages",
+            ("checkpoint",),
+            {"full_page_writes": False},
+        ),
     ),
-)  # fmt: skip
+)
 
 
 def programs(bin: Path | None = None) -> tuple[str, ...]:
@@ -159,10 +246,13 @@ def installed_version(bin: Path | None = None) -> str | None:
 
 def refusal(settings: Settings, bin: Path | None = None) -> str:
     """Return the server's message about the first of the settings that it refuses."""
-    options = [f"--{name}={text.word(setting.value)}" for name, setting in settings.items() if name != SLOT]
+    options = [
+        f"--{name}={text.word(setting.value)}" for name, setting in settings.items() if name != SLOT
+    ]
     program = (_found(bin) / "postgres", "-C", "block_size", "-D", "/", "--config-file=/dev/null")
     done = process.run([*program, *options], note=False, ok=range(256))
-    messages = [line.partition(":  ")[2] for line in done.stderr.splitlines()]  # after "FATAL" or "HINT"
+    # after "FATAL" or "HINT"
+    messages = [line.partition(":  ")[2] for line in done.stderr.splitlines()]
     return "; ".join(filter(None, messages)) or done.stderr.strip() if done.returncode else ""
 
 
@@ -172,40 +262,81 @@ def account() -> process.User:
 
 
 def defaults(memory_bytes: int | None) -> dict[str, Scalar]:
-    """Return durable settings, explicit wherever versions differ; a quarter of the memory as the manual recommends."""
+    """Return durable settings, explicit wherever versions differ; a quarter of the memory as the
+    manual recommends.
+    """
     cache = memory_bytes // 4 if memory_bytes else 256 * 2**20
     return {
         "shared_buffers": f"{cache // 2**20}MB",
         "effective_cache_size": f"{3 * cache // 2**20}MB",
-        "huge_pages": "off", "shared_memory_type": "mmap", "dynamic_shared_memory_type": "posix",
-        "max_connections": 300, "work_mem": "4MB", "maintenance_work_mem": "64MB",
+        "huge_pages": "off",
+        "shared_memory_type": "mmap",
+        "dynamic_shared_memory_type": "posix",
+        "max_connections": 300,
+        "work_mem": "4MB",
+        "maintenance_work_mem": "64MB",
         # commits are on disk before they are acknowledged
-        "fsync": True, "synchronous_commit": "on", "full_page_writes": True, "wal_sync_method": "fdatasync",
-        "data_sync_retry": False, "commit_delay": 0,
+        "fsync": True,
+        "synchronous_commit": "on",
+        "full_page_writes": True,
+        "wal_sync_method": "fdatasync",
+        "data_sync_retry": False,
+        "commit_delay": 0,
         # log
-        "wal_level": "replica", "archive_mode": "off", "max_wal_senders": 10, "wal_compression": "off",
-        "wal_log_hints": False, "wal_init_zero": True, "wal_recycle": True, "wal_buffers": "16MB",
-        "max_wal_size": "4GB", "min_wal_size": "80MB",
+        "wal_level": "replica",
+        "archive_mode": "off",
+        "max_wal_senders": 10,
+        "wal_compression": "off",
+        "wal_log_hints": False,
+        "wal_init_zero": True,
+        "wal_recycle": True,
+        "wal_buffers": "16MB",
+        "max_wal_size": "4GB",
+        "min_wal_size": "80MB",
         # checkpoints and the background writer
-        "checkpoint_timeout": "5min", "checkpoint_completion_target": 0.9, "checkpoint_flush_after": "256kB",
-        "bgwriter_delay": "200ms", "bgwriter_lru_maxpages": 100, "bgwriter_lru_multiplier": 2.0,
-        "bgwriter_flush_after": "512kB", "backend_flush_after": 0,
+        "checkpoint_timeout": "5min",
+        "checkpoint_completion_target": 0.9,
+        "checkpoint_flush_after": "256kB",
+        "bgwriter_delay": "200ms",
+        "bgwriter_lru_maxpages": 100,
+        "bgwriter_lru_multiplier": 2.0,
+        "bgwriter_flush_after": "512kB",
+        "backend_flush_after": 0,
         # autovacuum: on, at fixed costs
-        "autovacuum": True, "autovacuum_max_workers": 3, "autovacuum_worker_slots": 16,
-        "autovacuum_naptime": "1min", "autovacuum_vacuum_cost_delay": "2ms",
-        "autovacuum_vacuum_cost_limit": 200, "vacuum_cost_delay": 0, "vacuum_buffer_usage_limit": "2MB",
+        "autovacuum": True,
+        "autovacuum_max_workers": 3,
+        "autovacuum_worker_slots": 16,
+        "autovacuum_naptime": "1min",
+        "autovacuum_vacuum_cost_delay": "2ms",
+        "autovacuum_vacuum_cost_limit": 200,
+        "vacuum_cost_delay": 0,
+        "vacuum_buffer_usage_limit": "2MB",
         "log_autovacuum_min_duration": 0,
         # plans and reads
-        "jit": False, "random_page_cost": 1.1, "effective_io_concurrency": 16, "maintenance_io_concurrency": 16,
-        "io_method": "worker", "io_workers": 3, "io_min_workers": 3, "io_max_workers": 3, "io_combine_limit": "128kB",
-        "max_parallel_workers_per_gather": 2, "max_parallel_workers": 8, "max_worker_processes": 8,
-        "max_logical_replication_workers": 0,  # a copy of a user's cluster would connect to its publishers
-        "track_io_timing": False, "default_toast_compression": "pglz", "timezone": "UTC",
-    }  # fmt: skip
+        "jit": False,
+        "random_page_cost": 1.1,
+        "effective_io_concurrency": 16,
+        "maintenance_io_concurrency": 16,
+        "io_method": "worker",
+        "io_workers": 3,
+        "io_min_workers": 3,
+        "io_max_workers": 3,
+        "io_combine_limit": "128kB",
+        "max_parallel_workers_per_gather": 2,
+        "max_parallel_workers": 8,
+        "max_worker_processes": 8,
+        # a copy of a user's cluster would connect to its publishers
+        "max_logical_replication_workers": 0,
+        "track_io_timing": False,
+        "default_toast_compression": "pglz",
+        "timezone": "UTC",
+    }
 
 
 def window_settings(warmup_s: float, measure_s: float) -> dict[str, Scalar]:
-    """Return timed checkpoints, two per window; the log size never triggers one (30 s is the server's minimum)."""
+    """Return timed checkpoints, two per window; the log size never triggers one (30 s is the
+    server's minimum).
+    """
     return {"checkpoint_timeout": f"{max(30, int(measure_s / 2))}s", "max_wal_size": "1TB"}
 
 
@@ -214,30 +345,48 @@ def create(datadir: Path, place: Place, *options: str) -> None:
     folder, owner = _found(place.bin), account()
     own(datadir, owner)
     argv: list[str | Path] = [
-        folder / "initdb", f"--pgdata={datadir}", "--data-checksums", "--encoding=UTF8", "--locale=C.UTF-8",
-        f"--username={NAME}", "--auth=reject", "--wal-segsize=16", "--no-sync", *options,
-    ]  # fmt: skip
+        folder / "initdb",
+        f"--pgdata={datadir}",
+        "--data-checksums",
+        "--encoding=UTF8",
+        "--locale=C.UTF-8",
+        f"--username={NAME}",
+        "--auth=reject",
+        "--wal-segsize=16",
+        "--no-sync",
+        *options,
+    ]
     if _major(_version(folder)) >= 15:
         argv.append("--locale-provider=libc")
     try:
         process.run(argv, timeout_s=INITDB_S, as_user=owner)
     except CommandFailed as error:
-        raise EngineStartFailed(f"the data directory {datadir} could not be initialized: {error}") from error
+        raise EngineStartFailed(
+            f"the data directory {datadir} could not be initialized: {error}"
+        ) from error
 
 
 @contextlib.contextmanager
-def serving(datadir: Path, settings: Settings, place: Place, profile: Profile = PROFILE) -> Iterator[PostgresServer]:
-    """Start the server within the block, after any recovery. `profile`: that of an engine based on PostgreSQL."""
+def serving(
+    datadir: Path, settings: Settings, place: Place, profile: Profile = PROFILE
+) -> Iterator[PostgresServer]:
+    """Start the server within the block, after any recovery. `profile`: that of an engine based on
+    PostgreSQL.
+    """
     text.keep_private(settings, PRIVATE)
     folder, owner = _found(place.bin), account()
     version = _version(folder)
     slot = switched_on(settings, SLOT)
     settings = {name: setting for name, setting in settings.items() if name != SLOT}
-    wanted = text.keep_existing(settings, _describe_settings(folder))  # the server would refuse to start with others
+    # the server would refuse to start with others
+    wanted = text.keep_existing(settings, _describe_settings(folder))
     sockets = own(place.sockets, owner)
     forget(sockets, ".s.PGSQL.*")
-    names = dict.fromkeys((pwd.getpwuid(os.geteuid()).pw_name, owner.name))  # clients run as the server's account
-    ident = put("".join(f'{_MAP} "{name}" {NAME}\n' for name in names), "pg_ident.conf", place, owner)
+    # clients run as the server's account
+    names = dict.fromkeys((pwd.getpwuid(os.geteuid()).pw_name, owner.name))
+    ident = put(
+        "".join(f'{_MAP} "{name}" {NAME}\n' for name in names), "pg_ident.conf", place, owner
+    )
     private: dict[str, Scalar] = {
         **_LOGGING,
         **_listening(place.network, owner),
@@ -246,10 +395,14 @@ def serving(datadir: Path, settings: Settings, place: Place, profile: Profile = 
         "ident_file": str(ident),
         **archiving(wanted, datadir, owner),
     }
-    if any(entry.is_dir() and not entry.is_symlink() for entry in (datadir / "pg_tblspc").glob("*")):
-        private["allow_in_place_tablespaces"] = True  # a copy has directories in place of links to tablespaces
+    if any(
+        entry.is_dir() and not entry.is_symlink() for entry in (datadir / "pg_tblspc").glob("*")
+    ):
+        # a copy has directories in place of links to tablespaces
+        private["allow_in_place_tablespaces"] = True
     config = put(_config(wanted, private), "postgresql.conf", place, owner)
-    # Also on the command line, because postgresql.auto.conf of a restored cluster overrides the configuration file.
+    # Also on the command line, because postgresql.auto.conf of a restored cluster overrides the
+    # configuration file.
     fixed = [f"--{name}={text.word(value)}" for name, value in private.items()]
     launch = Launch(
         name=f"PostgreSQL {version}",
@@ -271,23 +424,37 @@ def serving(datadir: Path, settings: Settings, place: Place, profile: Profile = 
     with serving_program(launch, answer) as server, contextlib.closing(server):
         server.prepare(slot)
         server.left_out = text.absent_defaults(settings, wanted, version, PROFILE.versions)
-        text.refuse_differences(wanted, server.reported, text.same_in_postgres, launch.tail("warning"))
+        text.refuse_differences(
+            wanted, server.reported, text.same_in_postgres, launch.tail("warning")
+        )
         if place.network:
             server.admit(ROLE, place.network.password)
         yield server
 
 
 def check(datadir: Path, settings: Settings, place: Place) -> str:
-    """Check every block's checksum if there are any (pg_checksums, server stopped), heap and B-trees (pg_amcheck)."""
+    """Check every block's checksum if there are any (pg_checksums, server stopped), heap and
+    B-trees (pg_amcheck).
+    """
     blocks = check_pages(datadir, settings, place)
     with serving(datadir, settings, place) as server:
         amcheck = server.bin / "pg_amcheck"
         if not amcheck.exists() or not server.has_extension("amcheck"):
             return blocks
-        argv: list[str | Path] = [amcheck, f"--host={server.socket_dir}", f"--port={server.port}",
-            f"--username={NAME}", f"--database={NAME}", "--jobs=2", "--no-dependent-toast"]  # fmt: skip
-        done = process.run(argv, timeout_s=CHECK_S, ok=(0, 1, 2), as_user=account())  # it reads what may be damaged
-    refuse_corrupt("pg_amcheck", (done.stdout + done.stderr).splitlines() if done.returncode else [])
+        argv: list[str | Path] = [
+            amcheck,
+            f"--host={server.socket_dir}",
+            f"--port={server.port}",
+            f"--username={NAME}",
+            f"--database={NAME}",
+            "--jobs=2",
+            "--no-dependent-toast",
+        ]
+        # it reads what may be damaged
+        done = process.run(argv, timeout_s=CHECK_S, ok=(0, 1, 2), as_user=account())
+    refuse_corrupt(
+        "pg_amcheck", (done.stdout + done.stderr).splitlines() if done.returncode else []
+    )
     return f"{blocks}; pg_amcheck"
 
 
@@ -307,8 +474,11 @@ def check_pages(datadir: Path, settings: Settings, place: Place) -> str:
 
 
 def check_running(server: Server) -> None:
-    """Check heap and B-trees of a running server, and that each row is in its indexes: what `pg_amcheck
-    --heapallindexed` checks, in half of its time because it is one session. Nothing without the extension."""
+    """Check heap and B-trees of a running server, and that each row is in its indexes: what
+    `pg_amcheck
+    --heapallindexed` checks, in half of its time because it is one session. Nothing without the
+    extension.
+    """
     import psycopg2
 
     assert isinstance(server, PostgresServer)
@@ -318,15 +488,26 @@ def check_running(server: Server) -> None:
             if cursor.fetchone()[0]:
                 cursor.execute(_BTREES)
                 cursor.execute(_HEAPS)
-                refuse_corrupt("amcheck", [": ".join(map(str, fault)) for fault in cursor.fetchall()])
+                refuse_corrupt(
+                    "amcheck", [": ".join(map(str, fault)) for fault in cursor.fetchall()]
+                )
     except psycopg2.Error as error:  # bt_index_check raises what it finds
         refuse_corrupt("amcheck", str(error).splitlines() or [repr(error)])
 
 
 def backup(server: Server, room: Path) -> list[str] | str:
-    """Return the pg_basebackup command: WAL at the end, and an immediate checkpoint, which is not measured."""
-    return [str(server.bin / "pg_basebackup"), f"--host={server.socket_dir}", f"--username={server.user}",
-            "--pgdata=-", "--format=tar", "--wal-method=fetch", "--checkpoint=fast"]  # fmt: skip
+    """Return the pg_basebackup command: WAL at the end, and an immediate checkpoint, which is not
+    measured.
+    """
+    return [
+        str(server.bin / "pg_basebackup"),
+        f"--host={server.socket_dir}",
+        f"--username={server.user}",
+        "--pgdata=-",
+        "--format=tar",
+        "--wal-method=fetch",
+        "--checkpoint=fast",
+    ]
 
 
 def place_log(datadir: Path, folder: Path) -> None:
@@ -343,7 +524,9 @@ def log_files(datadir: Path, effective: dict[str, str]) -> list[Path]:
 
 
 def data_files(datadir: Path) -> list[Path]:
-    """Return tables, indexes and their maps; if a tablespace is a link, only its files: it alone is under test."""
+    """Return tables, indexes and their maps; if a tablespace is a link, only its files: it alone is
+    under test.
+    """
     spaces = sorted((datadir / "pg_tblspc").glob("*"))
     linked = [space for space in spaces if space.is_symlink()]
     roots = linked or [datadir / "base", *spaces]
@@ -354,12 +537,15 @@ def data_files(datadir: Path) -> list[Path]:
         for name in names
         if _RELATION.fullmatch(name)
     ]
-    return sorted((path for path in files if path.is_file()), key=str)  # comparing paths takes four times as long
+    # comparing paths takes four times as long
+    return sorted((path for path in files if path.is_file()), key=str)
 
 
 def durability(effective: dict[str, str], tears: bool) -> tuple[Durability, ...]:
-    """Return the flags: fsync=off writes in any order, like a disk without barriers; synchronous_commit may lose the
-    last commits; full_page_writes=off leaves torn pages on filesystems that can tear them."""
+    """Return the flags: fsync=off writes in any order, like a disk without barriers;
+    synchronous_commit may lose the last commits; full_page_writes=off leaves torn pages on
+    filesystems that can tear them.
+    """
     flags = {"fsync": Durability.NO_BARRIER, "synchronous_commit": Durability.ASYNC_COMMIT}
     flags |= {"full_page_writes": Durability.TORN_PAGES} if tears else {}
     return tuple(flag for name, flag in flags.items() if effective.get(name) == "off")
@@ -372,7 +558,9 @@ def _describe_settings(folder: Path) -> frozenset[str]:
 
 
 def archiving(settings: Settings, datadir: Path, owner: process.User) -> dict[str, Scalar]:
-    """Return private settings of an archive next to the data if the settings ask for one without their own command."""
+    """Return private settings of an archive next to the data if the settings ask for one without
+    their own command.
+    """
     own_command = not {"archive_command", "archive_library"}.isdisjoint(settings)
     if own_command or not switched_on(settings, "archive_mode"):
         return {}
@@ -392,8 +580,14 @@ def _listening(network: Network | None, owner: process.User) -> dict[str, Scalar
     if network is None:
         return {}
     network.own(owner.uid, owner.gid)
-    return {"listen_addresses": network.address, "port": network.port, "ssl": True, "ssl_ca_file": str(network.ca),
-            "ssl_cert_file": str(network.cert), "ssl_key_file": str(network.key)}  # fmt: skip
+    return {
+        "listen_addresses": network.address,
+        "port": network.port,
+        "ssl": True,
+        "ssl_ca_file": str(network.ca),
+        "ssl_cert_file": str(network.cert),
+        "ssl_key_file": str(network.key),
+    }
 
 
 def _config(settings: Settings, private: dict[str, Scalar]) -> str:
@@ -406,9 +600,13 @@ def _config(settings: Settings, private: dict[str, Scalar]) -> str:
 
 
 def _folder(given: Path | None) -> Path | None:
-    """Return the given directory, or that of the newest version from packages of Debian, PGDG or Fedora."""
+    """Return the given directory, or that of the newest version from packages of Debian, PGDG or
+    Fedora.
+    """
     if given is not None:
-        return next((place for place in (given, given / "bin") if (place / "postgres").is_file()), None)
+        return next(
+            (place for place in (given, given / "bin") if (place / "postgres").is_file()), None
+        )
     places = [*Path("/usr/lib/postgresql").glob("*/bin"), *Path("/usr").glob("pgsql-*/bin")]
     folders = [place for place in places if (place / "postgres").is_file()]
     if folders:
@@ -422,7 +620,8 @@ def _found(given: Path | None) -> Path:
     if folder is None:
         raise ProgramMissing(
             f"no PostgreSQL server in {given}" if given else "no PostgreSQL server is installed",
-            remedy=f"{packages.install(['postgresql'])}, or name the folder of its programs as `bin`.",
+            remedy=f"{packages.install(['postgresql'])}, or name the folder of its programs as "
+            "`bin`.",
         )
     return folder
 
@@ -430,7 +629,8 @@ def _found(given: Path | None) -> Path:
 @functools.lru_cache
 def _version(folder: Path) -> str:
     printed = process.run((folder / "postgres", "--version"), note=False).stdout
-    match = re.search(r"\d\S*", printed)  # "19rc1" of "postgres (PostgreSQL) 19rc1 (Debian 19~rc1-1)"
+    # "19rc1" of "postgres (PostgreSQL) 19rc1 (Debian 19~rc1-1)"
+    match = re.search(r"\d\S*", printed)
     return match[0] if match else printed.strip()
 
 

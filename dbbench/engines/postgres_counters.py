@@ -35,54 +35,121 @@ _WAL: Final = "object = 'wal' AND context = 'normal'"
 _TABLES: Final = "object = 'relation'"
 _BY_BACKENDS: Final = f"{_TABLES} AND backend_type NOT IN ('checkpointer', 'background writer')"
 SOURCES: Final = (
-    PgView("pg_stat_database", "xact_commit xact_rollback blks_read blks_hit tup_inserted tup_updated tup_deleted"
-           " temp_bytes deadlocks", where=f"datname = '{NAME}'", also="datname"),
+    PgView(
+        "pg_stat_database",
+        "xact_commit xact_rollback blks_read blks_hit tup_inserted tup_updated tup_deleted"
+        " temp_bytes deadlocks",
+        where=f"datname = '{NAME}'",
+        also="datname",
+    ),
     PgView("pg_stat_bgwriter", "buffers_clean maxwritten_clean buffers_alloc"),
-    PgView("pg_stat_bgwriter", "buffers_checkpoint buffers_backend buffers_backend_fsync"
-           " checkpointer_write_ms=checkpoint_write_time checkpointer_sync_ms=checkpoint_sync_time",
-           Versions(last=(16,))),
-    PgView("pg_stat_checkpointer", "buffers_checkpoint=buffers_written checkpointer_write_ms=write_time"
-           " checkpointer_sync_ms=sync_time", Versions((17,))),
+    PgView(
+        "pg_stat_bgwriter",
+        "buffers_checkpoint buffers_backend buffers_backend_fsync"
+        " checkpointer_write_ms=checkpoint_write_time checkpointer_sync_ms=checkpoint_sync_time",
+        Versions(last=(16,)),
+    ),
+    PgView(
+        "pg_stat_checkpointer",
+        "buffers_checkpoint=buffers_written checkpointer_write_ms=write_time"
+        " checkpointer_sync_ms=sync_time",
+        Versions((17,)),
+    ),
     PgView("pg_stat_wal", "wal_records wal_fpi wal_bytes wal_buffers_full", Versions((14,))),
     PgView("pg_stat_wal", "wal_write wal_sync", Versions((14,), (17,))),
-    PgView("pg_stat_wal", "wal_write_ms=wal_write_time wal_sync_ms=wal_sync_time", Versions((14,), (17,)),
-           setting="track_wal_io_timing"),
-    # Excludes the context "init", the filling of new segments with zeros, which pg_stat_wal never counted.
-    PgView("pg_stat_io", "wal_write=writes wal_sync=fsyncs", Versions((18,)), _WAL, "sum({})", "object context"),
-    PgView("pg_stat_io", "wal_write_ms=write_time wal_sync_ms=fsync_time", Versions((18,)), _WAL, "sum({})",
-           "object context", setting="track_wal_io_timing"),
+    PgView(
+        "pg_stat_wal",
+        "wal_write_ms=wal_write_time wal_sync_ms=wal_sync_time",
+        Versions((14,), (17,)),
+        setting="track_wal_io_timing",
+    ),
+    # Excludes the context "init", the filling of new segments with zeros, which pg_stat_wal never
+    # counted.
+    PgView(
+        "pg_stat_io",
+        "wal_write=writes wal_sync=fsyncs",
+        Versions((18,)),
+        _WAL,
+        "sum({})",
+        "object context",
+    ),
+    PgView(
+        "pg_stat_io",
+        "wal_write_ms=write_time wal_sync_ms=fsync_time",
+        Versions((18,)),
+        _WAL,
+        "sum({})",
+        "object context",
+        setting="track_wal_io_timing",
+    ),
     PgView("pg_stat_wal", "wal_fpi_bytes", Versions((19,))),
     # pg_stat_io counts bytes since version 18; before, operations and the size of one.
-    PgView("pg_stat_io", "data_write_bytes=writes data_extend_bytes=extends data_read_bytes=reads",
-           Versions((16,), (17,)), _TABLES, "sum({} * op_bytes)", "object op_bytes"),
-    PgView("pg_stat_io", "data_write_bytes=write_bytes data_extend_bytes=extend_bytes data_read_bytes=read_bytes",
-           Versions((18,)), _TABLES, "sum({})", "object"),
+    PgView(
+        "pg_stat_io",
+        "data_write_bytes=writes data_extend_bytes=extends data_read_bytes=reads",
+        Versions((16,), (17,)),
+        _TABLES,
+        "sum({} * op_bytes)",
+        "object op_bytes",
+    ),
+    PgView(
+        "pg_stat_io",
+        "data_write_bytes=write_bytes data_extend_bytes=extend_bytes data_read_bytes=read_bytes",
+        Versions((18,)),
+        _TABLES,
+        "sum({})",
+        "object",
+    ),
     # Pages that sessions write themselves; up to version 16 pg_stat_bgwriter counts them.
-    PgView("pg_stat_io", "buffers_backend=writes", Versions((17,), (17,)), _BY_BACKENDS,
-           "sum({} + coalesce(extends, 0))", "object backend_type extends"),
-    PgView("pg_stat_io", "buffers_backend=write_bytes", Versions((18,)), _BY_BACKENDS,
-           "sum({} + coalesce(extend_bytes, 0)) / current_setting('block_size')::int",
-           "object backend_type extend_bytes"),
-    PgView("pg_stat_io", "buffers_backend_fsync=fsyncs", Versions((17,)), _BY_BACKENDS, "sum({})",
-           "object backend_type"),
-)  # fmt: skip
+    PgView(
+        "pg_stat_io",
+        "buffers_backend=writes",
+        Versions((17,), (17,)),
+        _BY_BACKENDS,
+        "sum({} + coalesce(extends, 0))",
+        "object backend_type extends",
+    ),
+    PgView(
+        "pg_stat_io",
+        "buffers_backend=write_bytes",
+        Versions((18,)),
+        _BY_BACKENDS,
+        "sum({} + coalesce(extend_bytes, 0)) / current_setting('block_size')::int",
+        "object backend_type extend_bytes",
+    ),
+    PgView(
+        "pg_stat_io",
+        "buffers_backend_fsync=fsyncs",
+        Versions((17,)),
+        _BY_BACKENDS,
+        "sum({})",
+        "object backend_type",
+    ),
+)
 VIEWS: Final = tuple(dict.fromkeys(source.view for source in SOURCES))
 # Asks a server for the columns that its views have.
 COLUMNS: Final = f"""SELECT view, array_agg(attname::text) FROM unnest(ARRAY{list(VIEWS)}) view
 JOIN pg_attribute ON attrelid = to_regclass(view) AND attnum > 0 AND NOT attisdropped GROUP BY view"""
 OFF: Final = "SELECT name FROM pg_settings WHERE setting = 'off'"
 _ALWAYS: Final = (
-    "(SELECT jsonb_build_object('autovacuum_workers_running', count(*) FILTER (WHERE backend_type = 'autovacuum "
-    "worker'), 'sessions_connected', count(*) FILTER (WHERE backend_type = 'client backend')) FROM pg_stat_activity)",
+    "(SELECT jsonb_build_object('autovacuum_workers_running', count(*) FILTER (WHERE backend_type "
+    "= 'autovacuum worker'), 'sessions_connected', count(*) FILTER (WHERE backend_type = 'client "
+    "backend')) FROM pg_stat_activity)",
     "(SELECT jsonb_build_object('xids', txid_snapshot_xmax(txid_current_snapshot())))",
 )
-# The application name and the latest statement of each session. Once a session is no longer listed, its statistics are
-# complete.
+# The application name and the latest statement of each session. Once a session is no longer listed,
+# its statistics are complete.
 _PRESENT: Final = """(SELECT json_object_agg(pid, left(concat_ws(': ', nullif(application_name, ''), query), 100))
 FROM pg_stat_activity WHERE backend_type = 'client backend')"""
 _BEGUN: Final = re.compile(r" LOG:  (?:checkpoint|restartpoint) starting:(.*)")
 _ENDED: Final = re.compile(r" LOG:  (?:checkpoint|restartpoint) complete:")
-_CAUSES: Final = {"time": "timed", "wal": "wal", "xlog": "wal", "shutdown": "shutdown", "end-of-recovery": "recovery"}
+_CAUSES: Final = {
+    "time": "timed",
+    "wal": "wal",
+    "xlog": "wal",
+    "shutdown": "shutdown",
+    "end-of-recovery": "recovery",
+}
 CAUSES: Final = ("timed", "wal", "requested", "shutdown", "recovery")
 
 
@@ -97,15 +164,21 @@ class Reading:
     def counters(self, row: Iterable[Mapping[str, object] | None]) -> dict[str, float]:
         """Return the numbers of a row; a counter without a value is omitted."""
         values = {name: value for part in row for name, value in (part or {}).items()}
-        return {name: float(value) for name, value in values.items() if isinstance(value, int | float)}
+        return {
+            name: float(value) for name, value in values.items() if isinstance(value, int | float)
+        }
 
     def without_value(self, counters: Mapping[str, float]) -> tuple[str, ...]:
         return tuple(origin for name, origin in self.origins.items() if name not in counters)
 
 
-def reading(version: str, columns: Mapping[str, Collection[str]], off: Collection[str] = ()) -> Reading:
-    """Return how to read the counters of a server of that version whose views have those columns; a missing column
-    would make the whole statement fail. `off`: its settings that are off; what depends on them is not read."""
+def reading(
+    version: str, columns: Mapping[str, Collection[str]], off: Collection[str] = ()
+) -> Reading:
+    """Return how to read the counters of a server of that version whose views have those columns; a
+    missing column would make the whole statement fail. `off`: its settings that are off; what
+    depends on them is not read.
+    """
     parts, origins, lacking = list(_ALWAYS), {}, []
     for source in SOURCES:
         if numbers_of(version) not in source.versions or source.setting in off:
@@ -115,7 +188,9 @@ def reading(version: str, columns: Mapping[str, Collection[str]], off: Collectio
         lacking += [f"{source.view}.{column}" for column in wanted if column not in there]
         usable = {name: column for name, column in source.columns.items() if column in there}
         if usable and all(column in there for column in also):
-            pairs = ", ".join(f"'{name}', {source.formula.format(column)}" for name, column in usable.items())
+            pairs = ", ".join(
+                f"'{name}', {source.formula.format(column)}" for name, column in usable.items()
+            )
             where = f" WHERE {source.where}" if source.where else ""
             parts.append(f"(SELECT jsonb_build_object({pairs}) FROM {source.view}{where})")
             origins.update({name: f"{source.view}.{column}" for name, column in usable.items()})
@@ -123,14 +198,18 @@ def reading(version: str, columns: Mapping[str, Collection[str]], off: Collectio
 
 
 def sessions_statement(major: int) -> str:
-    """Return a statement: client sessions by pid, sessions opened (NULL below 14), time of the last reload."""
+    """Return a statement: client sessions by pid, sessions opened (NULL below 14), time of the last
+    reload.
+    """
     opened = "(SELECT sum(sessions)::bigint FROM pg_stat_database)" if major >= 14 else "NULL"
     return f"SELECT {_PRESENT}, {opened}, pg_conf_load_time()::text"
 
 
 class CheckpointLog:
-    """Counts checkpoints by the lines of log_checkpoints, which is exact in every version. The statistics views count
-    only by cause, in some versions at the beginning of a checkpoint, in others at its end."""
+    """Counts checkpoints by the lines of log_checkpoints, which is exact in every version. The
+    statistics views count only by cause, in some versions at the beginning of a checkpoint, in
+    others at its end.
+    """
 
     def __init__(self, log: Path, offset: int) -> None:
         self._log = log
@@ -145,7 +224,9 @@ class CheckpointLog:
         self._offset += len(new)
         *lines, self._rest = (self._rest + new).split(b"\n")
         self._counts.update(checkpoint_events(line.decode(errors="replace") for line in lines))
-        return {f"checkpoints_{name}": float(self._counts[name]) for name in ("begun", "ended", *CAUSES)}
+        return {
+            f"checkpoints_{name}": float(self._counts[name]) for name in ("begun", "ended", *CAUSES)
+        }
 
 
 def checkpoint_events(lines: Iterable[str]) -> list[str]:

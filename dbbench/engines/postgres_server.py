@@ -17,29 +17,35 @@ from dbbench.errors import DeadlinePassed
 from dbbench.model import CheckpointFacts, Work
 from dbbench.process import Running
 
-PORT: Final = 5432  # only part of the socket's name: without a load generator on another host no port is open
+# only part of the socket's name: without a load generator on another host no port is open
+PORT: Final = 5432
 SETTLE_S: Final = 600.0  # enough for an autovacuum of a large table at fixed cost limits
-EXTENSIONS: Final = ("amcheck", "pg_buffercache")  # extensions of the contrib package; used if they are installed
+# extensions of the contrib package; used if they are installed
+EXTENSIONS: Final = ("amcheck", "pg_buffercache")
 BLOCK: Final = 8192  # the default of packages; the server's block_size replaces it
-_FOREIGN_S: Final = 60  # enough for the size of a database with very many files; longer would burden a user's server
+# enough for the size of a database with very many files; longer would burden a user's server
+_FOREIGN_S: Final = 60
 SLOT: Final = "dbbench.replication_slot"  # a setting of dbbench; the server has none for it
 _LEAVING_S: Final = 1.0  # ample: a backend ends milliseconds after its connection was closed
-# An idle background process waits for an event of the type Activity in its main loop ("CheckpointerMain"; see the table
-# of wait events in the manual). This also covers the io workers of later versions. The startup process is ignored: on a
-# standby it waits for log with a timer, and applying the log is the work of the load; crash recovery is over before a
-# session can ask.
+# An idle background process waits for an event of the type Activity in its main loop
+# ("CheckpointerMain"; see the table of wait events in the manual). This also covers the io workers
+# of later versions. The startup process is ignored: on a standby it waits for log with a timer, and
+# applying the log is the work of the load; crash recovery is over before a session can ask.
 _AT_WORK: Final = """SELECT coalesce(backend_type, 'process'), pid FROM pg_stat_activity WHERE pid <> pg_backend_pid()
 AND CASE backend_type WHEN 'client backend' THEN state NOT IN ('idle', 'idle in transaction')
 WHEN 'walsender' THEN false WHEN 'startup' THEN false ELSE wait_event_type IS DISTINCT FROM 'Activity' END"""
 _SETTINGS: Final = "SELECT name, setting, coalesce(unit, '') FROM pg_settings"
 _RESERVE: Final = f"""SELECT pg_create_physical_replication_slot('{NAME}', true)
 WHERE NOT EXISTS (SELECT 1 FROM pg_replication_slots WHERE slot_name = '{NAME}')"""
-_SCHEMAS: Final = "SELECT nspname FROM pg_namespace WHERE nspname !~ '^pg_' AND nspname <> 'information_schema'"
+_SCHEMAS: Final = (
+    "SELECT nspname FROM pg_namespace WHERE nspname !~ '^pg_' AND nspname <> 'information_schema'"
+)
 
 
 def ready(pid: int, datadir: Path) -> bool:
-    """Whether the postmaster accepts connections: line 8 of its pid file, as pg_ctl reads it. Each attempt to connect
-    would leave a FATAL line in the log."""
+    """Whether the postmaster accepts connections: line 8 of its pid file, as pg_ctl reads it. Each
+    attempt to connect would leave a FATAL line in the log.
+    """
     try:
         lines = (datadir / "postmaster.pid").read_text().splitlines()
     except OSError:
@@ -52,29 +58,44 @@ def connect_read_only(socket: Path, user: str, database: str | None) -> Any:
     import psycopg2
 
     connection = psycopg2.connect(
-        host=str(socket.parent), port=socket.suffix[1:], user=user, dbname=database or "postgres",
-        application_name="dbbench", connect_timeout=10, options=f"-c statement_timeout={_FOREIGN_S}s",
-    )  # fmt: skip
+        host=str(socket.parent),
+        port=socket.suffix[1:],
+        user=user,
+        dbname=database or "postgres",
+        application_name="dbbench",
+        connect_timeout=10,
+        options=f"-c statement_timeout={_FOREIGN_S}s",
+    )
     connection.set_session(readonly=True, autocommit=True)
     return connection
 
 
 class PostgresServer(Server):
-    """A running server without a password (the kernel reports the account); it ends when a backend crashes."""
+    """A running server without a password (the kernel reports the account); it ends when a backend
+    crashes.
+    """
 
     def __init__(
-        self, profile: Profile, place: Place, version: str, programs: Path, running: Running | None, offset: int = 0
+        self,
+        profile: Profile,
+        place: Place,
+        version: str,
+        programs: Path,
+        running: Running | None,
+        offset: int = 0,
     ) -> None:
         """`offset`: the byte in the server's log at which the lines of this start begin."""
         super().__init__(profile, place, version, programs, running)
         self.port = place.network.port if place.network else PORT
         self.socket = place.sockets / f".s.PGSQL.{self.port}"
         self._checkpoints = postgres_counters.CheckpointLog(self.log, offset)
-        self._reading = postgres_counters.Reading()  # replaced according to the columns that the server's views have
+        # replaced according to the columns that the server's views have
+        self._reading = postgres_counters.Reading()
         self._block = BLOCK
         self._tracks = True  # the setting track_counts
         self._slot = False  # a replication slot keeps the log
-        self._refusal: Exception | None = None  # why its own database cannot be used, at the first start
+        # why its own database cannot be used, at the first start
+        self._refusal: Exception | None = None
         self.reported: dict[str, Reported] = {}  # all settings in its own database, at its start
 
     def connect(self, database: str | None = None) -> Any:
@@ -86,7 +107,8 @@ class PostgresServer(Server):
             user=self.user,
             dbname=database or self.database,
             application_name="dbbench",
-            options="-c statement_timeout=0",  # explicit, so that PGOPTIONS in the caller's environment has no effect
+            # explicit, so that PGOPTIONS in the caller's environment has no effect
+            options="-c statement_timeout=0",
             sslmode="disable",
             gssencmode="disable",
         )
@@ -95,8 +117,10 @@ class PostgresServer(Server):
         return connection
 
     def answers(self) -> bool:
-        """Whether it accepts connections, to its own database or, before that exists, to `postgres`. Raises
-        psycopg2.OperationalError if it refuses permanently, psycopg2.Error if it cannot read its catalogue."""
+        """Whether it accepts connections, to its own database or, before that exists, to
+        `postgres`. Raises psycopg2.OperationalError if it refuses permanently, psycopg2.Error if
+        it cannot read its catalogue.
+        """
         import psycopg2
 
         for database in (self.database, "postgres"):
@@ -114,13 +138,18 @@ class PostgresServer(Server):
         raise self._refusal
 
     def prepare(self, slot: bool = False) -> None:
-        """Create database and extensions at the first start; `slot`: and a replication slot that keeps the log."""
+        """Create database and extensions at the first start; `slot`: and a replication slot that
+        keeps the log.
+        """
         if self._refusal:
-            if rows(self, f"SELECT 1 FROM pg_database WHERE datname = '{NAME}'", database="postgres"):
+            if rows(
+                self, f"SELECT 1 FROM pg_database WHERE datname = '{NAME}'", database="postgres"
+            ):
                 raise self._refusal
             execute(self, f"CREATE DATABASE {NAME}", database="postgres")
             with contextlib.closing(self.connect()) as connection:
-                self._read_settings(connection)  # in a user's cluster, `postgres` may have settings of its own
+                # in a user's cluster, `postgres` may have settings of its own
+                self._read_settings(connection)
                 there = f"SELECT name FROM pg_available_extensions WHERE name IN {EXTENSIONS}"
                 for (name,) in rows_of(connection, there):
                     rows_of(connection, f"CREATE EXTENSION {name}")
@@ -135,14 +164,22 @@ class PostgresServer(Server):
         self._tracks = self.reported["track_counts"].value == "on"
 
     def admit(self, role: str, password: str) -> None:
-        """Create a role, not a superuser, for everything in the dataset's database; only a SCRAM hash is sent."""
+        """Create a role, not a superuser, for everything in the dataset's database; only a SCRAM
+        hash is sent.
+        """
         from psycopg2.extensions import encrypt_password, quote_ident
 
         with contextlib.closing(self.connect()) as connection:
             name, base = quote_ident(role, connection), quote_ident(self.database, connection)
-            how = "ALTER" if rows_of(connection, "SELECT 1 FROM pg_roles WHERE rolname = %s", (role,)) else "CREATE"
+            how = (
+                "ALTER"
+                if rows_of(connection, "SELECT 1 FROM pg_roles WHERE rolname = %s", (role,))
+                else "CREATE"
+            )
             secret = encrypt_password(password, role, connection, "scram-sha-256")
-            rows_of(connection, f"{how} ROLE {name} LOGIN NOSUPERUSER BYPASSRLS PASSWORD %s", (secret,))
+            rows_of(
+                connection, f"{how} ROLE {name} LOGIN NOSUPERUSER BYPASSRLS PASSWORD %s", (secret,)
+            )
             rows_of(connection, f"GRANT ALL ON DATABASE {base} TO {name}")
             for (schema,) in rows_of(connection, _SCHEMAS):
                 of = quote_ident(schema, connection)
@@ -151,8 +188,9 @@ class PostgresServer(Server):
                     rows_of(connection, f"GRANT ALL ON ALL {kind} IN SCHEMA {of} TO {name}")
 
     def settle(self) -> None:
-        """Wait until pg_stat_activity shows no background work; then checkpoint. A requested checkpoint speeds up one
-        that the server spreads over up to an hour."""
+        """Wait until pg_stat_activity shows no background work; then checkpoint. A requested
+        checkpoint speeds up one that the server spreads over up to an hour.
+        """
 
         def busy() -> list[str]:
             activity = self.at_work()
@@ -165,7 +203,9 @@ class PostgresServer(Server):
         self.checkpoint()
 
     def at_work(self) -> list[str]:
-        """Return the processes other than this session's that run a statement or do not wait in their main loop."""
+        """Return the processes other than this session's that run a statement or do not wait in
+        their main loop.
+        """
         return [f"{name} (pid {pid})" for name, pid in rows(self, _AT_WORK)]
 
     def checkpoint(self) -> None:
@@ -175,34 +215,53 @@ class PostgresServer(Server):
         if self._counting is None:
             self._read("SELECT 1")  # connects, and learns the columns of this server's views
         values = self._reading.counters(self._read(self._reading.statement)[0])
-        self._lacking.update(dict.fromkeys((*self._reading.lacking, *self._reading.without_value(values))))
+        self._lacking.update(
+            dict.fromkeys((*self._reading.lacking, *self._reading.without_value(values)))
+        )
         return {**values, **self._checkpoints.read()}
 
     def sessions(self) -> Sessions:
         ask = postgres_counters.sessions_statement(numbers_of(self.version)[0])
         if self._opened_before is None:
-            self._read(ask)  # the server counts a session, also this one, at the end of its first statement
+            # the server counts a session, also this one, at the end of its first statement
+            self._read(ask)
         ((present, opened, configured),) = self._read(ask)
         if self._opened_before is None and opened is not None:
             until = time.monotonic() + _LEAVING_S
-            while len(present) > 1 and time.monotonic() < until:  # an ending session of dbbench may not be counted yet
+            # an ending session of dbbench may not be counted yet
+            while len(present) > 1 and time.monotonic() < until:
                 time.sleep(0.01)
                 ((present, opened, configured),) = self._read(ask)
             self._opened_before = opened - len(self._opened)
-        others = {int(pid): text for pid, text in (present or {}).items() if int(pid) not in self._opened}
-        count = None if opened is None or self._opened_before is None else opened - len(self._opened)
-        return Sessions(others, None if count is None else count - (self._opened_before or 0), configured)
+        others = {
+            int(pid): text for pid, text in (present or {}).items() if int(pid) not in self._opened
+        }
+        count = (
+            None if opened is None or self._opened_before is None else opened - len(self._opened)
+        )
+        return Sessions(
+            others, None if count is None else count - (self._opened_before or 0), configured
+        )
 
     def recovery_bytes(self) -> int | None:
-        redo = "SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), redo_lsn) FROM pg_control_checkpoint()"
+        redo = (
+            "SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), redo_lsn) FROM "
+            "pg_control_checkpoint()"
+        )
         return int(rows(self, redo)[0][0])
 
     def checkpoints(self, grown: Counts) -> CheckpointFacts:
-        """Return the checkpoints in the log between two readings. Below version 19, full-page images are counted and
-        not measured: images × block size is an upper bound (images omit holes, and wal_compression shrinks them)."""
+        """Return the checkpoints in the log between two readings. Below version 19, full-page
+        images are counted and not measured: images × block size is an upper bound (images omit
+        holes, and wal_compression shrinks them).
+        """
         ended = int(grown.get("checkpoints_ended", 0))
-        fpi = grown.get("wal_fpi_bytes", grown["wal_fpi"] * self._block if "wal_fpi" in grown else None)
-        causes = {cause: int(grown.get(f"checkpoints_{cause}", 0)) for cause in postgres_counters.CAUSES}
+        fpi = grown.get(
+            "wal_fpi_bytes", grown["wal_fpi"] * self._block if "wal_fpi" in grown else None
+        )
+        causes = {
+            cause: int(grown.get(f"checkpoints_{cause}", 0)) for cause in postgres_counters.CAUSES
+        }
         return CheckpointFacts(
             begun=int(grown.get("checkpoints_begun", 0)),
             ended=ended,
@@ -212,18 +271,26 @@ class PostgresServer(Server):
         )
 
     def written_bytes(self, grown: Counts) -> int | None:
-        """Return WAL records + data pages of all processes; None below version 14 or without a counter."""
+        """Return WAL records + data pages of all processes; None below version 14 or without a
+        counter.
+        """
         pages = total(grown, "data_write_bytes", "data_extend_bytes")  # pg_stat_io
         if pages is None:
             buffers = total(grown, "buffers_checkpoint", "buffers_clean", "buffers_backend")
             pages = None if buffers is None else buffers * self._block
-        return None if pages is None or "wal_bytes" not in grown else int(grown["wal_bytes"] + pages)
+        return (
+            None if pages is None or "wal_bytes" not in grown else int(grown["wal_bytes"] + pages)
+        )
 
     def work(self, grown: Counts, explicit: bool) -> Work:
-        """A transaction gets an identifier (xid) with its first change, and so does a subtransaction: the number of
-        commits limits how many of them count as writes."""
+        """A transaction gets an identifier (xid) with its first change, and so does a
+        subtransaction: the number of commits limits how many of them count as writes.
+        """
         counted = {name: int(value) for name, value in grown.items()}
-        ended, blocks = total(counted, "xact_commit", "xact_rollback"), total(counted, "blks_read", "blks_hit")
+        ended, blocks = (
+            total(counted, "xact_commit", "xact_rollback"),
+            total(counted, "blks_read", "blks_hit"),
+        )
         if ended is None or not self._tracks:
             return Work()
         writes = min(counted["xids"] - counted["xact_rollback"], counted["xact_commit"])
@@ -249,11 +316,17 @@ class PostgresServer(Server):
         """Return the size of dirty pages in shared_buffers, or None without pg_buffercache."""
         if not self.has_extension("pg_buffercache"):
             return None
-        return int(rows(self, "SELECT count(*) FROM pg_buffercache WHERE isdirty")[0][0]) * self._block
+        return (
+            int(rows(self, "SELECT count(*) FROM pg_buffercache WHERE isdirty")[0][0]) * self._block
+        )
 
     def effective_settings(self) -> dict[str, str]:
-        """Return what SHOW prints, `huge_pages_status` also before version 17, and dbbench's setting for the slot."""
-        settings = dict(rows(self, "SELECT name, current_setting(name) FROM pg_settings ORDER BY name"))
+        """Return what SHOW prints, `huge_pages_status` also before version 17, and dbbench's
+        setting for the slot.
+        """
+        settings = dict(
+            rows(self, "SELECT name, current_setting(name) FROM pg_settings ORDER BY name")
+        )
         settings.setdefault("huge_pages_status", huge_pages(self.pid))
         return {**settings, SLOT: "on"} if self._slot else settings
 
@@ -269,7 +342,9 @@ class PostgresServer(Server):
 
 
 def huge_pages(pid: int | None) -> str:
-    """Return "on" or "off" by the huge pages of the process; what PostgreSQL 17 and later report themselves."""
+    """Return "on" or "off" by the huge pages of the process; what PostgreSQL 17 and later report
+    themselves.
+    """
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     except OSError:

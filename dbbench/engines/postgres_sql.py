@@ -17,8 +17,10 @@ _SCAN_SESSION: Final = {
     "enable_indexscan": "off",
     "enable_indexonlyscan": "off",
     "enable_bitmapscan": "off",
-    "max_parallel_workers_per_gather": "0",  # one process per scan, so that N sessions are N readers
-    "synchronize_seqscans": "off",  # each scan starts at the first block, not at the position of a concurrent scan
+    # one process per scan, so that N sessions are N readers
+    "max_parallel_workers_per_gather": "0",
+    # each scan starts at the first block, not at the position of a concurrent scan
+    "synchronize_seqscans": "off",
     "statement_timeout": "0",
 }
 
@@ -36,7 +38,12 @@ class PostgresSql(Sql):
     def login(self, server: Server) -> list[str]:
         port = server.socket.name.rpartition(".")[2]
         where = [f"--pgsql-host={server.socket_dir}", f"--pgsql-port={port}"]
-        return ["--db-driver=pgsql", *where, f"--pgsql-user={server.user}", f"--pgsql-db={server.database}"]
+        return [
+            "--db-driver=pgsql",
+            *where,
+            f"--pgsql-user={server.user}",
+            f"--pgsql-db={server.database}",
+        ]
 
     def quote(self, table: str) -> str:
         return ".".join('"' + word.replace('"', '""') + '"' for word in table.split(".", 1))
@@ -44,8 +51,10 @@ class PostgresSql(Sql):
     def tables(self, connection: Any) -> list[Table]:
         answer = rows_of(
             connection,
-            "SELECT n.nspname, c.relname, pg_relation_size(c.oid), coalesce(t.spcname, '') FROM pg_class c"
-            " JOIN pg_namespace n ON n.oid = c.relnamespace LEFT JOIN pg_tablespace t ON t.oid = c.reltablespace"
+            "SELECT n.nspname, c.relname, pg_relation_size(c.oid), coalesce(t.spcname, '') FROM "
+            "pg_class c"
+            " JOIN pg_namespace n ON n.oid = c.relnamespace LEFT JOIN pg_tablespace t ON t.oid = "
+            "c.reltablespace"
             " WHERE c.relkind = 'r' AND c.relpersistence <> 't' AND n.nspname NOT LIKE 'pg\\_%'"
             " AND n.nspname <> 'information_schema' ORDER BY c.oid",
         )
@@ -58,7 +67,8 @@ class PostgresSql(Sql):
         # hashtextextended exists from version 11 on
         cursor.execute(
             "SELECT quote_ident(nspname) || '.' || quote_ident(relname) FROM pg_class"
-            " JOIN pg_namespace n ON n.oid = relnamespace WHERE relkind = 'r' AND relpersistence = 'p'"
+            " JOIN pg_namespace n ON n.oid = relnamespace WHERE relkind = 'r' AND relpersistence = "
+            "'p'"
             " AND nspname <> 'information_schema' AND nspname NOT LIKE 'pg\\_%' ORDER BY 1"
         )
         sums = {}
@@ -72,19 +82,29 @@ class PostgresSql(Sql):
         connection.cancel()
 
     def other_plan(self, ask: Ask, recorded: str, sample: str, database: str) -> str:
-        plan, numbers = _nodes(ask(f"EXPLAIN (FORMAT JSON) {sample}")), set(re.findall(r"\$\d+", recorded))
+        plan, numbers = (
+            _nodes(ask(f"EXPLAIN (FORMAT JSON) {sample}")),
+            set(re.findall(r"\$\d+", recorded)),
+        )
         execute = f"EXECUTE dbbench_asked({', '.join(['NULL'] * len(numbers))})".replace("()", "")
         with contextlib.suppress(LiveServerUnreadable):  # `interval $1` cannot be prepared
             force = "SET plan_cache_mode = force_generic_plan"  # it is planned for any values
-            recorded_plan = _nodes(_prepare(ask, recorded, force, f"EXPLAIN (FORMAT JSON) {execute}"))
-            return f"another plan: {plan} instead of {recorded_plan}" if plan != recorded_plan else ""
+            recorded_plan = _nodes(
+                _prepare(ask, recorded, force, f"EXPLAIN (FORMAT JSON) {execute}")
+            )
+            return (
+                f"another plan: {plan} instead of {recorded_plan}" if plan != recorded_plan else ""
+            )
         return ""
 
     def scan(self, connection: Any, table: str) -> str:
         for name, value in _SCAN_SESSION.items():
             rows_of(connection, f"SET {name} = '{value}'")
-        # TIMING OFF, because reading the clock for each row would make the CPU the bottleneck instead of the disk.
-        return f"EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON) SELECT * FROM {self.quote(table)}"
+        # TIMING OFF, because reading the clock for each row would make the CPU the bottleneck
+        # instead of the disk.
+        return (
+            f"EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON) SELECT * FROM {self.quote(table)}"
+        )
 
     def scan_plan(self, connection: Any, statement: str) -> str:
         """Raise DriverFailed if the scan was not sequential."""
@@ -99,7 +119,8 @@ class PostgresSql(Sql):
         return int(json.loads(plan)[0]["Plan"].get("Shared Dirtied Blocks", 0))
 
     def create(self, table: str, columns: str, key: str = "") -> str:
-        return f"CREATE TABLE {table} ({columns})"  # an index over all rows is built faster than row by row
+        # an index over all rows is built faster than row by row
+        return f"CREATE TABLE {table} ({columns})"
 
     def add_key(self, table: str, key: str) -> list[str]:
         return [f"ALTER TABLE {table} ADD PRIMARY KEY ({key})"]
@@ -110,30 +131,43 @@ class PostgresSql(Sql):
     def finish(self, *tables: str) -> list[str]:
         return ["VACUUM (FREEZE, ANALYZE)"]
 
-    def clone(self, table: str, row: str, rows: int, join: str = "", packed: bool = False) -> list[str]:
+    def clone(
+        self, table: str, row: str, rows: int, join: str = "", packed: bool = False
+    ) -> list[str]:
         kind = "bytea" if packed else "varchar(400)"
         columns = f"id bigint NOT NULL, k integer NOT NULL, body {kind} NOT NULL"
         # Stored without the server's compression, because the filesystem's compression is measured.
         stored = [f"ALTER TABLE {table} ALTER body SET STORAGE EXTERNAL"] if packed else []
-        insert = f"INSERT INTO {table} SELECT {row} FROM generate_series(1::bigint, {rows}) AS n {join}"
-        # One transaction: with wal_level = minimal, rows of a table that was made in it are not logged.
+        insert = (
+            f"INSERT INTO {table} SELECT {row} FROM generate_series(1::bigint, {rows}) AS n {join}"
+        )
+        # One transaction: with wal_level = minimal, rows of a table that was made in it are not
+        # logged.
         return ["BEGIN", self.create(table, columns), *stored, insert, "COMMIT"]
 
     def fill(self, table: str, columns: str, row: str, rows: int) -> list[str]:
-        return [f"INSERT INTO {table} ({columns}) SELECT {row} FROM generate_series(1::bigint, {rows}) AS n"]
+        return [
+            f"INSERT INTO {table} ({columns}) SELECT {row} FROM generate_series(1::bigint, "
+            f"{rows}) AS n"
+        ]
 
     def set_number(self, table: str, rows: int) -> list[str]:
         return [f"SELECT setval(pg_get_serial_sequence('{table}', 'id'), {rows})"]
 
     def noisy_bytes(self, noise: int, zeros: int) -> str:
-        return f"substring({_hashes(noise)} from 1 for {noise}) || decode(repeat('00', {zeros}), 'hex')"
+        return (
+            f"substring({_hashes(noise)} from 1 for {noise}) || decode(repeat('00', {zeros}), "
+            "'hex')"
+        )
 
     def noisy_text(self, noise: int, zeros: int, salt: int) -> str:
         shown = f"replace(encode({_hashes(noise * 3 // 4 + 3, salt * 10)}, 'base64'), E'\\n', '')"
         return f"left({shown}, {noise}) || repeat('0', {zeros})"
 
     def put(self, cursor: Any, table: str, batch: Sequence[Sequence[str]]) -> None:
-        cursor.copy_expert(f"COPY {table} FROM STDIN", io.StringIO("".join("\t".join(row) + "\n" for row in batch)))
+        cursor.copy_expert(
+            f"COPY {table} FROM STDIN", io.StringIO("".join("\t".join(row) + "\n" for row in batch))
+        )
 
 
 def _hashes(size: int, salt: int = 0) -> str:
@@ -141,17 +175,27 @@ def _hashes(size: int, salt: int = 0) -> str:
 
 
 def parameter_types(ask: Ask, statement: str) -> list[str]:
-    """Return the types of $1, $2, ... of a statement. Raises LiveServerUnreadable if the server refuses it."""
-    types = "SELECT parameter_types::text[] FROM pg_prepared_statements WHERE name = 'dbbench_asked'"
+    """Return the types of $1, $2, ... of a statement. Raises LiveServerUnreadable if the server
+    refuses it.
+    """
+    types = (
+        "SELECT parameter_types::text[] FROM pg_prepared_statements WHERE name = 'dbbench_asked'"
+    )
     return list(_prepare(ask, statement, types)[0][0])
 
 
 def common_values(ask: Ask, column: str, tables: Sequence[str]) -> list[str]:
     """Return the values of a column of one of the tables in the server's statistics."""
-    return [value for (value,) in ask(
-        "SELECT unnest(coalesce(most_common_vals::text::text[], '{}') || coalesce(histogram_bounds::text::text[], "
-        "'{}')) FROM pg_stats WHERE attname = %s AND tablename = ANY(%s)", column, list(tables),
-    )]  # fmt: skip
+    return [
+        value
+        for (value,) in ask(
+            "SELECT unnest(coalesce(most_common_vals::text::text[], '{}') || "
+            "coalesce(histogram_bounds::text::text[], '{}')) FROM pg_stats WHERE attname = %s AND "
+            "tablename = ANY(%s)",
+            column,
+            list(tables),
+        )
+    ]
 
 
 def _prepare(ask: Ask, statement: str, *questions: str) -> list[tuple[Any, ...]]:
@@ -168,6 +212,12 @@ def _nodes(answer: list[tuple[Any, ...]]) -> str:
     nodes, parts = [answer[0][0][0]["Plan"]], list[str]()
     while nodes:
         node = nodes.pop()
-        parts.append(" ".join(str(node[key]) for key in ("Node Type", "Relation Name", "Index Name") if key in node))
+        parts.append(
+            " ".join(
+                str(node[key])
+                for key in ("Node Type", "Relation Name", "Index Name")
+                if key in node
+            )
+        )
         nodes += node.get("Plans", ())
     return ", ".join(parts)

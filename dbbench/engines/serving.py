@@ -1,6 +1,8 @@
-"""What all private servers share: start and wait, a clean stop, detection of a crash. The server lives as long as its
-block: one that raises kills it at once, because its data is discarded. Its processes are identified by program and
-working directory (the data directory), never by name, so that other servers are never affected."""
+"""What all private servers share: start and wait, a clean stop, detection of a crash. The server
+lives as long as its block: one that raises kills it at once, because its data is discarded. Its
+processes are identified by program and working directory (the data directory), never by name, so
+that other servers are never affected.
+"""
 
 from __future__ import annotations
 
@@ -26,11 +28,13 @@ STOP_S: Final = 600.0  # a clean stop writes every dirty page; on a slow disk th
 POLL_S: Final = 0.01  # short compared with MariaDB's start, which takes 100 ms
 LOG_LINES: Final = 12
 CORRUPT_LINES: Final = 8
-_OPEN_FILES: Final = 2**16  # twice of what MariaDB requests with 2000 tables in 8 instances of its cache
+# twice of what MariaDB requests with 2000 tables in 8 instances of its cache
+_OPEN_FILES: Final = 2**16
 _WAITS_FOR_SPACE: Final = b"Waiting for someone to free space"  # MariaDB and MySQL, mysys/errors.c
 _ERROR: Final = "[error]"  # MariaDB and MySQL; a crash adds hundreds of lines about the process
 _TIME: Final = " 0123456789-:.TZ"  # what a line begins with that is repeated
-_DATABASE_FILE: Final = "dbbench.database"  # in the data directory, so that every copy of it contains this file
+# in the data directory, so that every copy of it contains this file
+_DATABASE_FILE: Final = "dbbench.database"
 
 Answer = TypeVar("Answer")
 Number = TypeVar("Number", int, float)
@@ -70,13 +74,19 @@ def log_size(log: Path) -> int:
 
 
 def forget(sockets: Path, pattern: str) -> None:
-    """Remove socket and lock files of a killed server: a new one would mistake a process with a reused pid for it."""
+    """Remove socket and lock files of a killed server: a new one would mistake a process with a
+    reused pid for it.
+    """
     for left in sockets.glob(pattern):
         left.unlink(missing_ok=True)
 
 
-def put(text: str, name: str, place: Place, account: process.User, shown: str | None = None) -> Path:
-    """Write a configuration file for the account (returned), and next to the log `shown`, the text without secrets."""
+def put(
+    text: str, name: str, place: Place, account: process.User, shown: str | None = None
+) -> Path:
+    """Write a configuration file for the account (returned), and next to the log `shown`, the text
+    without secrets.
+    """
     place.logs.mkdir(parents=True, exist_ok=True)
     (place.logs / name).write_text(text if shown is None else shown)
     return put_aside(text, name, place.sockets, account)
@@ -95,9 +105,13 @@ def put_aside(text: str, name: str, sockets: Path, account: process.User | None 
     return used
 
 
-def tail(log: Path, offset: int = 0, lines: int = LOG_LINES, containing: str = "", better: str = _ERROR) -> str:
-    """Return the last lines of a server's log since `offset` that contain a word in any case, indented, and a line once
-    that is repeated. `better`: if any of them contain this word too, only those."""
+def tail(
+    log: Path, offset: int = 0, lines: int = LOG_LINES, containing: str = "", better: str = _ERROR
+) -> str:
+    """Return the last lines of a server's log since `offset` that contain a word in any case,
+    indented, and a line once that is repeated. `better`: if any of them contain this word too,
+    only those.
+    """
     try:
         with log.open("rb") as file:
             file.seek(offset)
@@ -111,14 +125,22 @@ def tail(log: Path, offset: int = 0, lines: int = LOG_LINES, containing: str = "
 
 
 @contextlib.contextmanager
-def serving_program(launch: Launch, answer: Callable[[process.Running], Answer | None]) -> Iterator[Answer]:
-    """Start the server, call `answer` until it returns something, and keep the server running within the block. Raises
-    EngineStartFailed, and EngineDied also in place of the error that the death caused, with the log's last lines."""
+def serving_program(
+    launch: Launch, answer: Callable[[process.Running], Answer | None]
+) -> Iterator[Answer]:
+    """Start the server, call `answer` until it returns something, and keep the server running
+    within the block. Raises EngineStartFailed, and EngineDied also in place of the error that
+    the death caused, with the log's last lines.
+    """
     launch.log.parent.mkdir(parents=True, exist_ok=True)
     raise_open_files(launch.open_files)
     try:
         with process.running(
-            launch.argv, stdout=launch.log, as_user=launch.account, stop_with=launch.abort, role="server"
+            launch.argv,
+            stdout=launch.log,
+            as_user=launch.account,
+            stop_with=launch.abort,
+            role="server",
         ) as program:
             server = _await(launch, program, answer)
             try:
@@ -133,7 +155,9 @@ def serving_program(launch: Launch, answer: Callable[[process.Running], Answer |
 
 
 def raise_open_files(needed: int) -> None:
-    """Raise the soft limit of open files, not beyond what servers need: some allocate memory for each possible file."""
+    """Raise the soft limit of open files, not beyond what servers need: some allocate memory for
+    each possible file.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = min(most_files(), max(needed, _OPEN_FILES))
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -146,7 +170,9 @@ def most_files() -> int:
     return sys.maxsize if hard == resource.RLIM_INFINITY else hard
 
 
-def _await(launch: Launch, program: process.Running, answer: Callable[[process.Running], Answer | None]) -> Answer:
+def _await(
+    launch: Launch, program: process.Running, answer: Callable[[process.Running], Answer | None]
+) -> Answer:
     until = time.monotonic() + START_S
     while time.monotonic() < until:
         status = program.poll()
@@ -175,8 +201,9 @@ def _await(launch: Launch, program: process.Running, answer: Callable[[process.R
 
 
 def _has_room(launch: Launch) -> None:
-    """Raise FilesystemFull if the log says that the server waits for space: MariaDB does so forever, and so does a
-    server that could not allocate its log while it shuts down."""
+    """Raise FilesystemFull if the log says that the server waits for space: MariaDB does so
+    forever, and so does a server that could not allocate its log while it shuts down.
+    """
     with contextlib.suppress(OSError), launch.log.open("rb") as file:
         file.seek(launch.offset)
         if _WAITS_FOR_SPACE in file.read():
@@ -184,7 +211,8 @@ def _has_room(launch: Launch) -> None:
                 f"{launch.name} waits for space on the filesystem of {launch.datadir}:\n"
                 + launch.tail(_WAITS_FOR_SPACE.decode().lower()),
                 effect="It was killed; nothing was measured.",
-                remedy="Use a larger device, or smaller logs (innodb_log_file_size) in the engine's settings.",
+                remedy="Use a larger device, or smaller logs (innodb_log_file_size) in the engine's "
+                "settings.",
             )
 
 
@@ -197,7 +225,8 @@ def _stop(launch: Launch, program: process.Running) -> None:
         except errors.DeadlinePassed:
             program.stop(launch.abort)
             raise errors.EngineDied(
-                f"{launch.name} did not stop within {STOP_S:.0f} s and was killed:\n{launch.tail()}",
+                f"{launch.name} did not stop within {STOP_S:.0f} s and was killed:\n"
+                f"{launch.tail()}",
                 effect="Unwritten data is lost. The trial is marked failed.",
             ) from None
     raise _death(launch, program)
@@ -206,7 +235,8 @@ def _stop(launch: Launch, program: process.Running) -> None:
 def _death(launch: Launch, program: process.Running, seen_as: object = "") -> errors.DbbenchError:
     seen = f"\n  first symptom: {str(seen_as).splitlines()[0]}" if str(seen_as) else ""
     return errors.EngineDied(
-        f"{launch.name} (pid {program.pid}) ended with {_status(program.popen.wait())}:\n{launch.tail()}{seen}",
+        f"{launch.name} (pid {program.pid}) ended with {_status(program.popen.wait())}:\n"
+        f"{launch.tail()}{seen}",
         effect="The trial is marked failed.",
         remedy=f"The whole log: {launch.log}",
     )
@@ -217,7 +247,9 @@ def _status(status: int) -> str:
 
 
 def _end_orphans(launch: Launch) -> None:
-    """Kill the backends of a killed postmaster: they keep the filesystem busy until they notice its death."""
+    """Kill the backends of a killed postmaster: they keep the filesystem busy until they notice its
+    death.
+    """
     program, datadir = str(Path(launch.argv[0]).resolve()), launch.datadir.resolve()
 
     def kill() -> bool:
@@ -235,7 +267,9 @@ def _end_orphans(launch: Launch) -> None:
 
 def remember_database(datadir: Path, name: str) -> None:
     """Record that servers of that data directory, and of copies of it, use the database `name`."""
-    with os.fdopen(own_file(datadir / _DATABASE_FILE, os.O_WRONLY | os.O_TRUNC, 0o644), "w") as file:
+    with os.fdopen(
+        own_file(datadir / _DATABASE_FILE, os.O_WRONLY | os.O_TRUNC, 0o644), "w"
+    ) as file:
         file.write(name + "\n")
 
 
@@ -248,7 +282,9 @@ def database_of(datadir: Path) -> str:
 
 
 def move(sources: Iterable[Path], to: Path, account: process.User) -> None:
-    """Move files into a directory of the account, by plain writes, as a golden copy is restored, and sync them."""
+    """Move files into a directory of the account, by plain writes, as a golden copy is restored,
+    and sync them.
+    """
     own(to, account)
     for source in sources:
         target = to / source.name

@@ -1,5 +1,7 @@
-"""Errors and warnings as sorted tables: ID, exit status, title, explanation and remedy. `errors.toml` and
-`warnings.toml` are the tables. An error has its evidence, what it changed (effect) and the next command (remedy)."""
+"""Errors and warnings as sorted tables: ID, exit status, title, explanation and remedy.
+`errors.toml` and `warnings.toml` are the tables. An error has its evidence, what it changed
+(effect) and the next command (remedy).
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,12 @@ class DbbenchError(Exception):
     id: ClassVar[str] = "E999"
 
     def __init__(
-        self, evidence: str, *, where: str | None = None, effect: str | None = None, remedy: str | None = None
+        self,
+        evidence: str,
+        *,
+        where: str | None = None,
+        effect: str | None = None,
+        remedy: str | None = None,
     ) -> None:
         super().__init__(evidence)
         self.evidence = evidence
@@ -46,7 +53,8 @@ class DbbenchError(Exception):
 
     @property
     def effect(self) -> str:
-        # Not read before it is asked for: where no file can be opened, an error must still be raised.
+        # Not read before it is asked for: where no file can be opened, an error must still be
+        # raised.
         return error_kinds()[self.id].effect if self._effect is None else self._effect
 
     @property
@@ -58,13 +66,22 @@ class DbbenchError(Exception):
         return error_kinds()[self.id].title
 
     def as_data(self) -> dict[str, str | None]:
-        """Return all parts as data, from which `from_data` makes the error again in another process."""
-        return {"id": self.id, "evidence": self.evidence, "where": self.where, "effect": self.effect,
-                "remedy": self.remedy}  # fmt: skip
+        """Return all parts as data, from which `from_data` makes the error again in another
+        process.
+        """
+        return {
+            "id": self.id,
+            "evidence": self.evidence,
+            "where": self.where,
+            "effect": self.effect,
+            "remedy": self.remedy,
+        }
 
 
 @contextlib.contextmanager
-def collect_errors(into: list[DbbenchError] | None, kind: type[DbbenchError] = DbbenchError) -> Iterator[None]:
+def collect_errors(
+    into: list[DbbenchError] | None, kind: type[DbbenchError] = DbbenchError
+) -> Iterator[None]:
     """Add an error of this kind that ends the block to a list; raise it if the list is None."""
     try:
         yield
@@ -161,7 +178,9 @@ NightMissing: Final = _error("E806")
 
 
 class ResultNotRegular(ResultDamaged):
-    """A symbolic link, a FIFO, a socket, a device or a directory in place of a file of the results folder."""
+    """A symbolic link, a FIFO, a socket, a device or a directory in place of a file of the results
+    folder.
+    """
 
 
 RunsUnlike: Final = _error("E809")
@@ -185,7 +204,9 @@ Terminated: Final = _error("E903")
 
 
 def client_error(error: BaseException) -> bool:
-    """Return whether a database client library raised the error: the server answered with it, or did not answer."""
+    """Return whether a database client library raised the error: the server answered with it, or
+    did not answer.
+    """
     # By name: importing the libraries costs 100 ms.
     return type(error).__module__.partition(".")[0] in ("psycopg2", "mysql")
 
@@ -203,7 +224,9 @@ def all_errors() -> dict[str, type[DbbenchError]]:
 
 def from_data(data: Mapping[str, Any]) -> DbbenchError:
     """Return the error of which `data` is `as_data`."""
-    return all_errors()[data["id"]](data["evidence"], **{part: data[part] for part in ("where", "effect", "remedy")})
+    return all_errors()[data["id"]](
+        data["evidence"], **{part: data[part] for part in ("where", "effect", "remedy")}
+    )
 
 
 @functools.cache
@@ -223,10 +246,16 @@ def _read(name: str) -> dict[str, Kind]:
 
     tables = tomllib.loads(Path(__file__).with_name(name).read_text(encoding="utf-8"))
     return {
-        ident: Kind(row["title"], _flowing(row["meaning"]), _flowing(row["remedy"]), row.get("exit_code", EXIT_OK),
-                    row.get("effect", ""), row.get("suspect", False))
+        ident: Kind(
+            row["title"],
+            _flowing(row["meaning"]),
+            _flowing(row["remedy"]),
+            row.get("exit_code", EXIT_OK),
+            row.get("effect", ""),
+            row.get("suspect", False),
+        )
         for ident, row in tables.items()
-    }  # fmt: skip
+    }
 
 
 def _flowing(text: str) -> str:

@@ -16,9 +16,11 @@ from dbbench.errors import FleetUnreachable
 from dbbench.fleet import host, security
 from dbbench.fleet.messages import Answer, Question
 
-PLACE: Final = "host_"  # resource of each worker: host_NAME = 1, so that a question goes to this host only
+# resource of each worker: host_NAME = 1, so that a question goes to this host only
+PLACE: Final = "host_"
 DISK: Final = "DISK"  # resource for one question at a time that uses the disk
-_LOOK_S: Final = 5.0  # seconds between two queries of the list of workers, which is long in a large fleet
+# seconds between two queries of the list of workers, which is long in a large fleet
+_LOOK_S: Final = 5.0
 _TIMEOUT: Final = "20s"
 
 
@@ -27,47 +29,66 @@ class Lost:
 
 
 class Connection:
-    """A client of a scheduler. If that ends, all questions are lost, and the client of the next scheduler is used.
-    `upkeep` is called regularly: it restarts workers and schedulers that died."""
+    """A client of a scheduler. If that ends, all questions are lost, and the client of the next
+    scheduler is used. `upkeep` is called regularly: it restarts workers and schedulers that
+    died.
+    """
 
     def __init__(
-        self, address: str, certs: Path | None = None, upkeep: Callable[[Connection], None] = lambda _: None
+        self,
+        address: str,
+        certs: Path | None = None,
+        upkeep: Callable[[Connection], None] = lambda _: None,
     ) -> None:
         """Raises FleetInsecure."""
         self.address, self._certs, self._upkeep = security.whole(address), certs, upkeep
         self._names = (f"dbbench-{uuid.uuid4().hex[:12]}-{n}" for n in itertools.count())
-        self._pending: dict[str, futures.Future[Answer | Lost]] = {}  # host -> the answer to its question
-        self._futures: list[Any] = []  # released together: one by one they would delay the next question
+        # host -> the answer to its question
+        self._pending: dict[str, futures.Future[Answer | Lost]] = {}
+        # released together: one by one they would delay the next question
+        self._futures: list[Any] = []
         self._client: Any = None
         self._hosts: dict[str, float] = {}
         self._looked = -_LOOK_S
 
     def connect(self) -> None:
-        """Connect to the scheduler. Raises FleetUnreachable if it does not answer, FleetInsecure, FileUnreadable."""
+        """Connect to the scheduler. Raises FleetUnreachable if it does not answer, FleetInsecure,
+        FileUnreadable.
+        """
         import distributed
 
         self._looked = -_LOOK_S
         try:
-            self._client = distributed.Client(self.address, security=security.of(self._certs), timeout=_TIMEOUT,
-                                              set_as_default=False)  # fmt: skip
+            self._client = distributed.Client(
+                self.address,
+                security=security.of(self._certs),
+                timeout=_TIMEOUT,
+                set_as_default=False,
+            )
         except (OSError, TimeoutError, ValueError) as error:
             raise FleetUnreachable(
-                f"no scheduler at {self.address}: {error}", remedy="Start it with: dbbench fleet scheduler"
+                f"no scheduler at {self.address}: {error}",
+                remedy="Start it with: dbbench fleet scheduler",
             ) from error
 
     def hosts(self) -> dict[str, float]:
         """Return the available hosts, and when each was last heard (UTC)."""
         if time.monotonic() - self._looked >= _LOOK_S or self._client is None:
             self._looked, self._hosts = time.monotonic(), {}
-            with contextlib.suppress(Exception):  # of a dying scheduler; then no worker is known to be connected
+            # of a dying scheduler; then no worker is known to be connected
+            with contextlib.suppress(Exception):
                 for worker in self._client.scheduler_info()["workers"].values():
                     names = [name for name in worker.get("resources", {}) if name.startswith(PLACE)]
-                    self._hosts |= {name.removeprefix(PLACE): float(worker["last_seen"]) for name in names}
+                    self._hosts |= {
+                        name.removeprefix(PLACE): float(worker["last_seen"]) for name in names
+                    }
             self._futures.clear()
         return self._hosts
 
     def ask(self, host_name: str, question: Question) -> None:
-        """Send a question to a host, waiting until the host is available. One at a time for each host."""
+        """Send a question to a host, waiting until the host is available. One at a time for each
+        host.
+        """
         if self._client is None:
             self._pending[host_name] = _lost()
         else:
@@ -76,12 +97,18 @@ class Connection:
             self._pending[host_name] = asyncio.run_coroutine_threadsafe(carried, loop)
 
     async def _carry(self, client: Any, host_name: str, question: Question) -> Answer | Lost:
-        """Fetch an answer in the client's own thread, while the coordinator writes another one to its disk."""
+        """Fetch an answer in the client's own thread, while the coordinator writes another one to
+        its disk.
+        """
         try:
             future = client.submit(
-                host.answer, question, key=next(self._names), pure=False, retries=0,
+                host.answer,
+                question,
+                key=next(self._names),
+                pure=False,
+                retries=0,
                 resources={f"{PLACE}{host_name}": 1, DISK: 1},
-            )  # fmt: skip
+            )
             answer: Answer = await future
             self._futures.append(future)
         except (Exception, asyncio.CancelledError):  # KilledWorker, or a closed connection

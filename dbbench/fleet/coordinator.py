@@ -1,6 +1,8 @@
-"""The coordinator: asks every host for its results, copies them, and assigns the blocks of a lost host to others. It
-has no state of its own: hosts have theirs on their disks, and collected trials are in the results. If it is killed, the
-same command resumes. It keeps at most one answer per host in memory, and the names of trials."""
+"""The coordinator: asks every host for its results, copies them, and assigns the blocks of a lost
+host to others. It has no state of its own: hosts have theirs on their disks, and collected
+trials are in the results. If it is killed, the same command resumes. It keeps at most one answer
+per host in memory, and the names of trials.
+"""
 
 from __future__ import annotations
 
@@ -23,13 +25,15 @@ from dbbench.results.trials import set_aside
 from dbbench.run.adaptive import further
 from dbbench.units import count, iso
 
-PATIENCE_S: Final = 15.0  # a host without news answers after this time: each question costs a few ms of its CPU
+# a host without news answers after this time: each question costs a few ms of its CPU
+PATIENCE_S: Final = 15.0
 GONE_AFTER_S: Final = 600.0  # longer than a reboot; what the host measures meanwhile is not lost
 _RETRY_S: Final = 1.0
 _STATUS_S: Final = 1.0
 _MOST_DAMAGED: Final = 3  # one damaged transfer may be the network; three in a row mean a bad disk
 
-Talk = Generator[messages.Question, Any, None]  # yields questions to one host, and is sent the answers
+# yields questions to one host, and is sent the answers
+Talk = Generator[messages.Question, Any, None]
 
 
 @dataclass
@@ -62,26 +66,53 @@ class FleetHost:
 
     def row(self, now: float) -> dict[str, Any]:
         left, mean = len(self.missing), self.state.mean_s
-        phase = "gone" if self.gone else "done" if self.done else self.state.phase or "between trials"
+        phase = (
+            "gone" if self.gone else "done" if self.done else self.state.phase or "between trials"
+        )
         return {
-            "host": self.name, "run": self.run, "trial": self.state.trial, "phase": phase,
+            "host": self.name,
+            "run": self.run,
+            "trial": self.state.trial,
+            "phase": phase,
             "phase_s": round(now - self.state.since, 1) if self.state.since and self.open else None,
-            "done": len(self.taken), "trials": len(self.order), "blocks": list(self.blocks),
-            "eta_s": 0.0 if not left else None if mean is None or self.gone else round(left * mean, 1),
-            "heard": iso(self.heard), "note": self.gone or self.state.note,
-        }  # fmt: skip
+            "done": len(self.taken),
+            "trials": len(self.order),
+            "blocks": list(self.blocks),
+            "eta_s": 0.0
+            if not left
+            else None
+            if mean is None or self.gone
+            else round(left * mean, 1),
+            "heard": iso(self.heard),
+            "note": self.gone or self.state.note,
+        }
 
 
 class Coordinator:
     """A fleet in operation."""
 
     def __init__(
-        self, results_folder: Path, fleet: Fleet, connection: Connection, assignment: messages.Assignment, emit: Emit,
-        *, tied: bool = False, gone_after_s: float = GONE_AFTER_S, clock: Callable[[], float] = time.time,
-    ) -> None:  # fmt: skip
-        """`assignment`: what is the same for all hosts. `tied`: hosts stop after their trial if this process ends."""
+        self,
+        results_folder: Path,
+        fleet: Fleet,
+        connection: Connection,
+        assignment: messages.Assignment,
+        emit: Emit,
+        *,
+        tied: bool = False,
+        gone_after_s: float = GONE_AFTER_S,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """`assignment`: what is the same for all hosts. `tied`: hosts stop after their trial if
+        this process ends.
+        """
         self.results, self.fleet, self.connection = results_folder, fleet, connection
-        self._assignment, self.emit, self._clock, self._gone_after_s = assignment, emit, clock, gone_after_s
+        self._assignment, self.emit, self._clock, self._gone_after_s = (
+            assignment,
+            emit,
+            clock,
+            gone_after_s,
+        )
         self._lock = str(fleet_files.folder_of(results_folder, fleet.name)) if tied else ""
         self.runs = {name: results.load_spec(results_folder / name) for name in fleet.runs}
         self._unsaved = set[str]()
@@ -94,9 +125,18 @@ class Coordinator:
     def work(self) -> None:
         """Work until every host has run its blocks or is lost. Raises HostLost at the end."""
         hosts = self.hosts.values()
-        self.emit(Event("fleet_begin", {"name": self.fleet.name, "mode": self.fleet.mode, "hosts": list(self.hosts),
-                                        "trials": sum(len(host.order) for host in hosts),
-                                        "done": sum(len(host.taken) for host in hosts)}))  # fmt: skip
+        self.emit(
+            Event(
+                "fleet_begin",
+                {
+                    "name": self.fleet.name,
+                    "mode": self.fleet.mode,
+                    "hosts": list(self.hosts),
+                    "trials": sum(len(host.order) for host in hosts),
+                    "done": sum(len(host.taken) for host in hosts),
+                },
+            )
+        )
         try:
             while any(host.open for host in hosts) or self._further():
                 self.step()
@@ -127,7 +167,9 @@ class Coordinator:
     # A talk with a host: straight on, from one question to the next.
 
     def _advance(self, host: FleetHost, answer: messages.Answer) -> None:
-        """Continue the host's talk. A failure affects only this host, except one of the results disk here."""
+        """Continue the host's talk. A failure affects only this host, except one of the results
+        disk here.
+        """
         if isinstance(answer, messages.Refusal):
             self._give_up(host, str(answer.error.get("evidence")), answer.error.get("remedy"))
             return
@@ -160,13 +202,19 @@ class Coordinator:
                 self._store_facts(host, (yield self._assignment_of(host)))
                 host.assigned = blocks
             taken = tuple(sorted(host.taken))
-            report = yield messages.ResultRequest(host.run, host.blocks, taken, PATIENCE_S, self._lock)
+            report = yield messages.ResultRequest(
+                host.run, host.blocks, taken, PATIENCE_S, self._lock
+            )
             if not report.assigned:
                 host.assigned = ()
                 continue
             self._follow(host, report)
             if report.trial:
-                incoming, batch, offset = Incoming(self.results / host.run, report.trial), report.batch, 0
+                incoming, batch, offset = (
+                    Incoming(self.results / host.run, report.trial),
+                    report.batch,
+                    0,
+                )
                 while True:
                     for name, content in batch.pieces:
                         incoming.write(name, content)
@@ -184,12 +232,17 @@ class Coordinator:
     def _assignment_of(self, host: FleetHost) -> messages.Assignment:
         run = self.runs[host.run]
         limit = None if run.budget is None else Budget(step=0)
-        host_run = dataclasses.replace(run, order=host.order, precision=None, budget=limit, hosts={}, host={},
-                                       versions={})  # fmt: skip
-        return dataclasses.replace(self._assignment, run=host.run, spec=results.written_spec(host_run))
+        host_run = dataclasses.replace(
+            run, order=host.order, precision=None, budget=limit, hosts={}, host={}, versions={}
+        )
+        return dataclasses.replace(
+            self._assignment, run=host.run, spec=results.written_spec(host_run)
+        )
 
     def _store_facts(self, host: FleetHost, facts: dict[str, Any]) -> None:
-        self._change(host.run, hosts=dict(sorted({**self.runs[host.run].hosts, host.name: facts}.items())))
+        self._change(
+            host.run, hosts=dict(sorted({**self.runs[host.run].hosts, host.name: facts}.items()))
+        )
         if self.fleet.mode == "each":  # each host has a separate run, like one started by hand
             host_facts = {name: value for name, value in facts.items() if name != "versions"}
             self._change(host.run, host=host_facts, versions=dict(facts["versions"]))
@@ -203,18 +256,33 @@ class Coordinator:
         if repeats := [TrialSpec(**spec) for spec in report.repeats if spec["id"] not in known]:
             host.order = (*host.order, *repeats)
             in_run = {spec.id for spec in run.order}
-            self._change(run.name, order=(*run.order, *(spec for spec in repeats if spec.id not in in_run)))
+            self._change(
+                run.name, order=(*run.order, *(spec for spec in repeats if spec.id not in in_run))
+            )
 
     def _store_trial(self, host: FleetHost, name: str) -> None:
         host.taken.add(name)
         host.damaged = 0
         trial = results.load_trial(self.results / host.run / "trials" / name)
         primary = self.runs[host.run].cell(trial.id.rpartition("-b")[0]).workload.primary
-        self.emit(Event("trial_end", {
-            "host": host.name, "trial": trial.id, "arm": trial.fs_setup, "engine": trial.engine,
-            "workload": trial.workload, "block": trial.block, "attempt": trial.attempt, "status": trial.status.value,
-            "metric": primary, "value": trial.summary.get(primary),
-            "error": dataclasses.asdict(trial.error) if trial.error else None}))  # fmt: skip
+        self.emit(
+            Event(
+                "trial_end",
+                {
+                    "host": host.name,
+                    "trial": trial.id,
+                    "arm": trial.fs_setup,
+                    "engine": trial.engine,
+                    "workload": trial.workload,
+                    "block": trial.block,
+                    "attempt": trial.attempt,
+                    "status": trial.status.value,
+                    "metric": primary,
+                    "value": trial.summary.get(primary),
+                    "error": dataclasses.asdict(trial.error) if trial.error else None,
+                },
+            )
+        )
 
     def _end(self, host: FleetHost) -> None:
         """Decide what follows when the host runs nothing and has no further result."""
@@ -237,18 +305,32 @@ class Coordinator:
                 self._give_up(host, f"no answer for {now - host.heard:.0f} s")
 
     def _give_up(self, host: FleetHost, why: str, remedy: Any = None) -> None:
-        """Expect nothing more of the host; with `spread` its unfinished blocks are assigned to others as a whole."""
+        """Expect nothing more of the host; with `spread` its unfinished blocks are assigned to
+        others as a whole.
+        """
         host.gone, host.talk = why, None
         self.connection.forget(host.name)
         self._note(f"! {host.name}: {why}" + (f" ({remedy})" if remedy else ""))
         run = self.runs[host.run]
         left = dealing.unfinished_blocks(run.order, host.blocks, host.taken)
         blocks = self.fleet.blocks
-        if self.fleet.mode == "spread" and left and not all(other.gone for other in self.hosts.values()):
-            aside = set_aside(self.results / host.run, [s.id for s in run.order if s.block in left], host.name)
-            blocks = {**blocks, host.name: tuple(block for block in host.blocks if block not in left)}
+        if (
+            self.fleet.mode == "spread"
+            and left
+            and not all(other.gone for other in self.hosts.values())
+        ):
+            aside = set_aside(
+                self.results / host.run, [s.id for s in run.order if s.block in left], host.name
+            )
+            blocks = {
+                **blocks,
+                host.name: tuple(block for block in host.blocks if block not in left),
+            }
             unused = f"; {count(len(aside), 'finished trial')} will not be used" if aside else ""
-            self._note(f"blocks {', '.join(map(str, left))} of {host.name} are reassigned as a whole{unused}")
+            self._note(
+                f"blocks {', '.join(map(str, left))} of {host.name} are reassigned as a "
+                f"whole{unused}"
+            )
         self.fleet = dataclasses.replace(self.fleet, blocks=blocks)
         self._deal()
 
@@ -257,11 +339,16 @@ class Coordinator:
         self._save()
         run = self.runs.get(self.fleet.name)
         if run is None:  # each host has a run of its own
-            blocks = {name: dealing.first_blocks(self.runs[host.run].order, [name], "each")[name]
-                      for name, host in self.hosts.items()}  # fmt: skip
+            blocks = {
+                name: dealing.first_blocks(self.runs[host.run].order, [name], "each")[name]
+                for name, host in self.hosts.items()
+            }
         else:
-            left = {name: len(dealing.unfinished_blocks(run.order, host.blocks, host.taken))
-                    for name, host in self.hosts.items() if not host.gone}  # fmt: skip
+            left = {
+                name: len(dealing.unfinished_blocks(run.order, host.blocks, host.taken))
+                for name, host in self.hosts.items()
+                if not host.gone
+            }
             blocks = dealing.deal(run.order, self.fleet.blocks, left)
         self.fleet = dataclasses.replace(self.fleet, blocks=blocks)
         fleet_files.save(self.results, self.fleet)
@@ -272,28 +359,41 @@ class Coordinator:
     def _assign(self, host: FleetHost) -> None:
         host.blocks = self.fleet.blocks[host.name]
         host.order = dealing.trials_of_host(self.runs[host.run].order, host.blocks)
-        host.taken = results.list_results(self.results / host.run) & {spec.id for spec in host.order}
+        host.taken = results.list_results(self.results / host.run) & {
+            spec.id for spec in host.order
+        }
         host.done = not host.order  # a host without blocks waits for those of hosts that leave
 
     def _add_block(self, host: FleetHost) -> bool:
-        """With a budget alone, assign another block to a host whose budget has time for it; return whether it did."""
+        """With a budget alone, assign another block to a host whose budget has time for it; return
+        whether it did.
+        """
         longer = dealing.with_block(self.runs[host.run], host.state)
         if longer is None:
             return False
         self._change(host.run, order=longer.order)
         self.fleet = dataclasses.replace(
-            self.fleet, blocks={**self.fleet.blocks, host.name: (*host.blocks, longer.order[-1].block)}
+            self.fleet,
+            blocks={**self.fleet.blocks, host.name: (*host.blocks, longer.order[-1].block)},
         )
         self._deal()
         return True
 
     def _cut(self, host: FleetHost) -> None:
-        """Drop what does not fit the host's budget: repeats, and incomplete blocks; their trials are set aside."""
+        """Drop what does not fit the host's budget: repeats, and incomplete blocks; their trials
+        are set aside.
+        """
         run, dropped = dealing.cut(self.runs[host.run], host.missing)
         if dropped:
-            set_aside(self.results / host.run, [spec.id for spec in host.order if spec.block in dropped], "budget")
-            self._note(f"{host.name} has used up its budget; blocks that it did not finish: "
-                       f"{', '.join(map(str, dropped))}")  # fmt: skip
+            set_aside(
+                self.results / host.run,
+                [spec.id for spec in host.order if spec.block in dropped],
+                "budget",
+            )
+            self._note(
+                f"{host.name} has used up its budget; blocks that it did not finish: "
+                f"{', '.join(map(str, dropped))}"
+            )
         self._change(run.name, order=run.order, budget=run.budget)
         self._deal()
         self._assign(host)
@@ -303,11 +403,20 @@ class Coordinator:
         """Assign more blocks to open questions of --until-precision; return whether there are any."""
         run = self.runs.get(self.fleet.name)
         able = [host for host in self.hosts.values() if not host.gone]
-        if run is None or run.precision is None or not able or any(host.missing for host in self.hosts.values()):
+        if (
+            run is None
+            or run.precision is None
+            or not able
+            or any(host.missing for host in self.hosts.values())
+        ):
             return False
         longer = self._add_usage(run)
-        trials = {spec.id: results.load_trial(self.results / run.name / "trials" / spec.id) for spec in run.order}
-        # The precision is checked once for as many blocks as there are hosts, which is less often than on one machine.
+        trials = {
+            spec.id: results.load_trial(self.results / run.name / "trials" / spec.id)
+            for spec in run.order
+        }
+        # The precision is checked once for as many blocks as there are hosts, which is less often
+        # than on one machine.
         for _ in able:
             longer = further(longer, trials)
         self._change(run.name, order=longer.order, questions=longer.questions, budget=longer.budget)
@@ -317,26 +426,42 @@ class Coordinator:
         return any(host.open for host in self.hosts.values())
 
     def _add_usage(self, run: Run) -> Run:
-        return dealing.add_usage(run, [host.state for host in self.hosts.values() if host.run == run.name])
+        return dealing.add_usage(
+            run, [host.state for host in self.hosts.values() if host.run == run.name]
+        )
 
     def _conclude(self) -> None:
         lacking = [host for host in self.hosts.values() if host.missing]
         for name, run in self.runs.items() if not lacking else ():
             if run.budget is not None:
-                blocks = {block for host in self.hosts.values() if host.run == name for block in host.blocks}
-                ended = dealing.conclude(self._add_usage(run), blocks, results.list_results(self.results / name))
+                blocks = {
+                    block
+                    for host in self.hosts.values()
+                    if host.run == name
+                    for block in host.blocks
+                }
+                ended = dealing.conclude(
+                    self._add_usage(run), blocks, results.list_results(self.results / name)
+                )
                 self._change(name, order=ended.order, budget=ended.budget)
                 self._note(f"{name}: {budget_text(ended)}")
         self.fleet = dataclasses.replace(self.fleet, finished=not lacking)
         fleet_files.save(self.results, self.fleet)
         taken = sum(len(host.taken) for host in self.hosts.values())
-        self.emit(Event("fleet_end", {"name": self.fleet.name, "trials": taken, "lacking": [h.name for h in lacking]}))
+        self.emit(
+            Event(
+                "fleet_end",
+                {"name": self.fleet.name, "trials": taken, "lacking": [h.name for h in lacking]},
+            )
+        )
         if lacking:
             raise errors.HostLost(
-                "\n  ".join(f"{host.name}: {host.gone}; {len(host.missing)} trials were not collected"
-                            for host in lacking),
-                remedy="Correct the cause on the host, then run the same command again to resume."
-            )  # fmt: skip
+                "\n  ".join(
+                    f"{host.name}: {host.gone}; {len(host.missing)} trials were not collected"
+                    for host in lacking
+                ),
+                remedy="Correct the cause on the host, then run the same command again to resume.",
+            )
 
     def _note(self, text: str) -> None:
         self.emit(Event("note", {"text": text}))

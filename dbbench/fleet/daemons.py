@@ -20,7 +20,8 @@ from dbbench.fleet.connection import DISK, PLACE
 from dbbench.fleet.host import HERE
 from dbbench.machine import threads
 
-# Background work of a Dask worker: with the defaults it wakes 50 times per second and uses 1.6 % of a core.
+# Background work of a Dask worker: with the defaults it wakes 50 times per second and uses 1.6 % of
+# a core.
 QUIET: Final[dict[str, Any]] = {
     "distributed.admin.tick.interval": "10s",
     "distributed.admin.tick.limit": "1h",
@@ -73,9 +74,13 @@ class Scheduler(_Quiet, distributed.Scheduler):  # type: ignore[misc]
     """A scheduler that serves questions only."""
 
 
-def work(address: str, name: str, results: Path, certs: Path | None, give_up_s: float | None) -> None:
-    """Answer questions on this host until SIGINT or SIGTERM, or the end of its ssh. Without a scheduler, wait for one
-    for `give_up_s` seconds (None: forever). Raises FleetInsecure; RunLocked for a used results folder."""
+def work(
+    address: str, name: str, results: Path, certs: Path | None, give_up_s: float | None
+) -> None:
+    """Answer questions on this host until SIGINT or SIGTERM, or the end of its ssh. Without a
+    scheduler, wait for one for `give_up_s` seconds (None: forever). Raises FleetInsecure;
+    RunLocked for a used results folder.
+    """
     address, secured = security.whole(address), security.of(certs)
     HERE.name, HERE.results = name, results.resolve()
     if certs == security.STDIN:
@@ -90,7 +95,9 @@ def work(address: str, name: str, results: Path, certs: Path | None, give_up_s: 
 
 
 def _leave_with_ssh() -> None:
-    """Leave when the other end of standard output is closed: ssh has ended, and with it the right to the key."""
+    """Leave when the other end of standard output is closed: ssh has ended, and with it the right
+    to the key.
+    """
     ends = select.poll()
     ends.register(sys.stdout, 0)  # reports POLLERR and POLLHUP only
     ends.poll()
@@ -100,14 +107,26 @@ def _leave_with_ssh() -> None:
 async def _serve(address: str, name: str, secured: Any, scratch: Path) -> bool:
     """Run the worker once; return whether it reached a scheduler."""
     worker = Worker(
-        address, nthreads=1, name=name, resources={f"{PLACE}{name}": 1, DISK: 1}, security=secured,
-        local_directory=str(scratch), memory_limit=0, dashboard=False, death_timeout=10, validate=False,
-        heartbeat_interval=f"{HEARTBEAT_S}s", host="127.0.0.1" if security.is_loopback(address) else None,
-    )  # fmt: skip
+        address,
+        nthreads=1,
+        name=name,
+        resources={f"{PLACE}{name}": 1, DISK: 1},
+        security=secured,
+        local_directory=str(scratch),
+        memory_limit=0,
+        dashboard=False,
+        death_timeout=10,
+        validate=False,
+        heartbeat_interval=f"{HEARTBEAT_S}s",
+        host="127.0.0.1" if security.is_loopback(address) else None,
+    )
     _leave_at_signals()
     try:
         await worker
-        while worker.status not in (distributed.Status.closed, distributed.Status.failed) and not _leave.is_set():
+        while (
+            worker.status not in (distributed.Status.closed, distributed.Status.failed)
+            and not _leave.is_set()
+        ):
             await asyncio.sleep(_STEP_S)
         return True
     except (OSError, TimeoutError, ValueError, RuntimeError):
@@ -119,14 +138,18 @@ async def _serve(address: str, name: str, secured: Any, scratch: Path) -> bool:
 
 
 def schedule(address: str, certs: Path | None) -> None:
-    """Run a scheduler on `address` until SIGINT or SIGTERM. Raises FleetInsecure, or OSError if the port is in use."""
+    """Run a scheduler on `address` until SIGINT or SIGTERM. Raises FleetInsecure, or OSError if the
+    port is in use.
+    """
     host, port = security.parts(address)
     asyncio.run(_schedule(host, port, security.of(certs)))
 
 
 async def _schedule(host: str, port: int, secured: Any) -> None:
     _leave_at_signals()
-    scheduler = Scheduler(host=host, port=port, protocol=security.PROTOCOL, security=secured, dashboard=False)
+    scheduler = Scheduler(
+        host=host, port=port, protocol=security.PROTOCOL, security=secured, dashboard=False
+    )
     await scheduler
     try:
         while scheduler.status == distributed.Status.running and not _leave.is_set():

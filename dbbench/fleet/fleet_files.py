@@ -1,8 +1,10 @@
-"""What a fleet's coordinator stores on its disk, so that the same command resumes after it was killed.
+"""What a fleet's coordinator stores on its disk, so that the same command resumes after it was
+killed.
 RESULTS/.fleet/RUN/fleet.json    mode, plan, blocks of each host: written before it is acted on
 RESULTS/.fleet/RUN/status.json   the state of each host: for `fleet status`
 RESULTS/.fleet/RUN/.lock         held by the coordinator
-RESULTS/.fleet/RUN/hosts/HOST    results folder of a host that is a worker of this machine"""
+RESULTS/.fleet/RUN/hosts/HOST    results folder of a host that is a worker of this machine
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ class Fleet:
     scheduler: str = ""  # address of the scheduler that dbbench started, for the next coordinator
 
     def run_of(self, host: str) -> str:
-        """Return the name of the host's run, there and in the results: with `each`, every host has its own."""
+        """Return the name of the host's run, there and in the results: with `each`, every host has
+        its own.
+        """
         return self.name if self.mode == "spread" else f"{self.name}-{host}"
 
     @property
@@ -70,16 +74,24 @@ def save(results_folder: Path, fleet: Fleet) -> None:
 def load(results_folder: Path, name: str) -> Fleet:
     """Return the fleet of that name. Raises RunMissing, ResultDamaged."""
     path = folder_of(results_folder, name) / "fleet.json"
-    missing = RunMissing(f'no fleet "{name}" in {results_folder}', remedy="List the fleets with: dbbench fleet status")
+    missing = RunMissing(
+        f'no fleet "{name}" in {results_folder}',
+        remedy="List the fleets with: dbbench fleet status",
+    )
     fleet = fileio.read_as(Fleet, path, results_folder, missing)
     for word in (fleet.name, *fleet.blocks):
-        if not NAME.fullmatch(word) or fleet.name != name:  # these words become names of files and folders
-            raise ResultDamaged(f"{path} cannot be read: {word!r} is not the name of this fleet or of a host")
+        # these words become names of files and folders
+        if not NAME.fullmatch(word) or fleet.name != name:
+            raise ResultDamaged(
+                f"{path} cannot be read: {word!r} is not the name of this fleet or of a host"
+            )
     return fleet
 
 
 def fleets(results_folder: Path, damaged: list[DbbenchError] | None = None) -> list[Fleet]:
-    """Return a results folder's fleets, oldest first. Raises ResultDamaged, or adds the errors to `damaged`."""
+    """Return a results folder's fleets, oldest first. Raises ResultDamaged, or adds the errors to
+    `damaged`.
+    """
     all_fleets = []
     for path in (results_folder / FOLDER).glob("*/fleet.json"):
         with collect_errors(damaged, ResultDamaged):
@@ -98,7 +110,9 @@ def coordinating(results_folder: Path, name: str) -> Iterator[None]:
 
 
 def coordinator(folder: Path) -> int | None:
-    """Return the process id of the coordinator whose files are in `folder`, or None if none is running."""
+    """Return the process id of the coordinator whose files are in `folder`, or None if none is
+    running.
+    """
     lock, results_folder = folder / LOCK, folder.parent.parent
     with contextlib.suppress(OSError, ValueError, ResultDamaged):
         pid = int(fileio.read_bytes(lock, results_folder))
@@ -108,26 +122,40 @@ def coordinator(folder: Path) -> int | None:
     return None
 
 
-def create_runs(results_folder: Path, fleet: Fleet, run: Run, plan_text: str, scripts: dict[str, str]) -> None:
+def create_runs(
+    results_folder: Path, fleet: Fleet, run: Run, plan_text: str, scripts: dict[str, str]
+) -> None:
     """Make the missing directories into which results are collected."""
     for name in fleet.runs:
         if not (results_folder / name / "run.json").exists():
-            hosts = {host: dict[str, Any]() for host in sorted(fleet.blocks) if fleet.run_of(host) == name}
+            hosts = {
+                host: dict[str, Any]()
+                for host in sorted(fleet.blocks)
+                if fleet.run_of(host) == name
+            }
             cells = own_scripts(run.cells, results_folder / name)
-            results.create_run(results_folder, dataclasses.replace(run, name=name, cells=cells, hosts=hosts), plan_text)
+            results.create_run(
+                results_folder,
+                dataclasses.replace(run, name=name, cells=cells, hosts=hosts),
+                plan_text,
+            )
         keep_scripts(results_folder / name, scripts)
 
 
 def save_status(results_folder: Path, name: str, rows: list[dict[str, Any]]) -> None:
     """Write status.json; it need not survive a power loss."""
     status = {"utc": iso(time.time()), "hosts": rows}
-    fileio.write_text(folder_of(results_folder, name) / "status.json", json.dumps(status), durable=False)
+    fileio.write_text(
+        folder_of(results_folder, name) / "status.json", json.dumps(status), durable=False
+    )
 
 
 def load_status(results_folder: Path, name: str) -> dict[str, Any]:
     """Return the last written status; {} if there is none."""
     try:
-        status = fileio.sound_json(fileio.read_bytes(folder_of(results_folder, name) / "status.json", results_folder))
+        status = fileio.sound_json(
+            fileio.read_bytes(folder_of(results_folder, name) / "status.json", results_folder)
+        )
         return status if isinstance(status, dict) else {}
     except (OSError, ValueError, ResultDamaged):
         return {}

@@ -1,6 +1,8 @@
-"""What a fleet has on this machine in addition to its results: a worker's scratch directory, and hosts of `--local`.
+"""What a fleet has on this machine in addition to its results: a worker's scratch directory, and
+hosts of `--local`.
 RESULTS/.fleet-worker/          files of dask for the worker that uses this results folder
-RESULTS/.fleet-worker.lock      held by it"""
+RESULTS/.fleet-worker.lock      held by it
+"""
 
 from __future__ import annotations
 
@@ -28,8 +30,10 @@ STOP_S: Final = 90.0  # a clean stop of a trial may take a minute
 
 @contextlib.contextmanager
 def worker_of(results_folder: Path) -> Iterator[Path]:
-    """Hold the worker's lock of a results folder within the block; yield its scratch directory. Two workers would
-    answer for the same disk. Raises RunLocked, ResultNotRegular if that directory is a link."""
+    """Hold the worker's lock of a results folder within the block; yield its scratch directory. Two
+    workers would answer for the same disk. Raises RunLocked, ResultNotRegular if that directory
+    is a link.
+    """
     results_folder.mkdir(parents=True, exist_ok=True)
     scratch = real_folder(results_folder / SCRATCH, results_folder)
     with exclusive(
@@ -45,7 +49,11 @@ def worker_of(results_folder: Path) -> Iterator[Path]:
 def hosts_here(results_folder: Path, name: str) -> list[Path]:
     """Return the results folders of the fleet's hosts that are workers of this machine."""
     hosts = fleet_files.folder_of(results_folder, name) / fleet_files.HOSTS
-    return sorted(path for path in hosts.glob("*") if path.is_dir() and not _is_elsewhere(path, results_folder))
+    return sorted(
+        path
+        for path in hosts.glob("*")
+        if path.is_dir() and not _is_elsewhere(path, results_folder)
+    )
 
 
 def runs_here(results_folder: Path, name: str) -> list[Path]:
@@ -64,18 +72,28 @@ class RunningHost:
     state: HostState
 
     def row(self) -> dict[str, Any]:
-        return {"fleet": self.fleet, "host": self.host, "run": str(self.run), "pid": self.pid,
-                "trial": self.state.trial, "phase": self.state.phase, "note": self.state.note}  # fmt: skip
+        return {
+            "fleet": self.fleet,
+            "host": self.host,
+            "run": str(self.run),
+            "pid": self.pid,
+            "trial": self.state.trial,
+            "phase": self.state.phase,
+            "note": self.state.note,
+        }
 
 
 def running(results_folder: Path, name: str) -> list[RunningHost]:
-    """Return the fleet's hosts that work here: those of `--local`, and one that has `results_folder` as its own."""
+    """Return the fleet's hosts that work here: those of `--local`, and one that has
+    `results_folder` as its own.
+    """
     working, own_run = [], results_folder / name
     for run in (*runs_here(results_folder, name), own_run):
         host = HostFolder(run)
         if not (host.path / "lock").is_file():
             continue
-        with contextlib.suppress(OSError, ResultNotRegular):  # a lock that is a link does not belong to a share
+        # a lock that is a link does not belong to a share
+        with contextlib.suppress(OSError, ResultNotRegular):
             if (pid := host.pid()) is not None:
                 host_name = os.uname().nodename if run == own_run else run.parent.name
                 working.append(RunningHost(name, host_name, run, pid, host.state()))
@@ -84,7 +102,9 @@ def running(results_folder: Path, name: str) -> list[RunningHost]:
 
 def without_coordinator(results_folder: Path) -> list[RunningHost]:
     """Return hosts that work on this machine and whose fleets have no running coordinator."""
-    folders = sorted(path.parent for path in (results_folder / fleet_files.FOLDER).glob("*/fleet.json"))
+    folders = sorted(
+        path.parent for path in (results_folder / fleet_files.FOLDER).glob("*/fleet.json")
+    )
     names = [folder.name for folder in folders if fleet_files.coordinator(folder) is None]
     return [host for name in names for host in running(results_folder, name)]
 
@@ -92,11 +112,18 @@ def without_coordinator(results_folder: Path) -> list[RunningHost]:
 def sentences(hosts: list[RunningHost]) -> list[str]:
     """Return lines about hosts that work without a coordinator; [] if there are none."""
     lines = [
-        f"fleet {host.fleet}, host {host.host}: process {host.pid} is running without a coordinator "
+        f"fleet {host.fleet}, host {host.host}: process {host.pid} is running without a "
+        "coordinator "
         f"({host.state.trial or host.state.note or 'between trials'}{host.state.phase and ', ' + host.state.phase})"
         for host in hosts
     ]
-    return [*lines, *(f"To stop them:  dbbench fleet stop {name}" for name in sorted({host.fleet for host in hosts}))]
+    return [
+        *lines,
+        *(
+            f"To stop them:  dbbench fleet stop {name}"
+            for name in sorted({host.fleet for host in hosts})
+        ),
+    ]
 
 
 def stop(hosts: list[RunningHost]) -> list[RunningHost]:
@@ -106,7 +133,11 @@ def stop(hosts: list[RunningHost]) -> list[RunningHost]:
             os.kill(host.pid, signal.SIGTERM)
 
     def alive() -> list[RunningHost]:
-        return [host for host in hosts if (entry := task(f"/proc/{host.pid}")) is not None and entry.state != "Z"]
+        return [
+            host
+            for host in hosts
+            if (entry := task(f"/proc/{host.pid}")) is not None and entry.state != "Z"
+        ]
 
     return process.wait_while(alive, STOP_S, 0.1)
 
@@ -115,9 +146,17 @@ def copies(results_folder: Path, fleet: Fleet) -> list[Path]:
     """Return trials of a finished fleet's hosts here that are identical to their collected copies."""
     if not fleet.finished:
         return []
-    trials = [path for run in runs_here(results_folder, fleet.name) for path in sorted((run / "trials").glob("[!.]*"))]
+    trials = [
+        path
+        for run in runs_here(results_folder, fleet.name)
+        for path in sorted((run / "trials").glob("[!.]*"))
+    ]
     here = [path for path in trials if path.is_dir() and not _is_elsewhere(path, results_folder)]
-    return [path for path in here if _is_complete_copy(path, results_folder / path.parts[-3] / "trials" / path.name)]
+    return [
+        path
+        for path in here
+        if _is_complete_copy(path, results_folder / path.parts[-3] / "trials" / path.name)
+    ]
 
 
 def _is_elsewhere(path: Path, results_folder: Path) -> bool:
@@ -132,7 +171,9 @@ def _is_elsewhere(path: Path, results_folder: Path) -> bool:
 def _is_complete_copy(copy: Path, result: Path) -> bool:
     """Whether the result is undamaged and identical to `copy`."""
     try:
-        same = read_bytes(copy / SUMS, results_of(copy)) == read_bytes(result / SUMS, results_of(result))
+        same = read_bytes(copy / SUMS, results_of(copy)) == read_bytes(
+            result / SUMS, results_of(result)
+        )
         return same and not damage(result)
     except (OSError, ResultDamaged):
         return False

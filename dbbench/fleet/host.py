@@ -1,6 +1,7 @@
-"""The worker's side on a host: answer a question from the directories that exist, and keep the share running. Every
-question may be repeated at any time, also by another coordinator. Only the host's identity and what it is to run are
-kept in memory."""
+"""The worker's side on a host: answer a question from the directories that exist, and keep the
+share running. Every question may be repeated at any time, also by another coordinator. Only the
+host's identity and what it is to run are kept in memory.
+"""
 
 from __future__ import annotations
 
@@ -45,10 +46,16 @@ class HostTask:
 
 @dataclass
 class Here:
-    """Identity of this host. A worker that dbbench did not start itself reads it from its environment."""
+    """Identity of this host. A worker that dbbench did not start itself reads it from its
+    environment.
+    """
 
-    name: str = field(default_factory=lambda: os.environ.get("DBBENCH_FLEET_NAME") or os.uname().nodename)
-    results: Path = field(default_factory=lambda: Path(os.environ.get("DBBENCH_FLEET_RESULTS") or "results").resolve())
+    name: str = field(
+        default_factory=lambda: os.environ.get("DBBENCH_FLEET_NAME") or os.uname().nodename
+    )
+    results: Path = field(
+        default_factory=lambda: Path(os.environ.get("DBBENCH_FLEET_RESULTS") or "results").resolve()
+    )
     share: tuple[str, ...] = (sys.executable, "-m", "dbbench.fleet.share")
     tasks: dict[str, HostTask] = field(default_factory=dict)  # by the name of the run
 
@@ -57,7 +64,9 @@ HERE: Final = Here()
 
 
 def answer(question: messages.Question) -> messages.Answer:
-    """Answer a question. The only function that a coordinator calls here; errors of dbbench are returned as data."""
+    """Answer a question. The only function that a coordinator calls here; errors of dbbench are
+    returned as data.
+    """
     try:
         folder = HERE.results / merging.checked_name(question.run)
         match question:
@@ -77,7 +86,9 @@ def answer(question: messages.Question) -> messages.Answer:
 
 
 def _assign(folder: Path, question: messages.Assignment) -> dict[str, Any]:
-    """Make the run's directory once; note its blocks. Raises RunNameTaken (another plan), RunLocked (changed)."""
+    """Make the run's directory once; note its blocks. Raises RunNameTaken (another plan), RunLocked
+    (changed).
+    """
     if question.version != __version__:
         raise ImportRefused(
             f"{HERE.name} has dbbench {__version__}, the coordinator {question.version}",
@@ -89,13 +100,21 @@ def _assign(folder: Path, question: messages.Assignment) -> dict[str, Any]:
         there = results.RunFolder(folder)
         if there.run.plan_sha256 != run.plan_sha256:
             raise RunNameTaken(
-                f"{folder} on {HERE.name} contains another plan", remedy="Choose another name with --name."
+                f"{folder} on {HERE.name} contains another plan",
+                remedy="Choose another name with --name.",
             )
-        results.must_match(there, run.plan, merging.own_scripts(run.cells, folder), question.scripts)
+        results.must_match(
+            there, run.plan, merging.own_scripts(run.cells, folder), question.scripts
+        )
     else:
         facts = {**machine.facts(), "hostname": HERE.name, "state": tunables.state()}
-        run = dataclasses.replace(run, host=facts, versions=machine.versions(), dbbench_version=__version__,
-                                  cells=merging.own_scripts(run.cells, folder))  # fmt: skip
+        run = dataclasses.replace(
+            run,
+            host=facts,
+            versions=machine.versions(),
+            dbbench_version=__version__,
+            cells=merging.own_scripts(run.cells, folder),
+        )
         HERE.results.mkdir(parents=True, exist_ok=True)
         results.create_run(HERE.results, run, question.plan)
     merging.keep_scripts(folder, question.scripts)
@@ -109,7 +128,11 @@ def _assign(folder: Path, question: messages.Assignment) -> dict[str, Any]:
 
 def _report(host: HostFolder, question: messages.ResultRequest) -> messages.HostReport:
     task = HERE.tasks.get(question.run)
-    if task is None or task.blocks != set(question.blocks) or not (host.folder / "run.json").exists():
+    if (
+        task is None
+        or task.blocks != set(question.blocks)
+        or not (host.folder / "run.json").exists()
+    ):
         return messages.HostReport(False)
 
     def is_unchanged() -> bool:
@@ -133,8 +156,9 @@ def _report(host: HostFolder, question: messages.ResultRequest) -> messages.Host
 
 
 def _read(host: HostFolder, trial: str, offset: int) -> messages.Batch:
-    """Return the next bytes of a trial; after the last ones the next trial may begin. A file without content that is
-    between two batches may be in both."""
+    """Return the next bytes of a trial; after the last ones the next trial may begin. A file
+    without content that is between two batches may be in both.
+    """
     folder, pieces, left = (
         host.folder / "trials" / merging.checked_name(trial),
         list[tuple[str, bytes]](),
@@ -155,8 +179,10 @@ def _read(host: HostFolder, trial: str, offset: int) -> messages.Batch:
 
 
 def _keep_running(host: HostFolder, task: HostTask) -> bool:
-    """Start the share if none runs and trials are left; return whether one runs. An error of a share ends the work,
-    unless it was started before the blocks were assigned, or had no coordinator."""
+    """Start the share if none runs and trials are left; return whether one runs. An error of a
+    share ends the work, unless it was started before the blocks were assigned, or had no
+    coordinator.
+    """
     if host.is_alive():
         return True
     state, left = host.state(), results.pending(host.folder, _merge(host.run(), task))
@@ -167,8 +193,10 @@ def _keep_running(host: HostFolder, task: HostTask) -> bool:
     task.starts, task.trials = (task.starts + 1 if trials == task.trials else 1), trials
     if task.starts > _STARTS:
         raise DbbenchError(
-            f"the trials of {host.folder.name} on {HERE.name} ended {_STARTS} times without a result",
-            remedy=f"See {host.path / 'share.log'} and {host.folder / 'launcher.log'} on {HERE.name}.",
+            f"the trials of {host.folder.name} on {HERE.name} ended {_STARTS} times without a "
+            "result",
+            remedy=f"See {host.path / 'share.log'} and {host.folder / 'launcher.log'} on "
+            f"{HERE.name}.",
         )
     with results.lock(host.folder):
         results.save_spec(host.folder, _merge(results.load_spec(host.folder), task))
@@ -181,7 +209,9 @@ def _keep_running(host: HostFolder, task: HostTask) -> bool:
 
 
 def _merge(run: Run, task: HostTask) -> Run:
-    """Return the run with the assigned blocks, new ones at the end, and with the repeats that it has."""
+    """Return the run with the assigned blocks, new ones at the end, and with the repeats that it
+    has.
+    """
     kept = tuple(spec for spec in run.order if spec.block in task.blocks)
     ids = {spec.id for spec in kept}
     order = (*kept, *(spec for spec in task.run.order if spec.id not in ids))
@@ -195,7 +225,11 @@ def _stop(host: HostFolder) -> None:
 
 
 def valid_name(name: str) -> str:
-    """Return a host's name as used in results and resources. Raises ImportRefused if it is not valid."""
+    """Return a host's name as used in results and resources. Raises ImportRefused if it is not
+    valid.
+    """
     if not NAME.fullmatch(name):
-        raise ImportRefused(f"invalid host name {name!r}: use letters, digits and . _ + : = -", effect="")
+        raise ImportRefused(
+            f"invalid host name {name!r}: use letters, digits and . _ + : = -", effect=""
+        )
     return name

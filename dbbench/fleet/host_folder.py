@@ -1,7 +1,9 @@
 """The files of a fleet in the directory of a run on a host.
 fleet/state.json    the state of the share, which runs the trials
-fleet/taken.json    what the coordinator has, and where it is; its mtime is the time of the last question
-fleet/lock          held by the share as long as it lives"""
+fleet/taken.json    what the coordinator has, and where it is; its mtime is the time of the last
+                    question
+fleet/lock          held by the share as long as it lives
+"""
 
 from __future__ import annotations
 
@@ -20,9 +22,17 @@ from dbbench import results
 from dbbench.errors import ResultDamaged
 from dbbench.fleet.messages import HostState
 from dbbench.model import Run, TrialSpec
-from dbbench.results.fileio import own_file, parsed_as, read_bytes, real_folder, try_lock, write_text
+from dbbench.results.fileio import (
+    own_file,
+    parsed_as,
+    read_bytes,
+    real_folder,
+    try_lock,
+    write_text,
+)
 
-LISTENING_S: Final = 20.0  # after a question, the next one is expected within this time: longer than its patience
+# after a question, the next one is expected within this time: longer than its patience
+LISTENING_S: Final = 20.0
 T = TypeVar("T")
 
 
@@ -45,7 +55,9 @@ class HostFolder:
         real_folder(self.path, self.folder.parent).mkdir(exist_ok=True)
 
     def run(self) -> Run:
-        """Return run.json, read again only after a change, because a host is asked while it measures."""
+        """Return run.json, read again only after a change, because a host is asked while it
+        measures.
+        """
         return _run(self.folder, self.stamp("../run.json"))
 
     def stamp(self, name: str) -> int:
@@ -81,7 +93,9 @@ class HostFolder:
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[bool]:
-        """Yield False if a share holds the lock; else hold it in the block. Raises ResultNotRegular, OSError."""
+        """Yield False if a share holds the lock; else hold it in the block. Raises
+        ResultNotRegular, OSError.
+        """
         fd = own_file(real_folder(self.path, self.folder.parent) / "lock", os.O_RDWR, 0o600)
         try:
             yield try_lock(fd)
@@ -93,13 +107,17 @@ class HostFolder:
             return not free
 
     def pid(self) -> int | None:
-        """Return the pid of the share, or None if none is alive. No file names it: any process that can write to the
-        results folder could name another process there, which would then be stopped."""
+        """Return the pid of the share, or None if none is alive. No file names it: any process that
+        can write to the results folder could name another process there, which would then be
+        stopped.
+        """
         argument = os.fsencode(self.folder.resolve())
         for path in Path("/proc").glob("[0-9]*/cmdline") if self.is_alive() else ():
             with contextlib.suppress(OSError):  # it has ended
                 words = path.read_bytes().split(b"\0")
-                if {b"dbbench.fleet.share", argument} <= {*words} and path.stat().st_uid == os.geteuid():
+                if {b"dbbench.fleet.share", argument} <= {
+                    *words
+                } and path.stat().st_uid == os.geteuid():
                     return int(path.parent.name)
         return None
 

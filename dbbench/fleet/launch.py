@@ -1,5 +1,6 @@
-"""The scheduler and the workers that the coordinator starts itself: on this machine, or on others by ssh. Those that
-die are started again; those of another coordinator are used."""
+"""The scheduler and the workers that the coordinator starts itself: on this machine, or on others
+by ssh. Those that die are started again; those of another coordinator are used.
+"""
 
 from __future__ import annotations
 
@@ -58,13 +59,24 @@ class Daemon:
 
 
 class Upkeep:
-    """Starts missing daemons and restarts dead ones. A second one of a name ends by itself: it finds a lock or a used
-    port. All end with the block of `stack`, and if `tied`, also when this process is killed."""
+    """Starts missing daemons and restarts dead ones. A second one of a name ends by itself: it
+    finds a lock or a used port. All end with the block of `stack`, and if `tied`, also when this
+    process is killed.
+    """
 
-    def __init__(self, stack: contextlib.ExitStack, scheduler: Daemon, workers: dict[str, Daemon], tied: bool,
-                 check: Callable[[], None]) -> None:  # fmt: skip
+    def __init__(
+        self,
+        stack: contextlib.ExitStack,
+        scheduler: Daemon,
+        workers: dict[str, Daemon],
+        tied: bool,
+        check: Callable[[], None],
+    ) -> None:
         self._stack, self._scheduler, self._workers, self._check = stack, scheduler, workers, check
-        self._env = {**process.kept_environment(), **({namespaces.PARENT: str(os.getpid())} if tied else {})}
+        self._env = {
+            **process.kept_environment(),
+            **({namespaces.PARENT: str(os.getpid())} if tied else {}),
+        }
         self._started: dict[str, tuple[process.Running, float]] = {}
 
     def __call__(self, connection: Connection) -> None:
@@ -94,9 +106,15 @@ class Upkeep:
             stdin.write(daemon.stdin)
             stdin.seek(0)
             running = self._stack.enter_context(
-                process.running(daemon.argv, stdin=stdin, stdout=log.fileno(), env=self._env, own_session=True,
-                                note=False)
-            )  # fmt: skip
+                process.running(
+                    daemon.argv,
+                    stdin=stdin,
+                    stdout=log.fileno(),
+                    env=self._env,
+                    own_session=True,
+                    note=False,
+                )
+            )
         self._started[daemon.name] = running, time.monotonic()
 
 
@@ -104,9 +122,11 @@ class Upkeep:
 def connect(
     options: HostOptions, folder: Path, before: str | None, check: Callable[[], None]
 ) -> Iterator[tuple[Connection, list[str], str]]:
-    """Yield the connection, the hosts that dbbench starts itself, and their scheduler's address; what was started ends
-    with the block. `folder` has the coordinator's files, `before` is the address of an earlier scheduler (None: the
-    fleet is new). `check` is called regularly, and may end the block by an error. Raises FleetUnreachable."""
+    """Yield the connection, the hosts that dbbench starts itself, and their scheduler's address;
+    what was started ends with the block. `folder` has the coordinator's files, `before` is the
+    address of an earlier scheduler (None: the fleet is new). `check` is called regularly, and
+    may end the block by an error. Raises FleetUnreachable.
+    """
     if options.scheduler is not None:
         connection = Connection(options.scheduler, options.certs, lambda _: check())
         connection.connect()  # reports an unreachable scheduler at once
@@ -132,7 +152,9 @@ def connect(
         connection = Connection(address, certs, upkeep)
         stack.callback(upkeep.end)
         stack.callback(connection.close)
-        missing = set(workers) - connection.wait_for_hosts(lambda hosts: hosts >= set(workers), _START_S)
+        missing = set(workers) - connection.wait_for_hosts(
+            lambda hosts: hosts >= set(workers), _START_S
+        )
         if missing and before is None:
             raise FleetUnreachable(
                 f"no worker started on {', '.join(sorted(missing))}",
@@ -152,20 +174,40 @@ def local_workers(count: int, address: str, certs: Path, folder: Path) -> dict[s
 
 
 def ssh_workers(options: HostOptions, address: str, certs: Path, folder: Path) -> dict[str, Daemon]:
-    """Return workers that get the certificates by ssh. Raises ProgramMissing, FleetInsecure, FileUnreadable."""
+    """Return workers that get the certificates by ssh. Raises ProgramMissing, FleetInsecure,
+    FileUnreadable.
+    """
     if process.find("ssh") is None:
-        raise ProgramMissing("ssh is not installed", remedy="Start the workers by hand: dbbench fleet worker ADDRESS")
+        raise ProgramMissing(
+            "ssh is not installed", remedy="Start the workers by hand: dbbench fleet worker ADDRESS"
+        )
     workers, content = {}, b"".join(path.read_bytes() for path in security.files_of(certs))
     for host in filter(None, map(str.strip, (options.ssh or "").split(","))):
         name = host.rpartition("@")[2]
-        words = [*shlex.split(options.remote), *_worker(address, name, options.host_results, security.STDIN)]
-        workers[name] = Daemon(name, tuple(ssh.command(host, words)), folder / f"{name}.log", content)
+        words = [
+            *shlex.split(options.remote),
+            *_worker(address, name, options.host_results, security.STDIN),
+        ]
+        workers[name] = Daemon(
+            name, tuple(ssh.command(host, words)), folder / f"{name}.log", content
+        )
     return workers
 
 
 def _worker(address: str, name: str, results: str, certs: Path) -> list[str]:
-    return ["fleet", "worker", address, "--name", name, "--results", results, "--give-up", str(_GIVE_UP_S),
-            "--certs", str(certs)]  # fmt: skip
+    return [
+        "fleet",
+        "worker",
+        address,
+        "--name",
+        name,
+        "--results",
+        results,
+        "--give-up",
+        str(_GIVE_UP_S),
+        "--certs",
+        str(certs),
+    ]
 
 
 def free_address() -> str:

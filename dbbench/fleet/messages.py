@@ -1,16 +1,21 @@
-"""What a coordinator asks a host, and what the host answers: plain data, because it is pickled on its way."""
+"""What a coordinator asks a host, and what the host answers: plain data, because it is pickled on
+its way.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-BATCH: Final = 4 * 2**20  # bytes per answer: limits what coordinator and scheduler keep in memory for each host
+# bytes per answer: limits what coordinator and scheduler keep in memory for each host
+BATCH: Final = 4 * 2**20
 
 
 @dataclass(frozen=True)
 class Assignment:
-    """The blocks of a host from now on; it makes the run's directory if there is none. The answer is its facts."""
+    """The blocks of a host from now on; it makes the run's directory if there is none. The answer
+    is its facts.
+    """
 
     run: str
     spec: bytes  # run.json with the order of this host
@@ -22,14 +27,17 @@ class Assignment:
 
 @dataclass(frozen=True)
 class ResultRequest:
-    """Run the assigned blocks, and answer with a HostReport: with the first finished trial that is not in `taken`, or
-    after `patience_s` without one, so that nothing waits for a coordinator that has ended."""
+    """Run the assigned blocks, and answer with a HostReport: with the first finished trial that is
+    not in `taken`, or after `patience_s` without one, so that nothing waits for a coordinator
+    that has ended.
+    """
 
     run: str
     blocks: tuple[int, ...]
     taken: tuple[str, ...]
     patience_s: float
-    coordinator: str = ""  # folder of the coordinator, if the host must stop after its trial when that has ended
+    # folder of the coordinator, if the host must stop after its trial when that has ended
+    coordinator: str = ""
 
 
 @dataclass(frozen=True)
@@ -50,7 +58,9 @@ class StopRequest:
 
 @dataclass(frozen=True)
 class Batch:
-    """Names of files of a trial, and at most BATCH bytes of their content; a file may continue in the next one."""
+    """Names of files of a trial, and at most BATCH bytes of their content; a file may continue in
+    the next one.
+    """
 
     pieces: tuple[tuple[str, bytes], ...] = ()
     last: bool = True
@@ -73,7 +83,9 @@ class HostState:
 
 @dataclass(frozen=True)
 class HostReport:
-    """The state and a result of the host; not `assigned` if it does not know the run, or has other blocks of it."""
+    """The state and a result of the host; not `assigned` if it does not know the run, or has other
+    blocks of it.
+    """
 
     assigned: bool
     state: HostState = field(default_factory=HostState)

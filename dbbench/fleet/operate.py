@@ -48,13 +48,18 @@ class FleetRequest:
 
 
 def choose(root: Path, request: FleetRequest) -> Fleet | None:
-    """Return the fleet of that plan that the command resumes, or None if it starts a new one. A finished fleet that is
-    less precise than the request is resumed. Raises PlanInvalid, RunNameTaken, RunLocked."""
+    """Return the fleet of that plan that the command resumes, or None if it starts a new one. A
+    finished fleet that is less precise than the request is resumed. Raises PlanInvalid,
+    RunNameTaken, RunLocked.
+    """
     wanted = request.plan
-    apply_budget(wanted.plan, wanted.expanded)  # refuses a budget that is too short before anything starts
+    # refuses a budget that is too short before anything starts
+    apply_budget(wanted.plan, wanted.expanded)
     if wanted.plan.client is not None:
-        raise errors.PlanInvalid("[client] names the address of one machine, but a fleet has several",
-                          remedy="Remove [client], or run the plan on each machine with `dbbench run`.")  # fmt: skip
+        raise errors.PlanInvalid(
+            "[client] names the address of one machine, but a fleet has several",
+            remedy="Remove [client], or run the plan on each machine with `dbbench run`.",
+        )
     fleet = _existing(root, request)
     if fleet is None or (request.precision is None and fleet.finished):
         return fleet
@@ -68,9 +73,16 @@ def choose(root: Path, request: FleetRequest) -> Fleet | None:
     return fleet
 
 
-def work(root: Path, request: FleetRequest, fleet: Fleet | None, options: HostOptions,
-         show: Callable[[], contextlib.AbstractContextManager[Emit]]) -> Fleet:  # fmt: skip
-    """Run the plan until all trials are collected. Raises FleetUnreachable, HostLost, Interrupted, Terminated."""
+def work(
+    root: Path,
+    request: FleetRequest,
+    fleet: Fleet | None,
+    options: HostOptions,
+    show: Callable[[], contextlib.AbstractContextManager[Emit]],
+) -> Fleet:
+    """Run the plan until all trials are collected. Raises FleetUnreachable, HostLost, Interrupted,
+    Terminated.
+    """
     wanted = request.plan
     name = fleet.name if fleet else request.name or free_name(root, wanted.plan.name)
     folder = fleet_files.folder_of(root, name)
@@ -91,23 +103,35 @@ def work(root: Path, request: FleetRequest, fleet: Fleet | None, options: HostOp
             for text in filter(None, (*budget, limits(wanted.plan, wanted.expanded.cells))):
                 emit(Event("note", {"text": text}))
             _must_match(root, fleet, wanted)
-            Coordinator(root, fleet, connection, assignment, emit, gone_after_s=request.gone_after_s,
-                        tied=options.ends_with_coordinator).work()  # fmt: skip
+            Coordinator(
+                root,
+                fleet,
+                connection,
+                assignment,
+                emit,
+                gone_after_s=request.gone_after_s,
+                tied=options.ends_with_coordinator,
+            ).work()
     return fleet
 
 
 def _existing(root: Path, request: FleetRequest) -> Fleet | None:
-    """Return the fleet that the command resumes, or None if it starts a new one. Raises RunNameTaken."""
+    """Return the fleet that the command resumes, or None if it starts a new one. Raises
+    RunNameTaken.
+    """
     plan, name = (request.plan.sha256, request.mode), request.name
     same = [fleet for fleet in fleet_files.fleets(root) if (fleet.plan_sha256, fleet.mode) == plan]
     if name is None:
-        return None if request.new or not same else ([f for f in same if not f.finished] or same)[-1]
+        return (
+            None if request.new or not same else ([f for f in same if not f.finished] or same)[-1]
+        )
     for fleet in same:
         if fleet.name == name:
             return fleet
     if (root / name).exists() or fleet_files.exists(root, name):
         raise errors.RunNameTaken(
-            f"{name} in {root} is another run, or a fleet of another plan or mode", remedy="Give another --name."
+            f"{name} in {root} is another run, or a fleet of another plan or mode",
+            remedy="Give another --name.",
         )
     return None
 
@@ -119,7 +143,9 @@ def _must_match(root: Path, fleet: Fleet, wanted: PlanRequest) -> None:
 
 
 def _about_budget(root: Path, request: FleetRequest, fleet: Fleet) -> list[str]:
-    """Return lines about the budget: what it is expected to allow, or that the fleet keeps its first budget."""
+    """Return lines about the budget: what it is expected to allow, or that the fleet keeps its
+    first budget.
+    """
     _, _, allowance = apply_budget(request.plan.plan, request.plan.expanded)
     if allowance is None:
         return []
@@ -130,18 +156,36 @@ def _about_budget(root: Path, request: FleetRequest, fleet: Fleet) -> list[str]:
 
 def _create(root: Path, request: FleetRequest, name: str, hosts: list[str], address: str) -> Fleet:
     if not hosts:
-        raise errors.FleetUnreachable("no fleet worker is connected to the scheduler", effect="Nothing was started.",
-                               remedy="On each host:  dbbench fleet worker ADDRESS")  # fmt: skip
+        raise errors.FleetUnreachable(
+            "no fleet worker is connected to the scheduler",
+            effect="Nothing was started.",
+            remedy="On each host:  dbbench fleet worker ADDRESS",
+        )
     wanted = request.plan
     plan, cells, trials = wanted.plan, wanted.expanded.cells, wanted.expanded.order
     # Each host gets one block and adds others while its budget lasts.
     if plan.budget_s is not None and request.mode == "spread":
         trials = tuple(make_order(cells, max(plan.blocks, len(hosts)), plan.seed))
-    fleet = Fleet(name, "each" if request.mode == "each" else "spread", iso(time.time()), wanted.sha256,
-                  first_blocks(trials, hosts, request.mode), scheduler=address)  # fmt: skip
-    run = Run(name, fleet.created, plan, wanted.sha256, cells, trials, dbbench_version=__version__,
-              precision=request.precision, budget=None if plan.budget_s is None else Budget(),
-              skipped=wanted.skipped)  # fmt: skip
+    fleet = Fleet(
+        name,
+        "each" if request.mode == "each" else "spread",
+        iso(time.time()),
+        wanted.sha256,
+        first_blocks(trials, hosts, request.mode),
+        scheduler=address,
+    )
+    run = Run(
+        name,
+        fleet.created,
+        plan,
+        wanted.sha256,
+        cells,
+        trials,
+        dbbench_version=__version__,
+        precision=request.precision,
+        budget=None if plan.budget_s is None else Budget(),
+        skipped=wanted.skipped,
+    )
     fleet_files.save(root, fleet)
     fleet_files.create_runs(root, fleet, run, wanted.text, scripts_of(wanted))
     return fleet
@@ -149,9 +193,10 @@ def _create(root: Path, request: FleetRequest, name: str, hosts: list[str], addr
 
 @contextlib.contextmanager
 def _detachable(tied: bool) -> Iterator[Callable[[], None]]:
-    """On SIGINT or SIGTERM stop the coordinator, but not the hosts; `tied` ones stop after their current trial. Yield a
-    function that then raises Interrupted or Terminated, for moments without half-done work. A second signal: at
-    once."""
+    """On SIGINT or SIGTERM stop the coordinator, but not the hosts; `tied` ones stop after their
+    current trial. Yield a function that then raises Interrupted or Terminated, for moments
+    without half-done work. A second signal: at once.
+    """
     arrived = list[int]()
 
     def note(number: int, _frame: object) -> None:
@@ -161,7 +206,9 @@ def _detachable(tied: bool) -> Iterator[Callable[[], None]]:
 
     def check() -> None:
         if arrived:
-            raise (errors.Interrupted if arrived[0] == signal.SIGINT else errors.Terminated)("stopped on request")
+            raise (errors.Interrupted if arrived[0] == signal.SIGINT else errors.Terminated)(
+                "stopped on request"
+            )
 
     before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
@@ -169,10 +216,12 @@ def _detachable(tied: bool) -> Iterator[Callable[[], None]]:
     except (KeyboardInterrupt, errors.Interrupted, errors.Terminated) as stopped:
         raise (type(stopped) if isinstance(stopped, errors.DbbenchError) else errors.Interrupted)(
             "the coordinator was stopped",
-            effect="The hosts on this machine stop after their current trial; collected results are kept."
+            effect="The hosts on this machine stop after their current trial; collected results are "
+            "kept."
             if tied
             else "The hosts continue with their blocks; collected results are kept.",
-            remedy=f"Resume it with:  dbbench {shlex.join(sys.argv[1:])}\nTo stop the hosts:  dbbench fleet stop",
+            remedy=f"Resume it with:  dbbench {shlex.join(sys.argv[1:])}\nTo stop the hosts:  "
+            "dbbench fleet stop",
         ) from None
     finally:
         for number, handler in before.items():

@@ -1,6 +1,8 @@
-"""Access to a fleet: every connection requires certificates on both sides, because a scheduler accepts pickle and its
-workers run as root. Loopback is not a boundary between accounts. All machines of a fleet have the same certificate and
-key, because whoever may connect may run commands on all of them. Names of hosts are not compared."""
+"""Access to a fleet: every connection requires certificates on both sides, because a scheduler
+accepts pickle and its workers run as root. Loopback is not a boundary between accounts. All
+machines of a fleet have the same certificate and key, because whoever may connect may run
+commands on all of them. Names of hosts are not compared.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,8 @@ from dbbench.results.fileio import writing
 PROTOCOL: Final = "tls"
 PORT: Final = 8786
 CERT, CA, KEY = "host.pem", "ca.pem", "host.key"
-STDIN: Final = Path("-")  # in place of a directory: the three files, one after the other, are read from standard input
+# in place of a directory: the three files, one after the other, are read from standard input
+STDIN: Final = Path("-")
 
 
 def default_folder() -> Path:
@@ -32,7 +35,9 @@ def default_folder() -> Path:
 
 
 def folder_of_fleet(folder: Path) -> Path:
-    """Return the certificates' directory of a fleet with its own scheduler; only its owner can enter it."""
+    """Return the certificates' directory of a fleet with its own scheduler; only its owner can
+    enter it.
+    """
     name = hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()[:16]
     return namespaces.private_folder() / f"fleet-{name}"
 
@@ -42,8 +47,11 @@ def parts(address: str) -> tuple[str, int]:
     url = urlsplit(address if "://" in address else f"{PROTOCOL}://{address}")
     host, port = url.hostname or "127.0.0.1", url.port or PORT
     if url.scheme != PROTOCOL:
-        raise FleetInsecure(f"{address} does not use TLS", effect="Nothing was started.",
-                            remedy=f"Write {PROTOCOL}://{host}:{port}.")  # fmt: skip
+        raise FleetInsecure(
+            f"{address} does not use TLS",
+            effect="Nothing was started.",
+            remedy=f"Write {PROTOCOL}://{host}:{port}.",
+        )
     return host, port
 
 
@@ -63,9 +71,12 @@ def is_loopback(address: str) -> bool:
 
 
 def of(certs: Path | None) -> Any:
-    """Return dask's `security` with the certificates in `certs`. Raises FleetInsecure, FileUnreadable."""
+    """Return dask's `security` with the certificates in `certs`. Raises FleetInsecure,
+    FileUnreadable.
+    """
     if certs == STDIN:
-        ca = cert = key = sys.stdin.read()  # dask accepts the text too; the key is not stored on this machine
+        # dask accepts the text too; the key is not stored on this machine
+        ca = cert = key = sys.stdin.read()
         if "\n" not in ca:
             raise FileUnreadable("no certificates on standard input")
     else:
@@ -74,28 +85,43 @@ def of(certs: Path | None) -> Any:
 
     from distributed.security import Security
 
-    role_files = {f"tls_{role}_{what}": value
-           for role in ("scheduler", "worker", "client") for what, value in (("cert", cert), ("key", key))}  # fmt: skip
-    return Security(tls_ca_file=ca, require_encryption=True, tls_min_version=ssl.TLSVersion.TLSv1_3, **role_files)
+    role_files = {
+        f"tls_{role}_{what}": value
+        for role in ("scheduler", "worker", "client")
+        for what, value in (("cert", cert), ("key", key))
+    }
+    return Security(
+        tls_ca_file=ca,
+        require_encryption=True,
+        tls_min_version=ssl.TLSVersion.TLSv1_3,
+        **role_files,
+    )
 
 
 def files_of(certs: Path | None) -> list[Path]:
-    """Return the files of a directory: certificate, authority, key. Raises FleetInsecure, FileUnreadable."""
+    """Return the files of a directory: certificate, authority, key. Raises FleetInsecure,
+    FileUnreadable.
+    """
     files = [(certs or default_folder()) / name for name in (CERT, CA, KEY)]
     if missing := [str(path) for path in files if not path.is_file()]:
         raise FileUnreadable(
             f"no certificates: {', '.join(missing)}",
-            remedy="Copy them from the scheduler's machine: `dbbench fleet scheduler` makes them and prints how.",
+            remedy="Copy them from the scheduler's machine: `dbbench fleet scheduler` makes them "
+            "and prints how.",
         )
     if files[2].stat().st_mode & 0o077:
-        raise FleetInsecure(f"{files[2]} is readable by other users", effect="Nothing was started.",
-                            remedy=f"chmod 600 {files[2]}")  # fmt: skip
+        raise FleetInsecure(
+            f"{files[2]} is readable by other users",
+            effect="Nothing was started.",
+            remedy=f"chmod 600 {files[2]}",
+        )
     return files
 
 
 def make(certs: Path | None) -> Path:
-    """Return the directory of a fleet's certificates; make it with mode 0700 if it does not exist. The authority's key
-    is not kept. Raises ProgramMissing without openssl, NotWritable."""
+    """Return the directory of a fleet's certificates; make it with mode 0700 if it does not exist.
+    The authority's key is not kept. Raises ProgramMissing without openssl, NotWritable.
+    """
     folder = certs or default_folder()
     with certificates.private(), writing(folder):
         if folder.exists():

@@ -1,1 +1,3 @@
-"""Plans and workloads from existing systems: `server` reads one, and `recordings` the statements that one recorded."""
+"""Plans and workloads from existing systems: `server` reads one, and `recordings` the statements
+that one recorded.
+"""

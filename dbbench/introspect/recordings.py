@@ -1,5 +1,7 @@
-"""Read recordings: an export of pg_stat_statements (CSV), or the slow log of MariaDB or MySQL, which pt-query-digest
-prints as hexadecimal words, so that no text of the log can be mistaken for another event."""
+"""Read recordings: an export of pg_stat_statements (CSV), or the slow log of MariaDB or MySQL,
+which pt-query-digest prints as hexadecimal words, so that no text of the log can be mistaken for
+another event.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +22,14 @@ from dbbench.results.fileio import read_input
 from dbbench.units import one_line
 
 REPRODUCED, APPROXIMATED, LEFT_OUT = GROUPS = ("reproduced", "approximated", "left out")
-LARGEST: Final = 2**28  # bytes: a busy server logs this in some hours, and reading it takes some minutes
+# bytes: a busy server logs this in some hours, and reading it takes some minutes
+LARGEST: Final = 2**28
 DIGEST_S: Final = 1800.0  # limit for pt-query-digest, which reads some MB per second
-# Headings that pt-query-digest does not recognise: those of a server's start, also of mariadbd and of Windows, and
-# Percona's attributes without #.
+# Headings that pt-query-digest does not recognise: those of a server's start, also of mariadbd and
+# of Windows, and Percona's attributes without #.
 _STARTS: Final = re.compile(
-    rb"^(?:\S.*(?:mysqld|mariadbd)[\w.-]*, Version: .*|T[Cc][Pp] [Pp]ort: \d+.*|Time +Id +Command.*)\n", re.MULTILINE
+    rb"^(?:\S.*(?:mysqld|mariadbd)[\w.-]*, Version: .*|T[Cc][Pp] [Pp]ort: \d+.*|Time +Id +Command.*)\n",
+    re.MULTILINE,
 )
 _BARE: Final = re.compile(rb"(?<=\n)(?=[ \t]*(?:[A-Z]\w+: +\S+[ \t]*)+\n(?:#|SET timestamp=|use ))")
 _TIMED: Final = re.compile(rb"^# Query_time: ", re.MULTILINE)
@@ -78,7 +82,9 @@ class RecordedStatements:
 
     def shares(self, statements: list[Statement]) -> tuple[float, float | None]:
         """Return the share of all calls, and of all time (None if it was not recorded)."""
-        calls = sum(each.calls for each in statements) / max(1, sum(each.calls for each in self.statements))
+        calls = sum(each.calls for each in statements) / max(
+            1, sum(each.calls for each in self.statements)
+        )
         seconds = sum(each.seconds or 0.0 for each in self.statements)
         if not seconds or None in (each.seconds for each in self.statements):
             return calls, None
@@ -89,45 +95,68 @@ def read(path: Path) -> RecordedStatements:
     """Return the file's statements. Raises FileUnreadable, ProgramMissing, ScriptInvalid."""
     data = read_input(path, LARGEST)
     if packed := next((names for magic, names in PACKED.items() if data.startswith(magic)), None):
-        raise _unreadable(path, f"it is compressed ({packed[0]})", f"Unpack it:  {packed[1]} {path}")
-    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):  # as PowerShell redirects output
-        raise _unreadable(path, "it is encoded as UTF-16", f"Convert it:  iconv -f UTF-16 -t UTF-8 {path}")
+        raise _unreadable(
+            path, f"it is compressed ({packed[0]})", f"Unpack it:  {packed[1]} {path}"
+        )
+    # as PowerShell redirects output
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise _unreadable(
+            path, "it is encoded as UTF-16", f"Convert it:  iconv -f UTF-16 -t UTF-8 {path}"
+        )
     slow = _TIMED.search(data)
     statements = _read_slow_log(data) if slow else _read_export(data, path)
     if not statements:
         raise _unreadable(path, "it contains no statements")
-    return RecordedStatements(str(path), "mysql" if slow else "postgres", sorted(statements, key=lambda s: -s.calls))
+    return RecordedStatements(
+        str(path), "mysql" if slow else "postgres", sorted(statements, key=lambda s: -s.calls)
+    )
 
 
 def _unreadable(path: Path, why: str, remedy: str | None = None) -> DbbenchError:
     return ScriptInvalid(
-        f"{path} is not a recording of statements: {why}", effect="Nothing was written.", remedy=remedy
+        f"{path} is not a recording of statements: {why}",
+        effect="Nothing was written.",
+        remedy=remedy,
     )
 
 
 def _read_export(data: bytes, path: Path) -> list[Statement]:
-    """Return the statements of a CSV file with a header; the same text of several users counts as one. The load has one
-    database: of those that the rows name, the one with the most calls."""
+    """Return the statements of a CSV file with a header; the same text of several users counts as
+    one. The load has one database: of those that the rows name, the one with the most calls.
+    """
     csv.field_size_limit(2**24)  # a statement may be longer than the module's default of 128 KiB
     statements, calls_of = dict[tuple[str, str], Statement](), Counter[str]()
     rows = csv.DictReader(io.StringIO(data.decode("utf-8-sig", errors="replace"), newline=""))
     try:
         if (columns := rows.fieldnames) is not None and not {"query", "calls"} <= {*columns}:
             named = one_line(", ".join(columns)) or "none"
-            raise _unreadable(path, f"its first line names no columns `query` and `calls`, but: {named}")
+            raise _unreadable(
+                path, f"its first line names no columns `query` and `calls`, but: {named}"
+            )
         for row in rows:
-            text, database, calls = row["query"] or "", row.get("datname") or row.get("dbid") or "", int(row["calls"])
+            text, database, calls = (
+                row["query"] or "",
+                row.get("datname") or row.get("dbid") or "",
+                int(row["calls"]),
+            )
             ms = row.get("total_exec_time") or row.get("total_time")
             if (why := refusal(text, "postgres")) != CONTROL and calls > 0:
-                statement = statements.setdefault((database, text), Statement(text, database=database))
+                statement = statements.setdefault(
+                    (database, text), Statement(text, database=database)
+                )
                 statement.add(calls, float(ms) / 1000 if ms else None, why)
                 calls_of[database] += calls
     except (csv.Error, TypeError, ValueError):
-        why = "has no `query`, no whole number of `calls`, or a time that is not a number such as 52.5"
+        why = (
+            "has no `query`, no whole number of `calls`, or a time that is not a number such as "
+            "52.5"
+        )
         raise _unreadable(path, f"line {rows.line_num} {why}") from None
     for statement in statements.values():
         if statement.database != calls_of.most_common(1)[0][0]:
-            statement.leave_out(statement.why or f"of another database ({one_line(statement.database)})")
+            statement.leave_out(
+                statement.why or f"of another database ({one_line(statement.database)})"
+            )
     return list(statements.values())
 
 
@@ -136,17 +165,30 @@ def _read_slow_log(data: bytes) -> list[Statement]:
     if b";\r\n" in data and b"\r\n# " in data:  # a server on Windows
         data = data.replace(b"\r\n", b"\n")
     data = _BARE.sub(b"# ", _STARTS.sub(b"", data))
-    argv = ["pt-query-digest", "--config", "/dev/null", "--no-version-check", "--no-report",
-            "--preserve-embedded-numbers", "--filter", _EVENT]  # fmt: skip
+    argv = [
+        "pt-query-digest",
+        "--config",
+        "/dev/null",
+        "--no-version-check",
+        "--no-report",
+        "--preserve-embedded-numbers",
+        "--filter",
+        _EVENT,
+    ]
     lines = process.run(argv, stdin=data, timeout_s=DIGEST_S).stdout.splitlines()
     tail, database, unread = data.rstrip(), "", len(_TIMED.findall(data))
     statements: dict[tuple[str, ...], Statement] = {}
     for line in filter(_LINE.fullmatch, lines):
         words = [bytes.fromhex(word).decode(errors="surrogateescape") for word in line.split("\t")]
         base, time, command, text, kind = (word.strip() for word in words)
-        database = base.strip("`").replace("``", "`") or database  # a server names the database when it changes
+        # a server names the database when it changes
+        database = base.strip("`").replace("``", "`") or database
         unread -= bool(time) and (command != "Admin" or text.startswith("administrator command"))
-        if command == "Admin" or text == "/* No query */" or (why := refusal(text, "mysql")) == CONTROL:
+        if (
+            command == "Admin"
+            or text == "/* No query */"
+            or (why := refusal(text, "mysql")) == CONTROL
+        ):
             continue
         if tail.endswith(text.encode(errors="surrogateescape")):
             why = "the recording ends within it"
@@ -154,5 +196,7 @@ def _read_slow_log(data: bytes) -> list[Statement]:
         statement.add(1, float(time) if re.fullmatch(r"\d+(\.\d+)?", time) else None, why)
         statement.samples.append(text)
     if unread > 0:
-        statements[()] = Statement("(unknown)", unread, None, LEFT_OUT, "pt-query-digest cannot tell where it ends")
+        statements[()] = Statement(
+            "(unknown)", unread, None, LEFT_OUT, "pt-query-digest cannot tell where it ends"
+        )
     return list(statements.values())

@@ -1,5 +1,6 @@
-"""Read a running server through one read-only session on its unix socket. Passwords come from where the servers' own
-clients look for them; never from the command line."""
+"""Read a running server through one read-only session on its unix socket. Passwords come from where
+the servers' own clients look for them; never from the command line.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +19,12 @@ from dbbench.machine import mounts
 from dbbench.plan.proposal import RunningServer
 
 _WINDOW_S: Final = (60, 120)  # warm-up and window of the plan
-PATHS: Final = ("/run/postgresql/.s.PGSQL.*", "/tmp/.s.PGSQL.*", "/run/mysqld/mysqld.sock", "/var/lib/mysql/mysql.sock")
+PATHS: Final = (
+    "/run/postgresql/.s.PGSQL.*",
+    "/tmp/.s.PGSQL.*",
+    "/run/mysqld/mysqld.sock",
+    "/var/lib/mysql/mysql.sock",
+)
 
 
 class LiveServer:
@@ -26,8 +32,11 @@ class LiveServer:
 
     def __init__(self, socket: Path, connection: Any) -> None:
         self.socket, self._connection = socket, connection
-        text = str(self.rows("SELECT version()")[0][0])  # "PostgreSQL 15.18 (Debian)", "10.11.8-MariaDB", "8.0.36"
-        self.engine = "postgres" if text.startswith("Pos") else "mariadb" if "MariaDB" in text else "mysql"
+        # "PostgreSQL 15.18 (Debian)", "10.11.8-MariaDB", "8.0.36"
+        text = str(self.rows("SELECT version()")[0][0])
+        self.engine = (
+            "postgres" if text.startswith("Pos") else "mariadb" if "MariaDB" in text else "mysql"
+        )
         self.version = text.removeprefix("PostgreSQL ").replace("-", " ").split()[0]
 
     def rows(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
@@ -38,30 +47,46 @@ class LiveServer:
             raise _unreadable(self.socket, error) from error
 
     def facts(self, memory_bytes: int | None) -> RunningServer:
-        """Read what a plan takes from it. `memory_bytes`: the memory on which dbbench's own settings depend."""
+        """Read what a plan takes from it. `memory_bytes`: the memory on which dbbench's own
+        settings depend.
+        """
         ((size, place),) = self.rows(profile_of(self.engine).live_data)
         table = mounts.mounts_of(Path("/proc/self"))
         mount = mounts.mount_holding(Path(place).resolve(), table) if place else None
         size = None if size is None else int(size)
-        return RunningServer(self.engine, self.version, self.socket, *self._settings(memory_bytes), size, mount)
+        return RunningServer(
+            self.engine, self.version, self.socket, *self._settings(memory_bytes), size, mount
+        )
 
     def _settings(self, memory_bytes: int | None) -> tuple[str, dict[str, str]]:
-        """Return the settings profile that is nearest in what a plan cannot set (whether it keeps its log), and the
-        settings that matter to storage and differ from dbbench's."""
+        """Return the settings profile that is nearest in what a plan cannot set (whether it keeps
+        its log), and the settings that matter to storage and differ from dbbench's.
+        """
         engine, profile = ENGINES[self.engine], profile_of(self.engine)
         same = same_in_postgres if profile.dialect == "postgres" else same_in_mysql
-        rows = {key: (text, Reported(number, unit), changed)
-                for key, text, number, unit, changed in self.rows(profile.live_settings)}  # fmt: skip
+        rows = {
+            key: (text, Reported(number, unit), changed)
+            for key, text, number, unit, changed in self.rows(profile.live_settings)
+        }
         named = {key for key in rows if re.fullmatch(profile.live_names, key)}
         defaults = {**engine.defaults(memory_bytes), **engine.window_settings(*_WINDOW_S)}
-        profiles = {name: {**defaults, **values} for name, values in profile.settings_profiles.items()}
-        name = min(profiles, key=lambda name: sum(
-            not same(value, rows[key][1]) for key, value in profiles[name].items() if key in rows.keys() - named
-        ))  # fmt: skip
+        profiles = {
+            name: {**defaults, **values} for name, values in profile.settings_profiles.items()
+        }
+        name = min(
+            profiles,
+            key=lambda name: sum(
+                not same(value, rows[key][1])
+                for key, value in profiles[name].items()
+                if key in rows.keys() - named
+            ),
+        )
         return name, {
-            key: text for key, (text, reported, changed) in rows.items()
-            if key in named and (not same(profiles[name][key], reported) if key in profiles[name] else changed)
-        }  # fmt: skip
+            key: text
+            for key, (text, reported, changed) in rows.items()
+            if key in named
+            and (not same(profiles[name][key], reported) if key in profiles[name] else changed)
+        }
 
 
 def sockets() -> list[Path]:
@@ -70,9 +95,12 @@ def sockets() -> list[Path]:
 
 
 @contextlib.contextmanager
-def reading(socket: Path, user: str | None = None, database: str | None = None) -> Iterator[LiveServer]:
-    """Yield a read-only session. `socket`: the socket, or PostgreSQL's directory of it. Raises LiveServerUnreadable if
-    nothing answers or the server refuses."""
+def reading(
+    socket: Path, user: str | None = None, database: str | None = None
+) -> Iterator[LiveServer]:
+    """Yield a read-only session. `socket`: the socket, or PostgreSQL's directory of it. Raises
+    LiveServerUnreadable if nothing answers or the server refuses.
+    """
     path = min(socket.glob(".s.PGSQL.[0-9]*"), default=socket) if socket.is_dir() else socket
     if not path.is_socket():
         raise LiveServerUnreadable(f"{socket} is not the socket of a server")
@@ -86,4 +114,6 @@ def reading(socket: Path, user: str | None = None, database: str | None = None) 
 
 
 def _unreadable(socket: Path, error: Exception) -> DbbenchError:
-    return LiveServerUnreadable(f"{socket}: {' '.join(str(error).split())}", effect="Nothing was written.")
+    return LiveServerUnreadable(
+        f"{socket}: {' '.join(str(error).split())}", effect="Nothing was written."
+    )

@@ -1,5 +1,7 @@
-"""Values for the parameters of pg_stat_statements ($1), which records neither values nor types. A value is a literal in
-quotes, whose type PostgreSQL infers as it does that of a parameter: `interval $1`, `= ANY($1)`."""
+"""Values for the parameters of pg_stat_statements ($1), which records neither values nor types. A
+value is a literal in quotes, whose type PostgreSQL infers as it does that of a parameter:
+`interval $1`, `= ANY($1)`.
+"""
 
 from __future__ import annotations
 
@@ -31,21 +33,31 @@ WIDTH_S: Final = 86_399  # the same of times, in seconds: a day
 ELEMENTS: Final = 5  # values of an array
 LONGEST: Final = 100  # characters of a value from the server's statistics
 SAMPLES: Final = 50_000  # of a statement; with fewer values, their pages would soon be in the cache
-_TEXTS: Final = re.compile(r'text|(var)?char|character( varying)?|bpchar|"?char"?|name|', re.IGNORECASE)
+_TEXTS: Final = re.compile(
+    r'text|(var)?char|character( varying)?|bpchar|"?char"?|name|', re.IGNORECASE
+)
 _TIMES: Final = r"date|time(stamp)?(tz| with(out)? time zone)?"
 _Rule = tuple[Callable[[random.Random], object], Callable[[str], object]]
-# Type in a cast or of the server, how a value of it is drawn, and read from a text. Other types have no rule.
+# Type in a cast or of the server, how a value of it is drawn, and read from a text. Other types
+# have no rule.
 _RULES: Final[tuple[tuple[str, _Rule], ...]] = (
     (r"smallint|int2", (lambda rng: rng.randint(1, 32_767), int)),
     (r"(big)?int(eger)?|int[48]", (lambda rng: rng.randint(1, MOST), int)),
-    (r"decimal|numeric|real|double( precision)?|float[48]?", (lambda rng: rng.randint(1, MOST), Decimal)),
+    (
+        r"decimal|numeric|real|double( precision)?|float[48]?",
+        (lambda rng: rng.randint(1, MOST), Decimal),
+    ),
     (r"bytea|jsonb?|" + _TEXTS.pattern, (lambda rng: rng.randint(1, MOST), str)),
-    (_TIMES, (lambda rng: BEGAN + timedelta(seconds=rng.randint(0, SPAN_S)), datetime.fromisoformat)),
+    (
+        _TIMES,
+        (lambda rng: BEGAN + timedelta(seconds=rng.randint(0, SPAN_S)), datetime.fromisoformat),
+    ),
     (r"interval", (lambda rng: f"{rng.randint(1, SPAN_S)} seconds", str)),
     (r"bool(ean)?", (lambda rng: rng.random() < 0.5, str)),
     (r"uuid", (lambda rng: uuid.UUID(int=rng.getrandbits(128)), str)),
 )
-_NAMES: Final = re.compile(r".*(_at|_on|date|day|time(stamp)?|_ts)", re.IGNORECASE)  # of columns that hold times
+# of columns that hold times
+_NAMES: Final = re.compile(r".*(_at|_on|date|day|time(stamp)?|_ts)", re.IGNORECASE)
 _CALLS: Final = (exp.Func, exp.AtTimeZone, exp.Escape)
 _HARMLESS: Final = (exp.Array, exp.Coalesce, exp.Connector, exp.Lower, exp.Upper)
 _PARAMETER: Final = re.compile(r"(?<![\w$])\$(\d+)(?![\w$])")
@@ -69,7 +81,9 @@ class Placeholder:
     argument: bool = True  # of a function, which may accept few texts: date_trunc($1, a)
 
     def draw(self, rng: random.Random, begin: Any = None) -> object:
-        """Return a value. `begin`: the one at the other end of its range. Raises ValueError if no rule fits it."""
+        """Return a value. `begin`: the one at the other end of its range. Raises ValueError if no
+        rule fits it.
+        """
         kind = self.type.removesuffix("[]")
         if (rule := _rule_of(kind)) is None:
             raise ValueError(f"a parameter of type {self.type}")
@@ -92,21 +106,33 @@ class Placeholder:
 
 @functools.cache
 def _rule_of(kind: str) -> _Rule | None:
-    return next((rule for pattern, rule in _RULES if re.fullmatch(pattern, kind, re.IGNORECASE)), None)
+    return next(
+        (rule for pattern, rule in _RULES if re.fullmatch(pattern, kind, re.IGNORECASE)), None
+    )
 
 
 def samples_of(text: str, ask: Ask | None, most_bytes: int) -> tuple[list[str], list[str]]:
-    """Return statements with values, and how they differ from the recorded one. `ask` queries a server with its tables.
-    Raises ValueError with the reason if no value can be drawn, LiveServerUnreadable if the server refuses it."""
+    """Return statements with values, and how they differ from the recorded one. `ask` queries a
+    server with its tables. Raises ValueError with the reason if no value can be drawn,
+    LiveServerUnreadable if the server refuses it.
+    """
     text = text.rstrip("; \n\t")
     parameters, differences = _complete(text, ask), list[str]()
     if re.match(r"insert\b(?!.*\bon conflict\b)", text, re.IGNORECASE | re.DOTALL):
-        place = min((match.start() for match in re.finditer(r"\breturning\b", text, re.IGNORECASE)), default=len(text))
+        place = min(
+            (match.start() for match in re.finditer(r"\breturning\b", text, re.IGNORECASE)),
+            default=len(text),
+        )
         text = f"{text[:place]}\nON CONFLICT DO NOTHING {text[place:]}".rstrip()
         differences.append("rows whose key exists are not inserted (ON CONFLICT DO NOTHING)")
     if any(not parameter.values for parameter in parameters.values()):
         differences.append("guessed values")
-    rng, samples, values, parts = random.Random(1), list[str](), dict[int, object](), _PARAMETER.split(text)
+    rng, samples, values, parts = (
+        random.Random(1),
+        list[str](),
+        dict[int, object](),
+        _PARAMETER.split(text),
+    )
     places = [int(number) for number in parts[1::2]]
     while most_bytes > 0 and len(samples) < (SAMPLES if parameters else 1):
         for number, parameter in parameters.items():
@@ -129,15 +155,22 @@ def _complete(text: str, ask: Ask | None) -> dict[int, Placeholder]:
             parameter.values = _values(ask, parameter, tables)
         elif not parameter.type and _NAMES.fullmatch(parameter.column):
             parameter.type = "timestamp"
-    return {number: parameters[number] for number in sorted(numbers, key=lambda each: (parameters[each].after, each))}
+    return {
+        number: parameters[number]
+        for number in sorted(numbers, key=lambda each: (parameters[each].after, each))
+    }
 
 
 def parameters_of(text: str) -> tuple[dict[int, Placeholder], tuple[str, ...]]:
-    """Return what a text says about its parameters, and the tables; nothing if sqlglot cannot parse it. Raises
-    ValueError for a $ that is no parameter."""
+    """Return what a text says about its parameters, and the tables; nothing if sqlglot cannot parse
+    it. Raises ValueError for a $ that is no parameter.
+    """
     marked = _PARAMETER.sub(r" :p\1 ", _TYPED.sub(_CAST, text))
-    if sum(f":{token.text}" == marked[token.start - 1 : token.end + 1] for token in tokens(marked, "postgres")
-           if re.fullmatch(r"p\d+", token.text)) != len(_PARAMETER.findall(text)):  # fmt: skip
+    if sum(
+        f":{token.text}" == marked[token.start - 1 : token.end + 1]
+        for token in tokens(marked, "postgres")
+        if re.fullmatch(r"p\d+", token.text)
+    ) != len(_PARAMETER.findall(text)):
         raise ValueError("a $ in a literal, a name or a comment")
     try:
         tree = sqlglot.parse_one(marked, dialect="postgres")
@@ -167,21 +200,38 @@ def parameters_of(text: str) -> tuple[dict[int, Placeholder], tuple[str, ...]]:
 
 def _number(node: Any) -> int:
     """Return n of $n, also below a cast; 0 for anything else."""
-    inner = node.find(exp.Placeholder) if isinstance(node, exp.Placeholder | exp.Cast | exp.Paren) else None
+    inner = (
+        node.find(exp.Placeholder)
+        if isinstance(node, exp.Placeholder | exp.Cast | exp.Paren)
+        else None
+    )
     return int(inner.name[1:]) if inner is not None and inner.name[1:].isdigit() else 0
 
 
 def _column(parent: Any, child: Any) -> str:
     if isinstance(parent, exp.Predicate):  # also IN and BETWEEN
-        return next((side.name for side in (parent.this, parent.expression) if isinstance(side, exp.Column)), "")
+        return next(
+            (
+                side.name
+                for side in (parent.this, parent.expression)
+                if isinstance(side, exp.Column)
+            ),
+            "",
+        )
     insert = parent.find_ancestor(exp.Insert) if isinstance(parent, exp.Tuple) else None
-    columns = insert.this.expressions if insert is not None and isinstance(insert.this, exp.Schema) else []
+    columns = (
+        insert.this.expressions
+        if insert is not None and isinstance(insert.this, exp.Schema)
+        else []
+    )
     values = zip(columns, parent.expressions, strict=False) if columns else ()
     return next((str(column.name) for column, value in values if value is child), "")
 
 
 def _start(end: Any) -> int:
-    """Return the parameter of `column >= $1` that is ANDed with this `column < $2`; 0 if there is none."""
+    """Return the parameter of `column >= $1` that is ANDed with this `column < $2`; 0 if there is
+    none.
+    """
     top = end
     while isinstance(top.parent, exp.And):
         top = top.parent

@@ -1,5 +1,6 @@
-"""Write the kept statements as a workload of sysbench: a TOML file, a Lua script, and the statements. Their text never
-gets into Lua or TOML."""
+"""Write the kept statements as a workload of sysbench: a TOML file, a Lua script, and the
+statements. Their text never gets into Lua or TOML.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +22,14 @@ from dbbench.units import percent, size_text
 
 WEIGHTS: Final = 10_000  # the sum of the weights, to which calls are scaled
 ENTRY: Final = 20  # bytes of the index of workloads/dbbench_recorded.lua per statement
-SAMPLE_BYTES: Final = 12 * 2**20  # of all statements next to a Lua script; a plan accepts files of 16 MiB
+# of all statements next to a Lua script; a plan accepts files of 16 MiB
+SAMPLE_BYTES: Final = 12 * 2**20
 
 
 def choose(recording: RecordedStatements, live: LiveServer | None, most: int) -> None:
-    """Leave out what cannot be sent again, and all but the `most` frequent. `live`: a server with these tables."""
+    """Leave out what cannot be sent again, and all but the `most` frequent. `live`: a server with
+    these tables.
+    """
     kept = recording.in_workload
     most_bytes = SAMPLE_BYTES // max(1, min(most, len(kept)))
     for statement in kept:
@@ -35,7 +39,9 @@ def choose(recording: RecordedStatements, live: LiveServer | None, most: int) ->
             _limit(statement, recording.dialect, most_bytes, live.rows if live else None)
             if live and (sql := profile_of(live.engine).sql):
                 statement.approximate(
-                    sql.other_plan(live.rows, statement.text, statement.samples[0], statement.database)
+                    sql.other_plan(
+                        live.rows, statement.text, statement.samples[0], statement.database
+                    )
                 )
             most -= 1
         except ValueError as error:
@@ -50,28 +56,50 @@ def _limit(statement: Statement, dialect: str, most_bytes: int, ask: Ask | None)
         statement.samples, differences = samples_of(statement.text, ask, most_bytes)
         statement.approximate(*differences)
     elif re.match(r"insert\b(?!.*\b(ignore|duplicate)\b)", statement.text, re.DOTALL):
-        statement.approximate("inserts its recorded keys again; those that exist are errors of the trial")
+        statement.approximate(
+            "inserts its recorded keys again; those that exist are errors of the trial"
+        )
     random.Random(1).shuffle(statement.samples)
-    sizes = itertools.accumulate(len(text.encode(errors="surrogateescape")) + ENTRY for text in statement.samples)
+    sizes = itertools.accumulate(
+        len(text.encode(errors="surrogateescape")) + ENTRY for text in statement.samples
+    )
     statement.samples[:] = statement.samples[: sum(size <= most_bytes for size in sizes)]
     if not statement.samples:
         raise ValueError(f"longer than {size_text(most_bytes)}")
 
 
-def files_of(name: str, recording: RecordedStatements, engines: Sequence[str], dataset: str) -> dict[str, bytes]:
-    """Return the content of the workload's files, by name; the first is the TOML file, of which `dataset` is a line."""
+def files_of(
+    name: str, recording: RecordedStatements, engines: Sequence[str], dataset: str
+) -> dict[str, bytes]:
+    """Return the content of the workload's files, by name; the first is the TOML file, of which
+    `dataset` is a line.
+    """
     kept, kinds, index, texts = recording.in_workload, bytearray(), bytearray(), bytearray()
     exact, _ = recording.shares([each for each in kept if each.group == REPRODUCED])
     folder = data_folder() / "workloads"
-    toml = (folder / "dbbench_recorded.in").read_text().format(
-        name=name, source=re.sub(r"[^A-Za-z0-9._-]", "_", recording.source.rpartition("/")[2]), kept=len(kept),
-        all=len(recording.statements), share=percent(exact, 1), engines=json.dumps(list(engines)), dataset=dataset,
-    ).encode()  # fmt: skip
+    toml = (
+        (folder / "dbbench_recorded.in")
+        .read_text()
+        .format(
+            name=name,
+            source=re.sub(r"[^A-Za-z0-9._-]", "_", recording.source.rpartition("/")[2]),
+            kept=len(kept),
+            all=len(recording.statements),
+            share=percent(exact, 1),
+            engines=json.dumps(list(engines)),
+            dataset=dataset,
+        )
+        .encode()
+    )
     # The format of the statements is described in the script.
     begin, whole = ENTRY * sum(len(each.samples) for each in kept), sum(each.calls for each in kept)
     for statement in kept:
         # In the copy, PostgreSQL's database has the name of dbbench.
-        base = "" if recording.dialect == "postgres" else statement.database.encode(errors="surrogateescape").hex()
+        base = (
+            ""
+            if recording.dialect == "postgres"
+            else statement.database.encode(errors="surrogateescape").hex()
+        )
         weight = max(1, round(WEIGHTS * statement.calls / whole))
         kinds += f"{weight} {base or '-'} {len(statement.samples)}\n".encode()
         for sample in statement.samples:
@@ -79,4 +107,8 @@ def files_of(name: str, recording: RecordedStatements, engines: Sequence[str], d
             index += b"%010d %08d\n" % (begin + len(texts), len(text))
             texts += text
     script = (folder / "dbbench_recorded.lua").read_bytes()
-    return {f"{name}.toml": toml, f"{name}.lua": script, f"{name}.statements": bytes(kinds + b"\n" + index + texts)}
+    return {
+        f"{name}.toml": toml,
+        f"{name}.lua": script,
+        f"{name}.statements": bytes(kinds + b"\n" + index + texts),
+    }

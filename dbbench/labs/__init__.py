@@ -1,1 +1,3 @@
-"""Laboratories: simulated power loss (`powercut`), and setups that need another kernel (`second_kernel`)."""
+"""Laboratories: simulated power loss (`powercut`), and setups that need another kernel
+(`second_kernel`).
+"""

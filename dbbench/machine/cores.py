@@ -1,4 +1,6 @@
-"""The CPUs of a trial's server and load generator: those of the plan, or separate ones if there are at least 4."""
+"""The CPUs of a trial's server and load generator: those of the plan, or separate ones if there are
+at least 4.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,10 @@ from dbbench.machine.host.proc import text
 from dbbench.model import EngineSpec
 from dbbench.units import ranges
 
-APART_FROM: Final = 4  # with fewer CPUs, one for the load generator would be a third or half of the machine
-CLIENT_SHARE: Final = 4  # one CPU in 4 is the load generator's: pgbench and sysbench need 10-25 % of a server's time
+# with fewer CPUs, one for the load generator would be a third or half of the machine
+APART_FROM: Final = 4
+# one CPU in 4 is the load generator's: pgbench and sysbench need 10-25 % of a server's time
+CLIENT_SHARE: Final = 4
 _SYSTEM: Final = Path("/sys/devices/system")
 _SET_MEMPOLICY: Final = {"x86_64": 238, "aarch64": 237}  # syscall numbers
 _MPOL_DEFAULT, _MPOL_BIND = 0, 2  # linux/mempolicy.h
@@ -38,10 +42,13 @@ class Cores:
         return self.server & self.client
 
 
-def chosen_cores(engine: EngineSpec, online: Collection[int], system: Path = _SYSTEM, alone: bool = False) -> Cores:
-    """Return the CPUs of one trial, of the CPUs `online` that this process may use. `alone`: the load generator is on
-    another host. A side that the plan does not set uses what the other leaves. Threads of one core stay together.
-    Raises MachineTooSmall if the plan names others."""
+def chosen_cores(
+    engine: EngineSpec, online: Collection[int], system: Path = _SYSTEM, alone: bool = False
+) -> Cores:
+    """Return the CPUs of one trial, of the CPUs `online` that this process may use. `alone`: the
+    load generator is on another host. A side that the plan does not set uses what the other
+    leaves. Threads of one core stay together. Raises MachineTooSmall if the plan names others.
+    """
     usable, node = frozenset(online), engine.numa_node
     of_node = _of_node(node, system) & usable if node is not None else usable
     server = _parse_cpus(engine.cpus_server, usable, "cpus_server")
@@ -78,7 +85,9 @@ def written_cores(cores: Collection[int]) -> str:
 
 @contextlib.contextmanager
 def on_cores(cores: Collection[int], numa_node: int | None = None) -> Iterator[None]:
-    """Bind this thread, and for good what it starts, to these CPUs within the block. Raises OSError."""
+    """Bind this thread, and for good what it starts, to these CPUs within the block. Raises
+    OSError.
+    """
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, cores)
     try:
@@ -92,7 +101,9 @@ def on_cores(cores: Collection[int], numa_node: int | None = None) -> Iterator[N
 
 
 def _bind(node: int | None) -> None:
-    """Allocate memory of this thread and of what it starts only on that node (set_mempolicy(2)); None: on any node."""
+    """Allocate memory of this thread and of what it starts only on that node (set_mempolicy(2));
+    None: on any node.
+    """
     number = _SET_MEMPOLICY.get(platform.machine())
     if number is None:
         raise OSError(f"dbbench cannot bind memory to a NUMA node on {platform.machine()}")
@@ -111,7 +122,8 @@ def _parse_cpus(words: str | None, usable: frozenset[int], key: str) -> frozense
     named = parsed_cores(words)
     if missing := named - usable:
         raise MachineTooSmall(
-            f'{key} = "{words}": CPU {written_cores(missing)} is not available (available: {written_cores(usable)})',
+            f'{key} = "{words}": CPU {written_cores(missing)} is not available (available: '
+            f"{written_cores(usable)})",
             effect="Nothing was measured.",
             remedy=f"Correct {key} in the plan's [[engine]].",
         )

@@ -13,7 +13,9 @@ _FAILED: Final = (-1, None, ctypes.c_void_p(-1).value)
 
 
 def call(name: str, *arguments: Any, path: Path | None = None) -> int:
-    """Call the function; integers are passed as long. Raises OSError with the kernel's errno and with `path`."""
+    """Call the function; integers are passed as long. Raises OSError with the kernel's errno and
+    with `path`.
+    """
     words = [ctypes.c_long(word) if isinstance(word, int) else word for word in arguments]
     result = getattr(_LIBC, name)(*words)
     if result in _FAILED:

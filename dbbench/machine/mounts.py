@@ -10,7 +10,9 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Mount:
-    """One line of mountinfo. `device` is "major:minor"; major 0 (btrfs, tmpfs) is not a block device."""
+    """One line of mountinfo. `device` is "major:minor"; major 0 (btrfs, tmpfs) is not a block
+    device.
+    """
 
     id: int
     parent: int
@@ -18,21 +20,28 @@ class Mount:
     point: Path
     fstype: str
     source: str  # the source as given to mount: /dev/sdb1, tmpfs
-    options: tuple[str, ...]  # options of the mount and of the superblock, in the kernel's order, without duplicates
+    # options of the mount and of the superblock, in the kernel's order, without duplicates
+    options: tuple[str, ...]
 
 
 def mounts_of(process: Path) -> tuple[Mount, ...]:
-    """Return the mounts in the namespace of a process (its directory in /proc), in mount order. Raises OSError."""
+    """Return the mounts in the namespace of a process (its directory in /proc), in mount order.
+    Raises OSError.
+    """
     return parsed_mounts((process / "mountinfo").read_text(errors="surrogateescape"))
 
 
 def parsed_mounts(mountinfo: str) -> tuple[Mount, ...]:
-    r"""Parse a mountinfo file. Its lines end only with \n: the kernel allows other line ends in names."""
+    r"""Parse a mountinfo file. Its lines end only with \n: the kernel allows other line ends in
+    names.
+    """
     return tuple(_line(line.split(" ")) for line in mountinfo.split("\n") if line)
 
 
 def mount_holding(path: Path, table: Sequence[Mount]) -> Mount | None:
-    """Return the mount that contains `path` (absolute, without symlinks), or None if the table has none."""
+    """Return the mount that contains `path` (absolute, without symlinks), or None if the table has
+    none.
+    """
     above = [entry for entry in table if entry.point == path or entry.point in path.parents]
     deepest = max((len(entry.point.parts) for entry in above), default=0)
     return next((entry for entry in reversed(above) if len(entry.point.parts) == deepest), None)

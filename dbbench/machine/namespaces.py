@@ -1,10 +1,12 @@
 """Run work in private mount, pid and ipc namespaces, so that the kernel cleans up in every case.
 
-`isolated` turns one process into three: the caller (called the middle one here), the first process of a new pid
-namespace, which only reaps orphans and forwards signals, and the worker. Each of them dies with the one above it
-(PR_SET_PDEATHSIG). When the first process of a pid namespace ends, the kernel kills all others in it, including those
-that called setsid; when the last process of the mount namespace ends, its mounts and the autoclear loop devices below
-them are released. Killing process groups, or only the parent, is not enough."""
+`isolated` turns one process into three: the caller (called the middle one here), the first
+process of a new pid namespace, which only reaps orphans and forwards signals, and the worker.
+Each of them dies with the one above it (PR_SET_PDEATHSIG). When the first process of a pid
+namespace ends, the kernel kills all others in it, including those that called setsid; when the
+last process of the mount namespace ends, its mounts and the autoclear loop devices below them
+are released. Killing process groups, or only the parent, is not enough.
+"""
 
 from __future__ import annotations
 
@@ -25,9 +27,11 @@ from dbbench.errors import DbbenchError, NotRoot
 from dbbench.machine import libc
 from dbbench.machine.mounts import Mount, mount_holding, mounts_of
 
-RUNTIME: Final = Path("/run/dbbench")  # short, because the path of a unix socket has at most 107 bytes
+# short, because the path of a unix socket has at most 107 bytes
+RUNTIME: Final = Path("/run/dbbench")
 _OUTER: Final = "host_run"  # within a trial: the directory that its tmpfs covers
-PARENT: Final = "DBBENCH_PARENT"  # environment variable: the expected parent's pid, see `die_with_parent`
+# environment variable: the expected parent's pid, see `die_with_parent`
+PARENT: Final = "DBBENCH_PARENT"
 
 CLONE_NEWNS: Final = 0x00020000
 CLONE_NEWIPC: Final = 0x08000000
@@ -44,22 +48,58 @@ _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_NO_NEW_PRIVS: Final = 38
 
 # Filesystems of the kernel itself: a copy of such a mount keeps no device busy.
-_KERNEL: Final = frozenset((
-    "autofs", "binfmt_misc", "bpf", "cgroup", "cgroup2", "configfs", "debugfs", "devpts", "devtmpfs", "efivarfs",
-    "fusectl", "hugetlbfs", "mqueue", "proc", "pstore", "ramfs", "rpc_pipefs", "securityfs", "selinuxfs", "sysfs",
-    "tmpfs", "tracefs",
-))  # fmt: skip
-_TREES: Final = tuple(Path(p) for p in ("/proc", "/sys", "/dev", "/etc"))  # a container's mounts below these are kept
+_KERNEL: Final = frozenset(
+    (
+        "autofs",
+        "binfmt_misc",
+        "bpf",
+        "cgroup",
+        "cgroup2",
+        "configfs",
+        "debugfs",
+        "devpts",
+        "devtmpfs",
+        "efivarfs",
+        "fusectl",
+        "hugetlbfs",
+        "mqueue",
+        "proc",
+        "pstore",
+        "ramfs",
+        "rpc_pipefs",
+        "securityfs",
+        "selinuxfs",
+        "sysfs",
+        "tmpfs",
+        "tracefs",
+    )
+)
+# a container's mounts below these are kept
+_TREES: Final = tuple(Path(p) for p in ("/proc", "/sys", "/dev", "/etc"))
 _NEEDED: Final = (
-    "/", "/usr", "/usr/lib", "/usr/local", "/lib", "/bin", "/sbin", "/opt", "/var", "/var/lib", "/var/tmp", "/tmp",
+    "/",
+    "/usr",
+    "/usr/lib",
+    "/usr/local",
+    "/lib",
+    "/bin",
+    "/sbin",
+    "/opt",
+    "/var",
+    "/var/lib",
+    "/var/tmp",
+    "/tmp",
     "/run",
-)  # fmt: skip
+)
 _WATCHED: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD)
 
-_private = False  # whether this process has private mounts; set where they are made, because /proc may hide pid 1
+# whether this process has private mounts; set where they are made, because /proc may hide pid 1
+_private = False
 
 
-def mount(source: str | Path, target: Path, fstype: str = "", flags: int = 0, data: str = "") -> None:
+def mount(
+    source: str | Path, target: Path, fstype: str = "", flags: int = 0, data: str = ""
+) -> None:
     """Call mount(2). Raises OSError with the errno of the kernel and `target`."""
     words = [os.fsencode(str(word)) or None for word in (source, target, fstype, data)]
     libc.call("mount", *words[:3], flags, words[3], path=target)
@@ -67,12 +107,15 @@ def mount(source: str | Path, target: Path, fstype: str = "", flags: int = 0, da
 
 def unmount(path: Path, lazy: bool = False) -> None:
     """Call umount2(2) without following a symlink; `lazy` detaches it at once. Raises OSError."""
-    libc.call("umount2", os.fsencode(path), UMOUNT_NOFOLLOW | (MNT_DETACH if lazy else 0), path=path)
+    libc.call(
+        "umount2", os.fsencode(path), UMOUNT_NOFOLLOW | (MNT_DETACH if lazy else 0), path=path
+    )
 
 
 def die_with_parent() -> None:
-    """Have the kernel kill this process when the thread of the parent that started it ends; at once if it is gone.
-    PARENT in the environment is its expected pid."""
+    """Have the kernel kill this process when the thread of the parent that started it ends; at once
+    if it is gone. PARENT in the environment is its expected pid.
+    """
     expected = int(os.environ.pop(PARENT, "") or os.getppid())
     _ask_for_death()
     if os.getppid() != expected:
@@ -86,16 +129,21 @@ def host_proc() -> Path:
 
 
 def isolate(work: Callable[[], int], *, keep: Sequence[Path] = ()) -> int:
-    """Run `work` in new namespaces; return its value, 1 after an exception, or 128 + n after signal n.
+    """Run `work` in new namespaces; return its value, 1 after an exception, or 128 + n after signal
+    n.
 
-    Call this from the main thread of a separate process that was started by a thread which lives as long as its
-    process: a SIGKILL of either ends everything (see die_with_parent). Inside, RUNTIME is a tmpfs with mnt,
-    s and scratch; its `host_proc` is the machine's /proc, and `host_run` the user's directory of locks. Foreign
-    filesystems are detached, except those of the system, Python, this program, the home and current directories, and
-    `keep`. SIGINT and SIGTERM are forwarded to `work`, whose processes are a separate session: Ctrl-C reaches them
-    once. Raises NotRoot."""
+    Call this from the main thread of a separate process that was started by a thread which lives
+    as long as its process: a SIGKILL of either ends everything (see die_with_parent). Inside,
+    RUNTIME is a tmpfs with mnt, s and scratch; its `host_proc` is the machine's /proc, and
+    `host_run` the user's directory of locks. Foreign filesystems are detached, except those of
+    the system, Python, this program, the home and current directories, and `keep`. SIGINT and
+    SIGTERM are forwarded to `work`, whose processes are a separate session: Ctrl-C reaches them
+    once. Raises NotRoot.
+    """
     if threading.current_thread() is not threading.main_thread():
-        raise RuntimeError("isolated() belongs into the main thread: PR_SET_PDEATHSIG follows the thread")
+        raise RuntimeError(
+            "isolated() belongs into the main thread: PR_SET_PDEATHSIG follows the thread"
+        )
     die_with_parent()
     try:
         RUNTIME.mkdir(0o700, parents=True, exist_ok=True)
@@ -116,7 +164,8 @@ def isolate(work: Callable[[], int], *, keep: Sequence[Path] = ()) -> int:
     os.close(complain)
     try:
         with os.fdopen(complaint) as reader:
-            complaint_text = reader.read()  # returns when the first process has made its mounts or has ended
+            # returns when the first process has made its mounts or has ended
+            complaint_text = reader.read()
         status = _supervise(first, first)
     finally:
         os.close(hold)
@@ -127,7 +176,9 @@ def isolate(work: Callable[[], int], *, keep: Sequence[Path] = ()) -> int:
 
 
 def private_folder() -> Path:
-    """Make the user's folder of locks and keys, closed to other accounts. Raises OSError, PermissionError."""
+    """Make the user's folder of locks and keys, closed to other accounts. Raises OSError,
+    PermissionError.
+    """
     folder = RUNTIME
     if os.geteuid() != 0:
         folder = Path.home() / ".local/state/dbbench" / os.uname().nodename
@@ -147,20 +198,25 @@ def mounts_are_private() -> bool:
 
 
 def detach_foreign(keep: Iterable[Path]) -> list[str]:
-    """Detach foreign filesystems from this mount namespace, where they would keep devices busy after the owner's
-    umount; return the mount points for which that failed. Only for a namespace that propagates no mounts (MS_SLAVE)."""
+    """Detach foreign filesystems from this mount namespace, where they would keep devices busy
+    after the owner's umount; return the mount points for which that failed. Only for a namespace
+    that propagates no mounts (MS_SLAVE).
+    """
     left = []
     for entry in foreign(mounts_of(Path("/proc/self")), keep):
         try:
             unmount(entry.point, lazy=True)
         except OSError as error:
-            if error.errno not in (errno.EINVAL, errno.ENOENT):  # these: it is gone with the mount above it
+            # these: it is gone with the mount above it
+            if error.errno not in (errno.EINVAL, errno.ENOENT):
                 left.append(f"{entry.point}: {error.strerror}")
     return left
 
 
 def foreign(table: Sequence[Mount], keep: Iterable[Path]) -> list[Mount]:
-    """Return the mounts of `table` that are neither the kernel's own nor needed for one of the paths, deepest first."""
+    """Return the mounts of `table` that are neither the kernel's own nor needed for one of the
+    paths, deepest first.
+    """
     by_id = {entry.id: entry for entry in table}
     needed: set[int] = set()
     for path in keep:
@@ -168,7 +224,8 @@ def foreign(table: Sequence[Mount], keep: Iterable[Path]) -> list[Mount]:
         while holds is not None and holds.id not in needed:
             needed.add(holds.id)
             holds = by_id.get(holds.parent)
-    devices = {by_id[number].device for number in needed}  # busy in any case, also with other bind mounts or subvolumes
+    # busy in any case, also with other bind mounts or subvolumes
+    devices = {by_id[number].device for number in needed}
 
     def stays(entry: Mount) -> bool:
         in_place = any(tree == entry.point or tree in entry.point.parents for tree in _TREES)
@@ -180,11 +237,14 @@ def foreign(table: Sequence[Mount], keep: Iterable[Path]) -> list[Mount]:
 def _first_process(
     work: Callable[[], int], keep: Sequence[Path], alive: int, complain: int, mask: Iterable[int]
 ) -> NoReturn:
-    """Run as pid 1: wait for the worker, and reap orphans but not the children of the worker's Popen objects."""
+    """Run as pid 1: wait for the worker, and reap orphans but not the children of the worker's
+    Popen objects.
+    """
     status = 1
     try:
         _ask_for_death()
-        if select.select([alive], [], [], 0)[0]:  # end of file: the middle process died before prctl
+        # end of file: the middle process died before prctl
+        if select.select([alive], [], [], 0)[0]:
             os._exit(128 + signal.SIGKILL)
         os.setsid()
         try:
@@ -207,7 +267,8 @@ def _furnish(keep: Sequence[Path]) -> None:
     paths += [Path.cwd(), Path.home(), *keep]
     for left in detach_foreign(path.resolve() for path in paths):
         print(f"dbbench: left in the trial's namespace: {left}", file=sys.stderr, flush=True)
-    outer = os.open(private_folder(), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)  # the tmpfs covers it
+    # the tmpfs covers it
+    outer = os.open(private_folder(), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     mount("tmpfs", RUNTIME, "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755")
     for name in ("mnt", "s", "scratch", "host_proc", _OUTER):
         (RUNTIME / name).mkdir(0o755)
@@ -221,13 +282,16 @@ def _furnish(keep: Sequence[Path]) -> None:
 def _worker(work: Callable[[], int], mask: Iterable[int]) -> int:
     global _private
     _private = True
-    libc.call("prctl", _PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)  # no program that it starts gains privileges by setuid
+    # no program that it starts gains privileges by setuid
+    libc.call("prctl", _PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     return work()
 
 
 def _supervise(child: int, reap: int) -> int:
-    """Forward SIGINT and SIGTERM to `child` until it ends; reap `reap` (-1: any process); return its exit status."""
+    """Forward SIGINT and SIGTERM to `child` until it ends; reap `reap` (-1: any process); return
+    its exit status.
+    """
     while True:
         number = signal.sigwait(_WATCHED)
         if number != signal.SIGCHLD:

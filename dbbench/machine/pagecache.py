@@ -1,8 +1,11 @@
-"""The page cache: which part of some files it holds, how to empty it, and the proof that it is empty.
+"""The page cache: which part of some files it holds, how to empty it, and the proof that it is
+empty.
 
-There are two proofs: the kernel's count of resident pages, before (some) and after (none), and a seeded sample of the
-files, whose bytes must come from the device. If a filesystem has its own cache (the ARC of ZFS), its bytes count as
-well. Caches of a hypervisor or a controller are outside the reach of both."""
+There are two proofs: the kernel's count of resident pages, before (some) and after (none), and a
+seeded sample of the files, whose bytes must come from the device. If a filesystem has its own
+cache (the ARC of ZFS), its bytes count as well. Caches of a hypervisor or a controller are
+outside the reach of both.
+"""
 
 from __future__ import annotations
 
@@ -28,13 +31,16 @@ from dbbench.results.fileio import open_fd
 
 DROP_CACHES: Final = Path("/proc/sys/vm/drop_caches")
 SAMPLE_BYTES: Final = 64 * 2**20
-LEAST_SHARE: Final = 0.9  # share of the sample that must come from the device; less if the filesystem compresses
+# share of the sample that must come from the device; less if the filesystem compresses
+LEAST_SHARE: Final = 0.9
 _PIECE: Final = 2**20
-_CANDIDATES: Final = 2**16  # ranges that are considered; enough for 64 MiB in files of one page each
+# ranges that are considered; enough for 64 MiB in files of one page each
+_CANDIDATES: Final = 2**16
 _TRIES: Final = 3  # pages in per-CPU lists or just written back survive the first try
 _PAUSE_S: Final = 0.02
 _OWN_S: Final = 2.0  # OpenZFS frees the buffers of an exported pool in the background
-_CACHESTAT: Final = 451  # cachestat(2) of Linux 6.5; the same number on every architecture except alpha
+# cachestat(2) of Linux 6.5; the same number on every architecture except alpha
+_CACHESTAT: Final = 451
 _SECTOR: Final = 512  # bytes: the unit of /sys/block/*/stat, regardless of the device's own sectors
 
 
@@ -49,9 +55,11 @@ class Piece:
 
 @dataclass(frozen=True)
 class Emptying:
-    """How the caches of the data files are emptied, while no process has them open. `bytes_held` returns the data in
-    the filesystem's own cache; None: it has none or does not report it. If it is configured to keep no data, and
-    nothing is in the page cache, the sample is the only proof."""
+    """How the caches of the data files are emptied, while no process has them open. `bytes_held`
+    returns the data in the filesystem's own cache; None: it has none or does not report it. If
+    it is configured to keep no data, and nothing is in the page cache, the sample is the only
+    proof.
+    """
 
     how: str  # "unmount and mount", "export and import"
     empty: Callable[[], None]
@@ -59,7 +67,8 @@ class Emptying:
     keeps_data: bool = True
 
 
-EVICTING: Final = Emptying("posix_fadvise", lambda: None)  # the files' pages alone, which are always evicted
+# the files' pages alone, which are always evicted
+EVICTING: Final = Emptying("posix_fadvise", lambda: None)
 
 
 def _size(path: Path) -> int:
@@ -72,7 +81,9 @@ def _size_of(fd: int) -> int:
 
 
 def resident_bytes(files: Sequence[Path]) -> int | None:
-    """Return the files' bytes in the page cache (cachestat(2), mincore(2)); None if unknown (files of another user)."""
+    """Return the files' bytes in the page cache (cachestat(2), mincore(2)); None if unknown (files
+    of another user).
+    """
     total = 0
     for path in files:
         with open_fd(path) as fd:
@@ -87,7 +98,9 @@ def resident_bytes(files: Sequence[Path]) -> int | None:
 
 
 def _cachestat(fd: int) -> int | None:
-    """Return the resident pages at once; mincore reads a byte per page, 10 s for 1 TB. None: this kernel lacks it."""
+    """Return the resident pages at once; mincore reads a byte per page, 10 s for 1 TB. None: this
+    kernel lacks it.
+    """
     whole = (ctypes.c_uint64 * 2)(0, 0)
     counts = (ctypes.c_uint64 * 5)()  # cache, dirty, writeback, evicted, recently evicted
     try:
@@ -100,7 +113,9 @@ def _cachestat(fd: int) -> int | None:
 
 
 def _mincore(fd: int, size: int) -> int:
-    """Return the resident pages by a mapping that is never accessed; all of them for a file this user may not write."""
+    """Return the resident pages by a mapping that is never accessed; all of them for a file this
+    user may not write.
+    """
     address = libc.call("mmap", None, size, mmap.PROT_READ, mmap.MAP_SHARED, fd, 0)
     try:
         resident = ctypes.create_string_buffer(-(-size // mmap.PAGESIZE))  # one byte per page
@@ -111,13 +126,17 @@ def _mincore(fd: int, size: int) -> int:
 
 
 def drop(at: Path, control: Path = DROP_CACHES) -> None:
-    """Write back the filesystem of `at` and drop all clean caches (a container may ignore it). Raises OSError."""
+    """Write back the filesystem of `at` and drop all clean caches (a container may ignore it).
+    Raises OSError.
+    """
     syncfs(at)
     control.write_text("3\n")
 
 
 def evict(files: Sequence[Path]) -> None:
-    """Write back the files' filesystem and ask the kernel to evict their pages. Needs no root; mapped pages stay."""
+    """Write back the files' filesystem and ask the kernel to evict their pages. Needs no root;
+    mapped pages stay.
+    """
     if files:
         syncfs(files[0])
     for path in files:
@@ -126,7 +145,9 @@ def evict(files: Sequence[Path]) -> None:
 
 
 def sample(files: Sequence[Path], seed: int, size_bytes: int = SAMPLE_BYTES) -> list[Piece]:
-    """Return random ranges of the files, aligned to 1 MiB, without holes, `size_bytes` in total or all there is."""
+    """Return random ranges of the files, aligned to 1 MiB, without holes, `size_bytes` in total or
+    all there is.
+    """
     sizes = [_size(path) for path in files]
     pieces_of = [-(-size // _PIECE) for size in sizes]
     firsts = [0, *itertools.accumulate(pieces_of)]
@@ -162,7 +183,9 @@ def _data(path: Path, begin: int, size: int) -> Iterator[Piece]:
 
 
 def data_parts(fd: int, begin: int, end: int) -> Iterator[tuple[int, int]]:
-    """Yield (begin, end) of each part of a file between two offsets that is not a hole. Raises OSError."""
+    """Yield (begin, end) of each part of a file between two offsets that is not a hole. Raises
+    OSError.
+    """
     while begin < end:
         try:
             begin = os.lseek(fd, begin, os.SEEK_DATA)
@@ -187,10 +210,12 @@ def empty_and_prove(
     least_share: float = LEAST_SHARE,
     control: Path = DROP_CACHES,
 ) -> CacheFacts:
-    """Empty the caches of the data files and prove it; on failure `proved` is False with a reason. `disks`: kernel
-    names (["loop7"]) whose reads are counted; without them, this process's reads. If no file was resident, the sample
-    is read first, so that there is something to empty. `least_share`: the share of the sample's bytes that the device
-    must deliver. If data remains in memory, the page cache of the whole machine is dropped, which needs root."""
+    """Empty the caches of the data files and prove it; on failure `proved` is False with a reason.
+    `disks`: kernel names (["loop7"]) whose reads are counted; without them, this process's
+    reads. If no file was resident, the sample is read first, so that there is something to
+    empty. `least_share`: the share of the sample's bytes that the device must deliver. If data
+    remains in memory, the page cache of the whole machine is dropped, which needs root.
+    """
     held = [path for path in files if _size(path)]
     if not held:
         return CacheFacts(reason="there are no data files")
@@ -204,13 +229,19 @@ def empty_and_prove(
 
     whole = replace(by, how=f"{by.how}, then drop_caches of the whole machine", empty=drop_all)
     try:
-        return replace(_empty_once(held, sample(held, seed), disks, whole, least_share)[0], whole_machine=True)
+        return replace(
+            _empty_once(held, sample(held, seed), disks, whole, least_share)[0], whole_machine=True
+        )
     except OSError:  # only root may drop it, and not in every container
         return facts
 
 
 def _empty_once(
-    files: Sequence[Path], pieces: Sequence[Piece], disks: Sequence[str], by: Emptying, least_share: float
+    files: Sequence[Path],
+    pieces: Sequence[Piece],
+    disks: Sequence[str],
+    by: Emptying,
+    least_share: float,
 ) -> tuple[CacheFacts, bool]:
     """Return the facts, and whether the proof failed because data remains in memory."""
     syncfs(files[0])
@@ -234,9 +265,18 @@ def _empty_once(
     )
     remains = bool(after) or (delivered is not None and delivered < sample_bytes * least_share)
     resident_before, resident_after = (
-        None if pages is None else pages + (own or 0) for pages, own in ((before, own_before), (after, own_after))
+        None if pages is None else pages + (own or 0)
+        for pages, own in ((before, own_before), (after, own_after))
     )
-    facts = CacheFacts(touched + by.how, resident_before, resident_after, sample_bytes, delivered, not reason, reason)
+    facts = CacheFacts(
+        touched + by.how,
+        resident_before,
+        resident_after,
+        sample_bytes,
+        delivered,
+        not reason,
+        reason,
+    )
     return facts, remains
 
 
@@ -259,13 +299,18 @@ def _read_so_far(disks: Sequence[str]) -> int | None:
 
 
 def _first_reason(
-    before: int | None, after: int | None, own_before: int | None, own_after: int | None, keeps_data: bool
+    before: int | None,
+    after: int | None,
+    own_before: int | None,
+    own_after: int | None,
+    keeps_data: bool,
 ) -> str:
     if before is None or after is None:
         return "the kernel does not report which pages of these files are resident"
     if before == 0 and not own_before and keeps_data:
         return "no page of the data files was in memory, not even after reading them"
-    if own_before and own_after is not None and own_after >= own_before:  # it may also hold other data
+    # it may also hold other data
+    if own_before and own_after is not None and own_after >= own_before:
         return f"the filesystem's own cache holds {own_after} bytes, no less than before"
     return f"{after} bytes of the data files are still resident" if after else ""
 

@@ -1,4 +1,6 @@
-"""Start threads: no other module does. An exception in a thread is kept and raised in the thread that waits."""
+"""Start threads: no other module does. An exception in a thread is kept and raised in the thread
+that waits.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +17,13 @@ _dead: Final[list[Helper]] = []  # helpers whose errors were neither read nor ra
 
 
 class Helper:
-    """A daemon thread that runs `work` in a copy of the caller's context, so that the trial records its programs."""
+    """A daemon thread that runs `work` in a copy of the caller's context, so that the trial records
+    its programs.
+    """
 
-    def __init__(self, name: str, work: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> None:
+    def __init__(
+        self, name: str, work: Callable[P, object], *args: P.args, **kwargs: P.kwargs
+    ) -> None:
         self.name = name
         self._error: BaseException | None = None
 
@@ -39,7 +45,9 @@ class Helper:
         return self._thread.is_alive()
 
     def join(self, timeout_s: float | None = None) -> None:
-        """Wait at most `timeout_s` for the end of the work, if it was started. Raises nothing; see `check`."""
+        """Wait at most `timeout_s` for the end of the work, if it was started. Raises nothing; see
+        `check`.
+        """
         if self._thread.ident is not None:
             self._thread.join(timeout_s)
 
@@ -49,7 +57,9 @@ class Helper:
         return self._error
 
     def check(self) -> None:
-        """Raise the exception that ended the work: an error of dbbench as it is, any other as HelperDied."""
+        """Raise the exception that ended the work: an error of dbbench as it is, any other as
+        HelperDied.
+        """
         error = self.error()
         if isinstance(error, DbbenchError):
             raise error
@@ -58,9 +68,12 @@ class Helper:
 
 
 @contextlib.contextmanager
-def beside(name: str, work: Callable[[threading.Event], object], limit_s: float | None = None) -> Iterator[Helper]:
-    """Run `work(ended)` in a thread while the block runs. At its end the event is set and the work is awaited for at
-    most `limit_s`; its exception is raised unless the block itself raises one."""
+def beside(
+    name: str, work: Callable[[threading.Event], object], limit_s: float | None = None
+) -> Iterator[Helper]:
+    """Run `work(ended)` in a thread while the block runs. At its end the event is set and the work
+    is awaited for at most `limit_s`; its exception is raised unless the block itself raises one.
+    """
     ended = threading.Event()
     helper = Helper(name, work, ended)
     helper.start()
@@ -74,7 +87,9 @@ def beside(name: str, work: Callable[[threading.Event], object], limit_s: float 
 
 @contextlib.contextmanager
 def check_all() -> Iterator[None]:
-    """Raise at the end the exception of a thread not checked or started by a library, unless the block raises one."""
+    """Raise at the end the exception of a thread not checked or started by a library, unless the
+    block raises one.
+    """
     _dead.clear()
     of_libraries = list[DbbenchError]()
     before = threading.excepthook

@@ -29,9 +29,10 @@ def _histogram(merged: Ints) -> Histogram:
 
 
 class Counts:
-    """Transactions of each second from the start of the load, by the time at which they ended; `outside`: those that
-    ended in none of them. `transactions` is separate from `latencies[second, bucket]`: sysbench with a rate reports
-    them from different sources."""
+    """Transactions of each second from the start of the load, by the time at which they ended;
+    `outside`: those that ended in none of them. `transactions` is separate from
+    `latencies[second, bucket]`: sysbench with a rate reports them from different sources.
+    """
 
     def __init__(self, seconds: int) -> None:
         self.seconds = seconds
@@ -46,7 +47,9 @@ class Counts:
 
     @property
     def all_transactions(self) -> int:
-        """Return the number of all finished transactions, including those before second 0 and after the last second."""
+        """Return the number of all finished transactions, including those before second 0 and after
+        the last second.
+        """
         return int(self.transactions.sum()) + self.outside
 
     @property
@@ -54,8 +57,9 @@ class Counts:
         return int(self.errors.sum()) + self.errors_outside
 
     def series(self, lived_s: float) -> Series:
-        """Return tps, p50_ms, p95_ms, p99_ms, errors of a tool that ran for `lived_s` seconds; a second after that is a
-        gap, one without a transaction is a zero without latencies."""
+        """Return tps, p50_ms, p95_ms, p99_ms, errors of a tool that ran for `lived_s` seconds; a
+        second after that is a gap, one without a transaction is a zero without latencies.
+        """
         lived = min(self.seconds, math.ceil(lived_s))
         series = Series(self.seconds, {"tps": [float(n) for n in self.transactions[:lived]]})
         for percent in (50, 95, 99):
@@ -74,7 +78,8 @@ class Counts:
             longest_ms=longest_us / 1000 if longest_us > 0 else None,
             kinds={kind: int(each[first:last].sum()) for kind, each in sorted(self.kinds.items())},
             kind_histograms={
-                kind: _histogram(each[first:last].sum(axis=0)) for kind, each in sorted(self.kind_latencies.items())
+                kind: _histogram(each[first:last].sum(axis=0))
+                for kind, each in sorted(self.kind_latencies.items())
             },
         )
 

@@ -1,5 +1,7 @@
-"""A mergeable latency histogram. Bucket b holds latencies from e^(b/100) to e^((b+1)/100) microseconds, so that a
-percentile is within 0.5 % of the exact value. The sysbench wrapper uses the same buckets."""
+"""A mergeable latency histogram. Bucket b holds latencies from e^(b/100) to e^((b+1)/100)
+microseconds, so that a percentile is within 0.5 % of the exact value. The sysbench wrapper uses
+the same buckets.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ class Histogram:
         return sum(self.counts.values())
 
     def percentile_ms(self, percent: float) -> float | None:
-        """Return the latency in ms that `percent` of all events did not exceed (nearest rank); None without events."""
+        """Return the latency in ms that `percent` of all events did not exceed (nearest rank); None
+        without events.
+        """
         rank = math.ceil(self.total * percent / 100)
         seen = 0
         for bucket in sorted(self.counts):
@@ -42,9 +46,16 @@ class Histogram:
 
 
 PERCENTILES: Final[dict[str, float]] = {
-    "p50": 50.0, "p75": 75.0, "p90": 90.0, "p95": 95.0, "p99": 99.0, "p99.9": 99.9, "p99.99": 99.99,
-}  # fmt: skip
-LEAST_ABOVE: Final = 10  # a percentile that fewer latencies exceed is little more than their maximum
+    "p50": 50.0,
+    "p75": 75.0,
+    "p90": 90.0,
+    "p95": 95.0,
+    "p99": 99.0,
+    "p99.9": 99.9,
+    "p99.99": 99.99,
+}
+# a percentile that fewer latencies exceed is little more than their maximum
+LEAST_ABOVE: Final = 10
 
 
 def merge(histograms: Iterable[Histogram | None]) -> Histogram:

@@ -1,4 +1,6 @@
-"""The result of a load in the form that every load generator returns: counts per second and latency."""
+"""The result of a load in the form that every load generator returns: counts per second and
+latency.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +21,17 @@ class Claim:
     """Work reported by the load generator, in a unit that the server or the kernel counts too."""
 
     count: Literal[
-        "transactions", "statements", "rows", "updated", "deleted", "read", "pages", "table_bytes", "read_bytes",
+        "transactions",
+        "statements",
+        "rows",
+        "updated",
+        "deleted",
+        "read",
+        "pages",
+        "table_bytes",
+        "read_bytes",
         "write_bytes",
-    ]  # fmt: skip
+    ]
     total: float  # from the start of the load generator to its end, warm-up included
     custom: bool = False  # a script that may do nothing, or more, in some of its transactions
     counted: bool = True  # False: done in a way that nothing else counts
@@ -29,15 +39,19 @@ class Claim:
 
 
 def kinds(events: int, **each: float) -> Iterator[Claim]:
-    """Yield the rows of each kind that this many events of a script work on; a kind with 0 is not compared."""
+    """Yield the rows of each kind that this many events of a script work on; a kind with 0 is not
+    compared.
+    """
     for name, number in each.items():
         if number:
             yield Claim(cast(Any, name), events * number)
 
 
 def pages_of(draws: float, pages: float) -> Iterator[Claim]:
-    """Yield the number of the `pages` that `draws` uniformly chosen rows lie on; all must be read, because the server
-    starts with an empty cache. Below LEAST_PAGES the pages of the catalogue would hide a difference."""
+    """Yield the number of the `pages` that `draws` uniformly chosen rows lie on; all must be read,
+    because the server starts with an empty cache. Below LEAST_PAGES the pages of the catalogue
+    would hide a difference.
+    """
     distinct = pages * -math.expm1(-draws / pages) if pages else 0.0
     if distinct >= LEAST_PAGES:
         yield Claim("pages", distinct)
@@ -45,9 +59,11 @@ def pages_of(draws: float, pages: float) -> Iterator[Claim]:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of a load. `series` covers warm-up and window (tps, p50_ms, p95_ms, p99_ms, errors; one value per
-    second from `begin_utc`; a second without a finished transaction has tps 0 and no latencies), `histogram` and
-    `transactions` only the window of `window_s`. `figures`: further keys of the summary (duration_s, mb_per_s, ...)."""
+    """The result of a load. `series` covers warm-up and window (tps, p50_ms, p95_ms, p99_ms,
+    errors; one value per second from `begin_utc`; a second without a finished transaction has
+    tps 0 and no latencies), `histogram` and `transactions` only the window of `window_s`.
+    `figures`: further keys of the summary (duration_s, mb_per_s, ...).
+    """
 
     begin_utc: float
     window_s: float
@@ -57,7 +73,8 @@ class Outcome:
     histogram: Histogram | None
     figures: dict[str, float | None] = field(default_factory=dict)
     warnings: tuple[TrialWarning, ...] = ()
-    between: Callable[[int, int], Measured] | None = None  # a stretch of seconds, where every transaction was counted
+    # a stretch of seconds, where every transaction was counted
+    between: Callable[[int, int], Measured] | None = None
     claims: tuple[Claim, ...] = ()  # to compare with what the server or the kernel counted
     commits: int | None = None  # of the window, if they are not the transactions
     scanned_bytes: int | None = None  # of the tables that a scan read: its costs are per GiB

@@ -1,4 +1,6 @@
-"""A trial's clock, and series: one value per second from the start of the warm-up; None is a gap, 0 is no progress."""
+"""A trial's clock, and series: one value per second from the start of the warm-up; None is a gap, 0
+is no progress.
+"""
 
 from __future__ import annotations
 
@@ -21,21 +23,27 @@ FIRST: Final = ("tps", "p50_ms", "p95_ms", "p99_ms", "errors")  # after `second,
 
 
 def both_clocks(system: Callable[[], float] = time.time) -> tuple[float, float]:
-    """Return system clock (epoch seconds) and monotonic clock, read as close together as three attempts allow."""
+    """Return system clock (epoch seconds) and monotonic clock, read as close together as three
+    attempts allow.
+    """
     readings = [(time.monotonic(), system(), time.monotonic()) for _ in range(3)]
     _, utc, after = min(readings, key=lambda reading: reading[2] - reading[0])
     return utc, after
 
 
 class Clock:
-    """A clock that is started once, at the beginning of a trial: all times are its UTC anchor plus monotonic time."""
+    """A clock that is started once, at the beginning of a trial: all times are its UTC anchor plus
+    monotonic time.
+    """
 
     def __init__(self, utc: float | None = None) -> None:
         system, self.monotonic = both_clocks()
         self.utc = system if utc is None else utc  # epoch seconds
 
     def now_utc(self) -> float:
-        """Return epoch seconds as anchor + monotonic time, so that setting the system clock has no effect."""
+        """Return epoch seconds as anchor + monotonic time, so that setting the system clock has no
+        effect.
+        """
         return self.utc + time.monotonic() - self.monotonic
 
     def slip_s(self) -> float:
@@ -72,9 +80,13 @@ class Series:
         return iter(self.columns)
 
 
-def on_the_second(points: Iterable[tuple[float, float | None]], begin_utc: float, seconds: int) -> Column:
-    """Return a column from points (UTC epoch seconds at the END of an interval of one second, value). A value belongs
-    to the second with the middle of its interval: none is a gap, of two the later one is used."""
+def on_the_second(
+    points: Iterable[tuple[float, float | None]], begin_utc: float, seconds: int
+) -> Column:
+    """Return a column from points (UTC epoch seconds at the END of an interval of one second,
+    value). A value belongs to the second with the middle of its interval: none is a gap, of two
+    the later one is used.
+    """
     column: Column = [None] * seconds
     for utc, value in points:
         second = math.floor(utc - 0.5 - begin_utc)
@@ -85,20 +97,25 @@ def on_the_second(points: Iterable[tuple[float, float | None]], begin_utc: float
 
 def write_csv_gz(path: Path, series: Series, phases: Sequence[str]) -> None:
     """Write `second,phase,tps,...`; the bytes depend only on the content (no time stamp inside)."""
-    names = [name for name in FIRST if name in series] + [name for name in series if name not in FIRST]
+    names = [name for name in FIRST if name in series] + [
+        name for name in series if name not in FIRST
+    ]
     with path.open("wb") as raw, gzip.GzipFile("", "wb", 6, raw, mtime=0) as packed:
         text: IO[str] = io.TextIOWrapper(packed, "utf-8", newline="")
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(["second", "phase", *names])
         for second in range(series.seconds):
             cells = (series[name][second] for name in names)
-            writer.writerow([second, phases[second], *("" if v is None else f"{v:.6g}" for v in cells)])
+            writer.writerow(
+                [second, phases[second], *("" if v is None else f"{v:.6g}" for v in cells)]
+            )
         text.flush()
 
 
 def read_csv_gz(path: Path | IO[bytes]) -> tuple[Series, list[str]]:
-    """Return the series and the phase of each second. Raises OSError, EOFError, ValueError or zlib.error if the file is
-    damaged or has more values than a trial can have."""
+    """Return the series and the phase of each second. Raises OSError, EOFError, ValueError or
+    zlib.error if the file is damaged or has more values than a trial can have.
+    """
     with gzip.open(path, "rb") as packed:
         _must_not_be_too_long(packed)
         packed.seek(0)
@@ -117,7 +134,9 @@ def read_csv_gz(path: Path | IO[bytes]) -> tuple[Series, list[str]]:
 
 
 def _must_not_be_too_long(packed: gzip.GzipFile) -> None:
-    """Raise ValueError if there are too many lines; counting lines is much faster than reading the values."""
+    """Raise ValueError if there are too many lines; counting lines is much faster than reading the
+    values.
+    """
     lines = _lines(packed)
     columns = next(lines, "").count(",") + 1
     for seconds, _ in enumerate(lines, 1):

@@ -1,5 +1,7 @@
-"""Whether throughput was steady over a window (with a trend, its mean depends on the window): a trend test on means of
-ten seconds, which are much less correlated than seconds and hide a checkpoint cycle of half the window; and MSER-5."""
+"""Whether throughput was steady over a window (with a trend, its mean depends on the window): a
+trend test on means of ten seconds, which are much less correlated than seconds and hide a
+checkpoint cycle of half the window; and MSER-5.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +14,15 @@ LEAST_S: Final = 60  # shorter windows have too few means
 BATCH_S: Final = 10
 P_VALUE: Final = 0.01
 LEAST_MEANS: Final = 6  # smallest number of means for a line with an interval
-CHANGE: Final = 0.03  # end to end, as a share of the mean: a smaller trend is real and moves no verdict
+# end to end, as a share of the mean: a smaller trend is real and moves no verdict
+CHANGE: Final = 0.03
 _MSER_BATCH: Final = 5  # White 1997, "An effective truncation heuristic": batches of five
 
 
 class Trend(NamedTuple):
-    """A fitted line: `change` from end to end of the window ÷ mean; `p` of the hypothesis "no slope", two-sided."""
+    """A fitted line: `change` from end to end of the window ÷ mean; `p` of the hypothesis "no
+    slope", two-sided.
+    """
 
     change: float
     p: float
@@ -54,8 +59,9 @@ def trend(tps: Sequence[float | None]) -> Trend | None:
 
 
 def slope_per_min(rates: Sequence[float | None]) -> Slope | None:
-    """Return the slope of a rate per second in a minute, or None below 12 s, fitted to means of ten seconds, or of a
-    sixth of the time if that is shorter."""
+    """Return the slope of a rate per second in a minute, or None below 12 s, fitted to means of ten
+    seconds, or of a sixth of the time if that is shorter.
+    """
     size = min(BATCH_S, len(rates) // LEAST_MEANS)
     means = _means(rates, size) if size >= 2 else []
     if len(means) < LEAST_MEANS:
@@ -64,7 +70,9 @@ def slope_per_min(rates: Sequence[float | None]) -> Slope | None:
 
 
 def line(xs: Sequence[float], ys: Sequence[float]) -> Slope | None:
-    """Fit a line by least squares (Student's t, independent errors); None for fewer than three points or a single x."""
+    """Fit a line by least squares (Student's t, independent errors); None for fewer than three
+    points or a single x.
+    """
     if len(xs) < 3 or len(set(xs)) < 2:
         return None
     from scipy.special import stdtrit
@@ -77,14 +85,17 @@ def line(xs: Sequence[float], ys: Sequence[float]) -> Slope | None:
 def _fit(xs: Sequence[float], ys: Sequence[float]) -> tuple[float, float]:
     """Return (slope, its standard error) of the line by least squares."""
     fitted, middle = statistics.linear_regression(xs, ys), statistics.fmean(xs)
-    residual = math.fsum((y - fitted.intercept - fitted.slope * x) ** 2 for x, y in zip(xs, ys, strict=True))
+    residual = math.fsum(
+        (y - fitted.intercept - fitted.slope * x) ** 2 for x, y in zip(xs, ys, strict=True)
+    )
     spread = math.fsum((x - middle) ** 2 for x in xs)
     return fitted.slope, math.sqrt(residual / (len(xs) - 2) / spread)
 
 
 def settled_after_s(tps: Sequence[float | None]) -> int | None:
-    """Return how many seconds to cut off at the beginning for the most precise mean (MSER-5), or None if it never
-    settles: a cut beyond half of the window is not valid (White's rule)."""
+    """Return how many seconds to cut off at the beginning for the most precise mean (MSER-5), or
+    None if it never settles: a cut beyond half of the window is not valid (White's rule).
+    """
     means = _means(tps, _MSER_BATCH)
     half = len(means) // 2
     if half < 2:
@@ -101,5 +112,8 @@ def _score(rest: Sequence[float]) -> float:
 
 def _means(values: Sequence[float | None], size: int) -> list[float]:
     whole = len(values) // size * size
-    batches = [[v for v in values[begin : begin + size] if v is not None] for begin in range(0, whole, size)]
+    batches = [
+        [v for v in values[begin : begin + size] if v is not None]
+        for begin in range(0, whole, size)
+    ]
     return [statistics.fmean(batch) for batch in batches if batch]

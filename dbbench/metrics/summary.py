@@ -1,4 +1,6 @@
-"""The metrics of a trial, computed from the load, the meter and the samplers: numbers in, numbers out."""
+"""The metrics of a trial, computed from the load, the meter and the samplers: numbers in, numbers
+out.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +12,17 @@ from typing import Final
 
 from dbbench.metrics.outcome import Outcome
 from dbbench.metrics.series import Column
-from dbbench.model import EngineAgeFacts, FilesystemFacts, IoFacts, OperationFacts, SpaceFacts, Window
+from dbbench.model import (
+    EngineAgeFacts,
+    FilesystemFacts,
+    IoFacts,
+    OperationFacts,
+    SpaceFacts,
+    Window,
+)
 
-SHORT_WINDOW_S: Final = 60.0  # a shorter window has neither a checkpoint cycle nor the filesystem's commit intervals
+# a shorter window has neither a checkpoint cycle nor the filesystem's commit intervals
+SHORT_WINDOW_S: Final = 60.0
 SCAN_OF_DATA: Final = "scan: data"  # steps of the operation `scan`
 SCAN_OF_CLONE: Final = "scan: clone"
 GIB: Final = 2**30
@@ -25,19 +35,25 @@ def ratio(part: float | None, whole: float | None) -> float | None:
 
 
 def throughput(outcome: Outcome, drain_s: float | None) -> dict[str, float | None]:
-    """Return tps over the window including stalls, and the sustained tps that includes the drain time."""
+    """Return tps over the window including stalls, and the sustained tps that includes the drain
+    time.
+    """
     if outcome.histogram is None:
         return {}
     return {
         "tps": outcome.transactions / outcome.window_s,
-        "sustained_tps": None if drain_s is None else outcome.transactions / (outcome.window_s + drain_s),
+        "sustained_tps": None
+        if drain_s is None
+        else outcome.transactions / (outcome.window_s + drain_s),
         "transactions": outcome.transactions,
         "errors": outcome.errors,
     }
 
 
 def latencies(outcome: Outcome) -> dict[str, float | None]:
-    """Return percentiles of the merged histogram of the window; never means of per-second percentiles."""
+    """Return percentiles of the merged histogram of the window; never means of per-second
+    percentiles.
+    """
     if outcome.histogram is None:
         return {}
     percentiles = {"p50_ms": 50.0, "p95_ms": 95.0, "p99_ms": 99.0, "p999_ms": 99.9, "max_ms": 100.0}
@@ -58,12 +74,16 @@ def stalled_seconds(window: Window, tps: Column) -> float | None:
 
 
 def stalls(tps: Iterable[float], usual: float) -> list[bool]:
-    """Return for each second whether it was a stall: below STALL × the usual tps, or without any transaction."""
+    """Return for each second whether it was a stall: below STALL × the usual tps, or without any
+    transaction.
+    """
     return [value < STALL * usual or value == 0 for value in tps]
 
 
 def per_hour(stalled_s: float | None, seconds: float) -> float | None:
-    """Return stalled seconds per hour for a window of that many seconds, or None if the window is too short."""
+    """Return stalled seconds per hour for a window of that many seconds, or None if the window is
+    too short.
+    """
     return None if stalled_s is None or seconds < SHORT_WINDOW_S else stalled_s * 3600 / seconds
 
 
@@ -78,18 +98,28 @@ def space(facts: SpaceFacts) -> dict[str, float | None]:
 
 
 def syncs(filesystem: FilesystemFacts) -> dict[str, float | None]:
-    """Return the mean latency of an append with fsync and with fdatasync; of the log's filesystem if it has one."""
+    """Return the mean latency of an append with fsync and with fdatasync; of the log's filesystem
+    if it has one.
+    """
     means = {row.call: row.mean_ms for row in filesystem.volumes.get("log", filesystem).syncs}
     return {"fsync_ms": means.get("fsync"), "fdatasync_ms": means.get("fdatasync")}
 
 
-def stability(window: Window, tps: Column, figures: Mapping[str, float | None]) -> dict[str, float | None]:
-    """Return how even the window was: CV of the seconds, floor (1st percentile ÷ median, None if that is 0), longest
-    stall, p99 ÷ p50."""
+def stability(
+    window: Window, tps: Column, figures: Mapping[str, float | None]
+) -> dict[str, float | None]:
+    """Return how even the window was: CV of the seconds, floor (1st percentile ÷ median, None if
+    that is 0), longest stall, p99 ÷ p50.
+    """
     measured = [value for value in measured_seconds(window, tps) if value is not None]
     p99_to_p50 = ratio(figures.get("p99_ms"), figures.get("p50_ms"))
     if not measured:
-        return {"p99_to_p50": p99_to_p50, "tps_cv": None, "tps_floor": None, "longest_stall_s": None}
+        return {
+            "p99_to_p50": p99_to_p50,
+            "tps_cv": None,
+            "tps_floor": None,
+            "longest_stall_s": None,
+        }
     mean, median = statistics.fmean(measured), statistics.median(measured)
     first_percentile = sorted(measured)[max(0, math.ceil(len(measured) / 100) - 1)]
     stalled = itertools.groupby(stalls(measured, median))
@@ -122,14 +152,21 @@ def ageing_summary(facts: EngineAgeFacts | None) -> dict[str, float | None]:
 def scan_summary(operations: Iterable[OperationFacts]) -> dict[str, float | None]:
     """Return the rates of the operation `scan` (10^6 bytes per second); {} without it."""
     metrics = {SCAN_OF_DATA: "scan_mb_per_s", SCAN_OF_CLONE: "clone_scan_mb_per_s"}
-    return {metrics[one.name]: one.bytes / 1e6 / one.seconds if one.bytes and one.seconds else None
-            for one in operations if one.name in metrics}  # fmt: skip
+    return {
+        metrics[one.name]: one.bytes / 1e6 / one.seconds if one.bytes and one.seconds else None
+        for one in operations
+        if one.name in metrics
+    }
 
 
-def completion_summary(outcome: Outcome, drain_s: float | None, io: IoFacts) -> dict[str, float | None]:
-    """Return the device rates of a workload that runs to completion (10^6 bytes per second), and its time until all
-    cached data is on the device; {} without a duration."""
-    seconds, duration_s = outcome.window_s, outcome.figures.get("duration_s")  # a scan may have several passes
+def completion_summary(
+    outcome: Outcome, drain_s: float | None, io: IoFacts
+) -> dict[str, float | None]:
+    """Return the device rates of a workload that runs to completion (10^6 bytes per second), and
+    its time until all cached data is on the device; {} without a duration.
+    """
+    # a scan may have several passes
+    seconds, duration_s = outcome.window_s, outcome.figures.get("duration_s")
     if not duration_s:
         return {}
     return {
@@ -140,8 +177,12 @@ def completion_summary(outcome: Outcome, drain_s: float | None, io: IoFacts) -> 
 
 
 def costs(outcome: Outcome, totals: Mapping[str, float | None]) -> dict[str, float | None]:
-    """Return each total of the window per transaction, or of a scan per GiB that it read, under the key of METRICS."""
+    """Return each total of the window per transaction, or of a scan per GiB that it read, under the
+    key of METRICS.
+    """
     scanned = outcome.scanned_bytes
     amount, unit = (scanned / GIB, "gib") if scanned else (outcome.transactions, "tx")
-    return {f"{name}_per_{unit}": total / amount if total is not None and amount else None
-            for name, total in totals.items()}  # fmt: skip
+    return {
+        f"{name}_per_{unit}": total / amount if total is not None and amount else None
+        for name, total in totals.items()
+    }

@@ -1,8 +1,9 @@
 """The vocabulary of the program, as frozen dataclasses.
 
-What a person writes (Plan, FsSetup, Workload), what a plan expands to (Cell, TrialSpec, Run), and the result of a trial
-(Trial). `results/` writes them as JSON and `plan/` reads them from TOML with pydantic's TypeAdapter. Names contain
-their units. `None` means "not measured"."""
+What a person writes (Plan, FsSetup, Workload), what a plan expands to (Cell, TrialSpec, Run),
+and the result of a trial (Trial). `results/` writes them as JSON and `plan/` reads them from
+TOML with pydantic's TypeAdapter. Names contain their units. `None` means "not measured".
+"""
 
 from __future__ import annotations
 

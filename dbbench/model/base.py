@@ -16,15 +16,19 @@ from dbbench.units import bytes_of, seconds_of, share_of
 
 _T = TypeVar("_T")
 _ADAPTERS: Final[dict[Any, TypeAdapter[Any]]] = {}  # by dataclass
-SCHEMA: Final = 1  # schema version of run.json and trial.json; increased when the meaning of a key changes
+# schema version of run.json and trial.json; increased when the meaning of a key changes
+SCHEMA: Final = 1
 
 Bytes = Annotated[int, BeforeValidator(bytes_of)]
 Share = Annotated[float, BeforeValidator(share_of)]
 Scalar = bool | int | float | str
-Role = Literal["data", "log"]  # of a volume: a trial has one for the data, and one for the log if that is apart
-STRICT: Final[Any] = {"extra": "forbid", "populate_by_name": True}  # for dataclasses that are read from TOML
+# of a volume: a trial has one for the data, and one for the log if that is apart
+Role = Literal["data", "log"]
+# for dataclasses that are read from TOML
+STRICT: Final[Any] = {"extra": "forbid", "populate_by_name": True}
 
-# Profiles of server settings: as in production, and for a standalone server that writes no log for replicas or backups.
+# Profiles of server settings: as in production, and for a standalone server that writes no log for
+# replicas or backups.
 PRODUCTION, STANDALONE = "production", "standalone"
 
 # Names become part of file names, which have at most 255 bytes, and of trial IDs.
@@ -36,21 +40,29 @@ PACKED: Final = ("sysbench", "clone-tables")
 
 
 def data_folder() -> Path:
-    """Return the data directory of the package, which contains `fs_setups`, `workloads` and `reports`."""
+    """Return the data directory of the package, which contains `fs_setups`, `workloads` and
+    `reports`.
+    """
     return Path(str(resources.files("dbbench"))) / "data"
 
 
 def _engine(name: str, info: ValidationInfo) -> str:
-    """Refuse an engine that the validation context does not list; results of other versions are read without a list."""
+    """Refuse an engine that the validation context does not list; results of other versions are
+    read without a list.
+    """
     engines = (info.context or {}).get("engines", (name,))
     if name not in engines:
         expected = ", ".join(f"'{engine}'" for engine in engines)
-        raise PydanticCustomError("literal_error", "Input should be {expected}", {"expected": expected})
+        raise PydanticCustomError(
+            "literal_error", "Input should be {expected}", {"expected": expected}
+        )
     return name
 
 
 def _written_seconds(given: object, info: ValidationInfo) -> float:
-    """Convert a time. A person who writes one into a file (the context has its folder) has to give its unit."""
+    """Convert a time. A person who writes one into a file (the context has its folder) has to give
+    its unit.
+    """
     seconds = seconds_of(given)
     if seconds and info.context and str(given).strip()[-1].isdigit():
         raise ValueError(f'requires a unit: write "{given}s" or "{given}min", not {given}')
@@ -60,10 +72,16 @@ def _written_seconds(given: object, info: ValidationInfo) -> float:
 Seconds = Annotated[float, BeforeValidator(_written_seconds)]
 Whole = Annotated[int, Field(strict=True)]  # true is no number
 EngineName = Annotated[str, AfterValidator(_engine)]
-# A path that begins in the directory of the file that names it; absolute then, as a trial runs in another directory.
-Located = Annotated[str, AfterValidator(
-    lambda path, info: str(folder / path) if path and (folder := (info.context or {}).get("folder")) else path
-)]  # fmt: skip
+# A path that begins in the directory of the file that names it; absolute then, as a trial runs in
+# another directory.
+Located = Annotated[
+    str,
+    AfterValidator(
+        lambda path, info: (
+            str(folder / path) if path and (folder := (info.context or {}).get("folder")) else path
+        )
+    ),
+]
 # Accept one value instead of a table, and instead of a list.
 ONE_FOR_ALL: Final = BeforeValidator(lambda given: {"": given} if isinstance(given, str) else given)
 SEVERAL: Final = BeforeValidator(
@@ -94,7 +112,9 @@ class Phase(StrEnum):
 
 
 class Status(StrEnum):
-    """ok; suspect: telemetry shows a disturbance from outside; failed: the trial has no valid numbers."""
+    """ok; suspect: telemetry shows a disturbance from outside; failed: the trial has no valid
+    numbers.
+    """
 
     OK = "ok"
     SUSPECT = "suspect"
@@ -110,18 +130,25 @@ class Durability(StrEnum):
     ASYNC_COMMIT = "async-commit"
     TORN_PAGES = "torn-pages-possible"
     REPORTED_UNSAFE = "reported-unsafe"  # by others, or by the lab (`FilesystemFacts.reports`)
-    TORN_PREVENTED = "torn-prevented"  # by a disk that writes an aligned page completely or not at all
+    # by a disk that writes an aligned page completely or not at all
+    TORN_PREVENTED = "torn-prevented"
 
 
 def durability_class(flags: tuple[Durability, ...], page_bytes: int = 0) -> str:
-    """Return the durability class for these flags, worst first; `full` if there are none. `page_bytes`: the unit that
-    the disk has to write at once, which the class then names."""
+    """Return the durability class for these flags, worst first; `full` if there are none.
+    `page_bytes`: the unit that the disk has to write at once, which the class then names.
+    """
     units = {Durability.TORN_PREVENTED: f" (unit {page_bytes}, aligned)"} if page_bytes else {}
-    return " + ".join(flag.value + units.get(flag, "") for flag in Durability if flag in flags) or "full"
+    return (
+        " + ".join(flag.value + units.get(flag, "") for flag in Durability if flag in flags)
+        or "full"
+    )
 
 
 def adapter(kind: type[_T]) -> TypeAdapter[_T]:
-    """Return what reads a dataclass; making it takes tens of ms, and a catalogue has hundreds of files."""
+    """Return what reads a dataclass; making it takes tens of ms, and a catalogue has hundreds of
+    files.
+    """
     if kind not in _ADAPTERS:
         _ADAPTERS[kind] = TypeAdapter(kind)
     return _ADAPTERS[kind]

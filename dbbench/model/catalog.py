@@ -12,9 +12,10 @@ from dbbench.model.base import STRICT, Bytes, EngineName, Scalar
 
 @dataclass(frozen=True)
 class Mkfs:
-    """How to make the filesystem: its family (the word after `mkfs.`) and options. `topology`: how a ZFS pool combines
-    its devices; `log`: the last device holds the intent log. `tune`: arguments for the family's tuning program
-    (tune2fs), which runs after mkfs."""
+    """How to make the filesystem: its family (the word after `mkfs.`) and options. `topology`: how
+    a ZFS pool combines its devices; `log`: the last device holds the intent log. `tune`:
+    arguments for the family's tuning program (tune2fs), which runs after mkfs.
+    """
 
     __pydantic_config__ = STRICT
     family: str
@@ -34,13 +35,15 @@ class DeviceCount:
 
 @dataclass(frozen=True)
 class Layer:
-    """A layer between devices and filesystem: md (RAID), lvm, crypt (dm-crypt). `groups`: the devices are divided into
-    this many arrays or volumes (two RAID1 arrays below one LVM stripe)."""
+    """A layer between devices and filesystem: md (RAID), lvm, crypt (dm-crypt). `groups`: the
+    devices are divided into this many arrays or volumes (two RAID1 arrays below one LVM stripe).
+    """
 
     __pydantic_config__ = STRICT
     kind: Literal["md", "lvm", "crypt"]
     level: Literal[0, 1, 10] | None = None  # md only
-    chunk_bytes: Annotated[Bytes | None, Field(alias="chunk")] = None  # for lvm the size of a stripe
+    # for lvm the size of a stripe
+    chunk_bytes: Annotated[Bytes | None, Field(alias="chunk")] = None
     groups: Annotated[int, Field(ge=1)] = 1
     stripes: Annotated[int, Field(ge=1)] = 1  # lvm only
     snapshot: Literal["", "classic", "thin"] = ""  # lvm only; kept during the whole trial
@@ -59,7 +62,9 @@ class Volume:
 
 @dataclass(frozen=True)
 class FsSetup:
-    """How to make a filesystem: layers, mkfs and mount options, tuning per engine. `fs_setups/NAME.toml`."""
+    """How to make a filesystem: layers, mkfs and mount options, tuning per engine.
+    `fs_setups/NAME.toml`.
+    """
 
     __pydantic_config__ = STRICT
     title: str
@@ -88,7 +93,9 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Dataset:
-    """The data to load. `parameters` (scale, tables ...) depend on `kind`; "source" is the user's own data."""
+    """The data to load. `parameters` (scale, tables ...) depend on `kind`; "source" is the user's
+    own data.
+    """
 
     kind: Literal["pgbench", "sysbench", "clone-tables", "tpcc", "archive", "none", "source"]
     parameters: dict[str, Scalar] = field(default_factory=dict)
@@ -96,14 +103,25 @@ class Dataset:
 
 @dataclass(frozen=True)
 class Workload:
-    """The load and the primary metric. `workloads/NAME.toml`. `dataset`: a table with `kind` and its parameters, which
-    workload parameters of the same name override. `settings`: server settings per engine. `script`: a file next to the
-    TOML file or one that the driver includes; `beside`: further ones. pgbench chooses among them by `weights`."""
+    """The load and the primary metric. `workloads/NAME.toml`. `dataset`: a table with `kind` and
+    its parameters, which workload parameters of the same name override. `settings`: server
+    settings per engine. `script`: a file next to the TOML file or one that the driver includes;
+    `beside`: further ones. pgbench chooses among them by `weights`.
+    """
 
     __pydantic_config__ = STRICT
     title: str
     driver: Literal[
-        "sysbench", "pgbench", "scan", "statements", "bonnie", "fio", "copy", "smallfiles", "apply", "insert"
+        "sysbench",
+        "pgbench",
+        "scan",
+        "statements",
+        "bonnie",
+        "fio",
+        "copy",
+        "smallfiles",
+        "apply",
+        "insert",
     ]
     engines: tuple[EngineName, ...]
     dataset: dict[str, Scalar]

@@ -68,7 +68,9 @@ class CeilingRow:
 
 @dataclass(frozen=True)
 class LimitFacts:
-    """The limit of each device (`limit` of the plan), and what fio measured with it on the bare device."""
+    """The limit of each device (`limit` of the plan), and what fio measured with it on the bare
+    device.
+    """
 
     asked: DeviceLimit
     enforced: str = ""  # "cgroup v1"
@@ -79,7 +81,9 @@ class LimitFacts:
 class DeviceRate:
     """A rate of the device in a trial's window, to compare with what fio measured."""
 
-    side: str  # "reads", "writes" or "reads and writes"; the transactions have that of the CeilingRow to compare with
+    # "reads", "writes" or "reads and writes"; the transactions have that of the CeilingRow to
+    # compare with
+    side: str
     unit: str  # "IOPS" or "MB/s"
     median: float  # of the seconds; of transactions, their rate over the window
     constant: bool  # enough seconds, which hardly differ
@@ -98,7 +102,9 @@ class CeilingFacts:
 
 @dataclass(frozen=True)
 class IoFacts:
-    """Device and engine totals over the measured window; with `[device.wal]` the sum of both devices."""
+    """Device and engine totals over the measured window; with `[device.wal]` the sum of both
+    devices.
+    """
 
     read_bytes: int | None = None
     write_bytes: int | None = None
@@ -131,21 +137,27 @@ class FilesystemFacts:
     family: str
     mkfs: tuple[tuple[str, ...], ...] = ()
     mount_options_asked: tuple[str, ...] = ()
-    mount_options_effective: tuple[str, ...] = ()  # options of mount and superblock, read from mountinfo
+    # options of mount and superblock, read from mountinfo
+    mount_options_effective: tuple[str, ...] = ()
     geometry: dict[str, Scalar] = field(default_factory=dict)
     read_ahead_kb: int | None = None  # from the backing device info (bdi) of the mounted filesystem
-    queue: dict[str, str] = field(default_factory=dict)  # attributes in /sys/block/DEV/queue when attached
+    # attributes in /sys/block/DEV/queue when attached
+    queue: dict[str, str] = field(default_factory=dict)
     claims: tuple[Durability, ...] = ()
-    durability_flags: tuple[Durability, ...] = ()  # computed for the filesystem and the server together
+    # computed for the filesystem and the server together
+    durability_flags: tuple[Durability, ...] = ()
     durability_class: str = "full"
-    reports: tuple[str, ...] = ()  # of losses with these settings, for which the class is reported-unsafe
-    layers: tuple[dict[str, Scalar], ...] = ()  # kind, and what its tool reports (level, chunk_kb ...)
+    # of losses with these settings, for which the class is reported-unsafe
+    reports: tuple[str, ...] = ()
+    # kind, and what its tool reports (level, chunk_kb ...)
+    layers: tuple[dict[str, Scalar], ...] = ()
     # settings of the driver or the pool: txg_timeout_s, sync ...
     tunables: dict[str, Scalar] = field(default_factory=dict)
     wal: FilesystemFacts | None = None  # the filesystem of `[device.wal]`
     syncs: tuple[SyncFacts, ...] = ()  # measured after the load
     syncs_note: str = ""  # why `syncs` is empty
-    atomic_write_min_bytes: int | None = None  # reported by statx(2) for a file; 0: not possible. None: not reported
+    # reported by statx(2) for a file; 0: not possible. None: not reported
+    atomic_write_min_bytes: int | None = None
     atomic_write_max_bytes: int | None = None
 
     @property
@@ -154,7 +166,9 @@ class FilesystemFacts:
 
     @property
     def atomic_writes(self) -> str | None:
-        """Return the sizes of atomic writes to a file, which happen completely or not at all; None if not reported."""
+        """Return the sizes of atomic writes to a file, which happen completely or not at all; None
+        if not reported.
+        """
         if self.atomic_write_max_bytes is None:
             return None
         sizes = f"{self.atomic_write_min_bytes} to {self.atomic_write_max_bytes} bytes"
@@ -162,14 +176,18 @@ class FilesystemFacts:
 
     @property
     def discards(self) -> bool:
-        """Whether freed space is discarded online: a mount option, or ZFS's pool property `autotrim`."""
+        """Whether freed space is discarded online: a mount option, or ZFS's pool property
+        `autotrim`.
+        """
         options = {option.partition("=")[0] for option in self.mount_options_effective}
         return "discard" in options or self.geometry.get("autotrim") == "on"
 
 
 @dataclass(frozen=True)
 class SyncFacts:
-    """Latency of an append of 16 KiB with the call after it, one at a time, on the mounted filesystem."""
+    """Latency of an append of 16 KiB with the call after it, one at a time, on the mounted
+    filesystem.
+    """
 
     call: str  # "fsync" or "fdatasync"
     count: int
@@ -185,7 +203,8 @@ class FileShape:
 
     path: str  # relative to the mount point
     bytes: int
-    extents: int | None = None  # counted by the filesystem: compressed data on btrfs has one per 128 KiB
+    # counted by the filesystem: compressed data on btrfs has one per 128 KiB
+    extents: int | None = None
 
 
 @dataclass(frozen=True)
@@ -205,16 +224,20 @@ class SpaceFacts:
     disk_bytes: int | None = None  # used space of the filesystem
     free_bytes: int | None = None
     compression_ratio: float | None = None  # logical size ÷ size on disk
-    metadata_bytes: int | None = None  # space on the device that is neither free nor content of files
+    # space on the device that is neither free nor content of files
+    metadata_bytes: int | None = None
     metadata_share: float | None = None  # metadata_bytes ÷ (metadata_bytes + content of files)
     largest: tuple[FileShape, ...] = ()  # the largest data files, largest first
     free: tuple[FreeExtents, ...] | None = None  # smallest first; None: no tool reports it
-    unread: tuple[str, ...] = ()  # which values are None because their tool was missing or failed, and the reason
+    # which values are None because their tool was missing or failed, and the reason
+    unread: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Extents:
-    """The extents of a file, or of its end from an offset on, by FIEMAP. Bytes are those of the file's content."""
+    """The extents of a file, or of its end from an offset on, by FIEMAP. Bytes are those of the
+    file's content.
+    """
 
     count: int
     compressed_bytes: int = 0  # in extents that store the bytes encoded
@@ -228,18 +251,22 @@ class GrownFile:
     path: str  # relative to the mount point
     bytes: int
     grown_bytes: int
-    extents: Extents | None = None  # extents of the new end; None: the filesystem does not report extents (ZFS)
+    # extents of the new end; None: the filesystem does not report extents (ZFS)
+    extents: Extents | None = None
 
 
 @dataclass(frozen=True)
 class GrowthFacts:
-    """The files that grew during the load, by kind. Shares are of bytes; None if nothing grew or it is not reported."""
+    """The files that grew during the load, by kind. Shares are of bytes; None if nothing grew or it
+    is not reported.
+    """
 
     data_bytes: int | None = None  # growth of tables and indexes; None: the load did not end
     log_bytes: int | None = None  # growth of write-ahead logs and binary logs
     extents: int | None = None  # in the new ends of tables and indexes
     compressed_share: float | None = None  # compressed part of the new ends of tables and indexes
-    restored_share: float | None = None  # compressed part of the largest tables and indexes, before the load
+    # compressed part of the largest tables and indexes, before the load
+    restored_share: float | None = None
     preallocated_share: float | None = None
     largest: tuple[GrownFile, ...] = ()  # the tables, indexes and logs that grew most
 
@@ -254,7 +281,8 @@ class AgeFacts:
     files: int  # files that were left
     files_written: int
     written_bytes: int
-    digest: str  # digest of the sequence: equal digests mean the same names, sizes and bytes in the same order
+    # digest of the sequence: equal digests mean the same names, sizes and bytes in the same order
+    digest: str
     filled: float  # share of the space that was used in the end
     before: tuple[FreeExtents, ...] | None = None
     after: tuple[FreeExtents, ...] | None = None

@@ -28,12 +28,14 @@ from dbbench.model.base import (
     Whole,
 )
 
-MOST_TRIALS: Final = 20_000  # 10 s each take more than two days; each trial is a line of run.json and of many tables
+# 10 s each take more than two days; each trial is a line of run.json and of many tables
+MOST_TRIALS: Final = 20_000
 MARGIN: Final = 0.05  # a difference within it does not matter: "same"
 MOST_FACTOR: Final = 1000  # multiples of the size of the data
 LEAST_BYTES: Final = 320 * 2**20  # mkfs.xfs refuses less than 300 MiB
 _ABSOLUTE: Final = re.compile(r"/.*", re.DOTALL)
-_DESTINATION: Final = re.compile(r"[A-Za-z0-9._][A-Za-z0-9._@%:-]*")  # ssh would take a leading "-" as an option
+# ssh would take a leading "-" as an option
+_DESTINATION: Final = re.compile(r"[A-Za-z0-9._][A-Za-z0-9._@%:-]*")
 
 
 def _matches(pattern: re.Pattern[str], kind: str) -> AfterValidator:
@@ -52,7 +54,11 @@ def _check_whole(seconds: float) -> float:
 
 
 def _check_factors(factors: tuple[float, ...]) -> tuple[float, ...]:
-    if not factors or not 0 <= min(factors) <= max(factors) <= MOST_FACTOR or len(set(factors)) < len(factors):
+    if (
+        not factors
+        or not 0 <= min(factors) <= max(factors) <= MOST_FACTOR
+        or len(set(factors)) < len(factors)
+    ):
         raise ValueError(f"must be different numbers from 0 to {MOST_FACTOR}, not {list(factors)}")
     return factors
 
@@ -74,7 +80,9 @@ def _check_limits(limits: DeviceLimits) -> DeviceLimits:
         raise ValueError('requires "iops" or "mb_per_s"')
     numbers = {len(of) for of in (limits.iops, limits.mb_per_s, limits.price)} - {0, 1}
     if len(numbers) > 1:
-        raise ValueError("has lists of different lengths; the first values of all lists are one level, and so on")
+        raise ValueError(
+            "has lists of different lengths; the first values of all lists are one level, and so on"
+        )
     names = [level.name for level in limits.levels]
     if len(set(names)) < len(names):
         raise ValueError("lists a level twice")
@@ -89,9 +97,10 @@ DeviceBytes = Annotated[Bytes, Field(ge=LEAST_BYTES)]
 
 @dataclass(frozen=True)
 class Arm:
-    """One entry of `fs_setups` in a plan: an fs setup with a unique label. `mount`, `mkfs`, `tuning` are added to those
-    of the setup and replace the ones of the same name. `wal`: with `[device.wal]`, whether this arm's log is on that
-    device; false for comparison."""
+    """One entry of `fs_setups` in a plan: an fs setup with a unique label. `mount`, `mkfs`,
+    `tuning` are added to those of the setup and replace the ones of the same name. `wal`: with
+    `[device.wal]`, whether this arm's log is on that device; false for comparison.
+    """
 
     __pydantic_config__ = STRICT
     use: str
@@ -108,7 +117,9 @@ class Arm:
 
 @dataclass(frozen=True)
 class WalDevice:
-    """`[device.wal]`: a separate device, with its own fs setup, for pg_wal, redo logs and binary logs."""
+    """`[device.wal]`: a separate device, with its own fs setup, for pg_wal, redo logs and binary
+    logs.
+    """
 
     __pydantic_config__ = STRICT
     fs_setup: str
@@ -120,7 +131,9 @@ class WalDevice:
 
 @dataclass(frozen=True)
 class DeviceLimit:
-    """The limit of each device, of reads and of writes separately. `price`: of a volume with it, in any currency."""
+    """The limit of each device, of reads and of writes separately. `price`: of a volume with it, in
+    any currency.
+    """
 
     iops: int | None = None
     mb_per_s: float | None = None  # 10^6 bytes
@@ -139,7 +152,9 @@ class DeviceLimit:
 
 @dataclass(frozen=True)
 class DeviceLimits:
-    """`limit` of `[device]`: the nth values of the lists are one level; a single value applies to every level."""
+    """`limit` of `[device]`: the nth values of the lists are one level; a single value applies to
+    every level.
+    """
 
     __pydantic_config__ = STRICT
     iops: Annotated[tuple[Annotated[Whole, Field(ge=10, le=10**7)], ...], SEVERAL] = ()
@@ -156,8 +171,10 @@ class DeviceLimits:
 
 @dataclass(frozen=True)
 class DeviceSpec:
-    """The device for filesystems. `paths`: a list (block), or a table of arm label -> directory (dir). Of several
-    devices, an fs setup uses the first ones, as many as it needs (`FsSetup.devices`)."""
+    """The device for filesystems. `paths`: a list (block), or a table of arm label -> directory
+    (dir). Of several devices, an fs setup uses the first ones, as many as it needs
+    (`FsSetup.devices`).
+    """
 
     __pydantic_config__ = STRICT
     kind: Literal["loop", "block", "dir"] = "loop"
@@ -168,7 +185,8 @@ class DeviceSpec:
     paths: dict[str, Located] | tuple[Located, ...] = ()
     identity: str | None = None
     wal: WalDevice | None = None
-    condition: Literal["none", "discard", "precondition"] = "none"  # only for kind block: preparation of an SSD
+    # only for kind block: preparation of an SSD
+    condition: Literal["none", "discard", "precondition"] = "none"
     limit: Annotated[DeviceLimits, AfterValidator(_check_limits)] | None = None  # not with kind dir
 
     @property
@@ -180,7 +198,9 @@ class DeviceSpec:
         """Return the devices of each volume, as if it were the only one."""
         if (log := self.wal) is None:
             return {"data": self}
-        own = DeviceSpec(self.kind, log.size_bytes, log.at or self.at, path=log.path, identity=log.identity)
+        own = DeviceSpec(
+            self.kind, log.size_bytes, log.at or self.at, path=log.path, identity=log.identity
+        )
         return {"data": replace(self, wal=None), "log": own}
 
     @property
@@ -193,31 +213,47 @@ class DeviceSpec:
 
     @property
     def targets(self) -> tuple[str, ...]:
-        """Return the names of the disks in commands that are only shown: loop devices have none before they exist."""
+        """Return the names of the disks in commands that are only shown: loop devices have none
+        before they exist.
+        """
         if self.kind != "loop":
             return self.disks
-        return ("LOOP",) if self.count == 1 else tuple(f"LOOP{number}" for number in range(1, self.count + 1))
+        return (
+            ("LOOP",)
+            if self.count == 1
+            else tuple(f"LOOP{number}" for number in range(1, self.count + 1))
+        )
 
     @property
     def image_bytes(self) -> int:
         """Return the size of all image files, with that of the log."""
-        return sum(spec.count * spec.size_bytes for spec in self.volumes.values()) if self.kind == "loop" else 0
+        return (
+            sum(spec.count * spec.size_bytes for spec in self.volumes.values())
+            if self.kind == "loop"
+            else 0
+        )
 
     def disk_bytes(self, measure: Callable[[Path], int | None]) -> list[int]:
-        """Return the size of each disk, 0 for one that does not exist; `measure` returns that of a block device."""
+        """Return the size of each disk, 0 for one that does not exist; `measure` returns that of a
+        block device.
+        """
         sizes = [self.size_bytes] * self.count if self.kind == "loop" else []
         return sizes + [measure(Path(path)) or 0 for path in self.disks]
 
     @property
     def device_count(self) -> int:
-        """Return the number of devices available to an fs setup; for kind dir this is the arm's directory."""
+        """Return the number of devices available to an fs setup; for kind dir this is the arm's
+        directory.
+        """
         return 1 if self.directories else len(self.paths) or self.count
 
 
 @dataclass(frozen=True)
 class Ageing:
-    """`[age]`: fill and churn the filesystem with seeded writes before the restore. `fill`: share of the space that
-    stays occupied; `churn`: how many times that amount is written, deleted and written again in pieces."""
+    """`[age]`: fill and churn the filesystem with seeded writes before the restore. `fill`: share
+    of the space that stays occupied; `churn`: how many times that amount is written, deleted and
+    written again in pieces.
+    """
 
     __pydantic_config__ = STRICT
     fill: Annotated[float, Field(gt=0, lt=1)] = 0.5
@@ -226,7 +262,9 @@ class Ageing:
 
 @dataclass(frozen=True)
 class SnapshotSpec:
-    """`[snapshots]`: take snapshots at intervals during the load, start a second server on the newest, keep `keep`."""
+    """`[snapshots]`: take snapshots at intervals during the load, start a second server on the
+    newest, keep `keep`.
+    """
 
     __pydantic_config__ = STRICT
     every_s: Annotated[Seconds, Field(alias="every", ge=1)]
@@ -235,8 +273,10 @@ class SnapshotSpec:
 
 @dataclass(frozen=True)
 class EngineAgeing:
-    """`[age_engine]`: continue the load after the window. `write_factors`: multiples of the data's size after which
-    tables are inspected and another window is measured; `repair`: then reorganise the tables and scan them again."""
+    """`[age_engine]`: continue the load after the window. `write_factors`: multiples of the data's
+    size after which tables are inspected and another window is measured; `repair`: then
+    reorganise the tables and scan them again.
+    """
 
     __pydantic_config__ = STRICT
     write_factors: Annotated[tuple[float, ...], AfterValidator(_check_factors)] = (0.0, 1.0, 4.0)
@@ -245,8 +285,10 @@ class EngineAgeing:
 
 @dataclass(frozen=True)
 class EngineSpec:
-    """A server of the plan. `bin`: its directories of programs, at most one in a cell; default: the newest installed
-    version. `profile`: the base of its settings in `settings_profiles`. `cpus_server` and `cpus_client`: "0-3,8"."""
+    """A server of the plan. `bin`: its directories of programs, at most one in a cell; default: the
+    newest installed version. `profile`: the base of its settings in `settings_profiles`.
+    `cpus_server` and `cpus_client`: "0-3,8".
+    """
 
     __pydantic_config__ = STRICT
     name: EngineName
@@ -255,8 +297,10 @@ class EngineSpec:
     settings: dict[str, Scalar] = field(default_factory=dict)
     cpus_server: str | None = None
     cpus_client: str | None = None
-    numa_node: Annotated[Whole, Field(ge=0)] | None = None  # the node of the server's CPUs and memory
-    sweeps: dict[str, tuple[Scalar, ...]] = field(default_factory=dict)  # settings that the plan gives as a list
+    # the node of the server's CPUs and memory
+    numa_node: Annotated[Whole, Field(ge=0)] | None = None
+    # settings that the plan gives as a list
+    sweeps: dict[str, tuple[Scalar, ...]] = field(default_factory=dict)
 
     @property
     def bin(self) -> Path | None:
@@ -269,24 +313,29 @@ class ClientSpec:
 
     __pydantic_config__ = STRICT
     host: Annotated[str, _matches(_DESTINATION, 'a destination for ssh such as "user@db2"')]
-    address: Annotated[str, AfterValidator(_check_address)]  # of this machine, at which it reaches the server
-    password_file: Annotated[str, _matches(_ABSOLUTE, "an absolute path")]  # readable only by its owner
+    # of this machine, at which it reaches the server
+    address: Annotated[str, AfterValidator(_check_address)]
+    # readable only by its owner
+    password_file: Annotated[str, _matches(_ABSOLUTE, "an absolute path")]
     port: Annotated[Whole, Field(ge=1024, le=65535)] = 15432  # no server uses this port by default
 
 
 @dataclass(frozen=True)
 class WorkloadSpec:
-    """A workload of the plan; `parameters` are the keys that are not named here. `source`: the user's data instead of
-    the workload's; `tablespace` puts only that one on the filesystem under test, `database` selects one. `settle`:
-    vacuum and freeze a physical copy once. `checksums`: of its pages; None: as in the source. `sweeps`: parameters
-    given as lists, a cell per value."""
+    """A workload of the plan; `parameters` are the keys that are not named here. `source`: the
+    user's data instead of the workload's; `tablespace` puts only that one on the filesystem
+    under test, `database` selects one. `settle`: vacuum and freeze a physical copy once.
+    `checksums`: of its pages; None: as in the source. `sweeps`: parameters given as lists, a
+    cell per value.
+    """
 
     __pydantic_config__ = STRICT
     name: str
     engines: tuple[EngineName, ...] = ()
     warmup_s: Annotated[WholeSeconds | None, Field(alias="warmup")] = None
     measure_s: Annotated[Measure | None, Field(alias="measure")] = None
-    source: Annotated[dict[str, Located], ONE_FOR_ALL] = field(default_factory=dict)  # engine, "" for all -> path
+    # engine, "" for all -> path
+    source: Annotated[dict[str, Located], ONE_FOR_ALL] = field(default_factory=dict)
     tablespace: str = ""
     database: str = ""
     settle: bool = True
@@ -297,7 +346,9 @@ class WorkloadSpec:
 
 @dataclass(frozen=True)
 class StudyOf:
-    """The published study that a plan reproduces, and its scale; the page shows both results side by side."""
+    """The published study that a plan reproduces, and its scale; the page shows both results side
+    by side.
+    """
 
     __pydantic_config__ = STRICT
     name: str
@@ -313,19 +364,23 @@ class Plan:
     fs_setups: tuple[Arm, ...]
     engine: tuple[EngineSpec, ...]
     workload: tuple[WorkloadSpec, ...]
-    factors: dict[str, tuple[Scalar, ...]] = field(default_factory=dict)  # settings of the engines: name -> levels
+    # settings of the engines: name -> levels
+    factors: dict[str, tuple[Scalar, ...]] = field(default_factory=dict)
     study: StudyOf | None = None  # set by `dbbench study`
     baseline: str = ""  # the label of an arm; "": the first arm
-    expect: dict[str, Literal["slower"]] = field(default_factory=dict)  # label -> verdict that fails no gate
+    # label -> verdict that fails no gate
+    expect: dict[str, Literal["slower"]] = field(default_factory=dict)
     blocks: Annotated[Whole, Field(ge=1, le=MOST_TRIALS)] = 5
-    budget_s: Annotated[Deadline | None, Field(alias="budget")] = None  # for the whole run; sets the number of blocks
+    # for the whole run; sets the number of blocks
+    budget_s: Annotated[Deadline | None, Field(alias="budget")] = None
     margin: Share = MARGIN
     seed: Whole = 1
     warmup_s: Annotated[WholeSeconds, Field(alias="warmup")] = 60.0
     measure_s: Annotated[Measure, Field(alias="measure")] = 120.0
     memory: Annotated[tuple[Bytes, ...], SEVERAL] = ()  # each value becomes a separate cell
     checkpoints: Literal["time", "log"] = "time"  # what starts a checkpoint; "time": two per window
-    equal_readahead_bytes: Annotated[Bytes | None, Field(alias="equal_readahead")] = None  # set on every filesystem
+    # set on every filesystem
+    equal_readahead_bytes: Annotated[Bytes | None, Field(alias="equal_readahead")] = None
     repeat_suspect: bool = True  # a block with a suspect trial is repeated once, at the end
     device: DeviceSpec = DeviceSpec()
     client: ClientSpec | None = None  # None: the load generator runs on this machine
@@ -333,4 +388,5 @@ class Plan:
     snapshots: SnapshotSpec | None = None  # taken during the load
     age_engine: EngineAgeing | None = None
     operations: tuple[str, ...] = ()  # from `operations.OPERATIONS`; timed after the load
-    deadlines: dict[Phase, Deadline] = field(default_factory=dict)  # override the default deadlines in run/record.py
+    # override the default deadlines in run/record.py
+    deadlines: dict[Phase, Deadline] = field(default_factory=dict)

@@ -11,15 +11,18 @@ from dbbench.model.base import SCHEMA, Durability, Scalar
 
 @dataclass(frozen=True)
 class CutFacts:
-    """One power cut after recovery and checks. `harms`: kind -> evidence: lost (acknowledged commits), schema (an
-    acknowledged change, or half of one), torn (pages), damaged (balances, indexes), unrecovered (mount, server),
-    fsck."""
+    """One power cut after recovery and checks. `harms`: kind -> evidence: lost (acknowledged
+    commits), schema (an acknowledged change, or half of one), torn (pages), damaged (balances,
+    indexes), unrecovered (mount, server), fsck.
+    """
 
     number: int
-    aim: str  # checkpoint, commit, drop, subset; kill: the processes of the server are killed instead
+    # checkpoint, commit, drop, subset; kill: the processes of the server are killed instead
+    aim: str
     seed: str
     position: int  # index in the log of the recording
-    unit_bytes: int  # power-fail unit: what the disk writes as a whole or not at all if it is aligned; 0: a kill
+    # power-fail unit: what the disk writes as a whole or not at all if it is aligned; 0: a kill
+    unit_bytes: int
     unflushed_bytes: int  # in the cache of the disk at the cut
     acknowledged: int  # commits before the cut; each is looked up afterwards
     lost: int
@@ -29,7 +32,8 @@ class CutFacts:
     kept: str = ""  # path of its disk image in the run folder
     changes: bool = False  # whether the schema was changed during the recording
     shift_bytes: int = 0  # where the first boundary of a unit lies on the disk
-    # Of a harmed cut with a unit of 512 bytes: harms of the same cut with 4096 bytes. None: not tried.
+    # Of a harmed cut with a unit of 512 bytes: harms of the same cut with 4096 bytes. None: not
+    # tried.
     harms_at_4096: dict[str, str] | None = None
 
 
@@ -51,7 +55,8 @@ class HarmCount:
     """How often an attempt to harm a setup had this outcome. `column`: what was tried."""
 
     column: str
-    word: str  # the outcome: for cuts a kind of `CutFacts.harms`, or unharmed; UNTRIED: `detail` is the reason
+    # the outcome: for cuts a kind of `CutFacts.harms`, or unharmed; UNTRIED: `detail` is the reason
+    word: str
     count: int
     of: int  # attempts of this column
     detail: str = ""  # evidence of the first such outcome
@@ -64,7 +69,8 @@ class LabRow:
     fs_setup: str
     engine: str
     engine_version: str
-    settings: dict[str, Scalar]  # that affect durability and differ from the engine's default in the lab
+    # that affect durability and differ from the engine's default in the lab
+    settings: dict[str, Scalar]
     durability_flags: tuple[Durability, ...]
     durability_class: str  # computed from what the kernel and the server report
     valid: int
@@ -88,7 +94,9 @@ class LabRow:
 
 @dataclass(frozen=True)
 class ControlFacts:
-    """A control that must lose data. `blind`: it did not, so the lab draws no conclusion about that engine."""
+    """A control that must lose data. `blind`: it did not, so the lab draws no conclusion about that
+    engine.
+    """
 
     name: str
     engine: str

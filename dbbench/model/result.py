@@ -25,19 +25,25 @@ from dbbench.model.run import Settings, Window
 
 # Kinds of work, as fields of `Work`: a load does the same number of each in every transaction.
 WORK_KINDS: Final = {
-    "rows": "rows inserted", "updated": "rows updated", "deleted": "rows deleted", "read": "rows read",
+    "rows": "rows inserted",
+    "updated": "rows updated",
+    "deleted": "rows deleted",
+    "read": "rows read",
     "pages": "pages read into the cache",
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True)
 class TrialWarning:
-    """A warning about a trial: an ID of warnings.toml, its evidence, and the second to which it belongs."""
+    """A warning about a trial: an ID of warnings.toml, its evidence, and the second to which it
+    belongs.
+    """
 
     id: str
     text: str
     second: int | None = None
-    suspect: bool | None = None  # True: the trial's status becomes `suspect`. Default: as in warnings.toml
+    # True: the trial's status becomes `suspect`. Default: as in warnings.toml
+    suspect: bool | None = None
 
     def __post_init__(self) -> None:
         if self.suspect is None:
@@ -66,7 +72,8 @@ class CacheFacts:
     sample_read_bytes: int | None = None  # read from the device for the sample
     proved: bool = False
     reason: str = ""  # why `proved` is false
-    whole_machine: bool = False  # the page cache of the whole machine was dropped, because nothing else was enough
+    # the page cache of the whole machine was dropped, because nothing else was enough
+    whole_machine: bool = False
 
 
 @dataclass(frozen=True)
@@ -91,19 +98,24 @@ class DrainFacts:
 
 @dataclass(frozen=True)
 class MemoryFacts:
-    """The size of the dataset compared with memory, and the share of reads that the server's own cache served."""
+    """The size of the dataset compared with memory, and the share of reads that the server's own
+    cache served.
+    """
 
     limit_bytes: int | None = None  # `memory` of the plan
     dataset_bytes: int | None = None
     dataset_ratio: float | None = None  # dataset_bytes ÷ effective_bytes
     hit_ratio: float | None = None
-    direct: str | None = None  # "direct", "buffered-fallback" (although direct I/O was requested), "buffered"
+    # "direct", "buffered-fallback" (although direct I/O was requested), "buffered"
+    direct: str | None = None
     effective_bytes: int | None = None  # limit_bytes, or the machine's memory without a limit
     label: str | None = None  # "cached", "edge", "io-bound"
-    enforced: str = ""  # by the kernel: "cgroup v2" or "cgroup v1"; "": only the server's caches are sized for it
+    # by the kernel: "cgroup v2" or "cgroup v1"; "": only the server's caches are sized for it
+    enforced: str = ""
     peak_bytes: int | None = None  # peak of the control group: memory of the server and page cache
     resident_bytes: int | None = None  # data files in the page cache at the end of the window
-    server_bytes: int | None = None  # peak of the server's processes in the window; shared memory counts once
+    # peak of the server's processes in the window; shared memory counts once
+    server_bytes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -114,7 +126,8 @@ class CoresFacts:
     client: str | None = None
     shared: int = 0  # CPUs that both may use
     numa_node: int | None = None
-    client_share: float | None = None  # used share of the CPU time that the load generator had, in the window
+    # used share of the CPU time that the load generator had, in the window
+    client_share: float | None = None
 
 
 @dataclass(frozen=True)
@@ -130,17 +143,21 @@ class ClientFacts:
     tool_here: str = ""  # version of the load generator on this machine
     kernel: str = ""
     cpus: int = 0  # number of CPUs that the load generator could use
-    round_trip_ms: float | None = None  # median time of a TCP connection from there to the server's address
-    clock_offset_s: float | None = None  # how far its clock is ahead of this machine's; its times were corrected
+    # median time of a TCP connection from there to the server's address
+    round_trip_ms: float | None = None
+    # how far its clock is ahead of this machine's; its times were corrected
+    clock_offset_s: float | None = None
     clock_error_s: float | None = None  # largest possible error of the offset
     clock_drift_s: float | None = None  # change of the offset during the load
-    others_share: float | None = None  # share of its CPU time in the window that other processes used
+    # share of its CPU time in the window that other processes used
+    others_share: float | None = None
 
 
 class SourceChangeKind(StrEnum):
     """A kind of difference between the user's data and the copy that dbbench uses."""
 
-    CONFIGURATION = "configuration"  # `settings` were removed from the configuration files of the server
+    # `settings` were removed from the configuration files of the server
+    CONFIGURATION = "configuration"
     PERSISTED = "persisted-settings"  # mysqld-auto.cnf was removed
     DATABASE_SETTINGS = "database-settings"  # `settings` of ALTER DATABASE were reset
     RENAMED = "database-renamed"  # `database` was renamed to `name`
@@ -150,7 +167,8 @@ class SourceChangeKind(StrEnum):
     NO_CHECKSUMS = "no-checksums"  # neither the source nor the copy has them
     SETTLED = "settled"  # `done` was executed once, before the copy became golden
     NOT_SETTLED = "not-settled"  # settle = false
-    SKIPPED = "statements-skipped"  # `statements` of the dump were left out, because this server does not have them
+    # `statements` of the dump were left out, because this server does not have them
+    SKIPPED = "statements-skipped"
 
 
 @dataclass(frozen=True)
@@ -168,7 +186,8 @@ class DatasetFacts:
     kind: str
     key: str  # key of the golden copy
     bytes: int  # on the filesystem under test
-    compressibility: float | None  # size ÷ size after zlib level 1, for a sample of tables and indexes
+    # size ÷ size after zlib level 1, for a sample of tables and indexes
+    compressibility: float | None
     source: str = ""  # form, engine and version of the user's data
     tablespace: str = ""  # the only tablespace on the filesystem under test
     told: tuple[str, ...] = ()  # `changes` in words
@@ -177,7 +196,9 @@ class DatasetFacts:
 
 @dataclass(frozen=True)
 class WrittenPoint:
-    """A window of the load while the engine ages its tables; the other fields are set at the plan's factors."""
+    """A window of the load while the engine ages its tables; the other fields are set at the plan's
+    factors.
+    """
 
     factor: float  # bytes written before this window ÷ size of the data at the beginning
     tps: float
@@ -190,7 +211,9 @@ class WrittenPoint:
 
 @dataclass(frozen=True)
 class AgedSlope:
-    """The change of a metric each time the data's size has been written once more, with its 95 % interval."""
+    """The change of a metric each time the data's size has been written once more, with its 95 %
+    interval.
+    """
 
     metric: str
     per_factor: float
@@ -227,18 +250,23 @@ class EngineAgeFacts:
 class Work:
     """Work counted by the server and the kernel between two readings; None for what is not counted."""
 
-    transactions: int | None = None  # ended by COMMIT or ROLLBACK; PostgreSQL: also single statements
+    # ended by COMMIT or ROLLBACK; PostgreSQL: also single statements
+    transactions: int | None = None
     statements: int | None = None  # received from clients; PostgreSQL: the number of transactions
     rows: int | None = None  # inserted
-    table_bytes: int | None = None  # size of the pages that were read, including those in the server's cache
+    # size of the pages that were read, including those in the server's cache
+    table_bytes: int | None = None
     log_bytes: int | None = None  # written to the write-ahead log
     writes: int | None = None  # commits of transactions that changed something; a lower bound
-    read_bytes: int | None = None  # by system calls of the load generator, from its start to its end
+    # by system calls of the load generator, from its start to its end
+    read_bytes: int | None = None
     write_bytes: int | None = None
-    binlog_bytes: int | None = None  # written to the binary log; None: there is none, or it is not counted
+    # written to the binary log; None: there is none, or it is not counted
+    binlog_bytes: int | None = None
     updated: int | None = None  # rows
     deleted: int | None = None  # rows
-    read: int | None = None  # pages that were requested, at least one for each row that is read by an index
+    # pages that were requested, at least one for each row that is read by an index
+    read: int | None = None
     pages: int | None = None  # that were not in the server's cache
 
 
@@ -247,7 +275,8 @@ class WorkFacts:
     """A count of the load generator, compared with that of the server or the kernel."""
 
     count: str  # a field of `Work`, or "flushes"
-    claimed: int | None  # count of the load generator; for flushes and log bytes: the commits that need them
+    # count of the load generator; for flushes and log bytes: the commits that need them
+    claimed: int | None
     counted: int | None  # None: not counted
     least: int | None = None  # lower bound of `counted`; None: no bound, or not compared
     most: int | None = None
@@ -255,14 +284,18 @@ class WorkFacts:
 
 @dataclass(frozen=True)
 class SnapshotTaken:
-    """A snapshot during the load, and the second server started on it. Seconds count from the start of the load."""
+    """A snapshot during the load, and the second server started on it. Seconds count from the start
+    of the load.
+    """
 
     at_s: float  # when the snapshot began
     until_s: float  # when the second server had stopped and the oldest snapshot was dropped
     snapshot_s: float
-    ready_s: float  # from the start of making a writable copy to the first answer of its server, including recovery
+    # from the start of making a writable copy to the first answer of its server, including recovery
+    ready_s: float
     drop_s: float | None = None  # time to drop the oldest snapshot; None: there were at most `keep`
-    bytes: int | None = None  # space used only by it and its copy, after the window; None: dropped or unknown
+    # space used only by it and its copy, after the window; None: dropped or unknown
+    bytes: int | None = None
     text: str = ""  # answer of the second server
 
 
@@ -275,7 +308,8 @@ class SnapshotFacts:
     how: str = ""  # "btrfs", "zfs", "lvm", "reflink"; "": not possible here
     note: str = ""  # why it was not possible, or ended early
     taken: tuple[SnapshotTaken, ...] = ()
-    rate_within: float | None = None  # mean rate in seconds with a snapshot: tx/s, or kB/s of an apply
+    # mean rate in seconds with a snapshot: tx/s, or kB/s of an apply
+    rate_within: float | None = None
     rate_beside: float | None = None  # mean rate in the other seconds of the window
     cost_ratio: float | None = None  # rate_within ÷ rate_beside
 
@@ -302,7 +336,9 @@ class Fault:
 
 @dataclass(frozen=True)
 class Trial:
-    """The result of a trial: the content of trial.json. `summary` has the metrics of `metrics.METRICS`."""
+    """The result of a trial: the content of trial.json. `summary` has the metrics of
+    `metrics.METRICS`.
+    """
 
     id: str
     run: str
@@ -315,7 +351,8 @@ class Trial:
     position: int
     status: Status
     engine_version: str = ""
-    engine_features: dict[str, str] = field(default_factory=dict)  # how this version reads and writes
+    # how this version reads and writes
+    engine_features: dict[str, str] = field(default_factory=dict)
     profile: str = STANDALONE  # profile of the server settings; "": there is no server
     setup: str = ""  # name of the fs setup in the catalogue
     variant: str = ""  # the cell's values from lists in the plan: "clients=8"
@@ -353,7 +390,8 @@ class Trial:
     effective_settings: dict[str, str] = field(default_factory=dict)
     canary: dict[str, float] = field(default_factory=dict)
     checked: str = ""  # what the integrity check examined
-    host_state: dict[str, Any] = field(default_factory=dict)  # host and block layer when the device was attached
+    # host and block layer when the device was attached
+    host_state: dict[str, Any] = field(default_factory=dict)
     host_state_end: dict[str, Any] = field(default_factory=dict)
     commands: tuple[tuple[str, ...], ...] = ()
     dbbench_version: str = ""

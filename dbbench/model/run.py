@@ -10,12 +10,15 @@ from dbbench.model.base import SCHEMA, Role, Scalar
 from dbbench.model.catalog import Dataset, FsSetup, Workload
 from dbbench.model.plan import ClientSpec, DeviceLimit, EngineSpec, Plan
 
-COPIED: Final = "copied_bytes"  # a parameter of a user's own data: the size of its golden copy, if that exists
+# a parameter of a user's own data: the size of its golden copy, if that exists
+COPIED: Final = "copied_bytes"
 
 
 @dataclass(frozen=True)
 class Window:
-    """The measured part of a trial. `to-completion` has no warm-up and lasts until the work is done."""
+    """The measured part of a trial. `to-completion` has no warm-up and lasts until the work is
+    done.
+    """
 
     kind: Literal["fixed", "to-completion"]
     warmup_s: float
@@ -39,7 +42,9 @@ class EarlierLoad:
 
 @dataclass(frozen=True)
 class Cell:
-    """A combination of fs setup, engine and workload, complete: a trial needs nothing else from the plan."""
+    """A combination of fs setup, engine and workload, complete: a trial needs nothing else from the
+    plan.
+    """
 
     id: str
     arm: str  # the fs setup's label in the plan
@@ -53,10 +58,12 @@ class Cell:
     memory_bytes: int | None = None
     limit: DeviceLimit | None = None  # of each device
     checkpoints: str = "time"  # what starts a checkpoint: time or log
-    variant: str = ""  # the cell's values from lists in the plan: "clients=8", "clients=8+memory=1GiB"
+    # the cell's values from lists in the plan: "clients=8", "clients=8+memory=1GiB"
+    variant: str = ""
     client: ClientSpec | None = None  # None: the load generator runs on this machine
     earlier: EarlierLoad | None = None  # None: no earlier trial of this cell, or not looked up
-    levels: dict[str, Scalar] = field(default_factory=dict)  # factor of the plan -> the cell's level
+    # factor of the plan -> the cell's level
+    levels: dict[str, Scalar] = field(default_factory=dict)
 
     @property
     def values(self) -> dict[str, Scalar]:
@@ -65,7 +72,11 @@ class Cell:
 
     @property
     def setups(self) -> dict[Role, FsSetup]:
-        return {"data": self.setup} if self.wal_setup is None else {"data": self.setup, "log": self.wal_setup}
+        return (
+            {"data": self.setup}
+            if self.wal_setup is None
+            else {"data": self.setup, "log": self.wal_setup}
+        )
 
     @property
     def group(self) -> tuple[str, str, str]:
@@ -83,7 +94,9 @@ class Cell:
 
     @property
     def without_measurements(self) -> Cell:
-        """Return the cell without what earlier trials and a copy of the user's own data tell; only estimates use it."""
+        """Return the cell without what earlier trials and a copy of the user's own data tell; only
+        estimates use it.
+        """
         sizes = ("bytes", COPIED) if self.dataset.kind == "source" else ()
         kept = {name: value for name, value in self.dataset.parameters.items() if name not in sizes}
         return replace(self, earlier=None, dataset=replace(self.dataset, parameters=kept))
@@ -115,13 +128,15 @@ QuestionKind = Literal["open", "settled", "decided", "given-up"]
 
 @dataclass(frozen=True)
 class Question:
-    """Whether a cell differs from the baseline. `kind`: `settled` with the requested precision, `decided` by the
-    stopping rule, `given-up` (it or its baseline failed in every block). Only cells of open questions are measured
-    again."""
+    """Whether a cell differs from the baseline. `kind`: `settled` with the requested precision,
+    `decided` by the stopping rule, `given-up` (it or its baseline failed in every block). Only
+    cells of open questions are measured again.
+    """
 
     kind: QuestionKind
     pairs: int | None = None
-    half_width: float | None = None  # half the width of the interval, as a share; None: too few pairs
+    # half the width of the interval, as a share; None: too few pairs
+    half_width: float | None = None
     verdict: str = ""  # of a decided question
 
 
@@ -130,13 +145,18 @@ BudgetEnd = Literal["", "time", "cut", "first", "precision", "decided", "most"]
 
 @dataclass(frozen=True)
 class Budget:
-    """The used part of a run's time (`plan.budget_s`), and its number of blocks. `ended` is why no block is added:
-    `time`: another does not fit; `cut`: within a block, whose trials do not count; `first`: the first blocks took
-    longer; `precision`, `decided`: no question is open; `most`: a run cannot have more. "": not finished."""
+    """The used part of a run's time (`plan.budget_s`), and its number of blocks. `ended` is why no
+    block is added: `time`: another does not fit; `cut`: within a block, whose trials do not
+    count; `first`: the first blocks took longer; `precision`, `decided`: no question is open;
+    `most`: a run cannot have more. "": not finished.
+    """
 
-    step: int = 1  # distance between block numbers: N of --share K/N; 0: the coordinator of a fleet adds the blocks
+    # distance between block numbers: N of --share K/N; 0: the coordinator of a fleet adds the
+    # blocks
+    step: int = 1
     used_s: float = 0.0  # preparation and trials, including those before an interruption
-    cell_s: dict[str, float] = field(default_factory=dict)  # cell -> wall-clock time of a trial, including its process
+    # cell -> wall-clock time of a trial, including its process
+    cell_s: dict[str, float] = field(default_factory=dict)
     blocks: int | None = None  # complete blocks; None while blocks may still be added
     ended: BudgetEnd = ""
 
@@ -155,10 +175,13 @@ class Run:
     versions: dict[str, str] = field(default_factory=dict)
     dbbench_version: str = ""
     precision: float | None = None  # --until-precision as a share: 0.02
-    questions: dict[str, Question] = field(default_factory=dict)  # cell -> state, with `precision` or a budget
+    # cell -> state, with `precision` or a budget
+    questions: dict[str, Question] = field(default_factory=dict)
     budget: Budget | None = None  # None: the plan has no budget
-    skipped: dict[str, str] = field(default_factory=dict)  # arm -> why it was not run with all or some engines
-    hosts: dict[str, dict[str, Any]] = field(default_factory=dict)  # name -> facts, for trials from other hosts
+    # arm -> why it was not run with all or some engines
+    skipped: dict[str, str] = field(default_factory=dict)
+    # name -> facts, for trials from other hosts
+    hosts: dict[str, dict[str, Any]] = field(default_factory=dict)
     schema: int = SCHEMA
 
     def trial(self, trial_id: str) -> TrialSpec:
@@ -171,7 +194,11 @@ class Run:
 
     @property
     def blocks(self) -> int:
-        return self.plan.blocks if self.budget is None or self.budget.blocks is None else self.budget.blocks
+        return (
+            self.plan.blocks
+            if self.budget is None or self.budget.blocks is None
+            else self.budget.blocks
+        )
 
     @property
     def baseline(self) -> str:
@@ -189,16 +216,23 @@ class Setting:
 Settings = dict[str, Setting]
 
 
-DROPPED: Final = "default"  # this value of a setting means the server's default, even if an earlier layer sets another
+# this value of a setting means the server's default, even if an earlier layer sets another
+DROPPED: Final = "default"
 
 
 def merge_settings(*layers: tuple[str, dict[str, Scalar]]) -> Settings:
-    """Merge (origin, settings) layers of server settings, later ones overriding; the value `DROPPED` removes one."""
+    """Merge (origin, settings) layers of server settings, later ones overriding; the value
+    `DROPPED` removes one.
+    """
     settings: Settings = {}
     for origin, layer in layers:
         dropped = {spelt(name) for name, value in layer.items() if value == DROPPED}
-        settings = {name: setting for name, setting in settings.items() if spelt(name) not in dropped}
-        settings |= {name: Setting(value, origin) for name, value in layer.items() if value != DROPPED}
+        settings = {
+            name: setting for name, setting in settings.items() if spelt(name) not in dropped
+        }
+        settings |= {
+            name: Setting(value, origin) for name, value in layer.items() if value != DROPPED
+        }
     return settings
 
 

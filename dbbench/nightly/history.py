@@ -1,5 +1,7 @@
-"""The history: a line per night in RESULTS/nightly/PLAN.jsonl, which outlives the directories of the runs, and the runs
-that a person accepted in RESULTS/baselines.json. Raw output of a night is kept a month, its seconds a year."""
+"""The history: a line per night in RESULTS/nightly/PLAN.jsonl, which outlives the directories of
+the runs, and the runs that a person accepted in RESULTS/baselines.json. Raw output of a night is
+kept a month, its seconds a year.
+"""
 
 from __future__ import annotations
 
@@ -23,14 +25,17 @@ from dbbench.units import iso
 
 FOLDER: Final = "nightly"
 BASELINES_FILE: Final = "baselines.json"
-MOST_AGE_H: Final = 30.0  # age of the newest night: a day, and six hours for a night that begins or takes longer
+# age of the newest night: a day, and six hours for a night that begins or takes longer
+MOST_AGE_H: Final = 30.0
 RAW_DAYS: Final = 30
 SERIES_DAYS: Final = 365
 _SECONDS: Final = ("series.csv.gz", "histogram.json")
 
 
 def all_nights(results: Path, plan: str) -> list[Night]:
-    """Return all nights of the plan, the oldest first. Raises ResultDamaged with the line that cannot be read."""
+    """Return all nights of the plan, the oldest first. Raises ResultDamaged with the line that
+    cannot be read.
+    """
     path = results / FOLDER / f"{plan}.jsonl"
     if not os.path.lexists(path):
         return []
@@ -43,12 +48,16 @@ def all_nights(results: Path, plan: str) -> list[Night]:
         try:
             nights.append(_night(line))
         except ValueError as error:
-            raise ResultDamaged(f"{path}:{number}: {error}", remedy="Restore the file from a copy.") from error
+            raise ResultDamaged(
+                f"{path}:{number}: {error}", remedy="Restore the file from a copy."
+            ) from error
     return sorted(nights, key=lambda night: night.created)
 
 
 def every_plan(results: Path, damaged: list[DbbenchError] | None) -> dict[str, list[Night]]:
-    """Return the nights of all plans, by the plan's name. Raises ResultDamaged, or adds the errors to `damaged`."""
+    """Return the nights of all plans, by the plan's name. Raises ResultDamaged, or adds the errors
+    to `damaged`.
+    """
     nights = {}
     for path in sorted((results / FOLDER).glob("*.jsonl")):
         with collect_errors(damaged, ResultDamaged):
@@ -58,12 +67,17 @@ def every_plan(results: Path, damaged: list[DbbenchError] | None) -> dict[str, l
 
 def append(results: Path, plan: str, night: Night) -> None:
     """Add a night, or replace that of the same run, atomically."""
-    nights = [known_night for known_night in all_nights(results, plan) if known_night.run != night.run]
+    nights = [
+        known_night for known_night in all_nights(results, plan) if known_night.run != night.run
+    ]
     folder = results / FOLDER
     with fileio.writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
         fileio.sync(results)
-    lines = [json.dumps(document_of(entry), ensure_ascii=False, allow_nan=False) for entry in (*nights, night)]
+    lines = [
+        json.dumps(document_of(entry), ensure_ascii=False, allow_nan=False)
+        for entry in (*nights, night)
+    ]
     fileio.write_text(folder / f"{plan}.jsonl", "\n".join(lines) + "\n")
 
 
@@ -92,9 +106,13 @@ def missing_dates(nights: Sequence[Night]) -> list[str]:
 
 
 def _missing_between(one: Night, other: Night) -> list[str]:
-    """Return the dates between two nights, none if the later one began within MOST_AGE_H of the earlier one. Then no
-    night was left out, also if the schedule has another time zone than this machine, and the clock changed."""
-    began, then = (datetime.datetime.fromisoformat(night.created).astimezone() for night in (one, other))
+    """Return the dates between two nights, none if the later one began within MOST_AGE_H of the
+    earlier one. Then no night was left out, also if the schedule has another time zone than this
+    machine, and the clock changed.
+    """
+    began, then = (
+        datetime.datetime.fromisoformat(night.created).astimezone() for night in (one, other)
+    )
     if then - began <= datetime.timedelta(hours=MOST_AGE_H):
         return []
     first = datetime.date.fromisoformat(one.night)
@@ -109,36 +127,55 @@ def one_at_a_time(results: Path, plan: str) -> Iterator[None]:
     with fileio.writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
     running, remedy = f"a nightly run of {plan} is in progress", "Wait until it has ended."
-    with fileio.exclusive(folder / f".{plan}.lock", lambda pid: RunLocked(f"{running} (process {pid})", remedy=remedy)):
+    with fileio.exclusive(
+        folder / f".{plan}.lock", lambda pid: RunLocked(f"{running} (process {pid})", remedy=remedy)
+    ):
         yield
 
 
 def prune(results: Path, nights: Sequence[Night], today: datetime.date) -> list[str]:
-    """Remove expired data from the runs of these nights, never from other runs; return one line for each run."""
+    """Remove expired data from the runs of these nights, never from other runs; return one line for
+    each run.
+    """
     pruned = []
     for night in nights:
         age = (today - datetime.date.fromisoformat(night.night)).days
         trials = results / night.run / "trials"
         if age <= RAW_DAYS or not fileio.real_folder(trials, results).is_dir():
             continue
-        folders = [folder for folder in sorted(trials.glob("[!.]*")) if folder.is_dir() and not folder.is_symlink()]
+        folders = [
+            folder
+            for folder in sorted(trials.glob("[!.]*"))
+            if folder.is_dir() and not folder.is_symlink()
+        ]
         removed = sum(_prune(folder, age > SERIES_DAYS) for folder in folders)
         if removed:
-            pruned.append(f"{night.run}: raw output{' and seconds' if age > SERIES_DAYS else ''} of {removed} trials")
+            pruned.append(
+                f"{night.run}: raw output{' and seconds' if age > SERIES_DAYS else ''} of "
+                f"{removed} trials"
+            )
     return pruned
 
 
 def _prune(trial: Path, seconds_too: bool) -> bool:
-    """Remove expired data once checksums are written, so that the directory stays valid; return if there was any."""
+    """Remove expired data once checksums are written, so that the directory stays valid; return if
+    there was any.
+    """
     gone = [trial / "raw", *((trial / name for name in _SECONDS) if seconds_too else ())]
     gone = [path for path in gone if os.path.lexists(path)]
     if not gone:
         return False
     with fileio.writing(trial):
-        kept = sorted(p for p in trial.rglob("*") if p.is_file() and p.name != SUMS
-                      and not any(p == path or path in p.parents for path in gone))  # fmt: skip
+        kept = sorted(
+            p
+            for p in trial.rglob("*")
+            if p.is_file()
+            and p.name != SUMS
+            and not any(p == path or path in p.parents for path in gone)
+        )
         fileio.write_text(
-            trial / SUMS, "".join(f"{fileio.sha256(path, trial)}  {path.relative_to(trial)}\n" for path in kept)
+            trial / SUMS,
+            "".join(f"{fileio.sha256(path, trial)}  {path.relative_to(trial)}\n" for path in kept),
         )
         for path in gone:
             if path.is_dir() and not path.is_symlink():

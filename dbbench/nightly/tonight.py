@@ -15,7 +15,13 @@ import click
 
 from dbbench import __version__, process, results
 from dbbench.compare.verdict import GUARD
-from dbbench.errors import EXIT_INCONCLUSIVE, EXIT_OK, EXIT_REGRESSION, EXIT_TRIAL_FAILED, DbbenchError
+from dbbench.errors import (
+    EXIT_INCONCLUSIVE,
+    EXIT_OK,
+    EXIT_REGRESSION,
+    EXIT_TRIAL_FAILED,
+    DbbenchError,
+)
 from dbbench.model import plain
 from dbbench.model.events import Emit, Event
 from dbbench.nightly import history
@@ -27,7 +33,11 @@ from dbbench.units import iso
 
 # Blocks of the second run after a suspected regression: they detect 10 % at a trial CV of 5 %.
 CONFIRM_BLOCKS: Final = 7
-_EXITS: Final = {"regression": EXIT_REGRESSION, "failed": EXIT_TRIAL_FAILED, "inconclusive": EXIT_INCONCLUSIVE}
+_EXITS: Final = {
+    "regression": EXIT_REGRESSION,
+    "failed": EXIT_TRIAL_FAILED,
+    "inconclusive": EXIT_INCONCLUSIVE,
+}
 
 RunPlan = Callable[[PlanRequest, str], LoadedRun]  # takes the plan to run and the name of the run
 
@@ -45,14 +55,23 @@ class NightOutcome(NamedTuple):
 
     @property
     def exit_status(self) -> int:
-        """Return 3 after a regression, 1 after a failed trial, 4 if no conclusion is possible, else 0."""
+        """Return 3 after a regression, 1 after a failed trial, 4 if no conclusion is possible, else
+        0.
+        """
         return _EXITS.get(self.state, EXIT_OK)
 
     @property
     def document(self) -> dict[str, Any]:
         findings = [{**plain(finding), "change": finding.change} for finding in self.findings]
-        return {"schema": 1, "plan": self.plan, "state": self.state, "night": document_of(self.night),
-                "missing_nights": self.missing, "findings": findings, "pruned": self.pruned}  # fmt: skip
+        return {
+            "schema": 1,
+            "plan": self.plan,
+            "state": self.state,
+            "night": document_of(self.night),
+            "missing_nights": self.missing,
+            "findings": findings,
+            "pruned": self.pruned,
+        }
 
 
 def asked_tonight(plan_file: str, paths: list[str], blocks: int | None) -> PlanRequest:
@@ -65,12 +84,16 @@ def asked_tonight(plan_file: str, paths: list[str], blocks: int | None) -> PlanR
     from dbbench.results.fileio import given_text
 
     entries = catalog(paths)
-    plan = narrow(load(Path(plan_file), entries), Narrowing(blocks=blocks, seed=int(f"{today():%Y%m%d}")))
+    plan = narrow(
+        load(Path(plan_file), entries), Narrowing(blocks=blocks, seed=int(f"{today():%Y%m%d}"))
+    )
     return of_plan(given_text(Path(plan_file), MOST_BYTES), guarded(plan), entries)
 
 
 def run_night(wanted: PlanRequest, root: Path, window: int, run_plan: RunPlan) -> NightOutcome:
-    """Run, judge and record this night. `window`: the number of earlier nights that it is compared with."""
+    """Run, judge and record this night. `window`: the number of earlier nights that it is compared
+    with.
+    """
     name = wanted.plan.name
     with history.one_at_a_time(root, name):
         night, findings = _judge(wanted, root, window, run_plan)
@@ -83,7 +106,9 @@ def run_night(wanted: PlanRequest, root: Path, window: int, run_plan: RunPlan) -
     return NightOutcome(name, state, night, findings, missing, pruned, news)
 
 
-def _judge(wanted: PlanRequest, root: Path, window: int, run_plan: RunPlan) -> tuple[Night, list[NightFinding]]:
+def _judge(
+    wanted: PlanRequest, root: Path, window: int, run_plan: RunPlan
+) -> tuple[Night, list[NightFinding]]:
     """Return the night and its findings; a second run decides about suspects."""
     name = wanted.plan.name
     before = history.all_nights(root, name)
@@ -93,7 +118,10 @@ def _judge(wanted: PlanRequest, root: Path, window: int, run_plan: RunPlan) -> t
     findings = judge(others, night, history.acceptance(root, name), window)
     if any(finding.state == "suspect" for finding in findings):
         again = night_of(run_plan(_second(wanted, findings), f"{name}-confirm"))
-        findings = [_answer(finding, again) if finding.state == "suspect" else finding for finding in findings]
+        findings = [
+            _answer(finding, again) if finding.state == "suspect" else finding
+            for finding in findings
+        ]
         night = dataclasses.replace(night, confirmations=again.ratios)
     night = dataclasses.replace(
         night,
@@ -105,7 +133,9 @@ def _judge(wanted: PlanRequest, root: Path, window: int, run_plan: RunPlan) -> t
 
 
 def _answer(finding: NightFinding, again: Night) -> NightFinding:
-    """Return the suspect finding after its second run; a second run that is not good confirms nothing."""
+    """Return the suspect finding after its second run; a second run that is not good confirms
+    nothing.
+    """
     if again.good:
         return confirm(finding, again.ratios.get(finding.key))
     note = f"its second run was inconclusive: {'; '.join(again.reasons)}"
@@ -113,21 +143,32 @@ def _answer(finding: NightFinding, again: Night) -> NightFinding:
 
 
 def _second(wanted: PlanRequest, findings: Sequence[NightFinding]) -> PlanRequest:
-    """Return the second run's plan: reference, guard and suspects only, with enough blocks, in another order."""
+    """Return the second run's plan: reference, guard and suspects only, with enough blocks, in
+    another order.
+    """
     from dbbench.plan import Expanded, identity, make_order
 
     keys = [finding.key for finding in findings if finding.state == "suspect"]
     plan = wanted.plan
     arms = {key.rpartition(": ")[2] for key in keys} | {plan.baseline, plan.baseline + GUARD}
     titles = {key.rpartition(": ")[0] for key in keys}
-    cells = tuple(c for c in wanted.expanded.cells if c.arm in arms and f"{c.engine.name} {c.title}" in titles)
-    plan = dataclasses.replace(plan, budget_s=None, blocks=max(CONFIRM_BLOCKS, plan.blocks), seed=plan.seed + 1,
-                               fs_setups=tuple(arm for arm in plan.fs_setups if arm.label in arms))  # fmt: skip
+    cells = tuple(
+        c for c in wanted.expanded.cells if c.arm in arms and f"{c.engine.name} {c.title}" in titles
+    )
+    plan = dataclasses.replace(
+        plan,
+        budget_s=None,
+        blocks=max(CONFIRM_BLOCKS, plan.blocks),
+        seed=plan.seed + 1,
+        fs_setups=tuple(arm for arm in plan.fs_setups if arm.label in arms),
+    )
     expanded = Expanded(cells, tuple(make_order(cells, plan.blocks, plan.seed)))
     return PlanRequest(wanted.text, plan, expanded, identity(plan, cells))
 
 
-def run_to_end(wanted: PlanRequest, root: Path, name: str, wipe: tuple[str, ...], emit: Emit) -> LoadedRun:
+def run_to_end(
+    wanted: PlanRequest, root: Path, name: str, wipe: tuple[str, ...], emit: Emit
+) -> LoadedRun:
     """Return the finished run of this plan. A stopped run of the same night is resumed."""
     from dbbench.plan.conditions import limits
     from dbbench.plan.forecast import recall
@@ -142,7 +183,11 @@ def run_to_end(wanted: PlanRequest, root: Path, name: str, wipe: tuple[str, ...]
     check_run(wanted, "PLAN", root, folder, wipe)
     if folder is None:
         wanted = dataclasses.replace(wanted, expanded=recall(wanted.plan, wanted.expanded, root))
-    path = folder.path if folder else create(root, wanted, free_name(root, name, today().isoformat()), __version__)
+    path = (
+        folder.path
+        if folder
+        else create(root, wanted, free_name(root, name, today().isoformat()), __version__)
+    )
     keep_scripts(path, scripts_of(wanted))
     if text := limits(wanted.plan, wanted.expanded.cells):
         emit(Event("note", {"text": text}))
@@ -159,29 +204,51 @@ def export(outcome: NightOutcome, root: Path, files: dict[str, str | None]) -> N
     if not any(files.values()):
         return
     loaded = results.load_run(root / outcome.night.run, verify=False)
-    base, findings = report_of(verdicts([loaded])), {finding.key: finding for finding in outcome.findings}
+    base, findings = (
+        report_of(verdicts([loaded])),
+        {finding.key: finding for finding in outcome.findings},
+    )
     entries = []
     for entry in base.entries:
         finding = findings.get(entry.name) or findings.get(entry.name + ITSELF)
         if finding is None:
-            state, notes = "guard" if entry.row.fs_setup == loaded.run.baseline + GUARD else "reference", entry.notes
+            state, notes = (
+                "guard" if entry.row.fs_setup == loaded.run.baseline + GUARD else "reference",
+                entry.notes,
+            )
         else:
-            level = () if finding.change is None else (f"{finding.change - 1:+.1%} compared with the accepted nights",)
+            level = (
+                ()
+                if finding.change is None
+                else (f"{finding.change - 1:+.1%} compared with the accepted nights",)
+            )
             state, notes = finding.state, (*level, *finding.notes)
         entries.append(entry._replace(state=state, notes=notes))
-    problems = (*base.problems, *outcome.night.reasons, *(f"no night on {date}" for date in outcome.missing))
+    problems = (
+        *base.problems,
+        *outcome.night.reasons,
+        *(f"no night on {date}" for date in outcome.missing),
+    )
     title = f"{outcome.plan}, night of {outcome.night.night}"
-    report = base._replace(title=title, entries=tuple(entries), state=outcome.state, problems=problems)
+    report = base._replace(
+        title=title, entries=tuple(entries), state=outcome.state, problems=problems
+    )
     for form, path in files.items():
         if path is not None:
             write_text(Path(path), FORMATS[form](report))
 
 
 def notify(words: str, document: dict[str, Any]) -> None:
-    """Run the command with the night as JSON on stdin. If it fails, print that; nothing else changes."""
+    """Run the command with the night as JSON on stdin. If it fails, print that; nothing else
+    changes.
+    """
     try:
-        process.run(shlex.split(words), stdin=json.dumps(document, ensure_ascii=False), timeout_s=60.0,
-                    env={"DBBENCH_STATE": document["state"], "DBBENCH_PLAN": document["plan"]})  # fmt: skip
+        process.run(
+            shlex.split(words),
+            stdin=json.dumps(document, ensure_ascii=False),
+            timeout_s=60.0,
+            env={"DBBENCH_STATE": document["state"], "DBBENCH_PLAN": document["plan"]},
+        )
     except (DbbenchError, ValueError) as error:
         click.echo(f"--notify failed: {error}", err=True)
 

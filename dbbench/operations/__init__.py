@@ -1,4 +1,6 @@
-"""Operations on the filled filesystem, timed after the load: check, snapshot, grow, backup, crash, repair, scan."""
+"""Operations on the filled filesystem, timed after the load: check, snapshot, grow, backup, crash,
+repair, scan.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ _THE_TRIALS: Final = (FilesystemDamaged, Interrupted, Terminated)
 def operate(
     names: Sequence[str], filled: StoredDatabase, operations: Mapping[str, Operation] = OPERATIONS
 ) -> tuple[OperationFacts, ...]:
-    """Run the operations until a step fails; then only the load's results are valid. Raises FilesystemDamaged."""
+    """Run the operations until a step fails; then only the load's results are valid. Raises
+    FilesystemDamaged.
+    """
     steps: list[OperationFacts] = []
     for number, name in enumerate(names):
         try:
@@ -43,6 +47,9 @@ def operate(
         except (DbbenchError, OSError) as error:
             steps.append(OperationFacts(name, None, text=str(error), failed=True))
             left = names[number + 1 :]
-            steps += [OperationFacts(later, None, text=f"not tried: {name} failed before") for later in left]
+            steps += [
+                OperationFacts(later, None, text=f"not tried: {name} failed before")
+                for later in left
+            ]
             break
     return tuple(steps)

@@ -1,5 +1,6 @@
-"""Operations `base-backup`, `snapshot` (the filesystem's own, while a server runs: the second server recovers as after
-a crash) and `clone` (copies of the files of a stopped server)."""
+"""Operations `base-backup`, `snapshot` (the filesystem's own, while a server runs: the second
+server recovers as after a crash) and `clone` (copies of the files of a stopped server).
+"""
 
 from __future__ import annotations
 
@@ -100,7 +101,9 @@ def _second_server(name: str, how: Snapshots, filled: StoredDatabase) -> Iterato
 
 
 def _free_bytes(filled: StoredDatabase) -> int | None:
-    """Return the free space, or None if other processes may write to the same filesystem (an existing directory)."""
+    """Return the free space, or None if other processes may write to the same filesystem (an
+    existing directory).
+    """
     if not os.path.ismount(filled.fs.path):
         return None
     filesystems.sync(filled.fs.path)
@@ -109,7 +112,10 @@ def _free_bytes(filled: StoredDatabase) -> int | None:
 
 
 def _add_rows(server: Server) -> None:
-    doubling = (f"INSERT INTO {TABLE} SELECT id + {2**power}, filler FROM {TABLE}" for power in range(DOUBLINGS))
+    doubling = (
+        f"INSERT INTO {TABLE} SELECT id + {2**power}, filler FROM {TABLE}"
+        for power in range(DOUBLINGS)
+    )
     execute(
         server,
         f"DROP TABLE IF EXISTS {TABLE}",
@@ -124,11 +130,14 @@ def _add_later_row(server: Server) -> None:
 
 
 def _must_be_of_before(server: Server, what: str) -> str:
-    """Query a copy; return the result. Raises FilesystemDamaged if the copy is not from the expected moment."""
+    """Query a copy; return the result. Raises FilesystemDamaged if the copy is not from the
+    expected moment.
+    """
     ((count, first),) = rows(server, f"SELECT COUNT(*), COALESCE(MIN(id), 0) FROM {TABLE}")
     if int(count) != ROWS or int(first) == LATER:
         raise FilesystemDamaged(
-            f"{what}: {count} rows, the first of id {first}; {ROWS} were acknowledged before it, from 0 on"
+            f"{what}: {count} rows, the first of id {first}; {ROWS} were acknowledged before it, "
+            "from 0 on"
         )
     return f"{count} rows, all of them acknowledged before"
 
@@ -138,7 +147,11 @@ def base_backup(filled: StoredDatabase) -> Iterator[OperationFacts]:
     cache_text = cold(filled)
     with filled.serving(filled.datadir) as server:
         engine = ENGINES[server.engine]
-        argv = engine.backup(server, filled.room) if isinstance(engine, BacksUp) else _NO_BACKUP.format(server.engine)
+        argv = (
+            engine.backup(server, filled.room)
+            if isinstance(engine, BacksUp)
+            else _NO_BACKUP.format(server.engine)
+        )
         if isinstance(argv, str):
             yield impossible("base-backup", argv)
             return
@@ -146,7 +159,9 @@ def base_backup(filled: StoredDatabase) -> Iterator[OperationFacts]:
         size = _stream(argv, filled.room, server.env)
         done = end_step("base-backup", began, None, size)
     rate = size / 1e6 / (done.seconds or 1.0)
-    yield replace(done, text=f"{rate:.0f} MB/s by {Path(argv[0]).name}, streamed and discarded; {cache_text}")
+    yield replace(
+        done, text=f"{rate:.0f} MB/s by {Path(argv[0]).name}, streamed and discarded; {cache_text}"
+    )
 
 
 def _stream(argv: list[str], room: Path, env: Mapping[str, str]) -> int:
@@ -160,5 +175,7 @@ def _stream(argv: list[str], room: Path, env: Mapping[str, str]) -> int:
             status = program.popen.wait()
         if status:
             lines = messages.read_text(errors="replace").splitlines()
-            raise OperationFailed(f"{argv[0]} ended with status {status}:\n  " + "\n  ".join(lines[-6:]))
+            raise OperationFailed(
+                f"{argv[0]} ended with status {status}:\n  " + "\n  ".join(lines[-6:])
+            )
     return size

@@ -1,5 +1,7 @@
-"""Copies of the data directory: by reflink (blocks are shared until they are written), or plain. A running PostgreSQL
-is copied between its backup functions, the log last, so that it is consistent; InnoDB would need a separate tool."""
+"""Copies of the data directory: by reflink (blocks are shared until they are written), or plain. A
+running PostgreSQL is copied between its backup functions, the log last, so that it is
+consistent; InnoDB would need a separate tool.
+"""
 
 from __future__ import annotations
 
@@ -27,23 +29,27 @@ COPY: Final = "data.copy"  # folder next to the data directory
 _PROBE: Final = ".dbbench-reflink"
 _FICLONE: Final = 0x40049409  # linux/fs.h
 _COPY_S: Final = 6 * 3600.0
-_SPARE: Final = 1.1  # free space relative to the data: also for metadata and new files of the second server
+# free space relative to the data: also for metadata and new files of the second server
+_SPARE: Final = 1.1
 
 # PostgreSQL 15 renamed these functions and removed exclusive backups.
 _BEGIN: Final = {
     True: "SELECT pg_backup_start('dbbench', true)",
     False: "SELECT pg_start_backup('dbbench', true, false)",
 }
-_END: Final = {True: "SELECT labelfile FROM pg_backup_stop(false)",
-               False: "SELECT labelfile FROM pg_stop_backup(false, false)"}  # fmt: skip
+_END: Final = {
+    True: "SELECT labelfile FROM pg_backup_stop(false)",
+    False: "SELECT labelfile FROM pg_stop_backup(false, false)",
+}
 # Copied last: the log must reach at least to the state of the control file.
 _CONTROL, _LOG = "global/pg_control", "pg_wal"
 
 
 @dataclass(frozen=True)
 class Copies:
-    """Copies with cp(1); satisfies `filesystems.port.Snapshots`. The clone is the copy itself. `shares` says whether
-    files in a directory can share blocks."""
+    """Copies with cp(1); satisfies `filesystems.port.Snapshots`. The clone is the copy itself.
+    `shares` says whether files in a directory can share blocks.
+    """
 
     reflink: Literal["always", "never"]
     name: str
@@ -58,13 +64,24 @@ class Copies:
         if self.reflink == "always" and not self.shares(stored.fs.path):
             return f"{stored.fs.family} with these options does not support reflinks"
         if self.server is not None and not profile_of(self.server.engine).copied_running:
-            return f"files of a running {self.server.engine} that are copied one after the other are not consistent"
+            return (
+                f"files of a running {self.server.engine} that are copied one after the other "
+                "are not consistent"
+            )
         if self.reflink == "always":
             return None
         folders = os.walk(stored.datadir)
-        size = sum(Path(folder, name).lstat().st_size for folder, _folders, names in folders for name in names)
+        size = sum(
+            Path(folder, name).lstat().st_size
+            for folder, _folders, names in folders
+            for name in names
+        )
         free, needed = shutil.disk_usage(stored.fs.path).free, int(size * _SPARE)
-        return None if needed <= free else f"a copy needs {size_text(needed)}, but only {size_text(free)} is free"
+        return (
+            None
+            if needed <= free
+            else f"a copy needs {size_text(needed)}, but only {size_text(free)} is free"
+        )
 
     def snapshot(self, stored: Stored) -> None:
         if self.server is None:
@@ -73,10 +90,16 @@ class Copies:
             _back_up(self.server, stored.datadir, _target(stored))
 
     def _copy(self, stored: Stored, source: Path, target: Path) -> None:
-        """Run cp -a and sync. Attributes of the setup are set before it: reflinks require them to be equal."""
+        """Run cp -a and sync. Attributes of the setup are set before it: reflinks require them to
+        be equal.
+        """
         target.mkdir(mode=0o700)
-        filesystems.apply_attributes(replace(stored.setup, attributes=attributes_of(stored.setup)), target)
-        process.run(["cp", "-a", f"--reflink={self.reflink}", f"{source}/.", target], timeout_s=_COPY_S)
+        filesystems.apply_attributes(
+            replace(stored.setup, attributes=attributes_of(stored.setup)), target
+        )
+        process.run(
+            ["cp", "-a", f"--reflink={self.reflink}", f"{source}/.", target], timeout_s=_COPY_S
+        )
         filesystems.sync(stored.fs.path)
 
     @contextlib.contextmanager
@@ -124,11 +147,17 @@ def _target(stored: Stored) -> Path:
 
 def _back_up(server: Server, source: Path, target: Path) -> None:
     renamed = numbers_of(server.version) >= (15,)
-    with contextlib.closing(server.connect()) as session, contextlib.closing(session.cursor()) as cursor:
+    with (
+        contextlib.closing(server.connect()) as session,
+        contextlib.closing(session.cursor()) as cursor,
+    ):
         cursor.execute(_BEGIN[renamed])
         _copy_live(source, target)
         (target / _CONTROL).unlink()
-        process.run(["cp", "-a", "--reflink=always", source / _CONTROL, target / _CONTROL], timeout_s=_COPY_S)
+        process.run(
+            ["cp", "-a", "--reflink=always", source / _CONTROL, target / _CONTROL],
+            timeout_s=_COPY_S,
+        )
         cursor.execute(_END[renamed])
         label = str(cursor.fetchone()[0])
     shutil.rmtree(target / _LOG)
@@ -139,13 +168,21 @@ def _back_up(server: Server, source: Path, target: Path) -> None:
 
 
 def _copy_live(source: Path, target: Path) -> None:
-    """Run cp -a into a new directory. Files that the server removes meanwhile are not needed by a backup."""
+    """Run cp -a into a new directory. Files that the server removes meanwhile are not needed by a
+    backup.
+    """
     target.mkdir(mode=0o700)
-    done = process.run(["cp", "-a", "--reflink=always", f"{source}/.", target], timeout_s=_COPY_S, ok=(0, 1))
+    done = process.run(
+        ["cp", "-a", "--reflink=always", f"{source}/.", target], timeout_s=_COPY_S, ok=(0, 1)
+    )
     if done.returncode and (wrong := without_vanishing(done.stderr)):
         raise OperationFailed("cp says:\n  " + "\n  ".join(wrong[:4]))
 
 
 def without_vanishing(text: str) -> list[str]:
     """Return cp's messages without those about files that no longer exist."""
-    return [line for line in text.splitlines() if line.strip() and not line.endswith("No such file or directory")]
+    return [
+        line
+        for line in text.splitlines()
+        if line.strip() and not line.endswith("No such file or directory")
+    ]

@@ -1,5 +1,7 @@
-"""Operation `crash-recovery`: kill the server in the middle of a load, and time its start from a cold cache to the
-first answer. Every acknowledged row must exist; the power-loss lab tests what the kernel had not written."""
+"""Operation `crash-recovery`: kill the server in the middle of a load, and time its start from a
+cold cache to the first answer. Every acknowledged row must exist; the power-loss lab tests what
+the kernel had not written.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ TABLE: Final = "dbbench_crash"
 
 
 def crash_recovery(filled: StoredDatabase) -> Iterator[OperationFacts]:
-    """Run two steps: recovery, with the size of the log to replay, and the check after it. Raises FilesystemDamaged."""
+    """Run two steps: recovery, with the size of the log to replay, and the check after it. Raises
+    FilesystemDamaged.
+    """
     acknowledged, log_bytes = _kill(filled)
     cache_text = cold(filled)
     began = time.monotonic()
@@ -72,16 +76,21 @@ class _Writer:
         with closing(self.connection), closing(self.connection.cursor()) as cursor:
             while True:
                 first = self.acknowledged * ROWS
-                values = ", ".join(f"({self.number}, {first + row}, '{'x' * 200}')" for row in range(ROWS))
+                values = ", ".join(
+                    f"({self.number}, {first + row}, '{'x' * 200}')" for row in range(ROWS)
+                )
                 cursor.execute(f"INSERT INTO {TABLE} VALUES {values}")
                 self.acknowledged += 1
 
 
 def _must_have(server: Server, acknowledged: int) -> None:
-    """Raise FilesystemDamaged if an acknowledged row is missing; one more per session may be committed."""
+    """Raise FilesystemDamaged if an acknowledged row is missing; one more per session may be
+    committed.
+    """
     ((count, whole),) = rows(server, f"SELECT COUNT(*), COUNT(DISTINCT writer) FROM {TABLE}")
     if not acknowledged <= int(count) <= acknowledged + SESSIONS * ROWS:
         raise FilesystemDamaged(
-            f"after the crash there are {count} rows of {whole} sessions; {acknowledged} were acknowledged"
+            f"after the crash there are {count} rows of {whole} sessions; {acknowledged} were "
+            "acknowledged"
         )
     execute(server, f"DROP TABLE {TABLE}")

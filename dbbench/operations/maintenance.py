@@ -1,5 +1,7 @@
-"""Operations on the whole filesystem: `fsck`; `grow` by another device; `repair`, with the filesystem's tool and then
-with the engine; `scan` of every table, then of every table of a clone, from a cold cache and in one session."""
+"""Operations on the whole filesystem: `fsck`; `grow` by another device; `repair`, with the
+filesystem's tool and then with the engine; `scan` of every table, then of every table of a
+clone, from a cold cache and in one session.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ _TOOL_S: Final = 6 * 3600.0
 
 
 def fsck(filled: StoredDatabase) -> Iterator[OperationFacts]:
-    """One step per check: e2fsck -fn, xfs_repair -n, btrfs scrub and check, zpool scrub. Raises FilesystemDamaged."""
+    """One step per check: e2fsck -fn, xfs_repair -n, btrfs scrub and check, zpool scrub. Raises
+    FilesystemDamaged.
+    """
     checks = filesystems.family_of(filled.setup).checks
     if not checks:
         yield impossible("fsck", f"dbbench knows no check for {filled.fs.family}")
@@ -45,7 +49,10 @@ def grow(filled: StoredDatabase) -> Iterator[OperationFacts]:
     """Run two steps; the text then states how much larger the filesystem is."""
     able, spare = volumes.growing_of(filled.setup), filled.volume.spare
     if able is None:
-        yield impossible("grow", f"{filled.fs.family} cannot take another device, and neither can a layer below it")
+        yield impossible(
+            "grow",
+            f"{filled.fs.family} cannot take another device, and neither can a layer below it",
+        )
         return
     if spare is None:
         yield impossible("grow", "the plan has no device beyond those that the fs setup uses")
@@ -66,7 +73,9 @@ def repair(filled: StoredDatabase) -> Iterator[OperationFacts]:
 
 
 def of_filesystem(filled: StoredDatabase) -> OperationFacts:
-    """Defragment the data files with the family's tool; the text has the number of extents before and after."""
+    """Defragment the data files with the family's tool; the text has the number of extents before
+    and after.
+    """
     family, files = filesystems.family_in(filled.fs), filled.files
     argvs = family.defragmenting(filled.datadir, files)
     if argvs is None:
@@ -81,7 +90,9 @@ def of_filesystem(filled: StoredDatabase) -> OperationFacts:
     filesystems.sync(filled.fs.path)
     done = end_step("repair: filesystem", began)
     words = " ".join(word for word in argvs[0] if not word.startswith("/"))
-    return OperationFacts(done.name, done.seconds, text=f"{words}: {before} extents before, {extents_of(files)} after")
+    return OperationFacts(
+        done.name, done.seconds, text=f"{words}: {before} extents before, {extents_of(files)} after"
+    )
 
 
 def of_engine(filled: StoredDatabase) -> OperationFacts:
@@ -90,13 +101,18 @@ def of_engine(filled: StoredDatabase) -> OperationFacts:
     with filled.serving(filled.datadir) as server:
         sql = sql_of(server)
         with contextlib.closing(server.connect()) as connection:
-            verb, tables = sql.rewriting, [sql.quote(table.name) for table in sql.tables(connection)]
+            verb, tables = (
+                sql.rewriting,
+                [sql.quote(table.name) for table in sql.tables(connection)],
+            )
         began = time.monotonic()
         execute(server, *(f"{verb} {table}" for table in tables))
         server.checkpoint()
         filesystems.sync(filled.fs.path)
         done = end_step("repair: engine", began)
-    text = f"{verb} of {len(tables)} tables: {before} extents before, {extents_of(filled.files)} after"
+    text = (
+        f"{verb} of {len(tables)} tables: {before} extents before, {extents_of(filled.files)} after"
+    )
     return OperationFacts(done.name, done.seconds, text=text)
 
 

@@ -17,8 +17,8 @@ from dbbench.storage import filesystems
 from dbbench.storage.filesystems import Stored
 from dbbench.storage.filesystems.port import Snapshots
 
-# A copy contains these files of the running server. They name its pid, which is still alive, so a second server would
-# not start.
+# A copy contains these files of the running server. They name its pid, which is still alive, so a
+# second server would not start.
 _LOCKS: Final = ("postmaster.pid", "postmaster.opts")
 
 
@@ -26,7 +26,8 @@ _LOCKS: Final = ("postmaster.pid", "postmaster.opts")
 class StoredDatabase(Stored):
     """A filesystem that contains the dataset, and the ways to use its files."""
 
-    serving: Callable[[Path], AbstractContextManager[Server]]  # starts the server of the trial on its data directory
+    # starts the server of the trial on its data directory
+    serving: Callable[[Path], AbstractContextManager[Server]]
     second: Callable[[Path], AbstractContextManager[Server]]  # starts a second server on a clone
     # Empties the caches of these files, with proof, while no process uses the filesystem.
     cold: Callable[[Sequence[Path]], CacheFacts] = empty_and_prove
@@ -43,7 +44,9 @@ class StoredDatabase(Stored):
         return f"neither {self.fs.family} nor a layer below it has snapshots"
 
     def obstacle(self, how: Snapshots) -> str | None:
-        """Return why no second server can run on such a copy, or None. A log outside of it has one writer."""
+        """Return why no second server can run on such a copy, or None. A log outside of it has one
+        writer.
+        """
         if self.log is not None or "wal" in self.setup.volumes:
             return "the write-ahead log is on another device, and a consistent copy would need both"
         return how.lacks(self)
@@ -59,7 +62,9 @@ class StoredDatabase(Stored):
 Operation = Callable[[StoredDatabase], Iterator[OperationFacts]]
 
 
-def end_step(name: str, began: float, text: str | None = None, bytes: int | None = None) -> OperationFacts:
+def end_step(
+    name: str, began: float, text: str | None = None, bytes: int | None = None
+) -> OperationFacts:
     """Return a step that began at `began` (monotonic clock) and ends now."""
     return OperationFacts(name, round(time.monotonic() - began, 6), bytes, text or "")
 
@@ -80,4 +85,8 @@ def cold(filled: StoredDatabase) -> str:
     """Empty the cache of the data files; return a description of the result."""
     filesystems.sync(filled.fs.path)
     facts = filled.cold(filled.data_files(filled.datadir))
-    return "from a cold cache" if facts.proved else f"the cache could not be verified as cold: {facts.reason}"
+    return (
+        "from a cold cache"
+        if facts.proved
+        else f"the cache could not be verified as cold: {facts.reason}"
+    )

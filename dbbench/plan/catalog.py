@@ -1,8 +1,10 @@
-"""Find the TOML files of fs setups and workloads: those of dbbench, and those in the user's directories. A directory
-given with `--path` or in DBBENCH_PATH (separated by colons) has the layout of dbbench's data: `DIR/fs_setups/NAME.toml`
-and `DIR/workloads/NAME.toml` with scripts next to them. If several directories have the same name, the user's file
-takes precedence over dbbench's, `--path` over DBBENCH_PATH, and an earlier directory over a later one; `dbbench fs` and
-`dbbench workload` print the file that is used."""
+"""Find the TOML files of fs setups and workloads: those of dbbench, and those in the user's
+directories. A directory given with `--path` or in DBBENCH_PATH (separated by colons) has the
+layout of dbbench's data: `DIR/fs_setups/NAME.toml` and `DIR/workloads/NAME.toml` with scripts
+next to them. If several directories have the same name, the user's file takes precedence over
+dbbench's, `--path` over DBBENCH_PATH, and an earlier directory over a later one; `dbbench fs`
+and `dbbench workload` print the file that is used.
+"""
 
 from __future__ import annotations
 
@@ -27,11 +29,24 @@ from dbbench.units import bytes_of, seconds_of
 
 MOST_SCRIPT: Final = 16 * 2**20  # bytes of a workload's script
 
-_SIZE: Final = {"size": Parameter("string", "", choices=("", "cached", "edge", "io-bound"),
-                                  help="instead of the size: 0.5, 1.25 or 3 times the `memory`")}  # fmt: skip
-_PROTOCOL: Final = {"protocol": Parameter("string", choices=("simple", "extended", "prepared"),
-                                          help="protocol for sending statements (default: pgbench's)")}  # fmt: skip
-_PACKED: Final = {"compressibility": Parameter("number", min=0, max=1, help="share of a file that zlib removes")}
+_SIZE: Final = {
+    "size": Parameter(
+        "string",
+        "",
+        choices=("", "cached", "edge", "io-bound"),
+        help="instead of the size: 0.5, 1.25 or 3 times the `memory`",
+    )
+}
+_PROTOCOL: Final = {
+    "protocol": Parameter(
+        "string",
+        choices=("simple", "extended", "prepared"),
+        help="protocol for sending statements (default: pgbench's)",
+    )
+}
+_PACKED: Final = {
+    "compressibility": Parameter("number", min=0, max=1, help="share of a file that zlib removes")
+}
 # Of the parameters that are those of the generated dataset; a workload may describe them itself.
 _DATASET_HELP: Final = {
     "scale": "size of the dataset: 100 000 accounts (about 16 MB) per unit",
@@ -66,7 +81,9 @@ class Catalog:
         return read_as(_path(name, self.setups, "fs setup"), FsSetup, _check_layers)
 
     def setup_of(self, arm: Arm) -> FsSetup:
-        """Return the arm's setup with the options that the arm adds. Raises UnknownName, PlanInvalid."""
+        """Return the arm's setup with the options that the arm adds. Raises UnknownName,
+        PlanInvalid.
+        """
         setup = self.setup(arm.use)
         if not arm.adds:
             return setup
@@ -81,25 +98,36 @@ class Catalog:
         if workload.driver == "fio" and (job := self.script(workload)) is not None:
             conflicts = fio.find_conflicts(given_text(job, MOST_SCRIPT))
             if lines := ", ".join(f"{job.name}:{number} {option}" for number, option in conflicts):
-                raise PlanInvalid(f"{job} has options that dbbench sets for each trial; remove {lines}")
+                raise PlanInvalid(
+                    f"{job} has options that dbbench sets for each trial; remove {lines}"
+                )
         return workload
 
     def script(self, workload: Workload) -> Path | None:
-        """Return the workload's script next to its TOML file, or None for a script that the driver includes."""
+        """Return the workload's script next to its TOML file, or None for a script that the driver
+        includes.
+        """
         beside = self.workloads[workload.name].parent / workload.script
         return beside.resolve() if workload.script and beside.is_file() else None
 
     def beside(self, workload: Workload) -> tuple[Path, ...]:
-        return tuple((self.workloads[workload.name].parent / name).resolve() for name in workload.beside)
+        return tuple(
+            (self.workloads[workload.name].parent / name).resolve() for name in workload.beside
+        )
 
 
 def catalog(paths: Sequence[str | Path] = ()) -> Catalog:
-    """Return the catalogue of dbbench's data, DBBENCH_PATH and `paths`. Raises FileUnreadable for a path that is not a
-    directory."""
-    own_folders = [Path(path) for path in (*paths, *os.environ.get("DBBENCH_PATH", "").split(":")) if str(path)]
+    """Return the catalogue of dbbench's data, DBBENCH_PATH and `paths`. Raises FileUnreadable for a
+    path that is not a directory.
+    """
+    own_folders = [
+        Path(path) for path in (*paths, *os.environ.get("DBBENCH_PATH", "").split(":")) if str(path)
+    ]
     for folder in own_folders:
         if not folder.is_dir():
-            raise FileUnreadable(f"{folder} is not a directory", remedy="Correct --path or DBBENCH_PATH.")
+            raise FileUnreadable(
+                f"{folder} is not a directory", remedy="Correct --path or DBBENCH_PATH."
+            )
     roots = [*own_folders, data_folder()]
     return Catalog(_files(roots, "fs_setups"), _files(roots, "workloads"))
 
@@ -108,7 +136,9 @@ def parameters(workload: Workload) -> dict[str, Parameter]:
     """Return what a plan may set: the parameters of the workload and of its dataset."""
     implied = {
         name: Parameter(
-            type=_TYPE_OF.get(type(value), "string"), default=value, help=_DATASET_HELP.get(name, "of the dataset")
+            type=_TYPE_OF.get(type(value), "string"),
+            default=value,
+            help=_DATASET_HELP.get(name, "of the dataset"),
         )
         for name, value in workload.dataset.items()
         if name != "kind"
@@ -122,18 +152,30 @@ def parameters(workload: Workload) -> dict[str, Parameter]:
 def defaults(workload: Workload) -> dict[str, Scalar]:
     """Return the workload's parameters that have a default; durations in seconds, sizes in bytes."""
     values = parameters(workload)
-    return {name: convert_value(p, p.default) for name, p in values.items() if p.default is not None}
+    return {
+        name: convert_value(p, p.default) for name, p in values.items() if p.default is not None
+    }
 
 
 def dataset_of(workload: Workload, values: dict[str, Scalar]) -> Dataset:
     """Return the workload's dataset with those of `values` that are its parameters."""
-    dataset_values = {name: values.get(name, value) for name, value in workload.dataset.items() if name != "kind"}
-    dataset_values |= {name: values[name] for name in _PACKED if name in values and workload.dataset["kind"] in PACKED}
-    return adapter(Dataset).validate_python({"kind": workload.dataset["kind"], "parameters": dataset_values})
+    dataset_values = {
+        name: values.get(name, value) for name, value in workload.dataset.items() if name != "kind"
+    }
+    dataset_values |= {
+        name: values[name]
+        for name in _PACKED
+        if name in values and workload.dataset["kind"] in PACKED
+    }
+    return adapter(Dataset).validate_python(
+        {"kind": workload.dataset["kind"], "parameters": dataset_values}
+    )
 
 
 def convert_value(parameter: Parameter, value: Any) -> Scalar:
-    """Convert `value` to the parameter's type: seconds for a duration, bytes for a size. Raises ValueError."""
+    """Convert `value` to the parameter's type: seconds for a duration, bytes for a size. Raises
+    ValueError.
+    """
     taken = _convert(parameter, value)
     if parameter.choices and taken not in parameter.choices:
         raise ValueError(f"must be one of {', '.join(map(str, parameter.choices))}, not {value!r}")
@@ -153,7 +195,8 @@ def _convert(parameter: Parameter, value: Any) -> Scalar:
     if parameter.type == "size":
         return bytes_of(value)
     kind, words = _TYPES[parameter.type]
-    is_flag = isinstance(value, bool) and parameter.type != "boolean"  # isinstance(True, int) is true
+    # isinstance(True, int) is true
+    is_flag = isinstance(value, bool) and parameter.type != "boolean"
     if is_flag or not isinstance(value, kind):
         raise ValueError(f"must be {words}, not {value!r}")
     taken: Scalar = value
@@ -170,30 +213,45 @@ def _check_words(document: Document, workload: Workload) -> None:
     if not workload.engines:
         document.flaw(("engines",), '"engines" must list at least one engine')
     if workload.primary not in METRICS:
-        document.flaw(("primary",), f'unknown metric "{workload.primary}"{did_you_mean(workload.primary, METRICS)}')
+        document.flaw(
+            ("primary",),
+            f'unknown metric "{workload.primary}"{did_you_mean(workload.primary, METRICS)}',
+        )
     if workload.during and workload.window != "fixed":
         document.flaw(("during",), '"during" requires window = "fixed"')
 
 
 def _check_script(document: Document, key: Key, file: str) -> None:
     if file and not NAME.fullmatch(Path(file).name):  # the run's copy has this name
-        document.flaw(key, f'invalid name of a script "{file}": use letters, digits and . _ + : = -')
+        document.flaw(
+            key, f'invalid name of a script "{file}": use letters, digits and . _ + : = -'
+        )
 
 
 def _check_workload(document: Document, workload: Workload) -> None:
     _check_words(document, workload)
-    kind, dataset_values = workload.dataset.get("kind"), {k: v for k, v in workload.dataset.items() if k != "kind"}
+    kind, dataset_values = (
+        workload.dataset.get("kind"),
+        {k: v for k, v in workload.dataset.items() if k != "kind"},
+    )
     try:
         adapter(Dataset).validate_python({"kind": kind, "parameters": dataset_values})
     except ValidationError as error:
-        document.flaw(("dataset", "kind"), str(error.errors()[0]["msg"]).replace("Input should", "kind must"))
+        document.flaw(
+            ("dataset", "kind"), str(error.errors()[0]["msg"]).replace("Input should", "kind must")
+        )
     _check_script(document, ("script",), workload.script)
     for index, file in enumerate(workload.beside):
         _check_script(document, ("beside", index), file)
         if "/" in file or not (document.path.parent / file).is_file():
             document.flaw(("beside", index), f'"{file}" is not a file in the directory of this one')
-    if workload.weights and (workload.driver != "pgbench" or len(workload.weights) != 1 + len(workload.beside)):
-        text = '"weights" must have one entry for `script` and one for each file in `beside`, and requires pgbench'
+    if workload.weights and (
+        workload.driver != "pgbench" or len(workload.weights) != 1 + len(workload.beside)
+    ):
+        text = (
+            '"weights" must have one entry for `script` and one for each file in `beside`, and '
+            "requires pgbench"
+        )
         document.flaw(("weights",), text)
     for name, parameter in workload.parameters.items():
         if parameter.default is None:

@@ -1,4 +1,6 @@
-"""Load a plan, with checks beyond types and bounds: names exist and are not repeated, lists fit, rules are kept."""
+"""Load a plan, with checks beyond types and bounds: names exist and are not repeated, lists fit,
+rules are kept.
+"""
 
 from __future__ import annotations
 
@@ -34,8 +36,9 @@ MOST_CELLS: Final = 2000
 
 
 def load(path: Path, catalog: Catalog) -> Plan:
-    """Return the plan in `path`, checked against `catalog`. Raises FileUnreadable, or PlanInvalid with all errors, each
-    with file:line and a suggestion."""
+    """Return the plan in `path`, checked against `catalog`. Raises FileUnreadable, or PlanInvalid
+    with all errors, each with file:line and a suggestion.
+    """
     try:
         document = read(path)
     except FileUnreadable as error:
@@ -58,7 +61,8 @@ def _check(draft: PlanDraft) -> None:
     for key, engine in draft.engines.items():
         _check_engine(draft, key, engine)
     if isinstance(memory := document.data.get("memory"), list):
-        with contextlib.suppress(ValueError):  # an invalid size is reported when the plan is converted to its types
+        # an invalid size is reported when the plan is converted to its types
+        with contextlib.suppress(ValueError):
             check_list(document, ("memory",), memory, [bytes_of(value) for value in memory], "size")
     if draft.plan is not None and (many := too_many(draft.plan, draft.workloads.values())):
         document.flaw(("blocks",), many)
@@ -73,11 +77,19 @@ def _check_names(draft: PlanDraft) -> None:
         if not NAME.fullmatch(arm.label):
             document.flaw(key, f'invalid label "{arm.label}": use letters, digits and . _ + : = -')
     for key, setup in draft.setups.items():
-        _check_name(document, key, f'fs setup "{setup.name}" has the unknown family', setup.mkfs.family, FAMILIES)
+        _check_name(
+            document,
+            key,
+            f'fs setup "{setup.name}" has the unknown family',
+            setup.mkfs.family,
+            FAMILIES,
+        )
     for key, operation in draft.operations.items():
         _check_name(document, key, "unknown operation", operation, OPERATIONS)
     if draft.plan is not None and draft.plan.study is not None:
-        _check_name(document, ("study", "name"), "unknown study", draft.plan.study.name, studies.names())
+        _check_name(
+            document, ("study", "name"), "unknown study", draft.plan.study.name, studies.names()
+        )
     baseline = document.data.get("baseline")
     if isinstance(baseline, str) and labels and label_of(baseline, draft.arms.values()) is None:
         _check_name(document, ("baseline",), "fs_setups has no baseline", baseline, labels)
@@ -107,14 +119,21 @@ def _check_workload(draft: PlanDraft, key: Key) -> None:
     runs_on = f"(supported: {', '.join(workload.engines)})"
     for index, name in enumerate(spec.engines):
         if name not in workload.engines:
-            document.flaw((*key, "engines", index), f'workload "{spec.name}" does not support {name} {runs_on}')
+            document.flaw(
+                (*key, "engines", index),
+                f'workload "{spec.name}" does not support {name} {runs_on}',
+            )
         elif name not in {engine.name for engine in engines}:
             document.flaw((*key, "engines", index), f'"{name}" is not an [[engine]] of this plan')
     if engines and not spec.engines and not engines_of(spec, workload, engines):
-        document.flaw(key, f'workload "{spec.name}" supports none of the engines of this plan {runs_on}')
+        document.flaw(
+            key, f'workload "{spec.name}" supports none of the engines of this plan {runs_on}'
+        )
     for engine_name in spec.source:
         if engine_name:
-            _check_name(document, (*key, "source", engine_name), "unknown engine", engine_name, SERVERS)
+            _check_name(
+                document, (*key, "source", engine_name), "unknown engine", engine_name, SERVERS
+            )
     if not spec.source:  # a source is inspected when the plan is expanded
         _check_dataset(draft, key)
 
@@ -122,11 +141,15 @@ def _check_workload(draft: PlanDraft, key: Key) -> None:
 def _check_dataset(draft: PlanDraft, key: Key) -> None:
     spec, workload = draft.workloads[key]
     values = {**defaults(workload), **spec.parameters}
-    each = [{**values, name: value} for name, several in spec.sweeps.items() for value in several] or [values]
+    each = [
+        {**values, name: value} for name, several in spec.sweeps.items() for value in several
+    ] or [values]
     for engine in engines_of(spec, workload, draft.engines.values()):
         for dataset_parameters in each:
             try:
-                generated.fill_in(place_tables(dataset_of(workload, dataset_parameters), spec), engine.name)
+                generated.fill_in(
+                    place_tables(dataset_of(workload, dataset_parameters), spec), engine.name
+                )
             except PlanInvalid as error:
                 draft.document.flaw(key, error.evidence)
 
@@ -143,12 +166,20 @@ def _check_engine(draft: PlanDraft, key: Key, engine: EngineSpec) -> None:
         try:
             cores.parsed_cores(words if words is not None else "0")
         except ValueError:
-            document.flaw((*key, name), f'"{name}" must be a list of CPUs such as "0-3,8", not "{words}"')
+            document.flaw(
+                (*key, name), f'"{name}" must be a list of CPUs such as "0-3,8", not "{words}"'
+            )
     known = _names_with_default(draft, engine)
-    for name, values in {**{name: (value,) for name, value in engine.settings.items()}, **engine.sweeps}.items():
+    for name, values in {
+        **{name: (value,) for name, value in engine.settings.items()},
+        **engine.sweeps,
+    }.items():
         place = (*key, "settings", name)
         if DROPPED in values and spelt(name) not in known:
-            document.flaw(place, f'"{name}" = "{DROPPED}" has no effect: dbbench sets no default for it; remove it')
+            document.flaw(
+                place,
+                f'"{name}" = "{DROPPED}" has no effect: dbbench sets no default for it; remove it',
+            )
         for value in values:
             _check_size(document, place, engine.name, value)
 
@@ -158,50 +189,80 @@ def _check_profile(document: Document, key: Key, engine: Profile, name: str) -> 
 
 
 def _names_with_default(draft: PlanDraft, engine: EngineSpec) -> set[str]:
-    """Return the settings that dbbench, a workload or a setup of the plan sets. Another one that is dropped is probably
-    misspelled."""
-    tables = [load.settings for _, load in draft.workloads.values()] + [s.tuning for s in draft.setups.values()]
+    """Return the settings that dbbench, a workload or a setup of the plan sets. Another one that is
+    dropped is probably misspelled.
+    """
+    tables = [load.settings for _, load in draft.workloads.values()] + [
+        s.tuning for s in draft.setups.values()
+    ]
     own = (default_settings(engine, None), ENGINES[engine.name].window_settings(1, 1))
-    return {spelt(name) for layer in (*own, *(table.get(engine.name, {}) for table in tables)) for name in layer}
+    return {
+        spelt(name)
+        for layer in (*own, *(table.get(engine.name, {}) for table in tables))
+        for name in layer
+    }
 
 
 def _check_size(document: Document, key: Key, engine: str, value: Scalar) -> None:
     """Note a size in the unit of another server: the server would refuse it in every trial."""
     if respelt := respelt_size(engine, value):
-        document.flaw(key, f'"{value}" is not a size in the format of this server; write "{respelt}"')
+        document.flaw(
+            key, f'"{value}" is not a size in the format of this server; write "{respelt}"'
+        )
 
 
-def _check_factor(document: Document, name: str, levels: Sequence[Scalar], engines: Sequence[EngineSpec]) -> None:
+def _check_factor(
+    document: Document, name: str, levels: Sequence[Scalar], engines: Sequence[EngineSpec]
+) -> None:
     key = ("factors", name)
     check_list(document, key, list(levels), levels, "setting")
     if len(levels) == 1:
-        document.flaw(key, f'factor "{name}" has one level; use "settings" of the [[engine]] for it, or add a level')
+        document.flaw(
+            key,
+            f'factor "{name}" has one level; use "settings" of the [[engine]] for it, or add a '
+            "level",
+        )
     able = [engine for engine in engines if name in factors_of({name: tuple(levels)}, engine)]
     if not able and engines:
         known = chain.from_iterable(map(factor_names, engines))
-        hint = did_you_mean(name, known) or '; if a server has such a setting, list it in its "settings" too'
+        hint = (
+            did_you_mean(name, known)
+            or '; if a server has such a setting, list it in its "settings" too'
+        )
         either = " or ".join(f'engine "{engine.name}"' for engine in engines)
         document.flaw(key, f'factor "{name}" is not supported by {either}{hint}')
     for engine in able:
         profile = profile_of(engine.name)
         if any(spelt(swept) == spelt(name) for swept in engine.sweeps):
-            document.flaw(key, f'"{name}" is also a list in "settings" of engine "{engine.name}"; remove one of them')
+            document.flaw(
+                key,
+                f'"{name}" is also a list in "settings" of engine "{engine.name}"; remove one of '
+                "them",
+            )
         for index, level in enumerate(levels):
             if name == PROFILE:
                 _check_profile(document, (*key, index), profile, str(level))
             elif name in profile.switches and not isinstance(level, bool):
-                document.flaw((*key, index), f'the levels of "{name}" are true and false, not {level!r}')
+                document.flaw(
+                    (*key, index), f'the levels of "{name}" are true and false, not {level!r}'
+                )
             else:
                 _check_size(document, (*key, index), engine.name, level)
 
 
 def too_many(plan: Plan, workloads: Iterable[tuple[WorkloadSpec, Workload]]) -> str:
     """Return an error message if a plan has more cells or trials than a run can have, otherwise ""."""
-    variants = sum(number(plan, spec, engine) for spec, workload in workloads
-                   for engine in engines_of(spec, workload, plan.engine))  # fmt: skip
+    variants = sum(
+        number(plan, spec, engine)
+        for spec, workload in workloads
+        for engine in engines_of(spec, workload, plan.engine)
+    )
     cells = variants * len(plan.fs_setups)
     if cells > MOST_CELLS:
-        return f"the plan has {cells:.7g} combinations of setup, engine and workload; at most {MOST_CELLS} are possible"
+        return (
+            f"the plan has {cells:.7g} combinations of setup, engine and workload; at most "
+            f"{MOST_CELLS} are possible"
+        )
     if cells * plan.blocks > MOST_TRIALS:
         return f"the plan has {cells * plan.blocks:.7g} trials; at most {MOST_TRIALS} are possible"
     return ""

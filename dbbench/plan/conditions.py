@@ -1,4 +1,6 @@
-"""The conditions under which a plan's cells would be measured, as sentences, before anything is done."""
+"""The conditions under which a plan's cells would be measured, as sentences, before anything is
+done.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,8 @@ from dbbench.storage.filesystems.families import FAMILIES, PERIODS, family_by_na
 from dbbench.units import count, join_words, level_text, size_text
 
 _HISTORY: Final = {
-    "none": "The device is not conditioned, so earlier writes may affect results. `condition` in [device] avoids this.",
+    "none": "The device is not conditioned, so earlier writes may affect results. `condition` in "
+    "[device] avoids this.",
     "discard": "The whole device is discarded before each trial.",
     "precondition": "Before each block the device is filled twice, then written at random until it is steady.",
 }
@@ -35,17 +38,29 @@ _HISTORY: Final = {
 PLANNED: Final = ("W001", "W002", "W021")  # warnings that follow from the plan
 SMALL_DEVICE: Final = 8 * 2**30  # bytes; the journal of ext4 has its full size from 128 GiB on
 
-_LOCKED_ROWS: Final = {"tpcb-like": "scale", "tpcc.lua": "warehouses"}  # script -> what sets the number of these rows
+# script -> what sets the number of these rows
+_LOCKED_ROWS: Final = {"tpcb-like": "scale", "tpcc.lua": "warehouses"}
 
 
 def sentences(plan: Plan, cells: Sequence[Cell]) -> tuple[str, ...]:
-    """Return what will be equal for all cells, what will differ, and what the results will mean, as far as known."""
+    """Return what will be equal for all cells, what will differ, and what the results will mean, as
+    far as known.
+    """
     served = [cell for cell in cells if profile_of(cell.engine.name).has_server]
     texts = itertools.chain(
-        factor_sentences(plan), _profiles(served), _logs(cells), _sources(cells), _memory(served), _row_locks(served),
-        _client(plan), _cores(served), _checkpoints(plan, served), filter(None, [limits(plan, cells)]),
-        _device(plan, cells), _disks(plan, cells),
-    )  # fmt: skip
+        factor_sentences(plan),
+        _profiles(served),
+        _logs(cells),
+        _sources(cells),
+        _memory(served),
+        _row_locks(served),
+        _client(plan),
+        _cores(served),
+        _checkpoints(plan, served),
+        filter(None, [limits(plan, cells)]),
+        _device(plan, cells),
+        _disks(plan, cells),
+    )
     return tuple(dict.fromkeys(texts))
 
 
@@ -57,12 +72,16 @@ def effect(plan: Plan) -> str:
         writes = "erases the devices of the plan"
     else:
         writes = "writes into the directories of the plan, and empties them in the end"
-    return (f"the run {writes}, and loads the processors and the disk below. Page cache, mounts and servers of others "
-            "stay as they are")  # fmt: skip
+    return (
+        f"the run {writes}, and loads the processors and the disk below. Page cache, mounts and "
+        "servers of others stay as they are"
+    )
 
 
 def _profiles(served: Sequence[Cell]) -> Iterator[str]:
-    """Name the profile of each server, and the settings that a profile decides, with what overrides it."""
+    """Name the profile of each server, and the settings that a profile decides, with what overrides
+    it.
+    """
     statements: dict[tuple[str, str], dict[str, None]] = {}
     for cell in served:
         profile, settings = profile_of(cell.engine.name), settings_of(cell)
@@ -70,7 +89,9 @@ def _profiles(served: Sequence[Cell]) -> Iterator[str]:
         for name in profile.stated:
             if name in settings and (origin := settings[name].origin) != "default":
                 values[name] += f" (set by the {origin.replace('_', ' ')})"
-        statements.setdefault((cell.engine.name, cell.engine.profile), {})[profile.statement(values)] = None
+        statements.setdefault((cell.engine.name, cell.engine.profile), {})[
+            profile.statement(values)
+        ] = None
     for (engine, name), of in statements.items():
         yield f"{profile_of(engine).title} runs with the {name} profile: {'; or '.join(of)}."
 
@@ -82,7 +103,10 @@ def _logs(cells: Sequence[Cell]) -> Iterator[str]:
             most[cell.engine.name, cause] = max(size, most.get((cell.engine.name, cause), 0))
     for (engine, cause), size in most.items():
         purged = ", and is removed after it" if cause == BINARY_LOG else ""
-        yield f"{profile_of(engine).title}: up to about {size_text(size)} of {cause} in each trial{purged} (estimate)."
+        yield (
+            f"{profile_of(engine).title}: up to about {size_text(size)} of {cause} in each "
+            f"trial{purged} (estimate)."
+        )
 
 
 def _sources(cells: Sequence[Cell]) -> Iterator[str]:
@@ -90,11 +114,15 @@ def _sources(cells: Sequence[Cell]) -> Iterator[str]:
         own = cell.dataset.parameters
         if cell.dataset.kind == "source":
             alone = f"; only its tablespace {own['tablespace']}" if "tablespace" in own else ""
-            yield (f"{cell.workload.name} uses your own data: {own['path']}, {own['form']} of {cell.engine.name} "
-                   f"{own['version']}{alone}.")  # fmt: skip
+            yield (
+                f"{cell.workload.name} uses your own data: {own['path']}, {own['form']} of "
+                f"{cell.engine.name} {own['version']}{alone}."
+            )
         elif "tablespace" in own:
-            yield (f"{cell.workload.name}: only the tables (tablespace {own['tablespace']}) are on the filesystem "
-                   "under test; the cluster is elsewhere (W101).")  # fmt: skip
+            yield (
+                f"{cell.workload.name}: only the tables (tablespace {own['tablespace']}) are on "
+                "the filesystem under test; the cluster is elsewhere (W101)."
+            )
 
 
 def _memory(served: Sequence[Cell]) -> Iterator[str]:
@@ -103,24 +131,39 @@ def _memory(served: Sequence[Cell]) -> Iterator[str]:
     for cell in served:
         limit, size = cell.memory_bytes, tables_bytes(cell)
         held = limit is not None and not isinstance(where, str)
-        pool = own_cache_bytes(settings_of(cell)) if profile_of(cell.engine.name).direct_io else None
+        pool = (
+            own_cache_bytes(settings_of(cell)) if profile_of(cell.engine.name).direct_io else None
+        )
         could = limit if held else pool or machine
         meant = f", {size / could:.2g} times this ({label(size / could)})" if could else ""
         title = title_of(cell.workload.name, without_levels(cell.variant, cell.levels))
-        guess = " (estimated)" if cell.dataset.kind == "source" and COPIED not in cell.dataset.parameters else ""
+        guess = (
+            " (estimated)"
+            if cell.dataset.kind == "source" and COPIED not in cell.dataset.parameters
+            else ""
+        )
         sized = f"the tables of {title} on {cell.engine.name} take {size_text(size)}{guess}{meant}"
         if limit is None:
-            of = f"up to {size_text(could)} can cache data" if could else "all memory can cache data"
+            of = (
+                f"up to {size_text(could)} can cache data" if could else "all memory can cache data"
+            )
             yield f"Memory is not limited: {of}, and {sized}. Set `memory` in the plan to limit it."
         elif isinstance(where, str):
-            yield (f"The servers' caches are sized for {size_text(limit)}, but the kernel cannot enforce this "
-                   f"here ({where}, W038); {sized}.")  # fmt: skip
+            yield (
+                f"The servers' caches are sized for {size_text(limit)}, but the kernel cannot "
+                f"enforce this here ({where}, W038); {sized}."
+            )
         else:
-            yield (f"Server and page cache together are limited to {size_text(limit)} by the kernel (cgroup "
-                   f"v{where.version}); {sized}.")  # fmt: skip
+            yield (
+                f"Server and page cache together are limited to {size_text(limit)} by the kernel "
+                f"(cgroup v{where.version}); {sized}."
+            )
         if cell.workload.driver == "scan" and limit and 1 <= size / limit < 2:
-            yield (f"How much of {title} each scan finds in the page cache is a matter of chance, because its tables "
-                   "take one to two times the memory. Make them larger, or `memory` smaller.")  # fmt: skip
+            yield (
+                f"How much of {title} each scan finds in the page cache is a matter of chance, "
+                "because its tables take one to two times the memory. Make them larger, or "
+                "`memory` smaller."
+            )
 
 
 def _row_locks(served: Sequence[Cell]) -> Iterator[str]:
@@ -129,17 +172,22 @@ def _row_locks(served: Sequence[Cell]) -> Iterator[str]:
         rows, clients = cell.dataset.parameters.get(name), cell.parameters.get("clients")
         paced = cell.parameters.get("rate") or cell.parameters.get("think_times")
         if isinstance(rows, int) and isinstance(clients, int) and clients > rows and not paced:
-            yield (f"The {clients} clients of {cell.title} share {count(rows, 'row')} that each transaction locks "
-                   f"({name} = {rows}): they wait for each other more than for the disk.")  # fmt: skip
+            yield (
+                f"The {clients} clients of {cell.title} share {count(rows, 'row')} that each "
+                f"transaction locks ({name} = {rows}): they wait for each other more than for the "
+                "disk."
+            )
 
 
 def _client(plan: Plan) -> Iterator[str]:
     if plan.client is None:
         return
     at = plan.client
-    yield (f"The load comes from {at.host} over the network to {at.address} port {at.port}, with TLS and a password. "
-           "Every latency includes a network round trip and the encryption, for all filesystems alike. Compare these "
-           "results only with those of a client on another host.")  # fmt: skip
+    yield (
+        f"The load comes from {at.host} over the network to {at.address} port {at.port}, with TLS "
+        "and a password. Every latency includes a network round trip and the encryption, for all "
+        "filesystems alike. Compare these results only with those of a client on another host."
+    )
 
 
 def _cores(served: Sequence[Cell]) -> Iterator[str]:
@@ -155,10 +203,15 @@ def _cores(served: Sequence[Cell]) -> Iterator[str]:
         server, client = cores.written_cores(found.server), cores.written_cores(found.client)
         node = f" of NUMA node {found.numa_node}" if found.numa_node is not None else ""
         if away or not found.common:
-            yield f"{engine} runs on cores {server}{node}, the load generator on {'another host' if away else client}."
+            yield (
+                f"{engine} runs on cores {server}{node}, the load generator on "
+                f"{'another host' if away else client}."
+            )
         else:
-            yield (f"{engine} and the load generator share {len(found.common)} cores and compete for them. With "
-                   f"{cores.APART_FROM} or more cores, each gets its own.")  # fmt: skip
+            yield (
+                f"{engine} and the load generator share {len(found.common)} cores and compete for "
+                f"them. With {cores.APART_FROM} or more cores, each gets its own."
+            )
 
 
 def _checkpoints(plan: Plan, served: Sequence[Cell]) -> Iterator[str]:
@@ -166,23 +219,33 @@ def _checkpoints(plan: Plan, served: Sequence[Cell]) -> Iterator[str]:
     if not windows:
         return
     if plan.checkpoints == "log":
-        yield "Checkpoints start after every 128 MiB of log, so a faster filesystem has more of them."
+        yield (
+            "Checkpoints start after every 128 MiB of log, so a faster filesystem has more of them."
+        )
     for seconds in sorted(windows) if plan.checkpoints == "time" else ():
         if seconds >= SHORT_WINDOW_S:  # PostgreSQL's shortest interval is 30 s
-            yield f"Each window of {seconds:g} s contains two checkpoints, started by time, not by the log's size."
+            yield (
+                f"Each window of {seconds:g} s contains two checkpoints, started by time, not by "
+                "the log's size."
+            )
 
 
 def limits(plan: Plan, cells: Sequence[Cell]) -> str:
-    """Return what is known before the first trial to limit what the results mean, with the IDs of PLANNED; "" if
-    nothing is."""
+    """Return what is known before the first trial to limit what the results mean, with the IDs of
+    PLANNED; "" if nothing is.
+    """
     fixed = [cell for cell in cells if cell.window.kind == "fixed"]
     windows = {cell.window.measure_s for cell in fixed if cell.window.measure_s < SHORT_WINDOW_S}
     warm_ups = {
-        cell.window.warmup_s for cell in fixed
-        if (period := family_by_name(cell.setup.mkfs.family).writes_out_s(cell.setup.mount, {})) is not None
+        cell.window.warmup_s
+        for cell in fixed
+        if (period := family_by_name(cell.setup.mkfs.family).writes_out_s(cell.setup.mount, {}))
+        is not None
         and cell.window.warmup_s < PERIODS * period
-    }  # fmt: skip
-    small = plan.device.image_bytes and min(volume.size_bytes for volume in plan.device.volumes.values())
+    }
+    small = plan.device.image_bytes and min(
+        volume.size_bytes for volume in plan.device.volumes.values()
+    )
     texts = [
         *(f"windows of {seconds:g} s (W001, W002)" for seconds in sorted(windows)),
         *(f"a warm-up of {seconds:g} s (W001)" for seconds in sorted(warm_ups)),
@@ -195,22 +258,33 @@ def _device(plan: Plan, cells: Sequence[Cell]) -> Iterator[str]:
     if plan.device.directories:
         return
     longest = max(cell.window.measure_s for cell in cells)
-    each_s, limits = ceiling.row_seconds(longest), plan.device.limit.levels if plan.device.limit else ()
+    each_s, limits = (
+        ceiling.row_seconds(longest),
+        plan.device.limit.levels if plan.device.limit else (),
+    )
     rows = sum(len(ceiling.limited_rows(limit)) for limit in limits)
     takes = len(ceiling.ROWS) * each_s + rows * max(each_s, ceiling.LIMITED_S)
     yield f"Before the first trial, fio measures the bare device for {takes:.0f} s."
     if limits:
         levels = ", ".join(limit.text for limit in limits)
-        yield ("From the server's start to the end of the load, the block layer limits the reads and the writes of "
-               f"each device to {levels}. Bursts are not modelled.")  # fmt: skip
+        yield (
+            "From the server's start to the end of the load, the block layer limits the reads and "
+            f"the writes of each device to {levels}. Bursts are not modelled."
+        )
     if plan.device.disks:
         yield _HISTORY[plan.device.condition]
     if plan.equal_readahead_bytes is not None:
         yield f"Read-ahead is set to {size_text(plan.equal_readahead_bytes)} on every filesystem."
     elif any(cell.workload.window == "to-completion" for cell in cells):
-        yield "Each filesystem uses its own read-ahead, which affects scans. Set `equal_readahead` to make it equal."
-    yield ("Settings of the host and the block layer are recorded before and after each trial: a change during the run "
-           "makes a trial suspect, and a difference between two setups is reported next to their ratio.")  # fmt: skip
+        yield (
+            "Each filesystem uses its own read-ahead, which affects scans. Set `equal_readahead` "
+            "to make it equal."
+        )
+    yield (
+        "Settings of the host and the block layer are recorded before and after each trial: a "
+        "change during the run makes a trial suspect, and a difference between two setups is "
+        "reported next to their ratio."
+    )
 
 
 def _disks(plan: Plan, cells: Sequence[Cell]) -> Iterator[str]:
@@ -224,26 +298,40 @@ def _disks(plan: Plan, cells: Sequence[Cell]) -> Iterator[str]:
     numbers = {cell.arm: devices_of(plan, cell.setup) for cell in cells}
     if len(set(numbers.values())) > 1:
         each = ", ".join(f"{arm} {number}" for arm, number in numbers.items())
-        yield f"The number of devices differs: {each}. A setup with more disks also has their throughput."
+        yield (
+            f"The number of devices differs: {each}. A setup with more disks also has their "
+            "throughput."
+        )
     most = max(numbers.values())
     if names := disks_with_several(_physical(plan.device, most)):
-        yield (f"Several devices are on one physical disk ({', '.join(names)}): RAID over them, or a "
-               "separate log, gains nothing (W119).")  # fmt: skip
+        yield (
+            f"Several devices are on one physical disk ({', '.join(names)}): RAID over them, or a "
+            "separate log, gains nothing (W119)."
+        )
 
 
 def _directories(directories: Mapping[str, str]) -> Iterator[str]:
     folders = {arm: nearest(Path(path)) for arm, path in directories.items()}
     for arm, folder in folders.items():
         if (kind := mount_of(folder).fstype) not in FAMILIES:
-            yield f"{arm} is on {kind}: dbbench does not know whether its data survive a power loss."
+            yield (
+                f"{arm} is on {kind}: dbbench does not know whether its data survive a power loss."
+            )
     if len({folder.stat().st_dev for folder in folders.values()}) < len(folders):
-        yield "Some of the directories are on the same filesystem, so only chance makes them differ."
+        yield (
+            "Some of the directories are on the same filesystem, so only chance makes them differ."
+        )
     elif names := disks_with_several([disks_below(folder) for folder in folders.values()]):
-        yield f"The same disk lies under several directories ({', '.join(names)}): only their filesystems differ."
+        yield (
+            f"The same disk lies under several directories ({', '.join(names)}): only their "
+            "filesystems differ."
+        )
 
 
 def _physical(device: DeviceSpec, most: int) -> list[tuple[str, ...]]:
-    """Return the disks below each of the first `most` devices and below the log device; () for unknown disks."""
+    """Return the disks below each of the first `most` devices and below the log device; () for
+    unknown disks.
+    """
     disks: list[tuple[str, ...]] = []
     for role, volume in device.volumes.items():
         number = most if role == "data" else 1
@@ -261,9 +349,16 @@ def factor_sentences(plan: Plan) -> Iterator[str]:
         factors = factors_of(plan.factors, engine)
         if not factors:
             continue
-        each = "; ".join(f"{name} {', '.join(map(level_text, levels))}" for name, levels in factors.items())
-        yield f"Factors of {engine.name}: {each}. Each setup runs with {len(combinations(plan, engine))} combinations."
+        each = "; ".join(
+            f"{name} {', '.join(map(level_text, levels))}" for name, levels in factors.items()
+        )
+        yield (
+            f"Factors of {engine.name}: {each}. Each setup runs with "
+            f"{len(combinations(plan, engine))} combinations."
+        )
     for name in plan.factors:
-        without = [engine.name for engine in plan.engine if name not in factors_of(plan.factors, engine)]
+        without = [
+            engine.name for engine in plan.engine if name not in factors_of(plan.factors, engine)
+        ]
         if without:
             yield f"{name} is not a factor of {' and '.join(without)}."

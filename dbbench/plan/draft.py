@@ -1,5 +1,6 @@
-"""A plan as far as its file could be read: what the checks look at. Every part is read separately, so that one error
-does not hide the next."""
+"""A plan as far as its file could be read: what the checks look at. Every part is read separately,
+so that one error does not hide the next.
+"""
 
 from __future__ import annotations
 
@@ -26,14 +27,18 @@ class PlanDraft:
 
     def __init__(self, document: Document, catalog: Catalog) -> None:
         self.document = document
-        device: DeviceSpec | None = _part(document, DeviceSpec, document.data.get("device", {}), ("device",))
+        device: DeviceSpec | None = _part(
+            document, DeviceSpec, document.data.get("device", {}), ("device",)
+        )
         self.device, self.device_known = device or DeviceSpec(), device is not None
         self.arms: dict[Key, Arm] = {}
         self.setups: dict[Key, FsSetup] = {}  # those of the arms
         for key, item in _items(document, "fs_setups"):
             entry = _short_form(item, catalog) if isinstance(item, str) else item
             if arm := _part(document, Arm, entry, key):
-                self.arms[key] = arm = dataclasses.replace(arm, label=arm.label or default_label(arm, device))
+                self.arms[key] = arm = dataclasses.replace(
+                    arm, label=arm.label or default_label(arm, device)
+                )
                 if setup := _setup(document, key, partial(catalog.setup_of, arm)):
                     self.setups[key] = setup
         self.log_setup: FsSetup | None = None  # that of the log's own volume
@@ -42,22 +47,33 @@ class PlanDraft:
             self.log_setup = _setup(document, ("device", "wal", "fs_setup"), log)
         engines = ((key, _engine(document, item, key)) for key, item in _items(document, "engine"))
         self.engines: dict[Key, EngineSpec] = {key: engine for key, engine in engines if engine}
-        loads = ((key, read_workload(document, item, key, catalog)) for key, item in _items(document, "workload"))
-        self.workloads: dict[Key, tuple[WorkloadSpec, Workload]] = {key: load for key, load in loads if load}
+        loads = (
+            (key, read_workload(document, item, key, catalog))
+            for key, item in _items(document, "workload")
+        )
+        self.workloads: dict[Key, tuple[WorkloadSpec, Workload]] = {
+            key: load for key, load in loads if load
+        }
         entries = [given for name in _LISTS if isinstance(given := document.data.get(name), list)]
         # Whether these are complete, so a name that is missing there does not exist.
-        self.whole = len(self.arms) + len(self.engines) + len(self.workloads) == sum(map(len, entries))
+        self.whole = len(self.arms) + len(self.engines) + len(self.workloads) == sum(
+            map(len, entries)
+        )
         self.plan = self._read_plan()
 
     def _read_plan(self) -> Plan | None:
-        """Return a plan of the parts that could be read, so that its own keys are checked regardless of the others."""
+        """Return a plan of the parts that could be read, so that its own keys are checked
+        regardless of the others.
+        """
         parts = {
             "fs_setups": tuple(self.arms.values()),
             "engine": tuple(self.engines.values()),
             "workload": tuple(spec for spec, _ in self.workloads.values()),
             "device": self.device,
         }
-        values: dict[str, Any] = {name: parts.get(name, value) for name, value in self.document.data.items()}
+        values: dict[str, Any] = {
+            name: parts.get(name, value) for name, value in self.document.data.items()
+        }
         if "budget" in values:
             values.setdefault("blocks", LEAST_BLOCKS)
         if isinstance(baseline := values.get("baseline"), str):
@@ -81,7 +97,9 @@ class PlanDraft:
         return {
             "fs_setups": {key: f'"{arm.label}"' for key, arm in self.arms.items()},
             "engine": {key: f'engine "{engine.name}"' for key, engine in self.engines.items()},
-            "workload": {key: f'workload "{spec.name}"' for key, (spec, _) in self.workloads.items()},
+            "workload": {
+                key: f'workload "{spec.name}"' for key, (spec, _) in self.workloads.items()
+            },
             "operation": {key: f'operation "{name}"' for key, name in self.operations.items()},
         }
 
@@ -95,14 +113,22 @@ class PlanDraft:
         return value
 
 
-def engines_of(spec: WorkloadSpec, workload: Workload, engines: Iterable[EngineSpec]) -> list[EngineSpec]:
+def engines_of(
+    spec: WorkloadSpec, workload: Workload, engines: Iterable[EngineSpec]
+) -> list[EngineSpec]:
     """Return the plan's engines on which one of its workloads runs, in the order of the plan."""
     engine_names = spec.engines or workload.engines
-    return [engine for engine in engines if engine.name in engine_names and engine.name in workload.engines]
+    return [
+        engine
+        for engine in engines
+        if engine.name in engine_names and engine.name in workload.engines
+    ]
 
 
 def _short_form(word: str, catalog: Catalog) -> dict[str, Any]:
-    """Return the table for "ext4:commit=60,data=writeback", which is a setup with mount options, or for a name."""
+    """Return the table for "ext4:commit=60,data=writeback", which is a setup with mount options, or
+    for a name.
+    """
     (name, options), *others = split_fs(word.split(","), catalog.setups.__contains__)
     return {"use": word} if others or not options else {"use": name, "mount": list(options)}
 
@@ -122,7 +148,9 @@ def _items(document: Document, name: str) -> list[tuple[Key, Any]]:
         return []
     if isinstance(given, dict):
         document.data[name] = given = [given]
-        aliases = {(name, 0, *key[1:]): line for key, line in document.lines.items() if key[0] == name}
+        aliases = {
+            (name, 0, *key[1:]): line for key, line in document.lines.items() if key[0] == name
+        }
         document.lines.update(aliases)
     if not isinstance(given, list):
         document.flaw((name,), f'"{name}" must be a list')
@@ -130,7 +158,9 @@ def _items(document: Document, name: str) -> list[tuple[Key, Any]]:
     if not given:
         document.flaw((name,), f'"{name}" is empty')
     if len(given) > _MOST_ENTRIES:
-        document.flaw((name,), f'"{name}" has {len(given)} entries, but the limit is {_MOST_ENTRIES}')
+        document.flaw(
+            (name,), f'"{name}" has {len(given)} entries, but the limit is {_MOST_ENTRIES}'
+        )
         document.finish()
     return [((name, index), item) for index, item in enumerate(given)]
 
@@ -139,7 +169,10 @@ def _engine(document: Document, item: Any, key: Key) -> EngineSpec | None:
     """Return an entry of `engine`; a list instead of a setting's value is a sweep."""
     if isinstance(item, dict):
         if "sweeps" in item:
-            document.flaw((*key, "sweeps"), 'unknown key "sweeps"; to sweep a setting, give it a list in "settings"')
+            document.flaw(
+                (*key, "sweeps"),
+                'unknown key "sweeps"; to sweep a setting, give it a list in "settings"',
+            )
         item = {"profile": PRODUCTION, **item}
     if not isinstance(item, dict) or not isinstance(item.get("settings"), dict):
         return cast("EngineSpec | None", _part(document, EngineSpec, item, key))
@@ -152,7 +185,9 @@ def _engine(document: Document, item: Any, key: Key) -> EngineSpec | None:
             if not isinstance(value, bool | int | float | str):
                 text = f'each value of "{name}" must be a single value, not {value!r}'
                 document.flaw((*key, "settings", name, index), text)
-    engine = cast("EngineSpec | None", _part(document, EngineSpec, {**item, "settings": single}, key))
+    engine = cast(
+        "EngineSpec | None", _part(document, EngineSpec, {**item, "settings": single}, key)
+    )
     sweeps = {name: tuple(values) for name, values in lists.items() if len(values) > 1}
     return dataclasses.replace(engine, sweeps=sweeps) if engine else None
 

@@ -35,22 +35,29 @@ class Expanded(NamedTuple):
 
 
 def expand(plan: model.Plan, catalog: Catalog) -> Expanded:
-    """Return all cells of a plan, and its trials in the order in which they run. A script next to its workload's file
-    is named by its absolute path in the cell. An arm that is the same as another setup with an engine has no cells with
-    it. Raises PlanInvalid if there are more cells or trials than a run can have, or if the baseline is such an arm."""
+    """Return all cells of a plan, and its trials in the order in which they run. A script next to
+    its workload's file is named by its absolute path in the cell. An arm that is the same as
+    another setup with an engine has no cells with it. Raises PlanInvalid if there are more cells
+    or trials than a run can have, or if the baseline is such an arm.
+    """
     if many := too_many(plan, [(spec, catalog.workload(spec.name)) for spec in plan.workload]):
         raise PlanInvalid(many)
     cells, skipped = _distinct(plan, _cells(plan, catalog), catalog)
     for cell in cells:
         if not NAME.fullmatch(f"{cell.id}-b{MOST_TRIALS}-a99"):  # a trial's directory has this name
-            raise PlanInvalid(f'"{cell.id[:300]}" is too long for the name of a trial; use shorter labels and names')
+            raise PlanInvalid(
+                f'"{cell.id[:300]}" is too long for the name of a trial; use shorter labels and '
+                "names"
+            )
     return Expanded(cells, tuple(make_order(cells, plan.blocks, plan.seed)), skipped)
 
 
 def identity(plan: model.Plan, cells: tuple[model.Cell, ...]) -> str:
-    """Return a SHA-256 over everything that determines the measurement: plan, setups, workloads, contents of scripts.
-    Comments, the order of keys and the location of files do not change it, nor do earlier trials, nor how large a
-    budget is: a larger one continues the same run. Nor does `margin`, which judges what was measured."""
+    """Return a SHA-256 over everything that determines the measurement: plan, setups, workloads,
+    contents of scripts. Comments, the order of keys and the location of files do not change it,
+    nor do earlier trials, nor how large a budget is: a larger one continues the same run. Nor
+    does `margin`, which judges what was measured.
+    """
     whole: dict[str, Any] = {
         "plan": model.plain(plan),
         "cells": [model.plain(cell.without_measurements) for cell in cells],
@@ -63,8 +70,12 @@ def identity(plan: model.Plan, cells: tuple[model.Cell, ...]) -> str:
         if script.is_absolute():
             cell["workload"]["script"] = hashlib.sha256(read_input(script, MOST_SCRIPT)).hexdigest()
         beside = map(Path, cell["workload"]["beside"])
-        cell["workload"]["beside"] = [hashlib.sha256(read_input(path, MOST_SCRIPT)).hexdigest() for path in beside]
-    return hashlib.sha256(json.dumps(whole, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
+        cell["workload"]["beside"] = [
+            hashlib.sha256(read_input(path, MOST_SCRIPT)).hexdigest() for path in beside
+        ]
+    return hashlib.sha256(
+        json.dumps(whole, sort_keys=True, ensure_ascii=False).encode()
+    ).hexdigest()
 
 
 def _cells(plan: model.Plan, catalog: Catalog) -> list[model.Cell]:
@@ -75,45 +86,53 @@ def _cells(plan: model.Plan, catalog: Catalog) -> list[model.Cell]:
         workload = catalog.workload(spec.name)
         script = catalog.script(workload)
         beside = tuple(map(str, catalog.beside(workload)))
-        complete = dataclasses.replace(workload, script=str(script or workload.script), beside=beside)
+        complete = dataclasses.replace(
+            workload, script=str(script or workload.script), beside=beside
+        )
         for engine in engines_of(spec, workload, plan.engine):
             for variant in variants(plan, spec, engine, parameters(workload)):
                 values, dataset = _load(spec, complete, variant)
                 title = ".".join(filter(None, (engine.name, workload.name, variant.name)))
                 for arm, setup in setups:
-                    cells.append(model.Cell(
-                        id=f"{arm.label}.{title}",
-                        arm=arm.label,
-                        setup=setup,
-                        engine=variant.engine,
-                        workload=complete,
-                        parameters=values,
-                        dataset=dataset,
-                        window=_window(plan, spec, workload),
-                        memory_bytes=variant.memory_bytes,
-                        limit=variant.limit,
-                        checkpoints=plan.checkpoints,
-                        variant=variant.name,
-                        client=plan.client,
-                        levels=variant.levels,
-                        wal_setup=log if arm.wal else None,
-                    ))  # fmt: skip
+                    cells.append(
+                        model.Cell(
+                            id=f"{arm.label}.{title}",
+                            arm=arm.label,
+                            setup=setup,
+                            engine=variant.engine,
+                            workload=complete,
+                            parameters=values,
+                            dataset=dataset,
+                            window=_window(plan, spec, workload),
+                            memory_bytes=variant.memory_bytes,
+                            limit=variant.limit,
+                            checkpoints=plan.checkpoints,
+                            variant=variant.name,
+                            client=plan.client,
+                            levels=variant.levels,
+                            wal_setup=log if arm.wal else None,
+                        )
+                    )
     return cells
 
 
 def _distinct(
     plan: model.Plan, cells: list[model.Cell], catalog: Catalog
 ) -> tuple[tuple[model.Cell, ...], dict[str, str]]:
-    """Return the cells without those that repeat another setup under a different name, and why, by arm. A cell is
-    compared with the plan's other cells of its engine, workload and variant, the baseline first. If its setup's tuning
-    has no effect there, it is compared with the setups of the catalogue that have none."""
+    """Return the cells without those that repeat another setup under a different name, and why, by
+    arm. A cell is compared with the plan's other cells of its engine, workload and variant, the
+    baseline first. If its setup's tuning has no effect there, it is compared with the setups of
+    the catalogue that have none.
+    """
     if not any(cell.setup.tuning for cell in cells):
         return tuple(cells), {}
     baseline = plan.baseline or plan.fs_setups[0].label
     kept: dict[tuple[str, str, str, bool], list[model.FsSetup]] = {}
     repeats: dict[str, str] = {}  # cell -> the setup that it repeats
     for cell in sorted(cells, key=lambda cell: cell.arm != baseline):
-        group = kept.setdefault((cell.engine.name, cell.workload.name, cell.variant, cell.wal_setup is None), [])
+        group = kept.setdefault(
+            (cell.engine.name, cell.workload.name, cell.variant, cell.wal_setup is None), []
+        )
         equal = equal_setup(cell, group)
         if equal is None and without_effect(cell):
             equal = equal_setup(cell, _setups_without_tuning(catalog))
@@ -127,17 +146,24 @@ def _distinct(
         if cell.id in repeats:
             further = f" and {cell.title}" if (cell.arm, cell.engine.name) in partly else ""
             where = cell.engine.name + further
-            why = f"with {where} it is the same as {repeats[cell.id]}: filesystem and server settings are equal"
+            why = (
+                f"with {where} it is the same as {repeats[cell.id]}: filesystem and server "
+                "settings are equal"
+            )
             skipped.setdefault(cell.arm, {})[why] = None
     reasons = {arm: "; ".join(why) for arm, why in skipped.items()}
     if baseline in reasons:
-        raise PlanInvalid(f'baseline "{baseline}": {reasons[baseline]}',
-                          remedy="Use that setup as the baseline, or an engine that the tuning is for.")  # fmt: skip
+        raise PlanInvalid(
+            f'baseline "{baseline}": {reasons[baseline]}',
+            remedy="Use that setup as the baseline, or an engine that the tuning is for.",
+        )
     return tuple(cell for cell in cells if cell.id not in repeats), reasons
 
 
 def _setups_without_tuning(catalog: Catalog) -> Iterator[model.FsSetup]:
-    """Yield the catalogue's setups without server settings. An invalid setup is skipped: the plan does not use it."""
+    """Yield the catalogue's setups without server settings. An invalid setup is skipped: the plan
+    does not use it.
+    """
     for name in catalog.setups:
         with contextlib.suppress(PlanInvalid):
             if not (setup := catalog.setup(name)).tuning:
@@ -160,12 +186,16 @@ def _window(plan: model.Plan, spec: model.WorkloadSpec, workload: model.Workload
     if workload.window == "to-completion":
         return model.Window("to-completion", 0.0, 0.0)
     warmup_s = plan.warmup_s if spec.warmup_s is None else spec.warmup_s
-    return model.Window("fixed", warmup_s, plan.measure_s if spec.measure_s is None else spec.measure_s)
+    return model.Window(
+        "fixed", warmup_s, plan.measure_s if spec.measure_s is None else spec.measure_s
+    )
 
 
 def make_order(cells: tuple[model.Cell, ...], blocks: int, seed: int) -> list[model.TrialSpec]:
-    """Return blocks of all cells, each in random order. Cells are sorted by draws of `Random(seed).random()`, whose
-    sequence Python guarantees to keep between versions; it does not guarantee this for `shuffle`."""
+    """Return blocks of all cells, each in random order. Cells are sorted by draws of
+    `Random(seed).random()`, whose sequence Python guarantees to keep between versions; it does
+    not guarantee this for `shuffle`.
+    """
     draw = random.Random(seed)
     order: list[model.TrialSpec] = []
     for block in range(1, blocks + 1):
@@ -177,6 +207,7 @@ def make_order(cells: tuple[model.Cell, ...], blocks: int, seed: int) -> list[mo
 
 
 def deal(order: Sequence[model.TrialSpec], index: int, of: int) -> tuple[model.TrialSpec, ...]:
-    """Return the trials of every `of`-th block, beginning with the `index`-th (from 1), in their order. The shares
-    together are the whole order; two shares differ by at most one block."""
+    """Return the trials of every `of`-th block, beginning with the `index`-th (from 1), in their
+    order. The shares together are the whole order; two shares differ by at most one block.
+    """
     return tuple(spec for spec in order if (spec.block - index) % of == 0)

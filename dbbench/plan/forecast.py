@@ -1,5 +1,6 @@
-"""What to expect of a run before it starts: how many blocks its budget gives, which difference these would detect nine
-times out of ten, and what its loads did in earlier runs."""
+"""What to expect of a run before it starts: how many blocks its budget gives, which difference
+these would detect nine times out of ten, and what its loads did in earlier runs.
+"""
 
 from __future__ import annotations
 
@@ -28,14 +29,15 @@ from dbbench.plan.writes import with_copies
 from dbbench.results import LoadedRun
 from dbbench.units import count, duration_text
 
-DEFAULT_CV: Final = 0.03  # CV of the trials of a cell on a quiet machine; 0.05 to 0.10 on shared virtual machines
+# CV of the trials of a cell on a quiet machine; 0.05 to 0.10 on shared virtual machines
+DEFAULT_CV: Final = 0.03
 POWER: Final = 0.9
 _T = TypeVar("_T")
 _PRECISIONS: Final = (0.1, 0.05, 0.03, 0.02, 0.01)  # of which the next one is priced
 MOST_RUNS: Final = 5  # earlier runs that are read
 ALPHA: Final = 0.05
-# Share of the pooled degrees of freedom that the forecast counts: with few blocks, equal variances look different and
-# are pooled less.
+# Share of the pooled degrees of freedom that the forecast counts: with few blocks, equal variances
+# look different and are pooled less.
 SHARED: Final = 1 / 2
 
 
@@ -55,18 +57,25 @@ class Forecast:
         if self.difference is None or self.same is None:
             return f"none: an interval needs at least {LEAST_BLOCKS} blocks"
         source = (
-            f"{self.runs} earlier run{'s' if self.runs > 1 else ''} here" if self.runs else "assumed: no earlier run"
+            f"{self.runs} earlier run{'s' if self.runs > 1 else ''} here"
+            if self.runs
+            else "assumed: no earlier run"
         )
         return (
-            f"{self.blocks} blocks would detect a difference of {_percent(self.difference)} % nine times out of ten, "
-            f"and call equal setups the same within {_percent(self.margin)} % in {100 * self.same:.0f} of 100 runs ("
+            f"{self.blocks} blocks would detect a difference of {_percent(self.difference)} % nine "
+            f"times out of ten, and call equal setups the same within {_percent(self.margin)} % in "
+            f"{100 * self.same:.0f} of 100 runs ("
             f"trials scatter by {_percent(self.trial_cv)} %, {source})"
         )
 
 
 def forecast(plan: Plan, expanded: Expanded, results_folder: Path) -> Forecast:
-    """Return what the plan's blocks would detect, if its setups scatter like earlier runs of this host."""
-    wanted = {(cell.engine.name, cell.workload.name): cell.workload.primary for cell in expanded.cells}
+    """Return what the plan's blocks would detect, if its setups scatter like earlier runs of this
+    host.
+    """
+    wanted = {
+        (cell.engine.name, cell.workload.name): cell.workload.primary for cell in expanded.cells
+    }
     of_runs = _newest(list(_pairs(run, wanted)) for run in _earlier(results_folder))
     variances, runs = [variance for pairs in of_runs for variance in pairs], len(of_runs)
     cv = math.sqrt(math.fsum(variances) / len(variances) / 2) if variances else DEFAULT_CV
@@ -78,7 +87,9 @@ def forecast(plan: Plan, expanded: Expanded, results_folder: Path) -> Forecast:
 
 @dataclass(frozen=True)
 class Allowance:
-    """How many blocks a budget is expected to allow; the run itself uses the times that it measures."""
+    """How many blocks a budget is expected to allow; the run itself uses the times that it
+    measures.
+    """
 
     budget_s: float
     prepare_s: float  # images, and golden copies that do not exist yet
@@ -89,12 +100,20 @@ class Allowance:
     @property
     def text(self) -> str:
         budget, each = duration_text(self.budget_s), duration_text(self.block_s)
-        first = f" after {duration_text(self.prepare_s)} of preparation" if self.prepare_s >= 1 else ""
+        first = (
+            f" after {duration_text(self.prepare_s)} of preparation" if self.prepare_s >= 1 else ""
+        )
         if not self.enough:
             blocks, all_s = count(self.blocks, "block"), self.prepare_s + self.blocks * self.block_s
-            return (f"the budget of {budget} will probably be exceeded: even the minimum of {blocks} of {each} each"
-                    f"{first} takes about {duration_text(all_s)}")  # fmt: skip
-        return f"the budget of {budget} gives about {count(self.blocks, 'block')} of {each} each{first}"
+            return (
+                f"the budget of {budget} will probably be exceeded: even the minimum of {blocks} "
+                f"of {each} each"
+                f"{first} takes about {duration_text(all_s)}"
+            )
+        return (
+            f"the budget of {budget} gives about {count(self.blocks, 'block')} of {each} "
+            f"each{first}"
+        )
 
 
 def budget_text(run: Run) -> str:
@@ -115,8 +134,9 @@ def budget_text(run: Run) -> str:
 
 
 def outlook(run: Run, trials: Sequence[Trial]) -> str:
-    """Say how precise the open comparisons of a run with a budget will be at its end, and what another precision of the
-    least precise setup would cost; "" if none is open."""
+    """Say how precise the open comparisons of a run with a budget will be at its end, and what
+    another precision of the least precise setup would cost; "" if none is open.
+    """
     primary = {cell.workload.name: cell.workload.primary for cell in run.cells}
     examined = examine(trials, run.baseline, primary, run.plan.margin)
     pairs: dict[str, list[tuple[Cell, Examined]]] = {}
@@ -128,8 +148,10 @@ def outlook(run: Run, trials: Sequence[Trial]) -> str:
         return ""
     open_s = _block_s(run, [cell for of_arm in pairs.values() for cell, _ in of_arm])
     more = max(0, int((run.plan.budget_s - run.budget.used_s) / open_s)) if open_s else 0
-    widest = {arm: max((pair for _, pair in of_arm), key=lambda pair: pair.half_width(more))
-              for arm, of_arm in pairs.items()}  # fmt: skip
+    widest = {
+        arm: max((pair for _, pair in of_arm), key=lambda pair: pair.half_width(more))
+        for arm, of_arm in pairs.items()
+    }
     ends = ", ".join(f"{arm} ±{_percent(pair.half_width(more))} %" for arm, pair in widest.items())
     arm, pair = max(widest.items(), key=lambda item: item[1].half_width(more))
     wanted = next((share for share in _PRECISIONS if share < pair.half_width(more)), None)
@@ -144,15 +166,22 @@ def outlook(run: Run, trials: Sequence[Trial]) -> str:
 def _block_s(run: Run, cells: Sequence[Cell]) -> float:
     """Return the seconds of a block of these cells and their baselines, by the last trials of each."""
     groups_of = {cell.group for cell in cells}
-    baselines = [cell for cell in run.cells if cell.arm == run.baseline
-                 and cell.group in groups_of]  # fmt: skip
-    return sum(run.budget.cell_s.get(cell.id, 0.0) for cell in (*cells, *baselines)) if run.budget else 0.0
+    baselines = [cell for cell in run.cells if cell.arm == run.baseline and cell.group in groups_of]
+    return (
+        sum(run.budget.cell_s.get(cell.id, 0.0) for cell in (*cells, *baselines))
+        if run.budget
+        else 0.0
+    )
 
 
-def apply_budget(plan: Plan, expanded: Expanded, step: int = 1) -> tuple[Plan, Expanded, Allowance | None]:
-    """Return the plan and its trials with as many blocks as the budget is expected to give; without a budget both are
-    unchanged. `step`: the number of hosts that share the blocks; `expanded` has the blocks of one of them. Raises
-    PlanInvalid if the windows of the first blocks alone are longer than the budget."""
+def apply_budget(
+    plan: Plan, expanded: Expanded, step: int = 1
+) -> tuple[Plan, Expanded, Allowance | None]:
+    """Return the plan and its trials with as many blocks as the budget is expected to give; without
+    a budget both are unchanged. `step`: the number of hosts that share the blocks; `expanded`
+    has the blocks of one of them. Raises PlanInvalid if the windows of the first blocks alone
+    are longer than the budget.
+    """
     if plan.budget_s is None:
         return plan, expanded, None
     first = sorted({spec.block for spec in expanded.order})
@@ -162,9 +191,17 @@ def apply_budget(plan: Plan, expanded: Expanded, step: int = 1) -> tuple[Plan, E
     fit = int((plan.budget_s - look.prepare_s) / block_s)
     number = max(len(first), min(fit, MOST_TRIALS // len(expanded.cells)))
     last = first[0] + (number - 1) * step
-    order = [spec for spec in make_order(expanded.cells, last, plan.seed) if (spec.block - first[0]) % step == 0]
+    order = [
+        spec
+        for spec in make_order(expanded.cells, last, plan.seed)
+        if (spec.block - first[0]) % step == 0
+    ]
     allowance = Allowance(plan.budget_s, look.prepare_s, block_s, number, fit >= len(first))
-    return dataclasses.replace(plan, blocks=number * step), expanded._replace(order=tuple(order)), allowance
+    return (
+        dataclasses.replace(plan, blocks=number * step),
+        expanded._replace(order=tuple(order)),
+        allowance,
+    )
 
 
 def _affordable(plan: Plan, expanded: Expanded, first: int) -> None:
@@ -173,32 +210,42 @@ def _affordable(plan: Plan, expanded: Expanded, first: int) -> None:
     if plan.budget_s is not None and load_s > plan.budget_s:
         raise PlanInvalid(
             f"the budget of {duration_text(plan.budget_s)} is too short: warm-up and windows of "
-            f"{count(first, 'block')} of {count(len(windows), 'trial')} take {duration_text(load_s)}",
-            remedy="Raise `budget`, shorten `warmup` and `measure`, or select fewer setups with --fs.",
+            f"{count(first, 'block')} of {count(len(windows), 'trial')} take "
+            f"{duration_text(load_s)}",
+            remedy="Raise `budget`, shorten `warmup` and `measure`, or select fewer setups with "
+            "--fs.",
         )
 
 
 def recall(plan: Plan, expanded: Expanded, results_folder: Path) -> Expanded:
-    """Return the trials with what the load of each cell did in the newest runs of this host on such a device, and with
-    the size of a user's own data that was copied before."""
+    """Return the trials with what the load of each cell did in the newest runs of this host on such
+    a device, and with the size of a user's own data that was copied before.
+    """
     expanded = with_copies(expanded)
-    of_runs = _newest([t for t in run.trials if _same_device(t, plan)] for run in _earlier(results_folder))
+    of_runs = _newest(
+        [t for t in run.trials if _same_device(t, plan)] for run in _earlier(results_folder)
+    )
     trials = [trial for alike in of_runs for trial in alike]
-    cells = [dataclasses.replace(cell, earlier=_earlier_load(cell, trials)) for cell in expanded.cells]
+    cells = [
+        dataclasses.replace(cell, earlier=_earlier_load(cell, trials)) for cell in expanded.cells
+    ]
     return expanded._replace(cells=tuple(cells))
 
 
 def _same_device(trial: Trial, plan: Plan) -> bool:
     facts = trial.device
     return (
-        facts is not None and facts.kind == plan.device.kind and (bool(facts.image) or facts.path in plan.device.disks)
+        facts is not None
+        and facts.kind == plan.device.kind
+        and (bool(facts.image) or facts.path in plan.device.disks)
     )
 
 
 def _earlier_load(cell: Cell, trials: Sequence[Trial]) -> EarlierLoad | None:
-    """Return the medians of the trials of such a cell. If there are none with the same parameters, trials with other
-    parameters are used, but only for a fixed window: the time and bytes of a load that runs to completion depend on its
-    parameters."""
+    """Return the medians of the trials of such a cell. If there are none with the same parameters,
+    trials with other parameters are used, but only for a fixed window: the time and bytes of a
+    load that runs to completion depend on its parameters.
+    """
     if cell.workload.driver == "insert":
         return None  # the rate of its window does not include the load of its table before
     key = (cell.engine.name, cell.engine.profile, cell.workload.name, cell.setup.name)
@@ -213,11 +260,20 @@ def _earlier_load(cell: Cell, trials: Sequence[Trial]) -> EarlierLoad | None:
         and trial.window.kind == cell.window.kind
     ]
     same = [trial for trial in alike if trial.parameters == cell.parameters]
-    loads = [load for trial in same or (alike if cell.window.kind == "fixed" else []) if (load := _load_of(trial))]
+    loads = [
+        load
+        for trial in same or (alike if cell.window.kind == "fixed" else [])
+        if (load := _load_of(trial))
+    ]
     if not loads:
         return None
-    counts = {name: [count for load in loads if (count := getattr(load, name)) is not None] for name in vars(loads[0])}
-    return EarlierLoad(**{name: statistics.median(counted) for name, counted in counts.items() if counted})
+    counts = {
+        name: [count for load in loads if (count := getattr(load, name)) is not None]
+        for name in vars(loads[0])
+    }
+    return EarlierLoad(
+        **{name: statistics.median(counted) for name, counted in counts.items() if counted}
+    )
 
 
 def _load_of(trial: Trial) -> EarlierLoad | None:
@@ -228,15 +284,18 @@ def _load_of(trial: Trial) -> EarlierLoad | None:
         return None
     whole_s = window_s + seconds.get(Phase.WARMUP, 0.0)
     counts = {fact.count: fact.counted for fact in trial.work}
-    log, binlog = (None if (size := counts.get(name)) is None else size / whole_s
-                   for name in ("log_bytes", "binlog_bytes"))  # fmt: skip
+    log, binlog = (
+        None if (size := counts.get(name)) is None else size / whole_s
+        for name in ("log_bytes", "binlog_bytes")
+    )
     drained = trial.drain.write_bytes if trial.drain is not None else None
     return EarlierLoad(whole_s, written / window_s, drained or 0, log, binlog)
 
 
 def detectable(trial_cv: float, blocks: int, workloads: int, candidates: int) -> float | None:
-    """Return the smallest slowdown that is found with probability POWER at the level that Holm gives the first of the
-    candidates; all pairs scatter alike. None below LEAST_BLOCKS."""
+    """Return the smallest slowdown that is found with probability POWER at the level that Holm
+    gives the first of the candidates; all pairs scatter alike. None below LEAST_BLOCKS.
+    """
     if blocks < LEAST_BLOCKS:
         return None
     from scipy.special import nctdtr
@@ -245,28 +304,39 @@ def detectable(trial_cv: float, blocks: int, workloads: int, candidates: int) ->
     low, high = 0.0, 1000.0  # bounds of the noncentrality: the difference in standard errors
     while high - low > 1e-6:
         middle = (low + high) / 2
-        low, high = (low, middle) if float(nctdtr(df, middle, limit)) <= 1 - POWER else (middle, high)
+        low, high = (
+            (low, middle) if float(nctdtr(df, middle, limit)) <= 1 - POWER else (middle, high)
+        )
     return -math.expm1(-high * error)
 
 
-def same_within(margin: float, trial_cv: float, blocks: int, workloads: int, candidates: int) -> float | None:
-    """Return the probability that the interval of an equal setup is within the margin, as in `detectable`."""
+def same_within(
+    margin: float, trial_cv: float, blocks: int, workloads: int, candidates: int
+) -> float | None:
+    """Return the probability that the interval of an equal setup is within the margin, as in
+    `detectable`.
+    """
     if blocks < LEAST_BLOCKS:
         return None
     from scipy.special import chdtri
 
     error, df, limit = _error(trial_cv, blocks, workloads, candidates)
-    scatters = (math.sqrt(float(chdtri(df, (k + 0.5) / 50)) / df) for k in range(50))  # measured ÷ true
+    # measured ÷ true
+    scatters = (math.sqrt(float(chdtri(df, (k + 0.5) / 50)) / df) for k in range(50))
     room = (math.log1p(margin) / error - limit * scatter for scatter in scatters)
     return statistics.fmean(math.erf(max(0.0, z) / math.sqrt(2)) for z in room)
 
 
-def _error(trial_cv: float, blocks: int, workloads: int, candidates: int) -> tuple[float, float, float]:
+def _error(
+    trial_cv: float, blocks: int, workloads: int, candidates: int
+) -> tuple[float, float, float]:
     """Return (standard error, degrees of freedom, quantile) of a pair's interval."""
     from scipy.special import stdtrit
 
     alike = Estimate(blocks, 0.0, math.sqrt(2) * trial_cv)
-    pair = share_variance({work: dict.fromkeys(range(candidates), alike) for work in range(workloads)})[0][0]
+    pair = share_variance(
+        {work: dict.fromkeys(range(candidates), alike) for work in range(workloads)}
+    )[0][0]
     df = blocks - 1 + pair.shared_df * SHARED
     return alike.sd / math.sqrt(blocks), df, float(stdtrit(df, 1 - ALPHA / candidates / 2))
 
@@ -291,10 +361,14 @@ def _newest(of_runs: Iterator[list[_T]]) -> list[list[_T]]:
 
 
 def _pairs(run: LoadedRun, wanted: dict[tuple[str, str], str]) -> Iterator[float]:
-    """Yield the variance of each pair of the run with one of the wanted (engine, workload) combinations."""
+    """Yield the variance of each pair of the run with one of the wanted (engine, workload)
+    combinations.
+    """
     for (engine, workload, _), group in groups(run.trials).items():
         metric = wanted.get((engine, workload), "")
-        for arm in sorted({trial.fs_setup for trial in group} - {run.run.baseline}) if metric else ():
+        for arm in (
+            sorted({trial.fs_setup for trial in group} - {run.run.baseline}) if metric else ()
+        ):
             guess = estimate_of(values_of(group, run.run.baseline, arm, metric))
             if guess is not None and guess.n >= LEAST_BLOCKS:
                 yield guess.sd**2

@@ -1,5 +1,6 @@
-"""What running a plan would do: commands, time, disk space and bytes written. Times and bytes are estimates; during a
-run the progress display shows the actual values."""
+"""What running a plan would do: commands, time, disk space and bytes written. Times and bytes are
+estimates; during a run the progress display shows the actual values.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +22,14 @@ from dbbench.storage.filesystems import volumes
 MOUNT_POINT: Final = "/run/dbbench/mnt"  # in the mount namespace of the trial
 WAL_MOUNT_POINT: Final = "/run/dbbench/wal"
 
-# Measured on two cores with a virtual disk and four other busy processes; an idle machine with an SSD is faster.
+# Measured on two cores with a virtual disk and four other busy processes; an idle machine with an
+# SSD is faster.
 STAGES_S: Final = 3.5  # mkfs, mount, two starts, two stops, cache proof, drain, checks
 LOAD_RATE: Final = 40 * MB  # bytes/s at which the loaders of the tools generate a dataset
 IMAGE_RATE: Final = 250 * MB  # bytes/s at which the image is written
 SCAN_RATE: Final = 300 * MB  # bytes/s of a disk; much higher if the host has the image in its cache
-AGE_RATE: Final = 100 * MB  # bytes/s at which a filesystem is aged; btrfs reached 130 MB/s, xfs 450 MB/s
+# bytes/s at which a filesystem is aged; btrfs reached 130 MB/s, xfs 450 MB/s
+AGE_RATE: Final = 100 * MB
 RESULT_BYTES: Final = 3 * MB  # directory of a trial, with the raw output of its tools
 
 
@@ -49,11 +52,15 @@ class Preview:
 
 
 def preview(plan: Plan, expanded: Expanded) -> Preview:
-    """Return what running all trials of `expanded` would require. The machine is neither inspected nor changed."""
+    """Return what running all trials of `expanded` would require. The machine is neither inspected
+    nor changed.
+    """
     trials, cells = expanded.order, {cell.id: cell for cell in expanded.cells}
     missing = [cell for cell in expanded.cells if COPIED not in cell.dataset.parameters]
     goldens = {  # cells with the same engine and dataset share a golden copy
-        json.dumps([plain(cell.engine), plain(generated.fill_in(cell.dataset, cell.engine.name))]): dataset_bytes(cell)
+        json.dumps(
+            [plain(cell.engine), plain(generated.fill_in(cell.dataset, cell.engine.name))]
+        ): dataset_bytes(cell)
         for cell in missing
     }
     golden_bytes = sum(goldens.values())
@@ -68,7 +75,9 @@ def preview(plan: Plan, expanded: Expanded) -> Preview:
         trial_s=trial_s,
         disk_bytes=image_bytes + golden_bytes + len(trials) * RESULT_BYTES,
         written=writes.total(writes.once(plan), beside, *(written[spec.cell] for spec in trials)),
-        arm_bytes=writes.total(*({cells[spec.cell].arm: sum(written[spec.cell].values())} for spec in trials)),
+        arm_bytes=writes.total(
+            *({cells[spec.cell].arm: sum(written[spec.cell].values())} for spec in trials)
+        ),
         remembered=sum(cell.earlier is not None for cell in expanded.cells),
         commands=_commands(plan, expanded),
     )
@@ -81,13 +90,17 @@ def _trial_s(cell: Cell, written: Mapping[str, int]) -> float:
 
 
 def _load_s(cell: Cell, size: int, written: int) -> float:
-    """Return the seconds of the load and of what it makes before: by its window, by earlier trials, or by sizes."""
+    """Return the seconds of the load and of what it makes before: by its window, by earlier trials,
+    or by sizes.
+    """
     extra_s = writes.estimate_of(cell).extra_s
     if cell.window.kind == "fixed":
         return cell.window.seconds + extra_s
     if cell.earlier is not None:
         return cell.earlier.load_s
-    return extra_s + max(size / SCAN_RATE + written / COPY_RATE, float(cell.values.get("repeat_for", 0)))
+    return extra_s + max(
+        size / SCAN_RATE + written / COPY_RATE, float(cell.values.get("repeat_for", 0))
+    )
 
 
 def _commands(plan: Plan, expanded: Expanded) -> tuple[tuple[str, tuple[str, ...]], ...]:
@@ -99,7 +112,10 @@ def _commands(plan: Plan, expanded: Expanded) -> tuple[tuple[str, tuple[str, ...
     for arm, (setup, log) in setups.items():
         names, number = plan.device.targets, writes.devices_of(plan, setup)
         spares = names[number : number + writes.spares(plan, setup)]  # for the operation `grow`
-        said += [(arm, argv) for argv in layers.commands(volumes.layers_to_add(setup), spares, "-spare")[0]]
+        said += [
+            (arm, argv)
+            for argv in layers.commands(volumes.layers_to_add(setup), spares, "-spare")[0]
+        ]
         said += [(arm, argv) for argv in filesystems.commands(setup, names[:number], MOUNT_POINT)]
         if log is not None and plan.device.wal is not None:
             target = plan.device.wal.path or "LOOP-WAL"

@@ -1,5 +1,7 @@
-"""The durability class that a cell promises before anything is made: what the plan requests, not what the kernel uses.
-The class of a trial is computed from the effective options; if the two differ, the trial fails."""
+"""The durability class that a cell promises before anything is made: what the plan requests, not
+what the kernel uses. The class of a trial is computed from the effective options; if the two
+differ, the trial fails.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,15 @@ from functools import partial
 from dbbench import durability
 from dbbench.engines import ENGINES
 from dbbench.engines.settings import word
-from dbbench.model import Cell, Durability, EngineName, FsSetup, Scalar, durability_class, merge_settings
+from dbbench.model import (
+    Cell,
+    Durability,
+    EngineName,
+    FsSetup,
+    Scalar,
+    durability_class,
+    merge_settings,
+)
 from dbbench.plan.server_settings import settings_of
 from dbbench.storage import filesystems
 
@@ -26,8 +36,9 @@ def reports_of(cell: Cell) -> tuple[str, ...]:
 
 
 def of_setup(setup: FsSetup) -> str:
-    """Return the class of a setup with its own tuning, on servers whose other settings are durable; without faults
-    of a server that its settings do not change."""
+    """Return the class of a setup with its own tuning, on servers whose other settings are durable;
+    without faults of a server that its settings do not change.
+    """
     flags = filesystems.promises(setup)
     for engine, tuning in setup.tuning.items():
         settings = merge_settings(("default", ENGINES[engine].defaults(None)), ("fs_setup", tuning))

@@ -1,4 +1,6 @@
-"""A first plan: what `dbbench init` writes from a few answers, or from the facts of a running server."""
+"""A first plan: what `dbbench init` writes from a few answers, or from the facts of a running
+server.
+"""
 
 from __future__ import annotations
 
@@ -28,9 +30,13 @@ from dbbench.units import one_line, size_text
 _BARE: Final = re.compile(r"[A-Za-z0-9_-]+")  # a key that needs no quotes
 _SETUPS: Final = ("ext4", "xfs", "btrfs")
 _BUDGET: Final = (
-    'budget = "{}"      # for the whole run: as many blocks as fit, at least 3; a block runs everything once'
+    'budget = "{}"      # for the whole run: as many blocks as fit, at least 3; a block runs '
+    "everything once"
 )
-_BLOCKS: Final = "blocks = 5          # every combination once per block, in random order; fewer are seldom conclusive"
+_BLOCKS: Final = (
+    "blocks = 5          # every combination once per block, in random order; fewer are seldom "
+    "conclusive"
+)
 _LOOP: Final = """\
 kind = "loop"       # a file with direct I/O on the disk of the results: safe, for a first impression
 size = "8GiB"       # it is written in full once
@@ -43,18 +49,26 @@ path = {}"""
 _TABLES: Final = 8
 _WORKLOADS: Final[dict[str, dict[str, Scalar]]] = {  # by the engine's kind of dataset
     "pgbench": {"name": "pgbench-tpcb", "scale": 50, "clients": 8},
-    "sysbench": {"name": "sysbench-oltp-read-write", "tables": _TABLES, "table_size": 250000, "clients": 8},
+    "sysbench": {
+        "name": "sysbench-oltp-read-write",
+        "tables": _TABLES,
+        "table_size": 250000,
+        "clients": 8,
+    },
 }
 # Mount options that do not characterise a setup.
 _QUIET: Final = {"noatime", "relatime", "discard", "nodiscard", "nodiscard=async", "rw", "defaults"}
-_FREE: Final = 2.5  # size of the device ÷ size of a server's data: space for the copy, its log and growth
+# size of the device ÷ size of a server's data: space for the copy, its log and growth
+_FREE: Final = 2.5
 _LEAST_GIB: Final = 8
 _COPY: Final = "/srv/copy"
 
 
 @dataclass(frozen=True)
 class Proposal:
-    """What to compare: directories, or setups (by default three) on a disk or, without one, on a file."""
+    """What to compare: directories, or setups (by default three) on a disk or, without one, on a
+    file.
+    """
 
     engines: tuple[EngineName, ...]
     directories: tuple[Path, ...] = ()
@@ -68,20 +82,31 @@ class Proposal:
         entries = split_fs(self.setups or _SETUPS, known.setups.__contains__)
         arms = [Arm(name, mount=options) for name, options in entries]
         budget = self.budget or ("30min" if self.directories else None)
-        setups = [_inline({"use": arm.use, "mount": arm.mount}) if arm.adds else _quoted(arm.use) for arm in arms]
+        setups = [
+            _inline({"use": arm.use, "mount": arm.mount}) if arm.adds else _quoted(arm.use)
+            for arm in arms
+        ]
         values = {
-            "file": str(file), "name": _name(file), "setups": ", ".join(setups), "use": arms[0].use,
+            "file": str(file),
+            "name": _name(file),
+            "setups": ", ".join(setups),
+            "use": arms[0].use,
             "engines": ", ".join(_inline({"name": engine}) for engine in self.engines),
-            "length": _BUDGET.format(budget) if budget else _BLOCKS, "baseline": default_label(arms[0], None),
-        }  # fmt: skip
+            "length": _BUDGET.format(budget) if budget else _BLOCKS,
+            "baseline": default_label(arms[0], None),
+        }
         loads = self._loads(known)
         if self.directories:
-            values |= _of_directories(self.directories, known) | {"workloads": ", ".join(map(_inline, loads))}
+            values |= _of_directories(self.directories, known) | {
+                "workloads": ", ".join(map(_inline, loads))
+            }
             return _filled("directories.in", values)
         for arm in arms:
             known.setup_of(arm)
         values["device"] = _DISK.format(_quoted(self.disk)) if self.disk else _LOOP
-        values["workloads"] = "\n\n".join("[[workload]]\n" + "\n".join(_pairs(load)) for load in loads)
+        values["workloads"] = "\n\n".join(
+            "[[workload]]\n" + "\n".join(_pairs(load)) for load in loads
+        )
         return _filled("filesystems.in", values)
 
     def _loads(self, known: Catalog) -> list[dict[str, object]]:
@@ -104,24 +129,39 @@ class RunningServer:
     version: str
     socket: Path
     profile: str  # the settings profile that is closest
-    settings: Mapping[str, str]  # those that matter to storage and differ from what dbbench would set
+    # those that matter to storage and differ from what dbbench would set
+    settings: Mapping[str, str]
     data_bytes: int | None
     mount: Mount | None  # the mount that contains the data directory
 
     def nearest_setup(self, known: Catalog) -> tuple[str, str]:
         """Return the fs setup that is closest to the mount, and in which respects it may differ."""
         if self.mount is None:
-            return "ext4", "this role cannot read the path of the data directory; choose the setup yourself"
+            return (
+                "ext4",
+                "this role cannot read the path of the data directory; choose the setup yourself",
+            )
         family, options = self.mount.fstype, set(self.mount.options)
         if family.startswith("zfs"):
-            return "zfs", "choose the nearest zfs setup: `zfs get all` shows record size and compression"
+            return (
+                "zfs",
+                "choose the nearest zfs setup: `zfs get all` shows record size and compression",
+            )
         # The compression of btrfs also in the spelling that people use.
-        options |= {re.sub(r"^(compress(?:-force)?=(?:zlib|zstd)):3$", r"\1", option) for option in options}
+        options |= {
+            re.sub(r"^(compress(?:-force)?=(?:zlib|zstd)):3$", r"\1", option) for option in options
+        }
         nearest: list[tuple[int, int, str]] = []
         for name in known.setups:
             with contextlib.suppress(DbbenchError):
                 setup = known.setup(name)
-                special = setup.layers or setup.volumes or setup.attributes or promises(setup) or setup.mkfs.options
+                special = (
+                    setup.layers
+                    or setup.volumes
+                    or setup.attributes
+                    or promises(setup)
+                    or setup.mkfs.options
+                )
                 own = set(setup.mount) - _QUIET
                 if setup.mkfs.family == family and not special and own <= options:
                     nearest.append((len(own), -len(name), name))
@@ -131,22 +171,51 @@ class RunningServer:
 
     def text(self, file: Path, known: Catalog, memory_bytes: int | None) -> str:
         """Return the text of the plan `file`."""
-        profile, (baseline, unsure), size = profile_of(self.engine), self.nearest_setup(known), self.data_bytes or 0
-        sizes = {"scale": max(1, size // SCALE_BYTES), "table_size": max(1000, size // SYSBENCH_ROW_BYTES // _TABLES)}
+        profile, (baseline, unsure), size = (
+            profile_of(self.engine),
+            self.nearest_setup(known),
+            self.data_bytes or 0,
+        )
+        sizes = {
+            "scale": max(1, size // SCALE_BYTES),
+            "table_size": max(1000, size // SYSBENCH_ROW_BYTES // _TABLES),
+        }
         load = {key: sizes.get(key, value) for key, value in _WORKLOADS[profile.generated].items()}
-        plain = {name: text for name, text in self.settings.items() if _BARE.fullmatch(name) and text.isprintable()}
+        plain = {
+            name: text
+            for name, text in self.settings.items()
+            if _BARE.fullmatch(name) and text.isprintable()
+        }
         place, path = self.mount, shlex.quote(str(self.socket))
-        ground = f"{place.fstype} ({','.join(place.options)}) at {place.point}" if place else "an unknown filesystem"
-        command = profile.copying.format(host=shlex.quote(str(self.socket.parent)), port=self.socket.suffix[1:],
-                                         socket=path, copy=_COPY)  # fmt: skip
+        ground = (
+            f"{place.fstype} ({','.join(place.options)}) at {place.point}"
+            if place
+            else "an unknown filesystem"
+        )
+        command = profile.copying.format(
+            host=shlex.quote(str(self.socket.parent)),
+            port=self.socket.suffix[1:],
+            socket=path,
+            copy=_COPY,
+        )
         values = {
-            "engine": self.engine, "profile": self.profile, "version": self.version, "socket": str(self.socket),
-            "file": str(file), "name": _name(file), "copy": _COPY, "command": command, "baseline": baseline,
-            "ground": ground, "setups": _quoted(list(dict.fromkeys((baseline, *_SETUPS)))),
+            "engine": self.engine,
+            "profile": self.profile,
+            "version": self.version,
+            "socket": str(self.socket),
+            "file": str(file),
+            "name": _name(file),
+            "copy": _COPY,
+            "command": command,
+            "baseline": baseline,
+            "ground": ground,
+            "setups": _quoted(list(dict.fromkeys((baseline, *_SETUPS)))),
             "memory": f"{max(1, (memory_bytes or 8 * 2**30) // 2**30)}GiB",
             "device": f"{max(_LEAST_GIB, -(-int(size * _FREE) // 2**30))}GiB",
-            "data": "data of unknown size" if self.data_bytes is None else f"{size_text(size)}, as the dataset below",
-        }  # fmt: skip
+            "data": "data of unknown size"
+            if self.data_bytes is None
+            else f"{size_text(size)}, as the dataset below",
+        }
         # What a server reports may contain line breaks.
         values = {key: one_line(value, len(value)) for key, value in values.items()}
         values["settings"] = "\n".join(f"settings.{pair}" for pair in _pairs(plain)) or "# (none)"
@@ -158,7 +227,10 @@ def installed_engines() -> tuple[EngineName, ...]:
     """Return the engines whose server is installed here; the first of all if none is."""
     from dbbench.engines import ENGINES
 
-    return tuple(name for name in SERVERS if ENGINES[name].installed_version() is not None) or SERVERS[:1]
+    return (
+        tuple(name for name in SERVERS if ENGINES[name].installed_version() is not None)
+        or SERVERS[:1]
+    )
 
 
 def _of_directories(directories: tuple[Path, ...], known: Catalog) -> dict[str, str]:
@@ -167,26 +239,36 @@ def _of_directories(directories: tuple[Path, ...], known: Catalog) -> dict[str, 
         raise PlanInvalid(f"a directory is listed twice: {', '.join(map(str, directories))}")
     labels = distinct([str(path) for path in real])
     kinds = [mount_of(path).fstype for path in real]
-    arms = [{"use": kind if kind in known.setups else _SETUPS[0], "label": label}
-            for kind, label in zip(kinds, labels, strict=True)]  # fmt: skip
+    arms = [
+        {"use": kind if kind in known.setups else _SETUPS[0], "label": label}
+        for kind, label in zip(kinds, labels, strict=True)
+    ]
     paths = {label: str(path) for label, path in zip(labels, real, strict=True)}
     return {"setups": ", ".join(map(_inline, arms)), "paths": ", ".join(_pairs(paths))}
 
 
 def _filled(template: str, values: Mapping[str, str]) -> str:
-    return Template((data_folder() / "plans" / template).read_text(encoding="utf-8")).substitute(values)
+    return Template((data_folder() / "plans" / template).read_text(encoding="utf-8")).substitute(
+        values
+    )
 
 
 def _name(file: Path) -> str:
-    return "".join(c if c.isalnum() or c in "._-" else "-" for c in file.stem).strip("._-") or "plan"
+    return (
+        "".join(c if c.isalnum() or c in "._-" else "-" for c in file.stem).strip("._-") or "plan"
+    )
 
 
 def _quoted(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False)  # strings, numbers and lists are written as in TOML
+    # strings, numbers and lists are written as in TOML
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _pairs(table: Mapping[str, object]) -> list[str]:
-    return [f"{key if _BARE.fullmatch(key) else _quoted(key)} = {_quoted(value)}" for key, value in table.items()]
+    return [
+        f"{key if _BARE.fullmatch(key) else _quoted(key)} = {_quoted(value)}"
+        for key, value in table.items()
+    ]
 
 
 def _inline(table: Mapping[str, object]) -> str:

@@ -16,11 +16,17 @@ from dbbench.plan.tomlfile import Key
 from dbbench.storage.filesystems import FAMILIES
 from dbbench.storage.filesystems.volumes import devices_to_add
 
-REQUIRES, EXCLUDES, NO_EFFECT = "{} requires {}", "{} cannot be combined with {}", "{} has no effect {}; remove it"
+REQUIRES, EXCLUDES, NO_EFFECT = (
+    "{} requires {}",
+    "{} cannot be combined with {}",
+    "{} has no effect {}; remove it",
+)
 WITHOUT_SERVER: Final = ("fsck", "grow")  # operations that start no server
 READING: Final = (*WITHOUT_SERVER, "scan")  # operations that a read-only standby can run
-ANYWHERE: Final = ("clone", "base-backup", "crash-recovery", "scan")  # operations that change no filesystem
-GENERATED: Final = ("size", "table_bytes", "rows", "seed", "fillfactor", "compressibility")  # only for generated data
+# operations that change no filesystem
+ANYWHERE: Final = ("clone", "base-backup", "crash-recovery", "scan")
+# only for generated data
+GENERATED: Final = ("size", "table_bytes", "rows", "seed", "fillfactor", "compressibility")
 SHOWN: Final = ("kind", "fs_setup")  # keys whose value decides, and is therefore in the text
 
 OWN_FILESYSTEM: Final = 'a filesystem of its own: set kind = "loop" or "block" in [device]'
@@ -32,20 +38,32 @@ ONE_TABLESPACE: Final = " and ".join(name for name in SERVERS if profile_of(name
 
 LOG: Final = "device.wal"  # the table of the log's own volume
 LOG_TEXT: Final = f"[{LOG}]"
-# Key of [device] or of the log's table -> the kinds with which it has an effect; the log's table is refused with "dir".
+# Key of [device] or of the log's table -> the kinds with which it has an effect; the log's table is
+# refused with "dir".
 DEVICE_KEYS: Final = {
-    "size": ("loop",), "at": ("loop",), "count": ("loop",), "path": ("block",), "paths": ("block", "dir"),
-    "identity": ("block",), "condition": ("block",), "limit": ("loop", "block"),
-    "wal": ("loop", "block"), "wal.size": ("loop", "dir"), "wal.at": ("loop", "dir"),
-    "wal.path": ("block", "dir"), "wal.identity": ("block", "dir"),
-}  # fmt: skip
+    "size": ("loop",),
+    "at": ("loop",),
+    "count": ("loop",),
+    "path": ("block",),
+    "paths": ("block", "dir"),
+    "identity": ("block",),
+    "condition": ("block",),
+    "limit": ("loop", "block"),
+    "wal": ("loop", "block"),
+    "wal.size": ("loop", "dir"),
+    "wal.at": ("loop", "dir"),
+    "wal.path": ("block", "dir"),
+    "wal.identity": ("block", "dir"),
+}
 
 # The names with which a key is in conflict, for {} in the text; a bool if the text needs none.
 Conflict = Callable[[PlanDraft, Key], Iterable[object] | bool]
 
 
 class Rule(NamedTuple):
-    """`key`: "age", "device.count", "engine.profile" (in each entry of the list), "engine" (each entry as a whole)."""
+    """`key`: "age", "device.count", "engine.profile" (in each entry of the list), "engine" (each
+    entry as a whole).
+    """
 
     key: str
     relation: str
@@ -54,17 +72,23 @@ class Rule(NamedTuple):
 
 
 def check_rules(draft: PlanDraft) -> None:
-    """Note every rule that the plan breaks, with the line of the key; none about a device that could not be read."""
+    """Note every rule that the plan breaks, with the line of the key; none about a device that
+    could not be read.
+    """
     unknown = () if draft.device_known else ("device", "fs_setups")
     for rule in [rule for rule in RULES if not rule.key.startswith(unknown)]:
         for entry, place, subject in _places(draft, rule.key):
             names = rule.conflict(draft, entry)
             for name in [""] * names if isinstance(names, bool) else names:
-                draft.document.flaw(place, rule.relation.format(subject, rule.other.replace("{}", str(name))))
+                draft.document.flaw(
+                    place, rule.relation.format(subject, rule.other.replace("{}", str(name)))
+                )
 
 
 def _places(draft: PlanDraft, rule_key: str) -> Iterator[tuple[Key, Key, str]]:
-    """Yield (key of the entry or of the whole, key of the flaw, its name in the text) where the rule's key is given."""
+    """Yield (key of the entry or of the whole, key of the flaw, its name in the text) where the
+    rule's key is given.
+    """
     head, *rest = rule_key.split(".")
     if head not in (subjects := draft.subjects):
         key = (head, *rest)
@@ -97,7 +121,9 @@ def _client(draft: PlanDraft, _key: Key) -> bool:
 
 
 def _engines_without_server(draft: PlanDraft, _key: Key) -> list[str]:
-    return [engine.name for engine in draft.engines.values() if not profile_of(engine.name).has_server]
+    return [
+        engine.name for engine in draft.engines.values() if not profile_of(engine.name).has_server
+    ]
 
 
 def _has_server(draft: PlanDraft, engine: Key) -> bool:
@@ -105,7 +131,11 @@ def _has_server(draft: PlanDraft, engine: Key) -> bool:
 
 
 def _arms_without_filesystem(draft: PlanDraft, key: Key) -> list[str]:
-    return [draft.arms[arm].use for arm in draft.arms if _is_raw(draft, arm)] if draft.value(key) != [] else []
+    return (
+        [draft.arms[arm].use for arm in draft.arms if _is_raw(draft, arm)]
+        if draft.value(key) != []
+        else []
+    )
 
 
 def _is_raw(draft: PlanDraft, arm: Key) -> bool:
@@ -122,7 +152,11 @@ def _log_volume(draft: PlanDraft, arm: Key) -> bool:
 
 def _engines_without_source(draft: PlanDraft, load: Key) -> list[str]:
     spec = draft.workloads[load][0]
-    return [engine for engine in spec.engines if spec.source and "" not in spec.source and engine not in spec.source]
+    return [
+        engine
+        for engine in spec.engines
+        if spec.source and "" not in spec.source and engine not in spec.source
+    ]
 
 
 def _tablespaces(draft: PlanDraft, key: Key) -> bool:
@@ -131,8 +165,13 @@ def _tablespaces(draft: PlanDraft, key: Key) -> bool:
 
 def _windows_too_short(draft: PlanDraft, _key: Key) -> list[str]:
     """Return the plan's window if no snapshot would be taken in it."""
-    plan, fixed = draft.plan, all(workload.window == "fixed" for _, workload in draft.workloads.values())
-    late = plan is not None and plan.snapshots is not None and plan.snapshots.every_s >= plan.measure_s
+    plan, fixed = (
+        draft.plan,
+        all(workload.window == "fixed" for _, workload in draft.workloads.values()),
+    )
+    late = (
+        plan is not None and plan.snapshots is not None and plan.snapshots.every_s >= plan.measure_s
+    )
     return [f"{plan.measure_s:g} s"] if plan is not None and late and fixed else []
 
 
@@ -149,7 +188,10 @@ def _too_few_spares(draft: PlanDraft, operation: Key) -> Iterator[str]:
         more, least = devices_to_add(setup), setup.devices.min
         if more and number < least + more:
             further = "one device" if more == 1 else f"{more} devices"
-            yield f'{further} more than the {least} of fs setup "{setup.name}", but the plan has {number}'
+            yield (
+                f'{further} more than the {least} of fs setup "{setup.name}", but the plan has '
+                f"{number}"
+            )
 
 
 def _no_table(draft: PlanDraft, _key: Key) -> list[str]:
@@ -159,11 +201,15 @@ def _no_table(draft: PlanDraft, _key: Key) -> list[str]:
 
 def _labels_without_directory(draft: PlanDraft, _key: Key) -> list[str]:
     folders = draft.device.directories
-    return [label for label in draft.labels if label not in folders] if folders and draft.whole else []
+    return (
+        [label for label in draft.labels if label not in folders] if folders and draft.whole else []
+    )
 
 
 def _standby(draft: PlanDraft, operation: Key) -> bool:
-    """Whether the operation writes to a server that an apply workload leaves as a read-only standby."""
+    """Whether the operation writes to a server that an apply workload leaves as a read-only
+    standby.
+    """
     applied = any(workload.driver == "apply" for _, workload in draft.workloads.values())
     standby = any(profile_of(engine.name).standby for engine in draft.engines.values())
     return applied and standby and draft.operations[operation] not in READING
@@ -171,7 +217,9 @@ def _standby(draft: PlanDraft, operation: Key) -> bool:
 
 def _for_own_dataset(conflict: Callable[[WorkloadSpec], bool]) -> Conflict:
     """Return the conflict of a workload without the user's data."""
-    return lambda draft, load: not draft.workloads[load][0].source and conflict(draft.workloads[load][0])
+    return lambda draft, load: (
+        not draft.workloads[load][0].source and conflict(draft.workloads[load][0])
+    )
 
 
 def _tablespace_alone(draft: PlanDraft, load: Key) -> bool:
@@ -193,73 +241,196 @@ def _other_size(draft: PlanDraft, load: Key) -> list[str]:
 
 
 RULES: Final = (
-    Rule("budget", EXCLUDES, '"blocks": both decide the number of blocks', lambda d, _: "blocks" in d.document.data),
+    Rule(
+        "budget",
+        EXCLUDES,
+        '"blocks": both decide the number of blocks',
+        lambda d, _: "blocks" in d.document.data,
+    ),
     Rule("equal_readahead", NO_EFFECT, 'with kind = "dir"', _if_kind("dir")),
     Rule("age", REQUIRES, OWN_FILESYSTEM, _if_kind("dir")),
     Rule("age", REQUIRES, FILESYSTEM, _arms_without_filesystem),
     Rule("operations", REQUIRES, FILESYSTEM, _arms_without_filesystem),
     Rule("operations", EXCLUDES, WHOLE, _tablespaces),
     Rule("snapshots", EXCLUDES, WHOLE, _tablespaces),
-    Rule("snapshots.every", REQUIRES, "a longer window than {}; otherwise no snapshot is taken", _windows_too_short),
+    Rule(
+        "snapshots.every",
+        REQUIRES,
+        "a longer window than {}; otherwise no snapshot is taken",
+        _windows_too_short,
+    ),
     Rule("age_engine", EXCLUDES, WHOLE, _tablespaces),
     Rule("age_engine", EXCLUDES, "[client]", _client),
     Rule("age_engine", REQUIRES, 'tables, but engine "{}" has none', _engines_without_server),
-    Rule("age_engine", REQUIRES, 'a load of fixed duration, but workload "{}" runs to completion',
-         lambda d, _: [spec.name for spec, workload in d.workloads.values() if workload.window != "fixed"]),
-
-    *(Rule(f"device.{key}", NO_EFFECT, 'with kind = "{}"', _unless_kind(*kinds)) for key, kinds in DEVICE_KEYS.items()),
+    Rule(
+        "age_engine",
+        REQUIRES,
+        'a load of fixed duration, but workload "{}" runs to completion',
+        lambda d, _: [
+            spec.name for spec, workload in d.workloads.values() if workload.window != "fixed"
+        ],
+    ),
+    *(
+        Rule(f"device.{key}", NO_EFFECT, 'with kind = "{}"', _unless_kind(*kinds))
+        for key, kinds in DEVICE_KEYS.items()
+    ),
     Rule("device.kind", REQUIRES, A_PATH, _if_kind("block", lambda d, _: not d.device.disks)),
-    Rule("device.kind", REQUIRES, "paths as a list", _if_kind("block", lambda d, _: isinstance(d.device.paths, dict))),
-    Rule("device.kind", REQUIRES, 'a directory of each fs setup: paths = { {} = "/mnt/a" }',
-         _if_kind("dir", _no_table)),
-    Rule("device.paths", REQUIRES, 'a directory for "{}"', _if_kind("dir", _labels_without_directory)),
-    Rule(LOG, REQUIRES, f'{A_PATH}, because kind = "block"',
-         _if_kind("block", lambda d, _: not d.value(("device", "wal", "path")))),
-    Rule(f"{LOG}.fs_setup", REQUIRES, "{} devices or more, but the log has one",
-         _of_log(lambda setup: [setup.devices.min] if setup.devices.min > 1 else ())),
-    Rule(f"{LOG}.fs_setup", EXCLUDES, f"{LOG_TEXT}: mkfs does not make it; use a setup with a volume for the log",
-         _of_log(lambda setup: setup.mkfs.family in FAMILIES and not FAMILIES[setup.mkfs.family].by_mkfs)),
-    Rule(f"{LOG}.fs_setup", EXCLUDES, f"{LOG_TEXT}: it has volumes", _of_log(lambda setup: bool(setup.volumes))),
-
+    Rule(
+        "device.kind",
+        REQUIRES,
+        "paths as a list",
+        _if_kind("block", lambda d, _: isinstance(d.device.paths, dict)),
+    ),
+    Rule(
+        "device.kind",
+        REQUIRES,
+        'a directory of each fs setup: paths = { {} = "/mnt/a" }',
+        _if_kind("dir", _no_table),
+    ),
+    Rule(
+        "device.paths", REQUIRES, 'a directory for "{}"', _if_kind("dir", _labels_without_directory)
+    ),
+    Rule(
+        LOG,
+        REQUIRES,
+        f'{A_PATH}, because kind = "block"',
+        _if_kind("block", lambda d, _: not d.value(("device", "wal", "path"))),
+    ),
+    Rule(
+        f"{LOG}.fs_setup",
+        REQUIRES,
+        "{} devices or more, but the log has one",
+        _of_log(lambda setup: [setup.devices.min] if setup.devices.min > 1 else ()),
+    ),
+    Rule(
+        f"{LOG}.fs_setup",
+        EXCLUDES,
+        f"{LOG_TEXT}: mkfs does not make it; use a setup with a volume for the log",
+        _of_log(
+            lambda setup: setup.mkfs.family in FAMILIES and not FAMILIES[setup.mkfs.family].by_mkfs
+        ),
+    ),
+    Rule(
+        f"{LOG}.fs_setup",
+        EXCLUDES,
+        f"{LOG_TEXT}: it has volumes",
+        _of_log(lambda setup: bool(setup.volumes)),
+    ),
     Rule("fs_setups", REQUIRES, "{}", _too_few_devices),
     Rule("fs_setups.mount", NO_EFFECT, 'with kind = "dir"', _if_kind("dir")),
     Rule("fs_setups.mkfs", NO_EFFECT, 'with kind = "dir"', _if_kind("dir")),
-    Rule("fs_setups.wal", NO_EFFECT, f"without {LOG_TEXT}", lambda d, _: "log" not in d.device.volumes),
-    Rule("fs_setups", REQUIRES, f"{LOG_TEXT} for the remaining files, because it has no filesystem",
-         lambda d, arm: _is_raw(d, arm) and not _log_apart(d, arm)),
-    Rule("fs_setups", EXCLUDES, f'engine "{{}}", which requires a filesystem (possible: {ONE_TABLESPACE})',
-         lambda d, arm: sorted({engine.name for engine in d.engines.values()
-                                if _is_raw(d, arm) and not profile_of(engine.name).one_tablespace})),
-    Rule("fs_setups", EXCLUDES, f"{LOG_TEXT}: it already has a volume for the log; add wal = false",
-         lambda d, arm: _log_apart(d, arm) and _log_volume(d, arm)),
-    Rule("fs_setups", EXCLUDES, 'operation "{}", which cannot copy a log on another device',
-         lambda d, arm: [name for name in ("snapshot", "clone")
-                         if name in d.operations.values() and (_log_apart(d, arm) or _log_volume(d, arm))]),
-
-    Rule("engine", EXCLUDES, f"{LOG_TEXT}: it has no write-ahead log",
-         lambda d, key: "log" in d.device.volumes and not _has_server(d, key)),
-    Rule("engine.profile", NO_EFFECT, "with an engine without a server", lambda d, key: not _has_server(d, key)),
+    Rule(
+        "fs_setups.wal",
+        NO_EFFECT,
+        f"without {LOG_TEXT}",
+        lambda d, _: "log" not in d.device.volumes,
+    ),
+    Rule(
+        "fs_setups",
+        REQUIRES,
+        f"{LOG_TEXT} for the remaining files, because it has no filesystem",
+        lambda d, arm: _is_raw(d, arm) and not _log_apart(d, arm),
+    ),
+    Rule(
+        "fs_setups",
+        EXCLUDES,
+        f'engine "{{}}", which requires a filesystem (possible: {ONE_TABLESPACE})',
+        lambda d, arm: sorted(
+            {
+                engine.name
+                for engine in d.engines.values()
+                if _is_raw(d, arm) and not profile_of(engine.name).one_tablespace
+            }
+        ),
+    ),
+    Rule(
+        "fs_setups",
+        EXCLUDES,
+        f"{LOG_TEXT}: it already has a volume for the log; add wal = false",
+        lambda d, arm: _log_apart(d, arm) and _log_volume(d, arm),
+    ),
+    Rule(
+        "fs_setups",
+        EXCLUDES,
+        'operation "{}", which cannot copy a log on another device',
+        lambda d, arm: [
+            name
+            for name in ("snapshot", "clone")
+            if name in d.operations.values() and (_log_apart(d, arm) or _log_volume(d, arm))
+        ],
+    ),
+    Rule(
+        "engine",
+        EXCLUDES,
+        f"{LOG_TEXT}: it has no write-ahead log",
+        lambda d, key: "log" in d.device.volumes and not _has_server(d, key),
+    ),
+    Rule(
+        "engine.profile",
+        NO_EFFECT,
+        "with an engine without a server",
+        lambda d, key: not _has_server(d, key),
+    ),
     Rule("engine.cpus_client", NO_EFFECT, "with [client]", _client),
-
-    Rule("workload", EXCLUDES, f"[client]: its driver {{}} runs only on this host, unlike {' and '.join(AWAY)}",
-         lambda d, key: {d.workloads[key][1].driver}.difference(AWAY) if _client(d, key) else ()),
-    Rule("workload", EXCLUDES, '[client]: it has a "during" statement',
-         lambda d, key: _client(d, key) and bool(d.workloads[key][1].during)),
+    Rule(
+        "workload",
+        EXCLUDES,
+        f"[client]: its driver {{}} runs only on this host, unlike {' and '.join(AWAY)}",
+        lambda d, key: {d.workloads[key][1].driver}.difference(AWAY) if _client(d, key) else (),
+    ),
+    Rule(
+        "workload",
+        EXCLUDES,
+        '[client]: it has a "during" statement',
+        lambda d, key: _client(d, key) and bool(d.workloads[key][1].during),
+    ),
     Rule("workload.tablespace", NO_EFFECT, WITHOUT_SOURCE, _tablespace_alone),
-    Rule("workload.database", NO_EFFECT, WITHOUT_SOURCE, _for_own_dataset(lambda spec: bool(spec.database))),
-    Rule("workload.settle", NO_EFFECT, WITHOUT_SOURCE, _for_own_dataset(lambda spec: not spec.settle)),
+    Rule(
+        "workload.database",
+        NO_EFFECT,
+        WITHOUT_SOURCE,
+        _for_own_dataset(lambda spec: bool(spec.database)),
+    ),
+    Rule(
+        "workload.settle", NO_EFFECT, WITHOUT_SOURCE, _for_own_dataset(lambda spec: not spec.settle)
+    ),
     Rule("workload.checksums", NO_EFFECT, WITHOUT_SOURCE, _for_own_dataset(lambda _: True)),
-    *(Rule(f"workload.{name}", EXCLUDES, '"source": it applies to generated datasets',
-           lambda d, key: bool(d.workloads[key][0].source)) for name in GENERATED),
+    *(
+        Rule(
+            f"workload.{name}",
+            EXCLUDES,
+            '"source": it applies to generated datasets',
+            lambda d, key: bool(d.workloads[key][0].source),
+        )
+        for name in GENERATED
+    ),
     Rule("workload.source", REQUIRES, "a path for {}", _engines_without_source),
-    Rule("workload.size", REQUIRES, 'memory, to which it is relative: for example memory = "2GiB"',
-         lambda d, key: _relative(d, key) and not d.document.data.get("memory")),
+    Rule(
+        "workload.size",
+        REQUIRES,
+        'memory, to which it is relative: for example memory = "2GiB"',
+        lambda d, key: _relative(d, key) and not d.document.data.get("memory"),
+    ),
     Rule("workload.size", EXCLUDES, '"{}"', _other_size),
-
-    Rule("operation", REQUIRES, OWN_FILESYSTEM, _if_kind("dir", lambda d, key: d.operations[key] not in ANYWHERE)),
-    Rule("operation", REQUIRES, 'a server, but engine "{}" has none',
-         lambda d, key: _engines_without_server(d, key) if d.operations[key] not in WITHOUT_SERVER else ()),
-    Rule("operation", REQUIRES, "a server that writes, but an apply workload of PostgreSQL leaves a read-only standby",
-         _standby),
+    Rule(
+        "operation",
+        REQUIRES,
+        OWN_FILESYSTEM,
+        _if_kind("dir", lambda d, key: d.operations[key] not in ANYWHERE),
+    ),
+    Rule(
+        "operation",
+        REQUIRES,
+        'a server, but engine "{}" has none',
+        lambda d, key: (
+            _engines_without_server(d, key) if d.operations[key] not in WITHOUT_SERVER else ()
+        ),
+    ),
+    Rule(
+        "operation",
+        REQUIRES,
+        "a server that writes, but an apply workload of PostgreSQL leaves a read-only standby",
+        _standby,
+    ),
     Rule("operation", REQUIRES, "{}", _too_few_spares),
-)  # fmt: skip
+)

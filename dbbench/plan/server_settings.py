@@ -10,9 +10,14 @@ from dbbench.model import Cell, EngineSpec, FsSetup, Scalar, Settings, merge_set
 
 
 def settings_of(cell: Cell) -> Settings:
-    """Return the server's settings with their origins: default, workload, fs setup, plan; the last wins."""
+    """Return the server's settings with their origins: default, workload, fs setup, plan; the last
+    wins.
+    """
     engine, name, window = ENGINES[cell.engine.name], cell.engine.name, cell.window
-    own = {**defaults(cell.engine, cell.memory_bytes), **engine.window_settings(window.warmup_s, window.measure_s)}
+    own = {
+        **defaults(cell.engine, cell.memory_bytes),
+        **engine.window_settings(window.warmup_s, window.measure_s),
+    }
     if cell.checkpoints == "log":
         own |= engine.PROFILE.by_log
     return merge_settings(
@@ -24,20 +29,31 @@ def settings_of(cell: Cell) -> Settings:
 
 
 def defaults(spec: EngineSpec, memory_bytes: int | None) -> dict[str, Scalar]:
-    """Return the engine's default settings with those of the spec's profile over them. A profile that the engine does
-    not have, of a later version of dbbench, adds nothing."""
+    """Return the engine's default settings with those of the spec's profile over them. A profile
+    that the engine does not have, of a later version of dbbench, adds nothing.
+    """
     engine = ENGINES[spec.name]
     limited = engine.PROFILE.limited if memory_bytes is not None else {}
-    return {**engine.defaults(memory_bytes), **engine.PROFILE.settings_profiles.get(spec.profile, {}), **limited}
+    return {
+        **engine.defaults(memory_bytes),
+        **engine.PROFILE.settings_profiles.get(spec.profile, {}),
+        **limited,
+    }
 
 
 def equal_setup(cell: Cell, others: Iterable[FsSetup]) -> FsSetup | None:
-    """Return the first of `others` that gives the cell the same filesystem and the same server settings, or None. At
-    least one of the two setups has tuning, which is for another engine, or is overridden by the plan."""
+    """Return the first of `others` that gives the cell the same filesystem and the same server
+    settings, or None. At least one of the two setups has tuning, which is for another engine, or
+    is overridden by the plan.
+    """
     filesystem, settings = _filesystem(cell.setup), _values(cell)
     for other in others:
         tuned = other.name != cell.setup.name and (cell.setup.tuning or other.tuning)
-        if tuned and _filesystem(other) == filesystem and _values(replace(cell, setup=other)) == settings:
+        if (
+            tuned
+            and _filesystem(other) == filesystem
+            and _values(replace(cell, setup=other)) == settings
+        ):
             return other
     return None
 

@@ -1,6 +1,8 @@
-"""TOML files written by a person: read with line numbers, all errors at once, with "did you mean". `tomllib` returns
-values without their places, so a small scanner reads the same text again and notes the line of each key. It only runs
-on text that `tomllib` has accepted and therefore needs no error handling."""
+"""TOML files written by a person: read with line numbers, all errors at once, with "did you mean".
+`tomllib` returns values without their places, so a small scanner reads the same text again and
+notes the line of each key. It only runs on text that `tomllib` has accepted and therefore needs
+no error handling.
+"""
 
 from __future__ import annotations
 
@@ -45,17 +47,21 @@ _LONG_KEY: Final = re.compile(
 )
 # pydantic's kind of error for a bound -> its words, and its name in the error
 _BOUNDS: Final = {
-    "greater_than": ("more than {}", "gt"), "greater_than_equal": ("{} or more", "ge"),
-    "less_than": ("less than {}", "lt"), "less_than_equal": ("{} or less", "le"),
-}  # fmt: skip
+    "greater_than": ("more than {}", "gt"),
+    "greater_than_equal": ("{} or more", "ge"),
+    "less_than": ("less than {}", "lt"),
+    "less_than_equal": ("{} or less", "le"),
+}
 # How the message of tomllib begins -> that of dbbench.
 _SYNTAX: Final = {
     "Illegal character '\\n'": "the closing quote is missing",
     "Unterminated string": "the closing quote is missing",
-    "Unclosed array": "a list has no closing ], or a comma between two values or the quotes of a text are missing",
+    "Unclosed array": "a list has no closing ], or a comma between two values or the quotes of a text are "
+    "missing",
     "Unclosed inline table": "a table in braces has no closing }, or a comma or the quotes of a text are missing",
     "Expected '='": "there is no = after the name of the key",
-    "Expected newline": 'there is something after the value; texts such as "4GiB" need quotes, each key its own line',
+    "Expected newline": 'there is something after the value; texts such as "4GiB" need quotes, each key its own '
+    "line",
     "Invalid value": "the value is missing, or is a text without quotes",
     "Invalid statement": "the line begins with neither a key nor a [table]",
     "Unescaped": 'a single \\ in a text in "quotes"; write \\\\, or use single quotes',
@@ -66,9 +72,13 @@ _SYNTAX: Final = {
 _BARE_KEY: Final = re.compile(r"[A-Za-z0-9_-]+")
 # Texts, comments, punctuation, and everything between them.
 _TOKEN: Final = re.compile(
-    r'"""(?:[^\\]|\\.)*?"{3,5}' + r"|'''.*?'{3,5}" + r'|"(?:[^"\\\n]|\\.)*"' + r"|'[^'\n]*'"
-    + r"""|#[^\n]*|[][{},=\n]|[^][{},=\n"'#]+""", re.DOTALL
-)  # fmt: skip
+    r'"""(?:[^\\]|\\.)*?"{3,5}'
+    + r"|'''.*?'{3,5}"
+    + r'|"(?:[^"\\\n]|\\.)*"'
+    + r"|'[^'\n]*'"
+    + r"""|#[^\n]*|[][{},=\n]|[^][{},=\n"'#]+""",
+    re.DOTALL,
+)
 
 
 @dataclass
@@ -83,7 +93,9 @@ class Document:
 
     def nearest(self, key: Key) -> Key:
         """Return `key`, or the nearest table around it that is in the file; () if there is none."""
-        return next((key[:length] for length in range(len(key), 0, -1) if key[:length] in self.lines), ())
+        return next(
+            (key[:length] for length in range(len(key), 0, -1) if key[:length] in self.lines), ()
+        )
 
     def where(self, key: Key) -> str:
         """Return `plan.toml:12`, or only the path if the key is not in the file."""
@@ -110,10 +122,13 @@ class Document:
 
 
 def read(path: Path) -> Document:
-    """Parse the file. Raises FileUnreadable, and PlanInvalid if it is not TOML or contains values that no plan, setup
-    or workload can have."""
-    text = given_text(path, MOST_BYTES).removeprefix("\ufeff")  # editors of Windows begin a file with this mark
-    if long := _LONG_KEY.search(text):  # the time of tomllib grows with the square of the number of parts
+    """Parse the file. Raises FileUnreadable, and PlanInvalid if it is not TOML or contains values
+    that no plan, setup or workload can have.
+    """
+    # editors of Windows begin a file with this mark
+    text = given_text(path, MOST_BYTES).removeprefix("\ufeff")
+    # the time of tomllib grows with the square of the number of parts
+    if long := _LONG_KEY.search(text):
         line = text.count("\n", 0, long.start()) + 1
         raise PlanInvalid(f"{path}:{line}  a key has more than {_DEEPEST} parts")
     try:
@@ -121,7 +136,9 @@ def read(path: Path) -> Document:
         lines = _Scanner(text.replace("\r\n", "\n")).scan()
     except tomllib.TOMLDecodeError as error:
         message = re.sub(r" \(at (line (\d+), column \d+|end of document)\)$", "", str(error))
-        message = next((text for words, text in _SYNTAX.items() if message.startswith(words)), message)
+        message = next(
+            (text for words, text in _SYNTAX.items() if message.startswith(words)), message
+        )
         line_match = re.search(r"at line (\d+)", str(error))
         place = f"{path}:{line_match[1]}" if line_match else f"{path}:{text.count(chr(10)) + 1}"
         raise PlanInvalid(f"{place}  invalid TOML: {message[:_LONGEST]}") from None
@@ -140,7 +157,9 @@ def read(path: Path) -> Document:
 
 
 def _check_values(document: Document) -> None:
-    """Note TOML values that no plan can have: numbers beyond 64 bits, NaN, dates, NUL, deep nesting."""
+    """Note TOML values that no plan can have: numbers beyond 64 bits, NaN, dates, NUL, deep
+    nesting.
+    """
     left: list[tuple[Key, Any]] = [((), document.data)]
     while left:
         key, value = left.pop()
@@ -166,9 +185,13 @@ def _why_not(value: Any) -> str:
     return "is a date or a time of day, which no key accepts"
 
 
-def convert(document: Document, kind: type[Noun], data: dict[str, Any], at: Key = ()) -> Noun | None:
-    """Convert `data` to a dataclass, or note its errors with the lines of the keys below `at` and return None. If only
-    values are out of bounds, their defaults are returned, so that other checks find more."""
+def convert(
+    document: Document, kind: type[Noun], data: dict[str, Any], at: Key = ()
+) -> Noun | None:
+    """Convert `data` to a dataclass, or note its errors with the lines of the keys below `at` and
+    return None. If only values are out of bounds, their defaults are returned, so that other
+    checks find more.
+    """
     before = len(document.flaws)
     _unknown_keys(document, kind, data, at)
     context = {"engines": tuple(ENGINES), "folder": document.path.absolute().parent}
@@ -186,9 +209,13 @@ def convert(document: Document, kind: type[Noun], data: dict[str, Any], at: Key 
 
 
 def read_as(
-    path: Path, kind: type[Named], check: Callable[[Document, Named], None] = lambda _document, _noun: None
+    path: Path,
+    kind: type[Named],
+    check: Callable[[Document, Named], None] = lambda _document, _noun: None,
 ) -> Named:
-    """Return the content of a file, with the name of the file. Raises as `read`, with the errors that `check` notes."""
+    """Return the content of a file, with the name of the file. Raises as `read`, with the errors
+    that `check` notes.
+    """
     document = read(path)
     if (noun := convert(document, kind, document.data)) is not None:
         check(document, noun)
@@ -198,17 +225,22 @@ def read_as(
 
 
 def _note_findings(document: Document, error: ValidationError, at: Key) -> None:
-    """Note pydantic's errors, one per key; a union reports an error for each of its members, whose names it adds."""
+    """Note pydantic's errors, one per key; a union reports an error for each of its members, whose
+    names it adds.
+    """
     by_key: dict[Key, list[str]] = {}
     for finding in error.errors():
         place = (*at, *finding["loc"])
         if finding["type"] == "missing":
             document.flaw(place[:-1], f'"{place[-1]}" is missing')
-        elif finding["type"] not in ("extra_forbidden", "unexpected_keyword_argument"):  # `_unknown_keys` notes these
+        # `_unknown_keys` notes these
+        elif finding["type"] not in ("extra_forbidden", "unexpected_keyword_argument"):
             by_key.setdefault(document.nearest(place) or place[:1], []).append(_message(finding))
     for key, texts in by_key.items():
         name = next((str(part) for part in reversed(key) if isinstance(part, str)), "")
-        document.flaw(key, f'"{name}" ' + " or ".join(dict.fromkeys(texts)).replace(" or must be ", " or "))
+        document.flaw(
+            key, f'"{name}" ' + " or ".join(dict.fromkeys(texts)).replace(" or must be ", " or ")
+        )
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
@@ -236,7 +268,9 @@ def _message(finding: Any) -> str:
         limit = size_text(bound) if bound >= 2**20 else f"{bound:g}"
         reason = " (mkfs.xfs makes nothing smaller)" if bound == LEAST_BYTES else ""
         return f"must be {text.format(limit)}{reason}, not {given!r}"
-    message = str(finding["msg"]).removeprefix("Value error, ").replace("Input should be", "must be")
+    message = (
+        str(finding["msg"]).removeprefix("Value error, ").replace("Input should be", "must be")
+    )
     message = message.replace("a valid tuple", "a list").replace("a valid dictionary", "a table")
     message = re.sub(r"a dictionary or an instance of \w+", "a table", message)
     if kind.startswith("int"):
@@ -265,7 +299,9 @@ def written_fields(kind: Any) -> dict[str, Any]:
     """Return the keys that a person may write for a dataclass (its aliases), with their types."""
     fields: dict[str, Any] = {}
     for name, hint in typing.get_type_hints(kind, include_extras=True).items():
-        metadata = [meta for meta in getattr(hint, "__metadata__", ()) if isinstance(meta, FieldInfo)]
+        metadata = [
+            meta for meta in getattr(hint, "__metadata__", ()) if isinstance(meta, FieldInfo)
+        ]
         alias = next((meta.alias for meta in metadata if meta.alias), None)
         if not name.startswith("__") and typing.get_origin(hint) is not typing.ClassVar:
             fields[alias or name] = _bare(hint)

@@ -1,5 +1,6 @@
-"""A `[[workload]]` of a plan: its place, length and parameters, the size of its dataset, and the user's data as
-`source`."""
+"""A `[[workload]]` of a plan: its place, length and parameters, the size of its dataset, and the
+user's data as `source`.
+"""
 
 from __future__ import annotations
 
@@ -18,23 +19,37 @@ from dbbench.plan.catalog import Catalog, convert_value, parameters
 from dbbench.plan.tomlfile import Document, Key, convert, did_you_mean
 
 # Keys of every workload; all others are its parameters.
-_COMMON: Final = ("name", "engines", "source", "tablespace", "database", "settle", "checksums", "warmup", "measure")
+_COMMON: Final = (
+    "name",
+    "engines",
+    "source",
+    "tablespace",
+    "database",
+    "settle",
+    "checksums",
+    "warmup",
+    "measure",
+)
 _SESSIONS: Final = ("clients", "threads", "jobs")
 _MOST_SESSIONS: Final = 10_000
 _MOST_VALUES: Final = 200  # values of a list
 CACHED: Final = 0.8  # dataset ÷ memory; below this ratio reads from the disk end after some time
 IO_BOUND: Final = 2.0  # dataset ÷ memory; from this ratio on, most reads are from the disk
-# Dataset ÷ memory of the three words: far enough from the limits 0.8 and 2 that an error of some per cent in the size
-# of a row does not change the word.
+# Dataset ÷ memory of the three words: far enough from the limits 0.8 and 2 that an error of some
+# per cent in the size of a row does not change the word.
 RATIOS: Final = {"cached": 0.5, "edge": 1.25, "io-bound": 3.0}
 
 
-def read_workload(document: Document, item: Any, key: Key, catalog: Catalog) -> tuple[WorkloadSpec, Workload] | None:
+def read_workload(
+    document: Document, item: Any, key: Key, catalog: Catalog
+) -> tuple[WorkloadSpec, Workload] | None:
     """Return the entry and its workload, or note the errors and return None."""
     if not isinstance(item, dict):
         document.flaw(key, f'each entry of "workload" must be a table, not {item!r}')
         return None
-    spec = convert(document, WorkloadSpec, {name: item[name] for name in _COMMON if name in item}, key)
+    spec = convert(
+        document, WorkloadSpec, {name: item[name] for name in _COMMON if name in item}, key
+    )
     try:
         workload = catalog.workload(str(item["name"])) if "name" in item else None
     except (UnknownName, PlanInvalid) as error:
@@ -57,7 +72,9 @@ def _parameters(
             values[name] = _values(document, names[name], item[name], (*key, name))
         else:
             hint = did_you_mean(name, {*names, *_COMMON})
-            document.flaw((*key, name), f'workload "{workload.name}" has no parameter "{name}"{hint}')
+            document.flaw(
+                (*key, name), f'workload "{workload.name}" has no parameter "{name}"{hint}'
+            )
     return values
 
 
@@ -76,8 +93,9 @@ def _values(document: Document, parameter: Parameter, given: Any, key: Key) -> t
 
 
 def check_list(document: Document, key: Key, given: Any, values: Sequence[Any], kind: str) -> None:
-    """Note a list that is empty or has a value twice. `kind`: "size", "path" or another. Raises PlanInvalid if it has
-    more values than a plan can have cells."""
+    """Note a list that is empty or has a value twice. `kind`: "size", "path" or another. Raises
+    PlanInvalid if it has more values than a plan can have cells.
+    """
     if isinstance(given, list) and len(given) > _MOST_VALUES:
         document.flaw(key, f'"{key[-1]}" has {len(given)} values, but the limit is {_MOST_VALUES}')
         document.finish()
@@ -88,21 +106,35 @@ def check_list(document: Document, key: Key, given: Any, values: Sequence[Any], 
 
 
 def dataset_of(spec: WorkloadSpec, engine: str) -> Dataset | None:
-    """Return the source of that engine as a dataset, inspected now; None if the workload's own dataset is used. Raises
-    what `sources.look` raises, and PlanInvalid if the plan names no source for the engine."""
+    """Return the source of that engine as a dataset, inspected now; None if the workload's own
+    dataset is used. Raises what `sources.look` raises, and PlanInvalid if the plan names no
+    source for the engine.
+    """
     if not spec.source:
         return None
     path = spec.source.get(engine, spec.source.get(""))
     if path is None:
-        raise PlanInvalid(f'"source" of {spec.name} has no path for {engine}', remedy=f'{engine} = "PATH" in it')
+        raise PlanInvalid(
+            f'"source" of {spec.name} has no path for {engine}', remedy=f'{engine} = "PATH" in it'
+        )
     source = sources.look(Path(path))
     if spec.tablespace and not (source.physical and profile_of(source.engine).tablespaces):
-        raise PlanInvalid(f'"tablespace" requires a physical copy of PostgreSQL, but {source.path} is {source.form}')
+        raise PlanInvalid(
+            f'"tablespace" requires a physical copy of PostgreSQL, but {source.path} is '
+            f"{source.form}"
+        )
     if not spec.settle and not source.physical:
-        raise PlanInvalid(f"settle = false requires a physical copy, but {source.path} is {source.form}; remove it")
-    if spec.checksums is not None and not (source.physical and profile_of(source.engine).chosen_checksums):
+        raise PlanInvalid(
+            f"settle = false requires a physical copy, but {source.path} is {source.form}; "
+            "remove it"
+        )
+    if spec.checksums is not None and not (
+        source.physical and profile_of(source.engine).chosen_checksums
+    ):
         what = "a physical copy of PostgreSQL"
-        raise PlanInvalid(f'"checksums" requires {what}, but {source.path} is {source.form}; remove it')
+        raise PlanInvalid(
+            f'"checksums" requires {what}, but {source.path} is {source.form}; remove it'
+        )
     return source.dataset(spec.tablespace, spec.database, spec.settle, spec.checksums)
 
 
@@ -113,30 +145,49 @@ def place_tables(dataset: Dataset, spec: WorkloadSpec) -> Dataset:
     return Dataset(dataset.kind, {**dataset.parameters, generated.TABLESPACE: spec.tablespace})
 
 
-def own_values(workload: Workload, values: dict[str, Scalar], given: Mapping[str, Scalar]) -> dict[str, Scalar]:
-    """Return the parameters that apply to the user's own data; those of generated data only if the plan sets them."""
+def own_values(
+    workload: Workload, values: dict[str, Scalar], given: Mapping[str, Scalar]
+) -> dict[str, Scalar]:
+    """Return the parameters that apply to the user's own data; those of generated data only if the
+    plan sets them.
+    """
     implied = {name for name in workload.dataset if name != "kind"} | {"size"}
     if workload.driver == "scan":
         implied -= {"tables"}  # the number of the user's tables to scan
     names = parameters(workload)
-    return {name: value for name, value in values.items() if name in given or name not in implied or name not in names}
+    return {
+        name: value
+        for name, value in values.items()
+        if name in given or name not in implied or name not in names
+    }
 
 
 def resize(kind: str, values: dict[str, Scalar], memory_bytes: int | None) -> dict[str, Scalar]:
-    """Return `values` with `size` converted to the amount of data: pgbench's scale, sysbench's rows, TPC-C's
-    warehouses. Raises ValueError if the plan sets no memory to which the size could refer."""
+    """Return `values` with `size` converted to the amount of data: pgbench's scale, sysbench's
+    rows, TPC-C's warehouses. Raises ValueError if the plan sets no memory to which the size
+    could refer.
+    """
     others = {name: value for name, value in values.items() if name != "size"}
     if not (word := str(values.get("size", ""))):
         return others
     if memory_bytes is None:
         raise ValueError(f'size = "{word}" needs `memory` in the plan')
-    return {**others, SIZE_PARAMETERS[kind]: max(1, round(RATIOS[word] * memory_bytes / _unit_bytes(kind, others)))}
+    return {
+        **others,
+        SIZE_PARAMETERS[kind]: max(
+            1, round(RATIOS[word] * memory_bytes / _unit_bytes(kind, others))
+        ),
+    }
 
 
 def _unit_bytes(kind: str, own: dict[str, Scalar]) -> int:
     if kind == "tpcc":
         return tpcc.loaded_bytes({**tpcc.PARAMETERS, **own, "warehouses": 1})
-    return generated.SCALE_BYTES if kind == "pgbench" else generated.SYSBENCH_ROW_BYTES * int(own.get("tables", 1))
+    return (
+        generated.SCALE_BYTES
+        if kind == "pgbench"
+        else generated.SYSBENCH_ROW_BYTES * int(own.get("tables", 1))
+    )
 
 
 def label(ratio: float | None) -> str | None:

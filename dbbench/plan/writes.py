@@ -1,7 +1,8 @@
-"""Estimate the bytes that a plan writes, by cause, for deciding whether a disk should take them. `of_trial` is what one
-trial writes to its devices. After a run it is compared with the bytes that the devices counted; a figure that differs
-by more than `FACTOR` is reported. The shares below were measured on small runs with PostgreSQL 15 and MariaDB 10.11 on
-ext4."""
+"""Estimate the bytes that a plan writes, by cause, for deciding whether a disk should take them.
+`of_trial` is what one trial writes to its devices. After a run it is compared with the bytes
+that the devices counted; a figure that differs by more than `FACTOR` is reported. The shares
+below were measured on small runs with PostgreSQL 15 and MariaDB 10.11 on ext4.
+"""
 
 from __future__ import annotations
 
@@ -30,21 +31,33 @@ from dbbench.units import size_text
 
 FACTOR: Final = 2.0
 METADATA_BYTES: Final = 10 * MB  # metadata of an almost empty filesystem
-EXT_SHARE: Final = 1 / 64  # share of the device: inode tables, which mkfs writes completely; the same for the journal
+# share of the device: inode tables, which mkfs writes completely; the same for the journal
+EXT_SHARE: Final = 1 / 64
 EXT_JOURNAL: Final = 2**30  # largest journal
-XFS_SHARE, XFS_LOG = 1 / 2048, (64 * 2**20, 2 * 2**30)  # log as a share of the device, its smallest and largest size
-# bytes/s of binary log under a load that changes rows: it contains the rows before and after each change
+# log as a share of the device, its smallest and largest size
+XFS_SHARE, XFS_LOG = 1 / 2048, (64 * 2**20, 2 * 2**30)
+# bytes/s of binary log under a load that changes rows: it contains the rows before and after each
+# change
 BINLOG_RATE: Final = 2 * MB
 BINARY_LOG: Final = "binary log"
-ARCHIVE: Final = "archived WAL"  # a cause; the archive is next to the data, even if the log is on another device
-WAL_RATE: Final = 10 * MB  # bytes/s of archived or retained WAL under such a load, including full-page images
-COMPRESSED: Final = 0.6  # size of tables after compression by the filesystem: lzo 0.45, random values nearly 1
+# a cause; the archive is next to the data, even if the log is on another device
+ARCHIVE: Final = "archived WAL"
+# bytes/s of archived or retained WAL under such a load, including full-page images
+WAL_RATE: Final = 10 * MB
+# size of tables after compression by the filesystem: lzo 0.45, random values nearly 1
+COMPRESSED: Final = 0.6
 EMPTY_SHARE: Final = 0.4  # share of the largest size of an empty server; a golden copy has less log
 RANDOM_RATE: Final = 100 * MB  # bytes/s of preconditioning
 ROUNDS: Final = 8  # rounds of preconditioning until the rate is steady; between 5 and 25
 # Operation -> multiple of the data.
-OPERATIONS: Final = {"clone": 1.5, "grow": 0.5, "repair": 1.5, "base-backup": 1.0, "crash-recovery": 0.5,
-                     "snapshot": 0.1}  # fmt: skip
+OPERATIONS: Final = {
+    "clone": 1.5,
+    "grow": 0.5,
+    "repair": 1.5,
+    "base-backup": 1.0,
+    "crash-recovery": 0.5,
+    "snapshot": 0.1,
+}
 
 
 def dataset_bytes(cell: Cell) -> int:
@@ -53,8 +66,9 @@ def dataset_bytes(cell: Cell) -> int:
 
 
 def tables_bytes(cell: Cell) -> int:
-    """Return the approximate size of the cell's tables and indexes; for a user's own data that of its copy, if there is
-    one."""
+    """Return the approximate size of the cell's tables and indexes; for a user's own data that of
+    its copy, if there is one.
+    """
     if COPIED in cell.dataset.parameters:
         return int(cell.dataset.parameters["bytes"])
     return dataset_bytes(cell) - profile_of(cell.engine.name).empty_bytes
@@ -66,15 +80,21 @@ def estimate_of(cell: Cell) -> LoadEstimate:
 
 
 def with_copies(expanded: Expanded) -> Expanded:
-    """Return the trials with the size of the golden copy of each user's own data, if the cache has it."""
-    return expanded._replace(cells=tuple(replace(cell, dataset=_measure(cell)) for cell in expanded.cells))
+    """Return the trials with the size of the golden copy of each user's own data, if the cache has
+    it.
+    """
+    return expanded._replace(
+        cells=tuple(replace(cell, dataset=_measure(cell)) for cell in expanded.cells)
+    )
 
 
 def _measure(cell: Cell) -> Dataset:
     copy, engine = None, ENGINES[cell.engine.name]
     if cell.dataset.kind == "source":
         with contextlib.suppress(ProgramMissing):  # reported by the checks of the machine
-            copy = manifest.load(golden.cache_folder() / golden.recipe(cell.engine, cell.dataset).key)
+            copy = manifest.load(
+                golden.cache_folder() / golden.recipe(cell.engine, cell.dataset).key
+            )
     if copy is None:
         return cell.dataset
     tables = sum(file.stat().st_size for file in engine.data_files(copy.data))
@@ -130,12 +150,18 @@ def of_trial(plan: Plan, cell: Cell) -> dict[str, int]:
         parts["load"] = int(load_s * cell.earlier.write_bytes_per_s + cell.earlier.drain_bytes)
     else:
         parts["load"] = int(estimate_of(cell).write_bytes) * times
-        parts |= {cause: size * (1 if cell.wal_setup else times) for cause, size in kept_logs(cell).items()}
+        parts |= {
+            cause: size * (1 if cell.wal_setup else times)
+            for cause, size in kept_logs(cell).items()
+        }
     if plan.age_engine is not None and plan.age_engine.write_factors:
-        rewritten = max(plan.age_engine.write_factors) + 2 * plan.age_engine.repair  # two repairs rewrite all data
+        # two repairs rewrite all data
+        rewritten = max(plan.age_engine.write_factors) + 2 * plan.age_engine.repair
         parts["ageing of tables"] = int(data * rewritten) * times
     if plan.operations:
-        parts["operations"] = int(sum(OPERATIONS.get(name, 0.0) for name in plan.operations) * data) * times
+        parts["operations"] = (
+            int(sum(OPERATIONS.get(name, 0.0) for name in plan.operations) * data) * times
+        )
     return {cause: size for cause, size in parts.items() if size}
 
 
@@ -145,33 +171,58 @@ def _made_bytes(setup: FsSetup, whole: int) -> int:
         return 0
     if setup.mkfs.family.startswith("ext"):
         return METADATA_BYTES + int(EXT_SHARE * whole + min(EXT_SHARE * whole, EXT_JOURNAL))
-    log = max(XFS_LOG[0], min(XFS_LOG[1], int(XFS_SHARE * whole))) if setup.mkfs.family == "xfs" else 0
+    log = (
+        max(XFS_LOG[0], min(XFS_LOG[1], int(XFS_SHARE * whole)))
+        if setup.mkfs.family == "xfs"
+        else 0
+    )
     return METADATA_BYTES + log
 
 
 def kept_logs(cell: Cell) -> dict[str, int]:
-    """Return the bytes of log that one load of the cell leaves on its filesystem for others than the server itself.
-    These are binary logs, which are removed after the load, and archived WAL or WAL that a slot keeps."""
+    """Return the bytes of log that one load of the cell leaves on its filesystem for others than
+    the server itself. These are binary logs, which are removed after the load, and archived WAL
+    or WAL that a slot keeps.
+    """
     settings = settings_of(cell)
     before = cell.earlier
-    binlog_rate = BINLOG_RATE if before is None or before.binlog_bytes_per_s is None else before.binlog_bytes_per_s
-    wal_rate = WAL_RATE if before is None or before.log_bytes_per_s is None else before.log_bytes_per_s
-    kept = {BINARY_LOG: ("log_bin", binlog_rate), ARCHIVE: ("archive_mode", wal_rate),
-            "kept WAL": (SLOT, wal_rate)}  # fmt: skip
+    binlog_rate = (
+        BINLOG_RATE
+        if before is None or before.binlog_bytes_per_s is None
+        else before.binlog_bytes_per_s
+    )
+    wal_rate = (
+        WAL_RATE if before is None or before.log_bytes_per_s is None else before.log_bytes_per_s
+    )
+    kept = {
+        BINARY_LOG: ("log_bin", binlog_rate),
+        ARCHIVE: ("archive_mode", wal_rate),
+        "kept WAL": (SLOT, wal_rate),
+    }
     load = estimate_of(cell)
-    sizes = {cause: int(load.log_bytes + min(load.log_rate, rate) * cell.window.seconds)
-             for cause, (name, rate) in kept.items() if switched_on(settings, name)}  # fmt: skip
+    sizes = {
+        cause: int(load.log_bytes + min(load.log_rate, rate) * cell.window.seconds)
+        for cause, (name, rate) in kept.items()
+        if switched_on(settings, name)
+    }
     return {cause: size for cause, size in sizes.items() if size}
 
 
-def once(plan: Plan, size_bytes: Callable[[Path], int | None] = devices.size_bytes) -> dict[str, int]:
-    """Return the bytes that a run writes outside of its trials, by cause: the measurement of the bare device, the image
-    files, preconditioning. `size_bytes` returns the size of a block device."""
+def once(
+    plan: Plan, size_bytes: Callable[[Path], int | None] = devices.size_bytes
+) -> dict[str, int]:
+    """Return the bytes that a run writes outside of its trials, by cause: the measurement of the
+    bare device, the image files, preconditioning. `size_bytes` returns the size of a block
+    device.
+    """
     sizes = plan.device.disk_bytes(size_bytes)
     if not sizes:
         return {}
-    # The baseline measures single flushed writes in two sizes, parallel writes, and writes of 1 MiB.
-    each_s = ceiling.row_seconds(max(plan.measure_s, *(spec.measure_s or 0 for spec in plan.workload)))
+    # The baseline measures single flushed writes in two sizes, parallel writes, and writes of 1
+    # MiB.
+    each_s = ceiling.row_seconds(
+        max(plan.measure_s, *(spec.measure_s or 0 for spec in plan.workload))
+    )
     parts = {"baseline measurement": int(each_s * (2 * WRITE_RATE + 2 * RANDOM_RATE))}
     if plan.device.image_bytes:
         parts["image"] = plan.device.image_bytes
@@ -182,17 +233,24 @@ def once(plan: Plan, size_bytes: Callable[[Path], int | None] = devices.size_byt
 
 
 def deviation(trials: Iterable[Trial]) -> str | None:
-    """Compare the estimate of the finished trials with the bytes that their devices counted; return a sentence if they
-    differ by more than `FACTOR`."""
-    facts = [trial.writes for trial in trials if trial.writes is not None and trial.status is not Status.FAILED]
+    """Compare the estimate of the finished trials with the bytes that their devices counted; return
+    a sentence if they differ by more than `FACTOR`.
+    """
+    facts = [
+        trial.writes
+        for trial in trials
+        if trial.writes is not None and trial.status is not Status.FAILED
+    ]
     counts = [one.counted_bytes for one in facts if one.counted_bytes is not None]
     if not counts or len(counts) < len(facts):
         return None
     counted, estimated = sum(counts), sum(one.estimated_bytes for one in facts)
     if counted / FACTOR <= estimated <= counted * FACTOR:
         return None
-    return (f"the trials wrote {size_text(counted)} to their devices, and the estimate was {size_text(estimated)}: "
-            f"they differ by more than a factor of {FACTOR:g}")  # fmt: skip
+    return (
+        f"the trials wrote {size_text(counted)} to their devices, and the estimate was "
+        f"{size_text(estimated)}: they differ by more than a factor of {FACTOR:g}"
+    )
 
 
 def total(*parts: dict[str, int]) -> dict[str, int]:

@@ -1,5 +1,7 @@
-"""A load generator on another host, reached by ssh: checks before the server starts, the load generator of a trial, and
-the transfer of its logs after the server has stopped. `agent` runs there; `network` has how it reaches the server."""
+"""A load generator on another host, reached by ssh: checks before the server starts, the load
+generator of a trial, and the transfer of its logs after the server has stopped. `agent` runs
+there; `network` has how it reaches the server.
+"""
 
 from __future__ import annotations
 
@@ -23,15 +25,18 @@ from dbbench.remote.network import CA, CERT, KEY, Network, answering, certify, p
 from dbbench.remote.ssh import Session, session_on
 
 __all__ = ["Client", "Network", "RemoteProgram", "lacking"]
-# Number of connections, whose median time counts, and of clock readings, of which the fastest counts.
+# Number of connections, whose median time counts, and of clock readings, of which the fastest
+# counts.
 ROUNDS: Final = 21
-# If the client's clock is behind by at most this much, dbbench waits until the certificate is valid there.
+# If the client's clock is behind by at most this much, dbbench waits until the certificate is valid
+# there.
 SKEW_S: Final = 5.0
 _TOOLS: Final = {
     "pgbench": ("/usr/lib/postgresql/*/bin/pgbench", "/usr/pgsql-*/bin/pgbench"),
     "sysbench": (),
 }
-_SYSBENCH: Final = "1.0."  # other versions have other options for TLS and another format of the histogram
+# other versions have other options for TLS and another format of the histogram
+_SYSBENCH: Final = "1.0."
 _RUN_S: Final = 10.0
 
 
@@ -46,7 +51,9 @@ class RemoteProgram:
     pids: tuple[int, ...] = ()  # empty, because its processes are on another machine
 
     def poll(self) -> int | None:
-        """Return its exit status, or None while it runs. Raises DriverFailed if it cannot be determined."""
+        """Return its exit status, or None while it runs. Raises DriverFailed if it cannot be
+        determined.
+        """
         if (ended := self.session.ended) is not None:
             return int(ended["ended"])
         if self.session.gone:
@@ -70,8 +77,10 @@ class Client:
 
     @contextlib.contextmanager
     def reach(self, clock: Clock, raw: Path, scratch: Path) -> Iterator[Network]:
-        """Connect, check, make certificates; yield how that host reaches the server. At the end of a block without an
-        error, the load generator's files are copied into `scratch`. Afterwards nothing is left on that host."""
+        """Connect, check, make certificates; yield how that host reaches the server. At the end of
+        a block without an error, the load generator's files are copied into `scratch`.
+        Afterwards nothing is left on that host.
+        """
         secret = password(self.spec)
         with session_on(self.spec.host, raw / "client_ssh.err") as session:
             self.session = session
@@ -97,7 +106,14 @@ class Client:
                 clock_offset_s=offset,
                 clock_error_s=error,
             )
-            yield Network(self.spec.address, self.spec.port, peer, secret, server.cert.with_name("ca.pem"), *server)
+            yield Network(
+                self.spec.address,
+                self.spec.port,
+                peer,
+                secret,
+                server.cert.with_name("ca.pem"),
+                *server,
+            )
             later, _ = offset_of(session, clock)
             self.facts = dataclasses.replace(self.facts, clock_drift_s=later - offset)
             for name in session.ask("files"):
@@ -115,20 +131,28 @@ class Client:
     def place(self, path: Path) -> str:
         return self.session.put(path.name, path.read_bytes())
 
-    def start(self, argv: Sequence[str], env: Mapping[str, str], stdin: str, out: Path, err: Path) -> RemoteProgram:
-        """Start the load generator; its output goes into these files line by line, as for a local one."""
+    def start(
+        self, argv: Sequence[str], env: Mapping[str, str], stdin: str, out: Path, err: Path
+    ) -> RemoteProgram:
+        """Start the load generator; its output goes into these files line by line, as for a local
+        one.
+        """
         for path in (out, err):
             path.touch()
         self.session.prints = {"out": out, "err": err}
         began = self.session.ask("start", argv=list(argv), env=dict(env), stdin=stdin)
         assert self.facts is not None and self.facts.clock_offset_s is not None
-        return RemoteProgram(self.session, tuple(argv), began["utc"] - self.facts.clock_offset_s, began["utc"])
+        return RemoteProgram(
+            self.session, tuple(argv), began["utc"] - self.facts.clock_offset_s, began["utc"]
+        )
 
     def read_cpu(self) -> None:
         self._cpu = self.session.ask("cpu")
 
     def cpu(self) -> dict[str, float | None]:
-        """Return `seconds` of the window, `client_cpu_s` of the load generator, `others_share` of the host's CPUs."""
+        """Return `seconds` of the window, `client_cpu_s` of the load generator, `others_share` of
+        the host's CPUs.
+        """
         before, after = self._cpu, self.session.ask("cpu")
         seconds, ended = after["monotonic"] - before["monotonic"], self.session.ended
         now = ended["cpu_s"] if ended is not None else after["tool_s"]
@@ -147,8 +171,10 @@ class Client:
 
 
 def tool_of(session: Session, driver: str, version: str) -> tuple[str, str]:
-    """Return path and version of the load generator there. Raises ClientUnusable. If there are several pgbench
-    versions, the one with the server's major version is used, otherwise the newest."""
+    """Return path and version of the load generator there. Raises ClientUnusable. If there are
+    several pgbench versions, the one with the server's major version is used, otherwise the
+    newest.
+    """
     if not session.ask("find", names=["setpriv"], patterns=[]):
         raise _lacks(session, "setpriv", "util-linux")
     paths = session.ask("find", names=[driver], patterns=list(_TOOLS[driver]))
@@ -158,35 +184,48 @@ def tool_of(session: Session, driver: str, version: str) -> tuple[str, str]:
             status, text = session.ask("run", argv=[path, "--version"], within_s=_RUN_S)
             version_of |= {path: text.strip()} if status == 0 else {}
     if not version_of:
-        raise _lacks(session, driver, "postgresql-contrib or postgresql" if driver == "pgbench" else driver)
+        raise _lacks(
+            session, driver, "postgresql-contrib or postgresql" if driver == "pgbench" else driver
+        )
     same = [path for path, text in version_of.items() if major(text) == major(version)]
-    path = same[0] if same and driver == "pgbench" else max(version_of, key=lambda one: major(version_of[one]))
+    path = (
+        same[0]
+        if same and driver == "pgbench"
+        else max(version_of, key=lambda one: major(version_of[one]))
+    )
     if driver == "sysbench" and f" {_SYSBENCH}" not in version_of[path]:
         raise ClientUnusable(f"{session.host} has {version_of[path]}, but sysbench 1.0 is required")
     return path, version_of[path]
 
 
 def reachable(session: Session, spec: ClientSpec) -> tuple[str, list[float]]:
-    """Return the client's address as seen here, and the seconds of each connection. Raises ClientUnusable."""
+    """Return the client's address as seen here, and the seconds of each connection. Raises
+    ClientUnusable.
+    """
     word = secrets.token_hex(16)
     with answering(spec, word) as peers:
         try:
-            answer = session.ask("reach", host=spec.address, port=spec.port, word=word, times=ROUNDS, within_s=5.0)
+            answer = session.ask(
+                "reach", host=spec.address, port=spec.port, word=word, times=ROUNDS, within_s=5.0
+            )
         except ClientUnusable as error:
             raise ClientUnusable(
                 f"{spec.host} cannot connect to {spec.address} port {spec.port}: {error}",
-                remedy="Set `address` to an address of this host that the client host can connect to, and open the "
-                "port in the firewall.",
+                remedy="Set `address` to an address of this host that the client host can connect to, "
+                "and open the port in the firewall.",
             ) from None
     if len(peers) != 1:
-        raise ClientUnusable(f"{spec.host} connected from {', '.join(sorted(peers)) or 'no address'}, but exactly "
-                              "one address is required")  # fmt: skip
+        raise ClientUnusable(
+            f"{spec.host} connected from {', '.join(sorted(peers)) or 'no address'}, but exactly "
+            "one address is required"
+        )
     return peers.pop(), answer["took_s"]
 
 
 def offset_of(session: Session, clock: Clock) -> tuple[float, float]:
-    """Return how far that clock is ahead of this one and the maximum error, in seconds. The error is half of the
-    fastest of ROUNDS round trips (Cristian's method, 1989)."""
+    """Return how far that clock is ahead of this one and the maximum error, in seconds. The error
+    is half of the fastest of ROUNDS round trips (Cristian's method, 1989).
+    """
     offsets = []
     for _ in range(ROUNDS):
         asked = clock.now_utc()
@@ -198,10 +237,13 @@ def offset_of(session: Session, clock: Clock) -> tuple[float, float]:
 
 
 def punctual(session: Session, offset: float, wait: Callable[[float], None] = time.sleep) -> None:
-    """Wait until certificates made now are valid there too. Raises ClientUnusable if that clock is far behind."""
+    """Wait until certificates made now are valid there too. Raises ClientUnusable if that clock is
+    far behind.
+    """
     if offset < -SKEW_S:
         raise ClientUnusable(
-            f"the clock of {session.host} is {-offset:.0f} s behind, so new certificates are not yet valid there",
+            f"the clock of {session.host} is {-offset:.0f} s behind, so new certificates are not "
+            "yet valid there",
             remedy="Synchronize both clocks with a time server (timedatectl set-ntp true).",
         )
     if offset < 0:
@@ -217,13 +259,17 @@ def tool_here(driver: str, version: str) -> str:
 
 
 def major(version: str) -> int:
-    """Return the major version, for example 15 for "pgbench (PostgreSQL) 15.18 (Debian ...)"; 0 without a number."""
+    """Return the major version, for example 15 for "pgbench (PostgreSQL) 15.18 (Debian ...)"; 0
+    without a number.
+    """
     digits = re.search(r"\d+", version)
     return int(digits[0]) if digits else 0
 
 
 def _libpq(folder: str, secret: str) -> dict[str, str]:
-    """Return libpq's environment: it accepts only a server with this authority's certificate for that address."""
+    """Return libpq's environment: it accepts only a server with this authority's certificate for
+    that address.
+    """
     return {
         "PGSSLMODE": "verify-full",
         "PGSSLROOTCERT": f"{folder}/{CA}",
@@ -242,7 +288,9 @@ def _lacks(session: Session, program: str, package: str) -> DbbenchError:
 
 
 def lacking(spec: ClientSpec, drivers: Mapping[str, str]) -> Iterator[DbbenchError]:
-    """Yield all problems of the client. `drivers` maps each load generator of the plan to its server's version."""
+    """Yield all problems of the client. `drivers` maps each load generator of the plan to its
+    server's version.
+    """
     if absent := [name for name in ("ssh", "openssl") if process.find(name) is None]:
         yield ProgramMissing(
             f"not installed: {', '.join(absent)}",

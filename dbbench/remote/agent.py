@@ -1,11 +1,14 @@
-"""The program on the client's host: it starts the load generator, answers requests, and leaves nothing behind. `ssh`
-sends this file's text, so that nothing has to be installed there: Python 3.7's standard library is sufficient. Requests
-are lines of JSON on stdin, {"do": NAME, ...}; answers are lines on stdout, {"answer": ...} or {"error": TEXT}; bytes
-may follow. {"output": ...} and {"ended": ...} occur between them while the load generator runs.
+"""The program on the client's host: it starts the load generator, answers requests, and leaves
+nothing behind. `ssh` sends this file's text, so that nothing has to be installed there: Python
+3.7's standard library is sufficient. Requests are lines of JSON on stdin, {"do": NAME, ...};
+answers are lines on stdout, {"answer": ...} or {"error": TEXT}; bytes may follow. {"output":
+...} and {"ended": ...} occur between them while the load generator runs.
 
-The outer process waits for the inner one, which works. If either is killed, the other one removes the directory; the
-load generator dies with the inner one (PR_SET_PDEATHSIG, set by setpriv). The inner one ends with stdin, when ssh ends
-on the other side, and after SILENCE_S without data, when the network is interrupted."""
+The outer process waits for the inner one, which works. If either is killed, the other one
+removes the directory; the load generator dies with the inner one (PR_SET_PDEATHSIG, set by
+setpriv). The inner one ends with stdin, when ssh ends on the other side, and after SILENCE_S
+without data, when the network is interrupted.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,9 @@ _CHUNK = 1 << 16
 
 
 class Agent:
-    """The inner process. `folder` is private and is removed when the process ends; requests come from `stdin`."""
+    """The inner process. `folder` is private and is removed when the process ends; requests come
+    from `stdin`.
+    """
 
     def __init__(self, folder: Path, parent: int, stdin: int = 0) -> None:
         self.folder, self.parent, self.stdin = folder, parent, stdin
@@ -66,7 +71,9 @@ class Agent:
             tell({"ended": code, "cpu_s": used.ru_utime + used.ru_stime})
 
     def answer_next(self) -> bool:
-        """Carry out one request, or several that arrived together; return False at the end of stdin."""
+        """Carry out one request, or several that arrived together; return False at the end of
+        stdin.
+        """
         came = os.read(self.stdin, _CHUNK)
         self.unread, self.heard = self.unread + came, time.monotonic()
         while b"\n" in self.unread:
@@ -98,16 +105,30 @@ class Agent:
     def find(self, names: list[str], patterns: list[str]) -> list[str]:
         """Return paths of programs: by patterns of paths, and by their names in PATH."""
         places = os.environ.get("PATH", "") + ":/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
-        paths = [str(path) for pattern in patterns for path in sorted(Path("/").glob(pattern.lstrip("/")))]
-        return paths + [path for path in (shutil.which(name, path=places) for name in names) if path]
+        paths = [
+            str(path)
+            for pattern in patterns
+            for path in sorted(Path("/").glob(pattern.lstrip("/")))
+        ]
+        return paths + [
+            path for path in (shutil.which(name, path=places) for name in names) if path
+        ]
 
     def run(self, argv: list[str], within_s: float) -> list[Any]:
-        done = subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                              timeout=within_s, check=False)  # fmt: skip
+        done = subprocess.run(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=within_s,
+            check=False,
+        )
         return [done.returncode, done.stdout.decode("utf-8", "replace")]
 
     def reach(self, host: str, port: int, word: str, times: int, within_s: float) -> dict[str, Any]:
-        """Connect `times` times and send the word; return the seconds of each connection, which is a round trip."""
+        """Connect `times` times and send the word; return the seconds of each connection, which is
+        a round trip.
+        """
         took = []
         for _ in range(times):
             began = time.monotonic()
@@ -130,14 +151,26 @@ class Agent:
         return str(path)
 
     def start(self, argv: list[str], env: dict[str, str], stdin: str) -> dict[str, float]:
-        """Start the load generator in a new session in the directory; return the time of both clocks just before."""
-        clean = {"PATH": os.environ.get("PATH", ""), "LANG": "C.UTF-8", "LC_ALL": "C.UTF-8", "TZ": "UTC"}
+        """Start the load generator in a new session in the directory; return the time of both
+        clocks just before.
+        """
+        clean = {
+            "PATH": os.environ.get("PATH", ""),
+            "LANG": "C.UTF-8",
+            "LC_ALL": "C.UTF-8",
+            "TZ": "UTC",
+        }
         began = self.clock()
         variables = {"HOME": str(self.folder), "DBBENCH_BEGIN": f"{began['monotonic']:.6f}"}
         self.child = subprocess.Popen(
-            ["setpriv", "--pdeathsig", "KILL", "--", *argv], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE, cwd=str(self.folder), env={**clean, **variables, **env}, start_new_session=True,
-        )  # fmt: skip
+            ["setpriv", "--pdeathsig", "KILL", "--", *argv],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd=str(self.folder),
+            env={**clean, **variables, **env},
+            start_new_session=True,
+        )
         self.pipes = {self.child.stdout.fileno(): "out", self.child.stderr.fileno(): "err"}
         with contextlib.suppress(BrokenPipeError):
             self.child.stdin.write(stdin.encode())
@@ -146,10 +179,15 @@ class Agent:
         return began
 
     def cpu(self) -> dict[str, Any]:
-        """Return CPU seconds since boot: of all processors, and of the load generator while it runs."""
-        ticks = [int(word) for word in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+        """Return CPU seconds since boot: of all processors, and of the load generator while it
+        runs.
+        """
+        ticks = [
+            int(word) for word in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]
+        ]
         tick = os.sysconf("SC_CLK_TCK")
-        busy = sum(ticks) - ticks[3] - ticks[4] - ticks[7]  # without idle, iowait and steal (proc_stat(5))
+        # without idle, iowait and steal (proc_stat(5))
+        busy = sum(ticks) - ticks[3] - ticks[4] - ticks[7]
         return {"monotonic": time.monotonic(), "busy_s": busy / tick, "tool_s": self.tool_s(tick)}
 
     def tool_s(self, tick: int) -> float | None:

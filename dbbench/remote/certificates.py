@@ -1,5 +1,7 @@
-"""Certificates of a private authority, for the machines of a fleet and for a server whose load generator is on another
-host. The `openssl` program makes them; keys use elliptic curves and have mode 0600."""
+"""Certificates of a private authority, for the machines of a fleet and for a server whose load
+generator is on another host. The `openssl` program makes them; keys use elliptic curves and have
+mode 0600.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,8 @@ from dbbench import process
 _DAYS: Final = 825  # some libraries refuse certificates that are valid for longer
 _NEW_KEY: Final = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1")
 _OPENSSL_S: Final = 60.0
-# Extensions that RFC 5280 requires, and that Python checks from 3.13 on. They are listed here, because
-# /etc/ssl/openssl.cnf differs between releases.
+# Extensions that RFC 5280 requires, and that Python checks from 3.13 on. They are listed here,
+# because /etc/ssl/openssl.cnf differs between releases.
 _CONFIG: Final = """\
 [req]
 distinguished_name = name
@@ -61,8 +63,10 @@ def make_authority(ca: KeyPair, name: str) -> None:
 
 
 def sign(ca: KeyPair, name: str, own: KeyPair) -> None:
-    """Make a key and a certificate for `name`, a host's name or address, for both ends of a connection. The name is
-    also the common name: libpq before version 15 looks for an address only there."""
+    """Make a key and a certificate for `name`, a host's name or address, for both ends of a
+    connection. The name is also the common name: libpq before version 15 looks for an address
+    only there.
+    """
     try:
         ipaddress.ip_address(name)
         kind = "IP"
@@ -75,7 +79,23 @@ def _make(pair: KeyPair, name: str, extensions: str, *signer: str | Path) -> Non
     """Make a new key and its certificate, signed by itself if there is no signer."""
     config = pair.cert.parent / "openssl.cnf"
     config.write_text(_CONFIG + extensions)
-    words = ["openssl", "req", "-x509", *_NEW_KEY, "-nodes", "-days", str(_DAYS), "-subj", f"/CN={name}",
-             "-config", config, *signer, "-keyout", pair.key, "-out", pair.cert]  # fmt: skip
+    words = [
+        "openssl",
+        "req",
+        "-x509",
+        *_NEW_KEY,
+        "-nodes",
+        "-days",
+        str(_DAYS),
+        "-subj",
+        f"/CN={name}",
+        "-config",
+        config,
+        *signer,
+        "-keyout",
+        pair.key,
+        "-out",
+        pair.cert,
+    ]
     process.run(words, timeout_s=_OPENSSL_S)
     config.unlink()

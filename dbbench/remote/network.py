@@ -1,4 +1,6 @@
-"""How another host reaches a server: one address, one port, TLS on both sides, a password from a file."""
+"""How another host reaches a server: one address, one port, TLS on both sides, a password from a
+file.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,8 @@ from dbbench.machine import threads
 from dbbench.model import ClientSpec
 from dbbench.remote.certificates import KeyPair, make_authority, private, sign
 
-ROLE: Final = "dbbench_client"  # role in the database that may log in only from the client's address
+# role in the database that may log in only from the client's address
+ROLE: Final = "dbbench_client"
 # File names that sysbench 1.0 expects in its current directory (drv_mysql.c).
 CA, CERT, KEY = "cacert.pem", "client-cert.pem", "client-key.pem"
 _TEXT: Final = re.compile(r"[!#-&(-\[\]-~]{8,100}")  # ASCII without space, quotes and backslash
@@ -47,27 +50,36 @@ class Network:
 
 
 def password(spec: ClientSpec) -> str:
-    """Return the password from its file. Raises ClientUnusable if others can read it, or if it is not valid."""
+    """Return the password from its file. Raises ClientUnusable if others can read it, or if it is
+    not valid.
+    """
     path = Path(spec.password_file)
     make = f"(umask 077; openssl rand -hex 16 > {path})"
     try:
         with path.open() as file:
             mode, text = os.fstat(file.fileno()).st_mode, file.read(4096).rstrip("\n")
     except (OSError, UnicodeDecodeError) as error:
-        raise ClientUnusable(f"{path} cannot be read: {error}", remedy=f"Make it:  {make}") from None
+        raise ClientUnusable(
+            f"{path} cannot be read: {error}", remedy=f"Make it:  {make}"
+        ) from None
     if mode & 0o077:
         raise ClientUnusable(
-            f"{path} is readable by other users (mode {stat.S_IMODE(mode):o})", remedy=f"chmod 600 {path}"
+            f"{path} is readable by other users (mode {stat.S_IMODE(mode):o})",
+            remedy=f"chmod 600 {path}",
         )
     if not _TEXT.fullmatch(text):
-        what = "one line of 8 to 100 letters, digits or signs, without spaces, quotes and backslashes"
+        what = (
+            "one line of 8 to 100 letters, digits or signs, without spaces, quotes and backslashes"
+        )
         raise ClientUnusable(f"{path} must contain {what}", remedy=make)
     return text
 
 
 def certify(folder: Path, spec: ClientSpec) -> tuple[KeyPair, dict[str, bytes]]:
-    """Make the server's certificate and key in `folder`; return them with the files for the client. The authority's own
-    key is deleted before this returns, so that nothing else can be signed with it."""
+    """Make the server's certificate and key in `folder`; return them with the files for the client.
+    The authority's own key is deleted before this returns, so that nothing else can be signed
+    with it.
+    """
     folder.mkdir(exist_ok=True)
     folder.chmod(0o711)  # the server's account must be able to enter the directory below it
     with private():
@@ -80,15 +92,21 @@ def certify(folder: Path, spec: ClientSpec) -> tuple[KeyPair, dict[str, bytes]]:
         sign(ca, spec.address, server)
         sign(ca, ROLE, client)
         ca.key.unlink()
-        files = {CA: ca.cert.read_bytes(), CERT: client.cert.read_bytes(), KEY: client.key.read_bytes()}
+        files = {
+            CA: ca.cert.read_bytes(),
+            CERT: client.cert.read_bytes(),
+            KEY: client.key.read_bytes(),
+        }
         client.key.unlink()
     return server, files
 
 
 @contextlib.contextmanager
 def answering(spec: ClientSpec, word: str) -> Iterator[set[str]]:
-    """Listen in the server's place within the block; yield the set of addresses that connect and send the secret word.
-    Raises ClientUnusable if the address does not belong to this machine, or the port is in use."""
+    """Listen in the server's place within the block; yield the set of addresses that connect and
+    send the secret word. Raises ClientUnusable if the address does not belong to this machine,
+    or the port is in use.
+    """
     family = socket.AF_INET6 if ":" in spec.address else socket.AF_INET
     peers: set[str] = set()
     with socket.socket(family, socket.SOCK_STREAM) as listener:
@@ -99,9 +117,12 @@ def answering(spec: ClientSpec, word: str) -> Iterator[set[str]]:
         except OSError as error:
             raise ClientUnusable(
                 f"cannot listen on {spec.address} port {spec.port}: {error.strerror}",
-                remedy="Set `address` to an address of this machine (ip -brief address) and `port` to a free port.",
+                remedy="Set `address` to an address of this machine (ip -brief address) and `port` "
+                "to a free port.",
             ) from None
-        with threads.beside("probes", functools.partial(_accept, listener, word, peers), limit_s=_PROBES_S):
+        with threads.beside(
+            "probes", functools.partial(_accept, listener, word, peers), limit_s=_PROBES_S
+        ):
             yield peers
 
 
@@ -112,5 +133,7 @@ def _accept(listener: socket.socket, word: str, peers: set[str], ended: threadin
             connection, (peer, *_) = listener.accept()
             with connection:
                 connection.settimeout(_WORD_S)
-                if hmac.compare_digest(connection.recv(len(word), socket.MSG_WAITALL), word.encode()):
+                if hmac.compare_digest(
+                    connection.recv(len(word), socket.MSG_WAITALL), word.encode()
+                ):
                     peers.add(peer)

@@ -1,4 +1,6 @@
-"""How dbbench calls ssh: for the workers of a fleet, and for the session with the agent on a load generator's host."""
+"""How dbbench calls ssh: for the workers of a fleet, and for the session with the agent on a load
+generator's host.
+"""
 
 from __future__ import annotations
 
@@ -20,35 +22,59 @@ from dbbench.machine import threads
 CONNECT_S: Final = 20.0  # seconds for ssh, the login and the start of Python
 ASK_S: Final = 60.0
 _BEAT_S: Final = 5.0  # the agent ends after 60 s without data (SILENCE_S)
-_END_S: Final = 15.0  # seconds for the agent to end the load generator and remove its directory, and for ssh to end
+# seconds for the agent to end the load generator and remove its directory, and for ssh to end
+_END_S: Final = 15.0
 _THREADS_S: Final = 1.0  # seconds until a thread whose pipe is closed has ended
-# Exit statuses if Python is too old (1), or the shell cannot start it (126, 127); ssh reports its errors with 255.
+# Exit statuses if Python is too old (1), or the shell cannot start it (126, 127); ssh reports its
+# errors with 255.
 _OF_PYTHON: Final = (1, 126, 127)
-# ssh does not ask for passwords, does not share connections, and detects an interrupted network after 30 s.
-_OPTIONS: Final = ("-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "-o", "ControlMaster=no",
-                   "-o", "ControlPath=none", "-o", "ClearAllForwardings=yes", "-o", "ServerAliveInterval=5",
-                   "-o", "ServerAliveCountMax=6")  # fmt: skip
+# ssh does not ask for passwords, does not share connections, and detects an interrupted network
+# after 30 s.
+_OPTIONS: Final = (
+    "-T",
+    "-o",
+    "BatchMode=yes",
+    "-o",
+    "ConnectTimeout=10",
+    "-o",
+    "ControlMaster=no",
+    "-o",
+    "ControlPath=none",
+    "-o",
+    "ClearAllForwardings=yes",
+    "-o",
+    "ServerAliveInterval=5",
+    "-o",
+    "ServerAliveCountMax=6",
+)
 
 
 def command(host: str, words: Sequence[str]) -> list[str]:
-    """Return the argv that runs a program on another host, an ssh destination; the shell there gets one quoted line."""
+    """Return the argv that runs a program on another host, an ssh destination; the shell there gets
+    one quoted line.
+    """
     return ["ssh", *_OPTIONS, "--", host, shlex.join(words)]
 
 
 class Session:
-    """Sends requests to the agent, one at a time. Output of the load generator goes to `prints` ("out", "err")."""
+    """Sends requests to the agent, one at a time. Output of the load generator goes to `prints`
+    ("out", "err").
+    """
 
     def __init__(self, host: str, ssh: process.Running, log: Path) -> None:
         self.host, self.log = host, log
         self.prints: dict[str, Path] = {}
-        self.ended: dict[str, Any] | None = None  # the agent's message about the end of the load generator
+        # the agent's message about the end of the load generator
+        self.ended: dict[str, Any] | None = None
         self.facts: dict[str, Any] = {}
         self._ssh, self._writing = ssh, threading.Lock()
         self._answers: queue.Queue[dict[str, Any] | None] = queue.Queue()
         self._target: Path | None = None  # file for the bytes that arrive next
         self._done = threading.Event()
-        self._helpers = [threads.Helper(f"client {what}", work)
-                         for what, work in (("listen", self._listen), ("beat", self._beat))]  # fmt: skip
+        self._helpers = [
+            threads.Helper(f"client {what}", work)
+            for what, work in (("listen", self._listen), ("beat", self._beat))
+        ]
 
     @property
     def gone(self) -> bool:
@@ -67,13 +93,17 @@ class Session:
         if first is None or "hello" not in first:
             status = self._ssh.wait(_END_S)
             if status in _OF_PYTHON:
-                raise ClientUnusable(f"{self.host}: no Python: {self._last_lines()}",
-                                  remedy=f"Install python3 (3.7 or later) on {self.host}.")  # fmt: skip
+                raise ClientUnusable(
+                    f"{self.host}: no Python: {self._last_lines()}",
+                    remedy=f"Install python3 (3.7 or later) on {self.host}.",
+                )
             raise self._unreachable(self._last_lines())
         self.facts = first["hello"]
 
     def ask(self, do: str, content: bytes = b"", timeout_s: float = ASK_S, **what: Any) -> Any:
-        """Send a request; return the agent's answer. Raises DriverFailed, or ClientUnusable if it failed there."""
+        """Send a request; return the agent's answer. Raises DriverFailed, or ClientUnusable if it
+        failed there.
+        """
         try:
             self._write(json.dumps({"do": do, **what}).encode() + b"\n" + content)
             answer = self._answers.get(timeout=timeout_s)
@@ -82,7 +112,9 @@ class Session:
         if answer is None:
             raise self.lost(f"no answer to the request {do}")
         if "error" in answer:
-            raise ClientUnusable(f"{self.host}: {answer['error']}", effect="The trial is marked failed.")
+            raise ClientUnusable(
+                f"{self.host}: {answer['error']}", effect="The trial is marked failed."
+            )
         return answer.get("answer")
 
     def put(self, name: str, content: bytes) -> str:
@@ -171,7 +203,9 @@ class Session:
 
     def _last_lines(self) -> str:
         try:
-            lines = [line for line in self.log.read_text(errors="replace").splitlines() if line.strip()]
+            lines = [
+                line for line in self.log.read_text(errors="replace").splitlines() if line.strip()
+            ]
         except OSError:
             lines = []
         return "; ".join(lines[-3:]) or "nothing"
@@ -179,20 +213,23 @@ class Session:
     def _unreachable(self, why: str) -> DbbenchError:
         return ClientUnusable(
             f"{self.host}: {why}",
-            remedy=f"Make this command work for this user without a prompt: ssh -o BatchMode=yes {self.host} true",
+            remedy="Make this command work for this user without a prompt: ssh -o BatchMode=yes "
+            f"{self.host} true",
         )
 
 
 @contextlib.contextmanager
 def session_on(host: str, log: Path) -> Iterator[Session]:
-    """Yield a session with an agent on `host`, an ssh destination; at the end nothing of it is left there. `log` takes
-    ssh's error messages. Raises ClientUnusable, ProgramMissing."""
+    """Yield a session with an agent on `host`, an ssh destination; at the end nothing of it is left
+    there. `log` takes ssh's error messages. Raises ClientUnusable, ProgramMissing.
+    """
     agent = Path(__file__).with_name("agent.py").read_bytes()
     start = f"import os;exec(b''.join(os.read(0,1)for _ in range({len(agent)})))"
     argv = command(host, ["python3", "-I", "-c", start])
     env = {"SSH_AUTH_SOCK": os.environ["SSH_AUTH_SOCK"]} if "SSH_AUTH_SOCK" in os.environ else {}
-    with process.running(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, env=env,
-                         own_session=True) as program:  # fmt: skip
+    with process.running(
+        argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, env=env, own_session=True
+    ) as program:
         session = Session(host, program, log)
         try:
             session.begin(agent)

@@ -1,4 +1,6 @@
-"""Export formats: verdicts of runs, or a night, as text for other programs. Each is a function and a row of FORMATS."""
+"""Export formats: verdicts of runs, or a night, as text for other programs. Each is a function and
+a row of FORMATS.
+"""
 
 from __future__ import annotations
 
@@ -21,17 +23,31 @@ from dbbench.units import change, count, epoch, interval
 
 FAILS: Final = ("regression", "slower", "worse")
 SKIPPED: Final = ("inconclusive", "suspect", "learning", "device-limited")
-ALERTS: Final = {"regression": "CAUTION", "failed": "CAUTION", "inconclusive": "WARNING", "improvement": "TIP"}
+ALERTS: Final = {
+    "regression": "CAUTION",
+    "failed": "CAUTION",
+    "inconclusive": "WARNING",
+    "improvement": "TIP",
+}
 # Abbreviated unit in the name of a metric -> its base unit in the plural, and the factor.
-_BASE_UNITS: Final = {"ms": ("seconds", 1e-3), "s": ("seconds", 1.0), "h": ("hours", 1.0), "pct": ("ratio", 0.01),
-                      "kb": ("bytes", 1e3), "mb": ("bytes", 1e6), "gib": ("gibibytes", 1.0)}  # fmt: skip
+_BASE_UNITS: Final = {
+    "ms": ("seconds", 1e-3),
+    "s": ("seconds", 1.0),
+    "h": ("hours", 1.0),
+    "pct": ("ratio", 0.01),
+    "kb": ("bytes", 1e3),
+    "mb": ("bytes", 1e6),
+    "gib": ("gibibytes", 1.0),
+}
 _LONG_NAMES: Final = {"mb_per_s": "processed_mb_per_s", "kb_per_s": "applied_kb_per_s"}
 _FORBIDDEN_IN_XML: Final = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _SPECIAL_IN_MARKDOWN: Final = re.compile(r"([\\`*_{}\[\]<>#|!~])")
 
 
 class ArmFigures(NamedTuple):
-    """One metric of a setup with one engine and workload. `state` is a verdict, or the finding of a night."""
+    """One metric of a setup with one engine and workload. `state` is a verdict, or the finding of a
+    night.
+    """
 
     row: Row
     metric: Metric
@@ -71,47 +87,76 @@ def report_of(verdicts: Verdicts) -> Report:
     """Return every row of the verdicts; failed trials are the report's problems."""
     runs = verdicts.runs
     entries = tuple(
-        ArmFigures(row, table.metric, row.verdict + (", as expected" if expected else ""), texts(row.notes))
-        for table in verdicts.tables for row in table.rows
+        ArmFigures(
+            row, table.metric, row.verdict + (", as expected" if expected else ""), texts(row.notes)
+        )
+        for table in verdicts.tables
+        for row in table.rows
         for expected in [row.verdict in FAILS and is_expected(row, verdicts)]
-    )  # fmt: skip
+    )
     trials = [trial for run in runs for trial in run.trials]
-    failed = tuple(f"{t.id}: {t.error.id} {t.error.text}" for t in trials if t.status is Status.FAILED and t.error)
+    failed = tuple(
+        f"{t.id}: {t.error.id} {t.error.text}"
+        for t in trials
+        if t.status is Status.FAILED and t.error
+    )
     names, created = ", ".join(run.run.name for run in runs), max(run.run.created for run in runs)
     seconds = math.fsum(phase.seconds for trial in trials for phase in trial.phases)
     hosts = ", ".join(dict.fromkeys(str(run.run.host.get("hostname", "")) for run in runs))
-    return Report(names, names, created, entries, "failed" if failed else "", failed, seconds, hosts)
+    return Report(
+        names, names, created, entries, "failed" if failed else "", failed, seconds, hosts
+    )
 
 
 def bencher(report: Report) -> str:
-    """Return Bencher Metric Format, {benchmark: {measure: {value, lower_value, upper_value}}}: every measured value,
-    and the ratio with its bounds if it has an interval."""
+    """Return Bencher Metric Format, {benchmark: {measure: {value, lower_value, upper_value}}}:
+    every measured value, and the ratio with its bounds if it has an interval.
+    """
     benchmarks: dict[str, dict[str, Any]] = {}
     for entry in report.entries:
         row, measure, measures = entry.row, entry.metric.name.replace("_", "-"), {}
         if row.value is not None:
             measures[measure] = {"value": row.value}
         if row.ratio is not None and row.lo is not None and row.hi is not None:
-            measures[f"{measure}-ratio"] = {"value": row.ratio, "lower_value": row.lo, "upper_value": row.hi}
+            measures[f"{measure}-ratio"] = {
+                "value": row.ratio,
+                "lower_value": row.lo,
+                "upper_value": row.hi,
+            }
         if measures:
             benchmarks.setdefault(entry.name, {}).update(measures)
     return json.dumps(benchmarks, indent=1, allow_nan=False) + "\n"
 
 
 def junit(report: Report) -> str:
-    """Return JUnit XML: one test case for each setup; a regression is a failure, an undecided setup is skipped.
-    Problems of the whole run are a test case of their own, which is an error."""
-    suite = ET.Element("testsuite", name=_clean(report.title), timestamp=report.created[:19],
-                       time=f"{report.seconds:.0f}", hostname=_clean(report.host))  # fmt: skip
+    """Return JUnit XML: one test case for each setup; a regression is a failure, an undecided setup
+    is skipped. Problems of the whole run are a test case of their own, which is an error.
+    """
+    suite = ET.Element(
+        "testsuite",
+        name=_clean(report.title),
+        timestamp=report.created[:19],
+        time=f"{report.seconds:.0f}",
+        hostname=_clean(report.host),
+    )
     for entry in report.entries:
         _case(suite, entry)
     if report.problems:
-        case = ET.SubElement(suite, "testcase", classname=_clean(report.title), name="the run as a whole")
+        case = ET.SubElement(
+            suite, "testcase", classname=_clean(report.title), name="the run as a whole"
+        )
         ET.SubElement(case, "error", message=_clean("; ".join(report.problems)))
-    for name, tag in (("tests", "testcase"), ("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
+    for name, tag in (
+        ("tests", "testcase"),
+        ("failures", "failure"),
+        ("errors", "error"),
+        ("skipped", "skipped"),
+    ):
         suite.set(name, str(sum(1 for _ in suite.iter(tag))))
     ET.indent(suite, " ")
-    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(suite, encoding="unicode") + "\n"
+    return (
+        '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(suite, encoding="unicode") + "\n"
+    )
 
 
 def _case(suite: ET.Element, entry: ArmFigures) -> None:
@@ -141,7 +186,9 @@ def _clean(words: str) -> str:
 
 
 def markdown(report: Report) -> str:
-    """Return GitHub Markdown: a heading, an alert if something needs attention, one row for each setup."""
+    """Return GitHub Markdown: a heading, an alert if something needs attention, one row for each
+    setup.
+    """
     lines = [f"### {_plain(report.title)}", ""]
     if report.state in ALERTS:
         lines += [f"> [!{ALERTS[report.state]}]", f"> {report.state}"]
@@ -153,7 +200,11 @@ def markdown(report: Report) -> str:
         ("value", "---:", lambda entry: entry.metric.with_unit(entry.row.value)),
         ("change", "---:", lambda entry: change(entry.row.ratio)),
         ("interval", "---", lambda entry: interval(entry.row.lo, entry.row.hi)),
-        ("verdict", "---", lambda entry: f"**{entry.state}**" if entry.state in FAILS else entry.state),
+        (
+            "verdict",
+            "---",
+            lambda entry: f"**{entry.state}**" if entry.state in FAILS else entry.state,
+        ),
         ("blocks", "---:", lambda entry: str(entry.row.n)),
         ("notes", "---", lambda entry: _plain("; ".join(entry.notes))),
     )
@@ -167,8 +218,10 @@ def _plain(words: str) -> str:
 
 
 def openmetrics(report: Report) -> str:
-    """Return OpenMetrics text for a textfile collector or a push gateway: gauges for each metric, its ratio with both
-    bounds, and whether the state is bad. Names and values are in base units, as Prometheus asks for."""
+    """Return OpenMetrics text for a textfile collector or a push gateway: gauges for each metric,
+    its ratio with both bounds, and whether the state is bad. Names and values are in base units,
+    as Prometheus asks for.
+    """
     lines: list[str] = []
     whole = {"run": report.run, "host": report.host}
     for metric in dict.fromkeys(entry.metric for entry in report.entries):
@@ -176,18 +229,28 @@ def openmetrics(report: Report) -> str:
         name, factor = _in_base_units(metric.name)
         families: tuple[tuple[str, str, float, Callable[[ArmFigures], float | None]], ...] = (
             ("", metric.label, factor, lambda entry: entry.row.value),
-            ("_ratio", f"{metric.label}, candidate divided by baseline", 1.0, lambda entry: entry.row.ratio),
+            (
+                "_ratio",
+                f"{metric.label}, candidate divided by baseline",
+                1.0,
+                lambda entry: entry.row.ratio,
+            ),
             ("_ratio_lower", "lower bound of the ratio", 1.0, lambda entry: entry.row.lo),
             ("_ratio_upper", "upper bound of the ratio", 1.0, lambda entry: entry.row.hi),
             ("_bad", "1 for a regression, else 0", 1.0, lambda entry: float(entry.state in FAILS)),
         )
         for suffix, about, scale, value in families:
-            amounts = [(entry, float(f"{amount * scale:.15g}")) for entry in of_metric
-                       if (amount := value(entry)) is not None]  # fmt: skip
+            amounts = [
+                (entry, float(f"{amount * scale:.15g}"))
+                for entry in of_metric
+                if (amount := value(entry)) is not None
+            ]
             lines += _family(f"dbbench_{name}{suffix}", about, amounts, whole)
-    lines += ["# TYPE dbbench_last_run_timestamp_seconds gauge",
-              "# HELP dbbench_last_run_timestamp_seconds start of the run; alert on its age",
-              f"dbbench_last_run_timestamp_seconds{_labels(whole)} {epoch(report.created)}"]  # fmt: skip
+    lines += [
+        "# TYPE dbbench_last_run_timestamp_seconds gauge",
+        "# HELP dbbench_last_run_timestamp_seconds start of the run; alert on its age",
+        f"dbbench_last_run_timestamp_seconds{_labels(whole)} {epoch(report.created)}",
+    ]
     return "\n".join([*lines, "# EOF"]) + "\n"
 
 
@@ -202,12 +265,19 @@ def _in_base_units(name: str) -> tuple[str, float]:
     return "_".join(words), factor
 
 
-def _family(name: str, about: str, amounts: list[tuple[ArmFigures, float]], whole: dict[str, str]) -> Iterator[str]:
+def _family(
+    name: str, about: str, amounts: list[tuple[ArmFigures, float]], whole: dict[str, str]
+) -> Iterator[str]:
     if amounts:
         yield f"# TYPE {name} gauge"
         yield f"# HELP {name} {_escape(about)}"
     for entry, amount in amounts:
-        labels = {"engine": entry.row.engine, "workload": entry.workload, "fs_setup": entry.row.fs_setup, **whole}
+        labels = {
+            "engine": entry.row.engine,
+            "workload": entry.workload,
+            "fs_setup": entry.row.fs_setup,
+            **whole,
+        }
         yield f"{name}{_labels(labels)} {amount!r}"
 
 

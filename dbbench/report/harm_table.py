@@ -1,5 +1,6 @@
-"""The harm table: for each setup and server, what power losses and other harm did to the database, and what the setup
-costs. The terminal, the page and JSON have the same columns."""
+"""The harm table: for each setup and server, what power losses and other harm did to the database,
+and what the setup costs. The terminal, the page and JSON have the same columns.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +25,9 @@ COSTS: Final = ("write_kb_per_tx", "flushes_per_tx", "largest_file_extents", "di
 
 
 class HarmLine(NamedTuple):
-    """One setup with one server. `price`: by metric, of trials of the same run; `reports`: of losses."""
+    """One setup with one server. `price`: by metric, of trials of the same run; `reports`: of
+    losses.
+    """
 
     row: LabRow
     price: dict[str, Row]
@@ -32,13 +35,17 @@ class HarmLine(NamedTuple):
 
     @property
     def durability(self) -> str:
-        """Return the class, with the power-fail unit that it requires and the reports that it refers to."""
+        """Return the class, with the power-fail unit that it requires and the reports that it
+        refers to.
+        """
         flags, page = self.row.durability_flags, profile_of(self.row.engine).page_bytes
         text = durability_class(flags, page) if flags else self.row.durability_class
         return f"{text} ({', '.join(self.reports)})" if self.reports else text
 
     def cells(self, column: str) -> list[tuple[str, str, str]]:
-        """Return each outcome as "torn 3/40", its share's 95 % interval as "1.6–20 %", and its evidence."""
+        """Return each outcome as "torn 3/40", its share's 95 % interval as "1.6–20 %", and its
+        evidence.
+        """
         texts = []
         for outcome in self.row.counts:
             if outcome.column == column:
@@ -55,11 +62,16 @@ class HarmLine(NamedTuple):
 
     @property
     def server(self) -> str:
-        settings = ", ".join(f"{name}={fact_text(value)}" for name, value in self.row.settings.items()) or "defaults"
+        settings = (
+            ", ".join(f"{name}={fact_text(value)}" for name, value in self.row.settings.items())
+            or "defaults"
+        )
         return f"{self.server_title}, {settings}"
 
     def price_text(self, metric: str) -> str:
-        """Return the change against the baseline with its interval if the metric is a speed, otherwise the value."""
+        """Return the change against the baseline with its interval if the metric is a speed,
+        otherwise the value.
+        """
         row = self.price.get(metric)
         if row is None:
             return MISSING
@@ -82,25 +94,44 @@ class HarmTable:
         by_engine: dict[str, Group] = {}
         for group in groups([self.run]):
             by_engine.setdefault(group.engine, group)  # the first workload is the price
-        return [HarmLine(row, dict(_price(by_engine[row.engine], row.fs_setup)) if self.run.trials else {},
-                         self._reports(row)) for row in self.lab.rows]  # fmt: skip
+        return [
+            HarmLine(
+                row,
+                dict(_price(by_engine[row.engine], row.fs_setup)) if self.run.trials else {},
+                self._reports(row),
+            )
+            for row in self.lab.rows
+        ]
 
     def _reports(self, row: LabRow) -> tuple[str, ...]:
-        cells = (cell for cell in self.run.run.cells if (cell.arm, cell.engine.name) == (row.fs_setup, row.engine))
+        cells = (
+            cell
+            for cell in self.run.run.cells
+            if (cell.arm, cell.engine.name) == (row.fs_setup, row.engine)
+        )
         return next(filter(None, map(promise.reports_of, cells)), ())
 
     @property
     def published(self) -> list[str]:
         """Return for each public report what it counted, and whether the lab found harm."""
-        found = {Conclusion.HARMED: "this test found harm too", Conclusion.UNHARMED: "this test does not confirm it"}
-        return [f"{line.row.fs_setup} with {line.server}: {report} reports {REPORTED[report]}; "
-                f"{found[line.row.conclusion]}: {line.row.statement}"
-                for line in self.lines if line.row.conclusion in found
-                for report in line.reports if report in REPORTED]  # fmt: skip
+        found = {
+            Conclusion.HARMED: "this test found harm too",
+            Conclusion.UNHARMED: "this test does not confirm it",
+        }
+        return [
+            f"{line.row.fs_setup} with {line.server}: {report} reports {REPORTED[report]}; "
+            f"{found[line.row.conclusion]}: {line.row.statement}"
+            for line in self.lines
+            if line.row.conclusion in found
+            for report in line.reports
+            if report in REPORTED
+        ]
 
     @property
     def columns(self) -> list[str]:
-        return list(dict.fromkeys(outcome.column for line in self.lines for outcome in line.row.counts))
+        return list(
+            dict.fromkeys(outcome.column for line in self.lines for outcome in line.row.counts)
+        )
 
     @property
     def prices(self) -> list[str]:
@@ -110,7 +141,12 @@ class HarmTable:
     @property
     def price_headings(self) -> list[str]:
         return [
-            metric.label + (f", {metric.unit}" if metric.unit not in ("", "bytes") and metric.name in COSTS else "")
+            metric.label
+            + (
+                f", {metric.unit}"
+                if metric.unit not in ("", "bytes") and metric.name in COSTS
+                else ""
+            )
             for metric in map(METRICS.__getitem__, self.prices)
         ]
 
@@ -119,33 +155,56 @@ class HarmTable:
         """Return the setups and attempts that were left out, each with the reason."""
         omitted = {**self.run.run.skipped, **self.lab.skipped}
         tested = {(row.fs_setup, row.engine) for row in self.lab.rows}
-        late = {f"{cell.arm} with {profile_of(cell.engine.name).title}": None for cell in self.run.run.cells
-                if (cell.arm, cell.engine.name) not in tested and cell.arm not in omitted}  # fmt: skip
-        untried = [f"{line.row.fs_setup} with {line.server}, {outcome.column}: {outcome.detail}"
-                   for line in self.lines for outcome in line.row.counts if not outcome.of]  # fmt: skip
-        return [*(f"{arm}: {why}" for arm, why in omitted.items()), *untried,
-                *(f"{name}: the test ended before it" for name in late)]  # fmt: skip
+        late = {
+            f"{cell.arm} with {profile_of(cell.engine.name).title}": None
+            for cell in self.run.run.cells
+            if (cell.arm, cell.engine.name) not in tested and cell.arm not in omitted
+        }
+        untried = [
+            f"{line.row.fs_setup} with {line.server}, {outcome.column}: {outcome.detail}"
+            for line in self.lines
+            for outcome in line.row.counts
+            if not outcome.of
+        ]
+        return [
+            *(f"{arm}: {why}" for arm, why in omitted.items()),
+            *untried,
+            *(f"{name}: the test ended before it" for name in late),
+        ]
 
     @property
     def unit(self) -> str:
-        """Describe which power-fail units the devices of the trials have, by their own account; "" without trials."""
-        queues = [trial.filesystem.queue for trial in self.run.trials if trial.filesystem is not None]
+        """Describe which power-fail units the devices of the trials have, by their own account; ""
+        without trials.
+        """
+        queues = [
+            trial.filesystem.queue for trial in self.run.trials if trial.filesystem is not None
+        ]
         atomic = {int(queue.get("atomic_write_unit_max_bytes") or 0) for queue in queues}
-        blocks = {int(queue["physical_block_size"]) for queue in queues if "physical_block_size" in queue}
+        blocks = {
+            int(queue["physical_block_size"]) for queue in queues if "physical_block_size" in queue
+        }
         if not blocks:
             return ""
         if min(atomic):
-            return (f"The device reports atomic writes of up to {size_text(min(atomic))}: cuts with larger power-fail "
-                    "units do not apply to it.")  # fmt: skip
-        return (f"The device reports no atomic writes: cuts with power-fail units above its physical block of "
-                f"{size_text(min(blocks))} do not apply to it.")  # fmt: skip
+            return (
+                f"The device reports atomic writes of up to {size_text(min(atomic))}: cuts with "
+                "larger power-fail units do not apply to it."
+            )
+        return (
+            "The device reports no atomic writes: cuts with power-fail units above its physical "
+            f"block of {size_text(min(blocks))} do not apply to it."
+        )
 
     @property
     def disk(self) -> str:
         """Describe the simulated disk."""
         disk = self.lab.disk
-        return (f"a volatile cache of {size_text(int(disk['cache_bytes']))} that writes back after {disk['destage_s']} "
-                f"s, power-fail units of {disk['units']} bytes, also shifted by {disk['shift_bytes']}")  # fmt: skip
+        return (
+            f"a volatile cache of {size_text(int(disk['cache_bytes']))} that writes back after "
+            f"{disk['destage_s']} s, power-fail units of {disk['units']} bytes, also shifted by "
+            f"{disk['shift_bytes']}"
+        )
 
     @property
     def blind(self) -> list[str]:
@@ -155,29 +214,40 @@ class HarmTable:
     @property
     def controls(self) -> list[str]:
         return [
-            f"{profile_of(c.engine).title}, {c.name}: {c.what}: {c.harmed} of {count(c.valid, 'cut')} harmed "
-            f"({c.needed} of {c.tries} are needed)" + (f"; {c.note}" if c.note else "")
+            f"{profile_of(c.engine).title}, {c.name}: "
+            f"{c.what}: {c.harmed} of {count(c.valid, 'cut')} "
+            f"harmed ({c.needed} of {c.tries} are needed)" + (f"; {c.note}" if c.note else "")
             for c in self.lab.controls
         ]
 
     @property
     def invalid(self) -> list[str]:
-        return [f"{line.row.fs_setup}, {line.server_title}, cut {cut.number}: {cut.invalid}"
-                for line in self.lines for cut in line.row.cuts if cut.invalid]  # fmt: skip
+        return [
+            f"{line.row.fs_setup}, {line.server_title}, cut {cut.number}: {cut.invalid}"
+            for line in self.lines
+            for cut in line.row.cuts
+            if cut.invalid
+        ]
 
     def document(self) -> list[dict[str, Any]]:
         """Return the table for programs."""
         return [
             {
-                "fs_setup": line.row.fs_setup, "engine": line.row.engine, "settings": line.row.settings,
+                "fs_setup": line.row.fs_setup,
+                "engine": line.row.engine,
+                "settings": line.row.settings,
                 "durability_class": line.row.durability_class,
-                "counts": [{**plain(outcome), **dict(zip(("lo", "hi"), _bounds(outcome), strict=True))}
-                           for outcome in line.row.counts],
-                "price": {metric: {"value": row.value, "ratio": row.ratio, "lo": row.lo, "hi": row.hi}
-                          for metric, row in line.price.items()},
+                "counts": [
+                    {**plain(outcome), **dict(zip(("lo", "hi"), _bounds(outcome), strict=True))}
+                    for outcome in line.row.counts
+                ],
+                "price": {
+                    metric: {"value": row.value, "ratio": row.ratio, "lo": row.lo, "hi": row.hi}
+                    for metric, row in line.price.items()
+                },
             }
             for line in self.lines
-        ]  # fmt: skip
+        ]
 
 
 def _bounds(outcome: HarmCount) -> tuple[float | None, float | None]:

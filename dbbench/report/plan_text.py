@@ -22,16 +22,25 @@ from dbbench.storage.filesystems.common import mount_of
 from dbbench.units import count, grouped, size_text, time_text
 
 
-def as_document(wanted: PlanRequest, look: Preview, expected: Forecast, results_folder: Path) -> dict[str, Any]:
+def as_document(
+    wanted: PlanRequest, look: Preview, expected: Forecast, results_folder: Path
+) -> dict[str, Any]:
     """Return the preview for JSON."""
     cells = {cell.id: cell for cell in wanted.expanded.cells}
     classes = _classes(wanted)
     return {
         "trials": [
-            {"id": spec.id, "fs_setup": cells[spec.cell].arm, "engine": cells[spec.cell].engine.name,
-             "workload": cells[spec.cell].workload.name, "variant": cells[spec.cell].variant,
-             "block": spec.block, "attempt": spec.attempt, "position": spec.position,
-             "durability_class": classes[spec.cell]}
+            {
+                "id": spec.id,
+                "fs_setup": cells[spec.cell].arm,
+                "engine": cells[spec.cell].engine.name,
+                "workload": cells[spec.cell].workload.name,
+                "variant": cells[spec.cell].variant,
+                "block": spec.block,
+                "attempt": spec.attempt,
+                "position": spec.position,
+                "durability_class": classes[spec.cell],
+            }
             for spec in wanted.expanded.order
         ],
         "eta_s": round(look.eta_s),
@@ -41,26 +50,42 @@ def as_document(wanted: PlanRequest, look: Preview, expected: Forecast, results_
         "written": look.written,
         "commands": [{"fs_setup": arm, "argv": list(argv)} for arm, argv in look.commands],
         "devices": _devices(wanted, look, results_folder),
-        "conditions": [conditions.effect(wanted.plan), *conditions.sentences(wanted.plan, wanted.expanded.cells)],
+        "conditions": [
+            conditions.effect(wanted.plan),
+            *conditions.sentences(wanted.plan, wanted.expanded.cells),
+        ],
         "plan": plain(wanted.plan),
         "plan_sha256": wanted.sha256,
-    }  # fmt: skip
+    }
 
 
 def put_plan(
-    wanted: PlanRequest, look: Preview, expected: Forecast, allowance: Allowance | None, results_folder: Path
+    wanted: PlanRequest,
+    look: Preview,
+    expected: Forecast,
+    allowance: Allowance | None,
+    results_folder: Path,
 ) -> None:
     """Print the cost of the run, what it compares, and the conditions."""
     plan, cells = wanted.plan, list(wanted.expanded.cells)
     counts = ", ".join(
-        (count(len(plan.fs_setups), "setup"), count(len(cells), "cell"), count(plan.blocks, "block"),
-         count(len(wanted.expanded.order), "trial"))
-    )  # fmt: skip
-    put_paragraph(f"{plan.name}: {counts} in random order (seed {plan.seed}); baseline "
-                  f"{plan.baseline or plan.fs_setups[0].label}")  # fmt: skip
+        (
+            count(len(plan.fs_setups), "setup"),
+            count(len(cells), "cell"),
+            count(plan.blocks, "block"),
+            count(len(wanted.expanded.order), "trial"),
+        )
+    )
+    put_paragraph(
+        f"{plan.name}: {counts} in random order (seed {plan.seed}); baseline "
+        f"{plan.baseline or plan.fs_setups[0].label}"
+    )
     causes = sorted(look.written.items(), key=lambda pair: -pair[1])
     written = ", ".join(f"{cause} {size_text(size)}" for cause, size in causes if size)
-    measured = f"; the load was measured in earlier runs for {look.remembered} of {count(len(cells), 'cell')}"
+    measured = (
+        f"; the load was measured in earlier runs for {look.remembered} of "
+        f"{count(len(cells), 'cell')}"
+    )
     minutes = max(1, round(look.eta_s / 60))
     eta = f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
     put_paragraph(f"  time: about {eta}" + (f"; {allowance.text}" if allowance else ""))
@@ -77,12 +102,29 @@ def put_plan(
     rows = []
     for cell in cells:
         window = cell.window
-        load = "to its end" if window.kind == "to-completion" else f"{window.warmup_s:g}+{window.measure_s:g} s"
-        rows.append((cell.arm, cell.engine.name, cell.title, load, classes[cell.id], time_text(look.trial_s[cell.id])))
-    put_table(("setup", "engine", "workload", "load", "durability", "trial"), rows, right=("trial",))
+        load = (
+            "to its end"
+            if window.kind == "to-completion"
+            else f"{window.warmup_s:g}+{window.measure_s:g} s"
+        )
+        rows.append(
+            (
+                cell.arm,
+                cell.engine.name,
+                cell.title,
+                load,
+                classes[cell.id],
+                time_text(look.trial_s[cell.id]),
+            )
+        )
+    put_table(
+        ("setup", "engine", "workload", "load", "durability", "trial"), rows, right=("trial",)
+    )
     _put_classes(cells, classes)
     _put_list("conditions", conditions.sentences(plan, cells))
-    parameters = [", ".join(f"{key} = {value}" for key, value in cell.parameters.items()) for cell in cells]
+    parameters = [
+        ", ".join(f"{key} = {value}" for key, value in cell.parameters.items()) for cell in cells
+    ]
     named = [f"{cell.workload.name}: {text}" for cell, text in zip(cells, parameters, strict=True)]
     _put_list("parameters", dict.fromkeys(named))
     if look.commands:
@@ -116,47 +158,83 @@ def _classes(wanted: PlanRequest) -> dict[str, str | None]:
 
 def _put_classes(cells: Sequence[Cell], classes: Mapping[str, str | None]) -> None:
     compared = grouped(cells, lambda cell: (cell.engine.name, cell.title))
-    mixed = [f"{title} on {engine}" for (engine, title), of in compared.items()
-             if len({classes[cell.id] for cell in of}) > 1]  # fmt: skip
+    mixed = [
+        f"{title} on {engine}"
+        for (engine, title), of in compared.items()
+        if len({classes[cell.id] for cell in of}) > 1
+    ]
     if mixed:
         put_paragraph(
-            f"W022: durability classes differ in {', '.join(mixed)}: a setup may be faster because it "
-            "guarantees less (docs/durability.md)"
+            f"W022: durability classes differ in {', '.join(mixed)}: a setup may be faster because "
+            "it guarantees less (docs/durability.md)"
         )
 
 
 def _device_text(device: dict[str, Any]) -> str:
-    share, size, place = device["endurance_share"], device["size_bytes"], device["path"] or "the results folder"
-    what = f"to a file of {size_text(size)} in {place}" if device["kind"] == "loop" else f"to {place}"
+    share, size, place = (
+        device["endurance_share"],
+        device["size_bytes"],
+        device["path"] or "the results folder",
+    )
+    what = (
+        f"to a file of {size_text(size)} in {place}" if device["kind"] == "loop" else f"to {place}"
+    )
     details = [] if device["kind"] == "loop" or not size else [size_text(size)]
     details += [f"identity {device['identity']}"] if device["identity"] else []
     if device["kind"] != "block":
-        details.append(f"{device['filesystem']} on {', '.join(device['disks']) or 'no disk of this machine'}")
-    life = "wear not reported" if share is None else f"{100 * share:.2g} % of the disk's rated endurance"
+        details.append(
+            f"{device['filesystem']} on {', '.join(device['disks']) or 'no disk of this machine'}"
+        )
+    life = (
+        "wear not reported"
+        if share is None
+        else f"{100 * share:.2g} % of the disk's rated endurance"
+    )
     return f"{size_text(device['written_bytes'])} {what} ({', '.join([*details, life])})"
 
 
 def _devices(wanted: PlanRequest, look: Preview, results_folder: Path) -> list[dict[str, Any]]:
-    """Return the images, disks or directories of the plan, those of the log last, with the bytes that the run writes to
-    each and the share of the disk's rated endurance, if it reports that. Several images or disks share the bytes."""
+    """Return the images, disks or directories of the plan, those of the log last, with the bytes
+    that the run writes to each and the share of the disk's rated endurance, if it reports that.
+    Several images or disks share the bytes.
+    """
     spec, rows = wanted.plan.device, list[dict[str, Any]]()
     for arm, directory in spec.directories.items():
-        rows.append({"kind": "dir", "path": directory, "size_bytes": None, "written_bytes": look.arm_bytes.get(arm, 0)})
+        rows.append(
+            {
+                "kind": "dir",
+                "path": directory,
+                "size_bytes": None,
+                "written_bytes": look.arm_bytes.get(arm, 0),
+            }
+        )
     for volume in spec.volumes.values():
         paths = volume.disks or [volume.at for _ in range(volume.count) if volume.image_bytes]
         size = volume.size_bytes if volume.image_bytes else None
-        rows += [{"kind": spec.kind, "path": path, "size_bytes": size, "written_bytes": 0} for path in paths]
+        rows += [
+            {"kind": spec.kind, "path": path, "size_bytes": size, "written_bytes": 0}
+            for path in paths
+        ]
     for row in rows:
         path = Path(row["path"] or results_folder)
         row |= {"identity": None, "filesystem": None, "disks": []}
         if not spec.directories:
             row["written_bytes"] = look.written_bytes // len(rows)
-        with contextlib.suppress(OSError, DbbenchError):  # it does not exist: `put_refusals` lists it
+        # it does not exist: `put_refusals` lists it
+        with contextlib.suppress(OSError, DbbenchError):
             if spec.disks:
                 name = sysfs.name_of(path.stat().st_rdev) or ""
-                row |= {"identity": devices.identity(path), "size_bytes": sysfs.size_bytes(name),
-                        "disks": sysfs.leaves(name)}  # fmt: skip
+                row |= {
+                    "identity": devices.identity(path),
+                    "size_bytes": sysfs.size_bytes(name),
+                    "disks": sysfs.leaves(name),
+                }
             else:
-                row |= {"filesystem": mount_of(nearest(path)).fstype, "disks": disks_below(nearest(path))}
-        row["endurance_share"] = smart.endurance_share(smart.wear(row["disks"]), row["written_bytes"])
+                row |= {
+                    "filesystem": mount_of(nearest(path)).fstype,
+                    "disks": disks_below(nearest(path)),
+                }
+        row["endurance_share"] = smart.endurance_share(
+            smart.wear(row["disks"]), row["written_bytes"]
+        )
     return rows

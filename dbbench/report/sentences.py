@@ -1,4 +1,6 @@
-"""Sentences for the terminal, Markdown and the page, which sets words between two asterisks in bold."""
+"""Sentences for the terminal, Markdown and the page, which sets words between two asterisks in
+bold.
+"""
 
 from __future__ import annotations
 
@@ -41,21 +43,31 @@ def why_without(base: Row) -> str:
     if RemarkKind.FAILED in counts:
         return f"{count(int(counts[RemarkKind.FAILED]['failed']), 'trial')} failed"
     if RemarkKind.RATE_MISSED in counts:
-        return f"{count(int(counts[RemarkKind.RATE_MISSED]['missed']), 'trial')} missed the required rate of inserts"
+        return (
+            f"{count(int(counts[RemarkKind.RATE_MISSED]['missed']), 'trial')} missed the "
+            "required rate of inserts"
+        )
     return "no trial finished"
 
 
 def class_of(row: Row) -> str:
     """Return the durability class of a row, and the reports of losses that are known."""
-    reports = [str(note.values["reports"]) for note in row.notes if note.kind is RemarkKind.REPORTED]
+    reports = [
+        str(note.values["reports"]) for note in row.notes if note.kind is RemarkKind.REPORTED
+    ]
     return row.durability_class + (f" ({', '.join(reports)})" if reports else "")
 
 
 def crossing(curve: Curve, baseline: str) -> str:
-    """Return the sentence about an arm that is ahead of the baseline at one value and behind it at another."""
+    """Return the sentence about an arm that is ahead of the baseline at one value and behind it at
+    another.
+    """
     if curve.crosses is None:
         return ""
-    first, second = (f"{row.verdict} at {curve.parameter}={at:g} ({change(row.ratio)})" for at, row in curve.crosses)
+    first, second = (
+        f"{row.verdict} at {curve.parameter}={at:g} ({change(row.ratio)})"
+        for at, row in curve.crosses
+    )
     where = ", ".join(filter(None, (f"{curve.engine} {curve.workload}", curve.rest)))
     return f"{where}: **{curve.fs_setup}** is {first} and {second}, compared with {baseline}."
 
@@ -70,9 +82,14 @@ def interaction(about: Interaction) -> str:
             f": none changes by more than {100 * about.margin:.3g}{GROUP}%",
         ),
         "same-order": ("same order at every level of ", _sides(about)),
-        "inconclusive": ("it is inconclusive whether the ratios of the filesystems depend on ", _changes(about)),
+        "inconclusive": (
+            "it is inconclusive whether the ratios of the filesystems depend on ",
+            _changes(about),
+        ),
     }[about.verdict]
-    return f"{about.engine} {title_of(about.workload, about.variant)}: {lead}**{about.factor}**{rest}."
+    return (
+        f"{about.engine} {title_of(about.workload, about.variant)}: {lead}**{about.factor}**{rest}."
+    )
 
 
 def _ratios(about: Interaction) -> str:
@@ -91,7 +108,9 @@ def _ratios(about: Interaction) -> str:
             if of.fs_setup == arm and of.verdict == DEPENDS
         ]
         texts.append(f"{arm} is {join_words(ratios)}; its ratio changes by {join_words(changes)}")
-    further = f"; and {count(len(arms) - MOST_NAMED, 'other setup')}" if len(arms) > MOST_NAMED else ""
+    further = (
+        f"; and {count(len(arms) - MOST_NAMED, 'other setup')}" if len(arms) > MOST_NAMED else ""
+    )
     return f", compared with {about.baseline}: {'; '.join(texts)}{further}"
 
 
@@ -110,23 +129,34 @@ def _changes(about: Interaction) -> str:
         return ": every combination needs a result of at least 3 blocks"
     widest = max(about.contrasts, key=lambda of: abs(of.change - 1))
     return (
-        f": the largest change is that of {widest.fs_setup} to {about.baseline}, {change(widest.change)} from "
-        f"{level_text(widest.reference)} to {level_text(widest.level)} (CI {interval(widest.lo, widest.hi)})"
+        f": the largest change is that of {widest.fs_setup} to {about.baseline}, "
+        f"{change(widest.change)} from {level_text(widest.reference)} to "
+        f"{level_text(widest.level)} (CI {interval(widest.lo, widest.hi)})"
     )
 
 
 def no_limit(exceeded: Sequence[Exceeded]) -> str:
-    """Return the sentence about the measurements of the bare device that trials of a run exceeded; "" without any."""
-    return f"**Not a limit of the device**: {'; '.join(map(_measurement, exceeded))}." if exceeded else ""
+    """Return the sentence about the measurements of the bare device that trials of a run exceeded;
+    "" without any.
+    """
+    return (
+        f"**Not a limit of the device**: {'; '.join(map(_measurement, exceeded))}."
+        if exceeded
+        else ""
+    )
 
 
 def _measurement(exceeded: Exceeded) -> str:
     before, rate = number(exceeded.before), number(exceeded.rate)
-    after = "" if exceeded.after is None else f" before the run and {number(exceeded.after)} after it"
+    after = (
+        "" if exceeded.after is None else f" before the run and {number(exceeded.after)} after it"
+    )
     if exceeded.side.endswith(FLUSHED):
         size = exceeded.side.removeprefix("write_").removesuffix(f"k{FLUSHED}")
         measured = f"{before} flushed single writes of {size} KiB per second{after}"
-        reached = f"reached {rate} transactions per second, so the share of the ceiling is not shown"
+        reached = (
+            f"reached {rate} transactions per second, so the share of the ceiling is not shown"
+        )
     else:
         measured = f"{before}{GROUP}{exceeded.unit}{after}"
         reached = f"{_DID[exceeded.side]} {rate}{GROUP}{exceeded.unit}"
@@ -138,8 +168,10 @@ def disagreement(arm: ByHost, baseline: str) -> str:
     if arm.spread is None or not arm.spread.disagree:
         return ""
     ratios = join_words([f"{change(host.ratio)} on {host.host}" for host in arm.hosts])
-    return (f"The hosts disagree about **{arm.fs_setup}** compared with {baseline} ({METRICS[arm.metric].label}): "
-            f"{ratios}. The pooled ratio holds for none of them.")  # fmt: skip
+    return (
+        f"The hosts disagree about **{arm.fs_setup}** compared with {baseline} "
+        f"({METRICS[arm.metric].label}): {ratios}. The pooled ratio holds for none of them."
+    )
 
 
 def agreement(arm: ByHost) -> str:
@@ -147,7 +179,10 @@ def agreement(arm: ByHost) -> str:
     if arm.spread is None:
         return "more blocks per host are needed to tell whether the hosts agree"
     word = "the hosts disagree" if arm.spread.disagree else "no sign that the hosts disagree"
-    figures = f"Q {arm.spread.q:.3g} over {len(arm.hosts)} hosts, p {arm.spread.p:.2g}, I² {100 * arm.spread.i2:.0f} %"
+    figures = (
+        f"Q {arm.spread.q:.3g} over {len(arm.hosts)} hosts, p {arm.spread.p:.2g}, I² "
+        f"{100 * arm.spread.i2:.0f} %"
+    )
     return f"{word} ({figures})"
 
 

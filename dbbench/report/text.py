@@ -24,7 +24,9 @@ _NUMBER_GAP: Final = re.compile(r"(?<=\d) (?=%|\d)")  # a line must not end here
 def columns(stream: TextIO | None = None) -> int | None:
     """Return the columns of the terminal of `stream`, stdout by default; None if it is not one."""
     try:
-        return max(_NARROWEST, os.get_terminal_size((stream or sys.stdout).fileno()).columns or WIDTH)
+        return max(
+            _NARROWEST, os.get_terminal_size((stream or sys.stdout).fileno()).columns or WIDTH
+        )
     except (OSError, ValueError):
         return None
 
@@ -35,14 +37,17 @@ def put(text: str = "") -> None:
 
 
 def put_paragraph(text: str, without_terminal: int = WIDTH) -> None:
-    """Print a long line of the result as several; those after the first are indented. A number keeps its %.
-    `without_terminal`: the columns if stdout is not a terminal."""
+    """Print a long line of the result as several; those after the first are indented. A number
+    keeps its %. `without_terminal`: the columns if stdout is not a terminal.
+    """
     for line in wrapped(text, columns() or without_terminal):
         put(line)
 
 
 def wrapped(text: str, width: int) -> list[str]:
-    """Return a long line as several. A command, which follows a colon and two spaces, stays whole in its own line."""
+    """Return a long line as several. A command, which follows a colon and two spaces, stays whole
+    in its own line.
+    """
     text, _, command = text.partition(":  ")
     indent = " " * (len(text) - len(text.lstrip(" !")))
     whole = f"{text}:  {command}" if command else text
@@ -50,7 +55,9 @@ def wrapped(text: str, width: int) -> list[str]:
         return [whole]
     further = f"{indent}  " if text.startswith(" ") else indent
     text = _NUMBER_GAP.sub(GROUP, f"{text}:" if command else text)
-    lines = textwrap.wrap(text, width, subsequent_indent=further, break_long_words=False, break_on_hyphens=False)
+    lines = textwrap.wrap(
+        text, width, subsequent_indent=further, break_long_words=False, break_on_hyphens=False
+    )
     return [*lines, *([f"{indent}    {command}"] if command else [])]
 
 
@@ -64,9 +71,16 @@ def json_text(content: Any) -> str:
     return json.dumps(finite(content), ensure_ascii=False, indent=1, allow_nan=False)
 
 
-def put_table(header: Sequence[str], rows: Iterable[Sequence[object]], right: Sequence[str] = ()) -> None:
-    """Print columns of equal width, those of `right` aligned to the right. Cells wrap if the terminal is too narrow."""
-    lines = [list(header), *([_NUMBER_GAP.sub(GROUP, _cell(value)) for value in row] for row in rows)]
+def put_table(
+    header: Sequence[str], rows: Iterable[Sequence[object]], right: Sequence[str] = ()
+) -> None:
+    """Print columns of equal width, those of `right` aligned to the right. Cells wrap if the
+    terminal is too narrow.
+    """
+    lines = [
+        list(header),
+        *([_NUMBER_GAP.sub(GROUP, _cell(value)) for value in row] for row in rows),
+    ]
     widths = _fitting(lines)
     for line in lines:
         cells = [
@@ -75,12 +89,17 @@ def put_table(header: Sequence[str], rows: Iterable[Sequence[object]], right: Se
         ]
         for parts in itertools.zip_longest(*cells, fillvalue=""):
             row = zip(header, parts, widths, strict=True)
-            words = (text.rjust(width) if title in right else text.ljust(width) for title, text, width in row)
+            words = (
+                text.rjust(width) if title in right else text.ljust(width)
+                for title, text, width in row
+            )
             put("  ".join(words).rstrip())
 
 
 def put_reasons(rows: Iterable[dict[str, Any]]) -> None:
-    """Print below a catalogue each `reason` why entries do not work here, once, with the names of these entries."""
+    """Print below a catalogue each `reason` why entries do not work here, once, with the names of
+    these entries.
+    """
     by_reason = grouped((row for row in rows if row["reason"]), lambda row: row["reason"])
     if by_reason:
         put("\nnot on this machine")
@@ -89,10 +108,14 @@ def put_reasons(rows: Iterable[dict[str, Any]]) -> None:
 
 
 def _fitting(lines: Sequence[Sequence[str]]) -> list[int]:
-    """Return the columns' widths. On a narrow terminal cells of several words wrap, then long names; numbers never."""
+    """Return the columns' widths. On a narrow terminal cells of several words wrap, then long
+    names; numbers never.
+    """
     cells = list(zip(*lines, strict=True))
     widths = [max(map(len, column)) for column in cells]
-    words = [max(len(word) for cell in column for word in re.split("[ \n]", cell)) for column in cells]
+    words = [
+        max(len(word) for cell in column for word in re.split("[ \n]", cell)) for column in cells
+    ]
     names = [not any(cell[:1] in "+−0123456789" for cell in column if cell) for column in cells]
     for most in (sys.maxsize, 16, 12, 8):
         least = [min(word, most) if name else word for word, name in zip(words, names, strict=True)]
@@ -106,7 +129,10 @@ def table_text(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """Return the same as a Markdown table."""
     lines = ["| " + " | ".join(header) + " |", "|" + " --- |" * len(header)]
     lines += [
-        "| " + " | ".join(_cell(value).replace("|", "\\|").replace("<", "&lt;") for value in row) + " |" for row in rows
+        "| "
+        + " | ".join(_cell(value).replace("|", "\\|").replace("<", "&lt;") for value in row)
+        + " |"
+        for row in rows
     ]
     return "\n".join(lines)
 

@@ -14,10 +14,15 @@ from dbbench.units import count, duration_text, number, percent, size_text, time
 
 
 def trial_text(trial: Trial, run: LoadedRun) -> Iterator[str]:
-    """Return the lines that describe a trial of the run: phases, figures, latencies, proofs and warnings."""
+    """Return the lines that describe a trial of the run: phases, figures, latencies, proofs and
+    warnings.
+    """
     yield f"{trial.id}: {trial.status.value}"
     work = title_of(trial.workload, trial.variant)
-    yield f"  {trial.engine} {trial.engine_version}, {work}, block {trial.block}, attempt {trial.attempt}"
+    yield (
+        f"  {trial.engine} {trial.engine_version}, {work}, block {trial.block}, attempt "
+        f"{trial.attempt}"
+    )
     if trial.profile and trial.effective_settings:
         stated = profile_of(trial.engine).statement(trial.effective_settings)
         yield f"  {trial.profile} profile{f': {stated}' if stated else ''}"
@@ -55,12 +60,21 @@ def _growth(trial: Trial) -> Iterator[str]:
     grown = trial.growth
     if grown is None or not (grown.data_bytes or grown.log_bytes):
         return
-    parts = [f"tables {size_text(grown.data_bytes or 0)}", f"logs {size_text(grown.log_bytes or 0)}"]
+    parts = [
+        f"tables {size_text(grown.data_bytes or 0)}",
+        f"logs {size_text(grown.log_bytes or 0)}",
+    ]
     parts += [] if grown.extents is None else [f"{grown.extents} extents"]
     if grown.compressed_share is not None:
-        before = "" if grown.restored_share is None else f" (restored: {percent(grown.restored_share)})"
+        before = (
+            "" if grown.restored_share is None else f" (restored: {percent(grown.restored_share)})"
+        )
         parts.append(f"{percent(grown.compressed_share)} compressed{before}")
-    parts += [f"{percent(grown.preallocated_share)} allocated but not yet written"] if grown.preallocated_share else []
+    parts += (
+        [f"{percent(grown.preallocated_share)} allocated but not yet written"]
+        if grown.preallocated_share
+        else []
+    )
     yield f"  grown during the load: {', '.join(parts)}"
 
 
@@ -68,7 +82,9 @@ def _latency(trial: Trial, run: LoadedRun) -> Iterator[str]:
     histogram = run.histogram(trial)
     if histogram is None or not histogram.total:
         return
-    cells = {name: number(percentile_ms(histogram, percent)) for name, percent in PERCENTILES.items()}
+    cells = {
+        name: number(percentile_ms(histogram, percent)) for name, percent in PERCENTILES.items()
+    }
     cells["max"] = number(trial.summary.get("max_ms"))
     widths = {name: max(len(name), len(cell)) for name, cell in cells.items()}
     yield f"  latency of {count(histogram.total, 'transaction')}, ms"
@@ -80,19 +96,26 @@ def _shape(trial: Trial) -> Iterator[str]:
     if trial.age is not None:
         age = trial.age
         yield (
-            f"  aged by seed {age.seed}: {age.files} files, {size_text(age.written_bytes)} written, "
-            f"{percent(age.filled)} full; free space {_free(age.before)}, then {_free(age.after)}"
+            f"  aged by seed {age.seed}: {age.files} files, {size_text(age.written_bytes)} "
+            f"written, {percent(age.filled)} full; free space {_free(age.before)}, then "
+            f"{_free(age.after)}"
         )
     if trial.space is not None and trial.space.largest:
         first = trial.space.largest[0]
         free = _free(trial.space.free)
-        yield f"  largest file {first.path}: {size_text(first.bytes)}, {_extents(first.extents)}; free space {free}"
+        yield (
+            f"  largest file {first.path}: {size_text(first.bytes)}, {_extents(first.extents)}; "
+            f"free space {free}"
+        )
 
 
 def _free(histogram: tuple[FreeExtents, ...] | None) -> str:
     if histogram is None:
         return "unknown"
-    extents, size = sum(extent.extents for extent in histogram), sum(extent.bytes for extent in histogram)
+    extents, size = (
+        sum(extent.extents for extent in histogram),
+        sum(extent.bytes for extent in histogram),
+    )
     return f"{size_text(size)} in {_extents(extents)}"
 
 
@@ -108,8 +131,13 @@ def _snapshots(trial: Trial) -> Iterator[str]:
     if not facts.how:
         yield f"  snapshots {planned}: not possible: {facts.note}"
         return
-    values = [f"{name}: {value}" for name, value in snapshot_column([facts]).items() if name != "taken"]
-    yield f"  snapshots by {facts.how}, {planned}: {'; '.join([f'{len(facts.taken)} taken', *values])}"
+    values = [
+        f"{name}: {value}" for name, value in snapshot_column([facts]).items() if name != "taken"
+    ]
+    yield (
+        f"  snapshots by {facts.how}, {planned}: "
+        f"{'; '.join([f'{len(facts.taken)} taken', *values])}"
+    )
 
 
 def _wear(trial: Trial) -> Iterator[str]:
@@ -121,7 +149,10 @@ def _wear(trial: Trial) -> Iterator[str]:
             yield f"  aged {point.factor:.2g} ×: {point.tps:.4g} tx/s{pieces}"
     for scan in trial.age_engine.scans:
         if scan.mb_per_s is not None:
-            yield f"  scan {scan.when}: {scan.mb_per_s:.4g} MB/s{'' if scan.cold else ', cache not verified as cold'}"
+            yield (
+                f"  scan {scan.when}: {scan.mb_per_s:.4g} "
+                f"MB/s{'' if scan.cold else ', cache not verified as cold'}"
+            )
     for step in trial.age_engine.repairs:
         took = "not possible" if step.seconds is None else duration_text(step.seconds)
         yield f"  {step.name}: {took}; {step.text}"
@@ -129,9 +160,18 @@ def _wear(trial: Trial) -> Iterator[str]:
 
 def _operations(trial: Trial) -> Iterator[str]:
     for step in trial.operations:
-        took = "failed" if step.failed else "not possible" if step.seconds is None else duration_text(step.seconds)
+        took = (
+            "failed"
+            if step.failed
+            else "not possible"
+            if step.seconds is None
+            else duration_text(step.seconds)
+        )
         more = [size_text(step.bytes)] if step.bytes is not None else []
-        yield f"  {step.name:<32} {took:>12}  {', '.join([*more, *([step.text] if step.text else [])])}".rstrip()
+        yield (
+            f"  {step.name:<32} {took:>12}  "
+            f"{', '.join([*more, *([step.text] if step.text else [])])}".rstrip()
+        )
 
 
 def _filesystem(trial: Trial) -> Iterator[str]:
@@ -147,7 +187,10 @@ def _filesystem(trial: Trial) -> Iterator[str]:
         yield f"  {' '.join(argv)}"
     if trial.io is not None and (log := trial.io.wal) is not None and log.write_bytes is not None:
         both = size_text(trial.io.write_bytes or 0)
-        yield f"  written in the window {both}, of it to the log's device {size_text(log.write_bytes)}"
+        yield (
+            f"  written in the window {both}, of it to the log's device "
+            f"{size_text(log.write_bytes)}"
+        )
 
 
 def _small_writes(trial: Trial, fs: FilesystemFacts) -> Iterator[str]:
@@ -156,12 +199,23 @@ def _small_writes(trial: Trial, fs: FilesystemFacts) -> Iterator[str]:
     beside = "" if bare is None else f"; the bare device: write and flush {number(bare)} ms"
     for role, facts in fs.volumes.items():
         where = "" if role == "data" else " to the log's filesystem"
-        shown = [f"{row.call} {number(row.mean_ms)} ms (p99 {number(row.p99_ms)})" for row in facts.syncs]
+        shown = [
+            f"{row.call} {number(row.mean_ms)} ms (p99 {number(row.p99_ms)})" for row in facts.syncs
+        ]
         if shown:
             yield f"  append of 16 KiB{where}: {', '.join(shown)}{beside}"
         elif facts.syncs_note:
             yield f"  append of 16 KiB{where}: not measured: {facts.syncs_note}"
         queue = facts.queue.get("atomic_write_unit_max_bytes")
         if facts.atomic_writes is not None or queue is not None:
-            device = "not reported" if queue is None else "none" if queue == "0" else f"up to {queue} bytes"
-            yield f"  atomic writes{where}: filesystem {facts.atomic_writes or 'not reported'}, device {device}"
+            device = (
+                "not reported"
+                if queue is None
+                else "none"
+                if queue == "0"
+                else f"up to {queue} bytes"
+            )
+            yield (
+                f"  atomic writes{where}: filesystem {facts.atomic_writes or 'not reported'}, "
+                f"device {device}"
+            )

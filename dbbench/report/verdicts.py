@@ -31,7 +31,9 @@ class VerdictTable(NamedTuple):
 
 
 class Verdicts(NamedTuple):
-    """What `compare` prints, in every format. `findings` are sentences about several tables, or about a whole run."""
+    """What `compare` prints, in every format. `findings` are sentences about several tables, or
+    about a whole run.
+    """
 
     baseline: str
     tables: list[VerdictTable]
@@ -41,11 +43,19 @@ class Verdicts(NamedTuple):
     runs: Sequence[LoadedRun] = ()
 
 
-def verdicts(runs: Sequence[LoadedRun], baseline: str | None = None, metric: str | None = None) -> Verdicts:
-    """Return the tables of one or more runs, whose blocks stay separate. Without `metric` each workload is judged by
-    its primary metric. Raises UnknownName for an unknown baseline or metric."""
+def verdicts(
+    runs: Sequence[LoadedRun], baseline: str | None = None, metric: str | None = None
+) -> Verdicts:
+    """Return the tables of one or more runs, whose blocks stay separate. Without `metric` each
+    workload is judged by its primary metric. Raises UnknownName for an unknown baseline or
+    metric.
+    """
     _check_metric(metric, (*METRICS, ALL))
-    trials = list(runs[0].trials) if len(runs) == 1 else [trial for run in _separate(runs) for trial in run]
+    trials = (
+        list(runs[0].trials)
+        if len(runs) == 1
+        else [trial for run in _separate(runs) for trial in run]
+    )
     cells = [cell for run in runs for cell in run.run.cells]
     primary, arms = _primaries(runs), list(dict.fromkeys(cell.arm for cell in cells))
     chosen = baseline or runs[0].run.baseline
@@ -60,7 +70,9 @@ def verdicts(runs: Sequence[LoadedRun], baseline: str | None = None, metric: str
                 tables.append(VerdictTable(*key, METRICS[judged], _with_notes(rows, cautions)))
                 hosts += compare.by_host(group, chosen, judged)
     planned: list[compare.Group] = [cell.group for cell in cells]
-    tables.sort(key=lambda t: (t.workload, t.engine, planned.index((t.engine, t.workload, t.variant))))
+    tables.sort(
+        key=lambda t: (t.workload, t.engine, planned.index((t.engine, t.workload, t.variant)))
+    )
     levels = {cell.group: cell.levels for cell in cells if cell.levels}
     interactions, crossed = list[Interaction](), list[str]()
     factors = {factor for of in levels.values() for factor in of}
@@ -69,7 +81,10 @@ def verdicts(runs: Sequence[LoadedRun], baseline: str | None = None, metric: str
         interactions += compare.interactions(rows, levels, METRICS[judged])
         curves = [curve for curve in compare.crossings(rows) if curve.parameter not in factors]
         lead = f"{METRICS[judged].label}: " if metric == ALL else ""
-        crossed += [lead + text for text in sentences.join(sentences.crossing(curve, chosen) for curve in curves)]
+        crossed += [
+            lead + text
+            for text in sentences.join(sentences.crossing(curve, chosen) for curve in curves)
+        ]
     unlike = [
         f"{arm.engine} {title_of(arm.workload, arm.variant)}: {text}"
         for arm in hosts
@@ -82,25 +97,37 @@ def verdicts(runs: Sequence[LoadedRun], baseline: str | None = None, metric: str
 def compare_groups(
     runs: Sequence[LoadedRun], by: str, baseline: str | None = None, metric: str | None = None
 ) -> Verdicts:
-    """Return tables of each arm with each kernel, server version or run. UnknownName also if all have the same one."""
+    """Return tables of each arm with each kernel, server version or run. UnknownName also if all
+    have the same one.
+    """
     _check_metric(metric, METRICS)
     separate, primary = _separate(runs), _primaries(runs)
     value_of = {
-        trial.id: value for run, loaded in zip(separate, runs, strict=True)
+        trial.id: value
+        for run, loaded in zip(separate, runs, strict=True)
         for trial, value in zip(run, pooling.version_names(loaded, by, runs), strict=True)
-    }  # fmt: skip
+    }
     values = list(dict.fromkeys(value_of.values()))
     if len(values) < 2 or (baseline is not None and baseline not in values):
         hint = "" if baseline is None else did_you_mean(baseline, values)
         option = "--against" if by == "run" else f"--by {by}"
-        raise UnknownName(f"{option}: these runs have {', '.join(values) or 'no trial'}{hint}; at least two are needed")
+        raise UnknownName(
+            f"{option}: these runs have {', '.join(values) or 'no trial'}{hint}; at least two "
+            "are needed"
+        )
     unlike = ", ".join(pooling.differences(runs)) if by == "run" else ""
-    cautions = (remark(RemarkKind.RUNS_DIFFER, what=unlike),) if unlike else tuple(pooling.profile_cautions(runs))
+    cautions = (
+        (remark(RemarkKind.RUNS_DIFFER, what=unlike),)
+        if unlike
+        else tuple(pooling.profile_cautions(runs))
+    )
     margin = runs[-1].run.plan.margin  # of `compare NEW --against OLD` that of NEW
     tables: dict[tuple[compare.Group, str], VerdictTable] = {}
     for key, group in compare.groups([trial for run in separate for trial in run]).items():
         judged = METRICS[metric or primary.get(key[1], "tps")]
-        for row in _with_notes(compare.unpaired_rows(group, value_of, judged.name, baseline, margin), cautions):
+        for row in _with_notes(
+            compare.unpaired_rows(group, value_of, judged.name, baseline, margin), cautions
+        ):
             arm = row.fs_setup.rpartition(" @ ")[0]
             tables.setdefault((key, arm), VerdictTable(*key, judged, [])).rows.append(row)
     return Verdicts(baseline or values[0], list(tables.values()), runs=runs)
@@ -120,9 +147,12 @@ def _separate(runs: Sequence[LoadedRun]) -> list[list[Trial]]:
     """Return the trials of each run with ids and block numbers that no other run has."""
     offset, separate = 0, []
     for run in runs:
-        separate.append([
-            dataclasses.replace(trial, id=f"{run.path}/{trial.id}", block=trial.block + offset) for trial in run.trials
-        ])  # fmt: skip
+        separate.append(
+            [
+                dataclasses.replace(trial, id=f"{run.path}/{trial.id}", block=trial.block + offset)
+                for trial in run.trials
+            ]
+        )
         offset += max((spec.block for spec in run.run.order), default=0)
     return separate
 
@@ -132,7 +162,9 @@ def _primaries(runs: Sequence[LoadedRun]) -> dict[str, str]:
 
 
 def gate(verdicts: Verdicts) -> int:
-    """Return 3 if any row is slower or worse without the plan expecting it, else 4 if any is undecided, else 0."""
+    """Return 3 if any row is slower or worse without the plan expecting it, else 4 if any is
+    undecided, else 0.
+    """
     rows = [row for table in verdicts.tables for row in without_guard(table.rows)]
     words = {row.verdict for row in rows}
     if any(row.verdict in BEHIND and not is_expected(row, verdicts) for row in rows):

@@ -1,9 +1,12 @@
 """The results folder: written once, verified when read, never changed.
 
-RUN/run.json plan.toml journal.jsonl    the plan, the order of trials, and what was acquired from the machine
-RUN/trials/ID/                          a finished trial: trial.json, series.csv.gz, histogram.json, raw/, SHA256SUMS
+RUN/run.json plan.toml journal.jsonl    the plan, the order of trials, and what was acquired from
+                                        the machine
+RUN/trials/ID/                          a finished trial: trial.json, series.csv.gz,
+                                        histogram.json, raw/, SHA256SUMS
 RUN/powercut.json powercut/ SHA256SUMS  the result of the power-loss lab
-RUN/trials/.partial-ID/                 a trial in progress or interrupted: never read as a result
+RUN/trials/.partial-ID/                 a trial in progress or interrupted: never read as a
+                                        result
 
 `load(PATH).to_frame()` is a pandas.DataFrame of the trials, for notebooks and scripts.
 

@@ -1,5 +1,6 @@
-"""Files of a results folder: written atomically; read by `plain_file`, which follows no link, opens only regular files
-and limits what it reads, because a results folder may come from someone else."""
+"""Files of a results folder: written atomically; read by `plain_file`, which follows no link, opens
+only regular files and limits what it reads, because a results folder may come from someone else.
+"""
 
 from __future__ import annotations
 
@@ -20,23 +21,34 @@ from dbbench import errors
 from dbbench.model.base import SCHEMA, adapter
 from dbbench.units import size_text
 
-# The largest file of the results that is read as a whole: some kilobytes are usual, and a run.json of 20 000 trials has
-# 16 MiB. `dbbench.metrics.series` limits what a series has after unpacking.
+# The largest file of the results that is read as a whole: some kilobytes are usual, and a run.json
+# of 20 000 trials has 16 MiB. `dbbench.metrics.series` limits what a series has after unpacking.
 MOST_BYTES: Final = 2**25
-RAW: Final = 16 * 2**30  # files that are only hashed or copied: output of tools, images of the power-loss lab
-_MOST_PARTS: Final = 200_000  # objects and lists in a JSON file; in memory they are 100 times as large as their text
+# files that are only hashed or copied: output of tools, images of the power-loss lab
+RAW: Final = 16 * 2**30
+# objects and lists in a JSON file; in memory they are 100 times as large as their text
+_MOST_PARTS: Final = 200_000
 _MOST_VALUES: Final = 2_000_000
 _LARGEST: Final = 2**64  # bound of a number in JSON: bytes, nanoseconds and seeds are smaller
 FULL: Final = (errno.ENOSPC, errno.EDQUOT)
-_LEAST_BYTES: Final = 2**24  # a segment of PostgreSQL's log: a server that cannot make one has removed what it wrote
+# a segment of PostgreSQL's log: a server that cannot make one has removed what it wrote
+_LEAST_BYTES: Final = 2**24
 _REMEDIES: Final = {
-    **dict.fromkeys((errno.EACCES, errno.EPERM),
-                    "Correct the permissions, or choose another place (--results DIR, -o FILE)."),
+    **dict.fromkeys(
+        (errno.EACCES, errno.EPERM),
+        "Correct the permissions, or choose another place (--results DIR, -o FILE).",
+    ),
     errno.EROFS: "The filesystem is mounted read-only. Choose another place.",
     errno.ENAMETOOLONG: "A name has at most 255 bytes. Use a shorter one.",
-}  # fmt: skip
-_KINDS: Final = {stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device",
-                 stat.S_IFDIR: "a directory", stat.S_IFLNK: "a symbolic link"}  # fmt: skip
+}
+_KINDS: Final = {
+    stat.S_IFIFO: "a FIFO",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFDIR: "a directory",
+    stat.S_IFLNK: "a symbolic link",
+}
 _T = TypeVar("_T")
 _SUM: Final = b',\n "sha256": "'
 
@@ -59,27 +71,43 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def unwritable(error: OSError, what: Path | str) -> errors.DbbenchError:
-    """Return the error of dbbench for a file or stream that cannot be written: FilesystemFull, NotWritable."""
+    """Return the error of dbbench for a file or stream that cannot be written: FilesystemFull,
+    NotWritable.
+    """
     kept = "Everything that was completed before is kept."
     if error.errno in FULL:
         remedy = "Free some disk space, then run the same command again."
-        return errors.FilesystemFull(f"no space left while writing {what}", effect=kept, remedy=remedy)
-    reason, remedy = error.strerror, _REMEDIES.get(error.errno or 0, "Choose another place (--results DIR, -o FILE).")
+        return errors.FilesystemFull(
+            f"no space left while writing {what}", effect=kept, remedy=remedy
+        )
+    reason, remedy = (
+        error.strerror,
+        _REMEDIES.get(error.errno or 0, "Choose another place (--results DIR, -o FILE)."),
+    )
     if error.errno == errno.ENOENT and not Path(what).parent.exists():
-        reason, remedy = f"the directory {Path(what).parent} does not exist", "Create it, or choose another place."
+        reason, remedy = (
+            f"the directory {Path(what).parent} does not exist",
+            "Create it, or choose another place.",
+        )
     return errors.NotWritable(f"{what} cannot be written: {reason}", effect=kept, remedy=remedy)
 
 
 @contextlib.contextmanager
 def naming_full(*places: Path) -> Iterator[None]:
-    """Raise FilesystemFull for any failure of the block while one of these directories has no space left."""
+    """Raise FilesystemFull for any failure of the block while one of these directories has no space
+    left.
+    """
     try:
         yield
     except Exception as error:
         if isinstance(error, OSError) and error.errno in FULL:
             raise unwritable(error, error.filename or "a file") from error
         full = [place for place in places if _is_full(place)]
-        if isinstance(error, errors.FilesystemFull) or not full or getattr(error, "exit_code", 1) != 1:
+        if (
+            isinstance(error, errors.FilesystemFull)
+            or not full
+            or getattr(error, "exit_code", 1) != 1
+        ):
             raise
         raise errors.FilesystemFull(f"{full[0]} has no space left: {error}") from error
 
@@ -92,7 +120,9 @@ def _is_full(place: Path) -> bool:
 
 
 def try_lock(fd: int, shared: bool = False) -> bool:
-    """Lock an open file until it is closed (flock(2)); return False if another process holds the lock."""
+    """Lock an open file until it is closed (flock(2)); return False if another process holds the
+    lock.
+    """
     try:
         fcntl.flock(fd, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -102,7 +132,9 @@ def try_lock(fd: int, shared: bool = False) -> bool:
 
 @contextlib.contextmanager
 def lock_file(path: Path) -> Iterator[tuple[int, bool]]:
-    """Create the file if missing; yield its descriptor, and whether it could be locked within the block."""
+    """Create the file if missing; yield its descriptor, and whether it could be locked within the
+    block.
+    """
     fd = own_file(path, os.O_RDWR, 0o644)
     try:
         yield fd, try_lock(fd)
@@ -112,7 +144,9 @@ def lock_file(path: Path) -> Iterator[tuple[int, bool]]:
 
 @contextlib.contextmanager
 def exclusive(lock: Path, refused: Callable[[str], errors.DbbenchError]) -> Iterator[None]:
-    """Hold a lock file with this process's id. If another process holds it, raise what `refused` returns for its id."""
+    """Hold a lock file with this process's id. If another process holds it, raise what `refused`
+    returns for its id.
+    """
     with writing(lock):
         fd = own_file(lock, os.O_RDWR, 0o600)
     try:
@@ -126,8 +160,10 @@ def exclusive(lock: Path, refused: Callable[[str], errors.DbbenchError]) -> Iter
 
 
 def own_file(path: Path, flags: int, mode: int) -> int:
-    """Open a file of this user for writing and create it if it is missing; return the descriptor. Raises OSError for
-    anything that could lead to another user's file: a symbolic link, a device, a FIFO, a second hard link."""
+    """Open a file of this user for writing and create it if it is missing; return the descriptor.
+    Raises OSError for anything that could lead to another user's file: a symbolic link, a
+    device, a FIFO, a second hard link.
+    """
     with contextlib.suppress(FileNotFoundError):
         _check_own(path, path.lstat())
     fd = os.open(path, flags | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, mode)
@@ -151,7 +187,9 @@ def _must_be_regular(path: Path, mode: int) -> None:
 
 
 def remove(path: Path) -> bool:
-    """Remove a regular file; return False if there is none. No link in its path is followed. Raises OSError."""
+    """Remove a regular file; return False if there is none. No link in its path is followed. Raises
+    OSError.
+    """
     with _folder_of(path, Path("/")) as folder:
         try:
             _must_be_regular(path, os.stat(path.name, dir_fd=folder, follow_symlinks=False).st_mode)
@@ -162,7 +200,9 @@ def remove(path: Path) -> bool:
 
 
 @contextlib.contextmanager
-def open_fd(path: str | Path, flags: int = os.O_RDONLY, mode: int = 0o600, dir_fd: int | None = None) -> Iterator[int]:
+def open_fd(
+    path: str | Path, flags: int = os.O_RDONLY, mode: int = 0o600, dir_fd: int | None = None
+) -> Iterator[int]:
     """Yield a descriptor of the file, which is closed at the end. Raises OSError."""
     fd = os.open(path, flags, mode, dir_fd=dir_fd)
     try:
@@ -178,15 +218,18 @@ def sync(path: Path) -> None:
 
 
 def write_text(path: Path, text: str, *, durable: bool = True) -> None:
-    """Replace `path` by `text` atomically, even if power is lost. Without `durable` a power loss may undo it, and the
-    write is no load on the disk."""
+    """Replace `path` by `text` atomically, even if power is lost. Without `durable` a power loss
+    may undo it, and the write is no load on the disk.
+    """
     with writing(path):
         if os.path.lexists(path) and not path.is_symlink():
-            _must_be_regular(path, path.lstat().st_mode)  # the rename would replace a device by a file
+            # the rename would replace a device by a file
+            _must_be_regular(path, path.lstat().st_mode)
         temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
         try:
             temporary.unlink(missing_ok=True)
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC  # O_EXCL does not follow a link
+            # O_EXCL does not follow a link
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
             with os.fdopen(os.open(temporary, flags, 0o644), "w", encoding="utf-8") as file:
                 file.write(text)
                 file.flush()
@@ -206,16 +249,24 @@ def write_json(path: Path, content: Any) -> None:
 
 def write_with_sum(path: Path, content: Any) -> None:
     """Replace `path` by a JSON object whose last key is the SHA-256 of everything before it."""
-    body = json.dumps(content, ensure_ascii=False, indent=1, allow_nan=False).removesuffix("\n}").encode()
+    body = (
+        json.dumps(content, ensure_ascii=False, indent=1, allow_nan=False)
+        .removesuffix("\n}")
+        .encode()
+    )
     write_text(path, f'{body.decode()}{_SUM.decode()}{hashlib.sha256(body).hexdigest()}"\n}}\n')
 
 
 def read_bytes(path: Path, below: Path) -> bytes:
-    """Return the content of a file in the results folder `below`. Raises OSError, ResultNotRegular, ResultDamaged."""
+    """Return the content of a file in the results folder `below`. Raises OSError, ResultNotRegular,
+    ResultDamaged.
+    """
     with plain_file(path, below) as file:
         whole = file.read(MOST_BYTES + 1)
     if len(whole) > MOST_BYTES:
-        raise errors.ResultDamaged(f"{path} is larger than {size_text(MOST_BYTES)}", effect="It is not used.")
+        raise errors.ResultDamaged(
+            f"{path} is larger than {size_text(MOST_BYTES)}", effect="It is not used."
+        )
     return whole
 
 
@@ -226,40 +277,63 @@ def sha256(path: Path, below: Path) -> str:
 
 
 def plain_file(path: Path, below: Path, most_bytes: int = MOST_BYTES) -> io.BufferedReader:
-    """Open a file in the results folder `below` for reading. Raises OSError, ResultNotRegular, ResultDamaged. Refuses
-    symbolic links, also in the directories above the file, and FIFOs, sockets and devices, which may never end."""
+    """Open a file in the results folder `below` for reading. Raises OSError, ResultNotRegular,
+    ResultDamaged. Refuses symbolic links, also in the directories above the file, and FIFOs,
+    sockets and devices, which may never end.
+    """
     try:
         return open_file(path, most_bytes, below)
     except NotRegular as error:
-        raise errors.ResultNotRegular(f"{path}: {error.strerror}", effect="It was not opened.") from error
+        raise errors.ResultNotRegular(
+            f"{path}: {error.strerror}", effect="It was not opened."
+        ) from error
     except TooLarge as error:
-        raise errors.ResultDamaged(f"{path}: {error.strerror}", effect="It was not read.") from error
+        raise errors.ResultDamaged(
+            f"{path}: {error.strerror}", effect="It was not read."
+        ) from error
 
 
 def real_folder(path: Path, below: Path) -> Path:
-    """Return a directory's path, which need not exist. Raises ResultNotRegular for links from `below` on."""
+    """Return a directory's path, which need not exist. Raises ResultNotRegular for links from
+    `below` on.
+    """
     places = [path, *path.parents]
     for place in places[: places.index(below)]:
         if place.is_symlink():
-            raise errors.ResultNotRegular(f"{place} is a symbolic link", effect="Nothing was changed.")
+            raise errors.ResultNotRegular(
+                f"{place} is a symbolic link", effect="Nothing was changed."
+            )
     return path
 
 
 def sound_json(written: bytes) -> Any:
-    """Parse a JSON file of the results. Raises ValueError for content that dbbench does not write: NaN, numbers beyond
-    64 bits, duplicate keys, and nesting or sizes that would exhaust the memory."""
-    if written.count(b"[") + written.count(b"{") > _MOST_PARTS or written.count(b",") > _MOST_VALUES:
+    """Parse a JSON file of the results. Raises ValueError for content that dbbench does not write:
+    NaN, numbers beyond 64 bits, duplicate keys, and nesting or sizes that would exhaust the
+    memory.
+    """
+    if (
+        written.count(b"[") + written.count(b"{") > _MOST_PARTS
+        or written.count(b",") > _MOST_VALUES
+    ):
         raise ValueError("it has too many parts")
     try:
-        return json.loads(written, parse_constant=_number, parse_float=_number, parse_int=_number,
-                          object_pairs_hook=_distinct)  # fmt: skip
+        return json.loads(
+            written,
+            parse_constant=_number,
+            parse_float=_number,
+            parse_int=_number,
+            object_pairs_hook=_distinct,
+        )
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
 
 
-def read_as(kind: type[_T], path: Path, below: Path, missing: errors.DbbenchError | None = None) -> _T:
-    """Read a JSON file in the results folder `below` as this dataclass. Raises `missing` if the file does not exist,
-    ResultDamaged, and what `read_bytes` raises."""
+def read_as(
+    kind: type[_T], path: Path, below: Path, missing: errors.DbbenchError | None = None
+) -> _T:
+    """Read a JSON file in the results folder `below` as this dataclass. Raises `missing` if the
+    file does not exist, ResultDamaged, and what `read_bytes` raises.
+    """
     try:
         whole = read_bytes(path, below)
         body, mark, checksum = whole.rpartition(_SUM)
@@ -269,7 +343,9 @@ def read_as(kind: type[_T], path: Path, below: Path, missing: errors.DbbenchErro
     except (OSError, ValueError) as error:
         if missing is not None and isinstance(error, FileNotFoundError | NotADirectoryError):
             raise missing from None
-        raise errors.ResultDamaged(f"{path} cannot be read: {str(error).splitlines()[0]}") from error
+        raise errors.ResultDamaged(
+            f"{path} cannot be read: {str(error).splitlines()[0]}"
+        ) from error
 
 
 def parsed_as(kind: type[_T], written: bytes) -> _T:
@@ -277,8 +353,8 @@ def parsed_as(kind: type[_T], written: bytes) -> _T:
     content = sound_json(written)
     if hasattr(kind, "schema") and isinstance(content, dict) and content.get("schema") != SCHEMA:
         raise ValueError(
-            f"its schema is {content.get('schema')}, and this version of dbbench reads schema {SCHEMA} only; use the "
-            "version that wrote it"
+            f"its schema is {content.get('schema')}, and this version of dbbench reads schema "
+            f"{SCHEMA} only; use the version that wrote it"
         )
     return adapter(kind).validate_json(written)
 
@@ -297,27 +373,35 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _too_large(path: Path, most_bytes: int) -> TooLarge:
-    return TooLarge(errno.EFBIG, f"it is larger than {size_text(most_bytes)}, the limit here", str(path))
+    return TooLarge(
+        errno.EFBIG, f"it is larger than {size_text(most_bytes)}, the limit here", str(path)
+    )
 
 
 def open_file(path: Path, most_bytes: int, below: Path | None = None) -> io.BufferedReader:
-    """Open a regular file for reading, and never anything else. Raises OSError, NotRegular, TooLarge. Below the
-    directory `below` symbolic links are refused; without it, links are followed as usual."""
+    """Open a regular file for reading, and never anything else. Raises OSError, NotRegular,
+    TooLarge. Below the directory `below` symbolic links are refused; without it, links are
+    followed as usual.
+    """
     fd = _locate(path, below)  # O_PATH, so that devices and FIFOs are not opened
     try:
         status = os.fstat(fd)
         _must_be_regular(path, status.st_mode)
         if status.st_size > most_bytes:
             raise _too_large(path, most_bytes)
-        return os.fdopen(os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
+        return os.fdopen(
+            os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb"
+        )
     finally:
         os.close(fd)
 
 
 def read_input(path: Path, most_bytes: int) -> bytes:
     """Return the content of a file that the user named; links are followed. Raises FileUnreadable."""
-    remedies = {NotRegular: "Name a file, not a directory, FIFO or device.",
-                TooLarge: f"Use a part of it, for example: head -c {most_bytes}"}  # fmt: skip
+    remedies = {
+        NotRegular: "Name a file, not a directory, FIFO or device.",
+        TooLarge: f"Use a part of it, for example: head -c {most_bytes}",
+    }
     try:
         with open_file(path, most_bytes) as file:
             whole = file.read(most_bytes + 1)
@@ -327,16 +411,22 @@ def read_input(path: Path, most_bytes: int) -> bytes:
     except FileNotFoundError:
         raise errors.FileUnreadable(f"{path} does not exist") from None
     except OSError as error:
-        raise errors.FileUnreadable(f"{path}: {error.strerror}", remedy=remedies.get(type(error))) from None
+        raise errors.FileUnreadable(
+            f"{path}: {error.strerror}", remedy=remedies.get(type(error))
+        ) from None
 
 
 def given_text(path: Path, most_bytes: int) -> str:
-    """Return the content of a file that the user named as text. Raises PlanInvalid if it is not UTF-8."""
+    """Return the content of a file that the user named as text. Raises PlanInvalid if it is not
+    UTF-8.
+    """
     try:
         return read_input(path, most_bytes).decode("utf-8")
     except UnicodeDecodeError as error:
         line = 1 + error.object.count(b"\n", 0, error.start)
-        raise errors.PlanInvalid(f"{path}:{line}  the text is not UTF-8; save the file with this encoding") from None
+        raise errors.PlanInvalid(
+            f"{path}:{line}  the text is not UTF-8; save the file with this encoding"
+        ) from None
 
 
 def kind_of(mode: int) -> str:
@@ -353,7 +443,9 @@ def _locate(path: Path, below: Path | None) -> int:
 
 @contextlib.contextmanager
 def _folder_of(path: Path, below: Path) -> Iterator[int]:
-    """Yield a descriptor that names the directory of a file, which was reached from `below` without a link."""
+    """Yield a descriptor that names the directory of a file, which was reached from `below` without
+    a link.
+    """
     folders = path.absolute().relative_to(below.absolute()).parts[:-1]
     if ".." in folders:
         raise NotRegular(errno.EINVAL, 'its path contains ".."', str(path))
@@ -366,7 +458,9 @@ def _folder_of(path: Path, below: Path) -> Iterator[int]:
             mode = os.fstat(fd).st_mode
             if not stat.S_ISDIR(mode):
                 kind = "a regular file" if stat.S_ISREG(mode) else kind_of(mode)
-                raise NotRegular(errno.ENOTDIR, f'"{folder}" in its path is {kind}, not a directory', str(path))
+                raise NotRegular(
+                    errno.ENOTDIR, f'"{folder}" in its path is {kind}, not a directory', str(path)
+                )
         yield fd
     finally:
         os.close(fd)

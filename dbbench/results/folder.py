@@ -1,4 +1,6 @@
-"""A run as read from its folder: for the processes that work on it, and as a whole for verdicts and pages."""
+"""A run as read from its folder: for the processes that work on it, and as a whole for verdicts and
+pages.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,16 @@ from dbbench.model import Cell, LabFacts, Plan, Run, Trial, TrialSpec, plain
 from dbbench.results.ceiling import Exceeded, judge, load_ceiling
 from dbbench.results.fileio import plain_file, read_as, read_bytes, sound_json
 from dbbench.results.journal import Journal
-from dbbench.results.runs import drivable, folders, list_results, load_lab, load_spec, lock, pending, save_spec
+from dbbench.results.runs import (
+    drivable,
+    folders,
+    list_results,
+    load_lab,
+    load_spec,
+    lock,
+    pending,
+    save_spec,
+)
 from dbbench.results.trials import damage, results_of, set_aside
 from dbbench.units import grouped
 
@@ -27,8 +38,9 @@ _MOST_NAMED: Final = 5  # damaged trials, or damaged files of a trial, that an e
 
 
 class RunFolder:
-    """The folder of a run, for the programs that work on it. run.json and each trial.json are read once. `run` is
-    run.json as it was read or saved last. Whoever changes the run holds its lock."""
+    """The folder of a run, for the programs that work on it. run.json and each trial.json are read
+    once. `run` is run.json as it was read or saved last. Whoever changes the run holds its lock.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -65,17 +77,23 @@ class RunFolder:
         return [self.trial(spec) for spec in self.run.order if spec.id in done]
 
     def set_aside(self, ids: Iterable[str], why: str) -> list[str]:
-        """Move finished trials to `set-aside/WHY`, so that they run again; return the ids of those that existed."""
+        """Move finished trials to `set-aside/WHY`, so that they run again; return the ids of those
+        that existed.
+        """
         moved = set_aside(self.path, ids, why)
         for trial_id in moved:
             self._trials.pop(trial_id, None)
         return moved
 
 
-def must_match(folder: RunFolder, plan: Plan, cells: Sequence[Cell], scripts: Mapping[str, str]) -> None:
-    """Raise RunLocked with the keys of run.json that differ from what the user's plan gives, and with the scripts of
-    the run that do: a results folder does not decide what is executed. Another size of the budget or of the margin, and
-    what earlier trials did, are not differences."""
+def must_match(
+    folder: RunFolder, plan: Plan, cells: Sequence[Cell], scripts: Mapping[str, str]
+) -> None:
+    """Raise RunLocked with the keys of run.json that differ from what the user's plan gives, and
+    with the scripts of the run that do: a results folder does not decide what is executed.
+    Another size of the budget or of the margin, and what earlier trials did, are not
+    differences.
+    """
     stored, path = folder.run, folder.path
     plan = replace(plan, margin=stored.plan.margin)
     if None not in (plan.budget_s, stored.plan.budget_s):
@@ -92,9 +110,10 @@ def must_match(folder: RunFolder, plan: Plan, cells: Sequence[Cell], scripts: Ma
     if keys:
         more = f" and {len(keys) - _MOST_KEYS} more" if len(keys) > _MOST_KEYS else ""
         raise RunLocked(
-            f"{path} was not made from this plan, although run.json names its hash; keys that differ: "
-            f"{', '.join(keys[:_MOST_KEYS])}{more}",
-            remedy="Another program or user changed the run, or its folder was moved. Start another run with --name.",
+            f"{path} was not made from this plan, although run.json names its hash; keys that "
+            f"differ: {', '.join(keys[:_MOST_KEYS])}{more}",
+            remedy="Another program or user changed the run, or its folder was moved. Start another run "
+            "with --name.",
         )
 
 
@@ -105,7 +124,9 @@ def _differing(key: str, typed: Any, stored: Any) -> Iterator[str]:
     elif isinstance(typed, list) and isinstance(stored, list) and len(typed) == len(stored):
         for number, pair in enumerate(zip(typed, stored, strict=True)):
             yield from _differing(f"{key}[{number}]", *pair)
-    elif typed != stored or (type(typed) is not type(stored) and bool in (type(typed), type(stored))):
+    elif typed != stored or (
+        type(typed) is not type(stored) and bool in (type(typed), type(stored))
+    ):
         yield key
 
 
@@ -117,23 +138,34 @@ class LoadedRun:
     run: Run
     trials: tuple[Trial, ...]
     lab: LabFacts | None = None  # results of the power-loss lab, if it wrote to this run
-    damaged: Mapping[str, ResultDamaged] = field(default_factory=dict)  # trial ID -> why it could not be read
-    exceeded: tuple[Exceeded, ...] = ()  # measurements of the bare device that are no limits: trials exceed them
+    # trial ID -> why it could not be read
+    damaged: Mapping[str, ResultDamaged] = field(default_factory=dict)
+    # measurements of the bare device that are no limits: trials exceed them
+    exceeded: tuple[Exceeded, ...] = ()
 
     def to_frame(self) -> Any:
-        """Return a pandas.DataFrame: a row for each finished trial, with its conditions and a column for each metric of
-        its summary. Raises ProgramMissing without pandas."""
+        """Return a pandas.DataFrame: a row for each finished trial, with its conditions and a
+        column for each metric of its summary. Raises ProgramMissing without pandas.
+        """
         try:
             pandas = importlib.import_module("pandas")
         except ImportError:
             remedy = "Install it:  python3 -m pip install pandas"
-            raise ProgramMissing("the Python package pandas is not installed", remedy=remedy) from None
+            raise ProgramMissing(
+                "the Python package pandas is not installed", remedy=remedy
+            ) from None
         keys = ("run", "id", "host", "fs_setup", "engine", "workload", "block", "attempt")
-        return pandas.DataFrame([
-            {**{key: getattr(trial, key) for key in keys}, "status": trial.status.value,
-             **{f"parameter {name}": value for name, value in trial.parameters.items()}, **trial.summary}
-            for trial in self.trials
-        ])  # fmt: skip
+        return pandas.DataFrame(
+            [
+                {
+                    **{key: getattr(trial, key) for key in keys},
+                    "status": trial.status.value,
+                    **{f"parameter {name}": value for name, value in trial.parameters.items()},
+                    **trial.summary,
+                }
+                for trial in self.trials
+            ]
+        )
 
     @property
     def remaining(self) -> list[str]:
@@ -144,13 +176,17 @@ class LoadedRun:
     def versions(self) -> dict[str, str]:
         kernel = {"kernel": str(self.run.host["kernel"])} if self.run.host.get("kernel") else {}
         with_version = (trial for trial in self.trials if trial.engine_version)
-        servers = {f"{engine} server": " and ".join(dict.fromkeys(trial.engine_version for trial in of))
-                   for engine, of in grouped(with_version, lambda trial: trial.engine).items()}  # fmt: skip
+        servers = {
+            f"{engine} server": " and ".join(dict.fromkeys(trial.engine_version for trial in of))
+            for engine, of in grouped(with_version, lambda trial: trial.engine).items()
+        }
         programs = {name: str(version) for name, version in self.run.versions.items() if version}
         return {**kernel, **servers, **programs, "dbbench": self.run.dbbench_version}
 
     def readable(self) -> LoadedRun:
-        """Return the run with only the trials whose series and histogram can be read; the others are damaged."""
+        """Return the run with only the trials whose series and histogram can be read; the others
+        are damaged.
+        """
         damaged = dict(self.damaged)
         for trial in self.trials:
             try:
@@ -162,7 +198,9 @@ class LoadedRun:
         return replace(self, trials=trials, damaged=damaged)
 
     def series(self, trial: Trial) -> tuple[Series, list[str]] | None:
-        """Return the trial's series and the phase of each second, or None without one. Raises ResultDamaged."""
+        """Return the trial's series and the phase of each second, or None without one. Raises
+        ResultDamaged.
+        """
         path = self.path / "trials" / trial.id / "series.csv.gz"
         if not os.path.lexists(path):
             return None
@@ -193,7 +231,15 @@ def _reading(run: Path, path: Path) -> Iterator[None]:
     with _of(run):
         try:
             yield
-        except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError, zlib.error) as error:
+        except (
+            OSError,
+            EOFError,
+            ValueError,
+            KeyError,
+            TypeError,
+            AttributeError,
+            zlib.error,
+        ) as error:
             raise ResultDamaged(f"{path}: {error}") from error
 
 
@@ -204,8 +250,9 @@ def _count(number: Any) -> int:
 
 
 def load_run(path: str | Path, *, verify: bool = True) -> LoadedRun:
-    """Read the directory of a run. `verify` compares every file with SHA256SUMS. Raises RunMissing if it is not a run,
-    and ResultDamaged with the names of all damaged trials and files."""
+    """Read the directory of a run. `verify` compares every file with SHA256SUMS. Raises RunMissing
+    if it is not a run, and ResultDamaged with the names of all damaged trials and files.
+    """
     loaded = load_whole(path, verify=verify)
     if loaded.damaged:
         raise all_of(loaded)
@@ -213,8 +260,10 @@ def load_run(path: str | Path, *, verify: bool = True) -> LoadedRun:
 
 
 def load_whole(path: str | Path, *, verify: bool = True) -> LoadedRun:
-    """Read the directory of a run with all undamaged trials; `damaged` describes the others. Raises RunMissing if it is
-    not a run, and ResultDamaged if run.json, ceiling.json or the result of the power-loss lab is damaged."""
+    """Read the directory of a run with all undamaged trials; `damaged` describes the others. Raises
+    RunMissing if it is not a run, and ResultDamaged if run.json, ceiling.json or the result of
+    the power-loss lab is damaged.
+    """
     folder = Path(path)
     with _of(folder):
         run = load_spec(folder)
@@ -232,15 +281,24 @@ def load_whole(path: str | Path, *, verify: bool = True) -> LoadedRun:
 
 
 def all_of(loaded: LoadedRun, since: LoadedRun | None = None) -> ResultDamaged:
-    """Return one error for all damaged trials of a run, or for those damaged `since`, of the kind of the first one."""
-    return _of_run(loaded.path, {name: error for name, error in loaded.damaged.items()
-                                 if since is None or name not in since.damaged})  # fmt: skip
+    """Return one error for all damaged trials of a run, or for those damaged `since`, of the kind
+    of the first one.
+    """
+    return _of_run(
+        loaded.path,
+        {
+            name: error
+            for name, error in loaded.damaged.items()
+            if since is None or name not in since.damaged
+        },
+    )
 
 
 def _of_run(folder: Path, damaged: Mapping[str, ResultDamaged]) -> ResultDamaged:
     first = next(iter(damaged))
     error = type(damaged[first])(
-        f"{folder}: {_shorten([f'{trial_id}: {error.evidence}' for trial_id, error in damaged.items()], 'trials')}",
+        f"{folder}: "
+        f"{_shorten([f'{trial_id}: {error.evidence}' for trial_id, error in damaged.items()], 'trials')}",
         effect="Nothing was changed.",
         remedy="Restore the folder from a copy, or remove the damaged trial "
         f"(rm -r {folder / 'trials' / first}) and run the plan again.",
@@ -260,8 +318,24 @@ def read_trial(run_folder: Path, spec: TrialSpec, cell: Cell, *, verify: bool = 
     if verify and (faults := damage(folder)):
         raise ResultDamaged(_shorten(faults, "files"))
     trial = load_trial(folder)
-    expected = (spec.id, cell.arm, cell.engine.name, cell.workload.name, cell.variant, spec.block, spec.attempt)
-    if expected != (trial.id, trial.fs_setup, trial.engine, trial.workload, trial.variant, trial.block, trial.attempt):
+    expected = (
+        spec.id,
+        cell.arm,
+        cell.engine.name,
+        cell.workload.name,
+        cell.variant,
+        spec.block,
+        spec.attempt,
+    )
+    if expected != (
+        trial.id,
+        trial.fs_setup,
+        trial.engine,
+        trial.workload,
+        trial.variant,
+        trial.block,
+        trial.attempt,
+    ):
         raise ResultDamaged(f"{folder / 'trial.json'} belongs to another trial")
     return trial
 
@@ -272,8 +346,9 @@ def load_trial(folder: Path) -> Trial:
 
 
 def find_runs(results: Path, plan_sha256: str) -> list[RunFolder]:
-    """Return the runs of that plan that `dbbench run` may continue, the newest first. Other runs are recognised by
-    their bytes, because parsing hundreds takes seconds."""
+    """Return the runs of that plan that `dbbench run` may continue, the newest first. Other runs
+    are recognised by their bytes, because parsing hundreds takes seconds.
+    """
     of_plan = []
     for path in folders(results):
         with contextlib.suppress(ResultDamaged, RunMissing, OSError):

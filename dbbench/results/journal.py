@@ -1,8 +1,10 @@
-"""The journal: what a run has acquired from the machine and does not end with its processes (images, directories,
-filesystems on real disks), so that a later start can release it. Lines about disks have a seal, the proof that this
-user's dbbench wrote the line for the run in this directory: they decide what `run` may erase without confirmation, and
-a results folder may come from someone else. The key is stored outside of every results folder. Without a key nothing is
-sealed, and the user is asked again."""
+"""The journal: what a run has acquired from the machine and does not end with its processes
+(images, directories, filesystems on real disks), so that a later start can release it. Lines
+about disks have a seal, the proof that this user's dbbench wrote the line for the run in this
+directory: they decide what `run` may erase without confirmation, and a results folder may come
+from someone else. The key is stored outside of every results folder. Without a key nothing is
+sealed, and the user is asked again.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +26,9 @@ from dbbench.errors import ResultDamaged
 from dbbench.results import fileio
 from dbbench.results.fileio import own_file, read_bytes, sync, writing
 
-# Kind of resource -> pattern of its name; {tag} is the tag of the run. A results folder may come from someone else, so
-# entries that name a resource of another run or program are ignored. Kinds that are not listed are checked where they
-# are released.
+# Kind of resource -> pattern of its name; {tag} is the tag of the run. A results folder may come
+# from someone else, so entries that name a resource of another run or program are ignored. Kinds
+# that are not listed are checked where they are released.
 OURS: Final = {
     "image": r"/(.+/)?\.dbbench-[^/]+-{tag}(-[0-9]+|-wal)?\.img",
     "runtime": r"/tmp/dbbench-{tag}-[A-Za-z0-9_]+",
@@ -36,14 +38,18 @@ OURS: Final = {
     "throttle": r"[0-9]+:[0-9]+ [0-9]+ [0-9]+",
 }
 
-# These events decide which disks the run may erase without confirmation, so only sealed lines count.
+# These events decide which disks the run may erase without confirmation, so only sealed lines
+# count.
 SEALED: Final = frozenset({"wipe", "had", "making", "made"})
-_KEY: Final = Path(".local/state/dbbench/journal.key")  # below the home; without it the user confirms disks again
+# below the home; without it the user confirms disks again
+_KEY: Final = Path(".local/state/dbbench/journal.key")
 _KEY_BYTES: Final = 32
 
 
 def tag_of(folder: Path) -> str:
-    """Return the tag in the names of everything that the run in this directory acquires; it is unique to it."""
+    """Return the tag in the names of everything that the run in this directory acquires; it is
+    unique to it.
+    """
     return hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()[:8]
 
 
@@ -67,10 +73,12 @@ class Journal:
             fd = own_file(self.path, os.O_RDWR | os.O_APPEND, 0o644)
             try:
                 size = os.fstat(fd).st_size
-                # After a power loss the last line may be incomplete; this line must not continue it.
+                # After a power loss the last line may be incomplete; this line must not continue
+                # it.
                 cut = size > 0 and os.pread(fd, 1, size - 1) != b"\n"
                 data = f"{chr(10) if cut else ''}{line}".encode()
-                while data:  # on a nearly full disk one call writes a part, and the next call reports the error
+                # on a nearly full disk one call writes a part, and the next call reports the error
+                while data:
                     data = data[os.write(fd, data) :]
                 os.fsync(fd)
                 if size == 0:
@@ -79,7 +87,9 @@ class Journal:
                 os.close(fd)
 
     def entries(self) -> Iterator[dict[str, Any]]:
-        """Yield all complete lines, oldest first. Raises ResultDamaged if the file exists but cannot be read."""
+        """Yield all complete lines, oldest first. Raises ResultDamaged if the file exists but
+        cannot be read.
+        """
         try:
             whole = read_bytes(self.path, self.path.parents[1])
         except FileNotFoundError:
@@ -97,11 +107,19 @@ class Journal:
                 yield entry
 
     def outstanding(self, what: str) -> list[str]:
-        """Return the paths of kind `what` not released, limited to names that this run can have made."""
-        return [path for kind, path in self._holdings() if kind == what and _is_ours(what, path, self.tag)]
+        """Return the paths of kind `what` not released, limited to names that this run can have
+        made.
+        """
+        return [
+            path
+            for kind, path in self._holdings()
+            if kind == what and _is_ours(what, path, self.tag)
+        ]
 
     def foreign(self) -> list[tuple[str, str]]:
-        return [(kind, path) for kind, path in self._holdings() if not _is_ours(kind, path, self.tag)]
+        return [
+            (kind, path) for kind, path in self._holdings() if not _is_ours(kind, path, self.tag)
+        ]
 
     def _holdings(self) -> list[tuple[str, str]]:
         held: dict[tuple[str, str], None] = {}
@@ -116,7 +134,9 @@ class Journal:
 
     def has_filesystem(self, device: str, uuid: str) -> bool:
         """Whether this run made the filesystem `uuid` on the device with that identity."""
-        return bool(uuid) and any(entry.get("uuid") == uuid for entry in self._about(device, "made"))
+        return bool(uuid) and any(
+            entry.get("uuid") == uuid for entry in self._about(device, "made")
+        )
 
     def making(self, device: str) -> bool:
         """Whether this run was killed while it was writing to the device with that identity."""
@@ -134,19 +154,28 @@ class Journal:
         return bool(self._about(device, "had"))
 
     def _about(self, device: str, *events: str) -> list[dict[str, Any]]:
-        return [entry for entry in self.entries() if entry.get("event") in events and entry.get("device") == device
-                and holds(entry, self.tag)]  # fmt: skip
+        return [
+            entry
+            for entry in self.entries()
+            if entry.get("event") in events
+            and entry.get("device") == device
+            and holds(entry, self.tag)
+        ]
 
 
 def _is_ours(what: str, path: str, tag: str) -> bool:
     named = OURS.get(what)
     if named is None:
         return True
-    return re.fullmatch(named.replace("{tag}", tag), path) is not None and not {"..", ""} & set(path.split("/")[1:])
+    return re.fullmatch(named.replace("{tag}", tag), path) is not None and not {"..", ""} & set(
+        path.split("/")[1:]
+    )
 
 
 def of(entry: Mapping[str, Any], tag: str) -> str:
-    """Return the seal of a line for the journal of the run with that tag; "" if no key can be stored."""
+    """Return the seal of a line for the journal of the run with that tag; "" if no key can be
+    stored.
+    """
     with contextlib.suppress(OSError):
         return _seal(entry, tag, _key() or _new_key())
     return ""
@@ -156,7 +185,9 @@ def holds(entry: Mapping[str, Any], tag: str) -> bool:
     """Whether a line of that run's journal has this user's seal."""
     with contextlib.suppress(OSError):
         if key := _key():
-            return hmac.compare_digest(str(entry.get("seal")).encode(), _seal(entry, tag, key).encode())
+            return hmac.compare_digest(
+                str(entry.get("seal")).encode(), _seal(entry, tag, key).encode()
+            )
     return False
 
 
@@ -166,7 +197,9 @@ def _seal(entry: Mapping[str, Any], tag: str, key: bytes) -> str:
 
 
 def _key() -> bytes:
-    """Return this user's key; b"" if there is none yet. Raises OSError if other users could read the file."""
+    """Return this user's key; b"" if there is none yet. Raises OSError if other users could read
+    the file.
+    """
     path = Path.home() / _KEY
     try:
         with fileio.open_file(path, _KEY_BYTES, path.parent) as file:

@@ -1,5 +1,6 @@
-"""Import results from other machines: copy finished trials after verifying their SHA256SUMS, and merge runs of the same
-plan with each trial once and with the facts of each host."""
+"""Import results from other machines: copy finished trials after verifying their SHA256SUMS, and
+merge runs of the same plan with each trial once and with the facts of each host.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +16,15 @@ from dbbench.errors import ImportRefused, ResultDamaged, RunMissing, RunNameTake
 from dbbench.model import Cell, Run, Workload
 from dbbench.model.base import NAME
 from dbbench.results.ceiling import FILE as CEILING
-from dbbench.results.fileio import RAW, plain_file, read_bytes, real_folder, sync, write_text, writing
+from dbbench.results.fileio import (
+    RAW,
+    plain_file,
+    read_bytes,
+    real_folder,
+    sync,
+    write_text,
+    writing,
+)
 from dbbench.results.runs import create_run, folders, load_spec, lock, save_spec
 from dbbench.results.runs import list_results as finished_here
 from dbbench.results.trials import SUMS, damage, results_of
@@ -33,25 +42,33 @@ class Merged(NamedTuple):
 
 
 def sources(folder: Path) -> list[Path]:
-    """Return the runs in `folder`: itself, or those that it contains. Raises RunMissing if there is none."""
+    """Return the runs in `folder`: itself, or those that it contains. Raises RunMissing if there is
+    none.
+    """
     if not folder.is_dir():
-        raise RunMissing(f"{folder} is not a directory", remedy="Name the folder of a run, or a results folder.")
+        raise RunMissing(
+            f"{folder} is not a directory", remedy="Name the folder of a run, or a results folder."
+        )
     folder = folder.resolve()  # the argument may be a symbolic link; below it no link is followed
     if os.path.lexists(folder / "run.json"):
         return [folder]
     if not (contained := folders(folder)):
-        raise RunMissing(f"{folder} contains no run", remedy="Name the folder of a run, or a results folder.")
+        raise RunMissing(
+            f"{folder} contains no run", remedy="Name the folder of a run, or a results folder."
+        )
     return contained
 
 
 def merge(source: Path, results: Path) -> Merged:
-    """Import the finished trials of the run in `source` into `results`. Everything is verified before anything is
-    written. Raises ResultDamaged, ImportRefused, RunLocked, and RunNameTaken if the name belongs to a run of another
-    plan here."""
+    """Import the finished trials of the run in `source` into `results`. Everything is verified
+    before anything is written. Raises ResultDamaged, ImportRefused, RunLocked, and RunNameTaken
+    if the name belongs to a run of another plan here.
+    """
     for name in ("", "run.json", "trials", "plan.toml", "scripts", CEILING):
         if (source / name).is_symlink():
             raise ImportRefused(
-                f"{source / name} is a symbolic link", remedy="Name the folder that the link points to."
+                f"{source / name} is a symbolic link",
+                remedy="Name the folder that the link points to.",
             )
     their_run = load_spec(source)
     folder = results / checked_name(their_run.name)
@@ -63,7 +80,9 @@ def merge(source: Path, results: Path) -> Merged:
         for trial in finished:
             standing(trial, folder / "trials" / trial.name)
     else:
-        ours = dataclasses.replace(their_run, hosts=facts_of(their_run), cells=own_scripts(their_run.cells, folder))
+        ours = dataclasses.replace(
+            their_run, hosts=facts_of(their_run), cells=own_scripts(their_run.cells, folder)
+        )
         create_run(results, ours, _text(source, "plan.toml"))
     with lock(folder):
         keep_scripts(folder, scripts)
@@ -72,11 +91,15 @@ def merge(source: Path, results: Path) -> Merged:
         if (source / CEILING).is_file() and not os.path.lexists(folder / CEILING):
             write_text(folder / CEILING, _text(source, CEILING))
         new = {trial.name: take(trial, folder) for trial in finished}
-    return Merged(folder, [name for name in new if new[name]], [name for name in new if not new[name]])
+    return Merged(
+        folder, [name for name in new if new[name]], [name for name in new if not new[name]]
+    )
 
 
 def unite(ours: Run, theirs: Run) -> Run:
-    """Return a run with the orders and the host facts of both. Raises ImportRefused if two trials have the same id."""
+    """Return a run with the orders and the host facts of both. Raises ImportRefused if two trials
+    have the same id.
+    """
     specs = {spec.id: spec for spec in ours.order}
     for spec in theirs.order:
         if specs.setdefault(spec.id, spec) != spec:
@@ -86,12 +109,15 @@ def unite(ours: Run, theirs: Run) -> Run:
 
 
 def pool(run: Run, theirs: Run, done: Collection[str]) -> Run:
-    """Return the merged run with what the budgets of both gave together: both are spent at the same time, on two
-    machines. `done`: ids of finished trials."""
+    """Return the merged run with what the budgets of both gave together: both are spent at the same
+    time, on two machines. `done`: ids of finished trials.
+    """
     if run.budget is None or theirs.budget is None:
         return run
     longest = max(run.budget, theirs.budget, key=lambda budget: budget.used_s)
-    whole = {spec.block for spec in run.order} - {spec.block for spec in run.order if spec.id not in done}
+    whole = {spec.block for spec in run.order} - {
+        spec.block for spec in run.order if spec.id not in done
+    }
     blocks = None if None in (run.budget.blocks, theirs.budget.blocks) else len(whole)
     return dataclasses.replace(run, budget=dataclasses.replace(longest, blocks=blocks))
 
@@ -99,7 +125,9 @@ def pool(run: Run, theirs: Run, done: Collection[str]) -> Run:
 def facts_of(run: Run) -> dict[str, dict[str, Any]]:
     """Return the hosts of a run with their facts; for a run of a single machine, that machine."""
     name = str(run.host.get("hostname") or "unknown")
-    return run.hosts or {name: {**run.host, "versions": {**run.versions, "dbbench": run.dbbench_version}}}
+    return run.hosts or {
+        name: {**run.host, "versions": {**run.versions, "dbbench": run.dbbench_version}}
+    }
 
 
 def own_scripts(cells: tuple[Cell, ...], folder: Path) -> tuple[Cell, ...]:
@@ -116,7 +144,9 @@ def own_scripts(cells: tuple[Cell, ...], folder: Path) -> tuple[Cell, ...]:
 
 
 def keep_scripts(folder: Path, scripts: dict[str, str]) -> None:
-    """Write scripts into the run's directory once. Raises ImportRefused if a different script has the same name."""
+    """Write scripts into the run's directory once. Raises ImportRefused if a different script has
+    the same name.
+    """
     for name, content in scripts.items():
         script = folder / "scripts" / checked_name(name)
         if not os.path.lexists(real_folder(script, folder.parent)):
@@ -171,7 +201,9 @@ class Incoming:
             self.folder.mkdir(parents=True)
 
     def write(self, name: str, content: bytes) -> None:
-        """Append to a file of the trial. Raises ImportRefused if the name leads out of its directory."""
+        """Append to a file of the trial. Raises ImportRefused if the name leads out of its
+        directory.
+        """
         path = self.folder / inner(name)
         with writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -179,8 +211,10 @@ class Incoming:
                 file.write(content)
 
     def finish(self) -> bool:
-        """Verify the files, make them durable and rename the directory; return False if the same result already exists.
-        Raises ResultDamaged if the files do not match their checksums, ImportRefused if a different result exists."""
+        """Verify the files, make them durable and rename the directory; return False if the same
+        result already exists. Raises ResultDamaged if the files do not match their checksums,
+        ImportRefused if a different result exists.
+        """
         must_be_whole(self.folder)
         if standing(self.folder, self.final):
             shutil.rmtree(self.folder)
@@ -194,14 +228,18 @@ class Incoming:
 
 
 def checked_name(name: str) -> str:
-    """Return a valid name of a run or trial. Raises ImportRefused for one that could lead out of the directory."""
+    """Return a valid name of a run or trial. Raises ImportRefused for one that could lead out of
+    the directory.
+    """
     if not NAME.fullmatch(name):
         raise ImportRefused(f"{name!r} is not a valid name of a run or trial")
     return name
 
 
 def inner(name: str) -> PurePosixPath:
-    """Return the path of a file relative to its directory. Raises ImportRefused if it leads out of it."""
+    """Return the path of a file relative to its directory. Raises ImportRefused if it leads out of
+    it.
+    """
     path = PurePosixPath(name)
     if not name or path.is_absolute() or ".." in path.parts or "\0" in name or "\n" in name:
         raise ImportRefused(f"{name!r} points outside the folder of the trial")
@@ -209,7 +247,9 @@ def inner(name: str) -> PurePosixPath:
 
 
 def files_of(folder: Path) -> Iterator[tuple[str, int]]:
-    """Yield (name, size in bytes) of all files below `folder`. Raises ImportRefused for a link, a device or a FIFO."""
+    """Yield (name, size in bytes) of all files below `folder`. Raises ImportRefused for a link, a
+    device or a FIFO.
+    """
     pending = [folder]
     while pending:
         with os.scandir(pending.pop()) as entries:
@@ -224,7 +264,9 @@ def files_of(folder: Path) -> Iterator[tuple[str, int]]:
 
 
 def read(path: Path, below: Path, offset: int = 0, most: int = _CHUNK) -> bytes:
-    """Return bytes of a file in the results folder `below`. Raises ImportRefused, ResultNotRegular, ResultDamaged."""
+    """Return bytes of a file in the results folder `below`. Raises ImportRefused, ResultNotRegular,
+    ResultDamaged.
+    """
     try:
         with plain_file(path, below, RAW) as file:
             file.seek(offset)
@@ -239,25 +281,34 @@ def must_be_whole(folder: Path) -> None:
     if SUMS in there:
         sums = read_bytes(folder / SUMS, results_of(folder)).decode(errors="replace")
         listed = {str(inner(line.partition("  ")[2])) for line in sums.splitlines()}
-        faults = damage(folder) + [f"{name} is not listed in {SUMS}" for name in sorted(there - {SUMS} - listed)]
+        faults = damage(folder) + [
+            f"{name} is not listed in {SUMS}" for name in sorted(there - {SUMS} - listed)
+        ]
     if faults:
-        raise ResultDamaged(f"{folder.name.removeprefix('.partial-')}: {'; '.join(faults)}", effect=UNCHANGED)
+        raise ResultDamaged(
+            f"{folder.name.removeprefix('.partial-')}: {'; '.join(faults)}", effect=UNCHANGED
+        )
 
 
 def standing(ours: Path, final: Path) -> bool:
-    """Whether the same result already exists at `final`. Raises ImportRefused if a different one exists."""
+    """Whether the same result already exists at `final`. Raises ImportRefused if a different one
+    exists.
+    """
     if not os.path.lexists(final):
         return False
     if read_bytes(final / SUMS, results_of(final)) != read_bytes(ours / SUMS, results_of(ours)):
         raise ImportRefused(
             f"{final} exists already and is another result",
-            remedy="Two hosts that ran the same trials are two runs: name them differently with dbbench run --name.",
+            remedy="Two hosts that ran the same trials are two runs: name them differently with "
+            "dbbench run --name.",
         )
     return True
 
 
 def take(source: Path, run_folder: Path) -> bool:
-    """Copy the finished trial at `source`; return False if it exists. Raises ImportRefused, ResultDamaged."""
+    """Copy the finished trial at `source`; return False if it exists. Raises ImportRefused,
+    ResultDamaged.
+    """
     incoming = Incoming(run_folder, source.name)
     try:
         for name, size in files_of(source):

@@ -1,5 +1,6 @@
-"""The files of a run: run.json, which is written before the first trial and extended when a block is repeated;
-powercut.json of the power-loss lab. Only one process at a time works on a run."""
+"""The files of a run: run.json, which is written before the first trial and extended when a block
+is repeated; powercut.json of the power-loss lab. Only one process at a time works on a run.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +25,10 @@ KEPT: Final = "powercut"  # directory of disk images and logs
 
 
 def create_run(results: Path, run: model.Run, plan_text: str) -> Path:
-    """Make the directory of a run with plan.toml and run.json atomically; return it. Raises RunLocked if it exists:
-    another process was faster. A hidden directory that a killed process left while creating a run with this name is
-    removed, unless a process is still using it."""
+    """Make the directory of a run with plan.toml and run.json atomically; return it. Raises
+    RunLocked if it exists: another process was faster. A hidden directory that a killed process
+    left while creating a run with this name is removed, unless a process is still using it.
+    """
     folder, making = results / run.name, results / f".{run.name}.{os.getpid()}.new"
     for left in results.glob(f".{run.name}.*.new"):
         maker = left.name.split(".")[-2]
@@ -53,12 +55,17 @@ def create_run(results: Path, run: model.Run, plan_text: str) -> Path:
 def runs(results: Path) -> list[Path]:
     """Return the directories of all runs in `results`, by name. Raises RunMissing."""
     if not results.is_dir():
-        raise RunMissing(f"{results} is not a results folder", remedy="Name the results folder with --results DIR.")
+        raise RunMissing(
+            f"{results} is not a results folder",
+            remedy="Name the results folder with --results DIR.",
+        )
     return folders(results)
 
 
 def folders(results: Path) -> list[Path]:
-    """Return the runs in a directory, by name; hidden directories are still being made and are not included."""
+    """Return the runs in a directory, by name; hidden directories are still being made and are not
+    included.
+    """
     with os.scandir(results) as entries:
         named = sorted(entry.name for entry in entries if not entry.name.startswith("."))
     return [results / name for name in named if os.path.lexists(results / name / "run.json")]
@@ -76,15 +83,21 @@ def written_spec(run: model.Run) -> bytes:
 
 def load_spec(folder: Path) -> model.Run:
     """Read run.json. Raises RunMissing if there is none, ResultDamaged if it cannot be read."""
-    missing = RunMissing(f"{folder} contains no run.json", remedy="List the runs with: dbbench show")
+    missing = RunMissing(
+        f"{folder} contains no run.json", remedy="List the runs with: dbbench show"
+    )
     path = folder / "run.json"
     run = read_as(model.Run, path, folder.parent, missing)
     for name in (run.name, *(spec.id for spec in run.order)):
         if not NAME.fullmatch(name):  # directories have these names
-            raise ResultDamaged(f"{path} is invalid: {name!r} is not a valid name of a run or trial")
+            raise ResultDamaged(
+                f"{path} is invalid: {name!r} is not a valid name of a run or trial"
+            )
     cells = {cell.id for cell in run.cells}
     if strange := next((spec for spec in run.order if spec.cell not in cells), None):
-        raise ResultDamaged(f"{path} is invalid: trial {strange.id} belongs to a cell that is not listed")
+        raise ResultDamaged(
+            f"{path} is invalid: trial {strange.id} belongs to a cell that is not listed"
+        )
     return run
 
 
@@ -94,10 +107,14 @@ def parsed_spec(written: bytes) -> model.Run:
 
 
 def list_results(folder: Path) -> set[str]:
-    """Return the ids of the trials that have a result. Lists the directory once, because a run may have thousands."""
+    """Return the ids of the trials that have a result. Lists the directory once, because a run may
+    have thousands.
+    """
     try:
         with os.scandir(folder / "trials") as entries:
-            return {entry.name for entry in entries if not entry.name.startswith(".") and entry.is_dir()}
+            return {
+                entry.name for entry in entries if not entry.name.startswith(".") and entry.is_dir()
+            }
     except (FileNotFoundError, NotADirectoryError):
         return set()
 
@@ -109,15 +126,21 @@ def pending(folder: Path, run: model.Run) -> list[model.TrialSpec]:
 
 
 def drivable(run: model.Run) -> bool:
-    """Whether `dbbench run` may continue the run: it is not a fleet's, not imported, and not a share of a plan."""
+    """Whether `dbbench run` may continue the run: it is not a fleet's, not imported, and not a
+    share of a plan.
+    """
     shared = run.budget is not None and run.budget.step != 1
-    return not run.hosts and not shared and len({spec.block for spec in run.order}) >= run.plan.blocks
+    return (
+        not run.hosts and not shared and len({spec.block for spec in run.order}) >= run.plan.blocks
+    )
 
 
 @contextlib.contextmanager
 def lock(folder: Path) -> Iterator[None]:
     """Lock this run within the block. Raises RunLocked with the process that holds it."""
-    with fileio.exclusive(real_folder(folder, folder.parent) / ".lock", lambda pid: _in_use(folder, f"process {pid}")):
+    with fileio.exclusive(
+        real_folder(folder, folder.parent) / ".lock", lambda pid: _in_use(folder, f"process {pid}")
+    ):
         yield
 
 
@@ -137,7 +160,9 @@ def save_lab(folder: Path, lab: model.LabFacts) -> None:
 
 
 def load_lab(folder: Path, *, verify: bool = True) -> model.LabFacts | None:
-    """Read powercut.json; None without a power-loss lab. Raises ResultDamaged with the files that were changed."""
+    """Read powercut.json; None without a power-loss lab. Raises ResultDamaged with the files that
+    were changed.
+    """
     path = folder / LAB
     if not os.path.lexists(path):
         return None

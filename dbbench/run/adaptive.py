@@ -1,4 +1,6 @@
-"""Add blocks: one with a suspect trial again, others until each question is closed or the budget is used up."""
+"""Add blocks: one with a suspect trial again, others until each question is closed or the budget is
+used up.
+"""
 
 from __future__ import annotations
 
@@ -20,15 +22,21 @@ EXTRA_TRIALS: Final = 0.5  # repeated trials, as a share of the plan's trials
 
 
 def further(run: Run, trials: Mapping[str, Trial]) -> Run:
-    """Return the run with one more block of the cells whose question is open, or the same run if none is. `trials`: the
-    finished trials by id, all of `run.order`. A pair that is decided (`compare.stopping`) or settled is not measured
-    again: with a precision it is settled once it has LEAST pairs and half its 95 % interval is within it. The baseline
-    stays in until its last pair is closed. A share of a run, which has a part of the pairs, adds whole blocks.
-    `run.questions` has the state of each cell, `run.budget.ended` says why the run ended."""
+    """Return the run with one more block of the cells whose question is open, or the same run if
+    none is. `trials`: the finished trials by id, all of `run.order`. A pair that is decided
+    (`compare.stopping`) or settled is not measured again: with a precision it is settled once it
+    has LEAST pairs and half its 95 % interval is within it. The baseline stays in until its last
+    pair is closed. A share of a run, which has a part of the pairs, adds whole blocks.
+    `run.questions` has the state of each cell, `run.budget.ended` says why the run ended.
+    """
     step = 1 if run.budget is None else run.budget.step
     block = max((spec.block for spec in run.order), default=0) + step
     if run.precision is None and (run.budget is None or step != 1):
-        return run if run.budget is None else _if_it_fits(run, another(run, block, run.cells) if step else [])
+        return (
+            run
+            if run.budget is None
+            else _if_it_fits(run, another(run, block, run.cells) if step else [])
+        )
     run = dataclasses.replace(run, questions=_examine(run, list(trials.values())))
     left = list[Cell]()
     for cells in grouped(run.cells, lambda cell: cell.group).values():
@@ -55,20 +63,26 @@ def _if_it_fits(run: Run, block: list[TrialSpec]) -> Run:
 
 
 def fits(run: Run, specs: Sequence[TrialSpec]) -> bool:
-    """Return whether the trials would end within the budget, by the times of earlier trials; True without a budget."""
+    """Return whether the trials would end within the budget, by the times of earlier trials; True
+    without a budget.
+    """
     if run.budget is None or run.plan.budget_s is None:
         return True
     return run.budget.used_s + duration_s(run.budget, specs) <= run.plan.budget_s
 
 
 def duration_s(budget: Budget, specs: Sequence[TrialSpec]) -> float:
-    """Return how long the trials will take. A cell that was not run yet takes as long as the slowest one."""
+    """Return how long the trials will take. A cell that was not run yet takes as long as the
+    slowest one.
+    """
     most = max(budget.cell_s.values(), default=0.0)
     return sum(budget.cell_s.get(spec.cell, most) for spec in specs)
 
 
 def may_begin(run: Run, spec: TrialSpec) -> bool:
-    """Return whether budget is left, or the trial belongs to the first blocks, because fewer give no interval."""
+    """Return whether budget is left, or the trial belongs to the first blocks, because fewer give
+    no interval.
+    """
     if run.budget is None or run.plan.budget_s is None:
         return True
     return run.budget.used_s < run.plan.budget_s or of_first_blocks(run, spec)
@@ -76,25 +90,32 @@ def may_begin(run: Run, spec: TrialSpec) -> bool:
 
 def of_first_blocks(run: Run, spec: TrialSpec) -> bool:
     """Return whether the trial belongs to the blocks that run in any case."""
-    return spec.attempt == 1 and spec.block <= max(run.plan.blocks, run.budget.step if run.budget else 0)
+    return spec.attempt == 1 and spec.block <= max(
+        run.plan.blocks, run.budget.step if run.budget else 0
+    )
 
 
 def charge(run: Run, seconds: float, cell: str = "") -> Run:
-    """Return the run with `seconds` more of its budget used. `cell`: that of a finished trial, whose time becomes a
-    moving average (the last trial counts half), because a disk becomes slower in the course of a run."""
+    """Return the run with `seconds` more of its budget used. `cell`: that of a finished trial,
+    whose time becomes a moving average (the last trial counts half), because a disk becomes
+    slower in the course of a run.
+    """
     if run.budget is None:
         return run
     times = dict(run.budget.cell_s)
     if cell:
         times[cell] = (times[cell] + seconds) / 2 if cell in times else seconds
     return dataclasses.replace(
-        run, budget=dataclasses.replace(run.budget, used_s=run.budget.used_s + seconds, cell_s=times)
+        run,
+        budget=dataclasses.replace(run.budget, used_s=run.budget.used_s + seconds, cell_s=times),
     )
 
 
 def conclude(run: Run, done: Collection[str]) -> tuple[Run, list[str]]:
-    """Return the ended run, and the finished trials (of the ids `done`) that do not count: those of a block that the
-    budget interrupted. The order loses that block, so that all cells have the same number of trials."""
+    """Return the ended run, and the finished trials (of the ids `done`) that do not count: those of
+    a block that the budget interrupted. The order loses that block, so that all cells have the
+    same number of trials.
+    """
     if run.budget is None or run.plan.budget_s is None:
         return run, []
     missing = [spec for spec in run.order if spec.id not in done]
@@ -113,7 +134,11 @@ def conclude(run: Run, done: Collection[str]) -> tuple[Run, list[str]]:
 
 
 def _examine(run: Run, trials: list[Trial]) -> dict[str, Question]:
-    questions = {name: question for name, question in run.questions.items() if question.kind in ("decided", "settled")}
+    questions = {
+        name: question
+        for name, question in run.questions.items()
+        if question.kind in ("decided", "settled")
+    }
     primary = {cell.workload.name: cell.workload.primary for cell in run.cells}
     examined = examine(trials, run.baseline, primary, run.plan.margin)
     for key, cells in grouped(run.cells, lambda cell: cell.group).items():
@@ -140,7 +165,9 @@ def _hopeless(arm: str, trials: list[Trial]) -> bool:
 
 
 def another(run: Run, block: int, cells: Collection[Cell]) -> list[TrialSpec]:
-    """Return a further block of these cells, in the order that a plan with this number of blocks gives them."""
+    """Return a further block of these cells, in the order that a plan with this number of blocks
+    gives them.
+    """
     last = max((spec.position for spec in run.order), default=0)
     names = {cell.id for cell in cells}
     planned = make_order(run.cells, block, run.plan.seed)
@@ -149,8 +176,10 @@ def another(run: Run, block: int, cells: Collection[Cell]) -> list[TrialSpec]:
 
 
 def extend(run: Run, status_of: Callable[[TrialSpec], Status]) -> Run:
-    """Return the run with a second attempt of each block that has a suspect trial, with a budget while they fit. A
-    failed trial is not repeated, because its failure would most likely happen again."""
+    """Return the run with a second attempt of each block that has a suspect trial, with a budget
+    while they fit. A failed trial is not repeated, because its failure would most likely happen
+    again.
+    """
     planned = sum(spec.attempt == 1 for spec in run.order)
     extra = int(planned * EXTRA_TRIALS) - (len(run.order) - planned)
     order, last = list(run.order), max((spec.position for spec in run.order), default=0)
@@ -160,7 +189,9 @@ def extend(run: Run, status_of: Callable[[TrialSpec], Status]) -> Run:
             random.Random(f"{run.plan.seed}:{block[0].id}").shuffle(block)
             for spec in block:
                 again = f"{spec.cell}-b{spec.block}-a2"
-                last += 1  # not the length of the order: a host of a fleet has only some of the plan's positions
+                # not the length of the order: a host of a fleet has only some of the plan's
+                # positions
+                last += 1
                 order.append(dataclasses.replace(spec, id=again, attempt=2, position=last))
     return run if len(order) == len(run.order) else dataclasses.replace(run, order=tuple(order))
 
@@ -171,5 +202,6 @@ def _suspect_blocks(run: Run, status_of: Callable[[TrialSpec], Status]) -> list[
     return [
         block
         for block in blocks.values()
-        if all(spec.attempt == 1 for spec in block) and any(status_of(spec) is Status.SUSPECT for spec in block)
+        if all(spec.attempt == 1 for spec in block)
+        and any(status_of(spec) is Status.SUSPECT for spec in block)
     ]

@@ -1,6 +1,8 @@
-"""Trials as separate processes: start one, forward its events, stop it on request, kill it after its deadline. A run
-has one fork server (`serve`), which imports what trials need once; if one of them is killed, so is everything below. A
-process reports its deadlines, so that its parent can kill it in a call that no signal interrupts (libpq, state D)."""
+"""Trials as separate processes: start one, forward its events, stop it on request, kill it after
+its deadline. A run has one fork server (`serve`), which imports what trials need once; if one of
+them is killed, so is everything below. A process reports its deadlines, so that its parent can
+kill it in a call that no signal interrupts (libpq, state D).
+"""
 
 from __future__ import annotations
 
@@ -20,28 +22,42 @@ from types import FrameType
 from typing import IO, Any, Final, NoReturn
 
 from dbbench import process
-from dbbench.errors import DbbenchError, DeadlinePassed, Interrupted, Terminated, TrialStuck, from_data
+from dbbench.errors import (
+    DbbenchError,
+    DeadlinePassed,
+    Interrupted,
+    Terminated,
+    TrialStuck,
+    from_data,
+)
 from dbbench.machine import namespaces
 from dbbench.machine.host.proc import PROC, below, content, tasks
 from dbbench.model.events import Emit, Event, parse
 from dbbench.results.fileio import own_file, writing
 
-# Seconds for a clean stop (server shutdown, umount); then the child is killed, and the kernel cleans up.
+# Seconds for a clean stop (server shutdown, umount); then the child is killed, and the kernel
+# cleans up.
 STOP_GRACE_S: Final = 60.0
-GRACE_S: Final = 300.0  # seconds in which a phase that exceeded its deadline may kill its server and unmount
-# Seconds between two phases, or after the last one: an umount that writes back, removing layers, writing the result.
+# seconds in which a phase that exceeded its deadline may kill its server and unmount
+GRACE_S: Final = 300.0
+# Seconds between two phases, or after the last one: an umount that writes back, removing layers,
+# writing the result.
 BETWEEN_S: Final = 1800.0
-_MESSAGE_BYTES: Final = 65536  # longest request to the fork server: a path, a name, the identities of some disks
+# longest request to the fork server: a path, a name, the identities of some disks
+_MESSAGE_BYTES: Final = 65536
 _NAMED: Final = 6  # number of processes that the error names
 
 
 class Stop:
-    """Stopping a run: the first SIGINT or SIGTERM asks the child to stop cleanly, the second one kills it."""
+    """Stopping a run: the first SIGINT or SIGTERM asks the child to stop cleanly, the second one
+    kills it.
+    """
 
     def __init__(self) -> None:
         self.child: Child | None = None
         self.signal: int | None = None
-        # A child may be starting that `child` does not name yet; an exception now would leave it running.
+        # A child may be starting that `child` does not name yet; an exception now would leave it
+        # running.
         self.starting = False
 
     def __call__(self, number: int, _frame: FrameType | None) -> None:
@@ -53,7 +69,9 @@ class Stop:
 
     @contextmanager
     def launching(self) -> Iterator[None]:
-        """Mark that a child starts within the block (`follow` names it) and has ended when the block ends."""
+        """Mark that a child starts within the block (`follow` names it) and has ended when the
+        block ends.
+        """
         self.starting = True
         try:
             yield
@@ -68,7 +86,10 @@ class Stop:
 
     def error(self) -> DbbenchError:
         kind = Interrupted if self.signal == signal.SIGINT else Terminated
-        return kind("stopped on request", effect="Finished trials are kept. The interrupted trial is discarded.")
+        return kind(
+            "stopped on request",
+            effect="Finished trials are kept. The interrupted trial is discarded.",
+        )
 
 
 @contextmanager
@@ -84,7 +105,9 @@ def stoppable() -> Iterator[Stop]:
 
 
 class Child:
-    """A process of the fork server. Its pidfd never refers to another process that got the same pid later."""
+    """A process of the fork server. Its pidfd never refers to another process that got the same pid
+    later.
+    """
 
     def __init__(self, pid: int, pidfd: int, output: int, server: socket.socket) -> None:
         self.pid, self.output = pid, output  # `output`: the pipe that it writes to
@@ -96,19 +119,25 @@ class Child:
             signal.pidfd_send_signal(self._pidfd, number)
 
     def wait(self, timeout_s: float) -> int:
-        """Return the exit status, -9 if the fork server was killed. Raises DeadlinePassed after `timeout_s`."""
+        """Return the exit status, -9 if the fork server was killed. Raises DeadlinePassed after
+        `timeout_s`.
+        """
         if self._status is None:
             self._server.settimeout(timeout_s)
             try:
                 self._status = int(self._server.recv(_MESSAGE_BYTES) or -signal.SIGKILL)
             except TimeoutError:
-                raise DeadlinePassed(f"process {self.pid} is still running after {timeout_s:.0f} s") from None
+                raise DeadlinePassed(
+                    f"process {self.pid} is still running after {timeout_s:.0f} s"
+                ) from None
             finally:
                 self._server.settimeout(None)
         return self._status
 
     def end(self) -> bool:
-        """Ask the process to stop if it still runs, and kill it after STOP_GRACE_S; return whether it has ended."""
+        """Ask the process to stop if it still runs, and kill it after STOP_GRACE_S; return whether
+        it has ended.
+        """
         for number in (signal.SIGTERM, signal.SIGKILL):
             if self._status is None:
                 self.send_signal(number)
@@ -120,7 +149,9 @@ class Child:
 
 
 class Launcher(ExitStack):
-    """Runs work in processes of the fork server `module` (see `serve`), one at a time; `log` gets their stderr."""
+    """Runs work in processes of the fork server `module` (see `serve`), one at a time; `log` gets
+    their stderr.
+    """
 
     def __init__(self, module: str, log: Path, emit: Emit, stop: Stop) -> None:
         super().__init__()
@@ -129,22 +160,36 @@ class Launcher(ExitStack):
         self._server: tuple[process.Running, socket.socket] | None = None
 
     def prepare(self) -> None:
-        """Start the fork server, if it does not run, and do not wait until it has imported everything."""
+        """Start the fork server, if it does not run, and do not wait until it has imported
+        everything.
+        """
         if self._server is not None and self._server[0].poll() is None:
             return
         self.close()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.enter_context(ours)
-        env = {**process.kept_environment(), "PYTHONDONTWRITEBYTECODE": "1", namespaces.PARENT: str(os.getpid())}
+        env = {
+            **process.kept_environment(),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            namespaces.PARENT: str(os.getpid()),
+        }
         command = [sys.executable, "-m", self._module, str(theirs.fileno()), str(self.log.parent)]
         with theirs, self._log_file() as log:
-            server = process.running(command, stdout=log.fileno(), env=env, pass_fds=(theirs.fileno(),),
-                                     grace_s=STOP_GRACE_S, own_session=True)  # fmt: skip
+            server = process.running(
+                command,
+                stdout=log.fileno(),
+                env=env,
+                pass_fds=(theirs.fileno(),),
+                grace_s=STOP_GRACE_S,
+                own_session=True,
+            )
             self._server = self.enter_context(server), ours
 
     def run(self, request: dict[str, Any], overdue: Overdue | None = None) -> int:
-        """Do this work in a process; return its exit status. Raises the error that it reports, an error if the run is
-        stopped, TrialStuck if the process exceeds its deadlines (it is killed), FilesystemFull, NotWritable."""
+        """Do this work in a process; return its exit status. Raises the error that it reports, an
+        error if the run is stopped, TrialStuck if the process exceeds its deadlines (it is
+        killed), FilesystemFull, NotWritable.
+        """
         errors, overdue = list[DbbenchError](), overdue or Overdue()
         self.prepare()
         with self._stop.launching():
@@ -196,9 +241,11 @@ class Launcher(ExitStack):
 
 
 def serve(main: Callable[[dict[str, Any]], int]) -> NoReturn:
-    """Be a fork server: run `main` in a child process for each request of a Launcher. The command's arguments are the
-    descriptor of its socket and the run's directory, for people who look for a run's processes. A request brings stdout
-    and stderr; the answers are the child's pid with its pidfd, and later its exit status, negative after a signal."""
+    """Be a fork server: run `main` in a child process for each request of a Launcher. The command's
+    arguments are the descriptor of its socket and the run's directory, for people who look for a
+    run's processes. A request brings stdout and stderr; the answers are the child's pid with its
+    pidfd, and later its exit status, negative after a signal.
+    """
     namespaces.die_with_parent()
     requests = socket.socket(fileno=int(sys.argv[1]))
     while True:
@@ -218,7 +265,9 @@ def serve(main: Callable[[dict[str, Any]], int]) -> NoReturn:
         requests.send(str(status).encode())
 
 
-def _work(main: Callable[[dict[str, Any]], int], request: dict[str, Any], fds: Sequence[int], parent: int) -> int:
+def _work(
+    main: Callable[[dict[str, Any]], int], request: dict[str, Any], fds: Sequence[int], parent: int
+) -> int:
     os.setsid()
     for fd, target in zip(fds, (1, 2), strict=True):
         os.dup2(fd, target)
@@ -240,10 +289,15 @@ class Overdue:
         if limit_s is not None:
             name = f"phase {phase}" if phase else f'"{event.data.get("what")}"'
             self._until = time.monotonic() + limit_s + self._grace_s
-            self._what = f"{name} was still running {self._grace_s:.0f} s after its deadline of {limit_s:.0f} s"
+            self._what = (
+                f"{name} was still running {self._grace_s:.0f} s after its deadline of "
+                f"{limit_s:.0f} s"
+            )
         elif event.kind == "phase_end" and self._until < math.inf:
             self._until = time.monotonic() + self._between_s
-            self._what = f"the trial reported nothing for {self._between_s:.0f} s after phase {phase}"
+            self._what = (
+                f"the trial reported nothing for {self._between_s:.0f} s after phase {phase}"
+            )
 
     def lines(self, pid: int, fd: int) -> Iterator[bytes]:
         """Yield the lines that the process writes to the pipe. Raises TrialStuck if it is overdue."""
@@ -262,11 +316,17 @@ class Overdue:
 
 
 def waiting(pid: int) -> str:
-    """Return what the child processes of `pid` wait for: those in state D first, each with its kernel function."""
+    """Return what the child processes of `pid` wait for: those in state D first, each with its
+    kernel function.
+    """
     readable, table = [], tasks()
     for child in (table[number] for number in below((pid,), table) - {pid}):
         asleep, where = child.state == "D", content(PROC / f"{child.pid}/wchan")
         if where is not None:  # else it is gone
             name = f"{child.name} (pid {child.pid}{', state D' if asleep else ''})"
-            readable.append((not asleep, f"{name} in {where}" if where not in ("", "0") else f"{name} running"))
-    return "; ".join(text for _awake, text in sorted(readable)[:_NAMED]) or "it has no child processes"
+            readable.append(
+                (not asleep, f"{name} in {where}" if where not in ("", "0") else f"{name} running")
+            )
+    return (
+        "; ".join(text for _awake, text in sorted(readable)[:_NAMED]) or "it has no child processes"
+    )

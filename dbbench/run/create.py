@@ -21,8 +21,12 @@ from dbbench.results.merging import own_scripts
 from dbbench.units import iso
 
 
-def choose(results_folder: Path, wanted: PlanRequest, *, new: bool, name: str | None) -> RunFolder | None:
-    """Return the plan's run to resume: `name`, the newest unfinished, or the newest. Raises RunNameTaken."""
+def choose(
+    results_folder: Path, wanted: PlanRequest, *, new: bool, name: str | None
+) -> RunFolder | None:
+    """Return the plan's run to resume: `name`, the newest unfinished, or the newest. Raises
+    RunNameTaken.
+    """
     if name is not None:
         return _of_that_name(results_folder, wanted, name)
     if new or not results_folder.is_dir():
@@ -32,7 +36,11 @@ def choose(results_folder: Path, wanted: PlanRequest, *, new: bool, name: str | 
 
 
 def create(
-    results_folder: Path, wanted: PlanRequest, name: str | None, version: str, precision: float | None = None
+    results_folder: Path,
+    wanted: PlanRequest,
+    name: str | None,
+    version: str,
+    precision: float | None = None,
 ) -> Path:
     """Make the directory of a new run, with the plan, the order and the host's facts."""
     from dbbench.machine import host
@@ -57,7 +65,9 @@ def create(
 
 
 def refine(folder: RunFolder, precision: float | None, plan: Plan) -> None:
-    """Set precision (None keeps it), budget and margin; a finished run may then get a block. Raises RunLocked."""
+    """Set precision (None keeps it), budget and margin; a finished run may then get a block. Raises
+    RunLocked.
+    """
     from dbbench.run.adaptive import conclude, further
 
     before = folder.run.plan
@@ -69,7 +79,9 @@ def refine(folder: RunFolder, precision: float | None, plan: Plan) -> None:
         if precision is not None or before.margin != plan.margin:
             run = dataclasses.replace(run, precision=precision or run.precision, questions={})
         if run.budget is not None:
-            run = dataclasses.replace(run, budget=dataclasses.replace(run.budget, ended="", blocks=None))
+            run = dataclasses.replace(
+                run, budget=dataclasses.replace(run.budget, ended="", blocks=None)
+            )
         if not folder.pending:
             finished = {trial.id: trial for trial in folder.trials}
             longer = further(run, finished)
@@ -83,25 +95,41 @@ def is_complete(folder: RunFolder) -> bool:
 
 
 def deaths(folder: RunFolder) -> list[str]:
-    """Return the ids of trials that failed because their process died, which is not evidence about the filesystem."""
-    return [trial.id for trial in folder.trials if trial.error is not None and trial.error.id == TrialDied.id]
+    """Return the ids of trials that failed because their process died, which is not evidence about
+    the filesystem.
+    """
+    return [
+        trial.id
+        for trial in folder.trials
+        if trial.error is not None and trial.error.id == TrialDied.id
+    ]
 
 
 def set_killed_aside(folder: RunFolder) -> list[str]:
-    """Move trials whose process died aside, so that they run again; return their ids. Raises RunLocked."""
+    """Move trials whose process died aside, so that they run again; return their ids. Raises
+    RunLocked.
+    """
     with folder.lock():
         return folder.set_aside(deaths(folder), TrialDied.id)
 
 
 def must_be_of(folder: RunFolder, wanted: PlanRequest) -> None:
-    """Raise RunLocked if the run in `folder` has another plan, other cells or other scripts than those wanted."""
+    """Raise RunLocked if the run in `folder` has another plan, other cells or other scripts than
+    those wanted.
+    """
     cells = own_scripts(wanted.expanded.cells, folder.path)
     results.must_match(folder, wanted.plan, cells, scripts_of(wanted))
 
 
 def scripts_of(wanted: PlanRequest) -> dict[str, str]:
-    """Return the workloads' scripts by file name. Raises PlanInvalid if two that differ have the same name."""
-    words = (word for cell in wanted.expanded.cells for word in (cell.workload.script, *cell.workload.beside))
+    """Return the workloads' scripts by file name. Raises PlanInvalid if two that differ have the
+    same name.
+    """
+    words = (
+        word
+        for cell in wanted.expanded.cells
+        for word in (cell.workload.script, *cell.workload.beside)
+    )
     first: dict[str, tuple[Path, str]] = {}
     for path in dict.fromkeys(path for path in map(Path, words) if path.is_absolute()):
         text = given_text(path, MOST_SCRIPT)
@@ -114,7 +142,11 @@ def scripts_of(wanted: PlanRequest) -> dict[str, str]:
 
 def free_name(results_folder: Path, plan_name: str, day: str | None = None) -> str:
     """Return plan name, date and the first free letter: "new-server-2026-11-21-a"."""
-    words = (word for length in itertools.count(1) for word in itertools.product(string.ascii_lowercase, repeat=length))
+    words = (
+        word
+        for length in itertools.count(1)
+        for word in itertools.product(string.ascii_lowercase, repeat=length)
+    )
     names = (f"{plan_name}-{day or time.strftime('%Y-%m-%d')}-{''.join(word)}" for word in words)
     return next(name for name in names if not (results_folder / name).exists())
 
@@ -130,8 +162,10 @@ def _of_that_name(results_folder: Path, wanted: PlanRequest, name: str) -> RunFo
         if _goes_on(folder.run, wanted):
             return folder
     raise RunNameTaken(
-        f"{path} exists and belongs to another plan, share or host, or was made by another version of dbbench",
-        remedy=f"Choose another name with --name, or rename the folder of the old run: mv {path} {path}-old",
+        f"{path} exists and belongs to another plan, share or host, or was made by another "
+        "version of dbbench",
+        remedy=f"Choose another name with --name, or rename the folder of the old run: mv {path} "
+        f"{path}-old",
     )
 
 

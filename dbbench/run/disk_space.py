@@ -1,4 +1,6 @@
-"""Disk space that a plan needs on this machine: for images, golden copies and results, and on its own devices."""
+"""Disk space that a plan needs on this machine: for images, golden copies and results, and on its
+own devices.
+"""
 
 from __future__ import annotations
 
@@ -21,19 +23,24 @@ from dbbench.storage.devices.directory import PREFIX, nearest
 from dbbench.storage.filesystems.families import FAMILIES, compression
 from dbbench.units import grouped, size_text
 
-USABLE: Final = 0.9  # usable share of a device: ext reserves 5 %, xfs and btrfs need as much for their metadata
+# usable share of a device: ext reserves 5 %, xfs and btrfs need as much for their metadata
+USABLE: Final = 0.9
 SPARE: Final = 1.05  # factor on the required disk space, because other processes use the disk too
 
 
 def shortages(
     plan: Plan, expanded: Expanded, results: Path, images: dict[Path, int] | None
 ) -> Iterator[errors.DbbenchError]:
-    """Yield an error for each disk without space, and for a cache that cannot be written. `images`: bytes that the
-    run's images still need, by directory."""
+    """Yield an error for each disk without space, and for a cache that cannot be written. `images`:
+    bytes that the run's images still need, by directory.
+    """
     needs: list[tuple[Path, int, str]] = [(results, len(expanded.order) * RESULT_BYTES, "results")]
     if images is None:
-        needs += [(Path(spec.at or results), spec.image_bytes, "image")
-                  for spec in plan.device.volumes.values() if spec.image_bytes]  # fmt: skip
+        needs += [
+            (Path(spec.at or results), spec.image_bytes, "image")
+            for spec in plan.device.volumes.values()
+            if spec.image_bytes
+        ]
     else:
         needs += [(folder, size, "image") for folder, size in images.items()]
     if missing := golden_bytes(expanded):
@@ -43,19 +50,24 @@ def shortages(
         needs += _largest_trials(plan.device.directories, expanded)
     for group in grouped(needs, lambda need: nearest(need[0]).stat().st_dev).values():
         needed, free = int(sum(size for _, size, _ in group) * SPARE), free_bytes(group[0][0])
-        if needed > free and os.statvfs(nearest(group[0][0])).f_blocks:  # 0: a filesystem without a size
+        # 0: a filesystem without a size
+        if needed > free and os.statvfs(nearest(group[0][0])).f_blocks:
             what = ", ".join(f"{name} {size_text(size)} at {path}" for path, size, name in group)
             where = '"paths"' if plan.device.directories else '"at"'
             yield errors.DiskTooSmall(
-                f"about {size_text(needed)} of disk space is required, but {size_text(free)} is free: {what}",
-                remedy=f"Free some space, or use another disk: {where} in [device], --results DIR, or DBBENCH_CACHE.",
+                f"about {size_text(needed)} of disk space is required, but {size_text(free)} is "
+                f"free: {what}",
+                remedy=f"Free some space, or use another disk: {where} in [device], --results DIR, "
+                "or DBBENCH_CACHE.",
             )
     if expanded.cells:
         yield from fits(plan, expanded)
 
 
 def _largest_trials(folders: Mapping[str, str], expanded: Expanded) -> list[tuple[Path, int, str]]:
-    """Return what the largest trial on each disk needs in addition to what a killed one has left, which is removed."""
+    """Return what the largest trial on each disk needs in addition to what a killed one has left,
+    which is removed.
+    """
     largest: dict[int, tuple[Path, int, str]] = {}
     for cell in expanded.cells:
         folder, logs = Path(folders[cell.arm]), _log_bytes(cell)["data"]
@@ -69,17 +81,22 @@ def _largest_trials(folders: Mapping[str, str], expanded: Expanded) -> list[tupl
 
 
 def _log_bytes(cell: Cell) -> dict[Role, int]:
-    """Return the bytes of logs on each volume: an archive is with the data, all others on the volume of the log."""
+    """Return the bytes of logs on each volume: an archive is with the data, all others on the
+    volume of the log.
+    """
     kept = kept_logs(cell)
     sizes: dict[Role, int] = {"data": kept.pop(ARCHIVE, 0)}
     role, setup = list(cell.setups.items())[-1]
     stored = setup.mkfs.family in FAMILIES and not compression(setup)
-    redo = redo_bytes(settings_of(cell)) if stored else 0  # MariaDB waits for it forever on a full filesystem
+    # MariaDB waits for it forever on a full filesystem
+    redo = redo_bytes(settings_of(cell)) if stored else 0
     return sizes | {role: sizes.get(role, 0) + sum(kept.values()) + redo}
 
 
 def fits(plan: Plan, expanded: Expanded) -> Iterator[errors.DbbenchError]:
-    """Yield an error for each volume on whose device a dataset, its server's logs or the aged files do not fit."""
+    """Yield an error for each volume on whose device a dataset, its server's logs or the aged files
+    do not fit.
+    """
     if size := min(filter(None, plan.device.disk_bytes(devices.size_bytes)), default=0):
         sizes = [
             (dataset_bytes(cell) + estimate_of(cell).table_bytes, _log_bytes(cell)["data"], cell)
@@ -91,28 +108,41 @@ def fits(plan: Plan, expanded: Expanded) -> Iterator[errors.DbbenchError]:
             beside = f" in addition to {size_text(aged)} of aged files" if aged else ""
             with_logs = f" with {size_text(logs)} of {cell.engine.name}'s logs" if logs else ""
             what = f"a dataset of about {size_text(dataset)}{with_logs}{beside}"
-            smaller = ["a larger device", "a smaller dataset", *(["smaller logs (redo log, window)"] if logs else []),
-                       *(["a smaller fill in [age]"] if aged else [])]  # fmt: skip
+            smaller = [
+                "a larger device",
+                "a smaller dataset",
+                *(["smaller logs (redo log, window)"] if logs else []),
+                *(["a smaller fill in [age]"] if aged else []),
+            ]
             text = f"{what} does not fit on a device of {size_text(size)}"
             yield errors.DiskTooSmall(text, remedy=f"Use {' or '.join(smaller)}.")
     logs = max(_log_bytes(cell).get("log", 0) for cell in expanded.cells)
     log_size = sum(plan.device.volumes["log"].disk_bytes(devices.size_bytes)) if logs else 0
     if log_size and logs > log_size * USABLE:
         yield errors.DiskTooSmall(
-            f"logs of about {size_text(logs)} do not fit on [device.wal], which has {size_text(log_size)}",
+            f"logs of about {size_text(logs)} do not fit on [device.wal], which has "
+            f"{size_text(log_size)}",
             remedy="Use a larger device for [device.wal], a smaller redo log, or a shorter window.",
         )
 
 
 def unwritable(folder: Path, option: str) -> Iterator[errors.DbbenchError]:
-    """Yield an error if this account cannot create the folder or write to it. `option`: what names another one."""
+    """Yield an error if this account cannot create the folder or write to it. `option`: what names
+    another one.
+    """
     there = nearest(folder)
     space = os.statvfs(there)
     virtual = not space.f_blocks and not space.f_files  # /proc, /sys
     if virtual or not os.access(there, os.W_OK):
-        what = "is on a filesystem of the kernel, which holds no files of users" if virtual else "is not writable"
+        what = (
+            "is on a filesystem of the kernel, which holds no files of users"
+            if virtual
+            else "is not writable"
+        )
         above = "" if there == folder.absolute() else f"{folder} cannot be created: "
-        yield errors.NotWritable(f"{above}{there} {what}", remedy=f"Name another folder with {option}.")
+        yield errors.NotWritable(
+            f"{above}{there} {what}", remedy=f"Name another folder with {option}."
+        )
 
 
 def golden_bytes(expanded: Expanded) -> int:
@@ -122,7 +152,8 @@ def golden_bytes(expanded: Expanded) -> int:
         try:
             key = golden.recipe(cell.engine, cell.dataset, cell.raw).key
             sizes[key] = 0 if golden.exists(key) else dataset_bytes(cell)
-        except errors.ProgramMissing:  # already reported by _programs; without the engine's version a copy has no key
+        # already reported by _programs; without the engine's version a copy has no key
+        except errors.ProgramMissing:
             sizes[cell.engine.name + repr(cell.dataset)] = dataset_bytes(cell)
     return sum(sizes.values())
 

@@ -35,7 +35,9 @@ from dbbench.units import size_text
 CLIENT_FILES: Final = 32  # files of a load generator that are not connections
 
 
-def check(plan: Plan, expanded: Expanded, results: Path, *, images: dict[Path, int] | None = None) -> None:
+def check(
+    plan: Plan, expanded: Expanded, results: Path, *, images: dict[Path, int] | None = None
+) -> None:
     """Raise the first problem, with all others in its evidence; nothing is changed."""
     problems = list(lacking(plan, expanded, results, images=images))
     if not problems:
@@ -50,17 +52,30 @@ def check(plan: Plan, expanded: Expanded, results: Path, *, images: dict[Path, i
 def lacking(
     plan: Plan, expanded: Expanded, results: Path, *, images: dict[Path, int] | None = None
 ) -> Iterator[errors.DbbenchError]:
-    """Yield all problems. `images`: bytes that the run's images still need, by directory; None: all of them."""
+    """Yield all problems. `images`: bytes that the run's images still need, by directory; None: all
+    of them.
+    """
     problems = itertools.chain(
-        _servers(expanded), _programs(plan, expanded), _rights(plan, results), _sources(expanded),
-        _settings(expanded), _cores(plan), _memory(expanded), _open_files(expanded), _client(plan, expanded),
-        disk_space.shortages(plan, expanded, results, images), _device(plan), _limit(plan),
-    )  # fmt: skip
+        _servers(expanded),
+        _programs(plan, expanded),
+        _rights(plan, results),
+        _sources(expanded),
+        _settings(expanded),
+        _cores(plan),
+        _memory(expanded),
+        _open_files(expanded),
+        _client(plan, expanded),
+        disk_space.shortages(plan, expanded, results, images),
+        _device(plan),
+        _limit(plan),
+    )
     yield from {error.evidence: error for error in problems}.values()
 
 
 def refusals(wanted: PlanRequest, results: Path) -> list[errors.DbbenchError]:
-    """Return everything for which a new run would be refused here, for a dry run; nothing is changed."""
+    """Return everything for which a new run would be refused here, for a dry run; nothing is
+    changed.
+    """
     return [*lacking(wanted.plan, wanted.expanded, results), *refused_disks(wanted.plan, results)]
 
 
@@ -72,8 +87,11 @@ def missing_programs(expanded: Expanded) -> list[str]:
         if folder is None or engine.installed_version(folder):  # `_servers` reports the others
             programs += engine.programs(folder)
         programs += [PROGRAMS[cell.workload.driver]] if cell.workload.driver in PROGRAMS else []
-    return [name for name in dict.fromkeys(programs)
-            if not (os.access(name, os.X_OK) if "/" in name else process.find(name))]  # fmt: skip
+    return [
+        name
+        for name in dict.fromkeys(programs)
+        if not (os.access(name, os.X_OK) if "/" in name else process.find(name))
+    ]
 
 
 def _rights(plan: Plan, results: Path) -> Iterator[errors.DbbenchError]:
@@ -86,27 +104,48 @@ def _rights(plan: Plan, results: Path) -> Iterator[errors.DbbenchError]:
 
 
 def _servers(expanded: Expanded) -> Iterator[errors.DbbenchError]:
-    for name, folder in dict.fromkeys((cell.engine.name, cell.engine.bin) for cell in expanded.cells):
+    for name, folder in dict.fromkeys(
+        (cell.engine.name, cell.engine.bin) for cell in expanded.cells
+    ):
         if folder and not (engine := ENGINES[name]).installed_version(folder):
-            what = f"contains no {engine.PROFILE.title} server" if folder.is_dir() else "does not exist"
+            what = (
+                f"contains no {engine.PROFILE.title} server"
+                if folder.is_dir()
+                else "does not exist"
+            )
             version = engine.installed_version()
-            instead = f", or remove it to use the installed {engine.PROFILE.title} {version}" if version else ""
+            instead = (
+                f", or remove it to use the installed {engine.PROFILE.title} {version}"
+                if version
+                else ""
+            )
             yield errors.ProgramMissing(
-                f"{folder}, the `bin` of [[engine]] {name}, {what}", remedy=f"Correct `bin`{instead}."
+                f"{folder}, the `bin` of [[engine]] {name}, {what}",
+                remedy=f"Correct `bin`{instead}.",
             )
 
 
 def _programs(plan: Plan, expanded: Expanded) -> Iterator[errors.DbbenchError]:
-    made = [] if plan.device.directories else [setup for cell in expanded.cells for setup in cell.setups.values()]
+    made = (
+        []
+        if plan.device.directories
+        else [setup for cell in expanded.cells for setup in cell.setups.values()]
+    )
     setups = {setup.name: setup for setup in made}
     missing = {name: filesystems.missing_programs(setup) for name, setup in setups.items()}
-    if names := dict.fromkeys((*missing_programs(expanded), *itertools.chain.from_iterable(missing.values()))):
+    if names := dict.fromkeys(
+        (*missing_programs(expanded), *itertools.chain.from_iterable(missing.values()))
+    ):
         hint = packages.remedy(tuple(names)) or None
         error = errors.ProgramMissing(f"not installed: {', '.join(names)}", remedy=hint)
         error.programs = tuple(names)
         yield error
     for setup in setups.values():
-        reason = "; ".join(filesystems.obstacles(setup)) if missing[setup.name] else filesystems.works(setup)
+        reason = (
+            "; ".join(filesystems.obstacles(setup))
+            if missing[setup.name]
+            else filesystems.works(setup)
+        )
         if reason:
             yield errors.KernelLacks(
                 f"fs setup {setup.name}: {reason}",
@@ -129,9 +168,15 @@ def _settings(expanded: Expanded) -> Iterator[errors.DbbenchError]:
     requested: dict[str, tuple[Cell, Settings]] = {}
     for cell in expanded.cells:
         settings, io_uring = settings_of(cell), ENGINES[cell.engine.name].PROFILE.io_uring
-        chosen = {name: setting for name, setting in settings.items() if setting.origin != "default"}
+        chosen = {
+            name: setting for name, setting in settings.items() if setting.origin != "default"
+        }
         requested.setdefault(repr((cell.engine.name, cell.engine.bin, chosen)), (cell, chosen))
-        wanted = [name for name, value in io_uring.items() if name in settings and settings[name].value == value]
+        wanted = [
+            name
+            for name, value in io_uring.items()
+            if name in settings and settings[name].value == value
+        ]
         if wanted and (reason := host.without_io_uring()):
             text = f"{wanted[0]} = {settings[wanted[0]].value} is not possible: {reason}"
             yield errors.KernelLacks(text, effect="Nothing was changed.", remedy=remedy)
@@ -141,7 +186,9 @@ def _settings(expanded: Expanded) -> Iterator[errors.DbbenchError]:
 
 
 def _refused_settings(engine: Engine, place: Path | None, chosen: Settings) -> Iterator[str]:
-    """Yield a sentence for each setting that the installed server refuses, or for all if it refuses none alone."""
+    """Yield a sentence for each setting that the installed server refuses, or for all if it refuses
+    none alone.
+    """
     title, version = engine.PROFILE.title, engine.installed_version(place)
     if not chosen or version is None or not (whole := engine.refusal(chosen, place)):
         return
@@ -171,12 +218,16 @@ def _memory(expanded: Expanded) -> Iterator[errors.DbbenchError]:
         most = min((size for size in (limit, usable) if size is not None), default=None)
         texts = []
         if limit is not None and usable is not None and limit > usable:
-            texts.append(f"memory = {size_text(limit)}, but only {size_text(usable)} is available here")
+            texts.append(
+                f"memory = {size_text(limit)}, but only {size_text(usable)} is available here"
+            )
         if most is not None and cache > most:
             what = f"the cache of {cell.engine.name} has {size_text(cache)}"
             texts.append(f"{what}, but {size_text(most)} is the most that the server may use")
         for text in texts:
-            yield errors.MachineTooSmall(text, remedy="Reduce `memory` or the server's cache in the plan.")
+            yield errors.MachineTooSmall(
+                text, remedy="Reduce `memory` or the server's cache in the plan."
+            )
 
 
 def _open_files(expanded: Expanded) -> Iterator[errors.DbbenchError]:
@@ -184,13 +235,16 @@ def _open_files(expanded: Expanded) -> Iterator[errors.DbbenchError]:
     for cell in expanded.cells:
         settings, sessions = settings_of(cell), 0 if cell.client else sessions_of(cell) or 0
         sizes = [f"{name} = {word(settings[name].value)}" for name in FILES_OF if name in settings]
-        needs = {f"{cell.engine.name} with {' and '.join(sizes)}": open_files(settings),
-                 f"the load generator of {cell.workload.name}": sessions + CLIENT_FILES}  # fmt: skip
+        needs = {
+            f"{cell.engine.name} with {' and '.join(sizes)}": open_files(settings),
+            f"the load generator of {cell.workload.name}": sessions + CLIENT_FILES,
+        }
         for what, needed in needs.items():
             if needed > hard:
                 yield errors.MachineTooSmall(
                     f"{what} opens up to {needed} files, but the hard limit is {hard} (ulimit -Hn)",
-                    remedy=f"Raise it, as root with: ulimit -Hn {needed}\nOr reduce these values in the plan.",
+                    remedy=f"Raise it, as root with: ulimit -Hn {needed}\nOr reduce these values in the "
+                    "plan.",
                 )
 
 
@@ -199,7 +253,9 @@ def _client(plan: Plan, expanded: Expanded) -> Iterator[errors.DbbenchError]:
         return
     drivers: dict[str, str] = {}
     for cell in expanded.cells:
-        drivers[cell.workload.driver] = ENGINES[cell.engine.name].installed_version(cell.engine.bin) or ""
+        drivers[cell.workload.driver] = (
+            ENGINES[cell.engine.name].installed_version(cell.engine.bin) or ""
+        )
     yield from remote.lacking(plan.client, drivers)
 
 
@@ -208,7 +264,9 @@ def _disks(plan: Plan) -> list[Path]:
 
 
 def _device(plan: Plan) -> Iterator[errors.DbbenchError]:
-    """Yield what can be checked about the device without acquiring it; the trial checks again, and locks it."""
+    """Yield what can be checked about the device without acquiring it; the trial checks again, and
+    locks it.
+    """
     for path in _disks(plan):
         if not path.is_block_device():
             what = "not a block device" if path.exists() else "missing"
@@ -217,7 +275,9 @@ def _device(plan: Plan) -> Iterator[errors.DbbenchError]:
     for folder in dict.fromkeys(Path(spec.at) for spec in plan.device.volumes.values() if spec.at):
         if not folder.is_dir():
             what = "is not a directory" if folder.exists() else "does not exist"
-            remedy = f"Create it with mkdir -p {shlex.quote(str(folder))}, or correct `at` in [device]."
+            remedy = (
+                f"Create it with mkdir -p {shlex.quote(str(folder))}, or correct `at` in [device]."
+            )
             yield errors.DeviceUnusable(f"{folder} {what}", remedy=remedy)
     for path_of_arm in plan.device.directories.values():
         try:
@@ -231,13 +291,18 @@ def _limit(plan: Plan) -> Iterator[errors.DbbenchError]:
         return
     reasons = [throttle.obstacle()]
     for path in _disks(plan):
-        if path.is_block_device() and (sysfs.folder(sysfs.name_of(path.stat().st_rdev) or "") / "partition").exists():
+        if (
+            path.is_block_device()
+            and (sysfs.folder(sysfs.name_of(path.stat().st_rdev) or "") / "partition").exists()
+        ):
             reasons.append(f"{path} is a partition; only whole disks can be limited")
     yield from (throttle.refused(reason) for reason in reasons if reason)
 
 
 def refused_disks(plan: Plan, results: Path) -> Iterator[errors.DbbenchError]:
-    """Yield why disks are refused. Only for a dry run: a resumed run may have left something on them."""
+    """Yield why disks are refused. Only for a dry run: a resumed run may have left something on
+    them.
+    """
     if os.geteuid() != 0:
         return
     permit = Permit((), Journal(results / "journal.jsonl"), checking=True)
@@ -251,8 +316,12 @@ def refused_disks(plan: Plan, results: Path) -> Iterator[errors.DbbenchError]:
                 yield error
 
 
-def check_run(wanted: PlanRequest, plan_file: str, root: Path, folder: RunFolder | None, wipe: tuple[str, ...]) -> None:
-    """Raise what keeps the plan from running. `root`: the results folder, `folder`: the run to resume."""
+def check_run(
+    wanted: PlanRequest, plan_file: str, root: Path, folder: RunFolder | None, wipe: tuple[str, ...]
+) -> None:
+    """Raise what keeps the plan from running. `root`: the results folder, `folder`: the run to
+    resume.
+    """
     missing = image.missing_bytes(folder.run, folder.path) if folder else None
     check(wanted.plan, wanted.expanded, root, images=missing)
     if wanted.plan.device.disks:
@@ -260,9 +329,13 @@ def check_run(wanted: PlanRequest, plan_file: str, root: Path, folder: RunFolder
         permit = Permit(wipe, journal, checking=True)
         volumes = wanted.plan.device.volumes.items()
         try:
-            with devices.attach({role: devices.DiskSet(of, most=of.device_count) for role, of in volumes}, permit):
+            with devices.attach(
+                {role: devices.DiskSet(of, most=of.device_count) for role, of in volumes}, permit
+            ):
                 pass
         except errors.DeviceNotEmpty as error:
             wrong = f"--wipe {' '.join(wipe)} does not give its identity. " if wipe else ""
-            error.remedy = wrong + (error.remedy or "").replace("run PLAN", f"run {shlex.quote(plan_file)}")
+            error.remedy = wrong + (error.remedy or "").replace(
+                "run PLAN", f"run {shlex.quote(plan_file)}"
+            )
             raise

@@ -1,4 +1,6 @@
-"""A run: its trials in the recorded order, each in a process; directories of trials show which are finished."""
+"""A run: its trials in the recorded order, each in a process; directories of trials show which are
+finished.
+"""
 
 from __future__ import annotations
 
@@ -41,13 +43,26 @@ Between = Callable[[Run], Run]  # called before each trial; returns the run to c
 
 
 def execute(
-    path: Path, sha256: str, *, wipe: tuple[str, ...] = (), emit: Emit, between: Between = lambda run: run
+    path: Path,
+    sha256: str,
+    *,
+    wipe: tuple[str, ...] = (),
+    emit: Emit,
+    between: Between = lambda run: run,
 ) -> None:
-    """Run the remaining trials of the run in `path`. Every process compares `sha256`, the identity of the user's plan,
-    with run.json. `between` is called when no trial is running. Raises RunLocked, the error of a trial that could not
-    begin, Interrupted and Terminated; the same command resumes the run."""
-    with results.lock(path), stoppable() as stop, Launcher(worker.__name__, path / LOG, emit, stop) as launcher:
-        queue = Queue(RunFolder(path), launcher, worker.Request("", str(path), sha256, wipe), between)
+    """Run the remaining trials of the run in `path`. Every process compares `sha256`, the identity
+    of the user's plan, with run.json. `between` is called when no trial is running. Raises
+    RunLocked, the error of a trial that could not begin, Interrupted and Terminated; the same
+    command resumes the run.
+    """
+    with (
+        results.lock(path),
+        stoppable() as stop,
+        Launcher(worker.__name__, path / LOG, emit, stop) as launcher,
+    ):
+        queue = Queue(
+            RunFolder(path), launcher, worker.Request("", str(path), sha256, wipe), between
+        )
         worker.must_be(queue.folder.run, sha256)
         give_back(path, queue.folder.journal)
         for identity in wipe:
@@ -59,7 +74,9 @@ def execute(
 
 
 def give_back(folder: Path, journal: Journal) -> list[str]:
-    """Remove what a killed run has left, from top to bottom; return the pools and layers that no reboot had ended."""
+    """Remove what a killed run has left, from top to bottom; return the pools and layers that no
+    reboot had ended.
+    """
     limits.give_back(journal)
     removed = [*filesystems.give_back(journal), *layers.give_back(journal)]
     for path in leftovers(folder):
@@ -74,8 +91,15 @@ def give_back(folder: Path, journal: Journal) -> list[str]:
 class Queue:
     """The trials of one locked run that are still to be done."""
 
-    def __init__(self, folder: RunFolder, launcher: Launcher, request: worker.Request, between: Between) -> None:
-        self.folder, self._launcher, self._emit, self._between = folder, launcher, launcher.emit, between
+    def __init__(
+        self, folder: RunFolder, launcher: Launcher, request: worker.Request, between: Between
+    ) -> None:
+        self.folder, self._launcher, self._emit, self._between = (
+            folder,
+            launcher,
+            launcher.emit,
+            between,
+        )
         self._request = request  # what each process is started with; its work and item differ
         self._charged = time.monotonic()  # the time until then is charged to the budget
 
@@ -84,7 +108,9 @@ class Queue:
         return self.folder.run
 
     def work_off(self) -> None:
-        """Prepare the device and the datasets, then run trials until none is left or the budget is used up."""
+        """Prepare the device and the datasets, then run trials until none is left or the budget is
+        used up.
+        """
         self._tell_begin()
         self._charged = time.monotonic()
         try:
@@ -105,7 +131,9 @@ class Queue:
             raise
 
     def conclude(self, began: float) -> None:
-        """Report the end of the run; set trials of a block aside that the budget interrupted. Raises BudgetUsedUp."""
+        """Report the end of the run; set trials of a block aside that the budget interrupted.
+        Raises BudgetUsedUp.
+        """
         run = self.run
         if run.budget is not None:
             if run.budget.step == 0 and self.folder.pending:
@@ -121,7 +149,9 @@ class Queue:
         self._emit(Event("run_end", {"name": run.name, "seconds": seconds, **counts}))
 
     def _charge(self, cell: str = "") -> None:
-        """Charge the time since the last call to the budget; `cell` is that of the trial that used it."""
+        """Charge the time since the last call to the budget; `cell` is that of the trial that used
+        it.
+        """
         now = time.monotonic()
         seconds, self._charged = now - self._charged, now
         if self.run.budget is not None:
@@ -135,13 +165,16 @@ class Queue:
             self._start("ceiling")
         built: set[str] = set()
         for cell in self.run.cells:
-            key, title = datasets.golden.recipe(cell.engine, cell.dataset, cell.raw).key, cell.workload.name
+            key, title = (
+                datasets.golden.recipe(cell.engine, cell.dataset, cell.raw).key,
+                cell.workload.name,
+            )
             if key not in built and not datasets.golden.exists(key):
                 self._tell(f"building the dataset of {title} on {cell.engine.name}")
                 if status := self._start("golden", cell.id):
                     raise errors.DatasetBuildFailed(
-                        f"the process that builds the dataset of {title} on {cell.engine.name} ended with status "
-                        f"{status}:\n{tail(self._launcher.log)}",
+                        f"the process that builds the dataset of {title} on {cell.engine.name} "
+                        f"ended with status {status}:\n{tail(self._launcher.log)}",
                         effect="The copy was removed; nothing was measured.",
                         remedy="Read dmesg: the kernel kills processes if the memory is exhausted.",
                     )
@@ -150,15 +183,25 @@ class Queue:
     def _measure_again(self) -> None:
         ceiling = results.load_ceiling(self.folder.path)
         if ceiling is not None and not ceiling.again and judge(self.folder.trials, ceiling)[1]:
-            self._tell("measuring the bare device again, because a trial exceeded the first measurement")
+            self._tell(
+                "measuring the bare device again, because a trial exceeded the first measurement"
+            )
             self._start("ceiling")
 
     def _start(self, work: str, item: str = "") -> int:
-        return self._launcher.run(dataclasses.asdict(dataclasses.replace(self._request, work=work, item=item)))
+        return self._launcher.run(
+            dataclasses.asdict(dataclasses.replace(self._request, work=work, item=item))
+        )
 
     def _next(self) -> Iterator[TrialSpec]:
-        """Yield trials until none may begin. In a budget, repeated blocks get the time that others leave."""
-        lengthen = (self._repeat, self._add_block) if self.run.budget is None else (self._add_block, self._repeat)
+        """Yield trials until none may begin. In a budget, repeated blocks get the time that others
+        leave.
+        """
+        lengthen = (
+            (self._repeat, self._add_block)
+            if self.run.budget is None
+            else (self._add_block, self._repeat)
+        )
         while True:
             self.folder.run = self._between(self.run)
             for add in lengthen:
@@ -192,7 +235,9 @@ class Queue:
             self._emit(Event("note", {"text": text, "total": len(longer.order)}))
 
     def _drive(self, spec: TrialSpec) -> None:
-        """Run a trial. If its process ends before it could publish a result, publish that as the result."""
+        """Run a trial. If its process ends before it could publish a result, publish that as the
+        result.
+        """
         try:
             status = self._start("trial", spec.id)
             died: errors.DbbenchError = errors.TrialDied(
@@ -202,15 +247,19 @@ class Queue:
             died = stuck
         path = self.folder.path
         with writing(path / "run.json"):
-            (path / "run.json").stat()  # raises if the run's directory was removed or renamed while the trial ran
+            # raises if the run's directory was removed or renamed while the trial ran
+            (path / "run.json").stat()
         if not (path / "trials" / spec.id).is_dir():
-            give_back(path, self.folder.journal)  # otherwise the next trial finds its devices in use
+            # otherwise the next trial finds its devices in use
+            give_back(path, self.folder.journal)
             record = Record(self.folder, spec, self._emit)
             record.fail(died)
             record.publish()
 
     def _leave_out(self, spec: TrialSpec) -> None:
-        """Drop an arm if the plan's options for mkfs or mount were refused: its other trials would fail too."""
+        """Drop an arm if the plan's options for mkfs or mount were refused: its other trials would
+        fail too.
+        """
         run, error, label = self.run, self.folder.trial(spec).error, self.run.cell(spec.cell).arm
         adds = any(arm.label == label and arm.adds for arm in run.plan.fs_setups)
         if not adds or error is None or error.id not in _REFUSED:
@@ -219,13 +268,17 @@ class Queue:
         if left:
             order = tuple(
                 dataclasses.replace(
-                    other, position=other.position - sum(gone.position < other.position for gone in left)
+                    other,
+                    position=other.position - sum(gone.position < other.position for gone in left),
                 )
                 for other in run.order
                 if other not in left
             )
             self.folder.save(dataclasses.replace(run, order=order))
-            text = f"{len(left)} more trials of {label} are left out: they would fail with {error.id} too"
+            text = (
+                f"{len(left)} more trials of {label} are left out: they would fail with "
+                f"{error.id} too"
+            )
             self._emit(Event("note", {"text": text, "total": len(order)}))
 
     def _tell(self, what: str, fraction: float | None = None) -> None:
@@ -236,19 +289,45 @@ class Queue:
         budget_s = None if run.budget is None else (run.plan.budget_s or 0.0) - run.budget.used_s
         first = sum(run.budget is not None and of_first_blocks(run, spec) for spec in run.order)
         arms = [arm.label for arm in run.plan.fs_setups]
-        self._emit(Event("run_begin", {
-            "name": run.name, "trials": len(run.order), "done": len(run.order) - len(self.folder.pending),
-            "seed": run.plan.seed, "arms": arms, "blocks": run.plan.blocks, "first": first, "budget_s": budget_s,
-        }))  # fmt: skip
+        self._emit(
+            Event(
+                "run_begin",
+                {
+                    "name": run.name,
+                    "trials": len(run.order),
+                    "done": len(run.order) - len(self.folder.pending),
+                    "seed": run.plan.seed,
+                    "arms": arms,
+                    "blocks": run.plan.blocks,
+                    "first": first,
+                    "budget_s": budget_s,
+                },
+            )
+        )
 
     def _describe(self, spec: TrialSpec) -> dict[str, object]:
         cell = self.run.cell(spec.cell)
-        return {"id": spec.id, "position": spec.position, "total": len(self.run.order), "arm": cell.arm,
-                "block": spec.block, "attempt": spec.attempt, "engine": cell.engine.name, "workload": cell.title,
-                "warmup_s": cell.window.warmup_s, "measure_s": cell.window.measure_s}  # fmt: skip
+        return {
+            "id": spec.id,
+            "position": spec.position,
+            "total": len(self.run.order),
+            "arm": cell.arm,
+            "block": spec.block,
+            "attempt": spec.attempt,
+            "engine": cell.engine.name,
+            "workload": cell.title,
+            "warmup_s": cell.window.warmup_s,
+            "measure_s": cell.window.measure_s,
+        }
 
     def _end(self, spec: TrialSpec) -> dict[str, object]:
         trial, primary = self.folder.trial(spec), self.run.cell(spec.cell).workload.primary
-        return {**self._describe(spec), "trial": spec.id, "status": trial.status.value, "metric": primary,
-                "unit": METRICS[primary].unit, "value": trial.summary.get(primary),
-                "error": dataclasses.asdict(trial.error) if trial.error else None}  # fmt: skip
+        return {
+            **self._describe(spec),
+            "trial": spec.id,
+            "status": trial.status.value,
+            "metric": primary,
+            "unit": METRICS[primary].unit,
+            "value": trial.summary.get(primary),
+            "error": dataclasses.asdict(trial.error) if trial.error else None,
+        }

@@ -1,4 +1,6 @@
-"""The record of a trial in progress. `Record.stage`, the only way into a phase, times it and enforces its deadline."""
+"""The record of a trial in progress. `Record.stage`, the only way into a phase, times it and
+enforces its deadline.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,9 @@ from dbbench.results import Draft, RunFolder
 from dbbench.results.fileio import FULL, unwritable, writing
 from dbbench.units import iso
 
-# In seconds: long enough for a slow disk and a large dataset, short enough that a trial that hangs at night has ended
-# by the morning. `deadlines` in the plan overrides each; the lengths of warm-up and window are added to theirs.
+# In seconds: long enough for a slow disk and a large dataset, short enough that a trial that hangs
+# at night has ended by the morning. `deadlines` in the plan overrides each; the lengths of warm-up
+# and window are added to theirs.
 DEADLINES_S: Final[dict[model.Phase, float]] = {
     model.Phase.CANARY: 120,
     model.Phase.CONDITION: 24 * 3600,
@@ -41,7 +44,8 @@ DEADLINES_S: Final[dict[model.Phase, float]] = {
     model.Phase.AGE_ENGINE: 24 * 3600,
     model.Phase.OPERATIONS: 6 * 3600,
 }
-UNBOUNDED_WORK_S: Final = 12 * 3600.0  # a scan or copy has no fixed length, but after half a day it hangs
+# a scan or copy has no fixed length, but after half a day it hangs
+UNBOUNDED_WORK_S: Final = 12 * 3600.0
 
 
 class Record:
@@ -70,20 +74,28 @@ class Record:
 
     @contextlib.contextmanager
     def stage(self, phase: model.Phase) -> Iterator[None]:
-        """Time a phase; raise DeadlinePassed. The parent enforces it in calls that no signal interrupts."""
+        """Time a phase; raise DeadlinePassed. The parent enforces it in calls that no signal
+        interrupts.
+        """
         self._phase = phase
         limit_s = self._deadline_s(phase)
         window = self.cell.window
-        expected = {model.Phase.WARMUP: None if self.cell.workload.prepares else window.warmup_s,
-                    model.Phase.MEASURE: window.measure_s or None}  # fmt: skip
-        self.tell("phase_begin", phase=phase.value, expected_s=expected.get(phase), deadline_s=limit_s)
+        expected = {
+            model.Phase.WARMUP: None if self.cell.workload.prepares else window.warmup_s,
+            model.Phase.MEASURE: window.measure_s or None,
+        }
+        self.tell(
+            "phase_begin", phase=phase.value, expected_s=expected.get(phase), deadline_s=limit_s
+        )
         began, began_utc = time.monotonic(), self.clock.now_utc()
         try:
             with deadline(phase, limit_s):
                 yield
         finally:
             seconds = time.monotonic() - began
-            self._phases.append(model.PhaseTime(phase, iso(began_utc), iso(began_utc + seconds), round(seconds, 3)))
+            self._phases.append(
+                model.PhaseTime(phase, iso(began_utc), iso(began_utc + seconds), round(seconds, 3))
+            )
             self.tell("phase_end", phase=phase.value, seconds=round(seconds, 3))
 
     def phase_s(self, phase: model.Phase) -> float:
@@ -93,8 +105,11 @@ class Record:
         """Mark the trial as failed with this error; an internal error leaves its traceback in raw/."""
         error = translate(error, self.draft.folder)
         if isinstance(error, errors.HelperDied) or not isinstance(error, errors.DbbenchError):
-            with contextlib.suppress(OSError):  # if the disk is full, the error of the trial says so
-                (self.draft.raw / "traceback.txt").write_text("".join(traceback.format_exception(error)))
+            # if the disk is full, the error of the trial says so
+            with contextlib.suppress(OSError):
+                (self.draft.raw / "traceback.txt").write_text(
+                    "".join(traceback.format_exception(error))
+                )
         if not isinstance(error, errors.DbbenchError):
             error = errors.DbbenchError(
                 f"{type(error).__name__}: {error}", remedy="See raw/traceback.txt of the trial."
@@ -110,7 +125,13 @@ class Record:
 
     def _trial(self) -> model.Trial:
         suspect = any(warning.suspect for warning in self._warnings)
-        status = model.Status.FAILED if self._error else model.Status.SUSPECT if suspect else model.Status.OK
+        status = (
+            model.Status.FAILED
+            if self._error
+            else model.Status.SUSPECT
+            if suspect
+            else model.Status.OK
+        )
         return model.Trial(
             id=self.spec.id,
             run=self.run.name,
@@ -118,7 +139,9 @@ class Record:
             fs_setup=self.cell.arm,
             setup=self.cell.setup.name,
             engine=self.cell.engine.name,
-            profile=self.cell.engine.profile if profile_of(self.cell.engine.name).has_server else "",
+            profile=self.cell.engine.profile
+            if profile_of(self.cell.engine.name).has_server
+            else "",
             workload=self.cell.workload.name,
             variant=self.cell.variant,
             block=self.spec.block,
@@ -148,7 +171,9 @@ class Record:
 
 
 def translate(error: BaseException, folder: Path) -> BaseException:
-    """Return the error of dbbench for a full filesystem or for the answer of a server; others as they are."""
+    """Return the error of dbbench for a full filesystem or for the answer of a server; others as
+    they are.
+    """
     inner = error.__cause__ if isinstance(error, errors.HelperDied) else error
     if isinstance(inner, OSError) and inner.errno in FULL:
         return unwritable(inner, inner.filename or folder)
@@ -164,7 +189,8 @@ def deadline(phase: model.Phase, seconds: float) -> Iterator[None]:
     def late(_signal: int, _frame: object) -> None:
         raise errors.DeadlinePassed(
             f"phase {phase.value} exceeded its deadline of {seconds:.0f} s",
-            remedy=f'Set a longer deadline in [deadlines] of the plan, for example {phase.value} = "2h".',
+            remedy=f"Set a longer deadline in [deadlines] of the plan, for example {phase.value} = "
+            '"2h".',
         )
 
     before = signal.signal(signal.SIGALRM, late)
@@ -178,13 +204,18 @@ def deadline(phase: model.Phase, seconds: float) -> Iterator[None]:
 
 def stopping(error: BaseException) -> bool:
     """Return whether the error is a request to stop: such a trial has no result and runs again."""
-    return isinstance(error, errors.Interrupted | errors.Terminated | KeyboardInterrupt | SystemExit)
+    return isinstance(
+        error, errors.Interrupted | errors.Terminated | KeyboardInterrupt | SystemExit
+    )
 
 
 def keep_logs(logs: Path, raw: Path) -> None:
-    """Copy configuration and logs of the server from its private directory into raw/. Raises NotWritable."""
+    """Copy configuration and logs of the server from its private directory into raw/. Raises
+    NotWritable.
+    """
     with writing(raw):
-        raw.stat()  # raises if the results folder was removed, so that mkdir below does not create it again
+        # raises if the results folder was removed, so that mkdir below does not create it again
+        raw.stat()
     for path in sorted(logs.rglob("*")):
         if path.is_file():
             target = raw / path.relative_to(logs)
@@ -195,8 +226,10 @@ def keep_logs(logs: Path, raw: Path) -> None:
 
 @dataclass(init=False, kw_only=True, repr=False, eq=False)
 class Facts:
-    """The fields of `model.Trial`, set by the stages in turn. Reading a field without a default before its stage raises
-    AttributeError; a trial that failed before it is published without it."""
+    """The fields of `model.Trial`, set by the stages in turn. Reading a field without a default
+    before its stage raises AttributeError; a trial that failed before it is published without
+    it.
+    """
 
     # Set before the load, in the order of the stages.
     device: model.DeviceFacts
@@ -204,11 +237,13 @@ class Facts:
     canary: dict[str, float]
     wear: model.WearFacts | None
     condition: model.ConditionFacts | None = None
-    filesystem: model.FilesystemFacts  # after the load, durability_flags are those of filesystem and server together
+    # after the load, durability_flags are those of filesystem and server together
+    filesystem: model.FilesystemFacts
     age: model.AgeFacts | None = None
     dataset: model.DatasetFacts | None
     cache: model.CacheFacts
-    growth: model.GrowthFacts | None = None  # first of the restored files; after the load also of the files that grew
+    # first of the restored files; after the load also of the files that grew
+    growth: model.GrowthFacts | None = None
     # Set at the start of the server and during the load.
     engine_version: str
     settings: model.Settings

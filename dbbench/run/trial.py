@@ -1,6 +1,8 @@
-"""THE STRAIGHT ROAD of a trial; read this first. `run_trial` runs one and publishes it. `drive` is the road: device →
-filesystem → dataset → engine → cold cache → load and samplers (`run_load`) → what is left (`examine`) → result. What
-outlives its stage (device, mount) is on one stack; the rest is a `with`. `stages/` has the phases."""
+"""THE STRAIGHT ROAD of a trial; read this first. `run_trial` runs one and publishes it. `drive` is
+the road: device → filesystem → dataset → engine → cold cache → load and samplers (`run_load`) →
+what is left (`examine`) → result. What outlives its stage (device, mount) is on one stack; the
+rest is a `with`. `stages/` has the phases.
+"""
 
 from __future__ import annotations
 
@@ -42,8 +44,10 @@ Images = Mapping[Role, tuple[Path, ...]]  # only for kind loop
 
 
 def run_trial(trial: Record, workdir: WorkDir, images: Images, permit: Permit) -> Status:
-    """Run one trial and publish it; return its status. Errors make it failed; only a request to stop, or a refusal to
-    begin (a device that may not be used, a missing program: exit codes 2 and 5), is raised, without a result."""
+    """Run one trial and publish it; return its status. Errors make it failed; only a request to
+    stop, or a refusal to begin (a device that may not be used, a missing program: exit codes 2
+    and 5), is raised, without a result.
+    """
     with process.recording() as commands:
         try:
             with threads.check_all(), naming_full(trial.draft.folder):
@@ -59,20 +63,31 @@ def run_trial(trial: Record, workdir: WorkDir, images: Images, permit: Permit) -
 
 def drive(trial: Record, workdir: WorkDir, images: Images, permit: Permit) -> None:
     """Run the stages. Each is timed, reported as progress, and stopped at its deadline."""
-    stage, facts, cell, plan, journal = trial.stage, trial.facts, trial.cell, trial.run.plan, trial.folder.journal
+    stage, facts, cell, plan, journal = (
+        trial.stage,
+        trial.facts,
+        trial.cell,
+        trial.run.plan,
+        trial.folder.journal,
+    )
     setups, engine = attach.setups_of(plan, cell), ENGINES[cell.engine.name]
 
     with ExitStack() as stack:
         kernel = stack.enter_context(kernel_log.Watch())
 
-        with stage(Phase.CANARY):  # from here on the device is locked; dbbench has not made a filesystem on it yet
+        # from here on the device is locked; dbbench has not made a filesystem on it yet
+        with stage(Phase.CANARY):
             disks = stack.enter_context(attach.attach(plan, cell, images, permit))
             device = disks["data"]
-            facts.device, facts.host_state = device.facts, attach.host_state(disks, cell.setup, journal)
+            facts.device, facts.host_state = (
+                device.facts,
+                attach.host_state(disks, cell.setup, journal),
+            )
             facts.canary, facts.wear = canary.measure(device), smart.wear(device.leaves)
 
         if plan.device.condition != "none":
-            with stage(Phase.CONDITION):  # all trials of a comparison begin with the same history of writes
+            # all trials of a comparison begin with the same history of writes
+            with stage(Phase.CONDITION):
                 facts.condition = attach.precondition(trial.folder, cell.id, device)
 
         clock = DiskClock(leaves_of(disks))
@@ -86,21 +101,33 @@ def drive(trial: Record, workdir: WorkDir, images: Images, permit: Permit) -> No
 
         if plan.age:
             with stage(Phase.AGE):
-                facts.age = None if fs.raw else ageing.age(fs, volumes["data"].facts.size_bytes, plan.age, plan.seed)
+                facts.age = (
+                    None
+                    if fs.raw
+                    else ageing.age(fs, volumes["data"].facts.size_bytes, plan.age, plan.seed)
+                )
 
         with stage(Phase.RESTORE):  # the same bytes on every filesystem
             restored = restore.restore(cell, setups["data"], fs, workdir, trial.emit)
             facts.dataset, datadir = restored.facts, restored.datadir or fs.path / "data"
             place = restore.move_log(setups, mounts, engine, datadir, workdir.place(cell.engine))
-            stored = Stored(setups["data"], volumes["data"], fs, datadir, workdir.operations, journal=journal)
-            ready = restore.fill(cell, stored, place, drop_cache.emptier(plan, setups, volumes, mounts))
+            stored = Stored(
+                setups["data"], volumes["data"], fs, datadir, workdir.operations, journal=journal
+            )
+            ready = restore.fill(
+                cell, stored, place, drop_cache.emptier(plan, setups, volumes, mounts)
+            )
 
         with stage(Phase.SETTLE):
             with ready.serving(datadir) as server:
                 server.settle()  # so that the window does not write what the restore left dirty
-            facts.growth = GrowthFacts(restored_share=shape.restored_share(fs, shape.sizes(engine.data_files(datadir))))
+            facts.growth = GrowthFacts(
+                restored_share=shape.restored_share(fs, shape.sizes(engine.data_files(datadir)))
+            )
             # This takes the snapshot that a layer holds during the load.
-            facts.filesystem = replace(facts.filesystem, layers=layers.take_snapshots(volumes["data"]))
+            facts.filesystem = replace(
+                facts.filesystem, layers=layers.take_snapshots(volumes["data"])
+            )
 
         with stage(Phase.DROP_CACHE):
             facts.cache = drop_cache.drop(cell, ready)
@@ -113,17 +140,37 @@ def drive(trial: Record, workdir: WorkDir, images: Images, permit: Permit) -> No
         examine(trial, workdir, disks, mounts, ready)
         facts.writes = attach.count_writes(plan, cell, clock)
 
-    first, page_bytes = attach.first_host_state(cell.setup, journal), durability.page_bytes(facts.effective_settings)
+    first, page_bytes = (
+        attach.first_host_state(cell.setup, journal),
+        durability.page_bytes(facts.effective_settings),
+    )
     tears = fs.tears_pages_of(page_bytes)
     judge(trial, Observed(outcome.result(), samples, meter, restored, kernel, engine, tears, first))
 
 
 def run_load(
-    trial: Record, workdir: WorkDir, disks: stages.Volumes, mounts: stages.Mounts, ready: StoredDatabase
+    trial: Record,
+    workdir: WorkDir,
+    disks: stages.Volumes,
+    mounts: stages.Mounts,
+    ready: StoredDatabase,
 ) -> tuple[Load, Samples, Meter]:
-    """Run from a cold start to a clean stop: the server, the load and the samplers, the window, the drain."""
-    stage, facts, cell, plan, raw = trial.stage, trial.facts, trial.cell, trial.run.plan, trial.draft.raw
-    engine, settings, window, datadir = ENGINES[cell.engine.name], settings_of(cell), cell.window, ready.datadir
+    """Run from a cold start to a clean stop: the server, the load and the samplers, the window, the
+    drain.
+    """
+    stage, facts, cell, plan, raw = (
+        trial.stage,
+        trial.facts,
+        trial.cell,
+        trial.run.plan,
+        trial.draft.raw,
+    )
+    engine, settings, window, datadir = (
+        ENGINES[cell.engine.name],
+        settings_of(cell),
+        cell.window,
+        ready.datadir,
+    )
     with ExitStack() as stack:
         # From here on, programs start with limits of memory and cores.
         limits = stack.enter_context(limits_of(trial, workdir, disks))
@@ -136,16 +183,28 @@ def run_load(
             restore.check_log(engine, datadir, place, effective)
             before = space.file_sizes(engine, datadir, effective)
 
-        samples = stack.enter_context(samplers.beside(load.list_samplers(cell, disks, mounts, server), raw))
+        samples = stack.enter_context(
+            samplers.beside(load.list_samplers(cell, disks, mounts, server), raw)
+        )
         idle = server.counters()
         task = LoadTask(server, cell, plan.seed, trial.clock, raw, workdir.scratch, ready.cold)
         with generate_load(task, client) as generator:
-            meter = Meter(disks, server, generator, limits, engine.data_files(datadir), idle=idle, client=client)
+            meter = Meter(
+                disks,
+                server,
+                generator,
+                limits,
+                engine.data_files(datadir),
+                idle=idle,
+                client=client,
+            )
             meter.elsewhere = facts.dataset is not None and bool(facts.dataset.tablespace)
             meter.places = (*stages.paths(mounts), workdir.root, trial.folder.path, Path("/dev"))
             if window.kind == "fixed" or cell.workload.prepares:
                 with stage(Phase.WARMUP):
-                    generator.wait_until(window.warmup_s, load.watch(Phase.WARMUP, window, trial.tell))
+                    generator.wait_until(
+                        window.warmup_s, load.watch(Phase.WARMUP, window, trial.tell)
+                    )
             with (
                 stage(Phase.MEASURE),
                 snapshots.beside_load(plan.snapshots, ready, server, trial.clock.now_utc) as taking,
@@ -156,14 +215,17 @@ def run_load(
             facts.snapshots = taking.facts
             trial.warn(*taking.warnings)
 
-        with stage(Phase.DRAIN), meter.drain():  # writes that caches deferred are completed and counted here
+        # writes that caches deferred are completed and counted here
+        with stage(Phase.DRAIN), meter.drain():
             load.drain(server, mounts)
         meter.read_end()
         trial.warn(*compare_settings(settings, effective, server.effective_settings()))
 
         with stage(Phase.STOP):
             grown = space.growth(ready.fs, engine, datadir, effective, before)
-            facts.growth = replace(grown, restored_share=facts.growth.restored_share if facts.growth else None)
+            facts.growth = replace(
+                grown, restored_share=facts.growth.restored_share if facts.growth else None
+            )
             server.purge_log()  # the log that is kept for replicas is not part of the data's space
             stack.close()
     return generator, samples, meter
@@ -171,10 +233,14 @@ def run_load(
 
 @contextlib.contextmanager
 def generate_load(task: LoadTask, client: Client | None) -> Iterator[Load]:
-    """Yield the cell's load generator, on the client's host if there is one, with the statement of `during`."""
+    """Yield the cell's load generator, on the client's host if there is one, with the statement of
+    `during`.
+    """
     workload = task.cell.workload
     started = (
-        DRIVERS[workload.driver].driving(task) if client is None else AWAY[workload.driver].driving_from(client, task)
+        DRIVERS[workload.driver].driving(task)
+        if client is None
+        else AWAY[workload.driver].driving_from(client, task)
     )
     with started as load:
         if not workload.during:
@@ -185,10 +251,20 @@ def generate_load(task: LoadTask, client: Client | None) -> Iterator[Load]:
 
 
 def examine(
-    trial: Record, workdir: WorkDir, disks: stages.Volumes, mounts: stages.Mounts, ready: StoredDatabase
+    trial: Record,
+    workdir: WorkDir,
+    disks: stages.Volumes,
+    mounts: stages.Mounts,
+    ready: StoredDatabase,
 ) -> None:
     """Read what the load has left; then run the plan's stages that change the data."""
-    stage, facts, cell, plan, folder = trial.stage, trial.facts, trial.cell, trial.run.plan, trial.folder
+    stage, facts, cell, plan, folder = (
+        trial.stage,
+        trial.facts,
+        trial.cell,
+        trial.run.plan,
+        trial.folder,
+    )
     with stage(Phase.SPACE):
         facts.space = space.space(ready.fs, ENGINES[cell.engine.name], ready.files)
         facts.device, facts.wear_end = attach.facts_after(disks), smart.wear(disks["data"].leaves)
@@ -208,8 +284,12 @@ def examine(
             facts.operations = operate(plan.operations, ready)
 
 
-def limits_of(trial: Record, workdir: WorkDir, disks: stages.Volumes) -> AbstractContextManager[Confined]:
-    """Return the plan's limits of memory, CPUs and disks for programs that are started in the block."""
+def limits_of(
+    trial: Record, workdir: WorkDir, disks: stages.Volumes
+) -> AbstractContextManager[Confined]:
+    """Return the plan's limits of memory, CPUs and disks for programs that are started in the
+    block.
+    """
     mount_point = workdir.root if os.geteuid() == 0 else None
     numbers = [disk.number for device in disks.values() for disk in device.each]
     return confine(trial.cell, trial.run.name, trial.folder.journal, mount_point, numbers)

@@ -14,7 +14,8 @@ class WorkDir:
     """A tmpfs of the process's namespaces, or a temporary directory without root."""
 
     root: Path
-    elsewhere: Path = Path("elsewhere")  # on the disk of the run: the parts of a cluster that are not under test
+    # on the disk of the run: the parts of a cluster that are not under test
+    elsewhere: Path = Path("elsewhere")
 
     @property
     def mount(self) -> Path:
@@ -25,7 +26,9 @@ class WorkDir:
 
     @property
     def scratch(self) -> Path:
-        """A directory in memory, for large logs of the load generator that must not be on the device under test."""
+        """A directory in memory, for large logs of the load generator that must not be on the
+        device under test.
+        """
         return self.root / "scratch"
 
     @property

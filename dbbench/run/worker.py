@@ -1,6 +1,8 @@
-"""Run a trial, build a golden copy, or measure the bare device, in a process of the fork server (`run/children.py`). As
-root it has mount, pid and ipc namespaces: if it or its parent is killed, the kernel ends every server, mount and loop
-device. Without root (kind `dir`) each program is tied to its life."""
+"""Run a trial, build a golden copy, or measure the bare device, in a process of the fork server
+(`run/children.py`). As root it has mount, pid and ipc namespaces: if it or its parent is killed,
+the kernel ends every server, mount and loop device. Without root (kind `dir`) each program is
+tied to its life.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ from dbbench.storage.devices.guard import Permit
 
 @dataclass(frozen=True)
 class Request:
-    """The work of a process. Identity and disks are the command's: a results folder may come from someone else."""
+    """The work of a process. Identity and disks are the command's: a results folder may come from
+    someone else.
+    """
 
     work: str  # "trial", "golden" or "ceiling"
     folder: str
@@ -62,7 +66,9 @@ def must_be(run: Run, sha256: str) -> None:
 
 
 def private(run: Run, workdir: WorkDir, sha256: str) -> Run:
-    """Return the run with scripts that no other process can change. Raises RunLocked if it is not the user's."""
+    """Return the run with scripts that no other process can change. Raises RunLocked if it is not
+    the user's.
+    """
     for cell in run.cells:
         for script in map(Path, (cell.workload.script, *cell.workload.beside)):
             if script.is_absolute():
@@ -75,7 +81,9 @@ def private(run: Run, workdir: WorkDir, sha256: str) -> Run:
 
 
 def main(document: dict[str, Any]) -> int:
-    """Do the work of a `Request`. Return 0 if it is published (also a failed trial), else report an `error` event."""
+    """Do the work of a `Request`. Return 0 if it is published (also a failed trial), else report an
+    `error` event.
+    """
     request = Request(**document)
     os.umask(0o022)
     emit = events_to(os.dup(1))
@@ -90,10 +98,18 @@ def main(document: dict[str, Any]) -> int:
         if os.geteuid() != 0:
             return _without_namespaces(work, folder, emit)
         paths = run.plan.device.directories.values()
-        keep = [path, *image.folders_of_images(run, path), datasets.golden.cache_folder(), *map(Path, paths)]
+        keep = [
+            path,
+            *image.folders_of_images(run, path),
+            datasets.golden.cache_folder(),
+            *map(Path, paths),
+        ]
         keep += [place for cell in run.cells for place in datasets.sources.places(cell.dataset)]
         if run.plan.client is not None:  # the files that ssh reads and the file of the password
-            keep += [Path(run.plan.client.password_file), Path(os.environ.get("SSH_AUTH_SOCK", "/"))]
+            keep += [
+                Path(run.plan.client.password_file),
+                Path(os.environ.get("SSH_AUTH_SOCK", "/")),
+            ]
         workdir = WorkDir(namespaces.RUNTIME, path / ELSEWHERE)
         return namespaces.isolate(lambda: guard(work, workdir, emit), keep=keep)
     except DbbenchError as error:
@@ -101,7 +117,9 @@ def main(document: dict[str, Any]) -> int:
 
 
 def _build_golden(folder: RunFolder, request: Request, workdir: WorkDir, emit: Emit) -> None:
-    """Build the golden copy of a cell; whatever fails is an error of dbbench, which reaches the user."""
+    """Build the golden copy of a cell; whatever fails is an error of dbbench, which reaches the
+    user.
+    """
     cell = folder.run.cell(request.item)
     try:
         restore.ensure_golden(cell, workdir, emit)
@@ -112,14 +130,18 @@ def _build_golden(folder: RunFolder, request: Request, workdir: WorkDir, emit: E
         cause = translate(error, workdir.root)
         kind = type(cause) if isinstance(cause, DbbenchError) else DatasetBuildFailed
         raise kind(
-            f"the dataset of {cell.workload.name} on {cell.engine.name}: {type(error).__name__}: {error}",
+            f"the dataset of {cell.workload.name} on {cell.engine.name}: {type(error).__name__}: "
+            f"{error}",
             effect="The copy was removed; nothing was measured.",
-            remedy="If the message does not say what to correct, report it with launcher.log of the run.",
+            remedy="If the message does not say what to correct, report it with launcher.log of the "
+            "run.",
         ) from error
 
 
 def _measure_ceiling(folder: RunFolder, request: Request, workdir: WorkDir, _emit: Emit) -> None:
-    """Measure the first device without a filesystem: before the run with each of the limits, or again after it."""
+    """Measure the first device without a filesystem: before the run with each of the limits, or
+    again after it.
+    """
     run, path = folder.run, folder.path
     longest = max(cell.window.measure_s for cell in run.cells)
     permit = Permit(request.wipe, folder.journal)
@@ -135,13 +157,20 @@ def _measure_ceiling(folder: RunFolder, request: Request, workdir: WorkDir, _emi
                 for level in limits.levels
             ]
             now = dataclasses.replace(now, limits=tuple(measured))
-        results.save_ceiling(path, now if first is None else dataclasses.replace(first, again=now.rows))
+        results.save_ceiling(
+            path, now if first is None else dataclasses.replace(first, again=now.rows)
+        )
 
 
 def _run_trial(folder: RunFolder, request: Request, workdir: WorkDir, emit: Emit) -> None:
     record = Record(folder, folder.run.trial(request.item), emit)
     try:
-        run_trial(record, workdir, image.images_of(folder.run, folder.path), Permit(request.wipe, folder.journal))
+        run_trial(
+            record,
+            workdir,
+            image.images_of(folder.run, folder.path),
+            Permit(request.wipe, folder.journal),
+        )
     finally:
         shutil.rmtree(workdir.elsewhere, ignore_errors=True)
 
@@ -150,7 +179,9 @@ WORKS: Final = {"trial": _run_trial, "golden": _build_golden, "ceiling": _measur
 
 
 def guard(work: Callable[[WorkDir], None], workdir: WorkDir, emit: Emit) -> int:
-    """Do the work in its directory; return 0, or the exit status of the error, which is reported to the parent."""
+    """Do the work in its directory; return 0, or the exit status of the error, which is reported to
+    the parent.
+    """
     _signals_are_errors(emit)
     try:
         with naming_full(workdir.elsewhere.parent):
@@ -174,8 +205,9 @@ def _without_namespaces(work: Callable[[WorkDir], None], folder: RunFolder, emit
 
 
 def _signals_are_errors(emit: Emit) -> None:
-    """Turn the first SIGINT or SIGTERM into an exception; further signals do not interrupt the cleanup. Forked
-    processes do the same without a note."""
+    """Turn the first SIGINT or SIGTERM into an exception; further signals do not interrupt the
+    cleanup. Forked processes do the same without a note.
+    """
     process_id = os.getpid()
 
     def stop(number: int, _frame: object) -> None:
@@ -197,7 +229,9 @@ def report(error: DbbenchError, emit: Emit) -> int:
 
 
 def events_to(fd: int) -> Emit:
-    """Return a function that writes events to `fd`, one JSON object per line. A closed reader is not an error."""
+    """Return a function that writes events to `fd`, one JSON object per line. A closed reader is
+    not an error.
+    """
 
     def emit(event: Event) -> None:
         with contextlib.suppress(BrokenPipeError):

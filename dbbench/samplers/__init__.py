@@ -1,4 +1,6 @@
-"""Samplers: what is recorded once per second during the load. One module per sampler, registered here."""
+"""Samplers: what is recorded once per second during the load. One module per sampler, registered
+here.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,10 @@ class Samples:
 def beside(target: Sampled, raw: Path) -> Iterator[Samples]:
     """Run every sampler within the block. Raises ProgramMissing before any of them has started."""
     with contextlib.ExitStack() as stack:
-        parts = {name: stack.enter_context(sampler.beside(target, raw)) for name, sampler in SAMPLERS.items()}
+        parts = {
+            name: stack.enter_context(sampler.beside(target, raw))
+            for name, sampler in SAMPLERS.items()
+        }
         yield Samples({name: part for name, part in parts.items() if part is not None})
 
 

@@ -1,5 +1,7 @@
-"""CPU use and disk traffic between two moments of a trial. CPU time of a load = system total - client - dbbench: the
-server and the kernel workers of filesystem, loop device and block layer, which are in no process tree."""
+"""CPU use and disk traffic between two moments of a trial. CPU time of a load = system total -
+client - dbbench: the server and the kernel workers of filesystem, loop device and block layer,
+which are in no process tree.
+"""
 
 from __future__ import annotations
 
@@ -13,27 +15,42 @@ from threading import Event
 from typing import Final
 
 from dbbench.machine.host import proc as proc_files
-from dbbench.machine.host.proc import PROC, CpuTimes, Task, below, content, io_counts, tasks, times_run
+from dbbench.machine.host.proc import (
+    PROC,
+    CpuTimes,
+    Task,
+    below,
+    content,
+    io_counts,
+    tasks,
+    times_run,
+)
 from dbbench.storage.devices import sysfs
 from dbbench.storage.devices.used import is_for_writing
 
 _EVERY_S: Final = 1.0
-_LOOKS: Final = 2  # readings in which the open files are listed: thousands of descriptors would disturb each second
+# readings in which the open files are listed: thousands of descriptors would disturb each second
+_LOOKS: Final = 2
 
 
 class CpuClock:
-    """CPU seconds from its creation to `difference`. `client` and `server`: first processes of load generator and
-    server; dbbench is this process and its other children, and a load within this process, which has no `client`."""
+    """CPU seconds from its creation to `difference`. `client` and `server`: first processes of load
+    generator and server; dbbench is this process and its other children, and a load within this
+    process, which has no `client`.
+    """
 
-    def __init__(self, client: Sequence[int] = (), server: int | None = None, *, proc: Path = PROC) -> None:
+    def __init__(
+        self, client: Sequence[int] = (), server: int | None = None, *, proc: Path = PROC
+    ) -> None:
         self._client, self._apart = tuple(client), {*client, *(() if server is None else (server,))}
         self._proc = proc
         self._before = self._read()
 
     def difference(self) -> dict[str, float | None]:
-        """Return seconds since the creation, None for what is not known: `seconds`, `cpus`; `system_cpu_s` (user, nice,
-        system, irq, softirq); `client_cpu_s` (up to the end of a client that this process has waited for) and
-        `dbbench_cpu_s`."""
+        """Return seconds since the creation, None for what is not known: `seconds`, `cpus`;
+        `system_cpu_s` (user, nice, system, irq, softirq); `client_cpu_s` (up to the end of a
+        client that this process has waited for) and `dbbench_cpu_s`.
+        """
         (began, cpu_before, before), (now, cpu, after) = self._before, self._read()
         client_s, own_s = self._split(before, after)
         return {
@@ -44,11 +61,17 @@ class CpuClock:
             "dbbench_cpu_s": own_s,
         }
 
-    def _split(self, before: Mapping[int, Task], after: Mapping[int, Task]) -> tuple[float | None, float]:
-        """Return the time of the client and of dbbench. A client that has ended is in what this process has reaped,
-        with its whole life, so its time up to `before` is subtracted."""
+    def _split(
+        self, before: Mapping[int, Task], after: Mapping[int, Task]
+    ) -> tuple[float | None, float]:
+        """Return the time of the client and of dbbench. A client that has ended is in what this
+        process has reaped, with its whole life, so its time up to `before` is subtracted.
+        """
         me = os.getpid()
-        client_s, own_s = _tree_s(self._client, before, after), _tree_s((me,), before, after, self._apart)
+        client_s, own_s = (
+            _tree_s(self._client, before, after),
+            _tree_s((me,), before, after, self._apart),
+        )
         gone = [pid for pid in self._client if pid not in after]
         if not gone:
             return client_s, own_s
@@ -62,34 +85,44 @@ class CpuClock:
 
 def cpu_ms(difference: Mapping[str, float | None]) -> float | None:
     """Return system total - client - dbbench in ms, or None if a part is not known."""
-    system, client, dbbench_s = (difference.get(f"{who}_cpu_s") for who in ("system", "client", "dbbench"))
+    system, client, dbbench_s = (
+        difference.get(f"{who}_cpu_s") for who in ("system", "client", "dbbench")
+    )
     if system is None or client is None or dbbench_s is None:
         return None
     return max(0.0, system - client - dbbench_s) * 1000
 
 
 def _tree_s(
-    roots: Sequence[int], before: Mapping[int, Task], after: Mapping[int, Task], without: Collection[int] = ()
+    roots: Sequence[int],
+    before: Mapping[int, Task],
+    after: Mapping[int, Task],
+    without: Collection[int] = (),
 ) -> float:
-    """Return CPU seconds of process trees with reaped children. Time that a root inherited from a branch in `without`
-    is not separated: those processes are alive in the window."""
+    """Return CPU seconds of process trees with reaped children. Time that a root inherited from a
+    branch in `without` is not separated: those processes are alive in the window.
+    """
     total = 0.0
     for pid in below(roots, after, without):
         old = before.get(pid)
-        total += after[pid].all_s - (old.all_s if old and old.started == after[pid].started else 0.0)
+        total += after[pid].all_s - (
+            old.all_s if old and old.started == after[pid].started else 0.0
+        )
     return total
 
 
 class IoClock:
-    """Bytes read and written since its creation by this process and its ended children (all their life,
-    proc_pid_io(5))."""
+    """Bytes read and written since its creation by this process and its ended children (all their
+    life, proc_pid_io(5)).
+    """
 
     def __init__(self, *, proc: Path = PROC) -> None:
         self._proc, self._before = proc, io_counts("self", proc)
 
     def difference(self) -> dict[str, int | None]:
-        """Return `read_bytes` and `write_bytes`, the larger of the bytes of system calls and those from or to the disk
-        (asynchronous I/O has no calls); None if not counted."""
+        """Return `read_bytes` and `write_bytes`, the larger of the bytes of system calls and those
+        from or to the disk (asynchronous I/O has no calls); None if not counted.
+        """
         after = io_counts("self", self._proc)
         if not self._before or not after:
             return {"read_bytes": None, "write_bytes": None}
@@ -101,18 +134,26 @@ class IoClock:
 
 
 class TaskClock:
-    """Context switches of load generator and server, and the server's memory, read once a second by `work`: threads
-    that have ended, as those of the load do with the window, are in no table."""
+    """Context switches of load generator and server, and the server's memory, read once a second by
+    `work`: threads that have ended, as those of the load do with the window, are in no table.
+    """
 
     def __init__(
-        self, client: Sequence[int] = (), server: int | None = None, *, places: Sequence[Path] = (), proc: Path = PROC
+        self,
+        client: Sequence[int] = (),
+        server: int | None = None,
+        *,
+        places: Sequence[Path] = (),
+        proc: Path = PROC,
     ) -> None:
         self._server = () if server is None else (server,)
         self._roots, self._proc = (*client, *self._server), proc
         self._places = [os.path.realpath(place) for place in places]
-        self._outside: list[set[str]] = []  # open files outside of `places`, in each of the first readings
+        # open files outside of `places`, in each of the first readings
+        self._outside: list[set[str]] = []
         self._foreign: set[int] = set()
-        self._switches: dict[tuple[int, int], int] | None = None  # by thread id and start time, at the last reading
+        # by thread id and start time, at the last reading
+        self._switches: dict[tuple[int, int], int] | None = None
         self._at = 0.0
         self._counted, self._seconds = 0, 0.0
         self.server_bytes: int | None = None  # the largest of all readings
@@ -125,37 +166,51 @@ class TaskClock:
                 return
 
     def read(self, at: float) -> None:
-        """Read all threads once, and the memory of each process of the server; `at`: the time, in seconds."""
+        """Read all threads once, and the memory of each process of the server; `at`: the time, in
+        seconds.
+        """
         table = tasks(self._proc, self._foreign)
         ours = below(self._roots, table)
         self._foreign |= table.keys() - ours
         switches = dict[tuple[int, int], int]()
         for pid in ours:
             for thread in proc_files.threads(table[pid], self._proc):
-                switches[thread.pid, thread.started] = times_run(f"{self._proc}/{pid}/task/{thread.pid}")
+                switches[thread.pid, thread.started] = times_run(
+                    f"{self._proc}/{pid}/task/{thread.pid}"
+                )
         if self._switches is not None and set(self._roots) <= ours and any(switches.values()):
-            self._counted += sum(max(0, count - self._switches.get(key, 0)) for key, count in switches.items())
+            self._counted += sum(
+                max(0, count - self._switches.get(key, 0)) for key, count in switches.items()
+            )
             self._seconds += at - self._at
         self._switches, self._at = switches, at
         if self._places and len(self._outside) < _LOOKS:
             pids = below(self._server, table) if self._server else ours
-            self._outside.append(files_elsewhere(pids, self._places, bool(self._server), self._proc))
+            self._outside.append(
+                files_elsewhere(pids, self._places, bool(self._server), self._proc)
+            )
         if (memory := _memory_bytes(below(self._server, table), self._proc)) is not None:
             self.server_bytes = max(memory, self.server_bytes or 0)
 
     def elsewhere(self) -> set[str]:
-        """Return the files outside of `places` that were open in the first readings; a program that starts opens others
-        for a moment."""
+        """Return the files outside of `places` that were open in the first readings; a program that
+        starts opens others for a moment.
+        """
         return set.intersection(*self._outside) if len(self._outside) == _LOOKS else set()
 
     def switches_per_s(self) -> float | None:
-        """Return context switches a second; None if not counted, or without two readings with all processes."""
+        """Return context switches a second; None if not counted, or without two readings with all
+        processes.
+        """
         return self._counted / self._seconds if self._seconds else None
 
 
-def files_elsewhere(pids: Collection[int], places: Sequence[str], only_written: bool, proc: Path = PROC) -> set[str]:
-    """Return the regular files outside of these directories that the processes have open, or have open for writing,
-    without deleted ones, which are temporary or only in memory."""
+def files_elsewhere(
+    pids: Collection[int], places: Sequence[str], only_written: bool, proc: Path = PROC
+) -> set[str]:
+    """Return the regular files outside of these directories that the processes have open, or have
+    open for writing, without deleted ones, which are temporary or only in memory.
+    """
     files = set()
     for pid in pids:
         with contextlib.suppress(OSError):  # the process has ended
@@ -163,7 +218,11 @@ def files_elsewhere(pids: Collection[int], places: Sequence[str], only_written: 
                 with contextlib.suppress(OSError):
                     file = str(Path(entry.path).readlink())
                     inside = any(f"{file}/".startswith(f"{place}/") for place in places)
-                    if inside or file.endswith(" (deleted)") or not stat.S_ISREG(entry.stat().st_mode):
+                    if (
+                        inside
+                        or file.endswith(" (deleted)")
+                        or not stat.S_ISREG(entry.stat().st_mode)
+                    ):
                         continue
                     if not only_written or is_for_writing(proc / str(pid) / "fdinfo" / entry.name):
                         files.add(file)
@@ -171,8 +230,10 @@ def files_elsewhere(pids: Collection[int], places: Sequence[str], only_written: 
 
 
 def _memory_bytes(server: Collection[int], proc: Path) -> int | None:
-    """Return these processes' private pages and the most that one of them shares, without mapped files; the
-    proportional set size would be the same, but walks all page tables while the server runs."""
+    """Return these processes' private pages and the most that one of them shares, without mapped
+    files; the proportional set size would be the same, but walks all page tables while the
+    server runs.
+    """
     private = shared = huge = 0
     for pid in server:
         lines = (line.split() for line in (content(f"{proc}/{pid}/status") or "").splitlines())
@@ -183,15 +244,18 @@ def _memory_bytes(server: Collection[int], proc: Path) -> int | None:
 
 
 class DiskClock:
-    """Counters of whole disks (kernel names) since its creation: loop numbers are reused and keep their counters."""
+    """Counters of whole disks (kernel names) since its creation: loop numbers are reused and keep
+    their counters.
+    """
 
     def __init__(self, disks: Sequence[str]) -> None:
         self.disks = tuple(disks)
         self._before = self._read()
 
     def difference(self) -> dict[str, int | None]:
-        """Return `read_bytes`, `write_bytes`, `read_operations`, `write_operations` (requests that the disk completed,
-        after merging) and `flushes`; None if not counted."""
+        """Return `read_bytes`, `write_bytes`, `read_operations`, `write_operations` (requests that
+        the disk completed, after merging) and `flushes`; None if not counted.
+        """
         after = self._read()
         return {
             name: None if old is None or (new := after[name]) is None else new - old
@@ -199,7 +263,12 @@ class DiskClock:
         }
 
     def _read(self) -> dict[str, int | None]:
-        each = [counters for disk in self.disks if (counters := sysfs.io_counters(disk)) is not None]
+        each = [
+            counters for disk in self.disks if (counters := sysfs.io_counters(disk)) is not None
+        ]
         whole = bool(each) and len(each) == len(self.disks)
-        sums = {name: sum(counters[name] for counters in each) if whole else None for name in sysfs.COUNTED}
+        sums = {
+            name: sum(counters[name] for counters in each) if whole else None
+            for name in sysfs.COUNTED
+        }
         return {**sums, "flushes": sysfs.flushes(self.disks)}

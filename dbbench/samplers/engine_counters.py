@@ -1,5 +1,7 @@
-"""counters: the engine's own counters once per second, in `counters.jsonl`. Columns are differences per second of
-cumulative counters (`wal_bytes` -> `wal_bytes_per_s`), and gauges. A failed reading is a gap on both of its sides."""
+"""counters: the engine's own counters once per second, in `counters.jsonl`. Columns are differences
+per second of cumulative counters (`wal_bytes` -> `wal_bytes_per_s`), and gauges. A failed
+reading is a gap on both of its sides.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,8 @@ from dbbench.model import TrialWarning
 from dbbench.samplers.sampler import Sampled, Sampling, gap_warning
 from dbbench.units import iso
 
-# Words in the name of a gauge. All other values are counters that only grow, also `wait_free` and the like.
+# Words in the name of a gauge. All other values are counters that only grow, also `wait_free` and
+# the like.
 _GAUGE: Final = re.compile(
     r"(^|_)(dirty|history|length|age|lag|running|connected|active|backlog|depth|current|size|limit)(_|$)"
     r"|pages_(data|free|misc|total)$"
@@ -35,7 +38,9 @@ _JOIN_S: Final = 1.0  # seconds that the end of the block waits for a reading th
 
 @dataclass(frozen=True)
 class CountersReading:
-    """One second: `due_utc` according to the schedule, the monotonic time of the answer, the counters or None."""
+    """One second: `due_utc` according to the schedule, the monotonic time of the answer, the
+    counters or None.
+    """
 
     due_utc: float
     monotonic: float
@@ -72,9 +77,12 @@ class Counters:
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
-        """Read within the block, first immediately; at its end, wait one second at most for an answer of the server."""
+        """Read within the block, first immediately; at its end, wait one second at most for an
+        answer of the server.
+        """
         with contextlib.suppress(Exception):  # the thread's first reading reports the error
-            self._server.sessions()  # sessions are counted from now on, before the load generator opens any
+            # sessions are counted from now on, before the load generator opens any
+            self._server.sessions()
         with threads.beside("counters", self._work, limit_s=_JOIN_S) as helper:
             yield
         if helper.alive:
@@ -82,9 +90,13 @@ class Counters:
 
     def read(self, begin_utc: float, seconds: int) -> tuple[Series, list[TrialWarning]]:
         pairs = itertools.pairwise(self.readings)
-        seen = on_the_second(((b.due_utc, 1.0 if _usable(a, b) else None) for a, b in pairs), begin_utc, seconds)
+        seen = on_the_second(
+            ((b.due_utc, 1.0 if _usable(a, b) else None) for a, b in pairs), begin_utc, seconds
+        )
         warnings = []
-        if self._fatal or (self.readings and all(reading.counters is None for reading in self.readings)):
+        if self._fatal or (
+            self.readings and all(reading.counters is None for reading in self.readings)
+        ):
             warnings.append(TrialWarning("W013", f"counters: {self._fault}"))
         if gaps := gap_warning("counters", seen):
             why = f": {self._fault}" if self._fault else ""
@@ -99,7 +111,8 @@ class Counters:
             while not ended.wait(max(0.0, began + tick - time.monotonic())):
                 if not self._take_reading(log, began_utc + tick, ended):
                     return
-                # A reading that took longer than a second skips readings; the schedule stays the same.
+                # A reading that took longer than a second skips readings; the schedule stays the
+                # same.
                 tick = max(tick + 1, math.ceil(time.monotonic() - began))
 
     def _take_reading(self, log: IO[str], due_utc: float, ended: Event) -> bool:
@@ -112,7 +125,8 @@ class Counters:
             line["counters"] = counters
             sessions = self._server.sessions()
             line["sessions"] = {"present": len(sessions.present), "opened": sessions.opened}
-        except Exception as error:  # each database module has errors of its own; none may end the trial here
+        # each database module has errors of its own; none may end the trial here
+        except Exception as error:
             self._fault = f"{type(error).__name__}: {error}".strip().splitlines()[0]
             line["error"] = self._fault
         if ended.is_set() and counters is None:
@@ -129,7 +143,9 @@ class Counters:
 def foreign_sessions(
     readings: Sequence[CountersReading], expected: int | None, begin_utc: float, seconds: int
 ) -> Iterator[TrialWarning]:
-    """Yield W135 for more sessions than the load generator opens, and W128 for a reload of the configuration."""
+    """Yield W135 for more sessions than the load generator opens, and W128 for a reload of the
+    configuration.
+    """
     before, foreign, first_seconds = Sessions({}), set[int](), dict[str, int]()
     for reading in readings:
         if (now := reading.sessions) is None:
@@ -148,7 +164,10 @@ def foreign_sessions(
                 first_seconds.setdefault(now.present[number], second)
         before = now
     if first_seconds:
-        texts = [f"{' '.join(session.split())} (second {second})" for session, second in first_seconds.items()]
+        texts = [
+            f"{' '.join(session.split())} (second {second})"
+            for session, second in first_seconds.items()
+        ]
         yield TrialWarning("W135", "; ".join(texts[:_SHOWN]), min(first_seconds.values()))
 
 
@@ -164,7 +183,9 @@ def _usable(before: CountersReading, after: CountersReading) -> bool:
 
 
 def to_series(readings: Sequence[CountersReading], begin_utc: float, seconds: int) -> Series:
-    """Return differences per second of counters, and gauges as they are; a counter that decreased is a gap."""
+    """Return differences per second of counters, and gauges as they are; a counter that decreased
+    is a gap.
+    """
     names = list(dict.fromkeys(name for reading in readings for name in reading.counters or {}))
     columns = {}
     for name in names:

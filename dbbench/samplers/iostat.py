@@ -1,4 +1,6 @@
-"""iostat: time per read, write and flush of the disk under test, which sar does not separate; read by key."""
+"""iostat: time per read, write and flush of the disk under test, which sar does not separate; read
+by key.
+"""
 
 from __future__ import annotations
 
@@ -12,30 +14,51 @@ from typing import Any, Final
 
 from dbbench import process
 from dbbench.samplers.sampler import Sampled, Sampling
-from dbbench.samplers.sysstat import Interval, Recorder, SysstatDocument, Table, missing_keys, numbers, statistics
+from dbbench.samplers.sysstat import (
+    Interval,
+    Recorder,
+    SysstatDocument,
+    Table,
+    missing_keys,
+    numbers,
+    statistics,
+)
 
 PROGRAMS: Final = ("iostat",)
 _COLUMNS: Final[Table] = {
-    "r/s": ("r_per_s", 1), "w/s": ("w_per_s", 1), "f/s": ("f_per_s", 1), "d/s": ("d_per_s", 1),
-    "rkB/s": ("r_kb_per_s", 1), "wkB/s": ("w_kb_per_s", 1), "aqu-sz": ("aqu_sz", 1), "util": ("util_pct", 1),
-    "r_await": ("r_await_ms", 1), "w_await": ("w_await_ms", 1), "f_await": ("f_await_ms", 1),
-}  # fmt: skip
+    "r/s": ("r_per_s", 1),
+    "w/s": ("w_per_s", 1),
+    "f/s": ("f_per_s", 1),
+    "d/s": ("d_per_s", 1),
+    "rkB/s": ("r_kb_per_s", 1),
+    "wkB/s": ("w_kb_per_s", 1),
+    "aqu-sz": ("aqu_sz", 1),
+    "util": ("util_pct", 1),
+    "r_await": ("r_await_ms", 1),
+    "w_await": ("w_await_ms", 1),
+    "f_await": ("f_await_ms", 1),
+}
 _PER_REQUEST: Final = {"r_await": "r/s", "w_await": "w/s", "f_await": "f/s"}
 
 
 @contextlib.contextmanager
 def beside(target: Sampled, raw: Path) -> Iterator[Sampling | None]:
-    """Record the target's disk, if known, into `raw/iostat.json`; columns of the log's own disk begin with `log_`."""
+    """Record the target's disk, if known, into `raw/iostat.json`; columns of the log's own disk
+    begin with `log_`.
+    """
     if target.disk is None:
         yield None
         return
     disks = (target.disk, *([target.log] if target.log else []))
     document, log = raw / "iostat.json", raw / "iostat.log"
-    # LC_ALL=C: decimal points. ISO: times with their zone. -y: without the first report, of the time since boot.
+    # LC_ALL=C: decimal points. ISO: times with their zone. -y: without the first report, of the
+    # time since boot.
     env = {"LC_ALL": "C", "S_TIME_FORMAT": "ISO", "TZ": "UTC"}
     argv = ["iostat", "-x", "-t", "-y", "-o", "JSON", "1", *disks]
     # On SIGINT iostat completes the JSON document.
-    with process.running(argv, stdout=document, stderr=log, env=env, stop_with=signal.SIGINT) as program:
+    with process.running(
+        argv, stdout=document, stderr=log, env=env, stop_with=signal.SIGINT
+    ) as program:
         recording = Recorder("iostat", "util_pct", time.time(), lambda: _read(document, *disks))
         try:
             yield recording
@@ -54,7 +77,9 @@ def _read(document: Path, disk: str, log: str = "") -> SysstatDocument:
 
 @process.understood("iostat")
 def parse(text: str, disk: str, log: str = "") -> SysstatDocument:
-    """Return the entries of `disk` in order, with the columns of `log`. Intervals without `disk` are omitted."""
+    """Return the entries of `disk` in order, with the columns of `log`. Intervals without `disk`
+    are omitted.
+    """
     prefixes = {disk: "", **({log: "log_"} if log else {})}
     reports, whole = statistics(text)
     entries, strange = list[Interval](), list[object]()
@@ -72,13 +97,24 @@ def parse(text: str, disk: str, log: str = "") -> SysstatDocument:
         for name, prefix in prefixes.items():
             if row := named.get(name):
                 rows[name].append(row)
-                values.update({prefix + column: value for column, value in numbers(row, _COLUMNS, _PER_REQUEST)})
+                values.update(
+                    {
+                        prefix + column: value
+                        for column, value in numbers(row, _COLUMNS, _PER_REQUEST)
+                    }
+                )
         if disk in named:
             stamp = int(end.timestamp())
             entries.append(Interval(stamp, stamp - entries[-1].stamp if entries else 1, values))
-    listed = dict.fromkeys(str(row.get("disk_device")) for report in reports for row in report.get("disk", []))
+    listed = dict.fromkeys(
+        str(row.get("disk_device")) for report in reports for row in report.get("disk", [])
+    )
     absent = ", ".join(listed) or "no disk"
-    texts = [missing_keys(name, of_disk, _COLUMNS) if of_disk else f"expected the disk {name}, read {absent}"
-             for name, of_disk in rows.items()]  # fmt: skip
+    texts = [
+        missing_keys(name, of_disk, _COLUMNS)
+        if of_disk
+        else f"expected the disk {name}, read {absent}"
+        for name, of_disk in rows.items()
+    ]
     unexpected = "; ".join(filter(None, texts)) if reports else ""
     return SysstatDocument.of(entries, whole, strange, "an ISO time with its zone", unexpected)

@@ -1,10 +1,13 @@
-"""machine: whether only the trial used the machine, and whether its settings stayed the same, once per second.
+"""machine: whether only the trial used the machine, and whether its settings stayed the same, once
+per second.
 
-It compares mount options (W132), the scheduling of the trial's processes and their control groups (W133), settings of
-the host and the block layer (W018) and the system clock (W023) with the previous second. W127: a program wrote to the
-node of a disk or to the image. W129: stopped or frozen processes, a server that makes no progress although it is
-queried every second, and a thread of dbbench that is seconds late because the trial's process or the whole (virtual)
-machine was stopped. `machine.jsonl` has the findings, if any; there are no columns."""
+It compares mount options (W132), the scheduling of the trial's processes and their control
+groups (W133), settings of the host and the block layer (W018) and the system clock (W023) with
+the previous second. W127: a program wrote to the node of a disk or to the image. W129: stopped
+or frozen processes, a server that makes no progress although it is queried every second, and a
+thread of dbbench that is seconds late because the trial's process or the whole (virtual) machine
+was stopped. `machine.jsonl` has the findings, if any; there are no columns.
+"""
 
 from __future__ import annotations
 
@@ -26,16 +29,26 @@ from dbbench.machine.host.proc import PROC
 from dbbench.machine.limits.cgroup import Groups
 from dbbench.metrics.series import Series, both_clocks
 from dbbench.model import TrialWarning
-from dbbench.samplers.machine_state import Mounts, Processes, SettingFiles, Values, differences, requests
+from dbbench.samplers.machine_state import (
+    Mounts,
+    Processes,
+    SettingFiles,
+    Values,
+    differences,
+    requests,
+)
 from dbbench.samplers.sampler import Sampled, Sampling
 from dbbench.storage.devices.used import WriteWatch
 from dbbench.units import iso
 
 _EVERY_S: Final = 1.0
 _MOUNTS_EVERY_S: Final = 0.25  # for changes that the kernel does not announce
-_LATE_S: Final = 3.0  # delay of a reading that load alone does not cause on a machine that can still measure
-_STILL: Final = 2  # consecutive seconds without a step; in a single one, dbbench's own query may have been late
-_STEP_S: Final = 0.25  # more than chrony's slewing (0.1 s per second) and the time between reading the two clocks
+# delay of a reading that load alone does not cause on a machine that can still measure
+_LATE_S: Final = 3.0
+# consecutive seconds without a step; in a single one, dbbench's own query may have been late
+_STILL: Final = 2
+# more than chrony's slewing (0.1 s per second) and the time between reading the two clocks
+_STEP_S: Final = 0.25
 _SHOWN: Final = 3  # findings of one kind that a warning lists
 _STANDING: Final = "W129"
 PROGRAMS: Final = ()
@@ -67,14 +80,20 @@ class Machine:
     """Watches the machine and keeps the findings. Seconds in UTC."""
 
     def __init__(
-        self, target: Sampled, log: Path, proc: Path = PROC, clocks: Callable[[], tuple[float, float]] = both_clocks
+        self,
+        target: Sampled,
+        log: Path,
+        proc: Path = PROC,
+        clocks: Callable[[], tuple[float, float]] = both_clocks,
     ) -> None:
         self._server = target.server.pid if target.server is not None else None
         self._disks, self._log, self._clocks = target.disks, log, clocks
         self._mounts = Mounts(target.mounts)
         roots = (os.getpid(),) if self._server is None else (os.getpid(), self._server)
         self._processes = Processes(roots, Groups(self._mounts.table()), proc)
-        self._files = SettingFiles({**tunables.paths_to_watch(), **tunables.block_files(target.disks, target.mounts)})
+        self._files = SettingFiles(
+            {**tunables.paths_to_watch(), **tunables.block_files(target.disks, target.mounts)}
+        )
         self._writes = WriteWatch(target.disks)
         self._found: list[Disturbance] = []
         self._began = clocks()
@@ -82,7 +101,8 @@ class Machine:
         self._values: Values = {}
         self._options: Values = {}
         self._still = 0  # consecutive seconds without a step of the server
-        self._progress: tuple[int | None, int | None] = (None, None)  # steps of the server, completed disk requests
+        # steps of the server, completed disk requests
+        self._progress: tuple[int | None, int | None] = (None, None)
 
     def close(self) -> None:
         self._mounts.close()
@@ -102,10 +122,16 @@ class Machine:
     def read(self, begin_utc: float, seconds: int) -> tuple[Series, list[TrialWarning]]:
         end_utc = begin_utc + seconds
         # A change is noticed up to a second later.
-        found = (finding for finding in self._found if begin_utc <= finding.utc < end_utc + _EVERY_S)
-        of_load = [dataclasses.replace(finding, utc=min(finding.utc, end_utc - 0.001)) for finding in found]
+        found = (
+            finding for finding in self._found if begin_utc <= finding.utc < end_utc + _EVERY_S
+        )
+        of_load = [
+            dataclasses.replace(finding, utc=min(finding.utc, end_utc - 0.001)) for finding in found
+        ]
         kinds = {finding.id for finding in of_load}
-        return Series(seconds), [warning(kind, of_load, begin_utc) for kind in KINDS if kind in kinds]
+        return Series(seconds), [
+            warning(kind, of_load, begin_utc) for kind in KINDS if kind in kinds
+        ]
 
     def look(self) -> None:
         late_s = self._look_at_clocks()
@@ -140,15 +166,24 @@ class Machine:
             self._note("W023", f"the system clock was set by {step:+.1f} s")
         late_s = monotonic_s - _EVERY_S
         if late_s >= _LATE_S:
-            self._note(_STANDING, f"dbbench, or the machine (pid {os.getpid()}) stopped", late_s, ago_s=late_s)
+            self._note(
+                _STANDING,
+                f"dbbench, or the machine (pid {os.getpid()}) stopped",
+                late_s,
+                ago_s=late_s,
+            )
         return max(0.0, late_s)
 
     def _look_at_progress(self, stopped: bool, seconds: float) -> None:
-        """Note W129 if no thread of the server, which the sampler `counters` queries every second, has run since the
-        last reading while no disk request ended or was pending."""
+        """Note W129 if no thread of the server, which the sampler `counters` queries every second,
+        has run since the last reading while no disk request ended or was pending.
+        """
         if self._server is None:
             return
-        before, self._progress = self._progress, (self._processes.steps(self._server), requests(self._disks))
+        before, self._progress = (
+            self._progress,
+            (self._processes.steps(self._server), requests(self._disks)),
+        )
         moved = None in self._progress or before != self._progress
         self._still = 0 if moved or stopped else self._still + 1
         if self._still >= _STILL:
@@ -156,15 +191,24 @@ class Machine:
             self._note(_STANDING, f"the server (pid {self._server}) made no progress", lasted)
 
     def _note(self, kind: str, text: str, lasted_s: float = 0.0, ago_s: float = 0.0) -> None:
-        utc = self._began[0] + self._clocks()[1] - self._began[1] - ago_s  # monotonic: not affected if the clock is set
+        # monotonic: not affected if the clock is set
+        utc = self._began[0] + self._clocks()[1] - self._began[1] - ago_s
         self._found.append(Disturbance(utc, kind, text, lasted_s))
-        line = {"utc": iso(utc), "id": kind, "what": text, **({"seconds": round(lasted_s, 3)} if lasted_s else {})}
-        with contextlib.suppress(OSError), self._log.open("a", encoding="utf-8") as log:  # the warning needs no file
+        line = {
+            "utc": iso(utc),
+            "id": kind,
+            "what": text,
+            **({"seconds": round(lasted_s, 3)} if lasted_s else {}),
+        }
+        # the warning needs no file
+        with contextlib.suppress(OSError), self._log.open("a", encoding="utf-8") as log:
             log.write(json.dumps(line) + "\n")
 
 
 def warning(kind: str, findings: list[Disturbance], begin_utc: float) -> TrialWarning:
-    """Return the findings of one kind as a warning: the duration for stopped processes, the time for changes."""
+    """Return the findings of one kind as a warning: the duration for stopped processes, the time
+    for changes.
+    """
     same_kind = [finding for finding in findings if finding.id == kind]
     first = min(int(finding.utc - begin_utc) for finding in same_kind)
     if kind == _STANDING:

@@ -1,4 +1,6 @@
-"""What `machine` compares each second: (warning, subject) -> an opaque value, by plain reads of /proc and /sys."""
+"""What `machine` compares each second: (warning, subject) -> an opaque value, by plain reads of
+/proc and /sys.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ from dbbench.machine.mounts import Mount, mount_holding, parsed_mounts
 
 Values = Mapping[tuple[str, str], str]
 
-_STOPPED: Final = "Tt"  # states of a process that a signal or a tracer has stopped (proc_pid_stat(5))
+# states of a process that a signal or a tracer has stopped (proc_pid_stat(5))
+_STOPPED: Final = "Tt"
 _CHUNK: Final = 65536
 _SHORT: Final = 32  # two values with at most this many characters together are shown whole
 _YOUNG_S: Final = 0.5  # a younger thread may still be choosing its CPUs
@@ -40,8 +43,10 @@ class Mounts:
         os.close(self._fd)
 
     def wait(self, seconds: float) -> None:
-        """Return when the kernel announces a change of a mount in this namespace, at the latest after `seconds`. A
-        superblock that is reconfigured through a mount of another namespace is not announced."""
+        """Return when the kernel announces a change of a mount in this namespace, at the latest
+        after `seconds`. A superblock that is reconfigured through a mount of another namespace
+        is not announced.
+        """
         self._poll.poll(1000 * seconds)
 
     def table(self) -> tuple[Mount, ...]:
@@ -55,13 +60,18 @@ class Mounts:
             self._values = {}
             for path in self._paths:
                 mount = mount_holding(path, table)
-                of = ("not mounted",) if mount is None else (f"{mount.fstype} on {mount.device}", *mount.options)
+                of = (
+                    ("not mounted",)
+                    if mount is None
+                    else (f"{mount.fstype} on {mount.device}", *mount.options)
+                )
                 self._values["W132", str(path)] = ",".join(of)
         return self._values
 
     def _read(self) -> bytes:
         os.lseek(self._fd, 0, os.SEEK_SET)
-        return b"".join(iter(lambda: os.read(self._fd, _CHUNK), b""))  # the kernel returns at most a page per read
+        # the kernel returns at most a page per read
+        return b"".join(iter(lambda: os.read(self._fd, _CHUNK), b""))
 
 
 class SettingFiles:
@@ -80,7 +90,8 @@ class Processes:
 
     def __init__(self, roots: tuple[int, ...], groups: Groups, proc: Path) -> None:
         self._roots, self._groups, self._proc = roots, groups, proc
-        self._ours: dict[int, int] = {}  # pid -> start time; also of processes whose parent has since ended
+        # pid -> start time; also of processes whose parent has since ended
+        self._ours: dict[int, int] = {}
         self._foreign: set[int] = set()
         self._now: dict[int, Task] = {}
         self._threads: dict[int, list[Task]] = {}
@@ -89,16 +100,23 @@ class Processes:
 
     def read(self) -> None:
         table = proc_files.tasks(self._proc, self._foreign)
-        alive = [pid for pid, started in self._ours.items() if pid in table and table[pid].started == started]
+        alive = [
+            pid
+            for pid, started in self._ours.items()
+            if pid in table and table[pid].started == started
+        ]
         self._now = {pid: table[pid] for pid in sorted(below((*self._roots, *alive), table))}
         self._ours = {pid: process.started for pid, process in self._now.items()}
         self._foreign |= table.keys() - self._now.keys()
-        self._threads = {pid: proc_files.threads(process, self._proc) for pid, process in self._now.items()}
+        self._threads = {
+            pid: proc_files.threads(process, self._proc) for pid, process in self._now.items()
+        }
         self._listed = {pid: self._groups_of(pid) for pid in self._now}
 
     def _groups_of(self, pid: int) -> str:
-        """Return the control groups of a process. Of one that is ending these are the last ones, because the kernel
-        lists it in the root of each version-1 hierarchy."""
+        """Return the control groups of a process. Of one that is ending these are the last ones,
+        because the kernel lists it in the root of each version-1 hierarchy.
+        """
         folder = f"{self._proc}/{pid}"
         last, now = self._listed.get(pid), content(f"{folder}/cgroup") or ""
         if last in (None, now):
@@ -109,13 +127,16 @@ class Processes:
     def list_idle(self) -> list[tuple[int, str, str]]:
         """Return the processes that do not run: pid, name and "stopped" or "frozen"."""
         frozen = {listed: self._groups.frozen(listed) for listed in set(self._listed.values())}
-        return [(pid, process.name, "stopped" if process.state in _STOPPED else "frozen")
-                for pid, process in self._now.items()
-                if process.state in _STOPPED or frozen[self._listed[pid]]]  # fmt: skip
+        return [
+            (pid, process.name, "stopped" if process.state in _STOPPED else "frozen")
+            for pid, process in self._now.items()
+            if process.state in _STOPPED or frozen[self._listed[pid]]
+        ]
 
     def list_rescheduling(self) -> list[str]:
-        """Return changes in the scheduling of threads since the last call (W133), without this process, which changes
-        its CPUs when it starts programs."""
+        """Return changes in the scheduling of threads since the last call (W133), without this
+        process, which changes its CPUs when it starts programs.
+        """
         settled = (time.clock_gettime(time.CLOCK_BOOTTIME) - _YOUNG_S) * _TICKS
         before, changes = self._scheduled, list[str]()
         self._scheduled = {}
@@ -126,24 +147,35 @@ class Processes:
                 key = (thread.pid, thread.started)
                 self._scheduled[key] = now = schedule_of(thread)
                 if (old := before.get(key, now)) != now:
-                    who = f"{thread.name} (pid {pid})" + (f" thread {thread.pid}" if thread.pid != pid else "")
-                    changes += [f"{name} of {who}: {_pair(old[name], value)}" for name, value in now.items()
-                                if old.get(name, value) != value]  # fmt: skip
+                    who = f"{thread.name} (pid {pid})" + (
+                        f" thread {thread.pid}" if thread.pid != pid else ""
+                    )
+                    changes += [
+                        f"{name} of {who}: {_pair(old[name], value)}"
+                        for name, value in now.items()
+                        if old.get(name, value) != value
+                    ]
         return changes
 
     def values(self) -> Values:
-        """Return the control groups of each process and their limits (W133), without this process, which enters groups
-        when it starts programs."""
+        """Return the control groups of each process and their limits (W133), without this process,
+        which enters groups when it starts programs.
+        """
         others = {pid: listed for pid, listed in self._listed.items() if pid != os.getpid()}
-        values = {("W133", f"control groups of {self._now[pid].name} (pid {pid})"): listed
-                  for pid, listed in others.items()}  # fmt: skip
+        values = {
+            ("W133", f"control groups of {self._now[pid].name} (pid {pid})"): listed
+            for pid, listed in others.items()
+        }
         for listed in set(others.values()):
-            values.update({("W133", path): value for path, value in self._groups.limits(listed).items()})
+            values.update(
+                {("W133", path): value for path, value in self._groups.limits(listed).items()}
+            )
         return values
 
     def steps(self, root: int) -> int | None:
-        """Return how often threads of this process and its descendants were given a CPU so far; None while one of them
-        runs or waits for a CPU, or if the kernel does not count it."""
+        """Return how often threads of this process and its descendants were given a CPU so far;
+        None while one of them runs or waits for a CPU, or if the kernel does not count it.
+        """
         total = 0
         for pid in below((root,), self._now):
             for thread in self._threads[pid]:
@@ -154,7 +186,9 @@ class Processes:
 
 
 def requests(disks: Iterable[str]) -> int | None:
-    """Return how many requests of these disks have ended; None while one is pending, or if not reported."""
+    """Return how many requests of these disks have ended; None while one is pending, or if not
+    reported.
+    """
     total = 0
     for disk in disks:
         fields = disk_counts(f"/sys/class/block/{disk}") or ()
@@ -166,7 +200,9 @@ def requests(disks: Iterable[str]) -> int | None:
 
 def differences(before: Values, after: Values) -> list[tuple[str, str]]:
     """Return (warning, text) for each value that both readings have and that differs."""
-    changed = ((key, before[key], value) for key, value in after.items() if before.get(key, value) != value)
+    changed = (
+        (key, before[key], value) for key, value in after.items() if before.get(key, value) != value
+    )
     return [(kind, f"{subject}: {_pair(old, new)}") for (kind, subject), old, new in changed]
 
 
@@ -175,7 +211,9 @@ def _pair(before: str, after: str) -> str:
 
 
 def _less(value: str, other: str) -> str:
-    """Return a value for display next to another one: of a long list only what the other does not have."""
+    """Return a value for display next to another one: of a long list only what the other does not
+    have.
+    """
     separator = "\n" if "\n" in value + other else ","
     if len(value) + len(other) > _SHORT:
         words, others = value.split(separator), other.split(separator)

@@ -1,4 +1,6 @@
-"""The interface of a sampler, one module each. Seconds without data are reported and never filled in."""
+"""The interface of a sampler, one module each. Seconds without data are reported and never filled
+in.
+"""
 
 from __future__ import annotations
 
@@ -18,23 +20,27 @@ _SHOWN: Final = 5  # ranges of seconds that a warning lists
 
 @dataclass(frozen=True)
 class Sampled:
-    """What is sampled: the disk under test by kernel name (None: unknown, only totals), the server, and the disk of its
-    write-ahead log if that is a separate one."""
+    """What is sampled: the disk under test by kernel name (None: unknown, only totals), the server,
+    and the disk of its write-ahead log if that is a separate one.
+    """
 
     disk: str | None  # "loop7", "nvme0n1"
     server: Server | None
     log: str | None = None
-    disks: tuple[str, ...] = ()  # kernel names of all whole disks below the filesystems, also those with loop images
+    # kernel names of all whole disks below the filesystems, also those with loop images
+    disks: tuple[str, ...] = ()
     mounts: tuple[Path, ...] = ()  # directories on the filesystems under test
-    sessions: int | None = None  # how many the load generator may open on the server; None: any number
+    # how many the load generator may open on the server; None: any number
+    sessions: int | None = None
 
 
 class Sampling(Protocol):
     """A sampler that is running or has run."""
 
     def read(self, begin_utc: float, seconds: int) -> tuple[Series, list[TrialWarning]]:
-        """Return columns with units in their names, and warnings; call it after the block. Never raises for a dead or
-        truncated recorder: missing data is a gap (None) and a warning."""
+        """Return columns with units in their names, and warnings; call it after the block. Never
+        raises for a dead or truncated recorder: missing data is a gap (None) and a warning.
+        """
 
 
 class Sampler(Protocol):
@@ -48,12 +54,15 @@ class Sampler(Protocol):
 
 
 def gap_warning(sampler: str, column: Sequence[float | None]) -> TrialWarning | None:
-    """Return W014 for gaps in `column`, which has a value in every good second. The last second alone does not count:
-    the sampler's interval that ends in it may end after the block."""
+    """Return W014 for gaps in `column`, which has a value in every good second. The last second
+    alone does not count: the sampler's interval that ends in it may end after the block.
+    """
     missing = [second for second, value in enumerate(column) if value is None]
     if not missing or missing == [len(column) - 1]:
         return None
     spans = ranges(missing)
-    shown = ", ".join(spans[:_SHOWN]) + (f" and {len(spans) - _SHOWN} more" if len(spans) > _SHOWN else "")
+    shown = ", ".join(spans[:_SHOWN]) + (
+        f" and {len(spans) - _SHOWN} more" if len(spans) > _SHOWN else ""
+    )
     text = f"{sampler}: {len(missing)} of {len(column)} seconds without data (second {shown})"
     return TrialWarning("W014", text, missing[0])

@@ -1,4 +1,6 @@
-"""sar: sysstat's binary recorder during the load, read afterwards with `sadf -j`. Raw file: `sar.bin`."""
+"""sar: sysstat's binary recorder during the load, read afterwards with `sadf -j`. Raw file:
+`sar.bin`.
+"""
 
 from __future__ import annotations
 
@@ -15,46 +17,76 @@ from dbbench.errors import CommandFailed, DeadlinePassed, ProgramMissing
 from dbbench.machine.host.proc import PROC, task
 from dbbench.process import run, running
 from dbbench.samplers.sampler import Sampled, Sampling
-from dbbench.samplers.sysstat import Interval, Recorder, SysstatDocument, Table, missing_keys, numbers, statistics
+from dbbench.samplers.sysstat import (
+    Interval,
+    Recorder,
+    SysstatDocument,
+    Table,
+    missing_keys,
+    numbers,
+    statistics,
+)
 
 _OPTIONS: Final = ("-u", "ALL", "-d", "-r", "ALL", "-B", "-b", "-q", "LOAD")
 PROGRAMS: Final = ("sadc", "sadf")
 _PRESSURE: Final = ("-q", "CPU", "-q", "IO", "-q", "MEM")
-# Section and key of sysstat 12 -> (dbbench's column, factor): `sadf -j FILE -- -u ALL -d -r ALL -B -b -q ...`
+# Section and key of sysstat 12 -> (dbbench's column, factor): `sadf -j FILE -- -u ALL -d -r ALL -B
+# -b -q ...`
 _TABLES: Final[dict[str, Table]] = {
     "cpu-load": {
-        "usr": ("cpu_user_pct", 1), "nice": ("cpu_nice_pct", 1), "sys": ("cpu_system_pct", 1),
-        "iowait": ("cpu_iowait_pct", 1), "steal": ("cpu_steal_pct", 1), "irq": ("cpu_irq_pct", 1),
-        "soft": ("cpu_softirq_pct", 1), "guest": ("cpu_guest_pct", 1), "gnice": ("cpu_guest_nice_pct", 1),
+        "usr": ("cpu_user_pct", 1),
+        "nice": ("cpu_nice_pct", 1),
+        "sys": ("cpu_system_pct", 1),
+        "iowait": ("cpu_iowait_pct", 1),
+        "steal": ("cpu_steal_pct", 1),
+        "irq": ("cpu_irq_pct", 1),
+        "soft": ("cpu_softirq_pct", 1),
+        "guest": ("cpu_guest_pct", 1),
+        "gnice": ("cpu_guest_nice_pct", 1),
         "idle": ("cpu_idle_pct", 1),
     },
     "disk": {
-        "rkB": ("disk_read_kb_per_s", 1), "wkB": ("disk_write_kb_per_s", 1), "dkB": ("disk_discard_kb_per_s", 1),
-        "tps": ("disk_tps", 1), "util-percent": ("disk_util_pct", 1), "aqu-sz": ("disk_queue", 1),
-        "await": ("disk_await_ms", 1), "areq-sz": ("disk_request_kb", 1),
+        "rkB": ("disk_read_kb_per_s", 1),
+        "wkB": ("disk_write_kb_per_s", 1),
+        "dkB": ("disk_discard_kb_per_s", 1),
+        "tps": ("disk_tps", 1),
+        "util-percent": ("disk_util_pct", 1),
+        "aqu-sz": ("disk_queue", 1),
+        "await": ("disk_await_ms", 1),
+        "areq-sz": ("disk_request_kb", 1),
     },
     "io": {"tps": ("total_io_per_s", 1)},
     "io-reads": {"bread": ("total_read_kb_per_s", 0.5)},  # blocks of 512 bytes
     "io-writes": {"bwrtn": ("total_write_kb_per_s", 0.5)},
     "memory": {  # sysstat prints kB
-        "memfree": ("mem_free_bytes", 1024), "avail": ("mem_available_bytes", 1024),
-        "buffers": ("mem_buffers_bytes", 1024), "cached": ("mem_cached_bytes", 1024),
-        "dirty": ("mem_dirty_bytes", 1024), "anonpg": ("mem_anonymous_bytes", 1024),
+        "memfree": ("mem_free_bytes", 1024),
+        "avail": ("mem_available_bytes", 1024),
+        "buffers": ("mem_buffers_bytes", 1024),
+        "cached": ("mem_cached_bytes", 1024),
+        "dirty": ("mem_dirty_bytes", 1024),
+        "anonpg": ("mem_anonymous_bytes", 1024),
         "slab": ("mem_slab_bytes", 1024),
     },
     "paging": {
-        "pgpgin": ("paging_in_kb_per_s", 1), "pgpgout": ("paging_out_kb_per_s", 1),
-        "fault": ("paging_faults_per_s", 1), "majflt": ("paging_major_faults_per_s", 1),
-        "pgscank": ("paging_scanned_kswapd_per_s", 1), "pgscand": ("paging_scanned_direct_per_s", 1),
+        "pgpgin": ("paging_in_kb_per_s", 1),
+        "pgpgout": ("paging_out_kb_per_s", 1),
+        "fault": ("paging_faults_per_s", 1),
+        "majflt": ("paging_major_faults_per_s", 1),
+        "pgscank": ("paging_scanned_kswapd_per_s", 1),
+        "pgscand": ("paging_scanned_direct_per_s", 1),
         "pgsteal": ("paging_reclaimed_per_s", 1),
     },
     "queue": {
-        "runq-sz": ("procs_running", 1), "blocked": ("procs_blocked", 1), "plist-sz": ("tasks", 1),
-        "ldavg-1": ("load_1", 1), "ldavg-5": ("load_5", 1),
+        "runq-sz": ("procs_running", 1),
+        "blocked": ("procs_blocked", 1),
+        "plist-sz": ("tasks", 1),
+        "ldavg-1": ("load_1", 1),
+        "ldavg-5": ("load_5", 1),
     },
-}  # fmt: skip
+}
 _PER_REQUEST: Final = {"await": "tps", "areq-sz": "tps"}
-# `some_avg` and `full_avg` are of the interval; `some_avg10` and the like are the kernel's running means.
+# `some_avg` and `full_avg` are of the interval; `some_avg10` and the like are the kernel's running
+# means.
 _PSI: Final[dict[str, Table]] = {
     "psi-cpu": {"some_avg": ("psi_cpu_some_pct", 1)},
     "psi-io": {"some_avg": ("psi_io_some_pct", 1), "full_avg": ("psi_io_full_pct", 1)},
@@ -81,8 +113,14 @@ _Sections = Mapping[str, Mapping[str, Any] | None]
 
 
 def wait_between_records(pid: int) -> None:
-    """Wait 1 s at most until the recorder sleeps: a signal during a write would damage the record, and so the file."""
-    process.wait_while(lambda: (found := task(f"{PROC}/{pid}")) is not None and found.state in "RD", 1.0, every_s=0.002)
+    """Wait 1 s at most until the recorder sleeps: a signal during a write would damage the record,
+    and so the file.
+    """
+    process.wait_while(
+        lambda: (found := task(f"{PROC}/{pid}")) is not None and found.state in "RD",
+        1.0,
+        every_s=0.002,
+    )
 
 
 def _names(disk: str | None) -> tuple[str, ...]:
@@ -96,7 +134,9 @@ def _names(disk: str | None) -> tuple[str, ...]:
 
 
 def _read(binary: Path, disk_names: tuple[str, ...]) -> SysstatDocument:
-    """Return the entries of a binary file. If the file is truncated, sadf prints the complete records before that."""
+    """Return the entries of a binary file. If the file is truncated, sadf prints the complete
+    records before that.
+    """
     pressure = Path("/proc/pressure").is_dir()
     options = (*_OPTIONS, *(_PRESSURE if pressure else ()))
     try:
@@ -111,14 +151,18 @@ def _read(binary: Path, disk_names: tuple[str, ...]) -> SysstatDocument:
     if done.returncode != 0:
         return document._replace(fault=f"sadf ended with status {done.returncode}")
     if not document.whole:
-        return document._replace(unexpected=f"expected a JSON document of sadf, read {done.stdout[:60]!r}")
+        return document._replace(
+            unexpected=f"expected a JSON document of sadf, read {done.stdout[:60]!r}"
+        )
     return document
 
 
 @process.understood("sadf")
 def parse(text: str, disk_names: tuple[str, ...], pressure: bool = True) -> SysstatDocument:
-    """Return the entries in order, with only the disks in `disk_names`: the kernel's name and sysstat's of a device
-    that is gone (`dev7-0`), or (). `pressure`: whether sadf printed pressure stall information."""
+    """Return the entries in order, with only the disks in `disk_names`: the kernel's name and
+    sysstat's of a device that is gone (`dev7-0`), or (). `pressure`: whether sadf printed
+    pressure stall information.
+    """
     rows, whole = statistics(text)
     entries, strange, read = [], list[object](), []
     tables = _TABLES | (_PSI if pressure else {})
@@ -129,14 +173,22 @@ def parse(text: str, disk_names: tuple[str, ...], pressure: bool = True) -> Syss
             continue
         sections = _sections(raw, disk_names)
         read.append(sections)
-        rows_by_table = ((row, (_TABLES | _PSI)[name]) for name, row in sections.items() if row is not None)
-        values = dict(pair for row, table in rows_by_table for pair in numbers(row, table, _PER_REQUEST))
+        rows_by_table = (
+            (row, (_TABLES | _PSI)[name]) for name, row in sections.items() if row is not None
+        )
+        values = dict(
+            pair for row, table in rows_by_table for pair in numbers(row, table, _PER_REQUEST)
+        )
         entries.append(Interval(*stamp, values))
     return SysstatDocument.of(entries, whole, strange, _STAMP, _surplus(read, tables, disk_names))
 
 
-def _surplus(read: list[_Sections], tables: Mapping[str, Table], disk_names: tuple[str, ...]) -> str:
-    """Return sections and keys that no entry has. sysstat omits an idle disk, so one entry with it is sufficient."""
+def _surplus(
+    read: list[_Sections], tables: Mapping[str, Table], disk_names: tuple[str, ...]
+) -> str:
+    """Return sections and keys that no entry has. sysstat omits an idle disk, so one entry with it
+    is sufficient.
+    """
     texts = []
     for name, table in tables.items():
         rows = [row for sections in read if (row := sections[name]) is not None]
@@ -148,20 +200,28 @@ def _surplus(read: list[_Sections], tables: Mapping[str, Table], disk_names: tup
 
 
 def _stamp(found: Any) -> tuple[int, float] | None:
-    """Return the end of an interval and its length. sysstat up to 12.6 writes "utc": 1, from 12.7 on "tz": "UTC"."""
+    """Return the end of an interval and its length. sysstat up to 12.6 writes "utc": 1, from 12.7
+    on "tz": "UTC".
+    """
     try:
         end = datetime.fromisoformat(f"{found['date']}T{found['time']}").replace(tzinfo=UTC)
         interval = float(found["interval"])
     except (KeyError, TypeError, ValueError):
         return None
-    return (int(end.timestamp()), interval) if found.get("utc") == 1 or found.get("tz") == "UTC" else None
+    return (
+        (int(end.timestamp()), interval)
+        if found.get("utc") == 1 or found.get("tz") == "UTC"
+        else None
+    )
 
 
 def _sections(raw: Mapping[str, Any], disk_names: tuple[str, ...]) -> _Sections:
     io, psi = raw.get("io", {}), raw.get("psi", {})
     return {
         "cpu-load": next((row for row in raw.get("cpu-load", []) if row.get("cpu") == "all"), None),
-        "disk": next((row for row in raw.get("disk", []) if row.get("disk-device") in disk_names), None),
+        "disk": next(
+            (row for row in raw.get("disk", []) if row.get("disk-device") in disk_names), None
+        ),
         "io": io,
         "io-reads": io.get("io-reads"),
         "io-writes": io.get("io-writes"),

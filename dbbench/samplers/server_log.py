@@ -1,4 +1,6 @@
-"""server_log: lines logged per second: `server_log_errors`, on PostgreSQL ended `autovacuum_runs`. It has no gaps."""
+"""server_log: lines logged per second: `server_log_errors`, on PostgreSQL ended `autovacuum_runs`.
+It has no gaps.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ from dbbench.metrics.series import Column, Series
 from dbbench.model import TrialWarning
 from dbbench.samplers.sampler import Sampled, Sampling
 
-# Begins with PostgreSQL's `%m [%p] ` in UTC, MySQL's ISO time, or MariaDB's local time (servers run with TZ=UTC).
+# Begins with PostgreSQL's `%m [%p] ` in UTC, MySQL's ISO time, or MariaDB's local time (servers run
+# with TZ=UTC).
 _LINE: Final = re.compile(r"(\d{4}-\d\d-\d\d)[ T]+(\d{1,2}:\d\d:\d\d(?:\.\d+)?)(?: UTC|Z)? (.*)")
 _BAD: Final = re.compile(r"\b(?:ERROR|FATAL|PANIC):  |\[ERROR\]")
 _VACUUM: Final = re.compile(r"LOG:  automatic (?:aggressive )?(?:vacuum|analyze)")
@@ -34,7 +37,9 @@ class LogEvent:
 
 @contextlib.contextmanager
 def beside(target: Sampled, raw: Path) -> Iterator[Sampling | None]:
-    """Read what is appended to the log within the block; the log is kept with the server's other files."""
+    """Read what is appended to the log within the block; the log is kept with the server's other
+    files.
+    """
     del raw
     if target.server is None:
         yield None
@@ -61,7 +66,9 @@ class ServerLog:
             self.events = events(file.read().decode(errors="replace"))
 
     def read(self, begin_utc: float, seconds: int) -> tuple[Series, list[TrialWarning]]:
-        inside = [(int(event.utc - begin_utc), event) for event in self.events if event.utc >= begin_utc]
+        inside = [
+            (int(event.utc - begin_utc), event) for event in self.events if event.utc >= begin_utc
+        ]
         inside = [(second, event) for second, event in inside if second < seconds]
         bad = [(second, event) for second, event in inside if event.kind == "error"]
         warnings = []
@@ -82,7 +89,9 @@ def events(text: str) -> list[LogEvent]:
         match = _LINE.match(line)
         if match is None:
             continue
-        kind = "error" if _BAD.search(match[3]) else "autovacuum" if _VACUUM.search(match[3]) else ""
+        kind = (
+            "error" if _BAD.search(match[3]) else "autovacuum" if _VACUUM.search(match[3]) else ""
+        )
         if kind and (utc := _utc(match[1], match[2])) is not None:
             log_events.append(LogEvent(utc, kind, match[3].strip()))
     return log_events

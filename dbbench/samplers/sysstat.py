@@ -1,4 +1,6 @@
-"""What sar and iostat have in common: sysstat's JSON, time stamps of whole seconds, recorders that may die."""
+"""What sar and iostat have in common: sysstat's JSON, time stamps of whole seconds, recorders that
+may die.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,9 @@ from dbbench.model import TrialWarning
 from dbbench.process import Running
 from dbbench.samplers.sampler import gap_warning
 
-# sysstat rounds an interval to whole seconds (1.5 s is printed as 2). A mean over a longer interval is not the value of
-# a single second. It occurs after a stall of the recorder, or if a recorder was started again on the same file.
+# sysstat rounds an interval to whole seconds (1.5 s is printed as 2). A mean over a longer interval
+# is not the value of a single second. It occurs after a stall of the recorder, or if a recorder was
+# started again on the same file.
 LONGEST_INTERVAL_S: Final = 2
 FIRST_SAMPLE_S: Final = 2  # a shorter load may have ended before the recorder's first interval
 
@@ -34,14 +37,22 @@ class SysstatDocument(NamedTuple):
 
     entries: Sequence[Interval] = ()
     whole: bool = True
-    unexpected: str = ""  # what was expected and what was read instead; "": everything was as expected
+    # what was expected and what was read instead; "": everything was as expected
+    unexpected: str = ""
     fault: str = ""  # why the file could not be read to its end; "": it could
 
     @classmethod
     def of(
-        cls, entries: Sequence[Interval], whole: bool, strange: Sequence[object], expected: str, unexpected: str
+        cls,
+        entries: Sequence[Interval],
+        whole: bool,
+        strange: Sequence[object],
+        expected: str,
+        unexpected: str,
     ) -> SysstatDocument:
-        """Return a document; `strange`: time stamps that are not what was `expected`, and are reported first."""
+        """Return a document; `strange`: time stamps that are not what was `expected`, and are
+        reported first.
+        """
         if strange:
             read = f"read {json.dumps(strange[0])} ({len(strange)} entries)"
             unexpected = f"time stamp: expected {expected}, {read}"
@@ -51,25 +62,34 @@ class SysstatDocument(NamedTuple):
 Table = Mapping[str, tuple[str, float]]  # the tool's key -> (dbbench's column, factor)
 
 
-def numbers(row: Mapping[str, Any], table: Table, per_request: Mapping[str, str]) -> Iterator[tuple[str, float | None]]:
-    """Yield (column, value) of a table. `per_request`: keys that have no value without requests, whose rate is another
-    key; the tools print 0 or nothing."""
+def numbers(
+    row: Mapping[str, Any], table: Table, per_request: Mapping[str, str]
+) -> Iterator[tuple[str, float | None]]:
+    """Yield (column, value) of a table. `per_request`: keys that have no value without requests,
+    whose rate is another key; the tools print 0 or nothing.
+    """
     for key, (column, factor) in table.items():
         value = row.get(key) if key not in per_request or row.get(per_request[key]) else None
         yield column, float(value) * factor if isinstance(value, int | float) else None
 
 
 def missing_keys(name: str, rows: Sequence[Mapping[str, Any]], expected: Iterable[str]) -> str:
-    """Return a message about the `expected` keys that no row has, with those that exist; "" if none is missing. Without
-    it, such a column would only be empty."""
+    """Return a message about the `expected` keys that no row has, with those that exist; "" if none
+    is missing. Without it, such a column would only be empty.
+    """
     keys = dict.fromkeys(key for row in rows for key in row)
     absent = [key for key in expected if key not in keys]
-    return f"{name}: expected {', '.join(absent)}, read {', '.join(keys) or 'nothing'}" if absent else ""
+    return (
+        f"{name}: expected {', '.join(absent)}, read {', '.join(keys) or 'nothing'}"
+        if absent
+        else ""
+    )
 
 
 def statistics(text: str) -> tuple[list[dict[str, Any]], bool]:
-    """Return the entries of a sysstat document, and whether it was complete; for a truncated one those before the cut:
-    a killed recorder does not close its brackets."""
+    """Return the entries of a sysstat document, and whether it was complete; for a truncated one
+    those before the cut: a killed recorder does not close its brackets.
+    """
     try:
         return list(json.loads(text)["sysstat"]["hosts"][0]["statistics"]), True
     except (ValueError, KeyError, IndexError, TypeError):
@@ -90,9 +110,11 @@ def _whole_entries(text: str) -> Iterable[dict[str, Any]]:
 
 
 def ends(entries: Sequence[Interval], began_utc: float) -> list[float]:
-    """Return UTC epoch seconds at which each interval ended, with the fraction that sysstat does not print. The tools
-    use an alarm once per second, so each ends one second after the previous one; the printed second is a bound that
-    corrects drift. After a stall the fraction is lost: half a second minimises the error."""
+    """Return UTC epoch seconds at which each interval ended, with the fraction that sysstat does
+    not print. The tools use an alarm once per second, so each ends one second after the previous
+    one; the printed second is a bound that corrects drift. After a stall the fraction is lost:
+    half a second minimises the error.
+    """
     end_times: list[float] = []
     guess = began_utc
     for entry in entries:
@@ -103,7 +125,9 @@ def ends(entries: Sequence[Interval], began_utc: float) -> list[float]:
     return end_times
 
 
-def to_series(entries: Sequence[Interval], began_utc: float, begin_utc: float, seconds: int) -> Series:
+def to_series(
+    entries: Sequence[Interval], began_utc: float, begin_utc: float, seconds: int
+) -> Series:
     """Return the columns of all entries on the trial's clock."""
     names = list(dict.fromkeys(name for entry in entries for name in entry.values))
     timed = list(zip(ends(entries, began_utc), entries, strict=True))
@@ -116,10 +140,13 @@ def to_series(entries: Sequence[Interval], began_utc: float, begin_utc: float, s
 
 
 class Recorder:
-    """A recorder that is running or has run. `read` returns the document that it wrote; `lead` is a column that has a
-    value in every good second: its gaps are the recorder's."""
+    """A recorder that is running or has run. `read` returns the document that it wrote; `lead` is a
+    column that has a value in every good second: its gaps are the recorder's.
+    """
 
-    def __init__(self, name: str, lead: str, began_utc: float, read: Callable[[], SysstatDocument]) -> None:
+    def __init__(
+        self, name: str, lead: str, began_utc: float, read: Callable[[], SysstatDocument]
+    ) -> None:
         self.name = name
         self.lead = lead
         self.began_utc = began_utc
@@ -130,9 +157,13 @@ class Recorder:
         """Note whether the program ended by itself; call this before stopping it."""
         status = program.poll()
         if status is not None:
-            last_line = log.read_text(errors="replace").strip().splitlines()[-1:] if log.is_file() else []
+            last_line = (
+                log.read_text(errors="replace").strip().splitlines()[-1:] if log.is_file() else []
+            )
             how = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
-            self.ended_early = f"{Path(program.argv[0]).name} {how}" + "".join(f": {line}" for line in last_line)
+            self.ended_early = f"{Path(program.argv[0]).name} {how}" + "".join(
+                f": {line}" for line in last_line
+            )
 
     def read(self, begin_utc: float, seconds: int) -> tuple[Series, list[TrialWarning]]:
         document = self._read_document()
@@ -141,7 +172,9 @@ class Recorder:
             series.set(self.lead, [])
         return series, list(self._judge(document, series[self.lead]))
 
-    def _judge(self, document: SysstatDocument, column: Sequence[float | None]) -> Iterator[TrialWarning]:
+    def _judge(
+        self, document: SysstatDocument, column: Sequence[float | None]
+    ) -> Iterator[TrialWarning]:
         good = sum(value is not None for value in column)
         hole = next((second for second, value in enumerate(column) if value is None), None)
         share = f"{good} of {len(column)} seconds have data"
@@ -151,7 +184,10 @@ class Recorder:
             kind = "W014" if short else "W013"
             yield TrialWarning(kind, f"{self.name}: {why}; {share}", hole)
         elif not good and not short and not unexpected:
-            unexpected = f"expected an entry for each of {len(column)} seconds, read {_span(document.entries)}"
+            unexpected = (
+                f"expected an entry for each of {len(column)} seconds, read "
+                f"{_span(document.entries)}"
+            )
         if unexpected:
             yield TrialWarning("W140", f"{self.name}: {unexpected}; {share}", hole)
         if gaps := gap_warning(self.name, column):
@@ -161,5 +197,7 @@ class Recorder:
 def _span(entries: Sequence[Interval]) -> str:
     if not entries:
         return "none"
-    first, last = (f"{datetime.fromtimestamp(entry.stamp, UTC):%FT%TZ}" for entry in (entries[0], entries[-1]))
+    first, last = (
+        f"{datetime.fromtimestamp(entry.stamp, UTC):%FT%TZ}" for entry in (entries[0], entries[-1])
+    )
     return f"{len(entries)} entries from {first} to {last}"

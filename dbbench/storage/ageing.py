@@ -1,6 +1,8 @@
-"""Age a filesystem: fill and churn it with a seeded sequence of writes before the dataset is restored. The sequence
-depends only on seed, size and churn: the same files, sizes and bytes in the same order on every filesystem. It leaves
-`FOLDERS` full of files in `aged/`, and fragmented free space."""
+"""Age a filesystem: fill and churn it with a seeded sequence of writes before the dataset is
+restored. The sequence depends only on seed, size and churn: the same files, sizes and bytes in
+the same order on every filesystem. It leaves `FOLDERS` full of files in `aged/`, and fragmented
+free space.
+"""
 
 from __future__ import annotations
 
@@ -21,26 +23,33 @@ from dbbench.storage.filesystems import Mounted, shape
 from dbbench.units import percent, size_text
 
 FOLDER: Final = "aged"
-FOLDERS: Final = 16  # ext spreads folders over block groups, so several folders use the whole device
-# File sizes are uniform on a logarithmic scale, as on real disks: most files are small, but most bytes are in the
-# large ones. The largest file is small compared with the device, so that many free extents arise.
+# ext spreads folders over block groups, so several folders use the whole device
+FOLDERS: Final = 16
+# File sizes are uniform on a logarithmic scale, as on real disks: most files are small, but most
+# bytes are in the large ones. The largest file is small compared with the device, so that many free
+# extents arise.
 SMALLEST: Final = 4 * 2**10
 LARGEST: Final = 16 * 2**20
 LARGEST_SHARE: Final = 1 / 32  # share of the device, where that is less than the largest size above
 UNIT: Final = 4 * 2**10  # file sizes are multiples of this, the smallest block of most filesystems
 PIECE: Final = 256 * 2**10  # largest single write: files grow in turns, as logs and tables do
 TOGETHER: Final = 4  # files that grow at the same time
-SYNC_BYTES: Final = 4 * 2**20  # bytes between syncs; delayed allocation would otherwise join the pieces
+# bytes between syncs; delayed allocation would otherwise join the pieces
+SYNC_BYTES: Final = 4 * 2**20
 BATCH: Final = 0.05  # share of the device that is removed before the same amount is written again
 REWRITTEN: Final = 0.25  # share of each batch that overwrites existing files in place
-SAMPLE: Final = 8 * 2**20  # bytes of random data from which all contents are taken, so that nothing compresses
-WHOLE: Final = 0.75  # a filesystem that offers at least this share of its devices stores everything once
+# bytes of random data from which all contents are taken, so that nothing compresses
+SAMPLE: Final = 8 * 2**20
+# a filesystem that offers at least this share of its devices stores everything once
+WHOLE: Final = 0.75
 
 
 @dataclass(frozen=True)
 class Step:
-    """One write: `write` writes `size` bytes of the noise from `at` into the file at `offset`; `end` says that a file
-    of `size` bytes is complete, so that preallocated space is released (xfs)."""
+    """One write: `write` writes `size` bytes of the noise from `at` into the file at `offset`;
+    `end` says that a file of `size` bytes is complete, so that preallocated space is released
+    (xfs).
+    """
 
     kind: Literal["write", "end", "remove", "sync"]
     name: str = ""
@@ -53,7 +62,9 @@ class Step:
 
 
 def sequence(seed: int, whole_bytes: int, churn: float) -> Iterator[Step]:
-    """Yield the steps that leave `whole_bytes` in files, after `churn` times that amount was removed and rewritten."""
+    """Yield the steps that leave `whole_bytes` in files, after `churn` times that amount was
+    removed and rewritten.
+    """
     return _Sequence(seed, whole_bytes // UNIT * UNIT).steps(churn)
 
 
@@ -107,7 +118,9 @@ class _Sequence:
             name = self.names[self.dice.randrange(len(self.names))]
             piece = min(wanted // UNIT * UNIT, self.sizes[name], self._even(UNIT, PIECE))
             wanted -= piece
-            yield from self._write(name, self.dice.randrange((self.sizes[name] - piece) // UNIT + 1) * UNIT, piece)
+            yield from self._write(
+                name, self.dice.randrange((self.sizes[name] - piece) // UNIT + 1) * UNIT, piece
+            )
 
     def _write(self, name: str, offset: int, size: int) -> Iterator[Step]:
         yield Step("write", name, offset, size, self.dice.randrange(SAMPLE - size))
@@ -122,8 +135,10 @@ class _Sequence:
 
 
 def age(fs: Mounted, device_bytes: int, asked: Ageing, seed: int) -> AgeFacts:
-    """Age the filesystem; return what was done, with its free space before and after. `fill` is a share of the devices,
-    equal for each filesystem of a plan, unless one offers much less (mirrors). Raises FilesystemFull."""
+    """Age the filesystem; return what was done, with its free space before and after. `fill` is a
+    share of the devices, equal for each filesystem of a plan, unless one offers much less
+    (mirrors). Raises FilesystemFull.
+    """
     offered = os.statvfs(fs.path)
     total = offered.f_blocks * offered.f_frsize
     whole = device_bytes if total >= WHOLE * device_bytes else total
@@ -134,7 +149,8 @@ def age(fs: Mounted, device_bytes: int, asked: Ageing, seed: int) -> AgeFacts:
         if error.errno != errno.ENOSPC:
             raise
         raise FilesystemFull(
-            f"the aged files of [age] ({percent(asked.fill)} of {size_text(whole)}) do not fit on {fs.family}",
+            f"the aged files of [age] ({percent(asked.fill)} of {size_text(whole)}) do not fit "
+            f"on {fs.family}",
             effect="Nothing was measured.",
             remedy="Use a smaller fill in [age] or a larger device.",
         ) from error
@@ -155,7 +171,9 @@ def age(fs: Mounted, device_bytes: int, asked: Ageing, seed: int) -> AgeFacts:
 
 
 def _carry_out(steps: Iterator[Step], root: Path, seed: int) -> tuple[int, int, int, str]:
-    """Return the numbers of files that are left and that were written, the bytes written, and the digest."""
+    """Return the numbers of files that are left and that were written, the bytes written, and the
+    digest.
+    """
     noise, digest = memoryview(random.Random(seed).randbytes(SAMPLE)), hashlib.sha256()
     there: set[str] = set()
     made = written = 0

@@ -1,5 +1,7 @@
-"""Small reads and flushed writes in a directory, one at a time, and the limits of atomic writes. A trial measures
-appends after its load, when the server is stopped and space was read; `dbbench probe` measures all."""
+"""Small reads and flushed writes in a directory, one at a time, and the limits of atomic writes. A
+trial measures appends after its load, when the server is stopped and space was read; `dbbench
+probe` measures all.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,8 @@ from dbbench.results.fileio import open_fd, try_lock
 FILE_BYTES: Final = 64 * 2**20  # of each file: a segment of a write-ahead log or more
 MOST_BYTES: Final = 3 * FILE_BYTES  # that a directory needs
 _LONGEST_S, _SHORTEST_S = 0.4, 0.03
-_SHARE: Final = 1 / 60  # of the measured window for each row, as for the bare device, which is measured longer
+# of the measured window for each row, as for the bare device, which is measured longer
+_SHARE: Final = 1 / 60
 _STATX_WRITE_ATOMIC: Final = 0x10000  # include/uapi/linux/stat.h, since Linux 6.11
 _STATX_BYTES: Final = 256
 _UNITS_AT: Final = 0xA8  # stx_atomic_write_unit_min and stx_atomic_write_unit_max
@@ -34,7 +37,9 @@ _UNITS_AT: Final = 0xA8  # stx_atomic_write_unit_min and stx_atomic_write_unit_m
 
 @dataclass(frozen=True)
 class Method:
-    """One way to read or write; `flush` is called after each write. An append begins with an empty file."""
+    """One way to read or write; `flush` is called after each write. An append begins with an empty
+    file.
+    """
 
     name: str
     title: str
@@ -59,14 +64,19 @@ METHODS: Final = (
 
 
 class MeasuredDirectory:
-    """A directory in which methods are measured, one process at a time. Raises DeviceInUse, OSError. Its files keep
-    names (btrfs does not flush files without one) and are opened from the descriptor of a folder closed to others."""
+    """A directory in which methods are measured, one process at a time. Raises DeviceInUse,
+    OSError. Its files keep names (btrfs does not flush files without one) and are opened from
+    the descriptor of a folder closed to others.
+    """
 
     def __init__(self, path: Path, seed: int) -> None:
         self.path, self._random = path, random.Random(seed)
         self._name, self._filled = path / ".dbbench-probe", False
-        self._name.mkdir(mode=0o700, exist_ok=True)  # one that is not locked was left by a killed process
-        self._folder = os.open(self._name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        # one that is not locked was left by a killed process
+        self._name.mkdir(mode=0o700, exist_ok=True)
+        self._folder = os.open(
+            self._name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+        )
         status = os.fstat(self._folder)
         problem: Exception | None = None
         if status.st_uid != os.geteuid() or status.st_mode & 0o022:
@@ -90,9 +100,12 @@ class MeasuredDirectory:
     def measure(self, method: Method, seconds: float) -> list[float]:
         """Return the seconds of each I/O with its flush, at least one. Raises OSError."""
         if method.append:
-            self._write_new("appended", self._buffer[:])  # flushed, or the first flush would also write the new entry
+            # flushed, or the first flush would also write the new entry
+            self._write_new("appended", self._buffer[:])
         elif not self._filled:
-            self._write_new("filled", *(self._random.randbytes(2**20) for _ in range(FILE_BYTES >> 20)))
+            self._write_new(
+                "filled", *(self._random.randbytes(2**20) for _ in range(FILE_BYTES >> 20))
+            )
             self._filled = True
         step = os.preadv if method.reads else os.pwritev
         buffers, flush = [memoryview(self._buffer)[: method.io_bytes]], method.flush
@@ -138,12 +151,16 @@ def percentile(ordered: list[float], percent: float) -> float:
 
 
 def syncs(folder: Path, window_s: float, seed: int) -> tuple[tuple[SyncFacts, ...], str]:
-    """Measure appends of 16 KiB with fsync and with fdatasync; return their rows and "", or () and the reason. Each
-    lasts at most 0.4 s, and at most a sixtieth of the window."""
+    """Measure appends of 16 KiB with fsync and with fdatasync; return their rows and "", or () and
+    the reason. Each lasts at most 0.4 s, and at most a sixtieth of the window.
+    """
     each_s = min(_LONGEST_S, max(_SHORTEST_S, window_s * _SHARE))
     try:
         with contextlib.closing(MeasuredDirectory(folder, seed)) as directory:
-            return tuple(_row(m.name.removeprefix("append_"), directory.measure(m, each_s)) for m in METHODS[1::-1]), ""
+            return tuple(
+                _row(m.name.removeprefix("append_"), directory.measure(m, each_s))
+                for m in METHODS[1::-1]
+            ), ""
     except (OSError, DbbenchError) as error:
         return (), str(error)
 
@@ -155,10 +172,13 @@ def _row(call: str, taken_s: list[float]) -> SyncFacts:
     return SyncFacts(call, len(taken_s), mean_ms, p50, p99, ordered_ms[-1])
 
 
-def atomic_write_bytes(folder: Path, call: Callable[..., int] = libc.call) -> tuple[int, int] | None:
-    """Return the smallest and largest atomic write (RWF_ATOMIC) to a file of this directory; (0, 0) if none, None if
-    the kernel or C library does not report it. Asks a file, which is removed: directories have none. `call` calls a
-    function of the C library."""
+def atomic_write_bytes(
+    folder: Path, call: Callable[..., int] = libc.call
+) -> tuple[int, int] | None:
+    """Return the smallest and largest atomic write (RWF_ATOMIC) to a file of this directory; (0, 0)
+    if none, None if the kernel or C library does not report it. Asks a file, which is removed:
+    directories have none. `call` calls a function of the C library.
+    """
     path, buffer = folder / ".dbbench-atomic", ctypes.create_string_buffer(_STATX_BYTES)
     with contextlib.suppress(OSError, AttributeError):
         with open_fd(path, os.O_RDWR | os.O_CREAT | os.O_EXCL) as fd:

@@ -1,7 +1,8 @@
-"""dask-jobqueue: a worker on each of eight nodes of a Slurm cluster, and the fleet's scheduler here.
+"""dask-jobqueue: a worker on each of eight nodes of a Slurm cluster, and the fleet's scheduler
+here.
 
-The share of a host ends with its job: ask for a time in which its blocks are done. Run it, then in another
-terminal:
+The share of a host ends with its job: ask for a time in which its blocks are done. Run it, then
+in another terminal:
 
     dbbench fleet run plan.toml --scheduler tls://coordinator.lan:8786 --spread --hosts 8
 """

@@ -4,7 +4,8 @@ Each worker is called by its machine's hostname. Run it, then in another termina
 
     dbbench fleet run plan.toml --scheduler tls://coordinator.lan:8786 --spread --hosts 2
 
-What it starts gets its certificates by dask's configuration, so they lie in the same folder on all machines.
+What it starts gets its certificates by dask's configuration, so they lie in the same folder on
+all machines.
 """
 
 import signal
@@ -19,7 +20,11 @@ CERTS = "/root/.config/dbbench/fleet"  # of `dbbench fleet scheduler`, which pri
 
 if __name__ == "__main__":
     roles = ("scheduler", "worker", "client")
-    comm: dict[str, object] = {"default-scheme": "tls", "require-encryption": True, "tls.ca-file": f"{CERTS}/ca.pem"}
+    comm: dict[str, object] = {
+        "default-scheme": "tls",
+        "require-encryption": True,
+        "tls.ca-file": f"{CERTS}/ca.pem",
+    }
     comm["tls.min-version"] = 1.3
     comm |= {f"tls.{role}.cert": f"{CERTS}/host.pem" for role in roles}
     comm |= {f"tls.{role}.key": f"{CERTS}/host.key" for role in roles}

@@ -1,7 +1,9 @@
-"""Installs the servers and tools: `python3 dbbench/packages.py run test`, which `make` calls, runs this file.
+"""Installs the servers and tools: `python3 dbbench/packages.py run test`, which `make` calls, runs
+this file.
 
-It must not harm a machine that already serves databases: installed packages are neither upgraded nor removed, no
-cluster is created, no service is started, and everything that will be installed is listed first.
+It must not harm a machine that already serves databases: installed packages are neither upgraded
+nor removed, no cluster is created, no service is started, and everything that will be installed
+is listed first.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple, NoReturn
 
-sys.path.append(str(Path(__file__).parents[2]))  # in a checkout, a wheel and a bundle: dbbench itself may be missing
+# in a checkout, a wheel and a bundle: dbbench itself may be missing
+sys.path.append(str(Path(__file__).parents[2]))
 
 import packages
 
@@ -29,10 +32,17 @@ EXCLUDED: Final = "mariadb"  # the engine whose packages conflict with servers o
 _SERVERS: Final = re.compile(r"^(postgresql(-\d+)?|(mariadb|mysql|percona)\S*-server\S*)$")
 _MARK: Final = "dbbench packages.py"
 _HELPER: Final = "/usr/lib/apt/apt-helper"
-_IMPATIENT: Final = ("-o", "Acquire::Retries=0", "-o", "Acquire::http::Timeout=20", "-o", "Acquire::https::Timeout=20")
+_IMPATIENT: Final = (
+    "-o",
+    "Acquire::Retries=0",
+    "-o",
+    "Acquire::http::Timeout=20",
+    "-o",
+    "Acquire::https::Timeout=20",
+)
 _SOURCES: Final = (
-    "Check the network and apt's sources (on Ubuntu:  add-apt-repository universe), then run it again. "
-    "A machine without a network needs a bundle, see docs/install.md."
+    "Check the network and apt's sources (on Ubuntu:  add-apt-repository universe), then run it "
+    "again. A machine without a network needs a bundle, see docs/install.md."
 )
 _POLICY: Final = Path("/usr/sbin/policy-rc.d")
 _LOCK: Final = Path("/var/lib/dpkg/lock-frontend")
@@ -40,12 +50,20 @@ _CLUSTER: Final = Path("/etc/postgresql-common/createcluster.d/zz-dbbench.conf")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Install what is missing. Return 0 if everything is installed, 2 with an error if that is not possible."""
-    parser = argparse.ArgumentParser(prog="packages.py", description=__doc__.splitlines()[0] if __doc__ else "")
+    """Install what is missing. Return 0 if everything is installed, 2 with an error if that is not
+    possible.
+    """
+    parser = argparse.ArgumentParser(
+        prog="packages.py", description=__doc__.splitlines()[0] if __doc__ else ""
+    )
     parser.add_argument("groups", nargs="*", choices=("run", "test", []), metavar="run|test")
-    parser.add_argument("--demo", type=Path, metavar="PLAN", help="print the demo's plan for the installed servers")
+    parser.add_argument(
+        "--demo", type=Path, metavar="PLAN", help="print the demo's plan for the installed servers"
+    )
     parser.add_argument("--without", action="append", default=[], choices=("postgres", "mariadb"))
-    parser.add_argument("--dry-run", action="store_true", help="list the packages without installing them")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="list the packages without installing them"
+    )
     given = parser.parse_args(argv)
     if given.demo:
         print(demo(given.demo))
@@ -58,7 +76,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _provide(packages.missing(given.groups, given.without), given.dry_run)
     except KeyboardInterrupt:
         print(
-            "interrupted. Completed packages stay installed; run the same command again to continue.", file=sys.stderr
+            "interrupted. Completed packages stay installed; run the same command again to "
+            "continue.",
+            file=sys.stderr,
         )
         return 130
 
@@ -67,7 +87,9 @@ def _provide(tools: list[packages.Tool], dry_run: bool) -> int:
     if not tools:
         return 0
     if packages.manager() != "apt-get":
-        _fail("E201", "this machine has no apt-get", f"By hand:  {packages.install(_packages(tools))}")
+        _fail(
+            "E201", "this machine has no apt-get", f"By hand:  {packages.install(_packages(tools))}"
+        )
     as_root = os.geteuid() != 0 and not dry_run
     if as_root and _unknown(tools):  # the package lists may be old
         return _as_root(tools)
@@ -87,7 +109,12 @@ def _provide(tools: list[packages.Tool], dry_run: bool) -> int:
     with _no_cluster(), _no_services():
         _install(wanted)
     if names := ", ".join(name for tool in tools for name in tool.missing()):
-        _fail("E201", f"{names} is still missing after apt-get", "Run dbbench doctor for details.", changed=True)
+        _fail(
+            "E201",
+            f"{names} is still missing after apt-get",
+            "Run dbbench doctor for details.",
+            changed=True,
+        )
     return 0
 
 
@@ -96,9 +123,10 @@ def _packages(tools: Sequence[packages.Tool]) -> list[str]:
 
 
 def _possible(tools: list[packages.Tool]) -> tuple[list[packages.Tool], Simulation]:
-    """Return the tools that can be installed, and what apt would do. If the server of another vendor conflicts with
-    MariaDB, all tools of MariaDB are left out, and optional tools that conflict too. Exits with E201 if apt would still
-    harm the machine."""
+    """Return the tools that can be installed, and what apt would do. If the server of another
+    vendor conflicts with MariaDB, all tools of MariaDB are left out, and optional tools that
+    conflict too. Exits with E201 if apt would still harm the machine.
+    """
     plan = _simulated(tools)
     if not (harm := _harm(plan)):
         return tools, plan
@@ -124,8 +152,11 @@ def _as_root(tools: list[packages.Tool]) -> int:
     sudo = shutil.which("sudo")
     if sudo is None:
         names = " ".join(_packages(tools))
-        _fail("E202", f"root is needed to install {names}, and there is no sudo",
-              f"As root:  apt-get install --no-install-recommends --no-remove {names}")  # fmt: skip
+        _fail(
+            "E202",
+            f"root is needed to install {names}, and there is no sudo",
+            f"As root:  apt-get install --no-install-recommends --no-remove {names}",
+        )
     return subprocess.run(
         [sudo, sys.executable, str(Path(packages.__file__).resolve()), *sys.argv[1:]], check=False
     ).returncode
@@ -144,27 +175,43 @@ def _known(tools: list[packages.Tool]) -> list[packages.Tool]:
         packages.policy.cache_clear()
         unknown = _unknown(unknown)
     if needed := [tool for tool in unknown if not tool.optional and tool.engine != EXCLUDED]:
-        _fail("E201", f"no package source of this machine has {', '.join(_packages(needed))}{failure}", _SOURCES)
+        _fail(
+            "E201",
+            f"no package source of this machine has {', '.join(_packages(needed))}{failure}",
+            _SOURCES,
+        )
     if unknown:
         print(
-            f"left out: {' '.join(_packages(unknown))} (no such package here); tests that need it are skipped by name"
+            f"left out: {' '.join(_packages(unknown))} (no such package here); tests that need "
+            "it are skipped by name"
         )
     return [tool for tool in tools if tool not in unknown]
 
 
 def demo(plan: Path) -> Path:
-    """Return the demo's plan for this machine: `plan` itself if MariaDB is installed; otherwise a copy in .venv with
-    MySQL instead, or with PostgreSQL only. Prints which one."""
+    """Return the demo's plan for this machine: `plan` itself if MariaDB is installed; otherwise a
+    copy in .venv with MySQL instead, or with PostgreSQL only. Prints which one.
+    """
     if packages.find("mariadbd") and packages.find("sysbench"):
         return plan
     text = plan.read_text()
     if packages.find("mysqld") and packages.find("sysbench"):
-        text, choice = text.replace('"mariadb"', '"mysql"'), "PostgreSQL and MySQL, because MariaDB is not installed"
+        text, choice = (
+            text.replace('"mariadb"', '"mysql"'),
+            "PostgreSQL and MySQL, because MariaDB is not installed",
+        )
     else:
         blocks = [block for block in text.split("\n\n") if '"mariadb"' not in block]
-        lacking = "sysbench" if packages.find("mysqld") or packages.find("mariadbd") else "neither MariaDB nor MySQL"
+        lacking = (
+            "sysbench"
+            if packages.find("mysqld") or packages.find("mariadbd")
+            else "neither MariaDB nor MySQL"
+        )
         text = "\n\n".join(blocks)
-        choice = f"PostgreSQL alone, because {lacking} is {'not ' if lacking == 'sysbench' else ''}installed"
+        choice = (
+            f"PostgreSQL alone, because {lacking} is "
+            f"{'not ' if lacking == 'sysbench' else ''}installed"
+        )
     print(f"the demo runs with {choice}", file=sys.stderr)
     made = Path(".venv", plan.name)
     made.write_text(text)
@@ -181,7 +228,9 @@ class Simulation(NamedTuple):
 
 
 def simulate(done: subprocess.CompletedProcess[str]) -> Simulation:
-    """Read the answer of `apt-get --simulate`: `Inst NAME [OLD] (NEW ...)`, `Remv NAME [OLD]`, `E: ...`."""
+    """Read the answer of `apt-get --simulate`: `Inst NAME [OLD] (NEW ...)`, `Remv NAME [OLD]`, `E:
+    ...`.
+    """
     printed = done.stdout + done.stderr
     new = re.findall(r"^Inst (\S+) \(", printed, re.MULTILINE)
     upgraded = re.findall(r"^Inst (\S+) \[", printed, re.MULTILINE)
@@ -210,29 +259,42 @@ def _harm(plan: Simulation) -> str:
 
 
 def _judge(plan: Simulation, wanted: list[str]) -> None:
-    """Exit with an error if the installation would remove a package, or upgrade and restart a database server."""
+    """Exit with an error if the installation would remove a package, or upgrade and restart a
+    database server.
+    """
     harm, line = _harm(plan), " ".join(wanted)
     if not harm:
         return
-    remedy = f"Resolve this conflict with apt, then run the same command again:  apt-get --simulate install {line}"
+    remedy = (
+        "Resolve this conflict with apt, then run the same command again:  apt-get --simulate "
+        f"install {line}"
+    )
     if not plan.removed and not plan.error:
         servers = " ".join(name for name in plan.upgraded if _SERVERS.match(name))
-        remedy = f"Upgrade the server first:  apt-get install {servers}  Then run the same command again."
+        remedy = (
+            f"Upgrade the server first:  apt-get install {servers}  Then run the same command "
+            "again."
+        )
     _fail("E201", f"installing {line} {harm}", remedy)
 
 
 @contextlib.contextmanager
 def _no_services(path: Path = _POLICY) -> Iterator[None]:
-    """Prevent packages from starting services within the block (invoke-rc.d runs this file). An existing file stays.
+    """Prevent packages from starting services within the block (invoke-rc.d runs this file). An
+    existing file stays.
 
-    The file forbids services only while this process exists, so a file that a killed process left has no effect.
+    The file forbids services only while this process exists, so a file that a killed process
+    left has no effect.
     """
     if _ours(path):
         path.unlink()
     if os.path.lexists(path):
         yield
         return
-    script = f"#!/bin/sh\n# {_MARK}, process {os.getpid()}\nkill -0 {os.getpid()} 2>/dev/null && exit 101\nexit 0\n"
+    script = (
+        f"#!/bin/sh\n# {_MARK}, process {os.getpid()}\nkill -0 {os.getpid()} 2>/dev/null && exit "
+        "101\nexit 0\n"
+    )
     try:
         path.write_text(script)
         path.chmod(0o755)
@@ -271,7 +333,9 @@ def _updated() -> str:
 
 
 def _unreachable(names: list[str]) -> str:
-    """Return the address of the smallest of the packages' files if it cannot be downloaded, else ""."""
+    """Return the address of the smallest of the packages' files if it cannot be downloaded, else
+    "".
+    """
     printed = _apt(["--print-uris", *names], check=False).stdout
     files = re.findall(r"^'(https?://[^']+)' \S+ (\d+)", printed, re.MULTILINE)
     if not files:
@@ -301,7 +365,9 @@ def _install(names: list[str]) -> None:
 
 
 def _refreshed(names: list[str]) -> str:
-    """Read the package lists again, and judge the installation anew; return the failure of a source as `_updated`."""
+    """Read the package lists again, and judge the installation anew; return the failure of a source
+    as `_updated`.
+    """
     print("The package lists may be old: running apt-get update", flush=True)
     failure = _updated()
     _judge(simulate(_apt(["--simulate", *names], check=False)), names)
@@ -319,23 +385,48 @@ def locked(path: Path = _LOCK) -> bool:
 
 
 def _apt(words: list[str], *, check: bool = True) -> subprocess.CompletedProcess[str]:
-    """Run `apt-get install` for missing packages, without questions and without removing or upgrading packages."""
-    argv = ["apt-get", "install", "-q", "--no-install-recommends", "--no-remove", "--no-upgrade",
-            "-o", "DPkg::Lock::Timeout=300", "-o", "Dpkg::Options::=--force-confdef",
-            "-o", "Dpkg::Options::=--force-confold", *words]  # fmt: skip
+    """Run `apt-get install` for missing packages, without questions and without removing or
+    upgrading packages.
+    """
+    argv = [
+        "apt-get",
+        "install",
+        "-q",
+        "--no-install-recommends",
+        "--no-remove",
+        "--no-upgrade",
+        "-o",
+        "DPkg::Lock::Timeout=300",
+        "-o",
+        "Dpkg::Options::=--force-confdef",
+        "-o",
+        "Dpkg::Options::=--force-confold",
+        *words,
+    ]
     return _checked(argv, check=check)
 
 
 def _checked(argv: list[str], *, check: bool = True) -> subprocess.CompletedProcess[str]:
     """Run a command; its output is printed only if it fails and `check` is given."""
     # needrestart (Ubuntu) would restart services of the machine after the installation.
-    env = {**os.environ, "LC_ALL": "C.UTF-8", "DEBIAN_FRONTEND": "noninteractive", "NEEDRESTART_SUSPEND": "1"}
-    done = subprocess.run(argv, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    env = {
+        **os.environ,
+        "LC_ALL": "C.UTF-8",
+        "DEBIAN_FRONTEND": "noninteractive",
+        "NEEDRESTART_SUSPEND": "1",
+    }
+    done = subprocess.run(
+        argv, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+    )
     if check and done.returncode != 0:
         print(done.stdout, done.stderr, sep="", end="", file=sys.stderr)
-        _fail("E201", f"{' '.join(argv[:2])} ended with status {done.returncode}",
-              "The lines above show the cause. If another process holds apt's lock, run the same command again "
-              "later.", True)  # fmt: skip
+        _fail(
+            "E201",
+            f"{' '.join(argv[:2])} ended with status {done.returncode}",
+            "The lines above show the cause. If another process holds apt's lock, run the same "
+            "command again later.",
+            True,
+        )
     return done
 
 

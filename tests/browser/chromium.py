@@ -7,13 +7,22 @@ from typing import Any
 from selenium.webdriver.remote.webdriver import WebDriver
 
 FLAGS = (
-    "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--hide-scrollbars",
-    "--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage",
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--hide-scrollbars",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--disable-dev-shm-usage",
     "--window-size=1280,1000",
-)  # fmt: skip
+)
 LIGHT = {"name": "prefers-color-scheme", "value": "light"}
 DARK = {"name": "prefers-color-scheme", "value": "dark"}
-STILL = {"name": "prefers-reduced-motion", "value": "reduce"}  # no smooth scrolling: a click finds its target
+# no smooth scrolling: a click finds its target
+STILL = {"name": "prefers-reduced-motion", "value": "reduce"}
 
 
 def command(browser: WebDriver, name: str, **arguments: Any) -> Any:
@@ -50,4 +59,6 @@ def errors(browser: WebDriver) -> list[str]:
 def requests(browser: WebDriver) -> list[str]:
     """Addresses that were asked for."""
     events = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
-    return [e["params"]["request"]["url"] for e in events if e["method"] == "Network.requestWillBeSent"]
+    return [
+        e["params"]["request"]["url"] for e in events if e["method"] == "Network.requestWillBeSent"
+    ]

@@ -24,12 +24,16 @@ from dbbench.units import number
 from tests.browser.chromium import DARK, LIGHT, STILL, command, errors, requests, screen, until
 
 pytestmark = pytest.mark.needs("chromium", "chromedriver")
-HOSTILE = "</script><script>document.title='taken'</script><img src=x onerror=document.title='taken'>"
+HOSTILE = (
+    "</script><script>document.title='taken'</script><img src=x onerror=document.title='taken'>"
+)
 
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> LoadedRun:
-    """Three filesystems, two engines and a scan, three blocks; five seconds of one trial without sar."""
+    """Three filesystems, two engines and a scan, three blocks; five seconds of one trial without
+    sar.
+    """
     return synthetic.loaded(tmp_path_factory.mktemp("results"), Shape(gaps=(10, 15)))
 
 
@@ -43,9 +47,14 @@ def nights() -> list[Course]:
     """One series with a step, a gap and an acceptance."""
     ratios = [None if n == 5 else 0.9 if n < 12 else 0.8 for n in range(20)]
     points = [
-        NightPoint(f"2026-03-{n + 1:02}", r, r and r * 0.98, r and r * 1.02, n != 3) for n, r in enumerate(ratios)
+        NightPoint(f"2026-03-{n + 1:02}", r, r and r * 0.98, r and r * 1.02, n != 3)
+        for n, r in enumerate(ratios)
     ]
-    return [Course("postgres pgbench-tpcb", "xfs", "ext4", tuple(points), (("2026-03-15", "a new kernel"),))]
+    return [
+        Course(
+            "postgres pgbench-tpcb", "xfs", "ext4", tuple(points), (("2026-03-15", "a new kernel"),)
+        )
+    ]
 
 
 def written(folder: Path, run: LoadedRun, courses: Sequence[Course] = ()) -> str:
@@ -56,15 +65,23 @@ def written(folder: Path, run: LoadedRun, courses: Sequence[Course] = ()) -> str
 
 
 def scroll_through(browser: WebDriver) -> None:
-    """Bring each chart into view, one after the other, and wait for it; the page unpacks its data after it loads."""
+    """Bring each chart into view, one after the other, and wait for it; the page unpacks its data
+    after it loads.
+    """
     until(browser, "return document.querySelector('.timelines.shown .chart')")
     for box in browser.find_elements(By.CSS_SELECTOR, ".timelines.shown .chart"):
-        browser.execute_script("arguments[0].scrollIntoView({block: 'center', behavior: 'instant'})", box)
+        browser.execute_script(
+            "arguments[0].scrollIntoView({block: 'center', behavior: 'instant'})", box
+        )
         until(browser, "return arguments[0].dataset.drawn", box)
 
 
-def test_every_chart_is_drawn_when_it_comes_into_view_and_nothing_is_asked_for(browser: WebDriver, page: str) -> None:
-    """One request (the file), no word on the console, ink in each chart of each group, none before its time."""
+def test_every_chart_is_drawn_when_it_comes_into_view_and_nothing_is_asked_for(
+    browser: WebDriver, page: str
+) -> None:
+    """One request (the file), no word on the console, ink in each chart of each group, none before
+    its time.
+    """
     browser.get(page)
     assert browser.execute_script("return document.querySelectorAll('[data-drawn]').length") == 0
     groups = browser.find_elements(By.CSS_SELECTOR, "#which option")
@@ -81,23 +98,30 @@ def test_every_chart_is_drawn_when_it_comes_into_view_and_nothing_is_asked_for(b
     assert requests(browser) == [page]
 
 
-def test_the_table_on_the_screen_has_the_figures_of_compare(browser: WebDriver, demo: LoadedRun, page: str) -> None:
+def test_the_table_on_the_screen_has_the_figures_of_compare(
+    browser: WebDriver, demo: LoadedRun, page: str
+) -> None:
     """As a person reads them: throughput of each arm, in each engine."""
     browser.get(page)
     for group, engine in (("c0", "postgres"), ("c1", "mariadb")):
         lines = browser.find_elements(By.CSS_SELECTOR, f"#t-{group} tbody tr")
         shown = {
-            line.find_element(By.CSS_SELECTOR, ".name").text: line.find_element(By.CSS_SELECTOR, ".main").text
+            line.find_element(By.CSS_SELECTOR, ".name").text: line.find_element(
+                By.CSS_SELECTOR, ".main"
+            ).text
             for line in lines
         }
-        assert {r.fs_setup: number(r.value) for r in rows(demo.trials, "ext4") if r.engine == engine} == shown
+        assert {
+            r.fs_setup: number(r.value) for r in rows(demo.trials, "ext4") if r.engine == engine
+        } == shown
 
 
 def test_copied_csv_has_raw_numbers(browser: WebDriver, demo: LoadedRun, page: str) -> None:
     """One value a column, as compare gives it; the copied answer has the tables and the commands."""
     browser.get(page)
     browser.execute_script(
-        "navigator.clipboard.writeText = (text) => { window.copied = text; return Promise.resolve(); }"
+        "navigator.clipboard.writeText = (text) => { window.copied = text; return "
+        "Promise.resolve(); }"
     )
     browser.find_element(By.CSS_SELECTOR, '[data-copy=csv][data-table="t-c1"]').click()
     table = list(csv.DictReader(io.StringIO(browser.execute_script("return window.copied"))))
@@ -110,17 +134,29 @@ def test_copied_csv_has_raw_numbers(browser: WebDriver, demo: LoadedRun, page: s
     browser.find_element(By.ID, "copy-answer").click()
     answer = browser.execute_script("return window.copied")
     assert browser.find_element(By.CSS_SELECTOR, ".sentence").text.split(".")[0] in answer
-    assert "| xfs " in answer and "/mkfs.xfs " in answer and "mount -o " in answer and "shared_buffers = " in answer
+    assert (
+        "| xfs " in answer
+        and "/mkfs.xfs " in answer
+        and "mount -o " in answer
+        and "shared_buffers = " in answer
+    )
 
 
-def test_zoom_of_one_chart_moves_all_and_the_address_brings_it_back(browser: WebDriver, page: str) -> None:
-    """The state is in the address: opened anew, the same seconds are seen; a double click shows all again."""
+def test_zoom_of_one_chart_moves_all_and_the_address_brings_it_back(
+    browser: WebDriver, page: str
+) -> None:
+    """The state is in the address: opened anew, the same seconds are seen; a double click shows all
+    again.
+    """
     browser.get(page)
     scroll_through(browser)
-    browser.execute_script("return Plotly.relayout('g-c0-tps', {'xaxis.range[0]': 4.5, 'xaxis.range[1]': 14.5})")
+    browser.execute_script(
+        "return Plotly.relayout('g-c0-tps', {'xaxis.range[0]': 4.5, 'xaxis.range[1]': 14.5})"
+    )
     ranges = (
         "return [...document.querySelectorAll('.timelines.shown .chart')].flatMap(c => "
-        "c._fullLayout._subplots.xaxis.map(x => c._fullLayout[x.replace('x', 'xaxis')].range.join()))"
+        "c._fullLayout._subplots.xaxis.map(x => c._fullLayout[x.replace('x', "
+        "'xaxis')].range.join()))"
     )
     until(browser, f"return (() => {{ {ranges} }})().every(r => r === '4.5,14.5')")
     assert browser.current_url.endswith("#s=5-15")
@@ -138,8 +174,12 @@ FIGURES = """return [...document.querySelectorAll('.timelines.shown .chart')].ma
 
 
 @pytest.mark.parametrize("switch", ["", "relative", "log", "trials", "full"])
-def test_figures_are_what_plotly_knows_under_every_switch(browser: WebDriver, page: str, switch: str) -> None:
-    """Each figure passes plotly's own schema, whatever is switched on; nothing is said on the console."""
+def test_figures_are_what_plotly_knows_under_every_switch(
+    browser: WebDriver, page: str, switch: str
+) -> None:
+    """Each figure passes plotly's own schema, whatever is switched on; nothing is said on the
+    console.
+    """
     browser.get(page + (f"#{switch}=1" if switch else ""))
     scroll_through(browser)
     figures = browser.execute_script(FIGURES)
@@ -150,26 +190,40 @@ def test_figures_are_what_plotly_knows_under_every_switch(browser: WebDriver, pa
 
 
 def test_a_gap_is_nowhere_drawn_as_a_zero_or_bridged(browser: WebDriver, tmp_path: Path) -> None:
-    """One trial without sar from second 10 to 15: no area and no line has a point there; zeros are not invented."""
+    """One trial without sar from second 10 to 15: no area and no line has a point there; zeros are
+    not invented.
+    """
     run = synthetic.loaded(tmp_path, Shape(arms=("ext4",), work=TPCB, blocks=1, gaps=(10, 15)))
     browser.get(written(tmp_path, run))
     scroll_through(browser)
     figures = dict(browser.execute_script(FIGURES))
     for ident in ("g-c0-cpu", "g-c0-disk", "g-c0-await"):
         for trace in figures[ident]["data"]:
-            inside = [y for x, y in zip(trace["x"], trace["y"], strict=True) if x is not None and 9.5 < x < 14.5]
+            inside = [
+                y
+                for x, y in zip(trace["x"], trace["y"], strict=True)
+                if x is not None and 9.5 < x < 14.5
+            ]
             assert all(y is None for y in inside), (ident, trace.get("name"))
             assert len([y for y in trace["y"] if y is not None]) >= 20
 
 
 def test_the_median_of_the_trials_is_drawn(browser: WebDriver, demo: LoadedRun, page: str) -> None:
-    """Second by second the line is the median of the three trials' series, within the step of the packing."""
+    """Second by second the line is the median of the three trials' series, within the step of the
+    packing.
+    """
     browser.get(page)
     scroll_through(browser)
-    trace = next(t for t in dict(browser.execute_script(FIGURES))["g-c0-tps"]["data"] if t.get("name") == "xfs")
+    trace = next(
+        t
+        for t in dict(browser.execute_script(FIGURES))["g-c0-tps"]["data"]
+        if t.get("name") == "xfs"
+    )
     trials = [t for t in demo.trials if (t.fs_setup, t.workload) == ("xfs", "pgbench-tpcb")]
     columns = [found[0]["tps"] for t in trials if (found := demo.series(t)) is not None]
-    wanted = [sorted(v for v in second if v is not None)[1] for second in zip(*columns, strict=True)]
+    wanted = [
+        sorted(v for v in second if v is not None)[1] for second in zip(*columns, strict=True)
+    ]
     assert trace["y"] == pytest.approx(wanted, abs=0.1)
 
 
@@ -180,7 +234,10 @@ def test_a_warning_leads_to_its_second(browser: WebDriver, page: str) -> None:
     assert link.text == "show second 10"
     link.click()
     box = until(browser, "return document.querySelector('.timelines.shown .chart[data-drawn]')")
-    marked = "return (arguments[0].layout.shapes || []).filter(s => s.type === 'line' && s.x0 === 10).length"
+    marked = (
+        "return (arguments[0].layout.shapes || []).filter(s => s.type === 'line' && s.x0 === "
+        "10).length"
+    )
     assert until(browser, marked, box) == 1
     assert len(browser.find_elements(By.CSS_SELECTOR, "[data-arm][aria-pressed=true]")) == 1
 
@@ -193,7 +250,10 @@ def test_chips_take_a_setup_out_of_all_charts(browser: WebDriver, page: str) -> 
     for chip in chips:
         chip.click()
     assert [chip.get_attribute("aria-pressed") for chip in chips] == ["false", "false", "true"]
-    names = "return [...new Set(document.getElementById('g-c0-tps').data.map(t => t.name).filter(n => n))]"
+    names = (
+        "return [...new Set(document.getElementById('g-c0-tps').data.map(t => t.name).filter(n "
+        "=> n))]"
+    )
     until(browser, f"return (() => {{ {names} }})().join() === 'btrfs'")
 
 
@@ -208,26 +268,37 @@ def test_a_page_without_timelines_works(browser: WebDriver, tmp_path: Path) -> N
 
 
 def test_a_second_in_an_hour_is_seen(browser: WebDriver, tmp_path: Path) -> None:
-    """One stalled second of 3600 is counted in the table and has its tick above the throughput of the whole hour."""
+    """One stalled second of 3600 is counted in the table and has its tick above the throughput of
+    the whole hour.
+    """
     shape = Shape(arms=("ext4", "xfs"), work=TPCB, blocks=1, measure_s=3600, stalls=(1805,))
     browser.get(written(tmp_path, synthetic.loaded(tmp_path, shape)))
-    counted = [e.text for e in browser.find_elements(By.CSS_SELECTOR, "#t-c0 [data-metric=stalls_per_h]")]
+    counted = [
+        e.text for e in browser.find_elements(By.CSS_SELECTOR, "#t-c0 [data-metric=stalls_per_h]")
+    ]
     assert sorted(text.split("\n") for text in counted) == [["0"], ["1", "longest 1\u202fs"]]
     scroll_through(browser)
-    ticks = "return document.getElementById('g-c0-tps').data.filter(t => /stalled/.test(t.hovertemplate)).map(t => t.x)"
+    ticks = (
+        "return document.getElementById('g-c0-tps').data.filter(t => "
+        "/stalled/.test(t.hovertemplate)).map(t => t.x)"
+    )
     assert [[x for x in xs if x is not None] for xs in browser.execute_script(ticks)] == [[1805]]
 
 
 def test_every_chart_can_be_saved(browser: WebDriver, page: str) -> None:
-    """As SVG with its title and the versions, its colours in it; as PNG of twice the size, with ink. Timelines too."""
+    """As SVG with its title and the versions, its colours in it; as PNG of twice the size, with
+    ink. Timelines too.
+    """
     browser.get(page)
     scroll_through(browser)
-    browser.execute_script("window.kept = []; const blobs = {}, make = URL.createObjectURL; "
-                           "URL.createObjectURL = (blob) => { const a = make(blob); blobs[a] = blob; return a; }; "
-                           "HTMLAnchorElement.prototype.click = function () { kept.push(blobs[this.href]); }; "
-                           "Plotly.downloadImage = (figure, o) => Plotly.toImage(figure, o).then((text) => kept.push("
-                           "o.format === 'svg' ? new Blob([decodeURIComponent(text)], {type: 'image/svg+xml'})"
-                           " : new Blob([text], {type: 'image/png'})))")  # fmt: skip
+    browser.execute_script(
+        "window.kept = []; const blobs = {}, make = URL.createObjectURL; "
+        "URL.createObjectURL = (blob) => { const a = make(blob); blobs[a] = blob; return a; }; "
+        "HTMLAnchorElement.prototype.click = function () { kept.push(blobs[this.href]); }; "
+        "Plotly.downloadImage = (figure, o) => Plotly.toImage(figure, o).then((text) => kept.push("
+        "o.format === 'svg' ? new Blob([decodeURIComponent(text)], {type: 'image/svg+xml'})"
+        " : new Blob([text], {type: 'image/png'})))"
+    )
     charts = [f for f in browser.find_elements(By.CSS_SELECTOR, "main figure") if f.is_displayed()]
     assert len(charts) >= 4 + 7  # plots of trials, nights, latency; the timelines of one group
     for chart in charts:
@@ -235,13 +306,16 @@ def test_every_chart_can_be_saved(browser: WebDriver, page: str) -> None:
             browser.execute_script("arguments[0].click()", button)
     until(browser, f"return kept.length === {2 * len(charts)}")
     texts = browser.execute_async_script(
-        "Promise.all(kept.filter(b => b.type === 'image/svg+xml').map(b => b.text())).then(arguments[0])"
+        "Promise.all(kept.filter(b => b.type === 'image/svg+xml').map(b => "
+        "b.text())).then(arguments[0])"
     )
     assert len(texts) == len(charts)
     assert all("PostgreSQL 15.18" in text for text in texts)
     own = [text for text in texts if "relative to ext4" in text]
     assert len(own) == 3 and all("fill: rgb(" in text and "<style" not in text for text in own)
-    sizes = browser.execute_script("return kept.filter(b => b.type === 'image/png').map(b => b.size)")
+    sizes = browser.execute_script(
+        "return kept.filter(b => b.type === 'image/png').map(b => b.size)"
+    )
     assert len(sizes) == len(charts) and min(sizes) > 2000
     assert errors(browser) == []
 
@@ -251,17 +325,24 @@ WIDER = """return [...document.querySelectorAll('body *')].filter(e => !e.closes
 
 
 @pytest.mark.parametrize("look", [LIGHT, DARK])
-def test_on_a_phone_nothing_goes_sideways(browser: WebDriver, page: str, look: dict[str, str]) -> None:
-    """At 390 px no element is wider than the screen (tables of facts scroll in their box), each chart is drawn, and the
-    narrow plot of the trials is seen."""
+def test_on_a_phone_nothing_goes_sideways(
+    browser: WebDriver, page: str, look: dict[str, str]
+) -> None:
+    """At 390 px no element is wider than the screen (tables of facts scroll in their box), each
+    chart is drawn, and the narrow plot of the trials is seen.
+    """
     screen(browser, 390, 844)
     command(browser, "Emulation.setEmulatedMedia", media="", features=[look, STILL])
     browser.get(page)
-    browser.execute_script("for (const fold of document.querySelectorAll('details')) fold.open = true")
+    browser.execute_script(
+        "for (const fold of document.querySelectorAll('details')) fold.open = true"
+    )
     scroll_through(browser)
     assert browser.execute_script("return document.documentElement.scrollWidth") == 390
     assert browser.execute_script(WIDER) == []
-    assert [e.is_displayed() for e in browser.find_elements(By.CSS_SELECTOR, "#trials .dots svg")] == [False, True] * 3
+    assert [
+        e.is_displayed() for e in browser.find_elements(By.CSS_SELECTOR, "#trials .dots svg")
+    ] == [False, True] * 3
     assert errors(browser) == []
 
 
@@ -278,7 +359,10 @@ def test_trade_offs_and_fast_scans_fit_the_screen(
     screen(browser, width, 844)
     browser.get(written(tmp_path, replace(demo, trials=tuple(fast))))
     assert browser.execute_script("return document.documentElement.scrollWidth") == width
-    sideways = "const box = document.querySelector('#t-choose').parentElement; return box.scrollWidth - box.clientWidth"
+    sideways = (
+        "const box = document.querySelector('#t-choose').parentElement; return box.scrollWidth - "
+        "box.clientWidth"
+    )
     assert browser.execute_script(sideways) <= 0
 
 
@@ -296,13 +380,20 @@ def test_large_numbers_and_long_names_fit_a_phone(browser: WebDriver, tmp_path: 
 
 
 def test_a_phone_shows_three_columns_and_the_rest_on_tap(browser: WebDriver, page: str) -> None:
-    """A table stays a table; no more than twelve screens, because sections are closed until they are tapped."""
+    """A table stays a table; no more than twelve screens, because sections are closed until they
+    are tapped.
+    """
     screen(browser, 390, 844)
     browser.get(page)
     assert browser.execute_script("return document.documentElement.scrollHeight") <= 12 * 844
-    browser.execute_script("for (const fold of document.querySelectorAll('#results details')) fold.open = true")
+    browser.execute_script(
+        "for (const fold of document.querySelectorAll('#results details')) fold.open = true"
+    )
     assert browser.execute_script(BROKEN) == []
-    seen = "return [...document.querySelectorAll('#t-c0 tbody tr:first-child > *')].filter(c => c.offsetWidth).length"
+    seen = (
+        "return [...document.querySelectorAll('#t-c0 tbody tr:first-child > *')].filter(c => "
+        "c.offsetWidth).length"
+    )
     assert browser.execute_script(seen) == 3
     button = browser.find_element(By.CSS_SELECTOR, ".scroll:has(#t-c0) + .wider")
     button.click()
@@ -315,9 +406,12 @@ def test_a_phone_shows_three_columns_and_the_rest_on_tap(browser: WebDriver, pag
 
 
 @pytest.mark.parametrize("width", [1280, 390])
-def test_a_figure_leads_to_its_formula_and_its_files(browser: WebDriver, demo: LoadedRun, width: int) -> None:
-    """By a click, without hovering: the formula and the key open, and from there the files of the trials, which exist.
-    Each column of each table is explained."""
+def test_a_figure_leads_to_its_formula_and_its_files(
+    browser: WebDriver, demo: LoadedRun, width: int
+) -> None:
+    """By a click, without hovering: the formula and the key open, and from there the files of the
+    trials, which exist. Each column of each table is explained.
+    """
     path = demo.path / "report.html"
     path.write_text(render([demo]), encoding="utf-8")
     screen(browser, width, 844)
@@ -327,11 +421,15 @@ def test_a_figure_leads_to_its_formula_and_its_files(browser: WebDriver, demo: L
     browser.find_element(By.CSS_SELECTOR, "#t-c0 [data-metric=tps] a").click()
     until(browser, "return arguments[0].getClientRects().length", explained)
     assert "transactions ÷ seconds" in explained.text and "summary.tps" in explained.text
-    unexplained = "return [...document.querySelectorAll('.results [data-metric] a')].map(a => a.getAttribute('href'))" \
-                  ".filter(to => !document.querySelector(to))"  # fmt: skip
+    unexplained = (
+        "return [...document.querySelectorAll('.results [data-metric] a')].map(a => "
+        "a.getAttribute('href'))"
+        ".filter(to => !document.querySelector(to))"
+    )
     assert browser.execute_script(unexplained) == []
     hints = "return [...new Set([...document.querySelectorAll('[title]')].map(e => e.className))]"
-    assert browser.execute_script(hints) in ([], ["badge"])  # the badge is the durability class, which has its entry
+    # the badge is the durability class, which has its entry
+    assert browser.execute_script(hints) in ([], ["badge"])
     browser.find_element(By.CSS_SELECTOR, "details:has(#m-tps) a[href='#files']").click()
     file = browser.find_element(By.CSS_SELECTOR, "#files ~ dl a")
     until(browser, "return arguments[0].getClientRects().length", file)
@@ -340,20 +438,26 @@ def test_a_figure_leads_to_its_formula_and_its_files(browser: WebDriver, demo: L
     assert all((demo.path / str(link.get_dom_attribute("href"))).is_file() for link in links)
 
 
-@pytest.mark.parametrize(("look", "width"), [(LIGHT, 1280), (DARK, 1280), (LIGHT, 390)], ids=["light", "dark", "phone"])
+@pytest.mark.parametrize(
+    ("look", "width"), [(LIGHT, 1280), (DARK, 1280), (LIGHT, 390)], ids=["light", "dark", "phone"]
+)
 def test_axe_finds_nothing(browser: WebDriver, page: str, look: dict[str, str], width: int) -> None:
     """No violation of axe-core's rules, with every chart drawn and every panel open."""
     command(browser, "Emulation.setEmulatedMedia", media="", features=[look, STILL])
     screen(browser, width)
     browser.get(page)
-    browser.execute_script("for (const fold of document.querySelectorAll('details')) fold.open = true")
+    browser.execute_script(
+        "for (const fold of document.querySelectorAll('details')) fold.open = true"
+    )
     scroll_through(browser)
     browser.execute_script((files("axe_core_python") / "axe.min.js").read_text(encoding="utf-8"))
     browser.set_script_timeout(110)  # 30 s by default; axe takes 5 s where nothing else runs
     found = browser.execute_async_script(
         "axe.run().then(arguments[0], (e) => arguments[0]({violations: [{id: `${e}`}]}))"
     )
-    assert [(v["id"], [n["html"][:200] for n in v.get("nodes", [])][:3]) for v in found["violations"]] == []
+    assert [
+        (v["id"], [n["html"][:200] for n in v.get("nodes", [])][:3]) for v in found["violations"]
+    ] == []
 
 
 def test_without_a_script_the_answer_is_there(browser: WebDriver, page: str) -> None:
@@ -364,13 +468,22 @@ def test_without_a_script_the_answer_is_there(browser: WebDriver, page: str) -> 
         document = command(browser, "DOM.getDocument")["root"]["nodeId"]
 
         def box(selector: str) -> bool:
-            node = command(browser, "DOM.querySelector", nodeId=document, selector=selector)["nodeId"]
+            node = command(browser, "DOM.querySelector", nodeId=document, selector=selector)[
+                "nodeId"
+            ]
             try:
                 return bool(command(browser, "DOM.getBoxModel", nodeId=node)["model"]["height"] > 0)
             except Exception:  # the protocol has no other word for "is not displayed"
                 return False
 
-        seen = (".sentence", "#t-c0 tbody tr", ".dots svg.wide", "#timelines .nojs", "#t-space", ".command")
+        seen = (
+            ".sentence",
+            "#t-c0 tbody tr",
+            ".dots svg.wide",
+            "#timelines .nojs",
+            "#t-space",
+            ".command",
+        )
         assert [selector for selector in seen if not box(selector)] == []
         hidden = ("#theme", ".controls", ".buttons", ".chart")
         assert [selector for selector in hidden if box(selector)] == []
@@ -399,10 +512,14 @@ def on_paper(browser: WebDriver, *sections: str) -> list[str]:
 
 
 def test_print_has_the_answer_and_on_request_everything(browser: WebDriver, page: str) -> None:
-    """At most 8 pages: answer, tables, charts and conditions. With "Print everything" also the trials, the environment,
-    and each chart, even if it was never in view."""
+    """At most 8 pages: answer, tables, charts and conditions. With "Print everything" also the
+    trials, the environment, and each chart, even if it was never in view.
+    """
     sections = ("verdict", "results", "trials", "timelines", "conditions", "environment")
-    drawn = "return [...document.querySelectorAll(arguments[0])].every(c => c.querySelector('.scatterlayer path'))"
+    drawn = (
+        "return [...document.querySelectorAll(arguments[0])].every(c => "
+        "c.querySelector('.scatterlayer path'))"
+    )
     browser.get(page)
     assert 2 <= printed_pages(browser) <= 8
     assert until(browser, drawn, ".chart.headline")
@@ -419,7 +536,9 @@ def test_print_breaks_no_name_and_cuts_no_table(browser: WebDriver, page: str) -
     browser.get(page)
     assert on_paper(browser, "results") == ["results"]
     assert browser.execute_script(BROKEN) == []
-    wide = "return [...document.querySelectorAll('table')].map(t => t.getBoundingClientRect().right)"
+    wide = (
+        "return [...document.querySelectorAll('table')].map(t => t.getBoundingClientRect().right)"
+    )
     assert max(browser.execute_script(wide)) <= 704
 
 
@@ -458,13 +577,20 @@ def test_sorting_keeps_durability_classes_apart(browser: WebDriver, tmp_path: Pa
 
 def test_hostile_names_run_nothing(browser: WebDriver, tmp_path: Path) -> None:
     """Markup in every name and text of the results is shown as text, in tables and in charts."""
-    shape = Shape(arms=("ext4", "<b>xfs"), work=TPCB, hostile=HOSTILE, failed=("ext4.postgres.pgbench-tpcb-b1-a1",))
+    shape = Shape(
+        arms=("ext4", "<b>xfs"),
+        work=TPCB,
+        hostile=HOSTILE,
+        failed=("ext4.postgres.pgbench-tpcb-b1-a1",),
+    )
     results = tmp_path / "results"
     run = synthetic.loaded(results, shape)
     browser.get(written(tmp_path, run))
     scroll_through(browser)
     assert browser.title == "dbbench demo"
     assert "<b>xfs" in [e.text for e in browser.find_elements(By.CSS_SELECTOR, "#t-c0 .name")]
-    ends = browser.execute_script("return document.getElementById('g-c0-tps').querySelector('.infolayer').textContent")
+    ends = browser.execute_script(
+        "return document.getElementById('g-c0-tps').querySelector('.infolayer').textContent"
+    )
     assert "<b>xfs" in ends
     assert errors(browser) == []

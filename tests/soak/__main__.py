@@ -3,9 +3,9 @@
     sudo .venv/bin/python -m tests.soak --hours 24
     sudo .venv/bin/python -m tests.soak --minutes 10 --seed 7
 
-Each round prints a line. A round fails if something of dbbench is left behind, a finished trial is incomplete or
-changes later, a trial with a fault is marked ok, or a trial without a fault fails. The exit status is then 1, and the
-seed repeats the round.
+Each round prints a line. A round fails if something of dbbench is left behind, a finished trial
+is incomplete or changes later, a trial with a fault is marked ok, or a trial without a fault
+fails. The exit status is then 1, and the seed repeats the round.
 """
 
 import argparse
@@ -31,7 +31,11 @@ from tests.system.test_steps import driven, finished
 
 LOADS = (  # engine, workload, size of the device
     ("postgres", {"name": "pgbench-tpcb", "scale": 1, "threads": 2, "clients": 2}, "512MiB"),
-    ("mariadb", {"name": "sysbench-oltp-read-write", "tables": 1, "table_size": 2000, "clients": 2}, "1GiB"),
+    (
+        "mariadb",
+        {"name": "sysbench-oltp-read-write", "tables": 1, "table_size": 2000, "clients": 2},
+        "1GiB",
+    ),
 )
 SETUPS = ("ext4", "xfs", "btrfs")
 STEPS = 250  # a run has some two hundred process starts and some sixty writes
@@ -57,8 +61,18 @@ class Soak:
         place = self.folder / f"round{self.number}"
         place.mkdir()
         self.dbbench = Dbbench(place, self.env)
-        kinds = [self.quiet, self.fault, self.fault, self.disk, self.list_idle, self.list_idle, self.step]
-        kind = self.draw.choice([kind for kind in kinds if kind != self.disk or unavailable() is None])
+        kinds = [
+            self.quiet,
+            self.fault,
+            self.fault,
+            self.disk,
+            self.list_idle,
+            self.list_idle,
+            self.step,
+        ]
+        kind = self.draw.choice(
+            [kind for kind in kinds if kind != self.disk or unavailable() is None]
+        )
         said = kind()
         if left := left_of(place, within_s=GONE_S):
             raise Wrong(f"{said}: left {left}")
@@ -109,7 +123,9 @@ class Soak:
 
     def list_idle(self) -> str:
         """A signal at a moment of chance, then resumed."""
-        moment = Moment(self.draw.choice(AIMS), self.draw.uniform(0, 1), self.draw.choice(SIGNALS), 1)
+        moment = Moment(
+            self.draw.choice(AIMS), self.draw.uniform(0, 1), self.draw.choice(SIGNALS), 1
+        )
         said = f"{self.without_measurements()}: {moment}"
         status, left = stopped_at(self.dbbench, "r", moment)
         if left or status not in (0, 130, 143, -moment.how):
@@ -122,9 +138,19 @@ class Soak:
 
     def step(self) -> str:
         """A process start or a write that fails."""
-        kind, at, forever = self.draw.choice(["start", "write"]), self.draw.randint(1, STEPS), self.draw.random() < 0.5
+        kind, at, forever = (
+            self.draw.choice(["start", "write"]),
+            self.draw.randint(1, STEPS),
+            self.draw.random() < 0.5,
+        )
         said = f"{self.without_measurements()}: {kind} {at} fails{' for ever' if forever else ''}"
-        env = failing_step(self.dbbench.folder / "plant", {"write": self.dbbench.folder / "results"}, kind, at, forever)
+        env = failing_step(
+            self.dbbench.folder / "plant",
+            {"write": self.dbbench.folder / "results"},
+            kind,
+            at,
+            forever,
+        )
         done = driven(self.dbbench, env)
         if done.returncode not in (0, 1, 2, 5) or "Traceback" in done.stderr:
             raise Wrong(f"{said}: exit {done.returncode}\n{done.stderr[-2000:]}")
@@ -133,12 +159,16 @@ class Soak:
 
 def main() -> int:
     """Rounds until the time is over."""
-    parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.soak", description=__doc__.splitlines()[0]
+    )
     parser.add_argument("--hours", type=float, default=0.0)
     parser.add_argument("--minutes", type=float, default=0.0)
     parser.add_argument("--seed", type=int, default=int(time.time()))
     given = parser.parse_args()
-    until = time.monotonic() + 3600 * given.hours + 60 * (given.minutes or (0 if given.hours else 10))
+    until = (
+        time.monotonic() + 3600 * given.hours + 60 * (given.minutes or (0 if given.hours else 10))
+    )
     folder = Path(tempfile.mkdtemp(prefix="dbbench-soak-", dir="/var/tmp"))
     soak, wrong = Soak(folder, random.Random(given.seed)), 0
     print(f"seed {given.seed}, in {folder}", flush=True)

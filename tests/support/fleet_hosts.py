@@ -31,28 +31,41 @@ _RUN = TypeAdapter(Run)
 def two_arms(blocks: int) -> Run:
     """Return a run `f` of ext4 and xfs in so many blocks."""
     run = small_run("f")
-    cells = tuple(dataclasses.replace(run.cells[0], id=f"{arm}.postgres.w", arm=arm) for arm in ("ext4", "xfs"))
+    cells = tuple(
+        dataclasses.replace(run.cells[0], id=f"{arm}.postgres.w", arm=arm)
+        for arm in ("ext4", "xfs")
+    )
     order = tuple(make_order(cells, blocks, 1))
-    return dataclasses.replace(run, cells=cells, order=order,
-                               plan=dataclasses.replace(run.plan, blocks=blocks))  # fmt: skip
+    return dataclasses.replace(
+        run, cells=cells, order=order, plan=dataclasses.replace(run.plan, blocks=blocks)
+    )
 
 
-def new_fleet(run: Run, names: list[str], results_folder: Path, mode: Literal["spread", "each"] = "spread") -> Hosts:
-    """Make a fleet that runs `run`, and return its hosts, whose folders are beside the results folder."""
-    fleet = Fleet(run.name, mode, run.created, run.plan_sha256, dealing.first_blocks(run.order, names, mode))
+def new_fleet(
+    run: Run, names: list[str], results_folder: Path, mode: Literal["spread", "each"] = "spread"
+) -> Hosts:
+    """Make a fleet that runs `run`, and return its hosts, whose folders are beside the results
+    folder.
+    """
+    fleet = Fleet(
+        run.name, mode, run.created, run.plan_sha256, dealing.first_blocks(run.order, names, mode)
+    )
     fleet_files.save(results_folder, fleet)
     fleet_files.create_runs(results_folder, fleet, run, "# plan\n", {})
     return Hosts(names, results_folder.with_name(f"{results_folder.name}-hosts"))
 
 
 class Hosts(Connection):
-    """An engine whose hosts run trials of TRIAL_S on a simulated clock; it includes the coordinator's CPU time."""
+    """An engine whose hosts run trials of TRIAL_S on a simulated clock; it includes the
+    coordinator's CPU time.
+    """
 
     def __init__(self, names: list[str], folder: Path) -> None:
         super().__init__("tls://made.up")
         self.names, self.folder = names, folder
         self.now = 1e9
-        self._theirs, self._began = 0.0, time.thread_time()  # CPU seconds of this simulation, and at the start
+        # CPU seconds of this simulation, and at the start
+        self._theirs, self._began = 0.0, time.thread_time()
         self.order: dict[str, tuple[TrialSpec, ...]] = {}
         self.ready: dict[str, float] = {}  # when the current trial of a host is finished
         self.finished: dict[str, list[str]] = {}
@@ -62,10 +75,13 @@ class Hosts(Connection):
         self.asked: list[messages.Question] = []
         self.lose = 0  # number of the next answers that are lost
         self.budget_s = math.inf  # a host starts no trial after this time
-        self.trial_s: dict[str, float] = {}  # host -> time of its trials in the budget; default TRIAL_S
+        # host -> time of its trials in the budget; default TRIAL_S
+        self.trial_s: dict[str, float] = {}
 
     def clock(self) -> float:
-        """Return the time of the hosts plus the coordinator's CPU time; other load does not affect CPU time."""
+        """Return the time of the hosts plus the coordinator's CPU time; other load does not affect
+        CPU time.
+        """
         return self.now + self.own_s
 
     @property
@@ -80,13 +96,21 @@ class Hosts(Connection):
     def ask(self, host: str, question: messages.Question) -> None:
         """Note the time of the answer."""
         with self._inside():
-            assert host not in [name for _, name, _ in self.waiting], "one question at a time for each host"
+            assert host not in [name for _, name, _ in self.waiting], (
+                "one question at a time for each host"
+            )
             self.asked.append(question)
-            at = self._advanced(host, question) if isinstance(question, messages.ResultRequest) else self.clock()
+            at = (
+                self._advanced(host, question)
+                if isinstance(question, messages.ResultRequest)
+                else self.clock()
+            )
             self.waiting.append((at, host, question))
 
     def _advanced(self, host: str, question: messages.ResultRequest) -> float:
-        """Return when the next trial beyond `taken` is finished; the one after it starts when this one was fetched."""
+        """Return when the next trial beyond `taken` is finished; the one after it starts when this
+        one was fetched.
+        """
         if set(self.finished[host]) - set(question.taken):
             return self.clock()
         left = [spec for spec in self.order[host] if spec.id not in self.finished[host]]
@@ -151,7 +175,9 @@ class Hosts(Connection):
         if not new:
             return messages.HostReport(True, state)
         folder = self.folder / host / "trials" / new
-        batch = messages.Batch(tuple((name, (folder / name).read_bytes()) for name, _ in files_of(folder)))
+        batch = messages.Batch(
+            tuple((name, (folder / name).read_bytes()) for name, _ in files_of(folder))
+        )
         return messages.HostReport(True, state, new, batch)
 
     def publish(self, host: str, spec: TrialSpec) -> None:
@@ -163,5 +189,7 @@ class Hosts(Connection):
         content = {"trial.json": json.dumps(plain(made)), "raw/pgbench.out": "x" * 9000}
         for name, text in content.items():
             (folder / name).write_text(text)
-        (folder / "SHA256SUMS").write_text("".join(f"{sha256(folder / name, folder)}  {name}\n" for name in content))
+        (folder / "SHA256SUMS").write_text(
+            "".join(f"{sha256(folder / name, folder)}  {name}\n" for name in content)
+        )
         self.finished[host].append(spec.id)

@@ -1,7 +1,7 @@
 """Another process that tries to use a disk: `python foreign.py ACTION PATH FOLDER DELAY`.
 
-It tries until it succeeds or its stdin is closed. It then keeps the disk in use until its stdin is closed, and verifies
-its data: the last line that it prints is "never", "intact" or "changed".
+It tries until it succeeds or its stdin is closed. It then keeps the disk in use until its stdin
+is closed, and verifies its data: the last line that it prints is "never", "intact" or "changed".
 """
 
 import hashlib
@@ -20,14 +20,18 @@ MARK = "foreign"
 
 def ran(*argv: object) -> bool:
     """Whether a program exited with 0."""
-    return subprocess.run([str(word) for word in argv], capture_output=True, check=False).returncode == 0
+    return (
+        subprocess.run([str(word) for word in argv], capture_output=True, check=False).returncode
+        == 0
+    )
 
 
 def mounts(device: Path, point: Path) -> Callable[[], bool] | None:
     """Mount the existing filesystem; this succeeds only if it has the file of another process."""
     if not ran("mount", device, point):
         return None
-    if not (point / MARK).exists():  # dbbench made this filesystem: it has no data of another process
+    # dbbench made this filesystem: it has no data of another process
+    if not (point / MARK).exists():
         ran("umount", point)
         return None
     return lambda: _still_there(device, point)
@@ -69,7 +73,9 @@ def swaps(device: Path, _point: Path) -> Callable[[], bool] | None:
 
 def loops(device: Path, point: Path) -> Callable[[], bool] | None:
     """Mount the device through a loop device on top of it."""
-    done = subprocess.run(["losetup", "--find", "--show", device], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["losetup", "--find", "--show", device], capture_output=True, text=True, check=False
+    )
     loop = Path(done.stdout.strip())
     if done.returncode:
         return None

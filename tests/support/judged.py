@@ -23,10 +23,18 @@ LOOP = model.DeviceFacts("loop", "/dev/loop9", "loop9", 2**40)
 
 def outcome() -> Outcome:
     """Return 20 transactions in a window of 2 s."""
-    return Outcome(time.time(), 2.0, 20, 0, Series(3, {"tps": [9.0, 10.0, 10.0]}), Histogram({500: 20}))
+    return Outcome(
+        time.time(), 2.0, 20, 0, Series(3, {"tps": [9.0, 10.0, 10.0]}), Histogram({500: 20})
+    )
 
 
-_DISK = {"read_bytes": 0, "write_bytes": 2000, "flushes": 20, "read_operations": 10, "write_operations": 30}
+_DISK = {
+    "read_bytes": 0,
+    "write_bytes": 2000,
+    "flushes": 20,
+    "read_operations": 10,
+    "write_operations": 30,
+}
 
 
 @dataclass
@@ -40,9 +48,15 @@ class FakeMeter:
     disk: dict[str, int] = dataclasses.field(default_factory=lambda: dict(_DISK))
     cpu: dict[str, float] = dataclasses.field(default_factory=dict)
     client_cpu: dict[str, float] = dataclasses.field(default_factory=dict)
-    checkpoints: model.CheckpointFacts = dataclasses.field(default_factory=lambda: model.CheckpointFacts(1, 1))
-    cores: model.CoresFacts = dataclasses.field(default_factory=lambda: model.CoresFacts("0", "0", 1))
-    limits: Confined = dataclasses.field(default_factory=lambda: Confined(Cores(frozenset({0}), frozenset({0}))))
+    checkpoints: model.CheckpointFacts = dataclasses.field(
+        default_factory=lambda: model.CheckpointFacts(1, 1)
+    )
+    cores: model.CoresFacts = dataclasses.field(
+        default_factory=lambda: model.CoresFacts("0", "0", 1)
+    )
+    limits: Confined = dataclasses.field(
+        default_factory=lambda: Confined(Cores(frozenset({0}), frozenset({0})))
+    )
     debt_bytes: int = 0
     drain_write_bytes: int = 0
     resident_bytes: int = 0
@@ -56,7 +70,9 @@ class FakeMeter:
     @property
     def io(self) -> model.IoFacts:
         """Return the totals, as `Meter` keeps them."""
-        return model.IoFacts(**{**self.disk, "flushes": self.flushes}, engine_write_bytes=self.engine_write_bytes)
+        return model.IoFacts(
+            **{**self.disk, "flushes": self.flushes}, engine_write_bytes=self.engine_write_bytes
+        )
 
     def cpu_pct(self) -> float:
         """Return the share of all cores during the load, in percent."""
@@ -112,7 +128,9 @@ class FakeEngine:
 
 @dataclass
 class Judged:
-    """Observations of a good trial on a loop device. A test changes some of them; `facts` are fields of `Facts`."""
+    """Observations of a good trial on a loop device. A test changes some of them; `facts` are
+    fields of `Facts`.
+    """
 
     outcome: Outcome = dataclasses.field(default_factory=outcome)
     meter: FakeMeter = dataclasses.field(default_factory=FakeMeter)
@@ -129,8 +147,19 @@ class Judged:
         restored = Restored(bytes=10**6, copy_s=0.5)
         samples, everything = FakeSamples(), cast(Any, self)
         try:
-            judge(record, Observed(self.outcome, cast(Any, samples), everything.meter, restored, everything.kernel,
-                                   everything.engine, model.Durability.TORN_PREVENTED, {}))  # fmt: skip
+            judge(
+                record,
+                Observed(
+                    self.outcome,
+                    cast(Any, samples),
+                    everything.meter,
+                    restored,
+                    everything.kernel,
+                    everything.engine,
+                    model.Durability.TORN_PREVENTED,
+                    {},
+                ),
+            )
         except DbbenchError as error:
             record.fail(error)
         record.publish()

@@ -1,4 +1,6 @@
-"""The leak check: what a run left on the machine, distinguished from resources of other runs and users."""
+"""The leak check: what a run left on the machine, distinguished from resources of other runs and
+users.
+"""
 
 from __future__ import annotations
 
@@ -25,15 +27,18 @@ TOKEN = f"/nonexistent/dbbench-test-{uuid.uuid4().hex}"  # each test process has
 
 
 def sign() -> None:
-    """Put the token into the environment of every process that is started from here. It is in PATH, which all of them
-    inherit."""
+    """Put the token into the environment of every process that is started from here. It is in PATH,
+    which all of them inherit.
+    """
     if TOKEN not in os.environ["PATH"]:
         os.environ["PATH"] += f":{TOKEN}"
 
 
 @dataclass
 class Traces:
-    """What a test may leave behind: devices and mounts with files of its folder, and processes with its token."""
+    """What a test may leave behind: devices and mounts with files of its folder, and processes with
+    its token.
+    """
 
     loops: set[str] = field(default_factory=set)
     mounts: set[str] = field(default_factory=set)
@@ -53,9 +58,11 @@ class Traces:
 
 @contextlib.contextmanager
 def leaving_nothing(folder: Path, within_s: float = GONE_S) -> Iterator[None]:
-    """Assert that the block leaves nothing behind for that folder. A killed trial has a moment to disappear.
+    """Assert that the block leaves nothing behind for that folder. A killed trial has a moment to
+    disappear.
 
-    Other processes, loop devices, mounts and control groups of the machine may come and go meanwhile.
+    Other processes, loop devices, mounts and control groups of the machine may come and go
+    meanwhile.
     """
     before = Traces.now(folder)
     yield
@@ -66,22 +73,27 @@ def leaving_nothing(folder: Path, within_s: float = GONE_S) -> Iterator[None]:
 
 
 def signed() -> Iterator[str]:
-    """Yield the servers, load generators and recorders that this test process has started, directly or not."""
+    """Yield the servers, load generators and recorders that this test process has started, directly
+    or not.
+    """
     for process in started(["pid", "name"]):
         if process.info["name"] in PROGRAMS:
             yield f"{process.info['name']} (pid {process.info['pid']})"
 
 
 def started(attributes: Collection[str]) -> Iterator[psutil.Process]:
-    """Yield the processes that this test process has started, directly or not, with these attributes in `info`."""
+    """Yield the processes that this test process has started, directly or not, with these
+    attributes in `info`.
+    """
     for process in psutil.process_iter([*attributes, "environ"]):
         if TOKEN in (process.info["environ"] or {}).get("PATH", ""):
             yield process
 
 
 def below(pid: int, name: str) -> list[psutil.Process]:
-    """Return the processes of that name that a process has started, directly or not, oldest first, without those that
-    end in the meantime."""
+    """Return the processes of that name that a process has started, directly or not, oldest first,
+    without those that end in the meantime.
+    """
     hits = []
     for process in psutil.Process(pid).children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -91,7 +103,9 @@ def below(pid: int, name: str) -> list[psutil.Process]:
 
 
 def groups_of(folder: Path) -> Iterator[Path]:
-    """Yield the control groups of the runs below the folder: their names end with the tag of the run."""
+    """Yield the control groups of the runs below the folder: their names end with the tag of the
+    run.
+    """
     for run in folder.glob("**/results/*/"):
         yield from CGROUPS.glob(f"**/dbbench-*-{tag_of(run)}/")
 
@@ -100,7 +114,11 @@ def mounts_of(folder: Path, loops: Collection[str] = ()) -> list[str]:
     """Return the mount points below the folder, or of these loop devices."""
     lines = [line.split() for line in Path("/proc/self/mountinfo").read_text().splitlines()]
     devices = {f"/dev/{loop}" for loop in loops}
-    return [words[4] for words in lines if words[4].startswith(f"{folder}/") or devices.intersection(words)]
+    return [
+        words[4]
+        for words in lines
+        if words[4].startswith(f"{folder}/") or devices.intersection(words)
+    ]
 
 
 def loops_of(folder: Path) -> list[str]:
@@ -116,7 +134,9 @@ def loops_of(folder: Path) -> list[str]:
 
 
 def layers_of(folder: Path) -> list[str]:
-    """Return arrays and volumes on loop devices on files of the folder, and names in /dev with the tag of its runs."""
+    """Return arrays and volumes on loop devices on files of the folder, and names in /dev with the
+    tag of its runs.
+    """
     above: list[str] = []
     below = loops_of(folder)
     while below:
@@ -124,7 +144,9 @@ def layers_of(folder: Path) -> list[str]:
         above += [name for name in holders if name not in above]
         below += holders
     tags = [tag_of(run) for run in (folder, *folder.glob("**/results/*/"))]
-    names = [str(path) for pattern in ("dbbench*", "m*/dbbench*") for path in Path("/dev").glob(pattern)]
+    names = [
+        str(path) for pattern in ("dbbench*", "m*/dbbench*") for path in Path("/dev").glob(pattern)
+    ]
     return [*map(_volume, above), *(name for name in names if any(tag in name for tag in tags))]
 
 
@@ -136,8 +158,10 @@ def _volume(block: str) -> str:
 
 @contextlib.contextmanager
 def namespaces_of(pid: int) -> Iterator[set[str]]:
-    """Yield the pid namespaces below a command other than that of this process; all processes of its trials are in
-    them. They are kept open within the block, because the kernel reuses their numbers."""
+    """Yield the pid namespaces below a command other than that of this process; all processes of
+    its trials are in them. They are kept open within the block, because the kernel reuses their
+    numbers.
+    """
     own, found = str(Path("/proc/self/ns/pid").readlink()), set[str]()
     below: list[psutil.Process] = []
     with contextlib.suppress(psutil.NoSuchProcess):
@@ -159,7 +183,10 @@ def living_in(namespaces: Collection[str]) -> Iterator[str]:
                 told = (entry / "stat").read_text().rpartition(")")[2].split()
                 if told[:2] == ["Z", "1"]:
                     continue
-                yield f"{entry.name} {(entry / 'comm').read_text().strip()} state {told[0]} parent {told[1]}"
+                yield (
+                    f"{entry.name} {(entry / 'comm').read_text().strip()} state {told[0]} parent "
+                    f"{told[1]}"
+                )
         except OSError:
             continue
 
@@ -168,12 +195,16 @@ def naming(folder: Path) -> Iterator[str]:
     """Yield the processes with the folder in their command line, except this one and its parents."""
     mine = {os.getpid(), *(process.pid for process in psutil.Process().parents())}
     for process in psutil.process_iter(["pid", "cmdline"]):
-        if process.info["pid"] not in mine and any(str(folder) in word for word in process.info["cmdline"] or ()):
+        if process.info["pid"] not in mine and any(
+            str(folder) in word for word in process.info["cmdline"] or ()
+        ):
             yield " ".join(process.info["cmdline"])
 
 
 def left_of(folder: Path, namespaces: Collection[str] = (), within_s: float = 0.0) -> list[str]:
-    """Return the loop devices, mounts and processes of a run in that folder that still exist after `within_s`."""
+    """Return the loop devices, mounts and processes of a run in that folder that still exist after
+    `within_s`.
+    """
     until = time.monotonic() + within_s
     while True:
         loops = loops_of(folder)
@@ -184,7 +215,9 @@ def left_of(folder: Path, namespaces: Collection[str] = (), within_s: float = 0.
 
 
 def a_loop_device_is_found(folder: Path, image: Path) -> None:
-    """Assert that the leak check reports a loop device on `image`, a file of the folder, that outlives the block."""
+    """Assert that the leak check reports a loop device on `image`, a file of the folder, that
+    outlives the block.
+    """
     held: Any = loop.attach(image)
     try:
         with pytest.raises(AssertionError, match="loop"), leaving_nothing(folder, within_s=0.2):

@@ -1,8 +1,9 @@
-"""Other users of the machine: `python others.py FOLDER PROGRAMS` creates and removes resources, again and again.
+"""Other users of the machine: `python others.py FOLDER PROGRAMS` creates and removes resources,
+again and again.
 
-Each round has a loop device, a mounted filesystem, a control group and a PostgreSQL server; its files are in FOLDER,
-and its programs in PROGRAMS. It prints "ready" after the first round, continues until its stdin is closed, and exits
-with 0 only if nothing was disturbed.
+Each round has a loop device, a mounted filesystem, a control group and a PostgreSQL server; its
+files are in FOLDER, and its programs in PROGRAMS. It prints "ready" after the first round,
+continues until its stdin is closed, and exits with 0 only if nothing was disturbed.
 """
 
 import contextlib
@@ -97,7 +98,16 @@ def group() -> Iterator[Path]:
 @contextlib.contextmanager
 def server(folder: Path, programs: Path) -> Iterator[None]:
     """Run PostgreSQL on the cluster in the folder."""
-    settings = ["-c", "listen_addresses=", "-c", "fsync=off", "-c", "shared_buffers=1MB", "-k", str(folder / "data")]
+    settings = [
+        "-c",
+        "listen_addresses=",
+        "-c",
+        "fsync=off",
+        "-c",
+        "shared_buffers=1MB",
+        "-k",
+        str(folder / "data"),
+    ]
     words = [str(programs / "postgres"), "-D", str(folder / "data"), *settings]
     with subprocess.Popen(words, user=NOBODY, group=NOBODY, stderr=subprocess.DEVNULL) as process:
         lines, until = folder / "data/postmaster.pid", time.monotonic() + WAIT_S
@@ -141,7 +151,9 @@ def others_at_work(programs: Path) -> Iterator[None]:
     env = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
     words = [sys.executable, __file__, str(folder), str(programs)]
     with (folder / "log").open("w+") as log:
-        with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, env=env) as other:
+        with subprocess.Popen(
+            words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, env=env
+        ) as other:
             assert other.stdin is not None and other.stdout is not None
             assert other.stdout.readline() == b"ready\n", (folder / "log").read_text()
             yield

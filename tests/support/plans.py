@@ -18,7 +18,8 @@ Named = str | Table  # a name, or a table with a name and further keys
 
 SHIPPED: Final = catalog([])
 
-# Parameters of a workload whose name alone is given. With a rate it leaves the CPUs to tests in other lanes.
+# Parameters of a workload whose name alone is given. With a rate it leaves the CPUs to tests in
+# other lanes.
 SMALL: Final[dict[str, Table]] = {
     "pgbench-tpcb": {"scale": 1, "clients": 1, "rate": 200},
     "sysbench-oltp-read-write": {"tables": 2, "table_size": 2000, "clients": 2},
@@ -31,8 +32,10 @@ def plan(
     workload: Named | Iterable[Named] = "pgbench-tpcb",
     **keys: Any,
 ) -> str:
-    """Return a plan as TOML. `fs`, `engine` and `workload` are a name, a table, or several of them; `keys` are other
-    keys and tables of the plan, which replace the defaults. A key that is None is left out."""
+    """Return a plan as TOML. `fs`, `engine` and `workload` are a name, a table, or several of them;
+    `keys` are other keys and tables of the plan, which replace the defaults. A key that is None
+    is left out.
+    """
     whole = {
         "name": "test",
         "fs_setups": fs if isinstance(fs, list) else [fs],
@@ -44,11 +47,18 @@ def plan(
         **keys,
         "engine": [{"name": each} if isinstance(each, str) else each for each in _several(engine)],
         "workload": [
-            {"name": each, **SMALL.get(each, {})} if isinstance(each, str) else each for each in _several(workload)
+            {"name": each, **SMALL.get(each, {})} if isinstance(each, str) else each
+            for each in _several(workload)
         ],
     }
-    whole |= {key: f"{whole[key]}s" for key in ("warmup", "measure") if isinstance(whole[key], (int, float))}
-    return "".join(f"{key} = {as_toml(value)}\n" for key, value in whole.items() if value is not None)
+    whole |= {
+        key: f"{whole[key]}s"
+        for key in ("warmup", "measure")
+        if isinstance(whole[key], (int, float))
+    }
+    return "".join(
+        f"{key} = {as_toml(value)}\n" for key, value in whole.items() if value is not None
+    )
 
 
 def _several(named: Named | Iterable[Named]) -> Iterable[Named]:
@@ -70,7 +80,9 @@ def flaws_of(folder: Path, text: str, known: Catalog = SHIPPED) -> str:
 
 
 def as_toml(value: Any) -> str:
-    """Return a value on one line, with inline tables. Strings, numbers and booleans are written as in JSON."""
+    """Return a value on one line, with inline tables. Strings, numbers and booleans are written as
+    in JSON.
+    """
     if isinstance(value, dict):
         pairs = (f"{key} = {as_toml(each)}" for key, each in value.items() if each is not None)
         return "{ " + ", ".join(pairs) + " }"

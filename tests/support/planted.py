@@ -1,4 +1,6 @@
-"""Disks in use, for tests of the guards: each plant uses a disk within its block; PLANTS has the expected messages."""
+"""Disks in use, for tests of the guards: each plant uses a disk within its block; PLANTS has the
+expected messages.
+"""
 
 import contextlib
 import ctypes
@@ -45,13 +47,16 @@ def new_disk(folder: Path, size: int = SIZE) -> Disk:
     image.touch(0o600)
     os.truncate(image, size)
     name = process.run(["losetup", "--find", "--show", "--partscan", image]).stdout.strip()
-    with Path(name).open("rb") as device:  # dbbench in another lane may lock it until it finds that it is in use
+    # dbbench in another lane may lock it until it finds that it is in use
+    with Path(name).open("rb") as device:
         assert not process.wait_while(lambda: not try_lock(device.fileno()), 30)
     return Disk(Path(name), image, folder)
 
 
 def detach(path: Path | str) -> None:
-    """Detach a loop device and wait until it is gone: it stays while another process of the machine has it open."""
+    """Detach a loop device and wait until it is gone: it stays while another process of the machine
+    has it open.
+    """
     file = Path("/sys/block", Path(path).name, "loop/backing_file")
     backing = text(file)
     process.run(["losetup", "-d", path])
@@ -60,7 +65,9 @@ def detach(path: Path | str) -> None:
 
 def mkfs(disk: Disk, *options: str) -> None:
     """Make an ext4 that writes nothing in the background."""
-    process.run(["mkfs.ext4", "-q", "-E", "lazy_itable_init=0,lazy_journal_init=0", *options, disk.path])
+    process.run(
+        ["mkfs.ext4", "-q", "-E", "lazy_itable_init=0,lazy_journal_init=0", *options, disk.path]
+    )
 
 
 def uuid_of(disk: Disk) -> str:
@@ -73,7 +80,8 @@ def mounted(disk: Disk) -> Iterator[None]:
     """Mount an ext4 read-only."""
     mkfs(disk)
     (point := disk.folder / "mnt").mkdir()
-    namespaces.mount(disk.path, point, "ext4", flags=1)  # MS_RDONLY: the kernel does not change the disk
+    # MS_RDONLY: the kernel does not change the disk
+    namespaces.mount(disk.path, point, "ext4", flags=1)
     yield
     namespaces.unmount(point)
 
@@ -82,7 +90,9 @@ def mounted(disk: Disk) -> Iterator[None]:
 def beside(*argv: str | Path) -> Iterator[subprocess.Popen[str]]:
     """Start a program, wait for its first line, and run it until the end of the block."""
     words = [str(word) for word in argv]
-    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as program:
+    with subprocess.Popen(
+        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as program:
         assert program.stdout is not None
         assert program.stdout.readline()
         yield program
@@ -95,7 +105,9 @@ def mounted_elsewhere(disk: Disk) -> Iterator[None]:
     mkfs(disk)
     (point := disk.folder / "mnt").mkdir()
     script = 'mount -o ro "$0" "$1" && echo mounted && cat'
-    with beside("unshare", "--mount", "--propagation", "private", "sh", "-c", script, disk.path, point):
+    with beside(
+        "unshare", "--mount", "--propagation", "private", "sh", "-c", script, disk.path, point
+    ):
         yield
 
 
@@ -108,13 +120,19 @@ def swap(disk: Disk) -> Iterator[None]:
     process.run(["swapoff", disk.path])
 
 
-OPEN = "import os, sys; fd = os.open(sys.argv[1], int(sys.argv[2])); print('open', flush=True); sys.stdin.read()"
+OPEN = (
+    "import os, sys; fd = os.open(sys.argv[1], int(sys.argv[2])); print('open', flush=True); "
+    "sys.stdin.read()"
+)
 LOCK = (
-    "import fcntl, sys; f = open(sys.argv[1], 'rb'); fcntl.flock(f, 2); print('locked', flush=True); sys.stdin.read()"
+    "import fcntl, sys; f = open(sys.argv[1], 'rb'); fcntl.flock(f, 2); print('locked', "
+    "flush=True); sys.stdin.read()"
 )
 
 
-def opened(name: str = "path", flags: int = os.O_RDONLY) -> Callable[[Disk], AbstractContextManager[None]]:
+def opened(
+    name: str = "path", flags: int = os.O_RDONLY
+) -> Callable[[Disk], AbstractContextManager[None]]:
     """Return a plant that opens the disk's path or image file; O_EXCL: as mkfs does."""
 
     @contextlib.contextmanager
@@ -153,11 +171,14 @@ def loop_on_top(disk: Disk) -> Iterator[None]:
 
 
 def _partition(disk: Disk, verb: int, start: int = 0, length: int = 0) -> None:
-    """Add (1) or remove (2) partition 1 in the kernel (linux/blkpg.h), like addpart(8) and delpart(8). Debian 13 has
-    these programs only in an optional package."""
+    """Add (1) or remove (2) partition 1 in the kernel (linux/blkpg.h), like addpart(8) and
+    delpart(8). Debian 13 has these programs only in an optional package.
+    """
     entry = ctypes.create_string_buffer(struct.pack("=qqi64s64s4x", start, length, 1, b"", b""))
     with disk.path.open("rb") as device:
-        fcntl.ioctl(device, BLKPG, struct.pack("@iiiP", verb, 0, len(entry) - 1, ctypes.addressof(entry)))
+        fcntl.ioctl(
+            device, BLKPG, struct.pack("@iiiP", verb, 0, len(entry) - 1, ctypes.addressof(entry))
+        )
 
 
 @contextlib.contextmanager
@@ -184,7 +205,9 @@ def in_fstab(line: str) -> Callable[[Disk], AbstractContextManager[None]]:
     def plant(disk: Disk) -> Iterator[None]:
         mkfs(disk, "-L", "my data")
         text = line.format(path=disk.path, uuid=uuid_of(disk))
-        (disk.folder / "fstab").write_text(f"# a comment\n\nproc /proc proc defaults 0 0\n{text} ext4 noauto 0 0\n")
+        (disk.folder / "fstab").write_text(
+            f"# a comment\n\nproc /proc proc defaults 0 0\n{text} ext4 noauto 0 0\n"
+        )
         yield
 
     return plant
@@ -204,10 +227,14 @@ def swap_file(disk: Disk) -> Iterator[None]:
 
 @contextlib.contextmanager
 def member_of_mounted_btrfs(disk: Disk) -> Iterator[None]:
-    """Use the disk as the second device of a mounted btrfs, of which mountinfo names only the first."""
+    """Use the disk as the second device of a mounted btrfs, of which mountinfo names only the
+    first.
+    """
     other = new_disk(disk.folder / "first")
     # The two disks are larger than the minimum of mkfs.btrfs for two devices.
-    process.run(["mkfs.btrfs", "-q", "-f", "--mixed", "-d", "single", "-m", "single", other.path, disk.path])
+    process.run(
+        ["mkfs.btrfs", "-q", "-f", "--mixed", "-d", "single", "-m", "single", other.path, disk.path]
+    )
     (point := disk.folder / "mnt").mkdir()
     namespaces.mount(other.path, point, "btrfs", flags=1, data=f"device={disk.path}")
     yield
@@ -231,7 +258,10 @@ SAME = "attached to the same data"
 # name -> (plant, texts that the refusal must contain)
 PLANTS: dict[str, tuple[Callable[[Disk], AbstractContextManager[None]], tuple[str, ...]]] = {
     "mounted": (mounted, ("is mounted at", HELD, "ext4")),
-    "mounted-in-another-namespace": (mounted_elsewhere, ("in the mount namespace of process", HELD, "ext4")),
+    "mounted-in-another-namespace": (
+        mounted_elsewhere,
+        ("in the mount namespace of process", HELD, "ext4"),
+    ),
     "swap": (swap, ("is swap", HELD, "\n  swap")),
     "swap-file-behind-it": (swap_file, ("is swap", "\n  swap")),
     "member-of-mounted-btrfs": (member_of_mounted_btrfs, (HELD, "btrfs")),

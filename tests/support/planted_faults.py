@@ -1,4 +1,6 @@
-"""Faults in dbbench's own processes: a `sitecustomize`, which each of them imports first because of PYTHONPATH."""
+"""Faults in dbbench's own processes: a `sitecustomize`, which each of them imports first because of
+PYTHONPATH.
+"""
 
 import os
 from pathlib import Path
@@ -55,32 +57,45 @@ sys.addaudithook(_hook)
 
 def counted(folder: Path) -> dict[str, int]:
     """Return the number of steps of each kind, after `failing_step`."""
-    return {path.name.removeprefix("counted-"): int(path.read_text()) for path in folder.glob("counted-*")}
+    return {
+        path.name.removeprefix("counted-"): int(path.read_text())
+        for path in folder.glob("counted-*")
+    }
 
 
 def failing_step(
     folder: Path, folders: dict[str, Path], failing: str = "", at: int = 0, forever: bool = False
 ) -> dict[str, str]:
-    """Count the process starts ("start") and the writes to these folders (by their kinds) of all processes of a
-    command. The `at`-th step of kind `failing` fails; with `forever` also all later ones. Return variables for the
-    environment."""
+    """Count the process starts ("start") and the writes to these folders (by their kinds) of all
+    processes of a command. The `at`-th step of kind `failing` fails; with `forever` also all
+    later ones. Return variables for the environment.
+    """
     folder.mkdir(exist_ok=True)
     for left in folder.glob("counted-*"):
         left.unlink()
-    text = _STEPS.format(counters=str(folder / "counted-"), failing=failing, at=at, forever=forever,
-                         folders={kind: str(path) for kind, path in folders.items()})  # fmt: skip
+    text = _STEPS.format(
+        counters=str(folder / "counted-"),
+        failing=failing,
+        at=at,
+        forever=forever,
+        folders={kind: str(path) for kind, path in folders.items()},
+    )
     return _planted(folder, text)
 
 
 def clock_an_hour_back(folder: Path) -> tuple[Path, dict[str, str]]:
-    """Set dbbench's clock back by an hour while a file exists. Return the file, and variables for the environment."""
+    """Set dbbench's clock back by an hour while a file exists. Return the file, and variables for
+    the environment.
+    """
     folder.mkdir(exist_ok=True)
     flag = folder / "back"
     return flag, _planted(folder, _CLOCK.format(flag=str(flag)))
 
 
 def dying_thread(folder: Path, file: str) -> dict[str, str]:
-    """End every thread, except the main one, that opens a file of that name. Return variables for the environment."""
+    """End every thread, except the main one, that opens a file of that name. Return variables for
+    the environment.
+    """
     folder.mkdir(exist_ok=True)
     return _planted(folder, _THREAD.format(file=file))
 
@@ -92,13 +107,17 @@ def _planted(folder: Path, text: str) -> dict[str, str]:
 
 
 def without_column(programs: Path, folder: Path) -> Path:
-    """Return the `bin` of a PostgreSQL whose databases have a pg_stat_wal without wal_bytes. It has the programs of
-    `programs`, and an initdb that replaces the view in the template of all databases."""
+    """Return the `bin` of a PostgreSQL whose databases have a pg_stat_wal without wal_bytes. It has
+    the programs of `programs`, and an initdb that replaces the view in the template of all
+    databases.
+    """
     folder.mkdir(mode=0o755)
     for program in programs.iterdir():
         (folder / program.name).symlink_to(program)
     (script := folder / "initdb").unlink()
-    view = "CREATE VIEW pg_catalog.pg_stat_wal AS SELECT wal_records, wal_fpi FROM pg_stat_get_wal()"
+    view = (
+        "CREATE VIEW pg_catalog.pg_stat_wal AS SELECT wal_records, wal_fpi FROM pg_stat_get_wal()"
+    )
     script.write_text(
         f"""#!/bin/sh -e
 for option; do case "$option" in --pgdata=*) data=${{option#--pgdata=}};; esac; done

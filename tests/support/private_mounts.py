@@ -10,7 +10,8 @@ from dbbench.machine import libc, namespaces
 
 @contextlib.contextmanager
 def apart() -> Iterator[None]:
-    """Give this thread its own mount namespace within the block, without a new process. Raises OSError.
+    """Give this thread its own mount namespace within the block, without a new process. Raises
+    OSError.
 
     Mounts that are made over the system's directories are gone afterwards.
     """
@@ -27,7 +28,8 @@ def apart() -> Iterator[None]:
             yield
         finally:
             namespaces._private = outer
-            libc.call("setns", before, namespaces.CLONE_NEWNS)  # this sets the working directory to the root
+            # this sets the working directory to the root
+            libc.call("setns", before, namespaces.CLONE_NEWNS)
             os.chdir(folder)
     finally:
         os.close(before)

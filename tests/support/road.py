@@ -1,4 +1,6 @@
-"""The road of a trial with real files: the device is a directory; engine, load and sampler only record their calls."""
+"""The road of a trial with real files: the device is a directory; engine, load and sampler only
+record their calls.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,18 @@ from dbbench.engines.port import Place
 from dbbench.metrics.histogram import Histogram
 from dbbench.metrics.outcome import Outcome
 from dbbench.metrics.series import Series
-from dbbench.model import Arm, Dataset, DeviceSpec, EngineSpec, Run, Settings, Status, Trial, TrialWarning, Workload
+from dbbench.model import (
+    Arm,
+    Dataset,
+    DeviceSpec,
+    EngineSpec,
+    Run,
+    Settings,
+    Status,
+    Trial,
+    TrialWarning,
+    Workload,
+)
 from dbbench.model.events import Event
 from dbbench.run.record import Record
 from dbbench.run.trial import run_trial
@@ -33,7 +46,8 @@ from dbbench.storage.devices.port import Device, DiskSet
 from dbbench.storage.filesystems import FAMILIES
 from dbbench.storage.filesystems.common import mount_of
 
-TAKEN = ("device", "serve", "samplers", "load")  # the release of each is recorded as its name with a leading slash
+# the release of each is recorded as its name with a leading slash
+TAKEN = ("device", "serve", "samplers", "load")
 TABLE = b"x" * 1000
 
 
@@ -128,7 +142,9 @@ class Load:
 
     def outcome(self) -> Outcome:
         self.calls("outcome")
-        return Outcome(time.time(), 2.0, 20, 0, Series(3, {"tps": [9.0, 10.0, 10.0]}), Histogram({500: 20}))
+        return Outcome(
+            time.time(), 2.0, 20, 0, Series(3, {"tps": [9.0, 10.0, 10.0]}), Histogram({500: 20})
+        )
 
 
 @dataclass(frozen=True)
@@ -170,7 +186,9 @@ class Road:
         self.run = _on_files(run, DeviceSpec("dir", path=str(self.directory)))
         self._register(monkeypatch)
         cell = self.run.cells[0]
-        golden.ensure(golden.recipe(cell.engine, cell.dataset), WorkDir(self.root).place(cell.engine))
+        golden.ensure(
+            golden.recipe(cell.engine, cell.dataset), WorkDir(self.root).place(cell.engine)
+        )
         self.calls.names.clear()
 
     def _register(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,16 +197,19 @@ class Road:
             monkeypatch.delitem(SAMPLERS, name)
         family = mount_of(self.directory).fstype  # for example tmpfs, or the overlay of a container
         for table, name, part in (
-            (SAMPLERS, "machine", Sampler(self.calls)), (ENGINES, "files", Engine(self.calls)),
-            (DRIVERS, "copy", Driver(self.calls)), (KINDS, "dir", self._attached),
+            (SAMPLERS, "machine", Sampler(self.calls)),
+            (ENGINES, "files", Engine(self.calls)),
+            (DRIVERS, "copy", Driver(self.calls)),
+            (KINDS, "dir", self._attached),
             (FAMILIES, family, FAMILIES.get(family, FAMILIES["ext4"])),
-        ):  # fmt: skip
+        ):
             monkeypatch.setitem(table, name, part)
 
     @contextlib.contextmanager
     def _attached(self, disks: DiskSet, _permit: Any, arm: str) -> Iterator[Device]:
-        """Yield the directory without the disk below it, so that no program is started for its wear. The canary writes
-        nothing, because a directory has the name of its file."""
+        """Yield the directory without the disk below it, so that no program is started for its
+        wear. The canary writes nothing, because a directory has the name of its file.
+        """
         with self.calls.around("device"), directory.attach(disks.spec, arm) as device:
             (device.path / canary.FILE).mkdir()
             yield dataclasses.replace(device, leaves=())
@@ -202,7 +223,9 @@ class Road:
         """Create a run with these values in its plan, and return its folder."""
         device = dataclasses.replace(self.run.plan.device, condition=plan.pop("condition", "none"))
         changed = dataclasses.replace(self.run.plan, device=device, **plan)
-        return results.create_run(self.folder / name, dataclasses.replace(self.run, plan=changed), "")
+        return results.create_run(
+            self.folder / name, dataclasses.replace(self.run, plan=changed), ""
+        )
 
     def first(self, folder: Path) -> Status:
         """Run the first trial of the run in that folder."""
@@ -225,10 +248,17 @@ class Road:
 
 def _on_files(run: Run, device: DeviceSpec) -> Run:
     """Return the run with the engine `files` in a directory."""
-    workload, engine = Workload("Copy", "copy", ("files",), {"kind": "none"}, name="w"), EngineSpec("files")
+    workload, engine = (
+        Workload("Copy", "copy", ("files",), {"kind": "none"}, name="w"),
+        EngineSpec("files"),
+    )
     cells = tuple(
-        dataclasses.replace(cell, engine=engine, workload=workload, parameters={}, dataset=Dataset("none"))
+        dataclasses.replace(
+            cell, engine=engine, workload=workload, parameters={}, dataset=Dataset("none")
+        )
         for cell in run.cells
     )
-    plan = dataclasses.replace(run.plan, device=device, engine=(engine,), fs_setups=(Arm("ext4", "ext4"),))
+    plan = dataclasses.replace(
+        run.plan, device=device, engine=(engine,), fs_setups=(Arm("ext4", "ext4"),)
+    )
     return dataclasses.replace(run, cells=cells, plan=plan)

@@ -15,7 +15,9 @@ from tests.conftest import engine_bin
 
 
 def programs(engine: str) -> Path | None:
-    """Return the directory of the engine's programs. MySQL may be outside PATH; the others are those of packages."""
+    """Return the directory of the engine's programs. MySQL may be outside PATH; the others are
+    those of packages.
+    """
     return engine_bin(engine) if engine == "mysql" else None
 
 
@@ -32,8 +34,9 @@ def spec(engine: Any) -> EngineSpec:
 
 @contextlib.contextmanager
 def open_folder() -> Iterator[Path]:
-    """Yield a folder that the accounts of the engines can enter, unlike pytest's, with a path that is short enough for
-    a socket."""
+    """Yield a folder that the accounts of the engines can enter, unlike pytest's, with a path that
+    is short enough for a socket.
+    """
     folder = Path(tempfile.mkdtemp(prefix="dbb", dir="/var/tmp"))
     folder.chmod(0o755)
     try:
@@ -47,16 +50,22 @@ def serving(
 ) -> contextlib.AbstractContextManager[Server]:
     """Run a server with the defaults of a trial and these settings."""
     kind = ENGINES[engine]
-    return kind.serving(data, merge_settings(("default", kind.defaults(memory_bytes)), ("plan", settings)), where)
+    return kind.serving(
+        data, merge_settings(("default", kind.defaults(memory_bytes)), ("plan", settings)), where
+    )
 
 
 @contextlib.contextmanager
-def served(engine: str, *datasets: Dataset, memory_bytes: int | None = None, **settings: Scalar) -> Iterator[Server]:
+def served(
+    engine: str, *datasets: Dataset, memory_bytes: int | None = None, **settings: Scalar
+) -> Iterator[Server]:
     """Run a server with these datasets; its data is removed at the end of the block."""
     with open_folder() as folder:
         where = place(engine, folder)
         ENGINES[engine].create(folder / "data", where)
-        with serving(engine, folder / "data", where, memory_bytes=memory_bytes, **settings) as server:
+        with serving(
+            engine, folder / "data", where, memory_bytes=memory_bytes, **settings
+        ) as server:
             for dataset in datasets:
                 generated.build(server, dataset)
             yield server
@@ -65,7 +74,10 @@ def served(engine: str, *datasets: Dataset, memory_bytes: int | None = None, **s
 def query(server: Server, *statements: str, at: str | None = None) -> list[tuple[Any, ...]]:
     """Run the statements in the server's database, or in `at`; return the rows of the last one."""
     rows: list[tuple[Any, ...]] = []
-    with contextlib.closing(server.connect(at)) as connection, contextlib.closing(connection.cursor()) as cursor:
+    with (
+        contextlib.closing(server.connect(at)) as connection,
+        contextlib.closing(connection.cursor()) as cursor,
+    ):
         for statement in statements:
             cursor.execute(statement)
             rows = list(cursor.fetchall()) if cursor.description else []

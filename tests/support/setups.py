@@ -1,4 +1,6 @@
-"""Setups of the catalogue for system tests: find them, attach loop devices for them, and check what is left."""
+"""Setups of the catalogue for system tests: find them, attach loop devices for them, and check what
+is left.
+"""
 
 import os
 import tomllib
@@ -22,16 +24,24 @@ ALL: Final = catalog.catalog()
 # Entries of a plan that add options to a setup, by a name for tests.
 ADDED: Final[dict[str, dict[str, Any]]] = {
     name: tomllib.loads(f"entry = {{ {entry} }}")["entry"]
-    for name, entry, *_ in (row.split(" | ") for row in (
-        Path(__file__).parents[1] / "fixtures/added_options.txt").read_text().splitlines()[1:])
-}  # fmt: skip
+    for name, entry, *_ in (
+        row.split(" | ")
+        for row in (Path(__file__).parents[1] / "fixtures/added_options.txt")
+        .read_text()
+        .splitlines()[1:]
+    )
+}
 UPDATES: Final = {"name": "pgbench-simple-update", "scale": 1, "clients": 1, "rate": 200}
 SIZE: Final = 512 * 2**20  # of an image: half of it for a snapshot leaves enough for mkfs.xfs
 
 
 def setup_named(name: str) -> FsSetup:
     """Return a setup of the catalogue, or one with added options."""
-    return ALL.setup_of(TypeAdapter(Arm).validate_python(ADDED[name])) if name in ADDED else ALL.setup(name)
+    return (
+        ALL.setup_of(TypeAdapter(Arm).validate_python(ADDED[name]))
+        if name in ADDED
+        else ALL.setup(name)
+    )
 
 
 def entry(name: str) -> Any:
@@ -40,7 +50,9 @@ def entry(name: str) -> Any:
 
 
 def shipped(name: str) -> FsSetup:
-    """Return a setup of the catalogue or one with added options; skip the test if it does not work on this machine."""
+    """Return a setup of the catalogue or one with added options; skip the test if it does not work
+    on this machine.
+    """
     setup = setup_named(name)
     if reason := filesystems.works(setup):
         pytest.skip(f"needs {reason}")
@@ -57,10 +69,20 @@ def working(names: Iterable[str]) -> list[str]:
 
 
 def two_databases(setups: list[str], count: int = 1, **mariadb: Scalar) -> str:
-    """Return a plan with a short trial for each setup and engine; `mariadb`: settings of that engine."""
+    """Return a plan with a short trial for each setup and engine; `mariadb`: settings of that
+    engine.
+    """
     engines = ["postgres", {"name": "mariadb", "settings": mariadb}]
-    loads = [UPDATES, {"name": "sysbench-oltp-update-index", "engines": ["mariadb"], "tables": 1, "table_size": 1000,
-                       "clients": 1}]  # fmt: skip
+    loads = [
+        UPDATES,
+        {
+            "name": "sysbench-oltp-update-index",
+            "engines": ["mariadb"],
+            "tables": 1,
+            "table_size": 1000,
+            "clients": 1,
+        },
+    ]
     return plan(
         [entry(name) for name in setups],
         engines,
@@ -106,4 +128,6 @@ def commit(file: Path, times: int = 20) -> None:
 
 def flushes(device: Device) -> int:
     """Return the number of flush requests that the loop devices have completed."""
-    return sum(int(Path(f"/sys/block/{leaf}/stat").read_text().split()[15]) for leaf in device.leaves)
+    return sum(
+        int(Path(f"/sys/block/{leaf}/stat").read_text().split()[15]) for leaf in device.leaves
+    )

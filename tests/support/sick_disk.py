@@ -1,7 +1,7 @@
 """A disk that fails on command: the disk of the power-loss lab, which reads its orders from a file.
 
-`python sick_disk.py MOUNTPOINT ORDERS IMAGE`: as long as ORDERS holds the word `read`, `write` or `flush`, requests of
-that kind end with EIO; as long as it holds `silent`, no request ends.
+`python sick_disk.py MOUNTPOINT ORDERS IMAGE`: as long as ORDERS holds the word `read`, `write`
+or `flush`, requests of that kind end with EIO; as long as it holds `silent`, no request ends.
 """
 
 import contextlib

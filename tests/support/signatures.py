@@ -1,4 +1,6 @@
-"""Signatures on a disk that is not in use: written by their tools, or by hand if the kernel does not support them."""
+"""Signatures on a disk that is not in use: written by their tools, or by hand if the kernel does
+not support them.
+"""
 
 import os
 import struct
@@ -14,7 +16,8 @@ from tests.support.planted import SIZE, Disk, mkfs
 # mkfs.xfs makes filesystems below 300 MiB only for its own tests, which set these variables.
 XFS_SMALL = {"TEST_DIR": "1", "TEST_DEV": "1", "QA_CHECK_FS": "1"}
 LAST = SIZE // 512 - 1  # the last sector
-LINUX = uuid.UUID("0fc63daf-8483-4772-8e79-3d69d8477de4").bytes_le  # partition type of a Linux filesystem in a GPT
+# partition type of a Linux filesystem in a GPT
+LINUX = uuid.UUID("0fc63daf-8483-4772-8e79-3d69d8477de4").bytes_le
 
 
 def put(disk: Disk, offset: int, data: bytes) -> None:
@@ -26,36 +29,67 @@ def put(disk: Disk, offset: int, data: bytes) -> None:
 
 
 def gpt(disk: Disk, primary: bool = True) -> None:
-    """Write a partition table with one partition (UEFI 5.3.2): both copies, or only the backup in the last sectors."""
-    entry = struct.pack("<16s16sQQQ", LINUX, os.urandom(16), 2048, 67583, 0) + "data".encode("utf-16-le").ljust(
-        72, b"\0"
-    )
+    """Write a partition table with one partition (UEFI 5.3.2): both copies, or only the backup in
+    the last sectors.
+    """
+    entry = struct.pack("<16s16sQQQ", LINUX, os.urandom(16), 2048, 67583, 0) + "data".encode(
+        "utf-16-le"
+    ).ljust(72, b"\0")
     entries, guid = entry.ljust(128 * 128, b"\0"), os.urandom(16)
 
     def header(mine: int, other: int, table: int) -> bytes:
-        tail = struct.pack("<QQQQ16sQIII", mine, other, 34, LAST - 33, guid, table, 128, 128, zlib.crc32(entries))
+        tail = struct.pack(
+            "<QQQQ16sQIII", mine, other, 34, LAST - 33, guid, table, 128, 128, zlib.crc32(entries)
+        )
         blank = struct.pack("<8sIIII", b"EFI PART", 0x10000, 92, 0, 0) + tail
-        return (struct.pack("<8sIIII", b"EFI PART", 0x10000, 92, zlib.crc32(blank), 0) + tail).ljust(512, b"\0")
+        return (
+            struct.pack("<8sIIII", b"EFI PART", 0x10000, 92, zlib.crc32(blank), 0) + tail
+        ).ljust(512, b"\0")
 
     if primary:
         protective = (
-            bytes(446) + struct.pack("<BBBBBBBBII", 0, 0, 2, 0, 0xEE, 255, 255, 255, 1, LAST) + bytes(48) + b"\x55\xaa"
+            bytes(446)
+            + struct.pack("<BBBBBBBBII", 0, 0, 2, 0, 0xEE, 255, 255, 255, 1, LAST)
+            + bytes(48)
+            + b"\x55\xaa"
         )
         put(disk, 0, protective + header(1, LAST, 2) + entries)
     put(disk, (LAST - 32) * 512, entries + header(LAST, 1, LAST - 32))
 
 
 def iso9660(disk: Disk) -> None:
-    """Write an empty volume (ECMA-119 8.3, 8.4, 9.1): 32 blocks of 2048 bytes, with the root directory in block 20."""
+    """Write an empty volume (ECMA-119 8.3, 8.4, 9.1): 32 blocks of 2048 bytes, with the root
+    directory in block 20.
+    """
 
     def both(format: str, number: int) -> bytes:
         return struct.pack(f"<{format}", number) + struct.pack(f">{format}", number)
 
-    root = struct.pack("BB", 34, 0) + both("I", 20) + both("I", 2048) + bytes(7) + b"\2\0\0" + both("H", 1) + b"\1\0"
-    fields = {0: b"\1CD001\1\0", 8: b" " * 64, 80: both("I", 32), 120: both("H", 1), 124: both("H", 1),
-              128: both("H", 2048), 132: both("I", 10), 140: struct.pack("<I", 18), 148: struct.pack(">I", 19),
-              156: root, 190: b" " * 623, 813: b"2026010100000000\0" * 2, 847: b"0000000000000000\0" * 2,
-              881: b"\1"}  # fmt: skip
+    root = (
+        struct.pack("BB", 34, 0)
+        + both("I", 20)
+        + both("I", 2048)
+        + bytes(7)
+        + b"\2\0\0"
+        + both("H", 1)
+        + b"\1\0"
+    )
+    fields = {
+        0: b"\1CD001\1\0",
+        8: b" " * 64,
+        80: both("I", 32),
+        120: both("H", 1),
+        124: both("H", 1),
+        128: both("H", 2048),
+        132: both("I", 10),
+        140: struct.pack("<I", 18),
+        148: struct.pack(">I", 19),
+        156: root,
+        190: b" " * 623,
+        813: b"2026010100000000\0" * 2,
+        847: b"0000000000000000\0" * 2,
+        881: b"\1",
+    }
     primary = bytearray(2048)
     for offset, data in fields.items():
         primary[offset : offset + len(data)] = data
@@ -64,11 +98,30 @@ def iso9660(disk: Disk) -> None:
 
 
 def md(disk: Disk, at: int = 4096) -> None:
-    """Write the superblock of a member of an array, version 1 (Documentation/admin-guide/md, linux/raid/md_p.h)."""
+    """Write the superblock of a member of an array, version 1 (Documentation/admin-guide/md,
+    linux/raid/md_p.h).
+    """
     block = bytearray(4096)
-    struct.pack_into("<4I16s32sQIIQII", block, 0, 0xA92B4EFC, 1, 0, 0, os.urandom(16), b"host:data", 0, 1, 0,
-                     SIZE // 512 - 64, 0, 2)  # fmt: skip
-    struct.pack_into("<QQQQII16s", block, 128, 64, SIZE // 512 - 64, at // 512, 0, 0, 0, os.urandom(16))
+    struct.pack_into(
+        "<4I16s32sQIIQII",
+        block,
+        0,
+        0xA92B4EFC,
+        1,
+        0,
+        0,
+        os.urandom(16),
+        b"host:data",
+        0,
+        1,
+        0,
+        SIZE // 512 - 64,
+        0,
+        2,
+    )
+    struct.pack_into(
+        "<QQQQII16s", block, 128, 64, SIZE // 512 - 64, at // 512, 0, 0, 0, os.urandom(16)
+    )
     struct.pack_into("<I", block, 220, 2)  # the field max_dev
     words = struct.unpack_from(f"<{(256 + 2 * 2) // 4}I", block)
     total = sum(words)
@@ -83,8 +136,10 @@ def ext4_with_md(disk: Disk) -> None:
 
 
 def zpool(disk: Disk) -> None:
-    """Write all four labels of a pool, of 256 KiB each. Newer versions of wipefs look for the name (an nvlist in XDR,
-    from 16 KiB on); older ones count the uberblocks (a magic number at each KiB of the second half)."""
+    """Write all four labels of a pool, of 256 KiB each. Newer versions of wipefs look for the name
+    (an nvlist in XDR, from 16 KiB on); older ones count the uberblocks (a magic number at each
+    KiB of the second half).
+    """
 
     def pair(name: bytes, kind: int, value: bytes) -> bytes:
         padded = (struct.pack(">I", len(name)) + name).ljust(4 + -(-len(name) // 4) * 4, b"\0")
@@ -120,7 +175,9 @@ def unmounted_btrfs_member(disk: Disk) -> None:
     from tests.support.planted import detach, new_disk
 
     other = new_disk(disk.folder / "first")
-    process.run(["mkfs.btrfs", "-q", "-f", "--mixed", "-d", "single", "-m", "single", other.path, disk.path])
+    process.run(
+        ["mkfs.btrfs", "-q", "-f", "--mixed", "-d", "single", "-m", "single", other.path, disk.path]
+    )
     process.run(["btrfs", "device", "scan", "--forget", disk.path])
     detach(other.path)
 
@@ -140,7 +197,11 @@ SIGNATURES: dict[str, tuple[Callable[[Disk], object], tuple[str, ...], tuple[str
         ("xfs",),
         ("mkfs.xfs",),
     ),
-    "btrfs": (lambda disk: process.run(["mkfs.btrfs", "-q", "--mixed", disk.path]), ("btrfs",), ("mkfs.btrfs",)),
+    "btrfs": (
+        lambda disk: process.run(["mkfs.btrfs", "-q", "--mixed", disk.path]),
+        ("btrfs",),
+        ("mkfs.btrfs",),
+    ),
     "btrfs-member": (unmounted_btrfs_member, ("btrfs",), ("mkfs.btrfs",)),
     "swap-off": (lambda disk: process.run(["mkswap", "-q", disk.path]), ("swap",), ("mkswap",)),
     "gpt": (gpt, ("gpt", "PMBR"), ()),
@@ -153,7 +214,11 @@ SIGNATURES: dict[str, tuple[Callable[[Disk], object], tuple[str, ...], tuple[str
     "iso9660": (iso9660, ("iso9660",), ()),
     "dos": (
         lambda disk: put(
-            disk, 446, struct.pack("<BBBBBBBBII", 0, 0, 2, 0, 0x83, 0, 0, 0, 2048, 65536) + bytes(48) + b"\x55\xaa"
+            disk,
+            446,
+            struct.pack("<BBBBBBBBII", 0, 0, 2, 0, 0x83, 0, 0, 0, 2048, 65536)
+            + bytes(48)
+            + b"\x55\xaa",
         ),
         ("dos",),
         (),
@@ -162,8 +227,9 @@ SIGNATURES: dict[str, tuple[Callable[[Disk], object], tuple[str, ...], tuple[str
 
 
 def headless(disk: Disk, *argv: str, env: dict[str, str] | None = None) -> None:
-    """Make a filesystem whose beginning is overwritten. Only copies of its superblock are left, which wipefs does not
-    report."""
+    """Make a filesystem whose beginning is overwritten. Only copies of its superblock are left,
+    which wipefs does not report.
+    """
     if process.find(argv[0]) is None:
         pytest.skip(f"needs the program {argv[0]}")
     process.run([*argv, disk.path], env=env)

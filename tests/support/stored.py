@@ -17,8 +17,9 @@ from dbbench.storage.filesystems.port import Mounted
 
 
 class RecordingStorage:
-    """Each call is a line, with the tag of the snapshot if it has one. It is also the kind of snapshot, the servers and
-    their connections."""
+    """Each call is a line, with the tag of the snapshot if it has one. It is also the kind of
+    snapshot, the servers and their connections.
+    """
 
     atomic = True
     name = "said"
@@ -35,8 +36,15 @@ class RecordingStorage:
         device = Device(Path("/dev/loop9"), -1, os.makedev(7, 9), facts, ("loop9",))
         fs = Mounted(folder, "ext4", (), (), None, (), True)
         setup = FsSetup("of the test", Mkfs("ext4"))
-        self.filled = StoredDatabase(setup, device, fs, folder / "data", folder / "room",
-                             lambda _: self.server("first"), lambda _: self.server("second"))  # fmt: skip
+        self.filled = StoredDatabase(
+            setup,
+            device,
+            fs,
+            folder / "data",
+            folder / "room",
+            lambda _: self.server("first"),
+            lambda _: self.server("second"),
+        )
 
     def say(self, line: str, filled: StoredDatabase | None = None) -> None:
         self.lines.append(f"{line} {filled.tag if filled else ''}".rstrip())

@@ -111,7 +111,9 @@ class Terminal:
         return not select.select([self._ours], [], [], seconds)[0]
 
     def read(self, within_s: float) -> bool:
-        """Show what was written within that time; return False if every program has closed the terminal."""
+        """Show what was written within that time; return False if every program has closed the
+        terminal.
+        """
         if self.idle(within_s):
             return True
         try:
@@ -150,16 +152,24 @@ def dbbench_on(
     seen: Callable[[Screen, int], bool] = lambda _screen, _pid: True,
     within_s: float = 1200.0,
 ) -> int:
-    """Run dbbench in the folder, as in a shell on the terminal, with colours; return its exit status.
+    """Run dbbench in the folder, as in a shell on the terminal, with colours; return its exit
+    status.
 
-    `seen(screen, pid)` is called when a drawing is complete: nothing followed for a moment. If it returns False, the
-    terminal is hung up.
+    `seen(screen, pid)` is called when a drawing is complete: nothing followed for a moment. If
+    it returns False, the terminal is hung up.
     """
-    clean = {name: value for name, value in env.items() if name not in ("NO_COLOR", "COLUMNS", "LINES")}
+    clean = {
+        name: value for name, value in env.items() if name not in ("NO_COLOR", "COLUMNS", "LINES")
+    }
     child = subprocess.Popen(
-        [sys.executable, "-m", "dbbench", *words], cwd=folder, env={**clean, "TERM": "xterm-256color"},
-        stdin=terminal.program, stdout=terminal.program, stderr=terminal.program, start_new_session=True,
-    )  # fmt: skip
+        [sys.executable, "-m", "dbbench", *words],
+        cwd=folder,
+        env={**clean, "TERM": "xterm-256color"},
+        stdin=terminal.program,
+        stdout=terminal.program,
+        stderr=terminal.program,
+        start_new_session=True,
+    )
     os.close(terminal.program)
     terminal.program = -1
     until = time.monotonic() + within_s

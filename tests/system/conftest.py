@@ -1,4 +1,6 @@
-"""Fixtures of system tests: the command line with real parts, and a separate cache and results folder."""
+"""Fixtures of system tests: the command line with real parts, and a separate cache and results
+folder.
+"""
 
 import csv
 import ctypes
@@ -24,31 +26,77 @@ from dbbench.machine import namespaces
 from tests.support.leftovers import below, leaving_nothing, sign
 
 UNUSED_S = 3 * 86400.0  # golden copies that no test used for three days are removed
-# Files that take a quarter of a minute or more, the longest first; files of `make test-all` come before all others.
-# Lanes begin with them, so that none ends long after the others.
+# Files that take a quarter of a minute or more, the longest first; files of `make test-all` come
+# before all others. Lanes begin with them, so that none ends long after the others.
 LONGEST = (
-    "test_rehearsal.py", "test_tutorial.py", "test_packages.py", "test_releases.py", "test_budget.py", "test_zfs.py",
-    "test_run.py", "test_commands.py", "test_fair_window.py", "test_fair_limits.py", "test_fleet.py",
-    "test_environments.py", "test_terminal.py", "test_powercut.py", "test_catalogue.py", "test_wal.py", "test_steps.py",
-    "test_moments.py", "test_operations.py", "test_insert_benchmark.py", "test_fair_condition.py", "test_faults.py",
-    "test_studies.py", "test_work.py", "test_accounts.py", "test_fleet_ssh.py", "test_client.py",
-    "test_operations_dba.py", "test_apply.py", "test_fair_device.py", "test_races.py", "test_nightly.py",
-    "test_dumps.py", "test_golden.py", "test_guard.py", "test_machine.py", "test_beside_others.py",
-    "test_statements.py", "test_sweeps.py", "test_ci.py", "test_open_loop.py", "test_snapshots_beside.py",
-    "test_writes.py", "test_settled_sources.py", "test_engine_ageing.py", "test_datasets_sources.py",
-    "test_sick_disk.py", "test_files.py", "test_from_statements.py", "test_added_engine.py", "test_tpcc.py",
-)  # fmt: skip
+    "test_rehearsal.py",
+    "test_tutorial.py",
+    "test_packages.py",
+    "test_releases.py",
+    "test_budget.py",
+    "test_zfs.py",
+    "test_run.py",
+    "test_commands.py",
+    "test_fair_window.py",
+    "test_fair_limits.py",
+    "test_fleet.py",
+    "test_environments.py",
+    "test_terminal.py",
+    "test_powercut.py",
+    "test_catalogue.py",
+    "test_wal.py",
+    "test_steps.py",
+    "test_moments.py",
+    "test_operations.py",
+    "test_insert_benchmark.py",
+    "test_fair_condition.py",
+    "test_faults.py",
+    "test_studies.py",
+    "test_work.py",
+    "test_accounts.py",
+    "test_fleet_ssh.py",
+    "test_client.py",
+    "test_operations_dba.py",
+    "test_apply.py",
+    "test_fair_device.py",
+    "test_races.py",
+    "test_nightly.py",
+    "test_dumps.py",
+    "test_golden.py",
+    "test_guard.py",
+    "test_machine.py",
+    "test_beside_others.py",
+    "test_statements.py",
+    "test_sweeps.py",
+    "test_ci.py",
+    "test_open_loop.py",
+    "test_snapshots_beside.py",
+    "test_writes.py",
+    "test_settled_sources.py",
+    "test_engine_ageing.py",
+    "test_datasets_sources.py",
+    "test_sick_disk.py",
+    "test_files.py",
+    "test_from_statements.py",
+    "test_added_engine.py",
+    "test_tpcc.py",
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest files first; the tests of a file keep their order."""
-    items.sort(key=lambda item: LONGEST.index(item.path.name) if item.path.name in LONGEST else len(LONGEST))
+    items.sort(
+        key=lambda item: (
+            LONGEST.index(item.path.name) if item.path.name in LONGEST else len(LONGEST)
+        )
+    )
 
 
 @pytest.fixture(autouse=True, scope="session")
 def lane() -> None:
-    """Run each process of tests in a separate mount namespace. Otherwise private copies of the mount table that its
-    tests make would keep mounts of other lanes or of another session busy."""
+    """Run each process of tests in a separate mount namespace. Otherwise private copies of the
+    mount table that its tests make would keep mounts of other lanes or of another session busy.
+    """
     if os.geteuid() == 0:
         libc = ctypes.CDLL(None, use_errno=True)
         if libc.unshare(namespaces.CLONE_NEWNS):
@@ -58,7 +106,9 @@ def lane() -> None:
 
 @pytest.fixture(autouse=True, scope="session")
 def signed() -> None:
-    """Put the token into the environment, so that the leak check recognises the processes of these tests."""
+    """Put the token into the environment, so that the leak check recognises the processes of these
+    tests.
+    """
     sign()
 
 
@@ -69,7 +119,8 @@ def nothing_left(tmp_path: Path) -> Iterator[None]:
         yield
 
 
-HANGS_S = 1200.0  # then a command hangs: the longest one takes 100 s, and several times as long on a busy machine
+# then a command hangs: the longest one takes 100 s, and several times as long on a busy machine
+HANGS_S = 1200.0
 
 
 @dataclass
@@ -82,17 +133,28 @@ class Dbbench:
     def start(self, *words: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
             [sys.executable, "-m", "dbbench", *words],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=self.folder, env=self.env,
-        )  # fmt: skip
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=self.folder,
+            env=self.env,
+        )
 
     def __call__(
         self, *words: str, status: int | None = 0, timeout_s: float = HANGS_S
     ) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(
             [sys.executable, "-m", "dbbench", *words],
-            capture_output=True, text=True, cwd=self.folder, env=self.env, timeout=timeout_s, check=False,
-        )  # fmt: skip
-        assert status in (None, done.returncode), f"exit {done.returncode}\n{done.stdout}\n{done.stderr}"
+            capture_output=True,
+            text=True,
+            cwd=self.folder,
+            env=self.env,
+            timeout=timeout_s,
+            check=False,
+        )
+        assert status in (None, done.returncode), (
+            f"exit {done.returncode}\n{done.stdout}\n{done.stderr}"
+        )
         return done
 
     def plan(self, text: str, name: str = "plan.toml") -> str:
@@ -100,9 +162,15 @@ class Dbbench:
         return name
 
     def run_and(
-        self, plan: str, at: Callable[[dict[str, Any]], bool], do: Callable[[int], None], *words: str
+        self,
+        plan: str,
+        at: Callable[[dict[str, Any]], bool],
+        do: Callable[[int], None],
+        *words: str,
     ) -> tuple[int, str]:
-        """`run PLAN --name r WORDS`, with `do(pid)` at the first event for which `at` holds; exit status, stderr."""
+        """`run PLAN --name r WORDS`, with `do(pid)` at the first event for which `at` holds; exit
+        status, stderr.
+        """
         child = self.start("run", plan, "--name", "r", "--progress", "json", *words)
         assert child.stderr is not None
         said, done = [], False
@@ -123,7 +191,9 @@ class Dbbench:
 
     @staticmethod
     def kill(name: str) -> Callable[[int], None]:
-        """Return an action for `run_and`: kill the oldest process called `name` below the run with SIGKILL."""
+        """Return an action for `run_and`: kill the oldest process called `name` below the run with
+        SIGKILL.
+        """
 
         def do(pid: int) -> None:
             below(pid, name)[0].send_signal(signal.SIGKILL)
@@ -157,7 +227,11 @@ class Dbbench:
 
     def stalled(self, run: str = "r") -> bool:
         """Return whether a trial failed because no transaction ended in its window (E604)."""
-        return "E604" in {trial["error"]["id"] for trial in self.trials(run).values() if trial["status"] == "failed"}
+        return "E604" in {
+            trial["error"]["id"]
+            for trial in self.trials(run).values()
+            if trial["status"] == "failed"
+        }
 
 
 def _event(line: str) -> dict[str, Any] | None:
@@ -170,10 +244,13 @@ def _event(line: str) -> dict[str, Any] | None:
 
 @pytest.fixture(scope="session")
 def cache() -> Path:
-    """Return the golden copies for all lanes and later sessions. They are next to those of the user, under a key of the
-    code that builds them. Deleting the folder costs only time."""
+    """Return the golden copies for all lanes and later sessions. They are next to those of the
+    user, under a key of the code that builds them. Deleting the folder costs only time.
+    """
     package = Path(dbbench.__file__).parent
-    code = [path for room in ("datasets", "engines") for path in sorted((package / room).rglob("*.py"))]
+    code = [
+        path for room in ("datasets", "engines") for path in sorted((package / room).rglob("*.py"))
+    ]
     key = hashlib.sha256(b"".join(path.read_bytes() for path in code)).hexdigest()[:12]
     folder = cache_folder().with_name("tests") / key
     for old in folder.parent.glob("*"):
@@ -186,8 +263,12 @@ def cache() -> Path:
 
 @pytest.fixture(scope="session")
 def dbbench_in(cache: Path) -> Callable[[Path], Dbbench]:
-    """Return a function that makes the command line in a folder, with the golden copies of the session."""
-    return lambda folder: Dbbench(folder, {**os.environ, "DBBENCH_CACHE": str(cache), "NO_COLOR": "1"})
+    """Return a function that makes the command line in a folder, with the golden copies of the
+    session.
+    """
+    return lambda folder: Dbbench(
+        folder, {**os.environ, "DBBENCH_CACHE": str(cache), "NO_COLOR": "1"}
+    )
 
 
 @pytest.fixture(name="dbbench")

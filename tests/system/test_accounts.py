@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import mysql.connector
-import mysql.connector.locales.eng.client_error  # not later: the checkout may lie where other accounts cannot read
+
+# not later: the checkout may lie where other accounts cannot read
+import mysql.connector.locales.eng.client_error
 import mysql.connector.plugins.mysql_native_password
 import psutil
 import psycopg2
@@ -36,7 +38,11 @@ CASES: dict[str, tuple[str, str, Any]] = {
 
 def rights(pid: int) -> tuple[str, str]:
     """Return the capabilities that a process could use, and whether it can gain others."""
-    lines = dict(line.split(":\t", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines() if ":\t" in line)
+    lines = dict(
+        line.split(":\t", 1)
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines()
+        if ":\t" in line
+    )
     return lines["CapPrm"], lines["NoNewPrivs"]
 
 
@@ -46,23 +52,32 @@ def connect(engine: str, sockets: Path, user: str = "dbbench", password: str = "
         psycopg2.connect(host=str(sockets), user=user, dbname="postgres").close()
     else:
         mysql.connector.connect(
-            unix_socket=str(sockets / "mariadb.sock"), user=user, password=password, ssl_disabled=True, use_pure=True,
-            charset="utf8mb4", collation="utf8mb4_general_ci",
-        ).close()  # fmt: skip
+            unix_socket=str(sockets / "mariadb.sock"),
+            user=user,
+            password=password,
+            ssl_disabled=True,
+            use_pure=True,
+            charset="utf8mb4",
+            collation="utf8mb4_general_ci",
+        ).close()
 
 
 @pytest.mark.parametrize(
     "engine",
-    [pytest.param(name, marks=pytest.mark.needs(f"engine:{name}", *needs))
-     for name, needs in (("postgres", ()), ("mariadb", ("sysbench",)))],
-)  # fmt: skip
+    [
+        pytest.param(name, marks=pytest.mark.needs(f"engine:{name}", *needs))
+        for name, needs in (("postgres", ()), ("mariadb", ("sysbench",)))
+    ],
+)
 def test_nobody_else_reaches_the_server(engine: str, dbbench: Any) -> None:
-    """Not `nobody`, which cannot even enter its folders; not its own number as the server's `root`. The load
-    generator has that number: it can log in and read the password. No other process has it. What trials are restored
-    from belongs to root alone."""
+    """Not `nobody`, which cannot even enter its folders; not its own number as the server's `root`.
+    The load generator has that number: it can log in and read the password. No other process has
+    it. What trials are restored from belongs to root alone.
+    """
     program, size, load = CASES[engine]
     client = "pgbench" if engine == "postgres" else "sysbench"
-    dbbench.plan(plan("ext4", engine, load, measure="6s", device={"size": size}))  # the attempts may take seconds
+    # the attempts may take seconds
+    dbbench.plan(plan("ext4", engine, load, measure="6s", device={"size": size}))
     found: dict[str, Any] = {}
 
     def attack(pid: int) -> None:
@@ -80,14 +95,17 @@ def test_nobody_else_reaches_the_server(engine: str, dbbench: Any) -> None:
         found["root"] = as_user(0, lambda: connect(engine, sockets, password=password))
         found["init"] = (sockets / "init.sql").exists()
         found["uid"] = uid
-        argvs = [arg for p in psutil.process_iter(["cmdline"]) for arg in p.info["cmdline"] or ()]  # whoever has it
+        # whoever has it
+        argvs = [arg for p in psutil.process_iter(["cmdline"]) for arg in p.info["cmdline"] or ()]
         found["shown"] = bool(password) and any(password in arg for arg in argvs)
 
     status, said = dbbench.run_and("plan.toml", dbbench.in_window, attack)
     assert status == 0, said[-2000:]
     assert "PermissionError" in found["nobody enters"] and "rror" in found["nobody"]
     refused = (
-        "Peer authentication failed|no pg_hba.conf entry" if engine == "postgres" else "1045|4151|1698|Access denied"
+        "Peer authentication failed|no pg_hba.conf entry"
+        if engine == "postgres"
+        else "1045|4151|1698|Access denied"
     )
     assert found["itself"] == "" and re.search(refused, found["itself as root"]), found
     assert found["clients"] == {(found["uid"], ("0" * 16, "1"))}, found
@@ -95,19 +113,26 @@ def test_nobody_else_reaches_the_server(engine: str, dbbench: Any) -> None:
     assert found["root"] == "", found
     with pytest.raises(KeyError):
         pwd.getpwuid(found["uid"])
-    assert found["uid"] not in {uid for process in started(["uids"]) for uid in process.info["uids"] or ()}
+    assert found["uid"] not in {
+        uid for process in started(["uids"]) for uid in process.info["uids"] or ()
+    }
     kept = [path for path in (dbbench.folder / "results").rglob("*") if path.is_file()]
     assert not any(b"mysql-password=" in path.read_bytes() for path in kept)
     copies = list(Path(dbbench.env["DBBENCH_CACHE"]).glob(f"{engine}-*/data"))
     assert copies and not any(data.stat().st_mode & 0o077 for data in copies)
-    owners = {(path.lstat().st_uid, path.lstat().st_gid) for data in copies for path in (data, *data.rglob("*"))}
+    owners = {
+        (path.lstat().st_uid, path.lstat().st_gid)
+        for data in copies
+        for path in (data, *data.rglob("*"))
+    }
     assert owners == {(0, 0)}
 
 
 SCRIPTS: Final = {
     "postgres": (
         "shop.sql",
-        "\\setshell a sh -c 'id -u >{0}/uid; cat /root/.dbbench-test >{0}/read; echo 1'\nSELECT :a;\n",
+        "\\setshell a sh -c 'id -u >{0}/uid; cat /root/.dbbench-test >{0}/read; echo 1'\nSELECT "
+        ":a;\n",
     ),
     "mariadb": (
         "shop.lua",
@@ -127,10 +152,13 @@ parameters.clients = {{ type = "integer", default = 1 }}
 
 
 @pytest.mark.parametrize(
-    "engine", [pytest.param(name, marks=pytest.mark.needs(f"engine:{name}", "sysbench")) for name in SCRIPTS]
+    "engine",
+    [pytest.param(name, marks=pytest.mark.needs(f"engine:{name}", "sysbench")) for name in SCRIPTS],
 )
 def test_a_script_has_no_rights(engine: str, dbbench: Any) -> None:
-    """A script of a workload can run commands; they do not run as root, and cannot read root's files."""
+    """A script of a workload can run commands; they do not run as root, and cannot read root's
+    files.
+    """
     (open_ := Path(tempfile.mkdtemp(dir="/var/tmp"))).chmod(0o777)
     secret = Path("/root/.dbbench-test")
     secret.touch(0o600)
@@ -142,7 +170,9 @@ def test_a_script_has_no_rights(engine: str, dbbench: Any) -> None:
         driver = "pgbench" if engine == "postgres" else "sysbench"
         (folder / "shop.toml").write_text(OWN.format(driver=driver, engine=engine, script=name))
         trial = dbbench.trial(
-            plan("ext4", engine, {"name": "shop"}, blocks=1, measure="4s", device={"size": "1GiB"}), "--path", "mine"
+            plan("ext4", engine, {"name": "shop"}, blocks=1, measure="4s", device={"size": "1GiB"}),
+            "--path",
+            "mine",
         )
         assert trial["error"] is None, trial["error"]
         assert int((open_ / "uid").read_text()) in accounts.NUMBERS
@@ -164,8 +194,22 @@ def test_generated_data_is_loaded_without_rights(dbbench: Any) -> None:
         (folder / "log").touch()
         (folder / "log").chmod(0o666)
         load = {"name": "archive-apply", "tables": 1, "table_size": 1000, "log_bytes": "1MiB"}
-        dbbench.plan(plan("ext4", "mariadb", load, blocks=1, device={"size": "1GiB"}, warmup=None, measure=None))
-        env = {**dbbench.env, "PATH": f"{folder}:{os.environ['PATH']}", "DBBENCH_CACHE": str(folder / "cache")}
+        dbbench.plan(
+            plan(
+                "ext4",
+                "mariadb",
+                load,
+                blocks=1,
+                device={"size": "1GiB"},
+                warmup=None,
+                measure=None,
+            )
+        )
+        env = {
+            **dbbench.env,
+            "PATH": f"{folder}:{os.environ['PATH']}",
+            "DBBENCH_CACHE": str(folder / "cache"),
+        }
         dataclasses.replace(dbbench, env=env)("run", "plan.toml", "--name", "r")
         lines = [line.split() for line in (folder / "log").read_text().splitlines()]
         loads = {words[1]: int(words[0]) for words in lines if words[1].startswith("oltp_")}
@@ -177,7 +221,9 @@ def test_generated_data_is_loaded_without_rights(dbbench: Any) -> None:
 
 @pytest.mark.needs("unshare")
 def test_a_container_without_the_numbers_is_refused() -> None:
-    """In a user namespace that has root alone no number can be taken: E202, and the server is not started as root."""
+    """In a user namespace that has root alone no number can be taken: E202, and the server is not
+    started as root.
+    """
     script = (
         "import sys\n"
         "from dbbench.engines import accounts\n"
@@ -199,7 +245,9 @@ def test_a_container_without_the_numbers_is_refused() -> None:
 
 
 def test_the_home_of_another_account_is_passed_over() -> None:
-    """As after `sudo` or `setpriv` without a HOME of its own: the error names what cannot be written."""
+    """As after `sudo` or `setpriv` without a HOME of its own: the error names what cannot be
+    written.
+    """
     (folder := Path(tempfile.mkdtemp(dir="/var/tmp"))).chmod(0o755)
     try:
         (closed := folder / "home").mkdir(0o700)

@@ -10,8 +10,9 @@ from tests.support.plans import plan
 @pytest.mark.long
 @pytest.mark.needs("root", "mkfs.ext4", "fs:ext4", "engine:postgres", "sadf")
 def test_a_finished_run_goes_on_until_its_pair_is_settled(dbbench: Any) -> None:
-    """One block, then asked for a width that a quiet machine has after five pairs: what was driven is recorded; the
-    same command drives nothing."""
+    """One block, then asked for a width that a quiet machine has after five pairs: what was driven
+    is recorded; the same command drives nothing.
+    """
     # With a rate that a busy machine reaches too, pairs differ little enough.
     load = {"name": "pgbench-tpcb", "scale": 1, "clients": 1, "rate": 50}
     pair = ["ext4", {"use": "ext4", "label": "ext4-b"}]

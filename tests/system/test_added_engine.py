@@ -20,7 +20,11 @@ pytestmark = pytest.mark.needs("root", "fs:ext4", "mkfs.ext4", "engine:postgres"
 
 def worked_example() -> tuple[str, str]:
     """The module and the line of the section "Example: adding an engine"."""
-    section = CONTRIBUTING.read_text().partition("## Example: adding an engine\n")[2].partition("\n## ")[0]
+    section = (
+        CONTRIBUTING.read_text()
+        .partition("## Example: adding an engine\n")[2]
+        .partition("\n## ")[0]
+    )
     module, line = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
     return module, line
 
@@ -30,7 +34,8 @@ def extended(dbbench: Any) -> Any:
     """The command line of a copy of this package with the module, its line and its import."""
     module, line = worked_example()
     name = line.strip().partition(":")[0].strip('"')
-    shutil.copytree(Path(package.__file__).parent, dbbench.folder / "dbbench")  # what its links name comes with it
+    # what its links name comes with it
+    shutil.copytree(Path(package.__file__).parent, dbbench.folder / "dbbench")
     engines = dbbench.folder / "dbbench/engines"
     (engines / f"{name}.py").write_text(module)
     registry = (engines / "__init__.py").read_text()
@@ -40,13 +45,16 @@ def extended(dbbench: Any) -> Any:
     workloads = dbbench.folder / "workloads"
     workloads.mkdir()
     tpcb = (data_folder() / "workloads/pgbench-tpcb.toml").read_text()
-    (workloads / "own-tpcb.toml").write_text(tpcb.replace('engines  = ["postgres"]', f'engines = ["{name}"]'))
+    (workloads / "own-tpcb.toml").write_text(
+        tpcb.replace('engines  = ["postgres"]', f'engines = ["{name}"]')
+    )
     return dataclasses.replace(dbbench, env={**dbbench.env, "PYTHONPATH": str(dbbench.folder)})
 
 
 def test_the_worked_example_runs_a_trial(extended: Any) -> None:
-    """One file and one line: the engine is known to plans, builds its dataset, runs with its own settings and is shown
-    by its own name."""
+    """One file and one line: the engine is known to plans, builds its dataset, runs with its own
+    settings and is shown by its own name.
+    """
     workload = {"name": "own-tpcb", "scale": 1, "clients": 2, "threads": 2}
     extended.plan(plan("ext4", "compressing", workload))
     extended("--path", ".", "run", "plan.toml", "--name", "r", "--progress", "plain")

@@ -1,4 +1,6 @@
-"""Options that a plan adds to a setup, in real runs: in effect, in the class, and refused by the kernel only once."""
+"""Options that a plan adds to a setup, in real runs: in effect, in the class, and refused by the
+kernel only once.
+"""
 
 from typing import Any, Final
 
@@ -11,7 +13,9 @@ FILES: Final = {"name": "small-files", "files": 100, "clients": 1}
 
 
 def test_what_the_kernel_refuses_is_tried_once(dbbench: Any) -> None:
-    """The kernel knows both options, and refuses the pair when it mounts; later blocks run without that arm."""
+    """The kernel knows both options, and refuses the pair when it mounts; later blocks run without
+    that arm.
+    """
     pair = {"use": "ext4", "label": "pair", "mount": ["data=journal", "delalloc"]}
     dbbench.plan(plan(["ext4", pair], "files", FILES, blocks=3, seed=1, warmup=None, measure=None))
     done = dbbench("run", "plan.toml", "--name", "r", status=1)

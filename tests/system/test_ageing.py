@@ -12,8 +12,10 @@ from dbbench.storage import ageing, filesystems
 from dbbench.storage.devices.port import Device
 from dbbench.storage.filesystems import Mounted
 
-FAMILIES = [pytest.param(name, marks=pytest.mark.needs("root", f"mkfs.{name}", tool, f"fs:{name}"))
-            for name, tool in (("ext4", "e2freefrag"), ("xfs", "xfs_spaceman"), ("btrfs", "btrfs"))]  # fmt: skip
+FAMILIES = [
+    pytest.param(name, marks=pytest.mark.needs("root", f"mkfs.{name}", tool, f"fs:{name}"))
+    for name, tool in (("ext4", "e2freefrag"), ("xfs", "xfs_spaceman"), ("btrfs", "btrfs"))
+]
 ASKED = Ageing(fill=0.4, churn=1.0)
 
 
@@ -30,7 +32,10 @@ def content(fs: Mounted) -> dict[str, tuple[int, int]]:
     """Size and CRC-32 of every aged file, by name."""
     root = fs.path / ageing.FOLDER
     files = [path for path in root.rglob("*") if path.is_file()]
-    return {str(path.relative_to(root)): (path.stat().st_size, zlib.crc32(path.read_bytes())) for path in files}
+    return {
+        str(path.relative_to(root)): (path.stat().st_size, zlib.crc32(path.read_bytes()))
+        for path in files
+    }
 
 
 def pieces(found: tuple[FreeExtents, ...] | None) -> tuple[int, int]:
@@ -50,7 +55,9 @@ def test_same_files_on_every_filesystem(fs: Mounted, loop_device: Device) -> Non
     reference = _first.setdefault("reference", (found.digest, there))
     assert (found.digest, there) == reference
     assert len(there) == found.files
-    assert sum(size for size, _ in there.values()) == pytest.approx(0.4 * loop_device.facts.size_bytes, abs=4096)
+    assert sum(size for size, _ in there.values()) == pytest.approx(
+        0.4 * loop_device.facts.size_bytes, abs=4096
+    )
     assert found.filled == pytest.approx(0.47, abs=0.1)
 
 

@@ -1,4 +1,6 @@
-"""Real servers apply a primary's log to its base copy and end equal to the primary; planted faults are detected."""
+"""Real servers apply a primary's log to its base copy and end equal to the primary; planted faults
+are detected.
+"""
 
 import contextlib
 import dataclasses
@@ -28,8 +30,11 @@ from tests.support.plans import plan
 MIB = 2**20
 ENGINE = ("postgres", "mariadb", "mysql")
 NEEDS = {"postgres": (), "mariadb": ("mariadb-binlog", "mariadb"), "mysql": ()}
-EACH = [pytest.param(name, marks=pytest.mark.needs(f"engine:{name}", *NEEDS[name])) for name in ENGINE]
-BYTES = {"postgres": 20 * MIB, "mariadb": MIB, "mysql": MIB}  # binary logs: one commit after the other
+EACH = [
+    pytest.param(name, marks=pytest.mark.needs(f"engine:{name}", *NEEDS[name])) for name in ENGINE
+]
+# binary logs: one commit after the other
+BYTES = {"postgres": 20 * MIB, "mariadb": MIB, "mysql": MIB}
 SMALL = {"postgres": {"shared_buffers": "16MB"}}
 
 
@@ -39,9 +44,13 @@ def archive_of() -> Iterator[Callable[[str], Golden]]:
     with servers.open_folder() as cache:
 
         def made(engine: str) -> Golden:
-            asked = Dataset("archive", {"scale": 1, "tables": 1, "table_size": 2000, "log_bytes": BYTES[engine]})
+            asked = Dataset(
+                "archive", {"scale": 1, "tables": 1, "table_size": 2000, "log_bytes": BYTES[engine]}
+            )
             with place(engine) as where:
-                return datasets.golden.ensure(datasets.golden.recipe(servers.spec(engine), asked), where, cache=cache)
+                return datasets.golden.ensure(
+                    datasets.golden.recipe(servers.spec(engine), asked), where, cache=cache
+                )
 
         yield made
 
@@ -61,26 +70,43 @@ def patience(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def applied() -> Callable[..., Outcome]:
-    """Restore an archive's base copy, apply its log, stop, check. `during` is called when the log is on its way."""
+    """Restore an archive's base copy, apply its log, stop, check. `during` is called when the log
+    is on its way.
+    """
 
-    def done(engine: Any, golden: Golden, during: Callable[[Server], None] = lambda _: None, **parameters: Any
-             ) -> Outcome:  # fmt: skip
+    def done(
+        engine: Any,
+        golden: Golden,
+        during: Callable[[Server], None] = lambda _: None,
+        **parameters: Any,
+    ) -> Outcome:
         kind, spec = ENGINES[engine], servers.spec(engine)
         settings = merge_settings(("default", kind.defaults(None)), ("plan", SMALL.get(engine, {})))
         with place(engine) as where:
             root = where.sockets.parent
             for name in ("scratch", "raw"):
                 (root / name).mkdir()
-            shutil.copytree(golden.path / ARCHIVE, root / "copy" / ARCHIVE)  # the server's account must get there
+            # the server's account must get there
+            shutil.copytree(golden.path / ARCHIVE, root / "copy" / ARCHIVE)
             reachable = dataclasses.replace(golden, path=root / "copy")
             datasets.restore_copy(golden, root / "data", kind.account())
             datasets.archive.hand_over(reachable, root / "data", kind, root / "scratch")
             workload = Workload("t", "apply", (engine,), {"kind": "none"}, window="to-completion")
-            cell = Cell("c", "ext4", FsSetup("t", Mkfs("ext4")), spec, workload, parameters, Dataset("none"),
-                        Window("to-completion", 0, 0))  # fmt: skip
+            cell = Cell(
+                "c",
+                "ext4",
+                FsSetup("t", Mkfs("ext4")),
+                spec,
+                workload,
+                parameters,
+                Dataset("none"),
+                Window("to-completion", 0, 0),
+            )
             with kind.serving(root / "data", settings, where) as server:
                 load_: Load
-                with apply.driving(LoadTask(server, cell, 1, Clock(), root / "raw", root / "scratch")) as load_:
+                with apply.driving(
+                    LoadTask(server, cell, 1, Clock(), root / "raw", root / "scratch")
+                ) as load_:
                     during(server)
                     load_.wait(lambda _: None)
                 server.checkpoint()
@@ -93,14 +119,18 @@ def applied() -> Callable[..., Outcome]:
 
 @pytest.mark.parametrize("engine", EACH)
 def test_every_table_is_equal(engine: str, applied: Any, archive_of: Any) -> None:
-    """Each engine ends byte-equal by checksum, has applied all of its log, and passes its own check afterwards."""
+    """Each engine ends byte-equal by checksum, has applied all of its log, and passes its own check
+    afterwards.
+    """
     golden = archive_of(engine)
     found = load(golden.path / ARCHIVE)
     outcome = applied(engine, golden)
     applied_bytes = outcome.figures["applied_bytes"]
-    assert 0.9 * BYTES[engine] < applied_bytes <= sum(log.size for log in found.logs)  # loaded machines log more
+    # loaded machines log more
+    assert 0.9 * BYTES[engine] < applied_bytes <= sum(log.size for log in found.logs)
     assert outcome.figures["kb_per_s"] == pytest.approx(
-        applied_bytes / 1e3 / outcome.figures["duration_s"], rel=0.1)  # fmt: skip
+        applied_bytes / 1e3 / outcome.figures["duration_s"], rel=0.1
+    )
     history = "public.pgbench_history" if engine == "postgres" else "sbtest1"
     assert int(found.checksums[history].split()[0]) >= 100
 
@@ -109,7 +139,8 @@ def test_every_table_is_equal(engine: str, applied: Any, archive_of: Any) -> Non
 def test_batches_every_so_often(applied: Any, archive_of: Any) -> None:
     """The second segment comes a second and a half after the first; the pause is not in the rate."""
     golden = archive_of("postgres")
-    for interval in (1.5, 6.0, 24.0):  # a busy machine may need the whole of a short pause to apply a segment
+    # a busy machine may need the whole of a short pause to apply a segment
+    for interval in (1.5, 6.0, 24.0):
         figures = applied("postgres", golden, interval=interval, batch=1).figures
         assert figures["duration_s"] > interval * (len(load(golden.path / ARCHIVE).logs) - 1)
         faster = figures["kb_per_s"] / (figures["applied_bytes"] / 1e3 / figures["duration_s"])
@@ -120,10 +151,15 @@ def test_batches_every_so_often(applied: Any, archive_of: Any) -> None:
 
 @pytest.mark.needs("engine:mariadb", "mariadb-binlog", "mariadb")
 def test_a_row_too_many_is_caught(applied: Any, archive_of: Any) -> None:
-    """Another session writes to the copy while the log is applied: E403 names the table and both counts."""
+    """Another session writes to the copy while the log is applied: E403 names the table and both
+    counts.
+    """
 
     def write(server: Server) -> None:
-        with contextlib.closing(server.connect()) as connection, contextlib.closing(connection.cursor()) as cursor:
+        with (
+            contextlib.closing(server.connect()) as connection,
+            contextlib.closing(connection.cursor()) as cursor,
+        ):
             cursor.execute("INSERT INTO sbtest1 (id, k, c, pad) VALUES (1000000, 1, '', '')")
 
     with pytest.raises(DataCorrupt, match=r"sbtest1: 2001 rows.*on the primary 2000 rows"):
@@ -165,7 +201,9 @@ def test_a_damaged_segment_is_not_applied(archive_of: Any, tmp_path: Path) -> No
 
 @pytest.mark.needs("root", "mkfs.ext4", "fs:ext4", "engine:postgres", "sadf")
 def test_a_whole_trial(dbbench: Any, nothing_left: None) -> None:
-    """A standby goes the road of every trial: cold, applied, checked, compared; figure and timeline in the result."""
+    """A standby goes the road of every trial: cold, applied, checked, compared; figure and timeline
+    in the result.
+    """
     engine = {"name": "postgres", "settings": {"shared_buffers": "16MB"}}
     load = {"name": "archive-apply", "scale": 1, "log_bytes": "20MiB"}
     text = plan("ext4", engine, load, warmup=None, measure=None)

@@ -1,5 +1,6 @@
-"""Loop devices, mounts, control groups and servers of others come and go, and another dbbench runs: no run is
-disturbed by them, disturbs them, or is blamed for what they have."""
+"""Loop devices, mounts, control groups and servers of others come and go, and another dbbench runs:
+no run is disturbed by them, disturbs them, or is blamed for what they have.
+"""
 
 import os
 import signal
@@ -29,13 +30,18 @@ def others() -> Iterator[None]:
 
 
 def test_two_runs_at_once_are_whole(tmp_path: Path, dbbench_in: Callable[[Path], Dbbench]) -> None:
-    """Each has its trial without an error, and both leave nothing. Others may make a trial suspect, no more."""
+    """Each has its trial without an error, and both leave nothing. Others may make a trial suspect,
+    no more.
+    """
     runs = [dbbench_in(tmp_path / name) for name in ("first", "second")]
     for dbbench in runs:
         dbbench.folder.mkdir()
         dbbench.plan(plan(device={"size": "384MiB"}))
     with leaving_nothing(tmp_path):
-        children = [dbbench.start("run", "plan.toml", "--name", "r", "--progress", "none") for dbbench in runs]
+        children = [
+            dbbench.start("run", "plan.toml", "--name", "r", "--progress", "none")
+            for dbbench in runs
+        ]
         said = [child.communicate(timeout=HANGS_S) for child in children]
     assert [child.returncode for child in children] == [0, 0], said
     for dbbench in runs:
@@ -46,8 +52,9 @@ def test_two_runs_at_once_are_whole(tmp_path: Path, dbbench_in: Callable[[Path],
 
 
 def test_a_killed_run_leaves_nothing_and_is_resumed(dbbench: Any) -> None:
-    """SIGKILL in the window of the second trial: after a moment nothing of it runs, is mounted or attached. The same
-    command runs that trial again, and not the first one."""
+    """SIGKILL in the window of the second trial: after a moment nothing of it runs, is mounted or
+    attached. The same command runs that trial again, and not the first one.
+    """
     dbbench.plan(plan(blocks=2, device={"size": "384MiB"}))
     second = []
 

@@ -21,7 +21,8 @@ def test_a_device_is_probed_in_its_middle(loop_device: Device) -> None:
     assert time.monotonic() - began < 120  # 0.5 s on an idle machine: every trial waits for it
     written = devices.io_counters(loop_device.leaves[0])
     assert so_far is not None and written is not None
-    assert written["write_bytes"] - so_far["write_bytes"] < 40 * 2**20  # what keeps it short, however slow the disk is
+    # what keeps it short, however slow the disk is
+    assert written["write_bytes"] - so_far["write_bytes"] < 40 * 2**20
     assert set(found) == {"cpu_ms", "write_mb_per_s", "fdatasync_ms"}
     assert all(value > 0 for value in found.values())
     assert process.run(["blkid", "-p", "-o", "export", loop_device.path]).stdout == before

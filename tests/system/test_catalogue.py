@@ -1,6 +1,7 @@
 """Every setup of the catalogue is made, mounted, filled, measured and removed.
 
-Other families and layers are tested in other files. New setups of ext*, xfs or btrfs are included automatically.
+Other families and layers are tested in other files. New setups of ext*, xfs or btrfs are
+included automatically.
 """
 
 import json
@@ -37,15 +38,38 @@ from tests.support.setups import (
 )
 
 MIB: Final = 2**20
-NAMES: Final = [name for name in (*ALL.setups, *ADDED)
-                if not (setup := setup_named(name)).layers
-                and setup.mkfs.family in ("ext2", "ext3", "ext4", "xfs", "btrfs")]  # fmt: skip
+NAMES: Final = [
+    name
+    for name in (*ALL.setups, *ADDED)
+    if not (setup := setup_named(name)).layers
+    and setup.mkfs.family in ("ext2", "ext3", "ext4", "xfs", "btrfs")
+]
 # One setup for each family and each class of option; the others are made in `make test-all`.
-CLASSES: Final = ("ext2", "ext3", "ext4", "ext4-nobarrier", "ext4-nojournal", "ext4-writeback", "ext4-bigalloc", "xfs",
-                  "xfs-16k", "xfs-noreflink", "xfs-allocsize", "btrfs", "btrfs-zstd", "btrfs-nodatacow",
-                  "btrfs-nocow-attr", "btrfs-raid1", "btrfs-nobarrier", "btrfs-xxhash", "btrfs-volumes",
-                  "btrfs-discard")  # fmt: skip
-EVERY: Final = [pytest.param(name, marks=() if name in CLASSES else pytest.mark.long) for name in NAMES]
+CLASSES: Final = (
+    "ext2",
+    "ext3",
+    "ext4",
+    "ext4-nobarrier",
+    "ext4-nojournal",
+    "ext4-writeback",
+    "ext4-bigalloc",
+    "xfs",
+    "xfs-16k",
+    "xfs-noreflink",
+    "xfs-allocsize",
+    "btrfs",
+    "btrfs-zstd",
+    "btrfs-nodatacow",
+    "btrfs-nocow-attr",
+    "btrfs-raid1",
+    "btrfs-nobarrier",
+    "btrfs-xxhash",
+    "btrfs-volumes",
+    "btrfs-discard",
+)
+EVERY: Final = [
+    pytest.param(name, marks=() if name in CLASSES else pytest.mark.long) for name in NAMES
+]
 
 # What the kernel shows of an option that it does not show as it was given. "": nothing at all.
 SHOWN: Final = {
@@ -57,8 +81,12 @@ SHOWN: Final = {
     "compress-force=zstd": "compress-force=zstd:3",
     "space_cache=v1": "space_cache",
 }
-FLAGS: Final = {"ext2": {"no-journal"}, "ext4-nojournal": {"no-journal"}, "ext4-nobarrier": {"no-barrier"},
-                "btrfs-nobarrier": {"no-barrier"}}  # fmt: skip
+FLAGS: Final = {
+    "ext2": {"no-journal"},
+    "ext4-nojournal": {"no-journal"},
+    "ext4-nobarrier": {"no-barrier"},
+    "btrfs-nobarrier": {"no-barrier"},
+}
 IN_PLACE: Final = {"btrfs-nodatacow", "btrfs-nocow-attr"}  # of btrfs: these overwrite data
 # What the family's own tool must read back from the device where the setup asks mkfs for it.
 GEOMETRY: Final[dict[str, dict[str, object]]] = {
@@ -69,7 +97,12 @@ GEOMETRY: Final[dict[str, dict[str, object]]] = {
     "xfs-16k": {"block_size": 16384},
     "xfs-noreflink": {"reflink": False},
     "xfs": {"reflink": True, "agcount": 4},
-    "btrfs": {"nodesize": 16384, "data_profile": "single", "metadata_profile": "DUP", "checksum": "crc32c"},
+    "btrfs": {
+        "nodesize": 16384,
+        "data_profile": "single",
+        "metadata_profile": "DUP",
+        "checksum": "crc32c",
+    },
     "btrfs-nodesize-4k": {"nodesize": 4096},
     "btrfs-nodesize-32k": {"nodesize": 32768},
     "btrfs-metadata-single": {"metadata_profile": "single"},
@@ -85,7 +118,9 @@ GEOMETRY: Final[dict[str, dict[str, object]]] = {
 @pytest.mark.needs("root")
 @pytest.mark.parametrize("name", EVERY)
 def test_every_setup_is_what_it_says(name: str, tmp_path: Path) -> None:
-    """Made, mounted, read back, claimed rightly, in force on files, flushing as its class says, measured, and gone."""
+    """Made, mounted, read back, claimed rightly, in force on files, flushing as its class says,
+    measured, and gone.
+    """
     setup = shipped(name)
     flags = FLAGS.get(name, set())
     sector_bytes = filesystems.family_of(setup).sector_bytes(setup)
@@ -95,12 +130,17 @@ def test_every_setup_is_what_it_says(name: str, tmp_path: Path) -> None:
         assert len(made.uuid) == 36
         assert made.geometry.items() >= GEOMETRY.get(name, {}).items()
         if sector_bytes:
-            assert str(made.geometry["sector_size"]) == queue_attributes(device.leaves[0])["logical_block_size"]
+            assert (
+                str(made.geometry["sector_size"])
+                == queue_attributes(device.leaves[0])["logical_block_size"]
+            )
         with filesystems.mount(setup, device, tmp_path / "mnt") as fs:
             asked = {SHOWN.get(option, option) for option in fs.options_asked} - {"", "nodiscard"}
             assert {"rw", *asked} <= set(fs.options_effective)
             online = "discard" in str(setup.mount)
-            assert online or not [option for option in fs.options_effective if option.startswith("discard")]
+            assert online or not [
+                option for option in fs.options_effective if option.startswith("discard")
+            ]
             assert {flag.value for flag in fs.flags} == flags
             filesystems.check_promise(setup, fs)
             assert fs.tears is (setup.mkfs.family != "btrfs" or name in IN_PLACE)
@@ -147,30 +187,44 @@ def test_what_mkfs_here_does_not_know_is_said_before_a_run(
     reason = filesystems.works(FsSetup(title="t", mkfs=Mkfs(family, mkfs, tune=tune)))
     assert said.lower() in str(reason).lower()
     assert "usage" not in str(reason).lower()  # mkfs.xfs prints it after the reason
-    new = set(Path("/dev/shm").glob("dbbench-mkfs-*")) - before  # also those of other tests, which are in use
+    # also those of other tests, which are in use
+    new = set(Path("/dev/shm").glob("dbbench-mkfs-*")) - before
     assert not process.wait_while(lambda: [path for path in new if path.exists()], 60)
 
 
 @pytest.mark.needs("root", "mkfs.ext4", "fs:ext4", "tune2fs")
 def test_a_default_of_the_superblock_is_read_from_the_kernel(tmp_path: Path) -> None:
-    """Of a mode that no mount option names the mount table says nothing: the driver's own list does."""
-    for name, mode in (("ext4", "ordered"), ("ext4-writeback", "writeback"), ("ext4-writeback-default", "writeback")):
+    """Of a mode that no mount option names the mount table says nothing: the driver's own list
+    does.
+    """
+    for name, mode in (
+        ("ext4", "ordered"),
+        ("ext4-writeback", "writeback"),
+        ("ext4-writeback-default", "writeback"),
+    ):
         setup = shipped(name)
         with attached(tmp_path, 1) as device:
             made = filesystems.make(setup, device)
-            assert ("journal_data_writeback" in str(made.geometry["default_mount_options"])) is bool(setup.mkfs.tune)
+            assert (
+                "journal_data_writeback" in str(made.geometry["default_mount_options"])
+            ) is bool(setup.mkfs.tune)
             with filesystems.mount(setup, device, tmp_path / "mnt") as fs:
                 assert fs.tunables == {"has_journal": True, "data_mode": mode}
 
 
 @pytest.mark.needs("root", "mkfs.btrfs", "fs:btrfs", "chattr")
 def test_volumes_have_options_of_their_own(tmp_path: Path) -> None:
-    """Data is compressed and copied on write, the log beside it neither: one filesystem, two subvolumes."""
+    """Data is compressed and copied on write, the log beside it neither: one filesystem, two
+    subvolumes.
+    """
     setup = shipped("btrfs-volumes")
     with attached(tmp_path, 1) as device:
         filesystems.make(setup, device)
         with filesystems.mount(setup, device, tmp_path / "mnt") as fs:
-            datadir, wal = filesystems.data_directory(setup, fs), filesystems.log_directory(setup, {"data": fs})
+            datadir, wal = (
+                filesystems.data_directory(setup, fs),
+                filesystems.log_directory(setup, {"data": fs}),
+            )
             assert wal is not None and wal.is_dir() and datadir.stat().st_dev != wal.stat().st_dev
             assert datadir.stat().st_mode & 0o777 == 0o700
             (data,), (log,) = fill(datadir, 1), fill(wal, 1)
@@ -186,7 +240,9 @@ def test_volumes_have_options_of_their_own(tmp_path: Path) -> None:
 
 @pytest.mark.needs("root", "mkfs.btrfs", "fs:btrfs")
 def test_several_devices_are_mounted_without_a_scan_and_forgotten(tmp_path: Path) -> None:
-    """The kernel knows the members from the mount alone, and has no name of them left when they are given back."""
+    """The kernel knows the members from the mount alone, and has no name of them left when they are
+    given back.
+    """
     setup = shipped("btrfs-raid1")
     with attached(tmp_path, 2) as device:
         made = filesystems.make(setup, device)
@@ -195,7 +251,8 @@ def test_several_devices_are_mounted_without_a_scan_and_forgotten(tmp_path: Path
             assert btrfs.FAMILY.members(fs.path) == {member.path.name for member in device.each}
         assert not Path(f"/sys/fs/btrfs/{made.uuid}").exists()
         single = ALL.setup("btrfs")
-        filesystems.make(single, device.each[1])  # a name that were still known would be taken for a member
+        # a name that were still known would be taken for a member
+        filesystems.make(single, device.each[1])
         with filesystems.mount(single, device.each[1], tmp_path / "mnt") as fs:
             assert btrfs.FAMILY.members(fs.path) == {device.each[1].path.name}
 
@@ -210,35 +267,67 @@ CARRIED: Final = {
     "btrfs-nocow-attr": ("full", "full"),
     "btrfs-volumes": ("full", "full"),
 }
-DATABASES: Final = pytest.mark.needs("root", "mkfs.ext4", "mkfs.xfs", "mkfs.btrfs", "fs:xfs", "fs:btrfs",
-                                     "engine:postgres", "engine:mariadb", "sysbench", "sadf")  # fmt: skip
+DATABASES: Final = pytest.mark.needs(
+    "root",
+    "mkfs.ext4",
+    "mkfs.xfs",
+    "mkfs.btrfs",
+    "fs:xfs",
+    "fs:btrfs",
+    "engine:postgres",
+    "engine:mariadb",
+    "sysbench",
+    "sadf",
+)
 
 
 def of_postgres(*setups: str, size: str = "512MiB", count: int = 1, **keys: Any) -> str:
     """A plan of one short trial a setup."""
     device = {"size": size, "count": count}
-    return plan([entry(name) for name in setups], workload=UPDATES, warmup="0s", measure="4s", device=device, **keys)
+    return plan(
+        [entry(name) for name in setups],
+        workload=UPDATES,
+        warmup="0s",
+        measure="4s",
+        device=device,
+        **keys,
+    )
 
 
 @DATABASES
-@pytest.mark.parametrize("setups", [
-    ("ext2", "ext3", "ext4-nodoublewrite", "btrfs-tuned"),
-    pytest.param(tuple(CARRIED), marks=pytest.mark.long),
-], ids=["each-class", "all"])  # fmt: skip
-def test_each_family_and_each_tuning_carries_two_databases(setups: tuple[str, ...], dbbench: Any) -> None:
-    """One run: no trial fails, each has the class of its settings on its filesystem, and tuning is in the server."""
+@pytest.mark.parametrize(
+    "setups",
+    [
+        ("ext2", "ext3", "ext4-nodoublewrite", "btrfs-tuned"),
+        pytest.param(tuple(CARRIED), marks=pytest.mark.long),
+    ],
+    ids=["each-class", "all"],
+)
+def test_each_family_and_each_tuning_carries_two_databases(
+    setups: tuple[str, ...], dbbench: Any
+) -> None:
+    """One run: no trial fails, each has the class of its settings on its filesystem, and tuning is
+    in the server.
+    """
     dbbench("run", dbbench.plan(two_databases([*setups])), "--name", "r")
     assert left(dbbench.folder) == []
     trials = dbbench.trials().values()
     assert [(t["id"], t["error"]) for t in trials if t["status"] == "failed"] == []
     found = {(t["fs_setup"], t["engine"]): t for t in trials}
     assert {key: t["filesystem"]["durability_class"] for key, t in found.items()} == {
-        (name, engine): CARRIED[name][number] for name in setups
+        (name, engine): CARRIED[name][number]
+        for name in setups
         for number, engine in enumerate(("postgres", "mariadb"))
-    }  # fmt: skip
+    }
     tuned = found["btrfs-tuned", "postgres"]["effective_settings"]
-    assert (tuned["full_page_writes"], tuned["wal_init_zero"], tuned["wal_recycle"]) == ("off", "off", "off")
-    assert found["ext4-nodoublewrite", "mariadb"]["effective_settings"]["innodb_doublewrite"] == "OFF"
+    assert (tuned["full_page_writes"], tuned["wal_init_zero"], tuned["wal_recycle"]) == (
+        "off",
+        "off",
+        "off",
+    )
+    assert (
+        found["ext4-nodoublewrite", "mariadb"]["effective_settings"]["innodb_doublewrite"] == "OFF"
+    )
     said = dbbench("compare", "r", "--baseline", "ext3").stdout
     assert "torn-pages-possible (differs)" in said
     assert "is not ranked: its durability class is" in said
@@ -246,18 +335,28 @@ def test_each_family_and_each_tuning_carries_two_databases(setups: tuple[str, ..
 
 @pytest.mark.needs("root", "mkfs.ext4", "fs:ext4", "engine:postgres", "sadf")
 def test_what_this_machine_cannot_make_is_skipped_by_name(dbbench: Any, tmp_path: Path) -> None:
-    """The others are measured, and the reason stands in progress, result and verdict; a baseline is not skipped.
-    What is measured here says of itself that it was left to be initialised beside the load."""
+    """The others are measured, and the reason stands in progress, result and verdict; a baseline is
+    not skipped. What is measured here says of itself that it was left to be initialised beside
+    the load.
+    """
     file = tmp_path / "mine/fs_setups/ext4-odd.toml"
     file.parent.mkdir(parents=True)
-    file.write_text('title = "t"\nmkfs = { family = "ext4", options = ["-O", "no_such_feature"] }\n')
-    late = 'title = "t"\nmkfs = { family = "ext4", options = ["-E", "lazy_itable_init=1"] }\nmount = ["noatime"]\n'
+    file.write_text(
+        'title = "t"\nmkfs = { family = "ext4", options = ["-O", "no_such_feature"] }\n'
+    )
+    late = (
+        'title = "t"\nmkfs = { family = "ext4", options = ["-E", "lazy_itable_init=1"] }\nmount '
+        '= ["noatime"]\n'
+    )
     file.with_name("ext4-late.toml").write_text(late)
     own = ("--path", str(tmp_path / "mine"))
     dbbench.plan(of_postgres("ext4-late", "ext4-odd"))
     done = dbbench("run", *own, "plan.toml", "--name", "r")
     (trial,) = dbbench.trials().values()
-    assert (trial["fs_setup"], "W028" in {warning["id"] for warning in trial["warnings"]}) == ("ext4-late", True)
+    assert (trial["fs_setup"], "W028" in {warning["id"] for warning in trial["warnings"]}) == (
+        "ext4-late",
+        True,
+    )
     for said in (done.stdout, done.stderr, (dbbench.folder / "results/r/run.json").read_text()):
         assert "no_such_feature" in said and "ext4-odd" in said
     dbbench.plan(of_postgres("ext4-late", "ext4-odd", baseline="ext4-odd"), "other.toml")
@@ -266,7 +365,9 @@ def test_what_this_machine_cannot_make_is_skipped_by_name(dbbench: Any, tmp_path
 
 @pytest.mark.needs("root", "mkfs.ext4", "fs:ext4", "engine:postgres", "sadf")
 def test_a_setup_of_ones_own_is_one_file(dbbench: Any, tmp_path: Path) -> None:
-    """The worked example of CONTRIBUTING, copied into a folder of one's own: shown, listed, and driven."""
+    """The worked example of CONTRIBUTING, copied into a folder of one's own: shown, listed, and
+    driven.
+    """
     written = (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text()
     block = re.search(r"```toml\n(# fs_setups/([\w-]+)\.toml\n.*?)```", written, re.DOTALL)
     assert block is not None
@@ -275,7 +376,11 @@ def test_a_setup_of_ones_own_is_one_file(dbbench: Any, tmp_path: Path) -> None:
     file.write_text(block[1])
     own = ("--path", str(tmp_path / "mine"))
     assert "mkfs.ext4 -q -I 512 -E lazy_itable_init=0" in dbbench("fs", *own, block[2]).stdout
-    row = next(row for row in json.loads(dbbench("fs", *own, "--json").stdout)["fs_setups"] if row["name"] == block[2])
+    row = next(
+        row
+        for row in json.loads(dbbench("fs", *own, "--json").stdout)["fs_setups"]
+        if row["name"] == block[2]
+    )
     assert (row["works"], row["durability_class"]) == (True, "full")
     dbbench.plan(of_postgres(block[2]))
     dbbench("run", *own, "plan.toml", "--name", "r")
@@ -289,9 +394,13 @@ def test_a_setup_of_ones_own_is_one_file(dbbench: Any, tmp_path: Path) -> None:
 
 @pytest.mark.needs("root", "mkfs.btrfs", "fs:btrfs", "engine:postgres", "sadf")
 def test_killed_at_a_random_step_several_devices_are_given_back(dbbench: Any) -> None:
-    """SIGKILL in some phase of a trial on four devices: no mount, loop device or image of it stays, and it resumes."""
+    """SIGKILL in some phase of a trial on four devices: no mount, loop device or image of it stays,
+    and it resumes.
+    """
     dbbench.plan(of_postgres("btrfs-raid10", size="320MiB", count=4))
-    phase = random.Random(os.urandom(4)).choice(["mkfs", "mount", "restore", "settle", "warmup", "drain", "space"])
+    phase = random.Random(os.urandom(4)).choice(
+        ["mkfs", "mount", "restore", "settle", "warmup", "drain", "space"]
+    )
     seen: list[str] = []
 
     def at(event: dict[str, Any]) -> bool:

@@ -1,4 +1,6 @@
-"""The recipes of docs/ci.md: their shell commands run with a tiny plan, and their files are what the programs read."""
+"""The recipes of docs/ci.md: their shell commands run with a tiny plan, and their files are what
+the programs read.
+"""
 
 import os
 import re
@@ -15,8 +17,15 @@ from dbbench.errors import CommandFailed
 from tests.support.plans import plan
 
 PAGE: Final = (Path(__file__).parents[2] / "docs/ci.md").read_text(encoding="utf-8")
-# What the CI system sets; the same number everywhere, so that the second recipe finds the run of the first.
-SET: Final = {"GITHUB_RUN_ID": "7", "CI_PIPELINE_ID": "7", "BUILD_NUMBER": "7", "DATE": "7", "TEXTFILES": "."}
+# What the CI system sets; the same number everywhere, so that the second recipe finds the run of
+# the first.
+SET: Final = {
+    "GITHUB_RUN_ID": "7",
+    "CI_PIPELINE_ID": "7",
+    "BUILD_NUMBER": "7",
+    "DATE": "7",
+    "TEXTFILES": ".",
+}
 RUNNABLE: Final = ("root", "mkfs.ext4", "mkfs.xfs", "fs:xfs", "engine:postgres", "sadf")
 
 
@@ -42,16 +51,32 @@ def shell_lines(heading: str) -> list[str]:
 
 def start(folder: Path, lines: list[str], **more: str) -> None:
     """Run lines in a folder as a CI system does: each must succeed."""
-    environment = {**more, **SET, "GITHUB_STEP_SUMMARY": "summary.md", "PATH": f"{folder}/bin:{os.environ['PATH']}"}
+    environment = {
+        **more,
+        **SET,
+        "GITHUB_STEP_SUMMARY": "summary.md",
+        "PATH": f"{folder}/bin:{os.environ['PATH']}",
+    }
     for line in lines:
         process.run(["bash", "-e", "-c", line], cwd=folder, env=environment, timeout_s=600)
 
 
 @pytest.mark.needs(*RUNNABLE)
 def test_the_recipes_of_the_ci_page_work(dbbench: Any) -> None:
-    """All commands of each recipe succeed on a run of one block, which is inconclusive; JUnit and Markdown are read."""
+    """All commands of each recipe succeed on a run of one block, which is inconclusive; JUnit and
+    Markdown are read.
+    """
     load = {"name": "pgbench-tpcb", "scale": 1, "clients": 1}
-    dbbench.plan(plan(["ext4", "xfs"], "postgres", load, measure="3s", device={"size": "400MiB"}, baseline="ext4"))
+    dbbench.plan(
+        plan(
+            ["ext4", "xfs"],
+            "postgres",
+            load,
+            measure="3s",
+            device={"size": "400MiB"},
+            baseline="ext4",
+        )
+    )
     commands = dbbench.folder / "bin"
     commands.mkdir()
     (commands / "dbbench").symlink_to(Path(sys.executable).parent / "dbbench")
@@ -69,8 +94,12 @@ def test_the_recipes_of_the_ci_page_work(dbbench: Any) -> None:
     assert (dbbench.folder / "junit.xml").is_file()
     assert "| xfs |" in (dbbench.folder / "summary.md").read_text()
     text = (dbbench.folder / "dbbench.prom").read_text()
-    assert "dbbench_last_run_timestamp_seconds" in text and re.search(r"^dbbench_tps_ratio\{.*xfs", text, re.MULTILINE)
-    assert list((dbbench.folder / "results").glob("*/report.html")) == [dbbench.folder / "results/ci-7/report.html"]
+    assert "dbbench_last_run_timestamp_seconds" in text and re.search(
+        r"^dbbench_tps_ratio\{.*xfs", text, re.MULTILINE
+    )
+    assert list((dbbench.folder / "results").glob("*/report.html")) == [
+        dbbench.folder / "results/ci-7/report.html"
+    ]
     if shutil.which("promtool"):
         process.run(["promtool", "check", "metrics"], stdin=text)
 

@@ -75,7 +75,10 @@ def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lan]:
 
 LOADS: dict[str, tuple[dict[str, Any], str]] = {  # and the size of the device
     "postgres": ({"name": "pgbench-tpcb", "scale": 1, "clients": 2}, "384MiB"),
-    "mariadb": ({"name": "sysbench-oltp-read-write", "tables": 1, "table_size": 2000, "clients": 2}, "1GiB"),
+    "mariadb": (
+        {"name": "sysbench-oltp-read-write", "tables": 1, "table_size": 2000, "clients": 2},
+        "1GiB",
+    ),
 }
 
 
@@ -94,9 +97,13 @@ def away(machines: Lan, engine: str, client: dict[str, str] | None = None, **key
 def start(machines: Lan, dbbench: Any, *words: str) -> subprocess.Popen[str]:
     """dbbench on the server's machine."""
     return subprocess.Popen(
-        machines.inside([sys.executable, "-m", "dbbench", *words]), cwd=dbbench.folder, text=True,
-        env={**dbbench.env, **machines.env("server")}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-    )  # fmt: skip
+        machines.inside([sys.executable, "-m", "dbbench", *words]),
+        cwd=dbbench.folder,
+        text=True,
+        env={**dbbench.env, **machines.env("server")},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
 
 
 def until(found: Callable[[], Any], child: subprocess.Popen[str], seconds: float = 600) -> Any:
@@ -115,7 +122,9 @@ def tools(machines: Lan) -> list[psutil.Process]:
     for pid in processes_on(machines.holder):
         with contextlib.suppress(psutil.NoSuchProcess):  # it has just ended
             process = psutil.Process(pid)
-            if process.name() in ("pgbench", "sysbench") and f"host={NETWORK}." in " ".join(process.cmdline()):
+            if process.name() in ("pgbench", "sysbench") and f"host={NETWORK}." in " ".join(
+                process.cmdline()
+            ):
                 found.append(process)
     return found
 
@@ -152,19 +161,35 @@ def everything_in(folder: Path) -> Iterator[tuple[Path, bytes]]:
 @pytest.mark.parametrize(
     ("engine", "tool", "intruder", "refusals"),
     [
-        pytest.param("postgres", "pgbench", POSTGRES,
-                     ["no encryption", "valid client certificate", "password authentication", "no pg_hba.conf entry"],
-                     marks=pytest.mark.needs("engine:postgres", "pgbench")),
-        pytest.param("mariadb", "sysbench", MARIADB,
-                     ["denied|insecure transport", "denied", "denied", "denied"],  # MariaDB 10.11, 11.8
-                     marks=pytest.mark.needs("engine:mariadb", "sysbench")),
+        pytest.param(
+            "postgres",
+            "pgbench",
+            POSTGRES,
+            [
+                "no encryption",
+                "valid client certificate",
+                "password authentication",
+                "no pg_hba.conf entry",
+            ],
+            marks=pytest.mark.needs("engine:postgres", "pgbench"),
+        ),
+        pytest.param(
+            "mariadb",
+            "sysbench",
+            MARIADB,
+            # MariaDB 10.11, 11.8
+            ["denied|insecure transport", "denied", "denied", "denied"],
+            marks=pytest.mark.needs("engine:mariadb", "sysbench"),
+        ),
     ],
-)  # fmt: skip
+)
 def test_load_comes_from_the_other_host(
     machines: Lan, dbbench: Any, engine: str, tool: str, intruder: str, refusals: list[str]
 ) -> None:
-    """A trial with figures and a series. Meanwhile the client's own way in is open, and no other: not without TLS, not
-    without the certificate, not with another password, not for the superuser. The password is nowhere."""
+    """A trial with figures and a series. Meanwhile the client's own way in is open, and no other:
+    not without TLS, not without the certificate, not with another password, not for the
+    superuser. The password is nowhere.
+    """
     dbbench.plan(away(machines, engine))
     child = start(machines, dbbench, "run", "plan.toml", "--name", "r", "--progress", "plain")
     (loading, *_) = until(lambda: tools(machines), child)
@@ -172,23 +197,41 @@ def test_load_comes_from_the_other_host(
     (at,) = folders(machines)
     assert at.stat().st_mode & 0o777 == 0o700
     assert at.name in loading.cwd()
-    script = intruder % {"host": machines.addresses["server"], "port": PORT, "secret": SECRET, "at": str(at)}
-    tried = subprocess.run(machines.inside([sys.executable, "-c", script]), capture_output=True, text=True, check=False)
+    script = intruder % {
+        "host": machines.addresses["server"],
+        "port": PORT,
+        "secret": SECRET,
+        "at": str(at),
+    }
+    tried = subprocess.run(
+        machines.inside([sys.executable, "-c", script]), capture_output=True, text=True, check=False
+    )
     said = child.communicate(timeout=600)[0]
     assert child.returncode == 0, said
 
     answers = tried.stdout.splitlines()
     assert answers[0] == "let in" and len(answers) == 5, tried.stdout + tried.stderr
-    assert all(re.search(word, answer) for word, answer in zip(refusals, answers[1:], strict=True)), answers
+    assert all(
+        re.search(word, answer) for word, answer in zip(refusals, answers[1:], strict=True)
+    ), answers
     assert folders(machines) == []
-    assert not [path for path, content in everything_in(dbbench.folder / "results") if SECRET.encode() in content]
+    assert not [
+        path
+        for path, content in everything_in(dbbench.folder / "results")
+        if SECRET.encode() in content
+    ]
 
     (trial,) = dbbench.trials().values()
     client, figures = trial["client"], trial["summary"]
     assert trial["error"] is None and figures["tps"] > 0
-    assert (client["host"], client["hostname"], client["address"]) == ("client", "client", machines.addresses["server"])
+    assert (client["host"], client["hostname"], client["address"]) == (
+        "client",
+        "client",
+        machines.addresses["server"],
+    )
     assert tool in client["tool"] and 0 < client["round_trip_ms"] < 1000
-    # It is the same clock: what is measured of it is known to half of a round trip, which a busy machine makes longer.
+    # It is the same clock: what is measured of it is known to half of a round trip, which a busy
+    # machine makes longer.
     assert abs(client["clock_offset_s"]) < 1 and abs(client["clock_drift_s"]) < 1
     assert figures["client_cpu_s"] > 0 and 0 < trial["cores"]["client_share"] <= 1.1
     assert trial["cores"]["server"] and trial["cores"]["shared"] == 0
@@ -198,8 +241,9 @@ def test_load_comes_from_the_other_host(
 
 
 def test_nothing_stays_there_when_ssh_or_the_trial_is_killed(machines: Lan, dbbench: Any) -> None:
-    """A killed ssh fails the trial, which says so; a killed run leaves the next start to it. The load generator and its
-    folder are gone both times."""
+    """A killed ssh fails the trial, which says so; a killed run leaves the next start to it. The
+    load generator and its folder are gone both times.
+    """
     dbbench.plan(away(machines, "postgres", measure="40s", blocks=2))
     child = start(machines, dbbench, "run", "plan.toml", "--name", "r", "--progress", "plain")
     (loading, *_) = until(lambda: tools(machines), child)
@@ -207,10 +251,12 @@ def test_nothing_stays_there_when_ssh_or_the_trial_is_killed(machines: Lan, dbbe
     psutil.wait_procs([loading], timeout=60)
     assert not loading.is_running()
 
-    (loading, *_) = until(lambda: dbbench.trials() and tools(machines), child)  # of the second trial
+    # of the second trial
+    (loading, *_) = until(lambda: dbbench.trials() and tools(machines), child)
     (failed,) = dbbench.trials().values()
     assert failed["status"] == "failed" and failed["error"]["id"] == "E601", failed["error"]
-    assert not wait_while(lambda: len(folders(machines)) != 1, 60)  # that of the first trial is removed
+    # that of the first trial is removed
+    assert not wait_while(lambda: len(folders(machines)) != 1, 60)
     os.kill(child.pid, signal.SIGKILL)  # nsenter has become dbbench
     end = time.monotonic() + 60
     while (folders(machines) or loading.is_running()) and time.monotonic() < end:
@@ -220,7 +266,8 @@ def test_nothing_stays_there_when_ssh_or_the_trial_is_killed(machines: Lan, dbbe
 
 
 @pytest.mark.parametrize(
-    ("changed", "error"), [({"address": "192.0.2.99"}, "E329"), ({"password_file": "/etc/passwd"}, "E329")]
+    ("changed", "error"),
+    [({"address": "192.0.2.99"}, "E329"), ({"password_file": "/etc/passwd"}, "E329")],
 )
 def test_what_is_lacking_is_told_before_anything_is_changed(
     machines: Lan, dbbench: Any, changed: dict[str, str], error: str

@@ -13,7 +13,10 @@ from dbbench.storage.devices.port import Device
 from tests.support.plans import plan
 from tests.system.conftest import HANGS_S
 
-SERVER: Final = {"name": "postgres", "settings": {"shared_buffers": "32MB", "max_wal_size": "200MB"}}
+SERVER: Final = {
+    "name": "postgres",
+    "settings": {"shared_buffers": "32MB", "max_wal_size": "200MB"},
+}
 
 
 def small(engine: dict[str, Any] = SERVER, **keys: Any) -> str:
@@ -22,25 +25,46 @@ def small(engine: dict[str, Any] = SERVER, **keys: Any) -> str:
     return plan(["ext4", "xfs"], engine, load, **{"device": {"size": "600MiB"}, **keys})
 
 
-HEAVY: Final = ("pydantic", "rich", "numpy", "scipy", "plotly", "jinja2", "psutil", "psycopg2", "mysql")
+HEAVY: Final = (
+    "pydantic",
+    "rich",
+    "numpy",
+    "scipy",
+    "plotly",
+    "jinja2",
+    "psutil",
+    "psycopg2",
+    "mysql",
+)
 
 
 def environment(**more: str) -> dict[str, str]:
     """What the command line needs; Python buffers as it does for everybody."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHONUNBUF", "DBBENCH_PATH"))}
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("PYTHONUNBUF", "DBBENCH_PATH"))
+    }
     return {**kept, **more}
 
 
 def dbbench(*argv: str, cwd: Path, **more: str) -> subprocess.CompletedProcess[str]:
     """The command line as a process of its own."""
     command = [sys.executable, "-m", "dbbench", *argv]
-    return subprocess.run(command, cwd=cwd, env=environment(**more), capture_output=True, text=True, timeout=HANGS_S)
+    return subprocess.run(
+        command, cwd=cwd, env=environment(**more), capture_output=True, text=True, timeout=HANGS_S
+    )
 
 
 def importing(argv: list[str], folder: Path) -> tuple[str, set[str]]:
     """Return what a command prints, and the modules that it imports."""
-    code = f"import sys; from dbbench.cli import run; run({argv}); print(*sorted(sys.modules), file=sys.stderr)"
-    done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=True)
+    code = (
+        f"import sys; from dbbench.cli import run; run({argv}); print(*sorted(sys.modules), "
+        "file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=True
+    )
     return done.stdout, set(done.stderr.split())
 
 
@@ -51,7 +75,10 @@ def test_help_imports_nothing_heavy(command: tuple[str, ...], tmp_path: Path) ->
     assert "click" in modules
     assert {name for name in modules if name.split(".")[0] in HEAVY} == set()
     commands = {name for name in modules if name.startswith("dbbench.commands.")}
-    assert commands <= {"dbbench.commands.options", *(f"dbbench.commands.{name}" for name in command)}
+    assert commands <= {
+        "dbbench.commands.options",
+        *(f"dbbench.commands.{name}" for name in command),
+    }
 
 
 def test_a_plan_of_one_block_imports_no_statistics(tmp_path: Path) -> None:
@@ -80,10 +107,16 @@ def test_doctor_names_tools_and_devices(tmp_path: Path) -> None:
     done = dbbench("doctor", "--json", cwd=tmp_path)
     rows = json.loads(done.stdout)["checks"]
     assert done.returncode == 0
-    assert all(set(row) == {"purpose", "check", "ok", "found", "needed", "fix", "packages", "optional"} for row in rows)
+    assert all(
+        set(row) == {"purpose", "check", "ok", "found", "needed", "fix", "packages", "optional"}
+        for row in rows
+    )
     checks = {row["check"]: row for row in rows}
-    assert {"engine postgres", "sysbench", "mkfs.xfs", "root", "CPU governor", "other load"} <= set(checks)
-    assert all(row["ok"] or row["fix"] or row["purpose"] == "devices" for row in rows)  # a disk may be in use
+    assert {"engine postgres", "sysbench", "mkfs.xfs", "root", "CPU governor", "other load"} <= set(
+        checks
+    )
+    # a disk may be in use
+    assert all(row["ok"] or row["fix"] or row["purpose"] == "devices" for row in rows)
     assert {"measure", "rehearse", "power-loss lab", "fleet"} <= {row["purpose"] for row in rows}
     disks = [row for check, row in checks.items() if check.startswith("device /dev/")]
     assert all("identity " in row["found"] for row in disks)
@@ -92,8 +125,19 @@ def test_doctor_names_tools_and_devices(tmp_path: Path) -> None:
 def test_catalogues_say_what_works_here(tmp_path: Path) -> None:
     """`fs` and `workload` have the keys of the contract; what does not work has its reason."""
     setups = json.loads(dbbench("fs", "--json", cwd=tmp_path).stdout)["fs_setups"]
-    assert {"name", "family", "layers", "devices", "works", "reason", "install", "durability_class", "cow",
-            "compresses", "snapshots"} == set(setups[0])  # fmt: skip
+    assert {
+        "name",
+        "family",
+        "layers",
+        "devices",
+        "works",
+        "reason",
+        "install",
+        "durability_class",
+        "cow",
+        "compresses",
+        "snapshots",
+    } == set(setups[0])
     workloads = json.loads(dbbench("workload", "--json", cwd=tmp_path).stdout)["workloads"]
     assert {"name", "driver", "engines", "works", "reason"} <= set(workloads[0])
     assert all(row["works"] == (row["reason"] is None) for row in [*setups, *workloads])
@@ -114,7 +158,9 @@ def test_show_prints_file_and_commands(tmp_path: Path) -> None:
 def driven(
     tmp_path_factory: pytest.TempPathFactory, cache: Path
 ) -> Iterator[tuple[Path, list[dict[str, Any]], int, str]]:
-    """A small run, stopped by Ctrl-C after its first trial: folder, events, exit code, stderr's last line."""
+    """A small run, stopped by Ctrl-C after its first trial: folder, events, exit code, stderr's
+    last line.
+    """
     folder = tmp_path_factory.mktemp("driven")
     (folder / "plan.toml").write_text(small())
     command = [sys.executable, "-m", "dbbench", "run", "plan.toml", "--progress", "json"]
@@ -133,7 +179,9 @@ def driven(
                 rest += line
                 continue
             events.append(json.loads(line))
-            second = events[-1]["kind"] == "second" and any(event["kind"] == "trial_end" for event in events)
+            second = events[-1]["kind"] == "second" and any(
+                event["kind"] == "trial_end" for event in events
+            )
             if second and not stopped:  # a second signal would kill the trial
                 child.send_signal(signal.SIGINT)
                 stopped = True
@@ -141,7 +189,9 @@ def driven(
     yield folder, events, code, rest
 
 
-needs_all = pytest.mark.needs("root", "mkfs.ext4", "mkfs.xfs", "fs:ext4", "fs:xfs", "engine:postgres", "sadf")
+needs_all = pytest.mark.needs(
+    "root", "mkfs.ext4", "mkfs.xfs", "fs:ext4", "fs:xfs", "engine:postgres", "sadf"
+)
 
 
 @needs_all
@@ -150,12 +200,16 @@ def test_ctrl_c_keeps_what_is_finished_and_says_how_to_go_on(driven: Any) -> Non
     folder, events, code, rest = driven
     assert code == 130
     assert "Resume it with:  dbbench run plan.toml --progress json" in rest
-    assert "stopping cleanly; a second Ctrl-C stops at once" in [event["data"].get("text") for event in events]
+    assert "stopping cleanly; a second Ctrl-C stops at once" in [
+        event["data"].get("text") for event in events
+    ]
     run = next((folder / "results").iterdir())
     trials = [path.name for path in (run / "trials").iterdir() if not path.name.startswith(".")]
     assert trials == [event["data"]["id"] for event in events if event["kind"] == "trial_end"]
     assert len(trials) == 1
-    images = subprocess.run(["losetup", "--list", "--noheadings", "-O", "BACK-FILE"], capture_output=True, text=True)
+    images = subprocess.run(
+        ["losetup", "--list", "--noheadings", "-O", "BACK-FILE"], capture_output=True, text=True
+    )
     assert str(folder) not in images.stdout
 
 
@@ -166,11 +220,18 @@ def test_the_same_command_resumes_then_re_runs_nothing(driven: Any, cache: Path)
     first = next((folder / "results").iterdir())
     kept = next(path for path in (first / "trials").iterdir() if not path.name.startswith("."))
     before = (kept / "trial.json").stat().st_mtime_ns
-    done = dbbench("run", "plan.toml", "--progress", "json", "--json", cwd=folder, DBBENCH_CACHE=str(cache))
+    done = dbbench(
+        "run", "plan.toml", "--progress", "json", "--json", cwd=folder, DBBENCH_CACHE=str(cache)
+    )
     document = json.loads(done.stdout)
     assert document["ok"] + document["suspect"] + document["failed"] == 2
-    assert done.returncode == (1 if document["failed"] else 0)  # a disk that stalls for seconds fails a short window
-    begun = [json.loads(line)["data"]["id"] for line in done.stderr.splitlines() if '"trial_begin"' in line]
+    # a disk that stalls for seconds fails a short window
+    assert done.returncode == (1 if document["failed"] else 0)
+    begun = [
+        json.loads(line)["data"]["id"]
+        for line in done.stderr.splitlines()
+        if '"trial_begin"' in line
+    ]
     assert len(begun) == 1 and begun[0] != kept.name
     assert (kept / "trial.json").stat().st_mtime_ns == before
     assert Path(document["report"]).read_text().startswith("<!doctype html")
@@ -213,7 +274,9 @@ def refused(folder: Path, text: str, code: int, told: str) -> None:
     ],
     ids=["program", "size", "device"],
 )
-def test_what_is_lacking_is_told_before_anything_is_changed(tmp_path: Path, keys: dict[str, Any], told: str) -> None:
+def test_what_is_lacking_is_told_before_anything_is_changed(
+    tmp_path: Path, keys: dict[str, Any], told: str
+) -> None:
     """A missing program, too little disk space or a missing device: nothing was started."""
     refused(tmp_path, small(**keys), 5 if "E101" in told else 2, told)
 

@@ -1,9 +1,10 @@
 """Power loss below the results folder, on real filesystems: completed trials survive.
 
-Trials are published on a disk of the power-loss lab. From its log the disk is rebuilt as power losses would have left
-it; three of five are aimed at a flush that is not carried out. The tests make twelve cuts, the soak
-DBBENCH_SOAK_RESULT_CUTS (120) on each filesystem. `tests/unit/test_cuts.py` does the same on a model of a disk, which
-may lose more than these filesystems do.
+Trials are published on a disk of the power-loss lab. From its log the disk is rebuilt as power
+losses would have left it; three of five are aimed at a flush that is not carried out. The tests
+make twelve cuts, the soak DBBENCH_SOAK_RESULT_CUTS (120) on each filesystem.
+`tests/unit/test_cuts.py` does the same on a model of a disk, which may lose more than these
+filesystems do.
 """
 
 import dataclasses
@@ -44,7 +45,9 @@ from dbbench.storage.devices import loop
 
 pytestmark = [
     pytest.mark.needs("root", "mkfs.ext4", "fs:ext4"),
-    pytest.mark.skipif(unavailable() is not None, reason=f"no disk of the lab's kind: {unavailable()}"),
+    pytest.mark.skipif(
+        unavailable() is not None, reason=f"no disk of the lab's kind: {unavailable()}"
+    ),
     pytest.mark.usefixtures("nothing_left"),
 ]
 
@@ -82,10 +85,23 @@ def memory() -> Iterator[Path]:
 def a_run() -> Run:
     """A run of so many trials of one cell."""
     workload = Workload("TPC-B", "pgbench", ("postgres",), {"kind": "pgbench"}, name="w")
-    cell = Cell("ext4.postgres.w", "ext4", FsSetup("ext4", Mkfs("ext4"), name="ext4"), EngineSpec("postgres"), workload,
-                {}, Dataset("pgbench", {"scale": 1}), Window("fixed", 1, 2))  # fmt: skip
-    order = tuple(TrialSpec(f"ext4.postgres.w-b{n}-a1", "ext4.postgres.w", n, 1, n) for n in range(1, TRIALS + 1))
-    return Run("r", "2026-01-01T00:00:00Z", Plan("p", (), (), (), blocks=TRIALS), "cafe", (cell,), order)
+    cell = Cell(
+        "ext4.postgres.w",
+        "ext4",
+        FsSetup("ext4", Mkfs("ext4"), name="ext4"),
+        EngineSpec("postgres"),
+        workload,
+        {},
+        Dataset("pgbench", {"scale": 1}),
+        Window("fixed", 1, 2),
+    )
+    order = tuple(
+        TrialSpec(f"ext4.postgres.w-b{n}-a1", "ext4.postgres.w", n, 1, n)
+        for n in range(1, TRIALS + 1)
+    )
+    return Run(
+        "r", "2026-01-01T00:00:00Z", Plan("p", (), (), (), blocks=TRIALS), "cafe", (cell,), order
+    )
 
 
 @contextmanager
@@ -109,23 +125,45 @@ def published(folder: Path, family: str) -> Published:
     subprocess.run([*MKFS[family], base], check=True)
     copy(base, live := folder / "live.img")
     done = dict[str, int]()
-    with disk.serve_disks(folder, [live], logged, folder / "disk.log") as (file,), mounted(file, family, at):
+    with (
+        disk.serve_disks(folder, [live], logged, folder / "disk.log") as (file,),
+        mounted(file, family, at),
+    ):
         run_folder = results.create_run(at / "results", run, "# plan\n")
         for spec in run.order:
             draft = results.Draft(run_folder, spec.id)
             (draft.raw / "pgbench.out").write_text("tps = 9.5\n" * 5000)
-            trial = Trial(spec.id, run.name, "h", "ext4", "postgres", "w", spec.block, 1, spec.position, Status.OK)
-            draft.publish(trial, Series(3, {"tps": [1.0, 0.0, None]}), ["m"] * 3, Histogram({500: 3}))
+            trial = Trial(
+                spec.id,
+                run.name,
+                "h",
+                "ext4",
+                "postgres",
+                "w",
+                spec.block,
+                1,
+                spec.position,
+                Status.OK,
+            )
+            draft.publish(
+                trial, Series(3, {"tps": [1.0, 0.0, None]}), ["m"] * 3, Histogram({500: 3})
+            )
             done[spec.id] = time.monotonic_ns()
-    assert (folder / "disk.log").read_text() == ""  # nothing of libfuse's, and no warning of Python's
+    # nothing of libfuse's, and no warning of Python's
+    assert (folder / "disk.log").read_text() == ""
     return Published(base, disk.read_log(logged), run, done)
 
 
-def missed(seen: Published, family: str, folder: Path, count: int) -> tuple[list[str], Counter[str]]:
-    """Make so many cuts and read what each has left: what was finished and is not there whole, and the cuts' aims."""
+def missed(
+    seen: Published, family: str, folder: Path, count: int
+) -> tuple[list[str], Counter[str]]:
+    """Make so many cuts and read what each has left: what was finished and is not there whole, and
+    the cuts' aims.
+    """
     found: list[str] = []
-    # While there is something to lose, and up to the last trial: at its unmount xfs overwrites directory blocks in
-    # place, and does not mount again where the disk tears one (units of 512 bytes).
+    # While there is something to lose, and up to the last trial: at its unmount xfs overwrites
+    # directory blocks in place, and does not mount again where the disk tears one (units of 512
+    # bytes).
     span = (seen.log.at(min(seen.done_ns.values())), seen.log.at(max(seen.done_ns.values())))
     cuts = disk_images.chosen_cuts(disk_images.Section(seen.log, [span]), count, SEED, AIMS)
     media, image = Media([seen.base], seen.log, [folder / "medium.img"]), folder / "cut.img"
@@ -139,7 +177,11 @@ def missed(seen: Published, family: str, folder: Path, count: int) -> tuple[list
                 there = {trial.id for trial in results.load_run(at / "results/r").trials}
                 found += [f"{said}{name} is lost" for name in sorted(before - there)]
                 trials = [at / "results/r/trials" / spec.id for spec in seen.run.order]
-                found += [f"{said}{trial.name} is damaged" for trial in trials if trial.is_dir() and damage(trial)]
+                found += [
+                    f"{said}{trial.name} is damaged"
+                    for trial in trials
+                    if trial.is_dir() and damage(trial)
+                ]
             except (ResultDamaged, RunMissing) as error:
                 found.append(f"{said}{error}")
     return found, Counter(cut.aim for cut in cuts)

@@ -28,7 +28,9 @@ POSTGRES_SUMS: Final = (
     " (SELECT md5(string_agg(i::text, ',' ORDER BY id)) FROM items i)"
 )
 INNODB_SUMS: Final = "CHECKSUM TABLE orders, items"
-FILL: Final = "WITH RECURSIVE n AS (SELECT 1 AS i UNION ALL SELECT i + 1 FROM n WHERE i < 900) SELECT i, "
+FILL: Final = (
+    "WITH RECURSIVE n AS (SELECT 1 AS i UNION ALL SELECT i + 1 FROM n WHERE i < 900) SELECT i, "
+)
 
 
 class Room:
@@ -58,30 +60,53 @@ def room() -> Iterator[Room]:
 
 @pytest.fixture(scope="module")
 def postgres(room: Room) -> tuple[Path, Any]:
-    """A user's cluster, with a tablespace and settings of its own, in every form; and the sums of its tables."""
+    """A user's cluster, with a tablespace and settings of its own, in every form; and the sums of
+    its tables.
+    """
     engine, root = ENGINES["postgres"], room.root / "postgres"
     root.mkdir()
     engine.create(root / "stopped", room.place("postgres"))
     (root / "fast").mkdir()
     shutil.chown(root / "fast", engine.account().name)
     with room.serving("postgres", root / "stopped") as server:
-        query(server, "CREATE ROLE shopper LOGIN PASSWORD 'secret'", "CREATE DATABASE shop OWNER shopper",
-            f"CREATE TABLESPACE fast LOCATION '{root}/fast'", "ALTER DATABASE shop SET work_mem = '9MB'",
-            "ALTER SYSTEM SET shared_preload_libraries = 'not_here'", at="postgres")  # fmt: skip
-        rows = "SELECT n AS id, md5(n::text) || repeat('x', 100) AS t FROM generate_series(1, 20000) n"
+        query(
+            server,
+            "CREATE ROLE shopper LOGIN PASSWORD 'secret'",
+            "CREATE DATABASE shop OWNER shopper",
+            f"CREATE TABLESPACE fast LOCATION '{root}/fast'",
+            "ALTER DATABASE shop SET work_mem = '9MB'",
+            "ALTER SYSTEM SET shared_preload_libraries = 'not_here'",
+            at="postgres",
+        )
+        rows = (
+            "SELECT n AS id, md5(n::text) || repeat('x', 100) AS t FROM generate_series(1, 20000) n"
+        )
         more = rows.replace("20000", "60000")
-        query(server, "CREATE SCHEMA own AUTHORIZATION shopper", f"CREATE TABLE own.orders AS {rows}",
-            "ALTER TABLE own.orders OWNER TO shopper", f"CREATE TABLE items TABLESPACE fast AS {more}",
-            at="shop")  # fmt: skip
+        query(
+            server,
+            "CREATE SCHEMA own AUTHORIZATION shopper",
+            f"CREATE TABLE own.orders AS {rows}",
+            "ALTER TABLE own.orders OWNER TO shopper",
+            f"CREATE TABLE items TABLESPACE fast AS {more}",
+            at="shop",
+        )
         sums = query(server, POSTGRES_SUMS, at="shop")
         where = [f"--host={server.socket_dir}", f"--username={server.user}"]
         for word in ("plain", "custom", "directory"):
-            dump = [server.bin / "pg_dump", *where, f"--format={word}", f"--file={root / word}", "shop"]
+            dump = [
+                server.bin / "pg_dump",
+                *where,
+                f"--format={word}",
+                f"--file={root / word}",
+                "shop",
+            ]
             process.run(dump, timeout_s=HANGS_S)
         take = [server.bin / "pg_basebackup", *where, "--wal-method=stream", "--checkpoint=fast"]
         mapped = [f"--pgdata={root / 'base'}", f"--tablespace-mapping={root}/fast={root}/mapped"]
         process.run([*take, *mapped], timeout_s=HANGS_S)  # it flushes each file
-        process.run([*take, f"--pgdata={root / 'tar'}", "--format=tar", "--gzip"], timeout_s=HANGS_S)
+        process.run(
+            [*take, f"--pgdata={root / 'tar'}", "--format=tar", "--gzip"], timeout_s=HANGS_S
+        )
         with pytest.raises(SourceRefused):
             sources.look(root / "stopped")
     (root / "mapped").rename(root / "base.fast")  # moved after it was taken: the link leads nowhere
@@ -98,11 +123,15 @@ def _oid(root: Path) -> str:
 def built(room: Room, engine: str, path: Path, **chosen: str) -> Golden:
     """The golden copy of a source."""
     dataset = sources.look(path).dataset(**chosen)
-    return golden.ensure(golden.recipe(spec(engine), dataset), room.place(engine), cache=room.root / "cache")
+    return golden.ensure(
+        golden.recipe(spec(engine), dataset), room.place(engine), cache=room.root / "cache"
+    )
 
 
 def sums_of(room: Room, engine: str, copy: Golden, statement: str) -> tuple[Any, str]:
-    """Restored, started with a trial's settings: the sums of its tables, and the database that drivers get."""
+    """Restored, started with a trial's settings: the sums of its tables, and the database that
+    drivers get.
+    """
     data = room.root / f"restored-{copy.manifest.key}"
     datasets.restore_copy(copy, data, ENGINES[engine].account())
     with room.serving(engine, data) as server:
@@ -120,8 +149,12 @@ def sums_of(room: Room, engine: str, copy: Golden, statement: str) -> tuple[Any,
         ("stopped", "data directory"),
     ],
 )
-def test_postgres_data_is_the_users(name: str, form: str, postgres: tuple[Path, Any], room: Room) -> None:
-    """In each form all tables are equal by their sums; what the user's server was told is out, and told."""
+def test_postgres_data_is_the_users(
+    name: str, form: str, postgres: tuple[Path, Any], room: Room
+) -> None:
+    """In each form all tables are equal by their sums; what the user's server was told is out, and
+    told.
+    """
     root, sums = postgres
     assert sources.look(root / name).form == form
     copy = built(room, "postgres", root / name)
@@ -138,11 +171,14 @@ def test_postgres_data_is_the_users(name: str, form: str, postgres: tuple[Path, 
 def test_one_tablespace_alone_on_the_device(
     postgres: tuple[Path, Any], room: Room, dbbench: Any, nothing_left: None
 ) -> None:
-    """A whole trial: its tables are scanned from the device, the cluster with its log lies in the run's folder and
-    goes with the trial; the result says so, and how it was restored."""
+    """A whole trial: its tables are scanned from the device, the cluster with its log lies in the
+    run's folder and goes with the trial; the result says so, and how it was restored.
+    """
     root, _sums = postgres
     load = {"name": "scan", "source": f"{root}/tar", "tablespace": "fast"}
-    dbbench.plan(plan("xfs", "postgres", load, warmup=None, measure=None, device={"size": "320MiB"}))
+    dbbench.plan(
+        plan("xfs", "postgres", load, warmup=None, measure=None, device={"size": "320MiB"})
+    )
     assert re.search(r"pg_basebackup tar of postgres \d+", dbbench("plan", "plan.toml").stdout)
     dbbench("run", "plan.toml", "--name", "own")
     (file,) = (dbbench.folder / "results/own/trials").glob("*/trial.json")
@@ -154,7 +190,8 @@ def test_one_tablespace_alone_on_the_device(
     size = 60000 * 170  # and a little room in each page
     assert size * 0.9 < trial["space"]["logical_bytes"] < size * 1.3
     assert trial["summary"]["dataset_bytes"] < 2 * size
-    assert trial["cache"]["proved"] is True  # dropped, and a sample of these files came from the device
+    # dropped, and a sample of these files came from the device
+    assert trial["cache"]["proved"] is True
     assert {"W101"} <= {warning["id"] for warning in trial["warnings"]}
     scanned = json.loads((file.parent / "raw/scan.json").read_text())["tables"]
     assert [table["table"] for table in scanned] == ["items"]
@@ -164,8 +201,12 @@ def test_one_tablespace_alone_on_the_device(
 
 
 @pytest.mark.needs("root", "engine:postgres", "psql")
-def test_names_that_are_not_in_the_source_are_refused(postgres: tuple[Path, Any], room: Room) -> None:
-    """An unknown tablespace or database is refused with the existing names; nothing is left in the cache."""
+def test_names_that_are_not_in_the_source_are_refused(
+    postgres: tuple[Path, Any], room: Room
+) -> None:
+    """An unknown tablespace or database is refused with the existing names; nothing is left in the
+    cache.
+    """
     root, _sums = postgres
     with pytest.raises(SourceUnusable, match=r'no tablespace "slow" \(tablespaces: fast'):
         built(room, "postgres", root / "base", tablespace="slow")
@@ -175,7 +216,9 @@ def test_names_that_are_not_in_the_source_are_refused(postgres: tuple[Path, Any]
 
 
 @pytest.mark.needs("root", "engine:postgres", "engine:mariadb", "psql")
-def test_what_is_of_another_engine_or_was_changed_is_refused(postgres: tuple[Path, Any], room: Room) -> None:
+def test_what_is_of_another_engine_or_was_changed_is_refused(
+    postgres: tuple[Path, Any], room: Room
+) -> None:
     """Before anything is built."""
     root, _sums = postgres
     with process.recording() as started, pytest.raises(SourceUnusable, match="is made by postgres"):
@@ -183,21 +226,35 @@ def test_what_is_of_another_engine_or_was_changed_is_refused(postgres: tuple[Pat
     assert started == []
 
 
-@pytest.fixture(scope="module", params=["mariadb", pytest.param("mysql", marks=pytest.mark.needs("engine:mysql"))])
+@pytest.fixture(
+    scope="module",
+    params=["mariadb", pytest.param("mysql", marks=pytest.mark.needs("engine:mysql"))],
+)
 def innodb(request: pytest.FixtureRequest, room: Room) -> tuple[str, Path, Any]:
     """A user's MariaDB or MySQL in every form that is taken of it here, and the sums of its tables."""
     name, root = request.param, room.root / request.param
     root.mkdir()
     ENGINES[name].create(root / "stopped", room.place(name))
     with room.serving(name, root / "stopped") as server:
-        query(server, "CREATE DATABASE shop",
+        query(
+            server,
+            "CREATE DATABASE shop",
             "CREATE TABLE shop.orders (id int PRIMARY KEY, t varchar(90)) ENGINE=InnoDB",
             f"INSERT INTO shop.orders {FILL} repeat(char(65 + i % 26), 80) FROM n",
             "CREATE TABLE shop.items (id int PRIMARY KEY, k int, KEY (k)) ENGINE=InnoDB",
-            f"INSERT INTO shop.items {FILL} i * 7 FROM n", at="")  # fmt: skip
+            f"INSERT INTO shop.items {FILL} i * 7 FROM n",
+            at="",
+        )
         sums = [row[1] for row in query(server, "CHECKSUM TABLE shop.orders, shop.items", at="")]
         where = [f"--socket={server.socket}", f"--user={server.user}"]
-        dump = ["mariadb-dump", "--no-defaults", "--skip-ssl", *where, f"--result-file={root / 'dump.sql'}", "shop"]
+        dump = [
+            "mariadb-dump",
+            "--no-defaults",
+            "--skip-ssl",
+            *where,
+            f"--result-file={root / 'dump.sql'}",
+            "shop",
+        ]
         process.run(dump, env=server.env, timeout_s=HANGS_S)
         with contextlib.suppress(ProgramMissing):
             dump = ["mydumper", *where, "--database=shop", f"--outputdir={root / 'mydumper'}"]
@@ -211,7 +268,9 @@ def innodb(request: pytest.FixtureRequest, room: Room) -> tuple[str, Path, Any]:
     return name, root, sums
 
 
-def _innodb_equal(innodb: tuple[str, Path, Any], room: Room, form: str, name: str, database: str) -> Golden:
+def _innodb_equal(
+    innodb: tuple[str, Path, Any], room: Room, form: str, name: str, database: str
+) -> Golden:
     engine, root, sums = innodb
     assert sources.look(root / name).form == form
     before = manifest.scan(root / name, 2) if (root / name).is_dir() else None
@@ -242,14 +301,21 @@ def test_a_stopped_data_directory_is_copied(innodb: tuple[str, Path, Any], room:
 
 @pytest.mark.needs(*INNODB, "mydumper", "mariadb-backup")
 def test_a_mydumper_folder_and_a_backup(innodb: tuple[str, Path, Any], room: Room) -> None:
-    """mydumper's and mariabackup's, not yet prepared, of MariaDB; of MySQL a prepared folder with the files that
-    xtrabackup writes beside the data, for no package has the tool itself."""
+    """mydumper's and mariabackup's, not yet prepared, of MariaDB; of MySQL a prepared folder with
+    the files that xtrabackup writes beside the data, for no package has the tool itself.
+    """
     name, root, _sums = innodb
     if name == "mysql":
-        version = json.loads((root / "stopped/mysql_upgrade_history").read_text())["upgrade_history"][-1]["version"]
+        version = json.loads((root / "stopped/mysql_upgrade_history").read_text())[
+            "upgrade_history"
+        ][-1]["version"]
         shutil.copytree(root / "stopped", root / "backup")
-        (root / "backup/xtrabackup_checkpoints").write_text("backup_type = full-prepared\nfrom_lsn = 0\n")
-        (root / "backup/xtrabackup_info").write_text(f"tool_name = xtrabackup\nserver_version = {version}\n")
+        (root / "backup/xtrabackup_checkpoints").write_text(
+            "backup_type = full-prepared\nfrom_lsn = 0\n"
+        )
+        (root / "backup/xtrabackup_info").write_text(
+            f"tool_name = xtrabackup\nserver_version = {version}\n"
+        )
         copy = _innodb_equal(innodb, room, "xtrabackup", "backup", "shop")
         assert not list(copy.data.glob("xtrabackup_*"))
         return
@@ -280,15 +346,21 @@ function thread_done() con:disconnect() end
 
 
 @pytest.mark.needs(*INNODB, "sysbench", "fs:ext4", "mkfs.ext4")
-def test_an_own_script_on_own_data(innodb: tuple[str, Path, Any], dbbench: Any, nothing_left: None) -> None:
-    """A script of sysbench in the user's folder drives the tables of the user's dump; no statement of it fails."""
+def test_an_own_script_on_own_data(
+    innodb: tuple[str, Path, Any], dbbench: Any, nothing_left: None
+) -> None:
+    """A script of sysbench in the user's folder drives the tables of the user's dump; no statement
+    of it fails.
+    """
     engine, root, _sums = innodb
     (folder := dbbench.folder / "mine/workloads").mkdir(parents=True)
     (folder / "orders.toml").write_text(OWN_WORKLOAD)
     (folder / "orders.lua").write_text(OWN_SCRIPT)
     load = {"name": "orders", "source": str(root / "dump.sql")}
     trial = dbbench.trial(
-        plan("ext4", installed(engine), load, warmup=0, measure=5, device={"size": "1GiB"}), "--path", "mine"
+        plan("ext4", installed(engine), load, warmup=0, measure=5, device={"size": "1GiB"}),
+        "--path",
+        "mine",
     )
     assert trial["error"] is None and trial["dataset"]["kind"] == "source"
     assert trial["summary"]["errors"] == 0 and trial["summary"]["transactions"] > 0

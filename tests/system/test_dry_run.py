@@ -14,9 +14,12 @@ from tests.support.plans import plan
 
 
 @pytest.mark.needs("root", "mkfs.ext4", "fs:ext4", "engine:postgres")
-def test_a_disk_that_a_run_would_refuse_is_named(dbbench: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By where it is mounted, also if it may not be opened; once it is unmounted by what it may contain; and if it is
-    another than the plan names."""
+def test_a_disk_that_a_run_would_refuse_is_named(
+    dbbench: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By where it is mounted, also if it may not be opened; once it is unmounted by what it may
+    contain; and if it is another than the plan names.
+    """
 
     def refuse(path: Any, *_flags: Any) -> int:
         raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), path)
@@ -31,7 +34,10 @@ def test_a_disk_that_a_run_would_refuse_is_named(dbbench: Any, tmp_path: Path, m
         process.run(["mount", device, there])
         try:
             mounted = dbbench("doctor", "--plan", "plan.toml", status=2).stdout
-            with monkeypatch.context() as refused, pytest.raises(DeviceUnusable, match=f"is mounted at {there}"):
+            with (
+                monkeypatch.context() as refused,
+                pytest.raises(DeviceUnusable, match=f"is mounted at {there}"),
+            ):
                 refused.setattr(os, "open", refuse)
                 guard.open_device(Path(device), os.O_RDONLY)
         finally:

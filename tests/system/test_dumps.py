@@ -1,4 +1,6 @@
-"""Dumps of every kind: loaded whole, refused if they are cut or contain a bad statement, and never run by root."""
+"""Dumps of every kind: loaded whole, refused if they are cut or contain a bad statement, and never
+run by root.
+"""
 
 import contextlib
 import gzip
@@ -47,7 +49,8 @@ CREATE TABLE public.large (o oid); INSERT INTO public.large VALUES (lo_from_byte
 """
 SUMS: Final = (
     "SELECT count(*), md5(string_agg(c::text, ',' ORDER BY id)) FROM shop.customers c"
-    ' UNION ALL SELECT count(*), md5(string_agg(t::text, \',\' ORDER BY id)) FROM shop."or""der\'s;"'
+    " UNION ALL SELECT count(*), md5(string_agg(t::text, ',' ORDER BY id)) FROM "
+    'shop."or""der\'s;"'
 )
 FORMS: Final = {
     "plain.sql": ["shop"],
@@ -59,17 +62,22 @@ FORMS: Final = {
 }
 FILM: Final = (
     "CREATE DATABASE `o'br``ien`",
-    "CREATE TABLE `o'br``ien`.`or``der's` (id int PRIMARY KEY, `wh``at` varchar(90), d date DEFAULT '0000-00-00')",
+    "CREATE TABLE `o'br``ien`.`or``der's` (id int PRIMARY KEY, `wh``at` varchar(90), d date "
+    "DEFAULT '0000-00-00')",
     "CREATE DATABASE film",
-    "CREATE TABLE film.film (id int AUTO_INCREMENT PRIMARY KEY, t text, b blob, e enum('a','b'), KEY (e))",
-    "CREATE TABLE film.actor (id int PRIMARY KEY, f int, FOREIGN KEY (f) REFERENCES film.film (id))",
+    "CREATE TABLE film.film (id int AUTO_INCREMENT PRIMARY KEY, t text, b blob, e enum('a','b'), "
+    "KEY (e))",
+    "CREATE TABLE film.actor (id int PRIMARY KEY, f int, FOREIGN KEY (f) REFERENCES film.film "
+    "(id))",
     "SET SESSION sql_mode = 'NO_AUTO_VALUE_ON_ZERO'",
-    "INSERT INTO film.film WITH RECURSIVE n AS (SELECT 0 AS i UNION ALL SELECT i + 1 FROM n WHERE i < 900)"
+    "INSERT INTO film.film WITH RECURSIVE n AS (SELECT 0 AS i UNION ALL SELECT i + 1 FROM n WHERE "
+    "i < 900)"
     " SELECT i, concat('it''s ', i, ';\\n-- \"\\\\'), unhex(sha2(i, 512)), 'b' FROM n",
     "INSERT INTO film.actor SELECT id, id FROM film.film",
     "INSERT INTO `o'br``ien`.`or``der's` VALUES (1, 'a', '0000-00-00'), (2, 'b', '2004-02-28')",
     "CREATE VIEW film.listed AS SELECT f.t, a.id FROM film.film f JOIN film.actor a ON a.f = f.id",
-    "CREATE TRIGGER film.changed AFTER UPDATE ON film.film FOR EACH ROW BEGIN SET @a = 1; SET @b = 2; END",
+    "CREATE TRIGGER film.changed AFTER UPDATE ON film.film FOR EACH ROW BEGIN SET @a = 1; SET @b "
+    "= 2; END",
     "CREATE PROCEDURE film.counted() BEGIN SELECT count(*) FROM film; SELECT 2; END",
 )
 FILM_SUMS: Final = "CHECKSUM TABLE film.film, film.actor"
@@ -101,10 +109,16 @@ class Loader:
         shutil.rmtree(self.folder / "source", ignore_errors=True)
         (self.folder / "source").unlink(missing_ok=True)
         if self.engine == "postgres":
-            listed = "SELECT quote_ident(datname) FROM pg_database WHERE NOT datistemplate AND datname <> 'postgres'"
+            listed = (
+                "SELECT quote_ident(datname) FROM pg_database WHERE NOT datistemplate AND "
+                "datname <> 'postgres'"
+            )
             for (name,) in rows(self.server, listed, database="postgres"):
                 execute(self.server, f"DROP DATABASE {name} WITH (FORCE)", database="postgres")
-            roles = "SELECT quote_ident(rolname) FROM pg_roles WHERE rolname !~ '^pg_' AND rolname <> 'dbbench'"
+            roles = (
+                "SELECT quote_ident(rolname) FROM pg_roles WHERE rolname !~ '^pg_' AND rolname "
+                "<> 'dbbench'"
+            )
             for (name,) in rows(self.server, roles, database="postgres"):
                 execute(self.server, f"DROP ROLE {name}", database="postgres")
             execute(self.server, "CREATE DATABASE dbbench", database="postgres")
@@ -127,7 +141,9 @@ def loading(engine: str) -> Iterator[Loader]:
 
 
 def cuts(path: Path, to: Path) -> Iterator[tuple[Path, str]]:
-    """Copies of the dump of which a file, or the dump itself, ends at a random byte; with that file and byte."""
+    """Copies of the dump of which a file, or the dump itself, ends at a random byte; with that file
+    and byte.
+    """
     random_ = random.Random(f"{path.name}")
     for _ in range(CUTS):
         shutil.rmtree(to, ignore_errors=True)
@@ -142,7 +158,9 @@ def cuts(path: Path, to: Path) -> Iterator[tuple[Path, str]]:
 
 
 def with_line(path: Path, share: float, line: str, beginning: str) -> tuple[Path, int]:
-    """A copy of the script with one more line, before a line that begins so; and the number of that line."""
+    """A copy of the script with one more line, before a line that begins so; and the number of that
+    line.
+    """
     lines = [f"{line}\n" for line in path.read_text(encoding="latin-1").split("\n")[:-1]]
     places = [number for number, text in enumerate(lines) if re.match(beginning, text)]
     at = places[int(share * (len(places) - 1))]
@@ -165,19 +183,31 @@ def postgres() -> Iterator[tuple[Loader, Path, Any]]:
         dumps.mkdir(0o700)  # the server's account cannot read it, as below /root
         where = [f"--host={loader.server.socket_dir}", f"--username={loader.server.user}"]
         for name, options in FORMS.items():
-            process.run([loader.server.bin / "pg_dump", *where, f"--file={dumps / name}", *options], timeout_s=HANGS_S)
-        process.run([loader.server.bin / "pg_dumpall", *where, f"--file={dumps / 'all.sql'}"], timeout_s=HANGS_S)
+            process.run(
+                [loader.server.bin / "pg_dump", *where, f"--file={dumps / name}", *options],
+                timeout_s=HANGS_S,
+            )
+        process.run(
+            [loader.server.bin / "pg_dumpall", *where, f"--file={dumps / 'all.sql'}"],
+            timeout_s=HANGS_S,
+        )
         yield loader, dumps, sums
 
 
 @pytest.mark.needs(*NEEDS_POSTGRES)
 @pytest.mark.parametrize("name", [*FORMS, "all.sql"])
-def test_postgres_dumps_are_loaded_whole_or_not_at_all(name: str, postgres: tuple[Loader, Path, Any]) -> None:
-    """pg_dumpall contains the role and the database of dbbench itself. A cut at any place is refused."""
+def test_postgres_dumps_are_loaded_whole_or_not_at_all(
+    name: str, postgres: tuple[Loader, Path, Any]
+) -> None:
+    """pg_dumpall contains the role and the database of dbbench itself. A cut at any place is
+    refused.
+    """
     loader, dumps, sums = postgres
     loader.load(dumps / name)
     assert query(loader.server, SUMS) == sums
-    assert not [cut for path, cut in cuts(dumps / name, loader.folder / "cut") if not loader.refusals(path)]
+    assert not [
+        cut for path, cut in cuts(dumps / name, loader.folder / "cut") if not loader.refusals(path)
+    ]
 
 
 @pytest.mark.needs(*NEEDS_POSTGRES)
@@ -185,8 +215,12 @@ def test_postgres_dumps_are_loaded_whole_or_not_at_all(name: str, postgres: tupl
 def test_psql_stops_at_the_first_error(share: float, postgres: tuple[Loader, Path, Any]) -> None:
     """The message has the line and the statement."""
     loader, dumps, _sums = postgres
-    path, line = with_line(dumps / "plain.sql", share, "SELECT 1 / 0;", r"CREATE |ALTER TABLE ONLY |SELECT pg_catalog")
-    with pytest.raises(DatasetBuildFailed, match=rf"line {line}: SELECT 1 / 0;\n.*division by zero"):
+    path, line = with_line(
+        dumps / "plain.sql", share, "SELECT 1 / 0;", r"CREATE |ALTER TABLE ONLY |SELECT pg_catalog"
+    )
+    with pytest.raises(
+        DatasetBuildFailed, match=rf"line {line}: SELECT 1 / 0;\n.*division by zero"
+    ):
         loader.load(path)
 
 
@@ -195,11 +229,20 @@ def test_pg_restore_stops_at_the_first_error(postgres: tuple[Loader, Path, Any])
     """An index on a function that finds its table only by the search_path cannot be restored."""
     loader, dumps, _sums = postgres
     loader.load(dumps / "custom")
-    execute(loader.server, "CREATE FUNCTION public.f(int) RETURNS bigint IMMUTABLE LANGUAGE plpgsql AS"
-                           " $$BEGIN RETURN (SELECT count(*) FROM large); END$$",
-            "CREATE INDEX ON shop.customers (public.f(id))")  # fmt: skip
+    execute(
+        loader.server,
+        "CREATE FUNCTION public.f(int) RETURNS bigint IMMUTABLE LANGUAGE plpgsql AS"
+        " $$BEGIN RETURN (SELECT count(*) FROM large); END$$",
+        "CREATE INDEX ON shop.customers (public.f(id))",
+    )
     where = [f"--host={loader.server.socket_dir}", f"--username={loader.server.user}"]
-    dump = [loader.server.bin / "pg_dump", *where, "--format=custom", f"--file={dumps / 'bad'}", "dbbench"]
+    dump = [
+        loader.server.bin / "pg_dump",
+        *where,
+        "--format=custom",
+        f"--file={dumps / 'bad'}",
+        "dbbench",
+    ]
     process.run(dump, timeout_s=HANGS_S)
     with pytest.raises(DatasetBuildFailed, match=r'relation "large" does not exist'):
         loader.load(dumps / "bad")
@@ -207,10 +250,17 @@ def test_pg_restore_stops_at_the_first_error(postgres: tuple[Loader, Path, Any])
 
 @pytest.mark.needs(*NEEDS_POSTGRES)
 def test_settings_of_other_versions_are_left_out(postgres: tuple[Loader, Path, Any]) -> None:
-    """A later pg_dump sets transaction_timeout, an earlier one default_with_oids; a tablespace is not here."""
+    """A later pg_dump sets transaction_timeout, an earlier one default_with_oids; a tablespace is
+    not here.
+    """
     loader, dumps, sums = postgres
-    path, _line = with_line(dumps / "plain.sql", 0, "SET transaction_timeouts = 0;\nSET default_with_oids = false;\n"
-                            "SET default_tablespace = fast;", "SET statement_timeout")  # fmt: skip
+    path, _line = with_line(
+        dumps / "plain.sql",
+        0,
+        "SET transaction_timeouts = 0;\nSET default_with_oids = false;\n"
+        "SET default_tablespace = fast;",
+        "SET statement_timeout",
+    )
     assert loader.load(path) == [SourceChangeKind.SKIPPED]
     assert query(loader.server, SUMS) == sums
 
@@ -218,22 +268,33 @@ def test_settings_of_other_versions_are_left_out(postgres: tuple[Loader, Path, A
 @pytest.mark.needs(*NEEDS_POSTGRES)
 @pytest.mark.parametrize(
     "line",
-    [r"\! touch {}", r"SELECT 1 \! touch {}", r"\copy (SELECT 1) TO PROGRAM 'touch {}'", r"\connect 'host=elsewhere'",
-     r"SELECT 1 \g | touch {}", r"\o | touch {}"],
-)  # fmt: skip
+    [
+        r"\! touch {}",
+        r"SELECT 1 \! touch {}",
+        r"\copy (SELECT 1) TO PROGRAM 'touch {}'",
+        r"\connect 'host=elsewhere'",
+        r"SELECT 1 \g | touch {}",
+        r"\o | touch {}",
+    ],
+)
 def test_commands_for_psql_are_refused(line: str, postgres: tuple[Loader, Path, Any]) -> None:
     """At the beginning of a line and within one."""
     loader, dumps, _sums = postgres
-    path, _ = with_line(dumps / "plain.sql", 0.5, line.format(mark := loader.folder / "ran"), "CREATE ")
+    path, _ = with_line(
+        dumps / "plain.sql", 0.5, line.format(mark := loader.folder / "ran"), "CREATE "
+    )
     with pytest.raises(SourceRefused, match="a command for psql"):
         loader.load(path)
     assert not mark.exists()
 
 
 @pytest.mark.needs(*NEEDS_POSTGRES)
-def test_what_psql_takes_for_a_command_is_refused_by_psql(postgres: tuple[Loader, Path, Any]) -> None:
-    """After set_config() psql reads strings in another way than the lines before it show. psql is not root, and since
-    2025 it refuses commands too."""
+def test_what_psql_takes_for_a_command_is_refused_by_psql(
+    postgres: tuple[Loader, Path, Any],
+) -> None:
+    """After set_config() psql reads strings in another way than the lines before it show. psql is
+    not root, and since 2025 it refuses commands too.
+    """
     loader, dumps, _sums = postgres
     mark = loader.folder / "ran"
     line = rf"""SELECT set_config('standard_conforming_strings', 'off', false); SELECT '\'' \! touch {mark}
@@ -249,7 +310,8 @@ def test_rows_that_a_trigger_removes_are_noticed(postgres: tuple[Loader, Path, A
     """The number of rows of each COPY block is compared with that of the table."""
     loader, dumps, _sums = postgres
     rule = (
-        "CREATE FUNCTION public.lost() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';\n"
+        "CREATE FUNCTION public.lost() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; "
+        "END';\n"
         "CREATE TRIGGER lost BEFORE INSERT ON shop.customers FOR EACH ROW WHEN (NEW.id = 7)"
         " EXECUTE FUNCTION public.lost();"
     )
@@ -271,7 +333,10 @@ def test_a_locale_that_is_missing_is_named(postgres: tuple[Loader, Path, Any]) -
     postgres_sources.check_locales(sources.look(dumps / "all.sql"))
 
 
-@pytest.fixture(scope="module", params=["mariadb", pytest.param("mysql", marks=pytest.mark.needs("engine:mysql"))])
+@pytest.fixture(
+    scope="module",
+    params=["mariadb", pytest.param("mysql", marks=pytest.mark.needs("engine:mysql"))],
+)
 def innodb(request: pytest.FixtureRequest) -> Iterator[tuple[Loader, Path, Any]]:
     """A server, dumps of its two databases, and the sums of its tables."""
     with loading(request.param) as loader:
@@ -281,13 +346,30 @@ def innodb(request: pytest.FixtureRequest) -> Iterator[tuple[Loader, Path, Any]]
         (dumps := loader.folder / "dumps").mkdir(0o700)
         where = [f"--socket={server.socket}", f"--user={server.user}"]
         dump = ["mariadb-dump", "--no-defaults", "--skip-ssl", *where, "--routines"]
-        kinds = {"film.sql": ["--databases", "film", "o'br`ien"], "all.sql": ["--all-databases", "--flush-privileges"]}
+        kinds = {
+            "film.sql": ["--databases", "film", "o'br`ien"],
+            "all.sql": ["--all-databases", "--flush-privileges"],
+        }
         for name, options in kinds.items():
-            process.run([*dump, f"--result-file={dumps / name}", *options], env=server.env, timeout_s=HANGS_S)
+            process.run(
+                [*dump, f"--result-file={dumps / name}", *options],
+                env=server.env,
+                timeout_s=HANGS_S,
+            )
         with contextlib.suppress(DbbenchError):
             for name, options in {"mydumper": [], "packed": ["--compress"]}.items():
-                process.run(["mydumper", *where, "--database=film", "--triggers", *options,
-                             f"--outputdir={dumps / name}"], env=server.env, timeout_s=HANGS_S)  # fmt: skip
+                process.run(
+                    [
+                        "mydumper",
+                        *where,
+                        "--database=film",
+                        "--triggers",
+                        *options,
+                        f"--outputdir={dumps / name}",
+                    ],
+                    env=server.env,
+                    timeout_s=HANGS_S,
+                )
         yield loader, dumps, sums
 
 
@@ -295,9 +377,20 @@ NEEDS_MARIADB: Final = ("root", "engine:mariadb", "mariadb", "mariadb-dump")
 
 
 @pytest.mark.needs(*NEEDS_MARIADB)
-@pytest.mark.parametrize("name", ["film.sql", "all.sql", *(pytest.param(name, marks=pytest.mark.needs("mydumper"))
-                                                           for name in ("mydumper", "packed"))])  # fmt: skip
-def test_innodb_dumps_are_loaded_whole_or_not_at_all(name: str, innodb: tuple[Loader, Path, Any]) -> None:
+@pytest.mark.parametrize(
+    "name",
+    [
+        "film.sql",
+        "all.sql",
+        *(
+            pytest.param(name, marks=pytest.mark.needs("mydumper"))
+            for name in ("mydumper", "packed")
+        ),
+    ],
+)
+def test_innodb_dumps_are_loaded_whole_or_not_at_all(
+    name: str, innodb: tuple[Loader, Path, Any]
+) -> None:
     """Names with quotes, the identifier 0, zero dates; the accounts of --all-databases stay out."""
     loader, dumps, sums = innodb
     if loader.engine == "mysql" and name == "all.sql":
@@ -306,25 +399,35 @@ def test_innodb_dumps_are_loaded_whole_or_not_at_all(name: str, innodb: tuple[Lo
     assert [row[1] for row in query(loader.server, FILM_SUMS, at="")] == sums
     assert query(loader.server, "SELECT count(*) FROM film.listed", at="") == [(901,)]
     assert len(query(loader.server, "SHOW TRIGGERS FROM film", at="")) == 1
-    assert not [cut for path, cut in cuts(dumps / name, loader.folder / "cut") if not loader.refusals(path)]
+    assert not [
+        cut for path, cut in cuts(dumps / name, loader.folder / "cut") if not loader.refusals(path)
+    ]
 
 
 @pytest.mark.needs(*NEEDS_MARIADB)
 @pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
-def test_the_client_stops_at_the_first_error(share: float, innodb: tuple[Loader, Path, Any]) -> None:
+def test_the_client_stops_at_the_first_error(
+    share: float, innodb: tuple[Loader, Path, Any]
+) -> None:
     """A row that does not fit is an error too, although the dump turns strict mode off."""
     loader, dumps, _sums = innodb
-    path, line = with_line(dumps / "film.sql", share, "SELECT nothing;", "DROP TABLE|CREATE TABLE|INSERT |UNLOCK")
+    path, line = with_line(
+        dumps / "film.sql", share, "SELECT nothing;", "DROP TABLE|CREATE TABLE|INSERT |UNLOCK"
+    )
     with pytest.raises(DatasetBuildFailed, match=rf"line {line}: SELECT nothing;\n +ERROR 1054"):
         loader.load(path)
-    path, line = with_line(dumps / "film.sql", share, "INSERT INTO `film` VALUES (9999, 'a', '', 'c');", "UNLOCK")
+    path, line = with_line(
+        dumps / "film.sql", share, "INSERT INTO `film` VALUES (9999, 'a', '', 'c');", "UNLOCK"
+    )
     if share == 0.0:
         with pytest.raises(DatasetBuildFailed, match=rf"line {line}: INSERT INTO .*\n +ERROR"):
             loader.load(path)
 
 
 @pytest.mark.needs(*NEEDS_MARIADB, "mydumper")
-@pytest.mark.parametrize("name", ["film.actor-schema.sql", "film.actor.sql", "film.film-schema-triggers.sql"])
+@pytest.mark.parametrize(
+    "name", ["film.actor-schema.sql", "film.actor.sql", "film.film-schema-triggers.sql"]
+)
 def test_a_directory_stops_at_the_first_error(name: str, innodb: tuple[Loader, Path, Any]) -> None:
     """In the first, a middle and the last file."""
     loader, dumps, _sums = innodb
@@ -333,16 +436,22 @@ def test_a_directory_stops_at_the_first_error(name: str, innodb: tuple[Loader, P
     lines = (copy / name).read_text(encoding="latin-1")
     (copy / name).write_text(lines + "SELECT nothing;\n", encoding="latin-1")
     number = len(lines.splitlines()) + 1
-    with pytest.raises(DatasetBuildFailed, match=rf"{name}, line {number}: SELECT nothing;\n +ERROR 1054"):
+    with pytest.raises(
+        DatasetBuildFailed, match=rf"{name}, line {number}: SELECT nothing;\n +ERROR 1054"
+    ):
         loader.load(copy)
 
 
 @pytest.mark.needs(*NEEDS_MARIADB)
-@pytest.mark.parametrize("line", [r"\! touch {}", "system touch {};", "source {};", r"SELECT 1 \! touch {}"])
+@pytest.mark.parametrize(
+    "line", [r"\! touch {}", "system touch {};", "source {};", r"SELECT 1 \! touch {}"]
+)
 def test_commands_for_the_client_are_errors(line: str, innodb: tuple[Loader, Path, Any]) -> None:
     """The client sends them to the server."""
     loader, dumps, _sums = innodb
-    path, _ = with_line(dumps / "film.sql", 0.5, line.format(mark := loader.folder / "ran"), "DROP TABLE")
+    path, _ = with_line(
+        dumps / "film.sql", 0.5, line.format(mark := loader.folder / "ran"), "DROP TABLE"
+    )
     with pytest.raises(DatasetBuildFailed, match=r"ERROR (1064|at line \d+: Unknown command)"):
         loader.load(path)
     assert not mark.exists()
@@ -357,7 +466,9 @@ def test_local_files_are_not_read(innodb: tuple[Loader, Path, Any]) -> None:
         "INSERT IGNORE INTO `film` VALUES (1,'','','a');",
     ):
         path, _ = with_line(dumps / "film.sql", 0, line, "UNLOCK")
-        changed = path.read_text(encoding="latin-1").replace("LOCK TABLES `actor`", "LOCK TABLES `film` WRITE, `actor`")
+        changed = path.read_text(encoding="latin-1").replace(
+            "LOCK TABLES `actor`", "LOCK TABLES `film` WRITE, `actor`"
+        )
         path.write_text(changed, encoding="latin-1")
         with pytest.raises(DatasetBuildFailed):
             loader.load(path)
@@ -383,7 +494,9 @@ def test_links_in_a_directory_of_mydumper_are_refused(innodb: tuple[Loader, Path
 
 @pytest.mark.needs(*NEEDS_POSTGRES)
 def test_links_in_a_directory_of_pg_dump_are_refused(postgres: tuple[Loader, Path, Any]) -> None:
-    """The same for a file of rows; and a whole file of rows that was replaced by another one is noticed."""
+    """The same for a file of rows; and a whole file of rows that was replaced by another one is
+    noticed.
+    """
     loader, dumps, _sums = postgres
     shutil.rmtree(copy := loader.folder / "copy", ignore_errors=True)
     shutil.copytree(dumps / "directory", copy)

@@ -1,4 +1,6 @@
-"""Commands in odd environments: standard output, current directory, names, limits, a second command."""
+"""Commands in odd environments: standard output, current directory, names, limits, a second
+command.
+"""
 
 import contextlib
 import json
@@ -15,21 +17,55 @@ from tests.support.plans import plan
 from tests.system.conftest import HANGS_S
 
 LONG = "n" * 300
-PRINTING = [["--help"], ["--version"], ["show"], ["fs"], ["workload"], ["study"], ["explain", "E104"], ["clean"],
-            ["completion", "bash"], ["nightly", "status"], ["doctor"], ["plan", "plan.toml"]]  # fmt: skip
+PRINTING = [
+    ["--help"],
+    ["--version"],
+    ["show"],
+    ["fs"],
+    ["workload"],
+    ["study"],
+    ["explain", "E104"],
+    ["clean"],
+    ["completion", "bash"],
+    ["nightly", "status"],
+    ["doctor"],
+    ["plan", "plan.toml"],
+]
 # Every command that takes a path or a name of the user, with one that no filesystem can have.
 NAMING = [
-    ["init", "-o", LONG], ["doctor", "--plan", LONG], ["plan", LONG], ["run", LONG], ["show", "--results", LONG],
-    ["run", "plan.toml", "--name", LONG], ["run", "plan.toml", "--results", LONG], ["compare", LONG], ["report", LONG],
-    ["nightly", "status", LONG], ["fleet", "stop", LONG], ["fleet", "scheduler", "--certs", LONG],
-    ["import", LONG], ["fs", "--path", LONG], ["workload", "from-statements", LONG],
-    ["study", "run", "bonnie-2011", "--bin", LONG], ["powercut", "plan.toml", "--name", LONG],
-    ["rehearse", "plan.toml", "--all", "--name", LONG], ["clean", "--results", LONG], ["explain", LONG],
-    ["completion", LONG], ["probe", LONG],
-]  # fmt: skip
-RELATIVE = [["doctor"], ["plan", "{}/plan.toml"], ["run", "{}/plan.toml"], ["import", "x"], ["init"],
-            ["nightly", "run", "{}/plan.toml"], ["powercut", "{}/plan.toml"],
-            ["study", "run", "bonnie-2011"]]  # fmt: skip
+    ["init", "-o", LONG],
+    ["doctor", "--plan", LONG],
+    ["plan", LONG],
+    ["run", LONG],
+    ["show", "--results", LONG],
+    ["run", "plan.toml", "--name", LONG],
+    ["run", "plan.toml", "--results", LONG],
+    ["compare", LONG],
+    ["report", LONG],
+    ["nightly", "status", LONG],
+    ["fleet", "stop", LONG],
+    ["fleet", "scheduler", "--certs", LONG],
+    ["import", LONG],
+    ["fs", "--path", LONG],
+    ["workload", "from-statements", LONG],
+    ["study", "run", "bonnie-2011", "--bin", LONG],
+    ["powercut", "plan.toml", "--name", LONG],
+    ["rehearse", "plan.toml", "--all", "--name", LONG],
+    ["clean", "--results", LONG],
+    ["explain", LONG],
+    ["completion", LONG],
+    ["probe", LONG],
+]
+RELATIVE = [
+    ["doctor"],
+    ["plan", "{}/plan.toml"],
+    ["run", "{}/plan.toml"],
+    ["import", "x"],
+    ["init"],
+    ["nightly", "run", "{}/plan.toml"],
+    ["powercut", "{}/plan.toml"],
+    ["study", "run", "bonnie-2011"],
+]
 
 
 def failure(done: subprocess.CompletedProcess[str], words: list[str]) -> str:
@@ -39,9 +75,14 @@ def failure(done: subprocess.CompletedProcess[str], words: list[str]) -> str:
 
 
 def error_of(printed: str, words: list[str]) -> str:
-    """Return the ID of the error that a command printed; "" without one. It is never a fault of dbbench."""
+    """Return the ID of the error that a command printed; "" without one. It is never a fault of
+    dbbench.
+    """
     assert "error E999" not in printed and "Traceback" not in printed, (words, printed)
-    return next((line.split()[1].strip(":") for line in printed.splitlines() if line.startswith("error E")), "")
+    return next(
+        (line.split()[1].strip(":") for line in printed.splitlines() if line.startswith("error E")),
+        "",
+    )
 
 
 @pytest.fixture
@@ -51,9 +92,16 @@ def started(dbbench: Any) -> Callable[..., subprocess.CompletedProcess[str]]:
 
     def start(words: list[str], shell: str, **more: Any) -> subprocess.CompletedProcess[str]:
         argv = ["bash", "-c", shell, "bash", sys.executable, "-m", "dbbench", *words]
-        return subprocess.run(argv, check=False, text=True, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL,
-                              env=dbbench.env, **{"cwd": dbbench.folder, "stdout": subprocess.DEVNULL, **more},
-                              timeout=600)  # fmt: skip
+        return subprocess.run(
+            argv,
+            check=False,
+            text=True,
+            stderr=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
+            env=dbbench.env,
+            **{"cwd": dbbench.folder, "stdout": subprocess.DEVNULL, **more},
+            timeout=600,
+        )
 
     return start
 
@@ -67,7 +115,9 @@ def test_a_full_standard_output_is_an_error(started: Any) -> None:
 
 
 def test_a_closed_standard_output_is_refused(started: Any) -> None:
-    """E804 before the command is looked at: otherwise a file of the results would be standard output."""
+    """E804 before the command is looked at: otherwise a file of the results would be standard
+    output.
+    """
     for words in PRINTING[::5]:
         done = started(words, 'exec "$@" >&-')
         assert (failure(done, words), done.returncode) == ("E804", 2), words
@@ -83,7 +133,9 @@ def test_other_streams_do_not_matter(started: Any) -> None:
 
 
 def test_names_that_are_too_long_are_named(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """No command ends with a fault of dbbench; at least once for each command that takes a path or name."""
+    """No command ends with a fault of dbbench; at least once for each command that takes a path or
+    name.
+    """
     (here / "plan.toml").write_text(plan("ext4", "files", {"name": "small-files", "files": 100}))
     for words in NAMING:
         status, printed = run(words), capsys.readouterr().err
@@ -92,8 +144,12 @@ def test_names_that_are_too_long_are_named(here: Path, capsys: pytest.CaptureFix
     assert {words[0] for words in NAMING} == set(COMMANDS)
 
 
-def test_a_deleted_current_directory_is_named(started: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """E003, or E804 for a file that cannot be written there; a command that needs no directory starts and works."""
+def test_a_deleted_current_directory_is_named(
+    started: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """E003, or E804 for a file that cannot be written there; a command that needs no directory
+    starts and works.
+    """
     gone = tmp_path / "gone"
     for words in RELATIVE:
         gone.mkdir()
@@ -106,11 +162,16 @@ def test_a_deleted_current_directory_is_named(started: Any, tmp_path: Path, caps
     assert failure(started(["show"], 'rmdir "$PWD" && exec "$@"', cwd=gone), ["show"]) == ""
 
 
-@pytest.mark.parametrize(("limit", "word"), [("ulimit -v 200000", "address space"), ("ulimit -s 128", "stack")])
+@pytest.mark.parametrize(
+    ("limit", "word"), [("ulimit -v 200000", "address space"), ("ulimit -s 128", "stack")]
+)
 def test_too_little_memory_for_a_process_is_named(limit: str, word: str, started: Any) -> None:
     """E213 with the limit, and not the end of a library."""
     done = started(["show"], f'{limit}; exec "$@"')
-    assert (failure(done, []), done.returncode) == ("E213", 2) and f"the {word} is limited to" in done.stderr
+    assert (failure(done, []), done.returncode) == (
+        "E213",
+        2,
+    ) and f"the {word} is limited to" in done.stderr
 
 
 @pytest.mark.needs("root", "mkfs.ext4", "fs:ext4", "sadf")
@@ -129,4 +190,6 @@ def test_two_commands_with_one_new_name(words: list[str], dbbench: Any) -> None:
     children = [dbbench.start("run", "plan.toml", *words, "--progress", "none") for _ in range(3)]
     ended = [(child.communicate(timeout=HANGS_S)[1], child.returncode) for child in children]
     assert [status for _, status in ended].count(0) >= 1
-    assert all(status == 0 or (status == 5 and "error E803" in text) for text, status in ended), ended
+    assert all(status == 0 or (status == 5 and "error E803" in text) for text, status in ended), (
+        ended
+    )

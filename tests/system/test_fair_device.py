@@ -30,7 +30,9 @@ BLKIO = Path("/sys/fs/cgroup/blkio")
 
 @contextlib.contextmanager
 def limited() -> Iterator[Path]:
-    """This process, and what it starts, in a control group of its own: its file of the writes a second, by device."""
+    """This process, and what it starts, in a control group of its own: its file of the writes a
+    second, by device.
+    """
     if not (BLKIO / "blkio.throttle.write_iops_device").exists():
         pytest.skip("needs the blkio controller of cgroup v1 with throttling")
     group = BLKIO / f"dbbench-test-throttle-{os.getpid()}"
@@ -45,7 +47,9 @@ def limited() -> Iterator[Path]:
 
 
 def _left(group: Path) -> bool:
-    """Remove a control group; return whether the kernel has not yet removed a process that has ended."""
+    """Remove a control group; return whether the kernel has not yet removed a process that has
+    ended.
+    """
     with contextlib.suppress(OSError):
         group.rmdir()
     return group.is_dir()
@@ -80,15 +84,17 @@ def w042(dbbench: Any) -> list[str]:
 @pytest.mark.alone
 @pytest.mark.needs("fio")
 def test_throttled_device_is_reported(dbbench: Any) -> None:
-    """A trial that is flat at a configured limit carries W042 with both rates. A second in which another process had
-    the CPU or the disk is not flat, so one trial of twelve is enough: half of them were flat on a machine whose other
-    core was taken and whose disk was being written."""
+    """A trial that is flat at a configured limit carries W042 with both rates. A second in which
+    another process had the CPU or the disk is not flat, so one trial of twelve is enough: half
+    of them were flat on a machine whose other core was taken and whose disk was being written.
+    """
     dbbench.plan(plan(workload=TPCB, seed=1, measure="5s"))
     for _ in range(12):
         with throttled(150):  # less than even a busy machine writes
             trial = dbbench.trial()
         ceilings = {row["name"]: row["iops"] for row in trial["ceiling"]["rows"]}
-        told = ceilings["write_8k"] < 200 < ceilings["read_8k"]  # in 0.1 s each, when all may stand still
+        # in 0.1 s each, when all may stand still
+        told = ceilings["write_8k"] < 200 < ceilings["read_8k"]
         if told and w042(dbbench):
             break
         shutil.rmtree(dbbench.folder / "results")
@@ -98,9 +104,12 @@ def test_throttled_device_is_reported(dbbench: Any) -> None:
 
 @pytest.mark.needs("fio")
 def test_free_device_is_not_called_limited(dbbench: Any) -> None:
-    """The ceiling stands beside the throughput; a loop file's own scatter is no limit that somebody set."""
+    """The ceiling stands beside the throughput; a loop file's own scatter is no limit that somebody
+    set.
+    """
     dbbench.plan(plan(workload=TPCB, seed=1))
-    for _ in range(3):  # three seconds may be equal by chance, and near a ceiling that was measured on a busy disk
+    # three seconds may be equal by chance, and near a ceiling that was measured on a busy disk
+    for _ in range(3):
         trial = dbbench.trial()
         shown = load_run(dbbench.folder / "results/r").trials[0]
         if w042(dbbench) == [] and shown.summary["ceiling_pct"]:
@@ -109,8 +118,11 @@ def test_free_device_is_not_called_limited(dbbench: Any) -> None:
     ceiling = load_ceiling(dbbench.folder / "results/r")
     assert ceiling is not None
     assert [row.name for row in ceiling.rows[:2]] == ["write_8k_fdatasync", "write_16k_fdatasync"]
-    highest = max(row.iops for rows in (ceiling.rows, ceiling.again) for row in rows[:1])  # two if it exceeded one
-    assert shown.summary["ceiling_pct"] == pytest.approx(100 * trial["summary"]["tps"] / highest, rel=0.001)
+    # two if it exceeded one
+    highest = max(row.iops for rows in (ceiling.rows, ceiling.again) for row in rows[:1])
+    assert shown.summary["ceiling_pct"] == pytest.approx(
+        100 * trial["summary"]["tps"] / highest, rel=0.001
+    )
     assert w042(dbbench) == []
 
 
@@ -123,13 +135,18 @@ def test_a_measurement_that_a_trial_exceeds_is_repeated_after_the_run(dbbench: A
         """As if the device had been blocked before the run."""
         before = load_ceiling(folder)
         assert before is not None
-        save_ceiling(folder, replace(before, rows=tuple(replace(r, iops=0.1, mb_per_s=0.001) for r in before.rows)))
+        save_ceiling(
+            folder,
+            replace(before, rows=tuple(replace(r, iops=0.1, mb_per_s=0.001) for r in before.rows)),
+        )
 
     dbbench.plan(plan(workload=TPCB, seed=1))
     status, said = dbbench.run_and("plan.toml", dbbench.in_window, lower)
     ceiling, run = load_ceiling(folder), load_run(folder)
     assert (status, said.count("measuring the bare device again")) == (0, 1)
-    assert ceiling is not None and [row.name for row in ceiling.again] == [row.name for row in ceiling.rows]
+    assert ceiling is not None and [row.name for row in ceiling.again] == [
+        row.name for row in ceiling.rows
+    ]
     assert all(row.iops > 0.1 for row in ceiling.again)  # which was planted
     assert all(exceeded.after is not None for exceeded in run.exceeded)
     assert len(run.exceeded) < len(limits_of(ceiling.rows))
@@ -139,14 +156,16 @@ def test_a_measurement_that_a_trial_exceeds_is_repeated_after_the_run(dbbench: A
 @pytest.mark.alone
 @pytest.mark.needs("fio")
 def test_a_device_that_slows_down_in_the_window_makes_the_trial_suspect(dbbench: Any) -> None:
-    """The disk below the image is throttled for five seconds of the window, as a provider does: W106 has the rate and
-    the one before the run."""
+    """The disk below the image is throttled for five seconds of the window, as a provider does:
+    W106 has the rate and the one before the run.
+    """
     dbbench.plan(plan(workload=TPCB, seed=1, measure="10s"))
     with limited() as limits:
 
         def slow_down(_pid: int) -> None:
             disk = disk_below(dbbench.folder)
-            limits.write_text(f"{disk} 5")  # also slow where others use the disk during the measurement before
+            # also slow where others use the disk during the measurement before
+            limits.write_text(f"{disk} 5")
             time.sleep(6)
             limits.write_text(f"{disk} 0")
 
@@ -161,10 +180,13 @@ def test_a_device_that_slows_down_in_the_window_makes_the_trial_suspect(dbbench:
 
 
 @pytest.mark.needs("fs:xfs", "mkfs.xfs")
-def test_a_disk_is_erased_with_its_identity_typed_and_changes_of_it_are_named(dbbench: Any, image: Path) -> None:
-    """A signature refuses (exit 5, the identity in the remedy); typed as printed, two trials run on the disk.
-    Read-ahead and queue length are set during the first, which is suspect, and the two arms are told apart by
-    it in the verdict and first in the environment."""
+def test_a_disk_is_erased_with_its_identity_typed_and_changes_of_it_are_named(
+    dbbench: Any, image: Path
+) -> None:
+    """A signature refuses (exit 5, the identity in the remedy); typed as printed, two trials run on
+    the disk. Read-ahead and queue length are set during the first, which is suspect, and the two
+    arms are told apart by it in the verdict and first in the environment.
+    """
     attach = ["losetup", "--find", "--show", "--direct-io=on", image]
     disk = subprocess.run(attach, check=True, capture_output=True, text=True).stdout.strip()
     queue = Path("/sys/block", Path(disk).name, "queue")
@@ -190,7 +212,10 @@ def test_a_disk_is_erased_with_its_identity_typed_and_changes_of_it_are_named(db
     assert [t["filesystem"]["family"] for t in (first, second)] == ["ext4", "ext4"]
     journal = Journal(dbbench.folder / "results/r/journal.jsonl")
     assert journal.had(identity) and not journal.had("another")
-    told = {t["id"]: " ".join(w["text"] for w in t["warnings"] if w["id"] == "W018") for t in (first, second)}
+    told = {
+        t["id"]: " ".join(w["text"] for w in t["warnings"] if w["id"] == "W018")
+        for t in (first, second)
+    }
     assert re.search(r"read_ahead_kb: \d+ -> 16.*nr_requests: \d+ -> 64", told[first["id"]])
     assert "-> 16; disk: nr_requests" in told[second["id"]]
     assert first["status"] == "suspect"
@@ -201,7 +226,9 @@ def test_a_disk_is_erased_with_its_identity_typed_and_changes_of_it_are_named(db
 
 
 @pytest.mark.needs("fs:xfs", "mkfs.xfs")
-def test_large_sectors_and_an_image_on_a_tmpfs_are_no_disturbance(dbbench: Any, tmp_path: Path) -> None:
+def test_large_sectors_and_an_image_on_a_tmpfs_are_no_disturbance(
+    dbbench: Any, tmp_path: Path
+) -> None:
     """xfs-16k asks for sectors of 16 KiB, and the loop driver cannot write zeros on a tmpfs."""
     if reason := xfs.FAMILY.lacks(ALL.setup("xfs-16k")):
         pytest.skip(reason)
@@ -210,12 +237,26 @@ def test_large_sectors_and_an_image_on_a_tmpfs_are_no_disturbance(dbbench: Any, 
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=400m", "images", str(memory)], check=True)
     try:
         device, small = {"size": "320MiB", "at": str(memory)}, {"name": "small-files", "files": 50}
-        dbbench.plan(plan(["xfs-16k", "ext4"], "files", small, blocks=2, device=device, warmup="0s", measure="1s"))
+        dbbench.plan(
+            plan(
+                ["xfs-16k", "ext4"],
+                "files",
+                small,
+                blocks=2,
+                device=device,
+                warmup="0s",
+                measure="1s",
+            )
+        )
         dbbench("run", "plan.toml", "--name", "r")
         trials = sorted(dbbench.trials().values(), key=lambda t: t["position"])
         assert {t["host_state"]["disk: logical_block_size"] for t in trials} == {"512", "16384"}
         warned = [w["text"] for t in trials for w in t["warnings"] if w["id"] in ("W018", "W020")]
-        assert not [text for text in warned if "block_size" in text or "not supported" in text], warned
+        assert not [text for text in warned if "block_size" in text or "not supported" in text], (
+            warned
+        )
     finally:
         # The kernel detaches a loop device later if another process has it open.
-        assert not process.wait_while(lambda: subprocess.run(["umount", str(memory)], check=False).returncode, 60)
+        assert not process.wait_while(
+            lambda: subprocess.run(["umount", str(memory)], check=False).returncode, 60
+        )

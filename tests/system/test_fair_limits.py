@@ -1,4 +1,6 @@
-"""Memory and CPU limits of a server are enforced by the kernel, read back and removed; violations are reported."""
+"""Memory and CPU limits of a server are enforced by the kernel, read back and removed; violations
+are reported.
+"""
 
 import contextlib
 import os
@@ -24,14 +26,25 @@ def limited(
     limit: dict[str, Any] | None = None,
     **workload: Any,
 ) -> str:
-    """A plan of one trial whose server has that much memory; `limit`: of its device; `workload`: keys of its table."""
+    """A plan of one trial whose server has that much memory; `limit`: of its device; `workload`:
+    keys of its table.
+    """
     load = {"name": "pgbench-tpcb", "clients": 2, **(workload or {"scale": 8})}
     engine = {"name": "postgres", **(cpus or {})}
-    return plan("ext4", engine, load, memory=memory, measure=measure, device={"size": "1GiB", "limit": limit})
+    return plan(
+        "ext4",
+        engine,
+        load,
+        memory=memory,
+        measure=measure,
+        device={"size": "1GiB", "limit": limit},
+    )
 
 
 def test_memory_is_the_kernels_limit_and_page_cache_counts(dbbench: Any) -> None:
-    """A dataset of twice the memory is io-bound on a machine with any: hardly half of it stays resident."""
+    """A dataset of twice the memory is io-bound on a machine with any: hardly half of it stays
+    resident.
+    """
     cpus = {"cpus_server": "0", "cpus_client": "1"} if (os.cpu_count() or 1) > 1 else {}
     # 6 s: enough for a tick of CPU time of pgbench where the disk is slow
     trial = dbbench.trial(limited(cpus=cpus, size="io-bound", threads=2, measure="6s"))
@@ -59,8 +72,9 @@ def test_size_of_the_dataset_follows_the_memory(dbbench: Any) -> None:
 
 
 def test_kill_by_the_limit_fails_the_trial_by_name(dbbench: Any) -> None:
-    """A server in 12 MiB: the kernel kills it, and the trial says why it did not start. In less, it may kill the
-    trial's process, which is in the group while it starts the server."""
+    """A server in 12 MiB: the kernel kills it, and the trial says why it did not start. In less, it
+    may kill the trial's process, which is in the group while it starts the server.
+    """
     trial = dbbench.trial(limited(memory="12MiB", scale=1), status=1)
     assert (trial["status"], trial["error"]["id"]) == ("failed", "E402")
     assert "12 MiB" in trial["error"]["text"]
@@ -69,7 +83,10 @@ def test_kill_by_the_limit_fails_the_trial_by_name(dbbench: Any) -> None:
 
 def throttled() -> str:
     """The limits of disks in all control groups."""
-    files = [*Path("/sys/fs/cgroup").rglob("io.max"), *Path("/sys/fs/cgroup").rglob("blkio.throttle.*_device")]
+    files = [
+        *Path("/sys/fs/cgroup").rglob("io.max"),
+        *Path("/sys/fs/cgroup").rglob("blkio.throttle.*_device"),
+    ]
     found = ""
     for path in files:
         with contextlib.suppress(OSError):  # of a group that has just been removed
@@ -80,16 +97,28 @@ def throttled() -> str:
 @pytest.mark.alone
 @pytest.mark.needs("fio")
 def test_limits_of_the_device_are_enforced_measured_and_removed(dbbench: Any) -> None:
-    """fio measures each level on the bare device, and no write of the filesystem's threads exceeds it."""
-    dbbench.plan(limited("256MiB", measure="6s", clients=8, scale=1, limit={"iops": [200, 2000], "price": [1, 4]}))
+    """fio measures each level on the bare device, and no write of the filesystem's threads exceeds
+    it.
+    """
+    dbbench.plan(
+        limited(
+            "256MiB", measure="6s", clients=8, scale=1, limit={"iops": [200, 2000], "price": [1, 4]}
+        )
+    )
     dbbench("run", "plan.toml", "--name", "r")
     trials = {trial["limit"]["asked"]["iops"]: trial for trial in dbbench.trials().values()}
     assert sorted(trials) == [200, 2000]
     assert {trial["limit"]["enforced"] for trial in trials.values()} <= {"cgroup v1", "cgroup v2"}
     slow = trials[200]
     rows = {row["name"]: row["iops"] for row in slow["limit"]["rows"]}
-    assert rows.keys() == {"read_8k", "write_8k"} and all(180 < iops < 220 for iops in rows.values())
-    writes = next(rate for rate in slow["ceiling"]["rates"] if (rate["side"], rate["unit"]) == ("writes", "IOPS"))
+    assert rows.keys() == {"read_8k", "write_8k"} and all(
+        180 < iops < 220 for iops in rows.values()
+    )
+    writes = next(
+        rate
+        for rate in slow["ceiling"]["rates"]
+        if (rate["side"], rate["unit"]) == ("writes", "IOPS")
+    )
     assert writes["median"] < 220
     assert slow["summary"]["tps_per_price"] == pytest.approx(slow["summary"]["tps"])
     assert slow["summary"]["tps"] < trials[2000]["summary"]["tps"]
@@ -99,8 +128,9 @@ def test_limits_of_the_device_are_enforced_measured_and_removed(dbbench: Any) ->
 
 
 def test_limits_of_a_killed_run_are_removed(dbbench: Any) -> None:
-    """After a SIGKILL, `clean` removes the control group, and the rule for the loop device, which would slow down its
-    next owner."""
+    """After a SIGKILL, `clean` removes the control group, and the rule for the loop device, which
+    would slow down its next owner.
+    """
     # It is killed after the first second, however late that is read.
     dbbench.plan(limited(measure="10s", scale=1, limit={"iops": 1234}))
     during: list[tuple[int, str]] = []
@@ -129,7 +159,8 @@ def test_load_generator_at_its_limit_makes_the_trial_suspect(dbbench: Any) -> No
     text = limited(memory="256MiB", name="pgbench-select-only", scale=8, clients=8, threads=1)
     trial = dbbench.trial(text)
     told = [w for w in trial["warnings"] if w["id"] == "W016"]
-    assert bool(told) == (trial["cores"]["client_share"] > 0.8)  # on a busy machine it may not get that far
+    # on a busy machine it may not get that far
+    assert bool(told) == (trial["cores"]["client_share"] > 0.8)
     assert all(w["suspect"] and "%" in w["text"] for w in told)
 
 
@@ -143,20 +174,43 @@ def test_cores_that_the_machine_lacks_are_told_before_anything_is_done(dbbench: 
 
 @pytest.mark.needs("engine:mariadb")
 def test_a_low_limit_of_open_files(dbbench: Any) -> None:
-    """Refused with the command that raises it, and no run folder; with smaller settings, which the server that builds
-    the dataset has too, it runs."""
+    """Refused with the command that raises it, and no run folder; with smaller settings, which the
+    server that builds the dataset has too, it runs.
+    """
     load = {"name": "sysbench-oltp-insert", "tables": 1, "table_size": 100, "clients": 1}
 
     def run(engine: dict[str, Any]) -> subprocess.CompletedProcess[str]:
         dbbench.plan(plan("ext4", engine, load, device={"size": "1GiB"}))
-        limited = ["sh", "-c", 'ulimit -Sn 512; ulimit -Hn 1024; exec "$@"', "sh", sys.executable, "-m", "dbbench"]
+        limited = [
+            "sh",
+            "-c",
+            'ulimit -Sn 512; ulimit -Hn 1024; exec "$@"',
+            "sh",
+            sys.executable,
+            "-m",
+            "dbbench",
+        ]
         words = [*limited, "run", "plan.toml", "--name", "r"]
-        return subprocess.run(words, capture_output=True, text=True, cwd=dbbench.folder, env=dbbench.env, check=False,
-                              timeout=HANGS_S)  # fmt: skip
+        return subprocess.run(
+            words,
+            capture_output=True,
+            text=True,
+            cwd=dbbench.folder,
+            env=dbbench.env,
+            check=False,
+            timeout=HANGS_S,
+        )
 
     refused = run({"name": "mariadb"})
-    assert refused.returncode == 2 and "E213" in refused.stderr and "ulimit -Hn 4332" in refused.stderr
+    assert (
+        refused.returncode == 2 and "E213" in refused.stderr and "ulimit -Hn 4332" in refused.stderr
+    )
     assert not (dbbench.folder / "results").exists()
-    assert run({"name": "mariadb", "settings": {"table_open_cache": 300, "max_connections": 100}}).returncode == 0
+    assert (
+        run(
+            {"name": "mariadb", "settings": {"table_open_cache": 300, "max_connections": 100}}
+        ).returncode
+        == 0
+    )
     (trial,) = dbbench.trials().values()
     assert trial["effective_settings"]["table_open_cache"] == "300"

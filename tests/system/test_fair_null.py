@@ -10,7 +10,10 @@ import pytest
 
 from tests.support.plans import plan
 
-pytestmark = [pytest.mark.soak, pytest.mark.needs("root", "fs:ext4", "mkfs.ext4", "engine:postgres", "sadf", "fio")]
+pytestmark = [
+    pytest.mark.soak,
+    pytest.mark.needs("root", "fs:ext4", "mkfs.ext4", "engine:postgres", "sadf", "fio"),
+]
 
 CONDITIONS: Final[dict[str, dict[str, Any]]] = {  # of a device with a condition the path is added
     "none": {},
@@ -44,19 +47,32 @@ def wiping(dbbench: Any, disk: str, run: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def test_a_setup_is_neither_faster_nor_slower_than_itself(dbbench: Any, disk: str) -> None:
-    """Five blocks under each condition, all trials good or suspect by name; at most two alarms in all of them."""
+    """Five blocks under each condition, all trials good or suspect by name; at most two alarms in
+    all of them.
+    """
     seed, told = os.environ.get("DBBENCH_SOAK_SEED", "1"), {}
     for name, given in CONDITIONS.items():
         on_disk = "condition" in given.get("device", {})
         keys = {**given, "device": {**given["device"], "path": disk}} if on_disk else given
-        dbbench.plan(plan(SELF, workload=TPCB, blocks=5, seed=int(seed), measure="4s", repeat_suspect=None, **keys))
+        dbbench.plan(
+            plan(
+                SELF,
+                workload=TPCB,
+                blocks=5,
+                seed=int(seed),
+                measure="4s",
+                repeat_suspect=None,
+                **keys,
+            )
+        )
         run = ("run", "plan.toml", "--name", name, "--progress", "none")
         dbbench(*run, *(wiping(dbbench, disk, run) if on_disk else ()), timeout_s=1800)
         trials = dbbench.trials(name).values()
         assert len({trial["fs_setup"] for trial in trials}) == 2
         assert all(trial["error"] is None for trial in trials), name
         if on_disk:
-            found = [trial["condition"]["how"] for trial in trials if trial["condition"]]  # of a block its first
+            # of a block its first
+            found = [trial["condition"]["how"] for trial in trials if trial["condition"]]
             assert len(found) >= 5 and set(found) == {name}
         (row,) = (row for row in dbbench.compared(name) if row["fs_setup"] == "again")
         told[name] = f"{row['verdict']} {row['ratio']:.3f} [{row['lo']:.3f}, {row['hi']:.3f}]"

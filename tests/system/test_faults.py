@@ -1,4 +1,6 @@
-"""Faults during a real trial: none of these trials is marked ok (docs/dev/faults.md lists all faults)."""
+"""Faults during a real trial: none of these trials is marked ok (docs/dev/faults.md lists all
+faults).
+"""
 
 import contextlib
 import dataclasses
@@ -40,7 +42,9 @@ def mount_of(pid: int) -> Path:
 
 def within(pid: int, *argv: str) -> None:
     """Run a program in the trial's namespace of mounts, with its root."""
-    subprocess.run(["nsenter", "-t", str(below(pid, "postgres")[0].pid), "-m", "-r", *argv], check=True)
+    subprocess.run(
+        ["nsenter", "-t", str(below(pid, "postgres")[0].pid), "-m", "-r", *argv], check=True
+    )
 
 
 def shut_down(pid: int) -> None:
@@ -101,7 +105,9 @@ def stand_still(victim: psutil.Process, seconds: float) -> None:
 
 
 def stopped(name: str) -> Callable[[int], None]:
-    """A process of the trial is stopped for three seconds: states are read every second, and may be read late."""
+    """A process of the trial is stopped for three seconds: states are read every second, and may be
+    read late.
+    """
     return lambda pid: stand_still(below(pid, name)[0], 3)
 
 
@@ -121,7 +127,10 @@ def swap(pid: int) -> None:
     """The machine's own count says that 40 MB went to swap since."""
     lines = Path("/proc/vmstat").read_text().splitlines()
     more = {"pswpout": 10_000}
-    told = "".join(f"{name} {int(count) + more.get(name, 0)}\n" for name, count in (line.split() for line in lines))
+    told = "".join(
+        f"{name} {int(count) + more.get(name, 0)}\n"
+        for name, count in (line.split() for line in lines)
+    )
     (fake := Path(f"/proc/{pid}/cwd").resolve() / "vmstat").write_text(told)
     within(pid, "mount", "--bind", str(fake), "/run/dbbench/host_proc/vmstat")
 
@@ -139,11 +148,15 @@ def kill_fork_server(pid: int) -> None:
 
 def remounted(*options: str) -> Callable[[int], None]:
     """Remount the filesystem with another option."""
-    return lambda pid: within(pid, "mount", "-o", ",".join(("remount", *options)), "/run/dbbench/mnt")
+    return lambda pid: within(
+        pid, "mount", "-o", ",".join(("remount", *options)), "/run/dbbench/mnt"
+    )
 
 
 def hypervisor(pid: int) -> None:
-    """The machine's own count says that ten seconds of each processor were stolen since (/proc/stat, field 8)."""
+    """The machine's own count says that ten seconds of each processor were stolen since
+    (/proc/stat, field 8).
+    """
     first, _, rest = Path("/proc/stat").read_text().partition("\n")
     fields = first.split()
     fields[8] = str(int(fields[8]) + 10 * (os.cpu_count() or 1) * os.sysconf("SC_CLK_TCK"))
@@ -154,7 +167,16 @@ def hypervisor(pid: int) -> None:
 def foreign_writer(pid: int) -> None:
     """Write to the disk below the image, without the page cache, for a second and a half."""
     file = Path(f"/proc/{pid}/cwd").resolve() / "theirs"
-    write = ["timeout", "1.5", "dd", "if=/dev/zero", f"of={file}", "bs=1M", "count=2048", "oflag=direct"]
+    write = [
+        "timeout",
+        "1.5",
+        "dd",
+        "if=/dev/zero",
+        f"of={file}",
+        "bs=1M",
+        "count=2048",
+        "oflag=direct",
+    ]
     subprocess.run(write, check=False, capture_output=True)
     file.unlink()
 
@@ -164,7 +186,14 @@ def dd(of: Callable[[], object]) -> Callable[[int], None]:
 
     def plant(_pid: int) -> None:
         last = images[0].stat().st_size // 4096 - 1
-        words = ["if=/dev/zero", f"of={of()}", "bs=4096", "count=1", f"seek={last}", "conv=notrunc,fsync"]
+        words = [
+            "if=/dev/zero",
+            f"of={of()}",
+            "bs=4096",
+            "count=1",
+            f"seek={last}",
+            "conv=notrunc,fsync",
+        ]
         subprocess.run(["dd", *words], check=True, capture_output=True)
 
     return plant
@@ -179,9 +208,19 @@ FAULTS: dict[str, tuple[str, Plant, str, set[str]]] = {
     "journal-aborted": ("ext4", remounted("abort"), "failed", {"E316", "E402", "E601"}),
     "remounted-without-barriers": ("ext4", remounted("barrier=0"), "failed", {"E316"}),
     "access-times-changed": ("ext4", remounted("strictatime"), "failed", {"E316"}),
-    "image-cut-off": ("ext4", truncate, "failed suspect", {"E402", "E601", "E316", "E403", "W017", "W020"}),
+    "image-cut-off": (
+        "ext4",
+        truncate,
+        "failed suspect",
+        {"E402", "E601", "E316", "E403", "W017", "W020"},
+    ),
     "data-emptied": ("ext4", unlink_data, "failed", {"E402", "E601", "E403", "E305"}),
-    "settings-weakened": ("ext4", reload_with("synchronous_commit = off"), "failed suspect", {"E405", "W128"}),
+    "settings-weakened": (
+        "ext4",
+        reload_with("synchronous_commit = off"),
+        "failed suspect",
+        {"E405", "W128"},
+    ),
     "load-generator-killed": ("ext4", killed("pgbench"), "failed", {"E601"}),
     "trial-killed": ("ext4", kill_trial, "failed", {"E348"}),
     "fork-server-killed": ("ext4", kill_fork_server, "failed", {"E348"}),
@@ -189,7 +228,12 @@ FAULTS: dict[str, tuple[str, Plant, str, set[str]]] = {
     "load-generator-stopped": ("ext4", stopped("pgbench"), "suspect", {"W129"}),
     "trial-stopped": ("ext4", stop_trial, "suspect", {"W129"}),
     "page-cache-dropped": ("ext4", drop_cache, "suspect", {"W130"}),
-    "device-written": ("ext4", dd(lambda: f"/dev/{loops_of(images[0])[0]}"), "failed suspect", {"W127"}),
+    "device-written": (
+        "ext4",
+        dd(lambda: f"/dev/{loops_of(images[0])[0]}"),
+        "failed suspect",
+        {"W127"},
+    ),
     "image-written": ("ext4", dd(lambda: images[0]), "failed suspect", {"W127"}),
     "memory-swapped": ("ext4", swap, "suspect", {"W131"}),
     "time-stolen": ("ext4", hypervisor, "suspect", {"W015"}),
@@ -202,18 +246,23 @@ QUICK = {"device-written", "xfs-shut-down", "image-cut-off", "load-generator-sto
 
 def rows() -> list[Any]:
     """All names; those that are for the soak alone are marked."""
-    return [name if name in QUICK else pytest.param(name, marks=pytest.mark.soak) for name in FAULTS]
+    return [
+        name if name in QUICK else pytest.param(name, marks=pytest.mark.soak) for name in FAULTS
+    ]
 
 
-# What a trial never has whose processes and server belong to it alone, on however busy a machine. W018 is not among it:
-# other tests make swap, which every trial of the machine notices.
+# What a trial never has whose processes and server belong to it alone, on however busy a machine.
+# W018 is not among it: other tests make swap, which every trial of the machine notices.
 UNDISTURBED = {"W023", "W128", "W129", "W132", "W133", "W135"}
 
 
 @contextlib.contextmanager
 def busy() -> Iterator[None]:
     """Twice as many programs as there are CPUs take all that they get."""
-    burners = [subprocess.Popen(["sh", "-c", "while :; do :; done"]) for _ in range(2 * (os.cpu_count() or 1))]
+    burners = [
+        subprocess.Popen(["sh", "-c", "while :; do :; done"])
+        for _ in range(2 * (os.cpu_count() or 1))
+    ]
     try:
         yield
     finally:
@@ -227,10 +276,16 @@ def beside(folder: Path) -> Iterator[None]:
     """Cause I/O errors on an unrelated loop device, whose file is truncated."""
     (image := folder / "theirs").touch()
     os.truncate(image, 2**24)
-    loop = subprocess.run(["losetup", "-f", "--show", image], check=True, capture_output=True, text=True).stdout.strip()
+    loop = subprocess.run(
+        ["losetup", "-f", "--show", image], check=True, capture_output=True, text=True
+    ).stdout.strip()
     os.truncate(image, 0)
     try:
-        subprocess.run(["dd", f"if={loop}", "of=/dev/null", "bs=4k", "count=64"], capture_output=True, check=False)
+        subprocess.run(
+            ["dd", f"if={loop}", "of=/dev/null", "bs=4k", "count=64"],
+            capture_output=True,
+            check=False,
+        )
         yield
     finally:
         subprocess.run(["losetup", "-d", loop], check=True)
@@ -249,7 +304,9 @@ def test_a_fault_in_mid_window_is_no_good_trial(name: str, dbbench: Any) -> None
 
     status, said = dbbench.run_and("plan.toml", dbbench.in_window, do)
     (trial,) = dbbench.trials().values()
-    told = {warning["id"] for warning in trial["warnings"]} | ({trial["error"]["id"]} if trial["error"] else set())
+    told = {warning["id"] for warning in trial["warnings"]} | (
+        {trial["error"]["id"]} if trial["error"] else set()
+    )
     assert trial["status"] in marks.split(), (trial["status"], told)
     assert told & ids, (told, trial["error"])
     assert status == (1 if trial["status"] == "failed" else 0), said[-2000:]
@@ -267,16 +324,23 @@ def umask_000() -> Iterator[None]:
 @pytest.mark.usefixtures("umask_000")
 @pytest.mark.long
 def test_a_killed_trial_is_run_again_by_the_same_command(dbbench: Any) -> None:
-    """The first command exits with 1 (E348), the second with 0; neither leaves a file that others can write."""
+    """The first command exits with 1 (E348), the second with 0; neither leaves a file that others
+    can write.
+    """
     dbbench.plan(plan(engine=SERVER, device=SIZE))
     status, said = dbbench.run_and("plan.toml", dbbench.in_window, kill_trial)
     (trial,) = dbbench.trials().values()
     assert (status, trial["error"]["id"]) == (1, "E348"), said[-2000:]
     dbbench("run", "plan.toml", "--name", "r", "--quiet")
     ((name, trial),) = dbbench.trials().items()
-    assert trial["error"] is None and (dbbench.folder / "results/r/set-aside/E348" / name / "trial.json").exists()
+    assert (
+        trial["error"] is None
+        and (dbbench.folder / "results/r/set-aside/E348" / name / "trial.json").exists()
+    )
     everything = [dbbench.folder / "results", *(dbbench.folder / "results").rglob("*")]
-    assert [path for path in everything if path.lstat().st_mode & 0o022 and not path.is_symlink()] == []
+    assert [
+        path for path in everything if path.lstat().st_mode & 0o022 and not path.is_symlink()
+    ] == []
 
 
 @pytest.mark.parametrize("disappears", ["removed", pytest.param("renamed", marks=pytest.mark.soak)])
@@ -290,7 +354,9 @@ def test_a_results_folder_that_disappears_is_an_error(disappears: str, dbbench: 
             folder.rename(folder.with_name("elsewhere"))
             return
         # The run may add a file while they are removed.
-        process.wait_while(lambda: (shutil.rmtree(folder, ignore_errors=True), folder.exists())[1], 10, 0.0)
+        process.wait_while(
+            lambda: (shutil.rmtree(folder, ignore_errors=True), folder.exists())[1], 10, 0.0
+        )
 
     status, said = dbbench.run_and("plan.toml", dbbench.in_window, do)
     assert status == 2 and "E804" in said, said[-2000:]
@@ -311,7 +377,9 @@ def test_heat_in_the_window_makes_the_trial_suspect(dbbench: Any) -> None:
         within(pid, "mount", "--bind", str(folder.parent), "/sys/devices/system/cpu/cpu0")
         later.start()
 
-    status, said = dbbench.run_and("plan.toml", lambda e: e["kind"] == "phase_begin" and e["phase"] == "warmup", do)
+    status, said = dbbench.run_and(
+        "plan.toml", lambda e: e["kind"] == "phase_begin" and e["phase"] == "warmup", do
+    )
     (trial,) = dbbench.trials().values()
     told = {warning["id"]: warning["text"] for warning in trial["warnings"]}
     assert (status, trial["status"]) == (0, "suspect"), said[-2000:]
@@ -319,7 +387,9 @@ def test_heat_in_the_window_makes_the_trial_suspect(dbbench: Any) -> None:
 
 
 def intrude(folder: Path) -> None:
-    """Write 128 MiB through the page cache to the device, and remove them, as another program would."""
+    """Write 128 MiB through the page cache to the device, and remove them, as another program
+    would.
+    """
     file = folder / "theirs"
     write = ["dd", "if=/dev/zero", f"of={file}", "bs=1M", "count=128", "conv=fsync"]
     subprocess.run(write, check=True, capture_output=True)
@@ -328,11 +398,16 @@ def intrude(folder: Path) -> None:
 
 @pytest.mark.alone  # of what others write, the traffic of all other disks does not count
 @pytest.mark.parametrize("kind", ["loop", "dir"])
-def test_io_of_others_on_the_filesystem_under_test_is_noticed(kind: str, dbbench: Any, tmp_path: Path) -> None:
-    """Another process fills and frees space within the filesystem under test: W127, and no write amplification."""
+def test_io_of_others_on_the_filesystem_under_test_is_noticed(
+    kind: str, dbbench: Any, tmp_path: Path
+) -> None:
+    """Another process fills and frees space within the filesystem under test: W127, and no write
+    amplification.
+    """
     device: dict[str, Any] = {"size": "768MiB"}
     family = "ext4"
-    target = Path(tempfile.mkdtemp(dir="/var/tmp"))  # accounts of servers cannot enter pytest's directories
+    # accounts of servers cannot enter pytest's directories
+    target = Path(tempfile.mkdtemp(dir="/var/tmp"))
     if kind == "dir":
         if disk_below(dbbench.folder) is None:
             pytest.skip("the kernel does not name a disk below the folder of the tests")
@@ -366,15 +441,17 @@ def test_foreign_io_below_the_image_makes_the_trial_suspect(dbbench: Any) -> Non
 
 
 def test_a_fault_of_somebody_elses_device_marks_nothing(dbbench: Any, tmp_path: Path) -> None:
-    """I/O errors of another device in mid-window, and every CPU taken by others: no kernel message is this trial's,
-    it has not failed, and nothing of the trial itself stood still or changed."""
+    """I/O errors of another device in mid-window, and every CPU taken by others: no kernel message
+    is this trial's, it has not failed, and nothing of the trial itself stood still or changed.
+    """
     dbbench.plan(plan(engine=SERVER, device=SIZE, measure="6s"))
 
     def do(_pid: int) -> None:
         with beside(tmp_path), busy():
             time.sleep(2)
 
-    for _ in range(3):  # a virtual machine that its host stops has stood still, or its clock has moved
+    # a virtual machine that its host stops has stood still, or its clock has moved
+    for _ in range(3):
         status, _ = dbbench.run_and("plan.toml", dbbench.in_window, do)
         (trial,) = dbbench.trials().values()
         assert (status, trial["error"]) == (0, None)
@@ -385,15 +462,21 @@ def test_a_fault_of_somebody_elses_device_marks_nothing(dbbench: Any, tmp_path: 
     assert not told, trial["warnings"]
 
 
-def test_a_helper_thread_that_dies_fails_the_trial(dbbench: Any, nothing_left: None, tmp_path: Path) -> None:
+def test_a_helper_thread_that_dies_fails_the_trial(
+    dbbench: Any, nothing_left: None, tmp_path: Path
+) -> None:
     """The thread that reads the server's counters raises an error: no figure of that trial counts."""
     env = {**dbbench.env, **dying_thread(tmp_path / "plant", "counters.jsonl")}
     dbbench.plan(plan(engine=SERVER, device=SIZE))
-    done = dataclasses.replace(dbbench, env=env)("run", "plan.toml", "--name", "r", "--progress", "none", status=1)
+    done = dataclasses.replace(dbbench, env=env)(
+        "run", "plan.toml", "--name", "r", "--progress", "none", status=1
+    )
     (trial,) = dbbench.trials().values()
     assert trial["status"] == "failed"
     assert trial["error"]["id"] == "E350"
-    assert 'the thread "counters" ended: RuntimeError: planted' in trial["error"]["text"], done.stderr
+    assert 'the thread "counters" ended: RuntimeError: planted' in trial["error"]["text"], (
+        done.stderr
+    )
 
 
 @pytest.fixture
@@ -405,12 +488,17 @@ def open_folder() -> Iterator[Path]:
 
 
 @pytest.mark.long
-def test_a_server_whose_view_lacks_a_column_makes_the_trial_suspect(dbbench: Any, open_folder: Path) -> None:
-    """W140 names release, view and column; the bytes that the server wrote are unknown, not too few."""
+def test_a_server_whose_view_lacks_a_column_makes_the_trial_suspect(
+    dbbench: Any, open_folder: Path
+) -> None:
+    """W140 names release, view and column; the bytes that the server wrote are unknown, not too
+    few.
+    """
     programs = engine_bin("postgres")
     assert programs is not None
     bin_ = without_column(programs.resolve(), open_folder / "bin")
-    dbbench.env["DBBENCH_CACHE"] = str(dbbench.folder / "cache")  # its data is no golden copy for other tests
+    # its data is no golden copy for other tests
+    dbbench.env["DBBENCH_CACHE"] = str(dbbench.folder / "cache")
     text = plan(engine={**SERVER, "bin": str(bin_)}, device=SIZE)
     trial = dbbench.trial(text, "--quiet")
     (told,) = [warning["text"] for warning in trial["warnings"] if warning["id"] == "W140"]

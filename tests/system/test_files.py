@@ -46,7 +46,11 @@ def test_each_load_ends_well(done: Any, workload: str) -> None:
     """No failure, a figure of the primary metric, the commands in the result, telemetry beside it."""
     found, raw = trial(done, workload)
     assert found["status"] in ("ok", "suspect") and found["error"] is None
-    assert found["engine"] == "files" and found["effective_settings"] == {} and found["cores"]["server"] is None
+    assert (
+        found["engine"] == "files"
+        and found["effective_settings"] == {}
+        and found["cores"]["server"] is None
+    )
     assert list(raw.glob("*.command"))
     # Of a shorter load that was stopped for two seconds, no sampler may have a whole second.
     if found["summary"].get("duration_s", 5) > 4:
@@ -55,18 +59,24 @@ def test_each_load_ends_well(done: Any, workload: str) -> None:
 
 
 def test_fio_says_the_same(done: Any) -> None:
-    """I/Os a second, MB/s and the histogram are those of fio's own summary; the window's seconds have rates."""
+    """I/Os a second, MB/s and the histogram are those of fio's own summary; the window's seconds
+    have rates.
+    """
     found, raw = trial(done, "fio-randrw")
     job = json.loads((raw / "fio.json").read_text())["jobs"][0]
     told = job["read"]["iops"] + job["write"]["iops"]
     assert found["summary"]["tps"] == pytest.approx(told, rel=0.01)
-    assert found["summary"]["read_mb_per_s"] == pytest.approx(job["read"]["bw_bytes"] / 1e6, rel=0.01)
-    assert found["summary"]["write_mb_per_s"] == pytest.approx(job["write"]["bw_bytes"] / 1e6, rel=0.01)
+    assert found["summary"]["read_mb_per_s"] == pytest.approx(
+        job["read"]["bw_bytes"] / 1e6, rel=0.01
+    )
+    assert found["summary"]["write_mb_per_s"] == pytest.approx(
+        job["write"]["bw_bytes"] / 1e6, rel=0.01
+    )
     counts = json.loads((raw.parent / "histogram.json").read_text())["counts"]
     assert sum(counts.values()) == job["read"]["total_ios"] + job["write"]["total_ios"]
     rates = [float(row["tps"]) for row in done.series(found) if row["tps"]]
-    # The seconds at the window's ends are known in part only, so the mean of all is not that of the window. fio's
-    # extremes are those of half a second, reads and writes of both jobs.
+    # The seconds at the window's ends are known in part only, so the mean of all is not that of the
+    # window. fio's extremes are those of half a second, reads and writes of both jobs.
     least, largest = (job["read"][word] + job["write"][word] for word in ("iops_min", "iops_max"))
     assert rates and least / 4 <= max(rates) <= 1.001 * largest
 
@@ -83,38 +93,53 @@ def test_fio_files_are_laid_out_and_cold(done: Any) -> None:
     assert found["io"]["write_bytes"] < 32 * 2**20
     assert found["space"]["logical_bytes"] == 64 * 2**20 and found["checked"].startswith("1 files,")
     assert [argv for argv in found["commands"] if "--create_only=1" in argv]
-    written, _ = trial(done, "fio-randrw")  # of a load that writes too: it overwrites, and fills no holes
+    # of a load that writes too: it overwrites, and fills no holes
+    written, _ = trial(done, "fio-randrw")
     assert written["space"]["disk_bytes"] >= written["space"]["logical_bytes"] == 64 * 2**20
 
 
 def test_bonnie_is_nobody_and_says_the_same(done: Any) -> None:
-    """Figures are those of its line, which says which were not timed; a file of 128 MiB is labelled cached."""
+    """Figures are those of its line, which says which were not timed; a file of 128 MiB is labelled
+    cached.
+    """
     found, raw = trial(done, "bonnie")
     fields = (raw / "bonnie.csv").read_text().strip().split(",")
     block = None if fields[11].startswith("+") else float(fields[11]) * 1024 / 1e6
-    assert found["summary"]["block_write_mb_per_s"] == (block if block is None else pytest.approx(block))
-    assert found["summary"]["char_write_mb_per_s"] is None and found["summary"]["block_write_max_ms"] > 0
+    assert found["summary"]["block_write_mb_per_s"] == (
+        block if block is None else pytest.approx(block)
+    )
+    assert (
+        found["summary"]["char_write_mb_per_s"] is None
+        and found["summary"]["block_write_max_ms"] > 0
+    )
     assert "W116" in {w["id"] for w in found["warnings"]}
     assert "Using uid" not in (raw / "bonnie.out").read_text()  # it says so where root starts it
 
 
 def test_copy_has_both_times(done: Any) -> None:
-    """The fsync comes on top; all bytes of the three writers are there, and the seconds' rates add up to them."""
+    """The fsync comes on top; all bytes of the three writers are there, and the seconds' rates add
+    up to them.
+    """
     found, _ = trial(done, "copy")
     figures = found["summary"]
     assert 0 < figures["copy_s"] < figures["duration_s"]
-    assert figures["copy_synced_mb_per_s"] == pytest.approx(209.7152 / figures["duration_s"], rel=0.001)
+    assert figures["copy_synced_mb_per_s"] == pytest.approx(
+        209.7152 / figures["duration_s"], rel=0.001
+    )
     written = sum(float(row["file_write_mb_per_s"] or 0) for row in done.series(found))
     assert written == pytest.approx(209.7152, rel=0.01)
     assert found["space"]["logical_bytes"] == 200 * 2**20
-    assert found["io"]["write_bytes"] >= 190 * 2**20  # the fsync brought it to the device within the window
+    # the fsync brought it to the device within the window
+    assert found["io"]["write_bytes"] >= 190 * 2**20
 
 
 def test_small_files_are_read_cold(done: Any) -> None:
     """What is read comes from the device, and all that was made is gone."""
     found, raw = trial(done, "small-files")
     lines = [json.loads(line) for line in (raw / "smallfiles.out").read_text().splitlines()]
-    assert [line["files"] for line in lines if "step" in line] == [2000, 2000, 2000] and lines[2]["why"] == ""
+    assert [line["files"] for line in lines if "step" in line] == [2000, 2000, 2000] and lines[2][
+        "why"
+    ] == ""
     assert found["io"]["read_bytes"] >= 2000 * 4096 and found["checked"].startswith("0 files")
     assert found["summary"]["reads_per_s"] == pytest.approx(2000 / lines[2]["seconds"])
 
@@ -122,7 +147,12 @@ def test_small_files_are_read_cold(done: Any) -> None:
 def test_the_page_names_what_was_measured(done: Any) -> None:
     """Each load has its own row of verdicts, in its own unit, and no engine's counters are missed."""
     page = (done.folder / "results/r/report.html").read_text()
-    for words in ("Files · copy", "copy rate with fsync", "Files · fio-randrw", "Read and written by the load"):
+    for words in (
+        "Files · copy",
+        "copy rate with fsync",
+        "Files · fio-randrw",
+        "Read and written by the load",
+    ):
         assert words in page
     assert "no trial has counters of the server" not in page
 
@@ -151,10 +181,13 @@ default = "1"
 """
 
 
-@pytest.mark.parametrize(("job", "option"), [
-    ("[a]\nioengine=null\nrw=read\nsize=8m\n", ""),
-    ("[a]\nrw=randread\nsize=8m\n[b]\nrw=randread\nsize=8m\n${OPTION}=${VALUE}\n", "directory"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("job", "option"),
+    [
+        ("[a]\nioengine=null\nrw=read\nsize=8m\n", ""),
+        ("[a]\nrw=randread\nsize=8m\n[b]\nrw=randread\nsize=8m\n${OPTION}=${VALUE}\n", "directory"),
+    ],
+)
 def test_a_load_elsewhere_fails(dbbench: Any, tmp_path: Path, job: str, option: str) -> None:
     """A job without a file, and one of two jobs whose directory is hidden in a variable."""
     (folder := dbbench.folder / "own/workloads").mkdir(parents=True)

@@ -31,8 +31,9 @@ NO_LOG_FLUSH = 2
 
 @pytest.mark.needs("root", "mkfs.ext4", "fs:ext4")
 def test_ext4_has_no_lazy_initialisation_left(loop_device: Device) -> None:
-    """All inode tables are written by mkfs, so the kernel has nothing to write beside the load; the same mkfs with
-    lazy initialisation left on is told apart."""
+    """All inode tables are written by mkfs, so the kernel has nothing to write beside the load; the
+    same mkfs with lazy initialisation left on is told apart.
+    """
     made = filesystems.make(shipped("ext4"), loop_device)
     assert made.geometry["uninitialised_groups"] == 0
     assert made.geometry["has_journal"] is True
@@ -46,24 +47,37 @@ def test_geometry_is_read_back_from_the_device(loop_device: Device) -> None:
     assert filesystems.make(shipped("xfs"), loop_device).geometry["reflink"] is True
     assert filesystems.make(shipped("xfs-noreflink"), loop_device).geometry["reflink"] is False
     found = filesystems.make(shipped("btrfs"), loop_device).geometry
-    assert (found["data_profile"], found["metadata_profile"], found["nodesize"]) == ("single", "DUP", 16384)
+    assert (found["data_profile"], found["metadata_profile"], found["nodesize"]) == (
+        "single",
+        "DUP",
+        16384,
+    )
 
 
 @pytest.mark.needs("root", "mkfs.btrfs", "fs:btrfs")
 def test_read_ahead_is_the_mounted_filesystems_own(loop_device: Device, tmp_path: Path) -> None:
-    """btrfs has a bdi of its own beside the disk's; a change there shows, a change at the disk does not."""
+    """btrfs has a bdi of its own beside the disk's; a change there shows, a change at the disk does
+    not.
+    """
     setup = shipped("btrfs")
     filesystems.make(setup, loop_device)
     with filesystems.mount(setup, loop_device, tmp_path / "mnt") as fs:
         own = filesystems.FAMILIES["btrfs"].bdi(fs.path) / "read_ahead_kb"
         own.write_text("1024")
         assert number(own.parent / "read_ahead_kb") == 1024 != fs.read_ahead_kb
-        assert Path(f"/sys/block/{loop_device.path.name}/queue/read_ahead_kb").read_text().strip() != "1024"
+        assert (
+            Path(f"/sys/block/{loop_device.path.name}/queue/read_ahead_kb").read_text().strip()
+            != "1024"
+        )
 
 
 @pytest.mark.needs("root", "mkfs.ext4", "fs:ext4")
-def test_a_promise_that_the_kernel_does_not_keep_is_found(loop_device: Device, tmp_path: Path) -> None:
-    """A setup whose options promise all, on a filesystem that is mounted without barriers, is refused."""
+def test_a_promise_that_the_kernel_does_not_keep_is_found(
+    loop_device: Device, tmp_path: Path
+) -> None:
+    """A setup whose options promise all, on a filesystem that is mounted without barriers, is
+    refused.
+    """
     without = shipped("ext4-nobarrier")
     filesystems.make(without, loop_device)
     with (
@@ -77,8 +91,12 @@ def test_a_promise_that_the_kernel_does_not_keep_is_found(loop_device: Device, t
 
 @pytest.mark.needs("root", "mkfs.btrfs", "fs:btrfs")
 @pytest.mark.parametrize("name", ["btrfs-nodatacow", "btrfs-nocow-attr", "btrfs-zstd", "btrfs-lzo"])
-def test_an_option_that_came_after_the_files_is_found(name: str, loop_device: Device, tmp_path: Path) -> None:
-    """nodatacow, +C and compression do nothing to files that exist: files restored without them are refused."""
+def test_an_option_that_came_after_the_files_is_found(
+    name: str, loop_device: Device, tmp_path: Path
+) -> None:
+    """nodatacow, +C and compression do nothing to files that exist: files restored without them are
+    refused.
+    """
     setup = shipped(name)
     plain = shipped("btrfs")
     filesystems.make(plain, loop_device)
@@ -98,7 +116,10 @@ def test_a_mount_that_is_refused_has_the_kernels_words(loop_device: Device, tmp_
     """mount(8) says "wrong fs type, bad option"; the kernel's own line says which."""
     setup = dataclasses.replace(shipped("xfs"), mount=("noatime", "nobarrier"))
     filesystems.make(setup, loop_device)
-    with pytest.raises(MountFailed, match="nobarrier"), filesystems.mount(setup, loop_device, tmp_path / "mnt"):
+    with (
+        pytest.raises(MountFailed, match="nobarrier"),
+        filesystems.mount(setup, loop_device, tmp_path / "mnt"),
+    ):
         pytest.fail("xfs took nobarrier")
 
 
@@ -136,7 +157,10 @@ def test_the_first_error_is_not_hidden_by_the_unmount(loop_device: Device, tmp_p
     """What went wrong first is raised; that the unmount failed too is a note on it."""
     setup, at = shipped("ext4"), tmp_path / "mnt"
     filesystems.make(setup, loop_device)
-    with pytest.raises(ZeroDivisionError) as caught, filesystems.mount(setup, loop_device, at) as fs:
+    with (
+        pytest.raises(ZeroDivisionError) as caught,
+        filesystems.mount(setup, loop_device, at) as fs,
+    ):
         held = os.open(fs.path / "held", os.O_CREAT | os.O_RDWR)
         raise ZeroDivisionError
     assert "still busy" in str(caught.value.__notes__)
@@ -146,19 +170,30 @@ def test_the_first_error_is_not_hidden_by_the_unmount(loop_device: Device, tmp_p
 
 @pytest.mark.needs("root", "mkfs.ext4", "fs:ext4", "unshare")
 @pytest.mark.usefixtures("impatient")
-def test_a_copy_of_the_mount_elsewhere_is_waited_for_and_named(loop_device: Device, tmp_path: Path) -> None:
+def test_a_copy_of_the_mount_elsewhere_is_waited_for_and_named(
+    loop_device: Device, tmp_path: Path
+) -> None:
     """umount returning 0 is not the end while another namespace holds a copy of the mount."""
     setup, at = shipped("ext4"), tmp_path / "mnt"
     filesystems.make(setup, loop_device)
     mount = filesystems.mount(setup, loop_device, at)
     mount.__enter__()
-    holder = ["unshare", "--mount", "--propagation", "private", "sh", "-c", f"touch {tmp_path}/copied; exec sleep 60"]
+    holder = [
+        "unshare",
+        "--mount",
+        "--propagation",
+        "private",
+        "sh",
+        "-c",
+        f"touch {tmp_path}/copied; exec sleep 60",
+    ]
     with process.running(holder, grace_s=1) as copy:
         process.wait_while(lambda: not (tmp_path / "copied").exists() and copy.poll() is None, 60)
         assert (tmp_path / "copied").exists()
         with pytest.raises(UnmountFailed, match=rf"is mounted at {at}"):
             mount.__exit__(None, None, None)
-    assert not process.wait_while(lambda: not hold.regain(loop_device.fd), 60)  # the namespace ends after its process
+    # the namespace ends after its process
+    assert not process.wait_while(lambda: not hold.regain(loop_device.fd), 60)
 
 
 def shut_down(fs: filesystems.Mounted) -> None:
@@ -177,13 +212,15 @@ def make_read_only(fs: filesystems.Mounted) -> None:
 
 @pytest.mark.needs("root", "mkfs.ext4", "mkfs.xfs", "mkfs.btrfs")
 @pytest.mark.parametrize(
-    ("name", "plant"), [("ext4", shut_down), ("xfs", shut_down), ("ext4", make_read_only), ("btrfs", make_read_only)]
+    ("name", "plant"),
+    [("ext4", shut_down), ("xfs", shut_down), ("ext4", make_read_only), ("btrfs", make_read_only)],
 )
 def test_a_filesystem_that_went_bad_is_found(
     name: str, plant: Callable[[filesystems.Mounted], None], loop_device: Device, tmp_path: Path
 ) -> None:
-    """Whether the options show it (ext4, btrfs) or only a write (xfs); a shutdown is in the kernel's log too, with
-    the device's name, and nothing of it under another name."""
+    """Whether the options show it (ext4, btrfs) or only a write (xfs); a shutdown is in the
+    kernel's log too, with the device's name, and nothing of it under another name.
+    """
     setup = shipped(name)
     filesystems.make(setup, loop_device)
     with Watch(loop_device.path.name) as watch:
@@ -224,7 +261,9 @@ def existing(path: Path) -> AbstractContextManager[Mounted]:
 
 
 def test_an_existing_directory_is_read_without_root(tmp_path: Path) -> None:
-    """Kind `dir`: options and class of the filesystem that it lies on, space of what lies below it alone."""
+    """Kind `dir`: options and class of the filesystem that it lies on, space of what lies below it
+    alone.
+    """
     with existing(tmp_path) as fs:
         (tmp_path / "data").write_bytes(os.urandom(MIB))
         space = shape.space(fs, MIB)

@@ -1,7 +1,7 @@
 """A fleet of real workers; workers, scheduler and coordinator are killed during the window.
 
-The file is long because all its tests read one run of six trials, in which four processes are killed. The three hosts
-are on this machine and share its disk, so their trials take turns.
+The file is long because all its tests read one run of six trials, in which four processes are
+killed. The three hosts are on this machine and share its disk, so their trials take turns.
 """
 
 import contextlib
@@ -31,11 +31,24 @@ from tests.support.plans import plan
 
 dask = pytest.importorskip("dask")
 pytest.importorskip("distributed")
-pytestmark = pytest.mark.needs("root", "fs:ext4", "mkfs.ext4", "fs:xfs", "mkfs.xfs", "engine:postgres", "sadf")
+pytestmark = pytest.mark.needs(
+    "root", "fs:ext4", "mkfs.ext4", "fs:xfs", "mkfs.xfs", "engine:postgres", "sadf"
+)
 
 # The windows are longer than a machine stands still: what is killed in one must still be in it.
 PLAN = plan(["ext4", "xfs"], blocks=3, measure="6s", device={"size": "320MiB"})
-FLEET = ("fleet", "run", "plan.toml", "--local", "3", "--spread", "--name", "r", "--progress", "plain")
+FLEET = (
+    "fleet",
+    "run",
+    "plan.toml",
+    "--local",
+    "3",
+    "--spread",
+    "--name",
+    "r",
+    "--progress",
+    "plain",
+)
 DEADLINE_S = 400
 
 
@@ -51,7 +64,11 @@ def matching(*words: str) -> list[psutil.Process]:
 
 def trials_on(host: Path) -> list[psutil.Process]:
     """Processes of the trial on a host: what its fork server has made."""
-    return [child for server in matching("dbbench.run.worker", f"{host}/") for child in server.children()]
+    return [
+        child
+        for server in matching("dbbench.run.worker", f"{host}/")
+        for child in server.children()
+    ]
 
 
 def kill(processes: Iterable[psutil.Process]) -> None:
@@ -82,8 +99,9 @@ class Killing:
         """Start the coordinator, or another one."""
         self.log = (self.dbbench.folder / f"coordinator-{len(self.struck)}.log").open("w")
         words = [sys.executable, "-m", "dbbench", *FLEET]
-        self.child = subprocess.Popen(words, stdout=self.log, stderr=self.log, cwd=self.dbbench.folder,
-                                      env=self.dbbench.env)  # fmt: skip
+        self.child = subprocess.Popen(
+            words, stdout=self.log, stderr=self.log, cwd=self.dbbench.folder, env=self.dbbench.env
+        )
 
     def window(self) -> tuple[str, str]:
         """(host, trial) of the next trial that is in its window and was not struck yet."""
@@ -115,20 +133,27 @@ class Killing:
 
     def logs(self) -> str:
         """What coordinators, workers and the scheduler printed."""
-        paths = [*self.dbbench.folder.glob("*.log"), *self.results.glob(".fleet/r/*.log"),
-                 *self.hosts.glob("*/r/fleet/share.log")]  # fmt: skip
+        paths = [
+            *self.dbbench.folder.glob("*.log"),
+            *self.results.glob(".fleet/r/*.log"),
+            *self.hosts.glob("*/r/fleet/share.log"),
+        ]
         return "\n".join(f"== {path}\n{path.read_text()}" for path in paths)
 
 
 @pytest.fixture(scope="module")
 def killed(tmp_path_factory: pytest.TempPathFactory, dbbench_in: Any) -> Iterator[Killing]:
-    """A finished fleet that lost a worker, the scheduler, the coordinator and a trial, each in mid-window."""
+    """A finished fleet that lost a worker, the scheduler, the coordinator and a trial, each in
+    mid-window.
+    """
     dbbench = dbbench_in(tmp_path_factory.mktemp("fleet"))
     dbbench.plan(PLAN)
     fleet = Killing(dbbench)
     fleet.start()
     try:
-        fleet.strike("worker", lambda host, _: matching("fleet worker", f"--name {host} ", str(fleet.hosts)))
+        fleet.strike(
+            "worker", lambda host, _: matching("fleet worker", f"--name {host} ", str(fleet.hosts))
+        )
         address = json.loads((fleet.results / ".fleet/r/fleet.json").read_text())["scheduler"]
         fleet.strike("scheduler", lambda *_: matching("fleet scheduler", address))
         fleet.strike("coordinator", lambda *_: [psutil.Process(fleet.child.pid)])
@@ -143,24 +168,33 @@ def killed(tmp_path_factory: pytest.TempPathFactory, dbbench_in: Any) -> Iterato
 
 def trials_of(folder: Path) -> dict[str, dict[str, Any]]:
     """trial.json of each finished trial of a run's folder."""
-    return {path.parent.name: json.loads(path.read_text()) for path in folder.glob("trials/[!.]*/trial.json")}
+    return {
+        path.parent.name: json.loads(path.read_text())
+        for path in folder.glob("trials/[!.]*/trial.json")
+    }
 
 
 def test_no_trial_is_lost_doubled_or_moved(killed: Killing) -> None:
-    """The results are those of one machine: the plan's ids, each driven once, on the host that had its block."""
+    """The results are those of one machine: the plan's ids, each driven once, on the host that had
+    its block.
+    """
     assert killed.status == 1, killed.logs()  # type: ignore[attr-defined]  # the trial that was killed is a failed one
     planned = json.loads(killed.dbbench("plan", "plan.toml", "--json").stdout)["trials"]
     run = json.loads((killed.results / "r/run.json").read_text())
     assert [spec["id"] for spec in run["order"]] == [trial["id"] for trial in planned]
     home = trials_of(killed.results / "r")
     assert sorted(home) == sorted(trial["id"] for trial in planned)
-    driven = [(path.name, name) for path in killed.hosts.iterdir() for name in trials_of(path / "r")]
+    driven = [
+        (path.name, name) for path in killed.hosts.iterdir() for name in trials_of(path / "r")
+    ]
     assert sorted((trial["host"], name) for name, trial in home.items()) == sorted(driven)
     assert not (killed.results / "r/set-aside").exists()
 
 
 def test_no_block_is_split(killed: Killing) -> None:
-    """Each block on one host, its trials in the plan's order, and never two trials on the disk at once."""
+    """Each block on one host, its trials in the plan's order, and never two trials on the disk at
+    once.
+    """
     home = trials_of(killed.results / "r").values()
     for block in range(1, 4):
         mine = sorted((t for t in home if t["block"] == block), key=lambda t: str(t["phases"][:1]))
@@ -173,7 +207,11 @@ def test_no_block_is_split(killed: Killing) -> None:
 
 def test_only_the_killed_trial_failed(killed: Killing) -> None:
     """Worker, scheduler and coordinator may be killed in a window: the trial continues and is ok."""
-    failed = [name for name, trial in trials_of(killed.results / "r").items() if trial["status"] == "failed"]
+    failed = [
+        name
+        for name, trial in trials_of(killed.results / "r").items()
+        if trial["status"] == "failed"
+    ]
     assert failed == [killed.struck["trial"]]
     assert len(set(killed.struck.values())) == 4
 
@@ -187,7 +225,9 @@ def test_hosts_are_kept(killed: Killing) -> None:
 
 
 def test_same_command_again_drives_nothing(killed: Killing) -> None:
-    """A finished fleet is reported as such, with exit status 0 or 1 according to its trials; status shows it."""
+    """A finished fleet is reported as such, with exit status 0 or 1 according to its trials; status
+    shows it.
+    """
     again = killed.dbbench(*FLEET, status=1)
     assert "already finished" in again.stderr
     shown = json.loads(killed.dbbench("fleet", "status", "--json").stdout)
@@ -207,10 +247,27 @@ class Started:
     def __init__(self, dbbench: Any, *more: str) -> None:
         self.dbbench, self.results = dbbench, dbbench.folder / "results"
         dbbench.plan(PLAN)
-        words = ("fleet", "run", "plan.toml", "--local", "2", "--spread", "--name", "r", "--progress", "plain", *more)
+        words = (
+            "fleet",
+            "run",
+            "plan.toml",
+            "--local",
+            "2",
+            "--spread",
+            "--name",
+            "r",
+            "--progress",
+            "plain",
+            *more,
+        )
         with (dbbench.folder / "coordinator.log").open("w") as self.log:
-            self.child = subprocess.Popen([sys.executable, "-m", "dbbench", *words], stdout=self.log, stderr=self.log,
-                                          cwd=dbbench.folder, env=dbbench.env)  # fmt: skip
+            self.child = subprocess.Popen(
+                [sys.executable, "-m", "dbbench", *words],
+                stdout=self.log,
+                stderr=self.log,
+                cwd=dbbench.folder,
+                env=dbbench.env,
+            )
 
     def said(self) -> str:
         """What its coordinator printed."""
@@ -237,7 +294,11 @@ class Started:
 
     def at_work(self) -> list[psutil.Process]:
         """Its shares, and the processes of its trials."""
-        return [p for word in ("fleet.share", "dbbench.run.worker") for p in matching(word, str(self.results))]
+        return [
+            p
+            for word in ("fleet.share", "dbbench.run.worker")
+            for p in matching(word, str(self.results))
+        ]
 
     def daemons(self) -> list[psutil.Process]:
         """Its scheduler and its workers."""
@@ -286,8 +347,9 @@ def attended(dbbench_in: Any, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 
 def test_hosts_without_a_coordinator_are_told_and_stopped(fleets: Starting) -> None:
-    """Detached hosts go on without coordinator, scheduler and workers: `status` and `show` have them, another
-    fleet of the disk says that it waits for them, and `stop` ends them."""
+    """Detached hosts go on without coordinator, scheduler and workers: `status` and `show` have
+    them, another fleet of the disk says that it waits for them, and `stop` ends them.
+    """
     ours = fleets("--detach")
     ours.until(ours.in_window)
     ours.orphan()
@@ -324,19 +386,26 @@ def registered(address: str, certs: Path | None, name: str) -> bool:
 
 def listening(pid: int) -> set[str]:
     """The addresses that a process listens on."""
-    return {found.laddr.ip for found in psutil.Process(pid).net_connections() if found.status == psutil.CONN_LISTEN}
+    return {
+        found.laddr.ip
+        for found in psutil.Process(pid).net_connections()
+        if found.status == psutil.CONN_LISTEN
+    }
 
 
 @pytest.mark.needs("openssl")
 def test_only_loopback_is_listened_on_and_both_sides_ask_for_certificates(dbbench: Any) -> None:
-    """Neither worker nor scheduler listen elsewhere. With certificates of one authority a host is found; with those of
-    another, or none, the scheduler does not answer. An address without TLS is refused with exit 5 before anything is
-    started."""
+    """Neither worker nor scheduler listen elsewhere. With certificates of one authority a host is
+    found; with those of another, or none, the scheduler does not answer. An address without TLS
+    is refused with exit 5 before anything is started.
+    """
     ours, theirs = (security.make(dbbench.folder / folder) for folder in ("ours", "theirs"))
     address = free_address()
     named = address.replace("127.0.0.1", "localhost")
     scheduler = ("fleet", "scheduler", "--listen", address, "--certs", "ours")
-    with daemons(dbbench, scheduler, ("fleet", "worker", named, "--name", "w", "--certs", str(ours))) as children:
+    with daemons(
+        dbbench, scheduler, ("fleet", "worker", named, "--name", "w", "--certs", str(ours))
+    ) as children:
         assert registered(named, ours, "w")
         assert [listening(child.pid) for child in children] == [{"127.0.0.1"}, {"127.0.0.1"}]
         with dask.config.set({"distributed.comm.timeouts.connect": "3s"}):
@@ -344,13 +413,19 @@ def test_only_loopback_is_listened_on_and_both_sides_ask_for_certificates(dbbenc
                 Connection(named, theirs).connect()
             with pytest.raises(FleetInsecure):
                 Connection(named.replace("tls", "tcp"))
-    for refused in (("fleet", "worker", "tcp://127.0.0.1:8786"), ("fleet", "scheduler", "--listen", "tcp://0.0.0.0:1")):
+    for refused in (
+        ("fleet", "worker", "tcp://127.0.0.1:8786"),
+        ("fleet", "scheduler", "--listen", "tcp://0.0.0.0:1"),
+    ):
         assert "E833" in dbbench(*refused, status=5).stderr
 
 
 def answer(host: str, port: int, certs: ssl.SSLContext | None) -> bytes:
     """What a listener sends first; b"" where it ends the connection. None: without TLS."""
-    with contextlib.suppress(ssl.SSLError, ConnectionError), socket.create_connection((host, port), 60) as plain:
+    with (
+        contextlib.suppress(ssl.SSLError, ConnectionError),
+        socket.create_connection((host, port), 60) as plain,
+    ):
         if certs is None:
             plain.sendall(bytes(64))
             return plain.recv(64)
@@ -376,8 +451,10 @@ def reached(path: Path) -> None:
 
 @pytest.mark.needs("openssl")
 def test_another_account_reaches_no_port_and_no_socket(attended: Started, tmp_path: Path) -> None:
-    """In the window of a trial, `nobody` tries all that the processes of a fleet and of its trial have opened: without
-    TLS, without a certificate, and with one of its own. Only root has a certificate that is accepted."""
+    """In the window of a trial, `nobody` tries all that the processes of a fleet and of its trial
+    have opened: without TLS, without a certificate, and with one of its own. Only root has a
+    certificate that is accepted.
+    """
     theirs, fleet = security.make(tmp_path / "certs"), attended
     ours = security.folder_of_fleet(fleet.results / ".fleet/r")
     fleet.until(fleet.in_window)
@@ -386,8 +463,12 @@ def test_another_account_reaches_no_port_and_no_socket(attended: Started, tmp_pa
     ports, sockets = set[tuple[str, int]](), set[tuple[int, str]]()
     for process in mine:
         with contextlib.suppress(psutil.NoSuchProcess):
-            ports |= {c.laddr for c in process.net_connections("inet") if c.status == psutil.CONN_LISTEN}
-            sockets |= {(process.pid, str(c.laddr)) for c in process.net_connections("unix") if c.laddr}
+            ports |= {
+                c.laddr for c in process.net_connections("inet") if c.status == psutil.CONN_LISTEN
+            }
+            sockets |= {
+                (process.pid, str(c.laddr)) for c in process.net_connections("unix") if c.laddr
+            }
     assert len(ports) == 3, ports  # the scheduler and two workers
     contexts = [None, unverified(), unverified(theirs)]
     for host, port in ports:
@@ -397,10 +478,13 @@ def test_another_account_reaches_no_port_and_no_socket(attended: Started, tmp_pa
             assert sent == "b''" or sent.startswith(r"b'\x15\x03"), sent  # at most an alert of TLS
     assert "PermissionError" in as_user(NOBODY, (ours / security.KEY).read_bytes)
     assert any("PGSQL" in path for _, path in sockets)
-    assert not any(path.startswith(("@", "\0")) for _, path in sockets), sockets  # abstract names have no permissions
+    # abstract names have no permissions
+    assert not any(path.startswith(("@", "\0")) for _, path in sockets), sockets
     for pid, path in sockets:
         for place in (Path(path), Path(f"/proc/{pid}/root", path.lstrip("/"))):
-            assert re.search("PermissionError|FileNotFoundError", as_user(NOBODY, partial(reached, place)))
+            assert re.search(
+                "PermissionError|FileNotFoundError", as_user(NOBODY, partial(reached, place))
+            )
     assert not [path for path in fleet.results.rglob("*") if path.is_fifo()]
 
 
@@ -425,26 +509,59 @@ def test_hosts_end_after_their_trial_where_the_coordinator_is_gone(attended: Sta
 
 @pytest.mark.needs("openssl")
 def test_workers_of_others_are_hosts_too(dbbench: Any) -> None:
-    """`dask worker --preload dbbench.fleet.preload` has its place and its name from the environment. It ends where the
-    connections have no TLS."""
+    """`dask worker --preload dbbench.fleet.preload` has its place and its name from the
+    environment. It ends where the connections have no TLS.
+    """
     address = free_address()
-    env = {**dbbench.env, "DBBENCH_FLEET_NAME": "theirs", "DBBENCH_FLEET_RESULTS": str(dbbench.folder / "there")}
-    words = [sys.executable, "-m", "distributed.cli.dask_worker", address, "--nthreads", "1", "--no-dashboard",
-             "--no-nanny", "--preload", "dbbench.fleet.preload"]  # fmt: skip
+    env = {
+        **dbbench.env,
+        "DBBENCH_FLEET_NAME": "theirs",
+        "DBBENCH_FLEET_RESULTS": str(dbbench.folder / "there"),
+    }
+    words = [
+        sys.executable,
+        "-m",
+        "distributed.cli.dask_worker",
+        address,
+        "--nthreads",
+        "1",
+        "--no-dashboard",
+        "--no-nanny",
+        "--preload",
+        "dbbench.fleet.preload",
+    ]
     ours = security.make(dbbench.folder / "certs")
-    tls = ["--tls-ca-file", ours / security.CA, "--tls-cert", ours / security.CERT, "--tls-key", ours / security.KEY]
+    tls = [
+        "--tls-ca-file",
+        ours / security.CA,
+        "--tls-cert",
+        ours / security.CERT,
+        "--tls-key",
+        ours / security.KEY,
+    ]
     with daemons(dbbench, ("fleet", "scheduler", "--listen", address, "--certs", "certs")):
-        child = subprocess.Popen([*words, *tls], env=env, cwd=dbbench.folder, stderr=subprocess.DEVNULL)
+        child = subprocess.Popen(
+            [*words, *tls], env=env, cwd=dbbench.folder, stderr=subprocess.DEVNULL
+        )
         try:
             assert registered(address, ours, "theirs")
         finally:
             child.terminate()
             child.wait(120)
     words[3] = free_address().replace("tls", "tcp")
-    scheduler = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", words[3], "--no-dashboard"]
+    scheduler = [
+        sys.executable,
+        "-m",
+        "distributed.cli.dask_scheduler",
+        "--host",
+        words[3],
+        "--no-dashboard",
+    ]
     insecure = subprocess.Popen(scheduler, stderr=subprocess.DEVNULL)
     try:
-        ended = subprocess.run(words, env=env, cwd=dbbench.folder, capture_output=True, text=True, timeout=120)
+        ended = subprocess.run(
+            words, env=env, cwd=dbbench.folder, capture_output=True, text=True, timeout=120
+        )
         assert ended.returncode and "E833" in ended.stderr
     finally:
         insecure.terminate()

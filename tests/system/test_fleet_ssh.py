@@ -1,4 +1,6 @@
-"""Fleets on machines that are reached by ssh: `fleet run --ssh`, and dask's SSHCluster as in the example."""
+"""Fleets on machines that are reached by ssh: `fleet run --ssh`, and dask's SSHCluster as in the
+example.
+"""
 
 import contextlib
 import re
@@ -21,13 +23,16 @@ pytestmark = pytest.mark.needs(*NEEDS, "fs:ext4", "mkfs.ext4", "engine:postgres"
 
 ROOT = Path(__file__).parents[2]
 TPCB = {"name": "pgbench-tpcb", "scale": 1, "clients": 1, "rate": 200}
-PLAN = plan(workload=TPCB, warmup="0s", measure="4s", device={"size": "320MiB"})  # E604: 2 s without a transaction
+# E604: 2 s without a transaction
+PLAN = plan(workload=TPCB, warmup="0s", measure="4s", device={"size": "320MiB"})
 
 
 @pytest.fixture(scope="module")
 def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lan]:
     """A coordinator and two hosts."""
-    with lan(tmp_path_factory.mktemp("lan"), ["coordinator", "db1", "db2"], private_tmp=True) as found:
+    with lan(
+        tmp_path_factory.mktemp("lan"), ["coordinator", "db1", "db2"], private_tmp=True
+    ) as found:
         yield found
 
 
@@ -36,7 +41,13 @@ def coordinate(machines: Lan, dbbench: Any, *words: str) -> subprocess.Completed
     command = machines.inside([sys.executable, "-m", "dbbench", *words])
     env = {**dbbench.env, **machines.env("coordinator")}
     return subprocess.run(
-        command, cwd=dbbench.folder, env=env, capture_output=True, text=True, timeout=480, check=False
+        command,
+        cwd=dbbench.folder,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=480,
+        check=False,
     )
 
 
@@ -48,15 +59,35 @@ def homes(dbbench: Any, run: str) -> dict[str, str]:
 
 
 def test_each_host_is_reached_by_ssh(machines: Lan, dbbench: Any) -> None:
-    """Scheduler here, a worker on each host, TLS between them; each drives the plan, and its results come home."""
+    """Scheduler here, a worker on each host, TLS between them; each drives the plan, and its
+    results come home.
+    """
     dbbench.plan(PLAN)
     remote = f"env DBBENCH_CACHE={dbbench.env['DBBENCH_CACHE']} {sys.executable} -m dbbench"
-    done = coordinate(machines, dbbench, "fleet", "run", "plan.toml", "--ssh", "root@db1,db2", "--each", "--name", "r",
-                      "--listen", f"tls://{machines.addresses['coordinator']}", "--dbbench", remote,
-                      "--progress", "plain")  # fmt: skip
+    done = coordinate(
+        machines,
+        dbbench,
+        "fleet",
+        "run",
+        "plan.toml",
+        "--ssh",
+        "root@db1,db2",
+        "--each",
+        "--name",
+        "r",
+        "--listen",
+        f"tls://{machines.addresses['coordinator']}",
+        "--dbbench",
+        remote,
+        "--progress",
+        "plain",
+    )
     logs = "\n".join(path.read_text() for path in dbbench.folder.glob("results/.fleet/r/*.log"))
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}\n{logs}"
-    assert [set(homes(dbbench, f"r-{name}").values()) for name in ("db1", "db2")] == [{"db1"}, {"db2"}]
+    assert [set(homes(dbbench, f"r-{name}").values()) for name in ("db1", "db2")] == [
+        {"db1"},
+        {"db2"},
+    ]
     assert [len(homes(dbbench, f"r-{name}")) for name in ("db1", "db2")] == [1, 1]
     assert (machines.homes["db1"] / "dbbench-fleet/r-db1").is_dir()  # there, too, results are kept
     assert not security.folder_of_fleet(dbbench.folder / "results/.fleet/r").exists()
@@ -65,11 +96,18 @@ def test_each_host_is_reached_by_ssh(machines: Lan, dbbench: Any) -> None:
 
 
 def test_worker_ends_with_its_ssh(machines: Lan, tmp_path: Path) -> None:
-    """Its certificates are not stored on the host, so it does not outlive the connection that brought them."""
-    bundle = b"".join(path.read_bytes() for path in security.files_of(security.make(tmp_path / "certs")))
+    """Its certificates are not stored on the host, so it does not outlive the connection that
+    brought them.
+    """
+    bundle = b"".join(
+        path.read_bytes() for path in security.files_of(security.make(tmp_path / "certs"))
+    )
     words = "fleet worker tls://198.18.77.1:1 --name e --give-up 600 --results ends --certs -"
-    ssh = subprocess.Popen(machines.inside(["ssh", "db1", f"{sys.executable} -m dbbench {words}"]),
-                           stdin=subprocess.PIPE, env=machines.env("coordinator"))  # fmt: skip
+    ssh = subprocess.Popen(
+        machines.inside(["ssh", "db1", f"{sys.executable} -m dbbench {words}"]),
+        stdin=subprocess.PIPE,
+        env=machines.env("coordinator"),
+    )
     assert ssh.stdin is not None
     ssh.stdin.write(bundle)
     ssh.stdin.close()
@@ -78,7 +116,9 @@ def test_worker_ends_with_its_ssh(machines: Lan, tmp_path: Path) -> None:
         found = []
         for pid in processes_on(machines.holder):
             with contextlib.suppress(OSError):  # it has ended
-                found += [pid] if b"--results\0ends" in Path(f"/proc/{pid}/cmdline").read_bytes() else []
+                found += (
+                    [pid] if b"--results\0ends" in Path(f"/proc/{pid}/cmdline").read_bytes() else []
+                )
         return found
 
     lock = machines.homes["db1"] / "ends"
@@ -91,26 +131,56 @@ def test_worker_ends_with_its_ssh(machines: Lan, tmp_path: Path) -> None:
 
 
 def test_scheduler_says_how_a_worker_gets_its_certificates(machines: Lan, dbbench: Any) -> None:
-    """The scheduler makes them and prints a command. After it, a worker that is started by hand is a host."""
+    """The scheduler makes them and prints a command. After it, a worker that is started by hand is
+    a host.
+    """
     dbbench.plan(PLAN)
-    address, running = f"tls://{machines.addresses['coordinator']}:8787", list[subprocess.Popen[str]]()
+    address, running = (
+        f"tls://{machines.addresses['coordinator']}:8787",
+        list[subprocess.Popen[str]](),
+    )
 
     def start(*words: str) -> subprocess.Popen[str]:
-        running.append(subprocess.Popen(machines.inside(words), cwd=dbbench.folder, stdout=subprocess.PIPE, text=True,
-                                        env={**dbbench.env, **machines.env("coordinator")}))  # fmt: skip
+        running.append(
+            subprocess.Popen(
+                machines.inside(words),
+                cwd=dbbench.folder,
+                stdout=subprocess.PIPE,
+                text=True,
+                env={**dbbench.env, **machines.env("coordinator")},
+            )
+        )
         return running[-1]
 
     try:
-        scheduler = start(sys.executable, "-m", "dbbench", "fleet", "scheduler", "--listen", address)
+        scheduler = start(
+            sys.executable, "-m", "dbbench", "fleet", "scheduler", "--listen", address
+        )
         assert scheduler.stdout is not None
         copy = scheduler.stdout.readline().partition(":  ")[2].replace("HOST", "db2")
         assert start("sh", "-c", copy).wait(60) == 0
         there = machines.homes["db2"] / ".config/dbbench/fleet"
         assert {path.stat().st_mode & 0o777 for path in security.files_of(there)} == {0o600}
         assert there.stat().st_mode & 0o777 == 0o700
-        start("ssh", "db2", f"{sys.executable} -m dbbench fleet worker {address} --name db2 --give-up 20")
-        done = coordinate(machines, dbbench, "fleet", "run", "plan.toml", "--scheduler", address, "--spread",
-                          "--name", "h", "--progress", "plain")  # fmt: skip
+        start(
+            "ssh",
+            "db2",
+            f"{sys.executable} -m dbbench fleet worker {address} --name db2 --give-up 20",
+        )
+        done = coordinate(
+            machines,
+            dbbench,
+            "fleet",
+            "run",
+            "plan.toml",
+            "--scheduler",
+            address,
+            "--spread",
+            "--name",
+            "h",
+            "--progress",
+            "plain",
+        )
         assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
         assert set(homes(dbbench, "h").values()) == {"db2"}
     finally:
@@ -127,25 +197,51 @@ def test_ssh_cluster_of_dask_is_a_scheduler(machines: Lan, dbbench: Any) -> None
         str(machines.folder / "key"),
         str(security.make(machines.homes["coordinator"] / ".config/dbbench/fleet")),
     )
-    for name, value in (("HOSTS", [machines.addresses["db1"]]), ("SCHEDULER", machines.addresses["coordinator"]),
-                        ("CERTS", certs),
-                        ("CONNECT", {"username": "root", "client_keys": [key], "known_hosts": None})):  # fmt: skip
-        text, found = re.subn(rf"^{name} = .*$", lambda _, new=f"{name} = {value!r}": new, text, flags=re.MULTILINE)
+    for name, value in (
+        ("HOSTS", [machines.addresses["db1"]]),
+        ("SCHEDULER", machines.addresses["coordinator"]),
+        ("CERTS", certs),
+        ("CONNECT", {"username": "root", "client_keys": [key], "known_hosts": None}),
+    ):
+        text, found = re.subn(
+            rf"^{name} = .*$", lambda _, new=f"{name} = {value!r}": new, text, flags=re.MULTILINE
+        )
         assert found == 1
     (dbbench.folder / "cluster.py").write_text(text)
     env = {**dbbench.env, **machines.env("coordinator"), "PYTHONUNBUFFERED": "1"}
     log = dbbench.folder / "cluster.log"
     with log.open("w") as out:
-        cluster = subprocess.Popen(machines.inside([sys.executable, "cluster.py"]), cwd=dbbench.folder, env=env,
-                                   stdout=out, stderr=out)  # fmt: skip
+        cluster = subprocess.Popen(
+            machines.inside([sys.executable, "cluster.py"]),
+            cwd=dbbench.folder,
+            env=env,
+            stdout=out,
+            stderr=out,
+        )
     try:
         until = time.monotonic() + 120
-        while "1 hosts" not in log.read_text() and time.monotonic() < until and cluster.poll() is None:
+        while (
+            "1 hosts" not in log.read_text() and time.monotonic() < until and cluster.poll() is None
+        ):
             time.sleep(0.2)
         dbbench.plan(PLAN)
         address = f"tls://{machines.addresses['coordinator']}:8786"
-        done = coordinate(machines, dbbench, "fleet", "run", "plan.toml", "--spread", "--name", "c", "--hosts", "1",
-                          "--scheduler", address, "--progress", "plain")  # fmt: skip
+        done = coordinate(
+            machines,
+            dbbench,
+            "fleet",
+            "run",
+            "plan.toml",
+            "--spread",
+            "--name",
+            "c",
+            "--hosts",
+            "1",
+            "--scheduler",
+            address,
+            "--progress",
+            "plain",
+        )
     finally:
         cluster.terminate()
         cluster.wait(120)

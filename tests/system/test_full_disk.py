@@ -33,7 +33,9 @@ def counts_of(setup: str, engine: str, rounds: int = 1) -> dict[str, dict[str, H
     for count in counts:
         by_column.setdefault(count.column, {})[count.word] = count
     for column, words in by_column.items():
-        assert {count.of for count in words.values()} == {sum(count.count for count in words.values())}, column
+        assert {count.of for count in words.values()} == {
+            sum(count.count for count in words.values())
+        }, column
     return by_column
 
 
@@ -46,7 +48,9 @@ def counts_of(setup: str, engine: str, rounds: int = 1) -> dict[str, dict[str, H
     ],
 )
 def test_postgres_recovers_from_a_full_disk(setup: str) -> None:
-    """It dies if there is no space for its log, and then fails to start until there is; it may refuse rows before."""
+    """It dies if there is no space for its log, and then fails to start until there is; it may
+    refuse rows before.
+    """
     rounds = 2 if setup == "ext4" else 1
     counts = counts_of(setup, "postgres", rounds)
     assert {*counts[full_disk.FULL]} <= {"dies", "refuses"}, counts
@@ -58,10 +62,16 @@ def test_postgres_recovers_from_a_full_disk(setup: str) -> None:
 
 @pytest.mark.needs("mkfs.xfs", "fs:xfs")
 @pytest.mark.parametrize(
-    "engine", [pytest.param(name, marks=pytest.mark.needs(f"engine:{name}")) for name in ("mariadb", "mysql")]
+    "engine",
+    [
+        pytest.param(name, marks=pytest.mark.needs(f"engine:{name}"))
+        for name in ("mariadb", "mysql")
+    ],
 )
 def test_innodb_refuses_rows_and_continues(engine: str) -> None:
-    """InnoDB returns an error, accepts rows again after a file was deleted, and has all that it acknowledged."""
+    """InnoDB returns an error, accepts rows again after a file was deleted, and has all that it
+    acknowledged.
+    """
     counts = counts_of("xfs", engine)
     assert counts[full_disk.FULL]["refuses"].count == 1, counts
     assert full_disk.START not in counts
@@ -71,24 +81,35 @@ def test_innodb_refuses_rows_and_continues(engine: str) -> None:
 @contextmanager
 def mounted() -> Iterator[tuple[Lab, BaseImages, Path]]:
     """A copy of the lab's disks with PostgreSQL on ext4, and the data directory."""
-    with lab_of("ext4") as (lab, base), attach(copied(lab, base)) as volumes, mount(lab, base.target, volumes) as data:
+    with (
+        lab_of("ext4") as (lab, base),
+        attach(copied(lab, base)) as volumes,
+        mount(lab, base.target, volumes) as data,
+    ):
         yield lab, base, data
 
 
 @pytest.mark.needs("engine:postgres", "mkfs.ext4")
 def test_rows_that_are_missing_or_changed_are_counted() -> None:
-    """Planted: one acknowledged row is deleted and another one changed; others do not count. A balance is wrong."""
+    """Planted: one acknowledged row is deleted and another one changed; others do not count. A
+    balance is wrong.
+    """
     writer = RowWriter("seed")
     with mounted() as (lab, base, data):
         with serving(lab, base, data) as server:
             execute(server, full_disk.TABLE)
             with writer.writing(server):
-                assert not process.wait_while(lambda: min(map(len, writer.acknowledged.values())) < 3, 120)
+                assert not process.wait_while(
+                    lambda: min(map(len, writer.acknowledged.values())) < 3, 120
+                )
         with serving(lab, base, data) as server:
             execute(server, "INSERT INTO filling VALUES (0, -1, '')")
             assert writer.missing(server) == 0
-            execute(server, "DELETE FROM filling WHERE session = 1 AND n = 0",
-                    "UPDATE filling SET content = 'x' WHERE session = 2 AND n = 1")  # fmt: skip
+            execute(
+                server,
+                "DELETE FROM filling WHERE session = 1 AND n = 0",
+                "UPDATE filling SET content = 'x' WHERE session = 2 AND n = 1",
+            )
             assert writer.missing(server) == 2
         assert full_disk._look_up(lab, base, data, writer, True).word == "lost"
         with serving(lab, base, data) as server:
@@ -98,10 +119,17 @@ def test_rows_that_are_missing_or_changed_are_counted() -> None:
 
 @pytest.mark.needs("engine:postgres", "mkfs.ext4")
 def test_an_error_with_free_space_is_no_full_disk() -> None:
-    """Planted: the table does not exist, so the server refuses every row. That is a failure of the lab."""
+    """Planted: the table does not exist, so the server refuses every row. That is a failure of the
+    lab.
+    """
     writer = RowWriter("seed")
     error = pytest.raises(DbbenchError, match=r'did not become full: .* "filling" does not exist')
-    with mounted() as (lab, base, data), serving(lab, base, data) as server, writer.writing(server), error:
+    with (
+        mounted() as (lab, base, data),
+        serving(lab, base, data) as server,
+        writer.writing(server),
+        error,
+    ):
         full_disk.observe(lab, server, writer, [lab.workdir.mount])
 
 

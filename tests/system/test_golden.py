@@ -53,13 +53,17 @@ def rows(server: Server, table: str) -> object:
 def pgbench(open_folder: Path) -> Golden:
     """The golden copy of a small pgbench dataset, built once for this file."""
     return golden.ensure(
-        golden.recipe(spec("postgres"), PGBENCH), place(open_folder, "pgbench", "postgres"), cache=open_folder / "cache"
+        golden.recipe(spec("postgres"), PGBENCH),
+        place(open_folder, "pgbench", "postgres"),
+        cache=open_folder / "cache",
     )
 
 
 @pytest.mark.needs("root", "engine:postgres")
 def test_a_copy_is_built_once(pgbench: Golden, open_folder: Path) -> None:
-    """A second call finds it, starts no program that builds, and gives the same; nothing else lies in the cache."""
+    """A second call finds it, starts no program that builds, and gives the same; nothing else lies
+    in the cache.
+    """
     before = pgbench.path.stat().st_ctime_ns
     with process.recording() as started:
         again = golden.ensure(
@@ -80,7 +84,9 @@ def test_the_manifest_says_what_was_made(pgbench: Golden) -> None:
     """Bytes, files and compressibility are those of the folder."""
     made = pgbench.manifest
     assert made.dataset.parameters == {"fillfactor": 90, "scale": 1}
-    assert made.logical_bytes == sum(path.stat().st_size for path in pgbench.data.rglob("*") if path.is_file())
+    assert made.logical_bytes == sum(
+        path.stat().st_size for path in pgbench.data.rglob("*") if path.is_file()
+    )
     assert made.compressibility is not None
     assert 3 < made.compressibility < 60  # pgbench's filler is blanks
     assert "postmaster.pid" not in {entry.path for entry in made.entries}
@@ -88,7 +94,9 @@ def test_the_manifest_says_what_was_made(pgbench: Golden) -> None:
 
 @pytest.mark.needs("root", "engine:postgres")
 def test_a_restored_postgres_holds_the_rows_vacuumed(pgbench: Golden, open_folder: Path) -> None:
-    """It starts with a trial's settings, has every row and index, checksums on, and nothing left to be vacuumed."""
+    """It starts with a trial's settings, has every row and index, checksums on, and nothing left to
+    be vacuumed.
+    """
     engine, data = ENGINES["postgres"], open_folder / "restored-pg"
     restore_copy(pgbench, data, engine.account())
     here = place(open_folder, "serve-pg", "postgres")
@@ -97,10 +105,14 @@ def test_a_restored_postgres_holds_the_rows_vacuumed(pgbench: Golden, open_folde
         assert rows(server, "pgbench_accounts") == 100_000
         assert server.effective_settings()["data_checksums"] == "on"
         pages = "relpages, relallvisible, relpages > 100000 * 97 / 0.9 / 8192"
-        made, visible, filled = row(server, f"SELECT {pages} FROM pg_class WHERE relname = 'pgbench_accounts'")
+        made, visible, filled = row(
+            server, f"SELECT {pages} FROM pg_class WHERE relname = 'pgbench_accounts'"
+        )
         assert made == visible
         assert filled is True
-        assert row(server, "SELECT indisvalid FROM pg_index WHERE indrelid = 'pgbench_accounts'::regclass") == (True,)
+        assert row(
+            server, "SELECT indisvalid FROM pg_index WHERE indrelid = 'pgbench_accounts'::regclass"
+        ) == (True,)
     assert engine.check(data, settings, here).startswith("checksums of")
 
 
@@ -136,7 +148,9 @@ def _sysbench_restored(name: str, folder: Path) -> None:
         for name in ("postgres", "mariadb", "mysql")
     ],
 )
-def test_clone_tables_are_equal_and_about_as_large_as_was_said(name: str, open_folder: Path) -> None:
+def test_clone_tables_are_equal_and_about_as_large_as_was_said(
+    name: str, open_folder: Path
+) -> None:
     """N tables hold the same rows; their size is near the estimate, and compresses like text."""
     engine, here = ENGINES[name], place(open_folder, f"clone-{name}", name)
     copy = golden.ensure(golden.recipe(spec(name), CLONES), here, cache=open_folder / "cache")
@@ -144,7 +158,11 @@ def test_clone_tables_are_equal_and_about_as_large_as_was_said(name: str, open_f
     restore_copy(copy, data, engine.account())
     with engine.serving(data, merge_settings(("default", engine.defaults(None))), here) as server:
         sums = [
-            row(server, f"SELECT count(*), sum(id), sum(k), sum(length(body)), min(body) FROM clone_{number}")
+            row(
+                server,
+                "SELECT count(*), sum(id), sum(k), sum(length(body)), min(body) FROM "
+                f"clone_{number}",
+            )
             for number in (1, 2)
         ]
         assert row(server, "SELECT count(DISTINCT body) FROM clone_1") == (30_000,)
@@ -196,13 +214,17 @@ def _build_in_namespaces(folder: Path, cache: Path, script: str) -> list[str | P
 
 @pytest.mark.needs("root", "engine:postgres")
 def test_a_build_that_was_killed_counts_for_nothing(open_folder: Path) -> None:
-    """After SIGKILL in the middle no copy is there; the next build removes what is left and makes it whole."""
+    """After SIGKILL in the middle no copy is there; the next build removes what is left and makes
+    it whole.
+    """
     cache = open_folder / "killed"
     folder = open_folder / "killed-place"
     folder.mkdir()
     told = folder / "told"
     with process.running(
-        _build_in_namespaces(folder, cache, KILLED), stdout=told, env={"PYTHONPATH": os.pathsep.join(sys.path)}
+        _build_in_namespaces(folder, cache, KILLED),
+        stdout=told,
+        env={"PYTHONPATH": os.pathsep.join(sys.path)},
     ) as child:
         _wait_for(lambda: told.exists() and "loading" in told.read_text(), 300)
         time.sleep(0.5)
@@ -213,7 +235,9 @@ def test_a_build_that_was_killed_counts_for_nothing(open_folder: Path) -> None:
     assert not golden.exists(key, cache)
     _wait_for(lambda: _free(lock_of(cache / key)), 120)  # its processes end one after the other
     golden.ensure(
-        golden.recipe(spec("postgres"), Dataset("none")), place(open_folder, "after", "postgres"), cache=cache
+        golden.recipe(spec("postgres"), Dataset("none")),
+        place(open_folder, "after", "postgres"),
+        cache=cache,
     )
     assert not list(cache.glob(".making-*"))
     assert not (cache / key).exists()
@@ -224,14 +248,17 @@ CLOSED: Final = KILLED.replace('"pgbench", {"scale": 30}', '"none"')
 
 @pytest.mark.needs("root", "engine:postgres")
 def test_a_cache_in_a_closed_home_folder_is_reached(tmp_path: Path) -> None:
-    """Root's home is closed to the server's account: in namespaces of its own the build finds a way, else it says
-    which folder is in the way, and leaves nothing."""
+    """Root's home is closed to the server's account: in namespaces of its own the build finds a
+    way, else it says which folder is in the way, and leaves nothing.
+    """
     closed = tmp_path / "home"
     closed.mkdir(0o700)
     (tmp_path / "place").mkdir()
     with pytest.raises(DatasetBuildFailed, match="postgres cannot access"):
         golden.ensure(
-            golden.recipe(spec("postgres"), Dataset("none")), place(tmp_path, "p", "postgres"), cache=closed / "cache"
+            golden.recipe(spec("postgres"), Dataset("none")),
+            place(tmp_path, "p", "postgres"),
+            cache=closed / "cache",
         )
     assert not [path for path in (closed / "cache").iterdir() if path.is_dir()]
     process.run(
@@ -246,7 +273,9 @@ def test_a_cache_in_a_closed_home_folder_is_reached(tmp_path: Path) -> None:
 
 
 @pytest.mark.needs("root", "engine:postgres")
-def test_too_little_disk_is_said_before_anything_is_built(open_folder: Path, environ: dict[str, str]) -> None:
+def test_too_little_disk_is_said_before_anything_is_built(
+    open_folder: Path, environ: dict[str, str]
+) -> None:
     """A dataset that fits neither under the limit nor on the disk is refused with both figures."""
     huge, cache = Dataset("pgbench", {"scale": 10_000_000}), open_folder / "huge"
     here = place(open_folder, "huge-place", "postgres")
@@ -278,21 +307,39 @@ def _wait_for(true: Callable[[], bool], seconds: float) -> None:
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
-        pytest.param("postgres", "clone-tables", marks=pytest.mark.needs("root", "engine:postgres")),
-        pytest.param("postgres", "sysbench", marks=pytest.mark.needs("root", "engine:postgres", "sysbench")),
-        pytest.param("mariadb", "sysbench", marks=pytest.mark.needs("root", "engine:mariadb", "sysbench")),
+        pytest.param(
+            "postgres", "clone-tables", marks=pytest.mark.needs("root", "engine:postgres")
+        ),
+        pytest.param(
+            "postgres", "sysbench", marks=pytest.mark.needs("root", "engine:postgres", "sysbench")
+        ),
+        pytest.param(
+            "mariadb", "sysbench", marks=pytest.mark.needs("root", "engine:mariadb", "sysbench")
+        ),
         pytest.param("mysql", "clone-tables", marks=pytest.mark.needs("root", "engine:mysql")),
     ],
 )
 def test_a_given_share_of_rows_compresses_away(name: str, kind: str, open_folder: Path) -> None:
-    """Measured on the table's file it is within 0.08 of what was asked for, and every row is another one."""
+    """Measured on the table's file it is within 0.08 of what was asked for, and every row is
+    another one.
+    """
     size = {"rows": 60_000} if kind == "clone-tables" else {"table_size": 60_000}
     asked = Dataset(kind, {"tables": 1, "compressibility": 0.7, **size})  # type: ignore[arg-type]
     copy = golden.ensure(
-        golden.recipe(spec(name), asked), place(open_folder, f"pack-{name}-{kind}", name), cache=open_folder / "cache"
+        golden.recipe(spec(name), asked),
+        place(open_folder, f"pack-{name}-{kind}", name),
+        cache=open_folder / "cache",
     )
-    files = [copy.data / entry.path for entry in copy.manifest.of_kind("file") if "undo" not in entry.path]
-    tables = [path for path in files if path.parent.name not in ("pg_wal", "data", "#innodb_redo", "mysql")]
+    files = [
+        copy.data / entry.path
+        for entry in copy.manifest.of_kind("file")
+        if "undo" not in entry.path
+    ]
+    tables = [
+        path
+        for path in files
+        if path.parent.name not in ("pg_wal", "data", "#innodb_redo", "mysql")
+    ]
     packed = manifest.compressibility([max(tables, key=lambda path: path.stat().st_size)])
     assert packed is not None
     assert 1 - 1 / packed == pytest.approx(0.7, abs=0.08)
@@ -300,8 +347,16 @@ def test_a_given_share_of_rows_compresses_away(name: str, kind: str, open_folder
     restore_copy(copy, data, ENGINES[name].account())
     table, column = ("clone_1", "body") if kind == "clone-tables" else ("sbtest1", "c")
     with ENGINES[name].serving(
-        data, merge_settings(("default", ENGINES[name].defaults(None))), place(open_folder, f"packed-{name}", name)
+        data,
+        merge_settings(("default", ENGINES[name].defaults(None))),
+        place(open_folder, f"packed-{name}", name),
     ) as server:
-        assert row(server, f"SELECT count(*), count(DISTINCT {column}) FROM {table}") == (60_000, 60_000)
+        assert row(server, f"SELECT count(*), count(DISTINCT {column}) FROM {table}") == (
+            60_000,
+            60_000,
+        )
         if kind == "sysbench":
-            assert row(server, "SELECT max(length(c)), max(length(pad)) FROM sbtest1") in ((120, 60), (119, 59))
+            assert row(server, "SELECT max(length(c)), max(length(pad)) FROM sbtest1") in (
+                (120, 60),
+                (119, 59),
+            )

@@ -64,8 +64,8 @@ def victim(tmp_path: Path) -> Iterator[Disk]:
 def only_readable_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave out processes that a container or sandbox hides even from root.
 
-    To the program each of them is a reason to refuse (test_what_cannot_be_read_counts_as_use); the other tests
-    would find nothing else on such a machine.
+    To the program each of them is a reason to refuse (test_what_cannot_be_read_counts_as_use);
+    the other tests would find nothing else on such a machine.
     """
     look_at_each = used._each
 
@@ -86,14 +86,21 @@ def only_readable_processes(monkeypatch: pytest.MonkeyPatch) -> None:
 @contextlib.contextmanager
 def attached(disk: Disk, permit: Permit | None = None, **more: str) -> Iterator[Device]:
     """The disk as a target, with a separate fstab."""
-    with block.attach(disk.path, more.get("identity"), permit or Permit(), fstab=disk.folder / "fstab") as device:
+    with block.attach(
+        disk.path, more.get("identity"), permit or Permit(), fstab=disk.folder / "fstab"
+    ) as device:
         yield device
 
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is in use is not waited for."""
-    for module, name in ((block, "_SETTLE_S"), (block, "_FREE_S"), (loop, "_SETTLE_S"), (guard, "_MOMENT_S")):
+    for module, name in (
+        (block, "_SETTLE_S"),
+        (block, "_FREE_S"),
+        (loop, "_SETTLE_S"),
+        (guard, "_MOMENT_S"),
+    ):
         monkeypatch.setattr(module, name, 0.2)
 
 
@@ -101,11 +108,16 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("name", PLANTS)
 @pytest.mark.usefixtures("impatient")
 def test_a_used_device_is_refused_and_untouched(name: str, disk: Disk) -> None:
-    """A device in use is refused even if its identity is given; all reasons are reported, and no byte is changed."""
+    """A device in use is refused even if its identity is given; all reasons are reported, and no
+    byte is changed.
+    """
     plant, evidence = PLANTS[name]
     with plant(disk):
         before = disk.digest()
-        with pytest.raises(DeviceInUse) as refused, attached(disk, Permit(devices.identity(disk.path))):
+        with (
+            pytest.raises(DeviceInUse) as refused,
+            attached(disk, Permit(devices.identity(disk.path))),
+        ):
             pass
         assert disk.digest() == before
     for said in evidence:
@@ -115,13 +127,18 @@ def test_a_used_device_is_refused_and_untouched(name: str, disk: Disk) -> None:
 
 @pytest.mark.parametrize("name", SIGNATURES)
 def test_a_signature_yields_to_the_typed_identity_only(name: str, disk: Disk) -> None:
-    """All that is on it is named with the command that would erase it; that command's word is this device's."""
+    """All that is on it is named with the command that would erase it; that command's word is this
+    device's.
+    """
     plant, kinds, programs = SIGNATURES[name]
     if lacking := [program for program in programs if process.find(program) is None]:
         pytest.skip(f"needs {', '.join(lacking)}")
     plant(disk)
     before, word = disk.digest(), devices.identity(disk.path)
-    with pytest.raises(DeviceNotEmpty) as refused, attached(disk, Permit("yes", disk.path.name, word[:-1])):
+    with (
+        pytest.raises(DeviceNotEmpty) as refused,
+        attached(disk, Permit("yes", disk.path.name, word[:-1])),
+    ):
         pass
     for kind in kinds:
         assert f"\n  {kind} " in refused.value.evidence
@@ -136,7 +153,10 @@ def test_data_without_a_signature_yields_like_one(name: str, disk: Disk) -> None
     """A raw device of a database or an encrypted volume has no signature, and is still not empty."""
     NAMELESS[name](disk)
     before, word = disk.digest(), devices.identity(disk.path)
-    with pytest.raises(DeviceNotEmpty, match="data without a signature at byte") as refused, attached(disk, Permit()):
+    with (
+        pytest.raises(DeviceNotEmpty, match="data without a signature at byte") as refused,
+        attached(disk, Permit()),
+    ):
         pass
     assert "signature" not in refused.value.evidence.replace("without a signature", "")
     assert disk.digest() == before
@@ -156,7 +176,9 @@ def test_our_own_filesystem_yields_by_its_uuid(disk: Disk) -> None:
 
 
 def test_a_blank_device_is_ours_and_locked(disk: Disk) -> None:
-    """mkfs gets what was checked; meanwhile another run is refused, and afterwards it is free again."""
+    """mkfs gets what was checked; meanwhile another run is refused, and afterwards it is free
+    again.
+    """
     with attached(disk) as device:
         with hold.lent():
             process.run(["mkfs.ext4", "-q", device.argument], pass_fds=(device.fd,))
@@ -165,7 +187,8 @@ def test_a_blank_device_is_ours_and_locked(disk: Disk) -> None:
     assert (device.facts.name, device.facts.size_bytes) == (disk.path.name, SIZE)
     assert device.st_rdev == disk.path.stat().st_rdev
     assert device.leaves == (disk.path.name,)
-    process.wait_while(lambda: len(guard.reasons(disk.path)) > 1, 10)  # another lane may have it open just then
+    # another lane may have it open just then
+    process.wait_while(lambda: len(guard.reasons(disk.path)) > 1, 10)
     assert [reason.kind for reason in guard.reasons(disk.path)] == ["signature"]
 
 
@@ -198,20 +221,35 @@ def test_an_open_of_a_moment_is_waited_for(disk: Disk) -> None:
 
 @pytest.mark.usefixtures("impatient")
 def test_who_holds_the_lock_is_named(disk: Disk) -> None:
-    """Of a device and of a loop device's image: process, name and command, from within a trial's namespaces too."""
+    """Of a device and of a loop device's image: process, name and command, from within a trial's
+    namespaces too.
+    """
     with beside(sys.executable, "-c", LOCK, disk.path) as holder:
         with pytest.raises(DeviceInUse) as refused, attached(disk):
             pass
-        script = "import os, sys; from dbbench.machine import namespaces; from dbbench.storage.devices import guard\n"
-        script += "def work():\n    print(guard.locked_by(os.open(sys.argv[1], os.O_RDONLY)))\n    return 0\n"
+        script = (
+            "import os, sys; from dbbench.machine import namespaces; from "
+            "dbbench.storage.devices import guard\n"
+        )
+        script += (
+            "def work():\n    print(guard.locked_by(os.open(sys.argv[1], os.O_RDONLY)))\n    "
+            "return 0\n"
+        )
         script += "sys.exit(namespaces.isolate(work))\n"
         env = {"PYTHONPATH": os.environ.get("PYTHONPATH", "")}
         within = process.run([sys.executable, "-c", script, disk.path], env=env).stdout
-    named = f"locked by process {holder.pid} ({Path(sys.executable).name[:15]}): {sys.executable} -c import fcntl"
+    named = (
+        f"locked by process {holder.pid} ({Path(sys.executable).name[:15]}): {sys.executable} -c "
+        "import fcntl"
+    )
     assert named in refused.value.evidence
     assert named in within
     (image := disk.folder / "image").write_bytes(bytes(2**20))
-    with beside(sys.executable, "-c", LOCK, image) as holder, pytest.raises(DeviceInUse) as refused, loop.attach(image):
+    with (
+        beside(sys.executable, "-c", LOCK, image) as holder,
+        pytest.raises(DeviceInUse) as refused,
+        loop.attach(image),
+    ):
         pass
     assert f"\n  locked by process {holder.pid} (" in refused.value.evidence
 
@@ -231,7 +269,10 @@ def test_a_swapped_name_hits_nothing(disk: Disk, victim: Disk, tmp_path: Path) -
 
 def test_the_plan_may_name_another_disk(disk: Disk) -> None:
     """An identity in the plan must fit; that it fits permits nothing."""
-    with pytest.raises(DeviceUnusable, match="the plan requires S5GX"), attached(disk, identity="S5GX"):
+    with (
+        pytest.raises(DeviceUnusable, match="the plan requires S5GX"),
+        attached(disk, identity="S5GX"),
+    ):
         pass
     with attached(disk, identity=devices.identity(disk.path)):
         pass
@@ -240,8 +281,12 @@ def test_the_plan_may_name_another_disk(disk: Disk) -> None:
         pass
 
 
-def test_a_name_swapped_at_any_moment_hits_what_was_checked(disk: Disk, victim: Disk, tmp_path: Path) -> None:
-    """A name that alternates between two disks a thousand times a second: mkfs gets the checked descriptor."""
+def test_a_name_swapped_at_any_moment_hits_what_was_checked(
+    disk: Disk, victim: Disk, tmp_path: Path
+) -> None:
+    """A name that alternates between two disks a thousand times a second: mkfs gets the checked
+    descriptor.
+    """
     mkfs(victim)
     before, link, ended = victim.digest(), tmp_path / "link", threading.Event()
 
@@ -257,11 +302,15 @@ def test_a_name_swapped_at_any_moment_hits_what_was_checked(disk: Disk, victim: 
     thread.start()
     made = 0
     try:
-        for tried in range(200):  # 12 times, and until the name has led to the disk at the right moments
+        # 12 times, and until the name has led to the disk at the right moments
+        for tried in range(200):
             if tried >= 12 and made:
                 break
             try:
-                with block.attach(link, None, Permit(devices.identity(disk.path))) as device, hold.lent():
+                with (
+                    block.attach(link, None, Permit(devices.identity(disk.path))) as device,
+                    hold.lent(),
+                ):
                     process.run(["mkfs.ext4", "-q", "-F", device.argument], pass_fds=(device.fd,))
                     made += 1
             except (DeviceInUse, DeviceNotEmpty, DeviceUnusable):
@@ -274,14 +323,20 @@ def test_a_name_swapped_at_any_moment_hits_what_was_checked(disk: Disk, victim: 
 
 
 def test_the_disk_below_the_root_is_refused() -> None:
-    """Of this machine itself, where its root lies on a disk that is to be seen: in use, with the mount point."""
+    """Of this machine itself, where its root lies on a disk that is to be seen: in use, with the
+    mount point.
+    """
     name = sysfs.name_of(Path("/").stat().st_dev)
     if name is None:
         pytest.skip("no disk is to be seen below /")
     root = Path("/dev", sysfs.disk_of(name))
-    with pytest.raises((DeviceInUse, DeviceUnusable)) as refused, block.attach(root, None, Permit()):
+    with (
+        pytest.raises((DeviceInUse, DeviceUnusable)) as refused,
+        block.attach(root, None, Permit()),
+    ):
         pass
-    assert "is mounted at /" in str(refused.value) or "not permitted" in str(refused.value)  # as in a container
+    # as in a container
+    assert "is mounted at /" in str(refused.value) or "not permitted" in str(refused.value)
 
 
 def test_a_disk_that_cannot_be_read_is_refused(disk: Disk) -> None:
@@ -292,7 +347,9 @@ def test_a_disk_that_cannot_be_read_is_refused(disk: Disk) -> None:
         pass
 
 
-@pytest.mark.parametrize("path", ["/dev/no-such-disk", "/dev/null", "/etc/fstab", "/dev", "/", "..", "."])
+@pytest.mark.parametrize(
+    "path", ["/dev/no-such-disk", "/dev/null", "/etc/fstab", "/dev", "/", "..", "."]
+)
 def test_what_is_no_block_device_is_refused(path: str) -> None:
     """A file of that name would be overwritten otherwise."""
     with pytest.raises(DeviceUnusable), block.attach(Path(path), None, Permit()):
@@ -301,11 +358,17 @@ def test_what_is_no_block_device_is_refused(path: str) -> None:
 
 @pytest.mark.parametrize("program", ["#!/bin/sh\nexit 1\n", "#!/bin/sh\necho '{}'\n", None])
 def test_a_tool_that_fails_counts_as_use(
-    program: str | None, disk: Disk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environ: dict[str, str]
+    program: str | None,
+    disk: Disk,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    environ: dict[str, str],
 ) -> None:
     """Without the output of wipefs the content is unknown."""
     if program is None:
-        monkeypatch.setattr(process, "find", lambda name: shutil.which(name) if name != "wipefs" else None)
+        monkeypatch.setattr(
+            process, "find", lambda name: shutil.which(name) if name != "wipefs" else None
+        )
     else:
         (tmp_path / "wipefs").write_text(program)
         (tmp_path / "wipefs").chmod(0o755)
@@ -316,7 +379,9 @@ def test_a_tool_that_fails_counts_as_use(
 
 @pytest.mark.needs("setpriv")
 def test_what_cannot_be_read_counts_as_use(disk: Disk) -> None:
-    """Where /proc hides a process's files, as from a root without CAP_SYS_PTRACE, it might have the device open."""
+    """Where /proc hides a process's files, as from a root without CAP_SYS_PTRACE, it might have the
+    device open.
+    """
     script = "import sys; from pathlib import Path; from dbbench.storage.devices import guard\n"
     script += "print(*guard.reasons(Path(sys.argv[1])), sep='\\n')"
     with opened()(disk):
@@ -327,8 +392,10 @@ def test_what_cannot_be_read_counts_as_use(disk: Disk) -> None:
 
 
 def test_an_unseen_process_is_no_reason_by_itself(disk: Disk) -> None:
-    """As in a container, where process 1 hides its files: a blank disk is free, and so is one with what this run made.
-    What another process or person left there is refused, and the hidden process is named beside it."""
+    """As in a container, where process 1 hides its files: a blank disk is free, and so is one with
+    what this run made. What another process or person left there is refused, and the hidden
+    process is named beside it.
+    """
     name = disk.path.name
     word = naming.identity_of(name)
     unseen = guard.Reason("unseen", "the open files of process 1 cannot be read")
@@ -346,7 +413,9 @@ def test_a_device_that_is_listed_twice_is_named(disk: Disk, tmp_path: Path) -> N
     """Under the same name, under another, or as the device of the log: nothing is opened."""
     (link := tmp_path / "link").symlink_to(disk.path)
     twice = DeviceSpec(kind="block", paths=(str(disk.path), str(link)))
-    log = DeviceSpec(kind="block", path=str(link), wal=WalDevice(fs_setup="ext4", path=str(disk.path)))
+    log = DeviceSpec(
+        kind="block", path=str(link), wal=WalDevice(fs_setup="ext4", path=str(disk.path))
+    )
     same = DeviceSpec(kind="block", paths=(str(disk.path), str(disk.path)))
     for spec, said in (
         (twice, f"{link} is listed twice in [device], also as {disk.path}"),
@@ -363,10 +432,16 @@ def test_a_device_that_is_listed_twice_is_named(disk: Disk, tmp_path: Path) -> N
 @pytest.mark.parametrize("where", ["data", "log"])
 def test_a_disk_too_small_for_the_redo_log_is_told(disk: Disk, tmp_path: Path, where: str) -> None:
     """Before the start (E203): MariaDB would wait for ever for space on 64 MiB."""
-    devices = {"data": {"path": str(disk.path)},
-               "log": {"path": "/dev/none", "wal": {"path": str(disk.path), "fs_setup": "xfs"}}}  # fmt: skip
+    devices = {
+        "data": {"path": str(disk.path)},
+        "log": {"path": "/dev/none", "wal": {"path": str(disk.path), "fs_setup": "xfs"}},
+    }
     (tmp_path / "plan.toml").write_text(
-        plan(engine="mariadb", workload="sysbench-oltp-read-write", device={"kind": "block", **devices[where]})
+        plan(
+            engine="mariadb",
+            workload="sysbench-oltp-read-write",
+            device={"kind": "block", **devices[where]},
+        )
     )
     wanted = request.load_request(str(tmp_path / "plan.toml"), [])
     found = list(disk_space.shortages(wanted.plan, wanted.expanded, tmp_path, None))
@@ -376,25 +451,35 @@ def test_a_disk_too_small_for_the_redo_log_is_told(disk: Disk, tmp_path: Path, w
 
 
 def test_a_journal_that_somebody_else_wrote_permits_nothing(disk: Disk, dbbench: Any) -> None:
-    """A run is resumed whose journal claims to have made what lies on the disk: E106, and no byte of it changes."""
+    """A run is resumed whose journal claims to have made what lies on the disk: E106, and no byte
+    of it changes.
+    """
     dbbench.plan(
-        f'name = "p"\nwarmup = "1s"\nmeasure = "1s"\nfs_setups = ["ext4"]\n[device]\nkind = "block"\n'
+        'name = "p"\nwarmup = "1s"\nmeasure = "1s"\nfs_setups = ["ext4"]\n[device]\nkind = '
+        '"block"\n'
         f'path = "{disk.path}"\n[[engine]]\nname = "files"\n[[workload]]\nname = "copy"\n'
     )
     dbbench.run_and("plan.toml", lambda _event: True, lambda pid: os.kill(pid, signal.SIGKILL))
     # The kernel may still end what a trial had begun.
-    process.wait_while(lambda: [why for why in guard.reasons(disk.path) if why.kind == "in use"], 30)
+    process.wait_while(
+        lambda: [why for why in guard.reasons(disk.path) if why.kind == "in use"], 30
+    )
     mkfs(disk)
     word, before = devices.identity(disk.path), disk.digest()
     with (dbbench.folder / "results/r/journal.jsonl").open("a") as journal:
         for event in ("had", "making", "made", "making"):
-            journal.write(json.dumps({"utc": 1.0, "event": event, "device": word, "uuid": uuid_of(disk)}) + "\n")
+            journal.write(
+                json.dumps({"utc": 1.0, "event": event, "device": word, "uuid": uuid_of(disk)})
+                + "\n"
+            )
     said = dbbench("run", "plan.toml", "--name", "r", "--progress", "none", status=5).stderr
     assert "E106" in said and disk.digest() == before
 
 
 def test_the_whole_machine_is_looked_at_from_within_a_trial(disk: Disk) -> None:
-    """A trial has its own processes and mounts: users of the device outside are found all the same, itself is not."""
+    """A trial has its own processes and mounts: users of the device outside are found all the same,
+    itself is not.
+    """
     script = "import sys; from pathlib import Path; from dbbench.machine import namespaces\n"
     script += "from dbbench.storage.devices import guard\n"
     script += "def work():\n    print(*guard.reasons(Path(sys.argv[1])), sep='\\n')\n    return 0\n"
@@ -405,12 +490,17 @@ def test_the_whole_machine_is_looked_at_from_within_a_trial(disk: Disk) -> None:
     with beside(sys.executable, "-c", OPEN, disk.path, str(os.O_RDONLY)) as user:
         assert f"opened by process {user.pid} (" in process.run(argv).stdout
     with mounted(disk):
-        assert f"is mounted at {disk.folder / 'mnt'} in the mount namespace of process" in process.run(argv).stdout
+        assert (
+            f"is mounted at {disk.folder / 'mnt'} in the mount namespace of process"
+            in process.run(argv).stdout
+        )
 
 
 @pytest.mark.needs("unshare", "lsblk")
 @pytest.mark.parametrize("name", ["mounted-in-another-namespace", "plain-open"])
-def test_doctor_shows_a_disk_that_lsblk_takes_for_free_as_in_use(name: str, disk: Disk, dbbench: Any) -> None:
+def test_doctor_shows_a_disk_that_lsblk_takes_for_free_as_in_use(
+    name: str, disk: Disk, dbbench: Any
+) -> None:
     """As `run` would refuse it, with the process."""
     plant, evidence = PLANTS[name]
     with plant(disk):
@@ -436,15 +526,22 @@ with apart():
 
 
 @pytest.mark.needs("mkfs.btrfs", "fs:btrfs")
-def test_a_btrfs_mounted_by_a_descriptor_uses_its_own_device_only(disk: Disk, tmp_path: Path) -> None:
-    """The mount table of another dbbench has "/proc/self/fd/7": what has this number here is another device."""
+def test_a_btrfs_mounted_by_a_descriptor_uses_its_own_device_only(
+    disk: Disk, tmp_path: Path
+) -> None:
+    """The mount table of another dbbench has "/proc/self/fd/7": what has this number here is
+    another device.
+    """
     other = new_disk(tmp_path / "other", 256 * 2**20)
     process.run(["mkfs.btrfs", "-q", other.path])
     (point := tmp_path / "mnt").mkdir()
     fd = os.open(disk.path, os.O_RDONLY)
     try:
-        with beside(sys.executable, "-c", MOUNT, other.path, point, str(fd), Path(__file__).parents[2]):
-            assert process.wait_while(lambda: guard.found_on(fd, mine={fd}), 10) == []  # as above, another lane
+        with beside(
+            sys.executable, "-c", MOUNT, other.path, point, str(fd), Path(__file__).parents[2]
+        ):
+            # as above, another lane
+            assert process.wait_while(lambda: guard.found_on(fd, mine={fd}), 10) == []
             texts = [reason.text for reason in guard.reasons(other.path)]
             assert f"it is a device of the mounted btrfs with UUID {uuid_of(other)}" in texts
     finally:
@@ -454,7 +551,9 @@ def test_a_btrfs_mounted_by_a_descriptor_uses_its_own_device_only(disk: Disk, tm
 
 @pytest.mark.usefixtures("impatient")
 def test_a_device_that_stays_busy_is_told(disk: Disk) -> None:
-    """umount that did not happen is an error of its own, with who holds it; an earlier error stays the first."""
+    """umount that did not happen is an error of its own, with who holds it; an earlier error stays
+    the first.
+    """
     (point := disk.folder / "mnt").mkdir()
     with pytest.raises(UnmountFailed, match=f"is mounted at {point}"), attached(disk) as device:
         with hold.lent():
@@ -462,7 +561,9 @@ def test_a_device_that_stays_busy_is_told(disk: Disk) -> None:
         hold.release(device.fd)
         namespaces.mount(device.path, point, "ext4")
     namespaces.unmount(point)
-    assert not process.wait_while(lambda: [why for why in guard.reasons(disk.path) if why.kind == "in use"], 30)
+    assert not process.wait_while(
+        lambda: [why for why in guard.reasons(disk.path) if why.kind == "in use"], 30
+    )
     word = devices.identity(disk.path)
     with pytest.raises(ZeroDivisionError) as first, attached(disk, Permit(word)) as device:
         hold.release(device.fd)

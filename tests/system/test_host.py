@@ -23,7 +23,9 @@ def test_facts_are_this_machines() -> None:
     facts = host.facts()
     assert (facts["hostname"], facts["kernel"]) == (os.uname().nodename, os.uname().release)
     assert facts["cpu_threads"] == os.cpu_count()
-    assert facts["memory_bytes"] == pytest.approx(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGESIZE"), rel=0.05)
+    assert facts["memory_bytes"] == pytest.approx(
+        os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGESIZE"), rel=0.05
+    )
     assert facts["cpu_cores"] <= facts["cpu_threads"]
     assert isinstance(facts["vm_swappiness"], int)
     assert json.loads(json.dumps(facts)) == facts
@@ -32,7 +34,10 @@ def test_facts_are_this_machines() -> None:
 def test_a_quiet_machine_does_not_change() -> None:
     """Two readings of the state are equal: nothing in it moves by itself."""
     # More than once: a test in another lane may change it just then, for example by swapon.
-    assert process.wait_while(lambda: tunables.differences(tunables.state(), tunables.state()), 10) == []
+    assert (
+        process.wait_while(lambda: tunables.differences(tunables.state(), tunables.state()), 10)
+        == []
+    )
 
 
 @pytest.mark.needs("mkfs.ext4", "sadf")
@@ -55,7 +60,8 @@ def burner(tmp_path: Path) -> Iterator[str]:
     name = f"burn{os.getpid()}"
     program = tmp_path / name
     shutil.copy("/bin/sh", program)
-    nothing = subprocess.DEVNULL  # not process.run: it would wait for the end of what holds its pipes
+    # not process.run: it would wait for the end of what holds its pipes
+    nothing = subprocess.DEVNULL
     argv = ["setsid", "--fork", program, "-c", "while :; do :; done"]
     subprocess.run(argv, stdin=nothing, stdout=nothing, stderr=nothing, check=True)
     deadline = time.monotonic() + 60
@@ -74,7 +80,9 @@ def test_a_foreign_burner_is_named(burner: str) -> None:
         found = load.foreign_load(before, load.reading())
         hits = [one for one in found.processes if one.name == burner and one.cpu_s > 0.5]
         told = [warning.id for warning in load.load_warnings(found)]
-        if (hits and "W012" in told and time.process_time() - own > 1) or time.monotonic() - began > 60:
+        if (
+            hits and "W012" in told and time.process_time() - own > 1
+        ) or time.monotonic() - began > 60:
             break
     (hit,) = hits
     assert hit.cpu_s < time.monotonic() - began + 0.2
@@ -98,16 +106,31 @@ print(json.dumps([names, [pid for pid, _ in before.ours], me, os.getpid()]))
 
 @pytest.mark.needs("root", "setsid", "unshare")
 def test_from_a_pid_namespace_the_outer_proc_is_read(burner: str, tmp_path: Path) -> None:
-    """Inside, /proc shows only ours; the kept /proc of the machine shows the burner, and ours are known there."""
+    """Inside, /proc shows only ours; the kept /proc of the machine shows the burner, and ours are
+    known there.
+    """
     outer = tmp_path / "host_proc"
     outer.mkdir()
     enter = (
         "import os, subprocess, sys\n"
         "subprocess.run(['mount', '--bind', '/proc', sys.argv[1]], check=True)\n"
-        "os.execvp('unshare', ['unshare', '--pid', '--fork', '--mount-proc', sys.executable, '-c', *sys.argv[2:]])"
+        "os.execvp('unshare', ['unshare', '--pid', '--fork', '--mount-proc', sys.executable, '-c', "
+        "*sys.argv[2:]])"
     )
-    argv = ["unshare", "--mount", sys.executable, "-c", enter, str(outer), INSIDE, str(outer), burner]
-    said = process.run(argv, env={"PYTHONPATH": str(Path(host.__file__).parents[2])}, note=False).stdout
+    argv = [
+        "unshare",
+        "--mount",
+        sys.executable,
+        "-c",
+        enter,
+        str(outer),
+        INSIDE,
+        str(outer),
+        burner,
+    ]
+    said = process.run(
+        argv, env={"PYTHONPATH": str(Path(host.__file__).parents[2])}, note=False
+    ).stdout
     names, ours, me, inside = json.loads(said)
     assert burner in names
     assert me in ours  # under the pid that it has outside

@@ -1,4 +1,6 @@
-"""The checks of the power-loss lab: each is the only one that finds some harm, so none can go unnoticed."""
+"""The checks of the power-loss lab: each is the only one that finds some harm, so none can go
+unnoticed.
+"""
 
 import contextlib
 import dataclasses
@@ -17,13 +19,23 @@ from dbbench.errors import DbbenchError, EngineDied
 from dbbench.labs.powercut import lab as cutting
 from dbbench.labs.powercut import recovery, witness
 from dbbench.labs.powercut.disk_images import Cut
-from dbbench.labs.powercut.recovery import BaseImages, Images, Lab, Recovery, attach, files_of, mount, serving
+from dbbench.labs.powercut.recovery import (
+    BaseImages,
+    Images,
+    Lab,
+    Recovery,
+    attach,
+    files_of,
+    mount,
+    serving,
+)
 from tests.support.labs import copied, lab_of
 from tests.support.servers import query
 
 pytestmark = pytest.mark.needs("root", "mkfs.ext4", "debugfs", "engine:postgres")
 
-Plant = Callable[[Lab, BaseImages, Images], dict[int, int]]  # harm the disks; return the commits to be looked up
+# harm the disks; return the commits to be looked up
+Plant = Callable[[Lab, BaseImages, Images], dict[int, int]]
 
 
 @dataclass(frozen=True)
@@ -82,11 +94,15 @@ def in_files(change: Callable[[Path], None]) -> Plant:
 
 
 def change_unread_page(datadir: Path) -> None:
-    """Change a byte in the free space map of pg_proc, which is read only before a row is inserted there."""
+    """Change a byte in the free space map of pg_proc, which is read only before a row is inserted
+    there.
+    """
     (file,) = datadir.glob("base/*/1255_fsm")
     content = bytearray(file.read_bytes())
     for page in range(0, len(content), 8192):
-        lower, upper = (int.from_bytes(content[page + at : page + at + 2], "little") for at in (12, 14))
+        lower, upper = (
+            int.from_bytes(content[page + at : page + at + 2], "little") for at in (12, 14)
+        )
         if upper - lower > 64:
             content[page + lower + 32] ^= 1
             break
@@ -112,7 +128,9 @@ def erase_superblock(image: Path) -> None:
 def count_links_wrongly(image: Path) -> None:
     """Let the root directory have 77 links, which the kernel does not compare."""
     subprocess.run(
-        ["debugfs", "-w", "-R", "set_inode_field <2> links_count 77", image], check=True, capture_output=True
+        ["debugfs", "-w", "-R", "set_inode_field <2> links_count 77", image],
+        check=True,
+        capture_output=True,
     )
 
 
@@ -124,28 +142,66 @@ ONE_MORE = (
 )
 READY = "UPDATE pg_index SET indisready = {} WHERE indexrelid = 'extra_pkey'::regclass"
 CHECKS = {
-    "commits": Check('harms["lost"] = f"{lost} of {count} acknowledged commits are missing"', "pass", "lost",
-                     by_sql(commits=2, acknowledged={0: 3})),
-    "content of commits": Check("elif (int(row[1])", "elif False and (int(row[1])", "lost",
-                                by_sql(*ONE_MORE, commits=2), module=witness),
-    "balances": Check('harms["damaged"] = f"{wrong} balances do not match the ledger"', "pass", "damaged",
-                      by_sql("UPDATE account SET balance = 1 WHERE id = 5", commits=2)),
-    "schema changes": Check('harms["schema"] = wrong_tables', "pass", "schema", by_sql(acknowledged={-1: 1})),
+    "commits": Check(
+        'harms["lost"] = f"{lost} of {count} acknowledged commits are missing"',
+        "pass",
+        "lost",
+        by_sql(commits=2, acknowledged={0: 3}),
+    ),
+    "content of commits": Check(
+        "elif (int(row[1])",
+        "elif False and (int(row[1])",
+        "lost",
+        by_sql(*ONE_MORE, commits=2),
+        module=witness,
+    ),
+    "balances": Check(
+        'harms["damaged"] = f"{wrong} balances do not match the ledger"',
+        "pass",
+        "damaged",
+        by_sql("UPDATE account SET balance = 1 WHERE id = 5", commits=2),
+    ),
+    "schema changes": Check(
+        'harms["schema"] = wrong_tables', "pass", "schema", by_sql(acknowledged={-1: 1})
+    ),
     "failing queries": Check(
-        'harms["torn" if _TORN.search(str(error)) else kind] = f"{what}: {str(error).strip()}"', "pass", "damaged",
-        by_sql("DROP TABLE ledger")),
+        'harms["torn" if _TORN.search(str(error)) else kind] = f"{what}: {str(error).strip()}"',
+        "pass",
+        "damaged",
+        by_sql("DROP TABLE ledger"),
+    ),
     "tables and indexes": Check(
-        'harms[kind] = f"{what}: {error}"', "pass", "damaged",
-        by_sql("CREATE TABLE extra (id INT PRIMARY KEY)", READY.format(False), "INSERT INTO extra VALUES (1)",
-               READY.format(True))),
-    "every page": Check("engine.check_pages(datadir, base.target.settings, base.place)", "pass", "torn",
-                        in_files(change_unread_page)),
-    "start": Check('{"unrecovered": evidence, **(', "{**(", "unrecovered",
-                   in_files(lambda datadir: (datadir / "global/pg_control").write_bytes(b"") and None)),
-    "mount": Check('harms["unrecovered"] = f"mount: {error}"', "pass", "unrecovered", on_disk(erase_superblock),
-                   quick=True),
+        'harms[kind] = f"{what}: {error}"',
+        "pass",
+        "damaged",
+        by_sql(
+            "CREATE TABLE extra (id INT PRIMARY KEY)",
+            READY.format(False),
+            "INSERT INTO extra VALUES (1)",
+            READY.format(True),
+        ),
+    ),
+    "every page": Check(
+        "engine.check_pages(datadir, base.target.settings, base.place)",
+        "pass",
+        "torn",
+        in_files(change_unread_page),
+    ),
+    "start": Check(
+        '{"unrecovered": evidence, **(',
+        "{**(",
+        "unrecovered",
+        in_files(lambda datadir: (datadir / "global/pg_control").write_bytes(b"") and None),
+    ),
+    "mount": Check(
+        'harms["unrecovered"] = f"mount: {error}"',
+        "pass",
+        "unrecovered",
+        on_disk(erase_superblock),
+        quick=True,
+    ),
     "filesystem": Check('harms["fsck"] = str(error)', "pass", "fsck", on_disk(count_links_wrongly)),
-}  # fmt: skip
+}
 
 
 @pytest.mark.usefixtures("nothing_left")
@@ -171,7 +227,10 @@ def without(check: Check) -> Any:
     text = Path(check.module.__file__).read_text()
     assert text.count(check.source) == 1, check.source
     changed = types.ModuleType(check.module.__name__)
-    exec(compile(text.replace(check.source, check.without), check.module.__file__, "exec"), vars(changed))
+    exec(
+        compile(text.replace(check.source, check.without), check.module.__file__, "exec"),
+        vars(changed),
+    )
     return changed
 
 
@@ -190,7 +249,9 @@ def test_nothing_is_found_without_harm(bank: tuple[Lab, BaseImages]) -> None:
     assert (found.invalid, found.harms, found.acknowledged, found.lost) == ("", {}, 2, 0)
 
 
-def test_what_a_killed_server_lost_is_found(bank: tuple[Lab, BaseImages], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_killed_server_lost_is_found(
+    bank: tuple[Lab, BaseImages], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Planted: a commit that was never made; then a server that dies when it is queried."""
     lab, base = bank
     before = witness.Acknowledged.before
@@ -207,7 +268,9 @@ def test_what_a_killed_server_lost_is_found(bank: tuple[Lab, BaseImages], monkey
     assert killed.harms == {"unrecovered": "it died"} and killed.lost == killed.acknowledged > 0
 
 
-def test_a_recording_with_few_commits_is_not_cut(bank: tuple[Lab, BaseImages], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_recording_with_few_commits_is_not_cut(
+    bank: tuple[Lab, BaseImages], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A server that hardly worked has nothing to lose."""
     monkeypatch.setattr(cutting, "LEAST", 10**9)
     with pytest.raises(DbbenchError, match="the witness received only"):
@@ -225,10 +288,15 @@ def test_harm_counts_if_a_second_recovery_finds_it(
     def facts(unit: int, *recoveries: Recovery) -> dict[str, Any]:
         outcomes = iter(recoveries)
         monkeypatch.setattr(cutting, "recover", lambda *_: next(outcomes))
-        found = cutting._cut(lab, recording, media, Cut("drop", recording.whole[1] - 1, unit, 0.0, f"seed {unit}"))
+        found = cutting._cut(
+            lab, recording, media, Cut("drop", recording.whole[1] - 1, unit, 0.0, f"seed {unit}")
+        )
         assert next(outcomes, None) is None
-        return {name: value for name, value in dataclasses.asdict(found).items()
-                if name in ("lost", "harms", "invalid", "harms_at_4096")}  # fmt: skip
+        return {
+            name: value
+            for name, value in dataclasses.asdict(found).items()
+            if name in ("lost", "harms", "invalid", "harms_at_4096")
+        }
 
     unharmed = {"lost": 0, "harms": {}, "invalid": "", "harms_at_4096": None}
     assert facts(512, whole) == unharmed

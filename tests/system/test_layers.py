@@ -1,4 +1,6 @@
-"""Arrays, volume groups, snapshots and encryption are made, reported by the kernel, and removed completely."""
+"""Arrays, volume groups, snapshots and encryption are made, reported by the kernel, and removed
+completely.
+"""
 
 import contextlib
 import os
@@ -58,7 +60,8 @@ def journal(tmp_path: Path) -> Journal:
 def no_layer_left(tmp_path: Path) -> Iterator[None]:
     """The test leaves no array, volume, or name of one behind."""
     yield
-    assert process.wait_while(lambda: layers_of(tmp_path), 60) == []  # udev removes its names a little later
+    # udev removes its names a little later
+    assert process.wait_while(lambda: layers_of(tmp_path), 60) == []
 
 
 def read(path: str) -> str:
@@ -67,7 +70,9 @@ def read(path: str) -> str:
 
 
 def written_and_read(volume: Device, setup: FsSetup, at: Path) -> None:
-    """A filesystem is made on the volume, a file outlives an unmount, and the filesystem is gone again."""
+    """A filesystem is made on the volume, a file outlives an unmount, and the filesystem is gone
+    again.
+    """
     filesystems.make(setup, volume)
     content = os.urandom(8 * MIB)
     with filesystems.mount(setup, volume, at) as fs:
@@ -82,23 +87,42 @@ def facts_of(volume: Device) -> dict[str, Scalar]:
     return volume.layers[-1]
 
 
-@pytest.mark.needs("root", "mdadm", "kernel:raid0", "kernel:raid1", "kernel:raid10", "fs:xfs", "mkfs.xfs")
+@pytest.mark.needs(
+    "root", "mdadm", "kernel:raid0", "kernel:raid1", "kernel:raid10", "fs:xfs", "mkfs.xfs"
+)
 @pytest.mark.parametrize(
-    ("level", "count", "chunk", "share"), [(0, 3, 4096, 3.0), (0, 2, None, 2.0), (1, 2, None, 1.0), (10, 4, 65536, 2.0)]
+    ("level", "count", "chunk", "share"),
+    [(0, 3, 4096, 3.0), (0, 2, None, 2.0), (1, 2, None, 1.0), (10, 4, 65536, 2.0)],
 )
 def test_an_array_is_what_was_asked_for(
-    level: int, count: int, chunk: int | None, share: float, disks: Disks, journal: Journal, tmp_path: Path
+    level: int,
+    count: int,
+    chunk: int | None,
+    share: float,
+    disks: Disks,
+    journal: Journal,
+    tmp_path: Path,
 ) -> None:
-    """Level, members, chunk and size are the kernel's own word; nothing is synchronised; nothing of it is left."""
+    """Level, members, chunk and size are the kernel's own word; nothing is synchronised; nothing of
+    it is left.
+    """
     layer = Layer("md", level=level, chunk_bytes=chunk)  # type: ignore[arg-type]
     with disks(count) as device:
         with layers.stack_layers([layer], device, journal) as volume:
             facts = facts_of(volume)
-            assert (facts["level"], facts["devices"], facts["degraded"], facts["bitmap"]) == (level, count, 0, "none")
+            assert (facts["level"], facts["devices"], facts["degraded"], facts["bitmap"]) == (
+                level,
+                count,
+                0,
+                "none",
+            )
             assert facts["sync"] == ("none" if level == 0 else "idle")
-            own = read("/proc/mdstat").partition(f"{volume.path.name} :")[2].split("\nmd")[0]  # not those of others
+            # not those of others
+            own = read("/proc/mdstat").partition(f"{volume.path.name} :")[2].split("\nmd")[0]
             assert own and "resync" not in own and "recovery" not in own
-            assert facts.get("chunk_kb") == (None if level == 1 else chunk // 1024 if chunk else 512)
+            assert facts.get("chunk_kb") == (
+                None if level == 1 else chunk // 1024 if chunk else 512
+            )
             assert 0.9 < int(facts["size_bytes"]) / SIZE / share <= 1
             assert volume.leaves == device.leaves and volume.facts == device.facts
             assert volume.path.name.startswith("md")
@@ -115,7 +139,9 @@ def test_an_array_over_old_signatures(disks: Disks, journal: Journal) -> None:
             filesystems.make(EXT4, member)
         with layers.stack_layers([Layer("md", level=0)], device, journal):
             marks = [guard.signatures_of(member.fd) for member in device.each]
-            assert [[mark.text.split()[0] for mark in found] for found in marks] == [["linux_raid_member"]] * 2
+            assert [[mark.text.split()[0] for mark in found] for found in marks] == [
+                ["linux_raid_member"]
+            ] * 2
 
 
 @pytest.mark.needs("root", "mdadm", "lvcreate", "kernel:raid1", "kernel:dm-mod")
@@ -145,24 +171,34 @@ def test_an_array_that_cannot_be(disks: Disks, journal: Journal) -> None:
 
 @pytest.mark.needs("root", "lvcreate", "kernel:dm-mod", "fs:ext4", "mkfs.ext4")
 @pytest.mark.parametrize("stripes", [1, 2])
-def test_a_volume_is_what_was_asked_for(stripes: int, disks: Disks, journal: Journal, tmp_path: Path) -> None:
+def test_a_volume_is_what_was_asked_for(
+    stripes: int, disks: Disks, journal: Journal, tmp_path: Path
+) -> None:
     """Linear and striped volumes take the whole group, and leave nothing."""
     layer = Layer("lvm", stripes=stripes, chunk_bytes=64 * 1024)
     with disks(2) as device:
         with layers.stack_layers([layer], device, journal) as volume:
             facts = facts_of(volume)
             assert facts["segtype"] == ("striped" if stripes == 2 else "linear")
-            assert (facts.get("stripes"), facts.get("stripe_kb")) == ((2, 64) if stripes == 2 else (None, None))
+            assert (facts.get("stripes"), facts.get("stripe_kb")) == (
+                (2, 64) if stripes == 2 else (None, None)
+            )
             assert 0.95 < int(facts["size_bytes"]) / (2 * SIZE) < 1
             assert layers.take_snapshots(volume) == volume.layers
             written_and_read(volume, EXT4, tmp_path / "mnt")
         assert [guard.signatures_of(member.fd) for member in device.each] == [[], []]
 
 
-@pytest.mark.needs("root", "lvcreate", "kernel:dm-snapshot", "kernel:dm-thin-pool", "fs:xfs", "mkfs.xfs")
+@pytest.mark.needs(
+    "root", "lvcreate", "kernel:dm-snapshot", "kernel:dm-thin-pool", "fs:xfs", "mkfs.xfs"
+)
 @pytest.mark.parametrize("kind", ["classic", "thin"])
-def test_a_snapshot_is_held_from_when_it_is_taken(kind: str, disks: Disks, journal: Journal, tmp_path: Path) -> None:
-    """What is overwritten afterwards is kept for it: a chunk is copied once, and the snapshot has the old content."""
+def test_a_snapshot_is_held_from_when_it_is_taken(
+    kind: str, disks: Disks, journal: Journal, tmp_path: Path
+) -> None:
+    """What is overwritten afterwards is kept for it: a chunk is copied once, and the snapshot has
+    the old content.
+    """
     layer = Layer("lvm", snapshot=kind, snapshot_size="20%")  # type: ignore[arg-type]
     with disks(2) as device, layers.stack_layers([layer], device, journal) as volume:
         filesystems.make(XFS, volume)
@@ -187,7 +223,11 @@ def room_taken(volume: Device, kind: str) -> int:
     if not Path("/dev/mapper", name).exists() and kind == "classic":
         return 0  # not taken yet
     words = process.run(["dmsetup", "status", name]).stdout.split()
-    return int(words[3].split("/")[0]) * 512 if kind == "classic" else int(words[5].split("/")[0]) * 64 * 1024
+    return (
+        int(words[3].split("/")[0]) * 512
+        if kind == "classic"
+        else int(words[5].split("/")[0]) * 64 * 1024
+    )
 
 
 @pytest.mark.needs("root", "lvcreate", "kernel:dm-snapshot", "fs:ext4", "mkfs.ext4")
@@ -207,12 +247,20 @@ def test_a_snapshot_without_room_fails(disks: Disks, journal: Journal, tmp_path:
 
 
 @pytest.mark.needs("root", "cryptsetup", "kernel:dm-crypt", "fs:ext4", "mkfs.ext4")
-def test_an_encrypted_volume_hides_what_is_written(disks: Disks, journal: Journal, tmp_path: Path) -> None:
-    """The cipher is the kernel's own word, the device below holds none of the text, and no key is kept."""
+def test_an_encrypted_volume_hides_what_is_written(
+    disks: Disks, journal: Journal, tmp_path: Path
+) -> None:
+    """The cipher is the kernel's own word, the device below holds none of the text, and no key is
+    kept.
+    """
     with disks(1) as device:
         with layers.stack_layers([Layer("crypt")], device, journal) as volume:
             facts = facts_of(volume)
-            assert (facts["cipher"], facts["key_bits"], facts["size_bytes"]) == ("aes-xts-plain64", 512, SIZE)
+            assert (facts["cipher"], facts["key_bits"], facts["size_bytes"]) == (
+                "aes-xts-plain64",
+                512,
+                SIZE,
+            )
             filesystems.make(EXT4, volume)
             with filesystems.mount(EXT4, volume, tmp_path / "mnt") as fs:
                 (fs.path / "file").write_bytes(b"in plain words " * 10000)
@@ -221,9 +269,20 @@ def test_an_encrypted_volume_hides_what_is_written(disks: Disks, journal: Journa
         assert guard.signatures_of(device.fd) == []
 
 
-@pytest.mark.needs("root", "lvcreate", "mdadm", "cryptsetup", "kernel:raid1", "kernel:dm-crypt", "fs:xfs", "mkfs.xfs")
+@pytest.mark.needs(
+    "root",
+    "lvcreate",
+    "mdadm",
+    "cryptsetup",
+    "kernel:raid1",
+    "kernel:dm-crypt",
+    "fs:xfs",
+    "mkfs.xfs",
+)
 def test_layers_lie_on_layers(disks: Disks, journal: Journal, tmp_path: Path) -> None:
-    """LVM striped over two RAID1, encrypted on top: made from below, told from below, gone from above."""
+    """LVM striped over two RAID1, encrypted on top: made from below, told from below, gone from
+    above.
+    """
     stack = [Layer("md", level=1, groups=2), Layer("lvm", stripes=2), Layer("crypt")]
     with disks(4) as device, layers.stack_layers(stack, device, journal) as volume:
         assert [facts["kind"] for facts in volume.layers] == ["md", "md", "lvm", "crypt"]
@@ -248,15 +307,26 @@ with joint([loop.attach(Path(image)) for image in sys.argv[3:]]) as device:
 """
 
 
-@pytest.mark.needs("root", "lvcreate", "mdadm", "cryptsetup", "kernel:raid1", "kernel:dm-crypt", "kernel:dm-snapshot",
-                   "kernel:dm-thin-pool")  # fmt: skip
+@pytest.mark.needs(
+    "root",
+    "lvcreate",
+    "mdadm",
+    "cryptsetup",
+    "kernel:raid1",
+    "kernel:dm-crypt",
+    "kernel:dm-snapshot",
+    "kernel:dm-thin-pool",
+)
 @pytest.mark.usefixtures("nothing_left")
 @pytest.mark.parametrize(
     ("kind", "at"), [("classic", "made"), ("thin", "made"), *(("classic", n) for n in range(1, 5))]
 )
-def test_what_a_killed_process_leaves_is_given_back(kind: str, at: int | str, journal: Journal, tmp_path: Path) -> None:
-    """Killed with its programs when all is made, or while its first, second ... layer is being made: its journal is
-    enough to end it, and the next one begins on what is left."""
+def test_what_a_killed_process_leaves_is_given_back(
+    kind: str, at: int | str, journal: Journal, tmp_path: Path
+) -> None:
+    """Killed with its programs when all is made, or while its first, second ... layer is being
+    made: its journal is enough to end it, and the next one begins on what is left.
+    """
     images = [tmp_path / f"image{number}" for number in range(4)]
     for image in images:
         image.touch()
@@ -278,16 +348,28 @@ def test_what_a_killed_process_leaves_is_given_back(kind: str, at: int | str, jo
     layers.give_back(journal)
     assert journal.outstanding("layer") == []
     with joint([loop.attach(image) for image in images]) as device:
-        assert at != "made" or [guard.signatures_of(member.fd) for member in device.each] == [[]] * 4
+        assert (
+            at != "made" or [guard.signatures_of(member.fd) for member in device.each] == [[]] * 4
+        )
         with layers.stack_layers([Layer("md", level=0)], device, journal):
             pass
         assert [guard.signatures_of(member.fd) for member in device.each] == [[]] * 4
 
 
-@pytest.mark.needs("root", "mdadm", "kernel:raid0", "kernel:raid1", "kernel:raid10", "kernel:raid456", "fs:ext4",
-                   "mkfs.ext4")  # fmt: skip
+@pytest.mark.needs(
+    "root",
+    "mdadm",
+    "kernel:raid0",
+    "kernel:raid1",
+    "kernel:raid10",
+    "kernel:raid456",
+    "fs:ext4",
+    "mkfs.ext4",
+)
 @pytest.mark.parametrize(("level", "larger"), [(0, True), (1, False), (10, True)])
-def test_an_array_grows_by_a_device(level: int, larger: bool, disks: Disks, journal: Journal, tmp_path: Path) -> None:
+def test_an_array_grows_by_a_device(
+    level: int, larger: bool, disks: Disks, journal: Journal, tmp_path: Path
+) -> None:
     """A third device belongs to it, its data is there, and the mounted filesystem is as it was."""
     with disks(3) as device:
         *first, spare = device.each
@@ -316,9 +398,15 @@ def test_a_volume_grows_by_a_device(disks: Disks, journal: Journal) -> None:
         assert guard.signatures_of(spare.fd) == []
 
 
-@pytest.mark.needs("root", "mdadm", "lvcreate", "kernel:raid1", "kernel:dm-mod", "fs:ext4", "mkfs.ext4")
-def test_a_volume_on_mirrors_grows_by_a_mirror(disks: Disks, journal: Journal, tmp_path: Path) -> None:
-    """The striped volume continues on a third mirror, its filesystem is larger, and all of it is gone afterwards."""
+@pytest.mark.needs(
+    "root", "mdadm", "lvcreate", "kernel:raid1", "kernel:dm-mod", "fs:ext4", "mkfs.ext4"
+)
+def test_a_volume_on_mirrors_grows_by_a_mirror(
+    disks: Disks, journal: Journal, tmp_path: Path
+) -> None:
+    """The striped volume continues on a third mirror, its filesystem is larger, and all of it is
+    gone afterwards.
+    """
     setup = ALL.setup("ext4-lvm-striped-md1")
     with disks(6) as device:
         whole = replace(as_one(device.each[:4]), spare=as_one(device.each[4:]))
@@ -336,10 +424,16 @@ def test_a_volume_on_mirrors_grows_by_a_mirror(disks: Disks, journal: Journal, t
     assert journal.outstanding("layer") == []
 
 
-@pytest.mark.needs("root", "lvcreate", "kernel:dm-snapshot", "kernel:dm-thin-pool", "fs:ext4", "mkfs.ext4")
+@pytest.mark.needs(
+    "root", "lvcreate", "kernel:dm-snapshot", "kernel:dm-thin-pool", "fs:ext4", "mkfs.ext4"
+)
 @pytest.mark.parametrize("kind", ["classic", "thin"])
-def test_a_snapshot_is_copied_merged_and_dropped(kind: str, disks: Disks, journal: Journal, tmp_path: Path) -> None:
-    """What is written to a copy of a snapshot does not reach it: the volume is as it was then once it is merged."""
+def test_a_snapshot_is_copied_merged_and_dropped(
+    kind: str, disks: Disks, journal: Journal, tmp_path: Path
+) -> None:
+    """What is written to a copy of a snapshot does not reach it: the volume is as it was then once
+    it is merged.
+    """
     layer = Layer("lvm", snapshot=kind, snapshot_size="50%")  # type: ignore[arg-type]
     at = tmp_path / "copy"
     at.mkdir()

@@ -16,14 +16,19 @@ pytestmark = pytest.mark.needs("root")
 
 @pytest.fixture
 def sysbench(tmp_path: Path) -> str:
-    """A shell of that name: a `sleep` may be one program with all others, which does what its name says."""
+    """A shell of that name: a `sleep` may be one program with all others, which does what its name
+    says.
+    """
     return shutil.copy("/bin/sh", tmp_path / "sysbench")
 
 
 def test_a_process_that_stays_is_found(tmp_path: Path, sysbench: str) -> None:
     """A load generator that outlives the block is named with its pid."""
     program: subprocess.Popen[bytes] | None = None
-    with pytest.raises(AssertionError, match=r"sysbench \(pid \d+\)"), leaving_nothing(tmp_path, within_s=0.2):
+    with (
+        pytest.raises(AssertionError, match=r"sysbench \(pid \d+\)"),
+        leaving_nothing(tmp_path, within_s=0.2),
+    ):
         program = subprocess.Popen([sysbench, "-c", "read line"], stdin=subprocess.PIPE)
     assert program is not None
     program.kill()

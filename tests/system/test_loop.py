@@ -45,12 +45,16 @@ def attached(image: Path) -> Iterator[Device]:
 
 
 def is_behind(image: Path, name: str) -> bool:
-    """Whether this image is behind the device. Another lane may have the device as soon as it is free."""
+    """Whether this image is behind the device. Another lane may have the device as soon as it is
+    free.
+    """
     return sysfs.attribute(name, "loop/backing_file") == str(image)
 
 
 def test_the_image_is_behind_it_with_direct_io(tmp_path: Path) -> None:
-    """The driver's own words are recorded, with what the image takes before; afterwards it is let go at once."""
+    """The driver's own words are recorded, with what the image takes before; afterwards it is let
+    go at once.
+    """
     image = tmp_path / "image"
     make_image(image, 32 * 2**20)
     blocks, extents = allocation(image)
@@ -71,13 +75,19 @@ def test_the_image_is_behind_it_with_direct_io(tmp_path: Path) -> None:
 @pytest.mark.needs("mkfs.ext4", "fs:ext4")
 @pytest.mark.parametrize("sector_bytes", [0, 4096, 16384])
 def test_sectors_are_as_large_as_asked_for(tmp_path: Path, sector_bytes: int) -> None:
-    """Or as large as a page, on a kernel that has none above it; the device is written and read in any case."""
+    """Or as large as a page, on a kernel that has none above it; the device is written and read in
+    any case.
+    """
     image = tmp_path / "image"
     image.touch(0o600)
     os.truncate(image, 256 * 2**20)  # large enough for the probe
     with loop.attach(image, sector_bytes) as device:
         found = int(sysfs.queue_attributes(device.facts.name)["logical_block_size"])
-        assert found in ({512} if sector_bytes == 0 else {sector_bytes, min(sector_bytes, os.sysconf("SC_PAGE_SIZE"))})
+        assert found in (
+            {512}
+            if sector_bytes == 0
+            else {sector_bytes, min(sector_bytes, os.sysconf("SC_PAGE_SIZE"))}
+        )
         assert os.pwrite(device.fd, b"small", 5) == 5
         os.fsync(device.fd)
         assert os.pread(device.fd, 5, 5) == b"small"
@@ -85,13 +95,17 @@ def test_sectors_are_as_large_as_asked_for(tmp_path: Path, sector_bytes: int) ->
 
 
 def test_a_discard_shows_in_the_images_blocks(tmp_path: Path) -> None:
-    """The blocks before and after tell what mkfs with discard does, and that mkfs without it does nothing."""
+    """The blocks before and after tell what mkfs with discard does, and that mkfs without it does
+    nothing.
+    """
     image = tmp_path / "image"
     size = 32 * 2**20
     make_image(image, size)
     for option, kept in (("nodiscard", True), ("discard", False)):
         with loop.attach(image) as device:
-            process.run(["mkfs.ext4", "-q", "-F", "-E", option, device.argument], pass_fds=(device.fd,))
+            process.run(
+                ["mkfs.ext4", "-q", "-F", "-E", option, device.argument], pass_fds=(device.fd,)
+            )
         assert (allocation(image)[0] * 512 >= size) is kept  # the extents of a file need blocks too
 
 
@@ -109,7 +123,11 @@ def test_where_the_filesystem_has_no_direct_io_it_is_said(tmp_path: Path) -> Non
 
 def test_one_image_is_behind_one_device(image: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two devices over one file would destroy the filesystem in it."""
-    with loop.attach(image) as device, pytest.raises(DeviceInUse, match=device.facts.name), monkeypatch.context() as m:
+    with (
+        loop.attach(image) as device,
+        pytest.raises(DeviceInUse, match=device.facts.name),
+        monkeypatch.context() as m,
+    ):
         m.setattr(loop, "_SETTLE_S", 0.2)
         with loop.attach(image):
             pass
@@ -136,8 +154,12 @@ def test_many_at_once_get_one_each(tmp_path: Path) -> None:
 
 
 @pytest.mark.needs("mkfs.ext4", "fs:ext4")
-def test_a_device_that_is_still_held_is_told(image: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A forgotten mount keeps it: the error names the mount point, and it clears itself when that goes."""
+def test_a_device_that_is_still_held_is_told(
+    image: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A forgotten mount keeps it: the error names the mount point, and it clears itself when that
+    goes.
+    """
     monkeypatch.setattr(loop, "_CLEARED_S", 0.2)
     point = tmp_path / "mnt"
     point.mkdir()
@@ -155,7 +177,9 @@ def test_a_sigkill_clears_it(image: Path) -> None:
         "with loop.attach(Path(sys.argv[1])) as device:\n"
         "    print(device.facts.name, flush=True); time.sleep(600)\n"
     )
-    with subprocess.Popen([sys.executable, "-c", script, image], stdout=subprocess.PIPE, text=True) as program:
+    with subprocess.Popen(
+        [sys.executable, "-c", script, image], stdout=subprocess.PIPE, text=True
+    ) as program:
         assert program.stdout is not None
         name = program.stdout.readline().strip()
         assert loop_driver.is_bound(name)
@@ -196,7 +220,9 @@ def test_flushes_are_counted_where_they_happen(
 
 @pytest.mark.needs("mkfs.ext4", "mkfs.btrfs", "fs:ext4", "fs:btrfs")
 @pytest.mark.parametrize("family", ["ext4", "btrfs"])
-def test_the_disk_below_a_directory_is_found(family: str, loop_device: Device, tmp_path: Path) -> None:
+def test_the_disk_below_a_directory_is_found(
+    family: str, loop_device: Device, tmp_path: Path
+) -> None:
     """btrfs has no device number of its own: the mount's source tells."""
     spec = DeviceSpec(kind="dir", paths={family: str(tmp_path / "mnt")})
     with (
@@ -221,7 +247,9 @@ def test_all_disks_are_described(loop_device: Device) -> None:
 
 @pytest.mark.needs("fallocate")
 def test_holes_that_a_discard_left_are_filled(tmp_path: Path) -> None:
-    """The next filesystem on the image finds every block allocated again, and what it reads there is zeros."""
+    """The next filesystem on the image finds every block allocated again, and what it reads there
+    is zeros.
+    """
     image = tmp_path / "image"
     make_image(image, 16 * 2**20)
     for offset in ("0", "4MiB", "15MiB"):
@@ -236,13 +264,17 @@ def test_holes_that_a_discard_left_are_filled(tmp_path: Path) -> None:
 @pytest.mark.needs("mkfs.ext4", "mkfs.xfs", "filefrag")
 @pytest.mark.parametrize("family", ["ext4", "xfs"])
 def test_what_mkfs_zeroed_in_the_image_is_written_out(tmp_path: Path, family: str) -> None:
-    """The loop driver zeroes by fallocate: such blocks are unwritten in the image, and written again afterwards."""
+    """The loop driver zeroes by fallocate: such blocks are unwritten in the image, and written
+    again afterwards.
+    """
     image = tmp_path / "image"
     make_image(image, 512 * 2**20)
     assert "unwritten" not in process.run(["filefrag", "-v", image]).stdout
     with loop.attach(image) as device:
         process.run([f"mkfs.{family}", "-q", device.argument], pass_fds=(device.fd,))
-        process.run(["fallocate", "--zero-range", "--offset", "64MiB", "--length", "8MiB", device.path])
+        process.run(
+            ["fallocate", "--zero-range", "--offset", "64MiB", "--length", "8MiB", device.path]
+        )
         was = "unwritten" in process.run(["filefrag", "-v", image]).stdout
         written = write_out(image)
         assert (written > 0) == was
@@ -262,8 +294,18 @@ def dead(tmp_path: Path) -> Iterator[str]:
         pytest.skip("needs libfuse 3")
     (at := tmp_path / "fuse").mkdir()
     make_image(tmp_path / "theirs", 32 * 2**20)
-    argv = [sys.executable, sick_disk.__file__, str(at), str(tmp_path / "orders"), str(tmp_path / "theirs")]
-    env = {**os.environ, "FUSE_LIBRARY_PATH": str(disk.library()), "PYTHONPATH": os.pathsep.join(sys.path)}
+    argv = [
+        sys.executable,
+        sick_disk.__file__,
+        str(at),
+        str(tmp_path / "orders"),
+        str(tmp_path / "theirs"),
+    ]
+    env = {
+        **os.environ,
+        "FUSE_LIBRARY_PATH": str(disk.library()),
+        "PYTHONPATH": os.pathsep.join(sys.path),
+    }
     with subprocess.Popen(argv, env=env) as server:
         try:
             assert process.wait_while(lambda: not (at / "0").exists(), 60.0) is False
@@ -279,13 +321,20 @@ def dead(tmp_path: Path) -> Iterator[str]:
 
 
 @pytest.mark.needs("losetup", "mkfs.ext4", "fs:ext4")
-def test_a_device_whose_file_cannot_be_examined_holds_no_image_of_ours(dead: str, tmp_path: Path) -> None:
-    """A new image is attached, formatted and mounted beside it; only what is behind a block device stays unknown."""
+def test_a_device_whose_file_cannot_be_examined_holds_no_image_of_ours(
+    dead: str, tmp_path: Path
+) -> None:
+    """A new image is attached, formatted and mounted beside it; only what is behind a block device
+    stays unknown.
+    """
     make_image(image := tmp_path / "image", 32 * 2**20)
     # The kernel remembers for a second what the server said about the file.
     assert (
         process.wait_while(
-            lambda: (loop_driver.status(dead) or loop_driver.LoopStatus((1, 1), 0, "")).file != (0, 0), 60.0
+            lambda: (
+                (loop_driver.status(dead) or loop_driver.LoopStatus((1, 1), 0, "")).file != (0, 0)
+            ),
+            60.0,
         )
         is False
     )

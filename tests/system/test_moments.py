@@ -1,7 +1,8 @@
-"""SIGINT, SIGTERM and SIGKILL at random moments of every phase: nothing is left behind, nothing else is touched.
+"""SIGINT, SIGTERM and SIGKILL at random moments of every phase: nothing is left behind, nothing
+else is touched.
 
-One moment of each kind with three runs at the same time, half of them in `make test` and the others in
-`make test-all`; the soak tests two hundred. DBBENCH_SOAK_SEED chooses other moments.
+One moment of each kind with three runs at the same time, half of them in `make test` and the
+others in `make test-all`; the soak tests two hundred. DBBENCH_SOAK_SEED chooses other moments.
 """
 
 import json
@@ -23,12 +24,32 @@ from dbbench.results.trials import damage
 from tests.support.leftovers import GONE_S, left_of, loops_of, namespaces_of
 from tests.support.plans import plan
 
-pytestmark = pytest.mark.needs("root", "mkfs.ext4", "mkfs.xfs", "fs:ext4", "fs:xfs", "engine:postgres", "sadf")
+pytestmark = pytest.mark.needs(
+    "root", "mkfs.ext4", "mkfs.xfs", "fs:ext4", "fs:xfs", "engine:postgres", "sadf"
+)
 
 SEED = int(os.environ.get("DBBENCH_SOAK_SEED", "1"))
 # Where a signal is aimed: an event's kind, or a phase. Between trials and at the end, too.
-AIMS = ("begin", "prepare", "canary", "mkfs", "mount", "restore", "settle", "drop_cache", "start", "warmup", "measure",
-        "drain", "stop", "check", "space", "operations", "trial_end", "run_end")  # fmt: skip
+AIMS = (
+    "begin",
+    "prepare",
+    "canary",
+    "mkfs",
+    "mount",
+    "restore",
+    "settle",
+    "drop_cache",
+    "start",
+    "warmup",
+    "measure",
+    "drain",
+    "stop",
+    "check",
+    "space",
+    "operations",
+    "trial_end",
+    "run_end",
+)
 SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 STOPPED_S = 300.0  # a clean stop, which takes a second or two on an idle machine
 LANES = 3
@@ -44,16 +65,23 @@ class Moment:
     trial: int  # in which of the run's trials
 
     def __str__(self) -> str:
-        return f"{self.how.name} {1000 * self.delay_s:.0f} ms after {self.aim} of trial {self.trial}"
+        return (
+            f"{self.how.name} {1000 * self.delay_s:.0f} ms after {self.aim} of trial {self.trial}"
+        )
 
 
 def moments(number: int, seed: int) -> list[Moment]:
     """So many, over all aims by turns."""
     draw = random.Random(seed)
     made = [
-        Moment(AIMS[i % len(AIMS)], draw.choice([0.0, draw.uniform(0, 0.05), draw.uniform(0, 1.0)]),
-               draw.choice(SIGNALS), draw.choice([1, 1, 2])) for i in range(number)
-    ]  # fmt: skip
+        Moment(
+            AIMS[i % len(AIMS)],
+            draw.choice([0.0, draw.uniform(0, 0.05), draw.uniform(0, 1.0)]),
+            draw.choice(SIGNALS),
+            draw.choice([1, 1, 2]),
+        )
+        for i in range(number)
+    ]
     draw.shuffle(made)
     return made
 
@@ -66,7 +94,9 @@ def reaches(event: dict[str, Any], moment: Moment, trial: int) -> bool:
 
 
 def stopped_at(dbbench: Any, name: str, moment: Moment) -> tuple[int, list[str]]:
-    """Start or resume the run and send the signal; its exit status, and what is left of it when its time is over."""
+    """Start or resume the run and send the signal; its exit status, and what is left of it when its
+    time is over.
+    """
     child = dbbench.start("run", "plan.toml", "--name", name, "--progress", "json")
     assert child.stderr is not None
     trial = 0
@@ -95,14 +125,24 @@ def whole(folder: Path) -> dict[str, int]:
 def lane(dbbench: Any, todo: list[Moment]) -> None:
     """One run after the other gets its signals, each several; at last all is resumed to its end."""
     server = {"name": "postgres", "settings": {"shared_buffers": "16MB"}}
-    dbbench.plan(plan(["ext4", "xfs"], server, measure="1s", operations=["fsck"], device={"size": "384MiB"}))
-    todo.sort(key=lambda moment: (moment.aim in ("trial_end", "run_end"), moment.trial))  # what follows is reached, too
+    dbbench.plan(
+        plan(["ext4", "xfs"], server, measure="1s", operations=["fsck"], device={"size": "384MiB"})
+    )
+    # what follows is reached, too
+    todo.sort(key=lambda moment: (moment.aim in ("trial_end", "run_end"), moment.trial))
     for number, moment in enumerate(todo):
         name, before = f"r{number // 4}", whole(dbbench.folder)
         status, left = stopped_at(dbbench, name, moment)
         assert left == [], f"{moment}: {left}"
-        # If SIGINT arrives while Python starts, it ends with status 1 before it runs any code of dbbench.
-        expected = (0, 130, 143, -moment.how, *([1] if moment.aim == "begin" or dbbench.stalled(name) else []))
+        # If SIGINT arrives while Python starts, it ends with status 1 before it runs any code of
+        # dbbench.
+        expected = (
+            0,
+            130,
+            143,
+            -moment.how,
+            *([1] if moment.aim == "begin" or dbbench.stalled(name) else []),
+        )
         assert status in expected, f"{moment}: exit {status}"
         assert whole(dbbench.folder).items() >= before.items(), moment
     done = dbbench("run", "plan.toml", "--name", "r0", "--progress", "none", status=None)
@@ -115,7 +155,9 @@ def lane(dbbench: Any, todo: list[Moment]) -> None:
 
 @pytest.fixture
 def bystanders(tmp_path: Path) -> Iterator[None]:
-    """Yield another user's server, filesystem, loop device and shared memory; they must be unchanged at the end."""
+    """Yield another user's server, filesystem, loop device and shared memory; they must be
+    unchanged at the end.
+    """
     (tmp_path / "theirs").mkdir()
     image, at = tmp_path / "theirs/disk", tmp_path / "theirs/mnt"
     image.touch()
@@ -129,7 +171,9 @@ def bystanders(tmp_path: Path) -> Iterator[None]:
     (at / "data").write_text("theirs")
     shared = Path(f"/dev/shm/PostgreSQL.{os.getpid()}")
     shared.write_text("theirs")
-    server = subprocess.Popen(["bash", "-c", f"exec -a postgres sleep infinity < {at}/data"], start_new_session=True)
+    server = subprocess.Popen(
+        ["bash", "-c", f"exec -a postgres sleep infinity < {at}/data"], start_new_session=True
+    )
     try:
         yield
         assert server.poll() is None
@@ -150,18 +194,34 @@ def all_lanes(folder: Path, dbbench_in: Any, todo: list[Moment], lanes: int) -> 
     for each in folders:
         each.mkdir()
     with ThreadPoolExecutor(lanes) as pool:
-        ends = [pool.submit(lane, dbbench_in(each), todo[number::lanes]) for number, each in enumerate(folders)]
+        ends = [
+            pool.submit(lane, dbbench_in(each), todo[number::lanes])
+            for number, each in enumerate(folders)
+        ]
         for end in ends:
             end.result()
 
 
-@pytest.mark.parametrize("first", [0, pytest.param(1, marks=pytest.mark.long)], ids=["half", "rest"])
-def test_stopped_at_any_moment_nothing_is_left(first: int, tmp_path: Path, dbbench_in: Any, bystanders: None) -> None:
-    """Every other moment, of one for each aim; others' server, mount and shared memory stay as they are."""
+@pytest.mark.parametrize(
+    "first", [0, pytest.param(1, marks=pytest.mark.long)], ids=["half", "rest"]
+)
+def test_stopped_at_any_moment_nothing_is_left(
+    first: int, tmp_path: Path, dbbench_in: Any, bystanders: None
+) -> None:
+    """Every other moment, of one for each aim; others' server, mount and shared memory stay as they
+    are.
+    """
     all_lanes(tmp_path, dbbench_in, moments(len(AIMS), SEED)[first::2], LANES)
 
 
 @pytest.mark.soak
-def test_stopped_at_two_hundred_moments_nothing_is_left(tmp_path: Path, dbbench_in: Any, bystanders: None) -> None:
+def test_stopped_at_two_hundred_moments_nothing_is_left(
+    tmp_path: Path, dbbench_in: Any, bystanders: None
+) -> None:
     """DBBENCH_SOAK_MOMENTS of them, one run at a time, so that each has the machine's own timing."""
-    all_lanes(tmp_path, dbbench_in, moments(int(os.environ.get("DBBENCH_SOAK_MOMENTS", "200")), SEED + 1), 1)
+    all_lanes(
+        tmp_path,
+        dbbench_in,
+        moments(int(os.environ.get("DBBENCH_SOAK_MOMENTS", "200")), SEED + 1),
+        1,
+    )

@@ -41,7 +41,11 @@ def isolated(work: str, *argv: str, keep: str = "[]") -> Iterator[subprocess.Pop
     script = START + "def work():\n" + textwrap.indent(textwrap.dedent(work), "    ")
     script += f"\nsys.exit(namespaces.isolate(work, keep=[Path(p) for p in {keep}]))\n"
     with subprocess.Popen(
-        [sys.executable, "-c", script, *argv], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd="/"
+        [sys.executable, "-c", script, *argv],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd="/",
     ) as program:
         try:
             yield program
@@ -82,7 +86,9 @@ def test_the_exit_status_is_the_works() -> None:
 
 
 def test_within_there_is_a_machine_of_its_own() -> None:
-    """Own processes, shared memory and folders; the machine's /proc stays to be read; outside nothing changed."""
+    """Own processes, shared memory and folders; the machine's /proc stays to be read; outside
+    nothing changed.
+    """
     before = mounts_of(Path("/proc/self"))
     (shared := Path("/dev/shm/dbbench-test")).touch()
     work = """
@@ -106,9 +112,12 @@ def test_within_there_is_a_machine_of_its_own() -> None:
     assert facts["host"] is True and facts["shm"] == ["inside"]
     assert facts["folders"] == ["host_proc", "host_run", "mnt", "s", "scratch"]
     outer = namespaces.private_folder().stat()
-    assert facts["locks"] == [outer.st_ino, 0o40700]  # the same directory in and out of a trial, closed to its servers
+    # the same directory in and out of a trial, closed to its servers
+    assert facts["locks"] == [outer.st_ino, 0o40700]
     assert not Path("/run/dbbench/s").exists() and not Path("/dev/shm/inside").exists()
-    ours = {entry.point for entry in mounts_of(Path("/proc/self"))} - {entry.point for entry in before}
+    ours = {entry.point for entry in mounts_of(Path("/proc/self"))} - {
+        entry.point for entry in before
+    }
     assert not [point for point in ours if point == namespaces.RUNTIME]
 
 
@@ -185,9 +194,14 @@ def processes_with(word: str) -> list[int]:
 @pytest.mark.needs("mkfs.ext4", "fs:ext4")
 @pytest.mark.parametrize("killed", ["the parent", "the middle process"])
 def test_nothing_outlives_a_sigkill(killed: str, image: Path) -> None:
-    """A server that called setsid, a mounted ext4 and its loop device are gone before they would end by themselves."""
+    """A server that called setsid, a mounted ext4 and its loop device are gone before they would
+    end by themselves.
+    """
     word = f"grandchild-of-{os.getpid()}-{killed.replace(' ', '-')}"
-    script = START + f"def work():\n{HOLD}\nsys.exit(namespaces.isolate(work, keep=[Path(sys.argv[1]).parent]))\n"
+    script = (
+        START + f"def work():\n{HOLD}\nsys.exit(namespaces.isolate(work, "
+        "keep=[Path(sys.argv[1]).parent]))\n"
+    )
     argv = [sys.executable, "-c", OUTER, script, str(image), word]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as parent:
         facts = first_line_of(parent)
@@ -197,7 +211,11 @@ def test_nothing_outlives_a_sigkill(killed: str, image: Path) -> None:
         middle = int(Path(f"/proc/{parent.pid}/task/{parent.pid}/children").read_text())
         os.kill(parent.pid if killed == "the parent" else middle, signal.SIGKILL)
         wait_until(lambda: not processes_with(word) and is_free(name, image), 60)  # of 600
-    assert not [entry for entry in mounts_of(Path("/proc/self")) if entry.point.is_relative_to(namespaces.RUNTIME)]
+    assert not [
+        entry
+        for entry in mounts_of(Path("/proc/self"))
+        if entry.point.is_relative_to(namespaces.RUNTIME)
+    ]
 
 
 def test_a_parent_that_died_early_is_missed() -> None:
@@ -206,7 +224,9 @@ def test_a_parent_that_died_early_is_missed() -> None:
     with subprocess.Popen(["true"]) as dead:
         pass
     env = {**os.environ, "DBBENCH_PARENT": str(dead.pid)}
-    done = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=env, capture_output=True, text=True, check=False
+    )
     assert (done.returncode, done.stdout) == (-signal.SIGKILL, "")
 
 
@@ -227,7 +247,9 @@ def is_free(name: str, image: Path) -> bool:
 @pytest.mark.needs("mkfs.ext4", "fs:ext4")
 @pytest.mark.parametrize("kept", [False, True])
 def test_nobody_elses_umount_is_held_up(kept: bool, image: Path, tmp_path: Path) -> None:
-    """Our copy of a foreign mount is gone: its device is free at once after umount. One that we keep is not."""
+    """Our copy of a foreign mount is gone: its device is free at once after umount. One that we
+    keep is not.
+    """
     (point := tmp_path / "foreign").mkdir()
     with contextlib.ExitStack() as stack:
         device = stack.enter_context(loop.attach(image))

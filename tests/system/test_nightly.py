@@ -19,9 +19,15 @@ UNITS = Path(__file__).parents[2] / "docs/systemd"
 def watched(use: str = "ext4", **keys: Any) -> str:
     """A plan of nights that watch a setup beside ext4."""
     load = {"name": "pgbench-tpcb", "scale": 1, "clients": 1}
-    keys = {"measure": "4s", "device": {"size": "400MiB"}, **keys}  # E604 if the machine stands still all the time
+    # E604 if the machine stands still all the time
+    keys = {"measure": "4s", "device": {"size": "400MiB"}, **keys}
     return plan(
-        ["ext4", {"use": use, "label": "under-test"}], "postgres", load, name="watched", baseline="ext4", **keys
+        ["ext4", {"use": use, "label": "under-test"}],
+        "postgres",
+        load,
+        name="watched",
+        baseline="ext4",
+        **keys,
     )
 
 
@@ -37,7 +43,11 @@ needs_all = pytest.mark.needs("root", "mkfs.ext4", "fs:ext4", "engine:postgres",
 def test_first_night_learns_and_is_written_for_other_programs(dbbench: Any) -> None:
     """Reference, guard and arm in one block; a line of history; four files; status is content."""
     dbbench.plan(watched())
-    files = [word for name in ("junit", "openmetrics", "markdown", "bencher") for word in (f"--{name}", f"{name}.out")]
+    files = [
+        word
+        for name in ("junit", "openmetrics", "markdown", "bencher")
+        for word in (f"--{name}", f"{name}.out")
+    ]
     done = dbbench("nightly", "run", "plan.toml", "--progress", "none", "--json", *files)
     document = json.loads(done.stdout)
     assert document["state"] == "ok"
@@ -67,11 +77,14 @@ def test_a_missing_run_is_an_alarm(dbbench: Any) -> None:
 @pytest.mark.soak
 @needs_all
 def test_a_planted_regression_is_caught_and_confirmed(dbbench: Any) -> None:
-    """A changed mount option: the first night is the baseline, the next one ends with 3; told once; then accepted."""
+    """A changed mount option: the first night is the baseline, the next one ends with 3; told once;
+    then accepted.
+    """
     own = dbbench.folder / "own/fs_setups"
     own.mkdir(parents=True)
     shutil.copy(Path(__file__).parents[2] / "fs_setups/ext4.toml", own / "watched-setup.toml")
-    dbbench.plan(watched("watched-setup", blocks=3, measure="3s", repeat_suspect=None))  # steal spoils a trial in ten
+    # steal spoils a trial in ten
+    dbbench.plan(watched("watched-setup", blocks=3, measure="3s", repeat_suspect=None))
     command = (
         "nightly",
         "run",
@@ -114,6 +127,8 @@ def test_units_are_valid(unit: str, tmp_path: Path) -> None:
         (tmp_path / path.name).write_text(text)
     named = tmp_path / unit.replace("@.", "@plan.")
     shutil.copy(tmp_path / unit, named)
-    done = subprocess.run(["systemd-analyze", "verify", str(named)], capture_output=True, text=True, timeout=600)
+    done = subprocess.run(
+        ["systemd-analyze", "verify", str(named)], capture_output=True, text=True, timeout=600
+    )
     said = [line for line in done.stderr.splitlines() if "dbbench" in line]
     assert (done.returncode, said) == (0, [])

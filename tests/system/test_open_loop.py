@@ -1,4 +1,6 @@
-"""A load with a rate during a stall: latency is measured from the schedule, not from a free session."""
+"""A load with a rate during a stall: latency is measured from the schedule, not from a free
+session.
+"""
 
 import contextlib
 import gzip
@@ -19,7 +21,8 @@ from tests.support.plans import plan
 from tests.system.conftest import Dbbench
 
 STALL_S: Final = 5.0
-MEASURE_S: Final = 14  # the stall must end within the window, also on a machine that is itself stopped meanwhile
+# the stall must end within the window, also on a machine that is itself stopped meanwhile
+MEASURE_S: Final = 14
 
 
 def stall(run: int) -> None:
@@ -39,7 +42,13 @@ def stalled(tmp_path_factory: pytest.TempPathFactory, dbbench_in: Any) -> Dbbenc
     dbbench: Dbbench = dbbench_in(tmp_path_factory.mktemp("stalled"))
     loads = [
         {"name": "pgbench-select-only", "scale": 1, "clients": 2, "rate": 50},
-        {"name": "sysbench-oltp-point-select", "tables": 1, "table_size": 2000, "clients": 2, "rate": 50},
+        {
+            "name": "sysbench-oltp-point-select",
+            "tables": 1,
+            "table_size": 2000,
+            "clients": 2,
+            "rate": 50,
+        },
     ]
     text = plan("ext4", "postgres", loads, warmup=0, measure=MEASURE_S)
     child = dbbench.start("run", dbbench.plan(text), "--name", "r", "--progress", "json")
@@ -60,22 +69,26 @@ def stalled(tmp_path_factory: pytest.TempPathFactory, dbbench_in: Any) -> Dbbenc
 @pytest.mark.needs("root", "engine:postgres", "sysbench")
 @pytest.mark.parametrize("workload", ["pgbench-select-only", "sysbench-oltp-point-select"])
 def test_p95_counts_from_the_schedule(stalled: Dbbench, workload: str) -> None:
-    """Five of fourteen seconds' transactions waited, evenly up to 5 s: p95 is about 4.3 s. A closed load's would be of
-    milliseconds, for two transactions alone met the stall."""
+    """Five of fourteen seconds' transactions waited, evenly up to 5 s: p95 is about 4.3 s. A closed
+    load's would be of milliseconds, for two transactions alone met the stall.
+    """
     trial = next(trial for trial in stalled.trials().values() if trial["workload"] == workload)
     assert trial["error"] is None
     assert 1000 * (STALL_S - 2) < trial["summary"]["p95_ms"] < 1000 * MEASURE_S
-    # A closed load would have those of nine seconds. On a busy machine some of the schedule end after the window.
+    # A closed load would have those of nine seconds. On a busy machine some of the schedule end
+    # after the window.
     assert 50 * (MEASURE_S - STALL_S + 1) < trial["summary"]["transactions"] < 50 * MEASURE_S * 1.4
     assert trial["summary"]["longest_stall_s"] >= STALL_S - 2
 
 
 @pytest.mark.needs("root", "engine:postgres", "sysbench")
 def test_p95_is_that_of_every_transaction(stalled: Dbbench) -> None:
-    """Within 1 % of the nearest rank of the raw logs' latencies; those that ended within milliseconds of one end of
-    the window may be counted or not, because the logs are written with the system clock. Of sysbench, which gives the
-    wait in its queue only in buckets of 1.8 % and of the whole run, between the values that it has if the events
-    outside of the window were the slowest ones and if they were the fastest."""
+    """Within 1 % of the nearest rank of the raw logs' latencies; those that ended within
+    milliseconds of one end of the window may be counted or not, because the logs are written
+    with the system clock. Of sysbench, which gives the wait in its queue only in buckets of 1.8
+    % and of the whole run, between the values that it has if the events outside of the window
+    were the slowest ones and if they were the fastest.
+    """
     trials = {trial["workload"]: trial for trial in stalled.trials().values()}
     for workload, trial in trials.items():
         raw = Path(stalled.folder, "results/r/trials", trial["id"], "raw")

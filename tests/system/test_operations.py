@@ -28,8 +28,10 @@ from tests.support.plans import plan
 MIB = 2**20
 PATTERN = os.urandom(64 * 1024)
 SMALL = {"postgres": {"shared_buffers": "16MB"}, "mariadb": {"innodb_log_file_size": 16 * MIB}}
-FAMILIES = [pytest.param(name, marks=pytest.mark.needs("root", f"mkfs.{name}", fsck, f"fs:{name}"))
-            for name, fsck in (("ext4", "e2fsck"), ("xfs", "xfs_repair"), ("btrfs", "btrfs"))]  # fmt: skip
+FAMILIES = [
+    pytest.param(name, marks=pytest.mark.needs("root", f"mkfs.{name}", fsck, f"fs:{name}"))
+    for name, fsck in (("ext4", "e2fsck"), ("xfs", "xfs_repair"), ("btrfs", "btrfs"))
+]
 SERVERS = [pytest.param(name, marks=pytest.mark.needs(f"engine:{name}")) for name in SMALL]
 
 
@@ -45,7 +47,9 @@ def folder() -> Iterator[Path]:
 def nothing_of_it_left(tmp_path: Path, folder: Path) -> Iterator[None]:
     """No loop device of a test's image and no mount in its folders outlives it."""
     yield
-    assert [left for place in (tmp_path, folder) for left in (*loops_of(place), *mounts_of(place))] == []
+    assert [
+        left for place in (tmp_path, folder) for left in (*loops_of(place), *mounts_of(place))
+    ] == []
 
 
 Filling = Callable[..., contextlib.AbstractContextManager[StoredDatabase]]
@@ -56,7 +60,9 @@ def filled(loop_device: Device, folder: Path) -> Filling:
     """A filesystem with an empty data directory, or one that a server has made."""
 
     @contextlib.contextmanager
-    def made(setup: FsSetup, engine: str = "", device: Device = loop_device) -> Iterator[StoredDatabase]:
+    def made(
+        setup: FsSetup, engine: str = "", device: Device = loop_device
+    ) -> Iterator[StoredDatabase]:
         filesystems.make(setup, device)
         with filesystems.mount(setup, device, folder / "mnt") as fs:
             datadir = filesystems.data_directory(setup, fs)
@@ -71,7 +77,9 @@ def filled(loop_device: Device, folder: Path) -> Filling:
     return made
 
 
-def server(engine: str, folder: Path) -> Callable[[Path], contextlib.AbstractContextManager[Server]]:
+def server(
+    engine: str, folder: Path
+) -> Callable[[Path], contextlib.AbstractContextManager[Server]]:
     """A starter of small servers."""
 
     def serving(datadir: Path) -> contextlib.AbstractContextManager[Server]:
@@ -94,16 +102,22 @@ def named(facts: tuple[OperationFacts, ...]) -> dict[str, OperationFacts]:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_sound_filesystems_pass(family: str, filled: Filling) -> None:
-    """Each check has its time and its words; the filesystem is mounted again as it was, with its files."""
+    """Each check has its time and its words; the filesystem is mounted again as it was, with its
+    files.
+    """
     with filled(plainly(family, mount=("noatime",))) as one:
         before = common.mount_of(one.fs.path)
         steps = named(operate(["fsck"], one))
         after = common.mount_of(one.fs.path)
         assert (before.point, before.options) == (after.point, after.options)
         assert (one.datadir / "t").read_bytes() == PATTERN
-    wanted = {"ext4": ["e2fsck -fn"], "xfs": ["xfs_repair -n"], "btrfs": ["scrub", "btrfs check"]}[family]
+    wanted = {"ext4": ["e2fsck -fn"], "xfs": ["xfs_repair -n"], "btrfs": ["scrub", "btrfs check"]}[
+        family
+    ]
     assert list(steps) == [f"fsck: {name}" for name in wanted]
-    assert all(step.seconds is not None and step.seconds > 0.001 and step.text for step in steps.values())
+    assert all(
+        step.seconds is not None and step.seconds > 0.001 and step.text for step in steps.values()
+    )
 
 
 @pytest.mark.needs("root", "mkfs.ext4", "debugfs", "fs:ext4")
@@ -120,7 +134,15 @@ def test_damage_of_xfs_is_found(filled: Filling) -> None:
     """A wrong count of links fails the trial."""
     with filled(plainly("xfs")) as one:
         inode = (one.datadir / "t").stat().st_ino
-        change = ["xfs_db", "-x", "-c", f"inode {inode}", "-c", "write -d core.nlinkv2 77", one.volume.path]
+        change = [
+            "xfs_db",
+            "-x",
+            "-c",
+            f"inode {inode}",
+            "-c",
+            "write -d core.nlinkv2 77",
+            one.volume.path,
+        ]
         _while_unmounted(one, change)
         with pytest.raises(FilesystemDamaged, match="xfs_repair found errors"):
             operate(["fsck"], one)
@@ -151,7 +173,9 @@ def _while_unmounted(one: StoredDatabase, argv: list[str | Path]) -> None:
 @pytest.mark.parametrize("layout", ["directory", "subvolume"])
 @pytest.mark.parametrize("engine", SERVERS)
 def test_snapshot_of_a_running_server(engine: str, layout: str, filled: Filling) -> None:
-    """btrfs, data in the top level or in a subvolume: taken, recovered from, rolled back to, dropped, all gone."""
+    """btrfs, data in the top level or in a subvolume: taken, recovered from, rolled back to,
+    dropped, all gone.
+    """
     volumes = {"data": Volume()} if layout == "subvolume" else {}
     with filled(plainly("btrfs", volumes=volumes), engine) as one:
         before = _subvolumes(one.fs.path)
@@ -160,15 +184,24 @@ def test_snapshot_of_a_running_server(engine: str, layout: str, filled: Filling)
         with one.serving(one.datadir) as server:
             assert server.alive()
     assert [name.removeprefix("snapshot: ") for name in steps] == [
-        "create", "mount", "start a server", "query", "roll back", "drop"]  # fmt: skip
+        "create",
+        "mount",
+        "start a server",
+        "query",
+        "roll back",
+        "drop",
+    ]
     taken = steps["snapshot: query"].bytes
-    assert taken is not None and 0 < taken < 64 * MIB  # what the second server wrote; sharing the rest
+    # what the second server wrote; sharing the rest
+    assert taken is not None and 0 < taken < 64 * MIB
 
 
 @pytest.mark.needs("root", "mkfs.xfs", "fs:xfs")
 @pytest.mark.parametrize("engine", SERVERS)
 def test_reflinks_take_next_to_nothing(engine: str, filled: Filling) -> None:
-    """xfs: both copies hold the rows from before; the one by reflink takes less than a tenth of the plain one."""
+    """xfs: both copies hold the rows from before; the one by reflink takes less than a tenth of the
+    plain one.
+    """
     with filled(plainly("xfs"), engine) as one:
         steps = named(operate(["clone"], one))
         assert sorted(path.name for path in one.fs.path.iterdir()) == ["data"]
@@ -183,7 +216,11 @@ def test_ext4_has_the_plain_copy_alone(filled: Filling) -> None:
     """What there is not is said with its reason, and is no failure."""
     with filled(plainly("ext4"), "postgres") as one:
         steps = named(operate(["snapshot", "clone", "grow"], one))
-    assert {name for name, step in steps.items() if step.seconds is None} == {"snapshot", "clone by reflink", "grow"}
+    assert {name for name, step in steps.items() if step.seconds is None} == {
+        "snapshot",
+        "clone by reflink",
+        "grow",
+    }
     assert steps["clone by copy: query"].text == "16384 rows, all of them acknowledged before"
 
 
@@ -214,7 +251,10 @@ def test_another_device(filled: Filling, loop_device: Device, tmp_path: Path) ->
     second = tmp_path / "second"
     second.touch()
     os.truncate(second, 512 * MIB)
-    with loop.attach(second) as spare, filled(plainly("btrfs"), device=replace(loop_device, spare=spare)) as one:
+    with (
+        loop.attach(second) as spare,
+        filled(plainly("btrfs"), device=replace(loop_device, spare=spare)) as one,
+    ):
         for number in range(3):
             (one.datadir / f"t{number}").write_bytes(os.urandom(24 * MIB))
         before = _allocated(one.fs.path)
@@ -241,13 +281,20 @@ def _allocated(at: Path) -> dict[str, int]:
 
 @pytest.mark.needs("root", "mkfs.btrfs", "btrfs", "fs:btrfs", "engine:postgres", "sadf")
 def test_a_trial_with_a_past_and_operations(dbbench: Any) -> None:
-    """The plan's own words: ageing before the restore, operations after the load, in result, `show` and page."""
+    """The plan's own words: ageing before the restore, operations after the load, in result, `show`
+    and page.
+    """
     server = {"name": "postgres", "settings": {"shared_buffers": "32MB"}}
     text = plan(
-        "btrfs", server, {"name": "pgbench-select-only", "scale": 1},
-        warmup="0s", measure="4s", operations=["fsck", "snapshot", "clone", "grow"],
-        age={"fill": 0.3, "churn": 0.5}, device={"size": "576MiB", "count": 2},
-    )  # fmt: skip
+        "btrfs",
+        server,
+        {"name": "pgbench-select-only", "scale": 1},
+        warmup="0s",
+        measure="4s",
+        operations=["fsck", "snapshot", "clone", "grow"],
+        age={"fill": 0.3, "churn": 0.5},
+        device={"size": "576MiB", "count": 2},
+    )
     trial = dbbench.trial(text, "--progress", "none")
     phases = [phase["name"] for phase in trial["phases"]]
     assert phases.index("age") == phases.index("restore") - 1

@@ -50,11 +50,17 @@ def filled(loop_device: Device) -> Iterator[Filling]:
                 datadir = filesystems.data_directory(setup, fs)
                 kind.create(datadir, place)
                 yield StoredDatabase(
-                    setup, loop_device, fs, datadir, folder,
-                    lambda data: kind.serving(data, settings, place), lambda data: kind.serving(data, settings, place),
+                    setup,
+                    loop_device,
+                    fs,
+                    datadir,
+                    folder,
+                    lambda data: kind.serving(data, settings, place),
+                    lambda data: kind.serving(data, settings, place),
                     cold=lambda files: pagecache.empty_and_prove(files, 1, loop_device.leaves),
-                    check=lambda data: kind.check(data, settings, place), data_files=kind.data_files,
-                )  # fmt: skip
+                    check=lambda data: kind.check(data, settings, place),
+                    data_files=kind.data_files,
+                )
 
         yield made
 
@@ -67,12 +73,16 @@ def fill(one: StoredDatabase, tables: int = 2, rows: int = 1 << 14) -> None:
         closing(connection.cursor()) as cursor,
     ):
         for table in range(tables):
-            cursor.execute(f"CREATE TABLE grown{table} (id INT PRIMARY KEY, filler VARCHAR(250) NOT NULL)")
+            cursor.execute(
+                f"CREATE TABLE grown{table} (id INT PRIMARY KEY, filler VARCHAR(250) NOT NULL)"
+            )
             cursor.execute(f"INSERT INTO grown{table} VALUES (0, '{'x' * 250}')")
         done = 1
         while done < rows:
             for table in range(tables):
-                cursor.execute(f"INSERT INTO grown{table} SELECT id + {done}, filler FROM grown{table}")
+                cursor.execute(
+                    f"INSERT INTO grown{table} SELECT id + {done}, filler FROM grown{table}"
+                )
             server.checkpoint()
             filesystems.sync(one.fs.path)
             done *= 2
@@ -87,7 +97,9 @@ def fill(one: StoredDatabase, tables: int = 2, rows: int = 1 << 14) -> None:
     ],
 )
 def test_base_backup_streams_the_whole_data(engine: str, filled: Filling) -> None:
-    """Its bytes are those of all data files and the log that belongs to them, read from a cold cache; a rate beside."""
+    """Its bytes are those of all data files and the log that belongs to them, read from a cold
+    cache; a rate beside.
+    """
     with filled("ext4", engine) as one:
         fill(one)
         assert one.data_files is not None
@@ -96,41 +108,60 @@ def test_base_backup_streams_the_whole_data(engine: str, filled: Filling) -> Non
         assert step.seconds is not None and step.bytes is not None
         assert data < step.bytes < data + 200 * MIB
         said = re.match(r"(\d+) MB/s by .*; from a cold cache", step.text)
-        assert said is not None and int(said[1]) == pytest.approx(step.bytes / 1e6 / step.seconds, abs=1)
+        assert said is not None and int(said[1]) == pytest.approx(
+            step.bytes / 1e6 / step.seconds, abs=1
+        )
         assert not list(one.room.glob("backup/*")) and not list(one.room.glob("tmp*"))
 
 
 LONG = {"mysql": [pytest.mark.soak]}  # it needs half a minute to start twice
-CRASHED = [pytest.param(family, engine, marks=[pytest.mark.needs("root", f"mkfs.{family}", f"fs:{family}",
-                                                                 f"engine:{engine}"), *LONG.get(engine, [])])
-           for family, engine in (("ext4", "postgres"), ("xfs", "mariadb"), ("btrfs", "mysql"))]  # fmt: skip
+CRASHED = [
+    pytest.param(
+        family,
+        engine,
+        marks=[
+            pytest.mark.needs("root", f"mkfs.{family}", f"fs:{family}", f"engine:{engine}"),
+            *LONG.get(engine, []),
+        ],
+    )
+    for family, engine in (("ext4", "postgres"), ("xfs", "mariadb"), ("btrfs", "mysql"))
+]
 
 
 @pytest.fixture
 def short_load(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The load before the crash: longer than a machine stands still, so that some rows are acknowledged."""
+    """The load before the crash: longer than a machine stands still, so that some rows are
+    acknowledged.
+    """
     monkeypatch.setattr(crash, "LOAD_S", 4.0)
 
 
 @pytest.mark.parametrize(("family", "engine"), CRASHED)
 @pytest.mark.usefixtures("short_load")
-def test_crash_recovery_replays_the_log_and_loses_nothing(family: str, engine: str, filled: Filling) -> None:
-    """Seconds from the start to an answer, the log's bytes as the server itself tells them, and a sound check."""
+def test_crash_recovery_replays_the_log_and_loses_nothing(
+    family: str, engine: str, filled: Filling
+) -> None:
+    """Seconds from the start to an answer, the log's bytes as the server itself tells them, and a
+    sound check.
+    """
     with filled(family, engine) as one:
         steps = named(operate(["crash-recovery"], one))
         start, check = steps["crash-recovery: start"], steps["crash-recovery: check"]
         assert start.seconds is not None and start.bytes is not None
-        assert start.bytes > 200 * crash.ROWS  # a transaction's rows; a slow disk has few, and InnoDB may flush earlier
+        # a transaction's rows; a slow disk has few, and InnoDB may flush earlier
+        assert start.bytes > 200 * crash.ROWS
         acknowledged = int(start.text.split()[0])
         assert acknowledged >= crash.ROWS and "from a cold cache" in start.text
         assert check.text
         log = (one.room / "logs/server.log").read_text(errors="replace")
         if engine == "postgres":
             begun, done = (
-                re.findall(rf"redo {word} at ([0-9A-F]+)/([0-9A-F]+)", log)[-1] for word in ("starts", "done")
+                re.findall(rf"redo {word} at ([0-9A-F]+)/([0-9A-F]+)", log)[-1]
+                for word in ("starts", "done")
             )
             span = _lsn(done) - _lsn(begun)
-            assert start.bytes == pytest.approx(span, rel=0.5)  # more came between the reading and the kill
+            # more came between the reading and the kill
+            assert start.bytes == pytest.approx(span, rel=0.5)
         else:
             assert "crash recovery" in log or "Apply batch completed" in log or engine == "mysql"
 
@@ -158,15 +189,25 @@ def test_a_server_that_loses_acknowledged_rows_fails_the_trial(filled: Filling) 
         assert isinstance(failed.value, FilesystemDamaged) or "dbbench_crash" in str(failed.value)
 
 
-REPAIRED = [pytest.param(family, engine, marks=pytest.mark.needs("root", f"mkfs.{family}", tool, f"fs:{family}",
-                                                                 f"engine:{engine}"))
-            for family, engine, tool in (("ext4", "postgres", "e4defrag"), ("xfs", "postgres", "xfs_fsr"),
-                                         ("btrfs", "mariadb", "btrfs"))]  # fmt: skip
+REPAIRED = [
+    pytest.param(
+        family,
+        engine,
+        marks=pytest.mark.needs("root", f"mkfs.{family}", tool, f"fs:{family}", f"engine:{engine}"),
+    )
+    for family, engine, tool in (
+        ("ext4", "postgres", "e4defrag"),
+        ("xfs", "postgres", "xfs_fsr"),
+        ("btrfs", "mariadb", "btrfs"),
+    )
+]
 
 
 @pytest.mark.parametrize(("family", "engine"), REPAIRED)
 def test_repair_leaves_fewer_pieces(family: str, engine: str, filled: Filling) -> None:
-    """The filesystem's own tool, then the tables written anew; both are timed, and say what they did."""
+    """The filesystem's own tool, then the tables written anew; both are timed, and say what they
+    did.
+    """
     with filled(family, engine) as one:
         fill(one)
         assert one.data_files is not None
@@ -178,6 +219,9 @@ def test_repair_leaves_fewer_pieces(family: str, engine: str, filled: Filling) -
         said = re.search(r"(\d+) extents before, (\d+) after", by_tool.text)
         assert said is not None and int(said[1]) == before and int(said[2]) <= before
         assert after <= before
-        words = {"postgres": "VACUUM (FULL, ANALYZE) of 2 tables", "mariadb": "OPTIMIZE TABLE of 2 tables"}
+        words = {
+            "postgres": "VACUUM (FULL, ANALYZE) of 2 tables",
+            "mariadb": "OPTIMIZE TABLE of 2 tables",
+        }
         assert words[engine] in by_engine.text
         assert one.check is not None and one.check(one.datadir)

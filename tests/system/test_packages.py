@@ -1,6 +1,7 @@
 """The packages of `make dist`, installed in bare roots, run the tiny plan with equal results.
 
-The tests use the bare roots of `make releases`, which are built if they are missing, and take a few minutes.
+The tests use the bare roots of `make releases`, which are built if they are missing, and take a
+few minutes.
 """
 
 import hashlib
@@ -32,7 +33,9 @@ from tests import releases
 ROOT: Final = Path(__file__).parents[2]
 pytestmark = [
     pytest.mark.long,
-    pytest.mark.skipif(not (ROOT / ".git").exists(), reason="needs a checkout: git lists the files of the packages"),
+    pytest.mark.skipif(
+        not (ROOT / ".git").exists(), reason="needs a checkout: git lists the files of the packages"
+    ),
     pytest.mark.needs("root", "debootstrap", "dpkg-deb", "git", "fs:overlay", "fs:ext4", "fs:xfs"),
 ]
 TINY: Final = "/mnt/packaging/debian/tests/tiny"  # the test of the .deb: autopkgtest starts it too
@@ -50,20 +53,25 @@ test "${COMPREPLY[*]}" = nightly
 FLEET: Final = ROOT / "docs/fleet"
 NAMES: Final = "fleet-scheduler coordinator.lan db1.lan db2.lan"  # of the examples
 JOBQUEUE: Final = "dask-jobqueue==0.9.0"
-CERTIFICATES: Final = "timeout 60 sh -c 'until test -d /root/.config/dbbench/fleet; do sleep 0.2; done'"
+CERTIFICATES: Final = (
+    "timeout 60 sh -c 'until test -d /root/.config/dbbench/fleet; do sleep 0.2; done'"
+)
 # SIOCSIFFLAGS of `lo` with IFF_UP and IFF_RUNNING; the image has no ip(8).
 LOOPBACK: Final = (
-    "import fcntl, socket, struct; fcntl.ioctl(socket.socket(), 0x8914, struct.pack('16sH22x', b'lo', 0x41))"
+    "import fcntl, socket, struct; fcntl.ioctl(socket.socket(), 0x8914, struct.pack('16sH22x', "
+    "b'lo', 0x41))"
 )
 LIMIT_BYTES: Final = 512 * 2**20
-# What a container runtime does to a process without privileges. $0: the file to join the control group with.
+# What a container runtime does to a process without privileges. $0: the file to join the control
+# group with.
 POD: Final = """
 echo $$ > $0
 mount -t proc proc /proc
 for path in /proc/sys /sys; do mount --rbind $path $path && mount -o remount,bind,ro $path; done
 exec setpriv --reuid 1000 --regid 1000 --groups 1000 --inh-caps=-all --bounding-set=-all --no-new-privs "$@"
 """
-# As default seccomp profiles: EPERM for io_uring_setup, io_uring_enter and io_uring_register; the rest is permitted.
+# As default seccomp profiles: EPERM for io_uring_setup, io_uring_enter and io_uring_register; the
+# rest is permitted.
 WITHOUT_IO_URING: Final = """
 import ctypes, os, struct, sys
 rules = [(0x20, 0, 0, 0), (0x35, 0, 2, 425), (0x25, 1, 0, 427), (0x06, 0, 0, 0x50001), (0x06, 0, 0, 0x7FFF0000)]
@@ -84,9 +92,13 @@ def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def image(dist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The root that the Containerfile makes of a bare root: what overlayfs takes as lower directories."""
+    """The root that the Containerfile makes of a bare root: what overlayfs takes as lower
+    directories.
+    """
     bare, work = releases.bare("debian12"), tmp_path_factory.mktemp("image")
-    (run,) = re.findall(r"^RUN ((?:.*\\\n)*.*)", (ROOT / "packaging/Containerfile").read_text(), re.MULTILINE)
+    (run,) = re.findall(
+        r"^RUN ((?:.*\\\n)*.*)", (ROOT / "packaging/Containerfile").read_text(), re.MULTILINE
+    )
     with releases.entered(bare, work) as inside:
         shutil.copy(next(dist.glob("*.deb")), work / "tmp")
         inside("sh", "-c", run)
@@ -96,7 +108,9 @@ def image(dist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def digest(plan_sha256: str, cells: Any, order: Any) -> str:
     """A digest of the plan, its cells and their order."""
-    return hashlib.sha256(json.dumps([plan_sha256, cells, order], sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(
+        json.dumps([plan_sha256, cells, order], sort_keys=True).encode()
+    ).hexdigest()
 
 
 def expected() -> str:
@@ -113,7 +127,9 @@ def digest_of(run: Path) -> str:
     return digest(found["plan_sha256"], found["cells"], found["order"])
 
 
-def tried(root: Path, work: Path, package: Path | None, *steps: Sequence[str], path: str = "") -> str:
+def tried(
+    root: Path, work: Path, package: Path | None, *steps: Sequence[str], path: str = ""
+) -> str:
     """Install a package in a root, run the tiny plan there, and return the digest of the run."""
     with releases.entered(root, work) as inside:
         if package is not None:
@@ -126,7 +142,9 @@ def tried(root: Path, work: Path, package: Path | None, *steps: Sequence[str], p
 
 
 def test_the_wheel_runs_the_tiny_plan(dist: Path, tmp_path: Path) -> None:
-    """In a virtual environment whose path has spaces; its manual is where `man` looks for it, and `pip check` is ok."""
+    """In a virtual environment whose path has spaces; its manual is where `man` looks for it, and
+    `pip check` is ok.
+    """
     (wheel,) = dist.glob("*.whl")
     steps = (
         UPDATE,
@@ -137,18 +155,32 @@ def test_the_wheel_runs_the_tiny_plan(dist: Path, tmp_path: Path) -> None:
         ("test", "-s", f"{VENV}/share/man/man1/dbbench.1"),
         (f"{VENV}/bin/python", "-m", "dbbench.packages", "run"),
     )
-    assert tried(releases.bare("debian12"), tmp_path, wheel, *steps, path=f"{VENV}/bin:") == expected()
+    assert (
+        tried(releases.bare("debian12"), tmp_path, wheel, *steps, path=f"{VENV}/bin:") == expected()
+    )
 
 
-@pytest.mark.parametrize("release", ["debian12", *(pytest.param(name, marks=pytest.mark.soak) for name in
-                                                   ("debian13", "sid", "ubuntu2404", "ubuntu2604"))])  # fmt: skip
+@pytest.mark.parametrize(
+    "release",
+    [
+        "debian12",
+        *(
+            pytest.param(name, marks=pytest.mark.soak)
+            for name in ("debian13", "sid", "ubuntu2404", "ubuntu2604")
+        ),
+    ],
+)
 def test_three_commands_lead_to_a_verdict(
     dist: Path, release: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Those of docs/install.md in a bare root. The seconds are printed; a busy machine takes longer."""
+    """Those of docs/install.md in a bare root. The seconds are printed; a busy machine takes
+    longer.
+    """
     (deb,) = dist.glob("*.deb")
     text = (ROOT / "docs/install.md").read_text()
-    (block,) = re.findall(r"^## From a bare machine to a verdict\n.*?^```\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    (block,) = re.findall(
+        r"^## From a bare machine to a verdict\n.*?^```\n(.*?)^```", text, re.MULTILINE | re.DOTALL
+    )
     commands = block.splitlines()
     assert len(commands) == 3
     with releases.entered(releases.bare(release), tmp_path) as inside:
@@ -164,7 +196,9 @@ def test_three_commands_lead_to_a_verdict(
 
 
 def test_the_deb_is_clean(dist: Path, tmp_path: Path) -> None:
-    """For lintian, man, systemd and the shells, which complete a command; and removing it leaves nothing."""
+    """For lintian, man, systemd and the shells, which complete a command; and removing it leaves
+    nothing.
+    """
     (deb,) = dist.glob("*.deb")
     with releases.entered(releases.equipped("debian12"), tmp_path) as inside:
         shutil.copy(deb, tmp_path / "tmp")
@@ -173,13 +207,23 @@ def test_the_deb_is_clean(dist: Path, tmp_path: Path) -> None:
         inside("lintian", "--allow-root", "--fail-on", "error,warning", f"/tmp/{deb.name}")
         inside("sh", "-c", "! dpkg --verify dbbench | grep .")
         for page in ("man1/dbbench.1", "man5/dbbench-plan.5"):
-            inside("sh", "-c", f"! LC_ALL=C.UTF-8 man --warnings -l /usr/share/man/{page}.gz 2>&1 >/dev/null | grep .")
+            inside(
+                "sh",
+                "-c",
+                f"! LC_ALL=C.UTF-8 man --warnings -l /usr/share/man/{page}.gz 2>&1 >/dev/null | "
+                "grep .",
+            )
         units = "dbbench-nightly@x.service dbbench-nightly@x.timer dbbench-nightly-check@x.timer"
         inside("sh", "-c", f"! systemd-analyze verify --man=no {units} 2>&1 | grep dbbench")
         inside("bash", "-c", COMPLETED_BY_BASH)
-        inside("fish", "-c", 'test (complete -C "dbbench night" | string match -r "^\\S+") = nightly')
+        inside(
+            "fish", "-c", 'test (complete -C "dbbench night" | string match -r "^\\S+") = nightly'
+        )
         inside("zsh", "-f", "-n", "/usr/share/zsh/vendor-completions/_dbbench")
-        versions = "from dbbench.machine.host import versions; assert versions()['psycopg2'] and versions()['pydantic']"
+        versions = (
+            "from dbbench.machine.host import versions; assert versions()['psycopg2'] and "
+            "versions()['pydantic']"
+        )
         inside("/usr/lib/dbbench/bin/python3", "-sPc", versions)
         inside("mkdir", "/usr/lib/dbbench/lib/python3/site-packages/added")  # as pip does
         inside("dpkg", "--purge", "dbbench")
@@ -192,16 +236,22 @@ def test_the_image_runs_the_tiny_plan(image: Path, tmp_path: Path) -> None:
 
 
 def test_a_pod_compares_two_volumes(image: Path, tmp_path: Path) -> None:
-    """The plan of docs/fleet/storage_classes.yaml with a small dataset: without root and capabilities, with read-only
-    /proc/sys, a memory limit and no io_uring. The cold cache is proved."""
+    """The plan of docs/fleet/storage_classes.yaml with a small dataset: without root and
+    capabilities, with read-only /proc/sys, a memory limit and no io_uring. The cold cache is
+    proved.
+    """
     where = cgroup.hierarchy()
     if isinstance(where, str):
         pytest.skip(f"needs control groups: {where}")
     recipe = (ROOT / "docs/fleet/storage_classes.yaml").read_text()
     (text,) = re.findall(r"^  plan\.toml: \|\n((?:    .*\n|\n)+)", recipe, re.MULTILINE)
     plan = textwrap.dedent(text)
-    for old, new in (("blocks = 5", 'blocks = 1\nwarmup = "1s"\nmeasure = "3s"\nrepeat_suspect = false'),
-                     ("scale = 1000", "scale = 5"), ("clients = 8", "clients = 1"), ("1GB", "64MB")):  # fmt: skip
+    for old, new in (
+        ("blocks = 5", 'blocks = 1\nwarmup = "1s"\nmeasure = "3s"\nrepeat_suspect = false'),
+        ("scale = 1000", "scale = 5"),
+        ("clients = 8", "clients = 1"),
+        ("1GB", "64MB"),
+    ):
         assert plan.count(old) == 1
         plan = plan.replace(old, new)
     journal = Journal(tmp_path / "journal.jsonl")
@@ -225,8 +275,21 @@ def test_a_pod_compares_two_volumes(image: Path, tmp_path: Path) -> None:
 
         def pod(*argv: str) -> str:
             enter = ("unshare", "--mount", "--pid", "--ipc", "--fork", "sh", "-euc", POD)
-            env = ("env", "HOME=/home/dbbench", "DBBENCH_CACHE=/tmp/data/.dbbench-cache", "NO_COLOR=1")
-            started = ("python3", "/tmp/limited.py", "sh", "-c", 'exec "$@" > /tmp/data/printed', "sh", *argv)
+            env = (
+                "env",
+                "HOME=/home/dbbench",
+                "DBBENCH_CACHE=/tmp/data/.dbbench-cache",
+                "NO_COLOR=1",
+            )
+            started = (
+                "python3",
+                "/tmp/limited.py",
+                "sh",
+                "-c",
+                'exec "$@" > /tmp/data/printed',
+                "sh",
+                *argv,
+            )
             inside(*enter, str(group.path / "cgroup.procs"), *env, *started, cwd="/tmp/data")
             return (data / "printed").read_text()
 
@@ -234,10 +297,22 @@ def test_a_pod_compares_two_volumes(image: Path, tmp_path: Path) -> None:
         assert "up to 512 MiB can cache data" in pod("dbbench", "plan", "/tmp/plan.toml")
         ask = "from dbbench.machine.host import without_io_uring as why; print(why())"
         assert "Operation not permitted" in pod("/usr/lib/dbbench/bin/python3", "-c", ask)
-        shown = pod("dbbench", "run", "/tmp/plan.toml", "--name", "classes", "--results", "/tmp/data/results",
-                    "--progress", "plain")  # fmt: skip
+        shown = pod(
+            "dbbench",
+            "run",
+            "/tmp/plan.toml",
+            "--name",
+            "classes",
+            "--results",
+            "/tmp/data/results",
+            "--progress",
+            "plain",
+        )
         assert re.search(r"^cheap .* baseline *$", shown, re.MULTILINE), shown
-        trials = [json.loads(path.read_text()) for path in data.glob("results/classes/trials/*/trial.json")]
+        trials = [
+            json.loads(path.read_text())
+            for path in data.glob("results/classes/trials/*/trial.json")
+        ]
     assert sorted(trial["fs_setup"] for trial in trials) == ["cheap", "fast"]
     for trial in trials:
         assert trial["error"] is None
@@ -253,16 +328,25 @@ def test_without_a_network_make_install_says_so_at_once(tmp_path: Path) -> None:
             inside("sh", "-c", f"{before}; {make}; test $? = 2; test ! -e /tmp/venv")
             took_s = time.monotonic() - began
         printed = (tmp_path / str(number) / "tmp/printed").read_text()
-        assert "error E201" in printed and "Failed to fetch" in printed and "needs a bundle" in printed
+        assert (
+            "error E201" in printed and "Failed to fetch" in printed and "needs a bundle" in printed
+        )
         assert len(printed.splitlines()) < 25 and took_s < 120, (took_s, printed)
 
 
-def in_image(image: Path, work: Path, script: str, *files: Path, env: Sequence[str] = (),
-             packages: Sequence[str] = ()) -> Path:  # fmt: skip
-    """Run a script in a directory of the image's root with these files and the tiny plan, `plan.toml`; return it.
+def in_image(
+    image: Path,
+    work: Path,
+    script: str,
+    *files: Path,
+    env: Sequence[str] = (),
+    packages: Sequence[str] = (),
+) -> Path:
+    """Run a script in a directory of the image's root with these files and the tiny plan,
+    `plan.toml`; return it.
 
-    It has a network without a way out, on which the names of the examples are this machine, and process IDs of its
-    own, so nothing outlives it.
+    It has a network without a way out, on which the names of the examples are this machine, and
+    process IDs of its own, so nothing outlives it.
     """
     with releases.entered(image, work) as inside:
         place = work / "tmp/job"
@@ -275,7 +359,17 @@ def in_image(image: Path, work: Path, script: str, *files: Path, env: Sequence[s
         (place / "tiny.toml").rename(place / "plan.toml")
         (work / "merged/etc/hosts").write_text(f"127.0.0.1 localhost {NAMES}\n")
         (place / "script").write_text(f"python3 -c {shlex.quote(LOOPBACK)}\n{script}")
-        apart = ("unshare", "--net", "--pid", "--fork", "--kill-child", "--mount-proc", "env", "HOME=/root", *env)
+        apart = (
+            "unshare",
+            "--net",
+            "--pid",
+            "--fork",
+            "--kill-child",
+            "--mount-proc",
+            "env",
+            "HOME=/root",
+            *env,
+        )
         inside(*apart, "bash", "-euo", "pipefail", "script", cwd="/tmp/job")
     return place
 
@@ -283,7 +377,9 @@ def in_image(image: Path, work: Path, script: str, *files: Path, env: Sequence[s
 def added(files: Path, *words: str) -> Path:
     """Install Python packages, which the image does not have, into a directory `added`; return it."""
     target = files / "added"
-    process.run([sys.executable, "-m", "pip", "install", "-q", "--target", target, *words], timeout_s=300)
+    process.run(
+        [sys.executable, "-m", "pip", "install", "-q", "--target", target, *words], timeout_s=300
+    )
     return target
 
 
@@ -295,8 +391,9 @@ def finished(run: Path) -> dict[str, str]:
 
 
 def test_the_slurm_array_copies_what_dbbench_has_finished(image: Path, tmp_path: Path) -> None:
-    """A signal before the end of the job stops dbbench, and only then is the run copied; the same job resumes it. The
-    commands of its head merge the results."""
+    """A signal before the end of the job stops dbbench, and only then is the run copied; the same
+    job resumes it. The commands of its head merge the results.
+    """
     script = FLEET / "array.sbatch"
     after = re.search(r"after its end:  (.*)", script.read_text())
     assert after is not None
@@ -321,15 +418,24 @@ def test_the_slurm_array_copies_what_dbbench_has_finished(image: Path, tmp_path:
 
 
 def test_the_playbook_fetches_and_merges(image: Path, tmp_path: Path) -> None:
-    """Its commands with their values, twice: the second time nothing has changed, as its conditions say."""
+    """Its commands with their values, twice: the second time nothing has changed, as its conditions
+    say.
+    """
     yaml, jinja2 = pytest.importorskip("yaml"), pytest.importorskip("jinja2")
     (host_play, merge_play) = yaml.safe_load((FLEET / "playbook.yaml").read_text())
     (drive,) = (task for task in host_play["tasks"] if "ansible.builtin.command" in task)
-    (fetch,) = (task["ansible.posix.synchronize"] for task in host_play["tasks"] if "ansible.posix.synchronize" in task)
+    (fetch,) = (
+        task["ansible.posix.synchronize"]
+        for task in host_play["tasks"]
+        if "ansible.posix.synchronize" in task
+    )
     (merge,) = merge_play["tasks"]
     values = {"ansible_play_hosts_all": ["db1"], "inventory_hostname": "db1", "item": "db1"}
     environment = jinja2.Environment(undefined=jinja2.StrictUndefined)
-    environment.filters |= {"from_json": json.loads, "flatten": lambda lists: [one for each in lists for one in each]}
+    environment.filters |= {
+        "from_json": json.loads,
+        "flatten": lambda lists: [one for each in lists for one in each],
+    }
     for name, text in host_play["vars"].items():
         values[name] = environment.from_string(text).render(values)
 
@@ -349,26 +455,35 @@ def test_the_playbook_fetches_and_merges(image: Path, tmp_path: Path) -> None:
         driven = {"stderr": (place / f"run-err-{number}").read_text(), "rc": 0}
         merged = {"stdout": (place / f"merge-{number}").read_text()}
         for task, given in ((drive, {"driven": driven}), (merge, {"merged": merged})):
-            assert environment.compile_expression(task["changed_when"])(**given) is changed, (task, given)
+            assert environment.compile_expression(task["changed_when"])(**given) is changed, (
+                task,
+                given,
+            )
     assert len(finished(place / "results/night")) == 2
 
 
 def test_the_cluster_of_kubernetes_runs_a_plan(image: Path, tmp_path: Path) -> None:
-    """Scheduler and worker with their arguments after the entry point of the image, and the command of its head."""
+    """Scheduler and worker with their arguments after the entry point of the image, and the command
+    of its head.
+    """
     yaml = pytest.importorskip("yaml")
     text = (FLEET / "kubernetes.yaml").read_text()
-    (entry,) = re.findall(r"^ENTRYPOINT (.*)", (ROOT / "packaging/Containerfile").read_text(), re.MULTILINE)
+    (entry,) = re.findall(
+        r"^ENTRYPOINT (.*)", (ROOT / "packaging/Containerfile").read_text(), re.MULTILINE
+    )
     (command,) = re.findall(r"^#   (dbbench fleet run .*)", text, re.MULTILINE)
     spec = yaml.safe_load(text)["spec"]
     started = [
-        [*json.loads(entry), *part["spec"]["containers"][0]["args"]] for part in (spec["scheduler"], spec["worker"])
+        [*json.loads(entry), *part["spec"]["containers"][0]["args"]]
+        for part in (spec["scheduler"], spec["worker"])
     ]
     scheduler, worker = (shlex.join(argv).replace("'$(NODE)'", "node-1") for argv in started)
     place = in_image(
         image,
         tmp_path,
         f"{scheduler} > scheduler.log 2>&1 &\nuntil test -d /certs; do sleep 0.2; done\n"
-        f"mkdir -p /root/.config/dbbench; cp -a /certs /root/.config/dbbench/fleet\n{worker} > worker.log 2>&1 &\n"
+        f"mkdir -p /root/.config/dbbench; cp -a /certs /root/.config/dbbench/fleet\n{worker} > "
+        "worker.log 2>&1 &\n"
         f"timeout 600 {command.replace('--hosts 3', '--hosts 1')} --name night > out 2>&1 ||"
         " { cat out scheduler.log worker.log; exit 1; }\n",
     )
@@ -376,18 +491,22 @@ def test_the_cluster_of_kubernetes_runs_a_plan(image: Path, tmp_path: Path) -> N
 
 
 def test_the_slurm_cluster_of_dask_runs_a_plan(image: Path, tmp_path: Path) -> None:
-    """dask-jobqueue submits its job, whose worker runs the plan of the command in its head; `sbatch` starts the job
-    here."""
+    """dask-jobqueue submits its job, whose worker runs the plan of the command in its head;
+    `sbatch` starts the job here.
+    """
     text = (FLEET / "slurm_cluster.py").read_text()
     (command,) = re.findall(r"^    (dbbench fleet run .*)", text, re.MULTILINE)
     (files := tmp_path / "files").mkdir()
     (files / "cluster.py").write_text(text.replace("NODES = 8", "NODES = 1"))
-    (files / "sbatch").write_text("#!/bin/sh\ncp $1 job.sh; bash job.sh > job.log 2>&1 &\necho Submitted batch job 7\n")
+    (files / "sbatch").write_text(
+        "#!/bin/sh\ncp $1 job.sh; bash job.sh > job.log 2>&1 &\necho Submitted batch job 7\n"
+    )
     place = in_image(
         image,
         tmp_path / "root",
         "chmod +x sbatch\n"
-        "PATH=.:$PATH PYTHONPATH=added /usr/lib/dbbench/bin/python3 cluster.py > cluster.log 2>&1 &\n"
+        "PATH=.:$PATH PYTHONPATH=added /usr/lib/dbbench/bin/python3 cluster.py > cluster.log 2>&1 "
+        "&\n"
         f"{CERTIFICATES} || {{ cat cluster.log; exit 1; }}\n"
         f"timeout 600 {command.replace('--hosts 8', '--hosts 1')} --name night > out 2>&1 ||"
         " { cat out cluster.log job.log; exit 1; }\n",
@@ -398,7 +517,9 @@ def test_the_slurm_cluster_of_dask_runs_a_plan(image: Path, tmp_path: Path) -> N
 
 @pytest.mark.needs("ssh-keygen")
 def test_the_ssh_cluster_of_dask_runs_a_plan(image: Path, tmp_path: Path) -> None:
-    """Its scheduler and its worker are started by ssh on this machine and run the plan of the command in its head."""
+    """Its scheduler and its worker are started by ssh on this machine and run the plan of the
+    command in its head.
+    """
     (files := tmp_path / "files").mkdir()
     text = (FLEET / "ssh_cluster.py").read_text()
     (command,) = re.findall(r"^    (dbbench fleet run .*)", text, re.MULTILINE)
@@ -411,7 +532,8 @@ def test_the_ssh_cluster_of_dask_runs_a_plan(image: Path, tmp_path: Path) -> Non
     place = in_image(
         image,
         tmp_path / "root",
-        "for kind in ed25519 rsa; do dropbearkey -t $kind -f $kind > /dev/null 2>&1; done\n"  # without RSA it crashes
+        # without RSA it crashes
+        "for kind in ed25519 rsa; do dropbearkey -t $kind -f $kind > /dev/null 2>&1; done\n"
         "install -D -m 600 key.pub /root/.ssh/authorized_keys\n"
         "dropbear -F -E -s -r ed25519 -r rsa -p 22 2> ssh.log &\n"
         "dbbench fleet scheduler > certs.log 2>&1 &\n"
@@ -436,7 +558,8 @@ def test_the_bundle_is_installed_without_a_network(tmp_path: Path) -> None:
         inside("unshare", "--net", *install)
         inside("unshare", "--net", "env", "AUTOPKGTEST_TMP=/tmp", TINY)
         inside("test", "-s", "/usr/local/share/man/man1/dbbench.1")
-        inside("/opt/dbbench/bin/python", "-c", "import mfusepy")  # the power-loss lab: it loads libfuse
+        # the power-loss lab: it loads libfuse
+        inside("/opt/dbbench/bin/python", "-c", "import mfusepy")
     assert digest_of(tmp_path / "root/tmp/results/tiny") == expected()
 
 
@@ -444,5 +567,9 @@ def version(dist: Path) -> str:
     """What `dbbench --version` prints of the commit that the wheel was built of."""
     (wheel,) = dist.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
-        commit, day, *changed = archive.read("dbbench/commit.txt").decode().strip().split(maxsplit=2)
-    return f"dbbench {artifacts.__version__} (commit {commit} of {day}" + (f", {changed[0]})" if changed else ")")
+        commit, day, *changed = (
+            archive.read("dbbench/commit.txt").decode().strip().split(maxsplit=2)
+        )
+    return f"dbbench {artifacts.__version__} (commit {commit} of {day}" + (
+        f", {changed[0]})" if changed else ")"
+    )

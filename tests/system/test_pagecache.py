@@ -28,8 +28,12 @@ FAMILIES = ["ext4", "xfs", "btrfs", "btrfs-zstd"]
 
 
 @contextlib.contextmanager
-def mounted(name: str, device: Device, at: Path) -> Iterator[tuple[filesystems.Mounted, list[Path]]]:
-    """A shipped setup with two data files; the first half of each MiB shrinks when it is compressed."""
+def mounted(
+    name: str, device: Device, at: Path
+) -> Iterator[tuple[filesystems.Mounted, list[Path]]]:
+    """A shipped setup with two data files; the first half of each MiB shrinks when it is
+    compressed.
+    """
     setup = catalog.catalog().setup(name)
     if reason := filesystems.works(setup):
         pytest.skip(f"needs {reason}")
@@ -39,14 +43,17 @@ def mounted(name: str, device: Device, at: Path) -> Iterator[tuple[filesystems.M
         for file in files:
             with file.open("wb") as out:
                 for _mib in range(SIZE // MIB // 2):
-                    out.write(b"the same row again " * (MIB // 38) + os.urandom(MIB - MIB // 38 * 19))
+                    out.write(
+                        b"the same row again " * (MIB // 38) + os.urandom(MIB - MIB // 38 * 19)
+                    )
         filesystems.sync(fs.path)
         yield fs, files
 
 
 def emptied(files: list[Path], *arguments: Any, **keys: Any) -> CacheFacts:
-    """Empty the caches of files that were resident, with the proof. If another process emptied the machine's page cache
-    before this could, the files are read again."""
+    """Empty the caches of files that were resident, with the proof. If another process emptied the
+    machine's page cache before this could, the files are read again.
+    """
     for _ in range(5):
         facts = pagecache.empty_and_prove(files, 42, *arguments, **keys)
         if (facts.before_bytes or 0) >= 0.9 * SIZE:
@@ -65,12 +72,20 @@ def test_the_cache_is_emptied_and_both_proofs_hold(
     """Pages were resident and are not; the sample came from the device; nothing of it stays behind."""
     with mounted(name, loop_device, tmp_path / "mnt") as (fs, files):
         setup = catalog.catalog().setup(name)
-        by = filesystems.FAMILIES[fs.family].emptying(setup, loop_device, fs) if remounted else pagecache.EVICTING
+        by = (
+            filesystems.FAMILIES[fs.family].emptying(setup, loop_device, fs)
+            if remounted
+            else pagecache.EVICTING
+        )
         facts = emptied(files, [loop_device.path.name], by, least_share=shape.least_read_share(fs))
         assert facts.reason == ""
         assert facts.proved
-        assert (facts.method, facts.whole_machine) == ("unmount and mount" if remounted else "posix_fadvise", False)
-        assert 0.9 * SIZE <= (facts.before_bytes or 0) <= SIZE  # the kernel may have evicted some on its own
+        assert (facts.method, facts.whole_machine) == (
+            "unmount and mount" if remounted else "posix_fadvise",
+            False,
+        )
+        # the kernel may have evicted some on its own
+        assert 0.9 * SIZE <= (facts.before_bytes or 0) <= SIZE
         assert facts.after_bytes == 0 == pagecache.resident_bytes(files)
         assert facts.sample_bytes == 64 * MIB
         delivered = (facts.sample_read_bytes or 0) / 64 / MIB
@@ -81,7 +96,9 @@ def test_the_cache_is_emptied_and_both_proofs_hold(
 
 @pytest.mark.needs("root")
 @pytest.mark.parametrize("name", FAMILIES)
-def test_metadata_is_read_from_the_device_again(name: str, loop_device: Device, tmp_path: Path) -> None:
+def test_metadata_is_read_from_the_device_again(
+    name: str, loop_device: Device, tmp_path: Path
+) -> None:
     """Directories and inodes, and the device's own buffers, are gone too."""
     with mounted(name, loop_device, tmp_path / "mnt") as (fs, _files):
         for number in range(2000):
@@ -96,7 +113,9 @@ def test_metadata_is_read_from_the_device_again(name: str, loop_device: Device, 
 
 @pytest.mark.needs("root", "mkfs.ext4", "fs:ext4")
 def test_the_rest_of_the_machine_stays_warm(loop_device: Device, tmp_path: Path) -> None:
-    """A file on another filesystem keeps its pages, and the kernel counts no drop of the whole cache."""
+    """A file on another filesystem keeps its pages, and the kernel counts no drop of the whole
+    cache.
+    """
     theirs = tmp_path / "theirs"
     theirs.write_bytes(os.urandom(16 * MIB))
     with mounted("ext4", loop_device, tmp_path / "mnt") as (fs, files):
@@ -108,8 +127,12 @@ def test_the_rest_of_the_machine_stays_warm(loop_device: Device, tmp_path: Path)
 
 
 @pytest.mark.needs("root", "mkfs.ext4", "fs:ext4")
-def test_what_remains_is_dropped_with_the_whole_cache_and_that_is_recorded(loop_device: Device, tmp_path: Path) -> None:
-    """Eviction alone leaves what another process maps, and so does a control file that has no effect."""
+def test_what_remains_is_dropped_with_the_whole_cache_and_that_is_recorded(
+    loop_device: Device, tmp_path: Path
+) -> None:
+    """Eviction alone leaves what another process maps, and so does a control file that has no
+    effect.
+    """
     fake = tmp_path / "drop_caches"
     fake.touch()
     with (
@@ -120,7 +143,10 @@ def test_what_remains_is_dropped_with_the_whole_cache_and_that_is_recorded(loop_
         assert mapped[0] == ord("t")
         facts = pagecache.empty_and_prove(files, 1, [loop_device.path.name], control=fake)
     assert fake.read_text() == "3\n"
-    assert (facts.method, facts.whole_machine) == ("posix_fadvise, then drop_caches of the whole machine", True)
+    assert (facts.method, facts.whole_machine) == (
+        "posix_fadvise, then drop_caches of the whole machine",
+        True,
+    )
     assert not facts.proved
     assert "resident" in facts.reason
 
@@ -129,7 +155,9 @@ def test_what_remains_is_dropped_with_the_whole_cache_and_that_is_recorded(loop_
 def test_a_lying_count_of_resident_pages_is_found_by_the_device(
     loop_device: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With nothing dropped and a kernel that says "none resident", the sample comes from memory, and that shows."""
+    """With nothing dropped and a kernel that says "none resident", the sample comes from memory,
+    and that shows.
+    """
     answers = itertools.cycle([SIZE, 0, 0])
     monkeypatch.setattr(pagecache, "resident_bytes", lambda files: next(answers))
     monkeypatch.setattr(pagecache, "drop", lambda at, control: None)
@@ -138,16 +166,22 @@ def test_a_lying_count_of_resident_pages_is_found_by_the_device(
         facts = pagecache.empty_and_prove(files, 1, [loop_device.path.name])
     assert not facts.proved
     delivered = facts.sample_read_bytes
-    assert delivered is not None and delivered < 8 * MIB  # udev may read the device, and the kernel evict some pages
+    # udev may read the device, and the kernel evict some pages
+    assert delivered is not None and delivered < 8 * MIB
     assert f"the device delivered {delivered} bytes" in facts.reason
 
 
 @pytest.mark.needs("root", "mkfs.ext4", "fs:ext4")
 def test_pages_that_somebody_maps_are_not_called_gone(loop_device: Device, tmp_path: Path) -> None:
-    """fadvise leaves mapped pages: not proved, with their bytes, if the whole cache cannot be dropped either."""
+    """fadvise leaves mapped pages: not proved, with their bytes, if the whole cache cannot be
+    dropped either.
+    """
     nowhere = tmp_path / "missing" / "drop_caches"
     with mounted("ext4", loop_device, tmp_path / "mnt") as (_fs, files):
-        with files[0].open("rb") as file, mmap.mmap(file.fileno(), MIB, access=mmap.ACCESS_READ) as mapped:
+        with (
+            files[0].open("rb") as file,
+            mmap.mmap(file.fileno(), MIB, access=mmap.ACCESS_READ) as mapped,
+        ):
             assert mapped[0] == ord("t")
             facts = pagecache.empty_and_prove(files, 1, [loop_device.path.name], control=nowhere)
         assert not facts.proved
@@ -167,7 +201,8 @@ def test_a_proof_needs_something_before(loop_device: Device, tmp_path: Path) -> 
         assert pagecache.resident_bytes(files) == 0
         facts = pagecache.empty_and_prove(files, 5, [loop_device.path.name])
         assert facts.method == "touched, then posix_fadvise"
-        assert 0.9 * 64 * MIB <= facts.before_bytes <= 64 * MIB  # the kernel may have evicted some on its own
+        # the kernel may have evicted some on its own
+        assert 0.9 * 64 * MIB <= facts.before_bytes <= 64 * MIB
         assert facts.proved
         with (files[0].parent / "hole").open("wb") as sparse:
             sparse.truncate(MIB)
@@ -177,8 +212,12 @@ def test_a_proof_needs_something_before(loop_device: Device, tmp_path: Path) -> 
 
 
 @pytest.mark.needs("root", "mkfs.btrfs", "fs:btrfs")
-def test_without_a_disks_name_our_own_reads_are_counted(loop_device: Device, tmp_path: Path) -> None:
-    """On an existing filesystem the disk may be unknown: the process's own reads from storage are the proof."""
+def test_without_a_disks_name_our_own_reads_are_counted(
+    loop_device: Device, tmp_path: Path
+) -> None:
+    """On an existing filesystem the disk may be unknown: the process's own reads from storage are
+    the proof.
+    """
     with mounted("btrfs", loop_device, tmp_path / "mnt") as (_fs, files):
         facts = pagecache.empty_and_prove(files, 5)
     assert facts.proved
@@ -187,8 +226,9 @@ def test_without_a_disks_name_our_own_reads_are_counted(loop_device: Device, tmp
 
 @pytest.mark.needs("root", "mkfs.ext4", "fs:ext4")
 def test_the_proof_is_quick(loop_device: Device, tmp_path: Path) -> None:
-    """Beside a trial of two minutes the proof costs next to nothing; the least of three tries, the device's own
-    64 MiB taken off."""
+    """Beside a trial of two minutes the proof costs next to nothing; the least of three tries, the
+    device's own 64 MiB taken off.
+    """
     with mounted("ext4", loop_device, tmp_path / "mnt") as (_fs, files):
         spent = []
         for seed in range(3):

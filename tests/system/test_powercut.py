@@ -1,4 +1,6 @@
-"""The power-loss lab on real filesystems and servers: class `full` loses nothing, and the controls lose data."""
+"""The power-loss lab on real filesystems and servers: class `full` loses nothing, and the controls
+lose data.
+"""
 
 import io
 import json
@@ -40,15 +42,23 @@ CONTROLS = {
 
 
 def plan(engine: str, setups: list[Any], **device: Any) -> str:
-    """A plan of that engine on those setups, with everything else as dbbench has it; `device`: keys of its table."""
+    """A plan of that engine on those setups, with everything else as dbbench has it; `device`: keys
+    of its table.
+    """
     server = {"name": engine, "bin": str(engine_bin(engine))}
     load = {"name": "pgbench-tpcb" if engine == "postgres" else "sysbench-oltp-write-only"}
     unset = dict.fromkeys(("warmup", "measure", "repeat_suspect"))
-    return plans.plan(setups, server, load, name="cut", device={"size": "512MiB", **device}, **unset)
+    return plans.plan(
+        setups, server, load, name="cut", device={"size": "512MiB", **device}, **unset
+    )
 
 
 def lab(
-    dbbench: Dbbench, text: str, order: Order, emit: Callable[[Event], None] = lambda _: None, *overdue: Overdue
+    dbbench: Dbbench,
+    text: str,
+    order: Order,
+    emit: Callable[[Event], None] = lambda _: None,
+    *overdue: Overdue,
 ) -> dict[str, Any]:
     """Examine the plan; the content of powercut.json."""
     wanted = load_request(str(dbbench.folder / dbbench.plan(text)), [])
@@ -59,14 +69,20 @@ def lab(
     return found
 
 
-def undisturbed(dbbench: Dbbench, least: int, examine: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """What `examine` finds; examined up to five times while a control is blind or a row has fewer than `least` valid
-    cuts. A machine that stands still writes nothing that a cut could lose. Harm is final."""
+def undisturbed(
+    dbbench: Dbbench, least: int, examine: Callable[[], dict[str, Any]]
+) -> dict[str, Any]:
+    """What `examine` finds; examined up to five times while a control is blind or a row has fewer
+    than `least` valid cuts. A machine that stands still writes nothing that a cut could lose.
+    Harm is final.
+    """
     for _ in range(5):
         shutil.rmtree(dbbench.folder / "results", ignore_errors=True)
         found = examine()
         blind = any(one["blind"] for one in found["controls"])
-        if any(by_rows(row) for row in found["rows"]) or not (blind or any(r["valid"] < least for r in found["rows"])):
+        if any(by_rows(row) for row in found["rows"]) or not (
+            blind or any(r["valid"] < least for r in found["rows"])
+        ):
             break
     return found
 
@@ -82,18 +98,24 @@ def by_rows(row: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def torn(row: dict[str, Any]) -> list[dict[str, Any]]:
-    """Cuts in sectors of 512 bytes that tear a block of metadata of 4096, so that nothing can be mounted
-    (docs/durability.md): 1 was seen in 310 of xfs, and 1 in 76 of btrfs."""
-    error = {"xfs": "Metadata CRC error", "btrfs": "superblock checksum mismatch"}.get(row["fs_setup"])
+    """Cuts in sectors of 512 bytes that tear a block of metadata of 4096, so that nothing can be
+    mounted (docs/durability.md): 1 was seen in 310 of xfs, and 1 in 76 of btrfs.
+    """
+    error = {"xfs": "Metadata CRC error", "btrfs": "superblock checksum mismatch"}.get(
+        row["fs_setup"]
+    )
     return [
-        cut for cut in row["cuts"]
+        cut
+        for cut in row["cuts"]
         if error and cut["unit_bytes"] == 512 and error in cut["harms"].get("unrecovered", "")
-    ]  # fmt: skip
+    ]
 
 
 @pytest.mark.needs("engine:postgres")
 def test_a_lab_that_hangs_is_killed(dbbench: Dbbench) -> None:
-    """A step that exceeds its deadline (here after no time) ends the lab, and nothing of it is left."""
+    """A step that exceeds its deadline (here after no time) ends the lab, and nothing of it is
+    left.
+    """
     order, overdue = Order(1, 2, None, ("lying disk",)), Overdue(grace_s=-STEP_S)
     with pytest.raises(DeadlinePassed, match='"control lying disk on postgres" was still running'):
         lab(dbbench, plan("postgres", ["ext4"]), order, lambda _: None, overdue)
@@ -101,28 +123,42 @@ def test_a_lab_that_hangs_is_killed(dbbench: Dbbench) -> None:
 
 @pytest.mark.needs("engine:postgres")
 def test_minutes_bound_the_controls_too(dbbench: Dbbench) -> None:
-    """Controls get half of the time: one that had no time to lose makes the lab blind, and says why."""
-    found = lab(dbbench, plan("postgres", ["ext4"]), Order(1, None, 0.1, ("lying disk", "nobarrier")))
+    """Controls get half of the time: one that had no time to lose makes the lab blind, and says
+    why.
+    """
+    found = lab(
+        dbbench, plan("postgres", ["ext4"]), Order(1, None, 0.1, ("lying disk", "nobarrier"))
+    )
     assert found["seconds"] < 600  # 6 s, and the making and recording that had begun
-    assert [(one["blind"], one["note"]) for one in found["controls"]][-1] == (True, "the time was used up")
+    assert [(one["blind"], one["note"]) for one in found["controls"]][-1] == (
+        True,
+        "the time was used up",
+    )
     assert {row["conclusion"] for row in found["rows"]} == {"blind"}
 
 
 @pytest.mark.needs("engine:postgres", "mkfs.xfs", "mkfs.btrfs", "fs:xfs", "fs:btrfs")
 def test_full_loses_nothing_and_the_controls_do(dbbench: Dbbench) -> None:
-    """10 cuts each of PostgreSQL on ext4, xfs and btrfs: class full, nothing lost; each control loses 5 of 6; the page
-    and --json say so, and `show` lists it."""
+    """10 cuts each of PostgreSQL on ext4, xfs and btrfs: class full, nothing lost; each control
+    loses 5 of 6; the page and --json say so, and `show` lists it.
+    """
     file = dbbench.plan(plan("postgres", ["ext4", "xfs", "btrfs"]))
     done = []
 
     def examine() -> dict[str, Any]:
-        done.append(dbbench("powercut", file, "--cuts", "10", "--json", "--progress", "none", status=None))
+        done.append(
+            dbbench("powercut", file, "--cuts", "10", "--json", "--progress", "none", status=None)
+        )
         return dict(json.loads(done[-1].stdout))
 
     found = undisturbed(dbbench, 9, examine)
     assert (done[-1].returncode == 0) == (not any(map(torn, found["rows"]))), done[-1].stderr
-    assert {one["name"]: one["blind"] for one in found["controls"]} == dict.fromkeys(CONTROLS["postgres"], False)
-    assert all(one["harmed"] >= one["needed"] == 5 and one["tries"] == 6 for one in found["controls"])
+    assert {one["name"]: one["blind"] for one in found["controls"]} == dict.fromkeys(
+        CONTROLS["postgres"], False
+    )
+    assert all(
+        one["harmed"] >= one["needed"] == 5 and one["tries"] == 6 for one in found["controls"]
+    )
     assert [row["fs_setup"] for row in found["rows"]] == ["ext4", "xfs", "btrfs"]
     for row in found["rows"]:
         assert (row["durability_class"], row["harmed"]) == ("full", len(torn(row)))
@@ -134,7 +170,10 @@ def test_full_loses_nothing_and_the_controls_do(dbbench: Dbbench) -> None:
         assert {cut["aim"] for cut in row["cuts"]} >= {"kill", "checkpoint", "commit", "drop"}
         assert row["acknowledged"] > 10 * 20
     page = Path(found["report"]).read_text()
-    assert any(f"0 of {row['valid']} cuts" in page for row in found["rows"]) and 'id="powercut"' in page
+    assert (
+        any(f"0 of {row['valid']} cuts" in page for row in found["rows"])
+        and 'id="powercut"' in page
+    )
     assert json.loads(dbbench("show", "--json").stdout)["runs"][0]["name"] == found["run"]
 
 
@@ -142,29 +181,57 @@ def test_full_loses_nothing_and_the_controls_do(dbbench: Dbbench) -> None:
 @pytest.mark.needs("engine:postgres", "mkfs.xfs", "mkfs.btrfs", "fs:xfs", "fs:btrfs")
 @pytest.mark.parametrize("setup", ["ext4", "xfs", "btrfs"])
 def test_full_loses_nothing_in_thousands_of_cuts(dbbench: Dbbench, setup: str) -> None:
-    """DBBENCH_SOAK_LAB_CUTS of them are valid (10 200 for the three), none is harmed, and ten minutes hold two hundred.
-    The controls lose 18 of 20 each. What was found is printed (`pytest -s`)."""
+    """DBBENCH_SOAK_LAB_CUTS of them are valid (10 200 for the three), none is harmed, and ten
+    minutes hold two hundred. The controls lose 18 of 20 each. What was found is printed (`pytest
+    -s`).
+    """
     file = dbbench.plan(plan("postgres", [setup]))
     asked = math.ceil(SOAK_CUTS / (1 - INVALID))
-    words = ("--cuts", str(asked), "--seed", os.environ.get("DBBENCH_SOAK_SEED", "1"), "--json", "--progress", "none")
+    words = (
+        "--cuts",
+        str(asked),
+        "--seed",
+        os.environ.get("DBBENCH_SOAK_SEED", "1"),
+        "--json",
+        "--progress",
+        "none",
+    )
     done = dbbench("powercut", file, *words, timeout_s=60 + 10 * asked)
     found = json.loads(done.stdout)
     (row,) = found["rows"]
-    print(f"{setup}: {row['valid']} valid cuts in {row['seconds']:.0f} s ({found['seconds']:.0f} s with the controls), "
-          f"{row['recordings']} recordings, {row['acknowledged']} acknowledged, {row['lost']} lost")  # fmt: skip
+    print(
+        f"{setup}: {row['valid']} valid cuts in {row['seconds']:.0f} s ({found['seconds']:.0f} s "
+        f"with the controls), {row['recordings']} recordings, {row['acknowledged']} acknowledged, "
+        f"{row['lost']} lost"
+    )
     assert not found["blind"]
-    assert (row["durability_class"], row["harmed"], row["lost"], row["contradiction"]) == ("full", 0, 0, "")
+    assert (row["durability_class"], row["harmed"], row["lost"], row["contradiction"]) == (
+        "full",
+        0,
+        0,
+        "",
+    )
     assert row["valid"] >= SOAK_CUTS, invalid(row)
     assert row["valid"] * 600 / row["seconds"] >= 200
 
 
 @pytest.mark.parametrize(
-    "engine", [pytest.param(name, marks=pytest.mark.needs(f"engine:{name}")) for name in ("mariadb", "mysql")]
+    "engine",
+    [
+        pytest.param(name, marks=pytest.mark.needs(f"engine:{name}"))
+        for name in ("mariadb", "mysql")
+    ],
 )
 def test_innodb_on_ext4_loses_nothing(dbbench: Dbbench, engine: str) -> None:
-    """5 cuts each, with the settings that are the default here. MariaDB's schema changes are not crash-safe, and MySQL
-    does not use each intact copy of a torn page: about one cut in a hundred."""
-    found = undisturbed(dbbench, 5, lambda: lab(dbbench, plan(engine, ["ext4"]), Order(1, 5, None, CONTROLS[engine])))
+    """5 cuts each, with the settings that are the default here. MariaDB's schema changes are not
+    crash-safe, and MySQL does not use each intact copy of a torn page: about one cut in a
+    hundred.
+    """
+    found = undisturbed(
+        dbbench,
+        5,
+        lambda: lab(dbbench, plan(engine, ["ext4"]), Order(1, 5, None, CONTROLS[engine])),
+    )
     assert [one["blind"] for one in found["controls"]] == [False] * len(CONTROLS[engine])
     (row,) = found["rows"]
     promised = "reported-unsafe" if engine == "mysql" else "full"
@@ -177,11 +244,15 @@ def test_innodb_on_ext4_loses_nothing(dbbench: Dbbench, engine: str) -> None:
 @pytest.mark.long
 @pytest.mark.needs("engine:postgres")
 def test_a_disk_that_lies_after_a_truncate_is_found(dbbench: Dbbench) -> None:
-    """Planted: for 100 ms after each TRUNCATE the disk does not carry out flushes. Only a cut after a schema change can
-    find it; in one of three tries, because on a busy machine little is committed in that time."""
+    """Planted: for 100 ms after each TRUNCATE the disk does not carry out flushes. Only a cut after
+    a schema change can find it; in one of three tries, because on a busy machine little is
+    committed in that time.
+    """
     for _ in range(3):
         shutil.rmtree(dbbench.folder / "results", ignore_errors=True)
-        (row,) = lab(dbbench, plan("postgres", ["ext4"]), Order(1, 50, None, [], "truncate"))["rows"]
+        (row,) = lab(dbbench, plan("postgres", ["ext4"]), Order(1, 50, None, [], "truncate"))[
+            "rows"
+        ]
         assert not by_rows(row)
         if row["contradiction"]:
             break
@@ -191,7 +262,9 @@ def test_a_disk_that_lies_after_a_truncate_is_found(dbbench: Dbbench) -> None:
 @pytest.mark.long
 @pytest.mark.needs("engine:postgres")
 def test_a_pool_is_examined_too(dbbench: Dbbench) -> None:
-    """Imported again after each cut: nothing is lost, and commits are if ZFS does not wait for its log."""
+    """Imported again after each cut: nothing is lost, and commits are if ZFS does not wait for its
+    log.
+    """
     shipped("zfs-8k")
     late = {"use": "zfs-8k", "label": "zfs-late", "mount": ["sync=disabled"]}
     found = lab(dbbench, plan("postgres", ["zfs-8k", late]), Order(1, 5, None, []))
@@ -205,16 +278,19 @@ def test_a_pool_is_examined_too(dbbench: Dbbench) -> None:
 @pytest.mark.needs("engine:postgres", "mkfs.btrfs", "fs:btrfs")
 @pytest.mark.parametrize("lying", [False, pytest.param(True, marks=pytest.mark.soak)])
 def test_the_power_of_all_disks_goes_at_once(dbbench: Dbbench, lying: bool) -> None:
-    """A mirror of two disks, and one of its own for the log: nothing is lost, unless the disks lie; then three images
-    are kept of a cut."""
+    """A mirror of two disks, and one of its own for the log: nothing is lost, unless the disks lie;
+    then three images are kept of a cut.
+    """
     log = {"fs_setup": "ext4", "size": "512MiB"}
     cuts = 3 if lying else 5
     order = Order(1, cuts, None, [], "always" if lying else "")
     found = lab(dbbench, plan("postgres", ["btrfs-raid1"], count=2, wal=log), order)
     (row,) = found["rows"]
-    assert (row["fs_setup"], row["durability_class"], row["valid"]) == ("btrfs-raid1+wal:ext4", "full", cuts), invalid(
-        row
-    )
+    assert (row["fs_setup"], row["durability_class"], row["valid"]) == (
+        "btrfs-raid1+wal:ext4",
+        "full",
+        cuts,
+    ), invalid(row)
     if not lying:
         assert (row["harmed"], row["lost"], row["contradiction"]) == (0, 0, "")
         return
@@ -226,9 +302,11 @@ def test_the_power_of_all_disks_goes_at_once(dbbench: Dbbench, lying: bool) -> N
 
 @pytest.mark.needs("engine:postgres")
 def test_contradicted_class_is_an_error(dbbench: Dbbench) -> None:
-    """Planted: the disk below a setup of class full acknowledges flushes and does nothing. The lab finds it, believes
-    it after a second recovery, keeps the image, and the row says which class is wrong. In one of three tries: on a busy
-    machine little is committed between the last write-back and a cut."""
+    """Planted: the disk below a setup of class full acknowledges flushes and does nothing. The lab
+    finds it, believes it after a second recovery, keeps the image, and the row says which class
+    is wrong. In one of three tries: on a busy machine little is committed between the last
+    write-back and a cut.
+    """
     for _ in range(3):
         shutil.rmtree(dbbench.folder / "results", ignore_errors=True)
         (row,) = lab(dbbench, plan("postgres", ["ext4"]), Order(1, 4, None, [], "always"))["rows"]
@@ -257,7 +335,8 @@ def three_processes() -> Iterator[None]:
 @pytest.mark.needs("engine:postgres", "engine:mariadb", "mkfs.xfs", "fs:xfs")
 @pytest.mark.usefixtures("three_processes")
 @pytest.mark.parametrize(
-    ("engine", "setup"), [("postgres", "xfs"), pytest.param("mariadb", "ext4", marks=pytest.mark.long)]
+    ("engine", "setup"),
+    [("postgres", "xfs"), pytest.param("mariadb", "ext4", marks=pytest.mark.long)],
 )
 def test_a_long_lab_works_in_several_processes(dbbench: Dbbench, engine: str, setup: str) -> None:
     """The cuts of all are numbered without gaps; nothing is lost in any."""
@@ -265,7 +344,10 @@ def test_a_long_lab_works_in_several_processes(dbbench: Dbbench, engine: str, se
     found = undisturbed(dbbench, 4, lambda: lab(dbbench, plan(engine, [setup]), order))
     (row,) = found["rows"]
     assert [cut["number"] for cut in row["cuts"]] == list(range(1, len(row["cuts"]) + 1))
-    assert row["recordings"] >= 2 and {"-process-2-" in cut["seed"] for cut in row["cuts"]} == {False, True}
+    assert row["recordings"] >= 2 and {"-process-2-" in cut["seed"] for cut in row["cuts"]} == {
+        False,
+        True,
+    }
     assert (row["durability_class"], row["contradiction"]) == ("full", "")
     assert len(by_rows(row)) == len(torn(row))
 
@@ -273,8 +355,9 @@ def test_a_long_lab_works_in_several_processes(dbbench: Dbbench, engine: str, se
 @pytest.mark.needs("engine:postgres")
 @pytest.mark.usefixtures("three_processes")
 def test_all_processes_of_a_lab_are_stopped(dbbench: Dbbench) -> None:
-    """SIGTERM at the first cut of the second or third process: the lab says once that it stops, ends, and leaves
-    nothing of any process."""
+    """SIGTERM at the first cut of the second or third process: the lab says once that it stops,
+    ends, and leaves nothing of any process.
+    """
     cuts, notes = list[Event](), list[str]()
 
     def stop(event: Event) -> None:
@@ -305,7 +388,11 @@ def test_results_of_processes_are_in_their_order(tmp_path: Path) -> None:
         time.sleep(0.2 * (2 - number))
         return number
 
-    assert in_processes([partial(work, number) for number in range(3)], heard.append, 60) == [0, 1, 2]
+    assert in_processes([partial(work, number) for number in range(3)], heard.append, 60) == [
+        0,
+        1,
+        2,
+    ]
     assert sorted(heard) == ["0 works", "1 works", "2 works"]
     assert len(list(tmp_path.iterdir())) == 3
 
@@ -343,7 +430,9 @@ def test_a_lab_that_was_stopped_begins_anew_under_its_name(dbbench: Dbbench) -> 
     """SIGTERM as soon as it works, twice: the second is not refused for what the first has left."""
     file = dbbench.plan(plan("postgres", ["ext4"]))
     for _ in range(2):
-        child = dbbench.start("powercut", file, "--cuts", "2", "--name", "again", "--progress", "json")
+        child = dbbench.start(
+            "powercut", file, "--cuts", "2", "--name", "again", "--progress", "json"
+        )
         assert child.stderr is not None
         said = next((line for line in child.stderr if '"prepare"' in line), "")
         child.terminate()

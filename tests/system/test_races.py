@@ -1,7 +1,7 @@
 """Another process tries to use the device at random moments of a trial.
 
-What it mounts, formats or swaps to is never overwritten. What it writes through an ordinary open may be: then the trial
-fails.
+What it mounts, formats or swaps to is never overwritten. What it writes through an ordinary open
+may be: then the trial fails.
 """
 
 import contextlib
@@ -65,7 +65,9 @@ def attached(disk: Disk) -> Iterator[Device]:
 
 
 def trial(disk: Disk, seed: int) -> float:
-    """The stages of a trial that write to the bare device, and two filesystems; when the last one ended."""
+    """The stages of a trial that write to the bare device, and two filesystems; when the last one
+    ended.
+    """
     with attached(disk) as device:
         hold.erase(device.fd)
         canary.measure(device)
@@ -86,7 +88,14 @@ def raced(disk: Disk, action: str, delay_s: float, seed: int) -> tuple[str, str]
     process.run(["mount", disk.path, point])
     (point / MARK).write_bytes(PATTERN)
     process.run(["umount", point])
-    argv = [sys.executable, str(Path(foreign.__file__)), action, str(disk.path), str(point), str(delay_s)]
+    argv = [
+        sys.executable,
+        str(Path(foreign.__file__)),
+        action,
+        str(disk.path),
+        str(point),
+        str(delay_s),
+    ]
     error, over = "", math.inf
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
         assert other.stdout is not None
@@ -106,7 +115,9 @@ def raced(disk: Disk, action: str, delay_s: float, seed: int) -> tuple[str, str]
 
 
 def races(disk: Disk, rounds: int) -> Counter[tuple[str, str, str]]:
-    """So many rounds, each action as often, at moments of all stages: how often each (action, end, error) was."""
+    """So many rounds, each action as often, at moments of all stages: how often each (action, end,
+    error) was.
+    """
     dice, found = random.Random(20260101), Counter[tuple[str, str, str]]()
     for number in range(rounds):
         action = list(ACTIONS)[number % len(ACTIONS)]
@@ -117,34 +128,54 @@ def races(disk: Disk, rounds: int) -> Counter[tuple[str, str, str]]:
 
 
 @pytest.mark.parametrize(
-    "rounds", [len(ACTIONS), pytest.param(20, marks=pytest.mark.long), pytest.param(200, marks=pytest.mark.soak)]
+    "rounds",
+    [
+        len(ACTIONS),
+        pytest.param(20, marks=pytest.mark.long),
+        pytest.param(200, marks=pytest.mark.soak),
+    ],
 )
 @pytest.mark.needs("fio", "mkswap", "swapon")
-def test_another_process_is_not_overwritten(rounds: int, disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While a trial writes to the bare device or runs mkfs, another process mounts, makes a filesystem, swaps or puts
-    a loop device over it: it fails, or its data stays whole and the trial is refused. Only what `dd` writes may be
-    lost, and the trial notices it."""
+def test_another_process_is_not_overwritten(
+    rounds: int, disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While a trial writes to the bare device or runs mkfs, another process mounts, makes a
+    filesystem, swaps or puts a loop device over it: it fails, or its data stays whole and the
+    trial is refused. Only what `dd` writes may be lost, and the trial notices it.
+    """
     for module, name in ((block, "_FREE_S"), (formatted, "_RELEASE_S")):
-        monkeypatch.setattr(module, name, 2.0)  # the other process keeps the disk until the trial has ended
+        # the other process keeps the disk until the trial has ended
+        monkeypatch.setattr(module, name, 2.0)
     found = races(disk, rounds)
     assert not [row for row in found if row[:2] != ("dd", "changed") and row[1] == "changed"], found
     assert not [row for row in found if row[0] == "dd" and row[1] != "never" and not row[2]], found
-    assert rounds == len(ACTIONS) or any(end == "intact" for _, end, _ in found), found  # the other process was first
+    # the other process was first
+    assert rounds == len(ACTIONS) or any(end == "intact" for _, end, _ in found), found
 
 
 @pytest.mark.needs("kernel:md", "mdadm")
 def test_a_held_device_is_no_member_of_an_array(disk: Disk) -> None:
     """mdadm cannot take a device that is held."""
     with attached(disk) as device:
-        argv = ["mdadm", "--create", "/dev/md/foreign", "--run", "--level=1", "--force", "--raid-devices=1", disk.path]
+        argv = [
+            "mdadm",
+            "--create",
+            "/dev/md/foreign",
+            "--run",
+            "--level=1",
+            "--force",
+            "--raid-devices=1",
+            disk.path,
+        ]
         done = process.run([*argv], ok=(0, 1, 2), env={"MDADM_NO_UDEV": "1"})
         assert done.returncode, device.path
 
 
 @pytest.mark.parametrize("name", ["ext4", "xfs", "btrfs", "f2fs", "nilfs2"])
 def test_the_hold_has_no_gap_while_a_filesystem_is_made(disk: Disk, name: str) -> None:
-    """From the first check to the end of mkfs no other process gets the device exclusively, and afterwards it is held
-    by the mount alone."""
+    """From the first check to the end of mkfs no other process gets the device exclusively, and
+    afterwards it is held by the mount alone.
+    """
     setup = shipped(name)
     with beside_probe(disk) as probe, attached(disk) as device:
         count = stopped(probe)
@@ -173,9 +204,12 @@ def stopped(probe: subprocess.Popen[str]) -> int:
     return int(probe.communicate("\n")[0])
 
 
-def test_without_seccomp_the_hold_is_released_for_mkfs(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A kernel or container that refuses the filter: mkfs, mount and unmount work, and the device is held between
-    them."""
+def test_without_seccomp_the_hold_is_released_for_mkfs(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kernel or container that refuses the filter: mkfs, mount and unmount work, and the device
+    is held between them.
+    """
     monkeypatch.setattr(hold, "possible", lambda: False)
     with attached(disk) as device:
         filesystems.make(shipped("ext4"), device)
@@ -186,7 +220,9 @@ def test_without_seccomp_the_hold_is_released_for_mkfs(disk: Disk, monkeypatch: 
 
 
 def test_a_writer_on_a_held_device_is_refused(disk: Disk) -> None:
-    """A plain open and a loop device over it are not prevented by the hold: mkfs is not run, and the error names it."""
+    """A plain open and a loop device over it are not prevented by the hold: mkfs is not run, and
+    the error names it.
+    """
     with pytest.raises(DeviceInUse, match="for writing by process"), attached(disk) as device:
         with beside(sys.executable, "-c", OPEN, disk.path, str(os.O_RDWR)) as writer:
             before = disk.digest()
@@ -196,15 +232,20 @@ def test_a_writer_on_a_held_device_is_refused(disk: Disk) -> None:
         with loop_on_top(disk), pytest.raises(DeviceInUse, match="attached to the same data"):
             filesystems.make(shipped("ext4"), device)
         filesystems.make(shipped("ext4"), device)
-        writer = subprocess.Popen([sys.executable, "-c", OPEN, disk.path, str(os.O_RDWR)], stdin=subprocess.PIPE,
-                                  stdout=subprocess.PIPE)  # fmt: skip
+        writer = subprocess.Popen(
+            [sys.executable, "-c", OPEN, disk.path, str(os.O_RDWR)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
         assert writer.stdout is not None
         assert writer.stdout.readline()
     writer.communicate()
 
 
 def test_another_filesystem_after_the_unmount_is_left_alone(disk: Disk) -> None:
-    """What another process puts on the device between the unmount and the next step ends the trial (E109)."""
+    """What another process puts on the device between the unmount and the next step ends the trial
+    (E109).
+    """
     with attached(disk) as device:
         filesystems.make(shipped("ext4"), device)
         with hold.handed_over(device.fd):
@@ -216,14 +257,20 @@ def test_another_filesystem_after_the_unmount_is_left_alone(disk: Disk) -> None:
             formatted._must_be_ours(device)
 
 
-def test_what_another_process_makes_between_two_trials_is_left_alone(disk: Disk, tmp_path: Path) -> None:
-    """A typed identity permits to erase what was there when the command was started, and what this run has made; a
-    filesystem that came between two trials is refused and untouched, until the identity is typed again."""
+def test_what_another_process_makes_between_two_trials_is_left_alone(
+    disk: Disk, tmp_path: Path
+) -> None:
+    """A typed identity permits to erase what was there when the command was started, and what this
+    run has made; a filesystem that came between two trials is refused and untouched, until the
+    identity is typed again.
+    """
     word, journal = devices.identity(disk.path), Journal(tmp_path / "journal.jsonl")
     process.run(["mkfs.ext4", "-q", "-F", disk.path])
 
     def attached_again() -> contextlib.AbstractContextManager[Device]:
-        return block.attach(disk.path, None, guard.Permit((word,), journal), fstab=disk.folder / "fstab")
+        return block.attach(
+            disk.path, None, guard.Permit((word,), journal), fstab=disk.folder / "fstab"
+        )
 
     journal.note("wipe", device=word)
     for _ in range(2):
@@ -250,5 +297,7 @@ def test_all_that_could_be_mounted_is_erased(disk: Disk) -> None:
         content = disk.path.open("rb").read(SIZE)
         assert not content[: 2**20].strip(b"\0")
         assert not guard.signatures_of(device.fd)
-        assert process.run(["e2fsck", "-n", "-b", "32768", "-B", "4096", disk.path], ok=range(256)).returncode
+        assert process.run(
+            ["e2fsck", "-n", "-b", "32768", "-B", "4096", disk.path], ok=range(256)
+        ).returncode
     assert AT < SIZE

@@ -1,7 +1,8 @@
 """The second kernel runs the tests that this kernel cannot run; and `dbbench rehearse`.
 
-`inside` boots the second kernel once and runs system tests of this checkout in it; each required one is a separate test
-here. The build is kept in the XDG cache, so the first session takes some minutes longer.
+`inside` boots the second kernel once and runs system tests of this checkout in it; each required
+one is a separate test here. The build is kept in the XDG cache, so the first session takes some
+minutes longer.
 """
 
 import contextlib
@@ -31,8 +32,10 @@ pytestmark = [pytest.mark.needs("root"), pytest.mark.long]
 
 # Made, filled, measured, removed inside; a snapshot, a clone, a rollback; servers under load.
 INSIDE: Final = (
-    *(f"test_zfs.py::test_every_setup_is_what_it_says[{name}]"
-      for name in ("zfs-8k", "zfs-8k-lz4", "zfs-zstd", "zfs-stripe", "zfs-mirror", "zfs-slog")),
+    *(
+        f"test_zfs.py::test_every_setup_is_what_it_says[{name}]"
+        for name in ("zfs-8k", "zfs-8k-lz4", "zfs-zstd", "zfs-stripe", "zfs-mirror", "zfs-slog")
+    ),
     "test_zfs.py::test_snapshot_clone_and_rollback",
     "test_zfs.py::test_the_journal_alone_ends_a_pool",
     "test_zfs.py::test_every_fsync_is_a_flush",
@@ -47,19 +50,39 @@ INSIDE: Final = (
     "test_layers.py::test_an_encrypted_volume_hides_what_is_written",
     "test_layers.py::test_layers_lie_on_layers",
     "test_layers.py::test_a_volume_on_mirrors_grows_by_a_mirror",
-    *(f"test_layers_setups.py::test_every_setup_is_what_it_says[{name}]"
-      for name in ("f2fs", "nilfs2", "xfs-md0-4k", "ext4-md1", "xfs-md10", "ext4-on-lvm-snapshot",
-                   "xfs-on-lvm-thin-snapshot", "ext4-crypt", "ext4-lvm-striped-md1")),
+    *(
+        f"test_layers_setups.py::test_every_setup_is_what_it_says[{name}]"
+        for name in (
+            "f2fs",
+            "nilfs2",
+            "xfs-md0-4k",
+            "ext4-md1",
+            "xfs-md10",
+            "ext4-on-lvm-snapshot",
+            "xfs-on-lvm-thin-snapshot",
+            "ext4-crypt",
+            "ext4-lvm-striped-md1",
+        )
+    ),
     "test_layers_setups.py::test_each_kind_carries_a_database[some]",
-    *(f"test_layers_setups.py::{test}[{name}]" for name in ("f2fs", "nilfs2")
-      for test in ("test_short_trials_of_two_engines", "test_a_server_that_waits_for_space_is_told_at_once")),
-)  # fmt: skip
+    *(
+        f"test_layers_setups.py::{test}[{name}]"
+        for name in ("f2fs", "nilfs2")
+        for test in (
+            "test_short_trials_of_two_engines",
+            "test_a_server_that_waits_for_space_is_told_at_once",
+        )
+    ),
+)
 # Every setup that needs what this kernel may lack, under two databases: in the soak.
-CATALOGUE: Final = tuple(f"test_whole_catalogue.py::test_every_setup_carries_two_databases[{kind}]"
-                         for kind in ("crypt", "f2fs", "lvm", "md", "nilfs2", "zfs"))  # fmt: skip
+CATALOGUE: Final = tuple(
+    f"test_whole_catalogue.py::test_every_setup_carries_two_databases[{kind}]"
+    for kind in ("crypt", "f2fs", "lvm", "md", "nilfs2", "zfs")
+)
 CATALOGUE_S: Final = 5400.0
 MEMORY_BYTES: Final = 4 * 2**30  # disks and logs of the power-loss lab are in memory
-INSIDE_S: Final = 4800.0  # 250 s of CPU time; next to two other lanes and a load of 12 it took 600 s
+# 250 s of CPU time; next to two other lanes and a load of 12 it took 600 s
+INSIDE_S: Final = 4800.0
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -82,9 +105,21 @@ def inside(kernel: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
 def outcomes(folder: Path, names: Sequence[str], marked: str, within_s: float) -> dict[str, str]:
     """Of these tests, in one boot."""
     report, log = folder / "report.xml", folder / "log"
-    argv = [sys.executable, "-m", "pytest", "-c", ROOT / "tox.ini", f"--rootdir={ROOT}", "--import-mode=importlib",
-            "-p", "no:cacheprovider", "-m", marked, f"--junitxml={report}",
-            *(SYSTEM / name for name in names)]  # fmt: skip
+    argv = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-c",
+        ROOT / "tox.ini",
+        f"--rootdir={ROOT}",
+        "--import-mode=importlib",
+        "-p",
+        "no:cacheprovider",
+        "-m",
+        marked,
+        f"--junitxml={report}",
+        *(SYSTEM / name for name in names),
+    ]
     with log.open("wb") as out:
         done = second_kernel.run_inside(
             argv,
@@ -95,7 +130,11 @@ def outcomes(folder: Path, names: Sequence[str], marked: str, within_s: float) -
             stdout=out.fileno(),
             stderr=out.fileno(),
         )
-    found = dict(_outcome(case) for case in ElementTree.parse(report).iter("testcase")) if report.exists() else {}
+    found = (
+        dict(_outcome(case) for case in ElementTree.parse(report).iter("testcase"))
+        if report.exists()
+        else {}
+    )
     assert found, log.read_text(errors="replace")[-3000:]
     return {**found, "faults of the kernel": "\n".join(done.faults) or "passed"}
 
@@ -107,7 +146,14 @@ def _outcome(case: ElementTree.Element) -> tuple[str, str]:
 
 
 @pytest.mark.needs(
-    "mdadm", "lvm", "cryptsetup", "mkfs.f2fs", "mkfs.nilfs2", "engine:postgres", "engine:mariadb", "sadf"
+    "mdadm",
+    "lvm",
+    "cryptsetup",
+    "mkfs.f2fs",
+    "mkfs.nilfs2",
+    "engine:postgres",
+    "engine:mariadb",
+    "sadf",
 )
 @pytest.mark.parametrize("name", INSIDE)
 def test_the_same_test_passes_in_the_second_kernel(name: str, inside: dict[str, str]) -> None:
@@ -116,16 +162,29 @@ def test_the_same_test_passes_in_the_second_kernel(name: str, inside: dict[str, 
 
 
 @pytest.mark.needs(
-    "mdadm", "lvm", "cryptsetup", "mkfs.f2fs", "mkfs.nilfs2", "engine:postgres", "engine:mariadb", "sadf"
+    "mdadm",
+    "lvm",
+    "cryptsetup",
+    "mkfs.f2fs",
+    "mkfs.nilfs2",
+    "engine:postgres",
+    "engine:mariadb",
+    "sadf",
 )
 def test_the_second_kernel_told_of_no_fault(inside: dict[str, str]) -> None:
-    """Its module was built with generated headers: BUG, Oops or a failed VERIFY would show that they are wrong."""
+    """Its module was built with generated headers: BUG, Oops or a failed VERIFY would show that
+    they are wrong.
+    """
     assert inside["faults of the kernel"] == "passed"
 
 
 @pytest.mark.soak
-def test_every_setup_carries_two_databases_in_the_second_kernel(kernel: Path, tmp_path: Path) -> None:
-    """Pools, arrays, volumes, f2fs and nilfs2: each setup of the catalogue that this kernel may lack."""
+def test_every_setup_carries_two_databases_in_the_second_kernel(
+    kernel: Path, tmp_path: Path
+) -> None:
+    """Pools, arrays, volumes, f2fs and nilfs2: each setup of the catalogue that this kernel may
+    lack.
+    """
     found = outcomes(tmp_path, CATALOGUE, "soak", CATALOGUE_S)
     assert found == {**dict.fromkeys(CATALOGUE, "passed"), "faults of the kernel": "passed"}
 
@@ -133,12 +192,14 @@ def test_every_setup_carries_two_databases_in_the_second_kernel(kernel: Path, tm
 def test_a_build_without_zfs_has_the_rest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environ: dict[str, str]
 ) -> None:
-    """Where apt does not have a package of ZFS or of a tool, that part is left out with the reason, and the kernel with
-    md, LVM and f2fs is kept."""
+    """Where apt does not have a package of ZFS or of a tool, that part is left out with the reason,
+    and the kernel with md, LVM and f2fs is kept.
+    """
     environ["XDG_CACHE_HOME"] = str(tmp_path)
     planted = (
         f"import sys; from {boot.__name__} import __name__ as name; boot = sys.modules[name]; "
-        "boot._ZFS_PACKAGES = ('no-such-package',); boot._TOOLS += ('no-such-tool',); sys.exit(boot.main(sys.argv[1:]))"
+        "boot._ZFS_PACKAGES = ('no-such-package',); boot._TOOLS += ('no-such-tool',); "
+        "sys.exit(boot.main(sys.argv[1:]))"
     )
     monkeypatch.setattr(boot, "_PROGRAM", planted)
     try:
@@ -149,22 +210,37 @@ def test_a_build_without_zfs_has_the_rest(
     assert tool.startswith("no-such-tool: ") and "no-such-tool" in tool.split(": ", 1)[1]
     assert zfs.startswith("ZFS: ") and "no-such-package" in zfs
     assert "zfs" not in root.parent.name
-    loaded = "for name in raid1 dm-mod f2fs nilfs2; do modprobe $name || exit 9; done; grep -w f2fs /proc/filesystems"
+    loaded = (
+        "for name in raid1 dm-mod f2fs nilfs2; do modprobe $name || exit 9; done; grep -w f2fs "
+        "/proc/filesystems"
+    )
     out = tmp_path / "out"
-    done = second_kernel.run_inside(["sh", "-c", f"{loaded}; mdadm --version && dmsetup version"], stdout=out)
+    done = second_kernel.run_inside(
+        ["sh", "-c", f"{loaded}; mdadm --version && dmsetup version"], stdout=out
+    )
     assert (done.status, done.faults) == (0, ()), out.read_text()
     assert "f2fs" in out.read_text() and "Driver version" in out.read_text()
 
 
 def test_a_command_has_its_output_its_status_and_its_disks(tmp_path: Path) -> None:
-    """stdout and stderr come out apart and whole, the status is the command's; what is not shared is lost."""
-    shared, lost, out, err = tmp_path / "shared", tmp_path / "lost", tmp_path / "out", tmp_path / "err"
+    """stdout and stderr come out apart and whole, the status is the command's; what is not shared
+    is lost.
+    """
+    shared, lost, out, err = (
+        tmp_path / "shared",
+        tmp_path / "lost",
+        tmp_path / "out",
+        tmp_path / "err",
+    )
     shared.mkdir()
     script = (
-        f"seq 20000; echo this >&2; echo kept > {shared}/file; echo gone > {lost}; cat /sys/block/ubd[bc]/size >&2; "
-        "zpool create -f tank mirror /dev/ubdb /dev/ubdc && zfs version -j > /dev/null; exit 7"
+        f"seq 20000; echo this >&2; echo kept > {shared}/file; echo gone > {lost}; cat "
+        "/sys/block/ubd[bc]/size >&2; zpool create -f tank mirror /dev/ubdb /dev/ubdc && zfs "
+        "version -j > /dev/null; exit 7"
     )
-    done = second_kernel.run_inside(["sh", "-c", script], shared=[shared], disks=[2**28, 2**27], stdout=out, stderr=err)
+    done = second_kernel.run_inside(
+        ["sh", "-c", script], shared=[shared], disks=[2**28, 2**27], stdout=out, stderr=err
+    )
     assert done.status == 7
     assert out.read_text() == "".join(f"{number}\n" for number in range(1, 20001))
     assert err.read_text().splitlines()[:3] == ["this", str(2**28 // 512), str(2**27 // 512)]
@@ -183,7 +259,9 @@ def test_a_fault_of_the_kernel_is_told() -> None:
 def test_a_kernel_that_dies_is_an_error() -> None:
     """A panic in mid-command is no result of the command."""
     with pytest.raises(RehearsalFailed, match="before the command did"):
-        second_kernel.run_inside(["sh", "-c", "echo c > /proc/sysrq-trigger; sleep 60"], timeout_s=600)
+        second_kernel.run_inside(
+            ["sh", "-c", "echo c > /proc/sysrq-trigger; sleep 60"], timeout_s=600
+        )
 
 
 def test_what_takes_too_long_is_killed() -> None:
@@ -198,8 +276,19 @@ def test_what_takes_too_long_is_killed() -> None:
 
 def test_nothing_is_left_when_its_parent_is_killed() -> None:
     """SIGKILL of the command: no process and no mount of the second kernel outlives it."""
-    with subprocess.Popen([sys.executable, "-m", "dbbench.labs.second_kernel", "--", "sh", "-c", "echo up; sleep 600"],
-                          stdout=subprocess.PIPE, text=True) as outer:  # fmt: skip
+    with subprocess.Popen(
+        [
+            sys.executable,
+            "-m",
+            "dbbench.labs.second_kernel",
+            "--",
+            "sh",
+            "-c",
+            "echo up; sleep 600",
+        ],
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as outer:
         assert outer.stdout is not None
         assert outer.stdout.readline() == "up\n"
         children = psutil.Process(outer.pid).children(recursive=True)
@@ -222,7 +311,11 @@ def _alive(processes: Sequence[psutil.Process]) -> list[psutil.Process]:
 
 
 def _mounts() -> list[str]:
-    return [line for line in Path("/proc/self/mountinfo").read_text().splitlines() if "/dbbench/rehearsal/" in line]
+    return [
+        line
+        for line in Path("/proc/self/mountinfo").read_text().splitlines()
+        if "/dbbench/rehearsal/" in line
+    ]
 
 
 def of_the_server(*fs: str) -> str:
@@ -242,7 +335,9 @@ mkfs = { family = "btrfs", options = ["--csum", "nonesuch"] }
 
 @pytest.mark.needs("mkfs.f2fs", "mkfs.btrfs", "fs:btrfs", "engine:postgres", "sadf")
 def test_a_plan_is_rehearsed(dbbench: Any, nothing_left: None) -> None:
-    """What this kernel lacks is tried small, whatever the server's disk; one that fails does not keep the others."""
+    """What this kernel lacks is tried small, whatever the server's disk; one that fails does not
+    keep the others.
+    """
     if "f2fs" in Path("/proc/filesystems").read_text().split():
         pytest.skip("needs a kernel without f2fs")
     (dbbench.folder / "fs_setups").mkdir()
@@ -251,7 +346,10 @@ def test_a_plan_is_rehearsed(dbbench: Any, nothing_left: None) -> None:
     done = dbbench("--path", ".", "rehearse", "plan.toml", "--name", "r", "--json", status=1)
     said = json.loads(done.stdout)
     assert (said["comparable"], said["faults"]) == (False, [])
-    assert [(one["fs_setup"], one["worked"]) for one in said["setups"]] == [("f2fs", True), ("nowhere", False)]
+    assert [(one["fs_setup"], one["worked"]) for one in said["setups"]] == [
+        ("f2fs", True),
+        ("nowhere", False),
+    ]
     assert "nonesuch" in said["setups"][1]["errors"][0]["text"]
     trials = {trial["fs_setup"]: trial for trial in dbbench.trials().values()}
     assert trials["f2fs"]["summary"]["transactions"] > 0

@@ -16,7 +16,8 @@ from dbbench.storage.devices.port import Device
 
 NOBODY: Final = User("nobody", 65534, 65534)
 SIZE: Final = 48 * 2**20
-MARGIN: Final = 24 * 2**20  # what a full filesystem has left: less than SIZE, more than its own metadata needs
+# what a full filesystem has left: less than SIZE, more than its own metadata needs
+MARGIN: Final = 24 * 2**20
 
 EXT4: Final = FsSetup("ext4", Mkfs("ext4"), mount=("noatime",))
 BTRFS: Final = FsSetup("btrfs", Mkfs("btrfs"), mount=("noatime",))
@@ -48,13 +49,19 @@ def made(tmp_path: Path) -> Golden:
 @pytest.mark.parametrize(
     "setup",
     [
-        pytest.param(setup, marks=pytest.mark.needs(f"mkfs.{setup.mkfs.family}", f"fs:{setup.mkfs.family}"))
+        pytest.param(
+            setup, marks=pytest.mark.needs(f"mkfs.{setup.mkfs.family}", f"fs:{setup.mkfs.family}")
+        )
         for setup in (EXT4, XFS, BTRFS, ZSTD)
     ],
     ids=lambda setup: setup.title,
 )
-def test_the_same_bytes_on_every_filesystem(setup: FsSetup, made: Golden, loop_device: Device, tmp_path: Path) -> None:
-    """Names, bytes, modes and owners are there after the filesystem was mounted anew, read from the device."""
+def test_the_same_bytes_on_every_filesystem(
+    setup: FsSetup, made: Golden, loop_device: Device, tmp_path: Path
+) -> None:
+    """Names, bytes, modes and owners are there after the filesystem was mounted anew, read from the
+    device.
+    """
     filesystems.make(setup, loop_device)
     with filesystems.mount(setup, loop_device, tmp_path / "mnt") as fs:
         found = restore_copy(made, fs.path / "data", NOBODY)
@@ -77,19 +84,27 @@ def _fill(path: Path) -> None:
 
 
 @pytest.mark.needs("root", "mkfs.ext4", "fs:ext4")
-def test_too_little_space_is_said_before_anything_is_written(made: Golden, loop_device: Device, tmp_path: Path) -> None:
+def test_too_little_space_is_said_before_anything_is_written(
+    made: Golden, loop_device: Device, tmp_path: Path
+) -> None:
     """What is needed and what is free stand in the error, and the data directory stays empty."""
     filesystems.make(EXT4, loop_device)
     with filesystems.mount(EXT4, loop_device, tmp_path / "mnt") as fs:
         _fill(fs.path)
-        with pytest.raises(FilesystemFull, match=rf"free before .* needs {made.manifest.logical_bytes // 2**20}"):
+        with pytest.raises(
+            FilesystemFull, match=rf"free before .* needs {made.manifest.logical_bytes // 2**20}"
+        ):
             restore_copy(made, fs.path / "data", NOBODY)
         assert list((fs.path / "data").iterdir()) == []
 
 
 @pytest.mark.needs("root", "mkfs.btrfs", "fs:btrfs")
-def test_a_filesystem_that_gets_full_on_the_way_is_said(made: Golden, loop_device: Device, tmp_path: Path) -> None:
-    """Where nobody can know before (compression), the error in the middle is the same error, not a wrong copy."""
+def test_a_filesystem_that_gets_full_on_the_way_is_said(
+    made: Golden, loop_device: Device, tmp_path: Path
+) -> None:
+    """Where nobody can know before (compression), the error in the middle is the same error, not a
+    wrong copy.
+    """
     filesystems.make(ZSTD, loop_device)
     with filesystems.mount(ZSTD, loop_device, tmp_path / "mnt") as fs:
         _fill(fs.path)

@@ -32,12 +32,23 @@ pytestmark = pytest.mark.needs("root", "fs:ext4", "mkfs.ext4", "engine:postgres"
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory, dbbench_in: Any) -> Any:
-    """One run of three filesystems, two engines, three workloads; `.done` is what the command printed."""
+    """One run of three filesystems, two engines, three workloads; `.done` is what the command
+    printed.
+    """
     dbbench = dbbench_in(tmp_path_factory.mktemp("whole"))
     tpcb = {"name": "pgbench-tpcb", "engines": ["postgres"], "scale": 1, "clients": 2, "threads": 2}
-    sysbench = {"name": "sysbench-oltp-read-write", "engines": ["mariadb"], **SMALL["sysbench-oltp-read-write"]}
+    sysbench = {
+        "name": "sysbench-oltp-read-write",
+        "engines": ["mariadb"],
+        **SMALL["sysbench-oltp-read-write"],
+    }
     scan = {"name": "scan", "engines": ["postgres"], "tables": 2, "table_bytes": "16MiB"}
-    text = plan(["ext4", "xfs", "btrfs"], ["postgres", "mariadb"], [tpcb, sysbench, scan], device={"size": "1GiB"})
+    text = plan(
+        ["ext4", "xfs", "btrfs"],
+        ["postgres", "mariadb"],
+        [tpcb, sysbench, scan],
+        device={"size": "1GiB"},
+    )
     dbbench.plan(text)
     dbbench.done = dbbench("run", "plan.toml", "--name", "r", "--progress", "plain")
     return dbbench
@@ -58,7 +69,9 @@ class TestWhole:
     """Nine trials, read back as other people's scripts would."""
 
     def test_every_cell_has_a_good_trial(self, whole: Any) -> None:
-        """Three filesystems under three workloads: no trial failed, each proved its cold cache and its flushes."""
+        """Three filesystems under three workloads: no trial failed, each proved its cold cache and
+        its flushes.
+        """
         trials = whole.trials().values()
         assert len(trials) == 9
         assert [(t["id"], t["error"]) for t in trials if t["status"] == "failed"] == []
@@ -70,10 +83,11 @@ class TestWhole:
         assert {"full"} == {t["filesystem"]["durability_class"] for t in trials}
 
     def test_tps_is_what_the_raw_logs_of_all_workers_say(self, whole: Any) -> None:
-        """Counted by hand from the per-transaction logs: transactions that ended in the window ÷ its seconds.
+        """Counted by hand from the per-transaction logs: transactions that ended in the window ÷
+        its seconds.
 
-        The system clock that wrote the logs may differ from the trial's clock by milliseconds, so those that ended
-        that close to one end of the window may be counted or not.
+        The system clock that wrote the logs may differ from the trial's clock by milliseconds,
+        so those that ended that close to one end of the window may be counted or not.
         """
         for trial in of(whole, "pgbench-tpcb").values():
             logs = sorted((folder_of(whole, trial) / "raw").glob("pgbench_log.*.gz"))
@@ -86,19 +100,27 @@ class TestWhole:
                 for line in gzip.decompress(log.read_bytes()).decode().splitlines():
                     fields = line.split()
                     second = int(fields[4]) + int(fields[5]) / 1e6 - anchor
-                    if any(abs(second - end) < 0.05 for end in ends):  # of clocks that were read one after the other
+                    # of clocks that were read one after the other
+                    if any(abs(second - end) < 0.05 for end in ends):
                         doubtful.append(int(fields[2]) / 1000)
                     if ends[0] <= second < ends[1]:
                         latencies.append(int(fields[2]) / 1000)
             latencies.sort()
             more = len(doubtful)
-            assert trial["summary"]["tps"] * window["measure_s"] == pytest.approx(len(latencies), abs=more + 1e-6)
+            assert trial["summary"]["tps"] * window["measure_s"] == pytest.approx(
+                len(latencies), abs=more + 1e-6
+            )
             rank = math.ceil(0.95 * len(latencies)) - 1
-            low, high = latencies[max(rank - more, 0)], max(latencies[rank : rank + more + 1] + doubtful)
+            low, high = (
+                latencies[max(rank - more, 0)],
+                max(latencies[rank : rank + more + 1] + doubtful),
+            )
             assert 0.99 * low <= trial["summary"]["p95_ms"] <= 1.01 * high
 
     def test_series_adds_up_to_the_summary(self, whole: Any) -> None:
-        """The measured seconds' tps sum to the transactions of the window; the warm-up is not among them."""
+        """The measured seconds' tps sum to the transactions of the window; the warm-up is not among
+        them.
+        """
         for name in ("pgbench-tpcb", "sysbench-oltp-read-write"):
             for trial in of(whole, name).values():
                 rows = whole.series(trial)
@@ -116,24 +138,37 @@ class TestWhole:
                 seen += found[bucket]
                 if seen >= rank:
                     break
-            assert trial["summary"]["p95_ms"] == pytest.approx(math.exp((int(bucket) + 0.5) / 100) / 1000)
+            assert trial["summary"]["p95_ms"] == pytest.approx(
+                math.exp((int(bucket) + 0.5) / 100) / 1000
+            )
 
     def test_sysbench_agrees_with_its_own_report(self, whole: Any) -> None:
-        """All transactions that the tool reports are counted, in the seconds, before them or after the last one. How
-        many are outside depends on how fast the machine starts and stops the tool."""
+        """All transactions that the tool reports are counted, in the seconds, before them or after
+        the last one. How many are outside depends on how fast the machine starts and stops the
+        tool.
+        """
         for trial in of(whole, "sysbench-oltp-read-write").values():
             raw = folder_of(whole, trial) / "raw"
             printed = (raw / "sysbench.out").read_text()
-            total = next(int(line.split()[1]) for line in printed.splitlines() if "transactions:" in line)
+            total = next(
+                int(line.split()[1]) for line in printed.splitlines() if "transactions:" in line
+            )
             seconds = [float(row["tps"]) for row in whole.series(trial)]
-            lines = gzip.decompress((raw / "sysbench_events.txt.gz").read_bytes()).decode().splitlines()
-            events = [(second, n) for second, what, n in (map(int, line.split()) for line in lines) if what >= 0]
+            lines = (
+                gzip.decompress((raw / "sysbench_events.txt.gz").read_bytes()).decode().splitlines()
+            )
+            events = [
+                (second, n)
+                for second, what, n in (map(int, line.split()) for line in lines)
+                if what >= 0
+            ]
             assert total == sum(n for _, n in events)
             assert 0 < sum(seconds) == sum(n for second, n in events if 0 <= second < len(seconds))
 
     def test_telemetry_stands_beside_the_load(self, whole: Any) -> None:
-        """CPU, disk and awaits of the device under test have data in each OLTP trial, and in half of all seconds: a
-        recorder of a busy or stopped machine leaves gaps."""
+        """CPU, disk and awaits of the device under test have data in each OLTP trial, and in half
+        of all seconds: a recorder of a busy or stopped machine leaves gaps.
+        """
         columns = ("cpu_user_pct", "cpu_iowait_pct", "disk_write_kb_per_s", "w_await_ms")
         every: list[dict[str, str]] = []
         for trial in of(whole, "pgbench-tpcb").values():
@@ -147,7 +182,9 @@ class TestWhole:
         for row in whole.compared():
             if row["workload"] == "pgbench-tpcb" and row["fs_setup"] != "ext4":
                 trials = of(whole, "pgbench-tpcb")
-                expected = trials[row["fs_setup"]]["summary"]["tps"] / trials["ext4"]["summary"]["tps"]
+                expected = (
+                    trials[row["fs_setup"]]["summary"]["tps"] / trials["ext4"]["summary"]["tps"]
+                )
                 assert row["ratio"] == pytest.approx(expected)
                 assert (row["lo"], row["hi"], row["verdict"]) == (None, None, "inconclusive")
 
@@ -163,22 +200,41 @@ class TestWhole:
         )  # type: ignore[method-assign]
         parser.feed(page)
         assert [address for address in found if not address.startswith(("#", "trials/"))] == []
-        assert all(Path(whole.folder, "results/r", address).exists() for address in found if address[:1] == "t")
+        assert all(
+            Path(whole.folder, "results/r", address).exists()
+            for address in found
+            if address[:1] == "t"
+        )
 
     def test_short_window_says_burst(self, whole: Any) -> None:
         """No checkpoint fits into three seconds, and the verdict says it."""
-        assert all("W002" in {w["id"] for w in t["warnings"]} for t in of(whole, "pgbench-tpcb").values())
+        assert all(
+            "W002" in {w["id"] for w in t["warnings"]} for t in of(whole, "pgbench-tpcb").values()
+        )
         assert "too short to contain a checkpoint" in " ".join(whole("compare", "r").stdout.split())
 
     def test_read_ahead_and_a_short_warm_up_are_named(self, whole: Any) -> None:
-        """By themselves the filesystems read ahead differently; a warm-up of a second sees none of their periods."""
+        """By themselves the filesystems read ahead differently; a warm-up of a second sees none of
+        their periods.
+        """
         trials = whole.trials().values()
         kb = {t["fs_setup"]: t["filesystem"]["read_ahead_kb"] for t in trials}
         if kb["ext4"] != kb["btrfs"]:
-            notes = [note for row in whole.compared() if row["fs_setup"] == "btrfs" for note in row["notes"]]
+            notes = [
+                note
+                for row in whole.compared()
+                if row["fs_setup"] == "btrfs"
+                for note in row["notes"]
+            ]
             assert f"read-ahead differs ({kb['btrfs']} kB; baseline: {kb['ext4']} kB)" in notes
-        told = {(t["fs_setup"], t["workload"]): [w["text"] for w in t["warnings"] if w["id"] == "W001"] for t in trials}
-        assert "the warm-up is 1 s, but btrfs commits every 30 s; use at least 60 s" in told["btrfs", "pgbench-tpcb"]
+        told = {
+            (t["fs_setup"], t["workload"]): [w["text"] for w in t["warnings"] if w["id"] == "W001"]
+            for t in trials
+        }
+        assert (
+            "the warm-up is 1 s, but btrfs commits every 30 s; use at least 60 s"
+            in told["btrfs", "pgbench-tpcb"]
+        )
         assert not any("warm-up" in text for text in told["btrfs", "scan"])
 
     def test_same_golden_bytes_on_every_filesystem(self, whole: Any) -> None:
@@ -211,8 +267,9 @@ def digest(folder: Path) -> str:
 
 @pytest.mark.needs("engine:mysql", "sysbench")
 def test_mysql_is_driven_along_the_same_road(dbbench: Any, nothing_left: None) -> None:
-    """A real mysqld, named by `bin`: a sysbench trial and a scan, with the integrity check. Pages of ext4 can tear, and
-    MySQL does not restore each."""
+    """A real mysqld, named by `bin`: a sysbench trial and a scan, with the integrity check. Pages
+    of ext4 can tear, and MySQL does not restore each.
+    """
     sysbench = {"name": "sysbench-oltp-read-write", "tables": 1, "table_size": 1000, "clients": 2}
     scan = {"name": "scan", "tables": 2, "table_bytes": "16MiB"}
     dbbench.plan(plan("ext4", installed("mysql"), [sysbench, scan], device={"size": "1GiB"}))
@@ -224,8 +281,9 @@ def test_mysql_is_driven_along_the_same_road(dbbench: Any, nothing_left: None) -
 
 
 def test_second_run_on_the_same_folder_is_refused(dbbench: Any, nothing_left: None) -> None:
-    """The second command is told which process works on the run, exit 5. The first one is stopped meanwhile: on a busy
-    machine its trial could end before the second command looks."""
+    """The second command is told which process works on the run, exit 5. The first one is stopped
+    meanwhile: on a busy machine its trial could end before the second command looks.
+    """
     dbbench.plan(plan())
     refused: list[subprocess.CompletedProcess[str]] = []
 
@@ -246,9 +304,12 @@ def test_second_run_on_the_same_folder_is_refused(dbbench: Any, nothing_left: No
     assert "E803" in refused[0].stderr
 
 
-def test_programs_that_a_results_folder_names_are_not_executed(dbbench: Any, nothing_left: None) -> None:
-    """run.json gets other server programs during the first trial: the second one does not begin, and the command is
-    refused when it is repeated, with the key; so is a run with another plan."""
+def test_programs_that_a_results_folder_names_are_not_executed(
+    dbbench: Any, nothing_left: None
+) -> None:
+    """run.json gets other server programs during the first trial: the second one does not begin,
+    and the command is refused when it is repeated, with the key; so is a run with another plan.
+    """
     evil, proof = dbbench.folder / "evil", dbbench.folder / "executed"
     evil.mkdir()
     for name in ("initdb", "pgbench", "pg_ctl", "postgres", "psql"):
@@ -260,7 +321,10 @@ def test_programs_that_a_results_folder_names_are_not_executed(dbbench: Any, not
     def plant(_pid: int) -> None:
         written.append((folder / "run.json").read_bytes())
         run = results.load_spec(folder)
-        cells = [dataclasses.replace(c, engine=dataclasses.replace(c.engine, bins=(str(evil),))) for c in run.cells]
+        cells = [
+            dataclasses.replace(c, engine=dataclasses.replace(c.engine, bins=(str(evil),)))
+            for c in run.cells
+        ]
         results.save_spec(folder, dataclasses.replace(run, cells=tuple(cells)))
 
     status, said = dbbench.run_and("plan.toml", dbbench.in_window, plant)
@@ -270,7 +334,9 @@ def test_programs_that_a_results_folder_names_are_not_executed(dbbench: Any, not
     assert "E803" in refused and "cells[0].engine.bins" in refused
     run = results.load_spec(folder)
     device = dataclasses.replace(run.plan.device, at=str(evil))
-    results.save_spec(folder, dataclasses.replace(run, plan=dataclasses.replace(run.plan, device=device)))
+    results.save_spec(
+        folder, dataclasses.replace(run, plan=dataclasses.replace(run.plan, device=device))
+    )
     assert "plan.device.at" in dbbench("run", "plan.toml", "--name", "r", status=5).stderr
     assert [path for path in evil.iterdir() if path.suffix == ".img"] == []
     (folder / "run.json").write_bytes(written[0])
@@ -287,7 +353,9 @@ def test_server_killed_in_the_window_fails_the_trial(dbbench: Any, nothing_left:
     assert second["status"] != "failed"
 
 
-def test_recorder_killed_in_the_window_makes_the_trial_suspect(dbbench: Any, nothing_left: None) -> None:
+def test_recorder_killed_in_the_window_makes_the_trial_suspect(
+    dbbench: Any, nothing_left: None
+) -> None:
     """kill -9 of sadc: what is missing is a gap and a warning, never silence."""
     dbbench.plan(plan(measure="5s"))
     dbbench.run_and("plan.toml", dbbench.in_window, dbbench.kill("sadc"))
@@ -305,7 +373,9 @@ def test_aborting_clients_fail_the_trial(dbbench: Any, nothing_left: None) -> No
         'dataset = { kind = "pgbench", scale = 1 }\n'
     )
     (dbbench.folder / "mine/workloads/aborts.toml").write_text(workload)
-    (dbbench.folder / "mine/workloads/abort.sql").write_text("\\set n random(0, 200)\nSELECT 1 / :n;\n")
+    (dbbench.folder / "mine/workloads/abort.sql").write_text(
+        "\\set n random(0, 200)\nSELECT 1 / :n;\n"
+    )
     trial = dbbench.trial(plan(workload={"name": "aborts"}), "--path", "mine", status=1)
     assert (trial["status"], trial["error"]["id"]) == ("failed", "E601")
 
@@ -324,7 +394,9 @@ def mounted(device: Any, *options: str) -> Iterator[Path]:
 
 
 def test_disk_full_while_restoring_fails_that_phase(dbbench: Any, loop_device: Any) -> None:
-    """Another program fills the directory's filesystem after the start: E305 in restore, the directory as it was."""
+    """Another program fills the directory's filesystem after the start: E305 in restore, the
+    directory as it was.
+    """
     with mounted(loop_device) as at:
         (at / "target").mkdir()
         dbbench.plan(plan(device=directory(at / "target")))
@@ -334,7 +406,9 @@ def test_disk_full_while_restoring_fails_that_phase(dbbench: Any, loop_device: A
             with (at / "theirs").open("wb") as file:
                 os.posix_fallocate(file.fileno(), 0, left.f_bavail * left.f_frsize - 16 * 2**20)
 
-        status, _printed = dbbench.run_and("plan.toml", lambda event: event["kind"] == "trial_begin", fill)
+        status, _printed = dbbench.run_and(
+            "plan.toml", lambda event: event["kind"] == "trial_begin", fill
+        )
         assert status == 1
         assert not list((at / "target").iterdir())
     (trial,) = dbbench.trials().values()
@@ -349,7 +423,9 @@ def test_phase_that_hangs_ends_by_its_deadline(dbbench: Any, nothing_left: None)
 
 def test_plan_with_five_errors_names_all_five_and_changes_nothing(dbbench: Any) -> None:
     """Each with its line; exit 2; no run folder."""
-    text = plan("ext5", "postgers", {"name": "pgbench-tpcb", "scael": 1}, blocks=0, measure="3 apples")
+    text = plan(
+        "ext5", "postgers", {"name": "pgbench-tpcb", "scael": 1}, blocks=0, measure="3 apples"
+    )
     done = dbbench("run", dbbench.plan(text), status=2)
     assert "Traceback" not in done.stderr
     for wrong in ("ext5", "blocks", "scael", "apples", "postgers"):
@@ -375,16 +451,22 @@ def directory(target: Path) -> dict[str, Any]:
 
 @pytest.mark.needs("fs:tmpfs")
 def test_existing_directories_are_measured(dbbench: Any, nothing_left: None) -> None:
-    """From `init` to the verdict: the filesystem of one is on a disk, and cold by eviction with proof. That of the
-    other is of no family: tmpfs is named, has its class, and is not ranked. Nothing is left in them."""
+    """From `init` to the verdict: the filesystem of one is on a disk, and cold by eviction with
+    proof. That of the other is of no family: tmpfs is named, has its class, and is not ranked.
+    Nothing is left in them.
+    """
     folder = Path(tempfile.mkdtemp(dir="/var/tmp"))
     for path in (folder, folder / "disk", folder / "memory"):
         path.mkdir(exist_ok=True)
         path.chmod(0o755)
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=400m", "memory", folder / "memory"], check=True)
+    subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=400m", "memory", folder / "memory"], check=True
+    )
     try:
         dirs = f"{folder}/disk,{folder}/memory"
-        dbbench("init", "--dirs", dirs, "--engine", "postgres", "--workload", "pgbench-simple-update")
+        dbbench(
+            "init", "--dirs", dirs, "--engine", "postgres", "--workload", "pgbench-simple-update"
+        )
         text = (proposed := dbbench.folder / "plan.toml").read_text()
         proposed.write_text(text.replace('update" }', 'update", scale = 1 }'))
         planned = " ".join(dbbench("plan").stdout.split())

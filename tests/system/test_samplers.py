@@ -1,4 +1,6 @@
-"""Real recorders during a known load on a loop device; recorders that are killed, stopped or truncated."""
+"""Real recorders during a known load on a loop device; recorders that are killed, stopped or
+truncated.
+"""
 
 import functools
 import math
@@ -29,8 +31,9 @@ TRIES = 3
 
 
 def in_one_of_three(test: Callable[..., None]) -> Callable[..., None]:
-    """Make a test that passes if one of three recordings is as expected: a busy machine starts a recorder late, and a
-    virtual machine may stop for a second. A defect spoils all three."""
+    """Make a test that passes if one of three recordings is as expected: a busy machine starts a
+    recorder late, and a virtual machine may stop for a second. A defect spoils all three.
+    """
 
     @functools.wraps(test)
     def judged(**fixtures: Any) -> None:
@@ -55,7 +58,14 @@ def recorder(name: str) -> int:
 
 def write(device: Device, blocks: int) -> None:
     """Write `blocks` of 64 KiB, each flushed by itself."""
-    argv = ["dd", "if=/dev/zero", f"of={device.argument}", "bs=64k", f"count={blocks}", "oflag=direct,dsync"]
+    argv = [
+        "dd",
+        "if=/dev/zero",
+        f"of={device.argument}",
+        "bs=64k",
+        f"count={blocks}",
+        "oflag=direct,dsync",
+    ]
     process.run([*argv, "conv=notrunc"], pass_fds=(device.fd,))
 
 
@@ -75,7 +85,8 @@ class Written:
 
     samples: Samples
     begin: float
-    bursts: tuple[range, range]  # the seconds that each burst touches: a slow disk takes more than one
+    # the seconds that each burst touches: a slow disk takes more than one
+    bursts: tuple[range, range]
     counted: dict[str, int | None]
 
 
@@ -100,14 +111,17 @@ def written(loop_device: Device, folder: Path) -> Written:
 @pytest.mark.alone
 @in_one_of_three
 def test_numbers_are_the_kernels(loop_device: Device, tmp_path: Path) -> None:
-    """kB, requests and flushes of both tools are within 10 % of the kernel's counters; each burst is on its
-    seconds; idle seconds are zeros, not gaps; nothing is warned of."""
+    """kB, requests and flushes of both tools are within 10 % of the kernel's counters; each burst
+    is on its seconds; idle seconds are zeros, not gaps; nothing is warned of.
+    """
     seen = written(loop_device, tmp_path)
     samples, counted, (first, second) = seen.samples, seen.counted, seen.bursts
     series, warnings = samples.read(seen.begin, second.stop + 2)
     assert counted["write_bytes"] is not None and counted["flushes"] is not None
     assert counted["write_bytes"] >= 600 * 65536
-    assert total(series, "disk_write_kb_per_s") * 1024 == pytest.approx(counted["write_bytes"], rel=0.1)
+    assert total(series, "disk_write_kb_per_s") * 1024 == pytest.approx(
+        counted["write_bytes"], rel=0.1
+    )
     assert total(series, "w_kb_per_s") * 1024 == pytest.approx(counted["write_bytes"], rel=0.1)
     assert total(series, "f_per_s") == pytest.approx(counted["flushes"], rel=0.1)
     for name in ("disk_write_kb_per_s", "w_kb_per_s"):
@@ -227,9 +241,12 @@ def test_a_disk_that_is_missing_has_no_zeros(tmp_path: Path) -> None:
         begin = time.time()
         time.sleep(5.3)
     series, warnings = samples.read(begin, 5)
-    assert series["cpu_user_pct"] != [None] * 5  # a busy machine may give a recorder some seconds late
+    # a busy machine may give a recorder some seconds late
+    assert series["cpu_user_pct"] != [None] * 5
     assert series["util_pct"] == [None] * 5
-    assert not any(value is not None for name in series if name.startswith("disk_") for value in series[name])
+    assert not any(
+        value is not None for name in series if name.startswith("disk_") for value in series[name]
+    )
     disturbed = dict.fromkeys(machine.KINDS, True)  # by other tests of this machine
     assert {**ids(warnings), **disturbed} == {"W140": True, "W014": False, **disturbed}
     texts = [warning.text for warning in warnings if warning.id == "W140"]
@@ -237,10 +254,16 @@ def test_a_disk_that_is_missing_has_no_zeros(tmp_path: Path) -> None:
     assert all("expected" in text and "nvme9n9" in text for text in texts)
 
 
-def test_a_sadf_that_reads_nothing_makes_the_trial_suspect(tmp_path: Path, environ: dict[str, str]) -> None:
-    """sadf 12.6 prints a whole document without an entry, and status 0, of a file that sadc 12.7 has written."""
+def test_a_sadf_that_reads_nothing_makes_the_trial_suspect(
+    tmp_path: Path, environ: dict[str, str]
+) -> None:
+    """sadf 12.6 prints a whole document without an entry, and status 0, of a file that sadc 12.7
+    has written.
+    """
     sadf = tmp_path / "sadf"
-    sadf.write_text('#!/bin/sh\necho \'{"sysstat": {"hosts": [{"statistics": [], "restarts": []}]}}\'\n')
+    sadf.write_text(
+        '#!/bin/sh\necho \'{"sysstat": {"hosts": [{"statistics": [], "restarts": []}]}}\'\n'
+    )
     sadf.chmod(0o755)
     environ["PATH"] = f"{tmp_path}:{environ['PATH']}"
     with sar.beside(Sampled(None, None), tmp_path) as sampling:
@@ -255,28 +278,49 @@ def test_a_sadf_that_reads_nothing_makes_the_trial_suspect(tmp_path: Path, envir
 @in_one_of_three
 def test_a_device_that_is_gone_is_still_known(image: Path, tmp_path: Path) -> None:
     """The recording is read after the loop device was released; sysstat then names it by number."""
-    with loop.attach(image) as device, sar.beside(Sampled(device.facts.name, None), tmp_path) as sampling:
+    with (
+        loop.attach(image) as device,
+        sar.beside(Sampled(device.facts.name, None), tmp_path) as sampling,
+    ):
         begin = time.time()
         time.sleep(1.2)  # what is written before the first reading may be missing
         write(device, 50)
         time.sleep(2.3)
         seconds = math.floor(time.time() - begin)  # a slow disk takes its time for the 50
-    # The rate of a second that a busy machine makes half or twice as long; another disk would have none, or more.
-    assert 50 * 64 * 0.3 <= total(sampling.read(begin, seconds)[0], "disk_write_kb_per_s") <= 50 * 64 * 2
+    # The rate of a second that a busy machine makes half or twice as long; another disk would have
+    # none, or more.
+    assert (
+        50 * 64 * 0.3
+        <= total(sampling.read(begin, seconds)[0], "disk_write_kb_per_s")
+        <= 50 * 64 * 2
+    )
 
 
 @pytest.mark.alone
 def test_recorders_cost_little(loop_device: Device, tmp_path: Path) -> None:
-    """All samplers together: at most 3 % of one core, in one of three tries: the same work takes more of a core that
-    others use. It is 0.6 %, and three times as much of a core that is three times slower."""
+    """All samplers together: at most 3 % of one core, in one of three tries: the same work takes
+    more of a core that others use. It is 0.6 %, and three times as much of a core that is three
+    times slower.
+    """
     shares: list[float] = []
     while len(shares) < 3 and min(shares, default=1.0) > 0.03:
         (room := tmp_path / str(len(shares))).mkdir()
-        before, own, seconds = resource.getrusage(resource.RUSAGE_CHILDREN), time.process_time(), 6.0
+        before, own, seconds = (
+            resource.getrusage(resource.RUSAGE_CHILDREN),
+            time.process_time(),
+            6.0,
+        )
         with samplers.beside(Sampled(loop_device.facts.name, None), room):
             time.sleep(seconds)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        used = after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime + time.process_time() - own
+        used = (
+            after.ru_utime
+            - before.ru_utime
+            + after.ru_stime
+            - before.ru_stime
+            + time.process_time()
+            - own
+        )
         shares.append(used / seconds)
     assert min(shares) <= 0.03
 
@@ -298,7 +342,8 @@ def test_a_clients_cpu_is_apart() -> None:
     ended, own = clock.difference(), time.process_time() - own
     assert alive["client_cpu_s"] == pytest.approx(1.0, abs=0.15)
     assert ended["client_cpu_s"] == pytest.approx(1.0, abs=0.15)
-    # Looking costs CPU, and the longer the machine takes for the client's second, the more often the test looks.
+    # Looking costs CPU, and the longer the machine takes for the client's second, the more often
+    # the test looks.
     assert alive["dbbench_cpu_s"] is not None and alive["dbbench_cpu_s"] < own + 0.3
     assert ended["dbbench_cpu_s"] is not None and ended["dbbench_cpu_s"] < own + 0.3
     assert alive["system_cpu_s"] is not None and alive["system_cpu_s"] > 0.8

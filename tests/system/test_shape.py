@@ -18,8 +18,10 @@ from dbbench.storage.filesystems import Mounted, shape
 
 MIB = 2**20
 Mount = Callable[..., AbstractContextManager[Mounted]]
-FAMILIES = [pytest.param(name, marks=pytest.mark.needs("root", f"mkfs.{name}", tool, f"fs:{name}"))
-            for name, tool in (("ext4", "e2freefrag"), ("xfs", "xfs_spaceman"), ("btrfs", "btrfs"))]  # fmt: skip
+FAMILIES = [
+    pytest.param(name, marks=pytest.mark.needs("root", f"mkfs.{name}", tool, f"fs:{name}"))
+    for name, tool in (("ext4", "e2freefrag"), ("xfs", "xfs_spaceman"), ("btrfs", "btrfs"))
+]
 
 
 @pytest.fixture
@@ -40,7 +42,9 @@ def looked_at(fs: Mounted, *files: Path) -> SpaceFacts:
 
 
 def write(path: Path, piece: bytes, size: int) -> None:
-    """A file of `size` bytes made of one piece again and again; no filesystem here looks farther than 128 KiB."""
+    """A file of `size` bytes made of one piece again and again; no filesystem here looks farther
+    than 128 KiB.
+    """
     with path.open("wb") as file:
         for _ in range(size // len(piece)):
             file.write(piece)
@@ -52,13 +56,18 @@ def text_like(size: int) -> bytes:
     words = [bytes(dice.choices(b"etaoinshrdlucmfwyp", k=dice.randint(2, 9))) for _ in range(4000)]
     lines = []
     while sum(map(len, lines[-1:])) + 60 * len(lines) < size * 1.3:
-        lines.append(b"%d\t%s\t%d\n" % (len(lines), b" ".join(dice.choices(words, k=8)), dice.getrandbits(32)))
+        lines.append(
+            b"%d\t%s\t%d\n"
+            % (len(lines), b" ".join(dice.choices(words, k=8)), dice.getrandbits(32))
+        )
     return b"".join(lines)[:size]
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_free_space_adds_up(family: str, mounted: Mount) -> None:
-    """The histogram holds the free space that statfs tells, but for what is kept in reserve (a tenth at most)."""
+    """The histogram holds the free space that statfs tells, but for what is kept in reserve (a
+    tenth at most).
+    """
     with mounted(family) as fs:
         (fs.path / "t").write_bytes(os.urandom(20 * MIB))
         found = looked_at(fs, fs.path / "t")
@@ -68,7 +77,9 @@ def test_free_space_adds_up(family: str, mounted: Mount) -> None:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_holes_show_in_the_histogram(family: str, mounted: Mount) -> None:
-    """Every second of many small files removed leaves at least that many small free extents more than before."""
+    """Every second of many small files removed leaves at least that many small free extents more
+    than before.
+    """
     with mounted(family) as fs:
         before = looked_at(fs)
         for number in range(400):
@@ -78,7 +89,10 @@ def test_holes_show_in_the_histogram(family: str, mounted: Mount) -> None:
             (fs.path / f"f{number}").unlink()
         after = looked_at(fs)
     assert before.free is not None and after.free is not None
-    small = [sum(one.extents for one in found if one.from_bytes <= 16 * 1024) for found in (before.free, after.free)]
+    small = [
+        sum(one.extents for one in found if one.from_bytes <= 16 * 1024)
+        for found in (before.free, after.free)
+    ]
     assert small[1] - small[0] >= 150
 
 
@@ -92,7 +106,9 @@ def test_metadata_is_what_is_left(family: str, mounted: Mount) -> None:
             (fs.path / f"a-long-name-for-an-empty-file-{number:06}").touch()
         after = looked_at(fs, fs.path / "t")
     assert before.metadata_bytes is not None and after.metadata_bytes is not None
-    assert before.metadata_share == pytest.approx(before.metadata_bytes / (before.metadata_bytes + 32 * MIB), rel=0.02)
+    assert before.metadata_share == pytest.approx(
+        before.metadata_bytes / (before.metadata_bytes + 32 * MIB), rel=0.02
+    )
     assert after.metadata_bytes > before.metadata_bytes + 200_000  # at least the names
 
 
@@ -111,7 +127,9 @@ def test_extents_of_a_file_in_pieces(mounted: Mount) -> None:
 @pytest.mark.needs("root", "mkfs.btrfs", "btrfs", "compsize", "fs:btrfs")
 @pytest.mark.parametrize("algorithm", ["lzo", "zstd"])
 def test_zeros_and_random_bytes(algorithm: str, image: Path, tmp_path: Path) -> None:
-    """Random bytes do not shrink; of zeros each 128 KiB shrink to a block of 4 KiB, the best there is."""
+    """Random bytes do not shrink; of zeros each 128 KiB shrink to a block of 4 KiB, the best there
+    is.
+    """
     os.truncate(image, 1024 * MIB)
     size = 256 * MIB
     setup = FsSetup("of the test", Mkfs("btrfs"), mount=(f"compress={algorithm}",))
@@ -140,11 +158,15 @@ def test_algorithms_in_their_order(mounted: Mount) -> None:
     assert ratios["lzo"] < min(ratios["zlib"], ratios["zstd:1"]), ratios
     assert ratios["zstd:1"] == pytest.approx(ratios["zlib"], rel=0.1), ratios
     assert ratios["zstd:15"] > max(ratios["zlib"], ratios["zstd:1"]), ratios
-    assert ratios["zlib"] == pytest.approx(len(data) / len(zlib.compress(data[: 4 * MIB], 3)) / 6, rel=0.15), ratios
+    assert ratios["zlib"] == pytest.approx(
+        len(data) / len(zlib.compress(data[: 4 * MIB], 3)) / 6, rel=0.15
+    ), ratios
 
 
 @pytest.mark.needs("root", "mkfs.ext4", "fs:ext4")
-def test_a_tool_that_is_missing_is_not_a_zero(mounted: Mount, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tool_that_is_missing_is_not_a_zero(
+    mounted: Mount, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Without e2freefrag the histogram is not known; the rest still is."""
     real = process.find
     monkeypatch.setattr(process, "find", lambda name: None if name == "e2freefrag" else real(name))

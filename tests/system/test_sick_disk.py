@@ -19,8 +19,12 @@ from tests.support.sick_disk import Sick, sick_disk
 from tests.system.test_faults import mount_of
 
 pytestmark = [
-    pytest.mark.needs("root", "mkfs.ext4", "fs:ext4", "engine:postgres", "sadf", "iostat", "losetup"),
-    pytest.mark.skipif(unavailable() is not None, reason=f"no disk of the lab's kind: {unavailable()}"),
+    pytest.mark.needs(
+        "root", "mkfs.ext4", "fs:ext4", "engine:postgres", "sadf", "iostat", "losetup"
+    ),
+    pytest.mark.skipif(
+        unavailable() is not None, reason=f"no disk of the lab's kind: {unavailable()}"
+    ),
 ]
 
 SILENT_S = 6.8  # five whole seconds of iostat's, wherever they begin
@@ -56,31 +60,47 @@ FAULTS: dict[str, tuple[Callable[[Sick, int], None], int, str, set[str]]] = {
     "disk-read-errors": (unreadable, 3, "failed", GONE),
     "disk-silent": (silent, 10, "suspect", {"W106"}),
 }
-SOAK = {"disk-flush-errors", "disk-read-errors"}  # the others in every test run: one that fails, one that waits
+# the others in every test run: one that fails, one that waits
+SOAK = {"disk-flush-errors", "disk-read-errors"}
 
 
 def on_a_sick_disk(dbbench: Any, name: str) -> tuple[int, dict[str, Any], set[str]]:
-    """Drive the one trial whose disk gets that fault: exit status, trial.json, all IDs that it tells."""
+    """Drive the one trial whose disk gets that fault: exit status, trial.json, all IDs that it
+    tells.
+    """
     plant, measure, _, _ = FAULTS[name]
     with sick_disk(Path(tempfile.mkdtemp(dir=dbbench.folder))) as disk:
         server = {"name": "postgres", "settings": {"shared_buffers": "1MB"}}
-        dbbench.plan(plan(engine=server, measure=f"{measure}s", device={"kind": "block", "path": str(disk.path)}))
-        word = devices.identity(disk.path)  # where a process hides its files, a blank disk too wants it typed
-        status, said = dbbench.run_and("plan.toml", dbbench.in_window, lambda pid: plant(disk, pid), "--wipe", word)
+        dbbench.plan(
+            plan(
+                engine=server,
+                measure=f"{measure}s",
+                device={"kind": "block", "path": str(disk.path)},
+            )
+        )
+        # where a process hides its files, a blank disk too wants it typed
+        word = devices.identity(disk.path)
+        status, said = dbbench.run_and(
+            "plan.toml", dbbench.in_window, lambda pid: plant(disk, pid), "--wipe", word
+        )
     trials = dbbench.trials()
     assert len(trials) == 1, said[-2000:]
     (trial,) = trials.values()
-    told = {warning["id"] for warning in trial["warnings"]} | ({trial["error"]["id"]} if trial["error"] else set())
+    told = {warning["id"] for warning in trial["warnings"]} | (
+        {trial["error"]["id"]} if trial["error"] else set()
+    )
     return status, trial, told
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.soak) if name in SOAK else name for name in FAULTS]
+    "name",
+    [pytest.param(name, marks=pytest.mark.soak) if name in SOAK else name for name in FAULTS],
 )
 def test_a_sick_disk_in_mid_window_is_no_good_trial(name: str, dbbench: Any) -> None:
     """The trial is marked as its row of docs/dev/faults.md says, and everything is released."""
     _, _, mark, ids = FAULTS[name]
-    for _ in range(3):  # if the machine stands still too, iostat has a gap and not five seconds in a row
+    # if the machine stands still too, iostat has a gap and not five seconds in a row
+    for _ in range(3):
         status, trial, told = on_a_sick_disk(dbbench, name)
         if told & ids or name != "disk-silent":
             break

@@ -16,19 +16,36 @@ SMALLEST = {"pgbench_branches: 1 rows", "pgbench_tellers: 10 rows"}
 
 def snapped(every: str, **cells: Any) -> str:
     """A plan whose trials take snapshots while the load runs."""
-    return plan(**cells, measure="6s", device={"size": "768MiB"}, snapshots={"every": every, "keep": 2})
+    return plan(
+        **cells, measure="6s", device={"size": "768MiB"}, snapshots={"every": every, "keep": 2}
+    )
 
 
-@pytest.mark.needs("root", "mkfs.btrfs", "btrfs", "mkfs.ext4", "mkfs.xfs", "fs:btrfs", "fs:ext4", "fs:xfs",
-                   "engine:postgres", "sadf")  # fmt: skip
+@pytest.mark.needs(
+    "root",
+    "mkfs.btrfs",
+    "btrfs",
+    "mkfs.ext4",
+    "mkfs.xfs",
+    "fs:btrfs",
+    "fs:ext4",
+    "fs:xfs",
+    "engine:postgres",
+    "sadf",
+)
 def test_who_can_takes_them_and_who_cannot_is_told(dbbench: Any, nothing_left: None) -> None:
-    """btrfs, and xfs by reflinks: each has its seconds and its server's answer, two are kept, nothing is left for the
-    space to count; ext4 says why not, and its figures stand. The verdict names the difference."""
+    """btrfs, and xfs by reflinks: each has its seconds and its server's answer, two are kept,
+    nothing is left for the space to count; ext4 says why not, and its figures stand. The verdict
+    names the difference.
+    """
     text = snapped("2s", fs=["btrfs", "xfs", "ext4"], engine=POSTGRES, workload=TPCB)
     dbbench("run", dbbench.plan(text), "--name", "r", "--progress", "none")
     trials = {trial["fs_setup"]: trial for trial in dbbench.trials().values()}
     assert {trial["error"] for trial in trials.values()} == {None}
-    why = "neither ext4 nor a layer below it has snapshots; ext4 with these options does not support reflinks"
+    why = (
+        "neither ext4 nor a layer below it has snapshots; ext4 with these options does not "
+        "support reflinks"
+    )
     assert trials["ext4"]["snapshots"]["note"] == why
     assert [w["text"] for w in trials["ext4"]["warnings"] if w["id"] == "W108"] == [why]
     assert trials["ext4"]["summary"]["tps"] > 0
@@ -42,10 +59,15 @@ def test_who_can_takes_them_and_who_cannot_is_told(dbbench: Any, nothing_left: N
             assert one["at_s"] > 2.9  # the window begins at second 1
     assert all(one["bytes"] is not None for one in facts["taken"][-2:])
     assert trials["btrfs"]["space"]["free_bytes"] > 200 * 2**20
-    assert "snapshot" in {argv[2] for argv in trials["btrfs"]["commands"] if argv[0].endswith("/btrfs")}
+    assert "snapshot" in {
+        argv[2] for argv in trials["btrfs"]["commands"] if argv[0].endswith("/btrfs")
+    }
     shown = dbbench("show", "r", trials["btrfs"]["id"]).stdout
     assert f"snapshots by btrfs, every 2 s, 2 kept: {len(facts['taken'])} taken" in shown
-    assert "snapshots during the load differs (none; baseline: taken)" in dbbench("compare", "r", "--json").stdout
+    assert (
+        "snapshots during the load differs (none; baseline: taken)"
+        in dbbench("compare", "r", "--json").stdout
+    )
     assert "Snapshots during the load" in (dbbench.folder / "results/r/report.html").read_text()
 
 
@@ -57,7 +79,9 @@ def test_of_a_standby_that_applies(dbbench: Any, nothing_left: None) -> None:
     trial = dbbench.trial(text, "--progress", "none")
     assert trial["error"] is None
     assert trial["snapshots"]["note"] == ""
-    assert {one["text"] for one in trial["snapshots"]["taken"]} <= SMALLEST and trial["snapshots"]["taken"]
+    assert {one["text"] for one in trial["snapshots"]["taken"]} <= SMALLEST and trial["snapshots"][
+        "taken"
+    ]
 
 
 @pytest.mark.soak

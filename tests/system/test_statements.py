@@ -8,7 +8,9 @@ import pytest
 
 from tests.support.plans import plan
 
-pytestmark = pytest.mark.needs("root", "mkfs.xfs", "fs:xfs", "engine:postgres", "engine:mariadb", "sysbench", "sadf")
+pytestmark = pytest.mark.needs(
+    "root", "mkfs.xfs", "fs:xfs", "engine:postgres", "engine:mariadb", "sysbench", "sadf"
+)
 
 
 TABLES = {"engines": ["postgres"], "tables": 2, "table_size": 8000}
@@ -23,11 +25,17 @@ LOADS: list[Any] = [
 def trials(tmp_path_factory: pytest.TempPathFactory, dbbench_in: Any) -> dict[str, dict[str, Any]]:
     """The trials of such a run by workload, each with its folder."""
     dbbench = dbbench_in(tmp_path_factory.mktemp("dba"))
-    # Five seconds before the drop: its ratio needs transactions in most of them, also if the machine stops for two.
-    dbbench.plan(plan("xfs", ["postgres", "mariadb"], LOADS, measure="10s", device={"size": "768MiB"}))
+    # Five seconds before the drop: its ratio needs transactions in most of them, also if the
+    # machine stops for two.
+    dbbench.plan(
+        plan("xfs", ["postgres", "mariadb"], LOADS, measure="10s", device={"size": "768MiB"})
+    )
     dbbench("run", "plan.toml", "--name", "r")
     root: Path = dbbench.folder / "results/r/trials"
-    return {trial["workload"]: {**trial, "folder": root / name} for name, trial in dbbench.trials().items()}
+    return {
+        trial["workload"]: {**trial, "folder": root / name}
+        for name, trial in dbbench.trials().items()
+    }
 
 
 def test_every_trial_has_its_primary_figure(trials: dict[str, dict[str, Any]]) -> None:
@@ -60,9 +68,13 @@ def test_an_index_is_built_from_a_cold_cache(trials: dict[str, dict[str, Any]]) 
 
 
 def test_a_drop_beside_the_load_is_in_the_window(trials: dict[str, dict[str, Any]]) -> None:
-    """The large table lies in the dataset; the statement began in the window, and its seconds are a figure."""
+    """The large table lies in the dataset; the statement began in the window, and its seconds are a
+    figure.
+    """
     trial = trials["drop-table"]
     said = json.loads((trial["folder"] / "raw/during.json").read_text())
-    assert 1 < said["began_s"] < 11 and trial["summary"]["during_s"] == pytest.approx(said["during_s"])
+    assert 1 < said["began_s"] < 11 and trial["summary"]["during_s"] == pytest.approx(
+        said["during_s"]
+    )
     assert trial["summary"]["dataset_bytes"] > 48 * 2**20
     assert trial["summary"]["during_max_ms"] <= trial["summary"]["max_ms"] * 1.001

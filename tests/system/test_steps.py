@@ -1,4 +1,6 @@
-"""The N-th process start, or the N-th write of the results, fails: the trial is marked, and completed trials stay."""
+"""The N-th process start, or the N-th write of the results, fails: the trial is marked, and
+completed trials stay.
+"""
 
 import contextlib
 import dataclasses
@@ -26,11 +28,20 @@ POSTGRES: dict[str, Any] = {
 }
 MARIADB: dict[str, Any] = {
     "fs": "xfs",
-    "engine": {"name": "mariadb", "settings": {"innodb_buffer_pool_size": 134217728, "innodb_log_file_size": 16777216}},
-    "workload": {"name": "sysbench-oltp-update-index", "tables": 1, "table_size": 100, "clients": 1},
+    "engine": {
+        "name": "mariadb",
+        "settings": {"innodb_buffer_pool_size": 134217728, "innodb_log_file_size": 16777216},
+    },
+    "workload": {
+        "name": "sysbench-oltp-update-index",
+        "tables": 1,
+        "table_size": 100,
+        "clients": 1,
+    },
 }
 SEED = int(os.environ.get("DBBENCH_SOAK_SEED", "1"))
-SAMPLES = range(5)  # of each kind, beside the soak: one that fails once and one for ever, the rest in `make test-all`
+# of each kind, beside the soak: one that fails once and one for ever, the rest in `make test-all`
+SAMPLES = range(5)
 
 
 def planned(dbbench: Any, at: str | None = None, pair: dict[str, Any] = POSTGRES) -> None:
@@ -40,19 +51,25 @@ def planned(dbbench: Any, at: str | None = None, pair: dict[str, Any] = POSTGRES
 
 
 def folders(dbbench: Any) -> dict[str, Path]:
-    """Where writes are counted, by their kind: results, and the golden copies where they are its own."""
+    """Where writes are counted, by their kind: results, and the golden copies where they are its
+    own.
+    """
     return {"write": dbbench.folder / "results", "copy": dbbench.folder / "cache"}
 
 
 def with_copies_of_its_own(dbbench: Any) -> Any:
     """The same command line, which has to build its golden copy."""
-    return dataclasses.replace(dbbench, env={**dbbench.env, "DBBENCH_CACHE": str(dbbench.folder / "cache")})
+    return dataclasses.replace(
+        dbbench, env={**dbbench.env, "DBBENCH_CACHE": str(dbbench.folder / "cache")}
+    )
 
 
 def driven(dbbench: Any, env: dict[str, str], *words: str) -> Any:
     """`run` with that environment beside its own."""
     planted = dataclasses.replace(dbbench, env={**dbbench.env, **env})
-    return planted("run", "plan.toml", "--name", "r", "--progress", "none", *words, status=None, timeout_s=600)
+    return planted(
+        "run", "plan.toml", "--name", "r", "--progress", "none", *words, status=None, timeout_s=600
+    )
 
 
 def finished(dbbench: Any) -> dict[str, str]:
@@ -76,7 +93,10 @@ def step_fails(
     planned(dbbench, pair=pair)
     env = failing_step(tmp_path / "plant", folders(dbbench), kind, at, forever)
     done = driven(dbbench, env)
-    said = f"{kind} {at}{' for ever' if forever else ''}: exit {done.returncode}\n{done.stderr[-2000:]}"
+    said = (
+        f"{kind} {at}{' for ever' if forever else ''}: exit {done.returncode}\n"
+        f"{done.stderr[-2000:]}"
+    )
     assert done.returncode in (0, 1, 2, 5), said
     assert "Traceback" not in done.stderr and "E999" not in done.stderr, said
     assert left_of(dbbench.folder, within_s=GONE_S) == [], said
@@ -112,7 +132,9 @@ def counts(tmp_path_factory: pytest.TempPathFactory, dbbench_in: Any) -> dict[st
     return found
 
 
-@pytest.mark.parametrize("number", [n if n < 2 else pytest.param(n, marks=pytest.mark.long) for n in SAMPLES])
+@pytest.mark.parametrize(
+    "number", [n if n < 2 else pytest.param(n, marks=pytest.mark.long) for n in SAMPLES]
+)
 @pytest.mark.parametrize("kind", ["start", "write"])
 def test_a_step_that_fails_marks_the_trial_and_leaves_nothing(
     kind: str, number: int, counts: dict[str, int], dbbench: Any, tmp_path: Path
@@ -127,15 +149,21 @@ def test_a_step_that_fails_marks_the_trial_and_leaves_nothing(
 @pytest.mark.parametrize("forever", [False, True], ids=["once", "for ever"])
 @pytest.mark.parametrize("kind", ["start", "write", "copy"])
 @pytest.mark.parametrize("pair", [POSTGRES, MARIADB], ids=["postgres", "mariadb"])
-def test_every_step_that_fails(pair: dict[str, Any], kind: str, forever: bool, dbbench_in: Any, tmp_path: Path) -> None:
-    """All numbers, one after the other, to the last one, those of the golden copy too; some minutes a kind."""
+def test_every_step_that_fails(
+    pair: dict[str, Any], kind: str, forever: bool, dbbench_in: Any, tmp_path: Path
+) -> None:
+    """All numbers, one after the other, to the last one, those of the golden copy too; some minutes
+    a kind.
+    """
     (folder := tmp_path / "counted").mkdir()
     steps = steps_of(with_copies_of_its_own(dbbench_in(folder)), pair)
     wrong = []
     for at in range(1, steps[kind] + 1):
         (folder := tmp_path / str(at)).mkdir()
         try:
-            step_fails(with_copies_of_its_own(dbbench_in(folder)), folder, kind, at, forever, pair=pair)
+            step_fails(
+                with_copies_of_its_own(dbbench_in(folder)), folder, kind, at, forever, pair=pair
+            )
         except AssertionError as error:
             wrong.append(str(error))
             print(error)
@@ -152,7 +180,9 @@ def small(dbbench: Any) -> Iterator[Any]:
     mounted = []
 
     def make(kib: int) -> None:
-        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={kib}k", "results", str(results)], check=True)
+        subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", f"size={kib}k", "results", str(results)], check=True
+        )
         mounted.append(kib)
 
     yield make
@@ -161,7 +191,9 @@ def small(dbbench: Any) -> Iterator[Any]:
 
 
 def full(dbbench: Any, kib: int, small: Any) -> None:
-    """While a trial is driven all but so much of the room is taken: nothing half is a result, more room resumes."""
+    """While a trial is driven all but so much of the room is taken: nothing half is a result, more
+    room resumes.
+    """
     small(4096)
     planned(dbbench, at=str(dbbench.folder))
     results = dbbench.folder / "results"
@@ -172,13 +204,16 @@ def full(dbbench: Any, kib: int, small: Any) -> None:
                 file.write(bytes(4096))
         os.truncate(results / "filler", max(0, (results / "filler").stat().st_size - 1024 * kib))
 
-    status, said = dbbench.run_and("plan.toml", lambda event: bool(event["kind"] == "trial_begin"), fill)
+    status, said = dbbench.run_and(
+        "plan.toml", lambda event: bool(event["kind"] == "trial_begin"), fill
+    )
     trials = dbbench.trials().values()
     assert status in (1, 2) or [trial["error"] for trial in trials] == [None], said[-2000:]
     assert "Traceback" not in said and "E999" not in said, said[-2000:]
     assert (
         status == 0
-        or "no space" in (said + "".join((trial["error"] or {"text": ""})["text"] for trial in trials)).lower()
+        or "no space"
+        in (said + "".join((trial["error"] or {"text": ""})["text"] for trial in trials)).lower()
     )
     if status and "error E305" in said:
         assert "then resume with:  dbbench run plan.toml --name r" in said
@@ -203,7 +238,9 @@ def test_a_full_results_disk_is_said(dbbench: Any, small: Any) -> None:
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("kib", [0, 4, 8, 12, 16, 20, 24, 32, 48, 64, 80, 100, 120, 140, 160, 180, 220, 260])
+@pytest.mark.parametrize(
+    "kib", [0, 4, 8, 12, 16, 20, 24, 32, 48, 64, 80, 100, 120, 140, 160, 180, 220, 260]
+)
 def test_a_results_disk_that_is_full_at_any_step(kib: int, dbbench: Any, small: Any) -> None:
     """The same with other room; with the most of it the trial is done."""
     full(dbbench, kib, small)
@@ -219,14 +256,18 @@ def test_a_results_folder_that_is_read_only_is_told_at_once(dbbench: Any, small:
 
 
 def test_a_clock_that_is_set_back_moves_no_duration(dbbench: Any, tmp_path: Path) -> None:
-    """An hour, in mid-window: the trial is suspect and says so; its seconds are those of the monotonic clock."""
+    """An hour, in mid-window: the trial is suspect and says so; its seconds are those of the
+    monotonic clock.
+    """
     planned(dbbench)
     flag, env = clock_an_hour_back(tmp_path / "plant")
     planted = dataclasses.replace(dbbench, env={**dbbench.env, **env})
     status, said = planted.run_and("plan.toml", planted.in_window, lambda _: flag.touch())
     assert status == 0, said
     (trial,) = dbbench.trials().values()
-    assert trial["status"] == "suspect" and "W023" in {warning["id"] for warning in trial["warnings"]}
+    assert trial["status"] == "suspect" and "W023" in {
+        warning["id"] for warning in trial["warnings"]
+    }
     assert all(0 <= phase["seconds"] < 1800 for phase in trial["phases"])
     assert trial["summary"]["tps"] > 0 and [p["start"] for p in trial["phases"]] == sorted(
         p["start"] for p in trial["phases"]

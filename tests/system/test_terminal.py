@@ -1,4 +1,6 @@
-"""Commands on a terminal: drawing never ends them, and the end that they expect is shown until it comes."""
+"""Commands on a terminal: drawing never ends them, and the end that they expect is shown until it
+comes.
+"""
 
 import itertools
 import re
@@ -20,8 +22,9 @@ COUNT = re.compile(r"^\[ *(\d+)/(\d+)\]")
 
 
 class Watched:
-    """A run on a terminal: `ends` has, for each (trial, number of trials) that was drawn, whether its expected end was
-    shown."""
+    """A run on a terminal: `ends` has, for each (trial, number of trials) that was drawn, whether
+    its expected end was shown.
+    """
 
     def __init__(self, size: tuple[int, int]) -> None:
         self.terminal = Terminal(*size)
@@ -31,7 +34,9 @@ class Watched:
         lines = screen.text.splitlines()
         for head, line in itertools.pairwise(lines):
             if head.startswith("run ") and (count := COUNT.match(line)):
-                self.ends.setdefault((int(count[1]), int(count[2])), set()).add(bool(LEFT.search(head)))
+                self.ends.setdefault((int(count[1]), int(count[2])), set()).add(
+                    bool(LEFT.search(head))
+                )
         return True
 
     def run(self, dbbench: Any, *words: str, status: int = 0) -> Screen:
@@ -65,7 +70,9 @@ class HungUp(Watched):
 
 @pytest.mark.parametrize("size", [SIZES[0], pytest.param(SIZES[1], marks=pytest.mark.long)])
 def test_a_run_that_adds_blocks_by_budget(size: tuple[int, int], dbbench: Any) -> None:
-    """The end of the budget is shown from the first trial to the last one, also of the blocks that were added."""
+    """The end of the budget is shown from the first trial to the last one, also of the blocks that
+    were added.
+    """
     dbbench.plan(plan(PAIR, "files", SMALL, blocks=None, budget="30s", device={"size": "400MiB"}))
     watched = Watched(size)
     screen = watched.run(dbbench, "run", "plan.toml", "--name", "r")
@@ -82,12 +89,22 @@ def test_a_run_that_adds_blocks_by_budget(size: tuple[int, int], dbbench: Any) -
 @pytest.mark.parametrize("size", SIZES)
 def test_a_run_that_repeats_a_suspect_block(size: tuple[int, int], dbbench: Any) -> None:
     """From the second trial on the expected end is shown, also of the trials that were added."""
-    load = plan(PAIR, "postgres", TPCB, blocks=2, repeat_suspect=True, warmup="0s", device={"size": "400MiB"})
+    load = plan(
+        PAIR,
+        "postgres",
+        TPCB,
+        blocks=2,
+        repeat_suspect=True,
+        warmup="0s",
+        device={"size": "400MiB"},
+    )
     dbbench.plan(load)
     watched = Disturbed(size)
     screen = watched.run(dbbench, "run", "plan.toml", "--name", "r")
     assert screen.colored and "W129" in screen.text
-    assert "2 more trials: blocks with a suspect trial are repeated as a whole" in " ".join(screen.text.split())
+    assert "2 more trials: blocks with a suspect trial are repeated as a whole" in " ".join(
+        screen.text.split()
+    )
     assert max(watched.ends)[1] == len(dbbench.spec()["order"]) == 6
     later = [ends for (number, _), ends in watched.ends.items() if number > 1]
     assert set.union(*later) == {True}, watched.ends
@@ -97,7 +114,13 @@ def test_a_lost_terminal_does_not_end_a_run(dbbench: Any) -> None:
     """Every trial is finished, and the page is written, although nothing can be shown any more."""
     dbbench.plan(plan("ext4", "files", SMALL, blocks=2, device={"size": "400MiB"}))
     lost = HungUp(SIZES[0])
-    dbbench_on(lost.terminal, ["run", "plan.toml", "--name", "r"], dbbench.folder, dbbench.env, lost.visible)
+    dbbench_on(
+        lost.terminal,
+        ["run", "plan.toml", "--name", "r"],
+        dbbench.folder,
+        dbbench.env,
+        lost.visible,
+    )
     assert lost.ends and len(dbbench.trials()) == 2
     assert (dbbench.folder / "results/r/report.html").exists()
 
@@ -110,9 +133,12 @@ OTHERS = {
     "study": ("study", "run", "pg-fs-benchmark", "--scale", "tiny"),
 }
 SHOWN = {
-    "nightly": r"^run test-night-", "powercut": "^  prepare: ", "rehearse": "^run test-",
-    "study": "^run pg-fs-benchmark", "fleet": "^fleet r: spread, ",
-}  # fmt: skip
+    "nightly": r"^run test-night-",
+    "powercut": "^  prepare: ",
+    "rehearse": "^run test-",
+    "study": "^run pg-fs-benchmark",
+    "fleet": "^fleet r: spread, ",
+}
 
 
 @pytest.mark.long
@@ -120,8 +146,9 @@ SHOWN = {
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("command", OTHERS)
 def test_other_commands_that_draw(command: str, size: tuple[int, int], dbbench: Any) -> None:
-    """They end as they do without a terminal; the last drawing (of a fleet: its first line) stays once, and nothing in
-    it is made of nothing."""
+    """They end as they do without a terminal; the last drawing (of a fleet: its first line) stays
+    once, and nothing in it is made of nothing.
+    """
     if command == "fleet":
         pytest.importorskip("distributed")
     dbbench.plan(plan(PAIR, "postgres", TPCB, blocks=2, baseline="ext4", device={"size": "512MiB"}))

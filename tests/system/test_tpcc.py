@@ -35,12 +35,15 @@ default = 2
 
 @pytest.mark.needs("root", "engine:postgres", "sysbench")
 def test_a_broken_condition_fails_the_trial(dbbench: Dbbench) -> None:
-    """E403 with the rows, in the phase of checks; the unbroken load beside it says what was checked and has a tpmC."""
+    """E403 with the rows, in the phase of checks; the unbroken load beside it says what was checked
+    and has a tpmC.
+    """
     builtin, own = data_folder() / "workloads", Path(dbbench.folder, "own/workloads")
     own.mkdir(parents=True)
     own.joinpath("leaking.toml").write_text(WORKLOAD)
     own.joinpath("leaking.lua").write_text(LEAKING)
-    for script in ("tpcc.lua", "tpcc_transactions.lua"):  # beside it: the load runs as an account without our rights
+    # beside it: the load runs as an account without our rights
+    for script in ("tpcc.lua", "tpcc_transactions.lua"):
         own.joinpath(script).write_bytes((builtin / script).read_bytes())
     loads = [{"name": "tpcc", **TABLES, "clients": 2}, {"name": "leaking", "clients": 2}]
     text = plan("ext4", "postgres", loads, warmup=0, measure=5)
@@ -49,14 +52,24 @@ def test_a_broken_condition_fails_the_trial(dbbench: Dbbench) -> None:
     good, bad = trials["tpcc"], trials["leaking"]
     assert (bad["status"], bad["error"]["id"], bad["error"]["phase"]) == ("failed", "E403", "check")
     assert "condition 1: w_ytd is the sum" in bad["error"]["text"]
-    assert good["error"] is None and good["checked"].endswith("; TPC-C consistency conditions 1 to 12")
+    assert good["error"] is None and good["checked"].endswith(
+        "; TPC-C consistency conditions 1 to 12"
+    )
     assert good["summary"]["new_order_p95_ms"] > 0 and good["summary"]["fsync_ms"] > 0
-    assert good["summary"]["io_operations_per_tx"] > 0 and good["summary"]["server_memory_bytes"] > 2**20
+    assert (
+        good["summary"]["io_operations_per_tx"] > 0
+        and good["summary"]["server_memory_bytes"] > 2**20
+    )
     assert [row["call"] for row in good["filesystem"]["syncs"]] == ["fsync", "fdatasync"]
     share = good["summary"]["tpmc"] / good["summary"]["tps"] / 60
-    # 45 % are new orders, drawn at random: five standard deviations, which are wide where a machine is slow.
-    assert 0 < share < 1 and abs(share - 0.45) < 5 * math.sqrt(0.45 * 0.55 / good["summary"]["transactions"])
+    # 45 % are new orders, drawn at random: five standard deviations, which are wide where a machine
+    # is slow.
+    assert 0 < share < 1 and abs(share - 0.45) < 5 * math.sqrt(
+        0.45 * 0.55 / good["summary"]["transactions"]
+    )
     assert {path.name for path in (dbbench.folder / "results/r/scripts").iterdir()} == {
-        "tpcc.lua", "tpcc_transactions.lua", "leaking.lua",
-    }  # fmt: skip
+        "tpcc.lua",
+        "tpcc_transactions.lua",
+        "leaking.lua",
+    }
     assert '"tpmc"' in dbbench("compare", "r", "--metric", "tpmc", "--json").stdout

@@ -1,4 +1,6 @@
-"""Load generators that report too much work, and flushes that are discarded: no such trial is marked ok."""
+"""Load generators that report too much work, and flushes that are discarded: no such trial is
+marked ok.
+"""
 
 import os
 import shutil
@@ -16,11 +18,13 @@ from tests.support.plans import plan
 
 pytestmark = pytest.mark.needs("root", "mkfs.ext4", "fs:ext4", "sadf")
 
-TPCB = {"name": "pgbench-tpcb", "scale": 1, "clients": 2, "threads": 2}  # without a rate, whose log has another column
+# without a rate, whose log has another column
+TPCB = {"name": "pgbench-tpcb", "scale": 1, "clients": 2, "threads": 2}
 SYSBENCH = {"name": "sysbench-oltp-read-write", "tables": 1, "table_size": 1000}
 FIO = {"name": "fio-seqwrite", "file_size": "32MiB"}
 
-# Prints what pgbench prints and logs 2000 transactions a second, without a connection. The tables are the real one's.
+# Prints what pgbench prints and logs 2000 transactions a second, without a connection. The tables
+# are the real one's.
 FAKE_PGBENCH = """#!/usr/bin/python3
 import os, sys, time
 option = dict(word.split("=", 1) for word in sys.argv[1:] if "=" in word)
@@ -68,7 +72,8 @@ for path in [word.split("=", 1)[1] for word in sys.argv[1:] if word.startswith("
         report.write(re.sub(r'("io_bytes" : )(\\d+)', lambda found: found[1] + str(3 * int(found[2])), text))
 sys.exit(done.returncode)
 """
-# The real pgbench with another script than the one it was asked for; it reports what that script did.
+# The real pgbench with another script than the one it was asked for; it reports what that script
+# did.
 LIGHTER_PGBENCH = """#!/bin/bash
 words=()
 for word in "$@"; do
@@ -97,7 +102,9 @@ LIGHTER = {  # words in place of `--builtin=tpcb-like`, and the count that shows
 LIGHTER_SYSBENCH = """#!/bin/bash
 exec {real} --index-updates=0 --delete-inserts=0 "$@"
 """
-NO_SYNC = "int fsync(int fd) { (void)fd; return 0; }\nint fdatasync(int fd) { (void)fd; return 0; }\n"
+NO_SYNC = (
+    "int fsync(int fd) { (void)fd; return 0; }\nint fdatasync(int fd) { (void)fd; return 0; }\n"
+)
 UNSYNCED_POSTGRES = '#!/bin/sh\nLD_PRELOAD={library} exec {real} "$@"\n'
 
 
@@ -118,7 +125,9 @@ def program(path: Path, text: str) -> None:
 
 
 def server_folder(folder: Path) -> Path:
-    """A copy of PostgreSQL's programs, of which single ones can be replaced; the folder of the originals."""
+    """A copy of PostgreSQL's programs, of which single ones can be replaced; the folder of the
+    originals.
+    """
     real = engine_bin("postgres")
     assert real is not None
     for path in real.iterdir():
@@ -134,7 +143,9 @@ def of(folder: Path) -> dict[str, Any]:
 def ended(dbbench: Any, size: str = "384MiB", **cell: Any) -> dict[str, Any]:
     """The only trial of a run whose trial must fail."""
     # Long enough for many transactions even if the machine stands still for two seconds.
-    trial = dbbench.trial(plan(**{"workload": TPCB, **cell}, measure="6s", device={"size": size}), status=1)
+    trial = dbbench.trial(
+        plan(**{"workload": TPCB, **cell}, measure="6s", device={"size": size}), status=1
+    )
     assert trial["status"] == "failed"
     assert left_of(dbbench.folder, within_s=GONE_S) == []
     return dict(trial)
@@ -154,7 +165,10 @@ def test_a_pgbench_that_only_prints_is_found(dbbench: Any, folder: Path) -> None
     work = counted(trial, "transactions")
     assert trial["error"]["id"] == "E352", trial["error"]
     assert work["counted"] < 500 < 1000 < work["least"]
-    assert str(work["counted"]) in trial["error"]["text"] and str(work["least"]) in trial["error"]["text"]
+    assert (
+        str(work["counted"]) in trial["error"]["text"]
+        and str(work["least"]) in trial["error"]["text"]
+    )
 
 
 @pytest.mark.soak  # sysbench does the same beside it
@@ -177,14 +191,21 @@ def test_a_sysbench_that_reports_everything_twice_is_found(dbbench: Any, folder:
     trial = ended(dbbench, "1GiB", engine="mariadb", workload=SYSBENCH)
     work = counted(trial, "transactions")
     assert trial["error"]["id"] == "E352", trial["error"]
-    assert 0.4 < work["counted"] / work["claimed"] < 0.9  # half, and what dbbench itself did: much of few
+    # half, and what dbbench itself did: much of few
+    assert 0.4 < work["counted"] / work["claimed"] < 0.9
 
 
 @pytest.mark.needs("engine:postgres")
 @pytest.mark.parametrize(
-    "name", [name if name in ("reads", "hot-row") else pytest.param(name, marks=pytest.mark.long) for name in LIGHTER]
+    "name",
+    [
+        name if name in ("reads", "hot-row") else pytest.param(name, marks=pytest.mark.long)
+        for name in LIGHTER
+    ],
 )
-def test_a_lighter_load_of_as_many_transactions_is_found(name: str, dbbench: Any, folder: Path) -> None:
+def test_a_lighter_load_of_as_many_transactions_is_found(
+    name: str, dbbench: Any, folder: Path
+) -> None:
     """The number of transactions is right, but not what they do: E352, which names the kind."""
     words, count = LIGHTER[name]
     real = server_folder(folder)
@@ -216,7 +237,8 @@ def test_bytes_that_were_never_written_are_found(dbbench: Any, folder: Path) -> 
     """fio reports more bytes than its processes wrote by system calls (E352)."""
     program(folder / "fio", TRIPLED_FIO.format(real=shutil.which("fio")))
     dbbench.env["PATH"] = f"{folder}:{os.environ['PATH']}"
-    trial = ended(dbbench, engine="files", workload=FIO, warmup="0s")  # the warm-up is counted, but not claimed
+    # the warm-up is counted, but not claimed
+    trial = ended(dbbench, engine="files", workload=FIO, warmup="0s")
     work = counted(trial, "write_bytes")
     assert trial["error"]["id"] == "E352", trial["error"]
     assert 0.2 < work["counted"] / work["claimed"] < 0.95
@@ -224,7 +246,9 @@ def test_bytes_that_were_never_written_are_found(dbbench: Any, folder: Path) -> 
 
 @pytest.mark.needs("engine:postgres", "cc")
 def test_a_swallowed_fsync_is_found(dbbench: Any, folder: Path) -> None:
-    """A server whose fsync does nothing leaves too few device flushes for its commits (E352), or none (E352)."""
+    """A server whose fsync does nothing leaves too few device flushes for its commits (E352), or
+    none (E352).
+    """
     real, library = server_folder(folder), folder / "nosync.so"
     (folder / "nosync.c").write_text(NO_SYNC)
     subprocess.run(["cc", "-shared", "-fPIC", "-o", library, folder / "nosync.c"], check=True)

@@ -51,7 +51,9 @@ def disks(folder: Path, count: int) -> Iterator[Device]:
 
 
 @contextlib.contextmanager
-def mounted(name: str, device: Device, at: Path, journal: Journal | None = None) -> Iterator[Mounted]:
+def mounted(
+    name: str, device: Device, at: Path, journal: Journal | None = None
+) -> Iterator[Mounted]:
     """A shipped setup, made and mounted."""
     setup = shipped(name)
     filesystems.make(setup, device, journal)
@@ -71,7 +73,9 @@ def fill(folder: Path, mib: int) -> list[Path]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_setup_is_what_it_says(name: str, private: None, tmp_path: Path) -> None:
-    """Made, mounted, read back, claimed rightly, in force on files, cold with both proofs, flushing, and gone."""
+    """Made, mounted, read back, claimed rightly, in force on files, cold with both proofs,
+    flushing, and gone.
+    """
     setup = shipped(name)
     journal = Journal(tmp_path / "journal")
     with disks(tmp_path, setup.devices.min) as device:
@@ -95,11 +99,18 @@ def test_every_setup_is_what_it_says(name: str, private: None, tmp_path: Path) -
             space = shape.space(fs, 24 * MIB)
             assert space.disk_bytes and space.free_bytes
             assert (space.disk_bytes < 20 * MIB) is bool(compressing)
-            assert 1.5 < (space.compression_ratio or 0) < 2.1 if compressing else not space.compression_ratio
+            assert (
+                1.5 < (space.compression_ratio or 0) < 2.1
+                if compressing
+                else not space.compression_ratio
+            )
             proof = pagecache.empty_and_prove(
-                files, 1, device.leaves, filesystems.FAMILIES["zfs"].emptying(setup, device, fs),
+                files,
+                1,
+                device.leaves,
+                filesystems.FAMILIES["zfs"].emptying(setup, device, fs),
                 least_share=shape.least_read_share(fs),
-            )  # fmt: skip
+            )
             assert proof.reason == ""
             assert "export and import" in proof.method
             assert proof.before_bytes or name == "zfs-metadata"  # OpenZFS keeps no data then
@@ -116,12 +127,18 @@ def test_every_setup_is_what_it_says(name: str, private: None, tmp_path: Path) -
 
 
 def test_a_pool_of_somebody_else_is_not_touched(private: None, tmp_path: Path) -> None:
-    """Beside a pool that is in use another one is made, opened and ended; the first one knows nothing of it."""
+    """Beside a pool that is in use another one is made, opened and ended; the first one knows
+    nothing of it.
+    """
     (tmp_path / "one").mkdir()
     (tmp_path / "two").mkdir()
     with disks(tmp_path / "one", 1) as first, mounted("zfs", first, tmp_path / "mnt") as fs:
         (fs.path / "kept").write_bytes(b"kept")
-        with apart(), disks(tmp_path / "two", 1) as second, mounted("zfs", second, tmp_path / "mnt2"):
+        with (
+            apart(),
+            disks(tmp_path / "two", 1) as second,
+            mounted("zfs", second, tmp_path / "mnt2"),
+        ):
             assert (tmp_path / "mnt2").is_mount()
         listed = process.run(["zpool", "list", "-H", "-o", "name"]).stdout.split()
         assert fs.pool is not None
@@ -137,13 +154,19 @@ def test_what_zpool_refuses_is_an_error(private: None, tmp_path: Path) -> None:
         filesystems.make(setup, device)
 
 
-def test_who_holds_the_pool_is_said(private: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_holds_the_pool_is_said(
+    private: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """An export that fails names the process; when it has let go, the export succeeds."""
     with disks(tmp_path, 1) as device, mounted("zfs", device, tmp_path / "mnt") as fs:
         assert fs.pool is not None
         held = os.open(fs.path / "held", os.O_CREAT | os.O_RDWR)
-        with monkeypatch.context() as soon, pytest.raises(UnmountFailed, match=rf"pid {os.getpid()} .*held"):
-            soon.setattr(common, "BUSY_S", 0.2)  # not for the export at the end, which may take longer
+        with (
+            monkeypatch.context() as soon,
+            pytest.raises(UnmountFailed, match=rf"pid {os.getpid()} .*held"),
+        ):
+            # not for the export at the end, which may take longer
+            soon.setattr(common, "BUSY_S", 0.2)
             fs.pool.export(fs.path)
         os.close(held)
 
@@ -163,7 +186,8 @@ def test_the_journal_alone_ends_a_pool(private: None, tmp_path: Path) -> None:
     """What a killed run has left is ended by its name, and once only."""
     journal = Journal(tmp_path / "journal")
     with disks(tmp_path, 1) as device:
-        opened = mounted("zfs", device, tmp_path / "mnt", journal)  # kept: without it the pool would be exported
+        # kept: without it the pool would be exported
+        opened = mounted("zfs", device, tmp_path / "mnt", journal)
         fs = opened.__enter__()
         assert fs.pool is not None
         assert zfs.FAMILY.give_back(journal) == [fs.pool.name]
@@ -172,7 +196,9 @@ def test_the_journal_alone_ends_a_pool(private: None, tmp_path: Path) -> None:
 
 @contextlib.contextmanager
 def filled(name: str, folder: Path, count: int) -> Iterator[Stored]:
-    """A setup on `count` of the devices, with one more as the spare, and a file in its data directory."""
+    """A setup on `count` of the devices, with one more as the spare, and a file in its data
+    directory.
+    """
     setup = shipped(name)
     with disks(folder, count + 1) as several:
         device = dataclasses.replace(as_one(several.each[:count]), spare=several.each[count])
@@ -184,8 +210,9 @@ def filled(name: str, folder: Path, count: int) -> Iterator[Stored]:
 
 
 def test_snapshot_clone_and_rollback(private: None, tmp_path: Path) -> None:
-    """The clone has the snapshot's bytes and takes its own; the rollback brings back what was overwritten, also where
-    the newer bytes were read just before; nothing is left of either."""
+    """The clone has the snapshot's bytes and takes its own; the rollback brings back what was
+    overwritten, also where the newer bytes were read just before; nothing is left of either.
+    """
     with filled("zfs-16k", tmp_path, 1) as found:
         old, file = (found.datadir / "a").read_bytes(), found.datadir / "a"
         assert zfs.FAMILY.snapshots.lacks(found) is None
@@ -206,7 +233,9 @@ def test_snapshot_clone_and_rollback(private: None, tmp_path: Path) -> None:
 
 
 def test_scrub_finds_a_damaged_record(private: None, tmp_path: Path) -> None:
-    """Nothing to say of a sound pool; bytes that were changed below it are found by their checksums."""
+    """Nothing to say of a sound pool; bytes that were changed below it are found by their
+    checksums.
+    """
     with filled("zfs", tmp_path, 1) as found:
         (check,) = zfs.FAMILY.checks
         assert "no errors" in check.run(found)
@@ -222,8 +251,12 @@ def test_scrub_finds_a_damaged_record(private: None, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "count", "grows"), [("zfs", 1, True), ("zfs-mirror", 2, False)])
-def test_another_device_joins(name: str, count: int, grows: bool, private: None, tmp_path: Path) -> None:
-    """A stripe becomes larger, a mirror gets one more side; the pool is imported with it and leaves it clean."""
+def test_another_device_joins(
+    name: str, count: int, grows: bool, private: None, tmp_path: Path
+) -> None:
+    """A stripe becomes larger, a mirror gets one more side; the pool is imported with it and leaves
+    it clean.
+    """
     with filled(name, tmp_path, count) as found:
         spare, fs = found.volume.spare, found.fs
         assert spare is not None and fs.pool is not None
@@ -261,29 +294,48 @@ def test_short_trials_of_two_engines(dbbench: Any, nothing_left: None) -> None:
     """PostgreSQL and MariaDB through the command line: good, cold, flushed, with the driver's name."""
     shipped("zfs-8k")
     tpcb = {"name": "pgbench-tpcb", "engines": ["postgres"], "scale": 1, "clients": 2, "threads": 2}
-    sysbench = {"name": "sysbench-oltp-read-write", "engines": ["mariadb"], **SMALL["sysbench-oltp-read-write"]}
-    text = plan("zfs-8k", ["postgres", "mariadb"], [tpcb, sysbench], measure="4s", device={"size": "1GiB"})
+    sysbench = {
+        "name": "sysbench-oltp-read-write",
+        "engines": ["mariadb"],
+        **SMALL["sysbench-oltp-read-write"],
+    }
+    text = plan(
+        "zfs-8k", ["postgres", "mariadb"], [tpcb, sysbench], measure="4s", device={"size": "1GiB"}
+    )
     dbbench("run", dbbench.plan(text), "--name", "r")
     trials = dbbench.trials()
     assert [(t["engine"], t["error"]) for t in trials.values() if t["status"] == "failed"] == []
     for trial in trials.values():
         fs = trial["filesystem"]
-        assert (fs["family"], fs["durability_class"], fs["geometry"]["recordsize"]) == ("zfs", "full", 8192)
+        assert (fs["family"], fs["durability_class"], fs["geometry"]["recordsize"]) == (
+            "zfs",
+            "full",
+            8192,
+        )
         assert fs["tunables"]["driver"].startswith("OpenZFS")
         assert fs["tunables"]["arc_max_bytes"] > 0
         assert trial["cache"]["proved"]
         assert float(trial["io"]["flushes_note"].split()[0]) > 0.3
         assert any(argv[0].endswith("zpool") for argv in trial["commands"])
-    assert {t["effective_settings"].get("innodb_flush_method") for t in trials.values()} == {None, "O_DIRECT"}
+    assert {t["effective_settings"].get("innodb_flush_method") for t in trials.values()} == {
+        None,
+        "O_DIRECT",
+    }
 
 
 @pytest.mark.needs("engine:postgres", "sadf")
 def test_nothing_is_left_of_a_run_that_is_killed(dbbench: Any, nothing_left: None) -> None:
-    """SIGKILL in the window leaves no mount, pool or loop device; the same command resumes and ends well."""
+    """SIGKILL in the window leaves no mount, pool or loop device; the same command resumes and ends
+    well.
+    """
     shipped("zfs-8k")
     dbbench.plan(plan("zfs-8k", measure="6s"))
-    status, _ = dbbench.run_and("plan.toml", dbbench.in_window, lambda pid: os.kill(pid, signal.SIGKILL))
+    status, _ = dbbench.run_and(
+        "plan.toml", dbbench.in_window, lambda pid: os.kill(pid, signal.SIGKILL)
+    )
     assert status == -signal.SIGKILL
     trial = dbbench.trial()
     assert trial["status"] != "failed"
-    assert not [name for name in process.run(["zpool", "list", "-H"]).stdout.split() if "dbbench" in name]
+    assert not [
+        name for name in process.run(["zpool", "list", "-H"]).stdout.split() if "dbbench" in name
+    ]

@@ -16,13 +16,17 @@ from tests.support.stored import RecordingStorage
 
 @pytest.fixture(autouse=True)
 def every_package_exists(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pretend that apt has each package: apt-cache is a program, and its answers differ between machines."""
+    """Pretend that apt has each package: apt-cache is a program, and its answers differ between
+    machines.
+    """
     monkeypatch.setattr(packages, "policy", lambda _name: "  Candidate: 1.0\n")
 
 
 @pytest.fixture
 def programs(tmp_path: Path, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a directory; this machine seems to have the programs that the test puts there, and no others."""
+    """Return a directory; this machine seems to have the programs that the test puts there, and no
+    others.
+    """
     (folder := tmp_path / "programs").mkdir()
     environ["PATH"] = str(folder)
     monkeypatch.setattr(packages, "PATH", "")
@@ -46,8 +50,9 @@ def road(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environ: dict[str, str
 
 @pytest.fixture
 def printed(capsys: pytest.CaptureFixture[str]) -> Any:
-    """Return a function that runs a command line and returns stdout, or stderr if the exit status `code` is not 0. With
-    None it may also be 2, because this machine lacks something."""
+    """Return a function that runs a command line and returns stdout, or stderr if the exit status
+    `code` is not 0. With None it may also be 2, because this machine lacks something.
+    """
 
     def run(*argv: str, code: int | None = 0) -> str:
         assert cli.run(argv) in ((0, 2) if code is None else (code,))
@@ -65,7 +70,9 @@ def told(printed: Any, results_folder: Path) -> Any:
 
 @pytest.fixture
 def said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RecordingStorage:
-    """Return the snapshots of ext4, its servers and its data, which record their calls; with a stale pid file."""
+    """Return the snapshots of ext4, its servers and its data, which record their calls; with a
+    stale pid file.
+    """
     storage = RecordingStorage(tmp_path)
     monkeypatch.setattr(FAMILIES["ext4"], "snapshots", storage)
     (tmp_path / "postmaster.pid").touch()

@@ -37,10 +37,16 @@ def played(steps: Iterable[Step]) -> tuple[dict[str, int], int, int]:
 
 
 def test_a_sequence_is_that_of_its_seed_size_and_churn() -> None:
-    """Names, sizes, places and bytes are the same everywhere and in every version: results that say the same seed
-    mean the same past. Who changes the sequence changes what they mean (CHANGELOG). Each of the three changes it."""
-    own, *others = map(digest, itertools.starmap(
-        sequence, [(1, WHOLE, 2.0), (2, WHOLE, 2.0), (1, WHOLE + MIB, 2.0), (1, WHOLE, 1.5)]))  # fmt: skip
+    """Names, sizes, places and bytes are the same everywhere and in every version: results that say
+    the same seed mean the same past. Who changes the sequence changes what they mean
+    (CHANGELOG). Each of the three changes it.
+    """
+    own, *others = map(
+        digest,
+        itertools.starmap(
+            sequence, [(1, WHOLE, 2.0), (2, WHOLE, 2.0), (1, WHOLE + MIB, 2.0), (1, WHOLE, 1.5)]
+        ),
+    )
     assert own == "a710e018ce63f5ef67915f0eb973d6edadb9484aad5a9ea1166e04122a5bdc9d"
     assert own not in others
 
@@ -48,7 +54,9 @@ def test_a_sequence_is_that_of_its_seed_size_and_churn() -> None:
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("churn", [0.0, 0.3, 3.0])
 def test_it_leaves_what_was_asked(seed: int, churn: float) -> None:
-    """The files add up to the fill exactly, and never to more on the way: it cannot overflow what fits."""
+    """The files add up to the fill exactly, and never to more on the way: it cannot overflow what
+    fits.
+    """
     sizes, most, written = played(sequence(seed, WHOLE, churn))
     assert sum(sizes.values()) == WHOLE
     assert most == WHOLE
@@ -56,9 +64,11 @@ def test_it_leaves_what_was_asked(seed: int, churn: float) -> None:
 
 
 def test_sizes_are_mixed_and_files_grow_side_by_side() -> None:
-    """Most files are small, most bytes are in large ones. Two pieces of a file seldom follow each other. A sync after
-    every few MiB and at the end gives pieces their places: delayed allocation would undo them. A file that is whole is
-    ended once, which releases preallocated space. Every piece is cut out of the noise in full: nothing compresses."""
+    """Most files are small, most bytes are in large ones. Two pieces of a file seldom follow each
+    other. A sync after every few MiB and at the end gives pieces their places: delayed
+    allocation would undo them. A file that is whole is ended once, which releases preallocated
+    space. Every piece is cut out of the noise in full: nothing compresses.
+    """
     steps = list(sequence(1, WHOLE, 2.0))
     sizes = sorted(played(steps)[0].values())
     assert sizes[len(sizes) // 2] < WHOLE / len(sizes)

@@ -24,18 +24,33 @@ NOISY = (1000, 1400, 800, 1300)
 
 
 def table(
-    work: str, values: Mapping[str, Sequence[float | None]], metric: str = "tps", **more: Mapping[str, str]
+    work: str,
+    values: Mapping[str, Sequence[float | None]],
+    metric: str = "tps",
+    **more: Mapping[str, str],
 ) -> VerdictTable:
-    """The table of "ENGINE WORKLOAD" with these values of each block; the first setup is the baseline. `durability` is
-    the class of a setup."""
+    """The table of "ENGINE WORKLOAD" with these values of each block; the first setup is the
+    baseline. `durability` is the class of a setup.
+    """
     engine, _, workload = work.partition(" ")
     trials = [
-        trial(arm, block, engine=engine, workload=workload, status=Status.FAILED if value is None else Status.OK,
-              summary={metric: value},
-              filesystem=FilesystemFacts("ext4", durability_class=more.get("durability", {}).get(arm, "full")))
-        for arm, of_arm in values.items() for block, value in enumerate(of_arm, 1)
-    ]  # fmt: skip
-    return VerdictTable(engine, workload, "", METRICS[metric], rows(trials, next(iter(values)), metric))
+        trial(
+            arm,
+            block,
+            engine=engine,
+            workload=workload,
+            status=Status.FAILED if value is None else Status.OK,
+            summary={metric: value},
+            filesystem=FilesystemFacts(
+                "ext4", durability_class=more.get("durability", {}).get(arm, "full")
+            ),
+        )
+        for arm, of_arm in values.items()
+        for block, value in enumerate(of_arm, 1)
+    ]
+    return VerdictTable(
+        engine, workload, "", METRICS[metric], rows(trials, next(iter(values)), metric)
+    )
 
 
 def said(*tables: VerdictTable) -> str:
@@ -59,12 +74,15 @@ def test_tests_with_the_same_outcome_share_a_sentence() -> None:
 
 
 def test_sizes_without_a_name_are_a_range() -> None:
-    """Per cent of throughputs are rounded; the change of a metric whose lower values are better is the table's."""
+    """Per cent of throughputs are rounded; the change of a metric whose lower values are better is
+    the table's.
+    """
     faster = {"ext4": STEADY, "xfs": times(STEADY, 1.12)}
     assert said(table("postgres a", faster)) == "xfs is 12 % faster than ext4."
-    assert said(table("postgres a", faster), table("postgres b", {"ext4": STEADY, "xfs": times(STEADY, 1.3)})) == (
-        "xfs is 12 to 30 % faster than ext4 in both tests."
-    )
+    assert said(
+        table("postgres a", faster),
+        table("postgres b", {"ext4": STEADY, "xfs": times(STEADY, 1.3)}),
+    ) == ("xfs is 12 to 30 % faster than ext4 in both tests.")
     slow = table("postgres c", {"ext4": STEADY, "xfs": times(STEADY, 1.25)}, "duration_s")
     assert said(table("postgres a", faster), slow) == (
         "xfs is 12 % faster than ext4 in a, and slower (duration +25.0 %) in c."
@@ -73,19 +91,37 @@ def test_sizes_without_a_name_are_a_range() -> None:
     assert said(double) == "xfs is about half as fast as ext4."
 
 
-@pytest.mark.parametrize(("values", "text"), [
-    ({"ext4": STEADY}, "ext4 reached 1 000 tx/s; no other setup was measured."),
-    ({"ext4": STEADY, "xfs": STEADY}, "xfs is the same as ext4 within 5 %."),
-    ({"ext4": STEADY[:2], "xfs": STEADY[:2]},
-     "xfs cannot be compared with ext4 yet: 2 of at least 3 blocks are done."),
-    ({"ext4": [None, None], "xfs": [1, 2]}, "Nothing can be compared: of the baseline ext4, 2 trials failed."),
-    ({"ext4": STEADY, "xfs": [None] * 4}, "xfs has no result to compare with ext4: 4 trials failed."),
-    ({"ext4": STEADY, "ext4-guard": NOISY}, "ext4 reached 1 000 tx/s; no other setup was measured."),
-    ({"ext4": STEADY, **{f"s{n}": times(STEADY, 0.8) for n in range(7)}},
-     "ext4 is the fastest setup. s0, s1, s2, s3 and 3 others are 20 % slower than ext4."),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [
+        ({"ext4": STEADY}, "ext4 reached 1 000 tx/s; no other setup was measured."),
+        ({"ext4": STEADY, "xfs": STEADY}, "xfs is the same as ext4 within 5 %."),
+        (
+            {"ext4": STEADY[:2], "xfs": STEADY[:2]},
+            "xfs cannot be compared with ext4 yet: 2 of at least 3 blocks are done.",
+        ),
+        (
+            {"ext4": [None, None], "xfs": [1, 2]},
+            "Nothing can be compared: of the baseline ext4, 2 trials failed.",
+        ),
+        (
+            {"ext4": STEADY, "xfs": [None] * 4},
+            "xfs has no result to compare with ext4: 4 trials failed.",
+        ),
+        (
+            {"ext4": STEADY, "ext4-guard": NOISY},
+            "ext4 reached 1 000 tx/s; no other setup was measured.",
+        ),
+        (
+            {"ext4": STEADY, **{f"s{n}": times(STEADY, 0.8) for n in range(7)}},
+            "ext4 is the fastest setup. s0, s1, s2, s3 and 3 others are 20 % slower than ext4.",
+        ),
+    ],
+)
 def test_one_table(values: Mapping[str, Sequence[float | None]], text: str) -> None:
-    """Each outcome has its sentence; the guard is not a setup to choose. The margin is the plan's, not a constant."""
+    """Each outcome has its sentence; the guard is not a setup to choose. The margin is the plan's,
+    not a constant.
+    """
     assert said(table("postgres tpcb", values)) == text
     assert said() == "Nothing was measured."
     equal = table("postgres a", {"ext4": STEADY, "xfs": STEADY})
@@ -100,18 +136,24 @@ def test_another_durability_class_is_a_caveat_and_not_ranked() -> None:
         for work in ("postgres a", "postgres b")
     ]
     ((kind, parts),) = answer(both).caveats
-    assert kind == DURABILITY and plain_text(parts).startswith("fast is not ranked: its durability class is no-barrier")
+    assert kind == DURABILITY and plain_text(parts).startswith(
+        "fast is not ranked: its durability class is no-barrier"
+    )
     assert said(*both) == "No other setup has the durability class of ext4."
 
 
 def test_caveats_of_a_run(tmp_path: Path) -> None:
-    """A smoke test, a run that is not finished, failures, most trials suspect, and setups that could not run."""
+    """A smoke test, a run that is not finished, failures, most trials suspect, and setups that
+    could not run.
+    """
     failed = ["xfs.postgres.pgbench-tpcb-b1-a1"]
     loaded = synthetic.loaded(tmp_path, Shape(work=TPCB, blocks=5, failed=failed, missing=2))
     suspect = {Status.OK: {"status": Status.SUSPECT}}
     run = synthetic.with_trials(loaded, lambda trial: suspect.get(trial.status, {}))
     run = changed(run, "run.skipped", {"zfs": "no ZFS driver is available"})
-    texts = {kind: plain_text(parts) for kind, parts in answer(verdicts([run]).tables, [run]).caveats}
+    texts = {
+        kind: plain_text(parts) for kind, parts in answer(verdicts([run]).tables, [run]).caveats
+    }
     assert list(texts) == [SHORT, UNFINISHED, FAILED, SKIPPED, SUSPECT]
     assert "windows of 20 s" in texts[SHORT] and texts[SHORT].endswith("dbbench init")
     assert "13 of 15 trials are done" in texts[UNFINISHED]
@@ -120,7 +162,9 @@ def test_caveats_of_a_run(tmp_path: Path) -> None:
 
 
 def test_the_page_has_the_same_answer(tmp_path: Path) -> None:
-    """Its first section has the sentences and caveats of the terminal, and its groups the same rows."""
+    """Its first section has the sentences and caveats of the terminal, and its groups the same
+    rows.
+    """
     run = synthetic.loaded(tmp_path, Shape())
     terminal, page = answer(verdicts([run]).tables, [run]), verdict(groups([run]), ())
     assert page.answers == (("", terminal.sentences),)

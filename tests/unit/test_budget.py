@@ -59,8 +59,12 @@ def asked_of(tmp_path: Path, more: str = "") -> PlanRequest:
 def run_of(tmp_path: Path, budget_s: float, step: int = 1, blocks: int = 3) -> Run:
     """A run of three arms and that many blocks, whose trials take CELL_S each; nothing is used yet."""
     run = results.load_spec(synthetic.write(tmp_path, Shape(work=TPCB, blocks=blocks)))
-    plan = dataclasses.replace(run.plan, budget_s=budget_s, blocks=3, repeat_suspect=True, margin=1e-9)
-    return dataclasses.replace(run, plan=plan, budget=Budget(step, cell_s={cell.id: CELL_S for cell in run.cells}))
+    plan = dataclasses.replace(
+        run.plan, budget_s=budget_s, blocks=3, repeat_suspect=True, margin=1e-9
+    )
+    return dataclasses.replace(
+        run, plan=plan, budget=Budget(step, cell_s={cell.id: CELL_S for cell in run.cells})
+    )
 
 
 def used(run: Run, seconds: float) -> Run:
@@ -75,27 +79,38 @@ def ids(run: Run) -> set[str]:
 
 
 def test_a_budget_begins_with_the_fewest_blocks_that_give_an_interval(tmp_path: Path) -> None:
-    """Three, whatever the default of `blocks` is; on the command line it replaces what the plan says."""
+    """Three, whatever the default of `blocks` is; on the command line it replaces what the plan
+    says.
+    """
     plan = plan_of(tmp_path)
     five = dataclasses.replace(plan, budget_s=None, blocks=5)
     for made, budget_s, blocks in (
-        (plan, 600.0, 3), (narrow(five, Narrowing(budget="8h")), 8 * 3600.0, 3),
-        (narrow(plan, Narrowing(blocks=7)), None, 7), (narrow(plan, Narrowing(quick=True)), None, 1),
-    ):  # fmt: skip
+        (plan, 600.0, 3),
+        (narrow(five, Narrowing(budget="8h")), 8 * 3600.0, 3),
+        (narrow(plan, Narrowing(blocks=7)), None, 7),
+        (narrow(plan, Narrowing(quick=True)), None, 1),
+    ):
         assert (made.budget_s, made.blocks) == (budget_s, blocks)
 
 
-@pytest.mark.parametrize(("argv", "evidence"), [
-    (["--budget", "0s"], "invalid --budget 0s: must be more than 0 s"),
-    (["--budget", "soon"], "invalid --budget soon: expected a time"),
-    (["--budget", "-5min"], "invalid --budget -5min"),
-    (["--budget", "8h", "--blocks", "5"], "--budget and --blocks cannot be combined"),
-    (["--budget", "8h", "--quick"], "--budget and --quick cannot be combined"),
-    (["--budget", "1min"], "the budget of 60 s is too short"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("argv", "evidence"),
+    [
+        (["--budget", "0s"], "invalid --budget 0s: must be more than 0 s"),
+        (["--budget", "soon"], "invalid --budget soon: expected a time"),
+        (["--budget", "-5min"], "invalid --budget -5min"),
+        (["--budget", "8h", "--blocks", "5"], "--budget and --blocks cannot be combined"),
+        (["--budget", "8h", "--quick"], "--budget and --quick cannot be combined"),
+        (["--budget", "1min"], "the budget of 60 s is too short"),
+    ],
+)
 @pytest.mark.parametrize("command", ["plan", "run"])
-def test_bad_budgets_of_a_command(tmp_path: Path, printed: Any, command: str, argv: list[str], evidence: str) -> None:
-    """Refused with an ID before anything is made: three blocks of two trials measure for two minutes."""
+def test_bad_budgets_of_a_command(
+    tmp_path: Path, printed: Any, command: str, argv: list[str], evidence: str
+) -> None:
+    """Refused with an ID before anything is made: three blocks of two trials measure for two
+    minutes.
+    """
     (tmp_path / "plan.toml").write_text(TEXT.format(budget="10min", more=""))
     where = ["--results", str(tmp_path / "results")]
     err = printed(command, str(tmp_path / "plan.toml"), *argv, *where, code=2)
@@ -120,24 +135,35 @@ def test_plan_says_how_many_blocks_and_which_precision(tmp_path: Path, printed: 
     budget = document["budget"]
     assert (budget["budget_s"], budget["enough"]) == (600.0, True)
     assert budget["blocks"] == int((600 - budget["prepare_s"]) / budget["block_s"]) > 3
-    assert document["forecast"]["blocks"] == budget["blocks"] == max(trial["block"] for trial in document["trials"])
+    assert (
+        document["forecast"]["blocks"]
+        == budget["blocks"]
+        == max(trial["block"] for trial in document["trials"])
+    )
     assert document["eta_s"] <= 600
     out = printed(*argv, code=None)
-    assert f"the budget of 10 min gives about {budget['blocks']} blocks" in out and "nine times out of ten" in out
+    assert (
+        f"the budget of 10 min gives about {budget['blocks']} blocks" in out
+        and "nine times out of ten" in out
+    )
 
 
 def test_a_budget_that_is_probably_exceeded_is_announced(tmp_path: Path) -> None:
     """By the estimate, which may be wrong: only what is certain is refused."""
     plan = plan_of(tmp_path, "130s")
     longer, expanded, allowance = apply_budget(plan, expand(plan, SHIPPED))
-    assert allowance is not None and not allowance.enough and "probably be exceeded" in allowance.text
+    assert (
+        allowance is not None and not allowance.enough and "probably be exceeded" in allowance.text
+    )
     assert (longer.blocks, len(expanded.order)) == (3, 6)
     fixed = dataclasses.replace(plan, budget_s=None, blocks=5)
     assert apply_budget(fixed, expand(fixed, SHIPPED)) == (fixed, expand(fixed, SHIPPED), None)
 
 
 def test_whole_blocks_are_added_while_they_fit(tmp_path: Path) -> None:
-    """The same number for every cell, in the order of a plan with so many blocks. 660 s hold seven blocks of 90 s."""
+    """The same number for every cell, in the order of a plan with so many blocks. 660 s hold seven
+    blocks of 90 s.
+    """
     run = run_of(tmp_path, 660)
     while True:
         run = used(run, CELL_S * len(run.order))
@@ -150,7 +176,9 @@ def test_whole_blocks_are_added_while_they_fit(tmp_path: Path) -> None:
     assert [spec.position for spec in run.order] == list(range(1, 22))
     done, aside = conclude(longer, ids(longer))
     assert done.budget and (done.budget.blocks, done.blocks, aside) == (7, 7, [])
-    assert budget_text(done) == "budget 11 min: 7 blocks in 10 min 30 s; another block would not fit"
+    assert (
+        budget_text(done) == "budget 11 min: 7 blocks in 10 min 30 s; another block would not fit"
+    )
 
 
 def test_added_blocks_are_those_that_plan_lists(tmp_path: Path) -> None:
@@ -159,7 +187,9 @@ def test_added_blocks_are_those_that_plan_lists(tmp_path: Path) -> None:
     _, expanded, _ = apply_budget(wanted.plan, wanted.expanded)
     folder = create(tmp_path / "results", wanted, "r", "0")
     run = results.load_spec(folder)
-    run = further(dataclasses.replace(run, budget=Budget(cell_s={cell.id: 1.0 for cell in run.cells})), {})
+    run = further(
+        dataclasses.replace(run, budget=Budget(cell_s={cell.id: 1.0 for cell in run.cells})), {}
+    )
     assert len(run.order) == 8
     assert run.order == expanded.order[:8]
 
@@ -179,17 +209,23 @@ def test_the_time_of_a_cell_follows_its_last_trials(tmp_path: Path) -> None:
 
 
 def test_a_block_that_the_end_cuts_does_not_count(tmp_path: Path) -> None:
-    """Its trials are set aside, those that were not run leave the order: every cell has as many as the others."""
+    """Its trials are set aside, those that were not run leave the order: every cell has as many as
+    the others.
+    """
     run = used(run_of(tmp_path, 500, blocks=5), 500.0)
     missing = run.order[-1]
     done, aside = conclude(run, ids(run) - {missing.id})
     assert done.budget and (done.budget.ended, done.budget.blocks) == ("cut", 4)
     assert {spec.block for spec in done.order} == {1, 2, 3, 4}
-    assert sorted(aside) == sorted(spec.id for spec in run.order if spec.block == 5 and spec != missing)
+    assert sorted(aside) == sorted(
+        spec.id for spec in run.order if spec.block == 5 and spec != missing
+    )
 
 
 def test_the_first_blocks_run_in_any_case(tmp_path: Path) -> None:
-    """Fewer give no interval. Nothing else begins when the time is over: no further block and no repeat."""
+    """Fewer give no interval. Nothing else begins when the time is over: no further block and no
+    repeat.
+    """
     run = used(run_of(tmp_path, 100, blocks=4), 100.0)
     assert [may_begin(run, spec) for spec in run.order] == [spec.block <= 3 for spec in run.order]
     assert not may_begin(run, dataclasses.replace(run.order[0], attempt=2))
@@ -220,7 +256,9 @@ def test_repeats_fill_what_is_left(tmp_path: Path) -> None:
 
 
 def test_with_a_precision_whichever_is_first_ends_the_run(tmp_path: Path) -> None:
-    """Time that is left does not prolong a run whose questions are settled, and open ones do not prolong the budget."""
+    """Time that is left does not prolong a run whose questions are settled, and open ones do not
+    prolong the budget.
+    """
     folder = synthetic.write(tmp_path, Shape(work=TPCB, blocks=5, noise=0.0001))
     trials = {trial.id: trial for trial in results.load_run(folder).trials}
     run = dataclasses.replace(run_of(tmp_path / "other", 1e6, blocks=5), precision=0.5)
@@ -229,41 +267,64 @@ def test_with_a_precision_whichever_is_first_ends_the_run(tmp_path: Path) -> Non
     late = further(used(dataclasses.replace(run, precision=1e-9), 1e6 - 1), trials)
     assert late.order == run.order and late.budget and late.budget.ended == "time"
     more = further(dataclasses.replace(run, precision=1e-9), trials)
-    assert len(more.order) == len(run.order) + 2 and more.budget and more.budget.ended == ""  # btrfs is decided
+    # btrfs is decided
+    assert len(more.order) == len(run.order) + 2 and more.budget and more.budget.ended == ""
 
 
 def test_a_larger_budget_continues_a_finished_run(tmp_path: Path) -> None:
     """By another block; the time that was used counts. The same budget changes nothing."""
     folder = synthetic.write(tmp_path, Shape(work=TPCB, blocks=3))
-    run, _ = conclude(used(run_of(tmp_path / "other", 300), 270.0), ids(run_of(tmp_path / "third", 300)))
+    run, _ = conclude(
+        used(run_of(tmp_path / "other", 300), 270.0), ids(run_of(tmp_path / "third", 300))
+    )
     assert run.budget
-    run = dataclasses.replace(run, name=folder.name, budget=dataclasses.replace(run.budget, ended="time"))
+    run = dataclasses.replace(
+        run, name=folder.name, budget=dataclasses.replace(run.budget, ended="time")
+    )
     results.save_spec(folder, run)
     refine(results.RunFolder(folder), None, dataclasses.replace(run.plan, budget_s=300.0))
     assert results.load_spec(folder) == run
     # Still too short for another block.
     refine(results.RunFolder(folder), None, dataclasses.replace(run.plan, budget_s=310.0))
     same = results.load_spec(folder)
-    assert same.order == run.order and same.budget and (same.budget.ended, same.budget.blocks) == ("time", 3)
+    assert (
+        same.order == run.order
+        and same.budget
+        and (same.budget.ended, same.budget.blocks) == ("time", 3)
+    )
     refine(results.RunFolder(folder), None, dataclasses.replace(run.plan, budget_s=400.0))
     more = results.load_spec(folder)
     assert len(more.order) == 12 and more.plan.budget_s == 400.0
-    assert more.budget and (more.budget.used_s, more.budget.ended, more.budget.blocks) == (270.0, "", None)
+    assert more.budget and (more.budget.used_s, more.budget.ended, more.budget.blocks) == (
+        270.0,
+        "",
+        None,
+    )
 
 
 def test_each_share_begins_with_a_block_and_adds_every_nth(tmp_path: Path) -> None:
-    """Three blocks in all, or one for each machine; a run of a share is continued by that share alone."""
+    """Three blocks in all, or one for each machine; a run of a share is continued by that share
+    alone.
+    """
     wanted = asked_of(tmp_path)
 
     def numbers(request: PlanRequest) -> list[int]:
         return sorted({spec.block for spec in request.expanded.order})
 
     assert [numbers(take_share(wanted, (k, 2))) for k in (1, 2)] == [[1, 3], [2]]
-    assert [numbers(take_share(wanted, (k, 5))) for k in (1, 2, 3, 4, 5)] == [[1], [2], [3], [4], [5]]
+    assert [numbers(take_share(wanted, (k, 5))) for k in (1, 2, 3, 4, 5)] == [
+        [1],
+        [2],
+        [3],
+        [4],
+        [5],
+    ]
     half, root = take_share(wanted, (1, 2)), tmp_path / "results"
     run = results.load_spec(create(root, half, "r", "0"))
     assert run.budget == Budget(step=2)
-    longer = further(dataclasses.replace(run, budget=Budget(2, cell_s={cell.id: 1.0 for cell in run.cells})), {})
+    longer = further(
+        dataclasses.replace(run, budget=Budget(2, cell_s={cell.id: 1.0 for cell in run.cells})), {}
+    )
     assert {spec.block for spec in longer.order} == {1, 3, 5}
     results.save_spec(root / "r", longer)
     chosen = choose(root, half, new=False, name="r")
@@ -272,7 +333,9 @@ def test_each_share_begins_with_a_block_and_adds_every_nth(tmp_path: Path) -> No
         with pytest.raises(RunNameTaken):
             choose(root, other, new=False, name="r")
     _, expanded, allowance = apply_budget(half.plan, half.expanded, half.step)
-    assert allowance and {spec.block for spec in expanded.order} == set(range(1, 2 * allowance.blocks, 2))
+    assert allowance and {spec.block for spec in expanded.order} == set(
+        range(1, 2 * allowance.blocks, 2)
+    )
 
 
 def test_merged_shares_have_the_blocks_of_both(tmp_path: Path) -> None:
@@ -296,7 +359,9 @@ def test_another_margin_judges_a_finished_run_again(tmp_path: Path) -> None:
     """It is the same run. What was decided with the former margin is asked again."""
     folder = create(tmp_path / "results", asked_of(tmp_path), "r", "0")
     run = results.load_spec(folder)
-    run = dataclasses.replace(run, questions={run.cells[0].id: Question("decided", 3, 0.01, "same")})
+    run = dataclasses.replace(
+        run, questions={run.cells[0].id: Question("decided", 3, 0.01, "same")}
+    )
     results.save_spec(folder, run)
     wanted = asked_of(tmp_path, 'margin = "1%"')
     found = choose(tmp_path / "results", wanted, new=False, name="r")

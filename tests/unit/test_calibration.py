@@ -1,4 +1,6 @@
-"""The short form of benchmarks/calibration.py: few series, so with a wide margin around the same targets."""
+"""The short form of benchmarks/calibration.py: few series, so with a wide margin around the same
+targets.
+"""
 
 from pathlib import Path
 
@@ -16,7 +18,11 @@ def holds(figure: Figure) -> bool:
     """Whether the target is met but for chance."""
     if figure.limit is None:
         return True
-    return figure.value <= figure.limit + MARGIN if figure.at_most else figure.value >= figure.limit - MARGIN
+    return (
+        figure.value <= figure.limit + MARGIN
+        if figure.at_most
+        else figure.value >= figure.limit - MARGIN
+    )
 
 
 @pytest.mark.parametrize("host", HOSTS, ids=lambda host: host.name)
@@ -28,7 +34,9 @@ def test_verdicts_are_calibrated(host: Host) -> None:
 
 
 def test_spread_over_unlike_hosts_is_calibrated() -> None:
-    """Blocks dealt over hosts whose speeds differ by 30 %: false alarms, power, and when hosts are called unlike."""
+    """Blocks dealt over hosts whose speeds differ by 30 %: false alarms, power, and when hosts are
+    called unlike.
+    """
     figures = list(calibration.fleet(SETS, numpy.random.default_rng(13)))
     assert len(figures) == 6
     assert [figure.line() for figure in figures if not holds(figure)] == []
@@ -41,10 +49,15 @@ def test_nights_are_calibrated(kind: Nights) -> None:
     assert [figure.line() for figure in figures if not holds(figure)] == []
 
 
-@pytest.mark.parametrize("case", [calibration.STOPPING[3], calibration.STOPPING[5], calibration.STOPPING[22]],
-                         ids=lambda case: case.text)  # fmt: skip
+@pytest.mark.parametrize(
+    "case",
+    [calibration.STOPPING[3], calibration.STOPPING[5], calibration.STOPPING[22]],
+    ids=lambda case: case.text,
+)
 def test_decided_arms_stop_without_harm(case: calibration.Case) -> None:
-    """False alarms, coverage and bias, if decided arms are not measured again; a third of the trials is saved."""
+    """False alarms, coverage and bias, if decided arms are not measured again; a third of the
+    trials is saved.
+    """
     figures = list(calibration.stopping(case, 40, numpy.random.default_rng(14)))
     assert [figure.line() for figure in figures if not holds(figure)] == []
     assert figures[2].value < 0.01 and figures[3].value > 0.3
@@ -52,7 +65,9 @@ def test_decided_arms_stop_without_harm(case: calibration.Case) -> None:
 
 def test_a_recorded_run_needs_less_time_for_the_same_precision(tmp_path: Path) -> None:
     """Its btrfs is decided early; within a budget its time goes to the others."""
-    draw = precision.replayed(precision.recorded_values(precision.RECORDED), numpy.random.default_rng(15))
+    draw = precision.replayed(
+        precision.recorded_values(precision.RECORDED), numpy.random.default_rng(15)
+    )
     run = precision.make_run(tmp_path, draw(1))
     shares = [share for _, share in precision.compare_precisions("recorded", run, draw, 6)]
     assert len(shares) == 2 and max(shares) < 0.9

@@ -32,16 +32,22 @@ def folder(tmp_path: Path, environ: dict[str, str]) -> Path:
 
 def test_a_script_that_cannot_be_copied_is_refused(folder: Path) -> None:
     """Its name becomes that of the run's copy."""
-    for line, text in ((5, WORKLOAD.replace("own.sql", "my own.sql")), (1, f'beside = ["my own.sql"]\n{WORKLOAD}')):
+    for line, text in (
+        (5, WORKLOAD.replace("own.sql", "my own.sql")),
+        (1, f'beside = ["my own.sql"]\n{WORKLOAD}'),
+    ):
         (folder / "workloads/own.toml").write_text(text)
-        with pytest.raises(PlanInvalid, match=rf'own\.toml:{line}  invalid name of a script "my own\.sql"'):
+        with pytest.raises(
+            PlanInvalid, match=rf'own\.toml:{line}  invalid name of a script "my own\.sql"'
+        ):
             catalog([folder]).workload("own")
 
 
 def test_own_folders_come_before_the_shipped_one(folder: Path, environ: dict[str, str]) -> None:
-    """--path adds names, and overrides the catalogue's; so does DBBENCH_PATH. A wrong one is an error, and a file whose
-    name could not be part of a folder's is no setup. A workload's script is the file next to it; otherwise it belongs
-    to the driver."""
+    """--path adds names, and overrides the catalogue's; so does DBBENCH_PATH. A wrong one is an
+    error, and a file whose name could not be part of a folder's is no setup. A workload's script
+    is the file next to it; otherwise it belongs to the driver.
+    """
     (folder / "fs_setups/my ext4.toml").write_text('title = "x"\nmkfs = { family = "ext4" }\n')
     (folder / "fs_setups/ext4.toml").write_text('title = "my ext4"\nmkfs = { family = "ext4" }\n')
     assert catalog([folder]).setup("mine").name == "mine"
@@ -67,7 +73,8 @@ def test_unknown_names_say_what_was_meant() -> None:
 def test_flaws_of_a_setup_are_told_with_their_lines(folder: Path) -> None:
     """A data file is held to its schema: keys, types and words."""
     (folder / "fs_setups/bad.toml").write_text(
-        'title = "x"\ndevices = { mim = 2 }\nmkfs = { family = "xfs", optoins = [] }\nmount = "noatime"\n'
+        'title = "x"\ndevices = { mim = 2 }\nmkfs = { family = "xfs", optoins = [] }\nmount = '
+        '"noatime"\n'
         "tuning.postgress = { a = 1 }\n"
     )
     with pytest.raises(PlanInvalid) as caught:
@@ -79,13 +86,24 @@ def test_flaws_of_a_setup_are_told_with_their_lines(folder: Path) -> None:
     assert "bad.toml:5" in told and 'did you mean "postgres"?' in told
 
 
-@pytest.mark.parametrize(("old", "new", "told"), [
-    ('["postgres"]', "[]", '"engines" must list at least one engine'),
-    ('driver = "pgbench"', 'driver = "pgbench"\nprimary = "tsp"', 'unknown metric "tsp"; did you mean "tps"?'),
-    ('kind = "pgbench"', 'kind = "pgbanch"', "kind must be"),
-    ('title = "own"', 'title = "own"\nduring = "DROP TABLE a"\nwindow = "to-completion"', '"during" requires window ='),
-    ('"90s"', '"ninety"', 'default of "pause"'),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ('["postgres"]', "[]", '"engines" must list at least one engine'),
+        (
+            'driver = "pgbench"',
+            'driver = "pgbench"\nprimary = "tsp"',
+            'unknown metric "tsp"; did you mean "tps"?',
+        ),
+        ('kind = "pgbench"', 'kind = "pgbanch"', "kind must be"),
+        (
+            'title = "own"',
+            'title = "own"\nduring = "DROP TABLE a"\nwindow = "to-completion"',
+            '"during" requires window =',
+        ),
+        ('"90s"', '"ninety"', 'default of "pause"'),
+    ],
+)
 def test_flaws_of_a_workload(folder: Path, old: str, new: str, told: str) -> None:
     """What types alone do not say of a workload is checked too."""
     (folder / "workloads/own.toml").write_text(WORKLOAD.replace(old, new))
@@ -95,8 +113,9 @@ def test_flaws_of_a_workload(folder: Path, old: str, new: str, told: str) -> Non
 
 
 def test_a_plan_may_set_the_datasets_sizes_too(folder: Path) -> None:
-    """A dataset's own parameters need no second schema; durations come in seconds. The protocol of pgbench has no
-    default here: pgbench has its own."""
+    """A dataset's own parameters need no second schema; durations come in seconds. The protocol of
+    pgbench has no default here: pgbench has its own.
+    """
     workload = catalog([folder]).workload("own")
     assert {"pause", "scale", "size", "protocol"} == set(parameters(workload))
     assert parameters(workload)["protocol"].choices == ("simple", "extended", "prepared")
@@ -104,22 +123,36 @@ def test_a_plan_may_set_the_datasets_sizes_too(folder: Path) -> None:
     assert dataset_of(workload, {"pause": 1.0, "scale": 7}).parameters == {"scale": 7}
 
 
-@pytest.mark.parametrize(("parameter", "value", "expected"), [
-    (Parameter("integer", min=1), 3, 3), (Parameter("number"), 3, 3), (Parameter("duration"), "2min", 120.0),
-    (Parameter("size"), "64MiB", 64 * 2**20), (Parameter("boolean"), True, True),
-    (Parameter("string", choices=("a", "b")), "b", "b"),
-])  # fmt: skip
-def test_values_are_taken_by_their_type(parameter: Parameter, value: object, expected: object) -> None:
+@pytest.mark.parametrize(
+    ("parameter", "value", "expected"),
+    [
+        (Parameter("integer", min=1), 3, 3),
+        (Parameter("number"), 3, 3),
+        (Parameter("duration"), "2min", 120.0),
+        (Parameter("size"), "64MiB", 64 * 2**20),
+        (Parameter("boolean"), True, True),
+        (Parameter("string", choices=("a", "b")), "b", "b"),
+    ],
+)
+def test_values_are_taken_by_their_type(
+    parameter: Parameter, value: object, expected: object
+) -> None:
     """A value with a unit becomes seconds or bytes; others stay what they are."""
     assert expected == convert_value(parameter, value)
 
 
-@pytest.mark.parametrize(("parameter", "value", "told"), [
-    (Parameter("integer", min=1), 0, "at least 1"), (Parameter("integer", max=8), 9, "at most 8"),
-    (Parameter("integer"), True, "must be a whole number"), (Parameter("integer"), 1.5, "must be a whole number"),
-    (Parameter("integer"), [1, 2], "not a list"), (Parameter("string", choices=("a", "b")), "c", "one of a, b"),
-    (Parameter("duration"), "3 parsecs", "a time"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("parameter", "value", "told"),
+    [
+        (Parameter("integer", min=1), 0, "at least 1"),
+        (Parameter("integer", max=8), 9, "at most 8"),
+        (Parameter("integer"), True, "must be a whole number"),
+        (Parameter("integer"), 1.5, "must be a whole number"),
+        (Parameter("integer"), [1, 2], "not a list"),
+        (Parameter("string", choices=("a", "b")), "c", "one of a, b"),
+        (Parameter("duration"), "3 parsecs", "a time"),
+    ],
+)
 def test_values_of_another_kind_are_refused(parameter: Parameter, value: object, told: str) -> None:
     """true is no integer, a list is no value, and limits hold."""
     with pytest.raises(ValueError, match=told):
@@ -127,9 +160,13 @@ def test_values_of_another_kind_are_refused(parameter: Parameter, value: object,
 
 
 def test_a_fio_job_that_decides_what_the_trial_decides(folder: Path) -> None:
-    """Each such line is named: the job would measure another filesystem under the name of the one under test."""
+    """Each such line is named: the job would measure another filesystem under the name of the one
+    under test.
+    """
     text = WORKLOAD.replace('"pgbench"\nengines = ["postgres"]', '"fio"\nengines = ["files"]')
-    text = text.replace("own.sql", "own.fio").replace('{ kind = "pgbench", scale = 3 }', '{ kind = "none" }')
+    text = text.replace("own.sql", "own.fio").replace(
+        '{ kind = "pgbench", scale = 3 }', '{ kind = "none" }'
+    )
     (folder / "workloads/own.toml").write_text(text)
     job = "; directory=/x\n[global]\nbs=16k\nwrite_barrier=1\nfilesize=1m\n[db]\nrw=read\n"
     (folder / "workloads/own.fio").write_text(job)
@@ -137,7 +174,9 @@ def test_a_fio_job_that_decides_what_the_trial_decides(folder: Path) -> None:
     for line in ("directory=/var/tmp", " filename = /dev/sdb", "time_based", "write_lat_log=x"):
         (folder / "workloads/own.fio").write_text(f"{job}{line}\n")
         option = line.partition("=")[0].strip()
-        with pytest.raises(PlanInvalid, match=rf"workloads/own\.fio has .*; remove own\.fio:8 {option}$"):
+        with pytest.raises(
+            PlanInvalid, match=rf"workloads/own\.fio has .*; remove own\.fio:8 {option}$"
+        ):
             catalog([folder]).workload("own")
     (folder / "workloads/own.fio").write_text("runtime=9\n" + job + "log_avg_msec=1\n")
     with pytest.raises(PlanInvalid, match=r"remove own\.fio:1 runtime, own\.fio:9 log_avg_msec$"):

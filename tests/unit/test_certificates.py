@@ -42,8 +42,10 @@ def strict(ca: KeyPair, pair: KeyPair, protocol: int) -> ssl.SSLContext:
 def shaken(server: ssl.SSLContext, client: ssl.SSLContext, name: str) -> None:
     """A whole handshake in memory; what either side refuses is raised."""
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
-    ends = [client.wrap_bio(to_client, to_server, server_hostname=name),
-            server.wrap_bio(to_server, to_client, server_side=True)]  # fmt: skip
+    ends = [
+        client.wrap_bio(to_client, to_server, server_hostname=name),
+        server.wrap_bio(to_server, to_client, server_side=True),
+    ]
     open_ends = list(ends)
     for _ in range(20):
         for end in list(open_ends):
@@ -57,7 +59,9 @@ def shaken(server: ssl.SSLContext, client: ssl.SSLContext, name: str) -> None:
 
 @pytest.mark.parametrize("name", ["db1.example", "192.0.2.7", "2001:db8::7"])
 def test_strict_verification_accepts_both_ends(ca: KeyPair, name: str) -> None:
-    """The server's name or address, the client's certificate and the authority hold under VERIFY_X509_STRICT."""
+    """The server's name or address, the client's certificate and the authority hold under
+    VERIFY_X509_STRICT.
+    """
     server = strict(ca, signed(ca, name), ssl.PROTOCOL_TLS_SERVER)
     client = strict(ca, signed(ca, "dbbench_client"), ssl.PROTOCOL_TLS_CLIENT)
     shaken(server, client, name)

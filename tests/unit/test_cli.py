@@ -45,10 +45,15 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> Failing:
     return fail
 
 
-def test_an_error_is_evidence_where_effect_remedy(failing: Failing, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_error_is_evidence_where_effect_remedy(
+    failing: Failing, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Four parts in this order on stderr; stdout has nothing; the exit code is the class's."""
     error = DeviceInUse(
-        "/dev/x is in use", where='plan.toml:12  path = "/dev/x"', effect="Nothing was changed.", remedy="umount /dev/x"
+        "/dev/x is in use",
+        where='plan.toml:12  path = "/dev/x"',
+        effect="Nothing was changed.",
+        remedy="umount /dev/x",
     )
     failing(error)
     assert cli.run(["explain", "E104"]) == 5
@@ -71,7 +76,8 @@ def test_a_fault_of_ours_has_an_id_and_no_traceback(failing: Failing, printed: A
 
 
 @pytest.mark.parametrize(
-    ("error", "code", "told"), [(KeyboardInterrupt(), 130, "E902"), (Terminated("terminated"), 143, "E903")]
+    ("error", "code", "told"),
+    [(KeyboardInterrupt(), 130, "E902"), (Terminated("terminated"), 143, "E903")],
 )
 def test_being_stopped_has_its_exit_codes(
     failing: Failing, printed: Any, error: BaseException, code: int, told: str
@@ -119,18 +125,29 @@ def test_sigterm_becomes_an_error() -> None:
 
 
 @pytest.mark.parametrize("argv", [[], ["fleet"]])
-def test_a_group_without_a_command_prints_its_help(capsys: pytest.CaptureFixture[str], argv: list[str]) -> None:
+def test_a_group_without_a_command_prints_its_help(
+    capsys: pytest.CaptureFixture[str], argv: list[str]
+) -> None:
     """The help goes to stderr, without an error message."""
     assert cli.run(argv) == 2
     out, err = capsys.readouterr()
     assert out == "" and err.startswith(f"Usage: {' '.join(['dbbench', *argv])} [OPTIONS] COMMAND")
 
 
-@pytest.mark.parametrize(("argv", "meant"), [
-    (["explian"], "explain"), (["nightly", "acept"], "accept"), (["show", "--resluts"], "--results"),
-    (["compare"], ""), (["run", "a", "b"], ""), (["compare", "r", "--format", "x"], ""),
-])  # fmt: skip
-def test_wrong_usage_is_exit_code_2(capsys: pytest.CaptureFixture[str], argv: list[str], meant: str) -> None:
+@pytest.mark.parametrize(
+    ("argv", "meant"),
+    [
+        (["explian"], "explain"),
+        (["nightly", "acept"], "accept"),
+        (["show", "--resluts"], "--results"),
+        (["compare"], ""),
+        (["run", "a", "b"], ""),
+        (["compare", "r", "--format", "x"], ""),
+    ],
+)
+def test_wrong_usage_is_exit_code_2(
+    capsys: pytest.CaptureFixture[str], argv: list[str], meant: str
+) -> None:
     """It looks like every other error: ID, what was probably meant, effect, and the next command."""
     assert cli.run(argv) == 2
     out, err = capsys.readouterr()
@@ -141,12 +158,15 @@ def test_wrong_usage_is_exit_code_2(capsys: pytest.CaptureFixture[str], argv: li
 
 
 def test_every_command_has_its_help(printed: Any) -> None:
-    """`dbbench --help` lists the groups in their order, each with its commands below it, and each of them explains
-    itself."""
+    """`dbbench --help` lists the groups in their order, each with its commands below it, and each
+    of them explains itself.
+    """
     lines = [line for line in printed("--help").splitlines() if not line.startswith("   ")]
     below = lines[lines.index("Measure:") + 1 : lines.index("Options:")]
     assert [line.split()[0] for line in below if line.startswith("  ")] == list(cli.COMMANDS)
-    assert [line[:-1] for line in lines if line.endswith(":") and line[:-1] in cli.GROUPS] == list(cli.GROUPS)
+    assert [line[:-1] for line in lines if line.endswith(":") and line[:-1] in cli.GROUPS] == list(
+        cli.GROUPS
+    )
     for name in cli.COMMANDS:
         assert f"Usage: dbbench {name}" in printed(name, "--help")
 
@@ -170,19 +190,37 @@ def test_completion_prints_a_script(shell: str, printed: Any) -> None:
     assert f"_DBBENCH_COMPLETE={shell}_complete" in printed("completion", shell)
 
 
-@pytest.mark.parametrize(("words", "expected"), [
-    ("nightl", "nightly"), ("nightly acc", "accept"), ("fs btrfs-z", "btrfs-zstd"), ("study ru", "run"),
-    ("compare --format junit --ba", "--baseline"), ("compare --metric p95", "p95_ms"), ("explain W01", "W012"),
-    ("compare a --against de", "demo"), ("run pla", "pla"), ("show de", "demo"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("nightl", "nightly"),
+        ("nightly acc", "accept"),
+        ("fs btrfs-z", "btrfs-zstd"),
+        ("study ru", "run"),
+        ("compare --format junit --ba", "--baseline"),
+        ("compare --metric p95", "p95_ms"),
+        ("explain W01", "W012"),
+        ("compare a --against de", "demo"),
+        ("run pla", "pla"),
+        ("show de", "demo"),
+    ],
+)
 def test_completions(
-    words: str, expected: str, tmp_path: Path, here: Path, environ: dict[str, str], capsys: pytest.CaptureFixture[str]
+    words: str,
+    expected: str,
+    tmp_path: Path,
+    here: Path,
+    environ: dict[str, str],
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Commands, names of the catalogues, runs of the results folder, options; a plan is a file."""
     (tmp_path / "results/demo").mkdir(parents=True)
     (tmp_path / "results/demo/run.json").touch()
-    for name, value in (("_DBBENCH_COMPLETE", "bash_complete"), ("COMP_WORDS", f"dbbench {words}"),
-                        ("COMP_CWORD", str(len(words.split())))):  # fmt: skip
+    for name, value in (
+        ("_DBBENCH_COMPLETE", "bash_complete"),
+        ("COMP_WORDS", f"dbbench {words}"),
+        ("COMP_CWORD", str(len(words.split()))),
+    ):
         environ[name] = value
     cli.run([])
     kind = "file" if words.startswith("run") else "plain"
@@ -190,9 +228,12 @@ def test_completions(
 
 
 @pytest.mark.parametrize(
-    ("before", "after"), [(["--json"], []), ([], ["--json"]), (["--no-color"], ["--json"]), (["-v"], ["--json", "-q"])]
+    ("before", "after"),
+    [(["--json"], []), ([], ["--json"]), (["--no-color"], ["--json"]), (["-v"], ["--json", "-q"])],
 )
-def test_global_options_stand_before_or_after(printed: Any, before: list[str], after: list[str]) -> None:
+def test_global_options_stand_before_or_after(
+    printed: Any, before: list[str], after: list[str]
+) -> None:
     """`dbbench --json explain W012` and `dbbench explain W012 --json` are the same."""
     assert json.loads(printed(*before, "explain", "W012", *after))["entries"][0]["id"] == "W012"
 
@@ -209,36 +250,55 @@ def test_paths_of_both_places_are_searched(tmp_path: Path) -> None:
 
 
 def test_every_id_can_be_explained(printed: Any) -> None:
-    """`explain` knows each ID, in any case of letters; with `--all` it prints each with its remedy, on lines of at most
-    120 characters. Meaning and remedy have at most 60 words together."""
+    """`explain` knows each ID, in any case of letters; with `--all` it prints each with its remedy,
+    on lines of at most 120 characters. Meaning and remedy have at most 60 words together.
+    """
     for name in error_kinds():
         assert printed("explain", name.lower()).startswith(f"{name}: ")
     lines = printed("explain", "--all").splitlines()
     assert [line[:4] for line in lines if line[1:4].isdigit()] == [*error_kinds(), *warning_kinds()]
-    assert sum(line.startswith("  Remedy: ") for line in lines) == len(error_kinds()) + len(warning_kinds())
+    assert sum(line.startswith("  Remedy: ") for line in lines) == len(error_kinds()) + len(
+        warning_kinds()
+    )
     assert max(map(len, lines)) <= 120
     kinds = error_kinds() | warning_kinds()
-    assert {name for name, kind in kinds.items() if len(f"{kind.meaning} {kind.remedy}".split()) > 60} == set()
+    assert {
+        name for name, kind in kinds.items() if len(f"{kind.meaning} {kind.remedy}".split()) > 60
+    } == set()
 
 
 def test_an_unknown_id_names_its_neighbours(printed: Any) -> None:
-    """An ID that does not exist is answered with a few of its group, and a word with the titles that contain it."""
+    """An ID that does not exist is answered with a few of its group, and a word with the titles
+    that contain it.
+    """
     assert "E104" in printed("explain", "E199", code=2)
     err = printed("explain", "checkpoint", code=2)
     assert "W002 (no checkpoint in the window)" in err and "E104" not in err
 
 
-@pytest.mark.parametrize(("words", "ident", "remedy"), [
-    (["plan", "none.toml"], "E003", "dbbench init"), (["nope"], "E008", "--help"),
-    (["show", "--nope"], "E008", "--help"), (["plan", "--blocks", "many"], "E008", "--help"),
-    (["fleet", "run"], "E008", "--help"), (["completion", "tcsh"], "E008", "--help"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("words", "ident", "remedy"),
+    [
+        (["plan", "none.toml"], "E003", "dbbench init"),
+        (["nope"], "E008", "--help"),
+        (["show", "--nope"], "E008", "--help"),
+        (["plan", "--blocks", "many"], "E008", "--help"),
+        (["fleet", "run"], "E008", "--help"),
+        (["completion", "tcsh"], "E008", "--help"),
+    ],
+)
 @pytest.mark.parametrize("first", [True, False])
 def test_errors_are_json_on_demand(
-    capsys: pytest.CaptureFixture[str], here: Path, words: list[str], ident: str, remedy: str, first: bool
+    capsys: pytest.CaptureFixture[str],
+    here: Path,
+    words: list[str],
+    ident: str,
+    remedy: str,
+    first: bool,
 ) -> None:
-    """Nothing on stdout, and on stderr one document with all parts of the error, wherever --json stands, also after the
-    word that is wrong."""
+    """Nothing on stdout, and on stderr one document with all parts of the error, wherever --json
+    stands, also after the word that is wrong.
+    """
     assert cli.run(["--json", *words] if first else [*words, "--json"]) == 2
     out, err = capsys.readouterr()
     document = json.loads(err)
@@ -248,7 +308,8 @@ def test_errors_are_json_on_demand(
 
 
 @pytest.mark.parametrize(
-    "words", [["show"], ["clean"], ["clean", "--dry-run"], ["nightly", "status"], ["nightly", "baseline"]]
+    "words",
+    [["show"], ["clean"], ["clean", "--dry-run"], ["nightly", "status"], ["nightly", "baseline"]],
 )
 def test_a_results_folder_that_does_not_exist_is_an_error(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, words: list[str]
@@ -256,17 +317,31 @@ def test_a_results_folder_that_does_not_exist_is_an_error(
     """A typing error after --results is no empty folder."""
     assert cli.run([*words, "--results", str(tmp_path / "typo")]) == 2
     out, err = capsys.readouterr()
-    assert out == "" and f"the results folder {tmp_path}/typo does not exist" in " ".join(err.split())
+    assert out == "" and f"the results folder {tmp_path}/typo does not exist" in " ".join(
+        err.split()
+    )
 
 
-@pytest.mark.parametrize("words", [
-    ["run"], ["plan"], ["compare"], ["fs"], ["workload"], ["workload", "from-statements"], ["study"], ["study", "run"],
-    *(["nightly", each] for each in ("run", "status", "accept", "baseline")),
-    *(["fleet", each] for each in ("run", "worker", "scheduler", "status", "stop")),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["run"],
+        ["plan"],
+        ["compare"],
+        ["fs"],
+        ["workload"],
+        ["workload", "from-statements"],
+        ["study"],
+        ["study", "run"],
+        *(["nightly", each] for each in ("run", "status", "accept", "baseline")),
+        *(["fleet", each] for each in ("run", "worker", "scheduler", "status", "stop")),
+    ],
+)
 def test_help_has_examples_of_the_command(printed: Any, words: list[str]) -> None:
     """Each begins with the command itself, and fits a terminal of 80 columns."""
-    examples = printed(*words, "--help").partition("Examples:\n")[2].partition("\n\n")[0].splitlines()
+    examples = (
+        printed(*words, "--help").partition("Examples:\n")[2].partition("\n\n")[0].splitlines()
+    )
     assert examples and all(line.startswith(f"  dbbench {' '.join(words)}") for line in examples)
     assert max(map(len, examples)) <= 80
 
@@ -286,7 +361,8 @@ def test_errors_of_a_plan_are_printed_below_each_other(tmp_path: Path, printed: 
     """One line an error, each with file:line; exit code 2."""
     path = write_file(
         tmp_path / "plan.toml",
-        'name = "x"\nfs_setups = ["ext5"]\nblcks = 3\n[engine]\nname = "postgres"\n[workload]\nname = "scan"\n',
+        'name = "x"\nfs_setups = ["ext5"]\nblcks = 3\n[engine]\nname = "postgres"\n[workload]\n'
+        'name = "scan"\n',
     )
     lines = printed("plan", str(path), code=2).splitlines()
     assert lines[0] == f"error E001: {path} has 2 errors:"
@@ -296,33 +372,47 @@ def test_errors_of_a_plan_are_printed_below_each_other(tmp_path: Path, printed: 
 
 
 @pytest.mark.starts_processes
-@pytest.mark.parametrize("engines", [("postgres",), ("mariadb",), ("mysql",), ("postgres", "mariadb", "mysql")])
-def test_what_init_writes_is_a_good_plan(tmp_path: Path, printed: Any, engines: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    "engines", [("postgres",), ("mariadb",), ("mysql",), ("postgres", "mariadb", "mysql")]
+)
+def test_what_init_writes_is_a_good_plan(
+    tmp_path: Path, printed: Any, engines: tuple[str, ...]
+) -> None:
     """The plan can be expanded as it is, is commented, and `plan` does not object to its warm-up."""
     path = tmp_path / "my plan.toml"
     argv = [word for engine in engines for word in ("--engine", engine)]
     printed("init", *argv, "-o", str(path))
     document = json.loads(printed("plan", str(path), "--json", code=None))
     assert {trial["engine"] for trial in document["trials"]} == set(engines)
-    assert "btrfs" in {trial["fs_setup"] for trial in document["trials"]} and "W001" not in json.dumps(document)
+    assert "btrfs" in {
+        trial["fs_setup"] for trial in document["trials"]
+    } and "W001" not in json.dumps(document)
     assert path.read_text().count("#") > 15
 
 
 @pytest.mark.starts_processes
 def test_init_for_directories_writes_six_lines(here: Path, printed: Any) -> None:
-    """Besides comments; the labels are the parts of the paths that differ. `plan` finds plan.toml by itself."""
+    """Besides comments; the labels are the parts of the paths that differ. `plan` finds plan.toml
+    by itself.
+    """
     for name in ("a", "b"):
         (here / name / "pg").mkdir(parents=True)
     printed("init", "--dirs", "a/pg,b/pg", "--engine", "postgres", "--budget", "1h")
-    lines = [line for line in Path("plan.toml").read_text().splitlines() if not line.startswith("#")]
+    lines = [
+        line for line in Path("plan.toml").read_text().splitlines() if not line.startswith("#")
+    ]
     assert len(lines) == 6 and 'budget = "1h"' in lines[-1]
     document = json.loads(printed("plan", "--json", code=None))
-    assert document["plan"]["device"]["paths"] == {name: str(here / name / "pg") for name in ("a", "b")}
+    assert document["plan"]["device"]["paths"] == {
+        name: str(here / name / "pg") for name in ("a", "b")
+    }
 
 
 @pytest.mark.starts_processes
 def test_init_takes_mount_options(printed: Any, here: Path) -> None:
-    """As `--fs` of a run does: a word after options is another option. A plan that is there stays as it is."""
+    """As `--fs` of a run does: a word after options is another option. A plan that is there stays
+    as it is.
+    """
     command = ["init", "--engine", "postgres", "--fs", "ext4,ext4:commit=60,data=writeback,xfs"]
     printed(*command)
     document = json.loads(printed("plan", "--json", code=None))
@@ -332,19 +422,27 @@ def test_init_takes_mount_options(printed: Any, here: Path) -> None:
     assert "E804" in printed(*command, code=2) and Path("plan.toml").read_text() == "mine"
 
 
-@pytest.mark.parametrize(("argv", "identifier", "text"), [
-    (["--dirs", "missing"], "E101", "does not exist"),
-    (["--dirs", "full"], "E101", "full/dbbench"),
-    (["--dirs", "/etc"], "E101", "belongs to the operating system"),
-    (["--dirs", "empty,empty"], "E001", "listed twice"),
-    (["--fs", "xsf"], "E002", 'did you mean "xfs"?'),
-    (["--fs", "btrfs-nodatacow:compress=lzo"], "E001", "exclude each other"),
-    (["--workload", "pgbench-tpbc"], "E002", 'did you mean "pgbench-tpcb"?'),
-    (["--budget", "soon"], "", "soon"),
-    (["--dirs", "empty", "--fs", "ext4"], "", "--dirs cannot be combined"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("argv", "identifier", "text"),
+    [
+        (["--dirs", "missing"], "E101", "does not exist"),
+        (["--dirs", "full"], "E101", "full/dbbench"),
+        (["--dirs", "/etc"], "E101", "belongs to the operating system"),
+        (["--dirs", "empty,empty"], "E001", "listed twice"),
+        (["--fs", "xsf"], "E002", 'did you mean "xfs"?'),
+        (["--fs", "btrfs-nodatacow:compress=lzo"], "E001", "exclude each other"),
+        (["--workload", "pgbench-tpbc"], "E002", 'did you mean "pgbench-tpcb"?'),
+        (["--budget", "soon"], "", "soon"),
+        (["--dirs", "empty", "--fs", "ext4"], "", "--dirs cannot be combined"),
+    ],
+)
 def test_init_refuses_bad_answers(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], here: Path, argv: list[str], identifier: str, text: str
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    here: Path,
+    argv: list[str],
+    identifier: str,
+    text: str,
 ) -> None:
     """With the reason, and without writing a plan."""
     (tmp_path / "full/precious").mkdir(parents=True)
@@ -356,13 +454,17 @@ def test_init_refuses_bad_answers(
 
 
 @pytest.mark.starts_processes
-@pytest.mark.parametrize(("answer", "loads"), [("", ["pgbench-tpcb"]), ("scan, tpcc", ["scan", "tpcc"])])
+@pytest.mark.parametrize(
+    ("answer", "loads"), [("", ["pgbench-tpcb"]), ("scan, tpcc", ["scan", "tpcc"])]
+)
 def test_init_asks_on_a_terminal(answer: str, loads: list[str], tmp_path: Path) -> None:
     """Five questions, of which a wrong answer is asked again; in a pipe it asks nothing."""
     terminal, side = pty.openpty()
     command = [sys.executable, "-m", "dbbench", "init"]
     environment = {**os.environ, "PYTHONPATH": str(Path(cli.__file__).parents[1])}
-    with subprocess.Popen(command, cwd=tmp_path, stdin=side, stdout=side, stderr=side, env=environment) as process:
+    with subprocess.Popen(
+        command, cwd=tmp_path, stdin=side, stdout=side, stderr=side, env=environment
+    ) as process:
         os.write(terminal, f"/etc\n/dev/sdx\next4,xfs\npostgre\npostgres\n{answer}\n2h\n".encode())
         assert process.wait(timeout=120) == 0
     text = (tmp_path / "plan.toml").read_text()
@@ -372,16 +474,33 @@ def test_init_asks_on_a_terminal(answer: str, loads: list[str], tmp_path: Path) 
     output = os.read(terminal, 65536).decode()
     os.close(terminal)
     os.close(side)
-    assert output.count("]: ") == 7 and "postgre is not one of" in output and "operating system" in output
-    silent = subprocess.run([*command, "-o", "other.toml"], cwd=tmp_path, stdin=subprocess.DEVNULL, text=True,
-                            capture_output=True, timeout=120, check=True, env=environment)  # fmt: skip
+    assert (
+        output.count("]: ") == 7
+        and "postgre is not one of" in output
+        and "operating system" in output
+    )
+    silent = subprocess.run(
+        [*command, "-o", "other.toml"],
+        cwd=tmp_path,
+        stdin=subprocess.DEVNULL,
+        text=True,
+        capture_output=True,
+        timeout=120,
+        check=True,
+        env=environment,
+    )
     assert silent.stdout.startswith("Wrote other.toml")
 
 
 @pytest.mark.parametrize("command", ["plan", "run"])
-def test_a_missing_plan_names_the_command_that_writes_one(printed: Any, here: Path, command: str) -> None:
+def test_a_missing_plan_names_the_command_that_writes_one(
+    printed: Any, here: Path, command: str
+) -> None:
     """Also without an argument."""
-    assert "plan.toml does not exist" in (error := printed(command, code=2)) and "dbbench init" in error
+    assert (
+        "plan.toml does not exist" in (error := printed(command, code=2))
+        and "dbbench init" in error
+    )
 
 
 @pytest.mark.starts_processes
@@ -393,32 +512,51 @@ def test_init_writes_the_example_plans(tmp_path: Path, printed: Any, name: str) 
     assert json.loads(printed("plan", str(path), "--json", code=None))["trials"]
 
 
-@pytest.mark.parametrize(("folder", "start"), [("bin", "{}/bin/dbbench "), ("a 100%", '"{}/a 100%%/dbbench" ')])
+@pytest.mark.parametrize(
+    ("folder", "start"), [("bin", "{}/bin/dbbench "), ("a 100%", '"{}/a 100%%/dbbench" ')]
+)
 def test_init_writes_the_units_of_this_program(
     tmp_path: Path, printed: Any, monkeypatch: pytest.MonkeyPatch, folder: str, start: str
 ) -> None:
-    """With the path that it was started by, in quotes where systemd needs them, into a new folder; files that are
-    there stay as they are."""
+    """With the path that it was started by, in quotes where systemd needs them, into a new folder;
+    files that are there stay as they are.
+    """
     program = tmp_path / folder / "dbbench"
     program.parent.mkdir()
     program.write_text("")
     program.chmod(0o755)
     monkeypatch.setattr("sys.argv", [str(program)])
     paths = [
-        Path(path) for path in json.loads(printed("init", "--units", str(tmp_path / "new/units"), "--json"))["paths"]
+        Path(path)
+        for path in json.loads(printed("init", "--units", str(tmp_path / "new/units"), "--json"))[
+            "paths"
+        ]
     ]
     assert sorted({path.suffix for path in paths}) == [".service", ".timer"]
-    started = [line for path in paths for line in path.read_text().splitlines() if line.startswith("ExecStart=")]
-    assert len(started) == 2 and all(line.startswith(f"ExecStart={start.format(tmp_path)}nightly ") for line in started)
+    started = [
+        line
+        for path in paths
+        for line in path.read_text().splitlines()
+        if line.startswith("ExecStart=")
+    ]
+    assert len(started) == 2 and all(
+        line.startswith(f"ExecStart={start.format(tmp_path)}nightly ") for line in started
+    )
     assert cli.run(["init", "--units", str(tmp_path / "new/units")]) == 2
 
 
-@pytest.mark.parametrize(("baked", "said"), [
-    ("8511515 2026-11-23\n", "commit 8511515 of 2026-11-23"),
-    ("8511515 2026-11-23 with local changes\n", "commit 8511515 of 2026-11-23, with local changes"),
-    ("", "commit unknown"),
-    (None, "commit unknown"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("baked", "said"),
+    [
+        ("8511515 2026-11-23\n", "commit 8511515 of 2026-11-23"),
+        (
+            "8511515 2026-11-23 with local changes\n",
+            "commit 8511515 of 2026-11-23, with local changes",
+        ),
+        ("", "commit unknown"),
+        (None, "commit unknown"),
+    ],
+)
 def test_the_commit_of_an_installed_program(tmp_path: Path, baked: str | None, said: str) -> None:
     """What the build wrote into the package; without that, and without a checkout, it is unknown."""
     if baked is not None:
@@ -449,13 +587,24 @@ def test_the_contract_of_plan_json(tmp_path: Path, printed: Any) -> None:
     document = json.loads(printed("plan", str(path), "--json", code=None))
     assert {"trials", "eta_s", "disk_bytes", "written_bytes", "commands"} <= set(document)
     assert document["trials"] == [
-        {"id": "ext4.postgres.scan-b1-a1", "fs_setup": "ext4", "engine": "postgres", "workload": "scan", "block": 1,
-         "attempt": 1, "position": 1, "variant": "", "durability_class": "full"}
-    ]  # fmt: skip
+        {
+            "id": "ext4.postgres.scan-b1-a1",
+            "fs_setup": "ext4",
+            "engine": "postgres",
+            "workload": "scan",
+            "block": 1,
+            "attempt": 1,
+            "position": 1,
+            "variant": "",
+            "durability_class": "full",
+        }
+    ]
     assert document["commands"][0]["argv"][0] == "mkfs.ext4"
 
 
-def test_a_number_is_not_separated_from_its_percent_sign(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_number_is_not_separated_from_its_percent_sign(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     """Wherever the line ends, its last word is not a number whose unit begins the next line."""
     for length in range(90, 115):
         put_paragraph("x" * length + " \u221258.3 %, then \u221252.4 % and 1 234 tx/s")
@@ -463,21 +612,32 @@ def test_a_number_is_not_separated_from_its_percent_sign(capsys: pytest.CaptureF
 
 
 def test_only_some_cells_of_a_plan(tmp_path: Path, printed: Any) -> None:
-    """Patterns select cells; the first remaining setup is the baseline; an unknown cell is an error with a hint."""
+    """Patterns select cells; the first remaining setup is the baseline; an unknown cell is an error
+    with a hint.
+    """
     whole = plan(["ext4", "xfs"], workload=["scan", "pgbench-tpcb"], baseline="ext4")
     path = write_file(tmp_path / "plan.toml", whole)
-    for only, names in (("xfs.postgres.scan", ["xfs.postgres.scan"]),
-                        ("*.scan", ["ext4.postgres.scan", "xfs.postgres.scan"])):  # fmt: skip
+    for only, names in (
+        ("xfs.postgres.scan", ["xfs.postgres.scan"]),
+        ("*.scan", ["ext4.postgres.scan", "xfs.postgres.scan"]),
+    ):
         document = json.loads(printed("plan", str(path), "--json", "--only", only, code=None))
         assert sorted(trial["id"].removesuffix("-b1-a1") for trial in document["trials"]) == names
         assert document["plan"]["baseline"] == names[0].partition(".")[0]
-    assert 'did you mean "xfs.postgres.scan"?' in printed("plan", str(path), "--only", "xfs.postgres.scam", code=2)
+    assert 'did you mean "xfs.postgres.scan"?' in printed(
+        "plan", str(path), "--only", "xfs.postgres.scam", code=2
+    )
 
 
 @pytest.mark.starts_processes
-@pytest.mark.parametrize(("failed", "error", "state"), [
-    ((), None, "ok"), (("xfs.postgres.scan-b1-a1",), None, "failed"), ((), Interrupted("stopped"), "stopped"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("failed", "error", "state"),
+    [
+        ((), None, "ok"),
+        (("xfs.postgres.scan-b1-a1",), None, "failed"),
+        ((), Interrupted("stopped"), "stopped"),
+    ],
+)
 def test_a_command_is_notified_of_the_end_of_a_run(
     tmp_path: Path, failed: tuple[str, ...], error: Exception | None, state: str
 ) -> None:
@@ -487,25 +647,42 @@ def test_a_command_is_notified_of_the_end_of_a_run(
         if error is not None:
             raise error
     told = json.loads((tmp_path / "told").read_text())
-    assert (told["state"], told["plan"], told["run"], told["failed"]) == (state, "shop", "demo", len(failed))
+    assert (told["state"], told["plan"], told["run"], told["failed"]) == (
+        state,
+        "shop",
+        "demo",
+        len(failed),
+    )
     assert told["error"] == ({"id": "E902", "text": "stopped"} if error else None)
 
 
 def test_an_error_fits_the_terminal() -> None:
     """Its lines end between words, and the command of the remedy is a line of its own."""
-    remedy = "Resume it with:  dbbench run a-plan-with-a-long-name.toml --name a-run-with-a-long-name --results here"
+    remedy = (
+        "Resume it with:  dbbench run a-plan-with-a-long-name.toml --name a-run-with-a-long-name "
+        "--results here"
+    )
     with WideStream(60) as stderr, contextlib.redirect_stderr(stderr):
-        cli.tell(DeviceInUse("/dev/sdb is in use: " + "mounted at /srv " * 8, remedy=remedy), Options(no_color=True))
+        cli.tell(
+            DeviceInUse("/dev/sdb is in use: " + "mounted at /srv " * 8, remedy=remedy),
+            Options(no_color=True),
+        )
         lines = stderr.getvalue().splitlines()
-    assert lines[0].startswith("error E104: /dev/sdb") and lines[-1].strip() == remedy.partition(":  ")[2]
+    assert (
+        lines[0].startswith("error E104: /dev/sdb")
+        and lines[-1].strip() == remedy.partition(":  ")[2]
+    )
     assert max(map(len, lines[:-1])) <= 60
 
 
 @pytest.mark.starts_processes
 @pytest.mark.parametrize(
-    ("command", "names"), [("fs", catalog([]).setups), ("workload", catalog([]).workloads), ("study", studies.names())]
+    ("command", "names"),
+    [("fs", catalog([]).setups), ("workload", catalog([]).workloads), ("study", studies.names())],
 )
-def test_catalogues_on_a_terminal_of_80_columns(tmp_path: Path, command: str, names: Collection[str]) -> None:
+def test_catalogues_on_a_terminal_of_80_columns(
+    tmp_path: Path, command: str, names: Collection[str]
+) -> None:
     """No line is wider, and every name is whole at the start of a line."""
     terminal = Terminal(80, 24)
     assert dbbench_on(terminal, [command], tmp_path, os.environ, within_s=120) == 0

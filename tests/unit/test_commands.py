@@ -36,7 +36,15 @@ from dbbench.results.fileio import try_lock
 from dbbench.results.journal import Journal, tag_of
 from dbbench.results.merging import keep_scripts
 from dbbench.run import preflight, worker
-from dbbench.run.create import choose, create, free_name, is_complete, must_be_of, scripts_of, set_killed_aside
+from dbbench.run.create import (
+    choose,
+    create,
+    free_name,
+    is_complete,
+    must_be_of,
+    scripts_of,
+    set_killed_aside,
+)
 from dbbench.storage import layers
 from tests.support.files import write_file
 from tests.support.plans import plan
@@ -44,7 +52,10 @@ from tests.support.runs import changed, small_run
 from tests.support.terminal import WideStream
 from tests.support.trials import trial_of
 
-PLAN = 'name = "x"\nfs_setups = ["ext4", "xfs"]\nblocks = 1\n[engine]\nname = "postgres"\n[workload]\nname = "scan"\n'
+PLAN = (
+    'name = "x"\nfs_setups = ["ext4", "xfs"]\nblocks = 1\n[engine]\nname = "postgres"\n'
+    '[workload]\nname = "scan"\n'
+)
 INSERTS = {"name": "sysbench-oltp-insert", "tables": 1, "table_size": 1000}
 OWN = (
     'title = "x"\ndriver = "pgbench"\nengines = ["postgres"]\nscript = "own.sql"\n'
@@ -68,13 +79,41 @@ def plan_asked(tmp_path: Path, text: str = PLAN) -> PlanRequest:
 def test_the_contract_of_compare_json(told: Any) -> None:
     """The keys of the document and of its rows; the baseline's row is there, first in its table."""
     document = json.loads(told("compare", "demo", "--json"))
-    assert set(document) == {"schema", "baseline", "answer", "caveats", "metric", "rows", "findings"}
+    assert set(document) == {
+        "schema",
+        "baseline",
+        "answer",
+        "caveats",
+        "metric",
+        "rows",
+        "findings",
+    }
     assert (document["schema"], document["baseline"], document["metric"]) == (1, "ext4", "primary")
-    keys = {"fs_setup", "engine", "workload", "value", "ratio", "lo", "hi", "verdict", "n", "wins",
-            "level", "durability_class", "mixed_durability", "notes", "variant", "df", "df_shared", "trials",
-            "metric"}  # fmt: skip
+    keys = {
+        "fs_setup",
+        "engine",
+        "workload",
+        "value",
+        "ratio",
+        "lo",
+        "hi",
+        "verdict",
+        "n",
+        "wins",
+        "level",
+        "durability_class",
+        "mixed_durability",
+        "notes",
+        "variant",
+        "df",
+        "df_shared",
+        "trials",
+        "metric",
+    }
     assert all(set(row) == keys for row in document["rows"])
-    assert [row["verdict"] for row in document["rows"] if row["fs_setup"] == "ext4"] == ["baseline"] * 3
+    assert [row["verdict"] for row in document["rows"] if row["fs_setup"] == "ext4"] == [
+        "baseline"
+    ] * 3
     assert {row["metric"] for row in document["rows"]} == {"tps", "duration_s"}
 
 
@@ -90,10 +129,17 @@ def test_each_workload_is_judged_by_its_own_metric(told: Any) -> None:
 
 def test_another_baseline_turns_the_ratios(told: Any) -> None:
     """ext4 ÷ btrfs is the inverse of btrfs ÷ ext4."""
-    rows = [json.loads(told("compare", "demo", "--json", "--baseline", b))["rows"] for b in ("ext4", "btrfs")]
+    rows = [
+        json.loads(told("compare", "demo", "--json", "--baseline", b))["rows"]
+        for b in ("ext4", "btrfs")
+    ]
 
     def ratio(table: list[dict[str, Any]], arm: str) -> float:
-        return next(row["ratio"] for row in table if (row["fs_setup"], row["workload"]) == (arm, "pgbench-tpcb"))
+        return next(
+            row["ratio"]
+            for row in table
+            if (row["fs_setup"], row["workload"]) == (arm, "pgbench-tpcb")
+        )
 
     assert ratio(rows[0], "btrfs") == pytest.approx(1 / ratio(rows[1], "ext4"))
 
@@ -104,13 +150,20 @@ def test_csv_and_markdown_hold_the_same_rows(told: Any) -> None:
     table = list(csv.DictReader(io.StringIO(told("compare", "demo", "--format", "csv"))))
     assert [row["fs_setup"] for row in table] == [row["fs_setup"] for row in rows]
     assert [float(row["value"]) for row in table] == [row["value"] for row in rows]
-    lines = [line for line in told("compare", "demo", "--format", "markdown").splitlines() if line.startswith("| ")]
-    assert len([line for line in lines if " --- " not in line and "| setup |" not in line]) == len(rows)
+    lines = [
+        line
+        for line in told("compare", "demo", "--format", "markdown").splitlines()
+        if line.startswith("| ")
+    ]
+    assert len([line for line in lines if " --- " not in line and "| setup |" not in line]) == len(
+        rows
+    )
 
 
 def test_a_run_is_found_and_counted_by_its_folder(told: Any, results_folder: Path) -> None:
-    """A path with ".." leads to sound trials. A run that is named twice, and its copy, have no more blocks than it
-    has; it cannot be compared with its copy."""
+    """A path with ".." leads to sound trials. A run that is named twice, and its copy, have no more
+    blocks than it has; it cannot be compared with its copy.
+    """
     once = json.loads(told("compare", "demo", "--json"))
     assert json.loads(told("compare", "demo", f"../{results_folder.name}/demo", "--json")) == once
     shutil.copytree(results_folder / "demo", results_folder / "earlier")
@@ -128,13 +181,16 @@ def test_two_runs_are_paired_within_their_own_blocks(told: Any, results_folder: 
     assert {row["n"] for row in rows if row["workload"] == "pgbench-tpcb"} == {5}
 
 
-@pytest.mark.parametrize(("argv", "text"), [
-    (("compare", "demp"), 'no run "demp"; did you mean "demo"?'),
-    (("compare", "demo", "--metric", "tsp"), 'did you mean "tps"?'),
-    (("compare", "demo", "--baseline", "xf"), 'did you mean "xfs"?'),
-    (("show", "demo", "nothing"), 'has no finished trial "nothing"'),
-    (("run", "plan.toml", "--new", "--name", "x"), "cannot be combined"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("argv", "text"),
+    [
+        (("compare", "demp"), 'no run "demp"; did you mean "demo"?'),
+        (("compare", "demo", "--metric", "tsp"), 'did you mean "tps"?'),
+        (("compare", "demo", "--baseline", "xf"), 'did you mean "xfs"?'),
+        (("show", "demo", "nothing"), 'has no finished trial "nothing"'),
+        (("run", "plan.toml", "--new", "--name", "x"), "cannot be combined"),
+    ],
+)
 def test_wrong_names_are_told(told: Any, argv: tuple[str, ...], text: str) -> None:
     """An unknown name exits with 2 and suggests similar ones."""
     assert text in told(*argv, code=2)
@@ -146,8 +202,10 @@ def test_show_has_one_row_a_run(told: Any, results_folder: Path) -> None:
     write_file(results_folder / "bad/run.json", "{")
     rows = {row["name"]: row for row in json.loads(told("show", "--json"))["runs"]}
     assert {name: row["state"] for name, row in rows.items()} == {
-        "bad": "damaged", "demo": "finished", "half": "unfinished",
-    }  # fmt: skip
+        "bad": "damaged",
+        "demo": "finished",
+        "half": "unfinished",
+    }
     assert (rows["half"]["done"], rows["half"]["trials"]) == (5, 9)
     assert (rows["demo"]["ok"], rows["demo"]["failed"]) == (27, 0)
     assert "damaged" in told("show")
@@ -168,7 +226,9 @@ def test_show_of_nothing(printed: Any, here: Path) -> None:
 
 def test_show_has_a_run_and_a_trial(told: Any, results_folder: Path) -> None:
     """JSON is run.json and trial.json as they are stored; the text names errors and warnings."""
-    synthetic.write(results_folder, Shape(name="ill", work=TPCB, failed=("xfs.postgres.pgbench-tpcb-b1-a1",)))
+    synthetic.write(
+        results_folder, Shape(name="ill", work=TPCB, failed=("xfs.postgres.pgbench-tpcb-b1-a1",))
+    )
     document = json.loads(told("show", "ill", "--json"))
     stored = json.loads((results_folder / "ill/run.json").read_text())
     assert stored.pop("sha256")
@@ -181,10 +241,16 @@ def test_show_has_a_run_and_a_trial(told: Any, results_folder: Path) -> None:
         lines = stdout.getvalue().splitlines()
     assert lines and all(len(line) <= 80 or " " not in line.strip() for line in lines)  # a path
     run = small_run()
-    twice = trial_of(run, warnings=(TrialWarning("W001", "window"), TrialWarning("W001", "warm-up")))
+    twice = trial_of(
+        run, warnings=(TrialWarning("W001", "window"), TrialWarning("W001", "warm-up"))
+    )
     assert trial_cells(twice, LoadedRun(results_folder, run, (twice,)))[-1] == "W001"
     whole = told("show", "ill", "ext4.postgres.pgbench-tpcb-b1-a1")
-    assert "! W021" in whole and "cold cache by drop_caches: verified" in whole and "throughput" in whole
+    assert (
+        "! W021" in whole
+        and "cold cache by drop_caches: verified" in whole
+        and "throughput" in whole
+    )
 
 
 def test_evidence_keeps_its_lines(told: Any, results_folder: Path) -> None:
@@ -199,7 +265,9 @@ def test_evidence_keeps_its_lines(told: Any, results_folder: Path) -> None:
 
 
 def test_json_of_a_trial_reads_no_histogram(told: Any, results_folder: Path) -> None:
-    """Latencies that cannot be read, with the right checksum, hide trial.json from no program; the text names them."""
+    """Latencies that cannot be read, with the right checksum, hide trial.json from no program; the
+    text names them.
+    """
     trial = next((results_folder / "demo/trials").iterdir())
     before, after = (trial / "histogram.json").read_bytes(), b'{"counts": 3}'
     (trial / "histogram.json").write_bytes(after)
@@ -222,7 +290,11 @@ def test_report_writes_one_file(told: Any, results_folder: Path, tmp_path: Path)
 def test_clean_removes_what_is_ours_and_no_result(told: Any, results_folder: Path) -> None:
     """Images of the journal and cut-off trials go; finished trials and other files stay."""
     run = results_folder / "demo"
-    image, other, partial = run / f".dbbench-demo-{tag_of(run)}.img", run / "other.img", run / "trials/.partial-x"
+    image, other, partial = (
+        run / f".dbbench-demo-{tag_of(run)}.img",
+        run / "other.img",
+        run / "trials/.partial-x",
+    )
     for path in (image, other):
         path.write_bytes(b"x" * 8192)
     partial.mkdir()
@@ -243,7 +315,9 @@ def test_clean_removes_what_is_ours_and_no_result(told: Any, results_folder: Pat
 def test_clean_says_removed_only_of_what_it_removed(
     told: Any, results_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Not of an image that another process holds, that lies behind a link, or that no longer exists."""
+    """Not of an image that another process holds, that lies behind a link, or that no longer
+    exists.
+    """
     run = results_folder / "demo"
     journal = Journal(run / "journal.jsonl")
     (tmp_path / "real").mkdir()
@@ -286,7 +360,9 @@ def test_clean_leaves_a_run_alone_that_is_worked_on(told: Any, results_folder: P
         assert "E803" in told("clean", "demo", code=5)
 
 
-def test_golden_copies_go_only_when_asked(told: Any, tmp_path: Path, environ: dict[str, str]) -> None:
+def test_golden_copies_go_only_when_asked(
+    told: Any, tmp_path: Path, environ: dict[str, str]
+) -> None:
     """They cost time to make: --golden is needed, and what is no golden copy stays."""
     cache = tmp_path / "cache"
     environ["DBBENCH_CACHE"] = str(cache)
@@ -322,8 +398,12 @@ def test_the_unfinished_run_of_the_same_plan_goes_on(results_folder: Path, tmp_p
     assert choose(results_folder, wanted, new=True, name=None) is None
 
 
-def test_an_unfinished_run_of_other_cells_is_not_resumed(results_folder: Path, tmp_path: Path, printed: Any) -> None:
-    """It names the hash of the plan, but its cells are not those of the plan: E803, before anything is checked."""
+def test_an_unfinished_run_of_other_cells_is_not_resumed(
+    results_folder: Path, tmp_path: Path, printed: Any
+) -> None:
+    """It names the hash of the plan, but its cells are not those of the plan: E803, before anything
+    is checked.
+    """
     wanted = plan_asked(tmp_path)
     synthetic.write(results_folder, Shape(name="half", work=TPCB, missing=2))
     before = with_hash(results_folder, "half", wanted.sha256).joinpath("run.json").read_bytes()
@@ -334,7 +414,9 @@ def test_an_unfinished_run_of_other_cells_is_not_resumed(results_folder: Path, t
 
 @pytest.mark.starts_processes
 def test_a_run_is_that_of_its_plan(tmp_path: Path) -> None:
-    """What `create` makes matches, with the script as it was then; each change of plan, cells or scripts is named."""
+    """What `create` makes matches, with the script as it was then; each change of plan, cells or
+    scripts is named.
+    """
     write_file(tmp_path / "workloads/own.toml", OWN)
     script = write_file(tmp_path / "workloads/own.sql", "SELECT 1;\n")
     path = write_file(tmp_path / "plan.toml", PLAN.replace('"scan"', '"own"'))
@@ -350,9 +432,12 @@ def test_a_run_is_that_of_its_plan(tmp_path: Path) -> None:
     run = results.load_spec(folder)
     worker.must_be(run, wanted.sha256)
 
-    for key, value in (("plan.device.at", "/etc"), ("cells[0].engine.bins", ("/tmp/evil",)),
-                       ("cells[0].engine.settings.archive_command", "id"),
-                       ("cells[0].workload.script", str(script))):  # fmt: skip
+    for key, value in (
+        ("plan.device.at", "/etc"),
+        ("cells[0].engine.bins", ("/tmp/evil",)),
+        ("cells[0].engine.settings.archive_command", "id"),
+        ("cells[0].workload.script", str(script)),
+    ):
         results.save_spec(folder, evil := changed(run, key, value))
         with pytest.raises(RunLocked, match=re.escape(key)):
             must_be_of(results.RunFolder(folder), wanted)
@@ -391,8 +476,9 @@ def test_names_are_plan_date_and_letter(tmp_path: Path) -> None:
 def test_a_finished_run_is_not_driven_again(
     results_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It says so on stderr, prints its verdict and page, and exits with 0; nothing is checked: no machine has the CPU
-    of this plan."""
+    """It says so on stderr, prints its verdict and page, and exits with 0; nothing is checked: no
+    machine has the CPU of this plan.
+    """
     wanted = plan_asked(tmp_path, PLAN.replace("[workload]", 'cpus_server = "900"\n[workload]'))
     with_hash(results_folder, "demo", wanted.sha256)
     assert cli.run(["run", str(tmp_path / "plan.toml"), "--results", str(results_folder)]) == 0
@@ -402,7 +488,9 @@ def test_a_finished_run_is_not_driven_again(
 
 
 @pytest.mark.parametrize(("error", "again"), [("E601", False), ("E348", True)])
-def test_a_finished_run_with_a_failed_trial_exits_with_1_again(error: str, again: bool, tmp_path: Path) -> None:
+def test_a_finished_run_with_a_failed_trial_exits_with_1_again(
+    error: str, again: bool, tmp_path: Path
+) -> None:
     """A trial whose process died (E348) is run again instead; no other one is."""
     folder = results.create_run(tmp_path, run := small_run(), "")
     trial = trial_of(run, status=Status.FAILED, error=Fault(error, "measure", "it failed"))
@@ -425,11 +513,14 @@ class Machine:
     user: int = 0
     open_files: int = 20_000
     wear: WearFacts | None = None
-    unknown: set[str] = dataclasses.field(default_factory=set)  # settings that its servers do not have
+    # settings that its servers do not have
+    unknown: set[str] = dataclasses.field(default_factory=set)
 
     def refuse(self, settings: Settings) -> str:
         """What a server prints about settings that it does not have."""
-        return "".join(f"no such setting: {name}" for name in sorted(self.unknown & settings.keys()))
+        return "".join(
+            f"no such setting: {name}" for name in sorted(self.unknown & settings.keys())
+        )
 
 
 @pytest.fixture
@@ -458,7 +549,10 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
 def lacks(tmp_path: Path, text: str = PLAN) -> list[type[Exception]]:
     """The kinds of what is lacking for a plan."""
     wanted = plan_asked(tmp_path, text)
-    return [type(error) for error in preflight.lacking(wanted.plan, wanted.expanded, tmp_path / "results")]
+    return [
+        type(error)
+        for error in preflight.lacking(wanted.plan, wanted.expanded, tmp_path / "results")
+    ]
 
 
 @pytest.mark.usefixtures("machine")
@@ -469,18 +563,23 @@ def test_nothing_is_lacking_where_all_is_there(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("machine")
-@pytest.mark.parametrize(("fs", "device", "settings", "fits"), [
-    ("f2fs", {"size": "400MiB"}, {}, False), ("f2fs", {"size": "2GiB"}, {}, True),
-    ("btrfs-zstd", {"size": "400MiB"}, {}, True),  # compressed zeros take no space
-    ("ext4", {"size": "400MiB"}, {"innodb_log_file_size": 2**26}, True),
-    ("xfs", {"size": "2GiB", "wal": {"fs_setup": "ext4", "size": "400MiB"}}, {}, False),
-    ("xfs", {"size": "2GiB", "wal": {"fs_setup": "ext4", "size": "1GiB"}}, {}, True),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("fs", "device", "settings", "fits"),
+    [
+        ("f2fs", {"size": "400MiB"}, {}, False),
+        ("f2fs", {"size": "2GiB"}, {}, True),
+        ("btrfs-zstd", {"size": "400MiB"}, {}, True),  # compressed zeros take no space
+        ("ext4", {"size": "400MiB"}, {"innodb_log_file_size": 2**26}, True),
+        ("xfs", {"size": "2GiB", "wal": {"fs_setup": "ext4", "size": "400MiB"}}, {}, False),
+        ("xfs", {"size": "2GiB", "wal": {"fs_setup": "ext4", "size": "1GiB"}}, {}, True),
+    ],
+)
 def test_a_log_that_does_not_fit_is_told_before(
     fs: str, device: dict[str, Any], settings: dict[str, Any], fits: bool, tmp_path: Path
 ) -> None:
-    """MariaDB allocates all of it when it starts, and waits for ever for space. It lies on [device.wal] if there is
-    one."""
+    """MariaDB allocates all of it when it starts, and waits for ever for space. It lies on
+    [device.wal] if there is one.
+    """
     text = plan(fs, {"name": "mariadb", "settings": settings}, INSERTS, device=device)
     assert lacks(tmp_path, text) == ([] if fits else [DiskTooSmall])
 
@@ -489,7 +588,8 @@ def test_missing_programs_are_told_together_with_their_packages(
     machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One error names all programs, and the one command that brings them."""
-    monkeypatch.setattr(packages, "find", lambda _name: None)  # on no machine is a part of those packages there
+    # on no machine is a part of those packages there
+    monkeypatch.setattr(packages, "find", lambda _name: None)
     machine.missing = ["sysbench", "/usr/lib/sysstat/sadc"]
     wanted = plan_asked(tmp_path)
     with pytest.raises(ProgramMissing) as caught:
@@ -512,37 +612,67 @@ def test_all_that_is_lacking_is_told_at_once(machine: Machine, tmp_path: Path) -
 def test_a_cache_that_cannot_be_written_is_told_before(
     tmp_path: Path, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As that of an account whose home directory does not exist; only copies that are still to be built need it."""
+    """As that of an account whose home directory does not exist; only copies that are still to be
+    built need it.
+    """
     environ["DBBENCH_CACHE"] = "/proc/none/golden"
     wanted = plan_asked(tmp_path)
     (error,) = preflight.lacking(wanted.plan, wanted.expanded, tmp_path)
-    assert error.evidence.startswith("/proc/none/golden cannot be created: /proc is on a filesystem of the kernel")
+    assert error.evidence.startswith(
+        "/proc/none/golden cannot be created: /proc is on a filesystem of the kernel"
+    )
     assert error.remedy == "Name another folder with the environment variable DBBENCH_CACHE."
     monkeypatch.setattr("dbbench.run.disk_space.golden_bytes", lambda _expanded: 0)
     assert lacks(tmp_path) == []
 
 
 @pytest.mark.usefixtures("machine")
-@pytest.mark.parametrize(("memory", "cache", "expected"), [
-    ("", "1GB", []), ("", "64GB", ["the cache of postgres has 64 GiB, but 8 GiB is the most"]),
-    ('memory = "4GiB"', "1GB", []), ('memory = "4GiB"', "5GB", ["has 5 GiB, but 4 GiB is the most"]),
-    ('memory = ["4GiB", "16GiB"]', "1GB", ["memory = 16 GiB, but only 8 GiB is available here"]),
-])  # fmt: skip
-def test_memory_that_is_not_there(memory: str, cache: str, expected: list[str], tmp_path: Path) -> None:
-    """A limit above the machine's memory limits nothing, and a server with a larger cache would be killed."""
-    text = f"{memory}\n" + PLAN.replace("[workload]", f'settings = {{ shared_buffers = "{cache}" }}\n[workload]')
+@pytest.mark.parametrize(
+    ("memory", "cache", "expected"),
+    [
+        ("", "1GB", []),
+        ("", "64GB", ["the cache of postgres has 64 GiB, but 8 GiB is the most"]),
+        ('memory = "4GiB"', "1GB", []),
+        ('memory = "4GiB"', "5GB", ["has 5 GiB, but 4 GiB is the most"]),
+        (
+            'memory = ["4GiB", "16GiB"]',
+            "1GB",
+            ["memory = 16 GiB, but only 8 GiB is available here"],
+        ),
+    ],
+)
+def test_memory_that_is_not_there(
+    memory: str, cache: str, expected: list[str], tmp_path: Path
+) -> None:
+    """A limit above the machine's memory limits nothing, and a server with a larger cache would be
+    killed.
+    """
+    text = f"{memory}\n" + PLAN.replace(
+        "[workload]", f'settings = {{ shared_buffers = "{cache}" }}\n[workload]'
+    )
     wanted = plan_asked(tmp_path, text)
     found = preflight.refusals(wanted, tmp_path / "results")
     assert [error.id for error in found] == ["E213"] * len(expected)
     assert all(part in error.evidence for part, error in zip(expected, found, strict=True))
 
 
-@pytest.mark.parametrize(("engine", "settings", "hard", "expected"), [
-    ("mariadb", "", 20_000, []), ("mariadb", "", 4332, []), ("mariadb", "", 4331, ["opens up to 4332 files"]),
-    ("mariadb", "table_open_cache = 200, max_connections = 100", 1024, []),
-    ("mariadb", "open_files_limit = 30000", 20_000, ["and open_files_limit = 30000 opens up to 30000 files"]),
-    ("postgres", "", 256, []), ("postgres", "", 32, ["the load generator of pgbench-tpcb opens up to"]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("engine", "settings", "hard", "expected"),
+    [
+        ("mariadb", "", 20_000, []),
+        ("mariadb", "", 4332, []),
+        ("mariadb", "", 4331, ["opens up to 4332 files"]),
+        ("mariadb", "table_open_cache = 200, max_connections = 100", 1024, []),
+        (
+            "mariadb",
+            "open_files_limit = 30000",
+            20_000,
+            ["and open_files_limit = 30000 opens up to 30000 files"],
+        ),
+        ("postgres", "", 256, []),
+        ("postgres", "", 32, ["the load generator of pgbench-tpcb opens up to"]),
+    ],
+)
 def test_a_limit_of_open_files_that_is_too_low(
     machine: Machine, engine: str, settings: str, hard: int, expected: list[str], tmp_path: Path
 ) -> None:
@@ -550,7 +680,9 @@ def test_a_limit_of_open_files_that_is_too_low(
     machine.open_files = hard
     workload = "sysbench-oltp-insert" if engine == "mariadb" else "pgbench-tpcb"
     text = PLAN.replace('"postgres"', f'"{engine}"').replace('"scan"', f'"{workload}"')
-    wanted = plan_asked(tmp_path, text.replace("[workload]", f"settings = {{ {settings} }}\n[workload]"))
+    wanted = plan_asked(
+        tmp_path, text.replace("[workload]", f"settings = {{ {settings} }}\n[workload]")
+    )
     found = preflight.refusals(wanted, tmp_path / "results")
     assert [error.id for error in found] == ["E213"] * len(expected)
     for part, error in zip(expected, found, strict=True):
@@ -558,12 +690,17 @@ def test_a_limit_of_open_files_that_is_too_low(
         assert "ulimit -Hn" in (error.remedy or "")
 
 
-def test_a_misspelled_setting_is_refused_before_the_first_trial(machine: Machine, tmp_path: Path) -> None:
+def test_a_misspelled_setting_is_refused_before_the_first_trial(
+    machine: Machine, tmp_path: Path
+) -> None:
     """Once, with the server's words and the setting that was probably meant."""
     machine.unknown = {"shared_bufers"}
     chosen = 'settings = { shared_bufers = "1GB", work_mem = ["4MB", "8MB"] }\n[workload]'
     wanted = plan_asked(tmp_path, PLAN.replace("[workload]", chosen))
-    assert [(error.id, error.evidence.partition(" ")[2]) for error in preflight.refusals(wanted, tmp_path)] == [
+    assert [
+        (error.id, error.evidence.partition(" ")[2])
+        for error in preflight.refusals(wanted, tmp_path)
+    ] == [
         (
             "E001",
             "15.18 refuses shared_bufers = 1GB, set by the plan: no such setting: shared_bufers; "
@@ -571,54 +708,94 @@ def test_a_misspelled_setting_is_refused_before_the_first_trial(machine: Machine
         )
     ]
     machine.unknown = {"work_mem", "hash_mem_multiplier"}
-    assert not any("refuses" in error.evidence for error in preflight.refusals(plan_asked(tmp_path), tmp_path))
+    assert not any(
+        "refuses" in error.evidence for error in preflight.refusals(plan_asked(tmp_path), tmp_path)
+    )
 
 
 def test_plan_and_doctor_say_all_that_a_run_would_be_refused_for(
     machine: Machine, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Cores, memory, each device: `plan` says so first and fails. Arms that are skipped are not counted."""
+    """Cores, memory, each device: `plan` says so first and fails. Arms that are skipped are not
+    counted.
+    """
     machine.does_not_work = {"xfs": "mkfs.xfs not installed; no xfs"}
     device = f'[device]\nkind = "block"\npaths = ["{tmp_path}/a", "{tmp_path}/b"]\n'
-    prealloc = '{ use = "ext4", label = "prealloc", tuning.mysql = { innodb_extend_and_initialize = false } }'
+    prealloc = (
+        '{ use = "ext4", label = "prealloc", tuning.mysql = { innodb_extend_and_initialize = '
+        "false } }"
+    )
     text = PLAN.replace('"xfs"]', f'"xfs", {prealloc}]')
     text = text.replace("[engine]", f'memory = "16GiB"\n{device}[engine]\ncpus_server = "900"')
     path = write_file(tmp_path / "plan.toml", text)
     assert cli.run(["plan", str(path), "--results", str(tmp_path)]) == 2
     said = " ".join(capsys.readouterr().out.split())
-    assert said.startswith("`dbbench run` would refuse this plan") and "1 setup, 1 cell, 1 block, 1 trial" in said
-    assert [part for part in (
-        "prealloc: with postgres it is the same as ext4", "xfs: mkfs.xfs not installed; no xfs",
-        "E213", "E213", f"{tmp_path}/a is missing", f"{tmp_path}/b is missing",
-    ) if part not in said] == []  # fmt: skip
+    assert (
+        said.startswith("`dbbench run` would refuse this plan")
+        and "1 setup, 1 cell, 1 block, 1 trial" in said
+    )
+    assert [
+        part
+        for part in (
+            "prealloc: with postgres it is the same as ext4",
+            "xfs: mkfs.xfs not installed; no xfs",
+            "E213",
+            "E213",
+            f"{tmp_path}/a is missing",
+            f"{tmp_path}/b is missing",
+        )
+        if part not in said
+    ] == []
     assert cli.run(["plan", str(path), "--results", str(tmp_path), "--json"]) == 2
     document = json.loads(capsys.readouterr().out)
     assert [one["id"] for one in document["refused"]] == ["E213", "E213", "E101", "E101"]
     assert set(document["skipped"]) == {"prealloc", "xfs"}
     rows = list(of_plan(str(path), [], tmp_path))
-    assert [row.optional for row in rows] == [True] + [False] * 5  # with E206: what could be installed
+    # with E206: what could be installed
+    assert [row.optional for row in rows] == [True] + [False] * 5
 
 
 def test_doctor_fits_the_terminal() -> None:
-    """What has no space next to its check is below it, indented; a wider terminal and a pipe have it on one line."""
-    row = Probe("measure", "space for golden copies", False, "0.2 GiB free at /home/someone/.cache/dbbench/golden",
-                "8 GiB", "free some space, or use --results DIR and DBBENCH_CACHE")  # fmt: skip
+    """What has no space next to its check is below it, indented; a wider terminal and a pipe have
+    it on one line.
+    """
+    row = Probe(
+        "measure",
+        "space for golden copies",
+        False,
+        "0.2 GiB free at /home/someone/.cache/dbbench/golden",
+        "8 GiB",
+        "free some space, or use --results DIR and DBBENCH_CACHE",
+    )
     for columns, lines in ((80, 4), (160, 3)):
         with WideStream(columns) as stdout, contextlib.redirect_stdout(stdout):
             put_rows([row])
             printed = stdout.getvalue().splitlines()
         assert max(map(len, printed)) <= columns and len(printed) == lines
         assert " ".join("".join(printed).split()).endswith("use --results DIR and DBBENCH_CACHE")
-    fix = "Release it (umount, swapoff, losetup -d, remove the line in fstab), or choose another device."
-    row = Probe("this plan", "plan.toml: a device is in use", False, "/dev/sdb is in use:\n  opened by mariadbd",
-                "this plan", fix)  # fmt: skip
+    fix = (
+        "Release it (umount, swapoff, losetup -d, remove the line in fstab), or choose another "
+        "device."
+    )
+    row = Probe(
+        "this plan",
+        "plan.toml: a device is in use",
+        False,
+        "/dev/sdb is in use:\n  opened by mariadbd",
+        "this plan",
+        fix,
+    )
     with WideStream(80) as stdout, contextlib.redirect_stdout(stdout):
         put_rows([row._replace(purpose="measure"), row._replace(found=None, needed="")])
         printed = [line.strip() for line in stdout.getvalue().splitlines()]
-    assert {"/dev/sdb is in use:", "opened by mariadbd; needed: this plan"} <= {*printed} and printed.count("") == 1
+    assert {"/dev/sdb is in use:", "opened by mariadbd; needed: this plan"} <= {
+        *printed
+    } and printed.count("") == 1
 
 
-def test_plan_prints_the_share_of_the_rated_endurance(machine: Machine, tmp_path: Path, printed: Any) -> None:
+def test_plan_prints_the_share_of_the_rated_endurance(
+    machine: Machine, tmp_path: Path, printed: Any
+) -> None:
     """Of the disk below the image: 30 TB were 3 % of its life."""
     machine.wear = WearFacts(30 * 10**12, 0.03, None)
     path = write_file(tmp_path / "plan.toml", PLAN)
@@ -630,19 +807,25 @@ def test_plan_prints_the_share_of_the_rated_endurance(machine: Machine, tmp_path
     assert device["endurance_share"] == pytest.approx(document["written_bytes"] / 10**15)
 
 
-def test_space_is_added_up_by_disk(machine: Machine, tmp_path: Path, environ: dict[str, str]) -> None:
-    """Image, golden copies and results on one disk must fit together: 8 GiB + 1 GB here. A dataset that is larger than
-    its device is an error before it is built."""
+def test_space_is_added_up_by_disk(
+    machine: Machine, tmp_path: Path, environ: dict[str, str]
+) -> None:
+    """Image, golden copies and results on one disk must fit together: 8 GiB + 1 GB here. A dataset
+    that is larger than its device is an error before it is built.
+    """
     environ["DBBENCH_CACHE"] = str(tmp_path / "cache")
     for machine.free_bytes, expected in ((9_000_000_000, [DiskTooSmall]), (10_500_000_000, [])):
         assert lacks(tmp_path) == expected
-    text = PLAN.replace("[engine]", '[device]\nsize = "400MiB"\n[engine]') + 'table_bytes = "1GiB"\n'
+    text = (
+        PLAN.replace("[engine]", '[device]\nsize = "400MiB"\n[engine]') + 'table_bytes = "1GiB"\n'
+    )
     assert lacks(tmp_path, text) == [DiskTooSmall]
 
 
 def test_directories_need_space_but_not_root(machine: Machine, tmp_path: Path) -> None:
-    """Neither root nor mkfs is asked for; the directory is looked at. It needs space for the dataset, with InnoDB's
-    redo log of 512 MiB, of one trial at a time; here with the copy."""
+    """Neither root nor mkfs is asked for; the directory is looked at. It needs space for the
+    dataset, with InnoDB's redo log of 512 MiB, of one trial at a time; here with the copy.
+    """
     machine.user = 1000
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
@@ -657,4 +840,7 @@ def test_a_full_results_disk_names_the_command_that_resumes() -> None:
     """The error has the remedy of this command line."""
     with pytest.raises(FilesystemFull) as full, resumable("dbbench run p"):
         raise FilesystemFull("no space left")
-    assert full.value.remedy == "Free some disk space or correct the cause, then resume with:  dbbench run p"
+    assert (
+        full.value.remedy
+        == "Free some disk space or correct the cause, then resume with:  dbbench run p"
+    )

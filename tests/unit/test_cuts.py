@@ -1,8 +1,10 @@
-"""The results folder after a power loss at any point of publishing a trial, on a model of a filesystem.
+"""The results folder after a power loss at any point of publishing a trial, on a model of a
+filesystem.
 
-The model is a journalling filesystem: data that was fsynced survives; any part of other names and contents may. Each
-step of publishing a run of three trials is recorded. Then the power is cut at random points, and each disk that is
-possible after it is built and read. DBBENCH_CUTS is the number of cuts (`make soak`: 500).
+The model is a journalling filesystem: data that was fsynced survives; any part of other names
+and contents may. Each step of publishing a run of three trials is recorded. Then the power is
+cut at random points, and each disk that is possible after it is built and read. DBBENCH_CUTS is
+the number of cuts (`make soak`: 500).
 """
 
 import os
@@ -56,7 +58,8 @@ class Recorder:
     durable_names: Names = field(default_factory=dict)
     durable_contents: dict[int, bytes] = field(default_factory=dict)
     published: set[str] = field(default_factory=set)
-    held: dict[int, int] = field(default_factory=dict)  # inode -> descriptor, so that no number is given twice
+    # inode -> descriptor, so that no number is given twice
+    held: dict[int, int] = field(default_factory=dict)
     ignored: Path | None = None  # an fsync below it has no effect
 
     def take(self, label: str) -> None:
@@ -68,8 +71,16 @@ class Recorder:
             names[path.parent.stat().st_ino, path.name] = inode
             if path.is_file():
                 contents[inode] = path.read_bytes()
-        self.moments.append(Moment(label, names, contents, dict(self.durable_names), dict(self.durable_contents),
-                                   frozenset(self.published)))  # fmt: skip
+        self.moments.append(
+            Moment(
+                label,
+                names,
+                contents,
+                dict(self.durable_names),
+                dict(self.durable_contents),
+                frozenset(self.published),
+            )
+        )
 
     def begun(self, path: Path) -> None:
         """An fsync that is not carried out yet: there is most to lose."""
@@ -78,12 +89,18 @@ class Recorder:
 
     def synced(self, path: Path) -> None:
         """An fsync: of a file its content, of a folder the names in it."""
-        if not path.is_relative_to(self.root) or (self.ignored and path.is_relative_to(self.ignored)):
+        if not path.is_relative_to(self.root) or (
+            self.ignored and path.is_relative_to(self.ignored)
+        ):
             return
         inode = path.stat().st_ino
         if path.is_dir():
-            self.durable_names = {key: value for key, value in self.durable_names.items() if key[0] != inode}
-            self.durable_names |= {(inode, entry.name): entry.stat().st_ino for entry in path.iterdir()}
+            self.durable_names = {
+                key: value for key, value in self.durable_names.items() if key[0] != inode
+            }
+            self.durable_names |= {
+                (inode, entry.name): entry.stat().st_ino for entry in path.iterdir()
+            }
         else:
             self.durable_contents[inode] = path.read_bytes()
         self.take(f"fsync {path.relative_to(self.root)}")
@@ -133,19 +150,30 @@ def publish(folder: Path, run: Run, recorder: Recorder) -> None:
         journal.note("take", what="image", path=f"/.dbbench-{index}.img")
         draft = results.Draft(folder, spec.id)
         (draft.raw / "pgbench.out").write_text("tps = 9.5\n" * 50)
-        draft.publish(a_trial(run, index), Series(3, {"tps": [1.0, 0.0, None]}), ["m"] * 3, Histogram({500: 3}))
+        draft.publish(
+            a_trial(run, index),
+            Series(3, {"tps": [1.0, 0.0, None]}),
+            ["m"] * 3,
+            Histogram({500: 3}),
+        )
         recorder.published.add(spec.id)
         results.save_spec(folder, run)
         recorder.take(f"published {spec.id}")
 
 
 def after_the_cut(moment: Moment, source: int, root: Path, draw: random.Random) -> None:
-    """What the disk may hold of the folder with the inode `source`: what is durable; of other names some, and of other
-    contents the new, a part of it, zeros, or none."""
+    """What the disk may hold of the folder with the inode `source`: what is durable; of other names
+    some, and of other contents the new, a part of it, zeros, or none.
+    """
     names = dict(moment.durable_names)
-    for key, inode in moment.names.items():  # names that reached the disk by themselves; a rename is one step
+    # names that reached the disk by themselves; a rename is one step
+    for key, inode in moment.names.items():
         if names.get(key) != inode and draw.random() < 0.5:
-            for old in [known for known, number in names.items() if number == inode and known not in moment.names]:
+            for old in [
+                known
+                for known, number in names.items()
+                if number == inode and known not in moment.names
+            ]:
                 del names[old]
             names[key] = inode
     shutil.rmtree(root, ignore_errors=True)
@@ -166,8 +194,9 @@ def _built(moment: Moment, names: Names, folder: int, at: Path, draw: random.Ran
 
 
 def record(results_folder: Path, run: Run, ignored: str = "") -> list[Moment]:
-    """Return the moments of publishing a run, from where its folder is known. An fsync below the folder `ignored` of
-    the run does nothing."""
+    """Return the moments of publishing a run, from where its folder is known. An fsync below the
+    folder `ignored` of the run does nothing.
+    """
     results_folder.mkdir()
     with recorded(results_folder) as recorder:
         folder = results.create_run(results_folder, run, "# plan\n")
@@ -188,7 +217,9 @@ def cuts(moments: list[Moment], results_folder: Path, after: Path) -> Iterator[t
 
 
 def test_what_was_finished_before_a_cut_is_there_after_it(tmp_path: Path) -> None:
-    """Published trials are whole, an unfinished one is never a result, the run is read and can go on."""
+    """Published trials are whole, an unfinished one is never a result, the run is read and can go
+    on.
+    """
     results_folder, run, after = tmp_path / "results", small_run(), tmp_path / "after"
     for number, moment in cuts(record(results_folder, run), results_folder, after):
         said = f"cut {number} after {moment.label}"
@@ -202,7 +233,9 @@ def test_what_was_finished_before_a_cut_is_there_after_it(tmp_path: Path) -> Non
 
 
 def test_without_fsync_the_model_loses_results(tmp_path: Path) -> None:
-    """A control: the same cuts damage results that were not fsynced, so the model can detect a loss."""
+    """A control: the same cuts damage results that were not fsynced, so the model can detect a
+    loss.
+    """
     results_folder, run, after, harmed = tmp_path / "results", small_run(), tmp_path / "after", 0
     for _, moment in cuts(record(results_folder, run, "trials"), results_folder, after):
         try:

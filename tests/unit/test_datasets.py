@@ -15,8 +15,10 @@ from dbbench.model.base import PACKED
 
 
 def test_a_default_that_is_written_out_is_the_same_dataset() -> None:
-    """Datasets that come out equal have equal parameters, in whatever words they were asked for. A tablespace and a
-    large table beside the load are part of those that name them; others keep their keys."""
+    """Datasets that come out equal have equal parameters, in whatever words they were asked for. A
+    tablespace and a large table beside the load are part of those that name them; others keep
+    their keys.
+    """
 
     def filled(kind: Any, engine: str, **parameters: Scalar) -> Dataset:
         return generated.fill_in(Dataset(kind, parameters), engine)
@@ -28,20 +30,31 @@ def test_a_default_that_is_written_out_is_the_same_dataset() -> None:
     assert "tablespace" not in filled("clone-tables", "postgres").parameters
     assert filled("clone-tables", "postgres", tablespace="fast").parameters["tablespace"] == "fast"
     plain, large = filled("sysbench", "mariadb"), filled("sysbench", "mariadb", large_bytes=2**30)
-    assert "large_bytes" not in plain.parameters and plain == filled("sysbench", "mariadb", large_bytes=0)
+    assert "large_bytes" not in plain.parameters and plain == filled(
+        "sysbench", "mariadb", large_bytes=0
+    )
     assert generated.size_bytes(large, "mariadb") - generated.size_bytes(plain, "mariadb") > 2**30
 
 
-@pytest.mark.parametrize(("dataset", "engine", "names"), [
-    (Dataset("pgbench", {"scales": 3}), "postgres", "scales"), (Dataset("pgbench", {"scale": 3}), "mariadb", "mariadb"),
-    (Dataset("pgbench", {"scale": 0}), "postgres", "scale"), (Dataset("sysbench", {"tables": "x"}), "mysql", "tables"),
-    (Dataset("none", {"scale": 1}), "mysql", "scale"),
-    (Dataset("clone-tables", {"tablespace": "fast"}), "mysql", "mysql does not support"),
-    (Dataset("clone-tables", {"tablespace": "pg_fast"}), "postgres", "pg_fast"),
-    (Dataset("clone-tables", {"tablespace": "fast; --"}), "postgres", "lower-case letters"),
-])  # fmt: skip
-def test_what_cannot_be_loaded_is_refused_by_name(dataset: Dataset, engine: str, names: str) -> None:
-    """A parameter that is unknown or impossible, or a kind that the engine cannot hold, is an error of the plan."""
+@pytest.mark.parametrize(
+    ("dataset", "engine", "names"),
+    [
+        (Dataset("pgbench", {"scales": 3}), "postgres", "scales"),
+        (Dataset("pgbench", {"scale": 3}), "mariadb", "mariadb"),
+        (Dataset("pgbench", {"scale": 0}), "postgres", "scale"),
+        (Dataset("sysbench", {"tables": "x"}), "mysql", "tables"),
+        (Dataset("none", {"scale": 1}), "mysql", "scale"),
+        (Dataset("clone-tables", {"tablespace": "fast"}), "mysql", "mysql does not support"),
+        (Dataset("clone-tables", {"tablespace": "pg_fast"}), "postgres", "pg_fast"),
+        (Dataset("clone-tables", {"tablespace": "fast; --"}), "postgres", "lower-case letters"),
+    ],
+)
+def test_what_cannot_be_loaded_is_refused_by_name(
+    dataset: Dataset, engine: str, names: str
+) -> None:
+    """A parameter that is unknown or impossible, or a kind that the engine cannot hold, is an error
+    of the plan.
+    """
     with pytest.raises(PlanInvalid, match=names):
         generated.fill_in(dataset, engine)
 
@@ -56,7 +69,9 @@ def test_twice_the_rows_need_about_twice_the_bytes() -> None:
 
 
 def test_texts_are_seeded_and_compress_moderately() -> None:
-    """The same seed gives the same texts; they compress like text, neither like zeros nor like noise."""
+    """The same seed gives the same texts; they compress like text, neither like zeros nor like
+    noise.
+    """
     pool = statements.pool(7)
     assert pool == statements.pool(7) != statements.pool(8)
     assert len(set(pool)) == statements.POOL_ROWS
@@ -77,20 +92,31 @@ def test_every_ingredient_changes_the_key() -> None:
         dataclasses.replace(base, settings={"fsync": Setting("on", "build")}),
     ]
     assert len({base.key, *(other.key for other in others)}) == 6
-    same = dataclasses.replace(base, engine=EngineSpec("postgres", settings={"shared_buffers": "4GB"}))
+    same = dataclasses.replace(
+        base, engine=EngineSpec("postgres", settings={"shared_buffers": "4GB"})
+    )
     assert same.key == base.key  # a trial's settings do not make the bytes
-    limited = dataclasses.replace(base, settings={**base.settings, "max_files_per_process": Setting(99, "plan")})
+    limited = dataclasses.replace(
+        base, settings={**base.settings, "max_files_per_process": Setting(99, "plan")}
+    )
     assert limited.key == base.key  # nor do the limits of the server that builds it
     assert base.key.startswith("postgres-15.18-pgbench-")
 
 
-@pytest.mark.parametrize(("cache", "xdg", "expected"), [
-    ("/data/golden", "/data/cache", "/data/golden"), ("", "/data/cache", "/data/cache/dbbench/golden"),
-    ("", "cache", "/home/ann/.cache/dbbench/golden"),
-])  # fmt: skip
-def test_the_cache_is_where_the_environment_says(cache: str, xdg: str, expected: str, environ: dict[str, str]) -> None:
-    """DBBENCH_CACHE, then the XDG cache, then ~/.cache; a relative XDG_CACHE_HOME is to be ignored. Its limit is a size
-    as people write it."""
+@pytest.mark.parametrize(
+    ("cache", "xdg", "expected"),
+    [
+        ("/data/golden", "/data/cache", "/data/golden"),
+        ("", "/data/cache", "/data/cache/dbbench/golden"),
+        ("", "cache", "/home/ann/.cache/dbbench/golden"),
+    ],
+)
+def test_the_cache_is_where_the_environment_says(
+    cache: str, xdg: str, expected: str, environ: dict[str, str]
+) -> None:
+    """DBBENCH_CACHE, then the XDG cache, then ~/.cache; a relative XDG_CACHE_HOME is to be ignored.
+    Its limit is a size as people write it.
+    """
     for limit, size in ({"DBBENCH_CACHE_LIMIT": "80GiB"}, 80 * 2**30), ({}, 50 * 2**30):
         environ.pop("DBBENCH_CACHE_LIMIT", None)
         environ.update(limit)
@@ -101,11 +127,18 @@ def test_the_cache_is_where_the_environment_says(cache: str, xdg: str, expected:
 
 
 def test_a_share_that_compresses_away_becomes_noise() -> None:
-    """None of it at the one end of what was measured, all at the other, the nearest beyond; a part of the dataset."""
+    """None of it at the one end of what was measured, all at the other, the nearest beyond; a part
+    of the dataset.
+    """
     for kind in PACKED:
         for engine in ("postgres", "mariadb", "mysql"):
             least, most = profile_of(engine).compressed[kind]
-            assert [generated.noise(kind, engine, share) for share in (0.0, least, most, 1.0)] == [1, 1, 0, 0]
+            assert [generated.noise(kind, engine, share) for share in (0.0, least, most, 1.0)] == [
+                1,
+                1,
+                0,
+                0,
+            ]
             assert generated.noise(kind, engine, (least + most) / 2) == pytest.approx(0.5)
     asked = generated.fill_in(Dataset("sysbench", {"compressibility": 0.5}), "postgres")
     assert asked.parameters["compressibility"] == 0.5
@@ -123,4 +156,8 @@ def test_a_link_to_a_server_is_that_server(tmp_path: Path) -> None:
     program.write_bytes(b"\x7fELF")
     (link := tmp_path / "bin/postgres").parent.mkdir()
     link.symlink_to(program)
-    assert golden._program_sum((str(link),), ("postgres",)) == golden._program_sum((str(program),), ("postgres",)) != ""
+    assert (
+        golden._program_sum((str(link),), ("postgres",))
+        == golden._program_sum((str(program),), ("postgres",))
+        != ""
+    )

@@ -19,7 +19,9 @@ ME = User("me", os.geteuid(), os.getegid())
 
 
 def a_copy(folder: Path) -> Golden:
-    """A golden copy with all that a data directory has: an empty folder, modes, empty and large files."""
+    """A golden copy with all that a data directory has: an empty folder, modes, empty and large
+    files.
+    """
     data = folder / "data"
     (data / "base" / "5").mkdir(parents=True)
     (data / "pg_notify").mkdir(mode=0o700)
@@ -32,9 +34,16 @@ def a_copy(folder: Path) -> Golden:
         file.truncate(2**20)
     (data / "base").chmod(0o550)
     entries = manifest.scan(data, 2)
-    size, left = sum(entry.size for entry in entries), manifest.compressibility([data / "base/5/16384"])
+    size, left = (
+        sum(entry.size for entry in entries),
+        manifest.compressibility([data / "base/5/16384"]),
+    )
     whole = Manifest(
-        key=folder.name, dataset=Dataset("none"), logical_bytes=size, compressibility=left, entries=entries
+        key=folder.name,
+        dataset=Dataset("none"),
+        logical_bytes=size,
+        compressibility=left,
+        entries=entries,
     )
     manifest.save(folder, whole)
     return Golden(folder, whole)
@@ -51,8 +60,9 @@ def made(tmp_path: Path) -> Golden:
 def test_a_restored_copy_is_the_golden_copy(
     lag: int, made: Golden, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Names, bytes, modes and empty folders are restored, for the owner, and each file is compared once,
-    however far that lags behind; figures are the manifest's."""
+    """Names, bytes, modes and empty folders are restored, for the owner, and each file is compared
+    once, however far that lags behind; figures are the manifest's.
+    """
     compared: list[str] = []
 
     def note(path: Path) -> tuple[int, int]:
@@ -61,7 +71,9 @@ def test_a_restored_copy_is_the_golden_copy(
 
     monkeypatch.setattr("dbbench.datasets.copying.crc_of", note)
     said: list[tuple[int, int]] = []
-    found = restore_copy(made, tmp_path / "data", ME, lambda done, whole: said.append((done, whole)), lag)
+    found = restore_copy(
+        made, tmp_path / "data", ME, lambda done, whole: said.append((done, whole)), lag
+    )
     assert manifest.scan(tmp_path / "data", 1) == made.manifest.entries
     assert found.bytes == made.manifest.logical_bytes
     assert found.copy_s > 0
@@ -70,9 +82,10 @@ def test_a_restored_copy_is_the_golden_copy(
 
 
 def test_an_empty_folder_is_filled_and_a_full_one_refused(made: Golden, tmp_path: Path) -> None:
-    """The data directory may be there already, with attributes; what lies in it is never overwritten. A sparse file of
-    the golden copy takes all its blocks, as on every other filesystem. What is gone from the cache is an error before
-    anything is written."""
+    """The data directory may be there already, with attributes; what lies in it is never
+    overwritten. A sparse file of the golden copy takes all its blocks, as on every other
+    filesystem. What is gone from the cache is an error before anything is written.
+    """
     assert manifest.load(made.path) == made and (made.data / "sparse").stat().st_blocks == 0
     assert made.manifest.compressibility == pytest.approx(1.0, abs=0.01)  # noise
     (tmp_path / "data").mkdir()
@@ -95,7 +108,9 @@ def test_a_byte_flipped_on_its_way_is_found(made: Golden, tmp_path: Path) -> Non
         if file.exists() and file.read_bytes() == whole.read_bytes():
             flip(file)
 
-    with pytest.raises(RestoreFailed, match=r"after reading them back, and it is intact: base/5/16384$"):
+    with pytest.raises(
+        RestoreFailed, match=r"after reading them back, and it is intact: base/5/16384$"
+    ):
         restore_copy(made, tmp_path / "data", ME, damage)
     assert golden.exists("copy", made.path.parent)
 
@@ -108,11 +123,14 @@ def flip(file: Path) -> None:
 
 
 def test_a_damaged_golden_copy_is_named_and_not_used_again(made: Golden, tmp_path: Path) -> None:
-    """A damaged golden copy is distinguished from data that was altered during the restore. A file that went away is
-    found before a restore by its size, and in a restore by its name."""
+    """A damaged golden copy is distinguished from data that was altered during the restore. A file
+    that went away is found before a restore by its size, and in a restore by its name.
+    """
     flip(made.data / "base/5/16384")
     assert golden.exists("copy", made.path.parent)  # sizes alone do not show it
-    with pytest.raises(RestoreFailed, match=r"golden copy .* is damaged: these files changed: base/5/16384"):
+    with pytest.raises(
+        RestoreFailed, match=r"golden copy .* is damaged: these files changed: base/5/16384"
+    ):
         restore_copy(made, tmp_path / "data", ME)
     assert not golden.exists("copy", made.path.parent)
     other = a_copy(made.path.with_name("other"))
@@ -133,7 +151,9 @@ def test_a_copy_in_use_is_not_evicted(made: Golden) -> None:
 
 
 def test_the_copy_used_longest_ago_goes_first(tmp_path: Path, environ: dict[str, str]) -> None:
-    """Over the limit, the copies that were used longest ago are removed until the new one fits; other folders stay."""
+    """Over the limit, the copies that were used longest ago are removed until the new one fits;
+    other folders stay.
+    """
     for number, name in enumerate(["old", "used", "new"]):
         copy = a_copy(tmp_path / name)
         manifest.lock_of(copy.path).touch()
@@ -143,7 +163,10 @@ def test_the_copy_used_longest_ago_goes_first(tmp_path: Path, environ: dict[str,
     size = golden.disk_bytes(tmp_path / "new")
     environ["DBBENCH_CACHE_LIMIT"] = str(2 * size + 4096)
     golden.make_room(tmp_path, size)
-    assert sorted(path.name for path in tmp_path.iterdir() if path.name[0] != ".") == ["letters", "old"]
+    assert sorted(path.name for path in tmp_path.iterdir() if path.name[0] != ".") == [
+        "letters",
+        "old",
+    ]
 
 
 def test_a_disk_that_is_too_small_after_evictions_is_not_called_unchanged(
@@ -161,7 +184,9 @@ def test_a_copy_is_split_into_a_folder_and_the_rest(made: Golden, tmp_path: Path
     """Both are restored by themselves, and together they are the whole."""
     within, rest = split(made, "base/5")
     assert {entry.path for entry in within.manifest.entries} == {"16384", "16385"}
-    assert within.manifest.logical_bytes + rest.manifest.logical_bytes == made.manifest.logical_bytes
+    assert (
+        within.manifest.logical_bytes + rest.manifest.logical_bytes == made.manifest.logical_bytes
+    )
     assert not [entry.path for entry in rest.manifest.entries if entry.path.startswith("base/5")]
     restore_copy(within, tmp_path / "part", ME)
     assert (tmp_path / "part/16384").read_bytes() == (made.data / "base/5/16384").read_bytes()
@@ -183,7 +208,9 @@ def test_progress_tells_rate_and_time_left_once_a_second() -> None:
 
 
 def test_what_a_killed_trial_left_beside_its_filesystem_is_a_leftover(tmp_path: Path) -> None:
-    """The rest of a cluster is removed by the next start and by `clean`; a link of that name is not followed."""
+    """The rest of a cluster is removed by the next start and by `clean`; a link of that name is not
+    followed.
+    """
     (tmp_path / "trials").mkdir()
     assert leftovers(tmp_path) == []
     (beside := tmp_path / ELSEWHERE).mkdir()

@@ -40,13 +40,22 @@ def tar_of(path: Path, *members: tuple[str, bytes, str]) -> Path:
     return path
 
 
-@pytest.mark.parametrize("member", [
-    ("postgresql.conf", tarfile.SYMTYPE, "VICTIM"), ("pg_tblspc/16384", tarfile.SYMTYPE, "FOLDER"),
-    ("base/1", tarfile.LNKTYPE, "VICTIM"), ("../victim", tarfile.REGTYPE, "planted"),
-    ("/VICTIM", tarfile.REGTYPE, "planted"), ("inner/../../victim", tarfile.REGTYPE, "planted"),
-    ("base/null", tarfile.CHRTYPE, ""), ("base/fifo", tarfile.FIFOTYPE, ""),
-])  # fmt: skip
-def test_a_tar_file_writes_only_beneath_its_target(tmp_path: Path, member: tuple[str, bytes, str]) -> None:
+@pytest.mark.parametrize(
+    "member",
+    [
+        ("postgresql.conf", tarfile.SYMTYPE, "VICTIM"),
+        ("pg_tblspc/16384", tarfile.SYMTYPE, "FOLDER"),
+        ("base/1", tarfile.LNKTYPE, "VICTIM"),
+        ("../victim", tarfile.REGTYPE, "planted"),
+        ("/VICTIM", tarfile.REGTYPE, "planted"),
+        ("inner/../../victim", tarfile.REGTYPE, "planted"),
+        ("base/null", tarfile.CHRTYPE, ""),
+        ("base/fifo", tarfile.FIFOTYPE, ""),
+    ],
+)
+def test_a_tar_file_writes_only_beneath_its_target(
+    tmp_path: Path, member: tuple[str, bytes, str]
+) -> None:
     """Links, devices and paths that lead out are refused by name; the file outside is unchanged."""
     victim = write_file(tmp_path / "victim", SECRET)
     (target := tmp_path / "copy").mkdir()
@@ -65,7 +74,10 @@ def test_a_truncated_tar_file_is_refused(tmp_path: Path, suffix: str) -> None:
     names = [(f"base/{number}", tarfile.REGTYPE, f"{number}" * 700) for number in range(3)]
     plain = tar_of(tmp_path / "plain", *names).read_bytes()[:6144]
     mode = {"": "w:", ".gz": "w:gz", ".xz": "w:xz", ".bz2": "w:bz2"}[suffix]
-    with tarfile.open(tmp_path / "whole", mode) as tar, tarfile.open(fileobj=io.BytesIO(plain)) as members:
+    with (
+        tarfile.open(tmp_path / "whole", mode) as tar,
+        tarfile.open(fileobj=io.BytesIO(plain)) as members,
+    ):
         for member in members:
             tar.addfile(member, members.extractfile(member))
     whole = (tmp_path / "whole").read_bytes()
@@ -87,16 +99,22 @@ def test_a_directory_is_copied_without_following_links(tmp_path: Path) -> None:
         if plant == "fifo":
             os.mkfifo(source / "base/bad")
         else:
-            (source / "base/bad").symlink_to(tmp_path / "outside" / ("key" if plant == "file" else ""))
+            (source / "base/bad").symlink_to(
+                tmp_path / "outside" / ("key" if plant == "file" else "")
+            )
         with pytest.raises(SourceRefused, match="base/bad is a"):
             files.copy_tree(source, tmp_path / f"copy{number}")
-        files.copy_tree(source, tmp_path / f"clean{number}", lambda path: path == PurePosixPath("base/bad"))
+        files.copy_tree(
+            source, tmp_path / f"clean{number}", lambda path: path == PurePosixPath("base/bad")
+        )
         assert (tmp_path / f"clean{number}/base/1").read_text() == "1"
         assert SECRET not in "".join(path.read_text() for path in tmp_path.glob("c*/base/*"))
 
 
 def test_the_log_of_a_cluster_may_be_elsewhere(tmp_path: Path) -> None:
-    """Its link is followed to files of the log alone, and only if the directory belongs to the owner of the cluster."""
+    """Its link is followed to files of the log alone, and only if the directory belongs to the
+    owner of the cluster.
+    """
     (source := tmp_path / "pg").mkdir()
     for name in ("base", "pg_tblspc"):
         (source / name).mkdir()
@@ -105,7 +123,9 @@ def test_the_log_of_a_cluster_may_be_elsewhere(tmp_path: Path) -> None:
     (log / "id_rsa").write_text(SECRET)
     (source / "pg_wal").symlink_to(log)
     postgres._copy(source, tmp_path / "copy")
-    assert [path.name for path in (tmp_path / "copy/pg_wal").iterdir()] == ["0000000100000000000000AB"]
+    assert [path.name for path in (tmp_path / "copy/pg_wal").iterdir()] == [
+        "0000000100000000000000AB"
+    ]
     if os.geteuid() == 0:
         os.chown(log, 65534, 65534)
         with pytest.raises(SourceRefused, match="does not belong to the owner"):
@@ -114,7 +134,11 @@ def test_the_log_of_a_cluster_may_be_elsewhere(tmp_path: Path) -> None:
 
 def test_a_backup_is_compared_with_its_manifest(tmp_path: Path) -> None:
     """Names and sizes; what a copy leaves out is not missed."""
-    listed = [{"Path": "base/1", "Size": 3}, {"Path": "base/2", "Size": 3}, {"Path": "postmaster.opts", "Size": 9}]
+    listed = [
+        {"Path": "base/1", "Size": 3},
+        {"Path": "base/2", "Size": 3},
+        {"Path": "postmaster.opts", "Size": 9},
+    ]
     (tmp_path / "backup_manifest").write_text(json.dumps({"Files": listed}))
     (tmp_path / "base").mkdir()
     for name in ("1", "2"):
@@ -126,7 +150,9 @@ def test_a_backup_is_compared_with_its_manifest(tmp_path: Path) -> None:
 
 
 def test_a_golden_copy_leads_nowhere_else(tmp_path: Path) -> None:
-    """A manifest with a path that leads out, and a directory that was replaced by a link, are no golden copy."""
+    """A manifest with a path that leads out, and a directory that was replaced by a link, are no
+    golden copy.
+    """
     write_file(tmp_path / "outside/1", SECRET)
     for path in ("../../outside/1", str(tmp_path / "outside/1"), "base/1"):
         data = tmp_path / "copy/data"
@@ -178,13 +204,17 @@ lines';
 
 def script(dump: bytes) -> PostgresScript:
     """The dump, read to its end."""
-    read = PostgresScript(io.BytesIO(dump), lambda name: name == "other", lambda _role: None, "dbbench")
+    read = PostgresScript(
+        io.BytesIO(dump), lambda name: name == "other", lambda _role: None, "dbbench"
+    )
     assert len(list(read)) == len(dump.splitlines())
     return read
 
 
 def test_a_script_of_postgres_tells_what_it_contains() -> None:
-    """Tables and rows, whatever the names; strings, comments and bodies of functions are no statements."""
+    """Tables and rows, whatever the names; strings, comments and bodies of functions are no
+    statements.
+    """
     read = script(DUMP)
     assert read.tables == {("", 'public."t;""("'): 2}
     assert read.skipped == {}
@@ -194,18 +224,31 @@ def test_a_script_of_postgres_tells_what_it_contains() -> None:
 
 def test_a_script_that_is_cut_anywhere_is_incomplete() -> None:
     """At every byte up to the closing comment."""
-    end = DUMP.rindex(b"-- PostgreSQL database dump complete") + len(b"-- PostgreSQL database dump complete")
+    end = DUMP.rindex(b"-- PostgreSQL database dump complete") + len(
+        b"-- PostgreSQL database dump complete"
+    )
     for size in range(DUMP.index(b"\\restrict"), end):
         with pytest.raises((SourceUnusable, SourceRefused)):
             script(DUMP[:size])
     script(DUMP[:end])
 
 
-@pytest.mark.parametrize("line", [
-    rb"\! id", rb"SELECT 1; \! id", rb"SELECT 'a' \gexec", rb"/* x */ \! id", rb"$a$ $b$ $a$ \! id", rb'"a""" \o x',
-    rb"\copy t to program 'id'", rb"\i /etc/shadow", rb"\connect dbname=x host=y", rb"E'\'' \! id",
-    rb"SELECT a$1$ \! id",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "line",
+    [
+        rb"\! id",
+        rb"SELECT 1; \! id",
+        rb"SELECT 'a' \gexec",
+        rb"/* x */ \! id",
+        rb"$a$ $b$ $a$ \! id",
+        rb'"a""" \o x',
+        rb"\copy t to program 'id'",
+        rb"\i /etc/shadow",
+        rb"\connect dbname=x host=y",
+        rb"E'\'' \! id",
+        rb"SELECT a$1$ \! id",
+    ],
+)
 def test_commands_for_psql_are_refused_wherever_they_are(line: bytes) -> None:
     """Also behind strings, comments and dollar quotes."""
     with pytest.raises(SourceRefused, match="command for psql"):
@@ -213,14 +256,20 @@ def test_commands_for_psql_are_refused_wherever_they_are(line: bytes) -> None:
 
 
 def test_a_message_of_pg_dump_in_the_file_is_named() -> None:
-    """As after `pg_dump > FILE 2>&1`: it becomes part of a statement, in which \\restrict is refused."""
-    with pytest.raises(SourceRefused, match="begins in line 1: pg_dump: warning: circular") as caught:
+    """As after `pg_dump > FILE 2>&1`: it becomes part of a statement, in which \\restrict is
+    refused.
+    """
+    with pytest.raises(
+        SourceRefused, match="begins in line 1: pg_dump: warning: circular"
+    ) as caught:
         script(b"pg_dump: warning: circular foreign keys\n" + DUMP)
     assert "make the dump again without it" in str(caught.value.remedy)
 
 
 def test_sessions_and_settings_of_a_cluster_dump() -> None:
-    """\\connect changes the database; unknown settings, the own role and its database are left out and counted."""
+    """\\connect changes the database; unknown settings, the own role and its database are left out
+    and counted.
+    """
     dump = (
         b"--\n-- PostgreSQL database cluster dump\n--\nCREATE ROLE dbbench;\nCREATE ROLE other;\n"
         b'ALTER ROLE dbbench WITH NOSUPERUSER;\n\\connect -reuse-previous=on "dbname=\'a\\\\\'b ""c\'"\n'
@@ -236,7 +285,9 @@ def test_sessions_and_settings_of_a_cluster_dump() -> None:
 
 
 def test_a_script_of_mysql_without_the_server_of_its_own() -> None:
-    """System schemas, accounts, replication and unknown variables are left out; strict mode stays on."""
+    """System schemas, accounts, replication and unknown variables are left out; strict mode stays
+    on.
+    """
     dump = (
         b"-- MySQL dump 10.13\n/*!40101 SET @OLD_SQL_MODE=@@SQL_MODE, SQL_MODE='NO_AUTO_VALUE_ON_ZERO' */;\n"
         b"/*M!100616 SET @OLD_NOTE=@@NOTE_VERBOSITY, NOTE_VERBOSITY=0 */;\n"
@@ -257,13 +308,26 @@ def test_a_script_of_mysql_without_the_server_of_its_own() -> None:
         list(MysqlScript(io.BytesIO(dump[: dump.index(b"-- Dump")]), lambda _: False, "dbbench"))
 
 
-@pytest.mark.parametrize(("head", "what", "remedy"), [
-    (b"PK\x03\x04", "zip", "unzip"), (b"\x89LZO\0", "lzop", "lzop -d"), (b"7z\xbc\xaf\x27\x1c", "7-Zip", "7z x"),
-    ("\ufeff-- MySQL dump 10.13".encode("utf-16-le"), "UTF-16", "iconv"),
-    (b"CREATE TABLE t (a int);\nINSERT INTO t VALUES (1);\n", "SQL script without the comments", "--compact"),
-    (b"-- MySQL dump 10.13\n\nCREATE TABLE t", "closing comment", "Make the dump again"),
-    (b"-- PostgreSQL database dump\n\nCOPY t FROM stdin;\n1\n", "closing comment", "Make the dump again"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("head", "what", "remedy"),
+    [
+        (b"PK\x03\x04", "zip", "unzip"),
+        (b"\x89LZO\0", "lzop", "lzop -d"),
+        (b"7z\xbc\xaf\x27\x1c", "7-Zip", "7z x"),
+        ("\ufeff-- MySQL dump 10.13".encode("utf-16-le"), "UTF-16", "iconv"),
+        (
+            b"CREATE TABLE t (a int);\nINSERT INTO t VALUES (1);\n",
+            "SQL script without the comments",
+            "--compact",
+        ),
+        (b"-- MySQL dump 10.13\n\nCREATE TABLE t", "closing comment", "Make the dump again"),
+        (
+            b"-- PostgreSQL database dump\n\nCOPY t FROM stdin;\n1\n",
+            "closing comment",
+            "Make the dump again",
+        ),
+    ],
+)
 def test_what_a_file_is_and_what_helps(tmp_path: Path, head: bytes, what: str, remedy: str) -> None:
     """Each with the command, or with what to do when the dump is made."""
     path = write_file(tmp_path / "shop's; dump.sql", head)
@@ -272,11 +336,23 @@ def test_what_a_file_is_and_what_helps(tmp_path: Path, head: bytes, what: str, r
     assert remedy in (refused.value.remedy or "")
 
 
-@pytest.mark.parametrize(("version", "writer", "reader"), [
-    (14, "15.18", 0), (15, "16.3", 16), (16, "17.6", 17), (16, "18rc1", 17), (99, "23.1", 23), (99, "24beta1", 24),
-])  # fmt: skip
-def test_an_archive_tells_which_pg_restore_can_read_it(tmp_path: Path, version: int, writer: str, reader: int) -> None:
-    """By the version of its format; one that is later than all known ones needs the version of its writer."""
+@pytest.mark.parametrize(
+    ("version", "writer", "reader"),
+    [
+        (14, "15.18", 0),
+        (15, "16.3", 16),
+        (16, "17.6", 17),
+        (16, "18rc1", 17),
+        (99, "23.1", 23),
+        (99, "24beta1", 24),
+    ],
+)
+def test_an_archive_tells_which_pg_restore_can_read_it(
+    tmp_path: Path, version: int, writer: str, reader: int
+) -> None:
+    """By the version of its format; one that is later than all known ones needs the version of its
+    writer.
+    """
 
     def number(value: int) -> bytes:
         return b"\0" + value.to_bytes(4, "little")
@@ -284,7 +360,12 @@ def test_an_archive_tells_which_pg_restore_can_read_it(tmp_path: Path, version: 
     def text(value: str) -> bytes:
         return number(len(value)) + value.encode()
 
-    head = b"PGDMP" + bytes([1, version, 0, 4, 8, 1]) + (b"\1" if version >= 15 else number(6)) + number(1) * 7
+    head = (
+        b"PGDMP"
+        + bytes([1, version, 0, 4, 8, 1])
+        + (b"\1" if version >= 15 else number(6))
+        + number(1) * 7
+    )
     path = write_file(tmp_path / "shop.dump", head + text("shop") + text("15.14") + text(writer))
     source = sources.look(path)
     assert (source.version, source.reader) == ("15.14", reader)
@@ -307,9 +388,13 @@ def test_dumps_from_windows(tmp_path: Path) -> None:
     assert sources.look(path).form == "mysqldump"
 
 
-def test_an_error_while_a_dataset_is_built_reaches_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_while_a_dataset_is_built_reaches_the_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Whatever it is, as an event with evidence and remedy; errors of dbbench keep their kind."""
-    cell: Any = SimpleNamespace(workload=SimpleNamespace(name="scan"), engine=SimpleNamespace(name="mariadb"))
+    cell: Any = SimpleNamespace(
+        workload=SimpleNamespace(name="scan"), engine=SimpleNamespace(name="mariadb")
+    )
     folder: Any = SimpleNamespace(run=SimpleNamespace(cell=lambda _id: cell))
     for raised, kind in (
         (ValueError("no apostrophe"), DatasetBuildFailed),
@@ -323,6 +408,9 @@ def test_an_error_while_a_dataset_is_built_reaches_the_user(tmp_path: Path, monk
         monkeypatch.setattr(worker.restore, "ensure_golden", fail)
         with pytest.raises(kind) as told:
             worker._build_golden(
-                folder, worker.Request("golden", "", "", item="id"), WorkDir(tmp_path, tmp_path), lambda _event: None
+                folder,
+                worker.Request("golden", "", "", item="id"),
+                WorkDir(tmp_path, tmp_path),
+                lambda _event: None,
             )
         assert str(raised) in told.value.evidence

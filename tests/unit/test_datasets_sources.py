@@ -28,7 +28,9 @@ def cluster(folder: Path, state: int = STOPPED, label: bool = False) -> Path:
     for name in ("global", "pg_wal", "pg_tblspc", "base/5"):
         (folder / name).mkdir(parents=True)
     (folder / "PG_VERSION").write_text("15\n")
-    (folder / "global/pg_control").write_bytes(bytes(16) + state.to_bytes(4, "little") + bytes(8172))
+    (folder / "global/pg_control").write_bytes(
+        bytes(16) + state.to_bytes(4, "little") + bytes(8172)
+    )
     (folder / "pg_wal/000000010000000000000002").touch()
     (folder / "base/5/16384").write_bytes(bytes(8192))
     if label:
@@ -58,8 +60,9 @@ def seen(path: Path) -> tuple[str, str, str]:
 
 
 def test_dumps_and_folders_are_known_by_what_is_in_them(tmp_path: Path) -> None:
-    """A file by what its writer put at its head, whatever its name (MariaDB's tool dumps MySQL too); dumps of many
-    files, backups and data directories, of each engine."""
+    """A file by what its writer put at its head, whatever its name (MariaDB's tool dumps MySQL
+    too); dumps of many files, backups and data directories, of each engine.
+    """
     assert seen(REAL / "pg_dump.sql") == ("pg_dump plain", "postgres", "15.18")
     assert seen(REAL / "pg_dump.custom") == ("pg_dump custom", "postgres", "15.18")
     assert seen(REAL / "mariadb-dump.sql") == ("mysqldump", "mariadb", "10.11.19")
@@ -67,7 +70,11 @@ def test_dumps_and_folders_are_known_by_what_is_in_them(tmp_path: Path) -> None:
     put("toc.dat", tmp_path / "dir/toc.dat")
     assert seen(tmp_path / "dir") == ("pg_dump directory", "postgres", "15.18")
     assert seen(cluster(tmp_path / "pg")) == ("data directory", "postgres", "15")
-    assert seen(cluster(tmp_path / "backup", RUNNING, label=True)) == ("pg_basebackup plain", "postgres", "15")
+    assert seen(cluster(tmp_path / "backup", RUNNING, label=True)) == (
+        "pg_basebackup plain",
+        "postgres",
+        "15",
+    )
     (tmp_path / "tar").mkdir()
     with tarfile.open(tmp_path / "tar/base.tar.gz", "w:gz") as tar:
         tar.add(tmp_path / "pg/PG_VERSION", "PG_VERSION")
@@ -86,7 +93,9 @@ def test_dumps_and_folders_are_known_by_what_is_in_them(tmp_path: Path) -> None:
     (tmp_path / "md/metadata").write_text(
         "Started dump at: 2026-11-21 17:43:24\nFinished dump at: 2026-11-21 17:43:25\n"
     )
-    (tmp_path / "md/shop.orders-schema.sql").write_text("CREATE TABLE `orders` (\n  `id` int(11)\n);\n")
+    (tmp_path / "md/shop.orders-schema.sql").write_text(
+        "CREATE TABLE `orders` (\n  `id` int(11)\n);\n"
+    )
     assert seen(tmp_path / "md") == ("mydumper", "mariadb", "")
 
 
@@ -105,14 +114,19 @@ def test_an_archive_that_is_cut_off_is_none() -> None:
 
 
 def test_what_is_unknown_is_refused_with_what_is_known(tmp_path: Path) -> None:
-    """A missing path, an empty folder and a text are no source; a packed file says how to unpack it."""
+    """A missing path, an empty folder and a text are no source; a packed file says how to unpack
+    it.
+    """
     (tmp_path / "notes.txt").write_text("hello\n")
     (tmp_path / "empty").mkdir()
     for name in ("gone", "empty", "notes.txt"):
         with pytest.raises(SourceUnusable):
             sources.look(tmp_path / name)
     (tmp_path / "page.html").write_bytes("<html>\né\x00\x1b[31m\xff".encode("latin-1") + b"x" * 99)
-    for name, text in (("notes.txt", 'it begins with "hello."'), ("page.html", 'it begins with "<html>....[31m.xx')):
+    for name, text in (
+        ("notes.txt", 'it begins with "hello."'),
+        ("page.html", 'it begins with "<html>....[31m.xx'),
+    ):
         with pytest.raises(SourceUnusable) as strange:
             sources.look(tmp_path / name)
         assert text in strange.value.evidence and "x" * 50 not in strange.value.evidence
@@ -123,7 +137,9 @@ def test_what_is_unknown_is_refused_with_what_is_known(tmp_path: Path) -> None:
 
 
 def test_a_cluster_that_runs_or_crashed_is_refused(tmp_path: Path) -> None:
-    """By its pid file, or by the state that its control file has; a base backup is in it too, with its label."""
+    """By its pid file, or by the state that its control file has; a base backup is in it too, with
+    its label.
+    """
     crashed = cluster(tmp_path / "crashed", RUNNING)
     with pytest.raises(SourceRefused, match="neither a backup"):
         sources.look(crashed)
@@ -167,16 +183,43 @@ def source(form: str, engine: str, version: str, page: int | None = None) -> Sou
     return Source(Path("/backup/shop"), form, engine, version, 10**6, "abc", page)
 
 
-@pytest.mark.parametrize(("one", "engine", "version", "said"), [
-    (source("pg_dump custom", "postgres", "15.18"), "mariadb", "10.11.19", "made by postgres, but"),
-    (source("pg_dump custom", "postgres", "17.2"), "postgres", "15.18", "newer than the server"),
-    (source("data directory", "postgres", "14"), "postgres", "15.18", "postgres 14, but .* 15.18"),
-    (source("mariabackup", "mariadb", "10.6.7"), "mariadb", "10.11.19", "made by mariadb 10.6, but the server"),
-    (source("data directory", "mysql", "8.4.3", 32768), "mysql", "8.4.3", "page size of 32768"),
-    (source("mydumper", "mysql", ""), "mariadb", "10.11.19", "made by mysql"),
-])  # fmt: skip
-def test_what_a_server_cannot_take_is_refused(one: Source, engine: str, version: str, said: str) -> None:
-    """Another engine, a later dump, files of any other release, other pages: each with both sides in the reason."""
+@pytest.mark.parametrize(
+    ("one", "engine", "version", "said"),
+    [
+        (
+            source("pg_dump custom", "postgres", "15.18"),
+            "mariadb",
+            "10.11.19",
+            "made by postgres, but",
+        ),
+        (
+            source("pg_dump custom", "postgres", "17.2"),
+            "postgres",
+            "15.18",
+            "newer than the server",
+        ),
+        (
+            source("data directory", "postgres", "14"),
+            "postgres",
+            "15.18",
+            "postgres 14, but .* 15.18",
+        ),
+        (
+            source("mariabackup", "mariadb", "10.6.7"),
+            "mariadb",
+            "10.11.19",
+            "made by mariadb 10.6, but the server",
+        ),
+        (source("data directory", "mysql", "8.4.3", 32768), "mysql", "8.4.3", "page size of 32768"),
+        (source("mydumper", "mysql", ""), "mariadb", "10.11.19", "made by mysql"),
+    ],
+)
+def test_what_a_server_cannot_take_is_refused(
+    one: Source, engine: str, version: str, said: str
+) -> None:
+    """Another engine, a later dump, files of any other release, other pages: each with both sides
+    in the reason.
+    """
     with pytest.raises(SourceUnusable, match=said) as refused:
         sources.fits(one, engine, version, 8192 if engine == "postgres" else 16384)
     assert refused.value.exit_code == 2
@@ -184,7 +227,9 @@ def test_what_a_server_cannot_take_is_refused(one: Source, engine: str, version:
 
 
 def test_what_a_server_can_take_is_taken() -> None:
-    """Older dumps, the same release of files, and a mydumper folder, which does not tell its server."""
+    """Older dumps, the same release of files, and a mydumper folder, which does not tell its
+    server.
+    """
     sources.fits(source("pg_dump plain", "postgres", "9.6.24"), "postgres", "15.18", 8192)
     sources.fits(source("data directory", "postgres", "15"), "postgres", "15.18", 8192)
     sources.fits(source("mariabackup", "mariadb", "10.11.2"), "mariadb", "10.11.19", 16384)
@@ -192,17 +237,26 @@ def test_what_a_server_can_take_is_taken() -> None:
 
 
 def test_another_content_is_another_dataset(tmp_path: Path) -> None:
-    """The key of the copy follows from names, sizes and times, and not from where the source lies. A copy that is kept
-    as it is, or has other checksums, has a different key; for a dump, neither changes the key."""
+    """The key of the copy follows from names, sizes and times, and not from where the source lies.
+    A copy that is kept as it is, or has other checksums, has a different key; for a dump,
+    neither changes the key.
+    """
     first, moved = cluster(tmp_path / "a"), tmp_path / "b"
     shutil.copytree(first, moved)
     assert sources.look(first).identity == sources.look(moved).identity
     assert _key(first) == _key(moved) == _key(first, settle=True)
     os.utime(moved / "base/5/16384", (1, 1))
     assert sources.look(moved).identity != sources.look(first).identity
-    asked: list[dict[str, bool]] = [{}, {"settle": False}, {"checksums": True}, {"checksums": False}]
+    asked: list[dict[str, bool]] = [
+        {},
+        {"settle": False},
+        {"checksums": True},
+        {"checksums": False},
+    ]
     assert len({_key(moved), *(_key(first, **one) for one in asked)}) == 5
-    assert "settle" not in sources.look(put("pg_dump.sql", tmp_path / "shop.sql")).dataset().parameters
+    assert (
+        "settle" not in sources.look(put("pg_dump.sql", tmp_path / "shop.sql")).dataset().parameters
+    )
 
 
 def _key(path: Path, **chosen: bool) -> str:
@@ -227,11 +281,14 @@ def expanded(tmp_path: Path, own: str, workload: str = "scan") -> plan.Expanded:
 
 
 def test_a_plan_names_its_source(tmp_path: Path) -> None:
-    """A path, or a table of engines; what is generated otherwise says nothing of it, but for what the plan gives. A run
-    is never resumed with other data."""
+    """A path, or a table of engines; what is generated otherwise says nothing of it, but for what
+    the plan gives. A run is never resumed with other data.
+    """
     data = cluster(tmp_path / "pg")
     for written in (f'"{data}"', f'{{ postgres = "{data}" }}'):
-        before = expanded(tmp_path, f'source = {written}\ntablespace = "fast"\ntables = "a,b"').cells
+        before = expanded(
+            tmp_path, f'source = {written}\ntablespace = "fast"\ntables = "a,b"'
+        ).cells
         assert before[0].dataset.kind == "source"
         assert before[0].dataset.parameters["form"] == "data directory"
         assert before[0].dataset.parameters["tablespace"] == "fast"
@@ -243,24 +300,28 @@ def test_a_plan_names_its_source(tmp_path: Path) -> None:
     (cell,) = expanded(tmp_path, f'source = "{data}"', "pgbench-select-only").cells
     assert cell.parameters == {"clients": 4, "threads": 2, "rate": 0, "protocol": "prepared"}
     assert generated.size_bytes(cell.dataset, "postgres") > int(cell.dataset.parameters["bytes"])
-    (cell,) = expanded(tmp_path, 'tablespace = "fast"').cells  # generated tables, another golden copy
+    # generated tables, another golden copy
+    (cell,) = expanded(tmp_path, 'tablespace = "fast"').cells
     assert cell.dataset.kind == "clone-tables" and cell.dataset.parameters["tablespace"] == "fast"
     (plain,) = expanded(tmp_path, "").cells
     assert "tablespace" not in plain.dataset.parameters
 
 
-@pytest.mark.parametrize(("own", "said"), [
-    ('database = "shop"', '"database" has no effect without a "source"'),
-    ('tablespace = "Fast"', '"Fast" is not a name for a tablespace'),
-    ('source = "SQL"\ntable_bytes = "1MiB"', '"table_bytes" cannot be combined with "source"'),
-    ('source = { oracle = "SQL" }', 'unknown engine "oracle"'),
-    ('source = { mariadb = "SQL" }', "has no path for postgres"),
-    ('source = "SQL"\ntablespace = "fast"', "requires a physical copy of PostgreSQL"),
-    ("settle = false", '"settle" has no effect without a "source"'),
-    ("checksums = false", '"checksums" has no effect without a "source"'),
-    ('source = "SQL"\nsettle = false', "settle = false requires a physical copy"),
-    ('source = "SQL"\nchecksums = true', '"checksums" requires a physical copy of PostgreSQL'),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("own", "said"),
+    [
+        ('database = "shop"', '"database" has no effect without a "source"'),
+        ('tablespace = "Fast"', '"Fast" is not a name for a tablespace'),
+        ('source = "SQL"\ntable_bytes = "1MiB"', '"table_bytes" cannot be combined with "source"'),
+        ('source = { oracle = "SQL" }', 'unknown engine "oracle"'),
+        ('source = { mariadb = "SQL" }', "has no path for postgres"),
+        ('source = "SQL"\ntablespace = "fast"', "requires a physical copy of PostgreSQL"),
+        ("settle = false", '"settle" has no effect without a "source"'),
+        ("checksums = false", '"checksums" has no effect without a "source"'),
+        ('source = "SQL"\nsettle = false', "settle = false requires a physical copy"),
+        ('source = "SQL"\nchecksums = true', '"checksums" requires a physical copy of PostgreSQL'),
+    ],
+)
 def test_what_does_not_fit_a_source_is_a_flaw(own: str, said: str, tmp_path: Path) -> None:
     """Each is said with its reason before anything is looked at on the machine."""
     dump = put("pg_dump.sql", tmp_path / "shop.sql")
@@ -268,7 +329,12 @@ def test_what_does_not_fit_a_source_is_a_flaw(own: str, said: str, tmp_path: Pat
         expanded(tmp_path, own.replace("SQL", str(dump)))
 
 
-TABLES: Final = [Table("a", 10), Table("b", 30, "fast"), Table("own.c", 20, "fast"), Table("empty", 0)]
+TABLES: Final = [
+    Table("a", 10),
+    Table("b", 30, "fast"),
+    Table("own.c", 20, "fast"),
+    Table("empty", 0),
+]
 
 
 def test_a_scan_takes_the_largest_tables_or_those_named() -> None:
@@ -277,7 +343,9 @@ def test_a_scan_takes_the_largest_tables_or_those_named() -> None:
     assert [table.name for table in chosen(TABLES, 9, "")] == ["b", "own.c", "a"]
     assert [table.name for table in chosen(TABLES, "own.c, a", "")] == ["own.c", "a"]
     assert [table.name for table in chosen(TABLES, 9, "fast")] == ["b", "own.c"]
-    with pytest.raises(DriverFailed, match=r"no table a in the tablespace fast; there are b, own.c"):
+    with pytest.raises(
+        DriverFailed, match=r"no table a in the tablespace fast; there are b, own.c"
+    ):
         chosen(TABLES, "a", "fast")
     with pytest.raises(DriverFailed, match="all tables of the dataset are empty"):
         chosen(TABLES[3:], 4, "")

@@ -28,7 +28,9 @@ STAT = "1547 62 54721 158 1183 13236 1271928 303 0 152 483 2 0 2097160 2 225 19"
 
 @pytest.fixture
 def sys_tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """/sys of a machine with sda (sda1, sda2), sdb, an LVM volume dm-0 on sda2 and sdb, and vda, vdb."""
+    """/sys of a machine with sda (sda1, sda2), sdb, an LVM volume dm-0 on sda2 and sdb, and vda,
+    vdb.
+    """
     monkeypatch.setattr(sysfs, "SYS", tmp_path)
     monkeypatch.setattr(naming, "BY_ID", tmp_path / "by-id")
     disks = {"sda": "8:0", "sdb": "8:16", "dm-0": "253:0", "vda": "254:0", "vdb": "254:16"}
@@ -59,8 +61,9 @@ def add(sys: Path, name: str, number: str, folder: Path) -> None:
 
 
 def test_leaves_are_whole_disks(sys_tree: Path) -> None:
-    """The I/O of a partition is counted for its disk, that of an LVM volume for the disks of its members, each once. A
-    disk is below a volume that is built on one of its partitions."""
+    """The I/O of a partition is counted for its disk, that of an LVM volume for the disks of its
+    members, each once. A disk is below a volume that is built on one of its partitions.
+    """
     assert sysfs.leaves("sda1") == ("sda",)
     assert sysfs.leaves("dm-0") == ("sda", "sdb")
     assert sysfs.leaves("vda") == ("vda",)
@@ -72,18 +75,24 @@ def test_leaves_are_whole_disks(sys_tree: Path) -> None:
 
 
 def test_a_directory_that_a_container_hides_has_no_names(sys_tree: Path) -> None:
-    """Podman hides /sys/dev/block; any error while reading it means unknown. Root may search what others may not."""
+    """Podman hides /sys/dev/block; any error while reading it means unknown. Root may search what
+    others may not.
+    """
     shutil.rmtree(sys_tree / "dev/block")
     (sys_tree / "dev/block").symlink_to("block")
     assert sysfs.name_of(os.makedev(8, 2)) is None
 
 
 def test_flushes_are_summed_over_leaves_and_unknown_is_not_zero(sys_tree: Path) -> None:
-    """A disk that is sent no flushes makes the sum unknown, with the reason. Sectors of the other counters are of 512
-    bytes, whatever the disk's own are."""
+    """A disk that is sent no flushes makes the sum unknown, with the reason. Sectors of the other
+    counters are of 512 bytes, whatever the disk's own are.
+    """
     assert sysfs.io_counters("vda") == {
-        "read_bytes": 54721 * 512, "write_bytes": 1271928 * 512, "read_operations": 1547, "write_operations": 1183,
-    }  # fmt: skip
+        "read_bytes": 54721 * 512,
+        "write_bytes": 1271928 * 512,
+        "read_operations": 1547,
+        "write_operations": 1183,
+    }
     assert sysfs.io_counters("gone") is None
     assert sysfs.flushes(["sda", "sdb"]) == 450
     assert sysfs.flushes_reason(["sda", "sdb"]) == ""
@@ -95,8 +104,13 @@ def test_flushes_are_summed_over_leaves_and_unknown_is_not_zero(sys_tree: Path) 
 
 
 def test_a_serial_is_an_identity_only_where_it_is_unique(sys_tree: Path) -> None:
-    """Virtual disks share a constant serial: then the WWN counts, then a by-id name, then this boot's names."""
-    for name, place, text in (("sda", "vpd_pg80", b"\0\x80\0\x08 S5GX-01"), ("sdb", "vpd_pg80", b"\0\x80\0\x04SAME")):
+    """Virtual disks share a constant serial: then the WWN counts, then a by-id name, then this
+    boot's names.
+    """
+    for name, place, text in (
+        ("sda", "vpd_pg80", b"\0\x80\0\x08 S5GX-01"),
+        ("sdb", "vpd_pg80", b"\0\x80\0\x04SAME"),
+    ):
         write_file(sys_tree / "devices" / name / "device" / place, text)
     (sys_tree / "devices/vda/serial").write_text("SAME")
     (sys_tree / "devices/vdb/serial").write_text("SAME")
@@ -111,22 +125,31 @@ def test_a_serial_is_an_identity_only_where_it_is_unique(sys_tree: Path) -> None
 
 
 def test_wipefs_output_is_read() -> None:
-    """Type, label, UUID and place; a partition table has neither label nor UUID; a blank device has nothing."""
+    """Type, label, UUID and place; a partition table has neither label nor UUID; a blank device has
+    nothing.
+    """
     found = guard.parse((FIXTURES / "wipefs_ext4.json").read_text())
-    assert [(reason.kind, reason.label, len(reason.uuid)) for reason in found] == [("signature", "my data", 36)]
-    assert found[0].text.startswith("ext4 'my data' (uuid ") and found[0].text.endswith("at byte 1080")
+    assert [(reason.kind, reason.label, len(reason.uuid)) for reason in found] == [
+        ("signature", "my data", 36)
+    ]
+    assert found[0].text.startswith("ext4 'my data' (uuid ") and found[0].text.endswith(
+        "at byte 1080"
+    )
     assert guard.parse((FIXTURES / "wipefs_dos.json").read_text())[0].text == "dos at byte 510"
     assert guard.parse((FIXTURES / "wipefs_empty.json").read_text()) == []
     with pytest.raises(ValueError, match="Expecting value"):
         guard.parse("")
 
 
-def test_the_refusal_in_the_readme_is_the_printed_one(sys_tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_refusal_in_the_readme_is_the_printed_one(
+    sys_tree: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """With the names and numbers of the sample, the program prints the sample."""
     readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
     (sample,) = re.findall(r"^```\n(error E106: .*?)^```$", readme, re.MULTILINE | re.DOTALL)
     disk, size, serial, label, uuid, offset = re.findall(
-        r"E106: (\S+) \((\d+) bytes, identity (\w+)\).*\n  xfs '(\w+)' \(uuid (\S+)\) at byte (\d+)", sample
+        r"E106: (\S+) \((\d+) bytes, identity (\w+)\).*\n  xfs '(\w+)' \(uuid (\S+)\) at byte (\d+)",
+        sample,
     )[0]
     (sys_tree / "devices/sda/serial").write_text(serial)
     (sys_tree / "devices/sda/size").write_text(f"{int(size) // 512}\n")
@@ -138,9 +161,14 @@ def test_the_refusal_in_the_readme_is_the_printed_one(sys_tree: Path, capsys: py
 
 
 def test_use_never_yields_and_a_signature_only_to_its_own_permit(sys_tree: Path) -> None:
-    """The identity permits erasing content, but not a device in use; dbbench's own filesystem needs no identity."""
+    """The identity permits erasing content, but not a device in use; dbbench's own filesystem needs
+    no identity.
+    """
     (sys_tree / "devices/sda/serial").write_text("S5GX")
-    signature, use = guard.Reason("signature", "ext4", "u-1"), guard.Reason("in use", "mounted at /srv")
+    signature, use = (
+        guard.Reason("signature", "ext4", "u-1"),
+        guard.Reason("in use", "mounted at /srv"),
+    )
     where = Path("/dev/sda")
     guard.refuse(where, "sda", [], Permit())
     guard.refuse(where, "sda", [signature], Permit("S5GX"))
@@ -150,7 +178,12 @@ def test_use_never_yields_and_a_signature_only_to_its_own_permit(sys_tree: Path)
             guard.refuse(where, "sda", [signature], permit)
         assert empty.value.remedy is not None and "--wipe S5GX" in empty.value.remedy
     with pytest.raises(DeviceNotEmpty):
-        guard.refuse(where, "sda", [signature, guard.Reason("signature", "dos")], Permit(made=("S5GX", "u-1")))
+        guard.refuse(
+            where,
+            "sda",
+            [signature, guard.Reason("signature", "dos")],
+            Permit(made=("S5GX", "u-1")),
+        )
     data = guard.Reason("data", "data without a signature at byte 0")
     guard.refuse(where, "sda", [data], Permit(had="S5GX"))
     guard.refuse(where, "sda", [data], Permit("S5GX"))
@@ -169,11 +202,17 @@ def test_any_byte_of_a_small_disk_is_seen(at: int, tmp_path: Path) -> None:
         disk.truncate(10 * 2**20 + 7)
         assert guard.data_without(disk.fileno()) == []
         os.pwrite(disk.fileno(), b"x", at)
-        assert guard.data_without(disk.fileno()) == [guard.Reason("data", f"data without a signature at byte {at}")]
+        assert guard.data_without(disk.fileno()) == [
+            guard.Reason("data", f"data without a signature at byte {at}")
+        ]
 
 
-@pytest.mark.parametrize("at", [2**27 + 1080, 2**26 + 2**16 - 1, 2**38, 2**41 // 4 + 4096, 2**41 - 1, 2**40])
-def test_of_a_large_disk_the_copies_of_superblocks_are_looked_at_first(at: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "at", [2**27 + 1080, 2**26 + 2**16 - 1, 2**38, 2**41 // 4 + 4096, 2**41 - 1, 2**40]
+)
+def test_of_a_large_disk_the_copies_of_superblocks_are_looked_at_first(
+    at: int, tmp_path: Path
+) -> None:
     """However slow it is."""
     with (tmp_path / "disk").open("w+b", buffering=0) as disk:
         disk.truncate(2**41)
@@ -193,11 +232,16 @@ def test_the_places_are_the_whole_disk(size: int) -> None:
 
 
 def test_an_image_is_written_in_full_and_private(tmp_path: Path) -> None:
-    """Every block is written, the size is whole MiB, other users cannot read the file, and progress ends at 1. The
-    facts tell a hole from written bytes: else a discard would go unseen."""
+    """Every block is written, the size is whole MiB, other users cannot read the file, and progress
+    ends at 1. The facts tell a hole from written bytes: else a discard would go unseen.
+    """
     told: list[float] = []
     image.make_image(tmp_path / "image", 5 * 2**20 - 7, told.append)
-    assert (tmp_path / "image").stat().st_size == 5 * 2**20 <= image.allocation(tmp_path / "image")[0] * 512
+    assert (
+        (tmp_path / "image").stat().st_size
+        == 5 * 2**20
+        <= image.allocation(tmp_path / "image")[0] * 512
+    )
     assert (tmp_path / "image").stat().st_mode & 0o777 == 0o600
     assert told == sorted(told) and told[-1] == 1.0
     assert (tmp_path / "image").read_bytes().count(bytes(4096)) == 0
@@ -228,7 +272,9 @@ def in_directory(path: Path, arm: str = "ext4") -> Device:
 
 
 def test_a_directory_gets_a_folder_of_ours_that_goes_again(tmp_path: Path) -> None:
-    """Work is done in a subfolder; the directory is as empty afterwards as before, lost+found included."""
+    """Work is done in a subfolder; the directory is as empty afterwards as before, lost+found
+    included.
+    """
     (tmp_path / "lost+found").mkdir()
     device = in_directory(tmp_path)
     assert device.path == tmp_path / "dbbench-ext4" and device.fd == -1
@@ -247,8 +293,9 @@ def test_system_directories_are_refused(path: str, here: Path) -> None:
 
 
 def test_a_directory_with_anything_else_is_refused(tmp_path: Path) -> None:
-    """Also one whose content only looks like that of dbbench: without the marker it belongs to another user. An arm
-    without a directory is refused too."""
+    """Also one whose content only looks like that of dbbench: without the marker it belongs to
+    another user. An arm without a directory is refused too.
+    """
     (tmp_path / "dbbench-ext4").mkdir()
     with pytest.raises(DeviceUnusable, match="not empty: dbbench-ext4"):
         in_directory(tmp_path)
@@ -261,7 +308,10 @@ def test_a_directory_with_anything_else_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["loop", "block"])
 def test_a_plan_without_a_device_is_refused(kind: Any) -> None:
     """A plan's rules exclude it, but the plan in a run's folder may have been edited."""
-    with pytest.raises(DeviceUnusable), devices.attach({"data": DiskSet(DeviceSpec(kind=kind))}, Permit()):
+    with (
+        pytest.raises(DeviceUnusable),
+        devices.attach({"data": DiskSet(DeviceSpec(kind=kind))}, Permit()),
+    ):
         pass
 
 
@@ -272,7 +322,10 @@ def test_what_a_killed_run_left_is_removed_and_what_a_living_one_has_is_not(tmp_
     assert list(tmp_path.iterdir()) == []
     spec = DeviceSpec(kind="dir", paths={"xfs": str(tmp_path), "ext4": str(tmp_path)})
     with directory.attach(spec, "xfs") as living:
-        with pytest.raises(DeviceInUse, match=rf"locked by process {os.getpid()} \("), directory.attach(spec, "ext4"):
+        with (
+            pytest.raises(DeviceInUse, match=rf"locked by process {os.getpid()} \("),
+            directory.attach(spec, "ext4"),
+        ):
             pass
         assert living.path.is_dir()
 

@@ -1,4 +1,6 @@
-"""`dbbench probe`: latencies of real directories, percentiles that have enough values, and comparisons."""
+"""`dbbench probe`: latencies of real directories, percentiles that have enough values, and
+comparisons.
+"""
 
 import contextlib
 import dataclasses
@@ -58,7 +60,10 @@ def test_slow_flushes_of_a_real_directory_are_in_the_tail(tmp_path: Path) -> Non
             time.sleep(0.05)
 
     memory = Path("/dev/shm") if os.access("/dev/shm", os.W_OK) else tmp_path
-    with tempfile.TemporaryDirectory(dir=memory) as folder, contextlib.closing(MeasuredDirectory(Path(folder), 1)) as d:
+    with (
+        tempfile.TemporaryDirectory(dir=memory) as folder,
+        contextlib.closing(MeasuredDirectory(Path(folder), 1)) as d,
+    ):
         row = Latency.of("x", d.measure(dataclasses.replace(METHODS[0], flush=flush), 9.0))
     assert row.p50_ms is not None and row.p50_ms < 25
     if memory != tmp_path:  # fast enough for 10 000 flushes
@@ -67,7 +72,9 @@ def test_slow_flushes_of_a_real_directory_are_in_the_tail(tmp_path: Path) -> Non
 
 def test_a_virtual_disk_is_of_unknown_kind(monkeypatch: pytest.MonkeyPatch) -> None:
     """It claims to rotate; a disk of a real machine that claims it does."""
-    monkeypatch.setattr(sysfs, "queue_attributes", lambda _name: {"rotational": "1", "write_cache": "write back"})
+    monkeypatch.setattr(
+        sysfs, "queue_attributes", lambda _name: {"rotational": "1", "write_cache": "write back"}
+    )
     for machine, words in (("kvm", "sdz, kind unknown"), (None, "sdz, rotating")):
         facts = disk_probe._facts(Path("/"), ("sdz",), machine)
         assert words in Probed("/", facts, (), ()).place
@@ -88,19 +95,28 @@ def test_the_disk_below_the_file_of_a_loop_device_is_named(tmp_path: Path) -> No
 
 
 def test_a_directory_is_rarely_called_different_from_itself() -> None:
-    """At most 5 % of 200 comparisons, with commits that scatter by 30 % between rounds; twice as fast is found."""
+    """At most 5 % of 200 comparisons, with commits that scatter by 30 % between rounds; twice as
+    fast is found.
+    """
     draw = random.Random(5)
 
     def rounds(factor: float) -> list[dict[str, list[float]]]:
-        return [{METHODS[0].name: [0.002 * factor * draw.lognormvariate(0, 0.3)]} for _ in range(15)]
+        return [
+            {METHODS[0].name: [0.002 * factor * draw.lognormvariate(0, 0.3)]} for _ in range(15)
+        ]
 
     paths = [Path("a"), Path("b")]
     pairs = [disk_probe._pair(paths, [rounds(1), rounds(1)], [(), ()], 1) for _ in range(200)]
-    assert sum(None not in (pair.low, pair.high) and not pair.low <= 1 <= pair.high for pair in pairs) <= 10
+    assert (
+        sum(None not in (pair.low, pair.high) and not pair.low <= 1 <= pair.high for pair in pairs)
+        <= 10
+    )
     assert "faster" in disk_probe._pair(paths, [rounds(1), rounds(0.5)], [(), ()], 1).sentence
 
 
-@pytest.mark.parametrize(("path", "error"), [("/nonexistent", FileUnreadable), ("/proc", DiskTooSmall)])
+@pytest.mark.parametrize(
+    ("path", "error"), [("/nonexistent", FileUnreadable), ("/proc", DiskTooSmall)]
+)
 def test_a_directory_that_cannot_be_measured(path: str, error: type[Exception]) -> None:
     """It is refused before anything is measured."""
     with pytest.raises(error):
@@ -118,7 +134,9 @@ def test_one_process_at_a_time(tmp_path: Path) -> None:
 
 
 def test_a_folder_of_somebody_else_is_refused(tmp_path: Path) -> None:
-    """A link in its place, or a folder that others can write to: what they put there would be overwritten."""
+    """A link in its place, or a folder that others can write to: what they put there would be
+    overwritten.
+    """
     (other := tmp_path / "other").mkdir()
     (other / "filled").write_text("precious")
     (folder := tmp_path / ".dbbench-probe").symlink_to(other)
@@ -138,7 +156,11 @@ def test_a_folder_of_somebody_else_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.starts_processes  # systemd-detect-virt
 def test_the_command_prints_one_document(tmp_path: Path, printed: Any) -> None:
-    """With --json; otherwise a table with a dash where a percentile has too few values, and a sentence."""
+    """With --json; otherwise a table with a dash where a percentile has too few values, and a
+    sentence.
+    """
     document = json.loads(printed("probe", str(tmp_path), "--time", "1s", "--json"))
     assert document["directories"][0]["path"] == str(tmp_path) and document["pairs"] == []
-    assert "| append 16 KiB, fdatasync |" in printed("probe", str(tmp_path), "--time", "1s", "--markdown")
+    assert "| append 16 KiB, fdatasync |" in printed(
+        "probe", str(tmp_path), "--time", "1s", "--markdown"
+    )

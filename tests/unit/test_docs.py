@@ -1,4 +1,6 @@
-"""The documents are complete and true: every command, ID, setup, workload, key and metric has its entry."""
+"""The documents are complete and true: every command, ID, setup, workload, key and metric has its
+entry.
+"""
 
 import ast
 import configparser
@@ -35,7 +37,9 @@ PLANS: Final = sorted((ROOT / "docs/plans").glob("*.toml"))
 SHIPPED: Final = catalog.catalog()
 TOP: Final = "dbbench|fs_setups|workloads|reports|tests|benchmarks|docs"
 # Paths that are examples: what a reader is to write.
-EXAMPLES: Final = re.compile(r"\b(NAME|RUN|DIR)\b|fs_setups/ext4-(journal|lazy)\.toml|workloads/orders\.toml")
+EXAMPLES: Final = re.compile(
+    r"\b(NAME|RUN|DIR)\b|fs_setups/ext4-(journal|lazy)\.toml|workloads/orders\.toml"
+)
 
 
 def text(name: str) -> str:
@@ -44,14 +48,20 @@ def text(name: str) -> str:
 
 
 def section(name: str, heading: str, until: str = "#") -> str:
-    """What stands under a heading, up to the next one: of any level, or of level two with comments of TOML blocks."""
-    found = re.search(rf"^#+ {re.escape(heading)}\n(.*?)(?=^{until}|\Z)", text(name), re.MULTILINE | re.DOTALL)
+    """What stands under a heading, up to the next one: of any level, or of level two with comments
+    of TOML blocks.
+    """
+    found = re.search(
+        rf"^#+ {re.escape(heading)}\n(.*?)(?=^{until}|\Z)", text(name), re.MULTILINE | re.DOTALL
+    )
     assert found is not None, f"{name} has no heading {heading!r}"
     return found[1]
 
 
 def rows(part: str) -> dict[str, list[str]]:
-    """Table rows by their first cell, without its backticks; the cell itself is not among the values."""
+    """Table rows by their first cell, without its backticks; the cell itself is not among the
+    values.
+    """
     found = {}
     for line in part.splitlines():
         if line.startswith("| "):
@@ -63,7 +73,9 @@ def rows(part: str) -> dict[str, list[str]]:
 def definitions(part: str) -> dict[str, tuple[str, str]]:
     """Definition lists: key -> default ("" where there is none), paragraph."""
     found = {}
-    for item in re.findall(r"^- \*\*`(\w+)`\*\*: (.*?)(?=^- |^\S|\Z)", part.replace("\n\n", "\n\n.\n"), re.M | re.S):
+    for item in re.findall(
+        r"^- \*\*`(\w+)`\*\*: (.*?)(?=^- |^\S|\Z)", part.replace("\n\n", "\n\n.\n"), re.M | re.S
+    ):
         words = " ".join(item[1].split())
         default = re.search(r"^[^.]*?, default `(.*?)`\.", words)
         found[item[0]] = (f"`{default[1]}`" if default else "", words)
@@ -88,13 +100,18 @@ def test_readme_has_every_command(command: str) -> None:
     """The README's list of commands leaves none out."""
     heads = re.findall(r"^- (`dbbench [^:]*):", section("README.md", "Commands", "## "), re.M)
     first = [line for head in heads for line in re.findall(r"`(dbbench [^`]*)`", head)]
-    assert any(line == f"dbbench {command}" or line.startswith(f"dbbench {command} ") for line in first), first
+    assert any(
+        line == f"dbbench {command}" or line.startswith(f"dbbench {command} ") for line in first
+    ), first
 
 
 def test_the_list_of_errors_and_the_schema_are_made_from_the_code() -> None:
     """`make map` writes them again."""
     assert text("docs/errors.md") == runpy.run_path(str(ROOT / "docs/errors.py"))["page"]()
-    assert text("docs/workload.schema.json") == runpy.run_path(str(ROOT / "docs/schema.py"))["schema"]()
+    assert (
+        text("docs/workload.schema.json")
+        == runpy.run_path(str(ROOT / "docs/schema.py"))["schema"]()
+    )
     ids = error_kinds().keys() | warning_kinds().keys()
     assert set(re.findall(r"^### ([EW]\d{3}): ", text("docs/errors.md"), re.M)) == ids
 
@@ -108,7 +125,11 @@ def test_ids_in_documents_exist(document: Path) -> None:
 
 def test_errors_and_warnings_are_sorted() -> None:
     """The classes and the two tables are sorted by ID, and each class has its row."""
-    ids = [kind.id for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, DbbenchError)]
+    ids = [
+        kind.id
+        for kind in vars(errors).values()
+        if isinstance(kind, type) and issubclass(kind, DbbenchError)
+    ]
     assert list(dict.fromkeys(ids))[1:] == sorted(all_errors().keys() - {"E999"})
     assert list(error_kinds()) == list(all_errors())
     assert list(warning_kinds()) == sorted(warning_kinds())
@@ -123,7 +144,9 @@ def test_the_table_decides_which_warnings_make_a_trial_suspect(ident: str) -> No
 
 @pytest.mark.parametrize("name", SHIPPED.setups)
 def test_every_fs_setup_has_its_entry(name: str) -> None:
-    """With the mkfs and mount options of its file, and its class with its own tuning, unless they are usual."""
+    """With the mkfs and mount options of its file, and its class with its own tuning, unless they
+    are usual.
+    """
     setup = SHIPPED.setup(name)
     entry = re.search(rf"^- \*\*`{name}`\*\*(?: \(([^)]*)\))?: \S", text("docs/fs-setups.md"), re.M)
     assert entry is not None
@@ -136,8 +159,10 @@ def test_every_fs_setup_has_its_entry(name: str) -> None:
 
 @pytest.mark.parametrize("name", SHIPPED.workloads)
 def test_every_workload_has_its_entry(name: str) -> None:
-    """With its driver, and the engines, window and primary metric that are not the usual ones. `dbbench workload NAME`
-    describes the parameters: each has a help text. Those that the document explains are parameters of a workload."""
+    """With its driver, and the engines, window and primary metric that are not the usual ones.
+    `dbbench workload NAME` describes the parameters: each has a help text. Those that the
+    document explains are parameters of a workload.
+    """
     workload = SHIPPED.workload(name)
     entry = re.search(rf"^- \*\*`{name}`\*\* \(([^)]*)\): \S", text("docs/workloads.md"), re.M)
     assert entry is not None
@@ -147,8 +172,12 @@ def test_every_workload_has_its_entry(name: str) -> None:
     assert entry[1] == "; ".join(filter(None, (workload.driver, engines, window, primary)))
     for key, parameter in catalog.parameters(workload).items():
         assert len(parameter.help.split()) > 2, f"{key} of {name} has no help"
-    explained = set(re.findall(r"^- \*\*`(\w+)`\*\*", section("docs/workloads.md", "Parameters"), re.M))
-    known = {key for each in SHIPPED.workloads for key in catalog.parameters(SHIPPED.workload(each))}
+    explained = set(
+        re.findall(r"^- \*\*`(\w+)`\*\*", section("docs/workloads.md", "Parameters"), re.M)
+    )
+    known = {
+        key for each in SHIPPED.workloads for key in catalog.parameters(SHIPPED.workload(each))
+    }
     assert explained and explained <= known
 
 
@@ -176,10 +205,14 @@ def test_every_key_has_its_row(document: str, heading: str, noun: type[Any]) -> 
     table = definitions(part) or rows(part)
     known = {own.get(key, key) for key in written_fields(noun)} - hidden
     assert known == table.keys() - {"key", "---", "---|---|---", "---|---|---|---"}
-    fields = {field.name.removesuffix("_bytes").removesuffix("_s"): field for field in dataclasses.fields(noun)}
+    fields = {
+        field.name.removesuffix("_bytes").removesuffix("_s"): field
+        for field in dataclasses.fields(noun)
+    }
     for key in known:
         default = fields["bins" if key == "bin" else key].default
-        if noun is model.EngineSpec and key == "profile":  # the default of results without it is another one
+        # the default of results without it is another one
+        if noun is model.EngineSpec and key == "profile":
             default = PRODUCTION
         if isinstance(default, bool | int | float | str) and default != "":
             shown = re.match(r"`(.*?)`", table[key][0])
@@ -195,9 +228,13 @@ def _value(shown: Any, default: Any) -> Any:
     return shown
 
 
-@pytest.mark.parametrize("heading", [heading for document, heading, _ in KEYS if document == "docs/plan.md"])
+@pytest.mark.parametrize(
+    "heading", [heading for document, heading, _ in KEYS if document == "docs/plan.md"]
+)
 def test_every_key_has_an_example(heading: str) -> None:
-    """A line of TOML that sets the key, unless a default shows it; keys that are tables have a section."""
+    """A line of TOML that sets the key, unless a default shows it; keys that are tables have a
+    section.
+    """
     for key, (default, words) in definitions(section("docs/plan.md", heading, "## ")).items():
         example = re.search(r"Example: `(.*?)`\.", words)
         assert example or default or re.search(r"\(#\w+\)", words), key
@@ -213,17 +250,27 @@ def test_every_deadline_has_its_default() -> None:
 
 
 def test_every_key_of_a_trial_and_every_metric_is_explained() -> None:
-    """Each field of trial.json has its entry in docs/results.md, and no entry is of something else; each key of a
-    summary says how it is computed."""
-    assert {field.name for field in dataclasses.fields(model.Trial)} == heads("trial.json (schema 1)")
+    """Each field of trial.json has its entry in docs/results.md, and no entry is of something else;
+    each key of a summary says how it is computed.
+    """
+    assert {field.name for field in dataclasses.fields(model.Trial)} == heads(
+        "trial.json (schema 1)"
+    )
     assert {*METRICS, *COUNTS} <= heads("How the metrics are computed")
 
 
 def heads(heading: str) -> set[str]:
-    """The keys that a definition list of docs/results.md explains; an entry may have several, also as {a,b}_ms."""
+    """The keys that a definition list of docs/results.md explains; an entry may have several, also
+    as {a,b}_ms.
+    """
     key = r"\*\*`[\w{},]+`\*\*"
     items = re.findall(rf"^- ((?:{key},?\s+)*{key}):", section("docs/results.md", heading), re.M)
-    return {name for item in items for written in re.findall(r"`([^`]+)`", item) for name in expanded(written)}
+    return {
+        name
+        for item in items
+        for written in re.findall(r"`([^`]+)`", item)
+        for name in expanded(written)
+    }
 
 
 def expanded(written: str) -> list[str]:
@@ -240,46 +287,72 @@ def anchors(document: Path) -> set[str]:
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_files_and_headings_that_documents_name_exist(document: Path) -> None:
-    """Links lead somewhere, a fragment to its heading, and paths in backticks are of this checkout; modules may be
-    named without the package ("engines/port.py")."""
+    """Links lead somewhere, a fragment to its heading, and paths in backticks are of this checkout;
+    modules may be named without the package ("engines/port.py").
+    """
     written = document.read_text(encoding="utf-8")
     fragments = re.findall(r"\]\(([^)#:]*)#([^)]+)\)", written)
-    assert not [to for to in fragments if to[1] not in anchors(document.parent / to[0] if to[0] else document)]
+    assert not [
+        to
+        for to in fragments
+        if to[1] not in anchors(document.parent / to[0] if to[0] else document)
+    ]
     links = [link for link in re.findall(r"\]\(([^)#]+)\)", written) if "://" not in link]
-    paths = re.findall(rf"`((?:{TOP})/[\w./-]+)`", written) + re.findall(r"`([\w.-]+\.(?:cfg|ini|lock|md))`", written)
+    paths = re.findall(rf"`((?:{TOP})/[\w./-]+)`", written) + re.findall(
+        r"`([\w.-]+\.(?:cfg|ini|lock|md))`", written
+    )
     assert not [link for link in links if not (document.parent / link).exists()]
     places = (ROOT, ROOT / "docs", ROOT / "dbbench")
-    assert not [path for path in paths if not EXAMPLES.search(path) and not any((at / path).exists() for at in places)]
+    assert not [
+        path
+        for path in paths
+        if not EXAMPLES.search(path) and not any((at / path).exists() for at in places)
+    ]
 
 
 def test_the_index_has_every_document() -> None:
     """docs/index.md links all others, and the README links it."""
-    linked = {(ROOT / "docs" / link).resolve() for link in re.findall(r"\]\(([^)]+)\)", text("docs/index.md"))}
-    assert {path for path in DOCUMENTS if path.is_relative_to(ROOT / "docs") and path.name != "index.md"} <= linked
+    linked = {
+        (ROOT / "docs" / link).resolve()
+        for link in re.findall(r"\]\(([^)]+)\)", text("docs/index.md"))
+    }
+    assert {
+        path for path in DOCUMENTS if path.is_relative_to(ROOT / "docs") and path.name != "index.md"
+    } <= linked
     assert "](docs/index.md)" in text("README.md")
 
 
 @pytest.mark.parametrize("document", [*DOCUMENTS, *PLANS], ids=lambda path: path.name)
 def test_documents_speak_of_the_project_alone(document: Path) -> None:
     """No number of a tracker, no folder of the machine that they were written on."""
-    foreign = re.compile(r"#\d+\b|\bissue \d|\bshared/|(?<![\w.])/(work|tmp|root|home/\w+|var/tmp)/", re.IGNORECASE)
-    assert not [line for line in document.read_text(encoding="utf-8").splitlines() if foreign.search(line)]
+    foreign = re.compile(
+        r"#\d+\b|\bissue \d|\bshared/|(?<![\w.])/(work|tmp|root|home/\w+|var/tmp)/", re.IGNORECASE
+    )
+    assert not [
+        line for line in document.read_text(encoding="utf-8").splitlines() if foreign.search(line)
+    ]
 
 
 @pytest.mark.parametrize("path", PLANS, ids=lambda path: path.name)
 def test_shipped_plans_load(path: Path) -> None:
-    """The plans of docs/plans have no error, expand to trials, and no scan of theirs is a matter of chance."""
+    """The plans of docs/plans have no error, expand to trials, and no scan of theirs is a matter of
+    chance.
+    """
     shipped = plan.load(path, SHIPPED)
     assert shipped.name == path.stem
     assert (expanded := plan.expand(shipped, SHIPPED)).order
-    assert not any("is a matter of chance" in sentence for sentence in sentences(shipped, expanded.cells))
+    assert not any(
+        "is a matter of chance" in sentence for sentence in sentences(shipped, expanded.cells)
+    )
 
 
 def _blocks(kind: str) -> list[tuple[str, str]]:
     """(document, TOML block) of the documents: whole plans, fs setups or workloads."""
     found = []
     for document in DOCUMENTS:
-        for block in re.findall(r"^```toml\n(.*?)^```", document.read_text(encoding="utf-8"), re.M | re.DOTALL):
+        for block in re.findall(
+            r"^```toml\n(.*?)^```", document.read_text(encoding="utf-8"), re.M | re.DOTALL
+        ):
             named = re.match(r"# (fs_setups|workloads)/", block)
             if block.startswith("# plan.toml\n"):
                 continue  # of the tutorial, whose plan works on a dump: tests/unit/test_tutorial.py
@@ -324,8 +397,14 @@ def test_scripts_in_documents_use_what_there_is() -> None:
             if isinstance(node, ast.ImportFrom) and str(node.module).startswith("dbbench")
             for name in node.names
         }
-        attributes = [node for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)]
-        used += [(places[node.value.id], node.attr) for node in attributes if node.value.id in places]
+        attributes = [
+            node
+            for node in nodes
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
+        ]
+        used += [
+            (places[node.value.id], node.attr) for node in attributes if node.value.id in places
+        ]
     assert used
     assert [pair for pair in used if not hasattr(importlib.import_module(pair[0]), pair[1])] == []
 
@@ -338,7 +417,9 @@ def test_picture_of_the_report_is_small() -> None:
 
 
 def test_the_sample_of_the_readme_is_replaced_by_a_demo() -> None:
-    """By the answer and the table that are printed; nothing else changes. Without that table it is an error."""
+    """By the answer and the table that are printed; nothing else changes. Without that table it is
+    an error.
+    """
     sampled = runpy.run_path(str(ROOT / "docs/sample.py"))["sampled"]
     readme = text("README.md")
     (sample,) = re.findall(r"^```\n([^`]*^mariadb sysbench[^`]*)^```$", readme, re.MULTILINE)
@@ -355,26 +436,40 @@ def test_the_map_is_drawn_from_the_code() -> None:
     drawing = runpy.run_path(str(ROOT / "docs/map.py"))
     assert text("docs/map.svg") == drawing["drawn"]()
     shown = re.findall(r'class="name"[^>]*>(\w+)<', text("docs/map.svg"))
-    rooms = {path.name.removesuffix(".py") for path in (ROOT / "dbbench").iterdir() if not path.name.startswith("__")}
+    rooms = {
+        path.name.removesuffix(".py")
+        for path in (ROOT / "dbbench").iterdir()
+        if not path.name.startswith("__")
+    }
     assert set(shown) == rooms - {"data", "py.typed"}
 
 
 def test_nothing_is_installed_from_an_index_by_our_name() -> None:
     """That name belongs to another project there, so extras are installed from the checkout."""
     files = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("dbbench/**/*.py")]
-    named = [path for path in files if re.search(r"pip install (-\S+ )*\W*dbbench", path.read_text(encoding="utf-8"))]
+    named = [
+        path
+        for path in files
+        if re.search(r"pip install (-\S+ )*\W*dbbench", path.read_text(encoding="utf-8"))
+    ]
     assert named == []
-    extras = set(re.findall(r"pip install -e \W*\.\[(\w+)\]", "".join(path.read_text() for path in files)))
+    extras = set(
+        re.findall(r"pip install -e \W*\.\[(\w+)\]", "".join(path.read_text() for path in files))
+    )
     config = configparser.ConfigParser()
     config.read(ROOT / "setup.cfg")
     assert {"fleet", "lab"} <= extras <= config["options.extras_require"].keys()
 
 
 def test_documents_are_short() -> None:
-    """Most words of all documents together, without the generated list of errors. What is added replaces something.
-    Lines of the README fit a terminal, and it names what both commands need: a bare system has neither git nor make."""
+    """Most words of all documents together, without the generated list of errors. What is added
+    replaces something. Lines of the README fit a terminal, and it names what both commands need:
+    a bare system has neither git nor make.
+    """
     counted = [path for path in DOCUMENTS if path.parent != ROOT and path.name != "errors.md"]
-    words = sum(len(path.read_text(encoding="utf-8").split()) for path in (*counted, ROOT / "README.md"))
+    words = sum(
+        len(path.read_text(encoding="utf-8").split()) for path in (*counted, ROOT / "README.md")
+    )
     assert words <= 30_000
     assert [line for line in text("README.md").splitlines() if len(line) > 120] == []
     assert "apt-get install git make python3" in section("README.md", "Two commands")

@@ -57,14 +57,18 @@ def loaded(fake: Fake, interval_s: float = 0.0, batch: int = 1) -> ApplyLoad:
 
 def test_a_rate_is_of_whole_seconds() -> None:
     """Between two looks the log is spread evenly; a second that has not ended has no rate."""
-    assert rates_of([(0.0, 0), (0.5, 1000), (1.5, 3000), (2.0, 3000), (2.4, 9000)], 2) == [2000, 1000]
+    assert rates_of([(0.0, 0), (0.5, 1000), (1.5, 3000), (2.0, 3000), (2.4, 9000)], 2) == [
+        2000,
+        1000,
+    ]
     assert rates_of([(0.0, 0), (3.0, 6000)], 3) == [2000, 2000, 2000]
     assert rates_of([(0.0, 0), (0.4, 100)], 0) == []
 
 
 def test_batches_have_their_time() -> None:
-    """The first at once, each of the others an interval after the one before; the rate counts no time between. Without
-    an interval all is handed over at once, in the order of the log."""
+    """The first at once, each of the others an interval after the one before; the rate counts no
+    time between. Without an interval all is handed over at once, in the order of the log.
+    """
     loaded(fake := Fake())
     assert fake.offered == ["0", "1", "2", "3", "last"]
     fake, seen = Fake(), []
@@ -85,7 +89,9 @@ def test_a_standby_that_stands_is_an_error(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(apply, "STUCK_S", 0.2)
     fake = Fake()
     fake.stands = True
-    with pytest.raises(NoProgress, match="stopped after 0 bytes of 400: nothing was applied for 0 s"):
+    with pytest.raises(
+        NoProgress, match="stopped after 0 bytes of 400: nothing was applied for 0 s"
+    ):
         loaded(fake).wait(lambda _: None)
 
 
@@ -105,13 +111,17 @@ def test_tables_are_compared_by_name() -> None:
     primary, standby = {"a": "1", "b": "2", "c": "3"}, {"a": "1", "b": "9", "d": "4"}
     assert differences(primary, primary) == []
     assert differences(primary, standby) == [
-        "b: 9; on the primary 2", "c: missing; on the primary 3", "d: 4; on the primary missing"]  # fmt: skip
+        "b: 9; on the primary 2",
+        "c: missing; on the primary 3",
+        "d: 4; on the primary missing",
+    ]
 
 
 @pytest.mark.parametrize(("name", "last"), [("mariadb-10.11.txt", 2689), ("mysql-9.7.txt", 1909)])
 def test_the_place_in_a_binary_log(name: str, last: int) -> None:
-    """Of the last event in what mysqlbinlog and mariadb-binlog print; a text without one changes nothing. PostgreSQL's
-    has a high and a low half, in hexadecimal."""
+    """Of the last event in what mysqlbinlog and mariadb-binlog print; a text without one changes
+    nothing. PostgreSQL's has a high and a low half, in hexadecimal.
+    """
     assert (lsn("0/3000060"), lsn("16/B374D848")) == (0x3000060, 0x16B374D848)
     text = (BINLOG / name).read_bytes()
     assert position(text, 0) == last
@@ -120,13 +130,19 @@ def test_the_place_in_a_binary_log(name: str, last: int) -> None:
 
 
 def test_an_archives_dataset_has_what_its_engine_knows(tmp_path: Path) -> None:
-    """pgbench's scale for PostgreSQL, sysbench's tables for the others: equal ones have equal keys. archive.json keeps
-    all of an archive."""
+    """pgbench's scale for PostgreSQL, sysbench's tables for the others: equal ones have equal keys.
+    archive.json keeps all of an archive.
+    """
     save(tmp_path, archive := Archive(LOGS, 17, {"t": "3 rows, 4"}))
     assert load(tmp_path) == archive
     asked = Dataset("archive", {"scale": 3, "tables": 2, "table_size": 10, "log_bytes": "1MiB"})
     assert set(generated.fill_in(asked, "postgres").parameters) == {"scale", "seed", "log_bytes"}
-    assert set(generated.fill_in(asked, "mysql").parameters) == {"tables", "table_size", "seed", "log_bytes"}
+    assert set(generated.fill_in(asked, "mysql").parameters) == {
+        "tables",
+        "table_size",
+        "seed",
+        "log_bytes",
+    }
     other = dataclasses.replace(asked, parameters={**asked.parameters, "tables": 9})
     assert generated.fill_in(asked, "postgres") == generated.fill_in(other, "postgres")
     built = generated.size_bytes(Dataset("pgbench", {"scale": 3}), "postgres")
@@ -134,7 +150,9 @@ def test_an_archives_dataset_has_what_its_engine_knows(tmp_path: Path) -> None:
 
 
 def test_decay_has_an_interval() -> None:
-    """A line that falls is found with its slope a minute; a level one has zero within; short ones have none."""
+    """A line that falls is found with its slope a minute; a level one has zero within; short ones
+    have none.
+    """
     falling = [1000 - 2 * second + (second % 3) for second in range(120)]
     found = steadiness.slope_per_min(falling)
     assert found is not None

@@ -26,7 +26,9 @@ def test_buckets_are_those_of_the_histogram() -> None:
 
 
 def test_a_second_without_progress_is_a_zero_and_one_after_the_tools_end_a_gap() -> None:
-    """The load lived and finished nothing, which has no latencies; what was not measured is not a zero."""
+    """The load lived and finished nothing, which has no latencies; what was not measured is not a
+    zero.
+    """
     series = filled().series(lived_s=4.0)
     assert (series["tps"][1], series["p95_ms"][1]) == (0.0, None)
     series = filled().series(lived_s=2.3)
@@ -40,12 +42,21 @@ def test_percentiles_of_a_second_are_the_histograms(percent: int) -> None:
     counts, rng = Counts(2), np.random.default_rng(1)
     for bucket in buckets_of(rng.lognormal(7, 1, 777)):
         counts.latencies[1, bucket] += 1
-    histogram = Histogram({int(b): int(counts.latencies[1, b]) for b in np.flatnonzero(counts.latencies[1])})
-    assert histogram.percentile_ms(percent) == pytest.approx(counts.series(2.0)[f"p{percent}_ms"][1])
+    histogram = Histogram(
+        {int(b): int(counts.latencies[1, b]) for b in np.flatnonzero(counts.latencies[1])}
+    )
+    assert histogram.percentile_ms(percent) == pytest.approx(
+        counts.series(2.0)[f"p{percent}_ms"][1]
+    )
 
 
 def test_the_window_leaves_out_what_is_before_it() -> None:
     """Warm-up is neither in transactions, errors, the histogram nor the longest latency."""
     window = filled().measure(3, 4)
-    assert (window.transactions, window.errors, window.histogram.total, window.longest_ms) == (2, 2, 2, 0.07)
+    assert (window.transactions, window.errors, window.histogram.total, window.longest_ms) == (
+        2,
+        2,
+        2,
+        0.07,
+    )
     assert filled().measure(1, 2).longest_ms is None

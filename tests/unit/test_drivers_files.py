@@ -32,8 +32,14 @@ def cell(workload: str, **parameters: Any) -> Cell:
     found = SHIPPED.workload(workload)
     values = {**catalog.defaults(found), **parameters}
     found = replace(found, script=str(SHIPPED.script(found) or ""))
-    return replace(small_run().cells[0], engine=EngineSpec("files"), workload=found, parameters=values,
-                   dataset=Dataset("none"), window=Window(found.window, 2.0, 5.0))  # fmt: skip
+    return replace(
+        small_run().cells[0],
+        engine=EngineSpec("files"),
+        workload=found,
+        parameters=values,
+        dataset=Dataset("none"),
+        window=Window(found.window, 2.0, 5.0),
+    )
 
 
 def ended(text: str, lived_s: float = 3.0) -> Any:
@@ -46,8 +52,15 @@ def test_bonnies_line_agrees_with_its_own_table() -> None:
     """Rates, shares of CPU and longest latencies are those of the table that it prints for people."""
     found, table = bonnie.parse(BONNIE), (FIXTURES / "bonnie.out").read_text()
     assert found["char_write_mb_per_s"] == pytest.approx(73 * 1024 / 1e6) and " 73k  24 " in table
-    assert found["block_write_mb_per_s"] == pytest.approx(57950 * 1024 / 1e6) and " 56.6m  20 " in table
-    assert (found["char_write_cpu_pct"], found["block_write_cpu_pct"], found["char_read_cpu_pct"]) == (24, 20, 22)
+    assert (
+        found["block_write_mb_per_s"] == pytest.approx(57950 * 1024 / 1e6)
+        and " 56.6m  20 " in table
+    )
+    assert (
+        found["char_write_cpu_pct"],
+        found["block_write_cpu_pct"],
+        found["char_read_cpu_pct"],
+    ) == (24, 20, 22)
     longest = [found[f"{stem}_max_ms"] for stem in bonnie.DATA]
     assert longest == pytest.approx([302, 24.23, 21.247, 64.606, 24.093, 159])
     assert [found[f"{stem}_max_ms"] for stem in bonnie.BONNIE[6:]] == pytest.approx(
@@ -56,35 +69,60 @@ def test_bonnies_line_agrees_with_its_own_table() -> None:
 
 
 def test_a_test_without_a_rate() -> None:
-    """One that ended too soon has plus signs, which are not 0. One that was not asked for (-f: single characters) has
-    empty fields. All others can be compared: each has unit and direction, a rate up, CPU and latency down."""
+    """One that ended too soon has plus signs, which are not 0. One that was not asked for (-f:
+    single characters) has empty fields. All others can be compared: each has unit and direction,
+    a rate up, CPU and latency down.
+    """
     found = bonnie.parse(BONNIE)
-    assert found["rewrite_mb_per_s"] is None and found["rewrite_cpu_pct"] is None and found["creates_per_s"] is None
+    assert (
+        found["rewrite_mb_per_s"] is None
+        and found["rewrite_cpu_pct"] is None
+        and found["creates_per_s"] is None
+    )
     for name in found:
         assert METRICS[name].better == ("higher" if name.endswith("per_s") else "lower")
     found = bonnie.parse(BONNIE.replace(",73,24,", ",,,"))
     assert found["char_write_mb_per_s"] is None and found["block_write_mb_per_s"] is not None
 
 
-@pytest.mark.parametrize(("parse", "text"), [
-    *((bonnie.parse, text)
-      for text in ("", "nothing\n", BONNIE.replace("1.98,", "1.99,"), BONNIE.replace(",57950", ""))),
-    *((fio.parse, text) for text in ("", "fio: no jobs\n", "{", '{"jobs": []}')),
-    (filework_load.parse_copy, "\n".join(COPY.splitlines()[:-1])), (filework_load.steps, SMALL.splitlines()[0]),
-])  # fmt: skip
-def test_output_that_is_incomplete_is_no_measurement(parse: Callable[[str], object], text: str) -> None:
-    """Another format, a field too few, or nothing at all; a program that was killed, or ended after its first step.
-    Without the last line of a copy it is unknown whether it is on the device."""
+@pytest.mark.parametrize(
+    ("parse", "text"),
+    [
+        *(
+            (bonnie.parse, text)
+            for text in (
+                "",
+                "nothing\n",
+                BONNIE.replace("1.98,", "1.99,"),
+                BONNIE.replace(",57950", ""),
+            )
+        ),
+        *((fio.parse, text) for text in ("", "fio: no jobs\n", "{", '{"jobs": []}')),
+        (filework_load.parse_copy, "\n".join(COPY.splitlines()[:-1])),
+        (filework_load.steps, SMALL.splitlines()[0]),
+    ],
+)
+def test_output_that_is_incomplete_is_no_measurement(
+    parse: Callable[[str], object], text: str
+) -> None:
+    """Another format, a field too few, or nothing at all; a program that was killed, or ended after
+    its first step. Without the last line of a copy it is unknown whether it is on the device.
+    """
     with pytest.raises(DriverFailed):
         parse(text)
 
 
 def test_a_small_file_is_labelled_cached() -> None:
-    """W116 where the file has less than twice the memory, and not where it has that; by default it has."""
+    """W116 where the file has less than twice the memory, and not where it has that; by default it
+    has.
+    """
     small, large = cell("bonnie", file_size=2**30), cell("bonnie")
     assert [w.id for w in bonnie._outcome(ended(BONNIE), small, 2**30).warnings] == ["W116"]
     assert not bonnie._outcome(ended(BONNIE), large, 2**30).warnings
-    assert bonnie.file_bytes(large, 2**30) == 2 * 2**30 and tool.could_hold(large) == cgroup.usable_bytes()
+    assert (
+        bonnie.file_bytes(large, 2**30) == 2 * 2**30
+        and tool.could_hold(large) == cgroup.usable_bytes()
+    )
     argv = bonnie.command(Path("/d"), small, 7, 2**30)
     assert argv[argv.index("-s") + 1] == "1024" and argv[argv.index("-r") + 1] == "512"
 
@@ -100,13 +138,17 @@ def test_fios_summary_is_counted_whole() -> None:
 
 
 def test_percentiles_are_fios_own() -> None:
-    """For a single direction, dbbench's histogram agrees with fio's within the width of their buckets."""
+    """For a single direction, dbbench's histogram agrees with fio's within the width of their
+    buckets.
+    """
     document = json.loads(FIO)
     document["jobs"][0]["write"]["total_ios"] = 0
     document["jobs"][0]["write"]["clat_ns"]["bins"] = {}
     found = fio.parse(json.dumps(document))
     for percent, nanoseconds in document["jobs"][0]["read"]["clat_ns"]["percentile"].items():
-        assert found.histogram.percentile_ms(float(percent)) == pytest.approx(nanoseconds / 1e6, rel=0.025)
+        assert found.histogram.percentile_ms(float(percent)) == pytest.approx(
+            nanoseconds / 1e6, rel=0.025
+        )
 
 
 # fio_iops.1.log of fio 3.33: its job was stopped from 1795617875.003 to 1795617877.503
@@ -120,10 +162,14 @@ STOPPED_AT_THE_END = (FIXTURES / "fio_stopped_at_the_end.log").read_text()
 
 
 def test_rates_by_second_are_summed_over_jobs() -> None:
-    """Half-second entries of a job are averaged, jobs added; a second before the first entry is a gap."""
+    """Half-second entries of a job are averaged, jobs added; a second before the first entry is a
+    gap.
+    """
     logs = [(FIXTURES / f"fio_iops.{job}.log").read_text() for job in (1, 2)]
     column = fio.by_second(logs, 1795281693.2, 5, fio.READ)
-    assert column[0] is None and column[1] == pytest.approx((689 + 579) / 2 + (736 + 649) / 2, rel=0.01)
+    assert column[0] is None and column[1] == pytest.approx(
+        (689 + 579) / 2 + (736 + 649) / 2, rel=0.01
+    )
     known = [value for value in column if value is not None]
     assert sum(known) == pytest.approx(5568, rel=0.02)
 
@@ -132,7 +178,9 @@ def test_a_stopped_job_of_fio_makes_no_progress() -> None:
     """A second that stood still is 0, one that stood still for half of its time has half the rate."""
     column = fio.by_second([STOPPED], 1795617872.989, 7, fio.WRITE)
     halves = [360655, 356020, 323731, 383522, 9344, 0, 0, 0, 0, 308939, 334298, 315748]  # as logged
-    assert column[:6] == pytest.approx([(a + b) / 2 for a, b in zip(halves[::2], halves[1::2], strict=True)], abs=1)
+    assert column[:6] == pytest.approx(
+        [(a + b) / 2 for a, b in zip(halves[::2], halves[1::2], strict=True)], abs=1
+    )
     assert column[3] == 0
 
 
@@ -151,16 +199,19 @@ def test_a_late_entry_of_fio_is_longer() -> None:
 
 
 def test_one_of_two_jobs_of_fio_is_stopped() -> None:
-    """What is left is the other's rate. The stopped job's next entry is also late, by 0.067 s, and no longer than that.
+    """What is left is the other's rate. The stopped job's next entry is also late, by 0.067 s, and
+    no longer than that.
 
-    Both had to keep to 1000 reads a second, so the stopped one did in the second after it what it had missed.
+    Both had to keep to 1000 reads a second, so the stopped one did in the second after it what
+    it had missed.
     """
     logs = [(FIXTURES / f"fio_stopped_iops.{job}.log").read_text() for job in (1, 2)]
     column = fio.by_second(logs, 1795617855.33, 6, fio.READ)
     assert column[0] == pytest.approx(2000, rel=0.01) and column[3] == pytest.approx(1000, rel=0.1)
     assert sum(value or 0 for value in column) == pytest.approx(12000, rel=0.02)
     column = fio.by_second(logs, 1795617855.08, 6, fio.READ)
-    assert column[2] == pytest.approx(812 / 4 + 1000, rel=0.05)  # it was stopped after a quarter of this second
+    # it was stopped after a quarter of this second
+    assert column[2] == pytest.approx(812 / 4 + 1000, rel=0.05)
 
 
 def test_a_direction_without_progress_is_zero() -> None:
@@ -173,10 +224,16 @@ def test_a_direction_without_progress_is_zero() -> None:
 
 
 def test_fio_ran_after_its_last_entry() -> None:
-    """The end of a job that was stopped is 0 if the summary says that it still ran, and a gap otherwise."""
+    """The end of a job that was stopped is 0 if the summary says that it still ran, and a gap
+    otherwise.
+    """
     running = 1795617853.314 - 5.848, 1795617853.314 - 1
     given = [STOPPED_AT_THE_END], 1795617847.446, 6, fio.WRITE
-    assert fio.by_second(*given) == [pytest.approx(1000, rel=0.01), pytest.approx(848, rel=0.01), *[None] * 4]
+    assert fio.by_second(*given) == [
+        pytest.approx(1000, rel=0.01),
+        pytest.approx(848, rel=0.01),
+        *[None] * 4,
+    ]
     assert fio.by_second(*given, running)[2:] == [0, 0, 0, None]
     assert fio.parse(FIO).running_utc == pytest.approx((1795281697.251 - 3.005, 1795281697.251 - 1))
 
@@ -185,16 +242,26 @@ def test_fios_progress_is_read() -> None:
     """A line that it writes over again and again; thousands have a letter."""
     said = [fio.live(line) for line in (FIXTURES / "fio.out").read_text().splitlines()]
     assert [one for one in said if one] == [Live(0, 1596 + 616, None), Live(0, 1949 + 806, None)]
-    assert fio.live("[r=103MiB/s,w=103MiB/s][r=13.2k,w=13.2k IOPS][eta 00m:02s]") == Live(0, 26400, None)
+    assert fio.live("[r=103MiB/s,w=103MiB/s][r=13.2k,w=13.2k IOPS][eta 00m:02s]") == Live(
+        0, 26400, None
+    )
     assert fio.live("Jobs: 2 (f=0)") is None
     assert fio.live("[r=13..2k IOPS]") is None  # damaged: no number
 
 
 def test_the_trial_decides_where_and_how_long() -> None:
-    """What is put before a job file has the folder, the window and the logs; parameters are its variables."""
+    """What is put before a job file has the folder, the window and the logs; parameters are its
+    variables.
+    """
     asked = cell("fio-randrw", clients=3)
     text = fio.before(Path("/mnt/data"), asked, 42, Path("/scratch/fio"))
-    for line in ("directory=/mnt/data", "ramp_time=2", "runtime=5", "randseed=42", "write_bw_log=/scratch/fio"):
+    for line in (
+        "directory=/mnt/data",
+        "ramp_time=2",
+        "runtime=5",
+        "randseed=42",
+        "write_bw_log=/scratch/fio",
+    ):
         assert line in text.splitlines()
     given = fio._variables(asked)
     assert (given["CLIENTS"], given["DIRECT"], given["FILE_SIZE"]) == ("3", "0", str(256 * 2**20))
@@ -202,7 +269,9 @@ def test_the_trial_decides_where_and_how_long() -> None:
 
 @pytest.mark.parametrize("name", [n for n in SHIPPED.workloads if n.startswith("fio-")])
 def test_a_job_files_variables_are_parameters(name: str) -> None:
-    """Each ${NAME} of a shipped job file is a parameter of its workload, and each parameter is used."""
+    """Each ${NAME} of a shipped job file is a parameter of its workload, and each parameter is
+    used.
+    """
     workload = SHIPPED.workload(name)
     script = SHIPPED.script(workload)
     assert script is not None
@@ -219,13 +288,16 @@ def test_a_copy_has_two_times() -> None:
     assert outcome.figures["copy_mb_per_s"] == pytest.approx(209.7152 / 1.364019)
     assert outcome.figures["copy_synced_mb_per_s"] == pytest.approx(209.7152 / 1.738535)
     assert len(outcome.series["file_write_mb_per_s"]) == 2
-    memory = (2**30, ["W116"]), (2**20, []), (0, [])  # which can hold the file, or not, or is unknown
+    # which can hold the file, or not, or is unknown
+    memory = (2**30, ["W116"]), (2**20, []), (0, [])
     for held, warnings in memory:
         assert [w.id for w in filework_load.copy_outcome(ended(COPY), held).warnings] == warnings
 
 
 def test_the_copy_of_several_clients_is_one() -> None:
-    """It ends with the last of them; the seconds' rates add up to all bytes, and a missing client is an error."""
+    """It ends with the last of them; the seconds' rates add up to all bytes, and a missing client
+    is an error.
+    """
     other = COPY.replace('{"t": 1.', '{"t": 2.').replace('"bytes"', '"client": 1, "bytes"')
     both = filework_load.parse_copy(COPY + other, clients=2)
     assert (both.seconds, both.synced_s, both.bytes) == (2.364019, 2.738535, 2 * 209715200)
@@ -256,6 +328,8 @@ def test_small_files_have_three_rates() -> None:
 def test_content_is_as_compressible_as_asked() -> None:
     """The share of zeros holds for every page, and the seed gives the bytes."""
     found = filework.content(2**20, 0.25, 5)
-    assert len(found) == 2**20 and found == filework.content(2**20, 0.25, 5) != filework.content(2**20, 0.25, 6)
+    assert len(found) == 2**20 and found == filework.content(2**20, 0.25, 5) != filework.content(
+        2**20, 0.25, 6
+    )
     assert all(found[at + 3072 : at + 4096] == bytes(1024) for at in range(0, 2**20, 4096))
     assert found[:3072].count(0) < 100

@@ -29,21 +29,37 @@ def test_the_same_rows_are_inserted_everywhere() -> None:
     found = re.findall(r"\((\d+),(\d+),(\d+),(\d+),'([0-9a-f]{100})'\)", insert.insert(51, 50, 42))
     assert [int(number) for number, *_ in found] == list(range(51, 101))
     customers, shops, prices = ({int(row[at]) for row in found} for at in (1, 2, 3))
-    assert 1 <= min(shops) <= max(shops) <= 1000 < max(customers) <= 100_000 < max(prices) <= 1_000_000
+    assert (
+        1 <= min(shops) <= max(shops) <= 1000 < max(customers) <= 100_000 < max(prices) <= 1_000_000
+    )
     assert len({note for *_, note in found}) == 50
 
 
 def test_a_missed_rate_is_told_beside_the_ratio(tmp_path: Path) -> None:
-    """The trial is not suspect, because it is not disturbed; flushes are compared with the commits of the inserts."""
-    warned = {"warnings": (TrialWarning("W153", "5 of 10"),), "figures": {"queries_per_s": None}, "commits": 10}
+    """The trial is not suspect, because it is not disturbed; flushes are compared with the commits
+    of the inserts.
+    """
+    warned = {
+        "warnings": (TrialWarning("W153", "5 of 10"),),
+        "figures": {"queries_per_s": None},
+        "commits": 10,
+    }
     trial = Judged(outcome=dataclasses.replace(outcome(), **warned)).trial(tmp_path)
     assert trial.status is Status.OK and trial.summary["queries_per_s"] is None
     assert trial.io is not None and trial.io.flushes_note == "2 device flushes per commit"
     found = rows([trial], "ext4", "queries_per_s")
-    assert "the required rate of inserts was missed in 1 of 1 trials (W153)" in texts(found[0].notes)
-    (sentence,) = answer([VerdictTable("mariadb", "insert-benchmark", "", METRICS["queries_per_s"], found)]).sentences
+    assert "the required rate of inserts was missed in 1 of 1 trials (W153)" in texts(
+        found[0].notes
+    )
+    (sentence,) = answer(
+        [VerdictTable("mariadb", "insert-benchmark", "", METRICS["queries_per_s"], found)]
+    ).sentences
     said = plain_text(sentence)
-    assert said == "Nothing can be compared: of the baseline ext4, 1 trial missed the required rate of inserts."
+    assert (
+        said
+        == "Nothing can be compared: of the baseline ext4, 1 trial missed the required rate of "
+        "inserts."
+    )
 
 
 def test_the_load_before_the_window_has_time(tmp_path: Path) -> None:

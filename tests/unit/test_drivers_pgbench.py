@@ -20,19 +20,29 @@ VERSIONS = ("15", "16", "17", "18", "19")
 
 def begin_of(*paths: Path) -> float:
     """The whole second in which the first transaction ended."""
-    return float(min(int(line.split()[4]) for path in paths for line in path.read_text().splitlines()))
+    return float(
+        min(int(line.split()[4]) for path in paths for line in path.read_text().splitlines())
+    )
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_every_version_of_pgbench_agrees_with_its_logs(version: str) -> None:
-    """Processed, failed and skipped transactions are in the logs of its workers as often as in its summary."""
+    """Processed, failed and skipped transactions are in the logs of its workers as often as in its
+    summary.
+    """
     folder = FIXTURES.with_name(f"pgbench-{version}")
     for prefix in ("pgbench_log", "pgbench_words"):
         logs = pgbench_log.log_files(folder, prefix)
         counts, skipped = pgbench_log.parse(logs, begin_of(*logs), 5)
-        told = read_counts(pgbench.COUNTS, (folder / f"{prefix.replace('_log', '')}.out").read_text())
+        told = read_counts(
+            pgbench.COUNTS, (folder / f"{prefix.replace('_log', '')}.out").read_text()
+        )
         summary = (told["processed"], told["failed"], told["skipped"] or 0)
-        assert (counts.all_transactions, counts.all_errors, skipped) == summary and counts.all_transactions > 0
+        assert (
+            counts.all_transactions,
+            counts.all_errors,
+            skipped,
+        ) == summary and counts.all_transactions > 0
     assert counts.all_errors > 0
     lines = (folder / "pgbench.err").read_text().splitlines()
     assert [live.second for line in lines if (live := pgbench.live(line))] == [1]
@@ -42,14 +52,20 @@ def test_only_the_files_of_the_workers_are_logs(tmp_path: Path) -> None:
     """PREFIX.PID and PREFIX.PID.N, whatever else lies beside them."""
     for name in ("p.12", "p.12.1", "p.12.10", "p.out", "p.12.gz", "q.12"):
         (tmp_path / name).touch()
-    assert [path.name for path in pgbench_log.log_files(tmp_path, "p")] == ["p.12", "p.12.1", "p.12.10"]
+    assert [path.name for path in pgbench_log.log_files(tmp_path, "p")] == [
+        "p.12",
+        "p.12.1",
+        "p.12.10",
+    ]
 
 
 def test_a_transaction_counts_in_the_second_of_its_end() -> None:
     """Seconds begin at the load's begin, not at the clock's."""
     rows = [line.split() for line in LOGS[0].read_text().splitlines()]
     begin = begin_of(*LOGS) + 0.25
-    expected = np.bincount([int(float(r[4]) + float(r[5]) / 1e6 - begin + 1) for r in rows], minlength=4)
+    expected = np.bincount(
+        [int(float(r[4]) + float(r[5]) / 1e6 - begin + 1) for r in rows], minlength=4
+    )
     counts, _ = pgbench_log.parse(LOGS[:1], begin, 3)
     assert expected[1:4].tolist() == counts.transactions.tolist()
     assert expected[0] == counts.outside
@@ -66,13 +82,19 @@ def test_latency_is_the_time_column_which_has_the_schedule_lag_in_it() -> None:
 
 @pytest.mark.parametrize("word", ["failed", "serialization", "deadlock"])
 def test_failed_and_skipped_transactions_are_none(tmp_path: Path, word: str) -> None:
-    """A failed one is an error, a skipped one is skipped; neither has a latency. `--failures-detailed` writes the cause
-    where else "failed" stands."""
+    """A failed one is an error, a skipped one is skipped; neither has a latency.
+    `--failures-detailed` writes the cause where else "failed" stands.
+    """
     log = write_file(tmp_path / "log", WORDS.read_text().replace("failed", word))
     counts, skipped = pgbench_log.parse([log], begin_of(WORDS), 3)
     told = read_counts(pgbench.COUNTS, (FIXTURES / "pgbench_words.out").read_text())
     assert (told["processed"], told["failed"], told["skipped"]) == (79, 35, 42)
-    assert (counts.all_transactions, counts.all_errors, skipped, counts.latencies.sum()) == (79, 35, 42, 79)
+    assert (counts.all_transactions, counts.all_errors, skipped, counts.latencies.sum()) == (
+        79,
+        35,
+        42,
+        79,
+    )
 
 
 def test_chunks_end_with_a_line(tmp_path: Path) -> None:
@@ -86,7 +108,9 @@ def test_chunks_end_with_a_line(tmp_path: Path) -> None:
     assert times * whole.all_transactions == pieces.all_transactions
 
 
-@pytest.mark.parametrize("line", ["1 2 3", "0 1 what 0 1795258550 461244", "0 1 12034 0 1795258550 46.5"])
+@pytest.mark.parametrize(
+    "line", ["1 2 3", "0 1 what 0 1795258550 461244", "0 1 12034 0 1795258550 46.5"]
+)
 def test_a_line_that_is_none_of_pgbenchs_is_an_error(tmp_path: Path, line: str) -> None:
     """It is not passed over."""
     log = write_file(tmp_path / "log", f"0 1 12034 0 1795258550 461244\n{line}\n")
@@ -99,13 +123,16 @@ def test_kept_logs_are_the_same_bytes(tmp_path: Path) -> None:
     log = write_file(tmp_path / "pgbench_log.1", LOGS[0].read_bytes())
     (tmp_path / "raw").mkdir()
     pack([log], tmp_path / "raw" / f"{log.name}.gz")
-    assert LOGS[0].read_bytes() == gzip.decompress((tmp_path / "raw" / "pgbench_log.1.gz").read_bytes())
+    assert LOGS[0].read_bytes() == gzip.decompress(
+        (tmp_path / "raw" / "pgbench_log.1.gz").read_bytes()
+    )
     assert not log.exists()
 
 
 def test_a_client_that_gave_up_is_seen() -> None:
-    """pgbench continues without the client; the line on stderr shows it. Progress lines have second and tps, and no
-    percentile; output without a summary has no totals: None, not zero."""
+    """pgbench continues without the client; the line on stderr shows it. Progress lines have second
+    and tps, and no percentile; output without a summary has no totals: None, not zero.
+    """
     progress = (FIXTURES / "pgbench.err").read_text().splitlines()
     assert [live for line in progress if (live := pgbench.live(line))] == [Live(1, 49.0, None)]
     assert set(read_counts(pgbench.COUNTS, "pgbench (15.18)\n").values()) == {None}

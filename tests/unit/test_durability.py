@@ -14,12 +14,28 @@ from dbbench.storage.filesystems.families import family_by_name
 from dbbench.storage.filesystems.zfs import properties
 
 UNKNOWN, BARRIER, JOURNAL, ASYNC, TORN, REPORTED, PREVENTED = Durability
-FULL, LOST_BARRIER, NO_JOURNAL, LATE, TEARS = "full", "no-barrier", "no-journal", "async-commit", "torn-pages-possible"
+FULL, LOST_BARRIER, NO_JOURNAL, LATE, TEARS = (
+    "full",
+    "no-barrier",
+    "no-journal",
+    "async-commit",
+    "torn-pages-possible",
+)
 UNSAFE: Final = "reported-unsafe"
 
-POSTGRES: Final = {"fsync": "on", "synchronous_commit": "on", "full_page_writes": "on", "wal_sync_method": "fdatasync"}
-INNODB: Final = {"innodb_flush_log_at_trx_commit": "1", "log_bin": "OFF", "sync_binlog": "1",
-                 "innodb_doublewrite": "ON", "innodb_flush_method": "O_DIRECT"}  # fmt: skip
+POSTGRES: Final = {
+    "fsync": "on",
+    "synchronous_commit": "on",
+    "full_page_writes": "on",
+    "wal_sync_method": "fdatasync",
+}
+INNODB: Final = {
+    "innodb_flush_log_at_trx_commit": "1",
+    "log_bin": "OFF",
+    "sync_binlog": "1",
+    "innodb_doublewrite": "ON",
+    "innodb_flush_method": "O_DIRECT",
+}
 FPW_OFF: Final = {"full_page_writes": "off"}
 DW_OFF: Final = {"innodb_doublewrite": "OFF"}
 
@@ -43,13 +59,20 @@ TABLE: Final = [
     Row("xfs", {}, FULL, "its log is always on, its barriers cannot be turned off"),
     Row("btrfs", {}, FULL, "copy-on-write with barriers"),
     Row("ext4 nobarrier", {}, LOST_BARRIER, "an fsync ends in the disk's cache"),
-    Row("ext4 barrier=0", {}, LOST_BARRIER, "the other name of nobarrier, where a kernel shows it as given"),
+    Row(
+        "ext4 barrier=0",
+        {},
+        LOST_BARRIER,
+        "the other name of nobarrier, where a kernel shows it as given",
+    ),
     Row("ext4 barrier=1", {}, FULL, "barriers asked for: the default"),
     Row("xfs nobarrier", {}, LOST_BARRIER, "kernels before 4.19 take it"),
     Row("btrfs nobarrier ssd", {}, LOST_BARRIER, "the pair of published comparisons"),
     Row("ext4", {}, NO_JOURNAL, "made without a journal", journal=False),
     Row("ext2", {}, NO_JOURNAL, "the format has none", journal=False),
-    Row("ext4 nobarrier", {}, "no-barrier + no-journal", "both, the worse one first", journal=False),
+    Row(
+        "ext4 nobarrier", {}, "no-barrier + no-journal", "both, the worse one first", journal=False
+    ),
     Row("ext4 data=writeback", {}, FULL, "databases fsync what they promise"),
     Row("ext4 data=ordered commit=60", {}, FULL, "an fsync does not wait for the period"),
     Row("btrfs commit=300", {}, FULL, "an fsync goes through the log tree"),
@@ -59,70 +82,209 @@ TABLE: Final = [
     Row("btrfs notreelog", {}, FULL, "an fsync becomes a whole commit: slower, not less"),
     Row("btrfs nodatacow", {}, FULL, "pages can tear, and full_page_writes repairs them"),
     # PostgreSQL: commits
-    Row("ext4", {"synchronous_commit": "off"}, LATE, "a commit is answered before its log is flushed"),
+    Row(
+        "ext4",
+        {"synchronous_commit": "off"},
+        LATE,
+        "a commit is answered before its log is flushed",
+    ),
     Row("ext4", {"synchronous_commit": "local"}, FULL, "the own disk is waited for"),
-    Row("ext4", {"synchronous_commit": "remote_write"}, FULL, "without standbys the own disk is waited for"),
-    Row("ext4", {"synchronous_commit": "remote_apply"}, FULL, "without standbys the own disk is waited for"),
-    Row("ext4", {"fsync": "off"}, LOST_BARRIER, "nothing is flushed in any order, like a disk without barriers"),
-    Row("xfs", {"fsync": "off", "synchronous_commit": "off"}, "no-barrier + async-commit", "each says its own"),
+    Row(
+        "ext4",
+        {"synchronous_commit": "remote_write"},
+        FULL,
+        "without standbys the own disk is waited for",
+    ),
+    Row(
+        "ext4",
+        {"synchronous_commit": "remote_apply"},
+        FULL,
+        "without standbys the own disk is waited for",
+    ),
+    Row(
+        "ext4",
+        {"fsync": "off"},
+        LOST_BARRIER,
+        "nothing is flushed in any order, like a disk without barriers",
+    ),
+    Row(
+        "xfs",
+        {"fsync": "off", "synchronous_commit": "off"},
+        "no-barrier + async-commit",
+        "each says its own",
+    ),
     Row("btrfs", {"synchronous_commit": "off"}, LATE, "copy-on-write does not bring a commit back"),
-    *(Row("xfs", {"wal_sync_method": method}, FULL, "another call that waits for the disk")
-      for method in ("fsync", "open_sync", "open_datasync")),
-    Row("ext4", {"commit_delay": "1000"}, FULL, "group commit waits longer, and is flushed before it is answered"),
-    Row("ext4", {"wal_init_zero": "off", "wal_recycle": "off"}, FULL, "how log files are made is no promise"),
+    *(
+        Row("xfs", {"wal_sync_method": method}, FULL, "another call that waits for the disk")
+        for method in ("fsync", "open_sync", "open_datasync")
+    ),
+    Row(
+        "ext4",
+        {"commit_delay": "1000"},
+        FULL,
+        "group commit waits longer, and is flushed before it is answered",
+    ),
+    Row(
+        "ext4",
+        {"wal_init_zero": "off", "wal_recycle": "off"},
+        FULL,
+        "how log files are made is no promise",
+    ),
     # PostgreSQL: torn pages
     Row("ext4", FPW_OFF, TEARS, "a page of 8 KiB is two blocks, overwritten in place"),
     Row("xfs", FPW_OFF, TEARS, "the same"),
-    Row("ext4 data=journal", FPW_OFF, TEARS, "two blocks of a page may be in two transactions of the journal"),
+    Row(
+        "ext4 data=journal",
+        FPW_OFF,
+        TEARS,
+        "two blocks of a page may be in two transactions of the journal",
+    ),
     Row("btrfs", FPW_OFF, FULL, "use copy-on-write: the old page stays until the new one is there"),
     Row("btrfs nodatacow nodatasum", FPW_OFF, TEARS, "overwritten in place again"),
-    Row("btrfs", FPW_OFF, TEARS, "chattr +C on the data directory does the same", attributes=("+C",)),
+    Row(
+        "btrfs", FPW_OFF, TEARS, "chattr +C on the data directory does the same", attributes=("+C",)
+    ),
     Row("btrfs nobarrier", FPW_OFF, LOST_BARRIER, "a page is whole, but commits are not flushed"),
     Row("ext4 nobarrier", FPW_OFF, "no-barrier + torn-pages-possible", "both"),
-    Row("ext4", {**FPW_OFF, "synchronous_commit": "off"}, "async-commit + torn-pages-possible", "both", journal=True),
+    Row(
+        "ext4",
+        {**FPW_OFF, "synchronous_commit": "off"},
+        "async-commit + torn-pages-possible",
+        "both",
+        journal=True,
+    ),
     Row("ext2", FPW_OFF, "no-journal + torn-pages-possible", "both", journal=False),
     # InnoDB: commits
     Row("ext4", {}, FULL, "1: flushed at each commit", "innodb"),
-    Row("ext4", {"innodb_flush_log_at_trx_commit": "0"}, LATE, "written and flushed once a second", "innodb"),
-    Row("ext4", {"innodb_flush_log_at_trx_commit": "2"}, LATE, "written at commit, flushed once a second", "innodb"),
-    Row("ext4", {"innodb_flush_log_at_trx_commit": "3"}, FULL, "MariaDB: flushed at prepare and at commit", "innodb"),
+    Row(
+        "ext4",
+        {"innodb_flush_log_at_trx_commit": "0"},
+        LATE,
+        "written and flushed once a second",
+        "innodb",
+    ),
+    Row(
+        "ext4",
+        {"innodb_flush_log_at_trx_commit": "2"},
+        LATE,
+        "written at commit, flushed once a second",
+        "innodb",
+    ),
+    Row(
+        "ext4",
+        {"innodb_flush_log_at_trx_commit": "3"},
+        FULL,
+        "MariaDB: flushed at prepare and at commit",
+        "innodb",
+    ),
     Row("ext4", {"sync_binlog": "0"}, FULL, "there is no binary log", "innodb"),
-    Row("ext4", {"log_bin": "ON", "sync_binlog": "0"}, LATE,
-        "what the binary log has not is rolled back after a crash", "innodb"),
-    Row("ext4", {"log_bin": "ON", "sync_binlog": "100"}, LATE, "flushed at every hundredth commit", "innodb"),
+    Row(
+        "ext4",
+        {"log_bin": "ON", "sync_binlog": "0"},
+        LATE,
+        "what the binary log has not is rolled back after a crash",
+        "innodb",
+    ),
+    Row(
+        "ext4",
+        {"log_bin": "ON", "sync_binlog": "100"},
+        LATE,
+        "flushed at every hundredth commit",
+        "innodb",
+    ),
     Row("ext4", {"log_bin": "ON", "sync_binlog": "1"}, FULL, "both logs are flushed", "innodb"),
     Row("xfs", {"innodb_flush_method": "nosync"}, LOST_BARRIER, "no flush at all", "innodb"),
-    Row("xfs", {"innodb_flush_method": "littlesync"}, LOST_BARRIER, "data files are never flushed", "innodb"),
-    Row("xfs", {"innodb_flush_method": "O_DIRECT_NO_FSYNC"}, LOST_BARRIER,
-        "direct writes, and nobody empties the disk's cache before a checkpoint moves on", "innodb"),
-    *(Row("xfs", {"innodb_flush_method": method}, FULL, "flushed", "innodb")
-      for method in ("fsync", "O_DSYNC", "O_DIRECT", "ALL_O_DIRECT")),
+    Row(
+        "xfs",
+        {"innodb_flush_method": "littlesync"},
+        LOST_BARRIER,
+        "data files are never flushed",
+        "innodb",
+    ),
+    Row(
+        "xfs",
+        {"innodb_flush_method": "O_DIRECT_NO_FSYNC"},
+        LOST_BARRIER,
+        "direct writes, and nobody empties the disk's cache before a checkpoint moves on",
+        "innodb",
+    ),
+    *(
+        Row("xfs", {"innodb_flush_method": method}, FULL, "flushed", "innodb")
+        for method in ("fsync", "O_DSYNC", "O_DIRECT", "ALL_O_DIRECT")
+    ),
     Row("ext4", {"debug_no_sync": "ON"}, LOST_BARRIER, "MariaDB's switch for tests", "innodb"),
     # InnoDB: torn pages
     Row("ext4", DW_OFF, TEARS, "a page of 16 KiB is four blocks", "innodb"),
-    Row("xfs", {"innodb_doublewrite": "0"}, TEARS, "the same, as older servers report it", "innodb"),
-    Row("xfs", {"innodb_doublewrite": "DETECT_ONLY"}, TEARS, "a torn page is found and cannot be repaired", "innodb"),
-    Row("xfs", {"innodb_doublewrite": "DETECT_AND_RECOVER"}, FULL, "MySQL's long name of ON", "innodb"),
-    Row("xfs", {"innodb_doublewrite": "fast"}, TEARS, "MariaDB: the copy is not flushed before the page", "innodb"),
-    Row("btrfs compress=zstd:3", DW_OFF, TEARS, "a page is several blocks, and checkpoints come too early", "innodb"),
+    Row(
+        "xfs", {"innodb_doublewrite": "0"}, TEARS, "the same, as older servers report it", "innodb"
+    ),
+    Row(
+        "xfs",
+        {"innodb_doublewrite": "DETECT_ONLY"},
+        TEARS,
+        "a torn page is found and cannot be repaired",
+        "innodb",
+    ),
+    Row(
+        "xfs",
+        {"innodb_doublewrite": "DETECT_AND_RECOVER"},
+        FULL,
+        "MySQL's long name of ON",
+        "innodb",
+    ),
+    Row(
+        "xfs",
+        {"innodb_doublewrite": "fast"},
+        TEARS,
+        "MariaDB: the copy is not flushed before the page",
+        "innodb",
+    ),
+    Row(
+        "btrfs compress=zstd:3",
+        DW_OFF,
+        TEARS,
+        "a page is several blocks, and checkpoints come too early",
+        "innodb",
+    ),
     Row("btrfs nodatacow", DW_OFF, TEARS, "overwritten in place", "innodb"),
     Row("ext4 data=journal", DW_OFF, TEARS, "the journal is no doublewrite", "innodb"),
     # ZFS: what others reported
     Row("zfs recordsize=16384", {}, FULL, "full pages in the log repair a torn record"),
     Row("zfs recordsize=16384", {}, FULL, "the doublewrite buffer repairs a torn record", "innodb"),
-    Row("zfs recordsize=16384", DW_OFF, f"{TEARS} + {UNSAFE}", "and a record of this size was torn", "innodb"),
+    Row(
+        "zfs recordsize=16384",
+        DW_OFF,
+        f"{TEARS} + {UNSAFE}",
+        "and a record of this size was torn",
+        "innodb",
+    ),
     Row("zfs recordsize=16K", FPW_OFF, UNSAFE, "the same, with half a record for a page"),
     Row("zfs recordsize=8192", FPW_OFF, FULL, "no record of another size was reported"),
     Row("zfs recordsize=128K", DW_OFF, TEARS, "no record of another size was reported", "innodb"),
-    Row("zfs recordsize=16384 logbias=throughput", {}, UNSAFE, "acknowledged data was lost", "innodb"),
+    Row(
+        "zfs recordsize=16384 logbias=throughput",
+        {},
+        UNSAFE,
+        "acknowledged data was lost",
+        "innodb",
+    ),
     Row("zfs logbias=latency", {}, FULL, "the default"),
-    Row("zfs logbias=throughput sync=disabled", {}, f"{LATE} + {UNSAFE}", "both, the certain one first"),
-]  # fmt: skip
+    Row(
+        "zfs logbias=throughput sync=disabled",
+        {},
+        f"{LATE} + {UNSAFE}",
+        "both, the certain one first",
+    ),
+]
 
 
-@pytest.mark.parametrize("row", TABLE, ids=lambda row: f"{row.fs} {row.engine} {row.server or 'durable'}")
+@pytest.mark.parametrize(
+    "row", TABLE, ids=lambda row: f"{row.fs} {row.engine} {row.server or 'durable'}"
+)
 def test_the_class_follows_from_what_is_effective(row: Row) -> None:
-    """Mount options, features of the made filesystem and the server's settings; the name of a setup is not asked."""
+    """Mount options, features of the made filesystem and the server's settings; the name of a setup
+    is not asked.
+    """
     family, *options = row.fs.split()
     module = FAMILIES[family]
     live = {"has_journal": row.journal} if family.startswith("ext") else {}
@@ -131,38 +293,59 @@ def test_the_class_follows_from_what_is_effective(row: Row) -> None:
     tears = TORN if module.tears(tuple(options), row.attributes) else None
     engine, durable = ("postgres", POSTGRES) if row.engine == "postgres" else ("mariadb", INNODB)
     reports = partial(family_by_name(family).reports, tuple(options))
-    server, _ = durability.of_server(ENGINES[engine].durability, {**durable, **row.server}, tears, reports)
+    server, _ = durability.of_server(
+        ENGINES[engine].durability, {**durable, **row.server}, tears, reports
+    )
     assert durability_class(durability.combined(own, server)) == row.expected, row.why
 
 
-@pytest.mark.parametrize(("options", "server", "reports"), [
-    (("recordsize=16384", "logbias=throughput"), {}, ("openzfs/zfs#18996",)),
-    (("recordsize=16384",), DW_OFF, ("openzfs/zfs#17879",)),
-    (("recordsize=16384", "logbias=throughput"), DW_OFF, ("openzfs/zfs#18996", "openzfs/zfs#17879")),
-    (("recordsize=16384",), {}, ()),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("options", "server", "reports"),
+    [
+        (("recordsize=16384", "logbias=throughput"), {}, ("openzfs/zfs#18996",)),
+        (("recordsize=16384",), DW_OFF, ("openzfs/zfs#17879",)),
+        (
+            ("recordsize=16384", "logbias=throughput"),
+            DW_OFF,
+            ("openzfs/zfs#18996", "openzfs/zfs#17879"),
+        ),
+        (("recordsize=16384",), {}, ()),
+    ],
+)
 def test_a_class_that_rests_on_reports_names_them(
     options: tuple[str, ...], server: dict[str, str], reports: tuple[str, ...]
 ) -> None:
     """The report about the log, or about a page that nothing repairs; without either there is none."""
     of = durability.of_server(
-        ENGINES["mariadb"].durability, {**INNODB, **server}, None, partial(family_by_name("zfs").reports, options)
+        ENGINES["mariadb"].durability,
+        {**INNODB, **server},
+        None,
+        partial(family_by_name("zfs").reports, options),
     )
     assert of[1] == reports and set(reports) <= durability.REPORTED.keys()
     assert all(family_by_name(name).reports(options, True) == () for name in ("ext4", "tmpfs"))
 
 
-@pytest.mark.parametrize(("engine", "tears", "server", "reports", "expected"), [
-    ("mysql", TORN, {}, (durability.ON_MYSQL,), UNSAFE),
-    ("mysql", None, {}, (), FULL),
-    ("mysql", TORN, DW_OFF, (), TEARS),
-    ("mysql", TORN, {"innodb_flush_method": "O_DIRECT"}, (), TEARS),
-    ("mariadb", TORN, {}, (), FULL),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("engine", "tears", "server", "reports", "expected"),
+    [
+        ("mysql", TORN, {}, (durability.ON_MYSQL,), UNSAFE),
+        ("mysql", None, {}, (), FULL),
+        ("mysql", TORN, DW_OFF, (), TEARS),
+        ("mysql", TORN, {"innodb_flush_method": "O_DIRECT"}, (), TEARS),
+        ("mariadb", TORN, {}, (), FULL),
+    ],
+)
 def test_a_fault_of_the_server_makes_the_class_reported_unsafe(
-    engine: EngineName, tears: Durability | None, server: dict[str, str], reports: tuple[str, ...], expected: str
+    engine: EngineName,
+    tears: Durability | None,
+    server: dict[str, str],
+    reports: tuple[str, ...],
+    expected: str,
 ) -> None:
-    """MySQL's recovery from torn pages. Nothing is added if no page can tear, or if the class says that pages do."""
+    """MySQL's recovery from torn pages. Nothing is added if no page can tear, or if the class says
+    that pages do.
+    """
     kind, effective = ENGINES[engine], {**INNODB, "innodb_flush_method": "fsync", **server}
     flags, found = durability.of_server(
         kind.durability, effective, tears, lambda _: (), None, kind.PROFILE.restores_pages
@@ -179,34 +362,61 @@ class Atomic(NamedTuple):
     expected: str
 
 
-@pytest.mark.parametrize("case", [
-    Atomic(16384, 16384, DW_OFF, "torn-prevented (unit 16384, aligned)"),
-    Atomic(65536, 65536, DW_OFF, "torn-prevented (unit 16384, aligned)"),
-    Atomic(16384, None, DW_OFF, "torn-prevented (unit 16384, aligned)"),  # the lab's disk has units of every size
-    Atomic(16384, 8192, DW_OFF, TEARS),
-    Atomic(16384, 0, DW_OFF, TEARS),  # the disk reports none
-    Atomic(4096, 16384, DW_OFF, TEARS),  # a page need not be aligned
-    Atomic(0, 16384, DW_OFF, TEARS),
-    Atomic(16384, 16384, {**DW_OFF, "innodb_flush_method": "fsync"}, TEARS),  # the page cache divides a page
-    Atomic(16384, 16384, {"innodb_doublewrite": "fast"}, "torn-prevented (unit 16384, aligned)"),
-    Atomic(4096, 4096, {**DW_OFF, "innodb_page_size": "4096"}, "torn-prevented (unit 4096, aligned)"),
-    Atomic(16384, 16384, {}, FULL),
-    Atomic(16384, 16384, {**DW_OFF, "innodb_flush_log_at_trx_commit": "2"},
-           "async-commit + torn-prevented (unit 16384, aligned)"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "case",
+    [
+        Atomic(16384, 16384, DW_OFF, "torn-prevented (unit 16384, aligned)"),
+        Atomic(65536, 65536, DW_OFF, "torn-prevented (unit 16384, aligned)"),
+        # the lab's disk has units of every size
+        Atomic(16384, None, DW_OFF, "torn-prevented (unit 16384, aligned)"),
+        Atomic(16384, 8192, DW_OFF, TEARS),
+        Atomic(16384, 0, DW_OFF, TEARS),  # the disk reports none
+        Atomic(4096, 16384, DW_OFF, TEARS),  # a page need not be aligned
+        Atomic(0, 16384, DW_OFF, TEARS),
+        # the page cache divides a page
+        Atomic(16384, 16384, {**DW_OFF, "innodb_flush_method": "fsync"}, TEARS),
+        Atomic(
+            16384, 16384, {"innodb_doublewrite": "fast"}, "torn-prevented (unit 16384, aligned)"
+        ),
+        Atomic(
+            4096,
+            4096,
+            {**DW_OFF, "innodb_page_size": "4096"},
+            "torn-prevented (unit 4096, aligned)",
+        ),
+        Atomic(16384, 16384, {}, FULL),
+        Atomic(
+            16384,
+            16384,
+            {**DW_OFF, "innodb_flush_log_at_trx_commit": "2"},
+            "async-commit + torn-prevented (unit 16384, aligned)",
+        ),
+    ],
+)
 def test_a_disk_that_writes_pages_at_once_prevents_torn_ones(case: Atomic) -> None:
     """If the filesystem aligns them, and the server bypasses the page cache."""
     effective = {**INNODB, **case.server}
     page = durability.page_bytes(effective)
-    tears = Mounted(Path("/mnt"), "xfs", (), (), None, (), True, unit_bytes=case.fs_unit).tears_pages_of(page)
-    flags, _ = durability.of_server(ENGINES["mariadb"].durability, effective, tears, lambda _: (), case.disk_unit)
+    tears = Mounted(
+        Path("/mnt"), "xfs", (), (), None, (), True, unit_bytes=case.fs_unit
+    ).tears_pages_of(page)
+    flags, _ = durability.of_server(
+        ENGINES["mariadb"].durability, effective, tears, lambda _: (), case.disk_unit
+    )
     assert durability_class(flags, page) == case.expected
 
 
 def test_pages_and_flags_of_filesystem_and_server() -> None:
-    """Copy-on-write needs no unit: no page tears there. PostgreSQL says block_size, InnoDB innodb_page_size; what says
-    nothing is taken for the larger. Flags come together worst first, each once, whoever brought it."""
-    assert Mounted(Path("/mnt"), "btrfs", (), (), None, (), False, unit_bytes=16384).tears_pages_of(16384) is None
+    """Copy-on-write needs no unit: no page tears there. PostgreSQL says block_size, InnoDB
+    innodb_page_size; what says nothing is taken for the larger. Flags come together worst first,
+    each once, whoever brought it.
+    """
+    assert (
+        Mounted(Path("/mnt"), "btrfs", (), (), None, (), False, unit_bytes=16384).tears_pages_of(
+            16384
+        )
+        is None
+    )
     assert durability.page_bytes({"block_size": "8192"}) == 8192
     assert durability.page_bytes({"innodb_page_size": "4096"}) == 4096
     assert durability.page_bytes({}) == 16384
@@ -215,41 +425,73 @@ def test_pages_and_flags_of_filesystem_and_server() -> None:
     assert durability.combined((), ()) == ()
 
 
-@pytest.mark.parametrize(("flags", "fault"), [
-    ((), True), ((TORN,), True), ((JOURNAL,), True), ((BARRIER,), False), ((ASYNC,), False), ((BARRIER, TORN), False),
-])  # fmt: skip
-def test_no_flush_under_a_class_that_promises_commits_is_a_fault(flags: tuple[Durability, ...], fault: bool) -> None:
-    """Torn pages and a missing journal do not explain commits without a flush; a setup without barriers does. Flushes
-    per commit are a measurement: group commit makes less than one, a filesystem's log more."""
+@pytest.mark.parametrize(
+    ("flags", "fault"),
+    [
+        ((), True),
+        ((TORN,), True),
+        ((JOURNAL,), True),
+        ((BARRIER,), False),
+        ((ASYNC,), False),
+        ((BARRIER, TORN), False),
+    ],
+)
+def test_no_flush_under_a_class_that_promises_commits_is_a_fault(
+    flags: tuple[Durability, ...], fault: bool
+) -> None:
+    """Torn pages and a missing journal do not explain commits without a flush; a setup without
+    barriers does. Flushes per commit are a measurement: group commit makes less than one, a
+    filesystem's log more.
+    """
     text, failed = durability.flushes_verdict(0, "", 1000, flags)
     assert failed is fault and "0 device flushes for 1000 commits" in text
     assert durability.flushes_verdict(150, "", 100, ()) == ("1.5 device flushes per commit", False)
     assert durability.flushes_verdict(25, "", 100, ()) == ("0.25 device flushes per commit", False)
-    assert durability.flushes_verdict(150, "", 100, (), forced=True)[0] == "1.5 device flushes per commit"
+    assert (
+        durability.flushes_verdict(150, "", 100, (), forced=True)[0]
+        == "1.5 device flushes per commit"
+    )
 
 
 def test_what_is_not_measurable_is_never_a_failure() -> None:
     """No counter and no commits say so, with the reason."""
     for flushes, note, commits, why in (
         (None, "loop7 has write_cache write through", 10, "loop7 has write_cache write through"),
-        (None, "", 10, "nothing counts flushes here"), (0, "", 0, "no commits in the window"),
+        (None, "", 10, "nothing counts flushes here"),
+        (0, "", 0, "no commits in the window"),
         (0, "", None, "no commits in the window"),
-    ):  # fmt: skip
-        assert durability.flushes_verdict(flushes, note, commits, ()) == (f"not measurable ({why})", False)
+    ):
+        assert durability.flushes_verdict(flushes, note, commits, ()) == (
+            f"not measurable ({why})",
+            False,
+        )
 
 
-@pytest.mark.parametrize(("effective", "fua", "forced"), [
-    ({"wal_sync_method": "open_datasync"}, True, True),
-    ({"wal_sync_method": "open_sync"}, True, True),
-    ({"wal_sync_method": "open_sync"}, False, False),  # the kernel sends a flush after the write
-    ({"wal_sync_method": "fdatasync"}, True, False),
-    ({"innodb_flush_method": "O_DSYNC"}, True, True),
-    ({"innodb_flush_method": "O_DIRECT"}, True, False),
-    ({"innodb_log_file_write_through": "ON"}, True, True),
-])  # fmt: skip
-def test_a_write_that_is_its_own_flush_is_none(effective: dict[str, str], fua: bool, forced: bool) -> None:
-    """On a disk with forced writes (FUA) a log opened with O_DSYNC needs no flush: then 0 of them say nothing."""
+@pytest.mark.parametrize(
+    ("effective", "fua", "forced"),
+    [
+        ({"wal_sync_method": "open_datasync"}, True, True),
+        ({"wal_sync_method": "open_sync"}, True, True),
+        (
+            {"wal_sync_method": "open_sync"},
+            False,
+            False,
+        ),  # the kernel sends a flush after the write
+        ({"wal_sync_method": "fdatasync"}, True, False),
+        ({"innodb_flush_method": "O_DSYNC"}, True, True),
+        ({"innodb_flush_method": "O_DIRECT"}, True, False),
+        ({"innodb_log_file_write_through": "ON"}, True, True),
+    ],
+)
+def test_a_write_that_is_its_own_flush_is_none(
+    effective: dict[str, str], fua: bool, forced: bool
+) -> None:
+    """On a disk with forced writes (FUA) a log opened with O_DSYNC needs no flush: then 0 of them
+    say nothing.
+    """
     assert durability.forced_writes(effective, fua) is forced
-    text, failed = durability.flushes_verdict(0, "", 1000, (), durability.forced_writes(effective, fua))
+    text, failed = durability.flushes_verdict(
+        0, "", 1000, (), durability.forced_writes(effective, fua)
+    )
     assert failed is not forced
     assert text.startswith("not measurable" if forced else "0 device flushes")

@@ -12,13 +12,17 @@ from tests.support.files import write_file
 
 
 def test_numbers_that_containers_have_are_taken(tmp_path: Path) -> None:
-    """A range of /etc/subuid counts as far as it reaches into the numbers that may be used; other lines do not."""
+    """A range of /etc/subuid counts as far as it reaches into the numbers that may be used; other
+    lines do not.
+    """
     table = write_file(tmp_path / "subuid", "ann:60000:580\nbob:100000:65536\nbroken\n")
     assert accounts._of_ranges((table, tmp_path / "missing")) == {60578, 60579}
 
 
 def test_a_number_is_reserved_once() -> None:
-    """Another trial of this machine does not get it while this process lives, nor one that is in use or has a name."""
+    """Another trial of this machine does not get it while this process lives, nor one that is in
+    use or has a name.
+    """
     number = next(number for number in accounts.NUMBERS if accounts._reserve(number))
     assert not accounts._reserve(number)
     assert 0 in accounts._of_processes() and accounts._has_name(0)
@@ -26,7 +30,9 @@ def test_a_number_is_reserved_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("numbers", "taken"), [(range(2**32), accounts.NUMBERS), (range(1000), ())], ids=["all taken", "container"]
+    ("numbers", "taken"),
+    [(range(2**32), accounts.NUMBERS), (range(1000), ())],
+    ids=["all taken", "container"],
 )
 def test_without_a_free_number_nothing_is_started(numbers: range, taken: Sequence[int]) -> None:
     """All are taken by other processes, or the container has none of them (E202)."""

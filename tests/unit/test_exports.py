@@ -21,25 +21,44 @@ HOSTILE = 'a"b\\c<d>&|`*\n\x00'
 
 def entry(state: str, notes: tuple[str, ...] = (), **more: object) -> ArmFigures:
     """An arm with that state."""
-    known = {"fs_setup": "xfs", "engine": "postgres", "workload": "tpcb", "value": 1900.5, "ratio": 0.8, "lo": 0.75,
-             "hi": 0.85, "verdict": "slower", "n": 7, "wins": 0, "level": 0.95, "durability_class": "full",
-             "mixed_durability": False, "variant": "clients=8"} | more  # fmt: skip
+    known = {
+        "fs_setup": "xfs",
+        "engine": "postgres",
+        "workload": "tpcb",
+        "value": 1900.5,
+        "ratio": 0.8,
+        "lo": 0.75,
+        "hi": 0.85,
+        "verdict": "slower",
+        "n": 7,
+        "wins": 0,
+        "level": 0.95,
+        "durability_class": "full",
+        "mixed_durability": False,
+        "variant": "clients=8",
+    } | more
     return ArmFigures(Row(**known), METRICS["tps"], state, notes)  # type: ignore[arg-type]
 
 
 def report(*entries: ArmFigures, problems: tuple[str, ...] = ()) -> Report:
     """A night of these."""
     begin = "2026-01-02T01:30:00.000Z"
-    return Report("p, night of 2026-01-02", "p-night", begin, entries, "regression", problems, host="db7")
+    return Report(
+        "p, night of 2026-01-02", "p-night", begin, entries, "regression", problems, host="db7"
+    )
 
 
 def test_junit_fails_what_regressed_and_skips_what_is_open() -> None:
     """Counts are those of the elements; problems of the whole are an error."""
-    text = FORMATS["junit"](report(entry("regression"), entry("suspect"), entry("ok"), problems=("no night on x",)))
+    text = FORMATS["junit"](
+        report(entry("regression"), entry("suspect"), entry("ok"), problems=("no night on x",))
+    )
     suite = ET.fromstring(text)
     counts = {name: suite.get(name) for name in ("tests", "failures", "skipped", "errors")}
     assert counts == {"tests": "4", "failures": "1", "skipped": "1", "errors": "1"}
-    assert "−20.0\u202f% (−25.0..−15.0\u202f%), 7 blocks" in str(suite.find(".//failure").get("message"))  # type: ignore[union-attr]
+    assert "−20.0\u202f% (−25.0..−15.0\u202f%), 7 blocks" in str(
+        suite.find(".//failure").get("message")
+    )  # type: ignore[union-attr]
 
 
 def test_openmetrics_is_well_formed() -> None:
@@ -56,7 +75,10 @@ def test_openmetrics_is_well_formed() -> None:
             assert sample.match(line) and re.split(r"[{ ]", line)[0] == family
     labels = 'engine="postgres",workload="tpcb, clients=8",fs_setup="xfs",run="p-night",host="db7"'
     assert f"dbbench_tps_bad{{{labels}}} 1.0" in lines
-    assert any(line.startswith('dbbench_last_run_timestamp_seconds{run="p-night",host="db7"} ') for line in lines)
+    assert any(
+        line.startswith('dbbench_last_run_timestamp_seconds{run="p-night",host="db7"} ')
+        for line in lines
+    )
 
 
 @pytest.mark.needs("promtool")
@@ -73,14 +95,20 @@ def test_prometheus_accepts_the_name_of_every_metric() -> None:
 
 def test_bencher_has_measures_with_bounds() -> None:
     """Benchmark, measure, value and bounds; values that were not measured are left out."""
-    found = json.loads(FORMATS["bencher"](report(entry("ok"), entry("ok", fs_setup="zfs", value=None, ratio=None))))
+    found = json.loads(
+        FORMATS["bencher"](report(entry("ok"), entry("ok", fs_setup="zfs", value=None, ratio=None)))
+    )
     ratio = {"value": 0.8, "lower_value": 0.75, "upper_value": 0.85}
-    assert found == {"postgres tpcb, clients=8: xfs": {"tps": {"value": 1900.5}, "tps-ratio": ratio}}
+    assert found == {
+        "postgres tpcb, clients=8: xfs": {"tps": {"value": 1900.5}, "tps-ratio": ratio}
+    }
 
 
 def test_markdown_alerts_and_escapes() -> None:
     """An alert on top; no label breaks the table or becomes mark-up."""
-    text = FORMATS["markdown"](report(entry("regression", fs_setup=HOSTILE, notes=(HOSTILE,)), problems=("x",)))
+    text = FORMATS["markdown"](
+        report(entry("regression", fs_setup=HOSTILE, notes=(HOSTILE,)), problems=("x",))
+    )
     assert "> [!CAUTION]" in text
     row = text.splitlines()[-1] if text.endswith("|\n") else ""
     assert len(re.findall(r"(?<!\\)\|", row)) == 10
@@ -96,7 +124,9 @@ def test_hostile_labels_keep_every_format_whole() -> None:
 
 
 def test_a_setup_that_may_be_slower_fails_no_gate(tmp_path: Path) -> None:
-    """`expect` of the plan: the gate passes, JUnit has no failure, and another setup still fails both."""
+    """`expect` of the plan: the gate passes, JUnit has no failure, and another setup still fails
+    both.
+    """
     run = synthetic.loaded(tmp_path, Shape(work=TPCB, blocks=7))
     slow = [row.fs_setup for row in verdicts([run]).tables[0].rows if row.verdict == "slower"]
     assert slow and gate(verdicts([run])) == 3
@@ -104,7 +134,9 @@ def test_a_setup_that_may_be_slower_fails_no_gate(tmp_path: Path) -> None:
     expecting = dataclasses.replace(run, run=dataclasses.replace(run.run, plan=plan))
     assert gate(verdicts([expecting])) != 3
     cases = ET.fromstring(FORMATS["junit"](report_of(verdicts([expecting]))))
-    assert cases.get("failures") == "0" and "slower, as expected" in ET.tostring(cases, encoding="unicode")
+    assert cases.get("failures") == "0" and "slower, as expected" in ET.tostring(
+        cases, encoding="unicode"
+    )
 
 
 def test_a_run_becomes_a_report(tmp_path: Path) -> None:

@@ -56,49 +56,69 @@ def written(folder: Path, factors: str) -> Path:
 
 
 def test_each_engine_runs_every_combination_of_its_factors(tmp_path: Path) -> None:
-    """io_method belongs to PostgreSQL and binlog to MariaDB; a combination is a variant, and carries its levels. A run
-    is not continued with other factors."""
+    """io_method belongs to PostgreSQL and binlog to MariaDB; a combination is a variant, and
+    carries its levels. A run is not continued with other factors.
+    """
     swept = load(written(tmp_path, TWO), SHIPPED)
     cells = expand(swept, SHIPPED).cells
     assert len(cells) == 2 * 3 + 2 * 2
-    assert {(cell.variant, *cell.levels.items()) for cell in cells if cell.engine.name == "postgres"} == {
+    assert {
+        (cell.variant, *cell.levels.items()) for cell in cells if cell.engine.name == "postgres"
+    } == {
         (f"io_method={method}", ("io_method", method)) for method in ("sync", "worker", "io_uring")
     }
     logged, unlogged = (
-        settings_of(next(cell for cell in cells if cell.levels == {"binlog": level})) for level in (True, False)
+        settings_of(next(cell for cell in cells if cell.levels == {"binlog": level}))
+        for level in (True, False)
     )
-    assert logged["log_bin"] == Setting(True, "plan") and unlogged["log_bin"] == Setting(False, "plan")
-    assert logged["sync_binlog"].value == 1 and "sync-binlog" not in logged  # however the plan spells it
+    assert logged["log_bin"] == Setting(True, "plan") and unlogged["log_bin"] == Setting(
+        False, "plan"
+    )
+    # however the plan spells it
+    assert logged["sync_binlog"].value == 1 and "sync-binlog" not in logged
     said = " ".join(plan_sentences(swept))
     assert "io_method sync, worker, io_uring. Each setup runs with 3" in said
     assert "binlog is not a factor of postgres." in said
     assert identity(swept, cells) != identity(load(written(tmp_path, ""), SHIPPED), cells)
 
 
-@pytest.mark.parametrize(("engine", "name", "levels"), [
-    ("postgres", "file_extend_method", ("posix_fallocate", "write_zeros")),
-    ("postgres", "file_copy_method", ("copy", "clone")),
-    ("mysql", "innodb_extend_and_initialize", (True, False)),
-])  # fmt: skip
-def test_how_files_grow_can_be_a_factor(tmp_path: Path, engine: str, name: str, levels: tuple[Scalar, Scalar]) -> None:
+@pytest.mark.parametrize(
+    ("engine", "name", "levels"),
+    [
+        ("postgres", "file_extend_method", ("posix_fallocate", "write_zeros")),
+        ("postgres", "file_copy_method", ("copy", "clone")),
+        ("mysql", "innodb_extend_and_initialize", (True, False)),
+    ],
+)
+def test_how_files_grow_can_be_a_factor(
+    tmp_path: Path, engine: str, name: str, levels: tuple[Scalar, Scalar]
+) -> None:
     """These settings are known although dbbench has no defaults for them."""
     text = plan("btrfs-zstd", engine, "bulk-insert", factors={name: levels})
     cells = expand(plan_of(tmp_path, text), SHIPPED).cells
-    assert [settings_of(cell)[name] for cell in cells] == [Setting(level, "plan") for level in levels]
+    assert [settings_of(cell)[name] for cell in cells] == [
+        Setting(level, "plan") for level in levels
+    ]
 
 
-@pytest.mark.parametrize(("factors", "evidence"), [
-    ("factors = { io_methode = ['sync', 'worker'] }", 'did you mean "io_method"'),
-    ("factors = { whatever = [1, 2] }", "is not supported by engine"),
-    ("factors = { io_method = ['sync'] }", "has one level"),
-    ("factors = { io_method = [] }", "is an empty list"),
-    ("factors = { io_method = ['sync', 'sync'] }", "lists 'sync' twice"),
-    ("factors = { io_method = 'sync' }", "factors"),
-    ("factors = { binlog = ['on', 'off'] }", 'the levels of "binlog" are true and false'),
-    ("factors = { profile = ['production', 'fast'] }", 'no profile "fast"'),
-    ("factors = { shared_buffers = ['64MiB', '128MB'] }", 'write "64MB"'),
-    ("factors = { full_page_writes = [" + ",".join(f"'v{n}'" for n in range(300)) + "] }", "the limit is 200"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("factors", "evidence"),
+    [
+        ("factors = { io_methode = ['sync', 'worker'] }", 'did you mean "io_method"'),
+        ("factors = { whatever = [1, 2] }", "is not supported by engine"),
+        ("factors = { io_method = ['sync'] }", "has one level"),
+        ("factors = { io_method = [] }", "is an empty list"),
+        ("factors = { io_method = ['sync', 'sync'] }", "lists 'sync' twice"),
+        ("factors = { io_method = 'sync' }", "factors"),
+        ("factors = { binlog = ['on', 'off'] }", 'the levels of "binlog" are true and false'),
+        ("factors = { profile = ['production', 'fast'] }", 'no profile "fast"'),
+        ("factors = { shared_buffers = ['64MiB', '128MB'] }", 'write "64MB"'),
+        (
+            "factors = { full_page_writes = [" + ",".join(f"'v{n}'" for n in range(300)) + "] }",
+            "the limit is 200",
+        ),
+    ],
+)
 def test_wrong_factors_are_named(tmp_path: Path, factors: str, evidence: str) -> None:
     """Each error is found before anything runs."""
     with pytest.raises(PlanInvalid, match=re.escape(evidence)):
@@ -107,7 +127,15 @@ def test_wrong_factors_are_named(tmp_path: Path, factors: str, evidence: str) ->
 
 def test_many_factors_are_counted_not_built(tmp_path: Path) -> None:
     """Too many combinations are refused without making a list of them."""
-    names = ("bgwriter_delay", "bgwriter_lru_maxpages", "io_workers", "jit", "io_method", "wal_buffers", "max_wal_size")
+    names = (
+        "bgwriter_delay",
+        "bgwriter_lru_maxpages",
+        "io_workers",
+        "jit",
+        "io_method",
+        "wal_buffers",
+        "max_wal_size",
+    )
     many = ", ".join(f"{name} = [{', '.join(map(str, range(200)))}]" for name in names)
     with pytest.raises(PlanInvalid, match=r"combinations of setup, engine and workload; at most"):
         load(written(tmp_path, f"factors = {{ {many} }}"), SHIPPED)
@@ -123,54 +151,100 @@ def refused_io_uring(monkeypatch: pytest.MonkeyPatch) -> str:
 
 def test_a_level_that_the_kernel_refuses_is_skipped(tmp_path: Path, refused_io_uring: str) -> None:
     """Without io_uring the other levels run, and the sysctl is named."""
-    path = written(tmp_path, f'{TWO}\n[device]\nkind = "dir"\npaths = {{ ext4 = "/a", xfs = "/b" }}')
+    path = written(
+        tmp_path, f'{TWO}\n[device]\nkind = "dir"\npaths = {{ ext4 = "/a", xfs = "/b" }}'
+    )
     wanted = able(of_plan(path.read_text(), load(path, SHIPPED), SHIPPED), [])
     assert wanted.skipped == {"io_method=io_uring": refused_io_uring}
-    assert {cell.levels.get("io_method") for cell in wanted.expanded.cells} == {"sync", "worker", None}
+    assert {cell.levels.get("io_method") for cell in wanted.expanded.cells} == {
+        "sync",
+        "worker",
+        None,
+    }
 
 
 @pytest.mark.starts_processes
-def test_a_setting_that_this_machine_cannot_have_is_refused(tmp_path: Path, refused_io_uring: str) -> None:
-    """What the server refuses, each setting with its origin, and io_uring where nothing else remains."""
+def test_a_setting_that_this_machine_cannot_have_is_refused(
+    tmp_path: Path, refused_io_uring: str
+) -> None:
+    """What the server refuses, each setting with its origin, and io_uring where nothing else
+    remains.
+    """
     bin_ = server(tmp_path / "postgres", "15.18", "io_method", "file_extend_method")
     path = written(tmp_path, TWO)
     path.write_text(path.read_text().replace('"postgres"\n', f'"postgres"\nbin = "{bin_}"\n', 1))
     swept = load(path, SHIPPED)
-    refused = [error.evidence for error in preflight.lacking(swept, expand(swept, SHIPPED), tmp_path)]
+    refused = [
+        error.evidence for error in preflight.lacking(swept, expand(swept, SHIPPED), tmp_path)
+    ]
     assert f"io_method = io_uring is not possible: {refused_io_uring}" in refused
-    assert "PostgreSQL 15.18 refuses io_method = sync, set by the plan: no setting io_method" in refused
+    assert (
+        "PostgreSQL 15.18 refuses io_method = sync, set by the plan: no setting io_method"
+        in refused
+    )
     arm = {"use": "btrfs-zstd", "tuning": {"postgres": {"file_extend_method": "write_zeros"}}}
     tuned = plan_of(tmp_path, plan(arm, {"name": "postgres", "bin": bin_}, "bulk-insert"))
-    refused = [error.evidence for error in preflight.lacking(tuned, expand(tuned, SHIPPED), tmp_path)]
+    refused = [
+        error.evidence for error in preflight.lacking(tuned, expand(tuned, SHIPPED), tmp_path)
+    ]
     assert [text for text in refused if "file_extend_method" in text] == [
-        "PostgreSQL 15.18 refuses file_extend_method = write_zeros, set by the fs setup: no setting file_extend_method"
+        "PostgreSQL 15.18 refuses file_extend_method = write_zeros, set by the fs setup: no "
+        "setting file_extend_method"
     ]
 
 
 def server(program: Path, version: str, *absent: str) -> str:
     """Return the folder of a program that has the version of a server and refuses settings."""
-    banner = f"postgres (PostgreSQL) {version}" if program.name == "postgres" else f"mariadbd  Ver {version}-MariaDB"
+    banner = (
+        f"postgres (PostgreSQL) {version}"
+        if program.name == "postgres"
+        else f"mariadbd  Ver {version}-MariaDB"
+    )
     refusals = [f"*--{name}=*) echo 'FATAL:  no setting {name}' >&2; exit 1;;\n" for name in absent]
-    write_file(program, f"#!/bin/sh\ncase $* in\n{''.join(refusals)}*) echo '{banner}'\nesac\n").chmod(0o755)
+    write_file(
+        program, f"#!/bin/sh\ncase $* in\n{''.join(refusals)}*) echo '{banner}'\nesac\n"
+    ).chmod(0o755)
     return str(program.parent)
 
 
 @pytest.mark.starts_processes
-@pytest.mark.parametrize(("engine", "version", "setting", "value", "lacks"), [
-    ("postgres", "15.18", "file_extend_method", "write_zeros", "PostgreSQL 15.18 has no setting file_extend_method"),
-    ("postgres", "16.12", "file_extend_method", "write_zeros", None),
-    ("postgres", "17.7", "file_extend_method", "write_zeros", "PostgreSQL 17.7 has no setting file_extend_method"),
-    ("postgres", "19beta1", "file_extend_method", "write_zeros", None),
-    ("mariadb", "10.11.19", "innodb_doublewrite", "fast", "MariaDB 10.11.19 has no setting innodb_doublewrite=fast"),
-    ("mariadb", "11.4.2", "innodb_doublewrite", "fast", None),
-    ("mariadb", "12.3.1", "innodb_doublewrite", "fast", None),
-    ("mariadb", "10.11.19", "innodb_doublewrite", False, None),  # as old as the setting
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("engine", "version", "setting", "value", "lacks"),
+    [
+        (
+            "postgres",
+            "15.18",
+            "file_extend_method",
+            "write_zeros",
+            "PostgreSQL 15.18 has no setting file_extend_method",
+        ),
+        ("postgres", "16.12", "file_extend_method", "write_zeros", None),
+        (
+            "postgres",
+            "17.7",
+            "file_extend_method",
+            "write_zeros",
+            "PostgreSQL 17.7 has no setting file_extend_method",
+        ),
+        ("postgres", "19beta1", "file_extend_method", "write_zeros", None),
+        (
+            "mariadb",
+            "10.11.19",
+            "innodb_doublewrite",
+            "fast",
+            "MariaDB 10.11.19 has no setting innodb_doublewrite=fast",
+        ),
+        ("mariadb", "11.4.2", "innodb_doublewrite", "fast", None),
+        ("mariadb", "12.3.1", "innodb_doublewrite", "fast", None),
+        ("mariadb", "10.11.19", "innodb_doublewrite", False, None),  # as old as the setting
+    ],
+)
 def test_an_arm_whose_tuning_the_server_lacks_is_skipped(
     tmp_path: Path, engine: str, version: str, setting: str, value: Scalar, lacks: str | None
 ) -> None:
-    """With the setting and the version, also in minor releases, and for one value alone; the server would refuse to
-    start."""
+    """With the setting and the version, also in minor releases, and for one value alone; the server
+    would refuse to start.
+    """
     bin_ = server(tmp_path / {"postgres": "postgres", "mariadb": "mariadbd"}[engine], version)
     tuned = {"use": "btrfs", "label": "tuned", "tuning": {engine: {setting: value}}}
     device = {"kind": "dir", "paths": {"btrfs": "/a", "tuned": "/b"}}
@@ -179,7 +253,9 @@ def test_an_arm_whose_tuning_the_server_lacks_is_skipped(
     assert wanted.skipped == ({"tuned": lacks} if lacks else {})
 
 
-@pytest.mark.parametrize(("value", "reason"), [("0", None), ("1", "is 1; 0"), ("2", "kernel.io_uring_disabled is 2")])
+@pytest.mark.parametrize(
+    ("value", "reason"), [("0", None), ("1", "is 1; 0"), ("2", "kernel.io_uring_disabled is 2")]
+)
 def test_the_sysctl_of_io_uring(tmp_path: Path, value: str, reason: str | None) -> None:
     """1 refuses it to a server too, which is not root; with 0 the call decides."""
     write_file(tmp_path / "proc/sys/kernel/io_uring_disabled", value)
@@ -191,8 +267,23 @@ def row(arm: str, level: str, ratio: float, half: float | None = 0.02, **more: o
     """A row with a 95 % interval of that half width on the log scale, 8 degrees of freedom."""
     low, high = (None, None) if half is None else (ratio * math.exp(-half), ratio * math.exp(half))
     verdict = "baseline" if arm == "a" else "inconclusive"
-    whole = Row(arm, "e", "w", 100.0, ratio, low, high, verdict, 5, 0, None if half is None else 0.95, "full", False,
-                variant=f"clients=8+f={level}", df=None if half is None else 8.0)  # fmt: skip
+    whole = Row(
+        arm,
+        "e",
+        "w",
+        100.0,
+        ratio,
+        low,
+        high,
+        verdict,
+        5,
+        0,
+        None if half is None else 0.95,
+        "full",
+        False,
+        variant=f"clients=8+f={level}",
+        df=None if half is None else 8.0,
+    )
     return replace(whole, **more)  # type: ignore[arg-type]
 
 
@@ -205,19 +296,44 @@ def judged(*rows: Row) -> Interaction:
     return only
 
 
-@pytest.mark.parametrize(("ratios", "half", "verdict", "text"), [
-    ((1.1, 0.9), 0.02, "order-depends", "e w, clients=8: the order of the filesystems depends on f, compared"),
-    ((1.1, 1.3), 0.02, "ratio-depends", "the ratios of the filesystems depend on f"),
-    ((1.2, 1.21), 0.01, "same", "do not depend on f: none changes by more than 5 %."),
-    ((1.3, 1.31), 0.1, "same-order", "same order at every level of f, compared with a: b is faster."),
-    ((1.01, 1.02), 0.1, "inconclusive", "the largest change is that of b to a, +1.0 % from x to y (CI"),
-    ((1.01, 1.02), None, "inconclusive", ": every combination needs a result of at least 3 blocks."),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("ratios", "half", "verdict", "text"),
+    [
+        (
+            (1.1, 0.9),
+            0.02,
+            "order-depends",
+            "e w, clients=8: the order of the filesystems depends on f, compared",
+        ),
+        ((1.1, 1.3), 0.02, "ratio-depends", "the ratios of the filesystems depend on f"),
+        ((1.2, 1.21), 0.01, "same", "do not depend on f: none changes by more than 5 %."),
+        (
+            (1.3, 1.31),
+            0.1,
+            "same-order",
+            "same order at every level of f, compared with a: b is faster.",
+        ),
+        (
+            (1.01, 1.02),
+            0.1,
+            "inconclusive",
+            "the largest change is that of b to a, +1.0 % from x to y (CI",
+        ),
+        (
+            (1.01, 1.02),
+            None,
+            "inconclusive",
+            ": every combination needs a result of at least 3 blocks.",
+        ),
+    ],
+)
 def test_verdicts_of_planted_ratios(
     ratios: tuple[float, float], half: float | None, verdict: Verdict, text: str
 ) -> None:
     """The word and the sentence follow from the intervals."""
-    found = judged(*(row("b", level, ratio, half) for level, ratio in zip("xy", ratios, strict=True)))
+    found = judged(
+        *(row("b", level, ratio, half) for level, ratio in zip("xy", ratios, strict=True))
+    )
     assert found.verdict == verdict and text in plain_text(interaction(found))
     assert (found.variant, found.levels) == ("clients=8", ("x", "y"))
 
@@ -227,7 +343,9 @@ def test_the_interval_of_a_contrast_by_hand() -> None:
     (contrast,) = judged(row("b", "x", 1.0), row("b", "y", 1.1)).contrasts
     assert contrast.df == pytest.approx(16) and contrast.confidence == 0.95
     half = 0.02 / 2.306004 * math.sqrt(2) * 2.119905
-    assert (contrast.lo, contrast.hi) == pytest.approx((1.1 * math.exp(-half), 1.1 * math.exp(half)), rel=1e-5)
+    assert (contrast.lo, contrast.hi) == pytest.approx(
+        (1.1 * math.exp(-half), 1.1 * math.exp(half)), rel=1e-5
+    )
 
 
 def test_what_cannot_be_compared_has_no_word() -> None:
@@ -243,15 +361,25 @@ def test_what_cannot_be_compared_has_no_word() -> None:
 def test_interactions_are_calibrated() -> None:
     """Few false alarms, and +15 % is found; `benchmarks/calibration.py` measures it with more runs."""
     rng, sets = numpy.random.default_rng(7), 80
-    runs = [calibration.factor_run(HOSTS[0], Factorial(3, (2, 2)), 5, 1.0, rng) for _ in range(sets)]
+    runs = [
+        calibration.factor_run(HOSTS[0], Factorial(3, (2, 2)), 5, 1.0, rng) for _ in range(sets)
+    ]
     assert sum(any(one.verdict in calibration.ALARMS for one in run) for run in runs) <= 0.15 * sets
     runs = [calibration.factor_run(HOSTS[0], Factorial(2, (2,)), 5, 1.15, rng) for _ in range(sets)]
     assert sum(run[0].verdict in calibration.ALARMS for run in runs) >= 0.9 * sets
 
 
-def test_terminal_markdown_json_and_page_say_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_terminal_markdown_json_and_page_say_the_same(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """One sentence for each engine and workload, lines that cross, and rows for programs."""
-    shape = Shape(arms=("ext4", "xfs"), work=(("mariadb", "oltp_read_write"),), blocks=5, crossed=True, noise=0.005)
+    shape = Shape(
+        arms=("ext4", "xfs"),
+        work=(("mariadb", "oltp_read_write"),),
+        blocks=5,
+        crossed=True,
+        noise=0.005,
+    )
     loaded = synthetic.loaded(tmp_path, shape)
     compared = verdicts([loaded])
     (found,) = compared.interactions
@@ -259,7 +387,10 @@ def test_terminal_markdown_json_and_page_say_the_same(tmp_path: Path, capsys: py
     sentence = plain_text(interaction(found))
     assert sentence in as_markdown(compared).replace("\u202f", " ")
     put_tables(compared)
-    assert sentence.split() == capsys.readouterr().out[-len(sentence) - 40 :].split()[-len(sentence.split()) :]
+    assert (
+        sentence.split()
+        == capsys.readouterr().out[-len(sentence) - 40 :].split()[-len(sentence.split()) :]
+    )
     (entry,) = as_document(compared)["interactions"]
     assert (entry["factor"], entry["metric"], entry["levels"]) == ("binlog", "tps", [True, False])
     assert [contrast["verdict"] for contrast in entry["contrasts"]] == ["depends"]

@@ -1,4 +1,6 @@
-"""Faults that only the evaluation can detect, with their marks; and the list of all faults in docs/dev/faults.md."""
+"""Faults that only the evaluation can detect, with their marks; and the list of all faults in
+docs/dev/faults.md.
+"""
 
 import ast
 import os
@@ -25,13 +27,25 @@ ROOT: Final = Path(__file__).parents[2]
 SHRUNK: Final = replace(LOOP, image="i", image_blocks_before=900, image_blocks_after=800)
 
 
-@pytest.mark.parametrize(("judged", "told"), [
-    (Judged(kernel=FakeKernel(machine=("Out of memory: Killed process 9 (postgres)",))), "W020"),
-    (Judged(kernel=FakeKernel(was_lost=True)), "W013"),
-    (Judged(kernel=FakeKernel(about=("I/O error, dev loop9, sector 8 op 0x1:(WRITE)",))), "W020"),
-    (Judged(facts={"device": SHRUNK}), "W017"),  # later writes must allocate the discarded blocks again
-])  # fmt: skip
-def test_what_the_kernel_told_makes_the_trial_suspect(judged: Judged, told: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("judged", "told"),
+    [
+        (
+            Judged(kernel=FakeKernel(machine=("Out of memory: Killed process 9 (postgres)",))),
+            "W020",
+        ),
+        (Judged(kernel=FakeKernel(was_lost=True)), "W013"),
+        (
+            Judged(kernel=FakeKernel(about=("I/O error, dev loop9, sector 8 op 0x1:(WRITE)",))),
+            "W020",
+        ),
+        # later writes must allocate the discarded blocks again
+        (Judged(facts={"device": SHRUNK}), "W017"),
+    ],
+)
+def test_what_the_kernel_told_makes_the_trial_suspect(
+    judged: Judged, told: str, tmp_path: Path
+) -> None:
     """Trouble of the machine, lost lines, errors of the trial's own device, an image that shrank."""
     trial = judged.trial(tmp_path)
     assert trial.status is Status.SUSPECT
@@ -39,12 +53,26 @@ def test_what_the_kernel_told_makes_the_trial_suspect(judged: Judged, told: str,
 
 
 def test_settings_that_somebody_changed_are_named() -> None:
-    """Those of the plan, and those that decide when a commit is safe; no others: servers count in variables, too."""
-    before = {"shared_buffers": "16MB", "fsync": "on", "gtid_executed": "1", "innodb_flush_log_at_trx_commit": "1"}
-    after = {"shared_buffers": "8MB", "fsync": "off", "gtid_executed": "2", "innodb_flush_log_at_trx_commit": "2"}
+    """Those of the plan, and those that decide when a commit is safe; no others: servers count in
+    variables, too.
+    """
+    before = {
+        "shared_buffers": "16MB",
+        "fsync": "on",
+        "gtid_executed": "1",
+        "innodb_flush_log_at_trx_commit": "1",
+    }
+    after = {
+        "shared_buffers": "8MB",
+        "fsync": "off",
+        "gtid_executed": "2",
+        "innodb_flush_log_at_trx_commit": "2",
+    }
     (warning,) = compare_settings({"shared_buffers": "16MB"}, before, after)
     assert (warning.id, warning.suspect) == ("W128", True)
-    assert warning.text == ("shared_buffers: 16MB -> 8MB; fsync: on -> off; innodb_flush_log_at_trx_commit: 1 -> 2")
+    assert warning.text == (
+        "shared_buffers: 16MB -> 8MB; fsync: on -> off; innodb_flush_log_at_trx_commit: 1 -> 2"
+    )
     assert list(compare_settings({}, before, before)) == []
 
 
@@ -67,21 +95,29 @@ def process(proc: Path, pid: int, parent: int, io: str) -> None:
 
 def test_bytes_of_the_trials_processes_and_of_others_are_apart(tmp_path: Path) -> None:
     """Bytes of this process and its descendants, including ended ones; kernel threads are neither."""
-    for pid, parent, moved in ((os.getpid(), 1, 1000), (11, os.getpid(), 50), (12, 11, 7), (13, 1, 900_000)):
+    for pid, parent, moved in (
+        (os.getpid(), 1, 1000),
+        (11, os.getpid(), 50),
+        (12, 11, 7),
+        (13, 1, 900_000),
+    ):
         process(tmp_path, pid, parent, IO.format(moved, moved, 7))
     before = load.reading(proc=tmp_path)
     (tmp_path / "12/io").unlink()  # it ended, and was waited for
     (tmp_path / "11/io").write_text(IO.format(57, 30_000_057, 9))
     (tmp_path / "13/io").write_text(IO.format(900_000, 99_000_000, 50_000_007))
     found = load.foreign_load(before, load.reading(proc=tmp_path))
-    assert found.ours_moved == (7, 30_000_007, 2)  # a child that was waited for counts with its whole life
+    # a child that was waited for counts with its whole life
+    assert found.ours_moved == (7, 30_000_007, 2)
     assert found.foreign_moved == (0, 98_100_000, 50_000_000)
     nothing = load.reading(proc=tmp_path / "none")
     assert load.foreign_load(nothing, nothing).foreign_moved is None
 
 
 def test_accounts_that_are_lost_hide_no_other_process(tmp_path: Path) -> None:
-    """A process that ends without being waited for takes its account with it; others are counted all the same."""
+    """A process that ends without being waited for takes its account with it; others are counted
+    all the same.
+    """
     for pid, moved in ((os.getpid(), 0), (13, 900_000_000), (14, 5_000_000)):
         process(tmp_path, pid, 1, IO.format(0, moved, 0))
     before = load.reading(proc=tmp_path)
@@ -102,30 +138,52 @@ def test_bytes_elsewhere_count_only_where_files_lie_elsewhere(elsewhere: bool, o
 
 
 def moved(ours: int | None, foreign: int | None) -> load.HostLoad:
-    """Bytes written by the trial's processes and by others in 5 s; folios make the former look like more."""
+    """Bytes written by the trial's processes and by others in 5 s; folios make the former look like
+    more.
+    """
     of_ours = None if ours is None else MovedBytes(0, 100 * ours, ours)
     of_others = None if foreign is None else MovedBytes(0, foreign, foreign)
     return load.HostLoad(5.0, 2, 0.0, 0.0, 0.0, (), ours_moved=of_ours, foreign_moved=of_others)
 
 
-@pytest.mark.parametrize(("device", "ours", "foreign", "others", "shared", "said"), [
-    (400, 85, 315, 0, (), (315.0, 315 / 400)),  # another process in the same directory's filesystem
-    (400, 85, 315, 400, ("vda",), (315.0, 315 / 400)),  # the same inside a loop device, whose bytes pass the disk
-    (400, 85, 315, 315, (), None),  # the other process uses another disk
-    (400, 85, 0, 0, (), None),  # the filesystem itself writes more than the server
-    (400, 390, 315, 0, (), None),
-    (400, None, None, 0, (), None),  # without root the kernel reports neither
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("device", "ours", "foreign", "others", "shared", "said"),
+    [
+        (
+            400,
+            85,
+            315,
+            0,
+            (),
+            (315.0, 315 / 400),
+        ),  # another process in the same directory's filesystem
+        # the same inside a loop device, whose bytes pass the disk
+        (400, 85, 315, 400, ("vda",), (315.0, 315 / 400)),
+        (400, 85, 315, 315, (), None),  # the other process uses another disk
+        (400, 85, 0, 0, (), None),  # the filesystem itself writes more than the server
+        (400, 390, 315, 0, (), None),
+        (400, None, None, 0, (), None),  # without root the kernel reports neither
+    ],
+)
 def test_others_on_the_filesystem_under_test_are_noticed(
-    device: int, ours: int | None, foreign: int | None, others: int, shared: tuple[str, ...], said: object
+    device: int,
+    ours: int | None,
+    foreign: int | None,
+    others: int,
+    shared: tuple[str, ...],
+    said: object,
 ) -> None:
-    """Foreign is what the device moved and the trial's processes did not, at most what other processes moved."""
+    """Foreign is what the device moved and the trial's processes did not, at most what other
+    processes moved.
+    """
     meter = Meter.__new__(Meter)
     million = 10**6
     written = None if ours is None else ours * million
     meter.io = IoFacts(write_bytes=device * million, engine_write_bytes=written)
     meter.others_bytes = others * million
-    meter.machine = moved(*(None if value is None else value * million for value in (ours, foreign)))
+    meter.machine = moved(
+        *(None if value is None else value * million for value in (ours, foreign))
+    )
     meter.shared = shared
     assert meter.intruding == said
 
@@ -137,7 +195,9 @@ ROW: Final = re.compile(
 
 
 def items() -> list[str]:
-    """The entries of docs/dev/faults.md: the list items below its headings that name groups of faults."""
+    """The entries of docs/dev/faults.md: the list items below its headings that name groups of
+    faults.
+    """
     page = (ROOT / "docs/dev/faults.md").read_text(encoding="utf-8")
     return ITEM.findall(page[page.index("\n## Server\n") :])
 
@@ -150,7 +210,11 @@ def rows() -> list[re.Match[str]]:
 def names_of_tests(path: Path) -> set[str]:
     """The names of a file's tests."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")}
+    return {
+        node.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
+    }
 
 
 def test_the_page_has_forty_faults() -> None:
@@ -159,7 +223,9 @@ def test_the_page_has_forty_faults() -> None:
     assert len(faults) == len(set(faults)) >= 40
     assert [item for item in items() if not ROW.fullmatch(item)] == []
     page = (ROOT / "docs/dev/faults.md").read_text(encoding="utf-8").partition("\n## Server\n")[2]
-    assert [line for line in ITEM.sub("", page).splitlines() if line and not line.startswith("## ")] == []
+    assert [
+        line for line in ITEM.sub("", page).splitlines() if line and not line.startswith("## ")
+    ] == []
 
 
 @pytest.mark.parametrize("row", rows(), ids=lambda row: row["fault"])
@@ -169,17 +235,24 @@ def test_every_fault_has_a_test_and_a_mark(row: re.Match[str]) -> None:
     assert name.partition("[")[0] in names_of_tests(ROOT / "tests" / file)
     assert set(row["mark"].split(" or ")) <= {"failed", "suspect", "error", "ok"}
     ids = set(row["ids"].split())
-    assert bool(ids) == (row["mark"] != "ok") and ids <= error_kinds().keys() | warning_kinds().keys()
+    assert (
+        bool(ids) == (row["mark"] != "ok") and ids <= error_kinds().keys() | warning_kinds().keys()
+    )
     assert row["mark"] != "suspect" or any(word.startswith("W") for word in ids)
 
 
-@pytest.mark.parametrize(("file", "test"), [
-    ("test_faults", "test_a_fault_in_mid_window_is_no_good_trial"),
-    ("test_sick_disk", "test_a_sick_disk_in_mid_window_is_no_good_trial"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("file", "test"),
+    [
+        ("test_faults", "test_a_fault_in_mid_window_is_no_good_trial"),
+        ("test_sick_disk", "test_a_sick_disk_in_mid_window_is_no_good_trial"),
+    ],
+)
 def test_every_planted_fault_has_its_row(file: str, test: str) -> None:
     """What is planted in mid-window is on the page by its name."""
     text = (ROOT / f"tests/system/{file}.py").read_text(encoding="utf-8")
     planted = re.findall(r'^    "([a-z-]+)": \(', text[text.index("FAULTS") :], re.M)
     assert planted
-    assert {f"system/{file}.py::{test}[{name}]" for name in planted} <= {row["test"] for row in rows()}
+    assert {f"system/{file}.py::{test}[{name}]" for name in planted} <= {
+        row["test"] for row in rows()
+    }

@@ -27,23 +27,38 @@ def recorded(name: str) -> str:
     return (FIXTURES / name).read_text()
 
 
-def setup_of(family: str, *mount: str, mkfs: tuple[str, ...] = (), attributes: tuple[str, ...] = ()) -> FsSetup:
+def setup_of(
+    family: str, *mount: str, mkfs: tuple[str, ...] = (), attributes: tuple[str, ...] = ()
+) -> FsSetup:
     """A setup with these options."""
-    return FsSetup(title="test", name="test", mkfs=Mkfs(family, mkfs), mount=mount, attributes=attributes)
+    return FsSetup(
+        title="test", name="test", mkfs=Mkfs(family, mkfs), mount=mount, attributes=attributes
+    )
 
 
 def test_the_catalogue_has_the_setups_that_are_promised() -> None:
     """The setups that plans and documents name are there."""
     assert {
-        "ext4", "ext4-nobarrier", "ext4-writeback", "ext3", "xfs", "xfs-64k", "btrfs",
-        "btrfs-lzo", "btrfs-zstd", "btrfs-nodatacow", "btrfs-nobarrier", "btrfs-nocow-attr",
-    } <= set(SHIPPED)  # fmt: skip
+        "ext4",
+        "ext4-nobarrier",
+        "ext4-writeback",
+        "ext3",
+        "xfs",
+        "xfs-64k",
+        "btrfs",
+        "btrfs-lzo",
+        "btrfs-zstd",
+        "btrfs-nodatacow",
+        "btrfs-nobarrier",
+        "btrfs-nocow-attr",
+    } <= set(SHIPPED)
 
 
 @pytest.mark.parametrize("name", SHIPPED)
 def test_a_shipped_setup_is_complete(name: str) -> None:
-    """Its family is known, it has a title, leaves out access times, and a package has each program that it needs.
-    Several devices are for a layer, a pool or btrfs; ext and xfs take one."""
+    """Its family is known, it has a title, leaves out access times, and a package has each program
+    that it needs. Several devices are for a layer, a pool or btrfs; ext and xfs take one.
+    """
     setup = catalog.catalog().setup(name)
     assert setup.mkfs.family in families.FAMILIES
     assert setup.title
@@ -61,18 +76,24 @@ def test_no_setup_discards(name: str) -> None:
     family = families.FAMILIES[setup.mkfs.family]
     if not isinstance(family, Formatted):
         words = [word for argv in family.commands(setup, ("/dev/x",), "/m") for word in argv]
-        assert any("autotrim" in word for word in words) == name.endswith("-autotrim")  # off unless it is asked for
+        # off unless it is asked for
+        assert any("autotrim" in word for word in words) == name.endswith("-autotrim")
         return
     argv = family.mkfs_argv(setup, ("/dev/x",))
-    assert "-K" in argv or any("nodiscard" in word for word in argv) or argv[:5][-2:] == ["-t", "0"]  # f2fs
+    # f2fs
+    assert "-K" in argv or any("nodiscard" in word for word in argv) or argv[:5][-2:] == ["-t", "0"]
     said = family.mount_options(setup)
-    assert "nodiscard" in said or name.endswith("-discard")  # the explicit variants, which are left alone
+    # the explicit variants, which are left alone
+    assert "nodiscard" in said or name.endswith("-discard")
 
 
 def test_extended_options_of_ext_are_one_word() -> None:
-    """mke2fs uses only the last -E, so dbbench's and the setup's are joined; those of the setup win."""
+    """mke2fs uses only the last -E, so dbbench's and the setup's are joined; those of the setup
+    win.
+    """
     argv = EXT4.mkfs_argv(
-        setup_of("ext4", mkfs=("-O", "^has_journal", "-E", "stride=16,lazy_itable_init=1")), ("/dev/x",)
+        setup_of("ext4", mkfs=("-O", "^has_journal", "-E", "stride=16,lazy_itable_init=1")),
+        ("/dev/x",),
     )
     assert argv.count("-E") == 1
     words = argv[argv.index("-E") + 1].split(",")
@@ -85,96 +106,161 @@ def test_extended_options_of_ext_are_one_word() -> None:
 def test_geometry_of_f2fs_and_nilfs2() -> None:
     """Blocks, segments and what is kept for cleaning, from dump.f2fs and nilfs-tune."""
     assert f2fs.parse_dump(recorded("dump.f2fs.txt")) == {
-        "block_size": 4096, "blocks": 102400, "sector_size": 512, "segment_bytes": 2 * 2**20, "segments": 192,
-        "segments_per_section": 1, "overprovisioned_segments": 44, "features": "",
-    }  # fmt: skip
+        "block_size": 4096,
+        "blocks": 102400,
+        "sector_size": 512,
+        "segment_bytes": 2 * 2**20,
+        "segments": 192,
+        "segments_per_section": 1,
+        "overprovisioned_segments": 44,
+        "features": "",
+    }
     assert nilfs2.parse_tune(recorded("nilfs-tune.txt")) == {
-        "uuid": "32799971-0427-4599-a582-1e920bef9057", "block_size": 4096, "bytes": 419430400, "segments": 49,
-        "segment_bytes": 8 * 2**20, "reserved_segments_percent": 5, "features": "",
-    }  # fmt: skip
+        "uuid": "32799971-0427-4599-a582-1e920bef9057",
+        "block_size": 4096,
+        "bytes": 419430400,
+        "segments": 49,
+        "segment_bytes": 8 * 2**20,
+        "reserved_segments_percent": 5,
+        "features": "",
+    }
 
 
-@pytest.mark.parametrize(("options", "dropped"), [
-    ("rw,lazytime,flush_merge,barrier,fsync_mode=posix", False), ("rw,barrier,fsync_mode=strict", False),
-    ("rw,nobarrier,fsync_mode=posix", True), ("rw,barrier,fsync_mode=nobarrier", True),
-    ("rw,barrier,checkpoint=disable:0,fsync_mode=posix", True),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("options", "dropped"),
+    [
+        ("rw,lazytime,flush_merge,barrier,fsync_mode=posix", False),
+        ("rw,barrier,fsync_mode=strict", False),
+        ("rw,nobarrier,fsync_mode=posix", True),
+        ("rw,barrier,fsync_mode=nobarrier", True),
+        ("rw,barrier,checkpoint=disable:0,fsync_mode=posix", True),
+    ],
+)
 def test_f2fs_flushes_unless_an_option_says_otherwise(options: str, dropped: bool) -> None:
-    """The kernel shows `barrier` and `nobarrier`; fsync_mode and checkpoints can drop what they promise."""
-    assert f2fs.FAMILY.flags(tuple(options.split(",")), {}) == ((Durability.NO_BARRIER,) if dropped else ())
+    """The kernel shows `barrier` and `nobarrier`; fsync_mode and checkpoints can drop what they
+    promise.
+    """
+    assert f2fs.FAMILY.flags(tuple(options.split(",")), {}) == (
+        (Durability.NO_BARRIER,) if dropped else ()
+    )
 
 
 @pytest.mark.parametrize("version", ["1.47.0", "1.47.2"])
 def test_geometry_of_ext(version: str) -> None:
-    """Sizes, journal and groups whose inode tables are not yet written, from dumpe2fs, which prints kibibytes with a
-    small letter, mebibytes with a large one."""
+    """Sizes, journal and groups whose inode tables are not yet written, from dumpe2fs, which prints
+    kibibytes with a small letter, mebibytes with a large one.
+    """
     printed = recorded(f"dumpe2fs-ext4-{version}.txt")
     found = ext.parse_dumpe2fs(printed)
-    assert (found["block_size"], found["blocks"], found["journal_bytes"]) == (4096, 262144, 32 * 2**20)
+    assert (found["block_size"], found["blocks"], found["journal_bytes"]) == (
+        4096,
+        262144,
+        32 * 2**20,
+    )
     assert (found["has_journal"], found["groups"], found["uninitialised_groups"]) == (True, 8, 0)
     small = re.sub(r"(Total journal size: +)\S+", r"\g<1>4096k", printed)
     assert ext.parse_dumpe2fs(small)["journal_bytes"] == 4096 * 1024
     lazy = ext.parse_dumpe2fs(recorded("dumpe2fs-lazy-nojournal.txt"))
-    assert (lazy["has_journal"], lazy["uninitialised_groups"]) == (False, 8) and "journal_bytes" not in lazy
+    assert (lazy["has_journal"], lazy["uninitialised_groups"]) == (
+        False,
+        8,
+    ) and "journal_bytes" not in lazy
 
 
-@pytest.mark.parametrize(("version", "newer", "features"), [
-    ("6.1.0", False, "crc finobt sparse bigtime inobtcount"),
-    ("6.13.0", True, "crc finobt sparse rmapbt reflink bigtime inobtcount nrext64"),
-    ("7.2.0", True, "crc finobt sparse rmapbt reflink bigtime inobtcount nrext64 exchange parent"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("version", "newer", "features"),
+    [
+        ("6.1.0", False, "crc finobt sparse bigtime inobtcount"),
+        ("6.13.0", True, "crc finobt sparse rmapbt reflink bigtime inobtcount nrext64"),
+        (
+            "7.2.0",
+            True,
+            "crc finobt sparse rmapbt reflink bigtime inobtcount nrext64 exchange parent",
+        ),
+    ],
+)
 def test_geometry_of_xfs(version: str, newer: bool, features: str) -> None:
-    """Allocation groups, log and features, from xfs_info; the newer ones make reverse mappings and reflinks."""
+    """Allocation groups, log and features, from xfs_info; the newer ones make reverse mappings and
+    reflinks.
+    """
     found = xfs.parse_xfs_info(recorded(f"xfs_info-{version}.txt"))
-    assert (found["agcount"], found["ag_bytes"], found["log_bytes"]) == (4, 65536 * 4096, 16384 * 4096)
+    assert (found["agcount"], found["ag_bytes"], found["log_bytes"]) == (
+        4,
+        65536 * 4096,
+        16384 * 4096,
+    )
     assert (found["reflink"], found["rmapbt"], found["crc"]) == (newer, newer, True)
     assert found["features"] == features
 
 
 @pytest.mark.parametrize("version", ["6.2", "6.14", "7.3"])
 def test_geometry_of_btrfs(version: str) -> None:
-    """Node size, checksum and features from dump-super, profiles from the chunk tree; the compression ratio from
-    compsize's total, not from its rounded percentages."""
+    """Node size, checksum and features from dump-super, profiles from the chunk tree; the
+    compression ratio from compsize's total, not from its rounded percentages.
+    """
     found = btrfs.parse_super(recorded(f"btrfs-dump-super-{version}.txt"))
     assert (found["nodesize"], found["sector_size"], found["checksum"]) == (16384, 4096, "crc32c")
     assert "NO_HOLES" in str(found["features"]).split()
     assert len(str(found["uuid"])) == 36
     assert btrfs.parse_chunks(recorded(f"btrfs-dump-tree-chunk-{version}.txt")) == {
-        "data_profile": "single", "system_profile": "DUP", "metadata_profile": "DUP",
-    }  # fmt: skip
+        "data_profile": "single",
+        "system_profile": "DUP",
+        "metadata_profile": "DUP",
+    }
     assert btrfs.parse_compsize(recorded("compsize.txt")) == pytest.approx(25165824 / 4849664)
 
 
-@pytest.mark.parametrize(("parse", "name", "cut"), [
-    (ext.parse_dumpe2fs, "dumpe2fs-ext4-1.47.2.txt", "Total journal size: "),
-    (ext.parse_dumpe2fs, "dumpe2fs-ext4-1.47.2.txt", "Group "),
-    (xfs.parse_xfs_info, "xfs_info-7.2.0.txt", "reflink="),
-    (btrfs.parse_super, "btrfs-dump-super-7.3.txt", "incompat_flags"),
-    (btrfs.parse_chunks, "btrfs-dump-tree-chunk-7.3.txt", "METADATA|"),
-    (btrfs.parse_compsize, "compsize.txt", "TOTAL "),
-])  # fmt: skip
-def test_a_tool_that_leaves_a_line_out_is_not_understood(parse: Callable[[str], object], name: str, cut: str) -> None:
-    """What a version no longer prints is an error that names the tool, never a fact that is silently missing."""
+@pytest.mark.parametrize(
+    ("parse", "name", "cut"),
+    [
+        (ext.parse_dumpe2fs, "dumpe2fs-ext4-1.47.2.txt", "Total journal size: "),
+        (ext.parse_dumpe2fs, "dumpe2fs-ext4-1.47.2.txt", "Group "),
+        (xfs.parse_xfs_info, "xfs_info-7.2.0.txt", "reflink="),
+        (btrfs.parse_super, "btrfs-dump-super-7.3.txt", "incompat_flags"),
+        (btrfs.parse_chunks, "btrfs-dump-tree-chunk-7.3.txt", "METADATA|"),
+        (btrfs.parse_compsize, "compsize.txt", "TOTAL "),
+    ],
+)
+def test_a_tool_that_leaves_a_line_out_is_not_understood(
+    parse: Callable[[str], object], name: str, cut: str
+) -> None:
+    """What a version no longer prints is an error that names the tool, never a fact that is
+    silently missing.
+    """
     with pytest.raises(AnswerUnknown, match="could not be parsed"):
         parse(recorded(name).replace(cut, "another "))
 
 
-@pytest.mark.parametrize(("options", "algorithm"), [
-    ("noatime,compress=zstd:3", "zstd"), ("compress=lzo,compress-force=zlib", "zlib"), ("compress", "zlib"),
-    ("compress=none", None), ("noatime,nodatacow", None), ("compress=zstd:-5", "zstd"),
-    ("compress=lzo,compression=zstd", "zstd"),  # a property of the data volume
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("options", "algorithm"),
+    [
+        ("noatime,compress=zstd:3", "zstd"),
+        ("compress=lzo,compress-force=zlib", "zlib"),
+        ("compress", "zlib"),
+        ("compress=none", None),
+        ("noatime,nodatacow", None),
+        ("compress=zstd:-5", "zstd"),
+        ("compress=lzo,compression=zstd", "zstd"),  # a property of the data volume
+    ],
+)
 def test_the_algorithm_is_the_last_that_is_named(options: str, algorithm: str | None) -> None:
     """As the kernel reads its options."""
     assert btrfs.FAMILY.compresses(tuple(options.split(","))) == algorithm
 
 
-@pytest.mark.parametrize(("family", "options", "mode", "expected"), [
-    ("ext4", "-O bigalloc -C 16384", "ordered", 16384), ("ext4", "-O bigalloc,fast_commit -C 16k", "ordered", 16384),
-    ("ext4", "-O bigalloc -C 16384", "journal", 0), ("ext4", "-C 16384", "ordered", 0),
-    ("ext4", "-b 65536", "ordered", 65536), ("xfs", "-b size=16k", None, 16384), ("xfs", "", None, 0),
-    ("btrfs", "-b 16384", None, 0),  # the size of the filesystem
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("family", "options", "mode", "expected"),
+    [
+        ("ext4", "-O bigalloc -C 16384", "ordered", 16384),
+        ("ext4", "-O bigalloc,fast_commit -C 16k", "ordered", 16384),
+        ("ext4", "-O bigalloc -C 16384", "journal", 0),
+        ("ext4", "-C 16384", "ordered", 0),
+        ("ext4", "-b 65536", "ordered", 65536),
+        ("xfs", "-b size=16k", None, 16384),
+        ("xfs", "", None, 0),
+        ("btrfs", "-b 16384", None, 0),  # the size of the filesystem
+    ],
+)
 def test_the_unit_of_direct_writes_is_what_mkfs_was_asked_for(
     family: str, options: str, mode: str | None, expected: int
 ) -> None:
@@ -185,23 +271,32 @@ def test_the_unit_of_direct_writes_is_what_mkfs_was_asked_for(
 
 
 def test_traits_are_what_the_options_say() -> None:
-    """Copy-on-write, compression and snapshots for `dbbench fs`; an attribute or a property may be that of the data
-    volume. Compression lets the device deliver less than nearly all of a sample: what the best one leaves of it."""
+    """Copy-on-write, compression and snapshots for `dbbench fs`; an attribute or a property may be
+    that of the data volume. Compression lets the device deliver less than nearly all of a
+    sample: what the best one leaves of it.
+    """
     volumes = {"data": Volume(("compression=zstd",)), "wal": Volume()}
     zstd = FsSetup(title="t", mkfs=Mkfs("btrfs"), volumes=volumes)
     nocow = FsSetup(title="t", mkfs=Mkfs("btrfs"), volumes={"data": Volume((), ("+C",))})
     for setup, traits in (
-        (setup_of("btrfs", "compress=lzo"), (True, "lzo")), (setup_of("btrfs", attributes=("+C",)), (False, None)),
-        (setup_of("xfs"), (False, None)), (zstd, (True, "zstd")), (nocow, (False, None)),
-    ):  # fmt: skip
+        (setup_of("btrfs", "compress=lzo"), (True, "lzo")),
+        (setup_of("btrfs", attributes=("+C",)), (False, None)),
+        (setup_of("xfs"), (False, None)),
+        (zstd, (True, "zstd")),
+        (nocow, (False, None)),
+    ):
         assert (families.copies_on_write(setup), families.compression(setup)) == traits
     family = filesystems.family_of(zstd)
     assert family.tears_pages_of(nocow, 8192) and not family.tears_pages_of(zstd, 8192)
     assert shape.least_read_share(mounted_with("xfs")) == 0.9
-    assert shape.least_read_share(mounted_with("btrfs", "compress=zstd:3")) == pytest.approx(0.9 / 32)
+    assert shape.least_read_share(mounted_with("btrfs", "compress=zstd:3")) == pytest.approx(
+        0.9 / 32
+    )
 
 
-def mounted_with(family: str, *effective: str, flags: tuple[Durability, ...] = ()) -> filesystems.Mounted:
+def mounted_with(
+    family: str, *effective: str, flags: tuple[Durability, ...] = ()
+) -> filesystems.Mounted:
     """A mounted filesystem of which the kernel shows these options."""
     return filesystems.Mounted(Path("/mnt"), family, (), effective, None, flags, tears=True)
 
@@ -209,7 +304,9 @@ def mounted_with(family: str, *effective: str, flags: tuple[Durability, ...] = (
 def test_a_promise_that_is_not_the_kernels_is_an_error() -> None:
     """To promise less than is effective is as wrong as to promise more."""
     without = mounted_with("ext4", "rw", "nobarrier", flags=(Durability.NO_BARRIER,))
-    with pytest.raises(SetupNotInForce, match=r"promises the durability class 'full'.*'no-barrier'.*nobarrier"):
+    with pytest.raises(
+        SetupNotInForce, match=r"promises the durability class 'full'.*'no-barrier'.*nobarrier"
+    ):
         filesystems.check_promise(setup_of("ext4"), without)
     promised = setup_of("ext4", "barrier=0")
     with pytest.raises(SetupNotInForce):
@@ -225,8 +322,14 @@ def test_a_setup_says_why_it_cannot_work_here(programs: Path, tmp_path: Path) ->
     assert "unknown family 'vfat'" in str(filesystems.works(setup_of("vfat")))
     assert filesystems.install(setup_of("xfs")) == ("xfsprogs",)
     reasons = str(filesystems.works(setup_of("xfs"), tmp_path))
-    assert "not installed: apt-get install xfsprogs" in reasons and "this kernel has no xfs" in reasons
-    for name in (*families.FAMILIES["xfs"].programs(setup_of("xfs")), *EXT4.programs(setup_of("ext4")), "mount"):
+    assert (
+        "not installed: apt-get install xfsprogs" in reasons and "this kernel has no xfs" in reasons
+    )
+    for name in (
+        *families.FAMILIES["xfs"].programs(setup_of("xfs")),
+        *EXT4.programs(setup_of("ext4")),
+        "mount",
+    ):
         (programs / name).write_text("#!/bin/sh\n")
         (programs / name).chmod(0o755)
     assert str(filesystems.works(setup_of("xfs"), tmp_path)).startswith("this kernel has no xfs")
@@ -234,13 +337,16 @@ def test_a_setup_says_why_it_cannot_work_here(programs: Path, tmp_path: Path) ->
 
 
 def test_commands_are_what_a_person_would_type() -> None:
-    """mkfs gets all devices; mount gets the first, and the others as options. tune2fs runs between mkfs and mount,
-    chattr after it; volumes are subvolumes with properties and attributes."""
+    """mkfs gets all devices; mount gets the first, and the others as options. tune2fs runs between
+    mkfs and mount, chattr after it; volumes are subvolumes with properties and attributes.
+    """
     setup = setup_of("btrfs", "noatime", mkfs=("-d", "raid1"))
     mkfs, mount = filesystems.commands(setup, ("/dev/a", "/dev/b", "/dev/c"), "/m")
     assert mkfs[-3:] == ("/dev/a", "/dev/b", "/dev/c")
     assert mount[-3:] == ("noatime,nodiscard,device=/dev/b,device=/dev/c", "/dev/a", "/m")
-    tuned = FsSetup(title="t", mkfs=Mkfs("ext4", tune=("-o", "journal_data_writeback")), attributes=("+A",))
+    tuned = FsSetup(
+        title="t", mkfs=Mkfs("ext4", tune=("-o", "journal_data_writeback")), attributes=("+A",)
+    )
     words = [" ".join(argv) for argv in filesystems.commands(tuned, ("/dev/a",), "/m")]
     assert words[1] == "tune2fs -o journal_data_writeback /dev/a"
     assert words[3:] == ["mkdir /m/data", "chattr +A /m/data"]
@@ -248,17 +354,28 @@ def test_commands_are_what_a_person_would_type() -> None:
     volumes = {"data": Volume(("compression=zstd",)), "wal": Volume((), ("+C",))}
     setup = FsSetup(title="t", mkfs=Mkfs("btrfs"), volumes=volumes)
     assert [" ".join(argv) for argv in btrfs.FAMILY.volume_commands(setup, Path("/m"))] == [
-        "btrfs subvolume create /m/data", "btrfs property set /m/data compression zstd",
-        "btrfs subvolume create /m/wal", "chattr +C /m/wal",
-    ]  # fmt: skip
+        "btrfs subvolume create /m/data",
+        "btrfs property set /m/data compression zstd",
+        "btrfs subvolume create /m/wal",
+        "chattr +C /m/wal",
+    ]
     assert btrfs.FAMILY.programs(setup) == ("mkfs.btrfs", "btrfs", "chattr")
 
 
-@pytest.mark.parametrize(("release", "lack"), [
-    ("6.1.0-28-amd64", f"{LARGE} bytes, above the page size of {PAGE_BYTES}, need Linux 6.12; this is 6.1.0-28-amd64"),
-    ("6.12.9", "None"),
-])  # fmt: skip
-def test_blocks_of_xfs_above_the_page_size_need_a_kernel_for_them(release: str, lack: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("release", "lack"),
+    [
+        (
+            "6.1.0-28-amd64",
+            f"{LARGE} bytes, above the page size of {PAGE_BYTES}, need Linux 6.12; this is "
+            "6.1.0-28-amd64",
+        ),
+        ("6.12.9", "None"),
+    ],
+)
+def test_blocks_of_xfs_above_the_page_size_need_a_kernel_for_them(
+    release: str, lack: str, tmp_path: Path
+) -> None:
     """From 6.12 on. A machine with large pages needs no large blocks."""
     write_file(tmp_path / "proc/sys/kernel/osrelease", f"{release}\n")
     assert lack in str(xfs.FAMILY.lacks(setup_of("xfs", mkfs=("-b", f"size={LARGE}")), tmp_path))
@@ -267,11 +384,18 @@ def test_blocks_of_xfs_above_the_page_size_need_a_kernel_for_them(release: str, 
 
 
 @pytest.mark.skipif(PAGE_BYTES != 4096, reason="needs a page size of 4096")
-@pytest.mark.parametrize(("option", "sector_bytes"), [("size=16k", 16384), ("size=64k", 16384), ("size=8k", 8192),
-                                                      ("size=4096", 0), ("", 0)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("option", "sector_bytes"),
+    [("size=16k", 16384), ("size=64k", 16384), ("size=8k", 8192), ("size=4096", 0), ("", 0)],
+)
 def test_a_loop_device_below_large_blocks_has_large_sectors(option: str, sector_bytes: int) -> None:
-    """As large as the blocks, but not larger than InnoDB's pages; below small blocks they are the driver's."""
-    assert xfs.FAMILY.sector_bytes(setup_of("xfs", mkfs=("-b", option) if option else ())) == sector_bytes
+    """As large as the blocks, but not larger than InnoDB's pages; below small blocks they are the
+    driver's.
+    """
+    assert (
+        xfs.FAMILY.sector_bytes(setup_of("xfs", mkfs=("-b", option) if option else ()))
+        == sector_bytes
+    )
     assert EXT4.sector_bytes(setup_of("ext4", mkfs=("-b", "16384"))) == 0
 
 
@@ -292,12 +416,16 @@ def test_a_checksum_that_the_kernel_does_not_know_is_named(tmp_path: Path) -> No
     blake = setup_of("btrfs", mkfs=("--csum", "blake2"))
     assert btrfs.FAMILY.lacks(blake, tmp_path) is None
     write_file(tmp_path / "sys/fs/btrfs/features/supported_checksums", "crc32c xxhash64\n")
-    assert "no checksum blake2 (it has crc32c, xxhash64)" in str(btrfs.FAMILY.lacks(blake, tmp_path))
+    assert "no checksum blake2 (it has crc32c, xxhash64)" in str(
+        btrfs.FAMILY.lacks(blake, tmp_path)
+    )
     assert btrfs.FAMILY.lacks(setup_of("btrfs", mkfs=("--csum", "xxhash")), tmp_path) is None
 
 
 def test_what_the_driver_says_of_journal_and_mode(tmp_path: Path) -> None:
-    """From the ext4 driver's own list; a kernel with an ext2 driver of its own has none, and no journal."""
+    """From the ext4 driver's own list; a kernel with an ext2 driver of its own has none, and no
+    journal.
+    """
     options = write_file(tmp_path / "fs/ext4/loop7/options", "rw\ndata=writeback\n")
     assert EXT4.live("loop7", tmp_path) == {"has_journal": True, "data_mode": "writeback"}
     options.write_text("rw\nbarrier\n")

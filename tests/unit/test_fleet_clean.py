@@ -37,7 +37,9 @@ def host_of(results_folder: Path) -> Path:
 
 
 def leave_behind(results_folder: Path) -> list[Path]:
-    """What kill -9 leaves: an image of a host, its cut-off trial, a transfer, a worker's scratch folder."""
+    """What kill -9 leaves: an image of a host, its cut-off trial, a transfer, a worker's scratch
+    folder.
+    """
     theirs = host_of(results_folder) / "f"
     image = write_file(theirs / f".dbbench-f-{tag_of(theirs)}.img", b"x" * 8192)
     Journal(theirs / "journal.jsonl").note("take", what="image", path=str(image))
@@ -67,10 +69,13 @@ def test_what_killed_hosts_leave_is_given_back(told: Any, results_folder: Path) 
 
 @pytest.mark.parametrize("damaged", [False, True])
 def test_copies_of_a_finished_fleet_go(damaged: bool, told: Any, results_folder: Path) -> None:
-    """A host's copy of a collected trial is removed if it is identical: of a damaged result it is the only one that is
-    whole. A trial that was not collected stays."""
+    """A host's copy of a collected trial is removed if it is identical: of a damaged result it is
+    the only one that is whole. A trial that was not collected stays.
+    """
     first, second = trials(host_of(results_folder) / "f")
-    fleet_files.save(results_folder, dataclasses.replace(fleet_files.load(results_folder, "f"), finished=True))
+    fleet_files.save(
+        results_folder, dataclasses.replace(fleet_files.load(results_folder, "f"), finished=True)
+    )
     if damaged:
         path = results_folder / "f/trials" / first / "trial.json"
         path.write_text(path.read_text().replace('"ok"', '"suspect"'))
@@ -82,11 +87,15 @@ def test_copies_of_a_finished_fleet_go(damaged: bool, told: Any, results_folder:
 
 
 def test_fleet_that_is_worked_on_is_left_alone(told: Any, results_folder: Path) -> None:
-    """A coordinator: all of it, for what arrives is no leftover. A host or its worker: what is theirs."""
+    """A coordinator: all of it, for what arrives is no leftover. A host or its worker: what is
+    theirs.
+    """
     left = leave_behind(results_folder)
     with fleet_files.coordinating(results_folder, "f"):
         assert told("clean").strip() == "nothing to remove"
         assert "E803" in told("clean", "f", code=5)
     with results.lock(host_of(results_folder) / "f"), here.worker_of(host_of(results_folder)):
-        assert told("clean").splitlines() == [f"removed unfinished trial {results_folder}/f/trials/.partial-y (0 B)"]
+        assert told("clean").splitlines() == [
+            f"removed unfinished trial {results_folder}/f/trials/.partial-y (0 B)"
+        ]
     assert [path.exists() for path in left] == [True, True, False, True]

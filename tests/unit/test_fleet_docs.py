@@ -31,7 +31,9 @@ def test_yaml_examples_load(path: Path) -> None:
     for document in yaml.safe_load_all(path.read_text(encoding="utf-8")):
         plays = document if isinstance(document, list) else [document]
         for play in plays:
-            assert {"hosts", "tasks"} <= play.keys() or ("kind" in play and play.keys() & {"spec", "data"})
+            assert {"hosts", "tasks"} <= play.keys() or (
+                "kind" in play and play.keys() & {"spec", "data"}
+            )
 
 
 @pytest.mark.starts_processes
@@ -47,7 +49,9 @@ def test_commands_of_examples_exist(path: Path) -> None:
     """Each `dbbench ... --option` is a command with that option."""
     text = path.read_text(encoding="utf-8").replace("[dbbench, fleet, ", "dbbench fleet ")
     text = text.replace(", ", " ").replace("]", " ")
-    lines = re.findall(r"(?<![/\w.-])dbbench ((?:fleet )?[a-z]+)\b([^#;\n]*(?:\n +--certs[^\n]*)?)", text)
+    lines = re.findall(
+        r"(?<![/\w.-])dbbench ((?:fleet )?[a-z]+)\b([^#;\n]*(?:\n +--certs[^\n]*)?)", text
+    )
     assert lines or path.name == "playbook.yaml"
     for words, rest in lines:
         command: click.Command | None = group

@@ -1,4 +1,6 @@
-"""A fleet's host between two trials: transfer of results, its share of the blocks, turns at the disk."""
+"""A fleet's host between two trials: transfer of results, its share of the blocks, turns at the
+disk.
+"""
 
 import dataclasses
 import os
@@ -16,7 +18,16 @@ from dbbench.errors import CoordinatorGone
 from dbbench.fleet import fleet_files, host, share
 from dbbench.fleet.fleet_files import Fleet
 from dbbench.fleet.host_folder import HostFolder, Taken
-from dbbench.fleet.messages import BATCH, Assignment, Batch, FileRequest, HostReport, HostState, Refusal, ResultRequest
+from dbbench.fleet.messages import (
+    BATCH,
+    Assignment,
+    Batch,
+    FileRequest,
+    HostReport,
+    HostState,
+    Refusal,
+    ResultRequest,
+)
 from dbbench.fleet.share import DiskTurn, Share
 from dbbench.machine import namespaces
 from dbbench.model import Run
@@ -35,7 +46,9 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> host.Here:
 
 @pytest.fixture
 def at_host(tmp_path: Path, here: host.Here) -> HostFolder:
-    """The folder of a run of two trials that were assigned to this host, the first of them finished."""
+    """The folder of a run of two trials that were assigned to this host, the first of them
+    finished.
+    """
     run = small_run("f")
     here.tasks["f"] = host.HostTask(run, ())
     at_host = HostFolder(results.create_run(tmp_path, run, "# plan\n"))
@@ -57,7 +70,9 @@ def publish(at_host: HostFolder, run: Run, index: int) -> None:
     results.Draft(at_host.folder, run.order[index].id).publish(trial_of(run, index), None, [], None)
 
 
-def report(*, taken: tuple[str, ...] = (), patience_s: float = 0.0, coordinator: str = "") -> HostReport:
+def report(
+    *, taken: tuple[str, ...] = (), patience_s: float = 0.0, coordinator: str = ""
+) -> HostReport:
     """What the host answers."""
     answer = host.answer(ResultRequest("f", (1, 2), taken, patience_s, coordinator))
     assert isinstance(answer, HostReport)
@@ -74,10 +89,16 @@ def test_nothing_travels_during_a_trial(at_work: HostFolder) -> None:
 
 
 def test_finished_trials_of_a_dead_share_travel(at_host: HostFolder, here: host.Here) -> None:
-    """Its state names a trial and an error, but no process runs it. A restarted worker starts nothing from the folder:
-    it does not know which plan this is and what may be erased, so its blocks are assigned again."""
+    """Its state names a trial and an error, but no process runs it. A restarted worker starts
+    nothing from the folder: it does not know which plan this is and what may be erased, so its
+    blocks are assigned again.
+    """
     here.tasks["f"].starts = 1
-    at_host.save_state(HostState(trial=at_host.run().order[1].id, phase="measure", ended=True, error={"id": "E999"}))
+    at_host.save_state(
+        HostState(
+            trial=at_host.run().order[1].id, phase="measure", ended=True, error={"id": "E999"}
+        )
+    )
     assert report().trial == at_host.run().order[0].id
     here.tasks.clear()
     assert report() == HostReport(False)
@@ -87,13 +108,19 @@ def test_finished_trials_of_a_dead_share_travel(at_host: HostFolder, here: host.
 def test_a_share_that_does_nothing_is_given_up(at_host: HostFolder) -> None:
     """After three starts without a trial the host refuses, and names the logs."""
     answer = host.answer(ResultRequest("f", (1, 2), (at_host.run().order[0].id,), 60.0))
-    assert isinstance(answer, Refusal) and "3 times without a result" in str(answer.error["evidence"])
+    assert isinstance(answer, Refusal) and "3 times without a result" in str(
+        answer.error["evidence"]
+    )
     assert "share.log" in str(answer.error["remedy"])
 
 
 @pytest.mark.starts_processes
-def test_an_error_of_before_is_forgotten(at_host: HostFolder, here: host.Here, tmp_path: Path) -> None:
-    """Blocks that are assigned again are tried again; an error of a share that was started since ends the work."""
+def test_an_error_of_before_is_forgotten(
+    at_host: HostFolder, here: host.Here, tmp_path: Path
+) -> None:
+    """Blocks that are assigned again are tried again; an error of a share that was started since
+    ends the work.
+    """
     seen = tmp_path / "seen"
     here.share = ("sh", "-c", f"cat $0/fleet/state.json >> {seen}; echo >> {seen}")
     at_host.save_state(HostState(ended=True, error={"id": "E999", "evidence": "no mkfs"}))
@@ -107,15 +134,24 @@ def test_an_error_of_before_is_forgotten(at_host: HostFolder, here: host.Here, t
     assert starts == [1, 1, 2]
 
 
-@pytest.mark.parametrize(("key", "value"), [
-    ("plan.device.at", "/etc"), ("cells[0].engine.bins", ("/tmp/evil",)), ("scripts/w.sql", "\\! id\n"),
-])  # fmt: skip
-def test_a_run_that_was_changed_on_a_host_is_refused(key: str, value: Any, tmp_path: Path, here: host.Here) -> None:
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("plan.device.at", "/etc"),
+        ("cells[0].engine.bins", ("/tmp/evil",)),
+        ("scripts/w.sql", "\\! id\n"),
+    ],
+)
+def test_a_run_that_was_changed_on_a_host_is_refused(
+    key: str, value: Any, tmp_path: Path, here: host.Here
+) -> None:
     """The coordinator's plan decides; the error names the key (E803)."""
     scripts = {"w.sql": "SELECT 1;\n"}
     run = dataclasses.replace(small_run("f"), host={"hostname": here.name})
     results.create_run(tmp_path, run, "# plan\n")
-    assignment = Assignment("f", results.written_spec(run), "# plan\n", scripts, ("disk",), __version__)
+    assignment = Assignment(
+        "f", results.written_spec(run), "# plan\n", scripts, ("disk",), __version__
+    )
     assert isinstance(host.answer(assignment), dict)
     assert (here.tasks["f"].wipe, here.tasks["f"].run.plan_sha256) == (("disk",), "cafe")
     if key.startswith("scripts"):
@@ -123,7 +159,11 @@ def test_a_run_that_was_changed_on_a_host_is_refused(key: str, value: Any, tmp_p
     else:
         results.save_spec(tmp_path / "f", changed(run, key, value))
     refusal = host.answer(assignment)
-    assert isinstance(refusal, Refusal) and refusal.error["id"] == "E803" and key in str(refusal.error["evidence"])
+    assert (
+        isinstance(refusal, Refusal)
+        and refusal.error["id"] == "E803"
+        and key in str(refusal.error["evidence"])
+    )
 
 
 def test_end_of_a_trial_ends_the_waiting(at_work: HostFolder) -> None:
@@ -132,7 +172,9 @@ def test_end_of_a_trial_ends_the_waiting(at_work: HostFolder) -> None:
     share, answers = Share(at_work.folder), list[HostReport]()
     share.emit(Event("trial_begin", {"id": second}))
     share.emit(Event("phase_begin", {"phase": "measure"}))
-    asking = threading.Thread(target=lambda: answers.append(report(taken=(first,), patience_s=60.0)))
+    asking = threading.Thread(
+        target=lambda: answers.append(report(taken=(first,), patience_s=60.0))
+    )
     asking.start()
     while at_work.receipt() != Taken((first,)):
         time.sleep(0.01)
@@ -143,7 +185,9 @@ def test_end_of_a_trial_ends_the_waiting(at_work: HostFolder) -> None:
 
 
 def test_trials_go_on_as_soon_as_a_result_was_read(at_work: HostFolder) -> None:
-    """They wait while a coordinator asks and does not have a finished trial, but not for its verification."""
+    """They wait while a coordinator asks and does not have a finished trial, but not for its
+    verification.
+    """
     trial = at_work.run().order[0].id
     there = at_work.folder / "trials" / trial
     (there / "empty").touch()
@@ -161,7 +205,11 @@ def test_trials_go_on_as_soon_as_a_result_was_read(at_work: HostFolder) -> None:
     came = dict[str, bytes]()
     for name, content in (piece for batch in batches for piece in batch.pieces):
         came[name] = came.get(name, b"") + content
-    assert came == {str(path.relative_to(there)): path.read_bytes() for path in there.rglob("*") if path.is_file()}
+    assert came == {
+        str(path.relative_to(there)): path.read_bytes()
+        for path in there.rglob("*")
+        if path.is_file()
+    }
 
 
 def test_a_host_ends_without_its_coordinator(at_work: HostFolder, tmp_path: Path) -> None:
@@ -178,8 +226,12 @@ def test_a_host_ends_without_its_coordinator(at_work: HostFolder, tmp_path: Path
         share._check_demand()
 
 
-def test_locks_of_disks_are_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environ: dict[str, str]) -> None:
-    """They lie in a directory that only this user can enter; one of another user, or a link, is refused."""
+def test_locks_of_disks_are_private(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environ: dict[str, str]
+) -> None:
+    """They lie in a directory that only this user can enter; one of another user, or a link, is
+    refused.
+    """
     monkeypatch.setattr(namespaces, "RUNTIME", tmp_path / "run")
     environ["HOME"] = str(tmp_path / "home")
     lock = share.lock_of(small_run("f"), tmp_path)
@@ -206,7 +258,11 @@ def one_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("one_disk")
 def test_who_waits_for_the_disk_says_for_whom(at_host: HostFolder, tmp_path: Path) -> None:
     """The folder of the run that has it, as text and as a value."""
-    run, turn, share = at_host.run(), DiskTurn(tmp_path / "first", lambda _: None), Share(at_host.folder)
+    run, turn, share = (
+        at_host.run(),
+        DiskTurn(tmp_path / "first", lambda _: None),
+        Share(at_host.folder),
+    )
     turn.take(run, 1)
     waiting = threading.Thread(target=share.run, args=(lambda _: None,))
     waiting.start()

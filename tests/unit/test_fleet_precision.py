@@ -22,7 +22,8 @@ NAMES = ["a", "b"]
 def hosts(tmp_path: Path) -> Hosts:
     """Those of a run in two blocks, in which each figure is the same in every trial, asked for 5 %."""
     run = two_arms(2)
-    alone = dataclasses.replace(run.plan, margin=1e-9)  # so that equal figures are not the same, which ends at once
+    # so that equal figures are not the same, which ends at once
+    alone = dataclasses.replace(run.plan, margin=1e-9)
     return new_fleet(dataclasses.replace(run, plan=alone, precision=0.05), NAMES, tmp_path)
 
 
@@ -33,20 +34,28 @@ def coordinator(results_folder: Path, hosts: Hosts) -> Coordinator:
 
 
 def test_blocks_are_added_whole_until_all_is_settled(tmp_path: Path, hosts: Hosts) -> None:
-    """One to each host at a time, as on one machine: from LEAST pairs on, and no further. Hosts decide nothing."""
+    """One to each host at a time, as on one machine: from LEAST pairs on, and no further. Hosts
+    decide nothing.
+    """
     coordinator(tmp_path, hosts).work()
     run = results.load_run(tmp_path / "f")
     assert run.remaining == [] and fleet_files.load(tmp_path, "f").finished
     assert {spec.block for spec in run.run.order} == set(range(1, LEAST + 2))  # two at a time
     question = run.run.questions["xfs.postgres.w"]
     assert (question.kind, question.pairs, question.half_width) == ("settled", LEAST + 1, 0.0)
-    by_block = {block: {t.host for t in run.trials if t.block == block} for block in range(1, LEAST + 2)}
+    by_block = {
+        block: {t.host for t in run.trials if t.block == block} for block in range(1, LEAST + 2)
+    }
     assert list(by_block.values()) == [{"a"}, {"b"}] * 3
 
 
 @pytest.mark.parametrize("with_budget", [False, True])
-def test_next_coordinator_deals_what_was_added(with_budget: bool, tmp_path: Path, hosts: Hosts) -> None:
-    """A coordinator that was killed between extending and assigning the order leaves unassigned blocks."""
+def test_next_coordinator_deals_what_was_added(
+    with_budget: bool, tmp_path: Path, hosts: Hosts
+) -> None:
+    """A coordinator that was killed between extending and assigning the order leaves unassigned
+    blocks.
+    """
     results_folder, blocks = tmp_path, LEAST + 1
     if with_budget:
         results_folder, blocks = tmp_path / "budget", 8
@@ -64,13 +73,19 @@ def test_next_coordinator_deals_what_was_added(with_budget: bool, tmp_path: Path
     second = coordinator(results_folder, hosts)
     second.work()
     assert results.load_run(results_folder / "f").remaining == []
-    assert sorted(block for mine in second.fleet.blocks.values() for block in mine) == list(range(1, blocks + 1))
+    assert sorted(block for mine in second.fleet.blocks.values() for block in mine) == list(
+        range(1, blocks + 1)
+    )
 
 
 def test_hosts_are_not_asked_for_the_precision(tmp_path: Path, hosts: Hosts) -> None:
     """A host that added blocks by itself would drive those of another."""
     coordinator(tmp_path, hosts).work()
-    assert {results.parsed_spec(deal.spec).precision for deal in hosts.asked if isinstance(deal, Assignment)} == {None}
+    assert {
+        results.parsed_spec(deal.spec).precision
+        for deal in hosts.asked
+        if isinstance(deal, Assignment)
+    } == {None}
     assert results.load_spec(tmp_path / "f").precision == 0.05
 
 
@@ -88,13 +103,18 @@ def by_host(folder: Path) -> dict[str, set[int]]:
 
 
 def test_each_host_of_a_spread_fleet_uses_its_own_budget(tmp_path: Path) -> None:
-    """110 s hold five blocks of two trials for the quick host; the slow one has time for three. All are whole."""
+    """110 s hold five blocks of two trials for the quick host; the slow one has time for three. All
+    are whole.
+    """
     hosts = budgeted(tmp_path, 110.0)
     hosts.trial_s["b"] = 1.7 * TRIAL_S
     coordinator(tmp_path, hosts).work()
     run = results.load_run(tmp_path / "f")
     assert run.remaining == [] and fleet_files.load(tmp_path, "f").finished
-    assert {host: len(blocks) for host, blocks in by_host(tmp_path / "f").items()} == {"a": 5, "b": 3}
+    assert {host: len(blocks) for host, blocks in by_host(tmp_path / "f").items()} == {
+        "a": 5,
+        "b": 3,
+    }
     assert run.run.budget and (run.run.budget.ended, run.run.budget.blocks) == ("time", 8)
     assert run.run.budget.used_s == pytest.approx(102.0)
 
@@ -115,7 +135,10 @@ def test_a_block_that_a_host_could_not_finish_is_dropped(tmp_path: Path) -> None
     coordinator(tmp_path, hosts).work()
     run = results.load_run(tmp_path / "f")
     assert run.remaining == [] and fleet_files.load(tmp_path, "f").finished
-    assert {host: len(blocks) for host, blocks in by_host(tmp_path / "f").items()} == {"a": 3, "b": 3}
+    assert {host: len(blocks) for host, blocks in by_host(tmp_path / "f").items()} == {
+        "a": 3,
+        "b": 3,
+    }
     assert run.run.budget and (run.run.budget.ended, run.run.budget.blocks) == ("cut", 6)
     assert len(list((tmp_path / "f/set-aside/budget").iterdir())) == 2
     before = run.run.order

@@ -30,13 +30,19 @@ STANDALONE = {"name": "postgres", "profile": "standalone"}
 def forecast_of(tmp_path: Path, printed: Any, blocks: int = 5) -> Forecast:
     """What `plan --json` says of such a plan, with the results folder of the test."""
     path = write_file(tmp_path / "plan.toml", plan(["ext4", "xfs"], workload=LOAD, blocks=blocks))
-    document = json.loads(printed("plan", str(path), "--json", "--results", str(tmp_path / "results"), code=None))
+    document = json.loads(
+        printed("plan", str(path), "--json", "--results", str(tmp_path / "results"), code=None)
+    )
     return Forecast(**document["forecast"])
 
 
 @pytest.mark.parametrize(("arms", "workloads", "blocks"), [(2, 1, 5), (3, 3, 3), (3, 3, 5)])
-def test_the_difference_is_found_nine_times_out_of_ten(arms: int, workloads: int, blocks: int) -> None:
-    """In 150 simulated runs whose last setup is slower by what is promised: 90 %, within three standard errors."""
+def test_the_difference_is_found_nine_times_out_of_ten(
+    arms: int, workloads: int, blocks: int
+) -> None:
+    """In 150 simulated runs whose last setup is slower by what is promised: 90 %, within three
+    standard errors.
+    """
     difference = detectable(HOSTS[0].trial_cv, blocks, workloads, arms - 1)
     assert difference is not None
     rng, ratios = numpy.random.default_rng(31), [*[1.0] * (arms - 2), 1 - difference]
@@ -52,7 +58,11 @@ def test_the_difference_is_found_nine_times_out_of_ten(arms: int, workloads: int
 
 def test_more_blocks_and_less_scatter_find_smaller_differences() -> None:
     """And below three blocks nothing is promised."""
-    three, five, quiet = detectable(0.03, 3, 1, 1), detectable(0.03, 5, 1, 1), detectable(0.01, 5, 1, 1)
+    three, five, quiet = (
+        detectable(0.03, 3, 1, 1),
+        detectable(0.03, 5, 1, 1),
+        detectable(0.01, 5, 1, 1),
+    )
     assert three and five and quiet and three > five > quiet
     assert detectable(0.03, 2, 3, 2) is None
 
@@ -68,32 +78,46 @@ def test_without_earlier_runs_the_assumption_is_named(tmp_path: Path, printed: A
 
 @pytest.mark.starts_processes
 def test_earlier_runs_of_this_host_give_the_scatter(tmp_path: Path, printed: Any) -> None:
-    """The root mean square of its pairs' variances, halved: a pair has two trials. Other hosts' runs do not count."""
+    """The root mean square of its pairs' variances, halved: a pair has two trials. Other hosts'
+    runs do not count.
+    """
     shape = synthetic.Shape(arms=("ext4", "xfs", "btrfs"), blocks=5, work=synthetic.TPCB)
     folder = synthetic.write(tmp_path / "results", shape)
     run = results.load_spec(folder)
     assert forecast_of(tmp_path, printed).runs == 0
-    results.save_spec(folder, dataclasses.replace(run, host={**run.host, "hostname": platform.node()}))
+    results.save_spec(
+        folder, dataclasses.replace(run, host={**run.host, "hostname": platform.node()})
+    )
     expected = forecast_of(tmp_path, printed)
-    tps = {(t.fs_setup, t.block): math.log(t.summary["tps"] or 0) for t in results.load_run(folder).trials}
+    tps = {
+        (t.fs_setup, t.block): math.log(t.summary["tps"] or 0)
+        for t in results.load_run(folder).trials
+    }
     variances = [
-        numpy.var([tps[arm, block] - tps["ext4", block] for block in range(1, 6)], ddof=1) for arm in ("xfs", "btrfs")
+        numpy.var([tps[arm, block] - tps["ext4", block] for block in range(1, 6)], ddof=1)
+        for arm in ("xfs", "btrfs")
     ]
     assert expected.runs == 1 and "1 earlier run here" in expected.text
     assert expected.trial_cv == pytest.approx(math.sqrt(sum(variances) / 2 / 2))
 
 
 def test_a_load_is_remembered_by_this_host(tmp_path: Path) -> None:
-    """Medians of its bytes, by engine, profile, workload, setup and kind of device; other parameters count if there are
-    no others."""
+    """Medians of its bytes, by engine, profile, workload, setup and kind of device; other
+    parameters count if there are no others.
+    """
     shape = synthetic.Shape(arms=("ext4", "xfs"), blocks=3, work=synthetic.TPCB)
     folder = synthetic.write(tmp_path / "results", shape)
     run = results.load_spec(folder)
-    results.save_spec(folder, dataclasses.replace(run, host={**run.host, "hostname": platform.node()}))
+    results.save_spec(
+        folder, dataclasses.replace(run, host={**run.host, "hostname": platform.node()})
+    )
 
     def loads(engine: Named = STANDALONE, **keys: Any) -> list[EarlierLoad | None]:
         asked = plan_of(tmp_path, plan(["ext4", "btrfs"], engine, LOAD, blocks=3, **keys))
-        return [cell.earlier for cell in recall(asked, expand(asked, SHIPPED), tmp_path / "results").cells]
+        return [
+            cell.earlier
+            for cell in recall(asked, expand(asked, SHIPPED), tmp_path / "results").cells
+        ]
 
     ext4, btrfs = loads()
     (window,) = {trial.window for trial in results.load_run(folder).trials}
@@ -106,21 +130,35 @@ def test_a_load_is_remembered_by_this_host(tmp_path: Path) -> None:
 
 
 def test_outlook_prices_the_next_precision(tmp_path: Path) -> None:
-    """Computed by hand from the pairs: 4 more blocks of two cells fit, and ±5 % needs more than these."""
-    run = results.load_spec(synthetic.write(tmp_path, synthetic.Shape(work=synthetic.TPCB, noise=0.0)))
+    """Computed by hand from the pairs: 4 more blocks of two cells fit, and ±5 % needs more than
+    these.
+    """
+    run = results.load_spec(
+        synthetic.write(tmp_path, synthetic.Shape(work=synthetic.TPCB, noise=0.0))
+    )
     times = {cell.id: 30.0 for cell in run.cells}
     run = dataclasses.replace(
-        run, plan=dataclasses.replace(run.plan, budget_s=570.0), budget=Budget(used_s=310.0, cell_s=times)
+        run,
+        plan=dataclasses.replace(run.plan, budget_s=570.0),
+        budget=Budget(used_s=310.0, cell_s=times),
     )
     logs = {"ext4": (0.0, 0.0, 0.0), "xfs": (0.05, -0.05, 0.0), "btrfs": (-1.0, -1.0, -1.0)}
     trials = [
-        trial(cell.arm, spec.block, 1000 * math.exp(logs[cell.arm][spec.block - 1]), id=spec.id,
-              engine=cell.engine.name, workload=cell.workload.name)
-        for spec in run.order for cell in [run.cell(spec.cell)]
-    ]  # fmt: skip
+        trial(
+            cell.arm,
+            spec.block,
+            1000 * math.exp(logs[cell.arm][spec.block - 1]),
+            id=spec.id,
+            engine=cell.engine.name,
+            workload=cell.workload.name,
+        )
+        for spec in run.order
+        for cell in [run.cell(spec.cell)]
+    ]
     run = further(run, {trial.id: trial for trial in trials})
     assert run.questions["btrfs.postgres.pgbench-tpcb"].verdict == "slower"
-    # sd 0.05; with 7 pairs t(.975, 6) = 2.447, so ±4.6 %. ±3 % needs 14 pairs (t = 2.160): 7 more of 60 s.
+    # sd 0.05; with 7 pairs t(.975, 6) = 2.447, so ±4.6 %. ±3 % needs 14 pairs (t = 2.160): 7 more
+    # of 60 s.
     half = math.expm1(2.4469 * 0.05 / math.sqrt(7))
     assert f"{100 * half:.2g}" == "4.7"
     assert outlook(run, trials) == "at the end of the budget: xfs ±4.7 %; ±3 % for xfs: 7 min more"
@@ -131,7 +169,10 @@ def test_outlook_prices_the_next_precision(tmp_path: Path) -> None:
 def test_probability_of_the_same_is_that_of_simulated_runs(margin: float, blocks: int) -> None:
     """Two equal setups under one workload."""
     case, rng = Case(HOSTS[0], EQUAL, 2, 1, blocks), numpy.random.default_rng(4)
-    rows = [compare_all({**calibration.run_document(case, [1.0], rng), "margin": margin})[0] for _ in range(300)]
+    rows = [
+        compare_all({**calibration.run_document(case, [1.0], rng), "margin": margin})[0]
+        for _ in range(300)
+    ]
     found = sum(row["verdict"] == "same" for row in rows) / len(rows)
     expected = same_within(margin, HOSTS[0].trial_cv, blocks, 1, 1)
     assert expected == pytest.approx(found, abs=0.1)

@@ -1,7 +1,8 @@
-"""Damaged tool output and arbitrary user input lead to an error of dbbench or a result: no traceback, no hang.
+"""Damaged tool output and arbitrary user input lead to an error of dbbench or a result: no
+traceback, no hang.
 
-Each parser gets recorded output that was damaged at random, and arbitrary text. DBBENCH_FUZZ is the number of cases of
-each (`make soak`: 10 000).
+Each parser gets recorded output that was damaged at random, and arbitrary text. DBBENCH_FUZZ is
+the number of cases of each (`make soak`: 10 000).
 """
 
 import contextlib
@@ -20,7 +21,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dbbench import plan
-from dbbench.drivers import bonnie, filework_load, fio, pgbench, pgbench_log, sysbench, sysbench_events
+from dbbench.drivers import (
+    bonnie,
+    filework_load,
+    fio,
+    pgbench,
+    pgbench_log,
+    sysbench,
+    sysbench_events,
+)
 from dbbench.drivers import statements as steps
 from dbbench.drivers.tool import read_counts
 from dbbench.engines import postgres_counters
@@ -46,12 +55,56 @@ from tests.support.runs import small_run
 FIXTURES: Final = Path(__file__).parents[1] / "fixtures"
 ROOT: Final = Path(__file__).parents[2]
 CASES: Final = int(os.environ.get("DBBENCH_FUZZ", "100"))
-SLOWEST_S: Final = 5.0  # a case takes some milliseconds; an expression that backtracks without end takes minutes
+# a case takes some milliseconds; an expression that backtracks without end takes minutes
+SLOWEST_S: Final = 5.0
 SHIPPED: Final = catalog.catalog()
-PIECES: Final = ["", "0", "-1", "99999999999999999999999", "1e999", "nan", "None", "\0", "\n", "\n\n", ":", "=", ",",
-                 ";", "(", "[", "{", '"', "\\", "\\x0a", "\u202e", "é", "𝟙", "a" * 3000, " " * 3000,
-                 "0x", "%"]  # fmt: skip
-VALUES: Final = [None, True, -1, 0, 10**30, 1.5, "", "x", "12", [], {}, [[]], {"a": None}, [1, 2, 3], "nan", 1e308]
+PIECES: Final = [
+    "",
+    "0",
+    "-1",
+    "99999999999999999999999",
+    "1e999",
+    "nan",
+    "None",
+    "\0",
+    "\n",
+    "\n\n",
+    ":",
+    "=",
+    ",",
+    ";",
+    "(",
+    "[",
+    "{",
+    '"',
+    "\\",
+    "\\x0a",
+    "\u202e",
+    "é",
+    "𝟙",
+    "a" * 3000,
+    " " * 3000,
+    "0x",
+    "%",
+]
+VALUES: Final = [
+    None,
+    True,
+    -1,
+    0,
+    10**30,
+    1.5,
+    "",
+    "x",
+    "12",
+    [],
+    {},
+    [[]],
+    {"a": None},
+    [1, 2, 3],
+    "nan",
+    1e308,
+]
 
 
 def fixture(name: str) -> str:
@@ -136,8 +189,17 @@ def pgbench_counts(path: Path) -> object:
 
 
 JOURNAL: Final = '{"utc": 1, "event": "take", "what": "image", "path": "/.dbbench-a.img"}\n' * 3
-SMART: Final = json.dumps({"device": {"type": "nvme"}, "nvme_smart_health_information_log": {"percentage_used": 3,
-                           "data_units_written": 100, "temperature": 30}, "temperature": {"current": 30}})  # fmt: skip
+SMART: Final = json.dumps(
+    {
+        "device": {"type": "nvme"},
+        "nvme_smart_health_information_log": {
+            "percentage_used": 3,
+            "data_units_written": 100,
+            "temperature": 30,
+        },
+        "temperature": {"current": 30},
+    }
+)
 HISTOGRAM: Final = """Latency histogram (values are in milliseconds)
        value  ------------- distribution ------------- count
        0.532 |****  12
@@ -157,16 +219,36 @@ PARSERS: Final[dict[str, tuple[Callable[[str], object], str, tuple[type[Exceptio
     "iostat": (lambda t: iostat.parse(t, "loop0"), fixture("samplers/iostat-12.6.1.json"), ()),
     "server-log": (server_log.events, fixture("engines/postgres-15.log"), ()),
     "checkpoints": (checkpoints, fixture("engines/postgres-15.log"), ()),
-    "pgbench": (lambda t: read_counts(pgbench.COUNTS, t), fixture("drivers/pgbench-15/pgbench.out"), ()),
+    "pgbench": (
+        lambda t: read_counts(pgbench.COUNTS, t),
+        fixture("drivers/pgbench-15/pgbench.out"),
+        (),
+    ),
     "pgbench-live": (pgbench.live, fixture("drivers/pgbench-15/pgbench.err"), ()),
     "pgbench-aborted": (pgbench.is_abort, fixture("drivers/pgbench-15/pgbench_aborted.err"), ()),
-    "pgbench-log": (of_file(pgbench_counts), fixture("drivers/pgbench-15/pgbench_log.4711")[:4000], ()),
-    "sysbench": (lambda t: read_counts(sysbench.COUNTS, t), fixture("drivers/sysbench_denied.out"), ()),
-    "sysbench-live": (sysbench.live, "[ 1s ] thds: 2 tps: 9.00 qps: 1 (r/w/o: 1/2/3) lat (ms,95%): 3.1\n", ()),
+    "pgbench-log": (
+        of_file(pgbench_counts),
+        fixture("drivers/pgbench-15/pgbench_log.4711")[:4000],
+        (),
+    ),
+    "sysbench": (
+        lambda t: read_counts(sysbench.COUNTS, t),
+        fixture("drivers/sysbench_denied.out"),
+        (),
+    ),
+    "sysbench-live": (
+        sysbench.live,
+        "[ 1s ] thds: 2 tps: 9.00 qps: 1 (r/w/o: 1/2/3) lat (ms,95%): 3.1\n",
+        (),
+    ),
     "sysbench-histogram": (sysbench.histogram, HISTOGRAM, ()),
     "sysbench-events": (of_file(lambda p: sysbench_events.parse([p], 5)), "1 100 3\n2 120 4\n", ()),
     "fio-load": (fio.parse, fixture("drivers/fio.json"), ()),
-    "fio-log": (lambda t: fio.by_second([t], 1.7e9, 5, "0"), fixture("drivers/fio_bw.1.log")[:2000], ()),
+    "fio-log": (
+        lambda t: fio.by_second([t], 1.7e9, 5, "0"),
+        fixture("drivers/fio_bw.1.log")[:2000],
+        (),
+    ),
     "fio-live": (fio.live, "Jobs: 2 (f=2): [m(2)][50.0%][r=13.2k,w=13.2k IOPS][eta 00m:01s]", ()),
     "bonnie": (bonnie.parse, fixture("drivers/bonnie.csv"), ()),
     "copied": (filework_load.parse_copy, fixture("drivers/copy.out"), ()),
@@ -176,8 +258,13 @@ PARSERS: Final[dict[str, tuple[Callable[[str], object], str, tuple[type[Exceptio
     "logged": (lambda t: refusals.refusal(t, "mysql"), fixture("recorded/slow.log")[:2000], ()),
     "samples": (lambda t: values.samples_of(t, None, 9), SELECT, (ValueError,)),
     "statements": (of_file(recordings.read), fixture("recorded/pgss.csv"), ()),
-    "wipefs": (guard.parse, fixture("devices/wipefs_ext4.json"), (ValueError, LookupError, TypeError)),
-    "mountinfo": (mounts.parsed_mounts, fixture("devices/mountinfo.txt"), (ValueError, IndexError)),  # the kernel's own
+    "wipefs": (
+        guard.parse,
+        fixture("devices/wipefs_ext4.json"),
+        (ValueError, LookupError, TypeError),
+    ),
+    # the kernel's own
+    "mountinfo": (mounts.parsed_mounts, fixture("devices/mountinfo.txt"), (ValueError, IndexError)),
     "kmsg": (kernel_log.parse, fixture("filesystems/kmsg.txt").splitlines()[0], (ValueError,)),
     "dumpe2fs": (ext.parse_dumpe2fs, fixture("filesystems/dumpe2fs-ext4-1.47.0.txt"), ()),
     "xfs_info": (xfs.parse_xfs_info, fixture("filesystems/xfs_info-6.13.0.txt"), ()),
@@ -187,7 +274,11 @@ PARSERS: Final[dict[str, tuple[Callable[[str], object], str, tuple[type[Exceptio
     "btrfs-usage": (btrfs.parse_usage, fixture("filesystems/btrfs-usage-6.2.txt"), ()),
     "compsize": (btrfs.parse_compsize, fixture("filesystems/compsize.txt"), ()),
     "e2freefrag": (ext.parse_e2freefrag, fixture("filesystems/e2freefrag-1.47.0.txt"), ()),
-    "xfs-freesp": (lambda t: xfs.parse_freesp(t, 4096), fixture("filesystems/xfs-freesp-6.13.0.txt"), ()),
+    "xfs-freesp": (
+        lambda t: xfs.parse_freesp(t, 4096),
+        fixture("filesystems/xfs-freesp-6.13.0.txt"),
+        (),
+    ),
     "dump.f2fs": (f2fs.parse_dump, fixture("filesystems/dump.f2fs.txt"), ()),
     "fsck.f2fs": (f2fs.damages, fixture("filesystems/fsck-f2fs-damaged.txt"), ()),
     "nilfs-tune": (nilfs2.parse_tune, fixture("filesystems/nilfs-tune.txt"), ()),
@@ -219,8 +310,14 @@ def test_damaged_output_is_an_answer_or_an_error(name: str) -> None:
     """Of every parser of a tool's output."""
     parse, recorded, allowed = PARSERS[name]
 
-    @settings(max_examples=CASES, deadline=None, database=None, suppress_health_check=list(HealthCheck))
-    @given(st.one_of(st.integers(0, 2**40).map(lambda seed: case(recorded, seed)), st.text(max_size=300)))
+    @settings(
+        max_examples=CASES, deadline=None, database=None, suppress_health_check=list(HealthCheck)
+    )
+    @given(
+        st.one_of(
+            st.integers(0, 2**40).map(lambda seed: case(recorded, seed)), st.text(max_size=300)
+        )
+    )
     def each(text: str) -> None:
         held(parse, text, allowed)
 
@@ -234,9 +331,15 @@ def test_a_damaged_plan_is_read_or_refused(tmp_path: Path) -> None:
     """Every plan loads, or is refused with its flaws and exit code 2."""
     path = tmp_path / "plan.toml"
 
-    @settings(max_examples=CASES, deadline=None, database=None, suppress_health_check=list(HealthCheck))
-    @given(st.one_of(st.tuples(st.sampled_from(PLANS), st.integers(0, 2**40)).map(lambda made: case(*made)),
-                     st.text(max_size=300)))  # fmt: skip
+    @settings(
+        max_examples=CASES, deadline=None, database=None, suppress_health_check=list(HealthCheck)
+    )
+    @given(
+        st.one_of(
+            st.tuples(st.sampled_from(PLANS), st.integers(0, 2**40)).map(lambda made: case(*made)),
+            st.text(max_size=300),
+        )
+    )
     def each(text: str) -> None:
         path.write_bytes(text.encode(errors="replace"))
         began = time.process_time()
@@ -269,22 +372,37 @@ ENDLESS: Final = {  # what is in the plan, and what is said of it
     "name": (PLAN.replace('"x"', f'"{"x" * 10**5}"'), 'plan.toml:1  "name" must be at most 240'),
     "nested": (PLAN + f"y = {'[' * 10**5}", "plan.toml:8  values are nested too deeply"),
     "inline": (PLAN + f"y = {'{a=' * 300}1{'}' * 300}", "plan.toml:8 .* nested too deeply"),
-    "tables": (PLAN + "".join(f"[{'a.' * n}a]\n" for n in range(400)), "a key has more than 16 parts"),
+    "tables": (
+        PLAN + "".join(f"[{'a.' * n}a]\n" for n in range(400)),
+        "a key has more than 16 parts",
+    ),
     "dotted": (PLAN + "a." * 100_000 + "a = 1", "plan.toml:8  a key has more than 16 parts"),
     "quoted": (PLAN + '"a" . ' * 40_000 + "a = 1", "plan.toml:8  a key has more than 16 parts"),
     "keys": ("".join(f"k{n}=1\n" for n in range(25_000)), "100 errors or more"),
     "many keys": ("".join(f"k{n}=1\n" for n in range(10**6)), "larger than 256 KiB"),
     "long key": (PLAN + "k" * 200_000 + " = 1", r"plan.toml:8 .*k\.\.\."),
-    "setups": (PLAN.replace('["ext4", "xfs"]', str(["ext4"] * 20_000)), "20000 entries, but the limit is 200"),
-    "workloads": (PLAN + '[[workload]]\nname = "scan"\n' * 5000, "5001 entries, but the limit is 200"),
+    "setups": (
+        PLAN.replace('["ext4", "xfs"]', str(["ext4"] * 20_000)),
+        "20000 entries, but the limit is 200",
+    ),
+    "workloads": (
+        PLAN + '[[workload]]\nname = "scan"\n' * 5000,
+        "5001 entries, but the limit is 200",
+    ),
     "sweep": (PLAN + f"clients = {list(range(1, 10_001))}", "10000 values, but the limit is 200"),
     "product": (PLAN + f"clients = {MANY}\nscale = {MANY}", "45000 combinations"),
     "trials": (PLAN.replace("3", "10001"), "20002 trials; at most 20000"),
     "clients": (PLAN + "clients = 1000000000", 'plan.toml:8  "clients" must be at most 10000'),
-    "size": (PLAN + '[device]\nsize = "99999999999GiB"', 'plan.toml:9  "size" must be less than 8 EiB'),
+    "size": (
+        PLAN + '[device]\nsize = "99999999999GiB"',
+        'plan.toml:9  "size" must be less than 8 EiB',
+    ),
     "less": (PLAN + '[device]\nsize = "-1GiB"', "plan.toml:9 .* not '-1GiB'"),
     "devices": (PLAN + "[device]\ncount = 1000000000", 'plan.toml:9  "count" must be 256 or less'),
-    "time": (PLAN.replace("blocks = 3", "measure = 1e300"), 'plan.toml:3  "measure" must be at most a year'),
+    "time": (
+        PLAN.replace("blocks = 3", "measure = 1e300"),
+        'plan.toml:3  "measure" must be at most a year',
+    ),
     "factor": (PLAN + "[age_engine]\nwrite_factors = [0, 1e308]", "plan.toml:9 .* from 0 to 1000"),
 }
 
@@ -303,17 +421,21 @@ def test_a_plan_without_end_is_refused(case: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["fifo", "device", "directory"])
 def test_an_input_that_is_no_file_is_refused(kind: str, tmp_path: Path) -> None:
-    """A FIFO would be waited for, /dev/zero never ends: plans, setups, workloads, scripts and recordings alike."""
+    """A FIFO would be waited for, /dev/zero never ends: plans, setups, workloads, scripts and
+    recordings alike.
+    """
     path = tmp_path / "x.toml"
-    {"fifo": os.mkfifo, "device": lambda path: path.symlink_to("/dev/zero"), "directory": os.mkdir}[kind](path)
+    {"fifo": os.mkfifo, "device": lambda path: path.symlink_to("/dev/zero"), "directory": os.mkdir}[
+        kind
+    ](path)
     for read in (lambda: plan.load(path, SHIPPED), lambda: recordings.read(path)):
         with pytest.raises(FileUnreadable):
             read()
     for folder in ("fs_setups", "workloads"):
         (tmp_path / folder).mkdir()
-        path.rename(tmp_path / folder / "x.toml") if kind != "device" else (tmp_path / folder / "x.toml").symlink_to(
-            "/dev/zero"
-        )
+        path.rename(tmp_path / folder / "x.toml") if kind != "device" else (
+            tmp_path / folder / "x.toml"
+        ).symlink_to("/dev/zero")
         own = catalog.catalog([tmp_path])
         with pytest.raises(FileUnreadable):
             own.setup("x") if folder == "fs_setups" else own.workload("x")
@@ -321,7 +443,9 @@ def test_an_input_that_is_no_file_is_refused(kind: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "load"), [("run.json", load_spec), ("trial.json", load_trial)])
-def test_a_damaged_result_is_read_or_named(name: str, load: Callable[[Path], object], tmp_path: Path) -> None:
+def test_a_damaged_result_is_read_or_named(
+    name: str, load: Callable[[Path], object], tmp_path: Path
+) -> None:
     """Bent by one value, or cut: damage with its name, also where its checksum was left out."""
     from dbbench import results
 
@@ -331,7 +455,9 @@ def test_a_damaged_result_is_read_or_named(name: str, load: Callable[[Path], obj
     where = publish(folder) if name == "trial.json" else folder
     recorded = re.sub(r',\n "sha256": "\w+"', "", (where / name).read_text())
 
-    @settings(max_examples=CASES, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @settings(
+        max_examples=CASES, deadline=None, database=None, suppress_health_check=list(HealthCheck)
+    )
     @given(st.integers(0, 2**40))
     def each(seed: int) -> None:
         (where / name).write_text(case(recorded, seed), errors="replace")

@@ -45,7 +45,9 @@ def file(folder: Path, name: str, size: int) -> Path:
     return path
 
 
-def test_only_the_new_end_of_a_file_counts(extents: dict[str, list[tuple[int, int, int]]], tmp_path: Path) -> None:
+def test_only_the_new_end_of_a_file_counts(
+    extents: dict[str, list[tuple[int, int, int]]], tmp_path: Path
+) -> None:
     """An extent that begins before it counts with its part beyond."""
     path = file(tmp_path, "t", 4 * MIB)
     extents["t"] = [(0, MIB, ENCODED), (MIB, MIB, ENCODED), (2 * MIB, 2 * MIB, UNWRITTEN)]
@@ -69,13 +71,26 @@ def test_what_grew_is_examined_as_what_was_restored(
     new = file(tmp_path, "new", MIB)
     extents |= {"table": [(0, MIB, ENCODED), (MIB, 2 * MIB, UNWRITTEN)], "new": [(0, MIB, ENCODED)]}
     found = growth(fs, before, sizes([table, index, new]), sizes([log]), restored)
-    assert (found.data_bytes, found.log_bytes, found.extents, found.restored_share) == (3 * MIB, MIB, 2, 1.0)
-    assert found.compressed_share == pytest.approx(1 / 3) and found.preallocated_share == pytest.approx(2 / 3)
-    assert [(one.path, one.grown_bytes) for one in found.largest] == [("table", 2 * MIB), ("log", MIB), ("new", MIB)]
+    assert (found.data_bytes, found.log_bytes, found.extents, found.restored_share) == (
+        3 * MIB,
+        MIB,
+        2,
+        1.0,
+    )
+    assert found.compressed_share == pytest.approx(
+        1 / 3
+    ) and found.preallocated_share == pytest.approx(2 / 3)
+    assert [(one.path, one.grown_bytes) for one in found.largest] == [
+        ("table", 2 * MIB),
+        ("log", MIB),
+        ("new", MIB),
+    ]
     assert found.largest[1].extents is None
 
 
-def test_without_compression_no_share_is_told(extents: dict[str, list[tuple[int, int, int]]], tmp_path: Path) -> None:
+def test_without_compression_no_share_is_told(
+    extents: dict[str, list[tuple[int, int, int]]], tmp_path: Path
+) -> None:
     """Nor where nothing grew."""
     table = file(tmp_path, "table", MIB)
     extents["table"] = [(0, MIB, 0)]
@@ -87,15 +102,18 @@ def test_without_compression_no_share_is_told(extents: dict[str, list[tuple[int,
     assert (nothing.data_bytes, nothing.compressed_share, nothing.extents) == (0, None, None)
 
 
-@pytest.mark.parametrize(("facts", "warned"), [
-    (GrowthFacts(64 * MIB, 0, 9, 0.0, 0.9, 1.0), True),
-    (GrowthFacts(64 * MIB, 0, 9, 0.5, 0.9), True),
-    (GrowthFacts(64 * MIB, 0, 9, 0.8, 0.9), False),
-    (GrowthFacts(MIB // 2, 0, 9, 0.0, 0.9), False),
-    (GrowthFacts(64 * MIB, 0, 9, 0.0, 0.0), False),  # this data does not shrink
-    (GrowthFacts(64 * MIB, 0, 9, None, None), False),
-    (None, False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("facts", "warned"),
+    [
+        (GrowthFacts(64 * MIB, 0, 9, 0.0, 0.9, 1.0), True),
+        (GrowthFacts(64 * MIB, 0, 9, 0.5, 0.9), True),
+        (GrowthFacts(64 * MIB, 0, 9, 0.8, 0.9), False),
+        (GrowthFacts(MIB // 2, 0, 9, 0.0, 0.9), False),
+        (GrowthFacts(64 * MIB, 0, 9, 0.0, 0.0), False),  # this data does not shrink
+        (GrowthFacts(64 * MIB, 0, 9, None, None), False),
+        (None, False),
+    ],
+)
 def test_growth_that_a_compressing_setup_did_not_compress_is_told_beside_the_ratio(
     facts: GrowthFacts | None, warned: bool, tmp_path: Path
 ) -> None:
@@ -107,5 +125,8 @@ def test_growth_that_a_compressing_setup_did_not_compress_is_told_beside_the_rat
     (row,) = rows([trial], "ext4", "tps")
     assert has(row.notes, RemarkKind.UNCOMPRESSED) is warned
     if facts and facts.preallocated_share:
-        grown, written = "0 % of 64 MiB that grew are compressed, and 90 %", "100 % allocated but not yet written"
+        grown, written = (
+            "0 % of 64 MiB that grew are compressed, and 90 %",
+            "100 % allocated but not yet written",
+        )
         assert told == [f"{grown} of the restored files; {written}"]

@@ -13,8 +13,10 @@ from tests.support.files import write_file
 
 
 def test_state_reads_what_moves_numbers(tmp_path: Path) -> None:
-    """Governor, turbo, idle states, THP, dirty limits, swap, mitigations. Without a file every value is None, and half
-    of the cores in another governor is a fact, not the first one's value. What changed is named with both values."""
+    """Governor, turbo, idle states, THP, dirty limits, swap, mitigations. Without a file every
+    value is None, and half of the cores in another governor is a fact, not the first one's
+    value. What changed is named with both values.
+    """
     assert set(tunables.state(tmp_path).values()) == {None}
     cpu = "sys/devices/system/cpu"
     for number in (0, 1):
@@ -27,7 +29,8 @@ def test_state_reads_what_moves_numbers(tmp_path: Path) -> None:
     write_file(tmp_path / "sys/kernel/mm/transparent_hugepage/enabled", "always [madvise] never\n")
     write_file(tmp_path / "proc/sys/vm/dirty_ratio", "20\n")
     write_file(
-        tmp_path / "proc/swaps", "Filename Type Size Used Priority\n/dev/sda2 partition 1000 0 -2\n/s file 24 0 -3\n"
+        tmp_path / "proc/swaps",
+        "Filename Type Size Used Priority\n/dev/sda2 partition 1000 0 -2\n/s file 24 0 -3\n",
     )
     state = tunables.state(tmp_path)
     assert state["governor"] == "powersave"
@@ -47,27 +50,44 @@ def test_names_with_brackets_and_spaces(tmp_path: Path) -> None:
     numbers = f"2 0 0 0 0 2129988 0 0 0 0 30 12 5 7 20 -5 1 0 24 {'0 ' * 17} 50 1 0"
     write_file(tmp_path / "7/stat", f"7 (kworker) R (x)) S {numbers}")
     tick = os.sysconf("SC_CLK_TCK")
-    expected = Task(7, "kworker) R (x)", "S", 2, True, True, "-5", 1, 24, "1/50", 42 / tick, 12 / tick)
+    expected = Task(
+        7, "kworker) R (x)", "S", 2, True, True, "-5", 1, 24, "1/50", 42 / tick, 12 / tick
+    )
     assert task(f"{tmp_path}/7") == expected
     assert task(f"{tmp_path}/8") is None
 
 
-def times(pid: int, parent: int, own: float, reaped: float = 0.0, *, started: int = 1, kernel: bool = False) -> Task:
+def times(
+    pid: int,
+    parent: int,
+    own: float,
+    reaped: float = 0.0,
+    *,
+    started: int = 1,
+    kernel: bool = False,
+) -> Task:
     """A process named after its pid."""
     return Task(pid, f"p{pid}", "S", parent, kernel, False, "0", 1, started, "0", own, reaped)
 
 
-@pytest.mark.parametrize(("words", "ours"), [
-    ("/usr/bin/python3 -m dbbench run plan.toml", True),
-    ("/usr/bin/python3 -m dbbench.run.worker trial", True),
-    ("/usr/bin/python3 /usr/local/bin/dbbench run plan.toml", True),
-    ("/home/a/dbbench/.venv/bin/python -m dask_worker --preload dbbench.fleet.preload", True),
-    ("/home/a/dbbench/.tox/tests/bin/python -m pytest --rootdir=/home/a/dbbench", False),
-    ("make -C /home/a/dbbench test", False),
-    ("vi dbbench-notes", False),
-])  # fmt: skip
-def test_a_checkout_in_a_command_line_does_not_make_a_process_ours(words: str, ours: bool, tmp_path: Path) -> None:
-    """Only what runs dbbench belongs to a trial; the load of a shell or of tests in a checkout is foreign."""
+@pytest.mark.parametrize(
+    ("words", "ours"),
+    [
+        ("/usr/bin/python3 -m dbbench run plan.toml", True),
+        ("/usr/bin/python3 -m dbbench.run.worker trial", True),
+        ("/usr/bin/python3 /usr/local/bin/dbbench run plan.toml", True),
+        ("/home/a/dbbench/.venv/bin/python -m dask_worker --preload dbbench.fleet.preload", True),
+        ("/home/a/dbbench/.tox/tests/bin/python -m pytest --rootdir=/home/a/dbbench", False),
+        ("make -C /home/a/dbbench test", False),
+        ("vi dbbench-notes", False),
+    ],
+)
+def test_a_checkout_in_a_command_line_does_not_make_a_process_ours(
+    words: str, ours: bool, tmp_path: Path
+) -> None:
+    """Only what runs dbbench belongs to a trial; the load of a shell or of tests in a checkout is
+    foreign.
+    """
     write_file(tmp_path / "7/cmdline", words.replace(" ", "\0") + "\0")
     assert load._is_dbbench(tmp_path, 7) is ours
 
@@ -78,7 +98,11 @@ def cpu(busy: float, idle: float, steal: float = 0.0) -> CpuTimes:
 
 
 def at(
-    monotonic: float, machine: CpuTimes, ours: list[Task], foreign: list[Task], kernel: float | None = 0.0
+    monotonic: float,
+    machine: CpuTimes,
+    ours: list[Task],
+    foreign: list[Task],
+    kernel: float | None = 0.0,
 ) -> LoadReading:
     """A reading."""
 
@@ -91,7 +115,9 @@ def at(
 def test_the_biggest_foreign_process_is_named() -> None:
     """The share of all CPUs; threads of the kernel and dbbench's processes are excluded."""
     before = at(0, cpu(100, 100), [times(10, 1, 50)], [times(20, 1, 3), times(21, 1, 500)])
-    after = at(10, cpu(118, 102), [times(10, 1, 60)], [times(20, 1, 8), times(21, 1, 501)], kernel=2.0)
+    after = at(
+        10, cpu(118, 102), [times(10, 1, 60)], [times(20, 1, 8), times(21, 1, 501)], kernel=2.0
+    )
     found = load.foreign_load(before, after)
     assert found.foreign_cpu_s == pytest.approx(6)
     assert found.foreign_share == pytest.approx(0.3)
@@ -104,7 +130,8 @@ def test_the_biggest_foreign_process_is_named() -> None:
 def test_short_lived_processes_are_in_their_parents_time() -> None:
     """A compiler run in many short processes is seen, though none of them lived at both readings."""
     before = at(0, cpu(0, 0), [], [times(20, 1, 1, 100), times(22, 20, 40)])
-    after = at(10, cpu(9, 11), [], [times(20, 1, 1, 100 + 45 + 4)])  # 22 ended: 40 before, 5 in the window
+    # 22 ended: 40 before, 5 in the window
+    after = at(10, cpu(9, 11), [], [times(20, 1, 1, 100 + 45 + 4)])
     found = load.foreign_load(before, after)
     assert found.foreign_cpu_s == pytest.approx(9)
     (warning,) = load.load_warnings(found)
@@ -112,8 +139,9 @@ def test_short_lived_processes_are_in_their_parents_time() -> None:
 
 
 def test_a_reused_pid_is_another_process() -> None:
-    """Its CPU time is its own, not the difference to the old one's. A process of dbbench whose parent ended is adopted
-    by init, and is still counted as dbbench's."""
+    """Its CPU time is its own, not the difference to the old one's. A process of dbbench whose
+    parent ended is adopted by init, and is still counted as dbbench's.
+    """
     before = at(0, cpu(0, 0), [], [times(20, 1, 100, started=1)])
     after = at(10, cpu(9, 11), [], [times(20, 1, 2, started=9)])
     assert [p.cpu_s for p in load.foreign_load(before, after).processes] == [2]
@@ -123,8 +151,9 @@ def test_a_reused_pid_is_another_process() -> None:
 
 
 def test_in_a_container_it_is_the_rest(tmp_path: Path) -> None:
-    """If other processes are not visible, busy time that is not dbbench's is foreign, of unknown origin. Without /proc
-    nothing is known: None, not 0 %."""
+    """If other processes are not visible, busy time that is not dbbench's is foreign, of unknown
+    origin. Without /proc nothing is known: None, not 0 %.
+    """
     before = at(0, cpu(100, 100), [times(10, 1, 50)], [], kernel=None)
     after = at(10, cpu(112, 108), [times(10, 1, 58)], [], kernel=None)
     found = load.foreign_load(before, after)
@@ -135,7 +164,9 @@ def test_in_a_container_it_is_the_rest(tmp_path: Path) -> None:
 
 
 def test_limits_of_steal_and_of_others() -> None:
-    """W015 above 2 % of steal; below it nothing. On 64 CPUs, half a CPU is less than 5 % and still a load by others."""
+    """W015 above 2 % of steal; below it nothing. On 64 CPUs, half a CPU is less than 5 % and still
+    a load by others.
+    """
     found = load.foreign_load(at(0, cpu(0, 0), [], []), at(10, cpu(9, 10, steal=1), [], []))
     assert found.steal_share == pytest.approx(0.05)
     assert [(w.id, w.suspect) for w in load.load_warnings(found)] == [("W015", True)]
@@ -146,16 +177,25 @@ def test_limits_of_steal_and_of_others() -> None:
 
 
 def test_what_the_machine_counts_is_said(tmp_path: Path) -> None:
-    """Throttling, dropped page cache and swapping are reported if their counters rose, and not if they do not exist."""
-    counter, vmstat = tmp_path / "cpus/cpu0/thermal_throttle/core_throttle_count", tmp_path / "vmstat"
+    """Throttling, dropped page cache and swapping are reported if their counters rose, and not if
+    they do not exist.
+    """
+    counter, vmstat = (
+        tmp_path / "cpus/cpu0/thermal_throttle/core_throttle_count",
+        tmp_path / "vmstat",
+    )
 
     def at(heat: int, drops: int, swapped: int) -> LoadReading:
         write_file(counter, f"{heat}\n")
-        vmstat.write_text(f"nr_free_pages 5\npswpin {swapped}\npswpout 3\ndrop_pagecache {drops}\ndrop_slab 9\n")
+        vmstat.write_text(
+            f"nr_free_pages 5\npswpin {swapped}\npswpout 3\ndrop_pagecache {drops}\ndrop_slab 9\n"
+        )
         return reading()
 
     def reading() -> LoadReading:
-        return dataclasses.replace(load.reading(proc=tmp_path), events=load.events(tmp_path, tmp_path / "cpus"))
+        return dataclasses.replace(
+            load.reading(proc=tmp_path), events=load.events(tmp_path, tmp_path / "cpus")
+        )
 
     def said(after: LoadReading) -> list[str]:
         found = dataclasses.replace(load.foreign_load(first, after), seconds=10)
@@ -171,5 +211,7 @@ def test_what_the_machine_counts_is_said(tmp_path: Path) -> None:
     vmstat.unlink()
     counter.unlink()
     assert said(reading()) == []
-    assert [w.id for w in load.load_warnings(HostLoad(10, 2, 0.1, 0.005, 0.01, (), {"throttled": 1}))] == ["W015"]
+    assert [
+        w.id for w in load.load_warnings(HostLoad(10, 2, 0.1, 0.005, 0.01, (), {"throttled": 1}))
+    ] == ["W015"]
     assert tuple(load.load_warnings(HostLoad(10, 2, 0.1, 0.005, 0.01, ()))) == ()

@@ -1,4 +1,6 @@
-"""A results folder made by someone else: nothing outside of it is read, written, removed or executed."""
+"""A results folder made by someone else: nothing outside of it is read, written, removed or
+executed.
+"""
 
 import contextlib
 import csv
@@ -78,7 +80,9 @@ def trial(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("name", [".lock", "journal.jsonl"])
-def test_links_in_place_of_our_files_are_not_written_through(name: str, folder: Path, victim: Path) -> None:
+def test_links_in_place_of_our_files_are_not_written_through(
+    name: str, folder: Path, victim: Path
+) -> None:
     """`clean` and `run` as root would otherwise empty or lengthen what the link names."""
     (folder / name).unlink(missing_ok=True)
     (folder / name).symlink_to(victim)
@@ -106,31 +110,68 @@ def test_the_index_is_never_somebody_elses_database(tmp_path: Path, victim: Path
 
 
 HOSTILE_PATHS = {  # {other}: the tag of another run; {own}: of the run whose journal it is
-    "image": ["/etc/passwd", "/x/../.dbbench-a-{own}.img/../../etc/passwd", "relative/.dbbench-a-{own}.img", "/dev/sda",
-              "/x/.dbbench-a-{other}.img", "/x/.dbbench-a.img", "/x/.dbbench-{own}-{other}.img", "/.dbbench-{own}.img",
-              "/x/../.dbbench-a-{own}.img", "/.dbbench-a-{own}.img/x", "/.dbbench-a-{own}.img\n"],
-    "runtime": ["/", "/home", "/tmp", "/tmp/dbbench-{own}-x/../../home", "/root/dbbench-{own}-x", "/tmp/dbbench-{own}-",
-                "/tmp/dbbench-{other}-x", "/tmp/dbbench-x"],
-    "layer": ["md:data", "lvm:vg0", "sh:dbbench-{own}1", "md:dbbench-{own}1;reboot", "lvm:dbbench-{other}1a2b3c4d"],
+    "image": [
+        "/etc/passwd",
+        "/x/../.dbbench-a-{own}.img/../../etc/passwd",
+        "relative/.dbbench-a-{own}.img",
+        "/dev/sda",
+        "/x/.dbbench-a-{other}.img",
+        "/x/.dbbench-a.img",
+        "/x/.dbbench-{own}-{other}.img",
+        "/.dbbench-{own}.img",
+        "/x/../.dbbench-a-{own}.img",
+        "/.dbbench-a-{own}.img/x",
+        "/.dbbench-a-{own}.img\n",
+    ],
+    "runtime": [
+        "/",
+        "/home",
+        "/tmp",
+        "/tmp/dbbench-{own}-x/../../home",
+        "/root/dbbench-{own}-x",
+        "/tmp/dbbench-{own}-",
+        "/tmp/dbbench-{other}-x",
+        "/tmp/dbbench-x",
+    ],
+    "layer": [
+        "md:data",
+        "lvm:vg0",
+        "sh:dbbench-{own}1",
+        "md:dbbench-{own}1;reboot",
+        "lvm:dbbench-{other}1a2b3c4d",
+    ],
     "pool": ["tank", "-f", "dbbench-{other}1a2b3c4d", "dbbench-{own}1/tank"],
-    "cgroup": ["/sys/fs/cgroup/system.slice", "/sys/fs/cgroup/dbbench-r-{other}", "/dbbench-r-{own}/../x"],
-}  # fmt: skip
+    "cgroup": [
+        "/sys/fs/cgroup/system.slice",
+        "/sys/fs/cgroup/dbbench-r-{other}",
+        "/dbbench-r-{own}/../x",
+    ],
+}
 
 
 @pytest.mark.parametrize("what", HOSTILE_PATHS)
 def test_a_journal_that_names_other_peoples_things_is_not_obeyed(what: str, tmp_path: Path) -> None:
-    """What is outstanding is removed by `clean` as root; the things of another run are no less foreign."""
+    """What is outstanding is removed by `clean` as root; the things of another run are no less
+    foreign.
+    """
     (tmp_path / "other").mkdir()
     journal = Journal(tmp_path / "journal.jsonl")
-    paths = [path.format(own=journal.tag, other=tag_of(tmp_path / "other")) for path in HOSTILE_PATHS[what]]
+    paths = [
+        path.format(own=journal.tag, other=tag_of(tmp_path / "other"))
+        for path in HOSTILE_PATHS[what]
+    ]
     for path in paths:
         journal.note("take", what=what, path=path)
     assert journal.outstanding(what) == []
     assert journal.foreign() == [(what, path) for path in paths]
 
 
-def test_clean_of_one_run_leaves_what_another_has(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Its image, its temporary folder and its trials, whatever the journal says; what is left alone is named."""
+def test_clean_of_one_run_leaves_what_another_has(
+    copy: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its image, its temporary folder and its trials, whatever the journal says; what is left alone
+    is named.
+    """
     good, bad = Journal(copy / "good/journal.jsonl"), Journal(copy / "bad/journal.jsonl")
     image = copy / f"good/.dbbench-good-{good.tag}.img"
     runtime = Path(tempfile.mkdtemp(prefix=f"dbbench-{good.tag}-", dir="/tmp"))
@@ -153,8 +194,9 @@ def test_clean_of_one_run_leaves_what_another_has(copy: Path, capsys: pytest.Cap
 def test_a_fleets_files_are_not_written_through(
     name: str, plant: str, copy: Path, victim: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`show` looks for hosts that work without a coordinator; what is in the place of their locks stays
-    as it is."""
+    """`show` looks for hosts that work without a coordinator; what is in the place of their locks
+    stays as it is.
+    """
     for fleet, host in (("f", "bad"), ("bad", "h")):
         fleet_files.save(copy, Fleet(fleet, "spread", "2026-01-01T00:00:00Z", "x", {host: (1,)}))
     write_file(copy / "bad/fleet/lock")
@@ -170,22 +212,33 @@ def test_a_fleets_files_are_not_written_through(
 
 @pytest.mark.parametrize("name", ["lock", "state.json", "taken.json"])
 def test_a_host_writes_into_no_planted_file(name: str, copy: Path, victim: Path) -> None:
-    """What a worker and a share write into a run's folder reaches no other file: a link is planted for each."""
+    """What a worker and a share write into a run's folder reaches no other file: a link is planted
+    for each.
+    """
     (host := HostFolder(copy / "bad")).make()
     (path := host.path / name).symlink_to(victim)
     before = victim.stat()
-    for work in (host.pid, lambda: host.save_receipt(Taken(("t",))), lambda: host.save_state(HostState())):
+    for work in (
+        host.pid,
+        lambda: host.save_receipt(Taken(("t",))),
+        lambda: host.save_state(HostState()),
+    ):
         with contextlib.suppress(OSError, DbbenchError):
             work()
     assert path.name == name and victim.stat().st_mtime_ns == before.st_mtime_ns
 
 
-@pytest.mark.parametrize("linked", [".fleet", ".fleet/f", ".fleet/f/hosts", ".fleet/f/hosts/h", ".fleet-worker"])
+@pytest.mark.parametrize(
+    "linked", [".fleet", ".fleet/f", ".fleet/f/hosts", ".fleet/f/hosts/h", ".fleet-worker"]
+)
 def test_clean_follows_no_link_of_a_fleet(linked: str, tmp_path: Path) -> None:
     """The copies of its hosts go when they are home; those behind a link are another's results."""
     results_folder, elsewhere = tmp_path / "r", tmp_path / "elsewhere"
     synthetic.write(results_folder, Shape(name="f", arms=("ext4", "xfs"), work=TPCB, blocks=1))
-    fleet_files.save(results_folder, Fleet("f", "spread", "2026-01-01T00:00:00Z", "x", {"h": (1,)}, finished=True))
+    fleet_files.save(
+        results_folder,
+        Fleet("f", "spread", "2026-01-01T00:00:00Z", "x", {"h": (1,)}, finished=True),
+    )
     shutil.copytree(results_folder / "f", results_folder / ".fleet/f/hosts/h/f")
     (results_folder / ".fleet-worker").mkdir()
     (results_folder / linked).rename(elsewhere)
@@ -196,7 +249,9 @@ def test_clean_follows_no_link_of_a_fleet(linked: str, tmp_path: Path) -> None:
     assert (results_folder / linked).is_symlink()
 
 
-def test_clean_removes_nothing_that_a_planted_journal_names(folder: Path, victim: Path, tmp_path: Path) -> None:
+def test_clean_removes_nothing_that_a_planted_journal_names(
+    folder: Path, victim: Path, tmp_path: Path
+) -> None:
     """A folder and a file of another user, and the target of a link with a name of dbbench, remain."""
     (home := tmp_path / "home").mkdir()
     (home / "letter").write_text("dear")
@@ -218,8 +273,9 @@ def test_clean_removes_nothing_that_a_planted_journal_names(folder: Path, victim
 
 
 def test_a_file_in_the_images_place_is_not_replaced(tmp_path: Path) -> None:
-    """Nor used: it may be another run's disk, or a link to one. Runs of one name in two results folders have images of
-    their own in the same folder."""
+    """Nor used: it may be another run's disk, or a link to one. Runs of one name in two results
+    folders have images of their own in the same folder.
+    """
     run = small_run()
     folder = results.create_run(tmp_path / "results", run, "")
     (path,) = images_of(run, folder)["data"]
@@ -232,12 +288,17 @@ def test_a_file_in_the_images_place_is_not_replaced(tmp_path: Path) -> None:
     assert images_of(run, tmp_path / "a/r") != images_of(run, tmp_path / "b/r")
 
 
-@pytest.mark.parametrize("name", ["../../victim", "/etc/passwd", "..", "a/b", ".partial-x", "a\x1b[2J", ""])
+@pytest.mark.parametrize(
+    "name", ["../../victim", "/etc/passwd", "..", "a/b", ".partial-x", "a\x1b[2J", ""]
+)
 def test_names_that_lead_elsewhere_are_damage(name: str, folder: Path) -> None:
     """A trial's id and the run's name become names of files."""
     whole = json.loads((folder / "run.json").read_text())
     del whole["sha256"]
-    for content in ({**whole, "name": name}, {**whole, "order": [{**whole["order"][0], "id": name}]}):
+    for content in (
+        {**whole, "name": name},
+        {**whole, "order": [{**whole["order"][0], "id": name}]},
+    ):
         (folder / "run.json").write_text(json.dumps(content))
         with pytest.raises(ResultDamaged, match="not a valid name of a run or trial"):
             results.load_spec(folder)
@@ -253,11 +314,15 @@ def test_an_altered_run_json_is_named(folder: Path) -> None:
 
 @pytest.mark.parametrize("plant", ["link", "fifo", "device"])
 @pytest.mark.parametrize("name", ["trial.json", "SHA256SUMS", "series.csv.gz", "histogram.json"])
-def test_what_is_no_plain_file_is_damage(name: str, plant: str, trial: Path, victim: Path, tmp_path: Path) -> None:
+def test_what_is_no_plain_file_is_damage(
+    name: str, plant: str, trial: Path, victim: Path, tmp_path: Path
+) -> None:
     """A FIFO would be waited for, a device never ends, a link shows other people's files."""
     path = trial / name
     path.unlink(missing_ok=True)
-    PLANTS["link" if plant == "device" else plant](path, Path("/dev/zero") if plant == "device" else victim)
+    PLANTS["link" if plant == "device" else plant](
+        path, Path("/dev/zero") if plant == "device" else victim
+    )
     if name in ("series.csv.gz", "histogram.json"):
         unsummed(path)
     with pytest.raises(ResultNotRegular, match=name):
@@ -279,11 +344,42 @@ PLANTS: dict[str, Callable[[Path, Path], object]] = {
     "directory": lambda path, _: path.mkdir(),
     "noise": lambda path, _: path.write_bytes(b"\0\xff[" * 1000),
 }
-OF_RUN = ("run.json", "plan.toml", "journal.jsonl", "ceiling.json", "powercut.json", "trials", "report.html", ".lock")
-OF_TRIAL = ("trial.json", "SHA256SUMS", "series.csv.gz", "histogram.json", "raw/pgbench.out", "raw", ".")
-OF_RESULTS = ("baselines.json", "nightly/p.jsonl", ".fleet/f/fleet.json", ".dbbench-index.json", ".fleet-worker")
-COMMANDS = (["show"], ["nightly", "status"], ["show", "bad"], ["compare", "good", "bad"], ["nightly", "baseline"],
-            ["compare", "bad", "--format", "junit"], ["clean", "--dry-run"], ["clean"])  # fmt: skip
+OF_RUN = (
+    "run.json",
+    "plan.toml",
+    "journal.jsonl",
+    "ceiling.json",
+    "powercut.json",
+    "trials",
+    "report.html",
+    ".lock",
+)
+OF_TRIAL = (
+    "trial.json",
+    "SHA256SUMS",
+    "series.csv.gz",
+    "histogram.json",
+    "raw/pgbench.out",
+    "raw",
+    ".",
+)
+OF_RESULTS = (
+    "baselines.json",
+    "nightly/p.jsonl",
+    ".fleet/f/fleet.json",
+    ".dbbench-index.json",
+    ".fleet-worker",
+)
+COMMANDS = (
+    ["show"],
+    ["nightly", "status"],
+    ["show", "bad"],
+    ["compare", "good", "bad"],
+    ["nightly", "baseline"],
+    ["compare", "bad", "--format", "junit"],
+    ["clean", "--dry-run"],
+    ["clean"],
+)
 
 
 @pytest.fixture(scope="module")
@@ -298,13 +394,23 @@ def two_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def unsummed(path: Path) -> None:
     """Leave a file of a trial out of the checksums."""
     sums = path.parent / "SHA256SUMS"
-    sums.write_text("".join(line for line in sums.read_text().splitlines(True) if path.name not in line))
+    sums.write_text(
+        "".join(line for line in sums.read_text().splitlines(True) if path.name not in line)
+    )
 
 
 def planted(results_folder: Path, name: str, plant: str, secret: Path) -> Path:
-    """Put something else in the place of a file of the results folder, of its run `bad`, or of a trial of that."""
+    """Put something else in the place of a file of the results folder, of its run `bad`, or of a
+    trial of that.
+    """
     run = results_folder / "bad"
-    place = results_folder if name in OF_RESULTS else run if name in OF_RUN else sorted((run / "trials").iterdir())[0]
+    place = (
+        results_folder
+        if name in OF_RESULTS
+        else run
+        if name in OF_RUN
+        else sorted((run / "trials").iterdir())[0]
+    )
     path = place / name
     if path.is_dir():
         shutil.rmtree(path)
@@ -320,8 +426,9 @@ def planted(results_folder: Path, name: str, plant: str, secret: Path) -> Path:
 def test_what_is_planted_is_named_and_hides_nothing(
     name: str, plant: str, copy: Path, secret: Path, capsys: pytest.CaptureFixture[str], here: Path
 ) -> None:
-    """Every command ends at once, with an error that has an ID and names the run; the other run is shown, and the
-    content of a file elsewhere never is."""
+    """Every command ends at once, with an error that has an ID and names the run; the other run is
+    shown, and the content of a file elsewhere never is.
+    """
     path = planted(copy, name, plant, secret)
     for argv in COMMANDS:
         began = time.process_time()
@@ -336,16 +443,21 @@ def test_what_is_planted_is_named_and_hides_nothing(
             assert "xfs.postgres.pgbench-tpcb-b1-a1" in out, (out, err)
         if status and argv == ["show", "bad"]:
             assert "bad" in err, err
-    assert os.path.lexists(path) or (name, plant) == (".fleet-worker", "directory")  # which is a worker's own
+    # which is a worker's own
+    assert os.path.lexists(path) or (name, plant) == (".fleet-worker", "directory")
 
 
 @pytest.mark.parametrize("name", ["plan.toml", "series.csv.gz", "nightly/p.jsonl"])
-def test_a_page_shows_no_file_from_elsewhere(name: str, copy: Path, secret: Path, tmp_path: Path, printed: Any) -> None:
+def test_a_page_shows_no_file_from_elsewhere(
+    name: str, copy: Path, secret: Path, tmp_path: Path, printed: Any
+) -> None:
     """What a link leads to is not in it; the other run is."""
     path, page = planted(copy, name, "link", secret), tmp_path / "page.html"
     if name in OF_TRIAL:
         unsummed(path)
-    assert "error E801" in printed("report", "bad", "good", "-o", str(page), "--results", str(copy), code=1)
+    assert "error E801" in printed(
+        "report", "bad", "good", "-o", str(page), "--results", str(copy), code=1
+    )
     assert "$6$" not in page.read_text() and ">good<" in page.read_text()
 
 
@@ -353,14 +465,24 @@ def test_a_page_shows_no_file_from_elsewhere(name: str, copy: Path, secret: Path
 def test_a_damaged_trial_hides_no_other_of_its_run(
     name: str, copy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Every command goes on with the other trials, says which was left out and why, and ends with 1; the page says it
-    too. A baseline has to be whole."""
+    """Every command goes on with the other trials, says which was left out and why, and ends with
+    1; the page says it too. A baseline has to be whole.
+    """
     bad, page = planted(copy, name, "noise", tmp_path).parent.name, tmp_path / "page.html"
-    for argv in (["show", "bad"], ["compare", "bad"], ["compare", "bad", "--json"], ["report", "bad", "-o", str(page)],
-                 ["compare", "bad", "--format", "markdown"]):  # fmt: skip
+    for argv in (
+        ["show", "bad"],
+        ["compare", "bad"],
+        ["compare", "bad", "--json"],
+        ["report", "bad", "-o", str(page)],
+        ["compare", "bad", "--format", "markdown"],
+    ):
         assert cli.run([*argv, "--results", str(copy)]) == 1
         out, err = capsys.readouterr()
-        assert f"{bad}: " in err and name in err and len(re.findall('error E801|"id": "E801"', err)) == 1, (argv, err)
+        assert (
+            f"{bad}: " in err
+            and name in err
+            and len(re.findall('error E801|"id": "E801"', err)) == 1
+        ), (argv, err)
         assert argv[0] == "report" or "xfs" in out, (argv, out)
     assert f"{bad} (E801)" in page.read_text() and "1 damaged" in page.read_text()
     assert cli.run(["nightly", "baseline", "bad", "--results", str(copy)]) == 1
@@ -378,7 +500,9 @@ FIGURES: dict[str, Callable[[str], str]] = {
 
 
 @pytest.mark.parametrize("kind", FIGURES)
-def test_a_trial_that_cannot_be_hides_no_other(kind: str, copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_trial_that_cannot_be_hides_no_other(
+    kind: str, copy: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Also where the checksums are right: the trial is named, at once, and the other one is shown."""
     trial = sorted((copy / "bad/trials").iterdir())[0]
     before = (trial / "trial.json").read_text()
@@ -400,11 +524,17 @@ def test_a_trial_that_cannot_be_hides_no_other(kind: str, copy: Path, capsys: py
         assert "xfs" in out, (argv, out)
 
 
-def test_a_series_that_cannot_be_read_hides_no_other_trial(copy: Path, tmp_path: Path, printed: Any) -> None:
-    """Also where the checksums know nothing of the damage: the page has the other trials of its run."""
+def test_a_series_that_cannot_be_read_hides_no_other_trial(
+    copy: Path, tmp_path: Path, printed: Any
+) -> None:
+    """Also where the checksums know nothing of the damage: the page has the other trials of its
+    run.
+    """
     path, page = planted(copy, "series.csv.gz", "noise", tmp_path), tmp_path / "page.html"
     unsummed(path)
-    assert f"{path.parent.name}: " in printed("report", "bad", "-o", str(page), "--results", str(copy), code=1)
+    assert f"{path.parent.name}: " in printed(
+        "report", "bad", "-o", str(page), "--results", str(copy), code=1
+    )
     assert f"{path.parent.name} (E801)" in page.read_text()
 
 
@@ -416,11 +546,23 @@ def test_sums_cannot_lead_out_of_the_folder(trial: Path, victim: Path) -> None:
 
 
 def test_a_terminal_gets_no_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Names and texts of results are shown, in tables, JSON and errors, as in JSON; tabs and lines stay."""
+    """Names and texts of results are shown, in tables, JSON and errors, as in JSON; tabs and lines
+    stay.
+    """
     assert inert("a\tb\n" + ESCAPE) == "a\tb\n\\u001b]0;owned\\u0007\\u009b31m\\u202e"
-    synthetic.write(tmp_path, Shape(work=TPCB, hostile=ESCAPE, failed=("xfs.postgres.pgbench-tpcb-b1-a1",)))
-    for argv in (["show"], ["show", "demo"], ["compare", "demo"], ["show", "--json"], ["compare", "demo", "--json"],
-                 ["show", ESCAPE], ["explain", ESCAPE], ["compare", "demo", "--format", "markdown"]):  # fmt: skip
+    synthetic.write(
+        tmp_path, Shape(work=TPCB, hostile=ESCAPE, failed=("xfs.postgres.pgbench-tpcb-b1-a1",))
+    )
+    for argv in (
+        ["show"],
+        ["show", "demo"],
+        ["compare", "demo"],
+        ["show", "--json"],
+        ["compare", "demo", "--json"],
+        ["show", ESCAPE],
+        ["explain", ESCAPE],
+        ["compare", "demo", "--format", "markdown"],
+    ):
         cli.run([*argv, *(() if argv[0] == "explain" else ("--results", str(tmp_path)))])
         out, err = capsys.readouterr()
         assert inert(out) == out and inert(err) == err, argv
@@ -430,7 +572,9 @@ def test_a_terminal_gets_no_commands(tmp_path: Path, capsys: pytest.CaptureFixtu
 def test_a_spreadsheet_computes_nothing(tmp_path: Path) -> None:
     """A label that begins as a formula is text to it."""
     run, formula = synthetic.loaded(tmp_path, Shape(work=TPCB)), '=HYPERLINK("http://x")'
-    run = synthetic.with_trials(run, lambda trial: {"fs_setup": trial.fs_setup.replace("xfs", formula)})
+    run = synthetic.with_trials(
+        run, lambda trial: {"fs_setup": trial.fs_setup.replace("xfs", formula)}
+    )
     written = as_csv(verdicts([run]))
     cells = [cell for row in list(csv.reader(io.StringIO(written)))[1:] for cell in row]
     assert "'" + formula in cells

@@ -23,8 +23,9 @@ def image(name: str, journal: Journal) -> str:
 
 
 def test_what_was_taken_and_not_given_back_is_outstanding(tmp_path: Path) -> None:
-    """Only the last word on a path counts. Half a line that a power loss has cut off loses nothing of what is before
-    it, and the next line stands by itself."""
+    """Only the last word on a path counts. Half a line that a power loss has cut off loses nothing
+    of what is before it, and the next line stands by itself.
+    """
     journal = Journal(tmp_path / "j")
     for event, name in (("take", "a"), ("take", "b"), ("give_back", "a"), ("take", "c")):
         journal.note(event, what="image", path=image(name, journal))
@@ -37,12 +38,18 @@ def test_what_was_taken_and_not_given_back_is_outstanding(tmp_path: Path) -> Non
 
 
 def test_a_typed_identity_holds_until_the_device_was_erased(tmp_path: Path) -> None:
-    """And what a killed trial left unfinished is the run's own, until something was finished there. A filesystem is
-    dbbench's only on the device that it was made on."""
+    """And what a killed trial left unfinished is the run's own, until something was finished there.
+    A filesystem is dbbench's only on the device that it was made on.
+    """
     journal = Journal(tmp_path / "journal.jsonl")
     assert not journal.has_wiped_disk("S1") and not journal.making("S1")
-    for event, erased, making in (("wipe", False, False), ("had", True, False), ("making", True, True),
-                                  ("made", True, False), ("wipe", False, False)):  # fmt: skip
+    for event, erased, making in (
+        ("wipe", False, False),
+        ("had", True, False),
+        ("making", True, True),
+        ("made", True, False),
+        ("wipe", False, False),
+    ):
         journal.note(event, device="S1", uuid="u-1")
         assert (journal.has_wiped_disk("S1"), journal.making("S1")) == (erased, making)
     assert not journal.has_wiped_disk("S2")
@@ -58,7 +65,9 @@ def believed(journal: Journal) -> bool:
 
 
 @pytest.mark.parametrize("event", ["made", "making", "had"])
-def test_a_line_about_a_disk_that_somebody_else_wrote_is_not_believed(event: str, tmp_path: Path) -> None:
+def test_a_line_about_a_disk_that_somebody_else_wrote_is_not_believed(
+    event: str, tmp_path: Path
+) -> None:
     """Written by hand, without a seal or with that of another line; the run's own line is believed."""
     journal = Journal(tmp_path / "journal.jsonl")
     journal.note(event, device="S2", uuid="u-1")
@@ -82,7 +91,9 @@ def test_the_journal_of_another_run_is_not_believed(tmp_path: Path) -> None:
     assert believed(journal) and not believed(Journal(tmp_path / "b/journal.jsonl"))
 
 
-def test_the_journal_of_another_user_is_not_believed(tmp_path: Path, home: Path, environ: dict[str, str]) -> None:
+def test_the_journal_of_another_user_is_not_believed(
+    tmp_path: Path, home: Path, environ: dict[str, str]
+) -> None:
     """Neither where the key is another one, nor where others can read or have planted it."""
     journal = Journal(tmp_path / "journal.jsonl")
     journal.note("made", device="S1", uuid="u-1")

@@ -24,7 +24,9 @@ def run(tmp_path: Path) -> LoadedRun:
 def test_a_percentile_needs_ten_slower_ones() -> None:
     """Of 1000 latencies p99 is known and p99.9 is not; merging adds them up."""
     one = Histogram({bucket_of(1000.0): 980, bucket_of(9000.0): 20})
-    assert [percentile_ms(one, percent) for percent in (50.0, 99.0)] == pytest.approx([1.0, 9.0], rel=0.01)
+    assert [percentile_ms(one, percent) for percent in (50.0, 99.0)] == pytest.approx(
+        [1.0, 9.0], rel=0.01
+    )
     assert percentile_ms(one, 99.9) is None
     assert percentile_ms(merge([one] * 10 + [None]), 99.9) == pytest.approx(9.0, rel=0.01)
     assert percentile_ms(merge([]), 50.0) is None
@@ -38,12 +40,17 @@ def test_the_page_has_all_arms_in_one_chart(run: LoadedRun) -> None:
     each = [histogram for trial in of_xfs if (histogram := run.histogram(trial))]
     row = latency.rows[1]
     assert row.transactions == merge(each).total
-    assert row.percentiles["p99"] == means({"xfs": [histogram.percentile_ms(99.0) for histogram in each]})["xfs"]
+    assert (
+        row.percentiles["p99"]
+        == means({"xfs": [histogram.percentile_ms(99.0) for histogram in each]})["xfs"]
+    )
     assert row.percentiles["p99.99"] is None
     assert [line.mark.name for line in latency.chart.lines if line.mark] == ["ext4", "xfs"]
     for line in latency.chart.lines:
         points = [(float(x), float(y)) for x, y in re.findall(r"[ML]([\d.]+) ([\d.]+)", line.path)]
-        assert len(points) > 50 and points == sorted(points, key=lambda point: (point[0], -point[1]))
+        assert len(points) > 50 and points == sorted(
+            points, key=lambda point: (point[0], -point[1])
+        )
     page = render([run])
     assert page.index('id="timelines"') < page.index('id="latency"') < page.index('id="conditions"')
 

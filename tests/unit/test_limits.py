@@ -1,4 +1,6 @@
-"""Limits of a server: control groups of both versions on trees of plain files, and the choice of CPUs."""
+"""Limits of a server: control groups of both versions on trees of plain files, and the choice of
+CPUs.
+"""
 
 import itertools
 import os
@@ -35,7 +37,9 @@ def process(tmp_path: Path, mountinfo: str, groups: str) -> Path:
 
 
 def test_version_2_is_used_beside_our_own_group(tmp_path: Path) -> None:
-    """A group with processes cannot have groups with controllers in it, so the new one is next to dbbench's."""
+    """A group with processes cannot have groups with controllers in it, so the new one is next to
+    dbbench's.
+    """
     point = tmp_path / "cg"
     (point / "user/session").mkdir(parents=True)
     (point / "cgroup.controllers").write_text("cpu io memory pids\n")
@@ -46,8 +50,9 @@ def test_version_2_is_used_beside_our_own_group(tmp_path: Path) -> None:
 
 
 def test_version_1_is_used_within_our_own_group(tmp_path: Path) -> None:
-    """Its limit holds for the server too; a hierarchy of version 2 without the memory controller is passed over. A
-    missing limit is not a failure; the reason is reported."""
+    """Its limit holds for the server too; a hierarchy of version 2 without the memory controller is
+    passed over. A missing limit is not a failure; the reason is reported.
+    """
     (tmp_path / "none").mkdir()
     assert "no control group" in str(cgroup.hierarchy(process=process(tmp_path / "none", "", "")))
     one, two = tmp_path / "memory", tmp_path / "unified"
@@ -60,7 +65,9 @@ def test_version_1_is_used_within_our_own_group(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("version", "name"), [(2, "memory.max"), (1, "memory.limit_in_bytes")])
 def test_a_limit_of_the_container_is_the_memory(version: int, name: str, tmp_path: Path) -> None:
-    """The smallest limit of the process's group and those above it, and never more than the machine has."""
+    """The smallest limit of the process's group and those above it, and never more than the machine
+    has.
+    """
     point = tmp_path / "cg"
     (group := point / "pod/box").mkdir(parents=True)
     (point / "cgroup.controllers").write_text("memory\n")
@@ -76,11 +83,17 @@ def test_a_limit_of_the_container_is_the_memory(version: int, name: str, tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("version", "files"), [(2, {"memory.max": "4096", "memory.swap.max": "0"}), (1, {"memory.limit_in_bytes": "4096"})]
+    ("version", "files"),
+    [(2, {"memory.max": "4096", "memory.swap.max": "0"}), (1, {"memory.limit_in_bytes": "4096"})],
 )
-def test_limit_is_set_without_swap_and_journalled_first(tmp_path: Path, version: int, files: dict[str, str]) -> None:
+def test_limit_is_set_without_swap_and_journalled_first(
+    tmp_path: Path, version: int, files: dict[str, str]
+) -> None:
     """Swap would be a second memory. The journal has the group before it is there."""
-    journal, where = Journal(tmp_path / "j"), cgroup.Hierarchy(version, tmp_path, tmp_path, tmp_path)
+    journal, where = (
+        Journal(tmp_path / "j"),
+        cgroup.Hierarchy(version, tmp_path, tmp_path, tmp_path),
+    )
     name = f"dbbench-g-{journal.tag}"
     with cgroup.make_group(where, name, journal, 4096) as group:
         assert journal.outstanding("cgroup") == [str(tmp_path / name)]
@@ -91,10 +104,16 @@ def test_limit_is_set_without_swap_and_journalled_first(tmp_path: Path, version:
     assert journal.outstanding("cgroup") == [] and not (tmp_path / name).exists()
 
 
-@pytest.mark.parametrize(("version", "file", "said"), [
-    (2, "memory.events", "low 0\noom 3\noom_kill 2\n"), (1, "memory.oom_control", "under_oom 0\noom_kill 2\n"),
-])  # fmt: skip
-def test_kills_are_read_from_both_versions(tmp_path: Path, version: int, file: str, said: str) -> None:
+@pytest.mark.parametrize(
+    ("version", "file", "said"),
+    [
+        (2, "memory.events", "low 0\noom 3\noom_kill 2\n"),
+        (1, "memory.oom_control", "under_oom 0\noom_kill 2\n"),
+    ],
+)
+def test_kills_are_read_from_both_versions(
+    tmp_path: Path, version: int, file: str, said: str
+) -> None:
     """`oom_kill` counts processes; `oom` and `under_oom` are something else."""
     group = ControlGroup(version, tmp_path, tmp_path)
     assert group.oom_kills is None
@@ -110,7 +129,9 @@ def test_kill_for_want_of_memory_is_named_in_place_of_what_it_looked_like(
     group = ControlGroup(1, tmp_path, tmp_path)
     monkeypatch.setattr("dbbench.machine.limits._group", lambda *_: (group, ""))
     with (
-        pytest.raises(EngineDied, match=r"killed 1 of the server's(.|\n)*first symptom: it is gone"),
+        pytest.raises(
+            EngineDied, match=r"killed 1 of the server's(.|\n)*first symptom: it is gone"
+        ),
         confine(small_run().cells[0], "r", Journal(tmp_path / "j"), None),
     ):
         raise RuntimeError("it is gone")
@@ -120,7 +141,9 @@ LIMIT = DeviceLimit(iops=500, mb_per_s=12.5)
 
 
 def io_hierarchy(monkeypatch: pytest.MonkeyPatch, version: int, point: Path) -> Journal:
-    """A hierarchy with the controller for I/O, in which this process has a group; a journal. Version 0: none."""
+    """A hierarchy with the controller for I/O, in which this process has a group; a journal.
+    Version 0: none.
+    """
     (home := point / "box").mkdir(exist_ok=True)
     where = cgroup.Hierarchy(version, home, point if version == 2 else home, point)
     answer = where if version else "only root may make control groups"
@@ -128,24 +151,38 @@ def io_hierarchy(monkeypatch: pytest.MonkeyPatch, version: int, point: Path) -> 
     return Journal(point / "j")
 
 
-def test_version_1_limits_a_disk_in_the_root_and_in_our_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The root has the writes of kernel threads. Reads and writes have the same limit, which ends with the block."""
+def test_version_1_limits_a_disk_in_the_root_and_in_our_group(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The root has the writes of kernel threads. Reads and writes have the same limit, which ends
+    with the block.
+    """
     journal = io_hierarchy(monkeypatch, 1, tmp_path)
-    assert throttle.obstacle() == f"{tmp_path} is not writable"  # `dbbench plan` says it, for example in a container
+    # `dbbench plan` says it, for example in a container
+    assert throttle.obstacle() == f"{tmp_path} is not writable"
     (tmp_path / "cgroup.procs").touch()
     assert throttle.obstacle() == ""
     with throttle.limit_disks(["7:2"], LIMIT, journal, None) as enforced:
         assert enforced == "cgroup v1"
         assert journal.outstanding("throttle") == ["7:2 500 12500000"]
         for group in (tmp_path, tmp_path / "box"):
-            of_group = {path.name.split(".")[-1]: path.read_text() for path in group.glob("blkio.throttle.*")}
-            assert of_group == {"read_iops_device": "7:2 500", "write_iops_device": "7:2 500",
-                                "read_bps_device": "7:2 12500000", "write_bps_device": "7:2 12500000"}  # fmt: skip
+            of_group = {
+                path.name.split(".")[-1]: path.read_text()
+                for path in group.glob("blkio.throttle.*")
+            }
+            assert of_group == {
+                "read_iops_device": "7:2 500",
+                "write_iops_device": "7:2 500",
+                "read_bps_device": "7:2 12500000",
+                "write_bps_device": "7:2 12500000",
+            }
     assert journal.outstanding("throttle") == []
     assert {path.read_text() for path in tmp_path.rglob("blkio.throttle.*")} == {"7:2 0"}
 
 
-def test_a_limit_that_another_process_changed_is_not_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_limit_that_another_process_changed_is_not_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A killed run has left its limit, and the number of its loop device has a new owner."""
     journal = io_hierarchy(monkeypatch, 1, tmp_path)
     journal.note("take", what="throttle", path="7:2 500 12500000")
@@ -156,12 +193,16 @@ def test_a_limit_that_another_process_changed_is_not_removed(tmp_path: Path, mon
     assert journal.outstanding("throttle") == []
 
 
-def test_version_2_limits_the_group_that_has_this_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_version_2_limits_the_group_that_has_this_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """And the group of the server, if its memory is limited."""
     journal = io_hierarchy(monkeypatch, 2, tmp_path)
     (memory := tmp_path / "memory").mkdir()
     group = tmp_path / f"dbbench-io-{journal.tag}"
-    with throttle.limit_disks(["7:2"], DeviceLimit(iops=500), journal, None, ControlGroup(2, memory, memory)):
+    with throttle.limit_disks(
+        ["7:2"], DeviceLimit(iops=500), journal, None, ControlGroup(2, memory, memory)
+    ):
         rules = {(path / "io.max").read_text() for path in (group, memory)}
         assert rules == {"7:2 riops=500 wiops=500 rbps=max wbps=max"}
         assert (group / "cgroup.procs").read_text() == "0"
@@ -170,7 +211,9 @@ def test_version_2_limits_the_group_that_has_this_process(tmp_path: Path, monkey
     assert not group.exists()
 
 
-def test_a_limit_that_the_kernel_does_not_keep_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_limit_that_the_kernel_does_not_keep_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Read back, it is another rate. Without a hierarchy the reason is in the error."""
     journal = io_hierarchy(monkeypatch, 1, tmp_path)
     sides, units = ("read", "write"), ("iops", "bps")
@@ -178,11 +221,16 @@ def test_a_limit_that_the_kernel_does_not_keep_is_an_error(tmp_path: Path, monke
         (folder / f"blkio.throttle.{side}_{unit}_device").symlink_to("/dev/null")
     for version, said in ((1, "limit of device 7:2"), (0, "only root")):
         io_hierarchy(monkeypatch, version, tmp_path)
-        with pytest.raises(KernelLacks, match=said), throttle.limit_disks(["7:2"], LIMIT, journal, None):
+        with (
+            pytest.raises(KernelLacks, match=said),
+            throttle.limit_disks(["7:2"], LIMIT, journal, None),
+        ):
             pass
 
 
-@pytest.mark.parametrize(("words", "numbers"), [("0", {0}), ("0-3,8", {0, 1, 2, 3, 8}), ("5, 2-3", {2, 3, 5})])
+@pytest.mark.parametrize(
+    ("words", "numbers"), [("0", {0}), ("0-3,8", {0, 1, 2, 3, 8}), ("5, 2-3", {2, 3, 5})]
+)
 def test_lists_of_cores_are_read_as_the_kernel_writes_them(words: str, numbers: set[int]) -> None:
     """And written again in the shortest form."""
     assert cores.parsed_cores(words) == numbers
@@ -201,9 +249,11 @@ def test_from_four_cores_on_a_quarter_is_the_clients(tmp_path: Path) -> None:
 
 
 def test_cores_that_a_plan_names(tmp_path: Path) -> None:
-    """Below four cores all are shared, because half of a machine is not reserved unless the plan requests it. Naming
-    one side is enough to have both apart; a person may put both on one core. The server's are those of the named node.
-    What is not there is refused by number, with those that are."""
+    """Below four cores all are shared, because half of a machine is not reserved unless the plan
+    requests it. Naming one side is enough to have both apart; a person may put both on one core.
+    The server's are those of the named node. What is not there is refused by number, with those
+    that are.
+    """
 
     def found(count: int, **spec: Any) -> cores.Cores:
         return cores.chosen_cores(EngineSpec("postgres", **spec), range(count), tmp_path)
@@ -215,6 +265,9 @@ def test_cores_that_a_plan_names(tmp_path: Path) -> None:
     assert found(4, cpus_server="0", cpus_client="0").common == {0}
     node = found(8, numa_node=1)
     assert (node.server, node.numa_node, node.common) == ({4, 5, 6, 7}, 1, set())
-    for spec, told in (({"cpus_server": "2,7"}, "CPU 7 is not available"), ({"numa_node": 2}, "no such node")):
+    for spec, told in (
+        ({"cpus_server": "2,7"}, "CPU 7 is not available"),
+        ({"numa_node": 2}, "no such node"),
+    ):
         with pytest.raises(MachineTooSmall, match=told):
             found(4, **spec)

@@ -1,4 +1,6 @@
-"""A plan from a running server: the nearest fs setup, and text of the server that must stay a comment."""
+"""A plan from a running server: the nearest fs setup, and text of the server that must stay a
+comment.
+"""
 
 import dataclasses
 from pathlib import Path
@@ -11,8 +13,15 @@ from dbbench.machine.mounts import Mount
 from dbbench.plan.proposal import RunningServer
 from tests.support.plans import SHIPPED
 
-FACTS: Final = RunningServer("postgres", "15.18", Path("/run/postgresql/.s.PGSQL.5433"), "production-archive",
-                            {"shared_buffers": "4GB"}, 5 * 10**9, None)  # fmt: skip
+FACTS: Final = RunningServer(
+    "postgres",
+    "15.18",
+    Path("/run/postgresql/.s.PGSQL.5433"),
+    "production-archive",
+    {"shared_buffers": "4GB"},
+    5 * 10**9,
+    None,
+)
 
 
 def on(fstype: str, options: str) -> RunningServer:
@@ -21,19 +30,26 @@ def on(fstype: str, options: str) -> RunningServer:
     return dataclasses.replace(FACTS, mount=mount)
 
 
-@pytest.mark.parametrize(("fstype", "options", "setup", "told"), [
-    ("ext4", "rw,relatime,discard", "ext4", ""),
-    ("ext4", "rw,relatime,data=journal", "ext4-data-journal", ""),
-    ("xfs", "rw,noatime,attr2,inode64", "xfs", ""),
-    ("btrfs", "rw,relatime,compress=zstd:3,space_cache=v2,subvol=/@", "btrfs-zstd", ""),
-    ("btrfs", "rw,relatime,space_cache=v2", "btrfs", ""),
-    ("zfs", "rw,xattr", "zfs", "zfs get"),
-    ("overlay", "rw", None, "no fs setup uses overlay"),
-    (None, "", None, "cannot read the path"),
-])  # fmt: skip
-def test_the_baseline_is_the_nearest_setup(fstype: str | None, options: str, setup: str | None, told: str) -> None:
-    """By the family and the mount options that matter; what only layers or mkfs could tell is not guessed. An unknown
-    filesystem is never passed over: the plan says that the baseline is yours to name."""
+@pytest.mark.parametrize(
+    ("fstype", "options", "setup", "told"),
+    [
+        ("ext4", "rw,relatime,discard", "ext4", ""),
+        ("ext4", "rw,relatime,data=journal", "ext4-data-journal", ""),
+        ("xfs", "rw,noatime,attr2,inode64", "xfs", ""),
+        ("btrfs", "rw,relatime,compress=zstd:3,space_cache=v2,subvol=/@", "btrfs-zstd", ""),
+        ("btrfs", "rw,relatime,space_cache=v2", "btrfs", ""),
+        ("zfs", "rw,xattr", "zfs", "zfs get"),
+        ("overlay", "rw", None, "no fs setup uses overlay"),
+        (None, "", None, "cannot read the path"),
+    ],
+)
+def test_the_baseline_is_the_nearest_setup(
+    fstype: str | None, options: str, setup: str | None, told: str
+) -> None:
+    """By the family and the mount options that matter; what only layers or mkfs could tell is not
+    guessed. An unknown filesystem is never passed over: the plan says that the baseline is yours
+    to name.
+    """
     found, why = (on(fstype, options) if fstype else FACTS).nearest_setup(SHIPPED)
     assert found == setup or setup is None
     assert told in why and bool(told) == bool(why)
@@ -44,7 +60,11 @@ def test_the_plan_loads_and_names_the_copy(tmp_path: Path) -> None:
     text = on("xfs", "rw").text(tmp_path / "live.toml", SHIPPED, 64 * 2**30)
     (tmp_path / "live.toml").write_text(text)
     read = plan.load(tmp_path / "live.toml", SHIPPED)
-    assert (read.baseline, read.name, read.engine[0].settings) == ("xfs", "live", {"shared_buffers": "4GB"})
+    assert (read.baseline, read.name, read.engine[0].settings) == (
+        "xfs",
+        "live",
+        {"shared_buffers": "4GB"},
+    )
     assert read.engine[0].profile == "production-archive"
     assert [arm.label for arm in read.fs_setups] == ["xfs", "ext4", "btrfs"]
     assert read.workload[0].parameters["scale"] == 5 * 10**9 // 15_700_000
@@ -55,8 +75,10 @@ def test_names_of_a_server_stay_in_their_comment(tmp_path: Path) -> None:
     """Settings and versions with line breaks and quotes are no keys of the plan."""
     hostile = 'a"\nname = "owned"\n[evil]\n\x1b[31m'
     facts = dataclasses.replace(
-        on("xfs", "rw"), settings={"work_mem": hostile, hostile: "1"}, version=hostile,
-    )  # fmt: skip
+        on("xfs", "rw"),
+        settings={"work_mem": hostile, hostile: "1"},
+        version=hostile,
+    )
     text = facts.text(tmp_path / "live.toml", SHIPPED, None)
     (tmp_path / "live.toml").write_text(text)
     read = plan.load(tmp_path / "live.toml", SHIPPED)

@@ -21,9 +21,13 @@ mount = ["noatime"]
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
     """A copy of the program with the file of CONTRIBUTING's example, and its place in the registry."""
-    shutil.copytree(ROOT / "dbbench", tmp_path / "dbbench", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(
+        ROOT / "dbbench", tmp_path / "dbbench", ignore=shutil.ignore_patterns("__pycache__")
+    )
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    name, code = re.findall(r"```python\n# (dbbench/storage/filesystems/\w+\.py)\n(.*?)```", text, re.DOTALL)[0]
+    name, code = re.findall(
+        r"```python\n# (dbbench/storage/filesystems/\w+\.py)\n(.*?)```", text, re.DOTALL
+    )[0]
     assert not (tmp_path / name).exists()
     (tmp_path / name).write_text(code)
     registry = tmp_path / REGISTRY
@@ -37,7 +41,9 @@ def checkout(tmp_path: Path) -> Path:
 def answer(checkout: Path, *words: str) -> str:
     """What that copy of dbbench prints."""
     argv = [sys.executable, "-m", "dbbench", "--path", str(checkout / "mine"), *words]
-    done = subprocess.run(argv, cwd=checkout, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        argv, cwd=checkout, capture_output=True, text=True, timeout=120, check=False
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -46,4 +52,7 @@ def answer(checkout: Path, *words: str) -> str:
 def test_a_family_is_one_new_file(checkout: Path) -> None:
     """The commands of a setup of it are shown; no other file has changed."""
     shown = answer(checkout, "fs", "jfs")
-    assert "\nmkfs.jfs -q DEVICE\n" in shown and "\nmount -t jfs -o noatime,nodiscard DEVICE /" in shown
+    assert (
+        "\nmkfs.jfs -q DEVICE\n" in shown
+        and "\nmount -t jfs -o noatime,nodiscard DEVICE /" in shown
+    )

@@ -23,7 +23,16 @@ from dbbench.errors import ResultDamaged, RunLocked
 from dbbench.model import Arm, DeviceSpec
 from dbbench.nightly import analysis, history
 from dbbench.nightly.analysis import NightFinding
-from dbbench.nightly.night import Accepted, Change, Night, Ratio, document_of, guarded, local_date, night_of
+from dbbench.nightly.night import (
+    Accepted,
+    Change,
+    Night,
+    Ratio,
+    document_of,
+    guarded,
+    local_date,
+    night_of,
+)
 from dbbench.plan.request import PlanRequest
 from dbbench.results import LoadedRun
 from tests.support.plans import plan
@@ -32,11 +41,15 @@ KEY = "postgres pgbench-tpcb: xfs"
 FIRST = datetime.date(2026, 1, 1)
 
 
-def night(number: int, ratio: float, *, state: str = "ok", good: bool = True, better: str = "higher") -> Night:
+def night(
+    number: int, ratio: float, *, state: str = "ok", good: bool = True, better: str = "higher"
+) -> Night:
     """The night of that number, with an interval of ±2 %."""
     date = (FIRST + datetime.timedelta(number)).isoformat()
     ratios = {KEY: Ratio(ratio, ratio * 0.98, ratio * 1.02, 7, better)}
-    return Night(date, f"r{number}", f"{date}T01:30:00.000Z", good, (), 0, ratios, states={KEY: state})
+    return Night(
+        date, f"r{number}", f"{date}T01:30:00.000Z", good, (), 0, ratios, states={KEY: state}
+    )
 
 
 def nights(count: int, level: float = 0.9, sd: float = 0.01) -> list[Night]:
@@ -52,8 +65,10 @@ def judged(before: list[Night], tonight: Night, accepted: Accepted | None = None
 
 
 def test_a_night_far_off_is_suspect_at_once_and_confirmed_by_the_second_run() -> None:
-    """The second run decides between regression and chance; without its interval it stays suspect. A night within the
-    scatter of those before is ok. More is worse of a duration; better is an improvement."""
+    """The second run decides between regression and chance; without its interval it stays suspect.
+    A night within the scatter of those before is ok. More is worse of a duration; better is an
+    improvement.
+    """
     assert judged(nights(20), night(20, 0.905)).state == "ok"
     found = judged(nights(20), night(20, 0.72))
     assert (found.state, found.worse, found.since) == ("suspect", True, "2026-01-21")
@@ -69,7 +84,9 @@ def test_a_night_far_off_is_suspect_at_once_and_confirmed_by_the_second_run() ->
 
 
 def test_a_small_step_is_found_by_its_nights_together() -> None:
-    """−6 % at 2 % scatter is within four deviations of a night; the change point has its date, ±1 night."""
+    """−6 % at 2 % scatter is within four deviations of a night; the change point has its date, ±1
+    night.
+    """
     before = nights(40, 0.9, 0.018)
     stepped = [dataclasses.replace(night(40 + n, 0.846)) for n in range(6)]
     found = judged([*before, *stepped[:-1]], stepped[-1])
@@ -78,8 +95,9 @@ def test_a_small_step_is_found_by_its_nights_together() -> None:
 
 
 def test_a_regression_stays_one_until_it_is_back_or_accepted() -> None:
-    """Its nights do not become the level, however many; no second run is needed; back is ok. Nights before an accepted
-    run do not count; its own ratio does until there are nights enough."""
+    """Its nights do not become the level, however many; no second run is needed; back is ok. Nights
+    before an accepted run do not count; its own ratio does until there are nights enough.
+    """
     before = [*nights(20), *(night(20 + n, 0.72, state="regression") for n in range(30))]
     found = judged(before, night(50, 0.72))
     assert (found.state, found.since) == ("regression", "2026-01-21")
@@ -91,7 +109,9 @@ def test_a_regression_stays_one_until_it_is_back_or_accepted() -> None:
 
 
 def test_few_nights_judge_by_their_own_intervals() -> None:
-    """The first night learns; a second must leave the first by more than both intervals, and so must its second run."""
+    """The first night learns; a second must leave the first by more than both intervals, and so
+    must its second run.
+    """
     assert judged([], night(0, 0.9)).state == "learning"
     assert judged(nights(1), night(1, 0.88)).state == "ok"
     found = judged(nights(1), night(1, 0.8))
@@ -103,8 +123,9 @@ def test_few_nights_judge_by_their_own_intervals() -> None:
 
 
 def test_overall_names_the_gravest() -> None:
-    """A regression comes first, then a failure, then a night without an answer. A missing night has no answer, and
-    neither has a night whose guard moved."""
+    """A regression comes first, then a failure, then a night without an answer. A missing night has
+    no answer, and neither has a night whose guard moved.
+    """
     ok, bad = NightFinding(KEY, "ok", 1.0), NightFinding(KEY, "regression", 1.0)
     failed = dataclasses.replace(night(1, 1.0), failed=1, good=False)
     assert analysis.overall(failed, [bad], []) == "regression"
@@ -119,13 +140,16 @@ def test_changes_alone_are_told(tmp_path: Path) -> None:
     """ok, ok, regression, regression, ok: two changes."""
     (tmp_path / "nightly").mkdir()
     states = ["ok", "ok", "regression", "regression", "ok"]
-    told = [analysis.differs(tmp_path, "p", word, [NightFinding(KEY, word, 1.0)]) for word in states]
+    told = [
+        analysis.differs(tmp_path, "p", word, [NightFinding(KEY, word, 1.0)]) for word in states
+    ]
     assert told == [False, False, True, False, True]
 
 
 def test_nights_are_kept_line_by_line(tmp_path: Path) -> None:
-    """Written, read back, replaced where the same run is judged again; a damaged line is named. Dates between two
-    nights are missing."""
+    """Written, read back, replaced where the same run is judged again; a damaged line is named.
+    Dates between two nights are missing.
+    """
     for one in nights(3):
         history.append(tmp_path, "p", one)
     again = dataclasses.replace(nights(3)[2], confirmations={KEY: Ratio(1.0, None, None, 1)})
@@ -154,18 +178,32 @@ def zone(environ: dict[str, str]) -> Callable[[str], ZoneInfo]:
 
 @pytest.mark.parametrize("clock", ["00:15", "01:30", "02:30", "23:45"])
 @pytest.mark.parametrize(
-    "name", ["Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Pacific/Chatham", "Asia/Kolkata", "UTC"]
+    "name",
+    [
+        "Europe/Berlin",
+        "America/New_York",
+        "Australia/Lord_Howe",
+        "Pacific/Chatham",
+        "Asia/Kolkata",
+        "UTC",
+    ],
 )
-def test_no_night_is_missing_when_the_clock_changes(zone: Callable[[str], ZoneInfo], name: str, clock: str) -> None:
-    """A year of nights by the local clock, with both changes of it (none in India): each has its own date. A night that
-    is left out, one after the other, is the only missing one."""
+def test_no_night_is_missing_when_the_clock_changes(
+    zone: Callable[[str], ZoneInfo], name: str, clock: str
+) -> None:
+    """A year of nights by the local clock, with both changes of it (none in India): each has its
+    own date. A night that is left out, one after the other, is the only missing one.
+    """
     local = zone(name)
     first, at = datetime.date(2026, 3, 1), datetime.time.fromisoformat(clock)
     known = []
     for number in range(280):
         day = first + datetime.timedelta(number)
-        began = datetime.datetime.combine(day, at, local).astimezone(datetime.UTC)  # a time that is left out: the next
-        known.append(Night(local_date(began.isoformat()).isoformat(), f"r{number}", began.isoformat()))
+        # a time that is left out: the next
+        began = datetime.datetime.combine(day, at, local).astimezone(datetime.UTC)
+        known.append(
+            Night(local_date(began.isoformat()).isoformat(), f"r{number}", began.isoformat())
+        )
     assert len({one.night for one in known}) == len(known)
     assert history.missing_dates(known) == []
     for left_out in range(1, 279, 3):
@@ -175,16 +213,27 @@ def test_no_night_is_missing_when_the_clock_changes(zone: Callable[[str], ZoneIn
         assert dates == [one.night for one in known[left_out - 1 : left_out + 2]]
 
 
-def test_the_night_of_a_run_in_another_time_zone(zone: Callable[[str], ZoneInfo], tmp_path: Path) -> None:
-    """01:30 in summer is the day before in UTC; west of Greenwich, the evening is the day after. A container in UTC
-    that is started at 01:30 in Central Europe, at the end of summer time, has no missing night; nor has a delayed
-    start."""
+def test_the_night_of_a_run_in_another_time_zone(
+    zone: Callable[[str], ZoneInfo], tmp_path: Path
+) -> None:
+    """01:30 in summer is the day before in UTC; west of Greenwich, the evening is the day after. A
+    container in UTC that is started at 01:30 in Central Europe, at the end of summer time, has
+    no missing night; nor has a delayed start.
+    """
     zone("UTC")
-    starts = ["2026-10-23T23:30:04Z", "2026-10-24T23:30:04Z", "2026-10-26T00:30:04Z", "2026-10-27T00:30:04Z"]
+    starts = [
+        "2026-10-23T23:30:04Z",
+        "2026-10-24T23:30:04Z",
+        "2026-10-26T00:30:04Z",
+        "2026-10-27T00:30:04Z",
+    ]
     nights = [Night(local_date(start).isoformat(), start, start) for start in starts]
     assert [one.night for one in nights] == ["2026-10-23", "2026-10-24", "2026-10-26", "2026-10-27"]
     assert history.missing_dates(nights) == []
-    late = [Night("2026-11-01", "a", "2026-11-01T23:50:00Z"), Night("2026-11-03", "b", "2026-11-03T00:10:00Z")]
+    late = [
+        Night("2026-11-01", "a", "2026-11-01T23:50:00Z"),
+        Night("2026-11-03", "b", "2026-11-03T00:10:00Z"),
+    ]
     assert history.missing_dates(late) == []
     loaded = synthetic.loaded(tmp_path, Shape())
     for name, created, expected in (
@@ -200,13 +249,19 @@ def test_the_night_of_a_run_in_another_time_zone(zone: Callable[[str], ZoneInfo]
 def test_two_at_once_are_refused(tmp_path: Path) -> None:
     """The second says who holds it; another plan is free."""
     one = history.one_at_a_time
-    with one(tmp_path, "p"), one(tmp_path, "q"), pytest.raises(RunLocked, match="process"), one(tmp_path, "p"):
+    with (
+        one(tmp_path, "p"),
+        one(tmp_path, "q"),
+        pytest.raises(RunLocked, match="process"),
+        one(tmp_path, "p"),
+    ):
         pass
 
 
 def test_the_guard_is_the_reference_again(tmp_path: Path) -> None:
-    """Added once; not where each arm has a directory of its own. If it differs, the night is bad; ratios are of the
-    other arms, and the reference has its own figure."""
+    """Added once; not where each arm has a directory of its own. If it differs, the night is bad;
+    ratios are of the other arms, and the reference has its own figure.
+    """
     usual = results.load_spec(synthetic.write(tmp_path, Shape())).plan
     once = guarded(usual)
     assert once.fs_setups[-1] == Arm("ext4", "ext4-guard")
@@ -261,11 +316,19 @@ class Machine:
         self.day += name.endswith("-night")
         arms = list(dict.fromkeys(cell.arm for cell in wanted.expanded.cells))
         self.driven.append((name, arms, wanted.plan.blocks))
-        shape = Shape(name=f"{name}-{self.day}", arms=arms, work=TPCB, blocks=wanted.plan.blocks, noise=0.01,
-                      speeds=tuple(self.speeds.items()))  # fmt: skip
+        shape = Shape(
+            name=f"{name}-{self.day}",
+            arms=arms,
+            work=TPCB,
+            blocks=wanted.plan.blocks,
+            noise=0.01,
+            speeds=tuple(self.speeds.items()),
+        )
         folder = synthetic.write(root, shape)
         date = FIRST + datetime.timedelta(self.day)
-        spec = dataclasses.replace(results.load_spec(folder), created=f"{date}T01:30:00.000Z", plan=wanted.plan)
+        spec = dataclasses.replace(
+            results.load_spec(folder), created=f"{date}T01:30:00.000Z", plan=wanted.plan
+        )
         results.save_spec(folder, spec)
         return results.load_run(folder)
 
@@ -274,8 +337,9 @@ class Machine:
 def test_a_regression_from_its_night_to_its_acceptance(
     here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Suspect, a second run of that arm alone, exit 3, told once; still there the next night without a second run;
-    accepted, and the night after is ok."""
+    """Suspect, a second run of that arm alone, exit 3, told once; still there the next night
+    without a second run; accepted, and the night after is ok.
+    """
     Path("p.toml").write_text(plan(["ext4", "xfs", "btrfs"], name="p", blocks=5))
     monkeypatch.setattr("dbbench.nightly.tonight.run_to_end", machine := Machine())
     notify = f"sh -c 'echo $DBBENCH_STATE >> {here}/told'"
@@ -300,7 +364,9 @@ def test_a_regression_from_its_night_to_its_acceptance(
 
 
 def test_regressions_are_listed_from_the_night_on_which_they_began(tmp_path: Path) -> None:
-    """A regression has an end when a later night is good. Nights without an answer neither end nor begin one."""
+    """A regression has an end when a later night is good. Nights without an answer neither end nor
+    begin one.
+    """
     states = ["ok", "regression", "regression", "ok", "regression"]
     for number, state in enumerate(states):
         history.append(tmp_path, "p", night(number, 0.8, state=state))
@@ -309,13 +375,20 @@ def test_regressions_are_listed_from_the_night_on_which_they_began(tmp_path: Pat
     assert (ended.since, ended.until, ended.run) == ("2026-01-02", "2026-01-04", "r1")
     assert (still.since, still.until, still.series) == ("2026-01-05", None, KEY)
     assert history.every_plan(tmp_path / "none", []) == {}
-    assert analysis.regressions({"p": [dataclasses.replace(night(0, 0.8, state="regression"), ratios={})]}) == []
+    assert (
+        analysis.regressions(
+            {"p": [dataclasses.replace(night(0, 0.8, state="regression"), ratios={})]}
+        )
+        == []
+    )
 
 
 def test_status_has_the_newest_nights_and_the_regressions(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], printed: Any
 ) -> None:
-    """A table or a document. For one plan an old night, or none, is an error; for all plans it is not."""
+    """A table or a document. For one plan an old night, or none, is an error; for all plans it is
+    not.
+    """
     status = ["nightly", "status", "--results", str(tmp_path)]
     assert "no nights" in printed(*status)
     (tmp_path / "p.toml").write_text(plan(name="p"))
@@ -329,7 +402,9 @@ def test_status_has_the_newest_nights_and_the_regressions(
     for one in ("p", str(tmp_path / "p.toml")):
         assert cli.run([*status, one]) == 4
         out, err = capsys.readouterr()
-        assert "E806" in err and "hours old (r1)" in err and "2026-01-02  p" in out and "r2" not in out
+        assert (
+            "E806" in err and "hours old (r1)" in err and "2026-01-02  p" in out and "r2" not in out
+        )
 
 
 def test_a_nights_line_also_has_its_changes_in_words(tmp_path: Path) -> None:
@@ -346,7 +421,9 @@ def test_a_nights_line_also_has_its_changes_in_words(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "unit", sorted((Path(__file__).parents[2] / "docs/systemd").glob("*.service")), ids=lambda p: p.name
+    "unit",
+    sorted((Path(__file__).parents[2] / "docs/systemd").glob("*.service")),
+    ids=lambda p: p.name,
 )
 def test_units_start_what_make_install_links(unit: Path) -> None:
     """The program is the link of `make install`, and its arguments are those of a command."""

@@ -32,7 +32,9 @@ def refusal(capsys: pytest.CaptureFixture[str], action: Callable[[], object]) ->
 
 def answer(name: str, returncode: int = 0) -> subprocess.CompletedProcess[str]:
     """What apt-get --simulate printed, recorded."""
-    return subprocess.CompletedProcess(["apt-get"], returncode, (APT / f"{name}.txt").read_text(), "")
+    return subprocess.CompletedProcess(
+        ["apt-get"], returncode, (APT / f"{name}.txt").read_text(), ""
+    )
 
 
 @pytest.mark.starts_processes
@@ -42,16 +44,24 @@ def test_it_needs_nothing_but_python() -> None:
     assert "run|test" in subprocess.run(argv, check=True, capture_output=True, text=True).stdout
 
 
-@pytest.mark.parametrize(("program", "package"), [
-    ("mkfs.xfs", "xfsprogs"), ("/usr/lib/sysstat/sadc", "sysstat"), ("mariadbd", "mariadb-server-core"), ("vi", None),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("program", "package"),
+    [
+        ("mkfs.xfs", "xfsprogs"),
+        ("/usr/lib/sysstat/sadc", "sysstat"),
+        ("mariadbd", "mariadb-server-core"),
+        ("vi", None),
+    ],
+)
 def test_the_package_of_a_program(program: str, package: str | None) -> None:
     """By name or path; an unknown program has none."""
     assert package_of(program) == package
 
 
 def test_a_recorder_outside_path_is_found(tmp_path: Path) -> None:
-    """sadc is found in each of the directories that releases have it in: Debian 12 and 13, Fedora, 32 bit."""
+    """sadc is found in each of the directories that releases have it in: Debian 12 and 13, Fedora,
+    32 bit.
+    """
     known = {"/usr/lib/sysstat", "/usr/libexec/sysstat", "/usr/lib64/sa", "/usr/lib/sa"}
     assert known <= {*packages.OUTSIDE_PATH["sadc"]}
     places = tuple(str(tmp_path / name) for name in ("sysstat", "sa"))
@@ -63,10 +73,15 @@ def test_a_recorder_outside_path_is_found(tmp_path: Path) -> None:
 
 
 def test_no_remedy_creates_a_cluster(programs: Path) -> None:
-    """For PostgreSQL, apt-get would create one and start it: the remedy is the installer, in any directory. Where
-    another program of a package is there, the remedy says where it was looked for, not to install."""
+    """For PostgreSQL, apt-get would create one and start it: the remedy is the installer, in any
+    directory. Where another program of a package is there, the remedy says where it was looked
+    for, not to install.
+    """
     (programs / "apt-get").touch(0o755)
-    assert packages.remedy(["fsck.f2fs", "mkfs.f2fs", "vi"]) == "apt-get install --no-install-recommends f2fs-tools"
+    assert (
+        packages.remedy(["fsck.f2fs", "mkfs.f2fs", "vi"])
+        == "apt-get install --no-install-recommends f2fs-tools"
+    )
     (programs / "dump.f2fs").touch(0o755)
     found = packages.remedy(["mkfs.f2fs", "mkfs.xfs"])
     assert found.startswith("apt-get install --no-install-recommends xfsprogs\n")
@@ -81,22 +96,29 @@ def test_no_remedy_creates_a_cluster(programs: Path) -> None:
 def test_without_a_known_package_manager_the_projects_are_named(
     programs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """No command of apt-get is printed where there is none: dnf's with Fedora's names, else the names of projects."""
+    """No command of apt-get is printed where there is none: dnf's with Fedora's names, else the
+    names of projects.
+    """
     assert package_of("compsize", "fedora") == "compsize" and all(tool.fedora for tool in TOOLS)
     wanted = ["mariadb-server-core", "mariadb-client-core", "btrfs-compsize", "fio", "python3-venv"]
     (dnf := programs / "dnf").touch(0o755)
     assert packages.install(wanted) == "dnf install mariadb-server mariadb compsize fio python3"
     dnf.unlink()
-    assert packages.install(wanted).startswith("install MariaDB, compsize, fio, Python with the module venv (names of")
+    assert packages.install(wanted).startswith(
+        "install MariaDB, compsize, fio, Python with the module venv (names of"
+    )
     assert packages.fix("postgresql").startswith("install PostgreSQL (")
     assert packages.remedy(["mkfs.xfs", "sysbench"]).startswith("install xfsprogs, sysbench (")
     told = refusal(capsys, lambda: installer._provide([tool("fio")], dry_run=False))
-    assert told.startswith("error E201: this machine has no apt-get\n  Nothing was changed. By hand:  install fio (")
+    assert told.startswith(
+        "error E201: this machine has no apt-get\n  Nothing was changed. By hand:  install fio ("
+    )
 
 
 def test_what_is_missing_is_found_by_its_programs(programs: Path) -> None:
-    """A tool is there when all of its programs are; an engine may be left out, with all of its packages, because they
-    exclude those of MySQL."""
+    """A tool is there when all of its programs are; an engine may be left out, with all of its
+    packages, because they exclude those of MySQL.
+    """
     f2fs = tool("f2fs-tools")
     for there, lacking in ((0, ["mkfs.f2fs", "dump.f2fs"]), (1, ["dump.f2fs"]), (2, [])):
         for name in f2fs.programs[:there]:
@@ -104,12 +126,17 @@ def test_what_is_missing_is_found_by_its_programs(programs: Path) -> None:
         assert f2fs.missing() == lacking
         assert (f2fs in missing(["test"])) is bool(lacking) and f2fs not in missing(["run"])
     assert {*MARIADB} <= {*missing(["run", "test"])}
-    assert not [each.debian for each in missing(["run", "test"], without=["mariadb"]) if "mariadb" in each.debian]
+    assert not [
+        each.debian
+        for each in missing(["run", "test"], without=["mariadb"])
+        if "mariadb" in each.debian
+    ]
 
 
 def test_a_simulation_tells_new_from_upgraded_and_removed() -> None:
-    """`Inst attr (new)` is installed, `Inst postgresql [old] (new)` would be upgraded; apt refuses to remove, and says
-    what it would have had to."""
+    """`Inst attr (new)` is installed, `Inst postgresql [old] (new)` would be upgraded; apt refuses
+    to remove, and says what it would have had to.
+    """
     found = installer.simulate(answer("installs-and-upgrades"))
     assert (found.new, found.removed, found.error) == (("attr",), (), "")
     assert "postgresql" in found.upgraded
@@ -154,19 +181,25 @@ exit ${{status:-0}}
 def test_where_mysql_is_mariadb_is_left_out(
     release: str, needs_mariadb: str, programs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """By itself, all of its packages, in one line that says why; the rest is installed and nothing removed. sysbench of
-    Debian unstable needs MariaDB's library, which excludes its MySQL."""
+    """By itself, all of its packages, in one line that says why; the rest is installed and nothing
+    removed. sysbench of Debian unstable needs MariaDB's library, which excludes its MySQL.
+    """
     program(programs, "apt-get", APT_GET.format(apt=APT, release=release))
     chosen, plan = installer._possible([*MARIADB, tool("sysbench"), *OTHERS])
     assert chosen == [*([] if needs_mariadb else [tool("sysbench")]), *OTHERS]
     assert {*(each.debian for each in chosen)} <= {*plan.new} and plan.removed == ()
     (line,) = capsys.readouterr().out.splitlines()
     names = f"mariadb-server-core mariadb-client mariadb-client-core{needs_mariadb}"
-    assert line.startswith(f"left out: {names}, because apt-get would remove") and "mysql-server-core" in line
+    assert (
+        line.startswith(f"left out: {names}, because apt-get would remove")
+        and "mysql-server-core" in line
+    )
 
 
 @pytest.mark.starts_processes
-def test_another_conflict_is_an_error_with_a_remedy(programs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_another_conflict_is_an_error_with_a_remedy(
+    programs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Nothing is removed: the error says what stands in the way and what to do."""
     program(programs, "apt-get", f"/bin/cat {APT}/removes-mysql.txt; exit 100")
     told = refusal(capsys, lambda: installer._possible([*MARIADB, *OTHERS]))
@@ -174,16 +207,29 @@ def test_another_conflict_is_an_error_with_a_remedy(programs: Path, capsys: pyte
     assert f"error E201: installing {names} would remove" in told and "Nothing was changed." in told
 
 
-@pytest.mark.parametrize(("there", "told", "engines", "workloads"), [
-    ({"mariadbd", "sysbench"}, "", ["postgres", "mariadb"], 3),
-    ({"mysqld", "sysbench"}, "PostgreSQL and MySQL", ["postgres", "mysql"], 3),
-    ({"mysqld"}, "PostgreSQL alone, because sysbench is not installed", ["postgres"], 2),
-    (set(), "PostgreSQL alone, because neither MariaDB nor MySQL is installed", ["postgres"], 2),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("there", "told", "engines", "workloads"),
+    [
+        ({"mariadbd", "sysbench"}, "", ["postgres", "mariadb"], 3),
+        ({"mysqld", "sysbench"}, "PostgreSQL and MySQL", ["postgres", "mysql"], 3),
+        ({"mysqld"}, "PostgreSQL alone, because sysbench is not installed", ["postgres"], 2),
+        (
+            set(),
+            "PostgreSQL alone, because neither MariaDB nor MySQL is installed",
+            ["postgres"],
+            2,
+        ),
+    ],
+)
 def test_the_demo_uses_the_servers_that_are_there(
-    there: set[str], told: str, engines: list[str], workloads: int, here: Path, programs: Path,
+    there: set[str],
+    told: str,
+    engines: list[str],
+    workloads: int,
+    here: Path,
+    programs: Path,
     capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+) -> None:
     """Its plan is valid with each of them, and one line says which they are."""
     shipped = Path(__file__).parents[2] / "docs/plans/demo.toml"
     (here / ".venv").mkdir()
@@ -203,10 +249,14 @@ def policies(programs: Path, monkeypatch: pytest.MonkeyPatch, release: str) -> N
     """apt-cache answers as on that release."""
     for name in ("apt-get", "apt-cache"):
         (programs / name).touch(0o755)
-    monkeypatch.setattr(packages, "policy", lambda name: (APT / f"policy-{release}-{name}.txt").read_text())
+    monkeypatch.setattr(
+        packages, "policy", lambda name: (APT / f"policy-{release}-{name}.txt").read_text()
+    )
 
 
-@pytest.mark.parametrize(("release", "package"), [("debian13", "libfuse3-4"), ("ubuntu2404", "libfuse3-3")])
+@pytest.mark.parametrize(
+    ("release", "package"), [("debian13", "libfuse3-4"), ("ubuntu2404", "libfuse3-3")]
+)
 @pytest.mark.usefixtures("policies")
 def test_a_renamed_package_has_the_name_of_the_release(package: str) -> None:
     """The library of libfuse 3 is another package since Debian 13."""
@@ -236,20 +286,32 @@ def test_a_server_in_use_is_not_upgraded_on_the_way(capsys: pytest.CaptureFixtur
 @pytest.mark.starts_processes
 @pytest.mark.parametrize("outdated", [True, False])
 def test_old_lists_are_read_again_before_anything_is_installed(
-    programs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], outdated: bool
+    programs: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    outdated: bool,
 ) -> None:
-    """A file of the old lists is gone: they are read again and the installation is judged anew. If it is still gone,
-    that is an error, and nothing is installed."""
+    """A file of the old lists is gone: they are read again and the installation is judged anew. If
+    it is still gone, that is an error, and nothing is installed.
+    """
     calls = programs / "calls"
-    program(programs, "apt-get", f"""
+    program(
+        programs,
+        "apt-get",
+        f"""
 for word in "$@"; do case $word in --print-uris|--simulate|--yes|update) echo $word >> {calls} ;; esac; done
 case "$*" in
 *--print-uris*) echo "'http://d/a.deb' a.deb 9 X"; echo "'http://d/b.deb' b.deb 7 X" ;;
 update*) echo 'W: a source failed' >&2; {f"echo > {programs}/new" if outdated else ":"} ;;
 esac
-""")  # fmt: skip
-    program(programs, "helper", f"for word in $@; do case $word in http*) echo $word >> {calls} ;; esac; done\n"
-            f"[ -e {programs}/new ]")  # fmt: skip
+""",
+    )
+    program(
+        programs,
+        "helper",
+        f"for word in $@; do case $word in http*) echo $word >> {calls} ;; esac; done\n"
+        f"[ -e {programs}/new ]",
+    )
     monkeypatch.setattr(installer, "_HELPER", str(programs / "helper"))
     if outdated:
         installer._install(["a", "b"])
@@ -257,7 +319,13 @@ esac
         told = refusal(capsys, lambda: installer._install(["a", "b"]))
         assert "error E201: http://d/b.deb cannot be downloaded: a source failed" in told
     tried = ["--print-uris", "http://d/b.deb"]
-    assert calls.read_text().split() == [*tried, "update", "--simulate", *tried, *(["--yes"] if outdated else [])]
+    assert calls.read_text().split() == [
+        *tried,
+        "update",
+        "--simulate",
+        *tried,
+        *(["--yes"] if outdated else []),
+    ]
 
 
 def test_a_package_without_a_candidate_is_unknown() -> None:
@@ -268,8 +336,10 @@ def test_a_package_without_a_candidate_is_unknown() -> None:
 
 
 def test_services_and_clusters_are_forbidden_while_it_lives_only(tmp_path: Path) -> None:
-    """policy-rc.d exists within the block and is removed after it, also after an error; a leftover is replaced, and an
-    administrator's own file stays as it is. PostgreSQL's package reads a folder that is afterwards as before."""
+    """policy-rc.d exists within the block and is removed after it, also after an error; a leftover
+    is replaced, and an administrator's own file stays as it is. PostgreSQL's package reads a
+    folder that is afterwards as before.
+    """
     path = tmp_path / "policy-rc.d"
     path.write_text(f"#!/bin/sh\n# {installer._MARK}, process 1\nexit 101\n")
     with pytest.raises(KeyboardInterrupt), installer._no_services(path):
@@ -293,7 +363,10 @@ def test_a_lock_of_another_process_is_seen(tmp_path: Path) -> None:
     lock = tmp_path / "lock"
     assert not installer.locked(lock)
     lock.touch()
-    hold = "import fcntl; file = open('lock', 'r+b'); fcntl.lockf(file, 2); print('held', flush=True); input()"
+    hold = (
+        "import fcntl; file = open('lock', 'r+b'); fcntl.lockf(file, 2); print('held', "
+        "flush=True); input()"
+    )
     pipe = subprocess.PIPE
     holder = subprocess.Popen([sys.executable, "-c", hold], cwd=tmp_path, stdin=pipe, stdout=pipe)
     with holder:
@@ -302,7 +375,9 @@ def test_a_lock_of_another_process_is_seen(tmp_path: Path) -> None:
     assert not installer.locked(lock)
 
 
-def test_nothing_missing_is_silent_success(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_missing_is_silent_success(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """A second `make demo` neither asks apt nor prints a word."""
     monkeypatch.setattr(packages, "missing", lambda *_: [])
     before = signal.getsignal(15)
@@ -313,17 +388,36 @@ def test_nothing_missing_is_silent_success(monkeypatch: pytest.MonkeyPatch, caps
 
 @pytest.mark.needs("make")
 @pytest.mark.starts_processes
-@pytest.mark.parametrize(("target", "reason", "remedy"), [
-    ("demo", "the demo makes and mounts filesystems", "As root:  make demo"),
-    ("install", "/usr/local belongs to another user", 'for yourself alone:  make install PREFIX="$HOME/.local"'),
-    ("uninstall", "/usr/local belongs to another user", "make uninstall PREFIX="),
-])  # fmt: skip
-def test_a_target_says_at_once_that_it_needs_root(tmp_path: Path, target: str, reason: str, remedy: str) -> None:
+@pytest.mark.parametrize(
+    ("target", "reason", "remedy"),
+    [
+        ("demo", "the demo makes and mounts filesystems", "As root:  make demo"),
+        (
+            "install",
+            "/usr/local belongs to another user",
+            'for yourself alone:  make install PREFIX="$HOME/.local"',
+        ),
+        ("uninstall", "/usr/local belongs to another user", "make uninstall PREFIX="),
+    ],
+)
+def test_a_target_says_at_once_that_it_needs_root(
+    tmp_path: Path, target: str, reason: str, remedy: str
+) -> None:
     """Without root and sudo, before a virtual environment is built."""
     make = shutil.which("make")
     assert make is not None
-    argv = [make, "-C", Path(__file__).parents[2], target, "SUDO=sudo", f"VENV={tmp_path}/venv", "PYTHON=false"]
-    done = subprocess.run(argv, env={"PATH": str(tmp_path)}, capture_output=True, text=True, check=False)
+    argv = [
+        make,
+        "-C",
+        Path(__file__).parents[2],
+        target,
+        "SUDO=sudo",
+        f"VENV={tmp_path}/venv",
+        "PYTHON=false",
+    ]
+    done = subprocess.run(
+        argv, env={"PATH": str(tmp_path)}, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 2
     assert f"error E202: {reason}" in done.stderr and remedy in done.stderr
     assert list(tmp_path.iterdir()) == []
@@ -332,11 +426,27 @@ def test_a_target_says_at_once_that_it_needs_root(tmp_path: Path, target: str, r
 @pytest.mark.needs("make")
 @pytest.mark.starts_processes
 def test_make_install_links_and_uninstall_removes_only_that(tmp_path: Path) -> None:
-    """The links lead into the checkout's virtual environment. A file or link of another program stays."""
-    link, root, page = tmp_path / "bin/dbbench", Path(__file__).parents[2], tmp_path / "share/man/man1/dbbench.1"
+    """The links lead into the checkout's virtual environment. A file or link of another program
+    stays.
+    """
+    link, root, page = (
+        tmp_path / "bin/dbbench",
+        Path(__file__).parents[2],
+        tmp_path / "share/man/man1/dbbench.1",
+    )
 
     def make(target: str) -> int:
-        argv = ["make", "-C", root, "-o", ".venv/.done", target, f"PREFIX={tmp_path}", "SUDO=", "PYTHON=true"]
+        argv = [
+            "make",
+            "-C",
+            root,
+            "-o",
+            ".venv/.done",
+            target,
+            f"PREFIX={tmp_path}",
+            "SUDO=",
+            "PYTHON=true",
+        ]
         return subprocess.run(argv, capture_output=True, check=False).returncode
 
     assert make("uninstall") == 0
@@ -361,12 +471,24 @@ def test_make_install_links_and_uninstall_removes_only_that(tmp_path: Path) -> N
 @pytest.mark.parametrize("status", [0, 130])
 @pytest.mark.parametrize("installed", [False, True])
 def test_the_demo_says_where_its_command_is(tmp_path: Path, status: int, installed: bool) -> None:
-    """Messages name `dbbench`. At the end, also after Ctrl-C, a line says what that is if it is not in the PATH."""
+    """Messages name `dbbench`. At the end, also after Ctrl-C, a line says what that is if it is not
+    in the PATH.
+    """
     (binary := tmp_path / "venv/bin/dbbench").parent.mkdir(parents=True)
     binary.write_text(f"#!/bin/sh\necho ran $*; exit {status}\n")
     binary.chmod(0o755)
     root, path = Path(__file__).parents[2], f"{tmp_path}/venv/bin:" if installed else ""
-    argv = ["make", "-C", root, "-o", f"{tmp_path}/venv/.done", "demo", f"VENV={tmp_path}/venv", "SUDO=", "PYTHON=echo"]
+    argv = [
+        "make",
+        "-C",
+        root,
+        "-o",
+        f"{tmp_path}/venv/.done",
+        "demo",
+        f"VENV={tmp_path}/venv",
+        "SUDO=",
+        "PYTHON=echo",
+    ]
     path += "/usr/sbin:/usr/bin:/sbin:/bin"
     done = subprocess.run(argv, env={"PATH": path}, capture_output=True, text=True, check=False)
     assert (done.returncode != 0) == (status != 0) and "ran run" in done.stdout
@@ -387,4 +509,6 @@ def test_apt_prints_nothing_unless_it_fails(capfd: pytest.CaptureFixture[str]) -
     assert capfd.readouterr() == ("", "")
     with pytest.raises(SystemExit):
         installer._checked(["sh", "-c", "echo Unpacking; echo dpkg: error >&2; exit 100"])
-    assert capfd.readouterr().err.startswith("Unpacking\ndpkg: error\nerror E201: sh -c ended with status 100\n")
+    assert capfd.readouterr().err.startswith(
+        "Unpacking\ndpkg: error\nerror E201: sh -c ended with status 100\n"
+    )

@@ -1,4 +1,6 @@
-"""The page as a function of results: identical bytes, the figures of compare, and missing data is named."""
+"""The page as a function of results: identical bytes, the figures of compare, and missing data is
+named.
+"""
 
 import base64
 import dataclasses
@@ -93,7 +95,9 @@ def notices(page: SimpleNamespace) -> str:
 
 def said(page: SimpleNamespace) -> str:
     """The answer as text."""
-    return " ".join(plain_text(parts) for _, sentences in page.verdict.answers for parts in sentences)
+    return " ".join(
+        plain_text(parts) for _, sentences in page.verdict.answers for parts in sentences
+    )
 
 
 def test_same_results_give_the_same_bytes(demo: LoadedRun) -> None:
@@ -101,20 +105,35 @@ def test_same_results_give_the_same_bytes(demo: LoadedRun) -> None:
     assert render([demo]) == render([demo.path])
 
 
-def test_every_figure_of_tables_and_downloads_is_that_of_compare(demo: LoadedRun, page: Seen) -> None:
-    """Each cell carries the raw value; all of them together are all values of compare for those metrics. The JSON in
-    the page has every row, and every trial with whether it counts."""
+def test_every_figure_of_tables_and_downloads_is_that_of_compare(
+    demo: LoadedRun, page: Seen
+) -> None:
+    """Each cell carries the raw value; all of them together are all values of compare for those
+    metrics. The JSON in the page has every row, and every trial with whether it counts.
+    """
     cells = [a for tag, a in page.elements if tag == "td" and "data-metric" in a]
-    shown = sorted(float(a["data-value"] or "nan") for a in cells if a["data-value"] and a["data-metric"] != "ratio")
+    shown = sorted(
+        float(a["data-value"] or "nan")
+        for a in cells
+        if a["data-value"] and a["data-metric"] != "ratio"
+    )
     metrics = {str(a["data-metric"]) for a in cells} - {"ratio"}
-    wanted = sorted(r.value for m in metrics for r in rows(demo.trials, "ext4", m) if r.value is not None)
+    wanted = sorted(
+        r.value for m in metrics for r in rows(demo.trials, "ext4", m) if r.value is not None
+    )
     by_group = {(r.engine, r.workload) for r in rows(demo.trials, "ext4", "disk_bytes")}
     assert len(by_group) == 3
     assert wanted == shown
-    ratios = [float(a["data-value"] or "nan") for a in cells if a["data-metric"] == "ratio" and a["data-value"]]
+    ratios = [
+        float(a["data-value"] or "nan")
+        for a in cells
+        if a["data-metric"] == "ratio" and a["data-value"]
+    ]
     assert len(ratios) == 9
     data = data_of(page)
-    table = next(t for t in data["compare"] if t["metric"] == "tps" and t["rows"][0]["engine"] == "mariadb")
+    table = next(
+        t for t in data["compare"] if t["metric"] == "tps" and t["rows"][0]["engine"] == "mariadb"
+    )
     own = {cell.workload.name: cell.workload.primary for cell in demo.run.cells}
     compared = [r for r in rows(demo.trials, "ext4", own) if r.engine == "mariadb"]
     downloaded = [(row["fs_setup"], row["ratio"], row["lo"]) for row in table["rows"]]
@@ -123,8 +142,10 @@ def test_every_figure_of_tables_and_downloads_is_that_of_compare(demo: LoadedRun
 
 
 def test_page_is_self_contained(page: Seen) -> None:
-    """The policy's hashes are those of the page's three scripts; connections are refused. No element loads anything; a
-    link leads to a place in the page, or to the file of a trial in the run's folder."""
+    """The policy's hashes are those of the page's three scripts; connections are refused. No
+    element loads anything; a link leads to a place in the page, or to the file of a trial in the
+    run's folder.
+    """
     policy = next(str(a["content"]) for _, a in page.elements if a.get("http-equiv"))
     kinds = [a.get("type") for tag, a in page.elements if tag == "script"]
     code = [text for text, kind in zip(page.scripts, kinds, strict=True) if kind is None]
@@ -135,14 +156,18 @@ def test_page_is_self_contained(page: Seen) -> None:
     for tag, attributes in page.elements:
         assert tag not in ("link", "img", "iframe", "object", "embed"), tag
         assert "src" not in attributes
-        assert re.fullmatch(r"#.*|trials/[\w.+:=%-]+/trial\.json", str(attributes.get("href") or "#"))
+        assert re.fullmatch(
+            r"#.*|trials/[\w.+:=%-]+/trial\.json", str(attributes.get("href") or "#")
+        )
 
 
 def test_hostile_names_stay_text(tmp_path: Path) -> None:
     """Markup in names, paths, messages and the plan adds no element, and is read back as it was."""
     shape = Shape(arms=("ext4", "xfs"), failed=("ext4.postgres.pgbench-tpcb-b1-a1",))
-    plain, hostile = (Seen(render([loaded(tmp_path / name, dataclasses.replace(shape, hostile=text))]))
-                      for name, text in (("a", "x"), ("b", HOSTILE)))  # fmt: skip
+    plain, hostile = (
+        Seen(render([loaded(tmp_path / name, dataclasses.replace(shape, hostile=text))]))
+        for name, text in (("a", "x"), ("b", HOSTILE))
+    )
     assert [tag for tag, _ in plain.elements] == [tag for tag, _ in hostile.elements]
     assert not any("onerror" in attributes for _, attributes in hostile.elements)
     assert HOSTILE in hostile.text and "49" not in hostile.text.partition("db7")[2][:200]
@@ -154,14 +179,17 @@ def test_short_windows_say_so_first(demo: LoadedRun, page: Seen, tmp_path: Path)
     assert build([demo]).verdict.caveats[0][0] == SHORT
     answer = "cannot be told apart" if "cannot be told apart" in page.text else "than ext4"
     assert page.text.index("This was a smoke test") < page.text.index(answer)
-    long = model(tmp_path, Shape(arms=("ext4", "xfs"), work=TPCB, blocks=1, warmup_s=60, measure_s=60))
+    long = model(
+        tmp_path, Shape(arms=("ext4", "xfs"), work=TPCB, blocks=1, warmup_s=60, measure_s=60)
+    )
     assert "smoke test" not in notices(long)
 
 
 def test_what_was_not_run_is_named(tmp_path: Path) -> None:
-    """Trials that were not driven are counted in the notice, in the line below the picture and in the table. A run that
-    was interrupted at once has a page that says so. A reader who looks for an arm that was not run finds why it is
-    missing."""
+    """Trials that were not driven are counted in the notice, in the line below the picture and in
+    the table. A run that was interrupted at once has a page that says so. A reader who looks for
+    an arm that was not run finds why it is missing.
+    """
     page = model(tmp_path / "some", Shape(work=TPCB, missing=4))
     assert "5 of 9 trials are done. The same dbbench run command resumes it" in notices(page)
     assert page.verdict.quality.startswith("5 of 9 trials used (4 not run)")
@@ -170,13 +198,17 @@ def test_what_was_not_run_is_named(tmp_path: Path) -> None:
     for words in ("0 of 9 trials are done", "Nothing was measured", "no trial left a series"):
         assert words in text
     whole = loaded(tmp_path / "run", Shape(work=TPCB))
-    run = dataclasses.replace(whole.run, skipped={"ext4-prealloc": "with postgres it is the same as ext4"})
+    run = dataclasses.replace(
+        whole.run, skipped={"ext4-prealloc": "with postgres it is the same as ext4"}
+    )
     skipped = notices(build([dataclasses.replace(whole, run=run)]))
     assert "ext4-prealloc was not run: with postgres it is the same as ext4." in skipped
 
 
 def test_failed_baseline_leaves_nothing_to_compare(tmp_path: Path) -> None:
-    """Other setups have figures without ratios; the failure is listed with its ID, phase and trials."""
+    """Other setups have figures without ratios; the failure is listed with its ID, phase and
+    trials.
+    """
     failed = tuple(f"ext4.postgres.pgbench-tpcb-b{block}-a1" for block in (1, 2, 3))
     page = model(tmp_path, Shape(work=TPCB, failed=failed))
     assert said(page).startswith("Nothing can be compared: of the baseline ext4, 3 trials failed.")
@@ -185,7 +217,9 @@ def test_failed_baseline_leaves_nothing_to_compare(tmp_path: Path) -> None:
     assert (first.ident, first.grave, len(first.places)) == ("E402", True, 3)
     assert "in phase measure" in first.places[0].where
     excluded = tuple(f"block {block}.1: E402 in phase measure" for block in (1, 2, 3))
-    assert [row.excluded for row in page.comparisons[0].table.rows if row.arm.name == "ext4"] == [excluded]
+    assert [row.excluded for row in page.comparisons[0].table.rows if row.arm.name == "ext4"] == [
+        excluded
+    ]
 
 
 def test_one_trial_of_five_seconds(tmp_path: Path) -> None:
@@ -200,12 +234,16 @@ def test_one_trial_of_five_seconds(tmp_path: Path) -> None:
 
 
 def test_another_durability_class_is_not_ranked(tmp_path: Path) -> None:
-    """The faster arm that promises less is neither fastest nor in the sentence; a notice names both classes. With
-    scatter as large as the difference the answer says that it is open."""
+    """The faster arm that promises less is neither fastest nor in the sentence; a notice names both
+    classes. With scatter as large as the difference the answer says that it is open.
+    """
     page = model(tmp_path, Shape(arms=("ext4", "ext4-nobarrier", "btrfs"), work=TPCB, measure_s=60))
     assert "ext4-nobarrier" not in said(page)
     assert said(page) == "btrfs is about half as fast as ext4."
-    assert "ext4-nobarrier is not ranked: its durability class is no-barrier, that of ext4 is full" in notices(page)
+    assert (
+        "ext4-nobarrier is not ranked: its durability class is no-barrier, that of ext4 is full"
+        in notices(page)
+    )
     table = page.comparisons[0].table
     assert [(row.arm.name, row.arm.apart) for row in table.rows][-1] == ("ext4-nobarrier", True)
     wide = page.comparisons[0].dots[0] if page.comparisons[0].dots else None
@@ -225,11 +263,18 @@ def test_answer_about_twelve_setups_stays_short(tmp_path: Path) -> None:
 
 
 def test_lower_is_better_is_said_and_drawn(demo: LoadedRun) -> None:
-    """A scan's change is one of its duration: it has a picture of its own, with "slower" on the right."""
+    """A scan's change is one of its duration: it has a picture of its own, with "slower" on the
+    right.
+    """
     page = build([demo])
     assert "btrfs is about half as fast as ext4 in all three tests." in said(page)
-    assert [plots[0].sides for plots in page.verdict.plots] == [("← slower", "faster →"), ("← faster", "slower →")]
-    assert [[group.workload for _, group in plots[0].titles] for plots in page.verdict.plots][1] == ["scan"]
+    assert [plots[0].sides for plots in page.verdict.plots] == [
+        ("← slower", "faster →"),
+        ("← faster", "slower →"),
+    ]
+    assert [[group.workload for _, group in plots[0].titles] for plots in page.verdict.plots][
+        1
+    ] == ["scan"]
 
 
 def test_gaps_of_a_sampler_stay_gaps(tmp_path: Path) -> None:
@@ -244,7 +289,9 @@ def test_gaps_of_a_sampler_stay_gaps(tmp_path: Path) -> None:
 
 
 def test_stalls_are_those_of_the_trials(demo: LoadedRun) -> None:
-    """The strip's ticks are as many as the summary's stalled seconds, trial by trial, and lie in the window."""
+    """The strip's ticks are as many as the summary's stalled seconds, trial by trial, and lie in
+    the window.
+    """
     page = build([demo])
     for comparison in page.comparisons[:2]:
         data = comparison.timelines.data
@@ -259,12 +306,18 @@ def test_stalls_are_those_of_the_trials(demo: LoadedRun) -> None:
 
 
 def test_figures_refer_to_columns_that_exist(tmp_path: Path) -> None:
-    """Every trace names an arm and packed columns of its group; in each plot every arm has a line that no button hides.
-    An arm with two used trials has a line for each, an excluded trial is only among "Each trial". The dark look leaves
-    no colour of the light one."""
-    page = model(tmp_path, Shape(work=TPCB, blocks=2, suspect=("xfs.postgres.pgbench-tpcb-b2-a1",), gaps=(8, 12)))
+    """Every trace names an arm and packed columns of its group; in each plot every arm has a line
+    that no button hides. An arm with two used trials has a line for each, an excluded trial is
+    only among "Each trial". The dark look leaves no colour of the light one.
+    """
+    page = model(
+        tmp_path,
+        Shape(work=TPCB, blocks=2, suspect=("xfs.postgres.pgbench-tpcb-b2-a1",), gaps=(8, 12)),
+    )
     drawing, group = page.drawing, page.drawing["groups"][0]
-    text = json.dumps([drawing["template"], drawing["picture"], [each["charts"] for each in drawing["groups"]]])
+    text = json.dumps(
+        [drawing["template"], drawing["picture"], [each["charts"] for each in drawing["groups"]]]
+    )
     colors = set(re.findall(r"#[0-9a-f]{6}|rgba\([^)]*\)", text)) - {"rgba(0,0,0,0)"}
     assert len(colors) > 10 and colors <= set(drawing["dark"])
     for chart in group["charts"]:
@@ -272,22 +325,30 @@ def test_figures_refer_to_columns_that_exist(tmp_path: Path) -> None:
         for trace in chart["data"]:
             meta = trace["meta"]
             columns = {meta["key"]} if "key" in meta else set(meta.get("keys", ()))
-            assert columns <= set(group["series"]) and (columns or meta["of"] in ("stalls", "checkpoints"))
+            assert columns <= set(group["series"]) and (
+                columns or meta["of"] in ("stalls", "checkpoints")
+            )
             assert all(group["trials"][row]["arm"] == meta["arm"] for row in meta.get("rows", ()))
             if meta["of"] in ("median", "rows", "sum") and "trials" not in meta:
                 always.setdefault(trace["yaxis"], set()).add(meta["arm"])
         every = {arm for arms in always.values() for arm in arms}
         assert every == {0, 1, 2}
         assert chart["id"] == "cpu" or all(arms == every for arms in always.values())
-    lines = [t for t in group["charts"][0]["data"] if t["meta"]["arm"] == 1 and t["meta"]["of"] == "rows"]
+    lines = [
+        t for t in group["charts"][0]["data"] if t["meta"]["arm"] == 1 and t["meta"]["of"] == "rows"
+    ]
     assert [(t["name"], "trials" in t["meta"]) for t in lines] == [
-        ("xfs block 1", False), ("xfs block 2, excluded", True), ("xfs block 2", False)
-    ]  # fmt: skip
+        ("xfs block 1", False),
+        ("xfs block 2, excluded", True),
+        ("xfs block 2", False),
+    ]
 
 
 def test_excluded_trials_are_hollow_and_have_a_reason(tmp_path: Path) -> None:
     """A suspect block is repeated: its points stay, hollow, with the reason in their title."""
-    page = model(tmp_path, Shape(work=TPCB, suspect=("xfs.postgres.pgbench-tpcb-b2-a1",), measure_s=60))
+    page = model(
+        tmp_path, Shape(work=TPCB, suspect=("xfs.postgres.pgbench-tpcb-b2-a1",), measure_s=60)
+    )
     plots = page.comparisons[0].dots
     assert plots is not None
     row = next(row for row in plots[0].rows if row.arm.name == "xfs")
@@ -297,7 +358,9 @@ def test_excluded_trials_are_hollow_and_have_a_reason(tmp_path: Path) -> None:
 
 
 def test_points_lie_between_the_edges_and_the_interval_around_the_centre(demo: LoadedRun) -> None:
-    """Geometry: every point within the frame, the centre within its interval, both drawings with the same rows."""
+    """Geometry: every point within the frame, the centre within its interval, both drawings with
+    the same rows.
+    """
     for comparison in build([demo]).comparisons:
         assert comparison.dots is not None
         for plot in comparison.dots:
@@ -305,12 +368,16 @@ def test_points_lie_between_the_edges_and_the_interval_around_the_centre(demo: L
                 assert all(plot.frame.left <= dot.x <= plot.frame.right for dot in row.dots)
                 assert row.interval is not None and row.centre is not None
                 assert row.interval[0] <= row.centre <= row.interval[1]
-            assert [row.arm.name for row in plot.rows] == [row.arm.name for row in comparison.dots[0].rows]
+            assert [row.arm.name for row in plot.rows] == [
+                row.arm.name for row in comparison.dots[0].rows
+            ]
 
 
 def test_environment_puts_differences_first(demo: LoadedRun) -> None:
-    """Mount options and read-ahead differ and stand by arm; the scheduler and the host are the same and folded. A run
-    of two hosts has a column for each; redacted they stay two, without their names."""
+    """Mount options and read-ahead differ and stand by arm; the scheduler and the host are the same
+    and folded. A run of two hosts has a column for each; redacted they stay two, without their
+    names.
+    """
     found = build([demo]).environment
     differs = {fact.name: fact.cells for fact in found.differs}
     assert differs["read-ahead"] == ("2560 kB", "2560 kB", "4096 kB")
@@ -319,15 +386,19 @@ def test_environment_puts_differences_first(demo: LoadedRun) -> None:
     assert "kernel" in {fact.name for fact in found.host}
     first = found.engines[0].rows[0]
     assert (first[0], first[2]) == ("checkpoint_timeout", "workload")
-    hosts = {name: {"hostname": name, "kernel": kernel, "cpu_threads": 8, "versions": {"python": "3.11"}}
-             for name, kernel in (("db1", "6.1"), ("db2", "6.12"))}  # fmt: skip
+    hosts = {
+        name: {"hostname": name, "kernel": kernel, "cpu_threads": 8, "versions": {"python": "3.11"}}
+        for name, kernel in (("db1", "6.1"), ("db2", "6.12"))
+    }
     run = dataclasses.replace(demo, run=dataclasses.replace(demo.run, hosts=hosts))
     found = build([run]).environment
     assert (found.hosts, found.several_hosts) == (["db1", "db2"], True)
     assert [(fact.name, fact.cells) for fact in found.host_differs] == [("kernel", ("6.1", "6.12"))]
     assert "cpu_threads" in {fact.name for fact in found.host}
     text = render([run])
-    assert text.index("Differences between the hosts") < text.index("Differences between the setups")
+    assert text.index("Differences between the hosts") < text.index(
+        "Differences between the setups"
+    )
     assert len(set(build([run], ("hosts",)).environment.hosts)) == 2
     assert "db2" not in render([run], redact=("hosts",)).partition("<header>")[2]
 
@@ -337,14 +408,24 @@ def test_hosts_that_disagree_are_a_notice(demo: LoadedRun) -> None:
     group = groups([demo])[0]
     more = [dataclasses.replace(t, id=f"{t.id}x", block=t.block + 3) for t in group.trials]
     trials = [
-        t if t.block < 4 else dataclasses.replace(t, host="db2", summary={
-            key: value and value * (2 if t.fs_setup == "xfs" else 1) for key, value in t.summary.items()})
+        t
+        if t.block < 4
+        else dataclasses.replace(
+            t,
+            host="db2",
+            summary={
+                key: value and value * (2 if t.fs_setup == "xfs" else 1)
+                for key, value in t.summary.items()
+            },
+        )
         for t in (*group.trials, *more)
-    ]  # fmt: skip
+    ]
     assert list(disagreements([group])) == []
     every = notices_of([dataclasses.replace(group, trials=tuple(trials))])
     texts = [text.replace("**", "") for kind, text in every if kind == "hosts"]
-    assert len(texts) == 1 and texts[0].startswith("The hosts disagree about xfs compared with ext4 (throughput): ")
+    assert len(texts) == 1 and texts[0].startswith(
+        "The hosts disagree about xfs compared with ext4 (throughput): "
+    )
     assert "on db2" in texts[0]
 
 
@@ -352,12 +433,17 @@ def test_several_runs_stand_beside_each_other(tmp_path: Path) -> None:
     """Runs are not compared with each other; each group names its run."""
     shapes = [Shape(work=TPCB, name="one"), Shape(work=TPCB, name="two", arms=("ext4", "zfs-8k"))]
     page = build([loaded(tmp_path, shape) for shape in shapes])
-    assert [comparison.group.title.rpartition(" · ")[2] for comparison in page.comparisons] == ["one", "two"]
+    assert [comparison.group.title.rpartition(" · ")[2] for comparison in page.comparisons] == [
+        "one",
+        "two",
+    ]
     assert [mark.name for mark in page.marks] == ["ext4", "xfs", "btrfs", "zfs-8k"]
 
 
 def test_redaction_takes_hosts_paths_and_parameters_out(demo: LoadedRun, tmp_path: Path) -> None:
-    """Nothing of them is anywhere in the page; what was measured is; another word is an error, which writes nothing."""
+    """Nothing of them is anywhere in the page; what was measured is; another word is an error,
+    which writes nothing.
+    """
     text = render([demo], redact=("hosts", "paths", "params")).partition("<header>")[2]
     shown = re.sub(r"<script>.*?</script>", "", text, flags=re.DOTALL)
     for secret in ("db7", "LOOP-SERIAL-7", "/usr/sbin", str(demo.path), "256MB"):
@@ -376,8 +462,9 @@ def test_redaction_takes_hosts_paths_and_parameters_out(demo: LoadedRun, tmp_pat
 
 
 def test_sizes_of_the_page(tmp_path: Path) -> None:
-    """12 trials × 600 s × 15 series are at most 2.2 MB, and throughput keeps every second. The library draws the
-    timelines only; without them the page is below 0.5 MB."""
+    """12 trials × 600 s × 15 series are at most 2.2 MB, and throughput keeps every second. The
+    library draws the timelines only; without them the page is below 0.5 MB.
+    """
     shape = Shape(arms=("ext4", "xfs", "btrfs", "zfs-8k"), work=TPCB, warmup_s=60, measure_s=540)
     run = loaded(tmp_path, shape)
     found = build([run]).comparisons[0].timelines.data

@@ -13,13 +13,21 @@ from dbbench.report.page.html import build
 from dbbench.report.verdicts import verdicts
 from dbbench.results import Exceeded
 
-MEMORY = MemoryFacts(dataset_ratio=3.0, label="io-bound", effective_bytes=2**30, enforced="cgroup v2", direct="direct")
+MEMORY = MemoryFacts(
+    dataset_ratio=3.0,
+    label="io-bound",
+    effective_bytes=2**30,
+    enforced="cgroup v2",
+    direct="direct",
+)
 
 
 def page(tmp_path: Path, of: dict[str, dict[str, Any]], every: dict[str, Any]) -> SimpleNamespace:
     """The page of a synthetic run whose trials have these facts, by arm and for all."""
     run = synthetic.loaded(tmp_path, Shape(work=TPCB))
-    return build([synthetic.with_trials(run, lambda trial: {**every, **of.get(trial.fs_setup, {})})])
+    return build(
+        [synthetic.with_trials(run, lambda trial: {**every, **of.get(trial.fs_setup, {})})]
+    )
 
 
 def notices(found: SimpleNamespace, kind: str) -> list[str]:
@@ -31,36 +39,54 @@ def test_equal_conditions_are_a_sentence_each_and_no_notice(tmp_path: Path) -> N
     """What holds for all stands once."""
     found = page(tmp_path, {}, {"memory": MEMORY, "cores": CoresFacts("0-2", "3")})
     assert notices(found, "unequal") == []
-    assert sum("3 times as large as the 1 GiB of memory that can hold data" in line for line in found.conditions) == 1
-    assert any(line.endswith("the server ran on cores 0-2, the load generator on 3.") for line in found.conditions)
+    assert (
+        sum(
+            "3 times as large as the 1 GiB of memory that can hold data" in line
+            for line in found.conditions
+        )
+        == 1
+    )
+    assert any(
+        line.endswith("the server ran on cores 0-2, the load generator on 3.")
+        for line in found.conditions
+    )
 
 
 def test_unequal_conditions_stand_before_the_figures_and_first(tmp_path: Path) -> None:
-    """A second cache in one arm, or the disk's read-ahead: a notice, the first sentence, and the first fact of the
-    environment, above what every filesystem has of its own."""
+    """A second cache in one arm, or the disk's read-ahead: a notice, the first sentence, and the
+    first fact of the environment, above what every filesystem has of its own.
+    """
     fallback = dataclasses.replace(MEMORY, direct="buffered-fallback")
     found = page(tmp_path / "io", {"btrfs": {"memory": fallback}}, {"memory": MEMORY})
     (told,) = notices(found, "unequal")
     assert told.startswith(
-        "Unequal conditions: btrfs and ext4: I/O of the server differs (through the page cache; baseline: direct)"
+        "Unequal conditions: btrfs and ext4: I/O of the server differs (through the page cache; "
+        "baseline: direct)"
     )
     assert "not measured under equal conditions" in found.conditions[0]
     assert found.environment.differs[0].name == "I/O of the server"
-    found = page(tmp_path / "host", {"xfs": {"host_state": {"disk: read_ahead_kb": "16"}}},
-                 {"host_state": {"disk: read_ahead_kb": "128"}})  # fmt: skip
+    found = page(
+        tmp_path / "host",
+        {"xfs": {"host_state": {"disk: read_ahead_kb": "16"}}},
+        {"host_state": {"disk: read_ahead_kb": "128"}},
+    )
     assert found.environment.differs[0].name == "disk: read_ahead_kb"
     assert "disk: read_ahead_kb differs (16; baseline: 128)" in notices(found, "unequal")[0]
 
 
 def test_device_at_its_ceiling_is_a_notice(tmp_path: Path) -> None:
-    """In both arms the row's word is device-limited, and never the same. The notice names the rows with that word.
-    Without the baseline at the limit too, the filesystems can be compared, and there is no notice."""
+    """In both arms the row's word is device-limited, and never the same. The notice names the rows
+    with that word. Without the baseline at the limit too, the filesystems can be compared, and
+    there is no notice.
+    """
     flat = {"warnings": (TrialWarning("W042", "writes stood"),)}
     found = page(tmp_path / "all", {}, flat)
     words = {row.fs_setup: row.verdict for row in found.comparisons[0].group.rows[1:]}
     assert words == {"xfs": "device-limited", "btrfs": "slower"}
     (told,) = notices(found, "limited")
-    assert told.startswith("The device was the limit (W042): ext4 and xfs stayed at what fio measured")
+    assert told.startswith(
+        "The device was the limit (W042): ext4 and xfs stayed at what fio measured"
+    )
     found = page(tmp_path / "others", {"xfs": flat, "btrfs": flat}, {})
     assert notices(found, "limited") == []
     assert [finding.ident for finding in found.findings].count("W042") == 1
@@ -70,10 +96,13 @@ def test_what_is_no_limit_is_said_once(tmp_path: Path) -> None:
     """On the page and by `compare`, however many trials and groups there are."""
     run = synthetic.loaded(tmp_path, Shape())
     writes = Exceeded("writes", "IOPS", 500.0, 600.0, "xfs", 900.0)
-    run = dataclasses.replace(run, exceeded=(Exceeded("reads", "MB/s", 1392.0, None, "ext4", 2853.0), writes))
+    run = dataclasses.replace(
+        run, exceeded=(Exceeded("reads", "MB/s", 1392.0, None, "ext4", 2853.0), writes)
+    )
     text = (
-        "Not a limit of the device: fio measured 1\u202f392\u202fMB/s, but ext4 read 2\u202f853\u202fMB/s; "
-        "fio measured 500\u202fIOPS before the run and 600 after it, but xfs wrote 900\u202fIOPS."
+        "Not a limit of the device: fio measured 1\u202f392\u202fMB/s, but ext4 read "
+        "2\u202f853\u202fMB/s; fio measured 500\u202fIOPS before the run and 600 after it, but xfs "
+        "wrote 900\u202fIOPS."
     )
     assert notices(build([run]), "no-limit") == [text]
     assert verdicts([run]).findings == [text.replace("\u202f", " ")]

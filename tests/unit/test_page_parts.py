@@ -1,4 +1,6 @@
-"""Parts of the page that can be tested alone: numbers as text, packed series, the geometry of the plots."""
+"""Parts of the page that can be tested alone: numbers as text, packed series, the geometry of the
+plots.
+"""
 
 import base64
 
@@ -14,10 +16,22 @@ from dbbench.report.page.charts.timelines import NO_DATA, Packed, coarse, pack
 from dbbench.report.page.theme import DARK, LIGHT, Look, Mark, template
 
 
-@pytest.mark.parametrize(("value", "text"), [
-    (1925.94, "1 926"), (99.96, "100"), (63.44, "63.4"), (7.213, "7.21"), (0.1429, "0.143"), (0.0, "0"), (None, "–"),
-    (float("nan"), "–"), (1234567.0, "1 234 567"), (-3.0, "−3"), (9.999, "10.0"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (1925.94, "1 926"),
+        (99.96, "100"),
+        (63.44, "63.4"),
+        (7.213, "7.21"),
+        (0.1429, "0.143"),
+        (0.0, "0"),
+        (None, "–"),
+        (float("nan"), "–"),
+        (1234567.0, "1 234 567"),
+        (-3.0, "−3"),
+        (9.999, "10.0"),
+    ],
+)
 def test_numbers_have_about_three_digits(value: float | None, text: str) -> None:
     """Grouped by a narrow no-break space; what was not measured is a dash, never a zero."""
     assert text.replace(" ", "\u202f") == units.number(value)
@@ -25,7 +39,11 @@ def test_numbers_have_about_three_digits(value: float | None, text: str) -> None
 
 def test_changes_have_a_sign_and_a_real_minus() -> None:
     """Ratios are shown as changes; nothing rounds to −0.0."""
-    assert [units.change(ratio) for ratio in (0.786, 0.99999, None)] == ["−21.4\u202f%", "0.0\u202f%", "–"]
+    assert [units.change(ratio) for ratio in (0.786, 0.99999, None)] == [
+        "−21.4\u202f%",
+        "0.0\u202f%",
+        "–",
+    ]
     assert units.interval(0.771, 1.005) == "−22.9..+0.5\u202f%"
 
 
@@ -62,17 +80,23 @@ def test_packed_series_come_back(rows: list[list[float | None]]) -> None:
 
 
 def test_gaps_stay_gaps() -> None:
-    """In coarse means a gap counts neither as a zero nor as a second. What is infinite is no data either."""
+    """In coarse means a gap counts neither as a zero nor as a second. What is infinite is no data
+    either.
+    """
     means = coarse(gaps([4.0, None, 8.0, None, None, None, 1.0]), 3)
     np.testing.assert_array_equal(means, [6.0, np.nan, 1.0])
     assert unpacked(pack([gaps([1.0, float("inf")])], 2), 2) == [[1.0, None]]
-    assert unpacked(pack([gaps([1.0, None, 2.0])], 3), 3) == [[1.0, None, pytest.approx(2.0, rel=1e-4)]]
+    assert unpacked(pack([gaps([1.0, None, 2.0])], 3), 3) == [
+        [1.0, None, pytest.approx(2.0, rel=1e-4)]
+    ]
 
 
 @pytest.mark.parametrize("look", [LIGHT, DARK])
 def test_hues_tell_twelve_arms_apart_and_can_be_read_as_text(look: Look) -> None:
-    """Hue with dash tells them apart, even without shapes. Names at the lines' ends have the hue of their arm: WCAG's
-    4.5 : 1 on the page's ground. The look of the charts passes plotly's own schema, and is not empty."""
+    """Hue with dash tells them apart, even without shapes. Names at the lines' ends have the hue of
+    their arm: WCAG's 4.5 : 1 on the page's ground. The look of the charts passes plotly's own
+    schema, and is not empty.
+    """
     marks = [Mark(index, f"fs{index}") for index in range(12)]
     hues = [mark.light if look is LIGHT else mark.dark for mark in marks]
     assert len(set(zip(hues, (mark.dash for mark in marks), strict=True))) == 12

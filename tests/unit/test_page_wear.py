@@ -19,8 +19,14 @@ FACTS = EngineAgeFacts(
         WrittenPoint(1.1, 100.0, 14.0, 1.0, 400, 10**8, 2 * 10**8),
     ),
     slopes=(AgedSlope("tps", -90.0, -120.0, -60.0),),
-    scans=(AgedScan("aged", 2.0, 50.0, 60.0, True), AgedScan("repaired by the engine", 1.0, 100.0, 100.0, True)),
-    repairs=(OperationFacts("repair: filesystem", None, text="no tool"), OperationFacts("repair: engine", 12.0)),
+    scans=(
+        AgedScan("aged", 2.0, 50.0, 60.0, True),
+        AgedScan("repaired by the engine", 1.0, 100.0, 100.0, True),
+    ),
+    repairs=(
+        OperationFacts("repair: filesystem", None, text="no tool"),
+        OperationFacts("repair: engine", 12.0),
+    ),
     note="the load wrote <nothing>",
 )
 
@@ -28,13 +34,17 @@ FACTS = EngineAgeFacts(
 @pytest.fixture
 def run(tmp_path: Path) -> LoadedRun:
     """A run of which each trial of btrfs was aged."""
-    aged, loaded = {"btrfs": {"age_engine": FACTS}}, synthetic.loaded(tmp_path, Shape(blocks=3, measure_s=5))
+    aged, loaded = (
+        {"btrfs": {"age_engine": FACTS}},
+        synthetic.loaded(tmp_path, Shape(blocks=3, measure_s=5)),
+    )
     return synthetic.with_trials(loaded, lambda trial: aged.get(trial.fs_setup, {}))
 
 
 def test_an_arm_has_its_course_scans_and_repairs(run: LoadedRun) -> None:
-    """Throughput and extents at the plan's factors, not in the windows between them, divided by the first; a note as
-    text. A run without it has no section."""
+    """Throughput and extents at the plan's factors, not in the windows between them, divided by the
+    first; a note as text. A run without it has no section.
+    """
     table = build([run]).wear[0]
     ((mark, cells),) = table.rows
     assert mark.name == "btrfs"

@@ -1,4 +1,6 @@
-"""The page cache: resident pages, the sample, and the texts of the proof; tests/system drops caches for real."""
+"""The page cache: resident pages, the sample, and the texts of the proof; tests/system drops caches
+for real.
+"""
 
 import os
 from pathlib import Path
@@ -17,14 +19,18 @@ def written(path: Path, size: int) -> Path:
 
 
 def test_sample_is_the_seeds_and_has_what_the_device_holds(tmp_path: Path) -> None:
-    """A seed names the ranges, another seed names others. All data of small files is in it once, none beyond the end;
-    holes, which the device holds nothing of, cannot prove a read, and no file proves nothing."""
+    """A seed names the ranges, another seed names others. All data of small files is in it once,
+    none beyond the end; holes, which the device holds nothing of, cannot prove a read, and no
+    file proves nothing.
+    """
     files = [written(tmp_path / "a", 6 * MIB + 5000), written(tmp_path / "b", 3 * MIB)]
     first = pagecache.sample(files, 7, 2 * MIB)
     assert first == pagecache.sample(files, 7, 2 * MIB) != pagecache.sample(files, 8, 2 * MIB)
     assert all(piece.offset % MIB == 0 for piece in first)
     assert 2 * MIB <= sum(piece.length for piece in first) < 3 * MIB
-    pieces = pagecache.sample([written(tmp_path / "a", 2 * MIB + 8192), written(tmp_path / "b", 8192)], 1, 64 * MIB)
+    pieces = pagecache.sample(
+        [written(tmp_path / "a", 2 * MIB + 8192), written(tmp_path / "b", 8192)], 1, 64 * MIB
+    )
     assert sum(piece.length for piece in pieces) == pagecache.read(pieces) == 2 * MIB + 2 * 8192
     assert len({(piece.path, piece.offset) for piece in pieces}) == len(pieces) == 4
     with (sparse := tmp_path / "sparse").open("wb") as file:
@@ -32,7 +38,9 @@ def test_sample_is_the_seeds_and_has_what_the_device_holds(tmp_path: Path) -> No
         assert pagecache.sample([sparse], 3) == []
         file.seek(5 * MIB)
         file.write(os.urandom(8192))
-    assert [(piece.offset, piece.length) for piece in pagecache.sample([sparse], 3, 64 * MIB)] == [(5 * MIB, 8192)]
+    assert [(piece.offset, piece.length) for piece in pagecache.sample([sparse], 3, 64 * MIB)] == [
+        (5 * MIB, 8192)
+    ]
     facts = pagecache.empty_and_prove([])
     assert (facts.proved, facts.reason) == (False, "there are no data files")
 
@@ -44,19 +52,29 @@ def test_resident_pages_are_counted_without_reading_them(tmp_path: Path) -> None
     assert pagecache.resident_bytes([path, tmp_path / "empty"]) == 3 * MIB + 4096
 
 
-@pytest.mark.parametrize(("before", "after", "own_before", "own_after", "keeps", "reason"), [
-    (8, 0, None, None, True, ""),
-    (0, 0, 8, 0, True, ""),
-    (0, 0, 8, 3, True, ""),
-    (0, 0, 8, 8, True, "no less than before"),
-    (0, 0, None, None, True, "no page of the data files was in memory"),
-    (0, 0, 0, 0, False, ""),
-    (8, 4096, 0, 0, False, "still resident"),
-    (None, 0, 8, 0, True, "does not report"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("before", "after", "own_before", "own_after", "keeps", "reason"),
+    [
+        (8, 0, None, None, True, ""),
+        (0, 0, 8, 0, True, ""),
+        (0, 0, 8, 3, True, ""),
+        (0, 0, 8, 8, True, "no less than before"),
+        (0, 0, None, None, True, "no page of the data files was in memory"),
+        (0, 0, 0, 0, False, ""),
+        (8, 4096, 0, 0, False, "still resident"),
+        (None, 0, 8, 0, True, "does not report"),
+    ],
+)
 def test_a_filesystems_own_cache_counts_for_the_first_proof(
-    before: int | None, after: int, own_before: int | None, own_after: int | None, keeps: bool, reason: str
+    before: int | None,
+    after: int,
+    own_before: int | None,
+    own_after: int | None,
+    keeps: bool,
+    reason: str,
 ) -> None:
-    """Something must have been there and be gone, in either cache; one that keeps no data has nothing to lose."""
+    """Something must have been there and be gone, in either cache; one that keeps no data has
+    nothing to lose.
+    """
     said = pagecache._first_reason(before, after, own_before, own_after, keeps)
     assert reason in said if reason else said == ""

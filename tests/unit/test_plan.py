@@ -44,7 +44,9 @@ engines = ["mariadb"]
 name = "scan"
 table_bytes = "32MiB"
 """
-DIRECTORIES = GOOD.replace('size = "4GiB"', 'kind = "dir"\npaths = { ext4 = "/a", xfs = "/b", ext4-b = "/c" }')
+DIRECTORIES = GOOD.replace(
+    'size = "4GiB"', 'kind = "dir"\npaths = { ext4 = "/a", xfs = "/b", ext4-b = "/c" }'
+)
 BAD = """\
 name = "a b"
 baseline = "ext5"
@@ -69,7 +71,9 @@ engines = ["mysql"]
 
 
 def simple(engine: str = "postgres", workload: str = "scan", settings: str = "") -> str:
-    """Return a plan of one setup, engine and workload; its sixth line is the first of the engine's settings."""
+    """Return a plan of one setup, engine and workload; its sixth line is the first of the engine's
+    settings.
+    """
     head = f'name = "x"\nfs_setups = ["ext4"]\n[engine]\nname = "{engine}"\n'
     return f'{head}[engine.settings]\n{settings}\n[workload]\nname = "{workload}"\n'
 
@@ -81,8 +85,10 @@ def good(tmp_path: Path) -> Expanded:
 
 
 def test_a_good_plan_is_read_with_units(tmp_path: Path) -> None:
-    """Sizes come in bytes, times in seconds; what is not written has its default. `[engine]` says the same as
-    `[[engine]]`, and its errors have their own lines. A setup has options in the short form too, as after --fs."""
+    """Sizes come in bytes, times in seconds; what is not written has its default. `[engine]` says
+    the same as `[[engine]]`, and its errors have their own lines. A setup has options in the
+    short form too, as after --fs.
+    """
     assert len(plan_of(tmp_path, simple()).engine) == 1
     assert "plan.toml:4" in flaws_of(tmp_path, simple("postgrse"))
     plan = plan_of(tmp_path, GOOD)
@@ -117,7 +123,9 @@ def test_all_errors_of_a_plan_are_told_at_once(tmp_path: Path) -> None:
         (18, '"measure" must be 1 or more, not 0'),
         (19, 'workload "pgbench-tpcb" does not support mysql'),
     ):
-        assert any(f"plan.toml:{line}  " in found and text in found for found in told.splitlines()), (line, text)
+        assert any(
+            f"plan.toml:{line}  " in found and text in found for found in told.splitlines()
+        ), (line, text)
     assert told.splitlines()[0].endswith("has 15 errors:")
 
 
@@ -126,62 +134,119 @@ def test_an_unreadable_device_hides_no_other_error(tmp_path: Path) -> None:
     text = GOOD.replace('size = "4GiB"', 'kind = "block"\npath = "/dev/sdz"\nszie = 1')
     text = text.replace('"ext4", "xfs"', '"xfs", { use = "ext4", wal = false }, "btrfs-raid1"')
     told = flaws_of(tmp_path, 'budget = "1h"\noperations = ["grow"]\n' + text).splitlines()
-    assert len(told) == 3 and '"budget" cannot be combined with "blocks"' in told[1] and '"szie"' in told[2], told
+    assert (
+        len(told) == 3
+        and '"budget" cannot be combined with "blocks"' in told[1]
+        and '"szie"' in told[2]
+    ), told
 
 
-@pytest.mark.parametrize(("old", "new", "told"), [
-    ('name = "mariadb"', 'name = "postgres"', 'engine "postgres" is listed twice'),
-    ('name = "scan"', 'name = "pgbench-tpcb"', 'workload "pgbench-tpcb" is listed twice'),
-    ('engines = ["mariadb"]', 'engines = ["mysql"]', '"mysql" is not an [[engine]] of this plan'),
-    ("fs_setups = [", "fs_setups = [3, ", 'each entry of "fs_setups" must be a table'),
-    ("scale = 2", "scale = 0", '"scale" of the dataset must be 1 or more'),
-    ("clients = 8", "clients = 8.5", "must be a whole number"),
-    ('warmup = "2min"', "warmup = 2", 'plan.toml:6  "warmup" requires a unit: write "2s" or "2min", not 2'),
-    ('warmup = "2min"', 'warmup = "2"', '"warmup" requires a unit: write "2s" or "2min", not 2'),
-    ("blocks = 3", "blocks = true", '"blocks" must be a whole number, not true'),
-    ("seed = 7", "seed = true", '"seed" must be a whole number, not true'),
-    ('"ext4", "xfs"', '"ext4:comit", "xfs:a=1,ext4"', 'unknown fs setup "xfs:a=1,ext4"'),
-    ('warmup = "2min"', 'warmup = "1.5s"', "a whole number of seconds"),
-    ('size = "4GiB"', 'size = "100MiB"', "must be 320 MiB or more (mkfs.xfs makes nothing smaller), not '100MiB'"),
-    ('size = "4GiB"', 'path = "/dev/sda"', '"path" has no effect with kind = "loop"'),
-    ('size = "4GiB"', 'kind = "block"', 'kind = "block" requires path'),
-    ('size = "4GiB"', 'kind = "dir"', 'paths = { ext4 = "/mnt/a" }'),
-    ('size = "4GiB"', 'kind = "dir"\npaths = { ext4 = "/a" }', '"paths" requires a directory for "ext4-b"'),
-    ('size = "4GiB"', 'kind = "dir"\npaths = { ext4 = "/a", xsf = "/b" }', 'did you mean "xfs"?'),
-    ('label = "ext4-b"', 'label = "b/c"', "invalid label"),
-    ('name = "good"', "", '"name" is missing'),
-    ("blocks = 3", 'budget = "0s"', 'plan.toml:4  "budget" must be more than 0, not'),
-    ("blocks = 3", 'budget = "soon"', 'plan.toml:4  "budget" must be a time such as'),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ('name = "mariadb"', 'name = "postgres"', 'engine "postgres" is listed twice'),
+        ('name = "scan"', 'name = "pgbench-tpcb"', 'workload "pgbench-tpcb" is listed twice'),
+        (
+            'engines = ["mariadb"]',
+            'engines = ["mysql"]',
+            '"mysql" is not an [[engine]] of this plan',
+        ),
+        ("fs_setups = [", "fs_setups = [3, ", 'each entry of "fs_setups" must be a table'),
+        ("scale = 2", "scale = 0", '"scale" of the dataset must be 1 or more'),
+        ("clients = 8", "clients = 8.5", "must be a whole number"),
+        (
+            'warmup = "2min"',
+            "warmup = 2",
+            'plan.toml:6  "warmup" requires a unit: write "2s" or "2min", not 2',
+        ),
+        (
+            'warmup = "2min"',
+            'warmup = "2"',
+            '"warmup" requires a unit: write "2s" or "2min", not 2',
+        ),
+        ("blocks = 3", "blocks = true", '"blocks" must be a whole number, not true'),
+        ("seed = 7", "seed = true", '"seed" must be a whole number, not true'),
+        ('"ext4", "xfs"', '"ext4:comit", "xfs:a=1,ext4"', 'unknown fs setup "xfs:a=1,ext4"'),
+        ('warmup = "2min"', 'warmup = "1.5s"', "a whole number of seconds"),
+        (
+            'size = "4GiB"',
+            'size = "100MiB"',
+            "must be 320 MiB or more (mkfs.xfs makes nothing smaller), not '100MiB'",
+        ),
+        ('size = "4GiB"', 'path = "/dev/sda"', '"path" has no effect with kind = "loop"'),
+        ('size = "4GiB"', 'kind = "block"', 'kind = "block" requires path'),
+        ('size = "4GiB"', 'kind = "dir"', 'paths = { ext4 = "/mnt/a" }'),
+        (
+            'size = "4GiB"',
+            'kind = "dir"\npaths = { ext4 = "/a" }',
+            '"paths" requires a directory for "ext4-b"',
+        ),
+        (
+            'size = "4GiB"',
+            'kind = "dir"\npaths = { ext4 = "/a", xsf = "/b" }',
+            'did you mean "xfs"?',
+        ),
+        ('label = "ext4-b"', 'label = "b/c"', "invalid label"),
+        ('name = "good"', "", '"name" is missing'),
+        ("blocks = 3", 'budget = "0s"', 'plan.toml:4  "budget" must be more than 0, not'),
+        ("blocks = 3", 'budget = "soon"', 'plan.toml:4  "budget" must be a time such as'),
+    ],
+)
 def test_parts_that_do_not_fit(tmp_path: Path, old: str, new: str, told: str) -> None:
     """Names that exist but do not fit each other are errors of the plan, not of the run."""
     assert told in flaws_of(tmp_path, GOOD.replace(old, new, 1))
 
 
-@pytest.mark.parametrize(("engine", "written", "own"), [
-    ("mariadb", '"64MiB"', "64M"), ("mysql", '"1 GB"', "1G"), ("postgres", '"64MiB"', "64MB"),
-    ("postgres", '["64MB", "128kb"]', "128kB"), ("mariadb", '"64M"', None), ("postgres", '"64 MB"', None),
-    ("postgres", "16", None),
-])  # fmt: skip
-def test_sizes_of_settings_are_those_of_the_server(tmp_path: Path, engine: str, written: str, own: str | None) -> None:
-    """A unit of another server is an error with its line; the server would refuse it in every trial."""
+@pytest.mark.parametrize(
+    ("engine", "written", "own"),
+    [
+        ("mariadb", '"64MiB"', "64M"),
+        ("mysql", '"1 GB"', "1G"),
+        ("postgres", '"64MiB"', "64MB"),
+        ("postgres", '["64MB", "128kb"]', "128kB"),
+        ("mariadb", '"64M"', None),
+        ("postgres", '"64 MB"', None),
+        ("postgres", "16", None),
+    ],
+)
+def test_sizes_of_settings_are_those_of_the_server(
+    tmp_path: Path, engine: str, written: str, own: str | None
+) -> None:
+    """A unit of another server is an error with its line; the server would refuse it in every
+    trial.
+    """
     text = simple(engine, settings=f"buffers = {written}")
     if own is None:
         assert plan_of(tmp_path, text).engine
     else:
-        assert f'is not a size in the format of this server; write "{own}"' in flaws_of(tmp_path, text)
+        assert f'is not a size in the format of this server; write "{own}"' in flaws_of(
+            tmp_path, text
+        )
 
 
-@pytest.mark.parametrize(("engine", "settings", "flaw"), [
-    *((engine, settings, None) for engine, settings in (
-        ("postgres", 'io_max_workers = "default"'), ("postgres", 'io_method = ["default", "sync"]'),
-        ("mysql", 'innodb-flush-method = "default"'), ("mariadb", 'innodb_log_file_size = "default"'))),
-    ("postgres", 'io_max_worker = "default"', "io_max_worker"),
-    ("postgres", 'seq_page_cost = ["default", 2]', "seq_page_cost"),
-    ("mysql", 'io_max_workers = "default"', "io_max_workers"),
-])  # fmt: skip
-def test_a_default_that_is_dropped_must_be_one(tmp_path: Path, engine: str, settings: str, flaw: str | None) -> None:
-    """ "default" for a setting that nothing sets is a flaw with its line; else the setting is not given at all."""
+@pytest.mark.parametrize(
+    ("engine", "settings", "flaw"),
+    [
+        *(
+            (engine, settings, None)
+            for engine, settings in (
+                ("postgres", 'io_max_workers = "default"'),
+                ("postgres", 'io_method = ["default", "sync"]'),
+                ("mysql", 'innodb-flush-method = "default"'),
+                ("mariadb", 'innodb_log_file_size = "default"'),
+            )
+        ),
+        ("postgres", 'io_max_worker = "default"', "io_max_worker"),
+        ("postgres", 'seq_page_cost = ["default", 2]', "seq_page_cost"),
+        ("mysql", 'io_max_workers = "default"', "io_max_workers"),
+    ],
+)
+def test_a_default_that_is_dropped_must_be_one(
+    tmp_path: Path, engine: str, settings: str, flaw: str | None
+) -> None:
+    """ "default" for a setting that nothing sets is a flaw with its line; else the setting is not
+    given at all.
+    """
     text = simple(engine, settings=settings)
     if flaw is not None:
         told = f'"{flaw}" = "default" has no effect: dbbench sets no default for it; remove it'
@@ -193,18 +258,26 @@ def test_a_default_that_is_dropped_must_be_one(tmp_path: Path, engine: str, sett
     assert settings_of(whole).keys() - settings_of(first).keys() == {name}
 
 
-def test_an_engine_without_a_workload_and_a_workload_without_an_engine_are_errors(tmp_path: Path) -> None:
+def test_an_engine_without_a_workload_and_a_workload_without_an_engine_are_errors(
+    tmp_path: Path,
+) -> None:
     """What a person names and what is never run is a misunderstanding."""
-    text = simple(workload="pgbench-tpcb").replace("[engine]", '[[engine]]\nname = "mysql"\n[[engine]]')
+    text = simple(workload="pgbench-tpcb").replace(
+        "[engine]", '[[engine]]\nname = "mysql"\n[[engine]]'
+    )
     text = text.replace("[engine.settings]", "settings = {}")
     assert 'no workload of this plan supports engine "mysql"' in flaws_of(tmp_path, text)
     told = flaws_of(tmp_path, simple("mariadb", "pgbench-tpcb"))
     assert "supports none of the engines of this plan (supported: postgres" in told
 
 
-@pytest.mark.parametrize(("mkfs", "told"), [
-    ('famly = "ext4"', "mine.toml:2"), ('family = "btfs"', 'unknown family "btfs"; did you mean "btrfs"?'),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("mkfs", "told"),
+    [
+        ('famly = "ext4"', "mine.toml:2"),
+        ('family = "btfs"', 'unknown family "btfs"; did you mean "btrfs"?'),
+    ],
+)
 def test_a_damaged_setup_is_told_with_its_own_file(tmp_path: Path, mkfs: str, told: str) -> None:
     """An error of a user's own fs setup names that file and its line, before anything is made."""
     (tmp_path / "fs_setups").mkdir()
@@ -233,9 +306,12 @@ def test_rules_are_about_keys_that_a_plan_has() -> None:
     assert {rule.key for rule in RULES} <= names
 
 
-def test_cells_are_arms_times_engines_times_workloads_and_each_is_in_every_block(good: Expanded) -> None:
-    """A workload is driven on those of the plan's engines that it runs on. Blocks are complete, positions count up, ids
-    say what they are."""
+def test_cells_are_arms_times_engines_times_workloads_and_each_is_in_every_block(
+    good: Expanded,
+) -> None:
+    """A workload is driven on those of the plan's engines that it runs on. Blocks are complete,
+    positions count up, ids say what they are.
+    """
     assert [cell.id for cell in good.cells if cell.arm == "xfs"] == [
         "xfs.postgres.pgbench-tpcb",
         "xfs.mariadb.sysbench-oltp-read-write",
@@ -252,15 +328,22 @@ def test_cells_are_arms_times_engines_times_workloads_and_each_is_in_every_block
 
 
 def test_the_order_is_random_by_the_seed_alone(tmp_path: Path, good: Expanded) -> None:
-    """The same seed gives the same order, another one another; blocks differ from each other. Cells are sorted by draws
-    of random(), whose sequence is the same on every version of Python."""
+    """The same seed gives the same order, another one another; blocks differ from each other. Cells
+    are sorted by draws of random(), whose sequence is the same on every version of Python.
+    """
     plan = plan_of(tmp_path, GOOD)
-    assert good.order == expand(plan, SHIPPED).order != expand(dataclasses.replace(plan, seed=8), SHIPPED).order
+    assert (
+        good.order
+        == expand(plan, SHIPPED).order
+        != expand(dataclasses.replace(plan, seed=8), SHIPPED).order
+    )
     first, second = ([spec.cell for spec in good.order if spec.block == block] for block in (1, 2))
     draw = random.Random(7)
     ranks = [draw.random() for _ in good.cells]
     assert first != second
-    assert first == [cell.id for _, cell in sorted(zip(ranks, good.cells, strict=True), key=lambda pair: pair[0])]
+    assert first == [
+        cell.id for _, cell in sorted(zip(ranks, good.cells, strict=True), key=lambda pair: pair[0])
+    ]
     assert ranks[0] == 0.32383276483316237  # of CPython 3.2 and later
 
 
@@ -273,7 +356,11 @@ def test_parameters_windows_and_datasets_are_complete(good: Expanded) -> None:
     assert tpcb.dataset.parameters["scale"] == 2
     assert (tpcb.window.kind, tpcb.window.warmup_s, tpcb.window.measure_s) == ("fixed", 120.0, 60.0)
     scan = cells["xfs.mariadb.scan"]
-    assert (scan.window.kind, scan.window.warmup_s, scan.window.measure_s) == ("to-completion", 0.0, 0.0)
+    assert (scan.window.kind, scan.window.warmup_s, scan.window.measure_s) == (
+        "to-completion",
+        0.0,
+        0.0,
+    )
     assert scan.dataset.parameters["table_bytes"] == 32 * 2**20
 
 
@@ -298,35 +385,44 @@ def test_a_script_is_named_by_its_whole_path(tmp_path: Path) -> None:
 def test_the_identity_is_of_what_is_measured(tmp_path: Path) -> None:
     """Comments and the order of keys do not make another plan; a value does."""
     plan = plan_of(tmp_path, GOOD)
-    same = plan_of(tmp_path, GOOD.replace("blocks = 3\nseed = 7\n", "seed = 7  # of the order\nblocks = 3\n"))
+    same = plan_of(
+        tmp_path, GOOD.replace("blocks = 3\nseed = 7\n", "seed = 7  # of the order\nblocks = 3\n")
+    )
     other = plan_of(tmp_path, GOOD.replace("clients = 8", "clients = 9"))
     hashes = [identity(each, expand(each, SHIPPED).cells) for each in (plan, same, other)]
     assert hashes[0] == hashes[1] != hashes[2]
 
 
 def test_narrowing_keeps_what_was_asked_for(tmp_path: Path) -> None:
-    """--fs keeps the plan's order, and of kind dir the directories of these arms; a baseline that is left out is
-    replaced by the first arm. A label that the plan does not have, and no blocks, are errors of usage. --quick is one
-    block, and shortens every window, also those of a workload; --blocks still counts."""
+    """--fs keeps the plan's order, and of kind dir the directories of these arms; a baseline that
+    is left out is replaced by the first arm. A label that the plan does not have, and no blocks,
+    are errors of usage. --quick is one block, and shortens every window, also those of a
+    workload; --blocks still counts.
+    """
     plan = plan_of(tmp_path, GOOD)
     less = narrow(plan, Narrowing(fs=["ext4-b", "ext4"], blocks=9, seed=3))
     assert ([arm.label for arm in less.fs_setups], less.baseline) == (["ext4", "ext4-b"], "ext4")
     assert (less.blocks, less.seed) == (9, 3)
     assert narrow(plan, Narrowing()) == plan
-    assert narrow(plan_of(tmp_path, DIRECTORIES), Narrowing(fs=["xfs"])).device.paths == {"xfs": "/b"}
+    assert narrow(plan_of(tmp_path, DIRECTORIES), Narrowing(fs=["xfs"])).device.paths == {
+        "xfs": "/b"
+    }
     with pytest.raises(UnknownName, match='did you mean "ext4-b"'):
         narrow(plan, Narrowing(fs=["ext4-c"]))
     with pytest.raises(PlanInvalid):
         narrow(plan, Narrowing(blocks=0))
     quick = narrow(plan, Narrowing(quick=True))
     assert (quick.blocks, quick.repeat_suspect) == (1, False)
-    assert {c.window.measure_s for c in expand(quick, SHIPPED).cells if c.window.kind == "fixed"} == {5.0}
+    assert {
+        c.window.measure_s for c in expand(quick, SHIPPED).cells if c.window.kind == "fixed"
+    } == {5.0}
     assert narrow(quick, Narrowing(quick=True, blocks=2)).blocks == 2
 
 
 def test_the_preview_counts_each_golden_copy_once_and_names_every_command(tmp_path: Path) -> None:
-    """Arms share a copy: more of them cost trials, not copies; the image is counted once. Each arm has its mkfs and
-    mount, never with discard; a directory is taken as it is."""
+    """Arms share a copy: more of them cost trials, not copies; the image is counted once. Each arm
+    has its mkfs and mount, never with discard; a directory is taken as it is.
+    """
     plan = plan_of(tmp_path, GOOD)
     less = narrow(plan, Narrowing(fs=["xfs"]))
     one = preview(less, expand(less, SHIPPED))
@@ -334,21 +430,30 @@ def test_the_preview_counts_each_golden_copy_once_and_names_every_command(tmp_pa
     assert all_three.disk_bytes - one.disk_bytes == 3_000_000 * 24  # results of the 24 trials more
     assert all_three.eta_s > 2 * one.eta_s - 120
     assert [(arm, argv[0]) for arm, argv in all_three.commands] == [
-        ("ext4", "mkfs.ext4"), ("ext4", "mount"), ("xfs", "mkfs.xfs"), ("xfs", "mount"),
-        ("ext4-b", "mkfs.ext4"), ("ext4-b", "mount"),
-    ]  # fmt: skip
+        ("ext4", "mkfs.ext4"),
+        ("ext4", "mount"),
+        ("xfs", "mkfs.xfs"),
+        ("xfs", "mount"),
+        ("ext4-b", "mkfs.ext4"),
+        ("ext4-b", "mount"),
+    ]
     assert all("nodiscard" in " ".join(argv) or "-K" in argv for _, argv in all_three.commands)
     there = plan_of(tmp_path, DIRECTORIES)
     assert preview(there, expand(there, SHIPPED)).commands == ()
 
 
 def test_relative_paths_of_a_plan_begin_in_its_directory(tmp_path: Path, here: Path) -> None:
-    """Trials run in another directory than the command: every path of a plan is absolute when it has been read."""
+    """Trials run in another directory than the command: every path of a plan is absolute when it
+    has been read.
+    """
     (tmp_path / "plans").mkdir()
-    text = GOOD.replace('size = "4GiB"', 'size = "4GiB"\nat = "loops"\nwal = { fs_setup = "ext4", at = "../logs" }')
+    text = GOOD.replace(
+        'size = "4GiB"', 'size = "4GiB"\nat = "loops"\nwal = { fs_setup = "ext4", at = "../logs" }'
+    )
     text = text.replace('name = "mariadb"\n', 'name = "mariadb"\nbin = "sbin"\n', 1)
     text = text.replace(
-        'name = "scan"\ntable_bytes = "32MiB"', 'name = "scan"\nsource = { postgres = "shop", mariadb = "/b" }'
+        'name = "scan"\ntable_bytes = "32MiB"',
+        'name = "scan"\nsource = { postgres = "shop", mariadb = "/b" }',
     )
     plan = plan_of(Path("plans"), text)
     there = tmp_path / "plans"
@@ -362,21 +467,34 @@ def test_relative_paths_of_a_plan_begin_in_its_directory(tmp_path: Path, here: P
     assert plan_of(Path("plans"), disks).device.paths == (f"{there}/sdb", "/dev/sdc")
 
 
-@pytest.mark.parametrize(("memory", "chance"), [("400MiB", True), ("300MiB", False), ("2GiB", False)])
-def test_scans_of_one_to_two_times_the_memory_are_announced(tmp_path: Path, memory: str, chance: bool) -> None:
+@pytest.mark.parametrize(
+    ("memory", "chance"), [("400MiB", True), ("300MiB", False), ("2GiB", False)]
+)
+def test_scans_of_one_to_two_times_the_memory_are_announced(
+    tmp_path: Path, memory: str, chance: bool
+) -> None:
     """Four tables with about 648 MiB; the page cache keeps a varying part of them."""
     plan = plan_of(tmp_path, f'memory = "{memory}"\n{simple()}table_bytes = "128MiB"\n')
     announced = sentences(plan, expand(plan, SHIPPED).cells)
     assert sum("is a matter of chance" in sentence for sentence in announced) == chance
 
 
-@pytest.mark.parametrize(("written", "margin"), [
-    ('"3%"', 0.03), ('"0.5 %"', 0.005), ("0.1", 0.1),
-    *((bad, None) for bad in ('"3"', "3", "0", '"0%"', "-0.03", '"100%"', '"small"', "true", '["3%"]')),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("written", "margin"),
+    [
+        ('"3%"', 0.03),
+        ('"0.5 %"', 0.005),
+        ("0.1", 0.1),
+        *(
+            (bad, None)
+            for bad in ('"3"', "3", "0", '"0%"', "-0.03", '"100%"', '"small"', "true", '["3%"]')
+        ),
+    ],
+)
 def test_a_margin_is_a_share(tmp_path: Path, written: str, margin: float | None) -> None:
-    """Another margin judges the same measurement, so the run of the plan is the same. A bad one (None) is an error with
-    its line and what is expected."""
+    """Another margin judges the same measurement, so the run of the plan is the same. A bad one
+    (None) is an error with its line and what is expected.
+    """
     text = f"margin = {written}\n{GOOD}"
     if margin is None:
         flaws = flaws_of(tmp_path, text)

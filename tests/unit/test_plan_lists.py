@@ -70,8 +70,15 @@ def test_every_combination_is_a_cell_of_its_own(swept: Expanded) -> None:
     assert len(swept.order) == 32
     found = {cell.id: cell for cell in swept.cells}
     cell = found["xfs.postgres.pgbench-tpcb.clients=8+memory=512MiB+bin=17"]
-    assert (cell.parameters["clients"], cell.parameters["scale"], cell.memory_bytes) == (8, 2, 512 * 2**20)
-    assert (cell.engine.bin, cell.variant) == (Path("/usr/lib/postgresql/17/bin"), "clients=8+memory=512MiB+bin=17")
+    assert (cell.parameters["clients"], cell.parameters["scale"], cell.memory_bytes) == (
+        8,
+        2,
+        512 * 2**20,
+    )
+    assert (cell.engine.bin, cell.variant) == (
+        Path("/usr/lib/postgresql/17/bin"),
+        "clients=8+memory=512MiB+bin=17",
+    )
     assert cell.title == "pgbench-tpcb, clients=8, memory=512MiB, bin=17"
     arms: dict[str, set[str]] = {}
     for cell in swept.cells:  # which are compared within the same values only
@@ -80,53 +87,81 @@ def test_every_combination_is_a_cell_of_its_own(swept: Expanded) -> None:
 
 
 def test_a_list_of_a_servers_setting_is_a_sweep(tmp_path: Path) -> None:
-    """Checkpoint interval, buffer pool and offered load: each one line; the server of a cell has one of the values."""
+    """Checkpoint interval, buffer pool and offered load: each one line; the server of a cell has
+    one of the values.
+    """
     cells = {cell.id: cell for cell in expand(plan_of(tmp_path, SETTINGS), SHIPPED).cells}
     assert {name.removeprefix("ext4.") for name in cells} == {
         f"{engine}.sysbench-script.rate={rate}+{name}={value}"
         for rate in (100, 200)
         for engine, name, value in (
-            ("postgres", "checkpoint_timeout", "30s"), ("postgres", "checkpoint_timeout", "5min"),
-            ("mariadb", "innodb_buffer_pool_size", "10G"), ("mariadb", "innodb_buffer_pool_size", "20G"),
+            ("postgres", "checkpoint_timeout", "30s"),
+            ("postgres", "checkpoint_timeout", "5min"),
+            ("mariadb", "innodb_buffer_pool_size", "10G"),
+            ("mariadb", "innodb_buffer_pool_size", "20G"),
         )
-    }  # fmt: skip
+    }
     cell = cells["ext4.postgres.sysbench-script.rate=200+checkpoint_timeout=5min"]
-    assert cell.engine.settings == {"checkpoint_timeout": "5min", "shared_buffers": "64MB", "jit": False}
+    assert cell.engine.settings == {
+        "checkpoint_timeout": "5min",
+        "shared_buffers": "64MB",
+        "jit": False,
+    }
     assert settings_of(cell)["checkpoint_timeout"] == Setting("5min", "plan")
     assert cell.engine.sweeps == {}
 
 
 def test_limits_of_the_device_are_a_factor(tmp_path: Path) -> None:
-    """The nth values of the lists are a level; a single value applies to all. One level is no factor."""
-    text = SWEPT.replace("blocks = 2", "device.limit = { iops = [500, 3000], mb_per_s = 125, price = [1, 2] }")
+    """The nth values of the lists are a level; a single value applies to all. One level is no
+    factor.
+    """
+    text = SWEPT.replace(
+        "blocks = 2", "device.limit = { iops = [500, 3000], mb_per_s = 125, price = [1, 2] }"
+    )
     cells = expand(plan_of(tmp_path, text), SHIPPED).cells
     assert len(cells) == 32
     levels = {str(cell.levels["limit"]): cell for cell in cells}
     assert list(levels) == ["500iops-125MBps", "3000iops-125MBps"]
     assert levels["3000iops-125MBps"].limit == DeviceLimit(3000, 125.0, 2.0)
     assert levels["500iops-125MBps"].variant.endswith("+limit=500iops-125MBps")
-    single = expand(plan_of(tmp_path, SWEPT.replace("blocks = 2", "device.limit = { iops = 500 }")), SHIPPED).cells
+    single = expand(
+        plan_of(tmp_path, SWEPT.replace("blocks = 2", "device.limit = { iops = 500 }")), SHIPPED
+    ).cells
     assert {(cell.limit, *cell.levels) for cell in single} == {(DeviceLimit(500),)}
 
 
 def test_lists_of_settings_that_say_nothing_are_told(tmp_path: Path) -> None:
     """Empty, twice the same, no values, or the key that only the program has."""
     text = SETTINGS.replace('["30s", "5min"]', '["30s", "30s"]').replace("[false]", "[[1]]")
-    text = text.replace('["10G", "20G"]', "[]").replace('name = "mariadb"', 'name = "mariadb"\nsweeps = {}')
+    text = text.replace('["10G", "20G"]', "[]").replace(
+        'name = "mariadb"', 'name = "mariadb"\nsweeps = {}'
+    )
     flaws = flaws_of(tmp_path, text)
-    assert all(word in flaws for word in (
-        '"checkpoint_timeout" lists \'30s\' twice', '"innodb_buffer_pool_size" is an empty list', 'each value of "jit"',
-        'unknown key "sweeps"',
-    ))  # fmt: skip
+    assert all(
+        word in flaws
+        for word in (
+            "\"checkpoint_timeout\" lists '30s' twice",
+            '"innodb_buffer_pool_size" is an empty list',
+            'each value of "jit"',
+            'unknown key "sweeps"',
+        )
+    )
 
 
 def test_a_list_of_one_is_the_value(tmp_path: Path, swept: Expanded) -> None:
     """No variant, no longer name, and the plan is the same plan as with the bare value."""
-    text = SWEPT.replace(', "1GiB"]', "]").replace(', "/usr/lib/postgresql/17/bin"]', "]").replace("[1, 8]", "[8]")
+    text = (
+        SWEPT.replace(', "1GiB"]', "]")
+        .replace(', "/usr/lib/postgresql/17/bin"]', "]")
+        .replace("[1, 8]", "[8]")
+    )
     bare = text.replace("[8]", "8").replace('["512MiB"]', '"512MiB"')
     listed, single = (plan_of(tmp_path, each) for each in (text, bare))
     cells = expand(listed, SHIPPED).cells
-    assert [cell.id for cell in cells] == ["ext4.postgres.pgbench-tpcb", "xfs.postgres.pgbench-tpcb"]
+    assert [cell.id for cell in cells] == [
+        "ext4.postgres.pgbench-tpcb",
+        "xfs.postgres.pgbench-tpcb",
+    ]
     assert {(cell.variant, cell.title) for cell in cells} == {("", "pgbench-tpcb")}
     assert {(cell.memory_bytes, cell.parameters["clients"]) for cell in cells} == {(512 * 2**20, 8)}
     assert identity(listed, cells) == identity(single, expand(single, SHIPPED).cells)
@@ -141,25 +176,48 @@ def test_a_dataset_can_be_swept(tmp_path: Path) -> None:
     assert preview(plan, cells).disk_bytes > one.disk_bytes + 50 * 15_000_000
 
 
-@pytest.mark.parametrize(("paths", "words"), [
-    (["/usr/lib/postgresql/15/bin", "/usr/lib/postgresql/17/bin"], ["15", "17"]),
-    (["/usr/sbin/mysqld", "/tmp/mysql 9"], ["usr-sbin-mysqld", "tmp-mysql-9"]),
-    (["/opt/pg", "/opt/pg/new"], ["opt-pg", "new"]), (["/opt/pg"], ["opt-pg"]), ([], []),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("paths", "words"),
+    [
+        (["/usr/lib/postgresql/15/bin", "/usr/lib/postgresql/17/bin"], ["15", "17"]),
+        (["/usr/sbin/mysqld", "/tmp/mysql 9"], ["usr-sbin-mysqld", "tmp-mysql-9"]),
+        (["/opt/pg", "/opt/pg/new"], ["opt-pg", "new"]),
+        (["/opt/pg"], ["opt-pg"]),
+        ([], []),
+    ],
+)
 def test_paths_are_named_by_what_tells_them_apart(paths: list[str], words: list[str]) -> None:
     """What all paths share at their begin and end is left out."""
     assert distinct(paths) == words
 
 
 def test_arms_are_named_by_both_filesystems(tmp_path: Path) -> None:
-    """`xfs+wal:ext4` where no label was given, and --fs xfs means it; an arm may keep its log beside the data. The
-    preview has the commands of both filesystems, and the bytes of both images."""
+    """`xfs+wal:ext4` where no label was given, and --fs xfs means it; an arm may keep its log
+    beside the data. The preview has the commands of both filesystems, and the bytes of both
+    images.
+    """
     plan = plan_of(tmp_path, LOG)
-    assert [arm.label for arm in plan.fs_setups] == ["ext4+wal:ext4", "xfs+wal:ext4", "xfs-alone", "mine"]
+    assert [arm.label for arm in plan.fs_setups] == [
+        "ext4+wal:ext4",
+        "xfs+wal:ext4",
+        "xfs-alone",
+        "mine",
+    ]
     assert plan.baseline == "xfs+wal:ext4"
-    found = {cell.arm: cell.wal_setup.name if cell.wal_setup else None for cell in expand(plan, SHIPPED).cells}
-    assert found == {"ext4+wal:ext4": "ext4", "xfs+wal:ext4": "ext4", "xfs-alone": None, "mine": "ext4"}
-    assert [arm.label for arm in narrow(plan, Narrowing(fs=["xfs", "mine"])).fs_setups] == ["xfs+wal:ext4", "mine"]
+    found = {
+        cell.arm: cell.wal_setup.name if cell.wal_setup else None
+        for cell in expand(plan, SHIPPED).cells
+    }
+    assert found == {
+        "ext4+wal:ext4": "ext4",
+        "xfs+wal:ext4": "ext4",
+        "xfs-alone": None,
+        "mine": "ext4",
+    }
+    assert [arm.label for arm in narrow(plan, Narrowing(fs=["xfs", "mine"])).fs_setups] == [
+        "xfs+wal:ext4",
+        "mine",
+    ]
     with pytest.raises(UnknownName, match="did you mean"):
         narrow(plan, Narrowing(fs=["xsf+wal:ext4"]))
     look = preview(plan, expand(plan, SHIPPED))
@@ -171,49 +229,140 @@ def test_arms_are_named_by_both_filesystems(tmp_path: Path) -> None:
 
 
 RAW = (
-    LOG.replace('["ext4",', '["raw",').replace('name = "postgres"', 'name = "mariadb"').replace("pgbench-tpcb", "scan")
+    LOG.replace('["ext4",', '["raw",')
+    .replace('name = "postgres"', 'name = "mariadb"')
+    .replace("pgbench-tpcb", "scan")
 )
 
 
-@pytest.mark.parametrize(("text", "old", "new", "told"), [
-    (SWEPT, "clients = [1, 8]", "clients = []", 'plan.toml:10  "clients" is an empty list'),
-    (SWEPT, "clients = [1, 8]", "clients = [1, 8, 1]", 'plan.toml:10  "clients" lists 1 twice'),
-    (SWEPT, "clients = [1, 8]", "clients = [1,\n  0]", 'plan.toml:11  "clients" must be at least 1'),
-    (SWEPT, "clients = [1, 8]", 'clients = [1, "two"]', 'plan.toml:10  "clients" must be a whole number'),
-    (SWEPT, "clients = [1, 8]", "clients = [[1], 8]", 'plan.toml:10  "clients" must be one integer, not a list'),
-    (SWEPT, "scale = 2", "scale = [1, 0]", 'plan.toml:8  "scale" of the dataset must be 1 or more'),
-    (SWEPT, '["512MiB", "1GiB"]', "[]", 'plan.toml:4  "memory" is an empty list'),
-    (SWEPT, '["512MiB", "1GiB"]', '["1GiB", "1024MiB"]', 'plan.toml:4  "memory" lists 1073741824 twice'),
-    (SWEPT, '["512MiB", "1GiB"]', '["1GiB", "much"]', 'plan.toml:4  "memory" must be a size'),
-    (SWEPT, "/17/bin", "/15/bin", "plan.toml:7  \"bin\" lists '/usr/lib/postgresql/15/bin' twice"),
-    (SWEPT, "blocks = 2", "device.limit = 5", 'plan.toml:3  "limit" must be a table'),
-    (SWEPT, "blocks = 2", "device.limit = {}", 'plan.toml:3  "limit" requires "iops" or "mb_per_s"'),
-    (SWEPT, "blocks = 2", "device.limit = { iops = [500, 500] }", 'plan.toml:3  "limit" lists a level twice'),
-    (SWEPT, "blocks = 2", "device.limit = { iops = [500, 900], price = [1, 2, 3] }",
-     'plan.toml:3  "limit" has lists of different lengths'),
-    (SWEPT, "blocks = 2", "device.limit = { iops = 1 }", 'plan.toml:3  "iops" must be 10 or more'),
-    (SWEPT, "blocks = 2", 'device = { kind = "dir", limit = { iops = 99 } }',
-     'plan.toml:3  "limit" has no effect with kind ='),
-    (SWEPT, "blocks = 2", "blocks = [2, 3]", 'plan.toml:3  "blocks" must be'),
-    (LOG, 'fs_setup = "ext4"', 'fs_setup = "ext5"', 'unknown fs setup "ext5"'),
-    (LOG, 'fs_setup = "ext4"', "", '"fs_setup" is missing'),
-    (LOG, 'size = "1GiB"', 'size = "100MiB"', "320 MiB or more"),
-    (LOG, 'size = "1GiB"', 'path = "/dev/sdb"', '"path" has no effect with kind = "loop"'),
-    (LOG, 'size = "4GiB"', 'kind = "block"\npath = "/dev/sda"', '"wal" requires path = "/dev/disk/by-id/..."'),
-    (LOG, 'size = "4GiB"', 'kind = "dir"\npaths = { ext4 = "/a" }', '"wal" has no effect with kind = "dir"'),
-    (LOG, '[device.wal]\nfs_setup = "ext4"\nsize = "1GiB"\n', "", '"wal" has no effect without [device.wal]'),
-    (LOG, 'baseline = "xfs"', 'operations = ["fsck", "snapshot"]', 'cannot be combined with operation "snapshot"'),
-    (LOG, 'label = "xfs-alone"', 'label = "mine"', '"mine" is listed twice'),
-    (LOG, 'baseline = "xfs"', 'baseline = "xsf"', 'fs_setups has no baseline "xsf"'),
-    (RAW, 'name = "mariadb"', 'name = "postgres"', 'engine "postgres", which requires a filesystem'),
-    (RAW, '["raw",', '[{ use = "raw", wal = false },', '"raw" requires [device.wal] for the remaining files'),
-    (RAW, 'baseline = "xfs"', 'operations = ["fsck"]', '"operations" requires a filesystem'),
-    (RAW, "[device]", "[age]\n[device]", '"age" requires a filesystem'),
-    (RAW, 'fs_setup = "ext4"', 'fs_setup = "raw"', "cannot be combined with [device.wal]"),
-])  # fmt: skip
-def test_lists_and_logs_that_do_not_fit(tmp_path: Path, text: str, old: str, new: str, told: str) -> None:
-    """Empty lists, duplicates and wrong values; what cannot be made, PostgreSQL on a bare device, and what only a
-    filesystem has: errors of the plan, with their lines."""
+@pytest.mark.parametrize(
+    ("text", "old", "new", "told"),
+    [
+        (SWEPT, "clients = [1, 8]", "clients = []", 'plan.toml:10  "clients" is an empty list'),
+        (SWEPT, "clients = [1, 8]", "clients = [1, 8, 1]", 'plan.toml:10  "clients" lists 1 twice'),
+        (
+            SWEPT,
+            "clients = [1, 8]",
+            "clients = [1,\n  0]",
+            'plan.toml:11  "clients" must be at least 1',
+        ),
+        (
+            SWEPT,
+            "clients = [1, 8]",
+            'clients = [1, "two"]',
+            'plan.toml:10  "clients" must be a whole number',
+        ),
+        (
+            SWEPT,
+            "clients = [1, 8]",
+            "clients = [[1], 8]",
+            'plan.toml:10  "clients" must be one integer, not a list',
+        ),
+        (
+            SWEPT,
+            "scale = 2",
+            "scale = [1, 0]",
+            'plan.toml:8  "scale" of the dataset must be 1 or more',
+        ),
+        (SWEPT, '["512MiB", "1GiB"]', "[]", 'plan.toml:4  "memory" is an empty list'),
+        (
+            SWEPT,
+            '["512MiB", "1GiB"]',
+            '["1GiB", "1024MiB"]',
+            'plan.toml:4  "memory" lists 1073741824 twice',
+        ),
+        (SWEPT, '["512MiB", "1GiB"]', '["1GiB", "much"]', 'plan.toml:4  "memory" must be a size'),
+        (
+            SWEPT,
+            "/17/bin",
+            "/15/bin",
+            "plan.toml:7  \"bin\" lists '/usr/lib/postgresql/15/bin' twice",
+        ),
+        (SWEPT, "blocks = 2", "device.limit = 5", 'plan.toml:3  "limit" must be a table'),
+        (
+            SWEPT,
+            "blocks = 2",
+            "device.limit = {}",
+            'plan.toml:3  "limit" requires "iops" or "mb_per_s"',
+        ),
+        (
+            SWEPT,
+            "blocks = 2",
+            "device.limit = { iops = [500, 500] }",
+            'plan.toml:3  "limit" lists a level twice',
+        ),
+        (
+            SWEPT,
+            "blocks = 2",
+            "device.limit = { iops = [500, 900], price = [1, 2, 3] }",
+            'plan.toml:3  "limit" has lists of different lengths',
+        ),
+        (
+            SWEPT,
+            "blocks = 2",
+            "device.limit = { iops = 1 }",
+            'plan.toml:3  "iops" must be 10 or more',
+        ),
+        (
+            SWEPT,
+            "blocks = 2",
+            'device = { kind = "dir", limit = { iops = 99 } }',
+            'plan.toml:3  "limit" has no effect with kind =',
+        ),
+        (SWEPT, "blocks = 2", "blocks = [2, 3]", 'plan.toml:3  "blocks" must be'),
+        (LOG, 'fs_setup = "ext4"', 'fs_setup = "ext5"', 'unknown fs setup "ext5"'),
+        (LOG, 'fs_setup = "ext4"', "", '"fs_setup" is missing'),
+        (LOG, 'size = "1GiB"', 'size = "100MiB"', "320 MiB or more"),
+        (LOG, 'size = "1GiB"', 'path = "/dev/sdb"', '"path" has no effect with kind = "loop"'),
+        (
+            LOG,
+            'size = "4GiB"',
+            'kind = "block"\npath = "/dev/sda"',
+            '"wal" requires path = "/dev/disk/by-id/..."',
+        ),
+        (
+            LOG,
+            'size = "4GiB"',
+            'kind = "dir"\npaths = { ext4 = "/a" }',
+            '"wal" has no effect with kind = "dir"',
+        ),
+        (
+            LOG,
+            '[device.wal]\nfs_setup = "ext4"\nsize = "1GiB"\n',
+            "",
+            '"wal" has no effect without [device.wal]',
+        ),
+        (
+            LOG,
+            'baseline = "xfs"',
+            'operations = ["fsck", "snapshot"]',
+            'cannot be combined with operation "snapshot"',
+        ),
+        (LOG, 'label = "xfs-alone"', 'label = "mine"', '"mine" is listed twice'),
+        (LOG, 'baseline = "xfs"', 'baseline = "xsf"', 'fs_setups has no baseline "xsf"'),
+        (
+            RAW,
+            'name = "mariadb"',
+            'name = "postgres"',
+            'engine "postgres", which requires a filesystem',
+        ),
+        (
+            RAW,
+            '["raw",',
+            '[{ use = "raw", wal = false },',
+            '"raw" requires [device.wal] for the remaining files',
+        ),
+        (RAW, 'baseline = "xfs"', 'operations = ["fsck"]', '"operations" requires a filesystem'),
+        (RAW, "[device]", "[age]\n[device]", '"age" requires a filesystem'),
+        (RAW, 'fs_setup = "ext4"', 'fs_setup = "raw"', "cannot be combined with [device.wal]"),
+    ],
+)
+def test_lists_and_logs_that_do_not_fit(
+    tmp_path: Path, text: str, old: str, new: str, told: str
+) -> None:
+    """Empty lists, duplicates and wrong values; what cannot be made, PostgreSQL on a bare device,
+    and what only a filesystem has: errors of the plan, with their lines.
+    """
     assert old in text
     assert told in flaws_of(tmp_path, text.replace(old, new))
 
@@ -222,19 +371,27 @@ def test_a_log_lies_on_one_device_and_in_one_place(tmp_path: Path) -> None:
     """A setup of several devices cannot hold it; one with a volume for the log has it already."""
     (tmp_path / "fs_setups").mkdir()
     own = tmp_path / "fs_setups"
-    (own / "raid.toml").write_text('title = "x"\nmkfs = { family = "btrfs" }\ndevices = { min = 2, max = 2 }\n')
+    (own / "raid.toml").write_text(
+        'title = "x"\nmkfs = { family = "btrfs" }\ndevices = { min = 2, max = 2 }\n'
+    )
     (own / "sub.toml").write_text('title = "x"\nmkfs = { family = "btrfs" }\nvolumes.wal = {}\n')
     known = catalog([tmp_path])
     text = LOG.replace('fs_setup = "ext4"', 'fs_setup = "raid"').replace('["ext4",', '["sub",')
     flaws = flaws_of(tmp_path, text, known)
     assert 'fs_setup = "raid" requires 2 devices or more, but the log has one' in flaws
     assert "it already has a volume for the log" in flaws
-    assert "has volumes" in flaws_of(tmp_path, LOG.replace('fs_setup = "ext4"', 'fs_setup = "sub"'), known)
+    assert "has volumes" in flaws_of(
+        tmp_path, LOG.replace('fs_setup = "ext4"', 'fs_setup = "sub"'), known
+    )
 
 
 def test_an_arm_without_a_filesystem(tmp_path: Path) -> None:
     """InnoDB's tables on the bare device: what must be files lies on the log's filesystem."""
     plan = plan_of(tmp_path, RAW)
     look = preview(plan, expand(plan, SHIPPED))
-    assert [argv[0] for arm, argv in look.commands if arm == "raw+wal:ext4"] == ["dd", "mkfs.ext4", "mount"]
+    assert [argv[0] for arm, argv in look.commands if arm == "raw+wal:ext4"] == [
+        "dd",
+        "mkfs.ext4",
+        "mount",
+    ]
     assert {cell.arm: cell.raw for cell in expand(plan, SHIPPED).cells}["raw+wal:ext4"]

@@ -14,7 +14,8 @@ from tests.support.setups import ADDED, entry
 
 INSERTS = "sysbench-oltp-insert"
 LOADS = {"postgres": "pgbench-tpcb", "mariadb": INSERTS, "mysql": INSERTS, "files": "copy"}
-# Setups whose only difference from another one is their tuning, and what each is with the engines it is not for.
+# Setups whose only difference from another one is their tuning, and what each is with the engines
+# it is not for.
 ONLY_TUNED = {
     "ext4-prealloc": ("ext4", {"postgres", "mariadb", "files"}),
     "ext4-nodoublewrite": ("ext4", {"files"}),
@@ -51,12 +52,18 @@ def test_every_setup_whose_tuning_may_have_no_effect_is_known() -> None:
 
 @pytest.mark.parametrize("engine", LOADS)
 @pytest.mark.parametrize("setup", ONLY_TUNED)
-def test_an_arm_whose_tuning_has_no_effect_is_skipped(setup: str, engine: str, tmp_path: Path) -> None:
-    """It would be another setup under a name that promises something else: it has no cell, and the reason is given."""
+def test_an_arm_whose_tuning_has_no_effect_is_skipped(
+    setup: str, engine: str, tmp_path: Path
+) -> None:
+    """It would be another setup under a name that promises something else: it has no cell, and the
+    reason is given.
+    """
     plain, without = ONLY_TUNED[setup]
     found = tuned(tmp_path, engine, setup)
     assert {cell.arm for cell in found.cells} == {"xfs", *(() if engine in without else (setup,))}
-    assert (f"with {engine} it is the same as {plain}:" in found.skipped.get(setup, "")) is (engine in without)
+    assert (f"with {engine} it is the same as {plain}:" in found.skipped.get(setup, "")) is (
+        engine in without
+    )
 
 
 def test_a_baseline_that_is_another_setup_is_refused(tmp_path: Path) -> None:
@@ -77,7 +84,9 @@ def test_two_arms_with_the_same_tuning_for_an_engine_are_one(tmp_path: Path) -> 
 
 
 def test_the_plans_own_setting_makes_an_arm_the_same(tmp_path: Path) -> None:
-    """The plan's settings override those of a setup; one that is left to the setup makes it another arm."""
+    """The plan's settings override those of a setup; one that is left to the setup makes it another
+    arm.
+    """
     off = {"full_page_writes": False}
     both = tuned(tmp_path, "postgres", "xfs-nodoublewrite", "zfs-8k-nofpw", settings=off)
     assert "it is the same as xfs" in both.skipped["xfs-nodoublewrite"]

@@ -1,4 +1,6 @@
-"""The power-loss lab without a disk: the log, the images made from it, the aims, and the conclusions."""
+"""The power-loss lab without a disk: the log, the images made from it, the aims, and the
+conclusions.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,13 @@ import pytest
 from dbbench.compare.interval import share_interval, upper_bound
 from dbbench.engines import profile_of
 from dbbench.labs.powercut import disk_images, schema_changes, targets, witness
-from dbbench.labs.powercut.conclusions import conclusion, contradiction, cut_counts, is_blind, statement
+from dbbench.labs.powercut.conclusions import (
+    conclusion,
+    contradiction,
+    cut_counts,
+    is_blind,
+    statement,
+)
 from dbbench.labs.powercut.disk import RECORD, Log, LogEntry, LogWriter, read_log
 from dbbench.labs.powercut.disk_images import BLOCK, DESTAGE_S, Cut, Media, Section
 from dbbench.labs.powercut.lab import Recording, Tally
@@ -23,7 +31,9 @@ from tests.support.plans import SHIPPED
 UNKNOWN, NOBARRIER, NOJOURNAL, ASYNC, TORN, REPORTED, PREVENTED = Durability
 MS: Final = 1_000_000
 SIZE: Final = 64 * BLOCK
-CONTROL: Final = targets.control_target(targets.controls_of("postgres")[0], EngineSpec("postgres"), SHIPPED)
+CONTROL: Final = targets.control_target(
+    targets.controls_of("postgres")[0], EngineSpec("postgres"), SHIPPED
+)
 
 
 @dataclasses.dataclass
@@ -34,7 +44,9 @@ class Disk:
     entries: list[LogEntry] = dataclasses.field(default_factory=list)
     place: int = 0
 
-    def write(self, block: int, value: bytes, blocks: int = 1, at_ms: int | None = None, disk: int = 0) -> Disk:
+    def write(
+        self, block: int, value: bytes, blocks: int = 1, at_ms: int | None = None, disk: int = 0
+    ) -> Disk:
         with (self.folder / "data").open("ab") as data:
             data.write(value * BLOCK * blocks)
         ns = (len(self.entries) if at_ms is None else at_ms) * MS
@@ -43,7 +55,9 @@ class Disk:
         return self
 
     def flush(self, at_ms: int | None = None, disk: int = 0) -> Disk:
-        self.entries.append(LogEntry((len(self.entries) if at_ms is None else at_ms) * MS, True, disk=disk))
+        self.entries.append(
+            LogEntry((len(self.entries) if at_ms is None else at_ms) * MS, True, disk=disk)
+        )
         return self
 
     def log(self) -> Log:
@@ -53,7 +67,9 @@ class Disk:
         """The disk after a cut, from an empty one."""
         return self.cuts(1, position, keep, unit, seed)[0]
 
-    def cuts(self, disks: int, position: int, keep: float = 0.0, unit: int = BLOCK, seed: str = "s") -> list[bytes]:
+    def cuts(
+        self, disks: int, position: int, keep: float = 0.0, unit: int = BLOCK, seed: str = "s"
+    ) -> list[bytes]:
         """So many disks after a cut, each from an empty one."""
         base, each = self.folder / "base", range(disks)
         base.touch()
@@ -72,17 +88,23 @@ def disk(tmp_path: Path) -> Disk:
 
 
 def test_power_is_lost_at_the_next_write_if_nothing_was_written(disk: Disk) -> None:
-    """ZFS without synchronous writes keeps everything in memory for seconds, also all of a short recording."""
+    """ZFS without synchronous writes keeps everything in memory for seconds, also all of a short
+    recording.
+    """
     log = disk.write(0, b"a", at_ms=1).write(1, b"b", at_ms=9).write(2, b"c", at_ms=10).log()
     assert log.span(2 * MS, 4 * MS) == (1, 3)
-    assert [cut.position for cut in disk_images.chosen_cuts(Section(log, [log.span(2 * MS, 4 * MS)]), 2, "s")] == [2, 2]
+    assert [
+        cut.position
+        for cut in disk_images.chosen_cuts(Section(log, [log.span(2 * MS, 4 * MS)]), 2, "s")
+    ] == [2, 2]
     assert log.span(0, 10 * MS) == (0, 2)
     assert log.span(11 * MS, 12 * MS) == (3, 3)
 
 
 def test_log_is_read_as_it_was_written(tmp_path: Path) -> None:
-    """Every request in its order, with the place of its bytes. A log whose process was killed is read up to its last
-    whole record."""
+    """Every request in its order, with the place of its bytes. A log whose process was killed is
+    read up to its last whole record.
+    """
     writer = LogWriter(tmp_path)
     writer.write(8192, b"a" * 512)
     writer.flush(disk=3)
@@ -90,7 +112,10 @@ def test_log_is_read_as_it_was_written(tmp_path: Path) -> None:
     writer.close()
     found = read_log(tmp_path)
     assert [(e.flush, e.offset, e.length, e.place, e.disk) for e in found.entries] == [
-        (False, 8192, 512, 0, 0), (True, 0, 0, 512, 3), (False, 0, 4096, 512, 1)]  # fmt: skip
+        (False, 8192, 512, 0, 0),
+        (True, 0, 0, 512, 3),
+        (False, 0, 4096, 512, 1),
+    ]
     assert found.data.read_bytes() == b"a" * 512 + b"b" * 4096
     with (tmp_path / "index").open("r+b") as index:
         index.truncate(RECORD.size * 3 - 1)
@@ -98,21 +123,28 @@ def test_log_is_read_as_it_was_written(tmp_path: Path) -> None:
 
 
 def test_unflushed_is_what_came_after_the_last_flush(disk: Disk) -> None:
-    """A flush before which the power goes is not carried out. A disk that lies for a time keeps its other flushes."""
+    """A flush before which the power goes is not carried out. A disk that lies for a time keeps its
+    other flushes.
+    """
     found = disk.write(0, b"a").flush().write(1, b"b").write(2, b"c").flush().log()
     assert [*found.volatile(4)] == [2, 3]
     assert found.unflushed_bytes(4) == 2 * BLOCK
     assert [*found.volatile(5)] == []
     assert [*found.volatile(1)] == [0]
     (first, second) = (entry.ns for entry in found.entries if entry.flush)
-    assert [entry.ns for entry in found.without_flushes([(first, second)]).entries if entry.flush] == [second]
+    assert [
+        entry.ns for entry in found.without_flushes([(first, second)]).entries if entry.flush
+    ] == [second]
 
 
-@pytest.mark.parametrize(("requests", "position", "kept"), [
-    ("a0 flush b0 c1 flush", 4, "a."),  # nothing of the cache, where nothing is kept
-    ("a0 b0 flush c1", 3, "b."),  # what was flushed, in the order in which it was written
-    ("a0 flush b1 flush b2", 5, "ab"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("requests", "position", "kept"),
+    [
+        ("a0 flush b0 c1 flush", 4, "a."),  # nothing of the cache, where nothing is kept
+        ("a0 b0 flush c1", 3, "b."),  # what was flushed, in the order in which it was written
+        ("a0 flush b1 flush b2", 5, "ab"),
+    ],
+)
 def test_what_was_flushed_is_on_the_medium_and_the_rest_is_dropped(
     disk: Disk, requests: str, position: int, kept: str
 ) -> None:
@@ -132,7 +164,9 @@ def test_the_cache_writes_back_what_is_old_or_too_much(disk: Disk) -> None:
     assert found[: 2 * BLOCK] == b"a" * BLOCK + bytes(BLOCK)
     disk.entries.clear()
     found = disk.write(0, b"a").write(1, b"b").write(2, b"c").flush().log()
-    assert [disk_images.cached_from(found, 3, cache_bytes=count * BLOCK) for count in (1, 2, 3)] == [2, 1, 0]
+    assert [
+        disk_images.cached_from(found, 3, cache_bytes=count * BLOCK) for count in (1, 2, 3)
+    ] == [2, 1, 0]
 
 
 def test_units_are_kept_by_chance_and_whole(disk: Disk) -> None:
@@ -147,12 +181,20 @@ def test_units_are_kept_by_chance_and_whole(disk: Disk) -> None:
     assert found != disk.cut(1, keep=0.5, unit=512, seed="two")
 
 
-@pytest.mark.parametrize(("write", "pieces"), [
-    ((1024, 5120, 4096), [(1024, 4096), (4096, 6144)]), ((0, 1024, 512), [(0, 512), (512, 1024)]),
-    ((512, 512, 4096), [(512, 1024)]), ((0, 16384, 16384), [(0, 16384)]),
-    ((0, 16384, 16384, 4096), [(0, 4096), (4096, 16384)]), ((4096, 8192, 8192, 4096), [(4096, 12288)]),
-])  # fmt: skip
-def test_units_of_a_write_begin_at_their_multiples(write: tuple[int, ...], pieces: list[tuple[int, int]]) -> None:
+@pytest.mark.parametrize(
+    ("write", "pieces"),
+    [
+        ((1024, 5120, 4096), [(1024, 4096), (4096, 6144)]),
+        ((0, 1024, 512), [(0, 512), (512, 1024)]),
+        ((512, 512, 4096), [(512, 1024)]),
+        ((0, 16384, 16384), [(0, 16384)]),
+        ((0, 16384, 16384, 4096), [(0, 4096), (4096, 16384)]),
+        ((4096, 8192, 8192, 4096), [(4096, 12288)]),
+    ],
+)
+def test_units_of_a_write_begin_at_their_multiples(
+    write: tuple[int, ...], pieces: list[tuple[int, int]]
+) -> None:
     """A write (offset, length, unit, shift) that lies across a unit is torn there."""
     assert disk_images.units(*write) == pieces
 
@@ -168,19 +210,31 @@ def test_an_earlier_cut_cannot_follow_a_later_one(disk: Disk, tmp_path: Path) ->
 
 def test_flush_is_of_one_disk(disk: Disk) -> None:
     """What it makes safe lies on that disk; the power of all goes at the same moment."""
-    disk.write(0, b"a").write(0, b"b", disk=1).flush(disk=1).write(1, b"c").write(1, b"d", disk=1).flush()
+    disk.write(0, b"a").write(0, b"b", disk=1).flush(disk=1).write(1, b"c").write(
+        1, b"d", disk=1
+    ).flush()
     one, two = disk.cuts(2, 5)
     assert (one[: 2 * BLOCK], two[: 2 * BLOCK]) == (bytes(2 * BLOCK), b"b" * BLOCK + bytes(BLOCK))
     one, two = disk.cuts(2, 6)
-    assert (one[: 2 * BLOCK], two[: 2 * BLOCK]) == (b"a" * BLOCK + b"c" * BLOCK, b"b" * BLOCK + bytes(BLOCK))
+    assert (one[: 2 * BLOCK], two[: 2 * BLOCK]) == (
+        b"a" * BLOCK + b"c" * BLOCK,
+        b"b" * BLOCK + bytes(BLOCK),
+    )
     found = disk.log()
     assert [(found.volatile(5, number), found.unflushed_bytes(5, number)) for number in (0, 1)] == [
-        ([0, 3], 2 * BLOCK), ([4], BLOCK)]  # fmt: skip
+        ([0, 3], 2 * BLOCK),
+        ([4], BLOCK),
+    ]
 
 
 def test_disks_keep_their_units_each_by_its_own_chance(disk: Disk) -> None:
     """The same writes to two disks are not torn at the same places."""
-    one, two = disk.write(0, b"a", blocks=32).write(0, b"a", blocks=32, disk=1).flush().cuts(2, 2, keep=0.5)
+    one, two = (
+        disk.write(0, b"a", blocks=32)
+        .write(0, b"a", blocks=32, disk=1)
+        .flush()
+        .cuts(2, 2, keep=0.5)
+    )
     assert one != two
     assert one.count(b"a" * BLOCK) and two.count(b"a" * BLOCK)
 
@@ -189,7 +243,13 @@ def test_tables_after_each_step_of_a_round() -> None:
     """One table, filled, emptied, halved, renamed and removed; a cycle has eight steps."""
     states = [schema_changes.state(1, steps) for steps in range(11)]
     assert states[:4] == [{}, {"change_1_0": 0}, {"change_1_0": 800}, {"change_1_0": 800}]
-    assert states[6:] == [{"change_1_0": 400}, {"change_1_0_renamed": 400}, {}, {"change_1_1": 0}, {"change_1_1": 800}]
+    assert states[6:] == [
+        {"change_1_0": 400},
+        {"change_1_0_renamed": 400},
+        {},
+        {"change_1_1": 0},
+        {"change_1_1": 800},
+    ]
 
 
 def test_copy_has_the_same_bytes_and_holes(tmp_path: Path) -> None:
@@ -218,8 +278,9 @@ def busy(disk: Disk) -> Log:
 
 
 def test_aims_hit_what_they_are_for(disk: Disk) -> None:
-    """A commit's flush with something unflushed, a checkpoint's with 64 blocks; all in the order of the log, and in
-    their spans: no cut lies before there was something to lose."""
+    """A commit's flush with something unflushed, a checkpoint's with 64 blocks; all in the order of
+    the log, and in their spans: no cut lies before there was something to lose.
+    """
     found = busy(disk)
     section = Section(found, [(0, len(found.entries))], [77, 190])
     cuts = disk_images.chosen_cuts(section, 40, "seed")
@@ -229,9 +290,15 @@ def test_aims_hit_what_they_are_for(disk: Disk) -> None:
     for cut in cuts:
         if cut.aim in ("commit", "checkpoint"):
             assert found.entries[cut.position].flush
-            assert found.unflushed_bytes(cut.position) >= (64 * BLOCK if cut.aim == "checkpoint" else 1)
+            assert found.unflushed_bytes(cut.position) >= (
+                64 * BLOCK if cut.aim == "checkpoint" else 1
+            )
         if cut.aim == "change":
-            since = min(found.entries[cut.position].ns - found.entries[at].ns for at in (77, 190) if at <= cut.position)
+            since = min(
+                found.entries[cut.position].ns - found.entries[at].ns
+                for at in (77, 190)
+                if at <= cut.position
+            )
             assert 0 <= since < disk_images.AFTER_CHANGE_NS
         assert (cut.keep == 0) == (cut.aim == "drop")
     assert cuts == disk_images.chosen_cuts(section, 40, "seed")
@@ -249,19 +316,26 @@ def test_aims_look_at_the_disk_that_is_flushed(disk: Disk) -> None:
 
 
 def test_aim_without_its_flush_takes_a_weaker_one(disk: Disk) -> None:
-    """A log without checkpoints is cut at commits, one without flushes anywhere; the facts say which it was. Where
-    nothing was written there is nothing to cut."""
+    """A log without checkpoints is cut at commits, one without flushes anywhere; the facts say
+    which it was. Where nothing was written there is nothing to cut.
+    """
     small = disk.write(0, b"a").flush().write(1, b"b").flush().write(2, b"c").log()
-    assert {cut.aim for cut in disk_images.chosen_cuts(Section(small, [(0, 5)]), 8, "s", ("checkpoint",))} == {"commit"}
+    assert {
+        cut.aim
+        for cut in disk_images.chosen_cuts(Section(small, [(0, 5)]), 8, "s", ("checkpoint",))
+    } == {"commit"}
     bare = small.without_flushes()
-    assert {cut.aim for cut in disk_images.chosen_cuts(Section(bare, [(0, 3)]), 8, "s", ("checkpoint",))} == {"subset"}
+    assert {
+        cut.aim for cut in disk_images.chosen_cuts(Section(bare, [(0, 3)]), 8, "s", ("checkpoint",))
+    } == {"subset"}
     with pytest.raises(ValueError, match="nothing was written"):
         disk_images.chosen_cuts(Section(small, [(0, 1)]), 3, "s")
 
 
 def test_transactions_follow_from_their_number_and_answers_count_before_the_cut() -> None:
-    """Two different accounts within the bank, an amount above 0, spread over most of the accounts. An answer at the
-    moment of the cut is none."""
+    """Two different accounts within the bank, an amount above 0, spread over most of the accounts.
+    An answer at the moment of the cut is none.
+    """
     moves = [witness.move(session, n) for session in range(4) for n in range(1, 5001)]
     assert all(m.debit != m.credit and 0 < m.amount < 98 for m in moves)
     assert {m.credit for m in moves} <= set(range(witness.ACCOUNTS))
@@ -283,13 +357,19 @@ def said(cuts: list[CutFacts], blind: bool = False) -> str:
     return statement(conclusion(cuts, blind), cuts)
 
 
-@pytest.mark.parametrize(("cuts", "words"), [
-    ([cut()] * 223, "0 of 223 cuts (< 1.3 % at 95 %)"),  # 3/n at 95 %, the rule of three, and never "safe"
-    ([*[cut()] * 9, cut(invalid="umount")], "0 of 9 cuts (< 33.3 % at 95 %)"),
-    ([*[cut()] * 8, *[cut(invalid="umount")] * 2], "no statement: 2 of 10 cuts are invalid"),  # one in ten may be
-    ([], "no statement: no valid cut"),
-    ([cut(), cut(lost="3 of 9")], "1 of 2 cuts harmed (rows: 1 of 2; unit 4 KiB: 1 of 2)"),  # without a rate
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("cuts", "words"),
+    [
+        # 3/n at 95 %, the rule of three, and never "safe"
+        ([cut()] * 223, "0 of 223 cuts (< 1.3 % at 95 %)"),
+        ([*[cut()] * 9, cut(invalid="umount")], "0 of 9 cuts (< 33.3 % at 95 %)"),
+        # one in ten may be
+        ([*[cut()] * 8, *[cut(invalid="umount")] * 2], "no statement: 2 of 10 cuts are invalid"),
+        ([], "no statement: no valid cut"),
+        # without a rate
+        ([cut(), cut(lost="3 of 9")], "1 of 2 cuts harmed (rows: 1 of 2; unit 4 KiB: 1 of 2)"),
+    ],
+)
 def test_cuts_are_put_into_words(cuts: list[CutFacts], words: str) -> None:
     """Invalid cuts do not count. A blind lab says nothing, not even of cuts that were harmed."""
     assert said(cuts) == words
@@ -300,75 +380,131 @@ def test_cuts_are_put_into_words(cuts: list[CutFacts], words: str) -> None:
 def test_cuts_are_counted_by_their_worst_harm() -> None:
     """Those during writes and after schema changes apart, kills too; each cut once."""
     cuts = [*[cut()] * 3, cut(lost="3 of 9\nmore", torn="page 7"), cut(invalid="umount")]
-    cuts += [dataclasses.replace(cut(fsck="inode 12"), changes=True), dataclasses.replace(cut(), unit_bytes=0)]
+    cuts += [
+        dataclasses.replace(cut(fsck="inode 12"), changes=True),
+        dataclasses.replace(cut(), unit_bytes=0),
+    ]
     counts = list(cut_counts(cuts, Conclusion.HARMED, "said"))
     assert [(one.column, one.word, one.count, one.of) for one in counts] == [
-        ("cut during DML", "unharmed", 3, 4), ("cut during DML", "torn", 1, 4),
-        ("cut after DDL", "fsck", 1, 1), ("kill", "unharmed", 1, 1)]  # fmt: skip
+        ("cut during DML", "unharmed", 3, 4),
+        ("cut during DML", "torn", 1, 4),
+        ("cut after DDL", "fsck", 1, 1),
+        ("kill", "unharmed", 1, 1),
+    ]
     assert counts[1].detail == "unit 4 KiB: 1 of 4; page 7"
-    assert {(one.word, one.of, one.detail) for one in cut_counts(cuts, Conclusion.BLIND, "blind")} == {
-        ("untried", 0, "blind")
-    }
+    assert {
+        (one.word, one.of, one.detail) for one in cut_counts(cuts, Conclusion.BLIND, "blind")
+    } == {("untried", 0, "blind")}
     unharmed = cut_counts([cut()], Conclusion.UNHARMED, "")
     assert [one.detail for one in unharmed] == ["unit 4 KiB: 0 of 1", *["no valid cut"] * 2]
 
 
-@pytest.mark.parametrize(("count", "tries", "low", "high"), [
-    (0, 30, 0.0, 0.1), (30, 30, 0.9, 1.0), (1, 2, 0.0945, 0.9055), (5, 50, 0.0435, 0.2136), (0, 2, 0.0, 1.0),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("count", "tries", "low", "high"),
+    [
+        (0, 30, 0.0, 0.1),
+        (30, 30, 0.9, 1.0),
+        (1, 2, 0.0945, 0.9055),
+        (5, 50, 0.0435, 0.2136),
+        (0, 2, 0.0, 1.0),
+    ],
+)
 def test_a_share_has_an_interval(count: int, tries: int, low: float, high: float) -> None:
     """Wilson's, and at the ends the rule of three."""
     assert share_interval(count, tries) == pytest.approx((low, high), abs=1e-4)
 
 
-@pytest.mark.parametrize(("flags", "kind", "allowed"), [
-    ((), "lost", False), ((), "fsck", False), ((ASYNC,), "lost", True), ((ASYNC,), "torn", False),
-    ((TORN,), "torn", True), ((TORN,), "unrecovered", True), ((TORN,), "fsck", False),
-    ((NOBARRIER,), "fsck", True), ((NOJOURNAL,), "unrecovered", True), ((ASYNC, TORN), "damaged", True),
-    ((REPORTED,), "lost", True), ((REPORTED,), "fsck", False),
-])  # fmt: skip
-def test_class_says_which_harm_is_allowed(flags: tuple[Durability, ...], kind: str, allowed: bool) -> None:
-    """A commit that was not waited for may be gone, and nothing else; a torn page may be all but the filesystem."""
+@pytest.mark.parametrize(
+    ("flags", "kind", "allowed"),
+    [
+        ((), "lost", False),
+        ((), "fsck", False),
+        ((ASYNC,), "lost", True),
+        ((ASYNC,), "torn", False),
+        ((TORN,), "torn", True),
+        ((TORN,), "unrecovered", True),
+        ((TORN,), "fsck", False),
+        ((NOBARRIER,), "fsck", True),
+        ((NOJOURNAL,), "unrecovered", True),
+        ((ASYNC, TORN), "damaged", True),
+        ((REPORTED,), "lost", True),
+        ((REPORTED,), "fsck", False),
+    ],
+)
+def test_class_says_which_harm_is_allowed(
+    flags: tuple[Durability, ...], kind: str, allowed: bool
+) -> None:
+    """A commit that was not waited for may be gone, and nothing else; a torn page may be all but
+    the filesystem.
+    """
     said = contradiction([cut(), cut(4, **{kind: "seen\nmore"})], flags)
     assert said == ("" if allowed else f"cut 4 (commit, seed seed): {kind}: seen")
     if not allowed:
-        assert contradiction([cut(**{kind: "status 2:\n  page 5\nmore"})], flags).endswith(": status 2: page 5")
+        assert contradiction([cut(**{kind: "status 2:\n  page 5\nmore"})], flags).endswith(
+            ": status 2: page 5"
+        )
 
 
-@pytest.mark.parametrize(("unit", "shift", "allowed"), [
-    (512, 0, True), (8192, 0, True), (16384, 4096, True), (16384, 0, False), (0, 0, True),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("unit", "shift", "allowed"),
+    [
+        (512, 0, True),
+        (8192, 0, True),
+        (16384, 4096, True),
+        (16384, 0, False),
+        (0, 0, True),
+    ],
+)
 def test_torn_pages_are_prevented_by_aligned_units(unit: int, shift: int, allowed: bool) -> None:
-    """Smaller units than a page and shifted ones may tear it, and a kill may end a write in the middle."""
+    """Smaller units than a page and shifted ones may tear it, and a kill may end a write in the
+    middle.
+    """
     torn = dataclasses.replace(cut(torn="page 7"), unit_bytes=unit, shift_bytes=shift)
     assert (contradiction([torn], (PREVENTED,)) == "") is allowed
     assert contradiction([torn], (PREVENTED, TORN)) == ""
 
 
 def test_harm_that_contradicts_no_class() -> None:
-    """MariaDB's schema changes are not safe, so its cuts after them are left out, and the others are not. What was not
-    seen twice is no evidence."""
+    """MariaDB's schema changes are not safe, so its cuts after them are left out, and the others
+    are not. What was not seen twice is no evidence.
+    """
     changed = dataclasses.replace(cut(schema="seen"), changes=True)
     assert contradiction([changed], ()) == "cut 1 (commit, seed seed): schema: seen"
     assert contradiction([changed], (), schema_safe=False) == ""
-    assert contradiction([changed, cut(2, lost="1 of 9")], (), schema_safe=False).startswith("cut 2")
+    assert contradiction([changed, cut(2, lost="1 of 9")], (), schema_safe=False).startswith(
+        "cut 2"
+    )
     assert contradiction([cut(invalid="seen once", lost="1")], ()) == ""
 
 
-@pytest.mark.parametrize(("tries", "needed", "harmed", "valid", "blind"), [
-    (6, 5, 5, 5, False), (6, 5, 5, 6, False), (6, 5, 4, 6, True), (20, 18, 17, 20, True), (20, 18, 18, 19, False),
-    (6, 5, 0, 0, True),
-])  # fmt: skip
-def test_control_that_does_not_lose_makes_blind(tries: int, needed: int, harmed: int, valid: int, blind: bool) -> None:
+@pytest.mark.parametrize(
+    ("tries", "needed", "harmed", "valid", "blind"),
+    [
+        (6, 5, 5, 5, False),
+        (6, 5, 5, 6, False),
+        (6, 5, 4, 6, True),
+        (20, 18, 17, 20, True),
+        (20, 18, 18, 19, False),
+        (6, 5, 0, 0, True),
+    ],
+)
+def test_control_that_does_not_lose_makes_blind(
+    tries: int, needed: int, harmed: int, valid: int, blind: bool
+) -> None:
     """5 of 6 tries beside few cuts, or 18 of 20 beside 100 or an unknown number."""
     assert is_blind(tries, needed, harmed, valid) is blind
-    assert all(targets.how_often(cuts) == (tries, needed) for cuts in ((30,) if tries == 6 else (100, None)))
+    assert all(
+        targets.how_often(cuts) == (tries, needed)
+        for cuts in ((30,) if tries == 6 else (100, None))
+    )
 
 
 @pytest.mark.parametrize("engine", ["postgres", "mariadb", "mysql"])
 def test_every_engine_has_its_controls(engine: str, disk: Disk) -> None:
-    """A disk that lies, a filesystem that asks for nothing, a server that does not wait, torn pages. A disk that writes
-    a page as a whole does not tear it, so the units of a control are smaller."""
+    """A disk that lies, a filesystem that asks for nothing, a server that does not wait, torn
+    pages. A disk that writes a page as a whole does not tear it, so the units of a control are
+    smaller.
+    """
     found = targets.controls_of(engine)
     assert [one.name for one in found[:2]] == ["lying disk", "nobarrier"]
     assert ("checkpoint",) in [one.aims for one in found]
@@ -377,18 +513,31 @@ def test_every_engine_has_its_controls(engine: str, disk: Disk) -> None:
     for control in found:
         cuts = control.cuts(Section(log, [(0, len(log.entries))]), 60, "seed")
         assert {cut.aim for cut in cuts} == set(control.aims)
-        assert {cut.unit for cut in cuts} == {unit for unit in disk_images.UNITS if unit < page} >= {512}
+        assert (
+            {cut.unit for cut in cuts}
+            == {unit for unit in disk_images.UNITS if unit < page}
+            >= {512}
+        )
 
 
 def test_controls_are_cut_right_after_commits(disk: Disk) -> None:
     """A server that stands still after a flush has nothing to lose, however long this takes."""
-    log = disk.write(0, b"a").write(1, b"b").flush().write(2, b"c", at_ms=1000).write(3, b"d", at_ms=9000).log()
+    log = (
+        disk.write(0, b"a")
+        .write(1, b"b")
+        .flush()
+        .write(2, b"c", at_ms=1000)
+        .write(3, b"d", at_ms=9000)
+        .log()
+    )
     acknowledged = witness.Acknowledged({0: [0, 950 * MS, 999 * MS], 1: [9000 * MS]})
     recording = Recording.__new__(Recording)
     vars(recording).update(log=log, working=((1, 5),), acknowledged=acknowledged)
     section = recording.working_section
     assert section.commits == [3, 3, 4]
-    assert {cut.position for cut in disk_images.chosen_cuts(section, 20, "s", ("drop", "subset"))} == {3, 4}
+    assert {
+        cut.position for cut in disk_images.chosen_cuts(section, 20, "s", ("drop", "subset"))
+    } == {3, 4}
 
 
 def test_cuts_of_two_processes_are_numbered_without_gaps() -> None:
@@ -399,7 +548,12 @@ def test_cuts_of_two_processes_are_numbered_without_gaps() -> None:
     second.count(dataclasses.replace(cut(), aim="subset"), True)
     assert [each.number for each in (*first.cuts, *second.cuts)] == [1, 3, 5, 2]
     first.add([second])
-    assert [(each.number, each.aim) for each in first.cuts] == [(1, "commit"), (2, "subset"), (3, "drop"), (4, "kill")]
+    assert [(each.number, each.aim) for each in first.cuts] == [
+        (1, "commit"),
+        (2, "subset"),
+        (3, "drop"),
+        (4, "kill"),
+    ]
     assert (first.recordings, first.failed, first.cuts[1].changes) == (1, "it stopped", True)
 
 
@@ -409,9 +563,16 @@ def test_a_kill_may_tear_a_page_where_a_power_loss_does_not() -> None:
     vars(base).update(flags=(), killed_flags=(TORN,), version="17")
     kill = dataclasses.replace(cut(unrecovered="it ended", torn="page 7"), aim="kill", unit_bytes=0)
     assert Tally(CONTROL, base=base, cuts=[kill]).row(blind=False).contradiction == ""
-    assert Tally(CONTROL, base=base, cuts=[kill, cut(2, torn="page 7")]).row(False).contradiction.startswith("cut 2")
+    assert (
+        Tally(CONTROL, base=base, cuts=[kill, cut(2, torn="page 7")])
+        .row(False)
+        .contradiction.startswith("cut 2")
+    )
     vars(base).update(killed_flags=())
-    assert Tally(CONTROL, base=base, cuts=[kill]).row(False).contradiction == "cut 1 (kill, seed seed): torn: page 7"
+    assert (
+        Tally(CONTROL, base=base, cuts=[kill]).row(False).contradiction
+        == "cut 1 (kill, seed seed): torn: page 7"
+    )
     vars(base).update(flags=(REPORTED,))
     row = Tally(CONTROL, base=base, cuts=[cut(2, torn="page 7")]).row(False)
     assert (row.harmed, row.contradiction, row.durability_class) == (1, "", "reported-unsafe")

@@ -35,24 +35,33 @@ def all_work(_setup: FsSetup) -> None:
 
 
 def test_cells_that_differ_in_what_decides_are_examined_apart(tmp_path: Path) -> None:
-    """A setup under an engine is examined once, whatever the workloads, unless a deciding setting differs."""
+    """A setup under an engine is examined once, whatever the workloads, unless a deciding setting
+    differs.
+    """
     engine = {"name": "postgres", "settings": {"full_page_writes": "off"}}
-    arms, loads = ["ext4", {"use": "ext4", "label": "again"}], ["pgbench-tpcb", "pgbench-select-only"]
+    arms, loads = (
+        ["ext4", {"use": "ext4", "label": "again"}],
+        ["pgbench-tpcb", "pgbench-select-only"],
+    )
     cells = cells_of(tmp_path, arms, engine=engine, workload=loads)
     other = dataclasses.replace(cells[0].engine, settings={"synchronous_commit": "off"})
     cells = (*cells, dataclasses.replace(cells[0], engine=other))
     found, skipped = targets(cells, 1, all_work)
     assert skipped == {}
     assert [one.key for one in found] == [
-        "ext4 postgres full_page_writes=off", "again postgres full_page_writes=off",
-        "ext4 postgres synchronous_commit=off"]  # fmt: skip
+        "ext4 postgres full_page_writes=off",
+        "again postgres full_page_writes=off",
+        "ext4 postgres synchronous_commit=off",
+    ]
     for one in found:
         assert one.settings["shared_buffers"] == Setting("32MB", "lab")
 
 
 def test_layers_are_not_examined(tmp_path: Path) -> None:
     """What the lab has no disks for is named with its reason."""
-    found, skipped = targets(cells_of(tmp_path, ["ext4-md1"], device={"size": "1GiB", "count": 2}), 2)
+    found, skipped = targets(
+        cells_of(tmp_path, ["ext4-md1"], device={"size": "1GiB", "count": 2}), 2
+    )
     assert (found, skipped) == ([], {"ext4-md1": "layers (md): the lab supports plain disks only"})
 
 
@@ -64,7 +73,9 @@ def test_setups_of_several_devices_have_as_many_disks(given: int, tmp_path: Path
     found, skipped = targets(cells, given, all_work)
     assert skipped == {}
     assert [(one.arm, one.disks, one.log and one.log.name) for one in found] == [
-        ("btrfs-raid10+wal:xfs", given, "xfs"), ("ext4", 1, None)]  # fmt: skip
+        ("btrfs-raid10+wal:xfs", given, "xfs"),
+        ("ext4", 1, None),
+    ]
     images = [path.name for path in files_of(disks_of(tmp_path, "cut", found[0]))]
     assert images == [*(f"cut-{number}.img" for number in range(given)), "cut-wal.img"]
     assert [path.name for path in files_of(disks_of(tmp_path, "cut", found[1]))] == ["cut.img"]
@@ -72,7 +83,9 @@ def test_setups_of_several_devices_have_as_many_disks(given: int, tmp_path: Path
 
 def test_what_does_not_work_here_is_not_examined(tmp_path: Path) -> None:
     """Neither where it is the data's filesystem nor where it is the log's."""
-    cells = cells_of(tmp_path, ["xfs"], device={"size": "1GiB", "wal": {"fs_setup": "ext4", "size": "1GiB"}})
+    cells = cells_of(
+        tmp_path, ["xfs"], device={"size": "1GiB", "wal": {"fs_setup": "ext4", "size": "1GiB"}}
+    )
     expected = ([], {"xfs+wal:ext4": "no ext4"})
     assert targets(cells, 1, lambda setup: "no ext4" if setup.name == "ext4" else None) == expected
 
@@ -91,12 +104,15 @@ def test_altered_lab_is_damaged(tmp_path: Path) -> None:
 
 
 def test_name_of_a_lab_that_was_stopped_is_free_until_it_holds_a_cut(tmp_path: Path) -> None:
-    """A folder of the same plan with nothing, or with controls alone, is gone on with; one with cuts, of another plan,
-    or that is no run's is refused."""
+    """A folder of the same plan with nothing, or with controls alone, is gone on with; one with
+    cuts, of another plan, or that is no run's is refused.
+    """
     run, whole = small_run("l"), synthetic.lab()
     expanded = plan.Expanded(run.cells, run.order)
     wanted = PlanRequest("# plan\n", run.plan, expanded, "cafe")
-    folder = create_run(tmp_path, dataclasses.replace(run, plan_sha256="powercut-cafe", order=()), "# plan\n")
+    folder = create_run(
+        tmp_path, dataclasses.replace(run, plan_sha256="powercut-cafe", order=()), "# plan\n"
+    )
     assert folder_of_lab(tmp_path, wanted, "l") == folder
     save_lab(folder, dataclasses.replace(whole, rows=(), complete=False))
     assert folder_of_lab(tmp_path, wanted, "l") == folder
@@ -112,7 +128,9 @@ def test_name_of_a_lab_that_was_stopped_is_free_until_it_holds_a_cut(tmp_path: P
 
 
 def test_each_process_needs_memory_and_no_pool(tmp_path: Path) -> None:
-    """One more than cores. A pool of ZFS has one name on a machine; a lab whose time is over starts nothing."""
+    """One more than cores. A pool of ZFS has one name on a machine; a lab whose time is over starts
+    nothing.
+    """
     (ext4,), _ = targets(cells_of(tmp_path, ["ext4"]), 1, all_work)
     zfs = dataclasses.replace(ext4, setup=SHIPPED.setup("zfs-8k"))
     lab = Lab(WorkDir(tmp_path), tmp_path, 1, lambda _: None)
@@ -136,12 +154,17 @@ def test_images_of_the_last_target_are_removed(tmp_path: Path) -> None:
         for image in files_of(disks_of(scratch, "cut", ext4)):
             image.touch()
     lab.remove_images()
-    assert [[path.name for path in scratch.iterdir()] for scratch in scratches] == [["template"]] * 3
+    assert [[path.name for path in scratch.iterdir()] for scratch in scratches] == [
+        ["template"]
+    ] * 3
 
 
 def test_a_phase_has_a_deadline() -> None:
     """What takes longer is ended; a look every POLL_S may end it before."""
-    with pytest.raises(DeadlinePassed, match="stop took longer"), recovery.phase("stop", deadline_s=0.05, poll_s=0.01):
+    with (
+        pytest.raises(DeadlinePassed, match="stop took longer"),
+        recovery.phase("stop", deadline_s=0.05, poll_s=0.01),
+    ):
         time.sleep(60)
 
     def look() -> None:
@@ -151,11 +174,16 @@ def test_a_phase_has_a_deadline() -> None:
         time.sleep(60)
 
 
-@pytest.mark.parametrize(("line", "kind"), [
-    ("[ERROR] [MY-011971] Unable to apply log to corrupted page 7", EngineStartFailed),
-    ("[Note] starting crash recovery", DeadlinePassed),
-])  # fmt: skip
-def test_a_server_that_reads_a_torn_page_for_ever_is_harmed(line: str, kind: type[Exception], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("line", "kind"),
+    [
+        ("[ERROR] [MY-011971] Unable to apply log to corrupted page 7", EngineStartFailed),
+        ("[Note] starting crash recovery", DeadlinePassed),
+    ],
+)
+def test_a_server_that_reads_a_torn_page_for_ever_is_harmed(
+    line: str, kind: type[Exception], tmp_path: Path
+) -> None:
     """MySQL does not end, but logs why; otherwise the cut would be invalid."""
     (tmp_path / "server.log").write_text(f"{line}\n")
     with pytest.raises(kind), recovery.starting(tmp_path / "server.log", 0.05, 0.01):

@@ -11,36 +11,48 @@ from tests.support.plans import SHIPPED, plan, plan_of
 from tests.support.setups import entry
 
 
-@pytest.mark.parametrize(("setup", "engine", "settings", "expected"), [
-    ("ext4", "postgres", {}, "full"),
-    ("ext4-nobarrier", "postgres", {}, "no-barrier"),
-    ("ext2", "mariadb", {}, "no-journal"),
-    ("ext4", "postgres", {"synchronous_commit": "off"}, "async-commit"),
-    ("ext4", "mariadb", {"innodb_flush_log_at_trx_commit": 2}, "async-commit"),
-    ("ext4", "mysql", {"log_bin": True, "sync_binlog": 0}, "async-commit + reported-unsafe"),
-    ("ext4", "mysql", {"innodb_flush_method": "O_DIRECT"}, "torn-pages-possible"),  # its doublewrite is not flushed
-    ("ext4", "mysql", {}, "reported-unsafe"),  # it does not restore each torn page
-    ("btrfs", "mysql", {}, "full"),
-    ("btrfs", "mysql", {"innodb_flush_method": "O_DIRECT"}, "full"),
-    ("ext4", "mariadb", {}, "full"),
-    ("ext4-nodoublewrite", "postgres", {}, "torn-pages-possible"),
-    ("ext4-nodoublewrite", "mysql", {}, "torn-pages-possible"),
-    ("btrfs-nodoublewrite", "mariadb", {}, "torn-pages-possible"),
-    ("btrfs-nodoublewrite", "mysql", {}, "torn-pages-possible"),
-    ("btrfs-nodoublewrite", "postgres", {}, "full"),
-    ("btrfs-nodatacow", "postgres", {"full_page_writes": False}, "torn-pages-possible"),  # the plan's is the last
-    ("btrfs-nocow-attr", "mariadb", {"innodb_doublewrite": False}, "torn-pages-possible"),
-    ("zfs-throughput", "mariadb", {}, "reported-unsafe"),
-    ("zfs-16k-nodoublewrite", "mariadb", {}, "torn-pages-possible + reported-unsafe"),
-    ("zfs-16k", "postgres", {"full_page_writes": False}, "reported-unsafe"),
-    ("zfs-16k", "mariadb", {}, "full"),
-    ("zfs-8k-nofpw", "postgres", {}, "full"),
-    ("btrfs-volumes", "postgres", {"full_page_writes": False}, "full"),  # +C is on the log alone
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("setup", "engine", "settings", "expected"),
+    [
+        ("ext4", "postgres", {}, "full"),
+        ("ext4-nobarrier", "postgres", {}, "no-barrier"),
+        ("ext2", "mariadb", {}, "no-journal"),
+        ("ext4", "postgres", {"synchronous_commit": "off"}, "async-commit"),
+        ("ext4", "mariadb", {"innodb_flush_log_at_trx_commit": 2}, "async-commit"),
+        ("ext4", "mysql", {"log_bin": True, "sync_binlog": 0}, "async-commit + reported-unsafe"),
+        # its doublewrite is not flushed
+        ("ext4", "mysql", {"innodb_flush_method": "O_DIRECT"}, "torn-pages-possible"),
+        ("ext4", "mysql", {}, "reported-unsafe"),  # it does not restore each torn page
+        ("btrfs", "mysql", {}, "full"),
+        ("btrfs", "mysql", {"innodb_flush_method": "O_DIRECT"}, "full"),
+        ("ext4", "mariadb", {}, "full"),
+        ("ext4-nodoublewrite", "postgres", {}, "torn-pages-possible"),
+        ("ext4-nodoublewrite", "mysql", {}, "torn-pages-possible"),
+        ("btrfs-nodoublewrite", "mariadb", {}, "torn-pages-possible"),
+        ("btrfs-nodoublewrite", "mysql", {}, "torn-pages-possible"),
+        ("btrfs-nodoublewrite", "postgres", {}, "full"),
+        # the plan's is the last
+        ("btrfs-nodatacow", "postgres", {"full_page_writes": False}, "torn-pages-possible"),
+        ("btrfs-nocow-attr", "mariadb", {"innodb_doublewrite": False}, "torn-pages-possible"),
+        ("zfs-throughput", "mariadb", {}, "reported-unsafe"),
+        ("zfs-16k-nodoublewrite", "mariadb", {}, "torn-pages-possible + reported-unsafe"),
+        ("zfs-16k", "postgres", {"full_page_writes": False}, "reported-unsafe"),
+        ("zfs-16k", "mariadb", {}, "full"),
+        ("zfs-8k-nofpw", "postgres", {}, "full"),
+        (
+            "btrfs-volumes",
+            "postgres",
+            {"full_page_writes": False},
+            "full",
+        ),  # +C is on the log alone
+    ],
+)
 def test_a_cell_promises_what_its_setup_and_settings_say(
     setup: str, engine: str, settings: dict[str, Any], expected: str, tmp_path: Path
 ) -> None:
-    """Claims of the filesystem and flags of the merged settings, as a trial computes them from what is effective."""
+    """Claims of the filesystem and flags of the merged settings, as a trial computes them from what
+    is effective.
+    """
     workload = "pgbench-tpcb" if engine == "postgres" else "sysbench-oltp-insert"
     text = plan(entry(setup), {"name": engine, "settings": settings}, workload)
     (cell,) = expand(plan_of(tmp_path, text), SHIPPED).cells
@@ -48,9 +60,15 @@ def test_a_cell_promises_what_its_setup_and_settings_say(
 
 
 def test_a_setup_shows_the_class_of_its_own_tuning() -> None:
-    """`dbbench fs`: a setup that turns page protection off does not say full, where an engine needs it."""
-    setups = {"ext4": "full", "xfs-nodoublewrite": "torn-pages-possible", "btrfs-tuned": "torn-pages-possible",
-              "btrfs-nobarrier": "no-barrier"}  # fmt: skip
+    """`dbbench fs`: a setup that turns page protection off does not say full, where an engine needs
+    it.
+    """
+    setups = {
+        "ext4": "full",
+        "xfs-nodoublewrite": "torn-pages-possible",
+        "btrfs-tuned": "torn-pages-possible",
+        "btrfs-nobarrier": "no-barrier",
+    }
     assert {name: of_setup(SHIPPED.setup(name)) for name in setups} == setups
 
 
@@ -61,4 +79,7 @@ def test_plan_warns_of_mixed_classes(tmp_path: Path, printed: Any) -> None:
     assert "W022" not in printed("plan", str(path), code=None)
     path.write_text(plan(["ext4", "ext4-nobarrier"]))
     said = printed("plan", str(path), code=None)
-    assert "W022: durability classes differ in pgbench-tpcb on postgres" in said and "no-barrier" in said
+    assert (
+        "W022: durability classes differ in pgbench-tpcb on postgres" in said
+        and "no-barrier" in said
+    )

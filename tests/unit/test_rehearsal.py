@@ -23,7 +23,9 @@ STRINGS = b"inode_init\0\0kmalloc\0dma_fence\0DMA_BUF\0"
 
 def table(symbols: list[tuple[str, str]]) -> bytes:
     """The section __ksymtab of these symbols, each with a namespace."""
-    at = {text: BASE + STRINGS.index(text.encode() + b"\0") for symbol in symbols for text in symbol}
+    at = {
+        text: BASE + STRINGS.index(text.encode() + b"\0") for symbol in symbols for text in symbol
+    }
     at[""] = BASE + STRINGS.index(b"\0\0") + 1
     return b"".join(struct.pack("<QQQ", 1, at[name], at[namespace]) for name, namespace in symbols)
 
@@ -32,7 +34,9 @@ SYMBOLS = table([("kmalloc", ""), ("inode_init", ""), ("dma_fence", "DMA_BUF")])
 
 
 def test_symbols_are_read_with_their_licence_and_namespace() -> None:
-    """A line a symbol, as the kernel's own build writes Module.symvers; bit 0 of the flags: for GPL modules only."""
+    """A line a symbol, as the kernel's own build writes Module.symvers; bit 0 of the flags: for GPL
+    modules only.
+    """
     assert symvers(SYMBOLS, bytes((0, 1, 0)), STRINGS).splitlines() == [
         "0x00000000\tkmalloc\tvmlinux\tEXPORT_SYMBOL\t",
         "0x00000000\tinode_init\tvmlinux\tEXPORT_SYMBOL_GPL\t",
@@ -40,12 +44,21 @@ def test_symbols_are_read_with_their_licence_and_namespace() -> None:
     ]
 
 
-@pytest.mark.parametrize(("symbols", "flags", "strings"), [
-    (b"", b"", b""), (SYMBOLS, b"", STRINGS), (SYMBOLS[:-1], bytes(3), STRINGS), (SYMBOLS, bytes(3), b"kmalloc\0"),
-])  # fmt: skip
-def test_a_kernel_without_the_tables_is_refused(symbols: bytes, flags: bytes, strings: bytes) -> None:
-    """A kernel of another shape must not give an empty list: the module would be built without any symbol. objcopy
-    writes an empty file for a section that does not exist."""
+@pytest.mark.parametrize(
+    ("symbols", "flags", "strings"),
+    [
+        (b"", b"", b""),
+        (SYMBOLS, b"", STRINGS),
+        (SYMBOLS[:-1], bytes(3), STRINGS),
+        (SYMBOLS, bytes(3), b"kmalloc\0"),
+    ],
+)
+def test_a_kernel_without_the_tables_is_refused(
+    symbols: bytes, flags: bytes, strings: bytes
+) -> None:
+    """A kernel of another shape must not give an empty list: the module would be built without any
+    symbol. objcopy writes an empty file for a section that does not exist.
+    """
     with pytest.raises(ValueError):
         symvers(symbols, flags, strings)
 
@@ -60,12 +73,16 @@ def test_the_newest_build_of_this_recipe_is_used(tmp_path: Path, environ: dict[s
         root = tmp_path / "dbbench/rehearsal" / name / "root"
         root.mkdir(parents=True)
         os.utime(root, (1000 - age, 1000 - age))
-    assert second_kernel.found() == tmp_path / f"dbbench/rehearsal/uml-2-r{second_kernel.RECIPE}/root"
+    assert (
+        second_kernel.found() == tmp_path / f"dbbench/rehearsal/uml-2-r{second_kernel.RECIPE}/root"
+    )
 
 
 def test_other_machines_are_told_why() -> None:
     """The kernel is packaged for one architecture."""
-    assert "requires Linux on x86-64; this is linux on aarch64" in (second_kernel.unavailable("aarch64") or "")
+    assert "requires Linux on x86-64; this is linux on aarch64" in (
+        second_kernel.unavailable("aarch64") or ""
+    )
 
 
 def test_programs_of_the_small_root_run_from_anywhere() -> None:
@@ -78,8 +95,15 @@ def test_programs_of_the_small_root_run_from_anywhere() -> None:
 
 def test_lines_of_a_fault_are_known() -> None:
     """What the kernel prints of a fault of its own."""
-    faults = "VERIFY(zp != NULL) failed", "WARNING: CPU: 0 PID: 1 at fs/inode.c:1", "BUG: unable to handle page fault"
-    others = "ZFS: Loaded module v2.4.4-1, ZFS pool version 5000", "EXT4-fs (ubda): mounted filesystem without journal"
+    faults = (
+        "VERIFY(zp != NULL) failed",
+        "WARNING: CPU: 0 PID: 1 at fs/inode.c:1",
+        "BUG: unable to handle page fault",
+    )
+    others = (
+        "ZFS: Loaded module v2.4.4-1, ZFS pool version 5000",
+        "EXT4-fs (ubda): mounted filesystem without journal",
+    )
     assert all(FAULTS.search(f"[    1.0] {line}") for line in faults)
     assert not any(FAULTS.search(f"[    1.0] {line}") for line in others)
 
@@ -89,15 +113,30 @@ def test_a_plan_is_made_small() -> None:
     plan = Plan(
         name="p",
         fs_setups=(Arm("ext4", "ext4"), Arm("ext4-md0-4k", "fast"), Arm("f2fs", "f2fs")),
-        engine=(EngineSpec("postgres", settings={"shared_buffers": "64GB", "full_page_writes": False}, numa_node=1),),
-        workload=(WorkloadSpec("pgbench-tpcb", parameters={"scale": 5000}, sweeps={"clients": (16, 64)}),),
+        engine=(
+            EngineSpec(
+                "postgres",
+                settings={"shared_buffers": "64GB", "full_page_writes": False},
+                numa_node=1,
+            ),
+        ),
+        workload=(
+            WorkloadSpec("pgbench-tpcb", parameters={"scale": 5000}, sweeps={"clients": (16, 64)}),
+        ),
         blocks=5,
         memory=(2**34,),
-        device=DeviceSpec("block", paths=("/dev/a", "/dev/b", "/dev/c"), wal=WalDevice("xfs", path="/dev/d")),
+        device=DeviceSpec(
+            "block", paths=("/dev/a", "/dev/b", "/dev/c"), wal=WalDevice("xfs", path="/dev/d")
+        ),
     )
     whole = expand(plan, SHIPPED)
     less, expanded = small(plan, whole, ["fast", "f2fs"], Path("/var/tmp"))
-    assert (less.baseline, less.blocks, less.device.kind, less.device.count) == ("fast", 1, "loop", 3)
+    assert (less.baseline, less.blocks, less.device.kind, less.device.count) == (
+        "fast",
+        1,
+        "loop",
+        3,
+    )
     assert (less.deadlines[Phase.RESTORE], less.deadlines[Phase.CANARY]) == (PHASE_S, 120)
     assert less.device.wal is not None
     assert (less.device.wal.at, less.device.wal.path) == ("/var/tmp", None)

@@ -59,17 +59,26 @@ def test_extents_of_growth_are_missed_only_where_a_table_grew() -> None:
 
     def of(data_bytes: int | None, *ids: str) -> set[str]:
         warnings = [{"id": name} for name in ids]
-        return set(_of_trial({"growth": {"data_bytes": data_bytes, "extents": None}, "warnings": warnings}))
+        return set(
+            _of_trial({"growth": {"data_bytes": data_bytes, "extents": None}, "warnings": warnings})
+        )
 
     assert ["growth.extents" in of(grown) for grown in (0, 4096, None)] == [True, False, False]
-    assert "io.write_amplification" in of(4096, "W127") - of(4096, "W001")  # withheld next to other processes
+    # withheld next to other processes
+    assert "io.write_amplification" in of(4096, "W127") - of(4096, "W001")
 
 
 def test_what_a_release_lacks_is_named() -> None:
-    """Columns by engine, facts by trial; what only the release has is no loss, nor what comes by chance."""
-    reference = Found({("postgres", "load_1"), ("postgres", "r_await_ms")}, {("xfs.postgres", "space.free")}, [])
+    """Columns by engine, facts by trial; what only the release has is no loss, nor what comes by
+    chance.
+    """
+    reference = Found(
+        {("postgres", "load_1"), ("postgres", "r_await_ms")}, {("xfs.postgres", "space.free")}, []
+    )
     release = Found({("postgres", "new")}, {("xfs.postgres", "new")}, ["t: W140 sar: none"])
     assert lost(reference, release) == [
-        "t: W140 sar: none", "column load_1 of postgres is empty", "fact space.free of xfs.postgres is null or missing",
-    ]  # fmt: skip
+        "t: W140 sar: none",
+        "column load_1 of postgres is empty",
+        "fact space.free of xfs.postgres is null or missing",
+    ]
     assert lost(reference, Found(set(), set(), [])) == ["no trial of xfs.postgres"]

@@ -25,15 +25,23 @@ from dbbench.remote.ssh import Session
 from tests.unit.test_client import FACTS, SPEC, cells
 
 
-@pytest.mark.parametrize(("text", "mode", "told"), [
-    ("long-enough\n", 0o640, "is readable by other users (mode 640)"),
-    ("long-enough\n", 0o604, "is readable by other users (mode 604)"), ("short\n", 0o600, "8 to 100 letters"),
-    ('with"quote\n', 0o600, "8 to 100 letters"), ("with'quote\n", 0o600, "8 to 100 letters"),
-    ("back\\slash\n", 0o600, "8 to 100 letters"), ("two\nlines of it\n", 0o600, "8 to 100 letters"),
-    (None, 0, "cannot be read"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "mode", "told"),
+    [
+        ("long-enough\n", 0o640, "is readable by other users (mode 640)"),
+        ("long-enough\n", 0o604, "is readable by other users (mode 604)"),
+        ("short\n", 0o600, "8 to 100 letters"),
+        ('with"quote\n', 0o600, "8 to 100 letters"),
+        ("with'quote\n", 0o600, "8 to 100 letters"),
+        ("back\\slash\n", 0o600, "8 to 100 letters"),
+        ("two\nlines of it\n", 0o600, "8 to 100 letters"),
+        (None, 0, "cannot be read"),
+    ],
+)
 def test_password_file_is_refused(tmp_path: Path, text: str | None, mode: int, told: str) -> None:
-    """Where others can read it, or what it holds is none; the password itself is never in the message."""
+    """Where others can read it, or what it holds is none; the password itself is never in the
+    message.
+    """
     path = tmp_path / "password"
     if text is not None:
         path.write_text(text)
@@ -60,7 +68,12 @@ class Answers:
     facts = {"folder": "/tmp/there", "cores": [0, 1, 2, 3], "hostname": "db2", "kernel": "6.1"}  # noqa: RUF012
 
     def __init__(self, **answers: Callable[..., Any]) -> None:
-        self.answers, self.asked, self.gone, self.ended = answers, list[tuple[str, dict[str, Any]]](), False, None
+        self.answers, self.asked, self.gone, self.ended = (
+            answers,
+            list[tuple[str, dict[str, Any]]](),
+            False,
+            None,
+        )
         self.prints: dict[str, Path] = {}
 
     def ask(self, do: str, content: bytes = b"", timeout_s: float = 60, **what: Any) -> Any:
@@ -79,30 +92,55 @@ def there(**answers: Callable[..., Any]) -> tuple[Client, Answers]:
     """A client that was reached, with the session behind it."""
     session = Answers(start=lambda **_: {"utc": 1000.5, "monotonic": 5.0}, **answers)
     found = Client(
-        SPEC, "pgbench", "15.4", Path("/p"), FACTS, "/opt/pg/bin/pgbench", remote._libpq("/tmp/there", "secret-word")
+        SPEC,
+        "pgbench",
+        "15.4",
+        Path("/p"),
+        FACTS,
+        "/opt/pg/bin/pgbench",
+        remote._libpq("/tmp/there", "secret-word"),
     )
     found.facts = dataclasses.replace(FACTS, clock_offset_s=0.5)
     found.session = session  # type: ignore[assignment]
     return found, session
 
 
-SERVER: Any = SimpleNamespace(engine="postgres", socket=Path("/run/s/.s.PGSQL.15432"), socket_dir=Path("/run/s"),
-                              user="dbbench", database="dbbench", bin=Path("/usr/bin"), alive=lambda: True)  # fmt: skip
+SERVER: Any = SimpleNamespace(
+    engine="postgres",
+    socket=Path("/run/s/.s.PGSQL.15432"),
+    socket_dir=Path("/run/s"),
+    user="dbbench",
+    database="dbbench",
+    bin=Path("/usr/bin"),
+    alive=lambda: True,
+)
 
 
-def driven(tmp_path: Path, client: Client, driver: Any, load: str, **written: str) -> dict[str, Any]:
-    """What the session was asked to start for a load (engine and workload); no file here has the password."""
+def driven(
+    tmp_path: Path, client: Client, driver: Any, load: str, **written: str
+) -> dict[str, Any]:
+    """What the session was asked to start for a load (engine and workload); no file here has the
+    password.
+    """
     server = SimpleNamespace(**{**vars(SERVER), "engine": load.split()[0]})
     cell = cells(tmp_path, **written)[load]
-    with driver.driving_from(client, LoadTask(server, cell, 1, Clock(), tmp_path, tmp_path)) as running:  # type: ignore[arg-type]
+    with driver.driving_from(
+        client, LoadTask(server, cell, 1, Clock(), tmp_path, tmp_path)
+    ) as running:  # type: ignore[arg-type]
         assert running.pids == ()  # no process of this machine
-    assert all("secret-word" not in path.read_text() for path in tmp_path.iterdir() if path.is_file())
+    assert all(
+        "secret-word" not in path.read_text() for path in tmp_path.iterdir() if path.is_file()
+    )
     session: Any = client.session
     return dict(session.asked[-1][1])
 
 
-def test_pgbench_there_verifies_the_server_and_has_its_password_in_no_argument(tmp_path: Path) -> None:
-    """libpq holds the certificate against our authority and the address; the command that is kept has no password."""
+def test_pgbench_there_verifies_the_server_and_has_its_password_in_no_argument(
+    tmp_path: Path,
+) -> None:
+    """libpq holds the certificate against our authority and the address; the command that is kept
+    has no password.
+    """
     client, _ = there()
     started = driven(tmp_path, client, pgbench, "postgres pgbench-tpcb")
     argv, env = started["argv"], started["env"]
@@ -114,12 +152,18 @@ def test_pgbench_there_verifies_the_server_and_has_its_password_in_no_argument(t
 
 @pytest.mark.parametrize("engine", ["postgres", "mariadb"])
 def test_sysbench_there_reads_its_password_from_stdin(tmp_path: Path, engine: str) -> None:
-    """As a line of the file of options, which is its stdin; TLS by its own option or by libpq's environment."""
+    """As a line of the file of options, which is its stdin; TLS by its own option or by libpq's
+    environment.
+    """
     client, session = there()
     client.tool = "/usr/bin/sysbench"
     started = driven(tmp_path, client, sysbench, f"{engine} sysbench-oltp-read-only")
     kind, argv = {"postgres": "pgsql", "mariadb": "mysql"}[engine], started["argv"]
-    assert {"--config-file=/dev/stdin", f"--{kind}-host=192.0.2.10", f"--{kind}-user=dbbench_client"} <= {*argv}
+    assert {
+        "--config-file=/dev/stdin",
+        f"--{kind}-host=192.0.2.10",
+        f"--{kind}-user=dbbench_client",
+    } <= {*argv}
     assert started["stdin"] == f'{kind}-password="secret-word"\n'
     assert ("--mysql-ssl=on" in argv) == (engine == "mariadb")
     assert ("PGSSLMODE" in started["env"]) == (engine == "postgres")
@@ -137,11 +181,14 @@ def test_scripts_are_sent_with_what_lies_beside_them(tmp_path: Path) -> None:
 
 
 def test_clock_of_the_other_host(tmp_path: Path) -> None:
-    """The clock there is 3 s ahead; a question that took long on its way back says little. What was 1000.5 there, half
-    a second ahead, was 1000.0 here; logs keep theirs. A certificate waits for a clock that is a little behind, by what
-    it is behind; one that is far behind is an error before the trial."""
+    """The clock there is 3 s ahead; a question that took long on its way back says little. What was
+    1000.5 there, half a second ahead, was 1000.0 here; logs keep theirs. A certificate waits for
+    a clock that is a little behind, by what it is behind; one that is far behind is an error
+    before the trial.
+    """
     clock, waited = Clock(), list[float]()
-    waits = itertools.cycle([0.05, 0.0])  # many quick ones: on a busy machine one of them alone may wait as well
+    # many quick ones: on a busy machine one of them alone may wait as well
+    waits = itertools.cycle([0.05, 0.0])
 
     def slow(**_: Any) -> dict[str, float]:
         utc = clock.now_utc() + 3.0
@@ -174,14 +221,22 @@ def test_end_of_the_connection_is_an_error_and_no_end_of_the_tool() -> None:
 
 def tools(**told: str) -> Answers:
     """A host with these programs, by their paths."""
-    return Answers(find=lambda names, patterns: ["/usr/bin/setpriv"] if names == ["setpriv"] else list(told.values()),
-                 run=lambda argv, within_s: [0, {v: k for k, v in told.items()}[argv[0]]])  # fmt: skip
+    return Answers(
+        find=lambda names, patterns: (
+            ["/usr/bin/setpriv"] if names == ["setpriv"] else list(told.values())
+        ),
+        run=lambda argv, within_s: [0, {v: k for k, v in told.items()}[argv[0]]],
+    )
 
 
 def test_pgbench_of_the_servers_own_version_is_taken() -> None:
-    """Of several; else the newest. Programs that are missing are named with the command that helps; another sysbench
-    than 1.0 has other options. What is looked for is known of each load generator that can be away."""
-    has = tools(**{"pgbench (PostgreSQL) 15.4": "/15/pgbench", "pgbench (PostgreSQL) 17.2": "/17/pgbench"})
+    """Of several; else the newest. Programs that are missing are named with the command that helps;
+    another sysbench than 1.0 has other options. What is looked for is known of each load
+    generator that can be away.
+    """
+    has = tools(
+        **{"pgbench (PostgreSQL) 15.4": "/15/pgbench", "pgbench (PostgreSQL) 17.2": "/17/pgbench"}
+    )
     assert remote.tool_of(has, "pgbench", "15.9") == ("/15/pgbench", "pgbench (PostgreSQL) 15.4")  # type: ignore[arg-type]
     assert remote.tool_of(has, "pgbench", "16.1")[0] == "/17/pgbench"  # type: ignore[arg-type]
     assert set(AWAY) == set(remote._TOOLS)
@@ -192,8 +247,10 @@ def test_pgbench_of_the_servers_own_version_is_taken() -> None:
 
 
 def test_only_a_peer_with_the_word_is_the_client(tmp_path: Path) -> None:
-    """Every account of every machine can connect; its address would be allowed to log in to the server. On the address
-    of another machine nothing listens: 192.0.2.10 is for documents alone (RFC 5737)."""
+    """Every account of every machine can connect; its address would be allowed to log in to the
+    server. On the address of another machine nothing listens: 192.0.2.10 is for documents alone
+    (RFC 5737).
+    """
     with (
         pytest.raises(ClientUnusable, match=r"cannot listen on 192\.0\.2\.10 port 15432"),
         networks.answering(SPEC, "word"),
@@ -205,23 +262,35 @@ def test_only_a_peer_with_the_word_is_the_client(tmp_path: Path) -> None:
     with networks.answering(spec, "word") as peers:  # connections are accepted in their order
         with socket.create_connection(("127.0.0.1", port), 5.0, ("127.0.0.2", 0)) as other:
             other.sendall(b"gues")
-        assert len(agent.Agent(tmp_path, os.getpid()).reach("127.0.0.1", port, "word", 3, 5.0)["took_s"]) == 3
+        assert (
+            len(
+                agent.Agent(tmp_path, os.getpid()).reach("127.0.0.1", port, "word", 3, 5.0)[
+                    "took_s"
+                ]
+            )
+            == 3
+        )
         deadline = time.monotonic() + 60
         while not peers and time.monotonic() < deadline:
             time.sleep(0.01)
     assert peers == {"127.0.0.1"}
 
 
-def test_agent_writes_what_it_is_sent_for_itself_alone(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """Into its folder whatever the name says, of mode 600; a second request may come in the same piece. A missing file
-    is reported, and the agent continues; it ends at the end of stdin."""
+def test_agent_writes_what_it_is_sent_for_itself_alone(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Into its folder whatever the name says, of mode 600; a second request may come in the same
+    piece. A missing file is reported, and the agent continues; it ends at the end of stdin.
+    """
     stdin, wire = os.pipe()
     one = agent.Agent(tmp_path, os.getpid(), stdin)
     os.write(wire, b'{"do": "put", "name": "../a", "size": 5}\nh\nllo{"do": "files"}\n')
     assert one.answer_next()
     answers = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
     assert answers == [{"answer": str(tmp_path / "a")}, {"answer": {"a": 5}}]
-    assert (tmp_path / "a").read_bytes() == b"h\nllo" and (tmp_path / "a").stat().st_mode & 0o777 == 0o600
+    assert (tmp_path / "a").read_bytes() == b"h\nllo" and (
+        tmp_path / "a"
+    ).stat().st_mode & 0o777 == 0o600
     os.write(wire, b'{"do": "get", "name": "no"}\n{"do": "beat"}\n')
     assert one.answer_next()
     assert json.loads(capfd.readouterr().out)["error"].startswith("get: ")
@@ -231,23 +300,34 @@ def test_agent_writes_what_it_is_sent_for_itself_alone(tmp_path: Path, capfd: py
 
 
 def test_session_parts_answers_from_output_and_files(tmp_path: Path) -> None:
-    """A login shell's greeting is not an answer; output of a tool goes to its file, and bytes to their request."""
+    """A login shell's greeting is not an answer; output of a tool goes to its file, and bytes to
+    their request.
+    """
     bytes_, line = b"12\n45", b'{"bytes": 5}\n'
-    pipe = io.BytesIO(b'Welcome\n"quoted"\n{"output": "out", "text": "progress\\n"}\n{"answer": 7}\n' + line + bytes_
-                      + b'{"ended": 0, "cpu_s": 1.5}\n')  # fmt: skip
+    pipe = io.BytesIO(
+        b'Welcome\n"quoted"\n{"output": "out", "text": "progress\\n"}\n{"answer": 7}\n'
+        + line
+        + bytes_
+        + b'{"ended": 0, "cpu_s": 1.5}\n'
+    )
     ssh: Any = SimpleNamespace(popen=SimpleNamespace(stdout=pipe))
     session = Session("db2", ssh, tmp_path / "log")
     session.prints, session._target = {"out": tmp_path / "out"}, tmp_path / "file"
     session._listen()
     assert [session._answers.get_nowait() for _ in range(3)] == [{"answer": 7}, {}, None]
-    assert (tmp_path / "out").read_text() == "progress\n" and (tmp_path / "file").read_bytes() == bytes_
+    assert (tmp_path / "out").read_text() == "progress\n" and (
+        tmp_path / "file"
+    ).read_bytes() == bytes_
     assert session.ended == {"ended": 0, "cpu_s": 1.5} and session.gone
 
 
 def test_cpu_there_is_told_apart() -> None:
     """Of 4 processors in 10 s the load generator used 9 s and others 3 s."""
     readings = iter(
-        [{"monotonic": 0.0, "busy_s": 100.0, "tool_s": 1.0}, {"monotonic": 10.0, "busy_s": 112.0, "tool_s": None}]
+        [
+            {"monotonic": 0.0, "busy_s": 100.0, "tool_s": 1.0},
+            {"monotonic": 10.0, "busy_s": 112.0, "tool_s": None},
+        ]
     )
     client, session = there(cpu=lambda: next(readings))
     client.facts = dataclasses.replace(FACTS, cpus=4)

@@ -36,7 +36,11 @@ def run() -> Run:
     for arm in ("ext4", "xfs"):
         for name in ("w", "v"):
             workload = dataclasses.replace(one.cells[0].workload, name=name)
-            cells.append(dataclasses.replace(one.cells[0], id=f"{arm}.postgres.{name}", arm=arm, workload=workload))
+            cells.append(
+                dataclasses.replace(
+                    one.cells[0], id=f"{arm}.postgres.{name}", arm=arm, workload=workload
+                )
+            )
     for block in (1, 2, 3, 4):
         for cell in cells:
             order.append(TrialSpec(f"{cell.id}-b{block}-a1", cell.id, block, 1, len(order) + 1))
@@ -49,9 +53,11 @@ def suspects(*ids: str) -> Callable[[TrialSpec], Status]:
 
 
 def test_block_with_a_suspect_trial_is_repeated_whole(run: Run) -> None:
-    """Both arms of that workload and block get a second attempt at the end, other workloads do not; a repeat that is
-    suspect again is not repeated. All blocks suspect: 8 further trials of 16, never half a block. What fails for a
-    cause of its own fails again, and the plan may forbid repeats."""
+    """Both arms of that workload and block get a second attempt at the end, other workloads do not;
+    a repeat that is suspect again is not repeated. All blocks suspect: 8 further trials of 16,
+    never half a block. What fails for a cause of its own fails again, and the plan may forbid
+    repeats.
+    """
     status = suspects("xfs.postgres.w-b2-a1", "xfs.postgres.w-b2-a2")
     longer = extend(run, status)
     new = longer.order[len(run.order) :]
@@ -67,8 +73,9 @@ def test_block_with_a_suspect_trial_is_repeated_whole(run: Run) -> None:
 
 
 def test_what_a_killed_run_has_left_is_given_back(tmp_path: Path) -> None:
-    """Cut-off trials, which are pending, and journalled temporary folders go; finished trials and other folders
-    stay."""
+    """Cut-off trials, which are pending, and journalled temporary folders go; finished trials and
+    other folders stay.
+    """
     folder = results.create_run(tmp_path, small_run(), "")
     spec = results.load_spec(folder)
     journal = Journal(folder / "journal.jsonl")
@@ -76,7 +83,8 @@ def test_what_a_killed_run_has_left_is_given_back(tmp_path: Path) -> None:
     results.Draft(folder, spec.order[1].id)
     assert [spec.order[1]] == results.pending(folder, spec)
     (tmp_path / "other/deep").mkdir(parents=True)
-    taken = Path(tempfile.mkdtemp(prefix=f"dbbench-{journal.tag}-", dir="/tmp"))  # as the worker makes it
+    # as the worker makes it
+    taken = Path(tempfile.mkdtemp(prefix=f"dbbench-{journal.tag}-", dir="/tmp"))
     journal.note("take", what="runtime", path=str(taken))
     give_back(folder, journal)
     assert [spec.order[0].id] == [path.name for path in (folder / "trials").iterdir()]
@@ -86,7 +94,9 @@ def test_what_a_killed_run_has_left_is_given_back(tmp_path: Path) -> None:
 
 
 def test_image_is_made_once_and_given_back(tmp_path: Path) -> None:
-    """Fully written, used again by a resumed run, removed at the end; the journal knows it before it is there."""
+    """Fully written, used again by a resumed run, removed at the end; the journal knows it before
+    it is there.
+    """
     run = changed(small_run(), "plan.device.size_bytes", 2 * 2**20)
     journal, told = Journal(tmp_path / "j"), list[float]()
     make_images(run, tmp_path, journal, lambda _, share: told.append(share))
@@ -101,7 +111,9 @@ def test_image_is_made_once_and_given_back(tmp_path: Path) -> None:
 
 
 def test_image_of_a_killed_trial_is_waited_for(tmp_path: Path) -> None:
-    """The kernel lets go of what a killed trial had a moment later; one that stays held stays noted."""
+    """The kernel lets go of what a killed trial had a moment later; one that stays held stays
+    noted.
+    """
     journal = Journal(tmp_path / "journal.jsonl")
     image = tmp_path / f".dbbench-r-{journal.tag}.img"
     image.touch()
@@ -149,15 +161,29 @@ def launcher_of(tmp_path: Path, environ: dict[str, str]) -> LauncherOf:
 
 
 @pytest.mark.starts_processes
-@pytest.mark.parametrize(("then", "said"), [
-    ("pass", "phase settle was still running 0 s after its deadline of 0 s"),
-    ('tell("phase_end", phase="settle")', "the trial reported nothing for 0 s after phase settle"),
-])  # fmt: skip
-def test_a_trial_that_heeds_nothing_is_killed(then: str, said: str, launcher_of: LauncherOf, tmp_path: Path) -> None:
-    """Some time after its deadline, where it ignores what asks it to end; what it told before is passed on."""
+@pytest.mark.parametrize(
+    ("then", "said"),
+    [
+        ("pass", "phase settle was still running 0 s after its deadline of 0 s"),
+        (
+            'tell("phase_end", phase="settle")',
+            "the trial reported nothing for 0 s after phase settle",
+        ),
+    ],
+)
+def test_a_trial_that_heeds_nothing_is_killed(
+    then: str, said: str, launcher_of: LauncherOf, tmp_path: Path
+) -> None:
+    """Some time after its deadline, where it ignores what asks it to end; what it told before is
+    passed on.
+    """
     (tmp_path / "deaf.py").write_text(DEAF % then)
     told, began = list[Event](), time.monotonic()
-    with pytest.raises(TrialStuck, match=said), stoppable() as stop, launcher_of("deaf", told, stop) as launcher:
+    with (
+        pytest.raises(TrialStuck, match=said),
+        stoppable() as stop,
+        launcher_of("deaf", told, stop) as launcher,
+    ):
         launcher.run({}, Overdue(grace_s=0.2, between_s=0.3))
     assert time.monotonic() - began < 20  # of its 60
     assert told[0].data["phase"] == "settle"
@@ -165,10 +191,13 @@ def test_a_trial_that_heeds_nothing_is_killed(then: str, said: str, launcher_of:
 
 
 @pytest.mark.starts_processes
-def test_a_fork_server_makes_one_process_after_the_other(launcher_of: LauncherOf, tmp_path: Path) -> None:
-    """Each has its own status. Lines that come in pieces, and a last one without its end, are whole; a trial that tells
-    no deadline is waited for. A server that was killed ends its process, which counts as killed; the next request
-    starts another one."""
+def test_a_fork_server_makes_one_process_after_the_other(
+    launcher_of: LauncherOf, tmp_path: Path
+) -> None:
+    """Each has its own status. Lines that come in pieces, and a last one without its end, are
+    whole; a trial that tells no deadline is waited for. A server that was killed ends its
+    process, which counts as killed; the next request starts another one.
+    """
     (tmp_path / "slow.py").write_text(SLOW)
     told = list[Event]()
     with stoppable() as stop, launcher_of("slow", told, stop) as launcher:
@@ -196,9 +225,12 @@ def test_each_phase_tells_its_deadline(tmp_path: Path) -> None:
 
 
 @pytest.mark.starts_processes
-def test_a_module_that_cannot_be_imported_is_no_process(launcher_of: LauncherOf, tmp_path: Path) -> None:
-    """The status is that of the fork server, and the reason is in the log; if that cannot be opened, nothing is
-    started."""
+def test_a_module_that_cannot_be_imported_is_no_process(
+    launcher_of: LauncherOf, tmp_path: Path
+) -> None:
+    """The status is that of the fork server, and the reason is in the log; if that cannot be
+    opened, nothing is started.
+    """
     (tmp_path / "broken.py").write_text("import no_such_module\n")
     with stoppable() as stop, launcher_of("broken", [], stop) as launcher:
         assert launcher.run({}) == 1
@@ -211,9 +243,10 @@ def test_a_module_that_cannot_be_imported_is_no_process(launcher_of: LauncherOf,
 
 @pytest.mark.starts_processes
 def test_the_end_of_a_program_is_noticed_at_once_or_forced() -> None:
-    """Also if it has ended before; at intervals of up to 50 ms the end would be noticed 0.11 s after the start. A
-    program that does not end is killed after its grace: a wait for it ends at its deadline, and the status is that of
-    SIGKILL."""
+    """Also if it has ended before; at intervals of up to 50 ms the end would be noticed 0.11 s
+    after the start. A program that does not end is killed after its grace: a wait for it ends at
+    its deadline, and the status is that of SIGKILL.
+    """
     noticed_s = []
     for _ in range(5):
         began = time.monotonic()

@@ -48,14 +48,18 @@ def target(server: Any) -> Sampled:
 def readings(*values: float | None, every_s: float = 1.0) -> list[CountersReading]:
     """From UTC 100 on; None is a reading that failed."""
     counters = (None if v is None else {"wal_bytes": v, "dirty_bytes": v} for v in values)
-    return [CountersReading(100.0 + every_s * i, 50.0 + every_s * i, found) for i, found in enumerate(counters)]
+    return [
+        CountersReading(100.0 + every_s * i, 50.0 + every_s * i, found)
+        for i, found in enumerate(counters)
+    ]
 
 
 def test_counters_are_differences_and_gauges_are_values() -> None:
-    """What grows is shown as a rate, by the time of the answers, what is a state as it is; which it is one rule of
-    names says for all engines. Without both ends there is no difference, and it is never 0: of a reading that failed,
-    of a server that was restarted and counts from 0 again, of readings three seconds apart, which tell no single
-    second's rate."""
+    """What grows is shown as a rate, by the time of the answers, what is a state as it is; which it
+    is one rule of names says for all engines. Without both ends there is no difference, and it
+    is never 0: of a reading that failed, of a server that was restarted and counts from 0 again,
+    of readings three seconds apart, which tell no single second's rate.
+    """
     series = to_series(readings(10, 15, 15, 35), 100.0, 3)
     assert series["wal_bytes_per_s"] == [5.0, 0.0, 20.0]
     assert series["dirty_bytes"] == [15.0, 15.0, 35.0]
@@ -66,11 +70,23 @@ def test_counters_are_differences_and_gauges_are_values() -> None:
     assert to_series(readings(0, 9, 18, every_s=3.0), 100.0, 6)["wal_bytes_per_s"] == [None] * 6
     late = [CountersReading(100.0, 50.0, {"n": 0.0}), CountersReading(101.0, 51.25, {"n": 10.0})]
     assert to_series(late, 100.0, 1)["n_per_s"] == [8.0]
-    gauges = {"innodb_history_list_length", "innodb_dirty_bytes", "innodb_redo_age_bytes",
-              "innodb_pool_data_size_bytes", "innodb_buffer_pool_pages_free", "autovacuum_workers_running",
-              "threads_running"}  # fmt: skip
-    counters = {"wal_bytes", "innodb_buffer_pool_wait_free", "checkpoints_timed", "innodb_redo_checkpoint_bytes",
-                "innodb_buffer_pool_read_requests", "innodb_pages_written"}  # fmt: skip
+    gauges = {
+        "innodb_history_list_length",
+        "innodb_dirty_bytes",
+        "innodb_redo_age_bytes",
+        "innodb_pool_data_size_bytes",
+        "innodb_buffer_pool_pages_free",
+        "autovacuum_workers_running",
+        "threads_running",
+    }
+    counters = {
+        "wal_bytes",
+        "innodb_buffer_pool_wait_free",
+        "checkpoints_timed",
+        "innodb_redo_checkpoint_bytes",
+        "innodb_buffer_pool_read_requests",
+        "innodb_pages_written",
+    }
     assert {name for name in gauges | counters if is_gauge(name)} == gauges
 
 
@@ -89,12 +105,19 @@ def test_readings_come_once_a_second_and_are_kept(tmp_path: Path) -> None:
     assert not warnings
 
 
-@pytest.mark.parametrize(("dies", "error"), [
-    (True, ConnectionError("server closed the connection unexpectedly\nThis probably means")),
-    (False, PermissionError("permission denied for view pg_stat_wal")),
-])  # fmt: skip
-def test_a_server_that_is_gone_or_refuses_makes_the_trial_suspect(dies: bool, error: Exception, tmp_path: Path) -> None:
-    """Gaps from there on, and W013 says why. One that refuses every reading lives and does its work."""
+@pytest.mark.parametrize(
+    ("dies", "error"),
+    [
+        (True, ConnectionError("server closed the connection unexpectedly\nThis probably means")),
+        (False, PermissionError("permission denied for view pg_stat_wal")),
+    ],
+)
+def test_a_server_that_is_gone_or_refuses_makes_the_trial_suspect(
+    dies: bool, error: Exception, tmp_path: Path
+) -> None:
+    """Gaps from there on, and W013 says why. One that refuses every reading lives and does its
+    work.
+    """
 
     class Failing(FakeServer):
         def counters(self) -> dict[str, float]:
@@ -111,7 +134,8 @@ def test_a_server_that_is_gone_or_refuses_makes_the_trial_suspect(dies: bool, er
     found = {warning.id: warning for warning in warnings}
     assert found["W013"].suspect and str(error).partition("\n")[0] in found["W013"].text
     assert not dies or set(found) == {"W013", "W014"}
-    with engine_counters.beside(Sampled(None, None), tmp_path) as sampling:  # no server, no column and no warning
+    # no server, no column and no warning
+    with engine_counters.beside(Sampled(None, None), tmp_path) as sampling:
         assert sampling is None
 
 
@@ -152,7 +176,9 @@ def test_a_hanging_server_does_not_hold_the_end(tmp_path: Path) -> None:
     assert "W013" in {warning.id for warning in sampling.read(time.time(), 2)[1]}
 
 
-def sessions(*seen: tuple[dict[int, str], int | None], configured: str = "monday") -> list[CountersReading]:
+def sessions(
+    *seen: tuple[dict[int, str], int | None], configured: str = "monday"
+) -> list[CountersReading]:
     """Readings of sessions from UTC 100 on: those that are present, and how many were opened."""
     return [
         CountersReading(100.0 + second, second, {}, Sessions(present, opened, configured))
@@ -164,18 +190,44 @@ LOAD = {1: "pgbench: UPDATE", 2: "pgbench: COMMIT"}
 PSQL = {**LOAD, 7: "psql: LOCK TABLE\n pgbench_accounts"}
 
 
-@pytest.mark.parametrize(("seen", "expected"), [
-    (sessions(({}, 0), (LOAD, 2), (LOAD, 2)), None),
-    (sessions(({}, 0), (LOAD, 2), (PSQL, 3), (LOAD, 3)), "psql: LOCK TABLE pgbench_accounts (second 1)"),
-    (sessions(({}, 0), (LOAD, 2), (LOAD, 3)), "1 in total, not listed by the server (second 1)"),
-    (sessions(({}, 0), (PSQL, 3), (LOAD, 3)), "1 in total, not listed by the server (second 0)"),
-    (sessions(({}, None), (LOAD, None), (PSQL, None)), "psql: LOCK TABLE pgbench_accounts (second 1)"),
-    ([*sessions(({}, 0), (LOAD, 2)), CountersReading(102.0, 2.0, None), *sessions((LOAD, 2))], None),
-])  # fmt: skip
-def test_more_sessions_than_the_load_opens_are_reported(seen: list[CountersReading], expected: str | None) -> None:
+@pytest.mark.parametrize(
+    ("seen", "expected"),
+    [
+        (sessions(({}, 0), (LOAD, 2), (LOAD, 2)), None),
+        (
+            sessions(({}, 0), (LOAD, 2), (PSQL, 3), (LOAD, 3)),
+            "psql: LOCK TABLE pgbench_accounts (second 1)",
+        ),
+        (
+            sessions(({}, 0), (LOAD, 2), (LOAD, 3)),
+            "1 in total, not listed by the server (second 1)",
+        ),
+        (
+            sessions(({}, 0), (PSQL, 3), (LOAD, 3)),
+            "1 in total, not listed by the server (second 0)",
+        ),
+        (
+            sessions(({}, None), (LOAD, None), (PSQL, None)),
+            "psql: LOCK TABLE pgbench_accounts (second 1)",
+        ),
+        (
+            [
+                *sessions(({}, 0), (LOAD, 2)),
+                CountersReading(102.0, 2.0, None),
+                *sessions((LOAD, 2)),
+            ],
+            None,
+        ),
+    ],
+)
+def test_more_sessions_than_the_load_opens_are_reported(
+    seen: list[CountersReading], expected: str | None
+) -> None:
     """By name where one is still there; one that was over within a second is counted."""
     found = list(foreign_sessions(seen, 2, 101.0, 10))
-    assert [(warning.id, warning.text) for warning in found] == ([("W135", expected)] if expected else [])
+    assert [(warning.id, warning.text) for warning in found] == (
+        [("W135", expected)] if expected else []
+    )
     assert all(warning.suspect for warning in found)
 
 

@@ -1,4 +1,6 @@
-"""Whether only the trial used the machine: stopped processes, changed settings, a clock that was set."""
+"""Whether only the trial used the machine: stopped processes, changed settings, a clock that was
+set.
+"""
 
 import os
 import time
@@ -20,7 +22,9 @@ ME = os.getpid()
 SERVER = 4_000_001  # no pid of this machine
 
 
-def process(proc: Path, pid: int, parent: int, name: str, state: str, nice: int = 0, flags: int = 0) -> None:
+def process(
+    proc: Path, pid: int, parent: int, name: str, state: str, nice: int = 0, flags: int = 0
+) -> None:
     """A process with one thread: its lines as of proc_pid_stat(5), and how often it has run."""
     fields = ["0"] * 48
     fields[4] = str(flags)
@@ -35,13 +39,17 @@ def ran(proc: Path, pid: int, times: int) -> None:
 
 
 class Watch:
-    """A sampler whose /proc is this folder, on a system clock and a monotonic clock that the test sets."""
+    """A sampler whose /proc is this folder, on a system clock and a monotonic clock that the test
+    sets.
+    """
 
     def __init__(self, folder: Path, server: int | None = None) -> None:
         self.began = self.utc = time.time()
         self.monotonic = 100.0
         of_server: Any = None if server is None else SimpleNamespace(pid=server)
-        self.sampler = Machine(Sampled(None, of_server), folder / "machine.jsonl", folder, self.clocks)
+        self.sampler = Machine(
+            Sampled(None, of_server), folder / "machine.jsonl", folder, self.clocks
+        )
 
     def clocks(self) -> tuple[float, float]:
         return self.utc, self.monotonic
@@ -62,16 +70,23 @@ class Watch:
 def test_what_is_stopped_below_the_trial_is_named(tmp_path: Path) -> None:
     """Stopped by a signal or a tracer; not what waits for a disk, and not another user's process."""
     for pid, parent, name, state in (
-        (ME, 1, "dbbench", "S"), (11, ME, "postgres", "T"), (12, 11, "postgres: walwriter", "D"),
-        (13, ME, "pgbench", "S"), (14, 1, "vi", "T"), (15, ME, "a b) c", "t"),
-    ):  # fmt: skip
+        (ME, 1, "dbbench", "S"),
+        (11, ME, "postgres", "T"),
+        (12, 11, "postgres: walwriter", "D"),
+        (13, ME, "pgbench", "S"),
+        (14, 1, "vi", "T"),
+        (15, ME, "a b) c", "t"),
+    ):
         process(tmp_path, pid, parent, name, state)
     watch = Watch(tmp_path)
     for _ in range(2):
         watch.look()
     (found,) = watch.warnings(watch.began - 1, 10)
     assert (found.id, found.suspect, found.second) == ("W129", True, 2)
-    assert found.text == "postgres (pid 11) stopped for about 2 s; a b) c (pid 15) stopped for about 2 s"
+    assert (
+        found.text
+        == "postgres (pid 11) stopped for about 2 s; a b) c (pid 15) stopped for about 2 s"
+    )
     assert len((tmp_path / "machine.jsonl").read_text().splitlines()) == 4
     assert watch.warnings(watch.began - 21, 10) == []
 
@@ -106,7 +121,9 @@ def test_a_change_of_the_last_second_is_noticed_by_the_next_look(tmp_path: Path)
     for later, expected in ((10.5, [9]), (11.5, [])):
         watch = Watch(tmp_path)
         watch.look(later, set_by=60.0)
-        assert [found.second for found in watch.warnings(seconds=10) if found.id == "W023"] == expected
+        assert [
+            found.second for found in watch.warnings(seconds=10) if found.id == "W023"
+        ] == expected
 
 
 def test_a_clock_that_is_set_and_set_back_is_reported_with_its_seconds(tmp_path: Path) -> None:
@@ -117,7 +134,8 @@ def test_a_clock_that_is_set_and_set_back_is_reported_with_its_seconds(tmp_path:
     (found,) = watch.warnings()
     assert (found.id, found.suspect, found.second) == ("W023", True, 2)
     assert found.text == (
-        "the system clock was set by -3600.0 s (second 2); the system clock was set by +3600.0 s (second 5)"
+        "the system clock was set by -3600.0 s (second 2); the system clock was set by +3600.0 s "
+        "(second 5)"
     )
 
 
@@ -134,7 +152,8 @@ def test_a_nice_value_that_changes_is_reported_once_each_way(tmp_path: Path) -> 
     (found,) = watch.warnings()
     assert (found.id, found.suspect) == ("W133", True)
     assert found.text == (
-        "nice of pgbench (pid 4000002): 0 -> 10 (second 3); nice of pgbench (pid 4000002): 10 -> 0 (second 5)"
+        "nice of pgbench (pid 4000002): 0 -> 10 (second 3); nice of pgbench (pid 4000002): 10 -> "
+        "0 (second 5)"
     )
 
 
@@ -156,7 +175,9 @@ def test_a_process_that_ends_leaves_its_control_group_without_a_warning(
 
 
 @pytest.mark.parametrize(("state", "expected"), [("S", ["W129"]), ("R", [])])
-def test_a_server_that_makes_no_step_is_reported(state: str, expected: list[str], tmp_path: Path) -> None:
+def test_a_server_that_makes_no_step_is_reported(
+    state: str, expected: list[str], tmp_path: Path
+) -> None:
     """No thread of it has run for seconds; one that waits for a CPU on a busy machine is no fault."""
     process(tmp_path, SERVER, ME, "postgres", "S")
     process(tmp_path, SERVER + 1, SERVER, "postgres: a", state)
@@ -181,31 +202,54 @@ def hierarchy(point: Path, number: int, *files: tuple[str, str]) -> Mount:
 
 
 def test_groups_are_read_in_both_versions(tmp_path: Path) -> None:
-    """Frozen by freezer.state in version 1, by cgroup.events in version 2, and by the time that it counts, if a group
-    was frozen between two looks; a group of another name is not meant. Also a limit of an outer group holds; use that
-    changes by itself is no limit."""
+    """Frozen by freezer.state in version 1, by cgroup.events in version 2, and by the time that it
+    counts, if a group was frozen between two looks; a group of another name is not meant. Also a
+    limit of an outer group holds; use that changes by itself is no limit.
+    """
     old, new = tmp_path / "v1", tmp_path / "v2"
-    groups = Groups([
-        hierarchy(old, 1, ("a/freezer.state", "FROZEN\n"), ("b/freezer.state", "THAWED\n")),
-        hierarchy(new, 2, ("a/cgroup.events", "populated 1\nfrozen 0\n"), ("b/cgroup.events", "frozen 1\n"),
-                  ("c/cgroup.events", "frozen 0\n"), ("c/cgroup.stat.local", "frozen_usec 5\n")),
-    ])  # fmt: skip
-    assert [groups.frozen(f"6:freezer:/{one}\n0::/{two}\n") for one, two in ("aa", "ba", "bb")] == [True, False, True]
+    groups = Groups(
+        [
+            hierarchy(old, 1, ("a/freezer.state", "FROZEN\n"), ("b/freezer.state", "THAWED\n")),
+            hierarchy(
+                new,
+                2,
+                ("a/cgroup.events", "populated 1\nfrozen 0\n"),
+                ("b/cgroup.events", "frozen 1\n"),
+                ("c/cgroup.events", "frozen 0\n"),
+                ("c/cgroup.stat.local", "frozen_usec 5\n"),
+            ),
+        ]
+    )
+    assert [groups.frozen(f"6:freezer:/{one}\n0::/{two}\n") for one, two in ("aa", "ba", "bb")] == [
+        True,
+        False,
+        True,
+    ]
     assert not groups.frozen("0::/c")
     (new / "c/cgroup.stat.local").write_text("frozen_usec 900000\n")
     assert [groups.frozen("0::/c"), groups.frozen("0::/c")] == [True, False]
-    mount = hierarchy(tmp_path, 2, ("a/cpu.max", "max 100000\n"), ("a/b/memory.max", "max\n"),
-                      ("a/b/memory.current", "5\n"))  # fmt: skip
+    mount = hierarchy(
+        tmp_path,
+        2,
+        ("a/cpu.max", "max 100000\n"),
+        ("a/b/memory.max", "max\n"),
+        ("a/b/memory.current", "5\n"),
+    )
     found = Groups([mount]).limits("0::/a/b")
     assert found == {f"{tmp_path}/a/cpu.max": "max 100000", f"{tmp_path}/a/b/memory.max": "max"}
     after = {**found, f"{tmp_path}/a/cpu.max": "5000 100000"}
-    before, now = ({("W133", path): text for path, text in values.items()} for values in (found, after))
-    assert differences(before, now) == [("W133", f"{tmp_path}/a/cpu.max: max 100000 -> 5000 100000")]
+    before, now = (
+        {("W133", path): text for path, text in values.items()} for values in (found, after)
+    )
+    assert differences(before, now) == [
+        ("W133", f"{tmp_path}/a/cpu.max: max 100000 -> 5000 100000")
+    ]
 
 
 def test_of_what_changed_only_the_difference_is_shown(tmp_path: Path) -> None:
-    """An option that went says as much as one that came. A tool that changes the block layer and back is reported:
-    read-ahead of a second is enough to move a scan."""
+    """An option that went says as much as one that came. A tool that changes the block layer and
+    back is reported: read-ahead of a second is enough to move a scan.
+    """
     before = {("W132", "/mnt"): "ext4 on 7:0,rw,noatime,errors=remount-ro"}
     after = {("W132", "/mnt"): "ext4 on 7:0,rw,errors=remount-ro,nobarrier"}
     assert differences(before, after) == [("W132", "/mnt: noatime -> nobarrier")]

@@ -1,4 +1,6 @@
-"""Parsers of sadf and iostat, with recorded output of sysstat 12.6 (Debian 12) and 12.7 (Debian 13)."""
+"""Parsers of sadf and iostat, with recorded output of sysstat 12.6 (Debian 12) and 12.7 (Debian
+13).
+"""
 
 import json
 from collections.abc import Sequence
@@ -41,14 +43,26 @@ class Sar(NamedTuple):
 
 SAR = {
     "sar-12.6.1.json": Sar(
-        ["10:42:20", "10:42:21", "10:42:22", "10:42:23"], [0, 64, 12736, 0], [0, 1, 399, 0], [None, 1.0, 0.16, None],
-        [0, 68, 12796, 0], [6.70, 6.04, 5.90, 5.74], 23466056, (19.0, 11.0, 70.0),
+        ["10:42:20", "10:42:21", "10:42:22", "10:42:23"],
+        [0, 64, 12736, 0],
+        [0, 1, 399, 0],
+        [None, 1.0, 0.16, None],
+        [0, 68, 12796, 0],
+        [6.70, 6.04, 5.90, 5.74],
+        23466056,
+        (19.0, 11.0, 70.0),
     ),
     "sar-12.7.5.json": Sar(
-        ["21:11:10", "21:11:11", "21:11:12", "21:11:13"], [0, 6400, 0, 0], [0, 400, 50, 0], [None, 0.24, 0.06, None],
-        [39188.0, 39308.0, 1000.0, 1588.0], [38.36, 30.21, 5.81, 0.22], 23946524, (23.56, 42.41, 23.56),
+        ["21:11:10", "21:11:11", "21:11:12", "21:11:13"],
+        [0, 6400, 0, 0],
+        [0, 400, 50, 0],
+        [None, 0.24, 0.06, None],
+        [39188.0, 39308.0, 1000.0, 1588.0],
+        [38.36, 30.21, 5.81, 0.22],
+        23946524,
+        (23.56, 42.41, 23.56),
     ),
-}  # fmt: skip
+}
 IOSTAT = {  # w_per_s, f_per_s, w_kb_per_s, util_pct; w_await_ms, f_await_ms, r_await_ms
     "iostat-12.6.1.json": (
         [[0, 10, 390, 0], [0, 10, 390, 0], [0, 320, 12480, 0], [0, 0.4, 6, 0]],
@@ -68,10 +82,12 @@ def column(document: SysstatDocument, name: str) -> list[float | None]:
 
 @pytest.mark.parametrize("name", SAR)
 def test_sar_is_read_by_key(name: str) -> None:
-    """The disk's columns are those of the target, whatever other disks the recorder saw; a second without requests has
-    0 requests and an unknown time for each. sadf prints memory in kB, a column called bytes holds bytes. PSI comes from
-    the counter's difference, not from the kernel's ten-second mean. Nothing is unexpected, and no column is without a
-    value in every second."""
+    """The disk's columns are those of the target, whatever other disks the recorder saw; a second
+    without requests has 0 requests and an unknown time for each. sadf prints memory in kB, a
+    column called bytes holds bytes. PSI comes from the counter's difference, not from the
+    kernel's ten-second mean. Nothing is unexpected, and no column is without a value in every
+    second.
+    """
     document, expected = sar.parse(recorded(name), LOOP), SAR[name]
     assert (document.whole, document.unexpected) == (True, "")
     assert seconds([entry.stamp for entry in document.entries]) == expected.ends
@@ -82,7 +98,11 @@ def test_sar_is_read_by_key(name: str) -> None:
     assert column(document, "psi_cpu_some_pct") == expected.psi_cpu
     values = document.entries[0].values
     assert values["mem_free_bytes"] == expected.memory_free_kb * 1024
-    assert (values["cpu_user_pct"], values["cpu_system_pct"], values["cpu_idle_pct"]) == expected.cpu
+    assert (
+        values["cpu_user_pct"],
+        values["cpu_system_pct"],
+        values["cpu_idle_pct"],
+    ) == expected.cpu
     assert [key for key in values if not any(v is not None for v in column(document, key))] == []
 
 
@@ -99,10 +119,13 @@ def without(text: str, keys: set[str]) -> str:
 
 @pytest.mark.parametrize("name", SAR)
 @pytest.mark.parametrize(
-    "key", ["usr", "util-percent", "bread", "dirty", "pgpgin", "runq-sz", "some_avg", "psi", "queue"]
+    "key",
+    ["usr", "util-percent", "bread", "dirty", "pgpgin", "runq-sz", "some_avg", "psi", "queue"],
 )
 def test_a_key_that_sadf_no_longer_prints_is_named(name: str, key: str) -> None:
-    """A column or section that a version dropped is reported by its key, with what is there instead."""
+    """A column or section that a version dropped is reported by its key, with what is there
+    instead.
+    """
     document = sar.parse(without(recorded(name), {key}), LOOP)
     expected = {"psi": "some_avg", "queue": "runq-sz"}.get(key, key)
     assert len(document.entries) == 4
@@ -119,7 +142,9 @@ def test_pressure_that_was_not_asked_for_is_not_missed() -> None:
 
 @pytest.mark.parametrize("stamp", ['"utc": 0', '"tz": "CET"', '"zone": "UTC"'])
 def test_sadf_in_another_time_zone_is_refused_and_reported(stamp: str) -> None:
-    """Entries whose time is not known to be UTC are not used; the message has what was read and what was expected."""
+    """Entries whose time is not known to be UTC are not used; the message has what was read and
+    what was expected.
+    """
     document = sar.parse(recorded("sar-12.6.1.json").replace('"utc": 1', stamp), LOOP)
     assert document.entries == []
     assert '"utc": 1 or "tz": "UTC"' in document.unexpected
@@ -137,8 +162,9 @@ def test_a_disk_that_sysstat_does_not_list_is_a_gap() -> None:
 
 
 def test_a_cut_document_gives_its_whole_entries() -> None:
-    """sadf gave up on a damaged file in the middle of its output, and a killed iostat does not close its document: the
-    entries that were closed count."""
+    """sadf gave up on a damaged file in the middle of its output, and a killed iostat does not
+    close its document: the entries that were closed count.
+    """
     entries, whole, *_ = sar.parse(recorded("sar_cut.json"), LOOP)
     assert (seconds([entry.stamp for entry in entries]), whole) == (["10:42:20", "10:42:21"], False)
     entries, whole, *_ = iostat.parse(recorded("iostat_killed.json"), "vda")
@@ -165,7 +191,9 @@ def test_iostat_is_read_by_key(name: str) -> None:
     """Await of reads, writes and flushes; no request has no time; nothing is unexpected."""
     document, (rates, awaits) = iostat.parse(recorded(name), "loop0"), IOSTAT[name]
     assert (document.whole, document.unexpected) == (True, "")
-    assert [column(document, key) for key in ("w_per_s", "f_per_s", "w_kb_per_s", "util_pct")] == rates
+    assert [
+        column(document, key) for key in ("w_per_s", "f_per_s", "w_kb_per_s", "util_pct")
+    ] == rates
     assert [column(document, key) for key in ("w_await_ms", "f_await_ms", "r_await_ms")] == awaits
 
 
@@ -192,24 +220,37 @@ def test_iostat_in_local_time_is_refused_and_reported() -> None:
     local = recorded("iostat-12.6.1.json").replace("2026-11-21T10:42:20+0000", "11/21/26 10:42:20")
     document = iostat.parse(local, "loop0")
     assert len(document.entries) == 3
-    assert document.unexpected == 'time stamp: expected an ISO time with its zone, read "11/21/26 10:42:20" (1 entries)'
+    assert (
+        document.unexpected
+        == 'time stamp: expected an ISO time with its zone, read "11/21/26 10:42:20" (1 entries)'
+    )
 
 
 def judged(document: SysstatDocument, length: int = 3) -> list[tuple[str, bool, str]]:
-    """The warnings of a recorder that wrote `document`, for a load that began with its first second."""
+    """The warnings of a recorder that wrote `document`, for a load that began with its first
+    second.
+    """
     recording = Recorder("sar", "x", 100.0, lambda: document)
     return [(found.id, found.suspect, found.text) for found in recording.read(100.0, length)[1]]
 
 
 def test_a_sampler_without_usable_data_makes_the_trial_suspect() -> None:
-    """A recorder that ran to its end and gave nothing is no gap: W140, with what was read and what was expected; so is
-    a missing column, also where every second has an entry. Nothing is expected of one before its first interval."""
+    """A recorder that ran to its end and gave nothing is no gap: W140, with what was read and what
+    was expected; so is a missing column, also where every second has an entry. Nothing is
+    expected of one before its first interval.
+    """
     (first, _) = judged(SysstatDocument())
-    assert first == ("W140", True, "sar: expected an entry for each of 3 seconds, read none; 0 of 3 seconds have data")
+    assert first == (
+        "W140",
+        True,
+        "sar: expected an entry for each of 3 seconds, read none; 0 of 3 seconds have data",
+    )
     ((_, suspect, text), _) = judged(SysstatDocument(stamps(7201, 7202)))
     assert suspect
     assert "read 2 entries from 1970-01-01T02:00:01Z to 1970-01-01T02:00:02Z" in text
-    found = judged(SysstatDocument(stamps(101, 102, 103), unexpected="disk: expected util, read tps"))
+    found = judged(
+        SysstatDocument(stamps(101, 102, 103), unexpected="disk: expected util, read tps")
+    )
     assert found == [("W140", True, "sar: disk: expected util, read tps; 3 of 3 seconds have data")]
     assert judged(SysstatDocument(), 1) == []
 
@@ -220,12 +261,14 @@ def stamps(*seconds: int) -> list[Interval]:
 
 
 def test_a_recorder_is_placed_on_the_trials_clock() -> None:
-    """The recorder began at .7: its intervals end at .7 though .0 is printed. An interval belongs to the second that
-    holds its middle, not to the one its printed end falls in. One that hung for three seconds: a gap, then its values
-    at their own seconds again."""
+    """The recorder began at .7: its intervals end at .7 though .0 is printed. An interval belongs
+    to the second that holds its middle, not to the one its printed end falls in. One that hung
+    for three seconds: a gap, then its values at their own seconds again.
+    """
     assert ends(stamps(101, 102, 103), 100.7) == pytest.approx([101.7, 102.7, 103.7])
     begin = 100.6  # the load's second 0 is 100.6 to 101.6
-    assert to_series(stamps(101, 102, 103), 100.7, begin, 3)["x"] == [0.0, 1.0, 2.0]  # 100.7-101.7, ...
+    # 100.7-101.7, ...
+    assert to_series(stamps(101, 102, 103), 100.7, begin, 3)["x"] == [0.0, 1.0, 2.0]
     entries = stamps(101, 102, 106, 107)
     entries[2] = Interval(106, 4.0, {"x": 2.0})
     assert ends(entries, 100.0) == [101.0, 102.0, 106.5, 107.5]
@@ -233,7 +276,9 @@ def test_a_recorder_is_placed_on_the_trials_clock() -> None:
 
 
 def test_drift_leaves_no_hole_and_no_double() -> None:
-    """A recorder that takes 1.001 s a second skips a stamp in 1000 s; that moves values by a part of a second."""
+    """A recorder that takes 1.001 s a second skips a stamp in 1000 s; that moves values by a part
+    of a second.
+    """
     began = 100.5
     true_ends = [began + 1.001 * tick for tick in range(1, 1201)]
     found = ends(stamps(*(int(end) for end in true_ends)), began)
@@ -243,7 +288,9 @@ def test_drift_leaves_no_hole_and_no_double() -> None:
 
 
 def test_gaps_are_counted_and_named() -> None:
-    """W014 says how many seconds and which; the last second alone may lie beyond the recorder's end."""
+    """W014 says how many seconds and which; the last second alone may lie beyond the recorder's
+    end.
+    """
     warning = gap_warning("sar", [1.0, None, None, 4.0, None, 0.0])
     assert warning is not None
     assert (warning.id, warning.second, warning.suspect) == ("W014", 1, False)

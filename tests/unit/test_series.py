@@ -15,8 +15,9 @@ from dbbench.units import bytes_of, seconds_of, size_text, time_text
 
 
 def test_point_belongs_to_the_second_that_holds_its_intervals_middle() -> None:
-    """A sample that ends at 11.02 covers 10.02..11.02: second 0 of a series that begins at 10. No data is None, and
-    not-a-number is no data; a sampler that ended early leaves gaps, not zeros."""
+    """A sample that ends at 11.02 covers 10.02..11.02: second 0 of a series that begins at 10. No
+    data is None, and not-a-number is no data; a sampler that ended early leaves gaps, not zeros.
+    """
     assert on_the_second([(10.9, 0.0), (12.9, math.nan)], 10.0, 3) == [0.0, None, None]
     assert Series(3, {"a": [1.0]})["a"] == [1.0, None, None]
     assert on_the_second([(11.02, 1.0), (11.98, 2.0)], 10.0, 3) == [1.0, 2.0, None]
@@ -32,13 +33,20 @@ def test_csv_keeps_gaps_zeros_and_the_contract_columns(tmp_path: Path) -> None:
     assert (found["tps"], phases) == ([0.0, None], ["warmup", "measure"])
 
 
-@pytest.mark.parametrize(("head", "row", "times"), [
-    (b"", b"0,m\n", 10**7), (b"".join(b",c%d" % n for n in range(60)), b"0,m" + b",123.456" * 60 + b"\n", 10**5),
-    (b"", b"x", 10**8),
-])  # fmt: skip
-def test_a_series_without_end_is_refused_at_once(head: bytes, row: bytes, times: int, tmp_path: Path) -> None:
-    """Rows of nothing, rows of figures, one line: kilobytes that unpack to up to 100 MB. It takes a tenth of that
-    on a machine that is not busy."""
+@pytest.mark.parametrize(
+    ("head", "row", "times"),
+    [
+        (b"", b"0,m\n", 10**7),
+        (b"".join(b",c%d" % n for n in range(60)), b"0,m" + b",123.456" * 60 + b"\n", 10**5),
+        (b"", b"x", 10**8),
+    ],
+)
+def test_a_series_without_end_is_refused_at_once(
+    head: bytes, row: bytes, times: int, tmp_path: Path
+) -> None:
+    """Rows of nothing, rows of figures, one line: kilobytes that unpack to up to 100 MB. It takes a
+    tenth of that on a machine that is not busy.
+    """
     with gzip.open(tmp_path / "s.csv.gz", "wb", 1) as packed:
         packed.write(b"second,phase" + head + b"\n")
         for _ in range(100):
@@ -50,7 +58,9 @@ def test_a_series_without_end_is_refused_at_once(head: bytes, row: bytes, times:
 
 
 @pytest.mark.parametrize(("columns", "seconds"), [(99, 21_600), (1, 86_400)])
-def test_hours_of_a_real_trials_columns_and_a_day_can_be_read(columns: int, seconds: int, tmp_path: Path) -> None:
+def test_hours_of_a_real_trials_columns_and_a_day_can_be_read(
+    columns: int, seconds: int, tmp_path: Path
+) -> None:
     """What is refused is longer than that."""
     series = Series(seconds, {f"c{n}": [1.5] * seconds for n in range(columns)})
     write_csv_gz(tmp_path / "s.csv.gz", series, ["measure"] * seconds)
@@ -84,16 +94,27 @@ def test_merged_histogram_is_that_of_all_events() -> None:
     assert Histogram().percentile_ms(95) is None
 
 
-@pytest.mark.parametrize(("read", "written", "expected"), [
-    *((bytes_of, *pair) for pair in [("4GiB", 4 << 30), ("500MB", 500_000_000), ("8k", 8192), (17, 17)]),
-    *((seconds_of, *pair) for pair in [("90s", 90), ("5min", 300), ("2h", 7200), ("250ms", 0.25), (3, 3)]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("read", "written", "expected"),
+    [
+        *(
+            (bytes_of, *pair)
+            for pair in [("4GiB", 4 << 30), ("500MB", 500_000_000), ("8k", 8192), (17, 17)]
+        ),
+        *(
+            (seconds_of, *pair)
+            for pair in [("90s", 90), ("5min", 300), ("2h", 7200), ("250ms", 0.25), (3, 3)]
+        ),
+    ],
+)
 def test_sizes_and_times(read: Callable[[object], float], written: object, expected: float) -> None:
     """They take units, or are bytes and seconds."""
     assert expected == read(written)
 
 
-@pytest.mark.parametrize("written", ["", "4 apples", "-3s", True, None, [], float("nan"), float("inf"), -1])
+@pytest.mark.parametrize(
+    "written", ["", "4 apples", "-3s", True, None, [], float("nan"), float("inf"), -1]
+)
 def test_what_is_no_time_says_what_was_expected(written: object) -> None:
     """A wrong value names the form that was expected."""
     with pytest.raises(ValueError, match="expected a time"):

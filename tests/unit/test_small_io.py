@@ -13,7 +13,9 @@ from dbbench.storage import small_io
 
 
 def test_each_call_has_a_row_and_no_file_stays(tmp_path: Path) -> None:
-    """fsync and fdatasync, measured for 0.1 s in a window of seconds: ordered percentiles of all appends."""
+    """fsync and fdatasync, measured for 0.1 s in a window of seconds: ordered percentiles of all
+    appends.
+    """
     rows, note = small_io.syncs(tmp_path, 3.0, seed=1)
     assert [row.call for row in rows] == ["fsync", "fdatasync"] and note == ""
     for row in rows:
@@ -23,11 +25,19 @@ def test_each_call_has_a_row_and_no_file_stays(tmp_path: Path) -> None:
 
 
 def test_an_error_is_a_reason_and_no_row(tmp_path: Path) -> None:
-    """A full or read-only filesystem after the load does not fail the trial; half of a measurement is none."""
-    limits, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    """A full or read-only filesystem after the load does not fail the trial; half of a measurement
+    is none.
+    """
+    limits, handler = (
+        resource.getrlimit(resource.RLIMIT_FSIZE),
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN),
+    )
     resource.setrlimit(resource.RLIMIT_FSIZE, (2**14, limits[1]))
     try:
-        told = small_io.syncs(tmp_path, 3.0, seed=1), small_io.syncs(tmp_path / "missing", 3.0, seed=1)
+        told = (
+            small_io.syncs(tmp_path, 3.0, seed=1),
+            small_io.syncs(tmp_path / "missing", 3.0, seed=1),
+        )
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
         signal.signal(signal.SIGXFSZ, handler)
@@ -36,17 +46,21 @@ def test_an_error_is_a_reason_and_no_row(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(("mask", "units", "expected", "words"), [
-    (0x10000 | 0x7FF, (4096, 65536), (4096, 65536), "4096 to 65536 bytes"),
-    (0x10000, (0, 0), (0, 0), "none"),
-    (0x7FF, (0, 0), None, None),
-    (None, (), None, None),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("mask", "units", "expected", "words"),
+    [
+        (0x10000 | 0x7FF, (4096, 65536), (4096, 65536), "4096 to 65536 bytes"),
+        (0x10000, (0, 0), (0, 0), "none"),
+        (0x7FF, (0, 0), None, None),
+        (None, (), None, None),
+    ],
+)
 def test_atomic_writes_are_those_of_statx(
     mask: int | None, units: tuple[int, ...], expected: Any, words: str | None, tmp_path: Path
 ) -> None:
-    """0 is "none"; a kernel that does not fill in the field reports nothing, and neither does a C library without
-    statx. Results of earlier versions have no fields."""
+    """0 is "none"; a kernel that does not fill in the field reports nothing, and neither does a C
+    library without statx. Results of earlier versions have no fields.
+    """
 
     def statx(_name: str, *arguments: Any) -> int:
         if mask is None:

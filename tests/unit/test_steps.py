@@ -22,8 +22,10 @@ from tests.support.runs import changed, small_run
 
 
 class Failing:
-    """Below a folder the `at`-th opening of a file, making of a folder, renaming or fsync fails, or all from it on do.
-    Python has no way to take an audit hook off again: one for all tests, off between them."""
+    """Below a folder the `at`-th opening of a file, making of a folder, renaming or fsync fails, or
+    all from it on do. Python has no way to take an audit hook off again: one for all tests, off
+    between them.
+    """
 
     folder, at, forever, seen = "", 0, False, 0
 
@@ -65,7 +67,9 @@ def failing(folder: Path, at: int, forever: bool) -> Iterator[None]:
 
 
 def test_every_write_that_fails_leaves_no_half_result(road: Road) -> None:
-    """For every N, once and for ever: an error with its ID, or a result that is whole; then it is run again."""
+    """For every N, once and for ever: an error with its ID, or a result that is whole; then it is
+    run again.
+    """
     steps = at = 0
     while at <= steps:
         for forever in (False, True):
@@ -105,16 +109,26 @@ def test_every_write_of_a_new_run_that_fails_leaves_its_name_free(tmp_path: Path
             found = [path.name for path in results_folder.iterdir()]
             assert found in ([], ["new"]), at
             folder = results_folder / "new"
-            folder = folder if found else results.create_run(results_folder, small_run("new"), "# plan\n")
-            assert (results.load_spec(folder).name, (folder / "plan.toml").read_text()) == ("new", "# plan\n")
+            folder = (
+                folder
+                if found
+                else results.create_run(results_folder, small_run("new"), "# plan\n")
+            )
+            assert (results.load_spec(folder).name, (folder / "plan.toml").read_text()) == (
+                "new",
+                "# plan\n",
+            )
             shutil.rmtree(folder)
         at += 1
     assert steps > 8
 
 
 def test_a_run_whose_making_was_killed_is_none_and_its_remains_go(tmp_path: Path) -> None:
-    """It is not listed, and the next of its name takes it away; what a process that lives is making stays."""
-    left = results.create_run(tmp_path, small_run("new"), "").rename(tmp_path / ".new.5000000.new")  # no process has it
+    """It is not listed, and the next of its name takes it away; what a process that lives is making
+    stays.
+    """
+    # no process has it
+    left = results.create_run(tmp_path, small_run("new"), "").rename(tmp_path / ".new.5000000.new")
     others = results.create_run(tmp_path, small_run("new"), "").rename(tmp_path / ".new.1.new")
     assert results.find_open(tmp_path, small_run().plan_sha256) is None
     assert results.runs(tmp_path) == []

@@ -33,15 +33,20 @@ def publish(folder: Path, index: int = 0) -> Path:
     draft = results.Draft(folder, run.order[index].id)
     (draft.raw / "pgbench.out").write_text("tps = 9.5\n")
     series = Series(3, {"tps": [1.0, 0.0, None], "p95_ms": [2.5, None, None]})
-    return draft.publish(a_trial(run, index), series, ["warmup", "measure", "measure"], Histogram({500: 3}))
+    return draft.publish(
+        a_trial(run, index), series, ["warmup", "measure", "measure"], Histogram({500: 3})
+    )
 
 
 def test_trial_is_read_back_with_series_and_histogram(folder: Path) -> None:
-    """A gap stays a gap and a zero stays a zero. run.json holds the whole run; series.csv.gz carries no time of its
-    writing. Other people's scripts rely on the names in trial.json."""
+    """A gap stays a gap and a zero stays a zero. run.json holds the whole run; series.csv.gz
+    carries no time of its writing. Other people's scripts rely on the names in trial.json.
+    """
     assert small_run() == results.load_spec(folder)
     other = publish(results.create_run(folder.parent, small_run("b"), ""))
-    assert (publish(folder) / "series.csv.gz").read_bytes() == (other / "series.csv.gz").read_bytes()
+    assert (publish(folder) / "series.csv.gz").read_bytes() == (
+        other / "series.csv.gz"
+    ).read_bytes()
     loaded = results.load_run(folder)
     (trial,) = loaded.trials
     assert a_trial(loaded.run) == trial
@@ -50,9 +55,32 @@ def test_trial_is_read_back_with_series_and_histogram(folder: Path) -> None:
     assert (found[0]["tps"], found[1]) == ([1.0, 0.0, None], ["warmup", "measure", "measure"])
     assert Histogram({500: 3}) == loaded.histogram(trial)
     written = json.loads((other / "trial.json").read_text())
-    assert {"schema", "id", "run", "host", "attempt", "fs_setup", "engine", "engine_version", "workload", "block",
-            "position", "status", "warnings", "phases", "summary", "filesystem", "cache", "checkpoints", "drain",
-            "memory", "space", "io", "device", "commands"} <= written.keys()  # fmt: skip
+    assert {
+        "schema",
+        "id",
+        "run",
+        "host",
+        "attempt",
+        "fs_setup",
+        "engine",
+        "engine_version",
+        "workload",
+        "block",
+        "position",
+        "status",
+        "warnings",
+        "phases",
+        "summary",
+        "filesystem",
+        "cache",
+        "checkpoints",
+        "drain",
+        "memory",
+        "space",
+        "io",
+        "device",
+        "commands",
+    } <= written.keys()
 
 
 def test_what_an_interrupted_trial_left_is_no_result_and_is_emptied(folder: Path) -> None:
@@ -64,9 +92,13 @@ def test_what_an_interrupted_trial_left_is_no_result_and_is_emptied(folder: Path
     assert not left.exists()
 
 
-@pytest.mark.parametrize("name", ["trial.json", "series.csv.gz", "histogram.json", "raw/pgbench.out"])
+@pytest.mark.parametrize(
+    "name", ["trial.json", "series.csv.gz", "histogram.json", "raw/pgbench.out"]
+)
 def test_altered_file_is_found_and_named(folder: Path, name: str) -> None:
-    """One flipped byte in any file of a result is an error that names it, and so is a file that is gone."""
+    """One flipped byte in any file of a result is an error that names it, and so is a file that is
+    gone.
+    """
     path = publish(folder) / name
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
@@ -78,7 +110,9 @@ def test_altered_file_is_found_and_named(folder: Path, name: str) -> None:
         results.load_run(folder)
 
 
-@pytest.mark.parametrize("added", ["\n", " ", "x", f"{'0' * 64}  trial.json\n", f"{'0' * 64}  more\n", "\x0c\n", "\0"])
+@pytest.mark.parametrize(
+    "added", ["\n", " ", "x", f"{'0' * 64}  trial.json\n", f"{'0' * 64}  more\n", "\x0c\n", "\0"]
+)
 def test_bytes_added_to_the_checksums_are_found(added: str, folder: Path) -> None:
     """Whatever they are, the result is damaged."""
     with (publish(folder) / "SHA256SUMS").open("a") as file:
@@ -108,13 +142,16 @@ def test_second_worker_on_a_run_is_refused_with_who_holds_it(folder: Path) -> No
 
 
 def test_a_run_of_another_schema_is_refused(folder: Path, tmp_path: Path) -> None:
-    """In one sentence; keys may mean something else there. A cut-off run.json is damage, not guessed around, and a
-    folder without one is no run."""
+    """In one sentence; keys may mean something else there. A cut-off run.json is damage, not
+    guessed around, and a folder without one is no run.
+    """
     path = folder / "run.json"
     written = json.loads(path.read_text())
     del written["sha256"]
     write_with_sum(path, written | {"schema": 2})
-    with pytest.raises(ResultDamaged, match="its schema is 2, and this version of dbbench reads schema 1 only"):
+    with pytest.raises(
+        ResultDamaged, match="its schema is 2, and this version of dbbench reads schema 1 only"
+    ):
         results.load_run(folder)
     path.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(ResultDamaged, match=r"run\.json"):
@@ -128,7 +165,11 @@ def test_trials_become_a_frame(folder: Path) -> None:
     """One row for each finished trial, with a column for each metric."""
     publish(folder)
     frame = results.load(folder).to_frame()
-    assert list(frame["tps"]) == [9.5] and list(frame["status"]) == ["ok"] and list(frame["fs_setup"]) == ["ext4"]
+    assert (
+        list(frame["tps"]) == [9.5]
+        and list(frame["status"]) == ["ok"]
+        and list(frame["fs_setup"]) == ["ext4"]
+    )
 
 
 def test_a_frame_needs_pandas(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

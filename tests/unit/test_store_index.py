@@ -31,14 +31,17 @@ def asked(results_folder: Path) -> tuple[list[dict[str, Any]], list[str]]:
 
 
 def test_a_run_is_read_once(results_folder: Path) -> None:
-    """And again only when a trial came, run.json changed, or the index is gone. A run that is gone is forgotten; copied
-    back under its name it is read anew."""
+    """And again only when a trial came, run.json changed, or the index is gone. A run that is gone
+    is forgotten; copied back under its name it is read anew.
+    """
     first, read = asked(results_folder)
     assert read == ["one", "two"]
     assert asked(results_folder) == (first, [])
     left = results.load_run(results_folder / "one").remaining[0]
     synthetic.write(results_folder.parent / "whole", Shape(name="one", work=TPCB, blocks=1))
-    shutil.copytree(results_folder.parent / "whole/one/trials" / left, results_folder / "one/trials" / left)
+    shutil.copytree(
+        results_folder.parent / "whole/one/trials" / left, results_folder / "one/trials" / left
+    )
     assert asked(results_folder)[1] == ["one"]
     results.save_spec(results_folder / "two", results.load_spec(results_folder / "two"))
     assert asked(results_folder)[1] == ["two"]

@@ -22,7 +22,9 @@ def host(tmp_path: Path) -> Callable[..., Path]:
     """A maker of run folders, each of another host, with the given trials of the order finished."""
 
     def make(name: str, *finished: int, value: float = 9.5, sha: str = "cafe") -> Path:
-        run = dataclasses.replace(small_run(), host={"hostname": name, "kernel": f"of {name}"}, plan_sha256=sha)
+        run = dataclasses.replace(
+            small_run(), host={"hostname": name, "kernel": f"of {name}"}, plan_sha256=sha
+        )
         folder = results.create_run(tmp_path / name, run, "# plan\n")
         for index in finished:
             draft = results.Draft(folder, run.order[index].id)
@@ -34,19 +36,27 @@ def host(tmp_path: Path) -> Callable[..., Path]:
 
 
 def test_shares_of_two_hosts_become_one_run(host: Callable[..., Path], tmp_path: Path) -> None:
-    """One run with all trials in the plan's order; each keeps its host, and both hosts' facts are there."""
+    """One run with all trials in the plan's order; each keeps its host, and both hosts' facts are
+    there.
+    """
     here = tmp_path / "here"
-    first, second = (merging.merge(host(name, index), here) for name, index in (("h2", 1), ("h1", 0)))
+    first, second = (
+        merging.merge(host(name, index), here) for name, index in (("h2", 1), ("h1", 0))
+    )
     assert (len(first.added), len(second.added)) == (1, 1)
     run = results.load_run(here / "r")
     assert [(trial.host, trial.position) for trial in run.trials] == [("h1", 1), ("h2", 2)]
-    assert {name: facts["kernel"] for name, facts in run.run.hosts.items()} == {"h1": "of h1", "h2": "of h2"}
+    assert {name: facts["kernel"] for name, facts in run.run.hosts.items()} == {
+        "h1": "of h1",
+        "h2": "of h2",
+    }
     assert run.remaining == []
 
 
 def test_import_is_idempotent(host: Callable[..., Path], tmp_path: Path) -> None:
-    """The same folder again changes nothing. `run` never resumes an imported run: a block would be divided between two
-    hosts. A folder without a run is refused."""
+    """The same folder again changes nothing. `run` never resumes an imported run: a block would be
+    divided between two hosts. A folder without a run is refused.
+    """
     source, here = host("h1", 0), tmp_path / "here"
     merging.merge(source, here)
     before = {path: path.stat().st_mtime_ns for path in (here / "r/trials").rglob("*")}
@@ -60,8 +70,9 @@ def test_import_is_idempotent(host: Callable[..., Path], tmp_path: Path) -> None
 
 
 def test_other_result_of_the_same_id_is_refused(host: Callable[..., Path], tmp_path: Path) -> None:
-    """Two hosts that drove the same trial are two runs: nothing of the second is taken over. Nor is a run of the same
-    name and another plan."""
+    """Two hosts that drove the same trial are two runs: nothing of the second is taken over. Nor is
+    a run of the same name and another plan.
+    """
     here = tmp_path / "here"
     merging.merge(host("h1", 0), here)
     with pytest.raises(ImportRefused):
@@ -100,7 +111,9 @@ LEADS_OUT: dict[str, Callable[[Path, Path], object]] = {
     "a sum of a file outside": lambda run, trial: (trial / "SHA256SUMS").write_text(
         f"{(trial / 'SHA256SUMS').read_text()}{sha256(run / 'run.json', run)}  ../../run.json\n"
     ),
-    "a trial is called by a path": lambda run, _: renamed(run / "run.json", trial="../../../outside"),
+    "a trial is called by a path": lambda run, _: renamed(
+        run / "run.json", trial="../../../outside"
+    ),
     "the run is called by a path": lambda run, _: renamed(run / "run.json", name="../outside"),
     "a script is a link": lambda run, _: (
         (run / "scripts").mkdir(),
@@ -110,9 +123,12 @@ LEADS_OUT: dict[str, Callable[[Path, Path], object]] = {
 
 
 @pytest.mark.parametrize("spoil", [*DAMAGE, *LEADS_OUT])
-def test_what_is_damaged_or_leads_out_is_refused(host: Callable[..., Path], tmp_path: Path, spoil: str) -> None:
-    """A file that differs from its sum, has none, or a folder without sums; links, FIFOs, and names of trials, files or
-    runs that lead out of the folder: nothing is written, not even the run."""
+def test_what_is_damaged_or_leads_out_is_refused(
+    host: Callable[..., Path], tmp_path: Path, spoil: str
+) -> None:
+    """A file that differs from its sum, has none, or a folder without sums; links, FIFOs, and names
+    of trials, files or runs that lead out of the folder: nothing is written, not even the run.
+    """
     source = host("h1", 0, 1)
     (DAMAGE | LEADS_OUT)[spoil](source, next((source / "trials").iterdir()))
     before = sorted(tmp_path.iterdir())

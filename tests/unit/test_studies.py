@@ -23,10 +23,28 @@ from tests.fixtures import synthetic
 from tests.support.plans import SHIPPED, flaws_of, plan_of
 
 # dbbench's own
-OURS = ["binlog-and-filesystems", "compression-of-growth", "io-method-and-filesystems", "mkfs-vintages"]
-ALL = sorted([*OURS, "bonnie-2011", "harm", "oracle-clone-2012", "oracle-clone-2012-binlog", "percona-2012",
-              "percona-2012-readers", "pg-btrfs-compression-2015", "pg-fs-benchmark", "raid0-copy-2012",
-              "raid0-copy-2012-mirror", "versions-and-filesystems"])  # fmt: skip
+OURS = [
+    "binlog-and-filesystems",
+    "compression-of-growth",
+    "io-method-and-filesystems",
+    "mkfs-vintages",
+]
+ALL = sorted(
+    [
+        *OURS,
+        "bonnie-2011",
+        "harm",
+        "oracle-clone-2012",
+        "oracle-clone-2012-binlog",
+        "percona-2012",
+        "percona-2012-readers",
+        "pg-btrfs-compression-2015",
+        "pg-fs-benchmark",
+        "raid0-copy-2012",
+        "raid0-copy-2012-mirror",
+        "versions-and-filesystems",
+    ]
+)
 EACH = [(name, scale) for name in ALL for scale in studies.SCALES]
 GIB = 2**30
 
@@ -53,9 +71,10 @@ def test_all_are_there() -> None:
 
 @pytest.mark.parametrize(("name", "scale"), EACH)
 def test_every_scale_is_a_plan(name: str, scale: str, tmp_path: Path) -> None:
-    """It loads, fits on its devices, and says whose it is; each published figure belongs to an arm, a workload and a
-    metric that it has. tiny has one block of seconds and 2 GiB; laptop takes at most 8 GiB and, as estimated, a quarter
-    of an hour."""
+    """It loads, fits on its devices, and says whose it is; each published figure belongs to an arm,
+    a workload and a metric that it has. tiny has one block of seconds and 2 GiB; laptop takes at
+    most 8 GiB and, as estimated, a quarter of an hour.
+    """
     made, found = loaded(tmp_path, name, scale), studies.study(name)
     assert made.study == StudyOf(name, scale) and made.name == f"{name}-{scale}"
     expanded = plan.expand(made, SHIPPED)
@@ -63,8 +82,12 @@ def test_every_scale_is_a_plan(name: str, scale: str, tmp_path: Path) -> None:
         assert table.metric in METRICS and table.workload in {spec.name for spec in made.workload}
         assert not (table.then and table.ratios)
         wanted = studies.variant_of(table, found.scales[scale])
-        variants = {word for cell in expanded.cells if cell.workload.name == table.workload
-                    for word in cell.variant.split("+")}  # fmt: skip
+        variants = {
+            word
+            for cell in expanded.cells
+            if cell.workload.name == table.workload
+            for word in cell.variant.split("+")
+        }
         assert "$" not in wanted and (wanted in variants or variants == {""} or not wanted)
     assert expanded.order
     assert [error.evidence for error in disk_space.fits(made, expanded)] == []
@@ -84,47 +107,80 @@ def test_every_published_arm_is_run_at_full_scale(name: str, tmp_path: Path) -> 
     uses = {arm.label if arm.adds else arm.use for arm in full.fs_setups}
     for table in tables:
         assert {*table.then, *table.ratios} <= uses
-        assert full.baseline in table.then or not table.then or table.metric in ("compression_ratio", "cpu_pct")
+        assert (
+            full.baseline in table.then
+            or not table.then
+            or table.metric in ("compression_ratio", "cpu_pct")
+        )
 
 
 def figures(name: str) -> list[tuple[str, str, str, float]]:
     """(metric, variant at full scale, arm, published value or ratio) of a study."""
     found = studies.study(name)
     full = found.scales["full"]
-    return [(table.metric, studies.variant_of(table, full), arm, value) for table in found.table
-            for values in (table.then, table.ratios) for arm, value in values.items()]  # fmt: skip
+    return [
+        (table.metric, studies.variant_of(table, full), arm, value)
+        for table in found.table
+        for values in (table.then, table.ratios)
+        for arm, value in values.items()
+    ]
 
 
-BY_SCALE = {"ext4": (85291, 58736, 30495, 139685), "xfs": (85765, 58991, 30977, 143471),
-            "btrfs": (33352, 27952, 6541, 125503), "zfs-8k": (61028, 32568, 3822, 93711),
-            "zfs-8k-nofpw": (62376, 36488, 6457, 93782)}  # fmt: skip
+BY_SCALE = {
+    "ext4": (85291, 58736, 30495, 139685),
+    "xfs": (85765, 58991, 30977, 143471),
+    "btrfs": (33352, 27952, 6541, 125503),
+    "zfs-8k": (61028, 32568, 3822, 93711),
+    "zfs-8k-nofpw": (62376, 36488, 6457, 93782),
+}
 ENDS = ("_per_s", "_cpu_pct", "_max_ms")
 KIB_PER_S = ("char_write", "block_write", "rewrite", "char_read", "block_read")
 
 
 def test_every_figure_of_the_other_studies() -> None:
-    """Nothing more, nothing less. Of the comparison with PostgreSQL: read-write at three scales, read-only at the
-    largest, five filesystems."""
+    """Nothing more, nothing less. Of the comparison with PostgreSQL: read-write at three scales,
+    read-only at the largest, five filesystems.
+    """
     scales = ("scale=100", "scale=1000", "scale=10000", "")
-    published = [("tps", scale, arm, value) for arm, values in BY_SCALE.items()
-                 for scale, value in zip(scales, values, strict=True)]  # fmt: skip
+    published = [
+        ("tps", scale, arm, value)
+        for arm, values in BY_SCALE.items()
+        for scale, value in zip(scales, values, strict=True)
+    ]
     assert sorted(figures("pg-fs-benchmark")) == sorted(published)
-    assert figures("percona-2012") == [("tps", "", "btrfs-nobarrier", 0.2), ("p95_ms", "", "btrfs-nobarrier", 10.0)]
+    assert figures("percona-2012") == [
+        ("tps", "", "btrfs-nobarrier", 0.2),
+        ("p95_ms", "", "btrfs-nobarrier", 10.0),
+    ]
     assert figures("percona-2012-readers") == []
     for name in ("oracle-clone-2012", "oracle-clone-2012-binlog"):
-        assert figures(name) == [("kb_per_s", "", "ext4", 1200), ("kb_per_s", "", "btrfs", 450),
-                                 ("kb_per_s", "", "zfs-8k-atime", 15000)]  # fmt: skip
+        assert figures(name) == [
+            ("kb_per_s", "", "ext4", 1200),
+            ("kb_per_s", "", "btrfs", 450),
+            ("kb_per_s", "", "zfs-8k-atime", 15000),
+        ]
     assert figures("pg-btrfs-compression-2015") == [
-        ("duration_s", "", "ext4", 420.0), ("duration_s", "", "btrfs-lzo", 262.0),
+        ("duration_s", "", "ext4", 420.0),
+        ("duration_s", "", "btrfs-lzo", 262.0),
         ("duration_s", "", "btrfs-zlib", 302.0),
-        ("compression_ratio", "", "btrfs-lzo", 2.0), ("compression_ratio", "", "btrfs-zlib", 4.0),
-        ("cpu_pct", "", "btrfs-zlib", 7.5)]  # fmt: skip
+        ("compression_ratio", "", "btrfs-lzo", 2.0),
+        ("compression_ratio", "", "btrfs-zlib", 4.0),
+        ("cpu_pct", "", "btrfs-zlib", 7.5),
+    ]
     # A single disk was timed without the final sync.
-    assert {"copy_s", "duration_s"} <= {table.metric for table in studies.study("raid0-copy-2012").table}
+    assert {"copy_s", "duration_s"} <= {
+        table.metric for table in studies.study("raid0-copy-2012").table
+    }
     arms = ("ext4-writeback-default", "ext4-md0-4k-writeback", "btrfs-raid0-lzo-4k")
     assert figures("raid0-copy-2012") == [
-        *(("copy_s", "clients=1", arm, value) for arm, value in zip(arms, (45.7, 16.8, 14.6), strict=True)),
-        *(("copy_mb_per_s", "clients=1", arm, value) for arm, value in zip(arms, (40.4, 107.0, 125.0), strict=True)),
+        *(
+            ("copy_s", "clients=1", arm, value)
+            for arm, value in zip(arms, (45.7, 16.8, 14.6), strict=True)
+        ),
+        *(
+            ("copy_mb_per_s", "clients=1", arm, value)
+            for arm, value in zip(arms, (40.4, 107.0, 125.0), strict=True)
+        ),
     ]
 
 
@@ -146,7 +202,9 @@ random_delete 11888 24 650us 1907 44 64034us
 
 
 def test_every_figure_of_bonnie() -> None:
-    """All 64 in the metrics' units: ten rates and CPU shares, and twelve latencies, of each filesystem."""
+    """All 64 in the metrics' units: ten rates and CPU shares, and twelve latencies, of each
+    filesystem.
+    """
     rates: dict[tuple[str, str], float] = {}
     for line in BONNIE.split("\n")[1:-1]:
         stem, *fields = line.split()
@@ -162,15 +220,19 @@ def test_every_figure_of_bonnie() -> None:
     found = {(metric, arm): value for metric, _, arm, value in figures("bonnie-2011")}
     assert found == pytest.approx(rates, rel=1e-3)
     assert "disputed" in studies.study("bonnie-2011").superseded
-    shown = [table.metric for table in studies.study("bonnie-2011").table]  # a rate, a CPU share and a latency of each
-    assert {end: sum(name.endswith(end) for name in shown) for end in ENDS} == dict.fromkeys(ENDS, 12)
+    # a rate, a CPU share and a latency of each
+    shown = [table.metric for table in studies.study("bonnie-2011").table]
+    assert {end: sum(name.endswith(end) for name in shown) for end in ENDS} == dict.fromkeys(
+        ENDS, 12
+    )
     assert len(set(shown)) == 36
 
 
 @pytest.mark.parametrize("name", OURS)
 def test_ratios_of_dbbench_have_intervals(name: str, tmp_path: Path) -> None:
-    """A study of dbbench itself has an interval that contains the ratio, of each ratio to the baseline, its conditions,
-    and its date."""
+    """A study of dbbench itself has an interval that contains the ratio, of each ratio to the
+    baseline, its conditions, and its date.
+    """
     found, baseline = studies.study(name), loaded(tmp_path, name, "full").baseline
     assert {"hardware", "kernel", "server"} <= found.then.keys() and "2026" in found.did
     assert any(table.intervals for table in found.table)
@@ -182,39 +244,68 @@ def test_ratios_of_dbbench_have_intervals(name: str, tmp_path: Path) -> None:
 
 def test_reference_figures_are_in_a_study() -> None:
     """Publications about the same question, each with its conditions and every figure."""
-    values = {name: [[value for row in one.figures.values() for value in row.values()]
-                     for one in studies.study(name).reference] for name in ALL}  # fmt: skip
-    totals = {name: [(len(each), round(sum(each), 2)) for each in several] for name, several in values.items()}
+    values = {
+        name: [
+            [value for row in one.figures.values() for value in row.values()]
+            for one in studies.study(name).reference
+        ]
+        for name in ALL
+    }
+    totals = {
+        name: [(len(each), round(sum(each), 2)) for each in several]
+        for name, several in values.items()
+    }
     assert totals == {
-        "bonnie-2011": [], "harm": [], "raid0-copy-2012": [], "raid0-copy-2012-mirror": [], "percona-2012": [(0, 0)],
-        "oracle-clone-2012": [(1, 2)], "oracle-clone-2012-binlog": [(1, 2)], "versions-and-filesystems": [],
+        "bonnie-2011": [],
+        "harm": [],
+        "raid0-copy-2012": [],
+        "raid0-copy-2012-mirror": [],
+        "percona-2012": [(0, 0)],
+        "oracle-clone-2012": [(1, 2)],
+        "oracle-clone-2012-binlog": [(1, 2)],
+        "versions-and-filesystems": [],
         **{name: [] for name in OURS},
-        "percona-2012-readers": [(6, 159 + 25 + 33 + 46 + 71 + 200), (3, 11 + 3 + 120), (6, 96.91), (4, 390.7)],
-        "pg-btrfs-compression-2015": [(18, 3939.52)], "pg-fs-benchmark": [(20, 300892), (2, 8000 + 3000)],
-    }  # fmt: skip
+        "percona-2012-readers": [
+            (6, 159 + 25 + 33 + 46 + 71 + 200),
+            (3, 11 + 3 + 120),
+            (6, 96.91),
+            (4, 390.7),
+        ],
+        "pg-btrfs-compression-2015": [(18, 3939.52)],
+        "pg-fs-benchmark": [(20, 300892), (2, 8000 + 3000)],
+    }
     for name in ALL:
         for one in studies.study(name).reference:
             assert one.address.startswith("https://") and one.did.endswith(".")
     edb = studies.study("pg-fs-benchmark").reference[0].figures
     assert edb["tps, read-write, scale 5000"] == {
-        "ext4": 5826, "xfs": 5891, "btrfs": 2199, "zfs": 3064, "zfs-tuned": 3964}  # fmt: skip
+        "ext4": 5826,
+        "xfs": 5891,
+        "btrfs": 2199,
+        "zfs": 3064,
+        "zfs-tuned": 3964,
+    }
 
 
 def test_full_scales_are_as_published() -> None:
-    """A tablespace on the test disk, pools of 10 and 20 GB, 900 s of reading, the files of bonnie and of the copy."""
+    """A tablespace on the test disk, pools of 10 and 20 GB, 900 s of reading, the files of bonnie
+    and of the copy.
+    """
     for name, *lines in (
         ("percona-2012", 'innodb_buffer_pool_size = ["10G", "20G"]'),
         ("pg-fs-benchmark", 'shared_buffers = "8GB"', 'measure = "900s"'),
         ("bonnie-2011", 'memory = "1GiB"', 'file_size = "2264MiB"'),
         ("pg-btrfs-compression-2015", 'tablespace = "test_disk"'),
-        ("oracle-clone-2012", 'interval = ["0s", "600s"]'), ("raid0-copy-2012", 'file_size = "1.73GB"'),
-    ):  # fmt: skip
+        ("oracle-clone-2012", 'interval = ["0s", "600s"]'),
+        ("raid0-copy-2012", 'file_size = "1.73GB"'),
+    ):
         assert [line for line in lines if line not in written(name, "full")] == []
 
 
 def test_what_is_not_known_is_refused(tmp_path: Path) -> None:
-    """A study or scale that there is not, also in a plan, because the page could not show it; an engine that is not
-    installed."""
+    """A study or scale that there is not, also in a plan, because the page could not show it; an
+    engine that is not installed.
+    """
     with pytest.raises(UnknownName, match="percona-2012"):
         studies.study("percona-2013")
     found = studies.study("percona-2012")
@@ -222,27 +313,43 @@ def test_what_is_not_known_is_refused(tmp_path: Path) -> None:
         studies.plan_text(found, "huge", {"mysql": [""]})
     with pytest.raises(ProgramMissing, match="mysql or mariadb"):
         studies.servers_of(found, {"postgres": {"": "15.18"}})
-    assert studies.servers_of(found, {"postgres": {"": "15.18"}, "mariadb": {"": "10.11.19"}}) == {"mariadb": [""]}
-    text = written("percona-2012", "tiny").replace('study = { name = "percona', 'study = { name = "perkona')
+    assert studies.servers_of(found, {"postgres": {"": "15.18"}, "mariadb": {"": "10.11.19"}}) == {
+        "mariadb": [""]
+    }
+    text = written("percona-2012", "tiny").replace(
+        'study = { name = "percona', 'study = { name = "perkona'
+    )
     assert 'unknown study "perkona-2012"' in flaws_of(tmp_path, text)
 
 
-@pytest.mark.parametrize(("version", "will_do"), [
-    ("15.18", False), ("16.11", False), ("16.12", True), ("17.7", False), ("17.8", True), ("18.1", False),
-    ("18.6", True), ("19rc1", True),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("version", "will_do"),
+    [
+        ("15.18", False),
+        ("16.11", False),
+        ("16.12", True),
+        ("17.7", False),
+        ("17.8", True),
+        ("18.1", False),
+        ("18.6", True),
+        ("19rc1", True),
+    ],
+)
 def test_a_server_that_is_too_old_is_refused(version: str, will_do: bool) -> None:
     """A feature that later releases of several branches have: by branch; every later branch has it."""
     assert studies.suits(version, ("16.12", "17.8", "18.2")) == will_do
     assert studies.suits(version, ())
 
 
-@pytest.mark.parametrize(("name", "lacking", "runs"), [
-    ("raid0-copy-2012-mirror", "md", False),  # its baseline
-    ("raid0-copy-2012-mirror", "btrfs", False),  # all other setups
-    ("pg-fs-benchmark", "zfs", True),  # some setups: they are skipped
-    ("pg-fs-benchmark", "ext4", False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "lacking", "runs"),
+    [
+        ("raid0-copy-2012-mirror", "md", False),  # its baseline
+        ("raid0-copy-2012-mirror", "btrfs", False),  # all other setups
+        ("pg-fs-benchmark", "zfs", True),  # some setups: they are skipped
+        ("pg-fs-benchmark", "ext4", False),
+    ],
+)
 def test_a_study_runs_here_if_its_baseline_and_another_setup_do(
     monkeypatch: pytest.MonkeyPatch, name: str, lacking: str, runs: bool
 ) -> None:
@@ -269,10 +376,15 @@ def test_a_server_is_named_by_its_folder() -> None:
 
 
 def test_a_study_of_versions_has_every_server(tmp_path: Path) -> None:
-    """Each engine is a table with the folders of its servers; another study runs one engine, and refuses the folders of
-    a second one."""
+    """Each engine is a table with the folders of its servers; another study runs one engine, and
+    refuses the folders of a second one.
+    """
     found = studies.study("versions-and-filesystems")
-    installed = {"postgres": {"/pg/17": "17.9", "/pg/18": "18.6"}, "mysql": {"/my": "9.7.0"}, "mariadb": {}}
+    installed = {
+        "postgres": {"/pg/17": "17.9", "/pg/18": "18.6"},
+        "mysql": {"/my": "9.7.0"},
+        "mariadb": {},
+    }
     given = ["/my", "/pg/17", "/pg/18"]
     servers = studies.servers_of(found, installed, given)
     assert servers == {"postgres": ["/pg/17", "/pg/18"], "mysql": ["/my"]}
@@ -285,54 +397,78 @@ def test_a_study_of_versions_has_every_server(tmp_path: Path) -> None:
         studies.servers_of(found, installed, [*given, "/nothing"])
 
 
-COMPRESSION = ("pg-btrfs-compression-2015", ("ext4", "btrfs-lzo", "btrfs-zlib", "btrfs-zstd"), "scan")
+COMPRESSION = (
+    "pg-btrfs-compression-2015",
+    ("ext4", "btrfs-lzo", "btrfs-zlib", "btrfs-zstd"),
+    "scan",
+)
 
 
-def of_study(folder: Path, name: str, arms: tuple[str, ...], workload: str, **more: Any) -> LoadedRun:
+def of_study(
+    folder: Path, name: str, arms: tuple[str, ...], workload: str, **more: Any
+) -> LoadedRun:
     """A run with invented figures that says it is a study's."""
     shape = synthetic.Shape(arms=arms, work=(("postgres", workload),), **more)
     found = synthetic.loaded(folder, shape)
     made = dataclasses.replace(found.run.plan, study=StudyOf(name, "tiny"))
-    return dataclasses.replace(found, run=dataclasses.replace(found.run, plan=made, skipped={"zfs-8k": "no module"}))
+    return dataclasses.replace(
+        found, run=dataclasses.replace(found.run, plan=made, skipped={"zfs-8k": "no module"})
+    )
 
 
 def test_published_stands_beside_measured(tmp_path: Path) -> None:
-    """Each arm has its figure then and now, ratios to the same baseline, and a dash where nothing was published; the
-    hardware, kernel, server and durability then and here. A run of no study, or of one that this version does not know,
-    has no section."""
+    """Each arm has its figure then and now, ratios to the same baseline, and a dash where nothing
+    was published; the hardware, kernel, server and durability then and here. A run of no study,
+    or of one that this version does not know, has no section.
+    """
     assert build([synthetic.loaded(tmp_path / "none", synthetic.Shape())]).studies == ()
     assert build([of_study(tmp_path / "other", "not-known", ("ext4", "xfs"), "scan")]).studies == ()
     model = build([of_study(tmp_path, *COMPRESSION)])
     (entry,) = model.studies
     duration = entry.tables[0]
     assert [(line.mark.name, line.then, line.then_ratio) for line in duration.lines] == [
-        ("ext4", "420", "–"), ("btrfs-lzo", "262", "0.624\u202f×"), ("btrfs-zlib", "302", "0.719\u202f×"),
+        ("ext4", "420", "–"),
+        ("btrfs-lzo", "262", "0.624\u202f×"),
+        ("btrfs-zlib", "302", "0.719\u202f×"),
         ("btrfs-zstd", "–", "–"),
-    ]  # fmt: skip
+    ]
     rows = {row.fs_setup: row for row in model.comparisons[0].group.rows_of("duration_s")}
     for line in duration.lines:
         assert line.row == rows[line.mark.name] and line.now != "–" and not line.why
     assert times(10.0) == "10\u202f×"  # not +900 %
     assert entry.skipped == (("zfs-8k", "no module"),) and entry.scale == "tiny"
     conditions = {what: (then, now) for what, then, now in entry.conditions}
-    assert conditions["kernel"] == ("3.16", "6.12.9") and conditions["memory"] == ("48 GB", "24 GiB")
+    assert conditions["kernel"] == ("3.16", "6.12.9") and conditions["memory"] == (
+        "48 GB",
+        "24 GiB",
+    )
     assert "2 SAS disks" in conditions["hardware"][0] and "AMD EPYC" in conditions["hardware"][1]
     assert conditions["CPU flags"] == ("not published", "sse4_2 avx2")
-    assert "ext4" in conditions["durability"][1] and conditions["server"][1].startswith("PostgreSQL")
+    assert "ext4" in conditions["durability"][1] and conditions["server"][1].startswith(
+        "PostgreSQL"
+    )
 
 
 def test_the_page_has_the_section(tmp_path: Path) -> None:
-    """With its figures and its address, in a page that is well-formed; superseded figures are called so."""
+    """With its figures and its address, in a page that is well-formed; superseded figures are
+    called so.
+    """
     page = html(build([of_study(tmp_path, *COMPRESSION)]))
-    for words in ("Then and now", "elephant on an oil diet", ">0.624", "Not run: zfs-8k (no module)"):
+    for words in (
+        "Then and now",
+        "elephant on an oil diet",
+        ">0.624",
+        "Not run: zfs-8k (no module)",
+    ):
         assert words in page
     old = html(build([of_study(tmp_path / "old", "bonnie-2011", ("ext3", "btrfs"), "bonnie")]))
     assert "Superseded:" in old and "disputed" in old
 
 
 def test_the_reason_of_a_row_is_its_own(tmp_path: Path) -> None:
-    """A missing trial is not run. Trials that count without the figure say that they have none, not why another trial
-    does not count; where none counts, that is the reason."""
+    """A missing trial is not run. Trials that count without the figure say that they have none, not
+    why another trial does not count; where none counts, that is the reason.
+    """
     (entry,) = build([of_study(tmp_path / "missing", *COMPRESSION, blocks=1, missing=1)]).studies
     assert [line.why for line in entry.tables[0].lines if line.why] == ["not run"]
     run = of_study(tmp_path, *COMPRESSION, blocks=2)
@@ -340,9 +476,11 @@ def test_the_reason_of_a_row_is_its_own(tmp_path: Path) -> None:
     trials = tuple(
         dataclasses.replace(t, status=Status.FAILED, error=error)
         if (t.fs_setup == "btrfs-lzo" and t.block == 1) or t.fs_setup == "btrfs-zlib"
-        else dataclasses.replace(t, summary={**t.summary, "duration_s": None}) if t.fs_setup == "btrfs-lzo" else t
+        else dataclasses.replace(t, summary={**t.summary, "duration_s": None})
+        if t.fs_setup == "btrfs-lzo"
+        else t
         for t in run.trials
-    )  # fmt: skip
+    )
     (entry,) = build([dataclasses.replace(run, trials=trials)]).studies
     why = {line.mark.name: line.why for line in entry.tables[0].lines}
     assert why["btrfs-lzo"].startswith("no trial has a result for")
@@ -350,15 +488,27 @@ def test_the_reason_of_a_row_is_its_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("scale", "shown"), [("tiny", ["scale 100"]), ("laptop", ["scale 100", "scale 1000", "scale 10000"])]
+    ("scale", "shown"),
+    [("tiny", ["scale 100"]), ("laptop", ["scale 100", "scale 1000", "scale 10000"])],
 )
-def test_a_measurement_is_shown_next_to_one_published_size(scale: str, shown: list[str], tmp_path: Path) -> None:
+def test_a_measurement_is_shown_next_to_one_published_size(
+    scale: str, shown: list[str], tmp_path: Path
+) -> None:
     """At the tiny scale there is a single size; it does not stand for the two larger ones."""
     cells = plan.expand(loaded(tmp_path, "pg-fs-benchmark", scale), SHIPPED).cells
     found = studies.study("pg-fs-benchmark")
-    updates = list({cell.title: cell for cell in cells if cell.workload.name == "pgbench-simple-update"}.values())
-    notes = [table.note for table in found.table if table.workload == "pgbench-simple-update"
-             for cell in updates if is_variant(cell, studies.variant_of(table, found.scales[scale]))]  # fmt: skip
+    updates = list(
+        {
+            cell.title: cell for cell in cells if cell.workload.name == "pgbench-simple-update"
+        }.values()
+    )
+    notes = [
+        table.note
+        for table in found.table
+        if table.workload == "pgbench-simple-update"
+        for cell in updates
+        if is_variant(cell, studies.variant_of(table, found.scales[scale]))
+    ]
     assert [note.removeprefix("published at ").partition(":")[0] for note in notes] == shown
     reads = [cell for cell in cells if cell.workload.name == "pgbench-select-only"]
     assert {cell.parameters["scale"] for cell in reads} == {1 if scale == "tiny" else 80}

@@ -47,7 +47,8 @@ def test_what_a_thread_dies_of_is_raised_at_the_end_of_its_block() -> None:
     with pytest.raises(CommandFailed), threads.beside("w", fail(CommandFailed("planted"))):
         pass
     with pytest.raises(InterruptedError), threads.beside("w", fail(planted)):
-        raise InterruptedError  # an interrupted trial is not one that failed because its threads break off
+        # an interrupted trial is not one that failed because its threads break off
+        raise InterruptedError
 
 
 def test_the_end_waits_for_the_work_but_not_for_ever() -> None:
@@ -69,8 +70,9 @@ def test_the_end_waits_for_the_work_but_not_for_ever() -> None:
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_an_error_that_nobody_waited_for_is_raised_at_the_end_of_all() -> None:
-    """Unless it was read: then the reader says it in other words. Not only threads of dbbench help a trial: rich draws
-    the progress in one of its own."""
+    """Unless it was read: then the reader says it in other words. Not only threads of dbbench help
+    a trial: rich draws the progress in one of its own.
+    """
     with pytest.raises(HelperDied, match="planted"), threads.check_all():
         helper = threads.Helper("w", fail(ValueError("planted")))
         helper.start()
@@ -80,17 +82,20 @@ def test_an_error_that_nobody_waited_for_is_raised_at_the_end_of_all() -> None:
         helper.start()
         helper.join()
         assert isinstance(helper.error(), ValueError)
-    with pytest.raises(HelperDied, match='the thread "library" ended: ValueError: planted') as caught:  # noqa: SIM117
-        with threads.check_all():
-            thread = Thread(target=fail(ValueError("planted")), name="library")
-            thread.start()
-            thread.join()
+    ended = 'the thread "library" ended: ValueError: planted'
+    with pytest.raises(HelperDied, match=ended) as caught, threads.check_all():
+        thread = Thread(target=fail(ValueError("planted")), name="library")
+        thread.start()
+        thread.join()
     assert isinstance(caught.value.__cause__, ValueError)
 
 
 def test_programs_of_a_thread_are_among_the_callers() -> None:
     """It runs in a copy of the caller's context."""
-    with process.recording() as commands, threads.beside("w", lambda _ended: process._resolve(["/bin/a"], True)):
+    with (
+        process.recording() as commands,
+        threads.beside("w", lambda _ended: process._resolve(["/bin/a"], True)),
+    ):
         pass
     assert commands == [["/bin/a"]]
 
@@ -119,7 +124,9 @@ def sampling_machine(folder: Path) -> Any:
 @contextlib.contextmanager
 def taking_snapshots(_folder: Path) -> Any:
     """Take snapshots during a load, by a function with a fault."""
-    with snapshots.taking(SnapshotSpec(0.01, 2), cast(StoredDatabase, object()), copies.PLAIN, time.time):
+    with snapshots.taking(
+        SnapshotSpec(0.01, 2), cast(StoredDatabase, object()), copies.PLAIN, time.time
+    ):
         yield time.sleep(0.1)
 
 
@@ -133,7 +140,9 @@ def test_every_helper_of_a_run_that_dies_is_an_error(
         pass
 
 
-def test_output_of_the_other_host_that_cannot_be_kept_is_not_called_a_lost_connection(tmp_path: Path) -> None:
+def test_output_of_the_other_host_that_cannot_be_kept_is_not_called_a_lost_connection(
+    tmp_path: Path,
+) -> None:
     """The thread that reads it has died here; the network is not to blame."""
     pipe = io.BytesIO(b'{"output": "out", "text": "progress\\n"}\n')
     ssh: Any = SimpleNamespace(popen=SimpleNamespace(stdout=pipe, stdin=io.BytesIO()))
@@ -147,8 +156,16 @@ def test_output_of_the_other_host_that_cannot_be_kept_is_not_called_a_lost_conne
 
 def test_a_session_of_the_witness_that_ends_before_the_kill_is_an_error() -> None:
     """Fewer sessions than were asked for are another load."""
-    server: Any = type("Server", (), {"engine": "mariadb", "pid": 7, "connect": fail(ValueError("planted")),
-                                      "alive": lambda _self: False})()  # fmt: skip
+    server: Any = type(
+        "Server",
+        (),
+        {
+            "engine": "mariadb",
+            "pid": 7,
+            "connect": fail(ValueError("planted")),
+            "alive": lambda _self: False,
+        },
+    )()
     with banking(server, 0, Acknowledged(), False) as must_work:
         time.sleep(0.1)
         with pytest.raises(Exception, match="witness-0 ended: ValueError: planted"):

@@ -47,21 +47,32 @@ def written(tmp_path: Path, text: str) -> tomlfile.Document:
 
 
 def test_every_key_has_its_line(tmp_path: Path) -> None:
-    """The line of a key is where a person finds it, in whatever way of TOML it is written, also in a file from Windows;
-    a flaw of something that is missing points at what should have it."""
+    """The line of a key is where a person finds it, in whatever way of TOML it is written, also in
+    a file from Windows; a flaw of something that is missing points at what should have it.
+    """
     document = written(tmp_path, TEXT)
     lines = {
-        ("name",): 1, ("fs_setups", 0): 2, ("fs_setups", 1, "label"): 2, ("fs_setups", 2): 3, ("text",): 5,
-        ("dotted", "key"): 9, ("engine", 0, "name"): 11, ("engine", 0, "settings", "a"): 13, ("engine", 1): 14,
-        ("engine", 1, "quoted.key", "y", "z"): 15, ("last",): 16,
-    }  # fmt: skip
+        ("name",): 1,
+        ("fs_setups", 0): 2,
+        ("fs_setups", 1, "label"): 2,
+        ("fs_setups", 2): 3,
+        ("text",): 5,
+        ("dotted", "key"): 9,
+        ("engine", 0, "name"): 11,
+        ("engine", 0, "settings", "a"): 13,
+        ("engine", 1): 14,
+        ("engine", 1, "quoted.key", "y", "z"): 15,
+        ("last",): 16,
+    }
     assert lines.items() <= document.lines.items()
     assert document.where(("engine", 1, "name")).endswith(":14")
     assert written(tmp_path, '\ufeffa = 1\r\nb = """\r\n\r\n"""\r\n').lines[("b",)] == 2
 
 
 def test_all_flaws_at_once_in_the_order_of_the_file(tmp_path: Path) -> None:
-    """A second error is reported together with the first. A value that fits no member of a union is one error."""
+    """A second error is reported together with the first. A value that fits no member of a union is
+    one error.
+    """
     document = written(tmp_path, 'nam = "x"\ninner = [{ size = "big" },\n { sise = 2 }]\n')
     assert convert(document, Outer, document.data) is None
     with pytest.raises(PlanInvalid) as caught:
@@ -78,7 +89,9 @@ def test_all_flaws_at_once_in_the_order_of_the_file(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_read_is_an_error_with_an_id(tmp_path: Path) -> None:
-    """A missing file, a folder, bytes that are no text; tomllib's own complaint has file:line in front."""
+    """A missing file, a folder, bytes that are no text; tomllib's own complaint has file:line in
+    front.
+    """
     with pytest.raises(FileUnreadable):
         read(tmp_path / "none.toml")
     with pytest.raises(FileUnreadable):

@@ -1,4 +1,6 @@
-"""The commands of docs/tutorial.md exist, and its plan and workload load; tests/system/test_tutorial.py runs it."""
+"""The commands of docs/tutorial.md exist, and its plan and workload load;
+tests/system/test_tutorial.py runs it.
+"""
 
 import re
 import runpy
@@ -39,14 +41,19 @@ def test_every_command_of_the_tutorial_exists(command: str) -> None:
 
 
 def test_the_tutorial_covers_the_way_to_an_answer() -> None:
-    """Ten numbered steps, which use these commands. Each one that is run is followed by what it printed. A wrong option
-    would be noticed above."""
+    """Ten numbered steps, which use these commands. Each one that is run is followed by what it
+    printed. A wrong option would be noticed above.
+    """
     for kind, _, body in SCRIPT["BLOCK"].findall(TEXT):
         assert kind != "console" or not re.search(r"^\$ .*\n(?:\$|\Z)", body, re.MULTILINE), body
     with pytest.raises(click.UsageError):
         parsed(["run", "plan.toml", "--no-such-option"])
-    assert [str(number) for number in range(1, 11)] == re.findall(r"^## (\d+)\. ", TEXT, re.MULTILINE)
-    assert {"doctor", "init", "plan", "run", "compare", "explain"} <= {line.split()[1] for line in DBBENCH}
+    assert [str(number) for number in range(1, 11)] == re.findall(
+        r"^## (\d+)\. ", TEXT, re.MULTILINE
+    )
+    assert {"doctor", "init", "plan", "run", "compare", "explain"} <= {
+        line.split()[1] for line in DBBENCH
+    }
 
 
 def test_plan_and_workload_of_the_tutorial_load(tmp_path: Path) -> None:
@@ -59,10 +66,14 @@ def test_plan_and_workload_of_the_tutorial_load(tmp_path: Path) -> None:
     head = "-- PostgreSQL database dump\n-- Dumped from database version 15.1\n"
     (tmp_path / "shop.dump").write_text(f"{head}--\n-- PostgreSQL database dump complete\n--\n")
     ours = catalog([tmp_path])
-    assert {"orders", "scan"} == {spec.name for spec in plan.load(tmp_path / "plan.toml", ours).workload}
+    assert {"orders", "scan"} == {
+        spec.name for spec in plan.load(tmp_path / "plan.toml", ours).workload
+    }
 
 
 def test_what_differs_between_machines_is_not_shown() -> None:
     """Directories, times and the name of the host."""
-    shown = SCRIPT["normalised"]("/var/tmp/x/bench/a  \n2031-01-02 03:04:05 b\n", Path("/var/tmp/x/bench"))
+    shown = SCRIPT["normalised"](
+        "/var/tmp/x/bench/a  \n2031-01-02 03:04:05 b\n", Path("/var/tmp/x/bench")
+    )
     assert shown == "/srv/bench/a\n2026-11-21 09:00:00 b\n"

@@ -15,7 +15,14 @@ from dbbench.commands.options import Options
 from dbbench.commands.report import put_verdict
 from dbbench.report.page.html import build, render
 from dbbench.report.page.results import document
-from dbbench.report.verdict_table import COLUMNS, Column, as_csv, as_document, as_markdown, put_tables
+from dbbench.report.verdict_table import (
+    COLUMNS,
+    Column,
+    as_csv,
+    as_document,
+    as_markdown,
+    put_tables,
+)
 from dbbench.report.verdicts import Verdicts, verdicts
 from tests.support.terminal import WideStream
 
@@ -24,23 +31,37 @@ from tests.support.terminal import WideStream
 def win_share() -> Iterator[None]:
     """Add a column that dbbench does not have."""
     COLUMNS.append(
-        Column("win_share", "wins in %", lambda row, _: row.wins / max(1, row.n), lambda row, _: 100 * row.wins)
+        Column(
+            "win_share",
+            "wins in %",
+            lambda row, _: row.wins / max(1, row.n),
+            lambda row, _: 100 * row.wins,
+        )
     )
     yield
     COLUMNS.pop()
 
 
 @pytest.mark.usefixtures("win_share")
-def test_a_column_is_one_entry_and_appears_in_every_export(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_column_is_one_entry_and_appears_in_every_export(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Terminal, Markdown, CSV, JSON, the table of the page, and its downloads."""
     run = synthetic.loaded(tmp_path, Shape(arms=("ext4", "xfs"), work=TPCB))
     tables = verdicts([run])
     wins = tables.tables[0].rows[1].wins
     put_tables(tables)
-    ends = [line.split()[-1] for line in capsys.readouterr().out.splitlines() if line.startswith(("setup ", "xfs  "))]
+    ends = [
+        line.split()[-1]
+        for line in capsys.readouterr().out.splitlines()
+        if line.startswith(("setup ", "xfs  "))
+    ]
     assert ends == ["%", str(100 * wins)]
     assert "| wins in % |" in as_markdown(tables)
-    assert [row["win_share"] for row in csv.DictReader(io.StringIO(as_csv(tables)))] == ["0.0", str(wins / 3)]
+    assert [row["win_share"] for row in csv.DictReader(io.StringIO(as_csv(tables)))] == [
+        "0.0",
+        str(wins / 3),
+    ]
     assert [row["win_share"] for row in as_document(tables)["rows"]] == [0.0, wins / 3]
     page = render([run])
     assert '<th scope="col" class="num">wins in %</th>' in page
@@ -51,7 +72,13 @@ def test_a_column_is_one_entry_and_appears_in_every_export(tmp_path: Path, capsy
     assert model.results["compare"][0]["rows"][1]["win_share"] == wins / 3
 
 
-LONG = ("ext4", "xfs", "btrfs-zstd+a-label-as-long-as-a-line-of-a-letter", "zfs-8k", "ext4-nobarrier")
+LONG = (
+    "ext4",
+    "xfs",
+    "btrfs-zstd+a-label-as-long-as-a-line-of-a-letter",
+    "zfs-8k",
+    "ext4-nobarrier",
+)
 
 
 def on_terminal(columns: int, tables: Verdicts, details: bool = False) -> list[str]:
@@ -63,11 +90,15 @@ def on_terminal(columns: int, tables: Verdicts, details: bool = False) -> list[s
 
 @pytest.mark.parametrize("details", [False, True])
 def test_a_terminal_of_80_columns(tmp_path: Path, details: bool) -> None:
-    """No line is wider, whatever the setups are called, and no number is divided; a wider terminal is used."""
+    """No line is wider, whatever the setups are called, and no number is divided; a wider terminal
+    is used.
+    """
     run = synthetic.loaded(tmp_path, Shape(arms=LONG, noise=0.1))
     narrow = on_terminal(80, verdicts([run]), details)
     assert max(map(len, narrow)) <= 80
-    assert not [line for line in narrow if re.search(r"^ *[./%]", line) or re.search(r"[+−]$", line)]
+    assert not [
+        line for line in narrow if re.search(r"^ *[./%]", line) or re.search(r"[+−]$", line)
+    ]
     wide = on_terminal(200, verdicts([run]), details)
     assert 110 < max(map(len, wide)) <= 200 and len(wide) < len(narrow)
     assert any(line.startswith(LONG[2] + " ") for line in wide)
@@ -81,8 +112,12 @@ def test_a_blank_line_is_above_the_remarks_of_all_tables(tmp_path: Path) -> None
     assert lines[number - 1] == "" and len(lines[number]) <= 50
 
 
-def test_remarks_of_all_setups_are_printed_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A smoke test says in a sentence that its windows contain no checkpoint. Degrees of freedom and level need -v."""
+def test_remarks_of_all_setups_are_printed_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A smoke test says in a sentence that its windows contain no checkpoint. Degrees of freedom
+    and level need -v.
+    """
     run = synthetic.loaded(tmp_path, Shape())
     put_tables(verdicts([run]))
     text = " ".join(capsys.readouterr().out.split())
@@ -95,15 +130,23 @@ def test_remarks_of_all_setups_are_printed_once(tmp_path: Path, capsys: pytest.C
     assert capsys.readouterr().out.count("all results: burst: no checkpoint") == 1
 
 
-def test_warnings_are_one_table_at_the_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Each ID with its trials and what to do, without those that follow from the plan; of many failures, three."""
-    names = [f"{arm}.postgres.pgbench-tpcb-b{block}-a1" for arm in ("ext4", "xfs") for block in (1, 2, 3)]
+def test_warnings_are_one_table_at_the_end(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each ID with its trials and what to do, without those that follow from the plan; of many
+    failures, three.
+    """
+    names = [
+        f"{arm}.postgres.pgbench-tpcb-b{block}-a1" for arm in ("ext4", "xfs") for block in (1, 2, 3)
+    ]
     run = synthetic.loaded(tmp_path, Shape(work=TPCB, suspect=names[:1], failed=names[2:]))
     put_verdict(Options(), [run], Path("report.html"), {})
     text = capsys.readouterr().out
     assert re.search(r"^warning +trials +what to do$", text, re.MULTILINE)
     assert re.search(r"^W012 +1 +background load\. Stop these processes", text, re.MULTILINE)
-    assert [line.split()[0] for line in text.splitlines() if re.match(r"W\d\d\d ", line)] == ["W012"]
+    assert [line.split()[0] for line in text.splitlines() if re.match(r"W\d\d\d ", line)] == [
+        "W012"
+    ]
     assert "12 trials: 7 ok, 1 suspect, 4 failed. Page: report.html" in text
     assert text.count(" failed in measure: E402") == 3 and "and 1 more:  dbbench show demo" in text
     one = synthetic.loaded(tmp_path, Shape(name="one", arms=("ext4",), work=TPCB, blocks=1))

@@ -12,9 +12,24 @@ import pytest
 from dbbench import process
 
 ROOT: Final = Path(__file__).parents[2]
-TAKEN: Final = ("dbbench", "fs_setups", "workloads", "reports", "tests", "docs", "benchmarks", "README.md", "LICENSE",
-                "CHANGELOG.md", "pyproject.toml", "setup.cfg")  # fmt: skip
-BUILD: Final = "import sys; from setuptools import build_meta as b; getattr(b, 'build_' + sys.argv[1])(sys.argv[2])"
+TAKEN: Final = (
+    "dbbench",
+    "fs_setups",
+    "workloads",
+    "reports",
+    "tests",
+    "docs",
+    "benchmarks",
+    "README.md",
+    "LICENSE",
+    "CHANGELOG.md",
+    "pyproject.toml",
+    "setup.cfg",
+)
+BUILD: Final = (
+    "import sys; from setuptools import build_meta as b; getattr(b, 'build_' + "
+    "sys.argv[1])(sys.argv[2])"
+)
 BUILD_S: Final = 120.0
 NEEDED: Final = 77  # of setuptools: as pyproject.toml asks
 
@@ -28,7 +43,9 @@ def _too_old() -> bool:
 
 pytestmark = [
     pytest.mark.starts_processes,
-    pytest.mark.skipif(_too_old(), reason=f"needs setuptools {NEEDED} or later (requirements-test.lock)"),
+    pytest.mark.skipif(
+        _too_old(), reason=f"needs setuptools {NEEDED} or later (requirements-test.lock)"
+    ),
 ]
 
 
@@ -67,11 +84,23 @@ def files_of(wheel: Path) -> set[str]:
 
 
 def wanted(checkout: Path) -> set[str]:
-    """All modules, py.typed, studies, texts of errors, and every data file under `dbbench/data`, where links lead."""
-    modules = {f"dbbench/{path.relative_to(checkout / 'dbbench')}" for path in (checkout / "dbbench").rglob("*.py")}
+    """All modules, py.typed, studies, texts of errors, and every data file under `dbbench/data`,
+    where links lead.
+    """
+    modules = {
+        f"dbbench/{path.relative_to(checkout / 'dbbench')}"
+        for path in (checkout / "dbbench").rglob("*.py")
+    }
     data = {
         f"dbbench/data/{path.relative_to((checkout / folder).parent)}"
-        for folder in ("fs_setups", "workloads", "reports", "docs/plans", "docs/systemd", "packaging/installer")
+        for folder in (
+            "fs_setups",
+            "workloads",
+            "reports",
+            "docs/plans",
+            "docs/systemd",
+            "packaging/installer",
+        )
         for path in (checkout / folder).rglob("*")
         if path.is_file()
     }
@@ -84,14 +113,20 @@ def wanted(checkout: Path) -> set[str]:
 
 
 def test_wheel_holds_all_that_is_needed_and_nothing_else(copy: Path, wheel: Path) -> None:
-    """Modules, TOML, Lua, templates, assets, example plans, units and py.typed; no tests, documents or benchmarks. A
-    kind of file that is in none of the patterns would be missing without anybody noticing. The command `dbbench`, its
-    licence and that of the vendored script are there."""
+    """Modules, TOML, Lua, templates, assets, example plans, units and py.typed; no tests, documents
+    or benchmarks. A kind of file that is in none of the patterns would be missing without
+    anybody noticing. The command `dbbench`, its licence and that of the vendored script are
+    there.
+    """
     files, archive = files_of(wheel), zipfile.ZipFile(wheel)
     assert files == wanted(copy)
     suffixes = {".toml", ".lua", ".sql", ".fio", ".j2", ".css", ".js", ".py", ".typed", ".timer"}
-    assert {suffix for suffix in suffixes if any(name.endswith(suffix) for name in files)} == suffixes
-    metadata = {name.split(".dist-info/")[1]: name for name in archive.namelist() if ".dist-info/" in name}
+    assert {
+        suffix for suffix in suffixes if any(name.endswith(suffix) for name in files)
+    } == suffixes
+    metadata = {
+        name.split(".dist-info/")[1]: name for name in archive.namelist() if ".dist-info/" in name
+    }
     assert "dbbench = dbbench.__main__:main" in archive.read(metadata["entry_points.txt"]).decode()
     assert any(name.endswith("LICENSE") for name in metadata)
     assert "dbbench/data/reports/assets/plotly-basic.LICENSE.txt" in files

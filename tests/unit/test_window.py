@@ -26,11 +26,18 @@ def noisy(seed: int, slope: float, seconds: int = 120) -> list[float | None]:
 
 
 def test_a_trend_is_found_and_noise_is_none() -> None:
-    """A fall by 30 % in all of 50 windows; noise alone in at most 2 of 200 (a test at 1 % that wants 3 % besides). 2 %
-    without any noise are certain, and small; two checkpoints pull throughput down twice: a cycle, not a trend. 59
-    seconds have too few means; a window without progress has no mean."""
+    """A fall by 30 % in all of 50 windows; noise alone in at most 2 of 200 (a test at 1 % that
+    wants 3 % besides). 2 % without any noise are certain, and small; two checkpoints pull
+    throughput down twice: a cycle, not a trend. 59 seconds have too few means; a window without
+    progress has no mean.
+    """
     assert all((t := steadiness.trend(noisy(seed, -0.3))) and t.significant for seed in range(50))
-    assert sum(bool((t := steadiness.trend(noisy(seed, 0.0))) and t.significant) for seed in range(200)) <= 2
+    assert (
+        sum(
+            bool((t := steadiness.trend(noisy(seed, 0.0))) and t.significant) for seed in range(200)
+        )
+        <= 2
+    )
     small = steadiness.trend([1000 + s / 6 for s in range(120)])
     assert small is not None and small.p < 0.01 and small.change < 0.03 and not small.significant
     cycle = steadiness.trend([1000 - 300 * ((s % 60) / 60) for s in range(120)])
@@ -46,8 +53,9 @@ def test_what_belongs_to_the_warm_up_is_cut_by_mser() -> None:
 
 
 def test_windows_without_a_steady_state_or_with_a_short_warm_up_are_told() -> None:
-    """W005 has the change from end to end; steady windows and those that run to completion have none. W001: 59 s of
-    warm-up for btrfs; 60 are enough."""
+    """W005 has the change from end to end; steady windows and those that run to completion have
+    none. W001: 59 s of warm-up for btrfs; 60 are enough.
+    """
     falling = [0.0] * 60 + [value or 0.0 for value in noisy(1, -0.4)]
     (told,) = fairness.steady(FIXED, [*falling])
     assert told.id == "W005" and told.text.startswith("throughput changed by −4")
@@ -59,31 +67,62 @@ def test_windows_without_a_steady_state_or_with_a_short_warm_up_are_told() -> No
     assert list(fairness.warm_up(Window("to-completion", 0, 0), btrfs)) == []
 
 
-@pytest.mark.parametrize(("util", "writes", "flushes", "told"), [
-    ([50.0] * 3 + [100.0] * 5 + [50.0] * 4, [9.0] * 3 + [0.0] * 5 + [9.0] * 4, [0.0] * 12, 63),
-    ([100.0] * 12, [9.0] * 12, [0.0] * 12, None),  # busy, and requests end
-    ([100.0] * 12, [0.0] * 12, [0.0, 0.0, 1.0] * 4, None),  # flushes end
-    ([0.0] * 12, [0.0] * 12, [0.0] * 12, None),  # idle, without requests
-    ([100.0] * 4 + [None] + [100.0] * 4 + [0.0] * 3, [0.0] * 4 + [None] + [0.0] * 7, [0.0] * 12, None),  # a gap
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("util", "writes", "flushes", "told"),
+    [
+        ([50.0] * 3 + [100.0] * 5 + [50.0] * 4, [9.0] * 3 + [0.0] * 5 + [9.0] * 4, [0.0] * 12, 63),
+        ([100.0] * 12, [9.0] * 12, [0.0] * 12, None),  # busy, and requests end
+        ([100.0] * 12, [0.0] * 12, [0.0, 0.0, 1.0] * 4, None),  # flushes end
+        ([0.0] * 12, [0.0] * 12, [0.0] * 12, None),  # idle, without requests
+        # a gap
+        (
+            [100.0] * 4 + [None] + [100.0] * 4 + [0.0] * 3,
+            [0.0] * 4 + [None] + [0.0] * 7,
+            [0.0] * 12,
+            None,
+        ),
+    ],
+)
 def test_a_device_that_ends_nothing_for_five_seconds_is_told(
-    util: list[float | None], writes: list[float | None], flushes: list[float | None], told: int | None
+    util: list[float | None],
+    writes: list[float | None],
+    flushes: list[float | None],
+    told: int | None,
 ) -> None:
-    """W106 with its second: only where a request waited, none ended, and the seconds are in the window."""
+    """W106 with its second: only where a request waited, none ended, and the seconds are in the
+    window.
+    """
     still: list[float | None] = [0.0] * 12
-    columns = {"util_pct": util, "r_per_s": still, "w_per_s": writes, "f_per_s": flushes, "d_per_s": still}
+    columns = {
+        "util_pct": util,
+        "r_per_s": still,
+        "w_per_s": writes,
+        "f_per_s": flushes,
+        "d_per_s": still,
+    }
     for prefix in ("", "log_"):
-        series = Series(72, {prefix + name: [100.0 * (name == "util_pct")] * 60 + v for name, v in columns.items()})
+        series = Series(
+            72,
+            {prefix + name: [100.0 * (name == "util_pct")] * 60 + v for name, v in columns.items()},
+        )
         found = list(device.silent(FIXED, series))
-        assert [(w.id, w.suspect, w.second) for w in found] == ([("W106", True, told)] if told else [])
+        assert [(w.id, w.suspect, w.second) for w in found] == (
+            [("W106", True, told)] if told else []
+        )
         assert all(("log's" in w.text) == bool(prefix) for w in found)
     assert list(device.silent(FIXED, Series(72))) == []
 
 
-@pytest.mark.parametrize(("family", "options", "tunables", "seconds"), [
-    ("btrfs", (), {}, 30.0), ("btrfs", ("rw", "commit=120"), {}, 120.0), ("ext4", ("rw",), {}, 5.0),
-    ("zfs", (), {"txg_timeout_s": 10}, 10.0), ("xfs", (), {}, None),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("family", "options", "tunables", "seconds"),
+    [
+        ("btrfs", (), {}, 30.0),
+        ("btrfs", ("rw", "commit=120"), {}, 120.0),
+        ("ext4", ("rw",), {}, 5.0),
+        ("zfs", (), {"txg_timeout_s": 10}, 10.0),
+        ("xfs", (), {}, None),
+    ],
+)
 def test_periods_are_those_in_force(
     family: str, options: tuple[str, ...], tunables: dict[str, Any], seconds: float | None
 ) -> None:
@@ -91,11 +130,18 @@ def test_periods_are_those_in_force(
     assert family_by_name(family).writes_out_s(options, tunables) == seconds
 
 
-@pytest.mark.parametrize(("window", "drain_s", "warned"), [
-    (Window("fixed", 60, 60), 6.1, True), (Window("fixed", 60, 60), 6.0, False),
-    (Window("fixed", 60, 59), 59.0, False), (Window("to-completion", 0, 0), 59.0, False),
-])  # fmt: skip
-def test_a_long_drain_is_told_of_windows_of_a_minute(window: Window, drain_s: float, warned: bool) -> None:
+@pytest.mark.parametrize(
+    ("window", "drain_s", "warned"),
+    [
+        (Window("fixed", 60, 60), 6.1, True),
+        (Window("fixed", 60, 60), 6.0, False),
+        (Window("fixed", 60, 59), 59.0, False),
+        (Window("to-completion", 0, 0), 59.0, False),
+    ],
+)
+def test_a_long_drain_is_told_of_windows_of_a_minute(
+    window: Window, drain_s: float, warned: bool
+) -> None:
     """More than a tenth of the window; a shorter window has W001 in its place."""
     trial: Any = SimpleNamespace(
         cell=SimpleNamespace(window=window),
@@ -122,8 +168,9 @@ BEGIN = 1795268905.0  # 13:48:25 UTC
 
 
 def test_errors_and_autovacuum_stand_at_their_second(tmp_path: Path) -> None:
-    """Lines before the load are another phase's; the warning quotes the first and counts the rest. A quiet log has no
-    gaps."""
+    """Lines before the load are another phase's; the warning quotes the first and counts the rest.
+    A quiet log has no gaps.
+    """
     log = server_log.ServerLog(tmp_path / "l", 0)
     (tmp_path / "l").write_text(POSTGRES)
     log.stop()
@@ -138,13 +185,18 @@ def test_errors_and_autovacuum_stand_at_their_second(tmp_path: Path) -> None:
     assert (series["server_log_errors"], warnings) == ([0, 0, 0], [])
 
 
-@pytest.mark.parametrize("line", [
-    "2026-11-21T13:48:27.123456Z 0 [ERROR] [MY-012639] [InnoDB] Write to file failed",
-    "2026-11-21 13:48:27 0 [ERROR] InnoDB: Write to file failed",
-    "2026-11-21  9:48:27 0 [ERROR] InnoDB: hours of one digit, as MariaDB writes them",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "line",
+    [
+        "2026-11-21T13:48:27.123456Z 0 [ERROR] [MY-012639] [InnoDB] Write to file failed",
+        "2026-11-21 13:48:27 0 [ERROR] InnoDB: Write to file failed",
+        "2026-11-21  9:48:27 0 [ERROR] InnoDB: hours of one digit, as MariaDB writes them",
+    ],
+)
 def test_logs_of_the_innodb_servers_are_read(line: str) -> None:
-    """MySQL's ISO time and MariaDB's own; both run with UTC. A damaged line without a true time is in no second."""
+    """MySQL's ISO time and MariaDB's own; both run with UTC. A damaged line without a true time is
+    in no second.
+    """
     (event,) = server_log.events(line + "\n2026-11-21 13:48:28 0 [Note] nothing\n")
     assert event.kind == "error"
     assert event.utc == pytest.approx(1795268907.0 - (0 if "13:48" in line else 4 * 3600), abs=0.2)
@@ -152,9 +204,17 @@ def test_logs_of_the_innodb_servers_are_read(line: str) -> None:
 
 
 def test_cycles_are_by_what_drove_them() -> None:
-    """Above three quarters of the redo the server flushes whatever it was told: that cycle is its doing."""
+    """Above three quarters of the redo the server flushes whatever it was told: that cycle is its
+    doing.
+    """
     server = InnodbServer.__new__(InnodbServer)
-    server._redo, server._cycles, server._full, server._oldest, server._under_way = 1000, 0, 0, 0.0, (0.0, 0.0)
+    server._redo, server._cycles, server._full, server._oldest, server._under_way = (
+        1000,
+        0,
+        0,
+        0.0,
+        (0.0, 0.0),
+    )
     for written, checkpoint in ((100, 0), (300, 150), (1000, 180), (1200, 1100), (1300, 1250)):
         server._cycle(float(written), float(checkpoint))
     assert (server._cycles, server._full) == (3, 1)

@@ -1,7 +1,7 @@
 """No decision depends on the wording of a message.
 
-Every message is replaced by "x": those in results, and those that are produced for display. Verdicts, exit statuses,
-repeated blocks and the structure of the page must not change.
+Every message is replaced by "x": those in results, and those that are produced for display.
+Verdicts, exit statuses, repeated blocks and the structure of the page must not change.
 """
 
 import dataclasses
@@ -20,7 +20,15 @@ from dbbench.compare import remarks
 from dbbench.datasets import sources
 from dbbench.errors import EXIT_OK, DbbenchError
 from dbbench.labs.powercut import conclusions as powercut
-from dbbench.model import Conclusion, DatasetFacts, LabFacts, SourceChange, SourceChangeKind, Trial, TrialWarning
+from dbbench.model import (
+    Conclusion,
+    DatasetFacts,
+    LabFacts,
+    SourceChange,
+    SourceChangeKind,
+    Trial,
+    TrialWarning,
+)
 from dbbench.nightly import analysis
 from dbbench.nightly.night import Change, Night, Ratio
 from dbbench.report.answer import answer
@@ -34,17 +42,32 @@ from tests.unit.test_page import Seen
 
 # Fields of results that are written for people.
 MESSAGES: Final = frozenset(
-    {"checked", "contradiction", "flushes_note", "invalid", "note", "notes", "reason", "reasons",
-     "skipped", "statement", "text", "told", "unread"}
-)  # fmt: skip
+    {
+        "checked",
+        "contradiction",
+        "flushes_note",
+        "invalid",
+        "note",
+        "notes",
+        "reason",
+        "reasons",
+        "skipped",
+        "statement",
+        "text",
+        "told",
+        "unread",
+    }
+)
 SHAPES: Final = {
     "all": Shape(),
     "suspect": Shape(work=TPCB, suspect=[f"xfs.postgres.pgbench-tpcb-b{b}-a1" for b in (1, 2, 3)]),
-    "failed": Shape(work=TPCB, failed=["ext4.postgres.pgbench-tpcb-b1-a1", "xfs.postgres.pgbench-tpcb-b2-a1"]),
+    "failed": Shape(
+        work=TPCB, failed=["ext4.postgres.pgbench-tpcb-b1-a1", "xfs.postgres.pgbench-tpcb-b2-a1"]
+    ),
     "baseline": Shape(work=TPCB, failed=[f"ext4.postgres.pgbench-tpcb-b{b}-a1" for b in (1, 2, 3)]),
     "classes": Shape(work=TPCB, arms=("ext4", "ext4-nobarrier", "xfs"), blocks=5),
     "unfinished": Shape(work=TPCB, missing=4, gaps=(3, 9), stalls=(8, 9)),
-}  # fmt: skip
+}
 
 
 def silenced(noun: Any, message: bool = False) -> Any:
@@ -53,10 +76,14 @@ def silenced(noun: Any, message: bool = False) -> Any:
         return "x" if message and noun else noun
     if dataclasses.is_dataclass(noun) and not isinstance(noun, type):
         fields = {f.name: getattr(noun, f.name) for f in dataclasses.fields(noun)}
-        return dataclasses.replace(noun, **{k: silenced(v, k in MESSAGES) for k, v in fields.items()})
+        return dataclasses.replace(
+            noun, **{k: silenced(v, k in MESSAGES) for k, v in fields.items()}
+        )
     if isinstance(noun, dict):
         return {key: silenced(value, message) for key, value in noun.items()}
-    return type(noun)(silenced(value, message) for value in noun) if isinstance(noun, tuple) else noun
+    return (
+        type(noun)(silenced(value, message) for value in noun) if isinstance(noun, tuple) else noun
+    )
 
 
 @pytest.fixture
@@ -83,11 +110,16 @@ def decisions(run: LoadedRun) -> Iterator[object]:
             yield [kind for kind, _ in answer([table], [run]).caveats]
             for row in table.rows:
                 yield [note.kind for note in row.notes]
-                yield [column.words(row, table.metric) for column in COLUMNS if column.key != "notes"]
+                yield [
+                    column.words(row, table.metric) for column in COLUMNS if column.key != "notes"
+                ]
     yield queue.extend(run.run, lambda spec: status_of(run, spec.id)).order
     yield skeleton(render([run]))
     page = build([run])
-    yield [[(arm, len(notes)) for arm, notes in comparison.table.notes] for comparison in page.comparisons]
+    yield [
+        [(arm, len(notes)) for arm, notes in comparison.table.notes]
+        for comparison in page.comparisons
+    ]
     yield [kind for kind, _ in page.verdict.notices]
 
 
@@ -97,7 +129,9 @@ def status_of(run: LoadedRun, ident: str) -> Any:
 
 
 def changed(trial: Trial) -> Trial:
-    """With findings that the made-up trials lack: no steady state, borrowed throughput, a device at its ceiling."""
+    """With findings that the made-up trials lack: no steady state, borrowed throughput, a device at
+    its ceiling.
+    """
     more = [TrialWarning("W005", "+9 %"), TrialWarning("W003", "drain took 9 s")]
     limited = [TrialWarning("W042", "writes stood at 300 IOPS")] if trial.block > 1 else []
     return dataclasses.replace(trial, warnings=(*trial.warnings, *more[: trial.block], *limited))
@@ -107,7 +141,9 @@ def changed(trial: Trial) -> Trial:
 def test_a_made_up_run_without_words_is_judged_the_same(
     name: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    """Verdicts, notes by kind, the gate, which blocks are repeated, and the page's sections, tables and rows."""
+    """Verdicts, notes by kind, the gate, which blocks are repeated, and the page's sections, tables
+    and rows.
+    """
     run = synthetic.loaded(tmp_path, SHAPES[name])
     run = dataclasses.replace(run, trials=tuple(map(changed, run.trials)), lab=synthetic.lab())
     before = list(decisions(run))
@@ -121,7 +157,10 @@ def test_exit_statuses_stay(
 ) -> None:
     """Of commands that read a run."""
     folder = str(synthetic.write(tmp_path, SHAPES[name]))
-    commands = [["compare", folder, "--gate"], *([word, folder] for word in ("compare", "show", "report"))]
+    commands = [
+        ["compare", folder, "--gate"],
+        *([word, folder] for word in ("compare", "show", "report")),
+    ]
     before = [cli.run(command) for command in commands]
     assert before[1:] == [EXIT_OK] * 3
     request.getfixturevalue("wordless")
@@ -131,14 +170,17 @@ def test_exit_statuses_stay(
     assert [cli.run(command) for command in commands] == before
 
 
-def test_further_blocks_are_those_of_the_kinds(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+def test_further_blocks_are_those_of_the_kinds(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     """A settled pair stays settled, whatever is written about it."""
     request.getfixturevalue("wordless")
     run = results.load_spec(synthetic.write(tmp_path, Shape(work=TPCB, blocks=5)))
     trials = {trial.id: trial for trial in results.load_run(tmp_path / "demo").trials}
     plan = dataclasses.replace(run.plan, margin=1e-9)  # so that nothing is the same
     once = adaptive.further(dataclasses.replace(run, plan=plan, precision=0.9), trials)
-    assert sorted(question.kind for question in once.questions.values()) == ["decided", "settled"]  # btrfs is slow
+    # btrfs is slow
+    assert sorted(question.kind for question in once.questions.values()) == ["decided", "settled"]
     stricter = dataclasses.replace(once, precision=1e-9)
     assert adaptive.further(stricter, trials).order == run.order
     open_again = dataclasses.replace(stricter, questions={})
@@ -158,7 +200,9 @@ def test_a_lab_without_words_ends_the_same(conclusion: Conclusion, contradiction
         return ""
 
     lab = synthetic.lab(conclusion is Conclusion.BLIND, contradiction)
-    lab = dataclasses.replace(lab, rows=tuple(dataclasses.replace(row, conclusion=conclusion) for row in lab.rows))
+    lab = dataclasses.replace(
+        lab, rows=tuple(dataclasses.replace(row, conclusion=conclusion) for row in lab.rows)
+    )
     wanted = {Conclusion.BLIND: "E821", Conclusion.NONE: "E821"}.get(conclusion, "")
     wanted = "E821" if contradiction and conclusion is not Conclusion.BLIND else wanted
     assert ended(lab) == ended(silenced(lab)) == wanted
@@ -169,19 +213,25 @@ def night(number: int, ratio: float, good: bool = True) -> Night:
     date, changes = f"2026-01-{number:02}", (Change("host", "a", "b"), Change("kernel", "1", "2"))
     reasons = () if good else ("the guard is +9% from the reference that it is",)
     ratios = {"e w: xfs": Ratio(ratio, ratio * 0.98, ratio * 1.02, 7)}
-    return Night(date, f"r{number}", f"{date}T01:00:00.000Z", good, reasons, 0, ratios, changes=changes)
+    return Night(
+        date, f"r{number}", f"{date}T01:00:00.000Z", good, reasons, 0, ratios, changes=changes
+    )
 
 
 def judged(nights: list[Night], tonight: Night) -> list[object]:
     """What is said of tonight, confirmed by a second run that is the same: without a word of prose."""
     again = tonight.ratios["e w: xfs"]
-    findings = [analysis.confirm(finding, again) for finding in analysis.judge(nights, tonight, None, 60)]
+    findings = [
+        analysis.confirm(finding, again) for finding in analysis.judge(nights, tonight, None, 60)
+    ]
     bare = [(dataclasses.replace(finding, notes=()), len(finding.notes)) for finding in findings]
     return [*bare, analysis.overall(tonight, findings, [])]
 
 
 @pytest.mark.parametrize(("ratio", "good"), [(0.9, True), (0.7, True), (1.2, True), (0.7, False)])
-def test_nights_without_words_are_judged_the_same(ratio: float, good: bool, request: pytest.FixtureRequest) -> None:
+def test_nights_without_words_are_judged_the_same(
+    ratio: float, good: bool, request: pytest.FixtureRequest
+) -> None:
     """Findings, their confirmation, and the word of the night."""
     nights, tonight = [night(n, 0.9) for n in range(1, 9)], night(9, ratio, good)
     before = judged(nights, tonight)
@@ -199,7 +249,13 @@ def test_the_host_is_taken_out_of_a_night_without_words() -> None:
 def test_settings_of_a_source_are_warned_of_by_their_kind(request: pytest.FixtureRequest) -> None:
     """W101 for settings that are not in force; not for a database whose name has the same words."""
     request.getfixturevalue("wordless")
-    values = {"database": "taken out, reset", "name": "x", "settings": "a = 1", "done": "x", "text": "taken out, reset"}
+    values = {
+        "database": "taken out, reset",
+        "name": "x",
+        "settings": "a = 1",
+        "done": "x",
+        "text": "taken out, reset",
+    }
     for kind in SourceChangeKind:
         facts = DatasetFacts("source", "k", 1, None, "copy", changes=(SourceChange(kind, values),))
         observed: Any = SimpleNamespace(restored=SimpleNamespace(facts=facts))

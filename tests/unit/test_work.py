@@ -33,13 +33,25 @@ def judged(folder: Path, claim: Claim, seen: Work, flushes: int = 3000) -> Trial
     return Judged(dataclasses.replace(outcome(), claims=(claim,)), meter).trial(folder)
 
 
-@pytest.mark.parametrize(("count", "custom", "counted", "error"), [
-    ("transactions", False, 9_600, None), ("transactions", False, 10_100, None),
-    ("transactions", False, 5_000, "E352"), ("transactions", False, 6, "E352"), ("transactions", False, 20_000, "E352"),
-    ("transactions", True, 2_000, None), ("transactions", True, 50_000, None), ("transactions", True, 6, "E352"),
-    ("statements", False, 4_000, "E352"), ("rows", False, 9_000, "E352"), ("table_bytes", False, 6_000, None),
-    ("table_bytes", False, 100, "E352"), ("write_bytes", False, 5_000, "E352"), ("read_bytes", False, 70_000, None),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("count", "custom", "counted", "error"),
+    [
+        ("transactions", False, 9_600, None),
+        ("transactions", False, 10_100, None),
+        ("transactions", False, 5_000, "E352"),
+        ("transactions", False, 6, "E352"),
+        ("transactions", False, 20_000, "E352"),
+        ("transactions", True, 2_000, None),
+        ("transactions", True, 50_000, None),
+        ("transactions", True, 6, "E352"),
+        ("statements", False, 4_000, "E352"),
+        ("rows", False, 9_000, "E352"),
+        ("table_bytes", False, 6_000, None),
+        ("table_bytes", False, 100, "E352"),
+        ("write_bytes", False, 5_000, "E352"),
+        ("read_bytes", False, 70_000, None),
+    ],
+)
 def test_a_count_outside_its_bounds_fails_the_trial(
     count: str, custom: bool, counted: int, error: str | None, tmp_path: Path
 ) -> None:
@@ -63,15 +75,23 @@ def test_a_count_that_nothing_confirms_is_reported(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize(("flushes", "log_bytes", "writes", "error"), [
-    (3000, 10**6, 3000, None), (1300, 10**6, 3000, None), (4, 10**6, 3000, "E352"),
-    (3000, 10_000, 3000, "E352"),  # commits that the server counted
-    (3000, 10**6, None, None), (3000, 10_000, None, "E352"),  # changes that the load alone reports
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("flushes", "log_bytes", "writes", "error"),
+    [
+        (3000, 10**6, 3000, None),
+        (1300, 10**6, 3000, None),
+        (4, 10**6, 3000, "E352"),
+        (3000, 10_000, 3000, "E352"),  # commits that the server counted
+        (3000, 10**6, None, None),
+        (3000, 10_000, None, "E352"),  # changes that the load alone reports
+    ],
+)
 def test_commits_with_too_few_flushes_or_without_log_fail_the_trial(
     flushes: int, log_bytes: int, writes: int | None, error: str | None, tmp_path: Path
 ) -> None:
-    """A flush serves one commit of each client at most; twice the clients would be one flush for four commits."""
+    """A flush serves one commit of each client at most; twice the clients would be one flush for
+    four commits.
+    """
     seen = Work(transactions=3000, log_bytes=log_bytes, writes=writes)
     trial = judged(tmp_path, Claim("transactions", 3000, changes=writes is None), seen, flushes)
     assert (trial.error and trial.error.id) == error
@@ -85,18 +105,30 @@ def test_temporary_tables_of_a_users_script_are_a_reason_for_few_flushes(tmp_pat
     trial = judged(tmp_path, Claim("statements", 3000, custom=True), seen, flushes=4)
     assert (trial.status, trial.error) == (Status.SUSPECT, None)
     assert [warning.text.split(";")[0] for warning in trial.warnings if warning.id == "W151"] == [
-        "10000 bytes of log for 3000 commits", "4 device flushes for 3000 commits",
-    ]  # fmt: skip
+        "10000 bytes of log for 3000 commits",
+        "4 device flushes for 3000 commits",
+    ]
 
 
 def test_what_the_server_does_by_itself_needs_no_log(tmp_path: Path) -> None:
-    """MariaDB counts two writes during a load that only reads. It gives one identifier at the begin of a transaction
-    that may write, one at its end; MySQL does not report them."""
+    """MariaDB counts two writes during a load that only reads. It gives one identifier at the begin
+    of a transaction that may write, one at its end; MySQL does not report them.
+    """
     assert work.BACKGROUND >= 10 * 2
     server = InnodbServer(mysql.PROFILE, Place(tmp_path, tmp_path), Mysqld(tmp_path, "9"), None)
-    rows = [("Com_commit", "100"), ("Com_rollback", "2"), ("Com_insert", "60"), ("Com_update", "0"),
-            ("Com_delete", "0"), ("Com_replace", "0"), ("Questions", "900"), ("Handler_write", "61"),
-            ("Innodb_max_trx_id", "150"), ("Innodb_lsn_current", "7000"), ("Com_select", "5")]  # fmt: skip
+    rows = [
+        ("Com_commit", "100"),
+        ("Com_rollback", "2"),
+        ("Com_insert", "60"),
+        ("Com_update", "0"),
+        ("Com_delete", "0"),
+        ("Com_replace", "0"),
+        ("Questions", "900"),
+        ("Handler_write", "61"),
+        ("Innodb_max_trx_id", "150"),
+        ("Innodb_lsn_current", "7000"),
+        ("Com_select", "5"),
+    ]
     grown = to_counters(rows)
     assert server.work(grown, True) == Work(102, 900, 61, None, 7000, 48)
     assert server.work(grown, False).writes == 0  # no lower bound is known
@@ -106,10 +138,14 @@ def test_what_the_server_does_by_itself_needs_no_log(tmp_path: Path) -> None:
 
 
 def test_an_event_of_sysbench_has_the_unit_that_its_script_makes_it() -> None:
-    """Transactions end with COMMIT; single statements, and all of them with skip_trx, are statements."""
+    """Transactions end with COMMIT; single statements, and all of them with skip_trx, are
+    statements.
+    """
 
     def claimed(script: str, kind: str = "sysbench", **parameters: Any) -> Claim:
-        return sysbench.claims(cell(workload("sysbench", script, kind), **parameters), 1000, 18.0)[0]
+        return sysbench.claims(cell(workload("sysbench", script, kind), **parameters), 1000, 18.0)[
+            0
+        ]
 
     assert claimed("oltp_read_write") == Claim("transactions", 1000, changes=True)
     assert claimed("oltp_read_only") == Claim("transactions", 1000)
@@ -119,47 +155,72 @@ def test_an_event_of_sysbench_has_the_unit_that_its_script_makes_it() -> None:
     assert claimed("oltp_delete").changes is False
 
 
-@pytest.mark.parametrize(("script", "parameters", "rows"), [
-    ("oltp_read_write", {}, {"read": 13_000, "updated": 2000, "deleted": 1000, "rows": 1000}),
-    ("oltp_write_only", {}, {"read": 3000, "updated": 2000, "deleted": 1000, "rows": 1000}),
-    ("oltp_read_only", {"point_selects": 3}, {"read": 3000}),
-    ("oltp_read_write", {"index_updates": 5, "delete_inserts": 0}, {"read": 16_000, "updated": 6000}),
-    ("oltp_update_non_index", {}, {"read": 1000, "updated": 1000}),
-    ("oltp_insert", {}, {"rows": 1000}),
-    ("oltp_point_select", {}, {"read": 1000}),
-    ("oltp_delete", {}, {}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("script", "parameters", "rows"),
+    [
+        ("oltp_read_write", {}, {"read": 13_000, "updated": 2000, "deleted": 1000, "rows": 1000}),
+        ("oltp_write_only", {}, {"read": 3000, "updated": 2000, "deleted": 1000, "rows": 1000}),
+        ("oltp_read_only", {"point_selects": 3}, {"read": 3000}),
+        (
+            "oltp_read_write",
+            {"index_updates": 5, "delete_inserts": 0},
+            {"read": 16_000, "updated": 6000},
+        ),
+        ("oltp_update_non_index", {}, {"read": 1000, "updated": 1000}),
+        ("oltp_insert", {}, {"rows": 1000}),
+        ("oltp_point_select", {}, {"read": 1000}),
+        ("oltp_delete", {}, {}),
+    ],
+)
 def test_a_bundled_script_claims_the_rows_of_each_kind(
     script: str, parameters: dict[str, int], rows: dict[str, int]
 ) -> None:
     """As the script does by default, and with its options."""
-    claims = sysbench.claims(cell(workload("sysbench", script, "sysbench"), **parameters), 1000, 18.0)
+    claims = sysbench.claims(
+        cell(workload("sysbench", script, "sysbench"), **parameters), 1000, 18.0
+    )
     assert {claim.count: claim.total for claim in claims[1:] if claim.count != "pages"} == rows
 
 
 def test_the_pages_of_uniform_rows_are_claimed_only_if_they_are_many() -> None:
-    """Few pages could be those of the catalogue; many draws touch nearly all pages, few draws a page each."""
+    """Few pages could be those of the catalogue; many draws touch nearly all pages, few draws a
+    page each.
+    """
     assert list(pages_of(10_000, 300)) == []
     (few,), (many,) = pages_of(1000, 10**6), pages_of(10**6, 1600)
-    assert few.total == pytest.approx(1000, rel=0.001) and many.total == pytest.approx(1600, rel=0.001)
+    assert few.total == pytest.approx(1000, rel=0.001) and many.total == pytest.approx(
+        1600, rel=0.001
+    )
 
 
 @pytest.mark.parametrize(("other", "differs"), [(100, False), (108, False), (60, True), (0, True)])
 def test_other_work_than_the_baselines_is_named(other: int, differs: bool) -> None:
-    """Rows per transaction of a user's script: a setup that writes less is not compared without a word."""
+    """Rows per transaction of a user's script: a setup that writes less is not compared without a
+    word.
+    """
 
     def trial(updated: int) -> Any:
         facts = (WorkFacts("updated", 100, updated), WorkFacts("read", 100, 7 * updated))
         return SimpleNamespace(work=facts)
 
     remarks = list(conditions._work([trial(100)] * 3, [trial(other)] * 3))
-    assert [remark.values["what"] for remark in remarks] == ["rows updated per transaction"] * differs
+    assert [remark.values["what"] for remark in remarks] == [
+        "rows updated per transaction"
+    ] * differs
 
 
 def test_postgres_counts_writes_by_transaction_identifiers(tmp_path: Path) -> None:
     """Reads have none, subtransactions have more than one, and a rollback is no commit."""
     server = PostgresServer(postgres.PROFILE, Place(tmp_path, tmp_path), "15.18", tmp_path, None)
-    names = ("xact_commit", "xact_rollback", "xids", "tup_inserted", "blks_read", "blks_hit", "wal_bytes")
+    names = (
+        "xact_commit",
+        "xact_rollback",
+        "xids",
+        "tup_inserted",
+        "blks_read",
+        "blks_hit",
+        "wal_bytes",
+    )
     grown = dict(zip(names, (1000.0, 10.0, 210.0, 300.0, 5.0, 7.0, 9000.0), strict=True))
     assert server.work(grown, True) == Work(1010, 1010, 300, 12 * 8192, 9000, 200, read=12, pages=5)
     assert server.work({**grown, "xids": 5000.0}, True).writes == 1000
@@ -183,20 +244,33 @@ def test_the_last_count_waits_for_sessions_that_have_not_ended() -> None:
 
 
 def test_a_child_counts_with_its_whole_life(tmp_path: Path) -> None:
-    """System calls count, or what reached the disk, whichever is more; without the file nothing is known."""
+    """System calls count, or what reached the disk, whichever is more; without the file nothing is
+    known.
+    """
     (tmp_path / "self").mkdir()
     assert set(IoClock(proc=tmp_path).difference().values()) == {None}
-    lines = "rchar: {}\nwchar: {}\nsyscr: 1\nsyscw: 1\nread_bytes: {}\nwrite_bytes: {}\ncancelled_write_bytes: 0\n"
+    lines = (
+        "rchar: {}\nwchar: {}\nsyscr: 1\nsyscw: 1\nread_bytes: {}\nwrite_bytes: {}\n"
+        "cancelled_write_bytes: 0\n"
+    )
     (tmp_path / "self/io").write_text(lines.format(100, 50, 0, 0))
     clock = IoClock(proc=tmp_path)
     (tmp_path / "self/io").write_text(lines.format(1100, 60, 4096, 8192))
     assert clock.difference() == {"read_bytes": 4096, "write_bytes": 8192}
 
 
-@pytest.mark.parametrize(("engine", "direct", "counted"), [
-    ("psync", "0", True), ("io_uring", "1", True), ("io_uring", "0", False), ("mmap", "0", False),
-])  # fmt: skip
-def test_bytes_of_fio_count_where_the_kernel_counts_them(engine: str, direct: str, counted: bool) -> None:
+@pytest.mark.parametrize(
+    ("engine", "direct", "counted"),
+    [
+        ("psync", "0", True),
+        ("io_uring", "1", True),
+        ("io_uring", "0", False),
+        ("mmap", "0", False),
+    ],
+)
+def test_bytes_of_fio_count_where_the_kernel_counts_them(
+    engine: str, direct: str, counted: bool
+) -> None:
     """System calls, and asynchronous I/O that is direct."""
     report = json.loads(FIO)
     report["global options"].update(ioengine=engine, direct=direct)
@@ -215,8 +289,12 @@ def test_files_elsewhere_fail_the_trial(tmp_path: Path) -> None:
 
 
 def test_a_users_script_has_log_and_rows_of_each_kind(tmp_path: Path) -> None:
-    """The rows are not claimed by the load generator, but reported; the log of its commits is compared."""
-    counted = Work(statements=10_000, transactions=10_000, updated=10_000, writes=10_000, log_bytes=5_000_000)
+    """The rows are not claimed by the load generator, but reported; the log of its commits is
+    compared.
+    """
+    counted = Work(
+        statements=10_000, transactions=10_000, updated=10_000, writes=10_000, log_bytes=5_000_000
+    )
     trial = judged(tmp_path, Claim("statements", 10_000, custom=True), counted)
     assert (trial.error, trial.status) == (None, Status.OK)
     assert {"statements", "updated", "log_bytes"} <= {fact.count for fact in trial.work}

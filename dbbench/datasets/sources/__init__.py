@@ -1,4 +1,6 @@
-"""The user's own data as a dataset: format (`look`), whether an engine can load it (`source`), conversion."""
+"""The user's own data as a dataset: format (`look`), whether an engine can load it (`source`),
+conversion.
+"""
 
 from __future__ import annotations
 
@@ -40,15 +42,18 @@ class Dialect(Protocol):
     def load(
         self, source: Source, server: Server, data: Path, wanted: str, tablespace: str
     ) -> tuple[SourceChange, ...]: ...
-    def settle(self, server: Server) -> str: ...  # settles tables that were copied as files; returns what was done
+    # settles tables that were copied as files; returns what was done
+    def settle(self, server: Server) -> str: ...
 
 
 _DIALECTS: Final[dict[str, Dialect]] = {"postgres": postgres, "mysql": innodb}
 
 
 def of(dataset: Dataset, spec: EngineSpec) -> Source | None:
-    """Return the source of a cell's dataset, inspected now; None for a generated dataset. Raises what `look` raises,
-    SourceUnusable if it differs from the one in the plan, and ProgramMissing."""
+    """Return the source of a cell's dataset, inspected now; None for a generated dataset. Raises
+    what `look` raises, SourceUnusable if it differs from the one in the plan, and
+    ProgramMissing.
+    """
     if dataset.kind != "source":
         return None
     source, profile = look(Path(str(dataset.parameters["path"]))), profile_of(spec.name)
@@ -59,7 +64,9 @@ def of(dataset: Dataset, spec: EngineSpec) -> Source | None:
         )
     version = ENGINES[spec.name].installed_version(spec.bin)
     if version is None:
-        raise ProgramMissing(f"{spec.name} is not installed", remedy="Run dbbench doctor to see how to install it.")
+        raise ProgramMissing(
+            f"{spec.name} is not installed", remedy="Run dbbench doctor to see how to install it."
+        )
     page = profile.page_bytes
     if is_postgres := profile.dialect == "postgres" and source.engine == spec.name:
         page = postgres.block_size(spec.bin)
@@ -67,7 +74,8 @@ def of(dataset: Dataset, spec: EngineSpec) -> Source | None:
     fits(source, spec.name, version, page)
     if is_postgres:
         postgres.check_locales(source)
-    programs = innodb.programs(source) if profile.dialect == "mysql" else ()  # in addition to the server's own
+    # in addition to the server's own
+    programs = innodb.programs(source) if profile.dialect == "mysql" else ()
     if lacking := [name for name in programs if process.find(name) is None]:
         packages = [package_of(name) or name for name in lacking]
         raise ProgramMissing(
@@ -89,7 +97,9 @@ def lay(source: Source, data: Path, place: Place) -> tuple[SourceChange, ...]:
 
 
 def load(source: Source, dataset: Dataset, server: Server, data: Path) -> tuple[SourceChange, ...]:
-    """Load a dump, choose the database for the drivers, and settle a physical copy; return further changes."""
+    """Load a dump, choose the database for the drivers, and settle a physical copy; return further
+    changes.
+    """
     dialect, parameters = _DIALECTS[profile_of(source.engine).dialect], dataset.parameters
     database, tablespace = (str(parameters.get(name, "")) for name in ("database", "tablespace"))
     changes = dialect.load(source, server, data, database, tablespace)
@@ -101,12 +111,16 @@ def load(source: Source, dataset: Dataset, server: Server, data: Path) -> tuple[
 
 
 def kept_as_it_is(dataset: Dataset) -> bool:
-    """Return whether the plan says `settle = false`: a physical copy is then neither vacuumed nor purged."""
+    """Return whether the plan says `settle = false`: a physical copy is then neither vacuumed nor
+    purged.
+    """
     return dataset.parameters.get("settle") is False
 
 
 def seal(source: Source, dataset: Dataset, data: Path, place: Place) -> tuple[SourceChange, ...]:
-    """Change a physical PostgreSQL copy's data checksums if the plan asks for it; dumps and InnoDB always have them."""
+    """Change a physical PostgreSQL copy's data checksums if the plan asks for it; dumps and InnoDB
+    always have them.
+    """
     if not source.physical or profile_of(source.engine).dialect != "postgres":
         return ()
     return postgres.seal(data, place, dataset.parameters.get("checksums"))

@@ -1,5 +1,6 @@
-"""The files of a source, copied or unpacked without following a link out of it: whoever made it could have put links
-into it that lead to files which only root can read or write."""
+"""The files of a source, copied or unpacked without following a link out of it: whoever made it
+could have put links into it that lead to files which only root can read or write.
+"""
 
 from __future__ import annotations
 
@@ -35,9 +36,12 @@ _PIECE: Final = 2**20
 Leave = Callable[[PurePosixPath], bool]  # whether a path relative to the source is left out
 
 
-# Everything is opened relative to its directory with O_NOFOLLOW; links and special files are refused.
+# Everything is opened relative to its directory with O_NOFOLLOW; links and special files are
+# refused.
 def copy_tree(source: Path, target: Path, leave: Leave = lambda _: False) -> None:
-    """Copy a directory, or a file as `target`. Raises SourceRefused for links and special files, SourceUnusable."""
+    """Copy a directory, or a file as `target`. Raises SourceRefused for links and special files,
+    SourceUnusable.
+    """
     source = source.resolve()
     try:
         if not source.is_dir():
@@ -47,12 +51,18 @@ def copy_tree(source: Path, target: Path, leave: Leave = lambda _: False) -> Non
             (target / below).mkdir(0o700, exist_ok=True)
             folders[:] = [name for name in folders if not leave(below / name)]
             for name in folders:
-                _check(os.stat(name, dir_fd=fd, follow_symlinks=False), Path(folder, name), stat.S_ISDIR)
+                _check(
+                    os.stat(name, dir_fd=fd, follow_symlinks=False),
+                    Path(folder, name),
+                    stat.S_ISDIR,
+                )
             for name in files:
                 if not leave(below / name):
                     _copy(name, fd, target / below / name, Path(folder, name))
     except OSError as error:
-        raise SourceUnusable(f"{error.filename or source} cannot be read: {error.strerror}") from error
+        raise SourceUnusable(
+            f"{error.filename or source} cannot be read: {error.strerror}"
+        ) from error
 
 
 def hand_over(tree: Path, account: process.User) -> None:
@@ -84,8 +94,10 @@ def unsafe(why: str) -> DbbenchError:
 
 
 def resolve_link(folder: Path, source: Path) -> Path:
-    """Return the directory of a server's log or tablespace, which may be outside of the source if it belongs to the
-    source's owner: only the owner, or root, could have put the link there. Raises SourceRefused."""
+    """Return the directory of a server's log or tablespace, which may be outside of the source if
+    it belongs to the source's owner: only the owner, or root, could have put the link there.
+    Raises SourceRefused.
+    """
     target, owner = folder.resolve(), source.resolve().stat().st_uid
     if not target.is_relative_to(source.resolve()) and target.stat().st_uid != owner:
         raise unsafe(f"{folder} leads to {target}, which does not belong to the owner of {source}")
@@ -94,7 +106,9 @@ def resolve_link(folder: Path, source: Path) -> Path:
 
 @contextlib.contextmanager
 def decompress(file: IO[bytes], name: str) -> Iterator[IO[bytes]]:
-    """Yield the content of a file, decompressed as its name says. Raises SourceUnusable if it is truncated."""
+    """Yield the content of a file, decompressed as its name says. Raises SourceUnusable if it is
+    truncated.
+    """
     suffix = Path(name).suffix
     try:
         if suffix in _PYTHON:
@@ -102,7 +116,9 @@ def decompress(file: IO[bytes], name: str) -> Iterator[IO[bytes]]:
                 yield stream
         elif suffix in _PROGRAMS:
             argv = [_PROGRAMS[suffix], "-dc"]
-            with process.running(argv, stdin=file, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as program:
+            with process.running(
+                argv, stdin=file, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+            ) as program:
                 assert program.popen.stdout is not None
                 yield program.popen.stdout
                 program.popen.stdout.close()  # ends a program of which not everything was read
@@ -147,7 +163,8 @@ def _unpack(archive: tarfile.TarFile, member: tarfile.TarInfo, target: Path, tar
     if member.isdir():
         (target / name).mkdir(0o700, parents=True, exist_ok=True)
     elif member.isreg():
-        archive.extract(member, target, set_attrs=False)  # there is no link in `target` that it could follow
+        # there is no link in `target` that it could follow
+        archive.extract(member, target, set_attrs=False)
     else:
         to = f" to {member.linkname}" if member.linkname else ""
         raise unsafe(f'"{member.name}" in {tar} is a {"link" if to else "special file"}{to}')

@@ -1,6 +1,7 @@
-"""Convert dumps and physical copies of MariaDB and MySQL. A physical copy loses what identified the original server:
-its server id, its logs, its replication sources, and settings persisted by MySQL. Dumps are loaded with MariaDB's
-client: myloader continues after errors, with status 0."""
+"""Convert dumps and physical copies of MariaDB and MySQL. A physical copy loses what identified the
+original server: its server id, its logs, its replication sources, and settings persisted by
+MySQL. Dumps are loaded with MariaDB's client: myloader continues after errors, with status 0.
+"""
 
 from __future__ import annotations
 
@@ -28,15 +29,38 @@ from dbbench.errors import CommandFailed, DatasetBuildFailed, SourceUnusable
 from dbbench.model import SourceChange, SourceChangeKind
 from dbbench.results.fileio import NotRegular, open_file
 
-_LEFT: Final = ("auto.cnf", "mysqld-auto.cnf", "ib_buffer_pool", "ibtmp1", "tc.log", "*.pid", "*.err",
-                "*.sock", "*.sock.lock", "*.pem", "#innodb_temp", "master.info", "relay-log.info", "multi-master.info",
-                "*relay*.[0-9]*", "*relay*.index", "binlog.*", "*-bin.[0-9]*", "*-bin.index", "*-bin.state",
-                "debian-*.flag")  # fmt: skip
+_LEFT: Final = (
+    "auto.cnf",
+    "mysqld-auto.cnf",
+    "ib_buffer_pool",
+    "ibtmp1",
+    "tc.log",
+    "*.pid",
+    "*.err",
+    "*.sock",
+    "*.sock.lock",
+    "*.pem",
+    "#innodb_temp",
+    "master.info",
+    "relay-log.info",
+    "multi-master.info",
+    "*relay*.[0-9]*",
+    "*relay*.index",
+    "binlog.*",
+    "*-bin.[0-9]*",
+    "*-bin.index",
+    "*-bin.state",
+    "debian-*.flag",
+)
 _PREPARED_BY: Final = {"mariabackup": "mariadb-backup", "xtrabackup": "xtrabackup"}
 _MEMORY: Final = "--use-memory=256M"
-_TABLES: Final = "SELECT table_schema, table_name FROM information_schema.tables WHERE table_type = 'BASE TABLE'"
-_SIZES: Final = ("SELECT table_schema, coalesce(sum(data_length), 0) FROM information_schema.tables"
-                 " WHERE table_type = 'BASE TABLE' GROUP BY table_schema")  # fmt: skip
+_TABLES: Final = (
+    "SELECT table_schema, table_name FROM information_schema.tables WHERE table_type = 'BASE TABLE'"
+)
+_SIZES: Final = (
+    "SELECT table_schema, coalesce(sum(data_length), 0) FROM information_schema.tables"
+    " WHERE table_type = 'BASE TABLE' GROUP BY table_schema"
+)
 BACKTICKS: Final = rb"`((?:[^`]|``)+)`"
 _USE: Final = re.compile(rb"(USE|CREATE DATABASE(?: /\*.*?\*/)?) " + BACKTICKS)
 _CREATE_MYSQL: Final = re.compile(rb"CREATE TABLE (?:IF NOT EXISTS )?" + BACKTICKS)
@@ -52,9 +76,11 @@ _OF_SERVER: Final = re.compile(
 _MARK_MYSQL: Final = re.compile(rb"-- (?:(?:MySQL|MariaDB) dump |(Dump completed))")
 # A dump turns strict mode off; then a value that does not fit would be changed, with a warning.
 STRICT: Final = "STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION,ALLOW_INVALID_DATES"
-# Warnings with which a server has changed or left out a row: mysqldump --insert-ignore asks for them.
+# Warnings with which a server has changed or left out a row: mysqldump --insert-ignore asks for
+# them.
 _ALTERING: Final = re.compile(
-    r"^Warning \(Code (?:1048|1062|1264|1265|1286|1292|1366|1364|1406|1411|1441|1452|1526|4025)\).*", re.MULTILINE
+    r"^Warning \(Code (?:1048|1062|1264|1265|1286|1292|1366|1364|1406|1411|1441|1452|1526|4025)\).*",
+    re.MULTILINE,
 )
 _AT: Final = re.compile(r"^ERROR\b.*? at line (\d+).*", re.MULTILINE)
 # Kinds of files of mydumper in the order in which they are loaded; "" are the rows.
@@ -70,9 +96,12 @@ _STEPS: Final = (
 )
 _COUNTS: Final = re.compile(r"^\[`(.+)`\.`(.+)`\]\n(?:(?!\[).*\n)*?rows ?= ?(\d+)", re.MULTILINE)
 _DATABASE: Final = re.compile(rb"CREATE DATABASE .*?" + BACKTICKS)
-_CREATED: Final = re.compile(rb"^CREATE (?:TABLE|SEQUENCE)(?: IF NOT EXISTS)? " + BACKTICKS, re.MULTILINE)
+_CREATED: Final = re.compile(
+    rb"^CREATE (?:TABLE|SEQUENCE)(?: IF NOT EXISTS)? " + BACKTICKS, re.MULTILINE
+)
 _SAVED: Final = re.compile(rb"SET .*@PREV_COLLATION_CONNECTION\b")
-_DELIMITER: Final = "//dbbench//"  # in no statement: a line of mydumper that ends with ";" ends a statement
+# in no statement: a line of mydumper that ends with ";" ends a statement
+_DELIMITER: Final = "//dbbench//"
 
 
 def programs(source: Source) -> tuple[str, ...]:
@@ -95,14 +124,20 @@ def lay(source: Source, data: Path, place: Place) -> tuple[SourceChange, ...]:
     del place
     account = innodb.account()
     own(data, account)
-    files.copy_tree(source.path, data, lambda path: len(path.parts) == 1 and any(fnmatch(path.name, p) for p in _LEFT))
+    files.copy_tree(
+        source.path,
+        data,
+        lambda path: len(path.parts) == 1 and any(fnmatch(path.name, p) for p in _LEFT),
+    )
     files.hand_over(data, account)
     if source.form in _PREPARED_BY and not has_applied_log(data):
         argv = [_PREPARED_BY[source.form], "--prepare", _MEMORY, f"--target-dir={data}"]
         try:
             process.run(argv, timeout_s=files.LOAD_S, as_user=account, cwd=data)
         except CommandFailed as error:
-            raise DatasetBuildFailed(f"{source.path} could not be prepared: {error.evidence}") from error
+            raise DatasetBuildFailed(
+                f"{source.path} could not be prepared: {error.evidence}"
+            ) from error
     for pattern in ("xtrabackup_*", "mariadb_backup_*", "backup-my.cnf"):
         for file in data.glob(pattern):
             file.unlink()
@@ -110,32 +145,54 @@ def lay(source: Source, data: Path, place: Place) -> tuple[SourceChange, ...]:
     return (SourceChange(SourceChangeKind.PERSISTED),) if kept else ()
 
 
-def load(source: Source, server: Server, data: Path, wanted: str, tablespace: str) -> tuple[SourceChange, ...]:
-    """Load the dump. A schema keeps its name: statements may contain it, and no command renames one."""
+def load(
+    source: Source, server: Server, data: Path, wanted: str, tablespace: str
+) -> tuple[SourceChange, ...]:
+    """Load the dump. A schema keeps its name: statements may contain it, and no command renames
+    one.
+    """
     changes = () if source.physical else _load_dump(source, server)
     databases = {
-        str(name): int(size) for name, size in rows(server, _SIZES, database="") if str(name) not in SYSTEM_SCHEMAS
+        str(name): int(size)
+        for name, size in rows(server, _SIZES, database="")
+        if str(name) not in SYSTEM_SCHEMAS
     }
     if wanted and wanted not in databases:
-        raise SourceUnusable(f'the source has no database "{wanted}" (databases: {", ".join(databases) or "none"})')
+        raise SourceUnusable(
+            f'the source has no database "{wanted}" (databases: {", ".join(databases) or "none"})'
+        )
     if not databases:
         raise SourceUnusable(f"{source.path} contains no tables")
     chosen = wanted or max(databases, key=databases.__getitem__)
     if not source.physical:
         tables = rows(server, _TABLES, database="")
         for table in (table for database, table in tables if database == chosen):
-            execute(server, f"ANALYZE TABLE {sql_of(server).quote(chosen)}.{sql_of(server).quote(table)}", database="")
+            execute(
+                server,
+                f"ANALYZE TABLE {sql_of(server).quote(chosen)}.{sql_of(server).quote(table)}",
+                database="",
+            )
     if chosen == NAME:
         return changes
     remember_database(data, chosen)
-    return changes if wanted else (*changes, SourceChange(SourceChangeKind.CHOSEN, {"database": chosen}))
+    return (
+        changes
+        if wanted
+        else (*changes, SourceChange(SourceChangeKind.CHOSEN, {"database": chosen}))
+    )
 
 
 class MysqlScript:
-    """A dump for the client, line by line, without the original server's accounts, system schemas and replication."""
+    """A dump for the client, line by line, without the original server's accounts, system schemas
+    and replication.
+    """
 
-    def __init__(self, lines: Iterable[bytes], unknown: Callable[[str], bool], database: str) -> None:
-        """`unknown`: whether the server does not have a variable. `database`: that of a dump that names none."""
+    def __init__(
+        self, lines: Iterable[bytes], unknown: Callable[[str], bool], database: str
+    ) -> None:
+        """`unknown`: whether the server does not have a variable. `database`: that of a dump that
+        names none.
+        """
         self.tables: Tables = {}
         self.skipped: dict[str, None] = {}
         self.line = 0
@@ -150,7 +207,8 @@ class MysqlScript:
             raise incomplete('its closing line "-- Dump completed" is missing')
 
     def _keep(self, line: bytes) -> bytes:
-        if self._routine or line.startswith(b"DELIMITER "):  # nothing in the body of a routine is a statement
+        # nothing in the body of a routine is a statement
+        if self._routine or line.startswith(b"DELIMITER "):
             self._routine = not re.match(rb"DELIMITER ;\s*$", line)
             return b"\n" if self._hidden and line[:9] != b"DELIMITER" else line
         if mark := _MARK_MYSQL.match(line):
@@ -164,7 +222,9 @@ class MysqlScript:
             self.tables[self._database, unquote(table[1])] = None
         if self._hidden or self._is_left_out(line):
             return b"\n"
-        return line.replace(b"SQL_MODE='", b"SQL_MODE='" + STRICT.encode() + b",").replace(b",' */", b"' */")
+        return line.replace(b"SQL_MODE='", b"SQL_MODE='" + STRICT.encode() + b",").replace(
+            b",' */", b"' */"
+        )
 
     def _is_left_out(self, line: bytes) -> bool:
         names = [a or b for a, b in _ASSIGNED.findall(line)] if _SET_MYSQL.match(line) else []
@@ -178,14 +238,20 @@ class MysqlScript:
 
 
 def _load_dump(source: Source, server: Server) -> tuple[SourceChange, ...]:
-    """Load the dump and compare it with the copy; return what was left out. Raises DatasetBuildFailed."""
+    """Load the dump and compare it with the copy; return what was left out. Raises
+    DatasetBuildFailed.
+    """
     tables, skipped = (_mysqldump if source.form == "mysqldump" else _mydumper)(source.path, server)
-    existing = set(rows(server, "SELECT table_schema, table_name FROM information_schema.tables", database=""))
+    existing = set(
+        rows(server, "SELECT table_schema, table_name FROM information_schema.tables", database="")
+    )
 
     def rows_of(database: str, table: str, count: bool) -> int | None:
         if (database, table) not in existing:
             return None
-        statement = f"SELECT count(*) FROM {sql_of(server).quote(database)}.{sql_of(server).quote(table)}"
+        statement = (
+            f"SELECT count(*) FROM {sql_of(server).quote(database)}.{sql_of(server).quote(table)}"
+        )
         return int(rows(server, statement, database="")[0][0]) if count else 0
 
     return compare(source.path, tables, skipped, rows_of)
@@ -204,14 +270,32 @@ def _mysqldump(path: Path, server: Server) -> tuple[Tables, dict[str, None]]:
     return script.tables, script.skipped
 
 
-def _run(server: Server, lines: Iterable[bytes], path: Path, database: str, delimiter: str = ";") -> None:
-    session = f"SET SESSION sql_mode='NO_AUTO_VALUE_ON_ZERO,{STRICT}', foreign_key_checks=0, unique_checks=0"
-    # Since 11.4 the client requires TLS even on a socket, which a private MySQL does not offer. In binary mode it does
-    # not run client commands (\!, source) and does not change line ends within strings.
-    argv = ["mariadb", "--no-defaults", "--skip-ssl", f"--socket={server.socket}", f"--user={NAME}", "--batch",
-            "--binary-mode", "--local-infile=0", "--show-warnings", "--max-allowed-packet=1G",
-            "--default-character-set=utf8mb4", f"--init-command={session}", f"--delimiter={delimiter}",
-            f"--database={database}"]  # fmt: skip
+def _run(
+    server: Server, lines: Iterable[bytes], path: Path, database: str, delimiter: str = ";"
+) -> None:
+    session = (
+        f"SET SESSION sql_mode='NO_AUTO_VALUE_ON_ZERO,{STRICT}', foreign_key_checks=0, "
+        "unique_checks=0"
+    )
+    # Since 11.4 the client requires TLS even on a socket, which a private MySQL does not offer. In
+    # binary mode it does not run client commands (\!, source) and does not change line ends within
+    # strings.
+    argv = [
+        "mariadb",
+        "--no-defaults",
+        "--skip-ssl",
+        f"--socket={server.socket}",
+        f"--user={NAME}",
+        "--batch",
+        "--binary-mode",
+        "--local-infile=0",
+        "--show-warnings",
+        "--max-allowed-packet=1G",
+        "--default-character-set=utf8mb4",
+        f"--init-command={session}",
+        f"--delimiter={delimiter}",
+        f"--database={database}",
+    ]
     status, printed = feed(argv, lines, innodb.account(), server.env)
     where, answer = str(path), printed[-1000:].strip()
     if at := _AT.search(printed):
@@ -231,13 +315,20 @@ def _run(server: Server, lines: Iterable[bytes], path: Path, database: str, deli
 
 
 def _mydumper(folder: Path, server: Server) -> tuple[Tables, dict[str, None]]:
-    step_of = {path: step for path in sorted(folder.iterdir()) if (step := _step(path.name)) is not None}
+    step_of = {
+        path: step for path in sorted(folder.iterdir()) if (step := _step(path.name)) is not None
+    }
     # The databases by the beginning of the names of their files.
-    created = {path.name.partition(f"{_STEPS[_CREATE]}.")[0]: (_name_in(folder, path, _DATABASE), path)
-               for path, step in step_of.items() if step == _CREATE}  # fmt: skip
+    created = {
+        path.name.partition(f"{_STEPS[_CREATE]}.")[0]: (_name_in(folder, path, _DATABASE), path)
+        for path, step in step_of.items()
+        if step == _CREATE
+    }
     database_of = {}
     for path in step_of:
-        fitting = [prefix for prefix in created if path.name.startswith((f"{prefix}.", f"{prefix}-schema"))]
+        fitting = [
+            prefix for prefix in created if path.name.startswith((f"{prefix}.", f"{prefix}-schema"))
+        ]
         database = created[max(fitting, key=len)][0] if fitting else path.name.partition(".")[0]
         if database not in SYSTEM_SCHEMAS:
             database_of[path] = database
@@ -251,7 +342,13 @@ def _mydumper(folder: Path, server: Server) -> tuple[Tables, dict[str, None]]:
 
     def run(path: Path) -> None:
         in_one = step_of[path] >= _VIEW
-        _run(server, _lines(folder, path, in_one), path, database_of[path], _DELIMITER if in_one else ";")
+        _run(
+            server,
+            _lines(folder, path, in_one),
+            path,
+            database_of[path],
+            _DELIMITER if in_one else ";",
+        )
 
     for step in range(_SEQUENCE, len(_STEPS)):
         with ThreadPoolExecutor(len(os.sched_getaffinity(0)) if step == _ROWS else 1) as pool:
@@ -263,8 +360,11 @@ def _mydumper(folder: Path, server: Server) -> tuple[Tables, dict[str, None]]:
     # Newer versions of mydumper write down the numbers of rows.
     counts = _COUNTS.findall((folder / "metadata").read_text(errors="replace"))
     numbers = {(database, table): int(number) for database, table, number in counts}
-    tables = [(database, _name_in(folder, path, _CREATED)) for path, database in database_of.items()
-              if step_of[path] in (_SEQUENCE, _TABLE)]  # fmt: skip
+    tables = [
+        (database, _name_in(folder, path, _CREATED))
+        for path, database in database_of.items()
+        if step_of[path] in (_SEQUENCE, _TABLE)
+    ]
     return {table: numbers.get(table) for table in tables}, {}
 
 
@@ -280,14 +380,18 @@ def _step(name: str) -> int | None:
 def _name_in(folder: Path, path: Path, create: re.Pattern[bytes]) -> str:
     """Return the name of the first database or table that the statements of a file create."""
     if (match := create.search(b"".join(_lines(folder, path)))) is None:
-        raise incomplete(f"{path.name} contains no CREATE {'DATABASE' if create is _DATABASE else 'TABLE'}")
+        raise incomplete(
+            f"{path.name} contains no CREATE {'DATABASE' if create is _DATABASE else 'TABLE'}"
+        )
     return unquote(match[1])
 
 
 def _lines(folder: Path, path: Path, routines: bool = False) -> Iterator[bytes]:
-    """Yield the lines of a file. Raises SourceRefused, and SourceUnusable if it ends too early. `routines`: views,
-    triggers and routines. Lines end with ";" also within a statement, with a space after it. Each CREATE stands between
-    statements that save and restore the character set."""
+    """Yield the lines of a file. Raises SourceRefused, and SourceUnusable if it ends too early.
+    `routines`: views, triggers and routines. Lines end with ";" also within a statement, with a
+    space after it. Each CREATE stands between statements that save and restore the character
+    set.
+    """
     last, end, open_ = b"", f"{_DELIMITER}\n".encode(), routines  # until the first CREATE
     try:
         file: Any = open_file(path, sys.maxsize, folder)

@@ -1,4 +1,6 @@
-"""Recognise a dump, a backup or a data directory, and the server that it comes from, without changing it."""
+"""Recognise a dump, a backup or a data directory, and the server that it comes from, without
+changing it.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,11 @@ from typing import Final
 from dbbench.datasets.sources.source import AGAIN, Source, measure, unusable
 from dbbench.errors import DbbenchError, SourceRefused
 
-KINDS: Final = ("a dump of pg_dump (plain, custom, directory, tar), mysqldump or mydumper, a backup of pg_basebackup "
-                "(plain, tar), mariabackup or xtrabackup, or the data directory of a stopped server")  # fmt: skip
+KINDS: Final = (
+    "a dump of pg_dump (plain, custom, directory, tar), mysqldump or mydumper, a backup of "
+    "pg_basebackup (plain, tar), mariabackup or xtrabackup, or the data directory of a stopped "
+    "server"
+)
 _SHOWN: Final = 60  # bytes of a file in a message
 HEAD: Final = 64 * 2**10  # bytes; a dump names the program that wrote it in its first lines
 PACKED: Final = {
@@ -40,9 +45,12 @@ _TAR: Final = slice(257, 262)  # where a tar file has "ustar"
 _WIDE: Final = (b"\xff\xfe", b"\xfe\xff")  # byte order marks of UTF-16
 _SQL: Final = re.compile(rb"^(?:CREATE|INSERT INTO|COPY|USE|SET|/\*!\d+) ", re.MULTILINE)
 _POSTGRES: Final = re.compile(rb"^-- PostgreSQL database (cluster )?dump", re.MULTILINE)
-_POSTGRES_FROM: Final = re.compile(rb"^-- Dumped from database version (\d+(?:\.\d+)*)", re.MULTILINE)
+_POSTGRES_FROM: Final = re.compile(
+    rb"^-- Dumped from database version (\d+(?:\.\d+)*)", re.MULTILINE
+)
 _POSTGRES_ENDS: Final = re.compile(
-    rb"^-- PostgreSQL database (?:cluster )?dump complete\s*(?:^--\s*)?(?:^\\unrestrict \w+\s*)?\Z", re.MULTILINE
+    rb"^-- PostgreSQL database (?:cluster )?dump complete\s*(?:^--\s*)?(?:^\\unrestrict \w+\s*)?\Z",
+    re.MULTILINE,
 )
 _MYSQL: Final = re.compile(rb"^(?:\xef\xbb\xbf)?-- (MySQL|MariaDB) dump ", re.MULTILINE)
 _MYSQL_FROM: Final = re.compile(rb"^-- Server version\s+(\d+\.\d+\.\d+)(\S*)", re.MULTILINE)
@@ -52,18 +60,23 @@ _END: Final = 4096  # bytes at the end of a script, in which its closing line is
 MAGIC: Final = b"PGDMP"
 FORMATS: Final = (1, 3, 5)  # custom, tar, directory
 _DATE: Final = 7  # integers in the header for its date: seconds to year, daylight saving
-_BY_ALGORITHM: Final = (1, 15)  # archive version since which a byte, not an integer, describes the compression
-_READERS: Final = {(1, 15): 16, (1, 16): 17}  # archive version -> major version of PostgreSQL that introduced it
-# Offset of the cluster's state in pg_control (pg_control.h), after the system identifier (8 bytes) and the versions of
-# pg_control and of the catalogue (4 bytes each).
+# archive version since which a byte, not an integer, describes the compression
+_BY_ALGORITHM: Final = (1, 15)
+# archive version -> major version of PostgreSQL that introduced it
+_READERS: Final = {(1, 15): 16, (1, 16): 17}
+# Offset of the cluster's state in pg_control (pg_control.h), after the system identifier (8 bytes)
+# and the versions of pg_control and of the catalogue (4 bytes each).
 _STATE_AT: Final = 16
 _STOPPED: Final = (1, 2)  # shut down; shut down in recovery (a standby)
 CHECKPOINTS: Final = ("xtrabackup_checkpoints", "mariadb_backup_checkpoints")
 INFOS: Final = ("xtrabackup_info", "mariadb_backup_info")
-_FLAGS_AT: Final = 54  # offset in page 0: 38 bytes of page header, then 16 bytes of tablespace header (fsp0fsp.h)
-_FULL_CRC32: Final = 0x10  # flag of MariaDB since 10.5, with which the lowest four bits are the page size
+# offset in page 0: 38 bytes of page header, then 16 bytes of tablespace header (fsp0fsp.h)
+_FLAGS_AT: Final = 54
+# flag of MariaDB since 10.5, with which the lowest four bits are the page size
+_FULL_CRC32: Final = 0x10
 _FLOCK: Final = "hhqqi"  # struct flock
-# What only MySQL writes into a schema, and not MariaDB: its collations, comments for version 8, integers without width.
+# What only MySQL writes into a schema, and not MariaDB: its collations, comments for version 8,
+# integers without width.
 _OF_MYSQL: Final = re.compile(
     rb"utf8mb4_0900|/\*!8\d{4} |^  `.*` (?:tiny|small|medium|big)?int(?! ?\()\b", re.MULTILINE
 )
@@ -71,14 +84,18 @@ _FINISHED: Final = re.compile(r"^(?:# )?Finished dump at: \S+ \d\d:\d\d:\d\d$", 
 
 
 def look(path: Path) -> Source:
-    """Return the source at `path`. Raises SourceUnusable (also for an unknown format), SourceRefused."""
+    """Return the source at `path`. Raises SourceUnusable (also for an unknown format),
+    SourceRefused.
+    """
     path = path.absolute()
     if not path.exists():
         raise unusable(f"{path} does not exist", "Correct `source` in [[workload]].")
     source = _directory(path) if path.is_dir() else _file(path)
     if source is None:
-        raise unusable(f"the format of {path} is unknown{_beginning(path)}; supported are {KINDS}",
-                       "Make a dump with pg_dump or mysqldump, or correct `source` in [[workload]].")  # fmt: skip
+        raise unusable(
+            f"the format of {path} is unknown{_beginning(path)}; supported are {KINDS}",
+            "Make a dump with pg_dump or mysqldump, or correct `source` in [[workload]].",
+        )
     return source
 
 
@@ -102,7 +119,9 @@ def _directory(path: Path) -> Source | None:
         return _backup(path)
     if (path / "ibdata1").is_file():
         return _innodb(path)
-    if any((path / name).is_file() for name in ("metadata", "metadata.partial")) and any(path.glob("*-schema*.sql*")):
+    if any((path / name).is_file() for name in ("metadata", "metadata.partial")) and any(
+        path.glob("*-schema*.sql*")
+    ):
         return _mydumper(path)
     return None
 
@@ -113,7 +132,9 @@ def _file(path: Path) -> Source | None:
     name = shlex.quote(path.name)
     for magic, (packer, command) in PACKED.items():
         if head.startswith(magic):
-            raise unusable(f"{path} is compressed with {packer}", f"Decompress it first: {command} {name}")
+            raise unusable(
+                f"{path} is compressed with {packer}", f"Decompress it first: {command} {name}"
+            )
     if head.startswith(MAGIC):
         return _archive(path, path, head, "custom")
     if (toc := _toc_in_tar(path)) is not None:
@@ -121,21 +142,32 @@ def _file(path: Path) -> Source | None:
     if head[_TAR] == b"ustar":
         raise unusable(f"{path} is a tar archive", f"Unpack it first: tar -xf {name}")
     if head.startswith(_WIDE):
-        raise unusable(f"{path} is encoded as UTF-16", f"Convert it: iconv -f UTF-16 -t UTF-8 {name} > utf8.sql "
-                       "(--result-file or --file prevents it in PowerShell).")  # fmt: skip
+        raise unusable(
+            f"{path} is encoded as UTF-16",
+            f"Convert it: iconv -f UTF-16 -t UTF-8 {name} > utf8.sql "
+            "(--result-file or --file prevents it in PowerShell).",
+        )
     if _POSTGRES.search(head):
         _check_end(path, _POSTGRES_ENDS)
         version = _POSTGRES_FROM.search(head)
-        return Source(path, "pg_dump plain", "postgres", version[1].decode() if version else "", *measure(path))
+        return Source(
+            path,
+            "pg_dump plain",
+            "postgres",
+            version[1].decode() if version else "",
+            *measure(path),
+        )
     if tool := _MYSQL.search(head):
         _check_end(path, _MYSQL_ENDS)
         server = _MYSQL_FROM.search(head)  # MariaDB's tool also dumps MySQL
         engine = "mariadb" if b"MariaDB" in (server[2] if server else tool[1]) else "mysql"
-        return Source(path, "mysqldump", engine, server[1].decode() if server else "", *measure(path))
+        return Source(
+            path, "mysqldump", engine, server[1].decode() if server else "", *measure(path)
+        )
     if _SQL.search(head):
         raise unusable(
-            f"{path} is an SQL script without the comments of pg_dump or mysqldump, which name its server and mark its "
-            "end",
+            f"{path} is an SQL script without the comments of pg_dump or mysqldump, which name "
+            "its server and mark its end",
             "Make the dump again, without --compact or --skip-comments.",
         )
     return None
@@ -145,16 +177,26 @@ def _check_end(path: Path, closing: re.Pattern[bytes]) -> None:
     with path.open("rb") as file:
         file.seek(max(0, path.stat().st_size - _END))
         if not closing.search(file.read()):
-            raise unusable(f"the dump is incomplete: the closing comment at the end of {path} is missing", AGAIN)
+            raise unusable(
+                f"the dump is incomplete: the closing comment at the end of {path} is missing",
+                AGAIN,
+            )
 
 
 def _toc_in_tar(path: Path) -> bytes | None:
-    """Return the first bytes of the table of contents that a dump in a tar file begins with; None for another file.
-    Raises SourceUnusable for a truncated one, which pg_restore may read forever."""
+    """Return the first bytes of the table of contents that a dump in a tar file begins with; None
+    for another file. Raises SourceUnusable for a truncated one, which pg_restore may read
+    forever.
+    """
     toc, end = None, path.stat().st_size
     with contextlib.suppress(tarfile.TarError, OSError), tarfile.open(path, "r:") as tar:
         first = tar.next()
-        if first is None or not first.isreg() or first.name != "toc.dat" or (file := tar.extractfile(first)) is None:
+        if (
+            first is None
+            or not first.isreg()
+            or first.name != "toc.dat"
+            or (file := tar.extractfile(first)) is None
+        ):
             return None
         toc = file.read(HEAD)
         end = max(member.offset_data + member.size for member in tar)
@@ -176,7 +218,8 @@ def _archive(path: Path, file: Path, head: bytes, form: str) -> Source:
 def _dump_directory(path: Path) -> Source:
     if blob := next(path.glob("blob_*.dat"), None):
         raise unusable(
-            f"{blob.name} in {path} is a large object without compression, so nothing tells whether it is complete",
+            f"{blob.name} in {path} is a large object without compression, so nothing tells "
+            "whether it is complete",
             "Make the dump with compression, as pg_dump does by default, or with --format=custom.",
         )
     with (path / "toc.dat").open("rb") as file:
@@ -184,15 +227,21 @@ def _dump_directory(path: Path) -> Source:
 
 
 def header_of(head: bytes) -> tuple[str, int] | None:
-    """Return the server's version ("15.18") and `Source.reader` of an archive from its first bytes; None if they are
-    not an archive's, or not complete. An integer is a byte for its sign and `width` others."""
+    """Return the server's version ("15.18") and `Source.reader` of an archive from its first bytes;
+    None if they are not an archive's, or not complete. An integer is a byte for its sign and
+    `width` others.
+    """
     if not head.startswith(MAGIC) or len(head) < 11 or head[10] not in FORMATS:
         return None
     version, width = (head[5], head[6]), head[8]
     at = 11 + (1 if version >= _BY_ALGORITHM else 1 + width) + _DATE * (1 + width)
     texts = []  # names of the database, of the server's version and of pg_dump's
     for _ in range(3):
-        length = int.from_bytes(head[at + 1 : at + 1 + width], "little") if head[at : at + 1] == b"\0" else 0
+        length = (
+            int.from_bytes(head[at + 1 : at + 1 + width], "little")
+            if head[at : at + 1] == b"\0"
+            else 0
+        )
         at += 1 + width + length
         texts.append(head[at - length : at].decode(errors="replace"))
     if at > len(head):
@@ -209,8 +258,10 @@ def _in_use(why: str, remedy: str) -> DbbenchError:
 
 def _cluster(path: Path) -> Source:
     if (path / "postmaster.pid").exists():
-        raise _in_use(f"{path} contains postmaster.pid: its server is running or was killed",
-                      "pg_basebackup, or stop the server first.")  # fmt: skip
+        raise _in_use(
+            f"{path} contains postmaster.pid: its server is running or was killed",
+            "pg_basebackup, or stop the server first.",
+        )
     label = (path / "backup_label").is_file()
     try:
         control = (path / "global/pg_control").read_bytes()
@@ -220,7 +271,8 @@ def _cluster(path: Path) -> Source:
     state = int.from_bytes(control[_STATE_AT : _STATE_AT + 4], "little")
     if not label and state not in _STOPPED:
         raise _in_use(
-            f"{path} is neither a backup (it has no backup_label) nor the data directory of a stopped server",
+            f"{path} is neither a backup (it has no backup_label) nor the data directory of a "
+            "stopped server",
             "pg_basebackup, or stop the server cleanly first.",
         )
     if not any(re.fullmatch("[0-9A-F]{24}", file.name) for file in (path / "pg_wal").glob("*")):
@@ -229,19 +281,27 @@ def _cluster(path: Path) -> Source:
             "Take the backup with pg_basebackup -X stream, or copy the log to that directory.",
         )
     size = measure(path, *(target for _, target in tablespaces(path)))
-    return Source(path, "pg_basebackup plain" if label else "data directory", "postgres", version, *size)
+    return Source(
+        path, "pg_basebackup plain" if label else "data directory", "postgres", version, *size
+    )
 
 
 def tablespaces(cluster: Path) -> list[tuple[str, Path]]:
-    """Return (OID, directory) of a cluster's tablespaces; for a dangling link, a directory with the name of its target
-    in or next to the cluster. Raises SourceUnusable."""
+    """Return (OID, directory) of a cluster's tablespaces; for a dangling link, a directory with the
+    name of its target in or next to the cluster. Raises SourceUnusable.
+    """
     folders, links = [], sorted((cluster / "pg_tblspc").glob("[0-9]*"))
     named = {link.name: Path(link.readlink() if link.is_symlink() else link) for link in links}
     if (table := cluster / "tablespace_map").is_file():
         lines = (line.partition(" ") for line in table.read_text().splitlines())
         named |= {oid: Path(to) for oid, _, to in lines if oid.isdecimal()}
     for oid, target in named.items():
-        candidates = (cluster / "pg_tblspc" / oid, target, cluster.parent / target.name, cluster.parent / oid)
+        candidates = (
+            cluster / "pg_tblspc" / oid,
+            target,
+            cluster.parent / target.name,
+            cluster.parent / oid,
+        )
         here = next((place for place in candidates if any(place.glob("PG_*"))), None)
         if here is None:
             raise unusable(
@@ -254,10 +314,15 @@ def tablespaces(cluster: Path) -> list[tuple[str, Path]]:
 
 def _tars(path: Path, base: Path) -> Source:
     version = ""
-    if base.name.removeprefix("base.tar") in ("", ".gz"):  # of others the server checks the version itself
+    # of others the server checks the version itself
+    if base.name.removeprefix("base.tar") in ("", ".gz"):
         try:
             with tarfile.open(base, "r:*") as tar:
-                files = (member for member in tar if member.isreg() and member.name.removeprefix("./") == "PG_VERSION")
+                files = (
+                    member
+                    for member in tar
+                    if member.isreg() and member.name.removeprefix("./") == "PG_VERSION"
+                )
                 file = tar.extractfile(member) if (member := next(files, None)) else None
                 version = file.read(20).decode().strip() if file else ""
         except (tarfile.TarError, EOFError, OSError, ValueError, zlib.error) as error:
@@ -267,7 +332,10 @@ def _tars(path: Path, base: Path) -> Source:
 
 def _backup(path: Path) -> Source:
     if _pairs(path, CHECKPOINTS).get("backup_type", "").startswith("incremental"):
-        raise unusable(f"{path} is an incremental backup", "Apply it to its full backup, and name the full backup.")
+        raise unusable(
+            f"{path} is an incremental backup",
+            "Apply it to its full backup, and name the full backup.",
+        )
     if packed := next(path.rglob("*.qp"), None) or next(path.rglob("*.xbstream"), None):
         raise unusable(f"{packed} is compressed", "Decompress the backup first.")
     info = _pairs(path, INFOS)
@@ -285,7 +353,8 @@ def has_applied_log(backup: Path) -> bool:
 def _innodb(path: Path) -> Source:
     if _has_lock(path / "ibdata1"):
         raise _in_use(
-            f"{path}/ibdata1 is locked: its server is running", "mariabackup or xtrabackup, or stop the server first."
+            f"{path}/ibdata1 is locked: its server is running",
+            "mariabackup or xtrabackup, or stop the server first.",
         )
     if len(systems := sorted(file.name for file in path.glob("ibdata*"))) > 1:
         raise unusable(
@@ -293,7 +362,8 @@ def _innodb(path: Path) -> Source:
             "Use a dump instead: such a tablespace requires its own innodb_data_file_path.",
         )
     engine, version = "mariadb", ""
-    if (path / "mysql.ibd").is_file():  # MySQL's data dictionary since 8.0; MariaDB does not have one
+    # MySQL's data dictionary since 8.0; MariaDB does not have one
+    if (path / "mysql.ibd").is_file():
         engine = "mysql"
         with contextlib.suppress(OSError, ValueError, KeyError, IndexError):
             history = json.loads((path / "mysql_upgrade_history").read_text())["upgrade_history"]
@@ -302,13 +372,21 @@ def _innodb(path: Path) -> Source:
         files = (path / name for name in ("mariadb_upgrade_info", "mysql_upgrade_info"))
         if file := next(filter(Path.is_file, files), None):
             version = _three_numbers(file.read_text(errors="replace"))
-    return Source(path, "data directory", engine, version, *measure(path), _page_size(path / "ibdata1"))
+    return Source(
+        path, "data directory", engine, version, *measure(path), _page_size(path / "ibdata1")
+    )
 
 
 def _mydumper(path: Path) -> Source:
-    if (path / "metadata.partial").exists() or not _FINISHED.search((path / "metadata").read_text(errors="replace")):
-        raise unusable(f"{path} is incomplete: mydumper did not finish it, according to its metadata", AGAIN)
-    is_mysql = any(_OF_MYSQL.search(_schema(file)) for file in sorted(path.glob("*-schema*.sql*"))[:20])
+    if (path / "metadata.partial").exists() or not _FINISHED.search(
+        (path / "metadata").read_text(errors="replace")
+    ):
+        raise unusable(
+            f"{path} is incomplete: mydumper did not finish it, according to its metadata", AGAIN
+        )
+    is_mysql = any(
+        _OF_MYSQL.search(_schema(file)) for file in sorted(path.glob("*-schema*.sql*"))[:20]
+    )
     return Source(path, "mydumper", "mysql" if is_mysql else "mariadb", "", *measure(path))
 
 
@@ -346,5 +424,7 @@ def _has_lock(file: Path) -> bool:
 
 def _pairs(backup: Path, names: tuple[str, ...]) -> dict[str, str]:
     """Return the lines "name = value" of those of the files that exist."""
-    texts = ((backup / name).read_text(errors="replace") for name in names if (backup / name).is_file())
+    texts = (
+        (backup / name).read_text(errors="replace") for name in names if (backup / name).is_file()
+    )
     return dict(re.findall(r"^([^=\n]*?)[ \t]*=[ \t]*(.*?)[ \t]*$", "\n".join(texts), re.MULTILINE))

@@ -1,5 +1,6 @@
-"""Convert physical copies of PostgreSQL into a cluster without the original's configuration, replication slots and
-connections to others; choose the database that the drivers use."""
+"""Convert physical copies of PostgreSQL into a cluster without the original's configuration,
+replication slots and connections to others; choose the database that the drivers use.
+"""
 
 from __future__ import annotations
 
@@ -28,20 +29,43 @@ from dbbench.errors import CommandFailed, DatasetBuildFailed, SourceUnusable
 from dbbench.model import Scalar, SourceChange, SourceChangeKind
 from dbbench.packages import install, manager
 
-# Directories that are emptied: replication slots would keep log for other servers; the server recreates the rest.
-_EMPTIED: Final = ("pg_replslot", "pg_stat_tmp", "pg_dynshmem", "pg_notify", "pg_serial", "pg_snapshots", "pg_subtrans")
-_LEFT: Final = ("postmaster.opts", "backup_manifest", "tablespace_map", "log", "pg_log", "standby.signal",
-                "recovery.signal", "current_logfiles", "server.key", "server.crt", "conf.d")  # fmt: skip
+# Directories that are emptied: replication slots would keep log for other servers; the server
+# recreates the rest.
+_EMPTIED: Final = (
+    "pg_replslot",
+    "pg_stat_tmp",
+    "pg_dynshmem",
+    "pg_notify",
+    "pg_serial",
+    "pg_snapshots",
+    "pg_subtrans",
+)
+_LEFT: Final = (
+    "postmaster.opts",
+    "backup_manifest",
+    "tablespace_map",
+    "log",
+    "pg_log",
+    "standby.signal",
+    "recovery.signal",
+    "current_logfiles",
+    "server.key",
+    "server.crt",
+    "conf.d",
+)
 _CONFIGURATION: Final = ("postgresql.conf", "postgresql.auto.conf", "pg_hba.conf", "pg_ident.conf")
 _SETTING: Final = re.compile(r"^\s*([a-z_.]+)\s*=?\s*(.*?)\s*(?:#.*)?$")
-_SHOWN: Final = ("shared_preload_libraries", "session_preload_libraries")  # a database may not work without these
+# a database may not work without these
+_SHOWN: Final = ("shared_preload_libraries", "session_preload_libraries")
 _ROLE: Final = (
-    "DO $$ BEGIN IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = 'dbbench') THEN CREATE ROLE dbbench; END IF; "
-    "ALTER ROLE dbbench SUPERUSER LOGIN CONNECTION LIMIT -1 VALID UNTIL 'infinity'; "
-    "ALTER ROLE dbbench RESET ALL; END $$;\n"
+    "DO $$ BEGIN IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = 'dbbench') THEN CREATE ROLE "
+    "dbbench; END IF; ALTER ROLE dbbench SUPERUSER LOGIN CONNECTION LIMIT -1 VALID UNTIL "
+    "'infinity'; ALTER ROLE dbbench RESET ALL; END $$;\n"
 )
 _FAILED: Final = re.compile(r"^.*\b(ERROR|FATAL|PANIC):.*$", re.MULTILINE)
-_LOG: Final = re.compile(r"[0-9A-F]{24}(\.partial)?|[0-9A-F]{8}\.history|[0-9A-F.]+\.backup|archive_status|summaries")
+_LOG: Final = re.compile(
+    r"[0-9A-F]{24}(\.partial)?|[0-9A-F]{8}\.history|[0-9A-F.]+\.backup|archive_status|summaries"
+)
 _LOCALE: Final = re.compile(rb"\b(?:LOCALE|LC_COLLATE|LC_CTYPE) = '([^']*)'", re.IGNORECASE)
 _NAMED_LOCALE: Final = re.compile(rb"\b[a-z]{2,3}_[A-Z]{2}(?:\.[A-Za-z0-9-]+)?(?:@[a-z]+)?")
 
@@ -54,7 +78,9 @@ def block_size(bin: Path | None) -> int:
 
 
 def page_size(source: Source, bin: Path | None) -> int | None:
-    """Return the page size of a cluster that is a directory of files, or None for others, which the server checks."""
+    """Return the page size of a cluster that is a directory of files, or None for others, which the
+    server checks.
+    """
     if not (source.path / "global/pg_control").is_file():
         return None
     printed = process.run([_program(bin, "pg_controldata"), source.path], note=False).stdout
@@ -63,11 +89,20 @@ def page_size(source: Source, bin: Path | None) -> int | None:
 
 
 def check_locales(source: Source) -> None:
-    """Raise SourceUnusable if a database or a collation needs a locale that this machine does not have."""
-    path = {"pg_dump directory": "toc.dat", "data directory": "global/1262", "pg_basebackup plain": "global/1262"}
+    """Raise SourceUnusable if a database or a collation needs a locale that this machine does not
+    have.
+    """
+    path = {
+        "pg_dump directory": "toc.dat",
+        "data directory": "global/1262",
+        "pg_basebackup plain": "global/1262",
+    }
     file = source.path / path.get(source.form, "")
     if file.is_file():
-        with file.open("rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        with (
+            file.open("rb") as opened,
+            mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as content,
+        ):
             for name in _locales(content, source):
                 if not _has_locale(name):
                     package = "locales-all" if manager() != "dnf" else "glibc-all-langpacks"
@@ -110,44 +145,76 @@ def lay(source: Source, data: Path, place: Place) -> tuple[SourceChange, ...]:
 
 def _skips(path: PurePosixPath) -> bool:
     emptied = len(path.parts) > 1 and path.parts[0] in _EMPTIED
-    return path.parts[0] in _LEFT or emptied or path.name.startswith("pgsql_tmp") or path.name == "pg_internal.init"
+    return (
+        path.parts[0] in _LEFT
+        or emptied
+        or path.name.startswith("pgsql_tmp")
+        or path.name == "pg_internal.init"
+    )
 
 
 def _copy(source: Path, data: Path) -> None:
-    """Copy the cluster. Its log and its tablespaces may be elsewhere: a server's links to them are followed."""
+    """Copy the cluster. Its log and its tablespaces may be elsewhere: a server's links to them are
+    followed.
+    """
     log = source / "pg_wal"
 
     def leave(path: PurePosixPath) -> bool:
-        return _skips(path) or path.parts[0] == "pg_wal" or (path.parts[0] == "pg_tblspc" and len(path.parts) > 1)
+        return (
+            _skips(path)
+            or path.parts[0] == "pg_wal"
+            or (path.parts[0] == "pg_tblspc" and len(path.parts) > 1)
+        )
 
     files.copy_tree(source, data, leave)
-    files.copy_tree(files.resolve_link(log, source), data / "pg_wal", lambda path: not _LOG.fullmatch(path.parts[0]))
+    files.copy_tree(
+        files.resolve_link(log, source),
+        data / "pg_wal",
+        lambda path: not _LOG.fullmatch(path.parts[0]),
+    )
     for oid, folder in tablespaces(source):
         target = files.resolve_link(folder, source)
-        files.copy_tree(target, data / "pg_tblspc" / oid, lambda path: not path.parts[0].startswith("PG_"))
+        files.copy_tree(
+            target, data / "pg_tblspc" / oid, lambda path: not path.parts[0].startswith("PG_")
+        )
     check_manifest(source, data)
 
 
 def check_manifest(source: Path, data: Path) -> None:
-    """Compare the copy with names and sizes in backup_manifest, without what pg_basebackup itself changes after it has
-    written that. Raises SourceUnusable."""
+    """Compare the copy with names and sizes in backup_manifest, without what pg_basebackup itself
+    changes after it has written that. Raises SourceUnusable.
+    """
     manifest = source / "backup_manifest"
     for entry in json.loads(manifest.read_bytes())["Files"] if manifest.is_file() else ():
         name = PurePosixPath(entry.get("Path") or os.fsdecode(bytes.fromhex(entry["Encoded-Path"])))
         expected = not _skips(name) and name.parts[0] not in (*_CONFIGURATION, "pg_wal")
-        if expected and not ((path := data / name).is_file() and path.stat().st_size == entry["Size"]):
-            raise SourceUnusable(f"{name} of the backup is missing or truncated, according to its backup_manifest")
+        if expected and not (
+            (path := data / name).is_file() and path.stat().st_size == entry["Size"]
+        ):
+            raise SourceUnusable(
+                f"{name} of the backup is missing or truncated, according to its backup_manifest"
+            )
 
 
 def _unpack(source: Path, data: Path) -> None:
     """Unpack base.tar, a tar file per tablespace, and pg_wal.tar."""
-    for tar in sorted(source.glob("*.tar*"), key=lambda tar: (not tar.name.startswith("base."), tar.name)):
+    for tar in sorted(
+        source.glob("*.tar*"), key=lambda tar: (not tar.name.startswith("base."), tar.name)
+    ):
         name = tar.name.partition(".tar")[0]
-        target = data if name == "base" else data / "pg_wal" if name == "pg_wal" else data / "pg_tblspc" / name
+        target = (
+            data
+            if name == "base"
+            else data / "pg_wal"
+            if name == "pg_wal"
+            else data / "pg_tblspc" / name
+        )
         target.mkdir(parents=True, exist_ok=True)
         files.unpack(tar, target)
     map_ = data / "tablespace_map"
-    names = [line.partition(" ")[0] for line in map_.read_text().splitlines()] if map_.is_file() else []
+    names = (
+        [line.partition(" ")[0] for line in map_.read_text().splitlines()] if map_.is_file() else []
+    )
     if absent := [oid for oid in names if not any((data / "pg_tblspc" / oid).glob("PG_*"))]:
         raise SourceUnusable(f"{source} lacks {absent[0]}.tar, a tablespace of the cluster")
     check_manifest(source, data)
@@ -161,24 +228,53 @@ def _clean(data: Path) -> tuple[SourceChange, ...]:
     """Remove the configuration; return those settings on which a database may depend."""
     set_: dict[str, str] = {}
     for name in _CONFIGURATION[:2]:
-        lines = (data / name).read_text(errors="replace").splitlines() if (data / name).is_file() else []
-        set_ |= {match[1]: match[2].strip("'") for line in lines if (match := _SETTING.match(line)) and match[2]}
+        lines = (
+            (data / name).read_text(errors="replace").splitlines()
+            if (data / name).is_file()
+            else []
+        )
+        set_ |= {
+            match[1]: match[2].strip("'")
+            for line in lines
+            if (match := _SETTING.match(line)) and match[2]
+        }
     for name in _CONFIGURATION:
-        (data / name).write_text("")  # emptied, not removed: the server expects postgresql.auto.conf
+        # emptied, not removed: the server expects postgresql.auto.conf
+        (data / name).write_text("")
     settings = ", ".join(f"{name} = '{set_[name]}'" for name in _SHOWN if set_.get(name))
-    return (SourceChange(SourceChangeKind.CONFIGURATION, {"settings": settings}),) if settings else ()
+    return (
+        (SourceChange(SourceChangeKind.CONFIGURATION, {"settings": settings}),) if settings else ()
+    )
 
 
 def _recover(data: Path, place: Place, account: process.User) -> None:
-    """Recover to the end of the backup and create the role `dbbench`, without accepting connections."""
-    # Tablespaces become directories, so that no link leads out. Versions before 15 may not know the setting.
-    in_place = ["-c", "allow_in_place_tablespaces=on"] if any((data / "pg_tblspc").iterdir()) else []
-    argv = [postgres.programs(place.bin)[0], "--single", "-D", str(data), "--config-file=/dev/null", "-c", "fsync=off",
-            *in_place, "-c", "lc_messages=C", "template1"]  # fmt: skip
+    """Recover to the end of the backup and create the role `dbbench`, without accepting
+    connections.
+    """
+    # Tablespaces become directories, so that no link leads out. Versions before 15 may not know the
+    # setting.
+    in_place = (
+        ["-c", "allow_in_place_tablespaces=on"] if any((data / "pg_tblspc").iterdir()) else []
+    )
+    argv = [
+        postgres.programs(place.bin)[0],
+        "--single",
+        "-D",
+        str(data),
+        "--config-file=/dev/null",
+        "-c",
+        "fsync=off",
+        *in_place,
+        "-c",
+        "lc_messages=C",
+        "template1",
+    ]
     try:
         printed = process.run(argv, timeout_s=files.LOAD_S, as_user=account, stdin=_ROLE).stderr
     except CommandFailed as error:
-        raise DatasetBuildFailed(f"the server does not start on the copy: {error.evidence}") from error
+        raise DatasetBuildFailed(
+            f"the server does not start on the copy: {error.evidence}"
+        ) from error
     if _FAILED.search(printed):
         raise DatasetBuildFailed(f"the server does not start on the copy:\n{last_lines(printed)}")
 
@@ -192,31 +288,50 @@ def settle(server: Server) -> str:
 
 def seal(data: Path, place: Place, checksums: Scalar | None) -> tuple[SourceChange, ...]:
     """Enable or disable data checksums; None: leave them as in the source."""
-    printed = process.run([_program(place.bin, "pg_controldata"), data], as_user=postgres.account()).stdout
+    printed = process.run(
+        [_program(place.bin, "pg_controldata"), data], as_user=postgres.account()
+    ).stdout
     present = not re.search(r"^Data page checksum version:\s+0$", printed, re.MULTILINE)
     if checksums is None or checksums == present:
         return () if present else (SourceChange(SourceChangeKind.NO_CHECKSUMS),)
     change = "--enable" if checksums else "--disable"
-    argv: list[str | Path] = [_program(place.bin, "pg_checksums"), change, "--no-sync", f"--pgdata={data}"]
+    argv: list[str | Path] = [
+        _program(place.bin, "pg_checksums"),
+        change,
+        "--no-sync",
+        f"--pgdata={data}",
+    ]
     process.run(argv, timeout_s=files.LOAD_S, as_user=postgres.account())
-    return (SourceChange(SourceChangeKind.CHECKSUMS if checksums else SourceChangeKind.CHECKSUMS_REMOVED),)
+    return (
+        SourceChange(
+            SourceChangeKind.CHECKSUMS if checksums else SourceChangeKind.CHECKSUMS_REMOVED
+        ),
+    )
 
 
-def load(source: Source, server: Server, data: Path, wanted: str, tablespace: str) -> tuple[SourceChange, ...]:
-    """Load a dump, and rename the database that is `wanted`, otherwise the largest, to `dbbench`. Its settings would
-    override those of the plan, so they are reset except for its search_path. See `sources.load`."""
+def load(
+    source: Source, server: Server, data: Path, wanted: str, tablespace: str
+) -> tuple[SourceChange, ...]:
+    """Load a dump, and rename the database that is `wanted`, otherwise the largest, to `dbbench`.
+    Its settings would override those of the plan, so they are reset except for its search_path.
+    See `sources.load`.
+    """
     changes = () if source.physical else postgres_dumps.load(source, server, data)
     oid = ""
     if tablespace:
         spaces = tablespaces_of(server)
         if tablespace not in spaces:
             there = ", ".join(spaces) or "none"
-            raise SourceUnusable(f'the source has no tablespace "{tablespace}" (tablespaces: {there})')
+            raise SourceUnusable(
+                f'the source has no tablespace "{tablespace}" (tablespaces: {there})'
+            )
         oid = spaces[tablespace]
     chosen, filled = _choose(server, data, wanted, oid)
     if chosen != server.database:
         _rename(server, chosen, filled)
-        changes += (SourceChange(SourceChangeKind.RENAMED, {"database": chosen, "name": server.database}),)
+        changes += (
+            SourceChange(SourceChangeKind.RENAMED, {"database": chosen, "name": server.database}),
+        )
     for extension in EXTENSIONS:
         with contextlib.suppress(Exception):  # the contrib package may not be installed
             execute(server, f"CREATE EXTENSION IF NOT EXISTS {extension}")
@@ -228,42 +343,73 @@ def load(source: Source, server: Server, data: Path, wanted: str, tablespace: st
 
 def tablespaces_of(server: Server) -> dict[str, str]:
     """Return the user-defined tablespaces: name -> OID."""
-    return {str(name): str(oid) for oid, name in rows(
-        server, "SELECT oid, spcname FROM pg_tablespace WHERE spcname NOT IN ('pg_default', 'pg_global')")}  # fmt: skip
+    return {
+        str(name): str(oid)
+        for oid, name in rows(
+            server,
+            "SELECT oid, spcname FROM pg_tablespace WHERE spcname NOT IN ('pg_default', "
+            "'pg_global')",
+        )
+    }
 
 
 def _choose(server: Server, data: Path, wanted: str, tablespace: str) -> tuple[str, bool]:
     """Return the database for the drivers, and whether the one with its future name has tables."""
 
     def size_of(database: object) -> int:
-        roots = data.glob(f"pg_tblspc/{tablespace}/PG_*/{database}") if tablespace else [data / f"base/{database}"]
+        roots = (
+            data.glob(f"pg_tblspc/{tablespace}/PG_*/{database}")
+            if tablespace
+            else [data / f"base/{database}"]
+        )
         return sum(file.stat().st_size for root in roots for file in root.glob("*"))
 
-    sizes = {str(name): size_of(oid) for oid, name in rows(
-        server, "SELECT oid, datname FROM pg_database WHERE NOT datistemplate", database="template1")}  # fmt: skip
+    sizes = {
+        str(name): size_of(oid)
+        for oid, name in rows(
+            server,
+            "SELECT oid, datname FROM pg_database WHERE NOT datistemplate",
+            database="template1",
+        )
+    }
     if wanted and wanted not in sizes:
-        raise SourceUnusable(f'the source has no database "{wanted}" (databases: {", ".join(sizes)})')
-    others = {name: size for name, size in sizes.items() if name not in (server.database, "postgres")}
-    filled = bool(rows(server, "SELECT 1 FROM pg_class WHERE relkind IN ('r', 'p') AND oid > 16383 LIMIT 1"))
+        raise SourceUnusable(
+            f'the source has no database "{wanted}" (databases: {", ".join(sizes)})'
+        )
+    others = {
+        name: size for name, size in sizes.items() if name not in (server.database, "postgres")
+    }
+    filled = bool(
+        rows(server, "SELECT 1 FROM pg_class WHERE relkind IN ('r', 'p') AND oid > 16383 LIMIT 1")
+    )
     candidates = {server.database: 0} if filled else others or {"postgres": 0}
     return wanted or max(candidates, key=candidates.__getitem__), filled
 
 
 def _rename(server: Server, chosen: str, filled: bool) -> None:
     name = server.database
-    gone = f'ALTER DATABASE {name} RENAME TO "{name}_of_source"' if filled else f"DROP DATABASE {name}"
+    gone = (
+        f'ALTER DATABASE {name} RENAME TO "{name}_of_source"' if filled else f"DROP DATABASE {name}"
+    )
     quoted = chosen.replace('"', '""')
     execute(server, gone, f'ALTER DATABASE "{quoted}" RENAME TO {name}', database="template1")
 
 
 def _reset(server: Server) -> tuple[SourceChange, ...]:
-    settings = rows(server, "SELECT unnest(setconfig) FROM pg_db_role_setting s"
-                         " JOIN pg_database d ON d.oid = s.setdatabase"
-                         " WHERE s.setrole = 0 AND d.datname = current_database()")  # fmt: skip
+    settings = rows(
+        server,
+        "SELECT unnest(setconfig) FROM pg_db_role_setting s"
+        " JOIN pg_database d ON d.oid = s.setdatabase"
+        " WHERE s.setrole = 0 AND d.datname = current_database()",
+    )
     names = [str(row[0]) for row in settings if not str(row[0]).startswith("search_path=")]
     for name in names:
         execute(server, f'ALTER DATABASE {server.database} RESET "{name.partition("=")[0]}"')
-    return (SourceChange(SourceChangeKind.DATABASE_SETTINGS, {"settings": ", ".join(names)}),) if names else ()
+    return (
+        (SourceChange(SourceChangeKind.DATABASE_SETTINGS, {"settings": ", ".join(names)}),)
+        if names
+        else ()
+    )
 
 
 def _program(bin: Path | None, name: str) -> Path:

@@ -1,5 +1,6 @@
-"""Load dumps of pg_dump and pg_dumpall into a running server, line by line (see `scripts`), and compare them with what
-it then has."""
+"""Load dumps of pg_dump and pg_dumpall into a running server, line by line (see `scripts`), and
+compare them with what it then has.
+"""
 
 from __future__ import annotations
 
@@ -22,27 +23,44 @@ from dbbench.datasets.sources.source import Source, unusable
 from dbbench.engines import postgres
 from dbbench.engines.port import Server
 from dbbench.engines.sql import execute, rows
-from dbbench.errors import DatasetBuildFailed, DbbenchError, SourceRefused, SourceUnusable, collect_errors
+from dbbench.errors import (
+    DatasetBuildFailed,
+    DbbenchError,
+    SourceRefused,
+    SourceUnusable,
+    collect_errors,
+)
 from dbbench.model import SourceChange
 
 _NAME: Final = rb'(?:"(?:[^"]|"")+"|[^\s".(;]+)'
 _TABLE: Final = rb"(" + _NAME + rb"(?:\." + _NAME + rb")?)"
 _SET: Final = re.compile(rb"SET (?:SESSION )?(\w+) *(?:=|TO) *(.*?);\s*$")
 _PATH: Final = re.compile(rb"SET search_path = (" + _NAME + rb")[,;]")
-_COPY: Final = re.compile(rb"COPY (?:ONLY )?" + _TABLE + rb'(?: *\((?:[^()"]|"[^"]*")*\))? FROM stdin(.*);\s*$', re.I)
-_CREATE: Final = re.compile(rb"CREATE (?:UNLOGGED |FOREIGN )?TABLE (?:IF NOT EXISTS )?" + _TABLE + rb"[ (]")
-_CONNECT: Final = re.compile(rb'\\c(?:onnect)?\s+(?:-reuse-previous=on\s+)?("(?:[^"]|"")*"|[^\s"\\=-][^\s"\\=]*)\s*$')
+_COPY: Final = re.compile(
+    rb"COPY (?:ONLY )?" + _TABLE + rb'(?: *\((?:[^()"]|"[^"]*")*\))? FROM stdin(.*);\s*$', re.I
+)
+_CREATE: Final = re.compile(
+    rb"CREATE (?:UNLOGGED |FOREIGN )?TABLE (?:IF NOT EXISTS )?" + _TABLE + rb"[ (]"
+)
+_CONNECT: Final = re.compile(
+    rb'\\c(?:onnect)?\s+(?:-reuse-previous=on\s+)?("(?:[^"]|"")*"|[^\s"\\=-][^\s"\\=]*)\s*$'
+)
 _CONNINFO: Final = re.compile(r"dbname='((?:[^'\\]|\\.)*)'|dbname=([^\s'\\]*)")
-# psql protects itself from the data of a dump with a key; before it connects to an odd name, a dump names the encoding.
+# psql protects itself from the data of a dump with a key; before it connects to an odd name, a dump
+# names the encoding.
 _HARMLESS: Final = re.compile(rb"\\(?:(?:un)?restrict|encoding) \w+\s*$")
 _POLICY: Final = re.compile(rb"CREATE POLICY .*? TO (?!PUBLIC)(.*?)(?: USING| WITH CHECK|;)")
 _MARK: Final = re.compile(rb"-- PostgreSQL database (?:cluster )?dump( complete)?\s*$")
-# Owners and privileges name accounts of the original server; in a new database there is nothing to drop.
+# Owners and privileges name accounts of the original server; in a new database there is nothing to
+# drop.
 _LEFT_OUT: Final = re.compile(
     rb"ALTER .* OWNER TO |GRANT |REVOKE |ALTER DEFAULT PRIVILEGES |SET SESSION AUTHORIZATION |CREATE USER MAPPING |"
-    rb"DROP |CREATE SCHEMA public;|ALTER TABLE (?:ONLY )?" + _TABLE
-    + rb" (?:ALTER COLUMN " + _NAME + rb" )?DROP "
-)  # fmt: skip
+    rb"DROP |CREATE SCHEMA public;|ALTER TABLE (?:ONLY )?"
+    + _TABLE
+    + rb" (?:ALTER COLUMN "
+    + _NAME
+    + rb" )?DROP "
+)
 _TOKEN: Final = re.compile(rb"""['"\\;]|--|/\*|\$(?:[A-Za-z_\x80-\xff][\w\x80-\xff]*)?\$""")
 _PLAIN: Final = re.compile(rb"'")
 _ESCAPED: Final = re.compile(rb"(?:\\.|''|[^'\\])*?'(?!')", re.DOTALL)
@@ -51,24 +69,38 @@ _COMMENT: Final = re.compile(rb"/\*|\*/")
 
 
 def load(source: Source, server: Server, data: Path) -> tuple[SourceChange, ...]:
-    """Load the dump; return what was left out. Raises DatasetBuildFailed, SourceUnusable, SourceRefused."""
-    tables, skipped = _psql(source, server) if source.form == "pg_dump plain" else _restore(source, server, data)
+    """Load the dump; return what was left out. Raises DatasetBuildFailed, SourceUnusable,
+    SourceRefused.
+    """
+    tables, skipped = (
+        _psql(source, server) if source.form == "pg_dump plain" else _restore(source, server, data)
+    )
     return scripts.compare(source.path, tables, skipped, functools.partial(_rows_of, server))
 
 
 def _psql(source: Source, server: Server) -> tuple[scripts.Tables, dict[str, None]]:
     account, key = postgres.account(), secrets.token_hex(16)
-    argv = [str(server.bin / "psql"), "--no-psqlrc", "--quiet", "--output=/dev/null", *_where(server)]
-    # The environment names the database: an option would take a name with "=" for a connection string.
+    argv = [
+        str(server.bin / "psql"),
+        "--no-psqlrc",
+        "--quiet",
+        "--output=/dev/null",
+        *_where(server),
+    ]
+    # The environment names the database: an option would take a name with "=" for a connection
+    # string.
     env = {"PGDATABASE": server.database}
     probe = process.run([*argv, f"--command=\\restrict {key}"], ok=(0, 1), as_user=account, env=env)
-    # Since 2025 psql can refuse commands from then on; an older one gets only lines without a command.
+    # Since 2025 psql can refuse commands from then on; an older one gets only lines without a
+    # command.
     first = [f"\\restrict {key}\n".encode()] if probe.returncode == 0 else []
     argv += ["--set=ON_ERROR_STOP=1", "--file=-"]
     with source.path.open("rb") as file:
         script = PostgresScript(
             file,
-            lambda name: bool(rows(server, f"SELECT current_setting('{name}', true) IS NULL")[0][0]),
+            lambda name: bool(
+                rows(server, f"SELECT current_setting('{name}', true) IS NULL")[0][0]
+            ),
             functools.partial(_make_role, server),
             server.user,
         )
@@ -82,7 +114,9 @@ def _psql(source: Source, server: Server) -> tuple[scripts.Tables, dict[str, Non
 
 
 def _failure(source: Source, before: int, printed: str) -> DbbenchError:
-    """Return the error with the statement that failed; psql's line numbers begin after the line `before`."""
+    """Return the error with the statement that failed; psql's line numbers begin after the line
+    `before`.
+    """
     *_, reason = printed.strip().split("psql:<stdin>:")
     number, _, text = reason.partition(": ")
     statement, at = b"", before + int(number) if number.isdecimal() else 0
@@ -107,8 +141,11 @@ def _make_role(server: Server, quoted: str) -> None:
 
 def _rows_of(server: Server, database: str, table: str, count: bool) -> int | None:
     quoted = table.replace("'", "''")
-    (kind,) = rows(server, f"SELECT (SELECT relkind FROM pg_class WHERE oid = to_regclass('{quoted}'))",
-                   database=database or None)[0]  # fmt: skip
+    (kind,) = rows(
+        server,
+        f"SELECT (SELECT relkind FROM pg_class WHERE oid = to_regclass('{quoted}'))",
+        database=database or None,
+    )[0]
     if kind is None or not count:
         return None if kind is None else 0
     only = "" if kind == "p" else "ONLY "  # the rows of a partitioned table are in its partitions
@@ -116,18 +153,25 @@ def _rows_of(server: Server, database: str, table: str, count: bool) -> int | No
 
 
 def _restore(source: Source, server: Server, data: Path) -> tuple[scripts.Tables, dict[str, None]]:
-    """Read the archive once to see whether it is complete, then restore a copy, which the server's account can read."""
+    """Read the archive once to see whether it is complete, then restore a copy, which the server's
+    account can read.
+    """
     account, copy, program = postgres.account(), data.with_name("source"), server.bin / "pg_restore"
     files.copy_tree(source.path, copy)
     files.hand_over(copy, account)
     with (
         tempfile.TemporaryFile() as messages,
         process.running(
-            [program, "--file=-", copy], stdout=subprocess.PIPE, stderr=messages.fileno(), as_user=account
+            [program, "--file=-", copy],
+            stdout=subprocess.PIPE,
+            stderr=messages.fileno(),
+            as_user=account,
         ) as reader,
     ):
         assert reader.popen.stdout is not None
-        script = PostgresScript(reader.popen.stdout, lambda _: False, functools.partial(_make_role, server))
+        script = PostgresScript(
+            reader.popen.stdout, lambda _: False, functools.partial(_make_role, server)
+        )
 
         damage = list[DbbenchError]()
         with collect_errors(damage, SourceUnusable):
@@ -137,19 +181,36 @@ def _restore(source: Source, server: Server, data: Path) -> tuple[scripts.Tables
         messages.seek(0)
         printed = messages.read().decode(errors="replace").strip()
         if damage:
-            raise unusable(f"{source.path} is damaged or truncated: {printed if status else damage[0].evidence}")
+            raise unusable(
+                f"{source.path} is damaged or truncated: "
+                f"{printed if status else damage[0].evidence}"
+            )
         if status:
             raise unusable(f"{source.path} cannot be read:\n{scripts.last_lines(printed)}")
     jobs = 1 if source.form == "pg_dump tar" else len(os.sched_getaffinity(0))
-    argv: list[str | Path] = [program, "--no-owner", "--no-privileges", "--no-tablespaces", "--exit-on-error",
-                              f"--jobs={jobs}", *_where(server), f"--dbname={server.database}", copy]  # fmt: skip
+    argv: list[str | Path] = [
+        program,
+        "--no-owner",
+        "--no-privileges",
+        "--no-tablespaces",
+        "--exit-on-error",
+        f"--jobs={jobs}",
+        *_where(server),
+        f"--dbname={server.database}",
+        copy,
+    ]
     done = process.run(argv, timeout_s=files.LOAD_S, as_user=account, ok=(0, 1))
-    if done.returncode:  # the first error, with its statement; the last one says that a worker has ended
-        lines = done.stderr[max(0, done.stderr.find("pg_restore: error:")) :].splitlines()[: scripts.LINES]
+    # the first error, with its statement; the last one says that a worker has ended
+    if done.returncode:
+        lines = done.stderr[max(0, done.stderr.find("pg_restore: error:")) :].splitlines()[
+            : scripts.LINES
+        ]
         reason = "\n".join(f"  {line}" for line in lines)
-        raise DatasetBuildFailed(f"{source.path} could not be restored:\n{reason}", effect="The copy was removed.",
-                                 remedy="Make the dump again, or install what the statement needs. "
-                                        "Then run the same command.")  # fmt: skip
+        raise DatasetBuildFailed(
+            f"{source.path} could not be restored:\n{reason}",
+            effect="The copy was removed.",
+            remedy="Make the dump again, or install what the statement needs. Then run the same command.",
+        )
     shutil.rmtree(copy) if copy.is_dir() else copy.unlink()
     return script.tables, {}
 
@@ -160,23 +221,35 @@ def _where(server: Server) -> list[str]:
 
 
 class PostgresScript:
-    """A plain dump, or the script that pg_restore makes of an archive, as lines for psql. `database` is that of the
-    last line, "" before the first \\connect: where it changes, another session begins. `skipped`: settings left out."""
+    """A plain dump, or the script that pg_restore makes of an archive, as lines for psql.
+    `database` is that of the last line, "" before the first \\connect: where it changes, another
+    session begins. `skipped`: settings left out.
+    """
 
     def __init__(
-        self, lines: Iterable[bytes], unknown: Callable[[str], bool], needs: Callable[[str], None], role: str = ""
+        self,
+        lines: Iterable[bytes],
+        unknown: Callable[[str], bool],
+        needs: Callable[[str], None],
+        role: str = "",
     ) -> None:
-        """`unknown`: whether the server lacks a setting. `needs`: makes a role that a policy names. `role`: the
-        superuser and its database, which a dump does not change."""
+        """`unknown`: whether the server lacks a setting. `needs`: makes a role that a policy names.
+        `role`: the superuser and its database, which a dump does not change.
+        """
         self.tables: scripts.Tables = {}
         self.skipped: dict[str, None] = {}
         self.database = ""
-        self.line, self.begun, self.statement = 0, 0, b""  # the current line; where the current statement begins
+        # the current line; where the current statement begins
+        self.line, self.begun, self.statement = 0, 0, b""
         self._lines, self._unknown, self._needs = scripts.lines_of(lines), unknown, needs
-        self._ours = re.compile(rb'(?:CREATE|ALTER) (?:ROLE|USER|DATABASE) "?' + role.encode() + rb'"?[ ;]')
+        self._ours = re.compile(
+            rb'(?:CREATE|ALTER) (?:ROLE|USER|DATABASE) "?' + role.encode() + rb'"?[ ;]'
+        )
         self._schema = b""
-        self._open: list[re.Pattern[bytes]] = []  # what ends the string or the comments that a line left open
-        self._between, self._escapes, self._marks = True, False, 0  # between two statements; in plain strings; open
+        # what ends the string or the comments that a line left open
+        self._open: list[re.Pattern[bytes]] = []
+        # between two statements; in plain strings; open
+        self._between, self._escapes, self._marks = True, False, 0
 
     def __iter__(self) -> Iterator[bytes]:
         for line in self._lines:
@@ -190,7 +263,8 @@ class PostgresScript:
                 yield from self._rows(copy)
         if self._open or not self._between:
             raise scripts.incomplete(
-                f"it ends within the statement of line {self.begun}: {scripts.shown(self.statement)}"
+                f"it ends within the statement of line {self.begun}: "
+                f"{scripts.shown(self.statement)}"
             )
         if self._marks:
             raise scripts.incomplete("its closing comment is missing")
@@ -236,7 +310,9 @@ class PostgresScript:
             if line.startswith(b"\\.") and line.rstrip() == b"\\.":
                 break
         else:
-            raise scripts.incomplete(f"it ends within the rows of line {first}: {scripts.shown(copy[0])}")
+            raise scripts.incomplete(
+                f"it ends within the rows of line {first}: {scripts.shown(copy[0])}"
+            )
         key = self.database, self._qualify(copy[1])
         plain = not copy[2].strip()  # with options, a row may have several lines
         self.tables[key] = (self.tables.get(key) or 0) + self.line - first - 1 if plain else None
@@ -259,9 +335,12 @@ class PostgresScript:
         self.database, self._schema = name, b""
 
     def _refusal(self, line: bytes) -> DbbenchError:
-        within = f", in the statement that begins in line {self.begun}: {scripts.shown(self.statement)}"
+        within = (
+            f", in the statement that begins in line {self.begun}: {scripts.shown(self.statement)}"
+        )
         return SourceRefused(
-            f"line {self.line} of the dump contains a command for psql, as no dump does: {scripts.shown(line)}"
+            f"line {self.line} of the dump contains a command for psql, as no dump does: "
+            f"{scripts.shown(line)}"
             + (within if self.begun < self.line and not self._between else ""),
             remedy="If a message of pg_dump is in the file, make the dump again without it. "
             "Otherwise do not use the file unless you know where it comes from.",
@@ -301,5 +380,6 @@ class PostgresScript:
             self._open.append(_ESCAPED if escapes else _PLAIN)
         elif token[0] == b'"':
             self._open.append(_QUOTED)
-        elif not re.search(rb"[\w$\x80-\xff]$", before):  # otherwise the dollar sign belongs to a name
+        # otherwise the dollar sign belongs to a name
+        elif not re.search(rb"[\w$\x80-\xff]$", before):
             self._open.append(re.compile(re.escape(token[0])))

@@ -1,5 +1,6 @@
-"""SQL dumps on their way to the client that runs them. Statements that cannot or must not run here become empty lines,
-so that line numbers in the client's messages are those of the dump."""
+"""SQL dumps on their way to the client that runs them. Statements that cannot or must not run here
+become empty lines, so that line numbers in the client's messages are those of the dump.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ from dbbench.datasets.sources.source import AGAIN, unusable
 from dbbench.errors import DatasetBuildFailed, DbbenchError
 from dbbench.model import SourceChange, SourceChangeKind
 
-Tables = dict[tuple[str, str], int | None]  # (database, table) -> rows that the dump contains; None: it does not tell
+# (database, table) -> rows that the dump contains; None: it does not tell
+Tables = dict[tuple[str, str], int | None]
 _SHOWN: Final = 120  # characters of a statement in a message
 _PRINTED: Final = 2**20  # bytes of a client's output that are read
 LINES: Final = 6  # of a program's output in a message
@@ -43,12 +45,19 @@ def shown(statement: bytes) -> str:
     return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
 
 
-def feed(argv: list[str], pieces: Iterable[bytes], account: process.User, env: dict[str, str]) -> tuple[int, str]:
-    """Run a client with these pieces as its input, as the server's account; return its status and what it printed."""
+def feed(
+    argv: list[str], pieces: Iterable[bytes], account: process.User, env: dict[str, str]
+) -> tuple[int, str]:
+    """Run a client with these pieces as its input, as the server's account; return its status and
+    what it printed.
+    """
     with tempfile.TemporaryFile() as printed:
-        with process.running(argv, stdin=subprocess.PIPE, stdout=printed.fileno(), as_user=account, env=env) as client:
+        with process.running(
+            argv, stdin=subprocess.PIPE, stdout=printed.fileno(), as_user=account, env=env
+        ) as client:
             assert client.popen.stdin is not None
-            with contextlib.suppress(BrokenPipeError), client.popen.stdin as stream:  # it ended: its status tells why
+            # it ended: its status tells why
+            with contextlib.suppress(BrokenPipeError), client.popen.stdin as stream:
                 stream.writelines(pieces)
             status = client.wait(LOAD_S)
         printed.seek(0)
@@ -61,10 +70,15 @@ def last_lines(text: str) -> str:
 
 
 def compare(
-    path: Path, tables: Tables, skipped: Iterable[str], rows_of: Callable[[str, str, bool], int | None]
+    path: Path,
+    tables: Tables,
+    skipped: Iterable[str],
+    rows_of: Callable[[str, str, bool], int | None],
 ) -> tuple[SourceChange, ...]:
-    """Compare the copy with the tables and rows of the dump; return what was left out. Raises DatasetBuildFailed.
-    `rows_of` returns the rows of a table (0 unless they are to be counted), or None if it does not exist."""
+    """Compare the copy with the tables and rows of the dump; return what was left out. Raises
+    DatasetBuildFailed. `rows_of` returns the rows of a table (0 unless they are to be counted),
+    or None if it does not exist.
+    """
     wrong = []
     for (database, table), rows in tables.items():
         present = rows_of(database, table, rows is not None)
@@ -79,4 +93,6 @@ def compare(
             remedy="Make the dump again.",
         )
     statements = "; ".join(line.rstrip(";") for line in skipped)
-    return (SourceChange(SourceChangeKind.SKIPPED, {"statements": statements}),) if statements else ()
+    return (
+        (SourceChange(SourceChangeKind.SKIPPED, {"statements": statements}),) if statements else ()
+    )

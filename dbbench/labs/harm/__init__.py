@@ -1,5 +1,6 @@
-"""Harm other than by a power loss: changed bytes on a disk, and a full disk. Each attempt works on copies of a target's
-disks, which the power-loss lab has made, and counts how it ended."""
+"""Harm other than by a power loss: changed bytes on a disk, and a full disk. Each attempt works on
+copies of a target's disks, which the power-loss lab has made, and counts how it ended.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +22,17 @@ ATTEMPTS: Final[Mapping[str, Attempt]] = {"flip": flip_bytes, "full disk": fill_
 def count_harms(
     lab: Lab, base: BaseImages, rounds: int, attempts: Mapping[str, Attempt] = ATTEMPTS
 ) -> Iterator[HarmCount]:
-    """Try everything on copies of the base; what cannot be tried is counted as untried, with the reason."""
+    """Try everything on copies of the base; what cannot be tried is counted as untried, with the
+    reason.
+    """
     for name, attempt in attempts.items():
         lab.tell(f"{base.target.key}: {name}")
         try:
-            counts = [HarmCount(name, UNTRIED, 0, 0, TIME_USED_UP)] if lab.over else attempt(lab, base, rounds)
+            counts = (
+                [HarmCount(name, UNTRIED, 0, 0, TIME_USED_UP)]
+                if lab.over
+                else attempt(lab, base, rounds)
+            )
         except (DbbenchError, OSError, ValueError) as error:
             if stopping(error):
                 raise

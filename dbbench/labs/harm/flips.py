@@ -1,7 +1,9 @@
-"""Bytes that change on a disk: who notices, and are they repaired? In each attempt, every byte of a block of 4 KiB on
-one disk of a copy is changed in its lowest bit: of a table, its index, the part of the log that recovery needs, or of a
-directory. A block is found by its content, which works for every filesystem that does not compress it, and for each
-copy of a mirror. Then the filesystem is mounted, the server started, and everything is read and compared."""
+"""Bytes that change on a disk: who notices, and are they repaired? In each attempt, every byte of a
+block of 4 KiB on one disk of a copy is changed in its lowest bit: of a table, its index, the
+part of the log that recovery needs, or of a directory. A block is found by its content, which
+works for every filesystem that does not compress it, and for each copy of a mirror. Then the
+filesystem is mounted, the server started, and everything is read and compared.
+"""
 
 from __future__ import annotations
 
@@ -40,17 +42,22 @@ from dbbench.run.record import stopping
 from dbbench.storage.devices.port import leaves_of
 
 FLIPPED: Final = 4096
-TRIES: Final = 4  # a place may not matter, for example a copy in the filesystem's journal: others are tried
-LOG_S: Final = witness.CHECKPOINT_S / 2  # with a checkpoint, recovery would not need the log before it
+# a place may not matter, for example a copy in the filesystem's journal: others are tried
+TRIES: Final = 4
+# with a checkpoint, recovery would not need the log before it
+LOG_S: Final = witness.CHECKPOINT_S / 2
 RANGE: Final = 64  # accounts that are read with one search in the index
-# Who notices, in this order; `check` and `fsck` only if someone starts them: amcheck, CHECK TABLE; scrub, fsck.
+# Who notices, in this order; `check` and `fsck` only if someone starts them: amcheck, CHECK TABLE;
+# scrub, fsck.
 NOTICING: Final = ("filesystem", "database", "check", "fsck")
 _ZEROS: Final = bytes(FLIPPED)
 
 
 @dataclass(frozen=True)
 class Sample:
-    """Disks, and (number of the disk, offset) of blocks on them; acknowledged commits that must be there."""
+    """Disks, and (number of the disk, offset) of blocks on them; acknowledged commits that must be
+    there.
+    """
 
     disks: Images
     places: list[tuple[int, int]]
@@ -58,8 +65,9 @@ class Sample:
 
 
 def flip_bytes(lab: Lab, base: BaseImages, rounds: int) -> list[HarmCount]:
-    """Change a block of each kind so many times; return the counts of each outcome. A kind without a block on the disks
-    is not tried. Raises DbbenchError."""
+    """Change a block of each kind so many times; return the counts of each outcome. A kind without
+    a block on the disks is not tried. Raises DbbenchError.
+    """
     chance, counts = random.Random(f"{lab.seed}-{base.target.key}-flip"), list[HarmCount]()
     for kind, sample in _samples(lab, base).items():
         column, outcomes = f"flip in {kind}", list[HarmCount]()
@@ -69,7 +77,11 @@ def flip_bytes(lab: Lab, base: BaseImages, rounds: int) -> list[HarmCount]:
                 outcomes.append(HarmCount(column, word, 1, 1, text))
         counts += add_up(outcomes)
         if not outcomes:
-            why = TIME_USED_UP if sample.places else "no block on the disks has the content of its files"
+            why = (
+                TIME_USED_UP
+                if sample.places
+                else "no block on the disks has the content of its files"
+            )
             counts.append(HarmCount(column, UNTRIED, 0, 0, why))
     for stem in ("crashed", "plain", "flipped"):
         for image in files_of(lab.disks(stem, base.target)):
@@ -78,46 +90,77 @@ def flip_bytes(lab: Lab, base: BaseImages, rounds: int) -> list[HarmCount]:
 
 
 def _samples(lab: Lab, base: BaseImages) -> dict[str, Sample]:
-    """Let a copy of the server work and crash. Return the samples: for the log on the crashed disks, otherwise on the
-    base. InnoDB's tables are their primary key, so there is no index."""
+    """Let a copy of the server work and crash. Return the samples: for the log on the crashed
+    disks, otherwise on the base. InnoDB's tables are their primary key, so there is no index.
+    """
     engine, seen = ENGINES[base.target.engine.name], witness.Acknowledged()
     crashed = copy_disks(base.images, lab.disks("crashed", base.target))
     with attach(crashed) as volumes, mount(lab, base.target, volumes) as datadir:
         roots = (lab.workdir.mount_point(role) for role in base.target.setups)
-        every = (path for root in roots for path in root.rglob("*") if path.is_file() and not path.is_symlink())
+        every = (
+            path
+            for root in roots
+            for path in root.rglob("*")
+            if path.is_file() and not path.is_symlink()
+        )
         inside = {hash(block) for path in every for block in _blocks(path)}
         with serving(lab, base, datadir) as server:
             files, effective = _files(server, datadir), server.effective_settings()
             # without the first page, which is the same in several indexes
             contents = {kind: set(list(_blocks(path))[4:]) for kind, path in files.items()}
-            before = {block for path in log_files_of(engine, datadir, effective) for block in _blocks(path)}
+            before = {
+                block
+                for path in log_files_of(engine, datadir, effective)
+                for block in _blocks(path)
+            }
             with witness.banking(server, 0, seen, False) as must_work:
                 time.sleep(LOG_S)
                 must_work()
                 kill(server)
-        log = {block for path in log_files_of(engine, datadir, effective) for block in _blocks(path)} - before
+        log = {
+            block for path in log_files_of(engine, datadir, effective) for block in _blocks(path)
+        } - before
     name = os.fsencode(files["table"].name)
-    contents["metadata"] = {block for image in files_of(base.images) for _, block in _written(image)
-                            if name in block and hash(block) not in inside}  # fmt: skip
-    samples = {kind: Sample(base.images, _places(base.images, blocks)) for kind, blocks in contents.items()}
-    return {**samples, "log": Sample(crashed, _places(crashed, log), seen.before(time.monotonic_ns()))}
+    contents["metadata"] = {
+        block
+        for image in files_of(base.images)
+        for _, block in _written(image)
+        if name in block and hash(block) not in inside
+    }
+    samples = {
+        kind: Sample(base.images, _places(base.images, blocks)) for kind, blocks in contents.items()
+    }
+    return {
+        **samples,
+        "log": Sample(crashed, _places(crashed, log), seen.before(time.monotonic_ns())),
+    }
 
 
 def _files(server: Server, datadir: Path) -> dict[str, Path]:
     if profile_of(server.engine).dialect == "mysql":
         return {"table": datadir / server.database / "account.ibd"}
-    ((table, index),) = rows(server, "SELECT pg_relation_filepath('account'), pg_relation_filepath('account_pkey')")
+    ((table, index),) = rows(
+        server, "SELECT pg_relation_filepath('account'), pg_relation_filepath('account_pkey')"
+    )
     return {"table": datadir / table, "index": datadir / index}
 
 
-def _round(lab: Lab, base: BaseImages, kind: str, sample: Sample, chance: random.Random) -> tuple[str, str]:
-    """Change blocks, one at a time, until one matters; return the outcome in one word, and its evidence. What the
-    database notices is tried again without its data checksums, if they can be disabled."""
+def _round(
+    lab: Lab, base: BaseImages, kind: str, sample: Sample, chance: random.Random
+) -> tuple[str, str]:
+    """Change blocks, one at a time, until one matters; return the outcome in one word, and its
+    evidence. What the database notices is tried again without its data checksums, if they can be
+    disabled.
+    """
     for place in chance.sample(sample.places, min(TRIES, len(sample.places))):
         word, evidence = _attempt(lab, base, sample, place)
         if word != "harmless":
             break
-    if word == "database" and kind != "log" and profile_of(base.target.engine.name).chosen_checksums:
+    if (
+        word == "database"
+        and kind != "log"
+        and profile_of(base.target.engine.name).chosen_checksums
+    ):
         plain = copy_disks(base.images, lab.disks("plain", base.target))
         with attach(plain) as volumes, mount(lab, base.target, volumes) as datadir:
             seal(datadir, base.place, False)
@@ -128,7 +171,9 @@ def _round(lab: Lab, base: BaseImages, kind: str, sample: Sample, chance: random
 
 
 def _attempt(lab: Lab, base: BaseImages, sample: Sample, place: tuple[int, int]) -> tuple[str, str]:
-    """Change one block of a copy, and use everything. A phase that exceeds its deadline is an outcome: `hangs`."""
+    """Change one block of a copy, and use everything. A phase that exceeds its deadline is an
+    outcome: `hangs`.
+    """
     disks, (number, offset) = copy_disks(sample.disks, lab.disks("flipped", base.target)), place
     lab.tell(f"{base.target.key}: 4 KiB changed on disk {number} at byte {offset}")
     lab.server_log.unlink(missing_ok=True)  # the new log must be of this attempt only
@@ -139,7 +184,11 @@ def _attempt(lab: Lab, base: BaseImages, sample: Sample, place: tuple[int, int])
             try:
                 with mount(lab, base.target, volumes) as datadir:
                     wrong = _read_everything(lab, base, datadir, sample.acknowledged, noticed)
-                    faults = [line for leaf in leaves_of(volumes) for line in kernel.lines_about(leaf) or ()]
+                    faults = [
+                        line
+                        for leaf in leaves_of(volumes)
+                        for line in kernel.lines_about(leaf) or ()
+                    ]
                     noticed.update({"filesystem": faults[0]} if faults else {})
                     if not noticed:
                         check_filesystem(lab, base, volumes, noticed, mounted=True)
@@ -159,10 +208,15 @@ def _attempt(lab: Lab, base: BaseImages, sample: Sample, place: tuple[int, int])
 
 
 def _read_everything(
-    lab: Lab, base: BaseImages, datadir: Path, acknowledged: Mapping[int, int], noticed: dict[str, str]
+    lab: Lab,
+    base: BaseImages,
+    datadir: Path,
+    acknowledged: Mapping[int, int],
+    noticed: dict[str, str],
 ) -> str:
-    """Start the server, compare all rows and check the tables. Add to `noticed` who noticed something; return what
-    cannot be read, or differs."""
+    """Start the server, compare all rows and check the tables. Add to `noticed` who noticed
+    something; return what cannot be read, or differs.
+    """
     wrong, engine = "", ENGINES[base.target.engine.name]
     try:
         with serving(lab, base, datadir, clean=True) as server:
@@ -186,22 +240,33 @@ def _read_everything(
 
 
 def _difference(server: Server, acknowledged: Mapping[int, int]) -> str:
-    """Describe how the accounts, read by a scan and by the index, and the ledger differ from what was written."""
+    """Describe how the accounts, read by a scan and by the index, and the ledger differ from what
+    was written.
+    """
     by_scan, by_index = list[tuple[int, str]](), list[tuple[int, str]]()
     with cursor_of(server) as cursor:
         cursor.execute("SELECT id, filler FROM account")
         by_scan += cursor.fetchall()
         for first in range(0, witness.ACCOUNTS, RANGE):
-            cursor.execute(f"SELECT id, filler FROM account WHERE id >= {first} AND id < {first + RANGE}")
+            cursor.execute(
+                f"SELECT id, filler FROM account WHERE id >= {first} AND id < {first + RANGE}"
+            )
             by_index += cursor.fetchall()
     expected = {(number, witness.FILLER) for number in range(witness.ACCOUNTS)}
     for how, found in (("scan", by_scan), ("index", by_index)):
         if len(found) != len(expected) or set(found) != expected:
-            return f"{len(expected - set(found))} of {len(expected)} rows are missing or changed (read by {how})"
+            return (
+                f"{len(expected - set(found))} of {len(expected)} rows are missing or changed "
+                f"(read by {how})"
+            )
     with cursor_of(server) as cursor:
         if lost := witness.missing(cursor, acknowledged):
             return f"{lost} of {sum(acknowledged.values())} acknowledged commits are missing"
-        return f"{wrong} balances do not match the ledger" if (wrong := witness.unequal(cursor)) else ""
+        return (
+            f"{wrong} balances do not match the ledger"
+            if (wrong := witness.unequal(cursor))
+            else ""
+        )
 
 
 def _flip(image: Path, offset: int) -> bytes:
@@ -214,8 +279,12 @@ def _flip(image: Path, offset: int) -> bytes:
 
 def _places(disks: Images, blocks: set[bytes]) -> list[tuple[int, int]]:
     """Return where these blocks are on the disks."""
-    return [(number, offset) for number, image in enumerate(files_of(disks)) for offset, block in _written(image)
-            if block in blocks]  # fmt: skip
+    return [
+        (number, offset)
+        for number, image in enumerate(files_of(disks))
+        for offset, block in _written(image)
+        if block in blocks
+    ]
 
 
 def _blocks(path: Path) -> Iterator[bytes]:

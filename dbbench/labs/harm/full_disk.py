@@ -1,6 +1,8 @@
-"""Fill the disk under a server: does it return errors, die or wait; does it accept writes again after a file was
-deleted; are all acknowledged commits there? The file takes most of the filesystem, and sessions insert rows that cannot
-be compressed. The server's account cannot use what the filesystem reserves for root."""
+"""Fill the disk under a server: does it return errors, die or wait; does it accept writes again
+after a file was deleted; are all acknowledged commits there? The file takes most of the
+filesystem, and sessions insert rows that cannot be compressed. The server's account cannot use
+what the filesystem reserves for root.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,13 @@ from dbbench import process
 from dbbench.engines.port import Server
 from dbbench.engines.serving import tail
 from dbbench.engines.sql import cursor_of, execute, rows
-from dbbench.errors import DbbenchError, DeadlinePassed, EngineDied, EngineStartFailed, FilesystemFull
+from dbbench.errors import (
+    DbbenchError,
+    DeadlinePassed,
+    EngineDied,
+    EngineStartFailed,
+    FilesystemFull,
+)
 from dbbench.labs.powercut.conclusions import add_up
 from dbbench.labs.powercut.recovery import (
     BaseImages,
@@ -43,8 +51,10 @@ from dbbench.units import size_text
 
 FULL, START, AFTER = "disk full", "start while full", "after disk full"  # columns of the harm table
 SESSIONS: Final = 4
-ROW_BYTES: Final = 12_000  # as text 16,000 characters: the longest column that PostgreSQL and InnoDB both accept
-# Free space when the load begins. Half of the least exceeds what a server allocates at once (PostgreSQL: 16 MiB).
+# as text 16,000 characters: the longest column that PostgreSQL and InnoDB both accept
+ROW_BYTES: Final = 12_000
+# Free space when the load begins. Half of the least exceeds what a server allocates at once
+# (PostgreSQL: 16 MiB).
 LEAST_FREE, MOST_FREE = 48 * 2**20, 96 * 2**20
 FILLING_S: Final = 120.0  # the load needs 5 to 20 s on a quiet machine
 PRESS_S: Final = 5.0  # the load continues after the first error, as an application would
@@ -62,8 +72,11 @@ class RowWriter:
     """Sessions that insert rows, each as its own transaction, and the server's answers."""
 
     seed: str
-    acknowledged: dict[int, list[int]] = field(default_factory=lambda: {number: [] for number in range(SESSIONS)})
-    failed: tuple[float, str] | None = None  # when the first error was returned (monotonic clock), and the error
+    acknowledged: dict[int, list[int]] = field(
+        default_factory=lambda: {number: [] for number in range(SESSIONS)}
+    )
+    # when the first error was returned (monotonic clock), and the error
+    failed: tuple[float, str] | None = None
     answered: float = 0.0  # when the last commit was acknowledged
 
     @property
@@ -72,9 +85,14 @@ class RowWriter:
 
     @contextlib.contextmanager
     def writing(self, server: Server) -> Iterator[None]:
-        """Insert rows during the block. If it raises, kill the server, so that no session waits for an answer."""
+        """Insert rows during the block. If it raises, kill the server, so that no session waits for
+        an answer.
+        """
         stop, self.answered = threading.Event(), time.monotonic()
-        helpers = [threads.Helper(f"rows-{session}", self._write, server, session, stop) for session in range(SESSIONS)]
+        helpers = [
+            threads.Helper(f"rows-{session}", self._write, server, session, stop)
+            for session in range(SESSIONS)
+        ]
         for helper in helpers:
             helper.start()
         try:
@@ -107,7 +125,9 @@ class RowWriter:
         return base64.b64encode(noise).decode()
 
     def missing(self, server: Server) -> int:
-        """Return how many acknowledged rows are missing or have other content. Raises the server's own errors."""
+        """Return how many acknowledged rows are missing or have other content. Raises the server's
+        own errors.
+        """
         lost = 0
         for session, numbers in self.acknowledged.items():
             stored = dict(rows(server, f"SELECT n, content FROM filling WHERE session = {session}"))
@@ -116,8 +136,10 @@ class RowWriter:
 
 
 def fill_disk(lab: Lab, base: BaseImages, rounds: int) -> list[HarmCount]:
-    """Fill copies of the target's disks so many times; return how often each outcome was observed. The disks are made
-    anew, because the size of the log's files matters. Raises DbbenchError if a disk did not become full."""
+    """Fill copies of the target's disks so many times; return how often each outcome was observed.
+    The disks are made anew, because the size of the log's files matters. Raises DbbenchError if
+    a disk did not become full.
+    """
     outcomes, base = list[HarmCount](), make_base(lab, base.target, small=False)
     for number in range(rounds):
         if lab.over:
@@ -132,7 +154,9 @@ def _outcome(column: str, word: str, evidence: object) -> HarmCount:
 
 
 def _fill(lab: Lab, base: BaseImages, seed: str) -> list[HarmCount]:
-    """Fill copies of the disks once, delete the file, and look up the rows after another start of the server."""
+    """Fill copies of the disks once, delete the file, and look up the rows after another start of
+    the server.
+    """
     images, writer, left = lab.disks("full", base.target), RowWriter(seed), random.Random(seed)
     copy_disks(base.images, images)
     lab.server_log.unlink(missing_ok=True)
@@ -152,7 +176,8 @@ def _fill(lab: Lab, base: BaseImages, seed: str) -> list[HarmCount]:
                     outcomes.append(observe(lab, server, writer, places))
                     died = not server.alive()
                     accepts = died or _accepts_after_deletion(server, writer, ballast)
-                if server.alive():  # commits that the settings do not flush must not be lost by the kill
+                # commits that the settings do not flush must not be lost by the kill
+                if server.alive():
                     with phase("check"):
                         server.checkpoint()
             if died:
@@ -206,16 +231,22 @@ def observe(lab: Lab, server: Server, writer: RowWriter, places: Sequence[Path])
 
 
 def delete(ballast: Sequence[Path]) -> None:
-    """Raise FilesystemFull if a file cannot be deleted: copy-on-write filesystems need space for that."""
+    """Raise FilesystemFull if a file cannot be deleted: copy-on-write filesystems need space for
+    that.
+    """
     for file in ballast:
         try:
             file.unlink()
         except OSError as error:
-            raise FilesystemFull(f"a file cannot be deleted from the full filesystem: {error}") from error
+            raise FilesystemFull(
+                f"a file cannot be deleted from the full filesystem: {error}"
+            ) from error
 
 
 def _accepts_after_deletion(server: Server, writer: RowWriter, ballast: Sequence[Path]) -> bool:
-    """Delete the files; return whether the running server then acknowledges a commit, and kill it otherwise."""
+    """Delete the files; return whether the running server then acknowledges a commit, and kill it
+    otherwise.
+    """
     delete(ballast)
     before = writer.count
     process.wait_while(lambda: writer.count == before and server.alive(), ACCEPT_S, _POLL_S)
@@ -232,16 +263,24 @@ def _start_while_full(lab: Lab, base: BaseImages, datadir: Path) -> HarmCount:
         return _outcome(START, "fails", error)
 
 
-def _look_up(lab: Lab, base: BaseImages, datadir: Path, writer: RowWriter, accepts: bool) -> HarmCount:
-    """Start the server again, with space: insert a row, look up every acknowledged one, and check every page."""
+def _look_up(
+    lab: Lab, base: BaseImages, datadir: Path, writer: RowWriter, accepts: bool
+) -> HarmCount:
+    """Start the server again, with space: insert a row, look up every acknowledged one, and check
+    every page.
+    """
     with serving(lab, base, datadir) as server:
         with phase("look up"):
             execute(server, f"INSERT INTO filling VALUES ({SESSIONS}, 0, '')")
             lost = writer.missing(server)
         if lost:
-            return _outcome(AFTER, "lost", f"{lost} of {writer.count} acknowledged commits are missing")
+            return _outcome(
+                AFTER, "lost", f"{lost} of {writer.count} acknowledged commits are missing"
+            )
         if harms := check_server(server, {}).harms:
             return _outcome(AFTER, "damaged", "; ".join(harms.values()))
     if not accepts:
-        return _outcome(AFTER, "restarted", f"no commit within {ACCEPT_S:.0f} s after a file was deleted")
+        return _outcome(
+            AFTER, "restarted", f"no commit within {ACCEPT_S:.0f} s after a file was deleted"
+        )
     return _outcome(AFTER, "recovers", f"{writer.count} acknowledged commits are present")

@@ -1,7 +1,9 @@
-"""The power-loss lab: do acknowledged commits survive a power loss, and does the server start again? A server works on
-a disk of the lab, which logs every write and flush (`disk`). From the log, any number of disks are made as a power loss
-would have left them (`disk_images`). Each is recovered and checked (`recovery`) against what a witness outside the
-server knows (`witness`). Controls that must lose data prove that a loss is detected (`targets`)."""
+"""The power-loss lab: do acknowledged commits survive a power loss, and does the server start
+again? A server works on a disk of the lab, which logs every write and flush (`disk`). From the
+log, any number of disks are made as a power loss would have left them (`disk_images`). Each is
+recovered and checked (`recovery`) against what a witness outside the server knows (`witness`).
+Controls that must lose data prove that a loss is detected (`targets`).
+"""
 
 from __future__ import annotations
 
@@ -23,8 +25,8 @@ if TYPE_CHECKING:
     from dbbench.model.events import Emit
     from dbbench.run.children import Overdue
 
-# "always": the disks acknowledge flushes without carrying them out; "truncate": for 100 ms after a TRUNCATE. Set only
-# to test the lab itself.
+# "always": the disks acknowledge flushes without carrying them out; "truncate": for 100 ms after a
+# TRUNCATE. Set only to test the lab itself.
 Lies = Literal["", "always", "truncate"]
 __all__ = ["Order", "examine", "requirements", "unavailable"]
 # Images and logs are in memory: five images of 200 MB, a log of the same size, and a server.
@@ -44,7 +46,9 @@ class Order:
 
 
 class Requirement(NamedTuple):
-    """Something that the lab needs. `command`: what provides it; or `program`, which a package must contain."""
+    """Something that the lab needs. `command`: what provides it; or `program`, which a package must
+    contain.
+    """
 
     name: str
     found: str | None
@@ -53,7 +57,9 @@ class Requirement(NamedTuple):
 
     @property
     def remedy(self) -> str:
-        """Return the command; that of a package is found by apt, which takes longer than all other checks."""
+        """Return the command; that of a package is found by apt, which takes longer than all other
+        checks.
+        """
         return self.command or packages.remedy([self.program])
 
 
@@ -66,12 +72,16 @@ def requirements() -> Iterator[Requirement]:
     module = importlib.util.find_spec("mfusepy") is not None
     yield Requirement("mfusepy", "installed" if module else None, packages.extra("lab"))
     needed, enough = f"{MEMORY_BYTES // 2**20} MiB", available_bytes() >= MEMORY_BYTES
-    yield Requirement(f"{needed} of available memory", "yes" if enough else None, f"free {needed} for the disks")
+    yield Requirement(
+        f"{needed} of available memory", "yes" if enough else None, f"free {needed} for the disks"
+    )
 
 
 def available_bytes() -> float:
     """Return the memory that is available; infinity if the kernel does not report it."""
-    meminfo = re.search(r"^MemAvailable: *(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
+    meminfo = re.search(
+        r"^MemAvailable: *(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE
+    )
     return int(meminfo[1]) * 1024 if meminfo else math.inf
 
 
@@ -81,16 +91,21 @@ def unavailable() -> str | None:
     return None if need is None else f"{need.name} is missing: {need.remedy}"
 
 
-def examine(folder: Path, sha256: str, order: Order, emit: Emit, overdue: Overdue | None = None) -> None:
-    """Carry out the order for the cells of the run in `folder`, which takes the results; `sha256` identifies the user's
-    plan. Raises NotRoot, LabUnavailable, DeadlinePassed, Interrupted, Terminated; results so far are kept."""
+def examine(
+    folder: Path, sha256: str, order: Order, emit: Emit, overdue: Overdue | None = None
+) -> None:
+    """Carry out the order for the cells of the run in `folder`, which takes the results; `sha256`
+    identifies the user's plan. Raises NotRoot, LabUnavailable, DeadlinePassed, Interrupted,
+    Terminated; results so far are kept.
+    """
     # Not above: each recording starts a process of the disks, which imports this package.
     from dbbench.run.children import Launcher, stoppable
     from dbbench.run.queue import LOG
 
     if os.geteuid() != 0:
         raise NotRoot(
-            "the power-loss lab requires root, because it mounts filesystems", remedy="Run the command with sudo."
+            "the power-loss lab requires root, because it mounts filesystems",
+            remedy="Run the command with sudo.",
         )
     if why := unavailable():
         raise LabUnavailable(why, effect="Nothing was changed.")
@@ -99,6 +114,10 @@ def examine(folder: Path, sha256: str, order: Order, emit: Emit, overdue: Overdu
             request = {"folder": str(folder), "sha256": sha256, "order": dataclasses.asdict(order)}
             status = launcher.run(request, overdue)
     except TrialStuck as stuck:
-        raise DeadlinePassed(stuck.evidence, effect="The lab was killed. Its results so far are kept.") from None
+        raise DeadlinePassed(
+            stuck.evidence, effect="The lab was killed. Its results so far are kept."
+        ) from None
     if status != 0:
-        raise LabUnavailable(f"the lab's process ended with status {status}", remedy=f"See {folder / LOG}.")
+        raise LabUnavailable(
+            f"the lab's process ended with status {status}", remedy=f"See {folder / LOG}."
+        )

@@ -1,6 +1,8 @@
-"""The lab's own process, in private namespaces, which is started with the run's folder and the order. If it or its
-parent is killed, the kernel ends every server, mount, loop device and disk; images and logs are in memory and
-disappear. stdout carries progress events, one JSON object per line."""
+"""The lab's own process, in private namespaces, which is started with the run's folder and the
+order. If it or its parent is killed, the kernel ends every server, mount, loop device and disk;
+images and logs are in memory and disappear. stdout carries progress events, one JSON object per
+line.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ _DISK: Final[dict[str, int | float | str | bool]] = {
 
 
 def main(request: dict[str, Any]) -> int:
-    """Exit status 0: the results are in the run's directory; otherwise an `error` event explains why not."""
+    """Exit status 0: the results are in the run's directory; otherwise an `error` event explains
+    why not.
+    """
     folder, order = Path(request["folder"]), Order(**request["order"])
     os.umask(0o022)
     emit = events_to(os.dup(1))
@@ -49,7 +53,9 @@ def main(request: dict[str, Any]) -> int:
         emit(Event("prepare", {"what": what, "deadline_s": STEP_S}))
 
     try:
-        return namespaces.isolate(partial(guard, work, WorkDir(namespaces.RUNTIME), emit), keep=[folder])
+        return namespaces.isolate(
+            partial(guard, work, WorkDir(namespaces.RUNTIME), emit), keep=[folder]
+        )
     except DbbenchError as error:
         return report(error, emit)
 
@@ -71,8 +77,20 @@ def _examine(run: Run, order: Order, lab: Lab) -> None:
         blind = {facts.engine for facts in controls if facts.blind}
         rows = tuple(tally.row(tally.target.engine.name in blind) for tally in tallies)
         seconds = round(time.monotonic() - began, 1)
-        results.save_lab(lab.folder, LabFacts(created, order.seed, rows, tuple(controls), skipped, _DISK, seconds,
-                                              complete, __version__))  # fmt: skip
+        results.save_lab(
+            lab.folder,
+            LabFacts(
+                created,
+                order.seed,
+                rows,
+                tuple(controls),
+                skipped,
+                _DISK,
+                seconds,
+                complete,
+                __version__,
+            ),
+        )
 
     share_time(CONTROLS_SHARE)
     first_of_engine = {target.engine.name: target for target in reversed(lab_targets)}

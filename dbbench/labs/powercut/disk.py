@@ -1,10 +1,13 @@
-"""The lab's disks: files in a FUSE filesystem that logs every write and flush when it arrives. `main([MOUNTPOINT, LOG,
-IMAGE, ...])`, in a separate Python process, serves the images as MOUNTPOINT/0, /1, ... until it is unmounted. Each file
-has a loop device below the filesystem under test, whose flushes arrive here as fsync. What a flush makes safe is
-decided later from the log (`disk_images`). One thread numbers requests as they arrive and answers in that order.
+"""The lab's disks: files in a FUSE filesystem that logs every write and flush when it arrives.
+`main([MOUNTPOINT, LOG, IMAGE, ...])`, in a separate Python process, serves the images as
+MOUNTPOINT/0, /1, ... until it is unmounted. Each file has a loop device below the filesystem
+under test, whose flushes arrive here as fsync. What a flush makes safe is decided later from the
+log (`disk_images`). One thread numbers requests as they arrive and answers in that order.
 
-The log: `index` has records of fixed size, in order, `data` the bytes of the writes in sequence. Times are from
-CLOCK_MONOTONIC, which all processes share, so that a commit has its place in the log without a mark in it."""
+The log: `index` has records of fixed size, in order, `data` the bytes of the writes in sequence.
+Times are from CLOCK_MONOTONIC, which all processes share, so that a commit has its place in the
+log without a mark in it.
+"""
 
 from __future__ import annotations
 
@@ -31,18 +34,22 @@ from dbbench.packages import FUSE
 READY_S: Final = 60.0
 _POLL_S: Final = 0.01
 _PR_SET_IO_FLUSHER: Final = 57  # linux/prctl.h
-# Not started with `-m`: the package imports this module, and Python would warn about the second import.
+# Not started with `-m`: the package imports this module, and Python would warn about the second
+# import.
 _PROGRAM: Final = ("-c", f"import sys; from {__name__} import main; main(sys.argv[1:])")
 _FOLDER: Final = {"st_mode": stat.S_IFDIR | 0o700, "st_nlink": 2}
 # libfuse 3; version 2 may be installed as well.
 _LIBRARIES: Final = tuple(f"{folder}/{FUSE}" for folder in ("usr/lib/*", "usr/lib64", "lib/*"))
-# Time of arrival in ns, whether it is a flush, offset, length, position in `data`, number of the disk.
+# Time of arrival in ns, whether it is a flush, offset, length, position in `data`, number of the
+# disk.
 RECORD: Final = struct.Struct("<Q?QIQB")
 BUFFER: Final = 2**20
 
 
 class Disks:
-    """The requests, with libfuse's names. Only the files `/0`, `/1`, ... exist, each with a fixed size."""
+    """The requests, with libfuse's names. Only the files `/0`, `/1`, ... exist, each with a fixed
+    size.
+    """
 
     use_ns = True
 
@@ -56,7 +63,12 @@ class Disks:
         if (number := path[1:]) not in self.readdir("/", None)[2:]:
             raise OSError(errno.ENOENT, os.strerror(errno.ENOENT))
         size = os.fstat(self._fds[int(number)]).st_size
-        return {"st_mode": stat.S_IFREG | 0o600, "st_nlink": 1, "st_size": size, "st_blocks": size // 512}
+        return {
+            "st_mode": stat.S_IFREG | 0o600,
+            "st_nlink": 1,
+            "st_size": size,
+            "st_blocks": size // 512,
+        }
 
     def readdir(self, _path: str, _fh: Any) -> list[str]:
         return [".", "..", *map(str, range(len(self._fds)))]
@@ -81,7 +93,10 @@ class Disks:
 
 def library() -> Path | None:
     """Return the path of libfuse 3 from a package, the newer of two; None if there is none."""
-    return next((path for pattern in _LIBRARIES for path in sorted(Path("/").glob(pattern), reverse=True)), None)
+    return next(
+        (path for pattern in _LIBRARIES for path in sorted(Path("/").glob(pattern), reverse=True)),
+        None,
+    )
 
 
 @contextmanager
@@ -92,13 +107,19 @@ def serve_disks(
     output: Path,
     program: Sequence[str | Path] = _PROGRAM,
 ) -> Iterator[tuple[Path, ...]]:
-    """Serve disks over `images` within the block, mounted below `folder`; yield the files for loop devices. Afterwards
-    their log is complete. `program`: another program that serves disks, as arguments for Python; its second argument is
-    `log`. Raises LabUnavailable if it does not start, DeadlinePassed if its process does not end."""
+    """Serve disks over `images` within the block, mounted below `folder`; yield the files for loop
+    devices. Afterwards their log is complete. `program`: another program that serves disks, as
+    arguments for Python; its second argument is `log`. Raises LabUnavailable if it does not
+    start, DeadlinePassed if its process does not end.
+    """
     mount_point = folder / "fuse"
     mount_point.mkdir(exist_ok=True)
     argv: list[str | Path] = [sys.executable, *program, mount_point, log, *images]
-    env = {"FUSE_LIBRARY_PATH": str(library()), "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONDONTWRITEBYTECODE": "1"}
+    env = {
+        "FUSE_LIBRARY_PATH": str(library()),
+        "PYTHONPATH": os.pathsep.join(sys.path),
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
     with process.running(argv, stdout=output, env=env, note=False) as server:
         _await(server, mount_point, output)
         try:
@@ -108,18 +129,24 @@ def serve_disks(
             raise
         namespaces.unmount(mount_point)
         if status := server.wait(READY_S):
-            raise LabUnavailable(f"the lab's disks ended with status {status}: {_last_lines(output)}")
+            raise LabUnavailable(
+                f"the lab's disks ended with status {status}: {_last_lines(output)}"
+            )
 
 
 def _await(program: process.Running, at: Path, output: Path) -> None:
     def absent() -> bool:
         if program.poll() is not None:
-            raise LabUnavailable(f"the lab's disks did not start: {_last_lines(output)}",
-                                 effect="Nothing was examined.")  # fmt: skip
+            raise LabUnavailable(
+                f"the lab's disks did not start: {_last_lines(output)}",
+                effect="Nothing was examined.",
+            )
         return not any(entry.point == at for entry in mounts.mounts_of(Path("/proc/self")))
 
     if process.wait_while(absent, READY_S, _POLL_S):
-        raise LabUnavailable(f"the lab's disks did not appear within {READY_S:.0f} s: {_last_lines(output)}")
+        raise LabUnavailable(
+            f"the lab's disks did not appear within {READY_S:.0f} s: {_last_lines(output)}"
+        )
 
 
 def _last_lines(output: Path) -> str:
@@ -131,7 +158,8 @@ def serve(disks: Disks, at: str) -> None:
     """Serve them at that mount point until it is unmounted."""
     import mfusepy
 
-    # This process serves writes of the kernel, so its own memory allocations must not wait for these writes.
+    # This process serves writes of the kernel, so its own memory allocations must not wait for
+    # these writes.
     with suppress(OSError):  # Linux before 5.6 does not have it
         libc.call("prctl", _PR_SET_IO_FLUSHER, 1, 0, 0, 0)
     mfusepy.FUSE(disks, at, foreground=True, nothreads=True, direct_io=True, fsname="dbbench-lab")
@@ -164,7 +192,9 @@ class LogWriter:
         self._place = 0
 
     def write(self, offset: int, data: bytes, disk: int = 0) -> None:
-        self._index.write(RECORD.pack(time.monotonic_ns(), False, offset, len(data), self._place, disk))
+        self._index.write(
+            RECORD.pack(time.monotonic_ns(), False, offset, len(data), self._place, disk)
+        )
         self._data.write(data)
         self._place += len(data)
 
@@ -199,7 +229,9 @@ class Log:
         return [entry.ns for entry in self.entries]
 
     def flushed_up_to(self, position: int, disk: int = 0) -> int:
-        """Return the entry after the disk's last flush before `position`: later writes may still be lost."""
+        """Return the entry after the disk's last flush before `position`: later writes may still be
+        lost.
+        """
         flushes = self._flushes_of[disk]
         before = bisect.bisect_left(flushes, position)
         return flushes[before - 1] + 1 if before else 0
@@ -207,31 +239,44 @@ class Log:
     def volatile(self, position: int, disk: int = 0) -> list[int]:
         """Return the writes that the disk may lose if power is lost before `position`."""
         since = range(self.flushed_up_to(position, disk), position)
-        return [number for number in since if self.entries[number].disk == disk and not self.entries[number].flush]
+        return [
+            number
+            for number in since
+            if self.entries[number].disk == disk and not self.entries[number].flush
+        ]
 
     def unflushed_bytes(self, position: int, disk: int = 0) -> int:
         """Return the bytes of these writes, without deducting overwritten ones."""
         return sum(self.entries[number].length for number in self.volatile(position, disk))
 
     def without_flushes(self, spans: Sequence[tuple[int, int]] | None = None) -> Log:
-        """Return the log of disks that acknowledge flushes without carrying them out: all, or those in `spans` (ns)."""
+        """Return the log of disks that acknowledge flushes without carrying them out: all, or those
+        in `spans` (ns).
+        """
 
         def lies(ns: int) -> bool:
             return spans is None or any(begin <= ns < end for begin, end in spans)
 
-        return Log(tuple(entry for entry in self.entries if not entry.flush or not lies(entry.ns)), self.data)
+        return Log(
+            tuple(entry for entry in self.entries if not entry.flush or not lies(entry.ns)),
+            self.data,
+        )
 
     def at(self, ns: int) -> int:
         return bisect.bisect_left(self._times, ns)
 
     def span(self, first_ns: int, last_ns: int) -> tuple[int, int]:
-        """Return the positions between which power is lost. If nothing was written in these times, they contain the
-        first write after them: ZFS without synchronous writes keeps everything in memory for 5 s."""
+        """Return the positions between which power is lost. If nothing was written in these times,
+        they contain the first write after them: ZFS without synchronous writes keeps everything
+        in memory for 5 s.
+        """
         begin = self.at(first_ns)
         return begin, min(max(self.at(last_ns), begin + 2), len(self.entries))
 
     def flushes_between(self, begin: int, end: int) -> Sequence[int]:
-        return self._flushes[bisect.bisect_left(self._flushes, begin) : bisect.bisect_left(self._flushes, end)]
+        return self._flushes[
+            bisect.bisect_left(self._flushes, begin) : bisect.bisect_left(self._flushes, end)
+        ]
 
 
 def read_log(folder: Path) -> Log:

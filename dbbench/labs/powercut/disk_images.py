@@ -1,7 +1,9 @@
-"""Make the disks as a power loss would have left them, any number from one recorded log. Each has a volatile cache that
-holds writes until a flush. What is older than DESTAGE_S, or exceeds CACHE_BYTES, is on the medium without one. Of the
-rest a cut keeps nothing, or each unit at random; of a unit written several times an earlier version may remain. Cuts
-are at any moment, when the cache is mostly nearly empty, or just before the flush of a commit or checkpoint."""
+"""Make the disks as a power loss would have left them, any number from one recorded log. Each has a
+volatile cache that holds writes until a flush. What is older than DESTAGE_S, or exceeds
+CACHE_BYTES, is on the medium without one. Of the rest a cut keeps nothing, or each unit at
+random; of a unit written several times an earlier version may remain. Cuts are at any moment,
+when the cache is mostly nearly empty, or just before the flush of a commit or checkpoint.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,8 @@ from dbbench.results.fileio import open_fd
 
 DESTAGE_S: Final = 0.3
 CACHE_BYTES: Final = 64 * 2**20  # a usual size for a disk of 2025
-# Power-fail units of disks: a command reaches the medium piece by piece, and a piece never crosses such a boundary.
+# Power-fail units of disks: a command reaches the medium piece by piece, and a piece never crosses
+# such a boundary.
 UNITS: Final = (512, 4096, 8192, 16384)
 BLOCK: Final = 4096
 SHIFT: Final = 4096  # of a partition that begins between two of the larger units
@@ -31,7 +34,8 @@ Aim = Literal["drop", "subset", "commit", "checkpoint", "change"]
 AIMS: Final[tuple[Aim, ...]] = ("checkpoint", "commit", "change", "drop", "subset")
 AFTER_CHANGE_NS: Final = 200_000_000  # a cut for a change comes within this time of its answer
 KILLED: Final = "kill"  # kills the processes of the server instead of the power; see `recording`
-LARGE: Final = 64  # unflushed blocks at a flush: more than a few commits write, so they belong to a checkpoint
+# unflushed blocks at a flush: more than a few commits write, so they belong to a checkpoint
+LARGE: Final = 64
 HALF: Final = 0.5
 
 
@@ -48,21 +52,28 @@ class Cut:
 
 
 class Media:
-    """The safe parts of a recording's disks, which all lose power at the same moment, advanced cut by cut in the order
-    of their positions."""
+    """The safe parts of a recording's disks, which all lose power at the same moment, advanced cut
+    by cut in the order of their positions.
+    """
 
     def __init__(self, bases: Sequence[Path], log: Log, working: Sequence[Path]) -> None:
-        """`bases` are the images at the start of the log, `working` temporary files, in the order of the disks."""
+        """`bases` are the images at the start of the log, `working` temporary files, in the order
+        of the disks.
+        """
         self._log, self._files, self._done = log, working, [0] * len(working)
         for base, file in zip(bases, working, strict=True):
             copy(base, file)
 
     def cut(self, cut: Cut, images: Sequence[Path]) -> None:
-        """Write the images of that cut, in place of what they have. Raises ValueError for an earlier position."""
+        """Write the images of that cut, in place of what they have. Raises ValueError for an
+        earlier position.
+        """
         for disk, (file, image) in enumerate(zip(self._files, images, strict=True)):
             first = cached_from(self._log, cut.position, disk)
             if first < self._done[disk]:
-                raise ValueError(f"position {cut.position} is before the data that is already on the medium")
+                raise ValueError(
+                    f"position {cut.position} is before the data that is already on the medium"
+                )
             self._write(disk, file, range(self._done[disk], first))
             self._done[disk] = first
             copy(file, image)
@@ -84,11 +95,15 @@ class Media:
                     continue
                 for begin, end in units(entry.offset, entry.length, cut.unit, cut.shift):
                     if chance.random() < cut.keep:
-                        os.pwrite(out.fileno(), content[begin - entry.offset : end - entry.offset], begin)
+                        os.pwrite(
+                            out.fileno(), content[begin - entry.offset : end - entry.offset], begin
+                        )
 
 
 def cached_from(log: Log, position: int, disk: int = 0, cache_bytes: int = CACHE_BYTES) -> int:
-    """Return the first entry that may be only in that disk's cache if power is lost before `position`."""
+    """Return the first entry that may be only in that disk's cache if power is lost before
+    `position`.
+    """
     flushed = log.flushed_up_to(position, disk)
     if position >= len(log.entries):
         return flushed
@@ -104,15 +119,19 @@ def cached_from(log: Log, position: int, disk: int = 0, cache_bytes: int = CACHE
 
 
 def units(offset: int, length: int, unit: int, shift: int = 0) -> list[tuple[int, int]]:
-    """Return (begin, end) of pieces of a write that reach the medium separately: at `shift` + multiples of `unit`."""
+    """Return (begin, end) of pieces of a write that reach the medium separately: at `shift` +
+    multiples of `unit`.
+    """
     first = ((offset - shift) // unit + 1) * unit + shift
     bounds = [offset, *range(first, offset + length, unit), offset + length]
     return list(itertools.pairwise(bounds))
 
 
 def copy(source: Path, target: Path) -> None:
-    """Copy a file with its holes, in place of what the target has: to allocate new memory would take twice the time. A
-    new target may be on a filesystem without fallocate(2). Raises OSError."""
+    """Copy a file with its holes, in place of what the target has: to allocate new memory would
+    take twice the time. A new target may be on a filesystem without fallocate(2). Raises
+    OSError.
+    """
     with open_fd(source) as old, open_fd(target, _IN_PLACE, 0o666) as new:
         size, hole, stale = os.fstat(old).st_size, 0, os.fstat(new).st_size > 0
         os.truncate(new, size)
@@ -132,14 +151,19 @@ class Section:
     log: Log
     spans: Sequence[tuple[int, int]]  # (begin, end), positions in the log
     changes: Sequence[int] = ()  # positions at which schema changes were acknowledged
-    commits: Sequence[int] = ()  # positions at which commits were acknowledged, if all other cuts are to be there
+    # positions at which commits were acknowledged, if all other cuts are to be there
+    commits: Sequence[int] = ()
 
     def moment(self, chance: random.Random) -> int:
-        """Return a random moment by the clock, not by the requests, which come in bursts; or that of a commit."""
+        """Return a random moment by the clock, not by the requests, which come in bursts; or that
+        of a commit.
+        """
         if self.commits:
             return chance.choice(self.commits)
         entries = self.log.entries
-        times = [(entries[begin].ns, entries[min(end, len(entries)) - 1].ns) for begin, end in self.spans]
+        times = [
+            (entries[begin].ns, entries[min(end, len(entries)) - 1].ns) for begin, end in self.spans
+        ]
         (begin, end), (first, last) = chance.choices(
             list(zip(self.spans, times, strict=True)), [last - first + 1 for first, last in times]
         )[0]
@@ -147,11 +171,16 @@ class Section:
 
 
 def chosen_cuts(
-    section: Section, count: int, seed: str, aims: Sequence[Aim] = AIMS, units: Sequence[int] = UNITS
+    section: Section,
+    count: int,
+    seed: str,
+    aims: Sequence[Aim] = AIMS,
+    units: Sequence[int] = UNITS,
 ) -> list[Cut]:
-    """Return `count` cuts of disks with these power-fail units, by their positions. Raises ValueError if the spans are
-    empty. An aim that finds no flush of its kind, or no change, uses the next weaker one: checkpoint, commit,
-    subset."""
+    """Return `count` cuts of disks with these power-fail units, by their positions. Raises
+    ValueError if the spans are empty. An aim that finds no flush of its kind, or no change, uses
+    the next weaker one: checkpoint, commit, subset.
+    """
     chance, log = random.Random(seed), section.log
     spans = [(begin, end) for begin, end in section.spans if end - begin > 1]
     if not spans:
@@ -160,7 +189,9 @@ def chosen_cuts(
     flushes = [place for begin, end in spans for place in log.flushes_between(begin, end)]
     held = {place: log.unflushed_bytes(place, log.entries[place].disk) for place in flushes}
     commits = [place for place in flushes if held[place] > 0]
-    changes = [place for place in section.changes if any(begin < place < end for begin, end in spans)]
+    changes = [
+        place for place in section.changes if any(begin < place < end for begin, end in spans)
+    ]
     large = [place for place in commits if held[place] >= LARGE * BLOCK]
     cuts = []
     for number in range(count):
@@ -175,10 +206,14 @@ def chosen_cuts(
             place = chance.choice(commits)
         elif aim == "change":
             begin = chance.choice(changes)
-            place = chance.randint(begin, max(begin, log.at(log.entries[begin].ns + AFTER_CHANGE_NS) - 1))
+            place = chance.randint(
+                begin, max(begin, log.at(log.entries[begin].ns + AFTER_CHANGE_NS) - 1)
+            )
         else:
             place = section.moment(chance)
         unit = chance.choice(units)
         shift = chance.choice((0, SHIFT)) if unit > SHIFT else 0
-        cuts.append(Cut(aim, place, unit, 0.0 if aim == "drop" else HALF, f"{seed}-{number}", shift))
+        cuts.append(
+            Cut(aim, place, unit, 0.0 if aim == "drop" else HALF, f"{seed}-{number}", shift)
+        )
     return sorted(cuts, key=lambda cut: cut.position)

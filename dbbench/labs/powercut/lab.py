@@ -1,8 +1,10 @@
-"""Run the lab: controls, then every target until it has its cuts or has used its share of the time. A target's cuts
-come from several recordings, each from a separate run of the server. A cut with harm is recovered a second time, on
-another loop device, before it counts. In a recording the server is killed during writes, recovers and continues. The
-kill is a test of its own, checked at once on the mounted filesystem: the page cache is preserved, the server's memory
-is lost. Power cuts are made afterwards from the log."""
+"""Run the lab: controls, then every target until it has its cuts or has used its share of the time.
+A target's cuts come from several recordings, each from a separate run of the server. A cut with
+harm is recovered a second time, on another loop device, before it counts. In a recording the
+server is killed during writes, recovers and continues. The kill is a test of its own, checked at
+once on the mounted filesystem: the page cache is preserved, the server's memory is lost. Power
+cuts are made afterwards from the log.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,13 @@ from typing import Final
 from dbbench.engines import profile_of
 from dbbench.errors import DbbenchError
 from dbbench.labs.powercut import available_bytes, disk, disk_images, targets, witness
-from dbbench.labs.powercut.conclusions import conclusion, contradiction, cut_counts, is_blind, statement
+from dbbench.labs.powercut.conclusions import (
+    conclusion,
+    contradiction,
+    cut_counts,
+    is_blind,
+    statement,
+)
 from dbbench.labs.powercut.disk import Log
 from dbbench.labs.powercut.disk_images import BLOCK, DESTAGE_S, KILLED, Cut, Media, Section
 from dbbench.labs.powercut.processes import in_processes
@@ -75,13 +83,23 @@ class Recording:
 
     @property
     def working_section(self) -> Section:
-        """Return where controls are cut: right after commits, as a server that is stalled after a flush loses none."""
-        acknowledged = sorted(self.log.at(ns) for times in self.acknowledged.times.values() for ns in times)
-        commits = [place for place in acknowledged if any(begin < place < end for begin, end in self.working)]
+        """Return where controls are cut: right after commits, as a server that is stalled after a
+        flush loses none.
+        """
+        acknowledged = sorted(
+            self.log.at(ns) for times in self.acknowledged.times.values() for ns in times
+        )
+        commits = [
+            place
+            for place in acknowledged
+            if any(begin < place < end for begin, end in self.working)
+        ]
         return Section(self.log, self.working, commits=commits)
 
     def media(self, lab: Lab) -> Media:
-        return Media(files_of(self.base.images), self.log, files_of(lab.disks("medium", self.base.target)))
+        return Media(
+            files_of(self.base.images), self.log, files_of(lab.disks("medium", self.base.target))
+        )
 
 
 @dataclass
@@ -108,8 +126,12 @@ class Tally:
         self.cuts.append(replace(cut, number=self.next_number, changes=changes))
 
     def add(self, others: Sequence[Tally]) -> None:
-        """Add the cuts of other processes, and number all of them anew: one may have made more than another."""
-        cuts = sorted((cut for tally in (self, *others) for cut in tally.cuts), key=lambda cut: cut.number)
+        """Add the cuts of other processes, and number all of them anew: one may have made more than
+        another.
+        """
+        cuts = sorted(
+            (cut for tally in (self, *others) for cut in tally.cuts), key=lambda cut: cut.number
+        )
         self.cuts = [replace(cut, number=number) for number, cut in enumerate(cuts, 1)]
         for other in others:
             self.recordings += other.recordings
@@ -154,12 +176,16 @@ class Tally:
         kills = [cut for cut in self.cuts if cut.aim == KILLED]
         losses = [cut for cut in self.cuts if cut.aim != KILLED]
         safe = bool(profile_of(self.target.engine.name).lab_partitions)
-        return contradiction(losses, self.base.flags, safe) or contradiction(kills, self.base.killed_flags, safe)
+        return contradiction(losses, self.base.flags, safe) or contradiction(
+            kills, self.base.killed_flags, safe
+        )
 
 
 def examine(lab: Lab, target: LabTarget, cuts: int | None) -> Tally:
-    """Record and cut a target up to `cuts` (None: no limit) or the time's end. A long lab does so in several processes,
-    which share nothing but the machine: their filesystems have different UUIDs. Raises as `in_processes`."""
+    """Record and cut a target up to `cuts` (None: no limit) or the time's end. A long lab does so
+    in several processes, which share nothing but the machine: their filesystems have different
+    UUIDs. Raises as `in_processes`.
+    """
     began, count = time.monotonic(), 1
     lab.remove_images()
     if targets.is_long(cuts):
@@ -196,7 +222,9 @@ def _examine(lab: Lab, tally: Tally, cuts: int | None) -> Tally:
 
 
 def _batch(lab: Lab, tally: Tally, count: int) -> None:
-    """Make one recording and its cuts; a tenth, at least one, are kills. Every second recording changes the schema."""
+    """Make one recording and its cuts; a tenth, at least one, are kills. Every second recording
+    changes the schema.
+    """
     if tally.base is None:
         lab.tell(f"{tally.target.key}: making the filesystem")
         tally.base = make_base(lab, tally.target)
@@ -210,7 +238,9 @@ def _batch(lab: Lab, tally: Tally, count: int) -> None:
     for recovery in recording.kills:
         tally.count(_facts(recovery, Cut(KILLED, 0, 0, 0.0, seed)), changes)
     if lab.lies:
-        truncated = [(ns, ns + LIE_NS) for step, ns in recording.acknowledged.changes if step == "truncate"]
+        truncated = [
+            (ns, ns + LIE_NS) for step, ns in recording.acknowledged.changes if step == "truncate"
+        ]
         log = recording.log.without_flushes(truncated if lab.lies == "truncate" else None)
         recording = replace(recording, log=log)
     section = Section(recording.log, [recording.whole], recording.changes)
@@ -234,19 +264,26 @@ def _cut(lab: Lab, recording: Recording, media: Media, cut: Cut) -> CutFacts:
         larger = None if again.invalid else again.harms
     count = len(files_of(recording.base.images))
     unflushed = sum(recording.log.unflushed_bytes(cut.position, disk) for disk in range(count))
-    return replace(_facts(recovery, cut), unflushed_bytes=unflushed, kept=kept, harms_at_4096=larger)
+    return replace(
+        _facts(recovery, cut), unflushed_bytes=unflushed, kept=kept, harms_at_4096=larger
+    )
 
 
-def _recover(lab: Lab, recording: Recording, media: Media, cut: Cut, quick: bool = False) -> Recovery:
+def _recover(
+    lab: Lab, recording: Recording, media: Media, cut: Cut, quick: bool = False
+) -> Recovery:
     disks = lab.disks("cut", recording.base.target)
     media.cut(cut, files_of(disks))
     acknowledged = recording.acknowledged.before(recording.log.entries[cut.position].ns)
     return recover(lab, recording.base, disks, acknowledged, quick)
 
 
-def _recover_again(lab: Lab, recording: Recording, media: Media, cut: Cut, first: Recovery) -> Recovery:
+def _recover_again(
+    lab: Lab, recording: Recording, media: Media, cut: Cut, first: Recovery
+) -> Recovery:
     """Return the result; harm counts only if a second recovery on another device finds it too."""
-    # This image occupies the loop device of the first recovery, so that the second one uses another.
+    # This image occupies the loop device of the first recovery, so that the second one uses
+    # another.
     occupied = lab.scratch / "occupied.img"
     if not occupied.exists():
         occupied.write_bytes(bytes(2**20))
@@ -255,11 +292,15 @@ def _recover_again(lab: Lab, recording: Recording, media: Media, cut: Cut, first
     if second.harms:
         return first
     why = second.invalid or "a second recovery found no damage"
-    return replace(first, harms={}, lost=0, invalid=f"{why}; first: {next(iter(first.harms.values()))}")
+    return replace(
+        first, harms={}, lost=0, invalid=f"{why}; first: {next(iter(first.harms.values()))}"
+    )
 
 
 def _keep(lab: Lab, recording: Recording, media: Media, cut: Cut) -> str:
-    """Keep images and log of a harmed cut with the results; return the first image's name, "" if enough are kept."""
+    """Keep images and log of a harmed cut with the results; return the first image's name, "" if
+    enough are kept.
+    """
     key = recording.base.target.key
     lab.kept[key] = lab.kept.get(key, 0) + 1
     if lab.kept[key] > KEPT:
@@ -277,13 +318,29 @@ def _keep(lab: Lab, recording: Recording, media: Media, cut: Cut) -> str:
 
 def _facts(recovery: Recovery, cut: Cut) -> CutFacts:
     """Return the facts of a cut, with 0 in place of its number and of what was not flushed."""
-    return CutFacts(0, cut.aim, cut.seed, cut.position, cut.unit, 0, recovery.acknowledged, recovery.lost,
-                    round(recovery.seconds, 3), recovery.invalid, recovery.harms, shift_bytes=cut.shift)  # fmt: skip
+    return CutFacts(
+        0,
+        cut.aim,
+        cut.seed,
+        cut.position,
+        cut.unit,
+        0,
+        recovery.acknowledged,
+        recovery.lost,
+        round(recovery.seconds, 3),
+        recovery.invalid,
+        recovery.harms,
+        shift_bytes=cut.shift,
+    )
 
 
-def try_control(lab: Lab, control: Control, engine: LabTarget, tries: int, needed: int) -> ControlFacts:
-    """Try a control until it has lost `needed` times, after `tries` attempts, or until the lab's time is used up. A lab
-    whose control cannot be recorded, or did not lose in the time, is blind too."""
+def try_control(
+    lab: Lab, control: Control, engine: LabTarget, tries: int, needed: int
+) -> ControlFacts:
+    """Try a control until it has lost `needed` times, after `tries` attempts, or until the lab's
+    time is used up. A lab whose control cannot be recorded, or did not lose in the time, is
+    blind too.
+    """
     target = targets.control_target(control, engine.engine, catalog.catalog())
     name, harmed, valid = f"control {control.name} on {engine.engine.name}", 0, 0
     facts = ControlFacts(control.name, engine.engine.name, control.what, tries, needed, 0, 0, True)
@@ -313,8 +370,10 @@ def try_control(lab: Lab, control: Control, engine: LabTarget, tries: int, neede
 
 
 def record(lab: Lab, base: BaseImages, kills: int, seed: str, changes: bool = False) -> Recording:
-    """Record `kills` + 1 rounds of the witness, and kill the server between two; with schema changes if `changes`.
-    Raises DbbenchError on failure. The lab's directory contains the files of the last recording."""
+    """Record `kills` + 1 rounds of the witness, and kill the server between two; with schema
+    changes if `changes`. Raises DbbenchError on failure. The lab's directory contains the files
+    of the last recording.
+    """
     chance, seen = random.Random(seed), Acknowledged()
     folder = lab.scratch / "log"
     shutil.rmtree(folder, ignore_errors=True)
@@ -333,11 +392,15 @@ def record(lab: Lab, base: BaseImages, kills: int, seed: str, changes: bool = Fa
 def _run_rounds(
     lab: Lab, base: BaseImages, seen: Acknowledged, waits_s: Sequence[float], changes: bool
 ) -> tuple[int, list[Recovery]]:
-    """Work for these times, kill and check after each; return when the last round ended, in ns, and the results."""
+    """Work for these times, kill and check after each; return when the last round ended, in ns, and
+    the results.
+    """
     live = copy_disks(base.images, lab.disks("live", base.target))
     end, recoveries = 0, list[Recovery]()
     with (
-        disk.serve_disks(lab.workdir.root, files_of(live), lab.scratch / "log", lab.workdir.logs / "disk.log") as files,
+        disk.serve_disks(
+            lab.workdir.root, files_of(live), lab.scratch / "log", lab.workdir.logs / "disk.log"
+        ) as files,
         attach(name_files(live, files)) as volumes,
         mount(lab, base.target, volumes) as datadir,
     ):

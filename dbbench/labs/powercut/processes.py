@@ -1,5 +1,6 @@
-"""Work in several processes at once, each of which reports its progress. One that hangs where no signal ends it, in the
-kernel or in a client library, is noticed while the others still work."""
+"""Work in several processes at once, each of which reports its progress. One that hangs where no
+signal ends it, in the kernel or in a client library, is noticed while the others still work.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +22,11 @@ STOP_S: Final = 30.0  # for a clean end of a process, which is then killed
 
 
 def in_processes(works: Sequence[Work[T]], tell: Tell, silent_s: float) -> list[T]:
-    """Run each function in a forked process. Return the results in their order; a result must not be a string, because
-    strings are progress, which is passed to `tell`. Raises LabUnavailable if a process ends without a result, and
-    DeadlinePassed if one reports nothing for `silent_s`; then all processes are stopped."""
+    """Run each function in a forked process. Return the results in their order; a result must not
+    be a string, because strings are progress, which is passed to `tell`. Raises LabUnavailable
+    if a process ends without a result, and DeadlinePassed if one reports nothing for `silent_s`;
+    then all processes are stopped.
+    """
     results = dict[Connection, T]()
     children, heard = dict[Connection, BaseProcess](), dict[Connection, float]()
     try:
@@ -34,7 +37,10 @@ def in_processes(works: Sequence[Work[T]], tell: Tell, silent_s: float) -> list[
             writer.close()
             children[reader], heard[reader] = child, time.monotonic()
         while working := [reader for reader in children if reader not in results]:
-            ready = wait(working, max(0.0, min(heard[reader] for reader in working) + silent_s - time.monotonic()))
+            ready = wait(
+                working,
+                max(0.0, min(heard[reader] for reader in working) + silent_s - time.monotonic()),
+            )
             for reader in working:
                 if reader in ready:
                     message, heard[reader] = _receive(reader, children[reader]), time.monotonic()
@@ -43,7 +49,9 @@ def in_processes(works: Sequence[Work[T]], tell: Tell, silent_s: float) -> list[
                     else:
                         results[reader] = message
                 elif time.monotonic() >= heard[reader] + silent_s:
-                    raise DeadlinePassed(f"one process of the lab reported nothing for {silent_s:.0f} s")
+                    raise DeadlinePassed(
+                        f"one process of the lab reported nothing for {silent_s:.0f} s"
+                    )
         return [results[reader] for reader in children]
     finally:
         _stop(children.values(), done=len(results) == len(works))
@@ -62,12 +70,15 @@ def _receive(reader: Connection, child: BaseProcess) -> Any:
     except EOFError:
         child.join(STOP_S)
         end = "unknown" if child.exitcode is None else abs(child.exitcode)
-        raise LabUnavailable(f"one process of the lab ended without a result, with status or signal {end}") from None
+        raise LabUnavailable(
+            f"one process of the lab ended without a result, with status or signal {end}"
+        ) from None
 
 
 def _stop(children: Collection[BaseProcess], done: bool) -> None:
-    """End these processes, as far as they have not ended: with SIGTERM, and with SIGKILL after STOP_S. Those that are
-    done end themselves; a signal would interrupt them in that."""
+    """End these processes, as far as they have not ended: with SIGTERM, and with SIGKILL after
+    STOP_S. Those that are done end themselves; a signal would interrupt them in that.
+    """
 
     def working() -> bool:
         return any([child.is_alive() for child in children])

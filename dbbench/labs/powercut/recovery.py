@@ -1,6 +1,7 @@
-"""The filesystem under test: made and filled once, mounted on whatever disks the lab provides, and recovered after a
-cut: mount, start, look up every acknowledged commit, check tables and indexes, stop, read the checksum of every page,
-check the filesystem."""
+"""The filesystem under test: made and filled once, mounted on whatever disks the lab provides, and
+recovered after a cut: mount, start, look up every acknowledged commit, check tables and indexes,
+stop, read the checksum of every page, check the filesystem.
+"""
 
 from __future__ import annotations
 
@@ -38,18 +39,28 @@ from dbbench.storage.filesystems import Mounted, MountPoint, Stored
 
 # Size of each sparse disk: large enough that mkfs does not apply its rules for small devices.
 IMAGE_BYTES: Final = 2**30
-# An umount that had to write everything took 21 s; a phase that takes longer than these limits hangs.
+# An umount that had to write everything took 21 s; a phase that takes longer than these limits
+# hangs.
 DEADLINES_S: Final = {
-    "prepare": 300.0, "mount": 60.0, "start": 120.0, "look up": 60.0,
-    "check": 120.0, "stop": 60.0, "umount": 90.0, "fsck": 120.0,
-}  # fmt: skip
-# Between two reports there are at most two recoveries, or one recording with its kills. What hangs where no signal ends
-# it, in the kernel or in a client library, is killed then.
+    "prepare": 300.0,
+    "mount": 60.0,
+    "start": 120.0,
+    "look up": 60.0,
+    "check": 120.0,
+    "stop": 60.0,
+    "umount": 90.0,
+    "fsck": 120.0,
+}
+# Between two reports there are at most two recoveries, or one recording with its kills. What hangs
+# where no signal ends it, in the kernel or in a client library, is killed then.
 STEP_S: Final = 2 * sum(DEADLINES_S.values())
 POLL_S: Final = 10.0
 MOST_PROCESSES: Final = 8  # each keeps up to three images of harmed cuts
-# MySQL retries without end if recovery needs a page that cannot be read. It logs lines of this kind.
-_UNREADABLE: Final = re.compile(r"\[ERROR\].*(page corruption|[Uu]nable to apply log to corrupted page)")
+# MySQL retries without end if recovery needs a page that cannot be read. It logs lines of this
+# kind.
+_UNREADABLE: Final = re.compile(
+    r"\[ERROR\].*(page corruption|[Uu]nable to apply log to corrupted page)"
+)
 # Messages of PostgreSQL and InnoDB about a torn page, whose halves were written at different times.
 _TORN: Final = re.compile(
     r"invalid page in block|page verification failed|checksum|[Cc]orrupt|Unable to read page|page_cleaner|"
@@ -59,7 +70,9 @@ Images = Mapping[Role, tuple[Path, ...]]
 
 
 class Killed(BaseException):
-    """Ends the block of a server that is to be killed with SIGKILL; not an Exception, so that no handler catches it."""
+    """Ends the block of a server that is to be killed with SIGKILL; not an Exception, so that no
+    handler catches it.
+    """
 
 
 @dataclass
@@ -90,15 +103,17 @@ class Lab:
         return self.until is not None and time.monotonic() > self.until
 
     def process_count(self, target: LabTarget, cores: int, memory_bytes: float) -> int:
-        """Return how many processes can work on the target: one more than cores, because each waits in between. A pool
-        of ZFS has one name on a machine."""
+        """Return how many processes can work on the target: one more than cores, because each waits
+        in between. A pool of ZFS has one name on a machine.
+        """
         if self.over or any(setup.mkfs.family == "zfs" for setup in target.setups.values()):
             return 1
         return max(1, int(min(cores + 1, MOST_PROCESSES, memory_bytes / MEMORY_BYTES)))
 
     def of_process(self, number: int, target: LabTarget) -> Lab:
-        """Return a lab with other directories and another seed, for a process that this one forks: it has the same
-        account for servers, which is chosen here."""
+        """Return a lab with other directories and another seed, for a process that this one forks:
+        it has the same account for servers, which is chosen here.
+        """
         ENGINES[target.engine.name].account()
         workdir = WorkDir(self.workdir.root / str(number))
         workdir.root.mkdir(exist_ok=True)
@@ -106,8 +121,9 @@ class Lab:
         return replace(self, workdir=workdir, seed=f"{self.seed}-process-{number}", kept={})
 
     def remove_images(self) -> None:
-        """Remove images and logs of the last target, also those of other processes: they are in memory, and another
-        target may have other disks or fewer processes."""
+        """Remove images and logs of the last target, also those of other processes: they are in
+        memory, and another target may have other disks or fewer processes.
+        """
         for scratch in (self.scratch, *self.workdir.root.glob("[0-9]*/scratch")):
             shutil.rmtree(scratch / "log", ignore_errors=True)
             for image in scratch.glob("*.img"):
@@ -125,14 +141,17 @@ class BaseImages:
     images: Images
     place: Place  # directories of the server, and of its log if that is not in the data directory
     flags: tuple[Durability, ...]  # computed from what the kernel and the server report
-    killed_flags: tuple[Durability, ...]  # the same of a server that is killed, which can end a write in the middle
+    # the same of a server that is killed, which can end a write in the middle
+    killed_flags: tuple[Durability, ...]
     version: str  # version of the server
     fs: Mounted  # the filesystem after it was made
 
 
 @dataclass(frozen=True)
 class Recovery:
-    """The result of a recovery. `lost`: acknowledged commits that are missing. `harms` {}: nothing is missing."""
+    """The result of a recovery. `lost`: acknowledged commits that are missing. `harms` {}: nothing
+    is missing.
+    """
 
     acknowledged: int
     lost: int = 0
@@ -142,10 +161,17 @@ class Recovery:
 
 
 def disks(folder: Path, stem: str, target: LabTarget) -> Images:
-    """Return the target's image files: STEM.img, or STEM-0.img and so on, and STEM-wal.img for the log."""
+    """Return the target's image files: STEM.img, or STEM-0.img and so on, and STEM-wal.img for the
+    log.
+    """
     numbers = range(target.disks)
-    data = tuple(folder / (f"{stem}-{number}.img" if target.disks > 1 else f"{stem}.img") for number in numbers)
-    return {role: data if role == "data" else (folder / f"{stem}-wal.img",) for role in target.setups}
+    data = tuple(
+        folder / (f"{stem}-{number}.img" if target.disks > 1 else f"{stem}.img")
+        for number in numbers
+    )
+    return {
+        role: data if role == "data" else (folder / f"{stem}-wal.img",) for role in target.setups
+    }
 
 
 def files_of(disks: Images) -> list[Path]:
@@ -171,16 +197,22 @@ def name_files(disks: Images, files: Iterable[Path]) -> Images:
 def attach(disks: Images) -> Iterator[dict[Role, Device]]:
     """Attach loop devices over the images of each volume within the block."""
     with contextlib.ExitStack() as stack:
-        yield {role: stack.enter_context(joint(map(loop.attach, images))) for role, images in disks.items()}
+        yield {
+            role: stack.enter_context(joint(map(loop.attach, images)))
+            for role, images in disks.items()
+        }
 
 
 def make_base(lab: Lab, target: LabTarget, small: bool = True) -> BaseImages:
-    """Make the filesystem on new disks, a data directory on it, and the tables in that; `small`: see `SmallCluster`.
-    Raises SetupNotInForce."""
+    """Make the filesystem on new disks, a data directory on it, and the tables in that; `small`:
+    see `SmallCluster`. Raises SetupNotInForce.
+    """
     engine, base = ENGINES[target.engine.name], lab.disks("base", target)
     of_small = engine.PROFILE.lab_cluster
     cluster = of_small if small else SmallCluster()
-    usual = {name: setting for name, setting in target.settings.items() if name not in of_small.settings}
+    usual = {
+        name: setting for name, setting in target.settings.items() if name not in of_small.settings
+    }
     sizes = {name: Setting(value, "lab") for name, value in cluster.settings.items()}
     target = replace(target, settings={**usual, **sizes})
     template = _template(lab, target, cluster)
@@ -194,7 +226,9 @@ def make_base(lab: Lab, target: LabTarget, small: bool = True) -> BaseImages:
         mounts: dict[Role, Mounted] = {}
         for role, setup in target.setups.items():
             to = MountPoint(lab.workdir.mount_point(role), lab.journal, stays=True)
-            mounts[role] = stack.enter_context(filesystems.family_of(setup).open(setup, volumes[role], to))
+            mounts[role] = stack.enter_context(
+                filesystems.family_of(setup).open(setup, volumes[role], to)
+            )
             filesystems.check_promise(setup, mounts[role])
         fs = mounts["data"]
         datadir = filesystems.data_directory(target.setup, fs)
@@ -207,13 +241,16 @@ def make_base(lab: Lab, target: LabTarget, small: bool = True) -> BaseImages:
             check_log(engine, datadir, place, effective)
             server.settle()
         tears = fs.tears_pages_of(durability.page_bytes(effective))
-        killed_tears = Durability.TORN_PAGES if fs.record_bytes is None else tears  # ZFS writes a record as a whole
+        # ZFS writes a record as a whole
+        killed_tears = Durability.TORN_PAGES if fs.record_bytes is None else tears
         promised = durability.combined(*(mount.flags for mount in mounts.values()))
         reports = partial(filesystems.family_in(fs).reports, fs.options_effective)
 
         def flags_of(tears: Durability | None) -> tuple[Durability, ...]:
             restores = engine.PROFILE.restores_pages
-            server, _ = durability.of_server(engine.durability, effective, tears, reports, None, restores)
+            server, _ = durability.of_server(
+                engine.durability, effective, tears, reports, None, restores
+            )
             return durability.combined(promised, server)
 
     for image in files_of(base):  # mkfs writes zeros, which each cut would copy
@@ -241,7 +278,9 @@ def _template(lab: Lab, target: LabTarget, cluster: SmallCluster) -> Path:
 
 @contextlib.contextmanager
 def mount(lab: Lab, target: LabTarget, volumes: Volumes) -> Iterator[Path]:
-    """Yield the data directory on the target's mounted filesystems. Raises MountFailed, UnmountFailed."""
+    """Yield the data directory on the target's mounted filesystems. Raises MountFailed,
+    UnmountFailed.
+    """
     stack = contextlib.ExitStack()
     try:
         with phase("mount"):
@@ -256,7 +295,9 @@ def mount(lab: Lab, target: LabTarget, volumes: Volumes) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def serving(lab: Lab, base: BaseImages, datadir: Path, clean: bool = False) -> Iterator[Server]:
-    """Run the target's server within the block; then kill it with all its processes, or stop it if `clean`."""
+    """Run the target's server within the block; then kill it with all its processes, or stop it if
+    `clean`.
+    """
     target, engine = base.target, ENGINES[base.target.engine.name]
 
     with contextlib.suppress(Killed), contextlib.ExitStack() as stack:
@@ -272,18 +313,25 @@ def serving(lab: Lab, base: BaseImages, datadir: Path, clean: bool = False) -> I
 
 def kill(server: Server) -> None:
     """Kill the server's first process with SIGKILL; its other processes end with its block."""
-    if server.pid is not None and server.alive():  # the pid of a server that has ended may be of another process
+    # the pid of a server that has ended may be of another process
+    if server.pid is not None and server.alive():
         os.kill(server.pid, signal.SIGKILL)
 
 
 @contextlib.contextmanager
-def starting(log: Path, deadline_s: float = DEADLINES_S["start"], poll_s: float = POLL_S) -> Iterator[None]:
-    """Run the phase in which a server starts; end it early if the log says that a page cannot be read."""
+def starting(
+    log: Path, deadline_s: float = DEADLINES_S["start"], poll_s: float = POLL_S
+) -> Iterator[None]:
+    """Run the phase in which a server starts; end it early if the log says that a page cannot be
+    read.
+    """
 
     def look_for_unreadable_pages() -> None:
         with contextlib.suppress(OSError):
             if unreadable := _UNREADABLE.search(log.read_text(errors="replace")):
-                raise errors.EngineStartFailed(f"it does not answer, and its log contains: {unreadable[0]}")
+                raise errors.EngineStartFailed(
+                    f"it does not answer, and its log contains: {unreadable[0]}"
+                )
 
     with phase("start", look_for_unreadable_pages, deadline_s, poll_s):
         yield
@@ -291,10 +339,15 @@ def starting(log: Path, deadline_s: float = DEADLINES_S["start"], poll_s: float 
 
 @contextlib.contextmanager
 def phase(
-    name: str, look: Callable[[], None] = lambda: None, deadline_s: float | None = None, poll_s: float = POLL_S
+    name: str,
+    look: Callable[[], None] = lambda: None,
+    deadline_s: float | None = None,
+    poll_s: float = POLL_S,
 ) -> Iterator[None]:
-    """Raise DeadlinePassed in the block if it exceeds the deadline, by default that of its phase. Main thread only;
-    phases do not nest. `look` is called every `poll_s`, and may raise an error that ends the phase early."""
+    """Raise DeadlinePassed in the block if it exceeds the deadline, by default that of its phase.
+    Main thread only; phases do not nest. `look` is called every `poll_s`, and may raise an error
+    that ends the phase early.
+    """
     limit_s = DEADLINES_S[name] if deadline_s is None else deadline_s
     until = time.monotonic() + limit_s
 
@@ -315,8 +368,10 @@ def phase(
 def recover(
     lab: Lab, base: BaseImages, disks: Images, acknowledged: Mapping[int, int], quick: bool = False
 ) -> Recovery:
-    """Recover the disks and check them; `quick` omits checks that cannot clear a harmed cut (for controls). A phase
-    that exceeded its deadline, or a failed unmount or detach, is a fault of the lab: the result is invalid."""
+    """Recover the disks and check them; `quick` omits checks that cannot clear a harmed cut (for
+    controls). A phase that exceeded its deadline, or a failed unmount or detach, is a fault of
+    the lab: the result is invalid.
+    """
     began, harms, count = time.monotonic(), dict[str, str](), sum(acknowledged.values())
     recovery = Recovery(count)
     lab.server_log.unlink(missing_ok=True)  # the new log must be of this recovery only
@@ -333,13 +388,18 @@ def recover(
     except (errors.DbbenchError, OSError) as error:
         if stopping(error):
             raise
-        for image in files_of(disks):  # a device may still use it, so that the next cut must be another file
+        # a device may still use it, so that the next cut must be another file
+        for image in files_of(disks):
             image.unlink(missing_ok=True)
-        return Recovery(count, invalid=f"{type(error).__name__}: {error}", seconds=time.monotonic() - began)
+        return Recovery(
+            count, invalid=f"{type(error).__name__}: {error}", seconds=time.monotonic() - began
+        )
     return Recovery(count, recovery.lost, {**recovery.harms, **harms}, "", time.monotonic() - began)
 
 
-def _start_and_check(lab: Lab, base: BaseImages, datadir: Path, acknowledged: Mapping[int, int]) -> Recovery:
+def _start_and_check(
+    lab: Lab, base: BaseImages, datadir: Path, acknowledged: Mapping[int, int]
+) -> Recovery:
     engine, damaged = ENGINES[base.target.engine.name], set[str]()
     try:
         with serving(lab, base, datadir, clean=True) as server:
@@ -359,11 +419,15 @@ def _start_and_check(lab: Lab, base: BaseImages, datadir: Path, acknowledged: Ma
         raise
     # An error of psycopg2 or mysql.connector: the server runs, but cannot read its catalogue.
     except Exception as error:
-        return harm_of_start(errors.EngineStartFailed(f"the server answers with an error: {error}"), acknowledged)
+        return harm_of_start(
+            errors.EngineStartFailed(f"the server answers with an error: {error}"), acknowledged
+        )
 
 
 def harm_of_start(error: errors.DbbenchError, acknowledged: Mapping[int, int]) -> Recovery:
-    """Return the result for a server that does not start, or that crashes when queried: nothing is accessible."""
+    """Return the result for a server that does not start, or that crashes when queried: nothing is
+    accessible.
+    """
     if not isinstance(error, errors.EngineStartFailed | errors.EngineDied):
         raise error
     count, evidence = sum(acknowledged.values()), str(error)
@@ -382,7 +446,11 @@ def check_server(server: Server, acknowledged: Mapping[int, int]) -> Recovery:
             harms["damaged"] = f"{wrong} balances do not match the ledger"
     if any(session < 0 for session in acknowledged):
         what = "look up of changed tables"
-        with phase("look up"), _errors_as_harms(server, what, harms, "schema"), cursor_of(server) as cursor:
+        with (
+            phase("look up"),
+            _errors_as_harms(server, what, harms, "schema"),
+            cursor_of(server) as cursor,
+        ):
             if wrong_tables := witness.wrong_tables(cursor, acknowledged):
                 harms["schema"] = wrong_tables
     engine = ENGINES[server.engine]
@@ -393,7 +461,9 @@ def check_server(server: Server, acknowledged: Mapping[int, int]) -> Recovery:
 
 
 @contextlib.contextmanager
-def _errors_as_harms(server: Server, what: str, harms: dict[str, str], kind: str = "damaged") -> Iterator[None]:
+def _errors_as_harms(
+    server: Server, what: str, harms: dict[str, str], kind: str = "damaged"
+) -> Iterator[None]:
     try:
         yield
     except errors.DbbenchError as error:
@@ -409,11 +479,14 @@ def _errors_as_harms(server: Server, what: str, harms: dict[str, str], kind: str
 def check_filesystem(
     lab: Lab, base: BaseImages, volumes: Volumes, harms: dict[str, str], mounted: bool = False
 ) -> None:
-    """Run the checks that require an unmounted filesystem, or those of a mounted one, which read everything again; add
-    what they find as "fsck"."""
+    """Run the checks that require an unmounted filesystem, or those of a mounted one, which read
+    everything again; add what they find as "fsck".
+    """
     with phase("fsck"):
         for role, setup in base.target.setups.items():
-            stored = Stored(setup, volumes[role], base.fs, lab.workdir.mount_point(role) / "data", lab.scratch)
+            stored = Stored(
+                setup, volumes[role], base.fs, lab.workdir.mount_point(role) / "data", lab.scratch
+            )
             for check in filesystems.family_of(setup).checks:
                 if check.mounted == mounted:
                     try:

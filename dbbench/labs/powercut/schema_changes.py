@@ -1,6 +1,8 @@
-"""The second witness: a session that only changes the schema, because files just created, truncated, renamed or removed
-are lost in other ways than rows. Each numbered step leaves one table with a known number of rows, or none. After a cut,
-the table must be as after the last acknowledged step, or as after the next one, which may be carried out unanswered."""
+"""The second witness: a session that only changes the schema, because files just created,
+truncated, renamed or removed are lost in other ways than rows. Each numbered step leaves one
+table with a known number of rows, or none. After a cut, the table must be as after the last
+acknowledged step, or as after the next one, which may be carried out unanswered.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +16,18 @@ from dbbench.engines.port import Server
 
 PAUSE_S: Final = 0.03  # between two steps: a round of the lab has about two cycles
 PART: Final = 400  # rows of each of the two partitions: a file that grows by some 100 kB
-# Table and rows after each step. Where partitions cannot be dropped safely, their rows are deleted instead.
+# Table and rows after each step. Where partitions cannot be dropped safely, their rows are deleted
+# instead.
 _AFTER: Final = {
-    "create": ("table", 0), "grow": ("table", 2 * PART), "index": ("table", 2 * PART), "truncate": ("table", 0),
-    "grow again": ("table", 2 * PART), "drop partition": ("table", PART), "rename": ("renamed", PART), "drop": ("", 0),
-}  # fmt: skip
+    "create": ("table", 0),
+    "grow": ("table", 2 * PART),
+    "index": ("table", 2 * PART),
+    "truncate": ("table", 0),
+    "grow again": ("table", 2 * PART),
+    "drop partition": ("table", PART),
+    "rename": ("renamed", PART),
+    "drop": ("", 0),
+}
 STEPS: Final = tuple(_AFTER)
 
 
@@ -28,23 +37,33 @@ def change(server: Server, round_: int, times: list[int], stop: threading.Event)
         connection.autocommit = True
         cursor = connection.cursor()
         while not stop.wait(PAUSE_S):
-            for statement in _statements(round_, len(times), profile_of(server.engine).lab_partitions):
+            for statement in _statements(
+                round_, len(times), profile_of(server.engine).lab_partitions
+            ):
                 cursor.execute(statement)
             times.append(time.monotonic_ns())
 
 
 def wrong(cursor: Any, round_: int, acknowledged: int) -> str:
-    """Describe how a round's tables differ from its acknowledged steps, or "". Raises the server's own errors."""
+    """Describe how a round's tables differ from its acknowledged steps, or "". Raises the server's
+    own errors.
+    """
     expected = [state(round_, acknowledged), state(round_, acknowledged + 1)]
     found = {}
-    cursor.execute(f"SELECT table_name FROM information_schema.tables WHERE table_name LIKE 'change\\_{round_}\\_%'")
+    cursor.execute(
+        "SELECT table_name FROM information_schema.tables WHERE table_name LIKE "
+        f"'change\\_{round_}\\_%'"
+    )
     for name in sorted(name for (name,) in cursor.fetchall() if not name.endswith(("_a", "_b"))):
         cursor.execute(f"SELECT COUNT(*) FROM {name}")
         found[name] = int(cursor.fetchone()[0])
     if found in expected:
         return ""
     step = STEPS[(acknowledged - 1) % len(STEPS)] if acknowledged else "nothing"
-    return f"after {step!r} (step {acknowledged}) the tables are {found}, not {expected[0]} or {expected[1]}"
+    return (
+        f"after {step!r} (step {acknowledged}) the tables are {found}, not {expected[0]} or "
+        f"{expected[1]}"
+    )
 
 
 def state(round_: int, steps: int) -> dict[str, int]:
@@ -67,15 +86,25 @@ def _statements(round_: int, done: int, partitions: str) -> list[str]:
     columns = "(id INT NOT NULL, v INT NOT NULL, filler CHAR(180) NOT NULL)"
     create, drop = [f"CREATE TABLE {table} {columns}"], f"DELETE FROM {table} WHERE id < {PART}"
     if partitions == "tables":
-        create = ["; ".join((
-            "BEGIN", f"{create[0]} PARTITION BY RANGE (id)",
-            f"CREATE TABLE {table}_a PARTITION OF {table} FOR VALUES FROM (0) TO ({PART})",
-            f"CREATE TABLE {table}_b PARTITION OF {table} FOR VALUES FROM ({PART}) TO ({2 * PART})", "COMMIT",
-        ))]  # fmt: skip
+        create = [
+            "; ".join(
+                (
+                    "BEGIN",
+                    f"{create[0]} PARTITION BY RANGE (id)",
+                    f"CREATE TABLE {table}_a PARTITION OF {table} FOR VALUES FROM (0) TO ({PART})",
+                    f"CREATE TABLE {table}_b PARTITION OF {table} FOR VALUES FROM ({PART}) TO "
+                    f"({2 * PART})",
+                    "COMMIT",
+                )
+            )
+        ]
         drop = f"DROP TABLE {table}_a"
     elif partitions == "clause":
         parts = f"PARTITION a VALUES LESS THAN ({PART}), PARTITION b VALUES LESS THAN ({2 * PART})"
-        create, drop = [f"{create[0]} PARTITION BY RANGE (id) ({parts})"], f"ALTER TABLE {table} DROP PARTITION a"
+        create, drop = (
+            [f"{create[0]} PARTITION BY RANGE (id) ({parts})"],
+            f"ALTER TABLE {table} DROP PARTITION a",
+        )
     grow = [f"INSERT INTO {table} SELECT id, id % 7, filler FROM account WHERE id < {2 * PART}"]
     return {
         "create": create,

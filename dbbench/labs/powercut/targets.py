@@ -1,6 +1,8 @@
-"""What the lab tests of a plan: each fs setup under each engine and its settings; and controls that must lose data:
-without a loss the lab draws no conclusion. They use known ways to lose commits or pages: a filesystem or a server that
-requests no flush, torn pages, a disk that acknowledges flushes without carrying them out."""
+"""What the lab tests of a plan: each fs setup under each engine and its settings; and controls that
+must lose data: without a loss the lab draws no conclusion. They use known ways to lose commits
+or pages: a filesystem or a server that requests no flush, torn pages, a disk that acknowledges
+flushes without carrying them out.
+"""
 
 from __future__ import annotations
 
@@ -10,17 +12,37 @@ from typing import Final
 
 from dbbench.engines import ENGINES, profile_of
 from dbbench.labs.powercut.disk_images import UNITS, Aim, Cut, Section, chosen_cuts
-from dbbench.model import DROPPED, Cell, EngineSpec, FsSetup, Role, Scalar, Setting, Settings, merge_settings
+from dbbench.model import (
+    DROPPED,
+    Cell,
+    EngineSpec,
+    FsSetup,
+    Role,
+    Scalar,
+    Setting,
+    Settings,
+    merge_settings,
+)
 from dbbench.plan.catalog import Catalog
 from dbbench.plan.server_settings import defaults, settings_of
 from dbbench.storage.filesystems import works
 
-# What decides which commits survive and whether pages can tear. Cells that differ in these are separate targets.
+# What decides which commits survive and whether pages can tear. Cells that differ in these are
+# separate targets.
 DECIDING: Final = (
-    "fsync", "synchronous_commit", "full_page_writes", "wal_sync_method", "commit_delay",
-    "innodb_flush_log_at_trx_commit", "innodb_doublewrite", "innodb_flush_method", "sync_binlog", "log_bin",
-    "innodb_use_fdatasync", "innodb_log_file_write_through",
-)  # fmt: skip
+    "fsync",
+    "synchronous_commit",
+    "full_page_writes",
+    "wal_sync_method",
+    "commit_delay",
+    "innodb_flush_log_at_trx_commit",
+    "innodb_doublewrite",
+    "innodb_flush_method",
+    "sync_binlog",
+    "log_bin",
+    "innodb_use_fdatasync",
+    "innodb_log_file_write_through",
+)
 FEW, FEW_NEEDED = 6, 5
 MANY, MANY_NEEDED = 20, 18
 LONG: Final = 100  # from this number of cuts of a setup, each control is tried MANY times
@@ -44,41 +66,60 @@ class LabTarget:
 
     @property
     def deciding(self) -> dict[str, Scalar]:
-        """Return the settings that affect durability and differ from the default of the engine's profile."""
+        """Return the settings that affect durability and differ from the default of the engine's
+        profile.
+        """
         expected = defaults(self.engine, None)
         deciding = {name: self.settings[name].value for name in DECIDING if name in self.settings}
         dropped: dict[str, Scalar] = {
             name: DROPPED for name in DECIDING if name in expected and name not in self.settings
         }
-        return {**{name: value for name, value in deciding.items() if expected.get(name) != value}, **dropped}
+        return {
+            **{name: value for name, value in deciding.items() if expected.get(name) != value},
+            **dropped,
+        }
 
     @property
     def key(self) -> str:
-        words = [self.arm, self.engine.name, *(f"{name}={value}" for name, value in self.deciding.items())]
+        words = [
+            self.arm,
+            self.engine.name,
+            *(f"{name}={value}" for name, value in self.deciding.items()),
+        ]
         return " ".join(words)
 
 
 def targets(
     cells: Iterable[Cell], given: int, obstacle: Callable[[FsSetup], str | None] = works
 ) -> tuple[list[LabTarget], dict[str, str]]:
-    """Return the targets of these cells, and by arm why another one is not tested. `given`: the devices of the plan;
-    each setup uses as many of the lab's disks as a trial would use of them. `obstacle` returns why this machine cannot
-    make a setup, or None."""
+    """Return the targets of these cells, and by arm why another one is not tested. `given`: the
+    devices of the plan; each setup uses as many of the lab's disks as a trial would use of them.
+    `obstacle` returns why this machine cannot make a setup, or None.
+    """
     targets_by_key: dict[tuple[str, str], LabTarget] = {}
     skipped: dict[str, str] = {}
     for cell in cells:
         if reason := exclusion(cell, obstacle):
             skipped[cell.arm] = reason
             continue
-        target = LabTarget(cell.arm, cell.setup, cell.engine, resize(settings_of(cell), cell.engine.name),
-                        max(cell.setup.devices.min, min(given, cell.setup.devices.max)), cell.wal_setup)  # fmt: skip
+        target = LabTarget(
+            cell.arm,
+            cell.setup,
+            cell.engine,
+            resize(settings_of(cell), cell.engine.name),
+            max(cell.setup.devices.min, min(given, cell.setup.devices.max)),
+            cell.wal_setup,
+        )
         targets_by_key.setdefault((target.key, str(cell.engine.bin)), target)
     return list(targets_by_key.values()), skipped
 
 
 def resize(settings: Settings, engine: str, more: Mapping[str, Scalar] | None = None) -> Settings:
     """Return the settings with the lab's sizes, and `more` of a control, over them."""
-    sizes = {name: Setting(value, "lab") for name, value in {**profile_of(engine).lab, **(more or {})}.items()}
+    sizes = {
+        name: Setting(value, "lab")
+        for name, value in {**profile_of(engine).lab, **(more or {})}.items()
+    }
     return {**settings, **sizes}
 
 
@@ -90,7 +131,10 @@ def exclusion(cell: Cell, obstacle: Callable[[FsSetup], str | None]) -> str | No
         return "it has no filesystem to recover"
     for setup in cell.setups.values():
         if setup.layers:
-            return f"layers ({', '.join(layer.kind for layer in setup.layers)}): the lab supports plain disks only"
+            return (
+                f"layers ({', '.join(layer.kind for layer in setup.layers)}): the lab supports "
+                "plain disks only"
+            )
         if reason := obstacle(setup):
             return reason
     return None
@@ -98,7 +142,9 @@ def exclusion(cell: Cell, obstacle: Callable[[FsSetup], str | None]) -> str | No
 
 @dataclass(frozen=True)
 class Control:
-    """`setup` under the engine's defaults with `settings` over them, cut by these aims, on disks with these units."""
+    """`setup` under the engine's defaults with `settings` over them, cut by these aims, on disks
+    with these units.
+    """
 
     name: str
     what: str
@@ -118,16 +164,26 @@ _EVERYWHERE: Final = (
 
 
 def controls_of(engine: str, only: Sequence[str] | None = None) -> list[Control]:
-    """Return the controls of an engine, with units that tear its pages; `only`: those of these names."""
+    """Return the controls of an engine, with units that tear its pages; `only`: those of these
+    names.
+    """
     profile = profile_of(engine)
-    weakened = (Control(each.name, each.what, each.cuts, settings=each.settings) for each in profile.weakenings)
+    weakened = (
+        Control(each.name, each.what, each.cuts, settings=each.settings)
+        for each in profile.weakenings
+    )
     units = tuple(unit for unit in UNITS if unit < profile.page_bytes)
-    return [replace(control, units=units) for control in (*_EVERYWHERE, *weakened)
-            if only is None or control.name in only]  # fmt: skip
+    return [
+        replace(control, units=units)
+        for control in (*_EVERYWHERE, *weakened)
+        if only is None or control.name in only
+    ]
 
 
 def how_often(cuts: int | None) -> tuple[int, int]:
-    """Return (attempts, required losses) of each control for that many cuts per setup; None: a long lab run."""
+    """Return (attempts, required losses) of each control for that many cuts per setup; None: a long
+    lab run.
+    """
     return (MANY, MANY_NEEDED) if is_long(cuts) else (FEW, FEW_NEEDED)
 
 
@@ -139,5 +195,12 @@ def is_long(cuts: int | None) -> bool:
 def control_target(control: Control, engine: EngineSpec, known: Catalog) -> LabTarget:
     """Return what it is tested on: the plan's server, otherwise the server at its defaults."""
     server = ENGINES[engine.name]
-    settings = merge_settings(("default", {**defaults(engine, None), **server.window_settings(1, 1)}))
-    return LabTarget(control.name, known.setup(control.setup), engine, resize(settings, engine.name, control.settings))
+    settings = merge_settings(
+        ("default", {**defaults(engine, None), **server.window_settings(1, 1)})
+    )
+    return LabTarget(
+        control.name,
+        known.setup(control.setup),
+        engine,
+        resize(settings, engine.name, control.settings),
+    )

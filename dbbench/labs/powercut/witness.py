@@ -1,7 +1,9 @@
-"""The witness: a small bank whose acknowledged commits are all known outside of the server, and a session beside it
-that changes the schema (`schema_changes`). Transaction `n` of a session moves an amount between two accounts and
-records it in a ledger; accounts and amount depend only on session and `n`. So the number of answers defines what must
-exist: a ledger row for each acknowledged transaction, and for each account the balance according to the ledger."""
+"""The witness: a small bank whose acknowledged commits are all known outside of the server, and a
+session beside it that changes the schema (`schema_changes`). Transaction `n` of a session moves
+an amount between two accounts and records it in a ledger; accounts and amount depend only on
+session and `n`. So the number of answers defines what must exist: a ledger row for each
+acknowledged transaction, and for each account the balance according to the ledger.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +23,12 @@ from dbbench.labs.powercut import schema_changes
 from dbbench.machine import threads
 
 DOUBLINGS: Final = 14
-ACCOUNTS: Final = 2**DOUBLINGS  # 4 MB: several hundred pages, most of which are dirty at each checkpoint
+# 4 MB: several hundred pages, most of which are dirty at each checkpoint
+ACCOUNTS: Final = 2**DOUBLINGS
 SESSIONS: Final = 4
 CHECKPOINT_S: Final = 0.6  # short, so that a recording of seconds contains several
-PAUSE_S: Final = 0.004  # between two transactions of a session: more of them would cost time and show nothing else
+# between two transactions of a session: more of them would cost time and show nothing else
+PAUSE_S: Final = 0.004
 FILLER: Final = "x" * 180
 
 _UPDATE: Final = "UPDATE account SET balance = balance + ({}) WHERE id = {}"
@@ -36,7 +40,8 @@ UNEQUAL: Final = (
     f"SELECT COUNT(*) FROM account LEFT JOIN ({_SUMS}) AS sums ON sums.id = account.id "
     "WHERE account.balance <> COALESCE(sums.moved, 0)"
 )
-# By session: the sums of amounts and debits of its first 0, 1, 2 ... transactions, as far as they were needed.
+# By session: the sums of amounts and debits of its first 0, 1, 2 ... transactions, as far as they
+# were needed.
 _sums_of: defaultdict[int, list[tuple[int, int]]] = defaultdict(lambda: [(0, 0)])
 
 
@@ -51,22 +56,28 @@ class Move:
 
 def move(session: int, n: int) -> Move:
     """Return the transaction `n` of a session."""
-    mixed = (session * 2654435761 + n * 40503 + n * n * 97) & 0xFFFFFFFF  # spreads the transfers over all accounts
+    # spreads the transfers over all accounts
+    mixed = (session * 2654435761 + n * 40503 + n * n * 97) & 0xFFFFFFFF
     debit = mixed % ACCOUNTS
     return Move(debit, (debit + 1 + mixed // ACCOUNTS % (ACCOUNTS - 1)) % ACCOUNTS, 1 + mixed % 97)
 
 
 @dataclass
 class Acknowledged:
-    """When the server's answers arrived: for each session the times in ns of its transactions 1, 2, 3 ... Session -1 -
-    round is that of the schema changes; its transactions are steps."""
+    """When the server's answers arrived: for each session the times in ns of its transactions 1, 2,
+    3 ... Session -1 - round is that of the schema changes; its transactions are steps.
+    """
 
     times: dict[int, list[int]] = field(default_factory=dict)
 
     @property
     def changes(self) -> list[tuple[str, int]]:
-        return [(schema_changes.STEPS[number % len(schema_changes.STEPS)], ns)
-                for session, times in self.times.items() if session < 0 for number, ns in enumerate(times)]  # fmt: skip
+        return [
+            (schema_changes.STEPS[number % len(schema_changes.STEPS)], ns)
+            for session, times in self.times.items()
+            if session < 0
+            for number, ns in enumerate(times)
+        ]
 
     def before(self, ns: int) -> dict[int, int]:
         return {session: sum(when < ns for when in times) for session, times in self.times.items()}
@@ -86,36 +97,55 @@ class Acknowledged:
 def create_tables(server: Server) -> None:
     """Create the tables, with all accounts empty."""
     with cursor_of(server) as cursor:
-        cursor.execute("CREATE TABLE account (id INT PRIMARY KEY, balance BIGINT NOT NULL, filler CHAR(180) NOT NULL)")
-        cursor.execute("CREATE TABLE ledger (session INT NOT NULL, n INT NOT NULL, debit INT NOT NULL, "
-                       "credit INT NOT NULL, amount INT NOT NULL, PRIMARY KEY (session, n))")  # fmt: skip
+        cursor.execute(
+            "CREATE TABLE account (id INT PRIMARY KEY, balance BIGINT NOT NULL, filler CHAR(180) "
+            "NOT NULL)"
+        )
+        cursor.execute(
+            "CREATE TABLE ledger (session INT NOT NULL, n INT NOT NULL, debit INT NOT NULL, "
+            "credit INT NOT NULL, amount INT NOT NULL, PRIMARY KEY (session, n))"
+        )
         cursor.execute("INSERT INTO account VALUES (0, 0, %s)", (FILLER,))
         for power in range(DOUBLINGS):
-            cursor.execute(f"INSERT INTO account SELECT id + {2**power}, balance, filler FROM account")
+            cursor.execute(
+                f"INSERT INTO account SELECT id + {2**power}, balance, filler FROM account"
+            )
 
 
 @contextlib.contextmanager
-def banking(server: Server, round_: int, seen: Acknowledged, changes: bool) -> Iterator[Callable[[], None]]:
-    """Run sessions, one with checkpoints, and one that changes the schema if `changes`, until the block or the server
-    ends. `round_` makes their numbers new: a killed server may contain a transaction that was not acknowledged. Call
-    the yielded function before the kill: it raises EngineDied or DriverFailed if a session has already ended."""
+def banking(
+    server: Server, round_: int, seen: Acknowledged, changes: bool
+) -> Iterator[Callable[[], None]]:
+    """Run sessions, one with checkpoints, and one that changes the schema if `changes`, until the
+    block or the server ends. `round_` makes their numbers new: a killed server may contain a
+    transaction that was not acknowledged. Call the yielded function before the kill: it raises
+    EngineDied or DriverFailed if a session has already ended.
+    """
     stop = threading.Event()
     helpers = []
     if profile_of(server.engine).lab_checkpoints:
         helpers.append(threads.Helper("checkpoints", _checkpoints, server, stop))
     for number in range(round_ * SESSIONS, (round_ + 1) * SESSIONS):
         seen.times[number] = []
-        helpers.append(threads.Helper(f"witness-{number}", _work, server, number, seen.times[number], stop))
+        helpers.append(
+            threads.Helper(f"witness-{number}", _work, server, number, seen.times[number], stop)
+        )
     if changes:
         times = seen.times[-1 - round_] = []
-        helpers.append(threads.Helper("schema-changes", schema_changes.change, server, round_, times, stop))
+        helpers.append(
+            threads.Helper("schema-changes", schema_changes.change, server, round_, times, stop)
+        )
     for helper in helpers:
         helper.start()
 
     def must_work() -> None:
         for helper in helpers:
             if (error := helper.error()) is not None:
-                raise fault(server, f"the thread {helper.name} ended: {type(error).__name__}: {error}", error)
+                raise fault(
+                    server,
+                    f"the thread {helper.name} ended: {type(error).__name__}: {error}",
+                    error,
+                )
 
     try:
         yield must_work
@@ -126,13 +156,17 @@ def banking(server: Server, round_: int, seen: Acknowledged, changes: bool) -> I
 
 
 def missing(cursor: Any, acknowledged: Mapping[int, int]) -> int:
-    """Return how many acknowledged transactions the ledger lacks, or differ in it. Raises the server's own errors."""
+    """Return how many acknowledged transactions the ledger lacks, or differ in it. Raises the
+    server's own errors.
+    """
     lost = 0
     for session, count in acknowledged.items():
         if session < 0:
             continue
-        cursor.execute("SELECT COUNT(*), COALESCE(SUM(amount), 0), COALESCE(SUM(debit), 0) FROM ledger "
-                       f"WHERE session = {session} AND n <= {count}")  # fmt: skip
+        cursor.execute(
+            "SELECT COUNT(*), COALESCE(SUM(amount), 0), COALESCE(SUM(debit), 0) FROM ledger "
+            f"WHERE session = {session} AND n <= {count}"
+        )
         row = cursor.fetchone()
         if int(row[0]) != count:
             lost += count - int(row[0])
@@ -151,9 +185,13 @@ def _sums(session: int, count: int) -> tuple[int, int]:
 
 
 def wrong_tables(cursor: Any, acknowledged: Mapping[int, int]) -> str:
-    """Describe a table that an acknowledged schema change has not left like this; "" if there is none."""
+    """Describe a table that an acknowledged schema change has not left like this; "" if there is
+    none.
+    """
     rounds = ((-1 - session, count) for session, count in acknowledged.items() if session < 0)
-    return next(filter(None, (schema_changes.wrong(cursor, round_, count) for round_, count in rounds)), "")
+    return next(
+        filter(None, (schema_changes.wrong(cursor, round_, count) for round_, count in rounds)), ""
+    )
 
 
 def unequal(cursor: Any) -> int:
@@ -168,7 +206,8 @@ def _statements(session: int, n: int) -> list[str]:
         [(transfer.debit, -transfer.amount), (transfer.credit, transfer.amount)]
     )  # always in the same order, to avoid deadlocks
     return [
-        f"INSERT INTO ledger VALUES ({session}, {n}, {transfer.debit}, {transfer.credit}, {transfer.amount})",
+        f"INSERT INTO ledger VALUES ({session}, {n}, {transfer.debit}, {transfer.credit}, "
+        f"{transfer.amount})",
         *(_UPDATE.format(amount, account) for account, amount in changes),
     ]
 

@@ -1,7 +1,9 @@
-"""A second kernel as an ordinary process: test what the running kernel lacks, at a small scale. User-mode Linux with
-native OpenZFS, md, device-mapper, f2fs and nilfs2 runs this program on this machine's root filesystem. It is several
-times slower than the machine: it shows that a plan works, never how fast. Builds are cached, each in a directory with
-its key as the name: `KEY/root` is a small root (see `boot`). Deleting it only costs the minutes of another build."""
+"""A second kernel as an ordinary process: test what the running kernel lacks, at a small scale.
+User-mode Linux with native OpenZFS, md, device-mapper, f2fs and nilfs2 runs this program on this
+machine's root filesystem. It is several times slower than the machine: it shows that a plan
+works, never how fast. Builds are cached, each in a directory with its key as the name:
+`KEY/root` is a small root (see `boot`). Deleting it only costs the minutes of another build.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,8 @@ MEMORY_BYTES: Final = 2 * 2**30  # memory of the second kernel, allocated on dem
 LIMIT_S: Final = 3600.0
 # Prefixes of environment variables that the command inside may see.
 _PASSED: Final = ("DBBENCH_", "XDG_", "PYTHON", "PGDATA", "COVERAGE")
-RECIPE: Final = 2  # increase this when the content or the build changes, so that older builds are not used
+# increase this when the content or the build changes, so that older builds are not used
+RECIPE: Final = 2
 PROGRAMS: Final = ("debootstrap", "chroot", "mkfs.ext4")
 _BUILD_BYTES: Final = 6 * 2**30  # the largest build needed 4.1 GiB
 
@@ -57,13 +60,21 @@ def run_inside(
     stderr: Path | int = 2,
     tell: Callable[[str], None] = lambda what: None,
 ) -> CommandEnd:
-    """Run a command as root in the second kernel, on this machine's root filesystem; a missing build is made first
-    (`tell` reports progress). Writes are discarded, except in `shared`. `disks`: bytes of empty disks /dev/ubdb, ...
-    Raises NotRoot, LabUnavailable, RehearsalFailed (also if that kernel died), DiskTooSmall, DeadlinePassed."""
+    """Run a command as root in the second kernel, on this machine's root filesystem; a missing
+    build is made first (`tell` reports progress). Writes are discarded, except in `shared`.
+    `disks`: bytes of empty disks /dev/ubdb, ... Raises NotRoot, LabUnavailable, RehearsalFailed
+    (also if that kernel died), DiskTooSmall, DeadlinePassed.
+    """
     root = small_root(tell)
     seen = {name: value for name, value in os.environ.items() if name.startswith(_PASSED)}
-    base = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": str(Path.home()),
-            "LANG": "C.UTF-8", "TZ": "UTC", "PAGER": "cat", "PYTHONDONTWRITEBYTECODE": "1"}  # fmt: skip
+    base = {
+        "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        "HOME": str(Path.home()),
+        "LANG": "C.UTF-8",
+        "TZ": "UTC",
+        "PAGER": "cat",
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
     order = BootOrder(
         root=str(root),
         argv=tuple(str(word) for word in argv),
@@ -79,17 +90,24 @@ def run_inside(
     if "status" not in answer:
         last = "\n  ".join(answer.get("console", [])[-12:]) or "it printed nothing"
         raise RehearsalFailed(
-            f"the second kernel ended (status {answer.get('ended')}) before the command did: {last}",
+            f"the second kernel ended (status {answer.get('ended')}) before the command did: "
+            f"{last}",
             effect="It left nothing behind.",
         )
     return CommandEnd(
-        answer["status"], answer["kernel"], answer["boot_s"], answer["command_s"], tuple(answer["faults"])
+        answer["status"],
+        answer["kernel"],
+        answer["boot_s"],
+        answer["command_s"],
+        tuple(answer["faults"]),
     )
 
 
 def rehearse(folder: Path, emit: Emit) -> CommandEnd:
-    """Run the run in `folder` in the second kernel and forward its events; return the result. Raises as `run_inside`.
-    Output of the trials' processes goes to launcher.log, as for an ordinary run."""
+    """Run the run in `folder` in the second kernel and forward its events; return the result.
+    Raises as `run_inside`. Output of the trials' processes goes to launcher.log, as for an
+    ordinary run.
+    """
     reading, writing = os.pipe()
 
     def pass_on(_ended: threading.Event) -> None:
@@ -99,14 +117,19 @@ def rehearse(folder: Path, emit: Emit) -> CommandEnd:
                     emit(event)
 
     argv: list[str | Path] = [sys.executable, "-m", "dbbench.labs.second_kernel.rehearsal", folder]
-    with threads.beside("rehearsal", pass_on), os.fdopen(writing, "wb") as output:  # whose end ends the thread
-        return run_inside(argv, shared=[folder], stdout=output.fileno(), stderr=folder / "rehearsal.log")
+    # whose end ends the thread
+    with threads.beside("rehearsal", pass_on), os.fdopen(writing, "wb") as output:
+        return run_inside(
+            argv, shared=[folder], stdout=output.fileno(), stderr=folder / "rehearsal.log"
+        )
 
 
 def folder() -> Path:
     """Return dbbench/rehearsal in the XDG cache. It need not exist."""
     base = os.environ.get("XDG_CACHE_HOME", "")
-    return (Path(base) if base.startswith("/") else Path.home() / ".cache") / "dbbench" / "rehearsal"
+    return (
+        (Path(base) if base.startswith("/") else Path.home() / ".cache") / "dbbench" / "rehearsal"
+    )
 
 
 def found() -> Path | None:
@@ -124,7 +147,9 @@ def left_out() -> list[str]:
 
 
 def unavailable(architecture: str = platform.machine()) -> str | None:
-    """Return why a second kernel is not possible here, with what to install; None if it exists or can be built."""
+    """Return why a second kernel is not possible here, with what to install; None if it exists or
+    can be built.
+    """
     if sys.platform != "linux" or architecture != "x86_64":
         return f"it requires Linux on x86-64; this is {sys.platform} on {architecture}"
     if os.geteuid() != 0:
@@ -139,8 +164,9 @@ def unavailable(architecture: str = platform.machine()) -> str | None:
 
 
 def small_root(tell: Callable[[str], None]) -> Path:
-    """Return the small root, and build it if necessary (`tell` reports progress); one process builds, others wait.
-    Raises NotRoot, LabUnavailable, DiskTooSmall, RehearsalFailed."""
+    """Return the small root, and build it if necessary (`tell` reports progress); one process
+    builds, others wait. Raises NotRoot, LabUnavailable, DiskTooSmall, RehearsalFailed.
+    """
     if reason := unavailable():
         kind = NotRoot if os.geteuid() != 0 else LabUnavailable
         raise kind(f"the second kernel is not available: {reason}", effect="Nothing was changed.")
@@ -155,7 +181,8 @@ def small_root(tell: Callable[[str], None]) -> Path:
 def _build(place: Path, tell: Callable[[str], None]) -> Path:
     if shutil.disk_usage(place).free < _BUILD_BYTES:
         raise DiskTooSmall(
-            f"building the second kernel requires {size_text(_BUILD_BYTES)} of free space at {place}",
+            f"building the second kernel requires {size_text(_BUILD_BYTES)} of free space at "
+            f"{place}",
             remedy="Free some disk space, or set XDG_CACHE_HOME to a folder on a larger disk.",
         )
     making = place / ".making"
@@ -176,6 +203,13 @@ def mirror() -> str | None:
     """Return the mirror of this machine's Debian packages, or None."""
     if process.find("apt-get") is None:
         return None
-    argv = ["apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages", "Origin: Debian"]
+    argv = [
+        "apt-get",
+        "indextargets",
+        "--format",
+        "$(REPO_URI)",
+        "Created-By: Packages",
+        "Origin: Debian",
+    ]
     listed = process.run(argv, ok=(0, 100), note=False).stdout.split()
     return next((address for address in listed if "security" not in address), None)

@@ -1,5 +1,7 @@
-"""For developers: `python -m dbbench.labs.second_kernel [--disks N] [--size 1GiB] [--share DIR] -- COMMAND ...`. Runs a
-command as root in the second kernel, on this machine's root filesystem, and exits with its status."""
+"""For developers: `python -m dbbench.labs.second_kernel [--disks N] [--size 1GiB] [--share DIR] --
+COMMAND ...`. Runs a command as root in the second kernel, on this machine's root filesystem, and
+exits with its status.
+"""
 
 from __future__ import annotations
 
@@ -13,26 +15,48 @@ from dbbench.units import bytes_of, seconds_of
 
 
 def main() -> int:
-    """Return the command's exit status; that of an error of dbbench; 1 if the kernel reported a fault."""
-    parser = argparse.ArgumentParser(prog="python -m dbbench.labs.second_kernel", description=__doc__)
-    parser.add_argument("--disks", type=int, default=0, help="empty disks: /dev/ubdb, /dev/ubdc ...")
+    """Return the command's exit status; that of an error of dbbench; 1 if the kernel reported a
+    fault.
+    """
+    parser = argparse.ArgumentParser(
+        prog="python -m dbbench.labs.second_kernel", description=__doc__
+    )
+    parser.add_argument(
+        "--disks", type=int, default=0, help="empty disks: /dev/ubdb, /dev/ubdc ..."
+    )
     parser.add_argument("--size", type=bytes_of, default=2**30, help="of each, 1GiB by default")
-    parser.add_argument("--share", type=Path, action="append", default=[], help="a folder that the command may write")
+    parser.add_argument(
+        "--share",
+        type=Path,
+        action="append",
+        default=[],
+        help="a folder that the command may write",
+    )
     parser.add_argument("--memory", type=bytes_of, default=MEMORY_BYTES)
     parser.add_argument("--limit", type=seconds_of, default=LIMIT_S)
     parser.add_argument("command", nargs="+")
     given = parser.parse_args()
     try:
         done = run_inside(
-            given.command, shared=given.share, disks=[given.size] * given.disks, cwd=Path.cwd(),
-            timeout_s=given.limit, memory_bytes=given.memory, tell=lambda what: print(what, file=sys.stderr),
-        )  # fmt: skip
+            given.command,
+            shared=given.share,
+            disks=[given.size] * given.disks,
+            cwd=Path.cwd(),
+            timeout_s=given.limit,
+            memory_bytes=given.memory,
+            tell=lambda what: print(what, file=sys.stderr),
+        )
     except DbbenchError as error:
-        print(f"error {error.id}: {error.evidence}\n  {error.effect or ''} {error.remedy or ''}", file=sys.stderr)
+        print(
+            f"error {error.id}: {error.evidence}\n  {error.effect or ''} {error.remedy or ''}",
+            file=sys.stderr,
+        )
         return error.exit_code
     for line in done.faults:
         print(f"kernel: {line}", file=sys.stderr)
-    print(f"Linux {done.kernel}: booted in {done.boot_s} s, ran {done.command_s} s", file=sys.stderr)
+    print(
+        f"Linux {done.kernel}: booted in {done.boot_s} s, ran {done.command_s} s", file=sys.stderr
+    )
     return done.status or (1 if done.faults else 0)
 
 

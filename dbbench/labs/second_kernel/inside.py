@@ -1,6 +1,8 @@
-"""The first process of the second kernel: makes a root like the machine's own, runs one command, reports the result.
-The machine's root is read-only (hostfs); an overlay on a temporary disk takes writes. Programs of the small root are in
-/usr/sbin. Output goes by pipes to the outer process's terminals, so that the command does not detect a terminal."""
+"""The first process of the second kernel: makes a root like the machine's own, runs one command,
+reports the result. The machine's root is read-only (hostfs); an overlay on a temporary disk
+takes writes. Programs of the small root are in /usr/sbin. Output goes by pipes to the outer
+process's terminals, so that the command does not detect a terminal.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,8 @@ from dbbench.machine.namespaces import mount
 
 MS_MOVE: Final = 0x2000
 _POWER_OFF: Final = 0x4321FEDC  # LINUX_REBOOT_CMD_POWER_OFF
-_EARLY: Final = ("loop", "md-mod", "dm-mod", "zfs", "fuse")  # nothing else loads these, because no udev runs here
+# nothing else loads these, because no udev runs here
+_EARLY: Final = ("loop", "md-mod", "dm-mod", "zfs", "fuse")
 FAULTS: Final = re.compile(r"BUG:|Oops|WARNING:|VERIFY|PANIC|Kernel panic")
 _NR_OPEN: Final = 1048576  # fs.nr_open: the largest possible limit of open files
 _DRAIN_S: Final = 5.0  # a daemon that still runs might keep the pipe open for ever
@@ -42,9 +45,18 @@ def main(control: str) -> NoReturn:
         began = time.monotonic()  # since the kernel began
         status = _run(order)
         # Nothing else checks how the module was built.
-        faults = [line for line in process.run(["dmesg"], note=False).stdout.splitlines() if FAULTS.search(line)]
-        answer = {"status": status, "boot_s": round(began, 2), "command_s": round(time.monotonic() - began, 2),
-                  "kernel": os.uname().release, "faults": faults}  # fmt: skip
+        faults = [
+            line
+            for line in process.run(["dmesg"], note=False).stdout.splitlines()
+            if FAULTS.search(line)
+        ]
+        answer = {
+            "status": status,
+            "boot_s": round(began, 2),
+            "command_s": round(time.monotonic() - began, 2),
+            "kernel": os.uname().release,
+            "faults": faults,
+        }
     except BaseException:
         traceback.print_exc()  # prints to the console of the kernel
     with contextlib.suppress(OSError):
@@ -59,7 +71,9 @@ def _furnish(order: BootOrder, control: Path) -> None:
     small = Path(order.root)
     room = small / boot.ROOM
     mount("proc", Path("/proc"), "proc")
-    if "devtmpfs" not in {entry.fstype for entry in mounts_of(Path("/proc/self")) if entry.point == Path("/dev")}:
+    if "devtmpfs" not in {
+        entry.fstype for entry in mounts_of(Path("/proc/self")) if entry.point == Path("/dev")
+    }:
         mount("dev", Path("/dev"), "devtmpfs")
     process.run([*boot.small_command(small, "modprobe"), "overlay"], note=False)
     mount("/dev/ubda", room, "ext4")
@@ -99,7 +113,9 @@ def _programs(small: Path) -> None:
 
 
 def _run(order: BootOrder) -> int:
-    """Start the command and reap all children until it has ended; return its exit status, 128 + n after signal n."""
+    """Start the command and reap all children until it has ended; return its exit status, 128 + n
+    after signal n.
+    """
     pipes = [os.pipe() for _ in range(2)]
     child = os.fork()
     if child == 0:
@@ -114,7 +130,8 @@ def _run(order: BootOrder) -> int:
         pass
     for copier in copiers:
         copier.join(_DRAIN_S)
-        copier.check()  # lost output fails the command; main() prints the reason to the console of the kernel
+        # lost output fails the command; main() prints the reason to the console of the kernel
+        copier.check()
     code = os.waitstatus_to_exitcode(ended[1])
     return code if code >= 0 else 128 - code
 
@@ -125,7 +142,8 @@ def _become(order: BootOrder, outputs: list[int]) -> NoReturn:
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         for number, fd in enumerate(outputs, 1):
             os.dup2(fd, number)
-        soft, hard = (limit if 0 < limit < _NR_OPEN else _NR_OPEN for limit in order.files)  # -1 means no limit
+        # -1 means no limit
+        soft, hard = (limit if 0 < limit < _NR_OPEN else _NR_OPEN for limit in order.files)
         # The default limit of the kernel is too small for a server.
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         os.chdir(order.cwd)

@@ -1,4 +1,6 @@
-"""Facts about the machine, read once per run. A missing file or program never raises an exception here."""
+"""Facts about the machine, read once per run. A missing file or program never raises an exception
+here.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,18 @@ from dbbench.machine.host.tunables import state
 from dbbench.process import find, run
 
 # CPU flags by which databases and filesystems choose their code for checksums and compression.
-_FLAGS: Final = ("sse4_2", "pclmulqdq", "vpclmulqdq", "avx", "avx2", "avx512f", "sha_ni", "aes", "crc32", "sha2")
+_FLAGS: Final = (
+    "sse4_2",
+    "pclmulqdq",
+    "vpclmulqdq",
+    "avx",
+    "avx2",
+    "avx512f",
+    "sha_ni",
+    "aes",
+    "crc32",
+    "sha2",
+)
 
 # Program -> arguments that print its version.
 _TOOLS: Final[dict[str, tuple[str, ...]]] = {
@@ -34,8 +47,15 @@ _TOOLS: Final[dict[str, tuple[str, ...]]] = {
 }
 # psycopg2 has another name where a distribution built it.
 _PACKAGES: Final = (
-    "psycopg2-binary", "psycopg2", "mysql-connector-python", "pydantic", "numpy", "scipy", "plotly", "jinja2",
-)  # fmt: skip
+    "psycopg2-binary",
+    "psycopg2",
+    "mysql-connector-python",
+    "pydantic",
+    "numpy",
+    "scipy",
+    "plotly",
+    "jinja2",
+)
 # Errors of a program that gives no answer. An interruption of dbbench is not one of them.
 _NO_ANSWER: Final = (CommandFailed, DeadlinePassed, ProgramMissing)
 _IO_URING_SETUP: Final = 425  # the system call's number on every architecture
@@ -43,7 +63,9 @@ _VERSION: Final = re.compile(r"\d+(?:\.\d+)+[\w.-]*")
 
 
 def facts(root: Path = Path("/")) -> dict[str, Any]:
-    """Return `state()` and the facts for the environment table: scalars, `cpu_flags` as a list, None for unknown."""
+    """Return `state()` and the facts for the environment table: scalars, `cpu_flags` as a list,
+    None for unknown.
+    """
     uname, release = os.uname(), {}
     with contextlib.suppress(OSError):
         release = platform.freedesktop_os_release()
@@ -60,13 +82,17 @@ def facts(root: Path = Path("/")) -> dict[str, Any]:
         "second_kernel": second_kernel(root),
         "vendor": text(root / "sys/class/dmi/id/sys_vendor"),
         "product": text(root / "sys/class/dmi/id/product_name"),
-        "clocksource": text(root / "sys/devices/system/clocksource/clocksource0/current_clocksource"),
+        "clocksource": text(
+            root / "sys/devices/system/clocksource/clocksource0/current_clocksource"
+        ),
         **state(root),
     }
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of the programs and Python packages that a run may use; missing ones are omitted."""
+    """Return the versions of the programs and Python packages that a run may use; missing ones are
+    omitted.
+    """
     versions_by_program = {"python": platform.python_version()}
     for program, arguments in _TOOLS.items():
         if find(program) and (version := _printed_version(program, arguments)):
@@ -82,30 +108,50 @@ def virtualisation(root: Path = Path("/")) -> str | None:
     if find("systemd-detect-virt"):
         with contextlib.suppress(*_NO_ANSWER):
             # Status 1 means "none". --vm ignores containers, which do not withhold CPU time.
-            printed = run(["systemd-detect-virt", "--vm"], timeout_s=10, ok=(0, 1), note=False).stdout.strip()
+            printed = run(
+                ["systemd-detect-virt", "--vm"], timeout_s=10, ok=(0, 1), note=False
+            ).stdout.strip()
             if printed:
                 return printed
     if hypervisor := text(root / "sys/hypervisor/type"):
         return hypervisor
     cpuinfo = text(root / "proc/cpuinfo") or ""
-    return "unknown hypervisor" if re.search(r"^flags\s*:.*\bhypervisor\b", cpuinfo, re.MULTILINE) else None
+    return (
+        "unknown hypervisor"
+        if re.search(r"^flags\s*:.*\bhypervisor\b", cpuinfo, re.MULTILINE)
+        else None
+    )
 
 
 def second_kernel(root: Path = Path("/")) -> str | None:
-    """Return a note about numbers from user-mode Linux (`dbbench rehearse`), or None on any other kernel."""
+    """Return a note about numbers from user-mode Linux (`dbbench rehearse`), or None on any other
+    kernel.
+    """
     cpuinfo = text(root / "proc/cpuinfo") or ""
-    return f"user-mode Linux {os.uname().release}, not comparable" if "User Mode Linux" in cpuinfo else None
+    return (
+        f"user-mode Linux {os.uname().release}, not comparable"
+        if "User Mode Linux" in cpuinfo
+        else None
+    )
 
 
 def without_io_uring(root: Path = Path("/")) -> str | None:
-    """Return why the kernel refuses io_uring to a server, which is not root, or None if it does not."""
+    """Return why the kernel refuses io_uring to a server, which is not root, or None if it does
+    not.
+    """
     if (disabled := text(root / "proc/sys/kernel/io_uring_disabled")) in ("1", "2"):
-        return f"the kernel refuses io_uring: sysctl kernel.io_uring_disabled is {disabled}; 0 permits it"
+        return (
+            f"the kernel refuses io_uring: sysctl kernel.io_uring_disabled is {disabled}; 0 "
+            "permits it"
+        )
     try:
         libc.call("syscall", _IO_URING_SETUP, 1, None)
     except OSError as error:
-        if error.errno != errno.EFAULT:  # EFAULT is about the null pointer: the call itself is permitted
-            return f"the kernel refuses io_uring ({error.strerror}), for example by a seccomp profile"
+        # EFAULT is about the null pointer: the call itself is permitted
+        if error.errno != errno.EFAULT:
+            return (
+                f"the kernel refuses io_uring ({error.strerror}), for example by a seccomp profile"
+            )
     return None
 
 

@@ -1,5 +1,7 @@
-"""The load from outside between two readings: CPU time of processes that do not belong to the trial, time stolen by
-the hypervisor, and events that are rare on a quiet machine (heat, a dropped page cache, swapping)."""
+"""The load from outside between two readings: CPU time of processes that do not belong to the
+trial, time stolen by the hypervisor, and events that are rare on a quiet machine (heat, a
+dropped page cache, swapping).
+"""
 
 from __future__ import annotations
 
@@ -20,22 +22,24 @@ from dbbench.model import TrialWarning
 from dbbench.units import count, percent
 
 CPUS: Final = Path("/sys/devices/system/cpu")
-# A machine with enough memory occasionally swaps out idle pages, at a lower rate; pages that the load needs are swapped
-# in and out all the time.
+# A machine with enough memory occasionally swaps out idle pages, at a lower rate; pages that the
+# load needs are swapped in and out all the time.
 SWAPPED_BYTES_PER_S: Final = 1e6
-# A foreign load below both limits cannot cause the difference between two arms. The second limit is the lower one on
-# machines with more than 10 CPUs.
+# A foreign load below both limits cannot cause the difference between two arms. The second limit is
+# the lower one on machines with more than 10 CPUs.
 FOREIGN_SHARE: Final = 0.05
 FOREIGN_CORES: Final = 0.5
 NAMED_SHARE: Final = 0.1  # share of the foreign CPU time above which a warning names the process
-# Quiet virtual machines show up to 1 %. From 2 to 3 % on, throughput changes by as much as it scatters
-# (docs/method.md has the measurements).
+# Quiet virtual machines show up to 1 %. From 2 to 3 % on, throughput changes by as much as it
+# scatters (docs/method.md has the measurements).
 STEAL_SHARE: Final = 0.02
 
 
 @dataclass(frozen=True)
 class LoadReading:
-    """The machine at one moment. `foreign` and `ours` use (pid, start) as keys because pids are reused."""
+    """The machine at one moment. `foreign` and `ours` use (pid, start) as keys because pids are
+    reused.
+    """
 
     monotonic: float
     cpu: CpuTimes | None
@@ -49,7 +53,9 @@ class LoadReading:
 
 @dataclass(frozen=True)
 class ForeignProcess:
-    """A process that does not belong to the trial; its CPU seconds between two readings, without its children's."""
+    """A process that does not belong to the trial; its CPU seconds between two readings, without
+    its children's.
+    """
 
     pid: int
     name: str
@@ -72,9 +78,10 @@ class HostLoad:
 
 
 def reading(ours: tuple[int, ...] = (), proc: Path | None = None) -> LoadReading:
-    """Read the load of the machine now. In a pid namespace of its own, the trial's processes are all in that namespace,
-    plus the dbbench that started it; otherwise this process, the processes in `ours` (a server, a load generator) and
-    the descendants of both."""
+    """Read the load of the machine now. In a pid namespace of its own, the trial's processes are
+    all in that namespace, plus the dbbench that started it; otherwise this process, the
+    processes in `ours` (a server, a load generator) and the descendants of both.
+    """
     where = proc or host_proc()
     table: dict[int, Task] = {}
     with contextlib.suppress(OSError):
@@ -86,45 +93,75 @@ def reading(ours: tuple[int, ...] = (), proc: Path | None = None) -> LoadReading
         time.monotonic(),
         proc_files.cpu_times(where),
         {key: process for key, process in processes.items() if process.pid in own_pids},
-        {key: process for key, process in processes.items() if process.pid not in own_pids and not process.kernel},
+        {
+            key: process
+            for key, process in processes.items()
+            if process.pid not in own_pids and not process.kernel
+        },
         sum(kernel) if kernel else None,
         events(where),
-        {key: moved for key, process in processes.items()
-         if not process.kernel and (moved := proc_files.moved_bytes(process.pid, where))},
-    )  # fmt: skip
+        {
+            key: moved
+            for key, process in processes.items()
+            if not process.kernel and (moved := proc_files.moved_bytes(process.pid, where))
+        },
+    )
 
 
 def events(proc: Path, cpus: Path = CPUS) -> dict[str, int]:
-    """Return counts since boot: `throttled` (CPUs slowed down because of heat), `cache_drops` (writes to drop_caches
-    that dropped the page cache), `swapped_pages` (in and out)."""
+    """Return counts since boot: `throttled` (CPUs slowed down because of heat), `cache_drops`
+    (writes to drop_caches that dropped the page cache), `swapped_pages` (in and out).
+    """
     throttled = [number(path) for path in cpus.glob("cpu*/thermal_throttle/*_throttle_count")]
     counted: dict[str, int] = {}
     with contextlib.suppress(OSError):
         counted = proc_files.vmstat(proc)
     swapped = [counted.get(name) for name in ("pswpin", "pswpout")]
-    parts = {"throttled": throttled, "cache_drops": [counted.get("drop_pagecache")], "swapped_pages": swapped}
-    known = {name: [value for value in values if value is not None] for name, values in parts.items()}
+    parts = {
+        "throttled": throttled,
+        "cache_drops": [counted.get("drop_pagecache")],
+        "swapped_pages": swapped,
+    }
+    known = {
+        name: [value for value in values if value is not None] for name, values in parts.items()
+    }
     return {name: sum(values) for name, values in known.items() if values}
 
 
-def _sum_moves(before: LoadReading, after: LoadReading, among: Iterable[tuple[int, int]]) -> MovedBytes | None:
-    """Return the bytes that these processes moved, None if unknown. Ended children count if a parent waited for
-    them."""
-    each = [(before.moved.get(key, MovedBytes(0, 0, 0)), after.moved[key]) for key in among if key in after.moved]
+def _sum_moves(
+    before: LoadReading, after: LoadReading, among: Iterable[tuple[int, int]]
+) -> MovedBytes | None:
+    """Return the bytes that these processes moved, None if unknown. Ended children count if a
+    parent waited for them.
+    """
+    each = [
+        (before.moved.get(key, MovedBytes(0, 0, 0)), after.moved[key])
+        for key in among
+        if key in after.moved
+    ]
     grown = [[max(0, new - old) for old, new in zip(*pair, strict=True)] for pair in each]
     return MovedBytes(*map(sum, zip(*grown, strict=True))) if grown else None
 
 
 def foreign_load(before: LoadReading, after: LoadReading) -> HostLoad:
-    """Return the load between two readings that does not belong to the trial. If all processes are visible, this sums
-    the time of the foreign ones; that is exact, whereas /proc/stat counts ticks. In a container that cannot see them it
-    is the busy time minus the trial's own, with kernel threads."""
+    """Return the load between two readings that does not belong to the trial. If all processes are
+    visible, this sums the time of the foreign ones; that is exact, whereas /proc/stat counts
+    ticks. In a container that cannot see them it is the busy time minus the trial's own, with
+    kernel threads.
+    """
     seconds = after.monotonic - before.monotonic
-    # Not what belonged to the trial at the first reading: if a parent ends, its children leave the tree.
+    # Not what belonged to the trial at the first reading: if a parent ends, its children leave the
+    # tree.
     foreign_now = {key: process for key, process in after.foreign.items() if key not in before.ours}
     used = sorted(_each(before.foreign, foreign_now), key=lambda pair: -pair[1])
-    busiest = tuple(ForeignProcess(process.pid, process.name, cpu_s) for process, cpu_s in used[:5] if cpu_s > 0)
-    counted = {name: now - before.events[name] for name, now in after.events.items() if name in before.events}
+    busiest = tuple(
+        ForeignProcess(process.pid, process.name, cpu_s) for process, cpu_s in used[:5] if cpu_s > 0
+    )
+    counted = {
+        name: now - before.events[name]
+        for name, now in after.events.items()
+        if name in before.events
+    }
     moved = (_sum_moves(before, after, after.ours), _sum_moves(before, after, foreign_now))
     if before.cpu is None or after.cpu is None or seconds <= 0:
         return HostLoad(seconds, None, None, None, None, busiest, counted, *moved)
@@ -147,7 +184,9 @@ def foreign_load(before: LoadReading, after: LoadReading) -> HostLoad:
 
 
 def _busiest_text(busiest: tuple[ForeignProcess, ...], foreign_cpu_s: float) -> str:
-    """Return the name of the busiest process, unless it used little: the time is then of many, or of ended ones."""
+    """Return the name of the busiest process, unless it used little: the time is then of many, or
+    of ended ones.
+    """
     if not busiest:
         return "the processes are not visible"
     first = busiest[0]
@@ -163,31 +202,39 @@ def load_warnings(load: HostLoad) -> Iterator[TrialWarning]:
         cores = load.foreign_cpu_s / load.seconds
         if load.foreign_share >= FOREIGN_SHARE or cores >= FOREIGN_CORES:
             text = f"other processes used {percent(load.foreign_share)} of the CPU time {time_text}"
-            yield TrialWarning("W012", f"{text} ({_busiest_text(load.processes, load.foreign_cpu_s)})")
+            yield TrialWarning(
+                "W012", f"{text} ({_busiest_text(load.processes, load.foreign_cpu_s)})"
+            )
     if load.steal_share is not None and load.steal_share >= STEAL_SHARE:
         text = f"the hypervisor took {percent(load.steal_share, 1)} of the CPU time {time_text}"
         yield TrialWarning("W015", text)
     if times := load.events.get("throttled"):
         yield TrialWarning("W015", f"the CPUs were throttled {count(times, 'time')} {time_text}")
     if times := load.events.get("cache_drops"):
-        yield TrialWarning("W130", f"the machine's page cache was dropped {count(times, 'time')} {time_text}")
+        yield TrialWarning(
+            "W130", f"the machine's page cache was dropped {count(times, 'time')} {time_text}"
+        )
     swapped = load.events.get("swapped_pages", 0) * mmap.PAGESIZE
     if load.seconds > 0 and swapped / load.seconds >= SWAPPED_BYTES_PER_S:
         yield TrialWarning("W131", f"{swapped / 1e6:.0f} MB were swapped {time_text}")
 
 
 def _of_our_namespace(table: Mapping[int, Task], where: Path) -> set[int]:
-    """Return this namespace's pids and those of the dbbench above it, as `where` numbers them; none without an outer
-    one."""
+    """Return this namespace's pids and those of the dbbench above it, as `where` numbers them; none
+    without an outer one.
+    """
     try:
-        me = int((where / "self").readlink().name)  # `self` links to this process's pid in that /proc
+        # `self` links to this process's pid in that /proc
+        me = int((where / "self").readlink().name)
     except (OSError, ValueError):
         return set()
     if me == os.getpid():
         return set()
     init = me
     # The last entry of NSpid (proc(5)) is the pid in the process's own namespace.
-    while init in table and not re.search(r"^NSpid:.*\s1$", text(where / str(init) / "status") or "", re.MULTILINE):
+    while init in table and not re.search(
+        r"^NSpid:.*\s1$", text(where / str(init) / "status") or "", re.MULTILINE
+    ):
         init = table[init].parent
     members = below((init,), table)  # orphans are adopted by the namespace's first process
     above = table[init].parent if init in table else 0
@@ -198,8 +245,9 @@ def _of_our_namespace(table: Mapping[int, Task], where: Path) -> set[int]:
 
 
 def _is_dbbench(where: Path, pid: int) -> bool:
-    """Whether it runs dbbench, by its command or a module (`-m dbbench.run.worker`); a directory's name says
-    nothing."""
+    """Whether it runs dbbench, by its command or a module (`-m dbbench.run.worker`); a directory's
+    name says nothing.
+    """
     try:
         words = (where / str(pid) / "cmdline").read_bytes().split(b"\0")
     except OSError:
@@ -209,14 +257,20 @@ def _is_dbbench(where: Path, pid: int) -> bool:
 
 
 def _grown(before: Mapping[tuple[int, int], Task], after: Mapping[tuple[int, int], Task]) -> float:
-    """Return the CPU seconds used between two readings. The whole life of a terminated process is in its parent's
-    `reaped_s`, so its time up to the first reading is subtracted."""
+    """Return the CPU seconds used between two readings. The whole life of a terminated process is
+    in its parent's `reaped_s`, so its time up to the first reading is subtracted.
+    """
     grown = sum(p.all_s for p in after.values()) - sum(p.all_s for p in before.values())
     return max(grown, sum(cpu_s for _, cpu_s in _each(before, after)), 0.0)
 
 
-def _each(before: Mapping[tuple[int, int], Task], after: Mapping[tuple[int, int], Task]) -> list[tuple[Task, float]]:
-    return [(process, process.own_s - (before[key].own_s if key in before else 0.0)) for key, process in after.items()]
+def _each(
+    before: Mapping[tuple[int, int], Task], after: Mapping[tuple[int, int], Task]
+) -> list[tuple[Task, float]]:
+    return [
+        (process, process.own_s - (before[key].own_s if key in before else 0.0))
+        for key, process in after.items()
+    ]
 
 
 def _share(part: float, whole: float) -> float | None:

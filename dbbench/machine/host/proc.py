@@ -1,4 +1,6 @@
-"""Read /proc and /sys: small files, CPU times, scheduling of processes and threads; None for what cannot be read."""
+"""Read /proc and /sys: small files, CPU times, scheduling of processes and threads; None for what
+cannot be read.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,8 @@ _TICKS: Final = os.sysconf("SC_CLK_TCK")
 _EXITING: Final = 0x4  # PF_EXITING, include/linux/sched.h
 _KERNEL_THREAD: Final = 0x00200000  # PF_KTHREAD
 _READ_BYTES: Final = 65536
-# System call number of ioprio_get(2), which libc does not wrap; on other architectures the I/O priority is not read.
+# System call number of ioprio_get(2), which libc does not wrap; on other architectures the I/O
+# priority is not read.
 _IOPRIO_GET: Final = {"x86_64": 252, "aarch64": 31}.get(platform.machine())
 _IOPRIO_WHO_PROCESS: Final = 1
 
@@ -45,7 +48,8 @@ def cpu_times(proc: Path = PROC) -> CpuTimes | None:
     except (OSError, ValueError, IndexError):
         return None
     cpus = sum(line.startswith("cpu") and line[3:4].isdigit() for line in lines)
-    total = user + nice + system + irq + softirq + idle + iowait + steal  # user and nice include the guests
+    # user and nice include the guests
+    total = user + nice + system + irq + softirq + idle + iowait + steal
     guests = guest + guest_nice
     return CpuTimes(user + nice + system + irq + softirq - guests, steal, guests, total, cpus)
 
@@ -57,10 +61,11 @@ def vmstat(proc: Path = PROC) -> dict[str, int]:
 
 
 class MovedBytes(NamedTuple):
-    """Bytes that a process, and children that it has waited for, caused to be read from and written to any disk, and
-    those of its write calls (proc_pid_io(5)). A write call dirties a whole folio of the page cache, and `written`
-    counts all of it: up to 2 MiB for 8 KiB. It has none of what was removed before it reached a disk. `called` has none
-    of asynchronous I/O."""
+    """Bytes that a process, and children that it has waited for, caused to be read from and written
+    to any disk, and those of its write calls (proc_pid_io(5)). A write call dirties a whole
+    folio of the page cache, and `written` counts all of it: up to 2 MiB for 8 KiB. It has none
+    of what was removed before it reached a disk. `called` has none of asynchronous I/O.
+    """
 
     read: int
     written: int
@@ -68,7 +73,9 @@ class MovedBytes(NamedTuple):
 
 
 def io_counts(pid: int | str, proc: Path = PROC) -> dict[str, int]:
-    """Return the counts of proc_pid_io(5) by name; {} if the process has ended, or belongs to another user."""
+    """Return the counts of proc_pid_io(5) by name; {} if the process has ended, or belongs to
+    another user.
+    """
     pairs = (line.split(": ") for line in (content(f"{proc}/{pid}/io") or "").splitlines())
     with contextlib.suppress(ValueError):
         return {name: int(value) for name, value in pairs}
@@ -79,7 +86,11 @@ def moved_bytes(pid: int, proc: Path = PROC) -> MovedBytes | None:
     """Return the bytes of a process, or None as `io_counts`."""
     if not (counts := io_counts(pid, proc)):
         return None
-    return MovedBytes(counts["read_bytes"], counts["write_bytes"] - counts["cancelled_write_bytes"], counts["wchar"])
+    return MovedBytes(
+        counts["read_bytes"],
+        counts["write_bytes"] - counts["cancelled_write_bytes"],
+        counts["wchar"],
+    )
 
 
 def text(path: Path) -> str | None:
@@ -99,7 +110,9 @@ def number(path: Path) -> int | None:
 
 
 def disk_counts(folder: str | Path) -> list[int] | None:
-    """Return the numbers of a disk's directory in /sys (Documentation/block/stat.rst), or None if it is gone."""
+    """Return the numbers of a disk's directory in /sys (Documentation/block/stat.rst), or None if
+    it is gone.
+    """
     return [int(word) for word in (content(f"{folder}/stat") or "").split()] or None
 
 
@@ -111,14 +124,17 @@ def chosen(path: Path) -> str | None:
 
 
 def common(paths: Iterable[Path]) -> str | None:
-    """Return the distinct contents of files that should agree (one per CPU), joined by ", "; None without files."""
+    """Return the distinct contents of files that should agree (one per CPU), joined by ", "; None
+    without files.
+    """
     contents = {content for path in paths if (content := text(path)) is not None}
     return ", ".join(sorted(contents)) or None
 
 
 def content(path: str | Path) -> str | None:
-    """Return the content of a small file, or None. The path may be a string: dozens of files are read each second
-    during a measurement, and a Path object costs three times as much."""
+    """Return the content of a small file, or None. The path may be a string: dozens of files are
+    read each second during a measurement, and a Path object costs three times as much.
+    """
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -155,11 +171,16 @@ class Task:
 
 def task(folder: str) -> Task | None:
     """Return the process or thread of this directory in /proc, or None if it is gone."""
-    head, _, tail = (content(f"{folder}/stat") or "").rpartition(")")  # a name may contain spaces and parentheses
+    # a name may contain spaces and parentheses
+    head, _, tail = (content(f"{folder}/stat") or "").rpartition(")")
     number, _, name = head.partition(" (")
     rest = tail.split()
     try:
-        flags, own, reaped = int(rest[6]), int(rest[11]) + int(rest[12]), int(rest[13]) + int(rest[14])
+        flags, own, reaped = (
+            int(rest[6]),
+            int(rest[11]) + int(rest[12]),
+            int(rest[13]) + int(rest[14]),
+        )
         return Task(
             int(number),
             name,
@@ -179,16 +200,25 @@ def task(folder: str) -> Task | None:
 
 
 def tasks(proc: Path = PROC, without: set[int] | None = None) -> dict[int, Task]:
-    """Return the processes by pid, except those in `without`, from which ended ones are removed. Raises OSError."""
+    """Return the processes by pid, except those in `without`, from which ended ones are removed.
+    Raises OSError.
+    """
     names = os.listdir(proc)  # noqa: PTH208 -- names only; Path objects cost three times as much
-    listed, known = {int(name) for name in names if name.isdigit()}, set() if without is None else without
+    listed, known = (
+        {int(name) for name in names if name.isdigit()},
+        set() if without is None else without,
+    )
     known &= listed
     read = (task(f"{proc}/{pid}") for pid in listed - known)
     return {process.pid: process for process in read if process is not None}
 
 
-def below(roots: Iterable[int], table: Mapping[int, Task], without: Collection[int] = ()) -> set[int]:
-    """Return the pids of existing roots and all processes below them, without the branches that begin in `without`."""
+def below(
+    roots: Iterable[int], table: Mapping[int, Task], without: Collection[int] = ()
+) -> set[int]:
+    """Return the pids of existing roots and all processes below them, without the branches that
+    begin in `without`.
+    """
     children: dict[int, list[int]] = {}
     for process in table.values():
         children.setdefault(process.parent, []).append(process.pid)
@@ -225,11 +255,15 @@ def schedule_of(thread: Task) -> dict[str, str]:
         values["CPUs"] = _listed(frozenset(os.sched_getaffinity(thread.pid)))
     with contextlib.suppress(OSError):
         if _IOPRIO_GET is not None:
-            values["I/O priority"] = str(libc.call("syscall", _IOPRIO_GET, _IOPRIO_WHO_PROCESS, thread.pid))
+            values["I/O priority"] = str(
+                libc.call("syscall", _IOPRIO_GET, _IOPRIO_WHO_PROCESS, thread.pid)
+            )
     return values
 
 
 def times_run(folder: str) -> int:
-    """Return how often a thread was given a CPU since it started; 0 if this kernel does not count it."""
+    """Return how often a thread was given a CPU since it started; 0 if this kernel does not count
+    it.
+    """
     words = (content(f"{folder}/schedstat") or "").split()
     return int(words[2]) if len(words) == 3 and words[2].isdigit() else 0

@@ -1,6 +1,7 @@
-"""Settings of the kernel and the block layer that can change during a run and affect the results. `equal_readahead`
-sets one of them: ext4 and xfs read ahead as much as their disk says and btrfs at least 4 MiB, which alone changes the
-result of a scan."""
+"""Settings of the kernel and the block layer that can change during a run and affect the results.
+`equal_readahead` sets one of them: ext4 and xfs read ahead as much as their disk says and btrfs
+at least 4 MiB, which alone changes the result of a scan.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +16,17 @@ from dbbench.machine.host.proc import chosen, common, number, text
 Value = str | int | None
 
 _VM: Final = (
-    "swappiness", "dirty_ratio", "dirty_bytes", "dirty_background_ratio", "dirty_background_bytes",
-    "dirty_expire_centisecs", "dirty_writeback_centisecs", "overcommit_memory", "nr_hugepages",
+    "swappiness",
+    "dirty_ratio",
+    "dirty_bytes",
+    "dirty_background_ratio",
+    "dirty_background_bytes",
+    "dirty_expire_centisecs",
+    "dirty_writeback_centisecs",
+    "overcommit_memory",
+    "nr_hugepages",
     "vfs_cache_pressure",
-)  # fmt: skip
+)
 # Settings of `state` that are one short file each.
 _FILES: Final = {
     "cpus_online": "sys/devices/system/cpu/online",
@@ -29,25 +37,67 @@ _FILES: Final = {
     "thp_defrag": "sys/kernel/mm/transparent_hugepage/defrag",
     "numa_balancing": "proc/sys/kernel/numa_balancing",
 }
-# Properties and settings of a disk (Documentation/ABI/stable/sysfs-block of the kernel). Each of them can change a
-# comparison, above all read_ahead_kb and scheduler. Loop numbers are reused and keep earlier settings.
+# Properties and settings of a disk (Documentation/ABI/stable/sysfs-block of the kernel). Each of
+# them can change a comparison, above all read_ahead_kb and scheduler. Loop numbers are reused and
+# keep earlier settings.
 _QUEUE: Final = (
-    "scheduler", "read_ahead_kb", "nr_requests", "wbt_lat_usec", "rotational", "logical_block_size",
-    "physical_block_size", "minimum_io_size", "optimal_io_size", "max_sectors_kb", "write_cache", "fua",
-    "discard_granularity", "discard_max_bytes", "nomerges", "rq_affinity", "add_random", "io_poll", "iostats",
+    "scheduler",
+    "read_ahead_kb",
+    "nr_requests",
+    "wbt_lat_usec",
+    "rotational",
+    "logical_block_size",
+    "physical_block_size",
+    "minimum_io_size",
+    "optimal_io_size",
+    "max_sectors_kb",
+    "write_cache",
+    "fua",
+    "discard_granularity",
+    "discard_max_bytes",
+    "nomerges",
+    "rq_affinity",
+    "add_random",
+    "io_poll",
+    "iostats",
     "stable_writes",
-)  # fmt: skip
+)
 # Those that follow from the size of the sectors, which an fs setup may ask for.
-SECTORS: Final = ("logical_block_size", "physical_block_size", "minimum_io_size", "discard_granularity")
+SECTORS: Final = (
+    "logical_block_size",
+    "physical_block_size",
+    "minimum_io_size",
+    "discard_granularity",
+)
 _SETTABLE: Final = (
-    "scheduler", "read_ahead_kb", "nr_requests", "wbt_lat_usec", "rotational", "max_sectors_kb", "write_cache",
-    "discard_max_bytes", "nomerges", "rq_affinity", "add_random", "io_poll", "iostats",
-)  # fmt: skip
-_DISK: Final = ("ro", "size", "device/queue_depth", "device/cache_type", "loop/dio", "loop/backing_file")
+    "scheduler",
+    "read_ahead_kb",
+    "nr_requests",
+    "wbt_lat_usec",
+    "rotational",
+    "max_sectors_kb",
+    "write_cache",
+    "discard_max_bytes",
+    "nomerges",
+    "rq_affinity",
+    "add_random",
+    "io_poll",
+    "iostats",
+)
+_DISK: Final = (
+    "ro",
+    "size",
+    "device/queue_depth",
+    "device/cache_type",
+    "loop/dio",
+    "loop/backing_file",
+)
 
 
 def paths_to_watch() -> dict[str, Path]:
-    """Return the files behind `state` that are cheap enough to be read once per second: name -> path."""
+    """Return the files behind `state` that are cheap enough to be read once per second: name ->
+    path.
+    """
     files = {name: Path("/", path) for name, path in _FILES.items()}
     files.update({f"vm_{name}": Path("/proc/sys/vm", name) for name in _VM})
     for policy in sorted(Path("/sys/devices/system/cpu/cpufreq").glob("policy*")):
@@ -57,11 +107,13 @@ def paths_to_watch() -> dict[str, Path]:
 
 
 def state(root: Path = Path("/")) -> dict[str, Value]:
-    """Return the settings by name; None for what this machine does not have. `mitigation_*`: the kernel's own
-    sentences."""
+    """Return the settings by name; None for what this machine does not have. `mitigation_*`: the
+    kernel's own sentences.
+    """
     cpu, proc = root / "sys/devices/system/cpu", root / "proc"
     thp = root / "sys/kernel/mm/transparent_hugepage"
-    # The idle states available to CPU 0, shallowest first: "POLL C1 C6"; disabled states are omitted.
+    # The idle states available to CPU 0, shallowest first: "POLL C1 C6"; disabled states are
+    # omitted.
     idle = sorted((cpu / "cpu0/cpuidle").glob("state*"), key=lambda path: int(path.name[5:]))
     no_turbo, boost = number(cpu / "intel_pstate/no_turbo"), number(cpu / "cpufreq/boost")
     turbo, swaps = boost if no_turbo is None else not no_turbo, text(proc / "swaps")
@@ -72,11 +124,16 @@ def state(root: Path = Path("/")) -> dict[str, Value]:
         "energy_preference": common(cpu.glob("cpufreq/policy*/energy_performance_preference")),
         "turbo": None if turbo is None else "on" if turbo else "off",
         "smt": text(cpu / "smt/control"),
-        "c_states": " ".join(text(path / "name") or "?" for path in idle if number(path / "disable") != 1) or None,
+        "c_states": " ".join(
+            text(path / "name") or "?" for path in idle if number(path / "disable") != 1
+        )
+        or None,
         "thp": chosen(thp / "enabled"),
         "thp_defrag": chosen(thp / "defrag"),
         "numa_balancing": number(proc / "sys/kernel/numa_balancing"),
-        "swap_kb": None if swaps is None else sum(int(line.split()[-3]) for line in swaps.splitlines()[1:]),
+        "swap_kb": None
+        if swaps is None
+        else sum(int(line.split()[-3]) for line in swaps.splitlines()[1:]),
     }
     values.update({f"vm_{name}": number(proc / "sys/vm" / name) for name in _VM})
     for path in sorted((cpu / "vulnerabilities").glob("*")):
@@ -91,22 +148,34 @@ def differences(before: Mapping[str, object], after: Mapping[str, object]) -> li
         return "absent" if value is None else value
 
     pairs = {key: (before.get(key), after.get(key)) for key in {**before, **after}}
-    return [f"{key}: {shown(old)} -> {shown(new)}" for key, (old, new) in pairs.items() if old != new]
+    return [
+        f"{key}: {shown(old)} -> {shown(new)}" for key, (old, new) in pairs.items() if old != new
+    ]
 
 
-def block_layer(disks: Sequence[str], root: Path = Path("/"), called: str = "disk") -> dict[str, str | None]:
-    """Return the block layer's settings of whole disks: "disk: scheduler", for several "disk 2: scheduler", or None."""
+def block_layer(
+    disks: Sequence[str], root: Path = Path("/"), called: str = "disk"
+) -> dict[str, str | None]:
+    """Return the block layer's settings of whole disks: "disk: scheduler", for several "disk 2:
+    scheduler", or None.
+    """
     attributes: dict[str, str | None] = {}
     for position, disk in enumerate(disks, 1):
         queue = root / "sys/class/block" / disk / "queue"
         name = called if position == 1 else f"{called} {position}"
         for attribute in _QUEUE:
-            attributes[f"{name}: {attribute}"] = (chosen if attribute == "scheduler" else text)(queue / attribute)
+            attributes[f"{name}: {attribute}"] = (chosen if attribute == "scheduler" else text)(
+                queue / attribute
+            )
     return attributes
 
 
-def block_files(disks: Sequence[str], mounts: Sequence[Path], root: Path = Path("/")) -> dict[str, Path]:
-    """Return the files of settings that can be changed, for the disks and for the volumes that contain the paths."""
+def block_files(
+    disks: Sequence[str], mounts: Sequence[Path], root: Path = Path("/")
+) -> dict[str, Path]:
+    """Return the files of settings that can be changed, for the disks and for the volumes that
+    contain the paths.
+    """
     paths: dict[str, Path] = {}
     for path in mounts:
         device = path.stat().st_dev
@@ -114,22 +183,31 @@ def block_files(disks: Sequence[str], mounts: Sequence[Path], root: Path = Path(
         paths[f"{path}: read_ahead_kb"] = root / "sys/class/bdi" / volume / "read_ahead_kb"
         folder = root / "sys/dev/block" / volume
         if folder.resolve().name not in disks:
-            for attribute in ("scheduler", "nr_requests"):  # not its limits, which a snapshot during the load changes
+            # not its limits, which a snapshot during the load changes
+            for attribute in ("scheduler", "nr_requests"):
                 paths[f"{path}: {attribute}"] = folder / "queue" / attribute
     for disk in disks:
         folder = root / "sys/class/block" / disk
-        paths.update({f"{disk}: {attribute}": folder / "queue" / attribute for attribute in _SETTABLE})
+        paths.update(
+            {f"{disk}: {attribute}": folder / "queue" / attribute for attribute in _SETTABLE}
+        )
         paths.update({f"{disk}: {name}": folder / name for name in _DISK})
-        for member in (root / "sys/fs/btrfs").glob(f"*/devices/{disk}"):  # a btrfs mount's device number has no bdi
+        # a btrfs mount's device number has no bdi
+        for member in (root / "sys/fs/btrfs").glob(f"*/devices/{disk}"):
             paths["btrfs: read_ahead_kb"] = member.parents[1] / "bdi/read_ahead_kb"
     return paths
 
 
 @contextlib.contextmanager
 def on_disks(disks: Sequence[str], size_bytes: int | None) -> Iterator[None]:
-    """Set the read-ahead of the disks to `size_bytes` (None: leave it) within the block, which must mount the
-    filesystem: most of them copy the value then. Raises OSError."""
-    files = [Path("/sys/class/block", disk, "queue/read_ahead_kb") for disk in disks] if size_bytes is not None else []
+    """Set the read-ahead of the disks to `size_bytes` (None: leave it) within the block, which must
+    mount the filesystem: most of them copy the value then. Raises OSError.
+    """
+    files = (
+        [Path("/sys/class/block", disk, "queue/read_ahead_kb") for disk in disks]
+        if size_bytes is not None
+        else []
+    )
     before = [(path, path.read_text()) for path in files]
     try:
         for path in files:
@@ -141,7 +219,9 @@ def on_disks(disks: Sequence[str], size_bytes: int | None) -> Iterator[None]:
 
 
 def on_mount(bdi: Path, size_bytes: int) -> int | None:
-    """Set the read-ahead of a mounted filesystem; return the resulting kB, or None if it has none (ZFS prefetches)."""
+    """Set the read-ahead of a mounted filesystem; return the resulting kB, or None if it has none
+    (ZFS prefetches).
+    """
     path = bdi / "read_ahead_kb"
     if not path.is_file():
         return None

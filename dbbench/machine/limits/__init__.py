@@ -1,5 +1,6 @@
-"""Limits of a trial: memory by a control group, cores by affinity, and its disks. All are set before a program starts,
-so that it cannot escape them, and all are read back."""
+"""Limits of a trial: memory by a control group, cores by affinity, and its disks. All are set
+before a program starts, so that it cannot escape them, and all are read back.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +19,15 @@ from dbbench.model import Cell, CoresFacts
 from dbbench.results.journal import Journal
 from dbbench.units import size_text
 
-__all__ = ["Confined", "ControlGroup", "MemoryReading", "cgroup", "confine", "give_back", "throttle"]
+__all__ = [
+    "Confined",
+    "ControlGroup",
+    "MemoryReading",
+    "cgroup",
+    "confine",
+    "give_back",
+    "throttle",
+]
 
 
 @dataclass(frozen=True)
@@ -32,7 +41,9 @@ class MemoryReading:
 
 @dataclass(frozen=True)
 class Confined:
-    """The limits of a trial's server and load generator. `reason`: why a requested memory limit is not in effect."""
+    """The limits of a trial's server and load generator. `reason`: why a requested memory limit is
+    not in effect.
+    """
 
     cores: Cores
     memory: ControlGroup | None = None
@@ -53,20 +64,30 @@ class Confined:
 
 
 @contextlib.contextmanager
-def confine(cell: Cell, name: str, journal: Journal, at: Path | None, disks: Sequence[str] = ()) -> Iterator[Confined]:
-    """Run the servers and load generators of the block within the cell's limits. `at`: a directory for a private mount;
-    `disks`: as "7:2". Without a control group for memory the block runs nevertheless, and `reason` explains why. Raises
-    MachineTooSmall, KernelLacks if the disks cannot be limited, and at the end EngineDied, instead of the block's own
-    error, if the kernel killed a process for lack of memory."""
+def confine(
+    cell: Cell, name: str, journal: Journal, at: Path | None, disks: Sequence[str] = ()
+) -> Iterator[Confined]:
+    """Run the servers and load generators of the block within the cell's limits. `at`: a directory
+    for a private mount; `disks`: as "7:2". Without a control group for memory the block runs
+    nevertheless, and `reason` explains why. Raises MachineTooSmall, KernelLacks if the disks
+    cannot be limited, and at the end EngineDied, instead of the block's own error, if the kernel
+    killed a process for lack of memory.
+    """
     engine = cell.engine
     chosen = chosen_cores(engine, os.sched_getaffinity(0), alone=cell.client is not None)
-    asked = any(key is not None for key in (engine.cpus_server, engine.cpus_client, engine.numa_node))
-    give_back(journal)  # groups of a killed trial: the hierarchy may be mounted only in a trial's namespace
+    asked = any(
+        key is not None for key in (engine.cpus_server, engine.cpus_client, engine.numa_node)
+    )
+    # groups of a killed trial: the hierarchy may be mounted only in a trial's namespace
+    give_back(journal)
     with contextlib.ExitStack() as stack:
         group, reason = _group(stack, cell.memory_bytes, name, journal, at)
         if cell.limit is not None:
             stack.enter_context(throttle.limit_disks(disks, cell.limit, journal, at, group))
-        places = {"server": lambda: _entering(group, chosen), "client": lambda: on_cores(chosen.client)}
+        places = {
+            "server": lambda: _entering(group, chosen),
+            "client": lambda: on_cores(chosen.client),
+        }
         stack.enter_context(process.placing(places))
         try:
             yield Confined(chosen, group, reason, asked)
@@ -83,7 +104,11 @@ def give_back(journal: Journal) -> None:
 
 
 def _group(
-    stack: contextlib.ExitStack, memory_bytes: int | None, name: str, journal: Journal, at: Path | None
+    stack: contextlib.ExitStack,
+    memory_bytes: int | None,
+    name: str,
+    journal: Journal,
+    at: Path | None,
 ) -> tuple[ControlGroup | None, str]:
     if memory_bytes is None:
         return None, ""
@@ -91,7 +116,8 @@ def _group(
     if isinstance(where, str):
         return None, where
     try:
-        group_name = f"dbbench-{name}-{journal.tag}"  # runs in other results folders may have the same name
+        # runs in other results folders may have the same name
+        group_name = f"dbbench-{name}-{journal.tag}"
         return stack.enter_context(cgroup.make_group(where, group_name, journal, memory_bytes)), ""
     except OSError as error:
         return None, f"the kernel refused a control group: {error}"
@@ -99,7 +125,10 @@ def _group(
 
 @contextlib.contextmanager
 def _entering(group: ControlGroup | None, chosen: Cores) -> Iterator[None]:
-    with on_cores(chosen.server, chosen.numa_node), group.enter() if group else contextlib.nullcontext():
+    with (
+        on_cores(chosen.server, chosen.numa_node),
+        group.enter() if group else contextlib.nullcontext(),
+    ):
         yield
 
 
@@ -115,8 +144,9 @@ def _check_oom(group: ControlGroup | None, seen_as: Exception | None) -> None:
         return
     limit = size_text(group.limit_bytes or 0)
     raise EngineDied(
-        f"the kernel killed {kills} of the server's processes, which exceeded the memory limit ({limit})"
-        + (f"\n  first symptom: {str(seen_as).splitlines()[0]}" if seen_as else ""),
+        f"the kernel killed {kills} of the server's processes, which exceeded the memory limit "
+        f"({limit})" + (f"\n  first symptom: {str(seen_as).splitlines()[0]}" if seen_as else ""),
         effect="The trial is marked failed.",
-        remedy="Increase `memory` in the plan, reduce the caches of the server, or use fewer clients.",
+        remedy="Increase `memory` in the plan, reduce the caches of the server, or use fewer "
+        "clients.",
     ) from seen_as

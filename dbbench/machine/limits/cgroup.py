@@ -1,5 +1,7 @@
-"""Control groups, version 2 or 1: a group with a memory limit for one server, and the groups of other processes. The
-group counts the server's memory and its page cache. It outlives its processes, so the journal records it first."""
+"""Control groups, version 2 or 1: a group with a memory limit for one server, and the groups of
+other processes. The group counts the server's memory and its page cache. It outlives its
+processes, so the journal records it first.
+"""
 
 from __future__ import annotations
 
@@ -23,20 +25,55 @@ _STEP_S: Final = 0.02
 _SELF: Final = Path("/proc/self")
 MEMORY, IO = "memory", "io"
 _V1_NAMES: Final = {MEMORY: "memory", IO: "blkio"}  # of these controllers
-# Files that can slow down or stop the processes of a group: cgroups(7), Documentation/admin-guide/cgroup-v1 and -v2.
+# Files that can slow down or stop the processes of a group: cgroups(7),
+# Documentation/admin-guide/cgroup-v1 and -v2.
 _V1: Final = (
-    "cpu.shares", "cpu.cfs_quota_us", "cpu.cfs_period_us", "cpu.cfs_burst_us", "cpu.idle", "cpu.rt_period_us",
-    "cpu.rt_runtime_us", "cpuset.cpus", "cpuset.mems", "cpuset.cpu_exclusive", "memory.limit_in_bytes",
-    "memory.soft_limit_in_bytes", "memory.memsw.limit_in_bytes", "memory.swappiness", "memory.kmem.limit_in_bytes",
-    "pids.max", "blkio.weight", "blkio.bfq.weight", "blkio.throttle.read_bps_device",
-    "blkio.throttle.write_bps_device", "blkio.throttle.read_iops_device", "blkio.throttle.write_iops_device",
-)  # fmt: skip
+    "cpu.shares",
+    "cpu.cfs_quota_us",
+    "cpu.cfs_period_us",
+    "cpu.cfs_burst_us",
+    "cpu.idle",
+    "cpu.rt_period_us",
+    "cpu.rt_runtime_us",
+    "cpuset.cpus",
+    "cpuset.mems",
+    "cpuset.cpu_exclusive",
+    "memory.limit_in_bytes",
+    "memory.soft_limit_in_bytes",
+    "memory.memsw.limit_in_bytes",
+    "memory.swappiness",
+    "memory.kmem.limit_in_bytes",
+    "pids.max",
+    "blkio.weight",
+    "blkio.bfq.weight",
+    "blkio.throttle.read_bps_device",
+    "blkio.throttle.write_bps_device",
+    "blkio.throttle.read_iops_device",
+    "blkio.throttle.write_iops_device",
+)
 _V2: Final = (
-    "cpu.max", "cpu.max.burst", "cpu.weight", "cpu.idle", "cpu.uclamp.min", "cpu.uclamp.max", "cpuset.cpus",
-    "cpuset.mems", "cpuset.cpus.partition", "memory.min", "memory.low", "memory.high", "memory.max",
-    "memory.swap.max", "memory.swap.high", "memory.zswap.max", "pids.max", "io.max", "io.weight", "io.bfq.weight",
+    "cpu.max",
+    "cpu.max.burst",
+    "cpu.weight",
+    "cpu.idle",
+    "cpu.uclamp.min",
+    "cpu.uclamp.max",
+    "cpuset.cpus",
+    "cpuset.mems",
+    "cpuset.cpus.partition",
+    "memory.min",
+    "memory.low",
+    "memory.high",
+    "memory.max",
+    "memory.swap.max",
+    "memory.swap.high",
+    "memory.zswap.max",
+    "pids.max",
+    "io.max",
+    "io.weight",
+    "io.bfq.weight",
     "io.latency",
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True)
@@ -64,16 +101,25 @@ class ControlGroup:
 
     @property
     def peak_bytes(self) -> int | None:
-        return number(self.path / ("memory.peak" if self.version == 2 else "memory.max_usage_in_bytes"))
+        return number(
+            self.path / ("memory.peak" if self.version == 2 else "memory.max_usage_in_bytes")
+        )
 
     @property
     def oom_kills(self) -> int | None:
-        lines = text(self.path / ("memory.events" if self.version == 2 else "memory.oom_control")) or ""
-        return next((int(line.split()[1]) for line in lines.splitlines() if line.startswith("oom_kill ")), None)
+        lines = (
+            text(self.path / ("memory.events" if self.version == 2 else "memory.oom_control")) or ""
+        )
+        return next(
+            (int(line.split()[1]) for line in lines.splitlines() if line.startswith("oom_kill ")),
+            None,
+        )
 
     @contextlib.contextmanager
     def enter(self) -> Iterator[None]:
-        """Move this process into the group within the block, so that what it starts is in it from its first page on."""
+        """Move this process into the group within the block, so that what it starts is in it from
+        its first page on.
+        """
         _move(self.path)
         try:
             yield
@@ -81,8 +127,12 @@ class ControlGroup:
             _move(self.home)
 
 
-def hierarchy(at: Path | None = None, process: Path = _SELF, controller: str = MEMORY) -> Hierarchy | str:
-    """Return where a limit can be set, or why it cannot. `at`: where the hierarchy is mounted if it is not yet."""
+def hierarchy(
+    at: Path | None = None, process: Path = _SELF, controller: str = MEMORY
+) -> Hierarchy | str:
+    """Return where a limit can be set, or why it cannot. `at`: where the hierarchy is mounted if it
+    is not yet.
+    """
     if os.geteuid() != 0:
         return "only root may make control groups"
     place = _find(process, controller)
@@ -99,18 +149,26 @@ def hierarchy(at: Path | None = None, process: Path = _SELF, controller: str = M
 
 
 def usable_bytes(process: Path = _SELF) -> int | None:
-    """Return the memory for this process and its page cache: the machine's, or its control groups' smallest limit."""
+    """Return the memory for this process and its page cache: the machine's, or its control groups'
+    smallest limit.
+    """
     sizes = [host.memory_bytes()]
     if place := _find(process, MEMORY):
         version, point, home = place
         name = "memory.max" if version == 2 else "memory.limit_in_bytes"
-        sizes += [number(group / name) for group in (home, *home.parents) if group.is_relative_to(point)]
+        sizes += [
+            number(group / name) for group in (home, *home.parents) if group.is_relative_to(point)
+        ]
     return min((size for size in sizes if size is not None), default=None)
 
 
 @contextlib.contextmanager
-def make_group(where: Hierarchy, name: str, journal: Journal, limit_bytes: int | None = None) -> Iterator[ControlGroup]:
-    """Make a group, with a memory limit without swap; remove it at the end. Raises OSError if the kernel refuses."""
+def make_group(
+    where: Hierarchy, name: str, journal: Journal, limit_bytes: int | None = None
+) -> Iterator[ControlGroup]:
+    """Make a group, with a memory limit without swap; remove it at the end. Raises OSError if the
+    kernel refuses.
+    """
     path = where.parent / name
     journal.note("take", what=WHAT, path=str(path))
     try:
@@ -124,7 +182,9 @@ def make_group(where: Hierarchy, name: str, journal: Journal, limit_bytes: int |
 
 
 def give_back(journal: Journal) -> list[str]:
-    """Remove the groups left by a killed run, and return them; one that still has processes stays recorded."""
+    """Remove the groups left by a killed run, and return them; one that still has processes stays
+    recorded.
+    """
     gone = [path for path in journal.outstanding(WHAT) if _remove(Path(path))]
     for path in gone:
         journal.note("give_back", what=WHAT, path=path)
@@ -144,9 +204,14 @@ def _set(where: Hierarchy, path: Path, limit_bytes: int) -> None:
 
 
 def _find(process: Path, controller: str) -> tuple[int, Path, Path] | None:
-    """Return version and root of the hierarchy with the controller, and the process's group in it; None without one."""
+    """Return version and root of the hierarchy with the controller, and the process's group in it;
+    None without one.
+    """
     for mount in mounts_of(process):
-        two = mount.fstype == "cgroup2" and controller in (text(mount.point / "cgroup.controllers") or "").split()
+        two = (
+            mount.fstype == "cgroup2"
+            and controller in (text(mount.point / "cgroup.controllers") or "").split()
+        )
         if two or (mount.fstype == "cgroup" and _V1_NAMES[controller] in mount.options):
             home = next(_groups_of(text(process / "cgroup") or "", [mount]), mount.point)
             return (2 if two else 1), mount.point, home
@@ -154,22 +219,29 @@ def _find(process: Path, controller: str) -> tuple[int, Path, Path] | None:
 
 
 def _groups_of(listed: str, table: Sequence[Mount]) -> Iterator[Path]:
-    """Yield the directories of the groups of a process with this /proc/PID/cgroup (cgroups(7)), as far as their
-    hierarchies are in the table; the root of one in which its path is not visible, as in a container."""
+    """Yield the directories of the groups of a process with this /proc/PID/cgroup (cgroups(7)), as
+    far as their hierarchies are in the table; the root of one in which its path is not visible,
+    as in a container.
+    """
     for line in listed.splitlines():
         _, controllers, path = line.split(":", 2)
         fstype, option = ("cgroup", controllers.split(",")[0]) if controllers else ("cgroup2", None)
-        for mount in [mount for mount in table if mount.fstype == fstype and option in (None, *mount.options)][:1]:
+        for mount in [
+            mount for mount in table if mount.fstype == fstype and option in (None, *mount.options)
+        ][:1]:
             folder = mount.point / path.lstrip("/")
             yield folder if folder.is_dir() else mount.point
 
 
 def _parent(point: Path, home: Path, version: int, controller: str) -> Path:
-    """Return where to make a group. Version 1: inside this process's group, whose limits then apply too. Version 2
-    allows no processes in groups with controllers: next to it, in a parent of groups only."""
+    """Return where to make a group. Version 1: inside this process's group, whose limits then apply
+    too. Version 2 allows no processes in groups with controllers: next to it, in a parent of
+    groups only.
+    """
     parent = home if version == 1 or home == point else home.parent
     if version == 2:
-        with contextlib.suppress(OSError):  # usually already enabled; if it is refused, its files do not exist
+        # usually already enabled; if it is refused, its files do not exist
+        with contextlib.suppress(OSError):
             (parent / "cgroup.subtree_control").write_text(f"+{controller}")
     return parent
 
@@ -192,13 +264,17 @@ class Groups:
 
     def __init__(self, table: Sequence[Mount]) -> None:
         self._mounts = [mount for mount in table if mount.fstype in ("cgroup", "cgroup2")]
-        self._frozen_us: dict[str, str | None] = {}  # directory -> its line about the time that it has been frozen
-        self._of = functools.cache(lambda listed: [*dict.fromkeys(map(str, _groups_of(listed, self._mounts)))])
+        # directory -> its line about the time that it has been frozen
+        self._frozen_us: dict[str, str | None] = {}
+        self._of = functools.cache(
+            lambda listed: [*dict.fromkeys(map(str, _groups_of(listed, self._mounts)))]
+        )
         self._limits_of = functools.cache(self._list_limits)
 
     def frozen(self, listed: str) -> bool:
-        """Whether a process with these groups (/proc/PID/cgroup) is frozen, by its group or by one above; since Linux
-        6.17, also whether it was since the last call."""
+        """Whether a process with these groups (/proc/PID/cgroup) is frozen, by its group or by one
+        above; since Linux 6.17, also whether it was since the last call.
+        """
         return any([self._frozen(folder) for folder in self._of(listed)])
 
     def _frozen(self, folder: str) -> bool:
@@ -213,12 +289,18 @@ class Groups:
 
     def limits(self, listed: str) -> dict[str, str]:
         """Return the limits that apply to a process with these groups: file -> content."""
-        paths = dict.fromkeys(path for folder in self._of(listed) for path in self._limits_of(folder))
+        paths = dict.fromkeys(
+            path for folder in self._of(listed) for path in self._limits_of(folder)
+        )
         return {path: limit for path in paths if (limit := content(path)) is not None}
 
     def _list_limits(self, folder: str) -> tuple[str, ...]:
         """Return the existing files with the limits of this group and of those above it."""
         points = [mount.point for mount in self._mounts]
-        groups = (group for group in (Path(folder), *Path(folder).parents) if any(map(group.is_relative_to, points)))
+        groups = (
+            group
+            for group in (Path(folder), *Path(folder).parents)
+            if any(map(group.is_relative_to, points))
+        )
         files = (group / name for group in groups for name in (*_V1, *_V2))
         return tuple(str(file) for file in files if file.exists())

@@ -1,8 +1,10 @@
 """Limits of disks by the block layer: IOPS and bytes per second, of reads and of writes separately.
 
-Version 1 of the control groups limits a disk in the root group, to which write-back and the threads of filesystems
-belong, and in the group of this process. Version 2 has no limits in the root: it limits groups, but not what kernel
-threads write. Documentation/admin-guide/cgroup-v1/blkio-controller.rst and cgroup-v2.rst of the kernel."""
+Version 1 of the control groups limits a disk in the root group, to which write-back and the
+threads of filesystems belong, and in the group of this process. Version 2 has no limits in the
+root: it limits groups, but not what kernel threads write.
+Documentation/admin-guide/cgroup-v1/blkio-controller.rst and cgroup-v2.rst of the kernel.
+"""
 
 from __future__ import annotations
 
@@ -26,10 +28,19 @@ Rates = tuple[int, int]  # IOPS and bytes per second; 0: not limited
 
 @contextlib.contextmanager
 def limit_disks(
-    disks: Sequence[str], limit: DeviceLimit, journal: Journal, at: Path | None, memory: ControlGroup | None = None
+    disks: Sequence[str],
+    limit: DeviceLimit,
+    journal: Journal,
+    at: Path | None,
+    memory: ControlGroup | None = None,
 ) -> Iterator[str]:
-    """Limit disks ("7:2") within the block; yield by what. `memory`: the server's group. Raises KernelLacks."""
-    where, rates = cgroup.hierarchy(at, controller=IO), (limit.iops or 0, round((limit.mb_per_s or 0) * 1e6))
+    """Limit disks ("7:2") within the block; yield by what. `memory`: the server's group. Raises
+    KernelLacks.
+    """
+    where, rates = (
+        cgroup.hierarchy(at, controller=IO),
+        (limit.iops or 0, round((limit.mb_per_s or 0) * 1e6)),
+    )
     if isinstance(where, str):
         raise refused(where)
     give_back(journal)
@@ -37,17 +48,22 @@ def limit_disks(
         try:
             groups = _root(where)
             if where.version == 2:
-                group = stack.enter_context(cgroup.make_group(where, f"dbbench-io-{journal.tag}", journal))
+                group = stack.enter_context(
+                    cgroup.make_group(where, f"dbbench-io-{journal.tag}", journal)
+                )
                 stack.enter_context(group.enter())  # everything that this process starts is in it
                 groups = [group.path, *([memory.path] if memory and memory.version == 2 else [])]
-            for disk in disks if where.version == 1 else ():  # a rule of version 2 ends with its group
+            # a rule of version 2 ends with its group
+            for disk in disks if where.version == 1 else ():
                 stack.callback(give_back, journal)
                 journal.note("take", what=WHAT, path=" ".join(map(str, (disk, *rates))))
             for group_path in groups:
                 for disk in disks:
                     _set(where.version, group_path, disk, rates)
                     if (actual := _read(where.version, group_path, disk)) != rates:
-                        raise KernelLacks(f"{group_path}: the limit of device {disk} is {actual}, not {rates}")
+                        raise KernelLacks(
+                            f"{group_path}: the limit of device {disk} is {actual}, not {rates}"
+                        )
         except OSError as error:
             raise refused(str(error)) from error
         yield f"cgroup v{where.version}"
@@ -81,7 +97,8 @@ def refused(reason: str) -> DbbenchError:
     """Return the error of a limit that cannot be enforced."""
     return KernelLacks(
         f"limit in [device] cannot be enforced: {reason}",
-        remedy="Run on a host whose control groups have the controller blkio or io, or remove the limit.",
+        remedy="Run on a host whose control groups have the controller blkio or io, or remove the "
+        "limit.",
     )
 
 
@@ -107,7 +124,10 @@ def _read(version: int, group: Path, disk: str) -> Rates | None:
         rules = dict(rule.split("=") for rule in _rule(group / "io.max", disk))
         both = [[rules.get(f"{side}{unit}", "max") for side in "rw"] for unit in UNITS]
     else:
-        files = [[group / f"blkio.throttle.{side}_{unit}_device" for side in ("read", "write")] for unit in UNITS]
+        files = [
+            [group / f"blkio.throttle.{side}_{unit}_device" for side in ("read", "write")]
+            for unit in UNITS
+        ]
         both = [[" ".join(_rule(file, disk)) or "max" for file in of] for of in files]
     if any(read != write for read, write in both):
         return None

@@ -1,6 +1,8 @@
-"""Published comparisons of filesystems as plans: one TOML file per study, with its published values and three scales.
-The plan of a study is a text with placeholders (`$size`) that each scale fills. A run of it records study and scale in
-its plan (`study`), and the page shows the published values next to the measured ones."""
+"""Published comparisons of filesystems as plans: one TOML file per study, with its published values
+and three scales. The plan of a study is a text with placeholders (`$size`) that each scale
+fills. A run of it records study and scale in its plan (`study`), and the page shows the
+published values next to the measured ones.
+"""
 
 from __future__ import annotations
 
@@ -22,14 +24,17 @@ SCALES: Final = ("tiny", "laptop", "full")
 DEFAULT: Final = "laptop"
 _FOLDER: Final = Path(__file__).parent
 
-Installed = Mapping[str, Mapping[str, str]]  # engine -> folder of its programs ("": the newest installed) -> version
+# engine -> folder of its programs ("": the newest installed) -> version
+Installed = Mapping[str, Mapping[str, str]]
 
 
 @dataclass(frozen=True)
 class StudyTable:
-    """The published values of one metric of one workload. `then`: values in the metric's unit, by arm; `ratios`: to the
-    baseline, if only those were published. Without either, only the measured value is shown. `intervals`: of the ratios
-    to the baseline, with 95 % confidence, if they were published."""
+    """The published values of one metric of one workload. `then`: values in the metric's unit, by
+    arm; `ratios`: to the baseline, if only those were published. Without either, only the
+    measured value is shown. `intervals`: of the ratios to the baseline, with 95 % confidence, if
+    they were published.
+    """
 
     __pydantic_config__ = STRICT
     workload: str
@@ -43,18 +48,23 @@ class StudyTable:
 
 @dataclass(frozen=True)
 class Reference:
-    """Another publication about the same question, for orientation. No run of the study is compared with it."""
+    """Another publication about the same question, for orientation. No run of the study is compared
+    with it.
+    """
 
     __pydantic_config__ = STRICT
     address: str
     did: str  # what was measured under which conditions
-    figures: dict[str, dict[str, float]] = field(default_factory=dict)  # metric with its unit -> case -> value
+    # metric with its unit -> case -> value
+    figures: dict[str, dict[str, float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class StudyScale:
-    """One size of the study's plan: its approximate duration and the values of its placeholders. After its trials, the
-    power-loss lab makes `cuts` and harms each setup otherwise in `rounds`; without cuts it does not run."""
+    """One size of the study's plan: its approximate duration and the values of its placeholders.
+    After its trials, the power-loss lab makes `cuts` and harms each setup otherwise in `rounds`;
+    without cuts it does not run.
+    """
 
     __pydantic_config__ = STRICT
     takes: str
@@ -74,13 +84,16 @@ class Study:
     plan: str  # text of the plan, with placeholders
     scales: dict[str, StudyScale]
     table: tuple[StudyTable, ...]
-    then: dict[str, str]  # row of the page (hardware, kernel, server ...) -> the published condition
+    # row of the page (hardware, kernel, server ...) -> the published condition
+    then: dict[str, str]
     differs: tuple[str, ...] = ()  # differences of the plan from the original, on any machine
     notes: tuple[str, ...] = ()
     superseded: str = ""  # why the published figures should not be relied on
     reference: tuple[Reference, ...] = ()
-    engines: tuple[EngineName, ...] = ()  # `$engine` is the first of these that is installed, `$servers` all of them
-    servers: dict[EngineName, tuple[str, ...]] = field(default_factory=dict)  # oldest suitable release of each branch
+    # `$engine` is the first of these that is installed, `$servers` all of them
+    engines: tuple[EngineName, ...] = ()
+    # oldest suitable release of each branch
+    servers: dict[EngineName, tuple[str, ...]] = field(default_factory=dict)
     name: str = ""  # name of the file
 
 
@@ -92,46 +105,74 @@ def names() -> list[str]:
 def study(name: str) -> Study:
     """Return the study of that name. Raises UnknownName."""
     if name not in names():
-        raise UnknownName(f'unknown study "{name}"{did_you_mean(name, names())}',
-                          remedy="List the studies with: dbbench study")  # fmt: skip
+        raise UnknownName(
+            f'unknown study "{name}"{did_you_mean(name, names())}',
+            remedy="List the studies with: dbbench study",
+        )
     return read_as(_FOLDER / f"{name}.toml", Study)
 
 
-def servers_of(found: Study, installed: Installed, given: Sequence[str] = ()) -> dict[str, list[str]]:
-    """Return the folders of the servers that the study runs, by engine: those of the first engine that has one in a
-    version that will do, or of every engine if the plan has `$servers`. Raises ProgramMissing with what is required and
-    what is there instead, also if one of the `given` folders has no server that the study runs."""
-    suitable = {name: [folder for folder, version in installed.get(name, {}).items()
-                       if suits(version, found.servers.get(name, ()))] for name in found.engines}  # fmt: skip
+def servers_of(
+    found: Study, installed: Installed, given: Sequence[str] = ()
+) -> dict[str, list[str]]:
+    """Return the folders of the servers that the study runs, by engine: those of the first engine
+    that has one in a version that will do, or of every engine if the plan has `$servers`. Raises
+    ProgramMissing with what is required and what is there instead, also if one of the `given`
+    folders has no server that the study runs.
+    """
+    suitable = {
+        name: [
+            folder
+            for folder, version in installed.get(name, {}).items()
+            if suits(version, found.servers.get(name, ()))
+        ]
+        for name in found.engines
+    }
     servers = {name: folders for name, folders in suitable.items() if folders}
     if "$servers" not in found.plan:
         servers = dict(list(servers.items())[:1])
-    unused = [folder for folder in given if not any(folder in folders for folders in servers.values())]
+    unused = [
+        folder for folder in given if not any(folder in folders for folders in servers.values())
+    ]
     if servers and not unused:
         return servers
-    present = ", ".join(f"{name} {version}" for name in found.engines for version in installed.get(name, {}).values())
+    present = ", ".join(
+        f"{name} {version}"
+        for name in found.engines
+        for version in installed.get(name, {}).values()
+    )
     raise ProgramMissing(
         f"study {found.name} requires {servers_text(found)}; installed: {present or 'none of them'}"
         + "".join(f"; it cannot use {folder}" for folder in unused),
-        remedy="Install the server, or name the folder of its programs with --bin. dbbench doctor lists the packages.",
+        remedy="Install the server, or name the folder of its programs with --bin. dbbench doctor "
+        "lists the packages.",
     )
 
 
 def servers_text(found: Study) -> str:
     """Return the servers of which the study requires one: "postgres 18 or later"."""
     versions = {name: ", ".join(found.servers.get(name, ())) for name in found.engines}
-    return " or ".join(f"{name} {version} or later" if version else name for name, version in versions.items())
+    return " or ".join(
+        f"{name} {version} or later" if version else name for name, version in versions.items()
+    )
 
 
 def suits(version: str, branches: Sequence[str]) -> bool:
-    """Return whether the version is later than all of `branches`, or in one and not older; or if there are none."""
+    """Return whether the version is later than all of `branches`, or in one and not older; or if
+    there are none.
+    """
     firsts, numbers = [numbers_of(first) for first in branches], numbers_of(version)
-    return not firsts or numbers >= max(firsts) or any(f[:1] == numbers[:1] and f <= numbers for f in firsts)
+    return (
+        not firsts
+        or numbers >= max(firsts)
+        or any(f[:1] == numbers[:1] and f <= numbers for f in firsts)
+    )
 
 
 def plan_text(found: Study, scale: str, servers: Mapping[str, Sequence[str]]) -> str:
-    """Return the plan of a scale as a file. `servers`: folders of programs, by engine; "" is the newest installed.
-    Raises UnknownName for a scale that does not exist."""
+    """Return the plan of a scale as a file. `servers`: folders of programs, by engine; "" is the
+    newest installed. Raises UnknownName for a scale that does not exist.
+    """
     if scale not in found.scales:
         raise UnknownName(f'unknown scale "{scale}"{did_you_mean(scale, SCALES)}')
     places = {name: level_text(value) for name, value in found.scales[scale].values.items()}
@@ -140,15 +181,23 @@ def plan_text(found: Study, scale: str, servers: Mapping[str, Sequence[str]]) ->
         given = [folder for folder in folders if folder]
         bins[name] = f"bin = {json.dumps(given[0] if len(given) == 1 else given)}" if given else ""
     engine, bin = next(iter(bins.items()))
-    tables = "\n\n".join(f'[[engine]]\nname = "{name}"\n{bin}'.strip() for name, bin in bins.items())
-    text = string.Template(found.plan.strip()).substitute(places, engine=engine, bin=bin, servers=tables)
+    tables = "\n\n".join(
+        f'[[engine]]\nname = "{name}"\n{bin}'.strip() for name, bin in bins.items()
+    )
+    text = string.Template(found.plan.strip()).substitute(
+        places, engine=engine, bin=bin, servers=tables
+    )
     head = f"# {found.title}\n# {found.address}\n# Scale {scale}: {found.scales[scale].takes}.\n"
-    named = f'name = "{found.name}-{scale}"\nstudy = {{ name = "{found.name}", scale = "{scale}" }}\n'
+    named = (
+        f'name = "{found.name}-{scale}"\nstudy = {{ name = "{found.name}", scale = "{scale}" }}\n'
+    )
     return f"{head}{named}{text}\n"
 
 
 def interval_text(table: StudyTable, arm: str) -> str:
-    """Return the published interval of an arm's ratio to the baseline as " [0.81, 0.9]", or "" if there is none."""
+    """Return the published interval of an arm's ratio to the baseline as " [0.81, 0.9]", or "" if
+    there is none.
+    """
     return " [{:g}, {:g}]".format(*table.intervals[arm]) if arm in table.intervals else ""
 
 

@@ -1,5 +1,6 @@
-"""Trade-offs: for each setup its measured speed and cost, and its features. A setup of another durability class than
-the baseline is never ranked: it is in the last rows."""
+"""Trade-offs: for each setup its measured speed and cost, and its features. A setup of another
+durability class than the baseline is never ranked: it is in the last rows.
+"""
 
 from __future__ import annotations
 
@@ -18,16 +19,28 @@ from dbbench.storage.filesystems.volumes import character
 from dbbench.units import MISSING, duration_text
 
 CPU: Final = {"cpu_ms_per_tx": "tx", "cpu_ms_per_gib": "GiB"}  # a workload has one of them
-HEADINGS: Final = ("checksums", "repairs itself", "snapshots", "send, receive", "resize online", "fsck, scrub",
-                   "when full")  # fmt: skip
+HEADINGS: Final = (
+    "checksums",
+    "repairs itself",
+    "snapshots",
+    "send, receive",
+    "resize online",
+    "fsck, scrub",
+    "when full",
+)
 
 
 def choose(groups: Sequence[Group]) -> View:
     """Return the table over all groups of one run, without arms that no group has measured."""
     baselines = {group.baseline + GUARD for group in groups}
-    choices = [_choice(arm, groups) for arm in all_arms(groups) if arm not in baselines
-               and any(_row(group, arm) for group in groups)]  # fmt: skip
-    return View(groups=groups, rows=sorted(choices, key=lambda choice: choice.arm.apart), headings=HEADINGS)
+    choices = [
+        _choice(arm, groups)
+        for arm in all_arms(groups)
+        if arm not in baselines and any(_row(group, arm) for group in groups)
+    ]
+    return View(
+        groups=groups, rows=sorted(choices, key=lambda choice: choice.arm.apart), headings=HEADINGS
+    )
 
 
 def _row(group: Group, arm: str) -> Row | None:
@@ -39,7 +52,9 @@ def _choice(arm: str, groups: Sequence[Group]) -> View:
     first, row = measured[0]
     able = character(next(cell.setup for cell in first.cells if cell.arm == arm))
     return View(
-        arm=ArmLabel(first.marks[arm], row.durability_class, any(group.apart(row) for group, row in measured)),
+        arm=ArmLabel(
+            first.marks[arm], row.durability_class, any(group.apart(row) for group, row in measured)
+        ),
         speeds=[_row(group, arm) for group in groups],  # None where it was not measured
         stability=_stability(arm, groups),
         disk=METRICS["disk_bytes"].text(first.value(arm, "disk_bytes")),
@@ -49,8 +64,12 @@ def _choice(arm: str, groups: Sequence[Group]) -> View:
 
 
 def _stability(arm: str, groups: Sequence[Group]) -> str:
-    stalls = [trial.summary.get("stall_s") for group in groups if group.cells[0].window.kind == "fixed"
-              for trial in group.used_of(arm)]  # fmt: skip
+    stalls = [
+        trial.summary.get("stall_s")
+        for group in groups
+        if group.cells[0].window.kind == "fixed"
+        for trial in group.used_of(arm)
+    ]
     measured = [stalled for stalled in stalls if stalled is not None]
     if not measured:
         return MISSING
@@ -70,11 +89,20 @@ def _abilities(able: Character | None, checked: str) -> tuple[str, ...]:
     if able is None:
         return (*([MISSING] * 5), checked, MISSING)
     repairs, sends = ("yes" if ability else "no" for ability in (able.repairs, able.sends))
-    full = "existing blocks can be overwritten" if able.in_place else "overwriting also needs free space"
+    full = (
+        "existing blocks can be overwritten"
+        if able.in_place
+        else "overwriting also needs free space"
+    )
     return (able.checksums, repairs, able.snapshots, sends, able.resize, checked, full)
 
 
 def _check_text(arm: str, groups: Sequence[Group]) -> str:
-    took = [operation.seconds for group in groups for trial in group.used_of(arm) for operation in trial.operations
-            if operation.name.split(":")[0] in ("fsck", "scrub") and operation.seconds is not None]  # fmt: skip
+    took = [
+        operation.seconds
+        for group in groups
+        for trial in group.used_of(arm)
+        for operation in trial.operations
+        if operation.name.split(":")[0] in ("fsck", "scrub") and operation.seconds is not None
+    ]
     return duration_text(statistics.fmean(took)) if took else MISSING

@@ -1,4 +1,6 @@
-"""Sections "Environment" and "Conditions": what differs between the compared cells first, then what is the same."""
+"""Sections "Environment" and "Conditions": what differs between the compared cells first, then what
+is the same.
+"""
 
 from __future__ import annotations
 
@@ -29,11 +31,18 @@ class Fact(NamedTuple):
 def environment(groups: Sequence[Group]) -> View:
     """Return the facts of all trials: first those that differ between arms, then the others."""
     arms, trials = all_arms(groups), [trial for group in groups for trial in group.trials]
-    differs, same = _compare([[facts(trial) for trial in trials if trial.fs_setup == arm] for arm in arms])
+    differs, same = _compare(
+        [[facts(trial) for trial in trials if trial.fs_setup == arm] for arm in arms]
+    )
     engines = []
     for engine in dict.fromkeys(group.engine for group in groups):
-        of_engine, title = [trial for trial in trials if trial.engine == engine], profile_of(engine).title
-        unlike, _ = _compare([[server_settings(t) for t in of_engine if t.fs_setup == arm] for arm in arms])
+        of_engine, title = (
+            [trial for trial in trials if trial.engine == engine],
+            profile_of(engine).title,
+        )
+        unlike, _ = _compare(
+            [[server_settings(t) for t in of_engine if t.fs_setup == arm] for arm in arms]
+        )
         differs += [Fact(f"{title}: {fact.name}", fact.cells) for fact in unlike]
         engines.append(_settings(title, of_engine, {fact.name for fact in unlike}))
         same += _versions(title, of_engine)
@@ -54,39 +63,68 @@ def environment(groups: Sequence[Group]) -> View:
 
 
 def _machines(run: Run) -> list[tuple[str, Facts, Facts]]:
-    """Return (name, facts, versions) for the machine of a run, or for each host of a run with several."""
+    """Return (name, facts, versions) for the machine of a run, or for each host of a run with
+    several.
+    """
     if not run.hosts:
         return [(run.name, flatten(run.host), {**run.versions, "dbbench": run.dbbench_version})]
     own = ("versions", "hostname")
     return [
-        (name, flatten({key: value for key, value in host.items() if key not in own}), dict(host.get("versions", {})))
+        (
+            name,
+            flatten({key: value for key, value in host.items() if key not in own}),
+            dict(host.get("versions", {})),
+        )
         for name, host in run.hosts.items()
     ]
 
 
 def _versions(title: str, trials: Sequence[Trial]) -> list[Fact]:
-    features_of = {trial.engine_version: trial.engine_features for trial in trials if trial.engine_features}
+    features_of = {
+        trial.engine_version: trial.engine_features for trial in trials if trial.engine_features
+    }
     return [
-        Fact(f"{title} {version}", (", ".join(f"{name} {value}" for name, value in features.items()),))
+        Fact(
+            f"{title} {version}",
+            (", ".join(f"{name} {value}" for name, value in features.items()),),
+        )
         for version, features in sorted(features_of.items())
     ]
 
 
 def _settings(title: str, trials: Sequence[Trial], unlike: set[str]) -> View:
-    """Return the settings of an engine as they were requested, and how many the server itself reported."""
+    """Return the settings of an engine as they were requested, and how many the server itself
+    reported.
+    """
     settings = {name: setting for trial in trials for name, setting in trial.settings.items()}
-    rows = [(name, "differs, see above" if name in unlike else fact_text(setting.value), setting.origin)
-            for name, setting in sorted(settings.items())]  # fmt: skip
-    return View(title=title, rows=rows, effective=max((len(t.effective_settings) for t in trials), default=0))
+    rows = [
+        (name, "differs, see above" if name in unlike else fact_text(setting.value), setting.origin)
+        for name, setting in sorted(settings.items())
+    ]
+    return View(
+        title=title,
+        rows=rows,
+        effective=max((len(t.effective_settings) for t in trials), default=0),
+    )
 
 
 def _compare(columns: Sequence[Sequence[Facts]]) -> tuple[list[Fact], list[Fact]]:
-    """Return (facts that differ between columns, other facts). Columns without any facts are left out."""
+    """Return (facts that differ between columns, other facts). Columns without any facts are left
+    out.
+    """
     differs, same = [], []
     known = [column for column in columns if any(column)]
     for name in dict.fromkeys(name for column in known for entry in column for name in entry):
-        values = [list(dict.fromkeys(entry[name] for entry in column if name in entry)) for column in columns]
-        if len({tuple(sorted(v)) for v, column in zip(values, columns, strict=True) if any(column)}) > 1:
+        values = [
+            list(dict.fromkeys(entry[name] for entry in column if name in entry))
+            for column in columns
+        ]
+        if (
+            len(
+                {tuple(sorted(v)) for v, column in zip(values, columns, strict=True) if any(column)}
+            )
+            > 1
+        ):
             differs.append(Fact(name, tuple(map(_text, values))))
         else:
             same.append(Fact(name, (_text(next(filter(None, values))),)))
@@ -99,19 +137,30 @@ def _text(values: Sequence[str]) -> str:
 
 
 def conditions(groups: Sequence[Group]) -> tuple[str, ...]:
-    """Return the conditions of all groups, differences first; one that applies to several groups appears once."""
+    """Return the conditions of all groups, differences first; one that applies to several groups
+    appears once.
+    """
     unlike = [
-        f"{arm} and {group.baseline} ({group.title}) were not measured under equal conditions: {'; '.join(lines)}."
+        f"{arm} and {group.baseline} ({group.title}) were not measured under equal conditions: "
+        f"{'; '.join(lines)}."
         for group in groups
         for arm, lines in differences(group)
     ]
-    return tuple(dict.fromkeys((*unlike, *(line for group in groups for line in _sentences(group)))))
+    return tuple(
+        dict.fromkeys((*unlike, *(line for group in groups for line in _sentences(group))))
+    )
 
 
 def differences(group: Group) -> list[tuple[str, tuple[str, ...]]]:
-    """Return (arm, conditions in which it differs from the baseline), from the trials that were used."""
+    """Return (arm, conditions in which it differs from the baseline), from the trials that were
+    used.
+    """
     base = group.used_of(group.baseline)
-    sentences = [(arm, texts(unequal(base, group.used_of(arm)))) for arm in group.arms if arm != group.baseline]
+    sentences = [
+        (arm, texts(unequal(base, group.used_of(arm))))
+        for arm in group.arms
+        if arm != group.baseline
+    ]
     return [(arm, lines) for arm, lines in sentences if lines]
 
 
@@ -119,7 +168,14 @@ def _sentences(group: Group) -> Iterator[str]:
     for condition in CONDITIONS:
         arms: dict[str, dict[str, None]] = {}
         for trial in group.trials:
-            if trial.status is not Status.FAILED and (text := condition.sentence(trial)) is not None:
+            if (
+                trial.status is not Status.FAILED
+                and (text := condition.sentence(trial)) is not None
+            ):
                 arms.setdefault(text, {})[trial.fs_setup] = None
         for text, of in arms.items():
-            yield f"{group.title}: {text}." if len(arms) == 1 else f"{group.title}, {join_words(list(of))}: {text}."
+            yield (
+                f"{group.title}: {text}."
+                if len(arms) == 1
+                else f"{group.title}, {join_words(list(of))}: {text}."
+            )

@@ -1,4 +1,6 @@
-"""The groups of cells that are compared: one for each run, engine, workload and variant, with its arms' figures."""
+"""The groups of cells that are compared: one for each run, engine, workload and variant, with its
+arms' figures.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ Value = Callable[[Trial], float | None]
 
 
 class ArmLabel(NamedTuple):
-    """An arm as every section names it. `apart`: its durability class differs from that of the baseline."""
+    """An arm as every section names it. `apart`: its durability class differs from that of the
+    baseline.
+    """
 
     mark: Mark
     durability: str
@@ -33,7 +37,9 @@ class ArmLabel(NamedTuple):
 
 @dataclass(frozen=True)
 class Group:
-    """The trials of one engine, workload and variant of one run. `rows` has one row for each arm of the plan."""
+    """The trials of one engine, workload and variant of one run. `rows` has one row for each arm of
+    the plan.
+    """
 
     index: int
     loaded: LoadedRun
@@ -69,7 +75,9 @@ class Group:
 
     @property
     def engine_title(self) -> str:
-        versions = " / ".join(sorted({trial.engine_version for trial in self.trials if trial.engine_version}))
+        versions = " / ".join(
+            sorted({trial.engine_version for trial in self.trials if trial.engine_version})
+        )
         return f"{profile_of(self.engine).title} {versions}".strip()
 
     @property
@@ -123,12 +131,22 @@ class Group:
         return [trial for trial in self.trials_of(arm) if trial.id in self.counted_ids]
 
     def exclusions(self, arm: str) -> list[tuple[Trial, str]]:
-        return [(trial, reason(trial)) for trial in self.trials_of(arm) if trial.id not in self.counted_ids]
+        return [
+            (trial, reason(trial))
+            for trial in self.trials_of(arm)
+            if trial.id not in self.counted_ids
+        ]
 
     def _without_figures(self, arm: str) -> Row:
         failed = sum(trial.status is Status.FAILED for trial in self.trials_of(arm))
         note = remark(RemarkKind.FAILED, failed=failed) if failed else remark(RemarkKind.NOT_DRIVEN)
-        return Row(arm, self.engine, self.cells[0].workload.name, notes=(note,), variant=self.cells[0].variant)
+        return Row(
+            arm,
+            self.engine,
+            self.cells[0].workload.name,
+            notes=(note,),
+            variant=self.cells[0].variant,
+        )
 
 
 def reason(trial: Trial) -> str:
@@ -148,11 +166,21 @@ def groups(runs: Sequence[LoadedRun]) -> list[Group]:
     for loaded in runs:
         run = loaded.run
         primary = {cell.workload.name: cell.workload.primary for cell in run.cells}
-        comparison = Comparison(loaded.trials, run.baseline, primary, run.plan.margin, reasons_stopped(run))
+        comparison = Comparison(
+            loaded.trials, run.baseline, primary, run.plan.margin, reasons_stopped(run)
+        )
         for key, cells_of in grouped(run.cells, lambda cell: cell.group).items():
             trials = tuple(t for t in loaded.trials if (t.engine, t.workload, t.variant) == key)
             page_groups.append(
-                Group(len(page_groups), loaded, tuple(cells_of), trials, marks, len(runs) > 1, comparison)
+                Group(
+                    len(page_groups),
+                    loaded,
+                    tuple(cells_of),
+                    trials,
+                    marks,
+                    len(runs) > 1,
+                    comparison,
+                )
             )
     return page_groups
 

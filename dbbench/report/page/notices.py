@@ -12,14 +12,29 @@ from dbbench.report.page.groups import Group, loaded_runs
 from dbbench.report.sentences import disagreement, no_limit
 from dbbench.units import GROUP, grouped, join_words
 
-# (kind, warning, its name, what it means): warnings of used trials that a reader must see next to the verdict
+# (kind, warning, its name, what it means): warnings of used trials that a reader must see next to
+# the verdict
 _WARNED: Final = (
-    ("burst", "W002", "Burst",
-     "no checkpoint finished during the window, so most writes to the data files are not in the figures"),
-    ("drain", "W003", "Borrowed throughput",
-     f"the drain took more than 10{GROUP}% of the window; use the sustained figures"),
-    ("unsteady", "W005", "No steady state", "throughput had a trend, so its mean depends on the window"),
-)  # fmt: skip
+    (
+        "burst",
+        "W002",
+        "Burst",
+        "no checkpoint finished during the window, so most writes to the data files are not in "
+        "the figures",
+    ),
+    (
+        "drain",
+        "W003",
+        "Borrowed throughput",
+        f"the drain took more than 10{GROUP}% of the window; use the sustained figures",
+    ),
+    (
+        "unsteady",
+        "W005",
+        "No steady state",
+        "throughput had a trend, so its mean depends on the window",
+    ),
+)
 
 
 Notice = tuple[str, str]  # a class of the style sheet, and a sentence
@@ -54,7 +69,10 @@ def _limits(groups: Sequence[Group]) -> Iterator[Notice]:
     for group in groups:
         if arms := [row.fs_setup for row in group.rows if row.verdict == LIMITED]:
             both = join_words([group.baseline, *arms])
-            text = f"{both} stayed at what fio measured on the bare device, so they cannot be compared. {group.title}."
+            text = (
+                f"{both} stayed at what fio measured on the bare device, so they cannot be "
+                f"compared. {group.title}."
+            )
             yield "limited", f"**The device was the limit** (W042): {text}"
     for loaded in loaded_runs(groups):
         if loaded.exceeded:
@@ -63,8 +81,11 @@ def _limits(groups: Sequence[Group]) -> Iterator[Notice]:
 
 def _warnings(groups: Sequence[Group]) -> Iterator[Notice]:
     for kind, warning, name, text in _WARNED:
-        if hit := [g.title for g in groups
-                   if any(w.id == warning for t in g.trials if t.id in g.counted_ids for w in t.warnings)]:  # fmt: skip
+        if hit := [
+            g.title
+            for g in groups
+            if any(w.id == warning for t in g.trials if t.id in g.counted_ids for w in t.warnings)
+        ]:
             yield kind, f"**{name}** ({warning}): {text}. {join_words(hit)}."
 
 

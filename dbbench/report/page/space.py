@@ -30,7 +30,10 @@ def space_table(groups: Sequence[Group]) -> View:
     """Return restore, space and debt of each arm; columns that no trial has are omitted and listed."""
     lines = []
     for group in groups:
-        columns = [means({arm: map(value, group.used_of(arm)) for arm in group.arms}) for _, value, _ in COLUMNS]
+        columns = [
+            means({arm: map(value, group.used_of(arm)) for arm in group.arms})
+            for _, value, _ in COLUMNS
+        ]
         for row in group.ordered_rows:
             values = [column[row.fs_setup] for column in columns]
             if any(value is not None for value in values):
@@ -39,7 +42,8 @@ def space_table(groups: Sequence[Group]) -> View:
     return View(
         headings=[COLUMNS[i][0] for i in kept],
         rows=[
-            View(group=group, arm=arm, cells=[COLUMNS[i][2](values[i]) for i in kept]) for group, arm, values in lines
+            View(group=group, arm=arm, cells=[COLUMNS[i][2](values[i]) for i in kept])
+            for group, arm, values in lines
         ],
         absent=[heading for i, (heading, _, _) in enumerate(COLUMNS) if i not in kept],
     )
@@ -53,10 +57,26 @@ COLUMNS: Final[tuple[tuple[str, Value, Callable[[float | None], str]], ...]] = (
     ("used on disk", _of_space("disk_bytes"), METRICS["disk_bytes"].text),
     ("data ÷ disk", _of_space("compression_ratio"), number),
     ("free", _of_space("free_bytes"), METRICS["disk_bytes"].text),
-    ("of it metadata", _of_space("metadata_share"), lambda value: MISSING if value is None else f"{100 * value:.1f} %"),
+    (
+        "of it metadata",
+        _of_space("metadata_share"),
+        lambda value: MISSING if value is None else f"{100 * value:.1f} %",
+    ),
     ("extents of the largest file", _of_summary("largest_file_extents"), number),
-    ("mean free extent", lambda t: _mean_free(t.space.free) if t.space else None, METRICS["disk_bytes"].text),
-    ("mean free extent after ageing", lambda t: _mean_free(t.age.after) if t.age else None, METRICS["disk_bytes"].text),
-    ("unwritten at the end", lambda t: t.drain.debt_bytes if t.drain else None, METRICS["disk_bytes"].text),
+    (
+        "mean free extent",
+        lambda t: _mean_free(t.space.free) if t.space else None,
+        METRICS["disk_bytes"].text,
+    ),
+    (
+        "mean free extent after ageing",
+        lambda t: _mean_free(t.age.after) if t.age else None,
+        METRICS["disk_bytes"].text,
+    ),
+    (
+        "unwritten at the end",
+        lambda t: t.drain.debt_bytes if t.drain else None,
+        METRICS["disk_bytes"].text,
+    ),
     ("drain s", lambda t: t.drain.drain_s if t.drain else None, number),
 )

@@ -1,4 +1,6 @@
-"""Section "Then and now" of the run of a published study: the published figures next to those of the run."""
+"""Section "Then and now" of the run of a published study: the published figures next to those of
+the run.
+"""
 
 from __future__ import annotations
 
@@ -25,19 +27,26 @@ def then_and_now(groups: Sequence[Group]) -> tuple[View, ...]:
         of_run = [group for group in groups if group.loaded.run is run]
         study = studies.study(planned.name)
         scale = study.scales.get(planned.scale)
-        sections.append(View(
-            study=study,
-            scale=planned.scale,
-            takes=scale.takes if scale else "",
-            tables=[each for table in study.table
-                    for each in _tables(study, table, studies.variant_of(table, scale), of_run)],
-            conditions=tuple(_conditions(study, of_run)),
-            skipped=tuple(run.skipped.items()),
-        ))  # fmt: skip
+        sections.append(
+            View(
+                study=study,
+                scale=planned.scale,
+                takes=scale.takes if scale else "",
+                tables=[
+                    each
+                    for table in study.table
+                    for each in _tables(study, table, studies.variant_of(table, scale), of_run)
+                ],
+                conditions=tuple(_conditions(study, of_run)),
+                skipped=tuple(run.skipped.items()),
+            )
+        )
     return tuple(sections)
 
 
-def _tables(study: Study, table: StudyTable, wanted: str, groups: Sequence[Group]) -> Iterator[View]:
+def _tables(
+    study: Study, table: StudyTable, wanted: str, groups: Sequence[Group]
+) -> Iterator[View]:
     metric = METRICS[table.metric]
     for group in groups:
         if group.cells[0].workload.name == table.workload and is_variant(group.cells[0], wanted):
@@ -52,7 +61,9 @@ def _tables(study: Study, table: StudyTable, wanted: str, groups: Sequence[Group
 
 
 def is_variant(cell: Cell, wanted: str) -> bool:
-    """Return whether the cell has the published variant, by a sweep of the plan or by its only value; "" is any."""
+    """Return whether the cell has the published variant, by a sweep of the plan or by its only
+    value; "" is any.
+    """
     if cell.variant or not wanted:
         return not wanted or wanted in cell.variant.split("+")
     name, _, value = wanted.partition("=")
@@ -60,14 +71,28 @@ def is_variant(cell: Cell, wanted: str) -> bool:
 
 
 def _line(group: Group, table: StudyTable, metric: Metric, arm: str) -> View:
-    """Return one arm of a table; the ratios are to the study's baseline, `why` is why nothing was measured."""
-    base, value, row = table.then.get(group.baseline), table.then.get(arm), group.row(arm, metric.name)
-    ratio = table.ratios.get(arm) or (value / base if value is not None and base and arm != group.baseline else None)
+    """Return one arm of a table; the ratios are to the study's baseline, `why` is why nothing was
+    measured.
+    """
+    base, value, row = (
+        table.then.get(group.baseline),
+        table.then.get(arm),
+        group.row(arm, metric.name),
+    )
+    ratio = table.ratios.get(arm) or (
+        value / base if value is not None and base and arm != group.baseline else None
+    )
     now = None if row is None else row.value
     why = _why(group, arm, metric) if now is None else ""
     then_ratio = times(ratio) + studies.interval_text(table, arm)
-    return View(mark=group.marks[arm], then=metric.text(value), then_ratio=then_ratio, now=metric.text(now), row=row,
-                why=why)  # fmt: skip
+    return View(
+        mark=group.marks[arm],
+        then=metric.text(value),
+        then_ratio=then_ratio,
+        now=metric.text(now),
+        row=row,
+        why=why,
+    )
 
 
 def _why(group: Group, arm: str, metric: Metric) -> str:
@@ -82,7 +107,10 @@ def _conditions(study: Study, groups: Sequence[Group]) -> Iterator[tuple[str, st
     """Yield (condition, published, measured here), without conditions of which both are unknown."""
     trials, host = [trial for group in groups for trial in group.trials], groups[0].loaded.run.host
     filesystems = [t.filesystem for t in trials if t.filesystem is not None]
-    checksums = [fs.tunables.get("checksum_implementation") or fs.geometry.get("checksum") for fs in filesystems]
+    checksums = [
+        fs.tunables.get("checksum_implementation") or fs.geometry.get("checksum")
+        for fs in filesystems
+    ]
     servers = [group.engine_title for group in groups if profile_of(group.engine).has_server]
     here = {
         "hardware": _hardware(host, trials),
@@ -93,7 +121,9 @@ def _conditions(study: Study, groups: Sequence[Group]) -> Iterator[tuple[str, st
         "load": _load(groups),
         "durability": _durability(groups),
         "CPU flags": " ".join(host.get("cpu_flags") or ()),
-        "checksum of btrfs": ", ".join(sorted({str(checksum) for checksum in checksums if checksum})),
+        "checksum of btrfs": ", ".join(
+            sorted({str(checksum) for checksum in checksums if checksum})
+        ),
     }
     for what, now in here.items():
         then = study.then.get(what, "")
@@ -108,7 +138,10 @@ def _hardware(host: dict[str, Any], trials: Sequence[Trial]) -> str:
         host.get("cpu_model"),
         f"{host['cpu_threads']} CPUs" if host.get("cpu_threads") else None,
         f"a virtual machine ({virtual})" if virtual and virtual != "none" else None,
-        *(f"{kind} device of {size_text(size)} {model}".strip() for kind, model, size in sorted(kinds)),
+        *(
+            f"{kind} device of {size_text(size)} {model}".strip()
+            for kind, model, size in sorted(kinds)
+        ),
     ]
     return ", ".join(str(part) for part in parts if part)
 
@@ -116,29 +149,47 @@ def _hardware(host: dict[str, Any], trials: Sequence[Trial]) -> str:
 def _memory(host: dict[str, Any], trials: Sequence[Trial]) -> str:
     whole, limits = host.get("memory_bytes"), {t.memory.limit_bytes for t in trials if t.memory}
     held = [size_text(limit) for limit in sorted(value for value in limits if value)]
-    return (size_text(whole) if whole else "") + (f", limited to {' and '.join(held)}" if held else "")
+    return (size_text(whole) if whole else "") + (
+        f", limited to {' and '.join(held)}" if held else ""
+    )
 
 
 def _data(groups: Sequence[Group]) -> str:
     sizes = {}
     for group in groups:
-        if logical := [t.space.logical_bytes for t in group.trials if t.space and t.space.logical_bytes]:
+        if logical := [
+            t.space.logical_bytes for t in group.trials if t.space and t.space.logical_bytes
+        ]:
             sizes[group.workload] = f"{size_text(max(logical))} ({group.workload})"
     return ", ".join(sizes.values())
 
 
 def _load(groups: Sequence[Group]) -> str:
     windows = {group.cells[0].window for group in groups}
-    loads = sorted({f"{duration_text(w.measure_s)} after {duration_text(w.warmup_s)}" if w.kind == "fixed"
-                    else "to completion" for w in windows})  # fmt: skip
+    loads = sorted(
+        {
+            f"{duration_text(w.measure_s)} after {duration_text(w.warmup_s)}"
+            if w.kind == "fixed"
+            else "to completion"
+            for w in windows
+        }
+    )
     clients = {str(c) for group in groups if (c := group.cells[0].parameters.get("clients"))}
-    return ", ".join([*loads, *(f"{c} clients" for c in sorted(clients)), f"{groups[0].loaded.run.blocks} blocks"])
+    return ", ".join(
+        [
+            *loads,
+            *(f"{c} clients" for c in sorted(clients)),
+            f"{groups[0].loaded.run.blocks} blocks",
+        ]
+    )
 
 
 def _durability(groups: Sequence[Group]) -> str:
     classes: dict[str, list[str]] = {}
     for arm in all_arms(groups):
-        filesystems = [t.filesystem for group in groups for t in group.trials_of(arm) if t.filesystem]
+        filesystems = [
+            t.filesystem for group in groups for t in group.trials_of(arm) if t.filesystem
+        ]
         if filesystems:
             classes.setdefault(filesystems[0].durability_class, []).append(arm)
     return "; ".join(f"{name}: {', '.join(arms)}" for name, arms in classes.items())

@@ -1,5 +1,7 @@
-"""What marks an arm (hue, dash, point shape), and the light and dark looks of the charts. A hue means an fs setup and
-nothing else anywhere on the page; dash and shape say the same without colour."""
+"""What marks an arm (hue, dash, point shape), and the light and dark looks of the charts. A hue
+means an fs setup and nothing else anywhere on the page; dash and shape say the same without
+colour.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-# (on white, on black): the colours of Okabe and Ito (2008), which differ for every kind of colour blindness. Colours
-# that are too pale for text on white are darkened there (yellow becomes olive), those too dark on black are lightened.
+# (on white, on black): the colours of Okabe and Ito (2008), which differ for every kind of colour
+# blindness. Colours that are too pale for text on white are darkened there (yellow becomes olive),
+# those too dark on black are lightened.
 HUES: Final = (
     ("#0072b2", "#56b4e9"),  # blue
     ("#a06500", "#e69f00"),  # orange
@@ -33,12 +36,15 @@ SHAPES: Final = (
     ("hexagon", "M-2.5-4.3h5L5 0L2.5 4.3h-5L-5 0Z"),
 )
 FONT: Final = (
-    'system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue",Arial,"Liberation Sans","DejaVu Sans",sans-serif'
+    'system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue",Arial,"Liberation Sans","DejaVu '
+    'Sans",sans-serif'
 )
 
 
 class Look(NamedTuple):
-    """Colours of a chart's furniture. `kinds`: user, system, iowait, steal: greys, so that none looks like an arm."""
+    """Colours of a chart's furniture. `kinds`: user, system, iowait, steal: greys, so that none
+    looks like an arm.
+    """
 
     ink: str
     muted: str
@@ -49,10 +55,24 @@ class Look(NamedTuple):
     kinds: tuple[str, str, str, str]
 
 
-LIGHT: Final = Look("#161b21", "#57616c", "#e3e5e4", "rgba(96,106,116,.10)", "#8a5300", "#fcfcfa",
-                    ("#3c4753", "#8a95a1", "#c9d0d6", "#a32a12"))  # fmt: skip
-DARK: Final = Look("#eaedf0", "#a5afb9", "#2b333b", "rgba(165,180,195,.11)", "#f3c069", "#111519",
-                   ("#d5dce3", "#8f9aa6", "#48535d", "#ff7a5c"))  # fmt: skip
+LIGHT: Final = Look(
+    "#161b21",
+    "#57616c",
+    "#e3e5e4",
+    "rgba(96,106,116,.10)",
+    "#8a5300",
+    "#fcfcfa",
+    ("#3c4753", "#8a95a1", "#c9d0d6", "#a32a12"),
+)
+DARK: Final = Look(
+    "#eaedf0",
+    "#a5afb9",
+    "#2b333b",
+    "rgba(165,180,195,.11)",
+    "#f3c069",
+    "#111519",
+    ("#d5dce3", "#8f9aa6", "#48535d", "#ff7a5c"),
+)
 
 
 @dataclass(frozen=True)
@@ -115,7 +135,12 @@ def template(look: Look) -> dict[str, Any]:
     """Return the look as a plotly template, checked by plotly's schema; a plain dict for JSON."""
     import plotly.graph_objects as go  # importing it takes 0.2 s, and only the page needs it
 
-    axis = {"zeroline": False, "linecolor": look.muted, "tickcolor": look.muted, "gridcolor": look.rule}
+    axis = {
+        "zeroline": False,
+        "linecolor": look.muted,
+        "tickcolor": look.muted,
+        "gridcolor": look.rule,
+    }
     layout = go.Layout(
         font={"family": FONT, "size": 12.5, "color": look.muted},
         paper_bgcolor="rgba(0,0,0,0)",
@@ -124,10 +149,20 @@ def template(look: Look) -> dict[str, Any]:
         showlegend=False,
         dragmode="zoom",
         hovermode="x unified",
-        hoverlabel={"bgcolor": look.ground, "bordercolor": look.muted, "font": {"size": 12.5, "color": look.ink}},
+        hoverlabel={
+            "bgcolor": look.ground,
+            "bordercolor": look.muted,
+            "font": {"size": 12.5, "color": look.ink},
+        },
         modebar={"bgcolor": "rgba(0,0,0,0)", "color": look.muted, "activecolor": look.ink},
         xaxis=axis
-        | {"showgrid": False, "ticks": "outside", "ticklen": 4, "ticksuffix": " s", "hoverformat": ",.0f"}
+        | {
+            "showgrid": False,
+            "ticks": "outside",
+            "ticklen": 4,
+            "ticksuffix": " s",
+            "hoverformat": ",.0f",
+        }
         | {
             "showspikes": True,
             "spikemode": "across",

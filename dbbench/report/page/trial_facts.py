@@ -10,14 +10,21 @@ from dbbench.compare.conditions import CONDITIONS
 from dbbench.model import DatasetFacts, DeviceFacts, FilesystemFacts, Trial
 from dbbench.units import size_text
 
-_TARGET: Final = re.compile(r"^(/proc/self/fd/\d+|/dev/loop\d+)$")  # device names that change with every trial
+# device names that change with every trial
+_TARGET: Final = re.compile(r"^(/proc/self/fd/\d+|/dev/loop\d+)$")
 # Settings whose value is a path, port or name of a trial and not a property of the arm.
-_PLACES: Final = re.compile(r"(^|_)(dir|directory|directories|file|path|socket|pid|port|hostname|basedir|home)($|_)")
+_PLACES: Final = re.compile(
+    r"(^|_)(dir|directory|directories|file|path|socket|pid|port|hostname|basedir|home)($|_)"
+)
 
 
 def facts(trial: Trial) -> dict[str, str]:
-    """Return everything but the server's settings; first the conditions, because a difference affects the ratio."""
-    every = {name: fact_text(value) for name, value in trial.host_state.items() if value is not None}
+    """Return everything but the server's settings; first the conditions, because a difference
+    affects the ratio.
+    """
+    every = {
+        name: fact_text(value) for name, value in trial.host_state.items() if value is not None
+    }
     every |= {row.name: value for row in CONDITIONS if (value := row.value(trial)) is not None}
     if trial.memory is not None:
         every["dataset ÷ memory"] = trial.memory.label or ""
@@ -31,7 +38,9 @@ def facts(trial: Trial) -> dict[str, str]:
     if trial.dataset is not None:
         every |= _dataset(trial.dataset)
     if trial.cache is not None:
-        proof = "verified" if trial.cache.proved else f"not verified: {trial.cache.reason}".rstrip(": ")
+        proof = (
+            "verified" if trial.cache.proved else f"not verified: {trial.cache.reason}".rstrip(": ")
+        )
         every["cold cache"] = f"{trial.cache.method}, {proof}" if trial.cache.method else proof
     return {key: value for key, value in every.items() if value}
 
@@ -70,17 +79,23 @@ def _device(device: DeviceFacts) -> dict[str, str]:
     return {
         "device": " ".join(filter(None, (device.kind, device.model, device.serial))),
         "device size": size_text(device.size_bytes),
-        "direct I/O of the loop device": "" if device.direct_io is None else fact_text(device.direct_io),
+        "direct I/O of the loop device": ""
+        if device.direct_io is None
+        else fact_text(device.direct_io),
     }
 
 
 def server_settings(trial: Trial) -> dict[str, str]:
-    """Return the settings that may differ between arms: those requested, and the others that the server reported."""
+    """Return the settings that may differ between arms: those requested, and the others that the
+    server reported.
+    """
     if not trial.effective_settings:
         return {}
     settings = {"version": trial.engine_version}
     settings |= {name: fact_text(setting.value) for name, setting in trial.settings.items()}
-    settings |= {name: value for name, value in trial.effective_settings.items() if name not in settings}
+    settings |= {
+        name: value for name, value in trial.effective_settings.items() if name not in settings
+    }
     return {name: value for name, value in settings.items() if not _PLACES.search(name)}
 
 
@@ -96,7 +111,9 @@ def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
 
 
 def fact_text(value: Any, name: str = "") -> str:
-    """Return a fact as text: flags as on and off, sizes (names that end in `bytes`) with their unit."""
+    """Return a fact as text: flags as on and off, sizes (names that end in `bytes`) with their
+    unit.
+    """
     if isinstance(value, bool):
         return "on" if value else "off"
     if name.endswith("bytes") and isinstance(value, int):

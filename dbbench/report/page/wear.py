@@ -1,4 +1,6 @@
-"""Tables that their engine aged: throughput and extents over the bytes written, and scans before and after repair."""
+"""Tables that their engine aged: throughput and extents over the bytes written, and scans before
+and after repair.
+"""
 
 from __future__ import annotations
 
@@ -15,30 +17,51 @@ Facts = Sequence[EngineAgeFacts]  # of the trials of an arm
 
 
 def wear_tables(groups: Sequence[Group]) -> tuple[View, ...]:
-    """Return a table for each group whose trials have the figures: a row for each arm, medians over the trials that
-    count; the courses and the slope are those of the first one."""
+    """Return a table for each group whose trials have the figures: a row for each arm, medians over
+    the trials that count; the courses and the slope are those of the first one.
+    """
     tables = []
     for group in groups:
-        every = {row.fs_setup: [t.age_engine for t in group.used_of(row.fs_setup)] for row in group.ordered_rows}
-        facts = {group.marks[arm]: [fact for fact in own if fact] for arm, own in every.items() if any(own)}
+        every = {
+            row.fs_setup: [t.age_engine for t in group.used_of(row.fs_setup)]
+            for row in group.ordered_rows
+        }
+        facts = {
+            group.marks[arm]: [fact for fact in own if fact]
+            for arm, own in every.items()
+            if any(own)
+        }
         if facts:
-            tables.append(View(
-                group=group,
-                headings=[heading for heading, _ in COLUMNS],
-                rows=[(mark, tuple(cell(own) for _, cell in COLUMNS)) for mark, own in facts.items()],
-                notes=dict.fromkeys((mark, fact.note) for mark, own in facts.items() for fact in own if fact.note),
-            ))  # fmt: skip
+            tables.append(
+                View(
+                    group=group,
+                    headings=[heading for heading, _ in COLUMNS],
+                    rows=[
+                        (mark, tuple(cell(own) for _, cell in COLUMNS))
+                        for mark, own in facts.items()
+                    ],
+                    notes=dict.fromkeys(
+                        (mark, fact.note)
+                        for mark, own in facts.items()
+                        for fact in own
+                        if fact.note
+                    ),
+                )
+            )
     return tuple(tables)
 
 
 def _course(own: Facts, value: Callable[[WrittenPoint], float | None]) -> str:
-    """Return the values at the plan's factors, divided by the first one: "0 ×: 1, 1.10 ×: 0.500". The windows between
-    them may be hundreds."""
+    """Return the values at the plan's factors, divided by the first one: "0 ×: 1, 1.10 ×: 0.500".
+    The windows between them may be hundreds.
+    """
     measured = [(point.factor, value(point)) for point in own[0].points if point.asked is not None]
     known = [(factor, amount) for factor, amount in measured if amount is not None]
     if not known or not known[0][1]:
         return MISSING
-    return ", ".join(f"{number(factor)} ×: {number(amount / known[0][1])}" for factor, amount in known)
+    return ", ".join(
+        f"{number(factor)} ×: {number(amount / known[0][1])}" for factor, amount in known
+    )
 
 
 def _slope(own: Facts) -> str:
@@ -48,11 +71,15 @@ def _slope(own: Facts) -> str:
 
 
 def _scan(own: Facts, when: str) -> str:
-    return number(_median(scan.mb_per_s for facts in own for scan in facts.scans if scan.when == when))
+    return number(
+        _median(scan.mb_per_s for facts in own for scan in facts.scans if scan.when == when)
+    )
 
 
 def _repair(own: Facts, name: str) -> str:
-    seconds = _median(repair.seconds for facts in own for repair in facts.repairs if repair.name == name)
+    seconds = _median(
+        repair.seconds for facts in own for repair in facts.repairs if repair.name == name
+    )
     return MISSING if seconds is None else duration_text(seconds)
 
 

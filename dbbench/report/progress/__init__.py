@@ -1,4 +1,6 @@
-"""Events of a run as lines for a person or a program: live on a terminal, plain elsewhere, JSON, or none."""
+"""Events of a run as lines for a person or a program: live on a terminal, plain elsewhere, JSON, or
+none.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ _TICK_S: Final = 0.25  # dbbench may use 2 % of a core while it measures
 
 
 class Display(Protocol):
-    """Shows events. `tick` is called several times a second, from a thread, but never at the same time as `take`."""
+    """Shows events. `tick` is called several times a second, from a thread, but never at the same
+    time as `take`.
+    """
 
     def take(self, event: Event) -> None: ...
 
@@ -31,7 +35,9 @@ class Display(Protocol):
 
 
 def renderer(kind: str, stream: TextIO, *, color: bool = True) -> AbstractContextManager[Emit]:
-    """Yield a function that shows events on `stream`. With `auto` they are redrawn on a terminal, else plain."""
+    """Yield a function that shows events on `stream`. With `auto` they are redrawn on a terminal,
+    else plain.
+    """
     if kind == "auto" and stream.isatty() and os.environ.get("TERM") not in (None, "", "dumb"):
         from dbbench.report.progress.live import Screen  # importing rich takes 80 ms
 
@@ -40,9 +46,12 @@ def renderer(kind: str, stream: TextIO, *, color: bool = True) -> AbstractContex
 
 
 @contextlib.contextmanager
-def shown(kind: str, stream: TextIO, display: Callable[[], AbstractContextManager[Display]]) -> Iterator[Emit]:
-    """Yield a function that shows events on `stream`, as JSON, not at all, or on the display. If showing fails, a line
-    says so, nothing is shown from then on, and the block is not disturbed."""
+def shown(
+    kind: str, stream: TextIO, display: Callable[[], AbstractContextManager[Display]]
+) -> Iterator[Emit]:
+    """Yield a function that shows events on `stream`, as JSON, not at all, or on the display. If
+    showing fails, a line says so, nothing is shown from then on, and the block is not disturbed.
+    """
     if kind == "none":
         yield ignore
         return
@@ -58,7 +67,9 @@ def shown(kind: str, stream: TextIO, display: Callable[[], AbstractContextManage
             displays.clear()
             with contextlib.suppress(Exception):
                 stack.close()
-            text = f"progress is no longer shown ({type(error).__name__}: {error}); the run continues"
+            text = (
+                f"progress is no longer shown ({type(error).__name__}: {error}); the run continues"
+            )
             with contextlib.suppress(OSError, ValueError):
                 print(on_terminal(text), file=stream, flush=True)
 
@@ -84,8 +95,9 @@ def shown(kind: str, stream: TextIO, display: Callable[[], AbstractContextManage
 
 
 class Lines:
-    """A display with one line per event that has one; `tick` may print another one after `every_s` without a line. On a
-    terminal they are wrapped."""
+    """A display with one line per event that has one; `tick` may print another one after `every_s`
+    without a line. On a terminal they are wrapped.
+    """
 
     def __init__(self, stream: TextIO, every_s: float = EVERY_S) -> None:
         self._stream, self._every_s, self._printed = stream, every_s, time.monotonic()
@@ -111,14 +123,20 @@ class JsonLines(Lines):
 
 
 class PlainLines(Lines):
-    """A line for each event that people want to read; after a while without one, a line with the state of the run."""
+    """A line for each event that people want to read; after a while without one, a line with the
+    state of the run.
+    """
 
     def __init__(self, stream: TextIO, every_s: float = EVERY_S) -> None:
         super().__init__(stream, every_s)
         self._state = State()
 
     def take(self, event: Event) -> None:
-        preparing, began, causes = self._state.preparing, self._state.began, ", ".join(self._state.causes.values())
+        preparing, began, causes = (
+            self._state.preparing,
+            self._state.began,
+            ", ".join(self._state.causes.values()),
+        )
         self._state.take(event)
         self.put(self._line(event, preparing, time.monotonic() - began, causes))
 
@@ -137,15 +155,25 @@ class PlainLines(Lines):
             case "trial_end":
                 left = eta(state.left_s(time.monotonic()))
                 value = f"{result(data)} {causes}".rstrip()
-                return f"{self._count(data)} {trial_name(data)}: {value}  {time_text(trial_s)}  {left}".rstrip()
+                return (
+                    f"{self._count(data)} {trial_name(data)}: {value}  {time_text(trial_s)}  "
+                    f"{left}".rstrip()
+                )
             case "warning":
                 return state.news
             case "note":
                 return str(data.get("text"))
             case "run_end":
-                counts = [f"{data.get(word)} {word}" for word in ("ok", "suspect", "failed") if data.get(word)]
+                counts = [
+                    f"{data.get(word)} {word}"
+                    for word in ("ok", "suspect", "failed")
+                    if data.get(word)
+                ]
                 result_of_all = ", ".join(counts) or "no trials left to run"
-                return f"run {data.get('name')}: {result_of_all} in {time_text(data.get('seconds') or 0)}"
+                return (
+                    f"run {data.get('name')}: {result_of_all} in "
+                    f"{time_text(data.get('seconds') or 0)}"
+                )
         return ""
 
     def _standing(self) -> str:
@@ -156,8 +184,10 @@ class PlainLines(Lines):
         if not state.trial:
             return ""
         of = f"/{time_text(state.expected_s)}" if state.expected_s else ""
-        words = [f"{self._count(state.trial)} {trial_name(state.trial)}: "
-                 f"{state.phase or 'between phases'} {time_text(state.phase_s(now))}{of}"]  # fmt: skip
+        words = [
+            f"{self._count(state.trial)} {trial_name(state.trial)}: "
+            f"{state.phase or 'between phases'} {time_text(state.phase_s(now))}{of}"
+        ]
         if state.copied.get("phase") == state.phase:
             words.append(copy_text(state.copied))
         if state.second.get("tps") is not None and state.phase == state.second.get("phase"):

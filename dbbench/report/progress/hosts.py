@@ -16,7 +16,9 @@ from dbbench.units import epoch, time_text
 HOST_HEADER: Final = ("host", "trial", "phase", "for", "done", "ETA", "last answer", "")
 
 
-def renderer(kind: str, stream: TextIO, *, color: bool = True) -> contextlib.AbstractContextManager[Emit]:
+def renderer(
+    kind: str, stream: TextIO, *, color: bool = True
+) -> contextlib.AbstractContextManager[Emit]:
     """Yield a function that shows a fleet's events on `stream`; kinds as for `progress.renderer`."""
     return shown(kind, stream, lambda: contextlib.nullcontext(_PlainLines(stream)))
 
@@ -42,7 +44,10 @@ def trial_line(event: Event) -> str:
     match event.kind:
         case "fleet_begin":
             done = f", {data['done']} already collected" if data["done"] else ""
-            return f"fleet {data['name']}: {data['mode']}, {len(data['hosts'])} hosts, {data['trials']} trials{done}"
+            return (
+                f"fleet {data['name']}: {data['mode']}, {len(data['hosts'])} hosts, "
+                f"{data['trials']} trials{done}"
+            )
         case "trial_end":
             return f"{data['host']}: {trial_name(data)}: {result(data)}"
         case "note":
@@ -55,7 +60,11 @@ def trial_line(event: Event) -> str:
 
 class _PlainLines(Lines):
     def take(self, event: Event) -> None:
-        self.put(standing(event.data["hosts"]) if event.kind == "hosts" and self.due() else trial_line(event))
+        self.put(
+            standing(event.data["hosts"])
+            if event.kind == "hosts" and self.due()
+            else trial_line(event)
+        )
 
 
 def standing(rows: Sequence[dict[str, Any]]) -> str:

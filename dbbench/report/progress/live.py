@@ -11,17 +11,29 @@ from rich.live import Live
 from rich.text import Text
 
 from dbbench.model.events import Event
-from dbbench.report.progress.state import State, copy_text, eta, mean_and_spread, opening, result, spark, trial_name
+from dbbench.report.progress.state import (
+    State,
+    copy_text,
+    eta,
+    mean_and_spread,
+    opening,
+    result,
+    spark,
+    trial_name,
+)
 from dbbench.report.text import wrapped
 from dbbench.units import join_words, number, on_terminal, time_text
 
 _BAR: Final = 14
-_SHOWN: Final = ("restore", "settle", "warmup", "measure", "drain", "check")  # the other phases usually end at once
+# the other phases usually end at once
+_SHOWN: Final = ("restore", "settle", "warmup", "measure", "drain", "check")
 _WORDS: Final = {"warmup": "warm-up", "drop_cache": "drop cache"}
 
 
 class Screen(contextlib.AbstractContextManager["Screen"]):
-    """The state of a run, drawn again at each `tick`: rich's own thread would end with the first error."""
+    """The state of a run, drawn again at each `tick`: rich's own thread would end with the first
+    error.
+    """
 
     def __init__(self, stream: TextIO, color: bool) -> None:
         self._state = State()
@@ -67,22 +79,36 @@ def drawn(state: State, now: float, width: int) -> list[str]:
     head = _crop(f"{head}   ", width - len(left)).ljust(width - len(left)) + left if left else head
     lines = [head] if state.run else []  # the power-loss lab has no run
     if state.preparing:
-        share = f" {_bar(state.fraction)} {100 * state.fraction:.0f} %" if state.fraction is not None else ""
+        share = (
+            f" {_bar(state.fraction)} {100 * state.fraction:.0f} %"
+            if state.fraction is not None
+            else ""
+        )
         lines.append(f"  prepare: {state.preparing}{share}")
     if state.trial:
         digits = len(str(state.total))
-        lead = f"[{state.trial.get('position'):>{digits}}/{state.total}] {trial_name(state.trial)}   "
+        lead = (
+            f"[{state.trial.get('position'):>{digits}}/{state.total}] {trial_name(state.trial)}   "
+        )
         words = _phases(state, now)
         while len(words) > 1 and len(lead + "  ".join(words)) > width:
             words.pop(0)
         lines.append(_crop(lead, width - len("  ".join(words))) + "  ".join(words))
         if any(tps is not None for tps in state.tps):  # a scan has none
-            p95 = f"   p95 {number(state.second.get('p95_ms'))} ms" if state.second.get("p95_ms") is not None else ""
+            p95 = (
+                f"   p95 {number(state.second.get('p95_ms'))} ms"
+                if state.second.get("p95_ms") is not None
+                else ""
+            )
             lines.append(f"        {number(state.second.get('tps'))} tx/s {spark(state.tps)}{p95}")
     counts: dict[str, list[str]] = {}
     for (ident, setup), n in state.warned.items():
         counts.setdefault(ident, []).append(f"{setup} {n}")
-    warned = [f"  suspect  {'; '.join(f'{ident}: {join_words(of)}' for ident, of in counts.items())}"] if counts else []
+    warned = (
+        [f"  suspect  {'; '.join(f'{ident}: {join_words(of)}' for ident, of in counts.items())}"]
+        if counts
+        else []
+    )
     lines += [part for line in _done(state) + warned for part in wrapped(line, width)]
     return [on_terminal(line) for line in lines]
 
@@ -95,11 +121,14 @@ def _phases(state: State, now: float) -> list[str]:
             spent = state.phase_s(now)
             if state.copied.get("phase") == name:
                 words.append(
-                    f"{word} {_bar(state.copied['bytes'] / max(1, state.copied['of']))} {copy_text(state.copied)}"
+                    f"{word} {_bar(state.copied['bytes'] / max(1, state.copied['of']))} "
+                    f"{copy_text(state.copied)}"
                 )
             elif state.expected_s:
                 share = min(1.0, spent / state.expected_s)
-                words.append(f"{word} {_bar(share)} {time_text(spent)}/{time_text(state.expected_s)}")
+                words.append(
+                    f"{word} {_bar(share)} {time_text(spent)}/{time_text(state.expected_s)}"
+                )
             else:
                 words.append(f"{word} {time_text(spent)}")
         elif name in _SHOWN:
@@ -120,4 +149,7 @@ def _done(state: State) -> list[str]:
     groups: dict[tuple[str, str], list[str]] = {}
     for (engine, workload, arm), values in state.values.items():
         groups.setdefault((engine, workload), []).append(f"{arm} {mean_and_spread(values)}")
-    return [f"  done  {engine} {workload}: {'  '.join(arms)}" for (engine, workload), arms in groups.items()]
+    return [
+        f"  done  {engine} {workload}: {'  '.join(arms)}"
+        for (engine, workload), arms in groups.items()
+    ]

@@ -26,8 +26,10 @@ class State:
     run: dict[str, Any] = field(default_factory=dict)
     preparing: str = ""
     fraction: float | None = None
-    trial: dict[str, Any] = field(default_factory=dict)  # data of `trial_begin`; empty between trials
-    phases: dict[str, float | None] = field(default_factory=dict)  # phase -> seconds; None for the current phase
+    # data of `trial_begin`; empty between trials
+    trial: dict[str, Any] = field(default_factory=dict)
+    # phase -> seconds; None for the current phase
+    phases: dict[str, float | None] = field(default_factory=dict)
     second: dict[str, Any] = field(default_factory=dict)  # data of the last `second`
     copied: dict[str, Any] = field(default_factory=dict)  # data of the last `copied`
     tps: list[float | None] = field(default_factory=list)
@@ -35,13 +37,18 @@ class State:
     total: int = 0  # trials of the run, with those that were added so far
     finished: int = 0  # trials with a result, including those before the run was resumed
     budget_until: float = -math.inf  # end of the budget; -inf without one
-    values: dict[tuple[str, str, str], list[float]] = field(default_factory=dict)  # (engine, workload, arm) -> results
+    # (engine, workload, arm) -> results
+    values: dict[tuple[str, str, str], list[float]] = field(default_factory=dict)
     took_s: list[float] = field(default_factory=list)
     began: float = 0.0
     phase_began: float = 0.0
-    warned: dict[tuple[str, str], int] = field(default_factory=dict)  # (ID, setup) -> trials that are suspect for it
-    causes: dict[str, str] = field(default_factory=dict)  # ID that makes the current trial suspect -> with its counter
-    news: str = ""  # line of the last warning, if its ID is new for the setup; the end of the run lists all warnings
+    # (ID, setup) -> trials that are suspect for it
+    warned: dict[tuple[str, str], int] = field(default_factory=dict)
+    # ID that makes the current trial suspect -> with its counter
+    causes: dict[str, str] = field(default_factory=dict)
+    # line of the last warning, if its ID is new for the setup; the end of the run lists all
+    # warnings
+    news: str = ""
 
     def take(self, event: Event, now: float | None = None) -> None:
         """Apply one event. Unknown events of a newer version are ignored."""
@@ -51,7 +58,9 @@ class State:
 
     @property
     def phase(self) -> str:
-        return next((name for name, seconds in reversed(self.phases.items()) if seconds is None), "")
+        return next(
+            (name for name, seconds in reversed(self.phases.items()) if seconds is None), ""
+        )
 
     def phase_s(self, now: float) -> float:
         """Return the seconds of the current phase, as counted by the load if it reports them."""
@@ -60,8 +69,10 @@ class State:
         return now - self.phase_began
 
     def left_s(self, now: float) -> float | None:
-        """Return the seconds to the end of the run; None if nothing is left, or not known before the first trial ends.
-        With a budget this is its end, unless the trials that run in any case, or the current one, take longer."""
+        """Return the seconds to the end of the run; None if nothing is left, or not known before
+        the first trial ends. With a budget this is its end, unless the trials that run in any
+        case, or the current one, take longer.
+        """
         remaining, budget_s = self.total - self.finished, self.budget_until - now
         if budget_s > -math.inf:
             remaining = max(int(self.run.get("first") or 0) - self.finished, int(bool(self.trial)))
@@ -75,7 +86,9 @@ class State:
 
     def _run_begin(self, data: dict[str, Any], now: float) -> None:
         self.run, self.finished = data, int(data.get("done") or 0)
-        self.budget_until = -math.inf if data.get("budget_s") is None else now + float(data["budget_s"])
+        self.budget_until = (
+            -math.inf if data.get("budget_s") is None else now + float(data["budget_s"])
+        )
         self._note(data, now)
 
     def _run_end(self, data: dict[str, Any], now: float) -> None:
@@ -152,7 +165,9 @@ def spark(values: Sequence[float | None]) -> str:
 
 
 def mean_and_spread(values: Sequence[float]) -> str:
-    """Return "2 004 ±0.8 % (2)": mean as in the verdict, standard error in per cent, number of trials."""
+    """Return "2 004 ±0.8 % (2)": mean as in the verdict, standard error in per cent, number of
+    trials.
+    """
     mean = means({"": values})[""]
     if len(values) < 2 or not mean:
         return f"{number(mean)} ({len(values)})"
@@ -163,14 +178,20 @@ def mean_and_spread(values: Sequence[float]) -> str:
 def trial_name(data: dict[str, Any]) -> str:
     """Return "xfs postgres pgbench-tpcb #2", with the attempt if it is not the first."""
     again = f" attempt {data['attempt']}" if (data.get("attempt") or 1) > 1 else ""
-    return f"{data.get('arm')} {data.get('engine')} {data.get('workload')} #{data.get('block')}{again}"
+    return (
+        f"{data.get('arm')} {data.get('engine')} {data.get('workload')} #{data.get('block')}{again}"
+    )
 
 
 def result(data: dict[str, Any]) -> str:
     """Return "1 912 tx/s" of a trial_end event, or the error's text if it failed."""
     if data.get("status") == "failed":
         error = data.get("error") or {}
-        return f"failed in {error.get('phase') or '?'}: {error.get('id')} {error.get('text')}" if error else "failed"
+        return (
+            f"failed in {error.get('phase') or '?'}: {error.get('id')} {error.get('text')}"
+            if error
+            else "failed"
+        )
     metric = METRICS.get(str(data.get("metric")))
     unit = f" {metric.unit}" if metric else ""
     suspect = "  suspect" if data.get("status") == "suspect" else ""
@@ -179,6 +200,8 @@ def result(data: dict[str, Any]) -> str:
 
 def opening(run: dict[str, Any]) -> str:
     """Return "3 setups x 5 blocks, 27 trials, seed 42", and how many trials are already done."""
-    size = f"{count(len(run.get('arms') or ()), 'setup')} x {count(run.get('blocks') or 0, 'block')}"
+    size = (
+        f"{count(len(run.get('arms') or ()), 'setup')} x {count(run.get('blocks') or 0, 'block')}"
+    )
     done = f", {run['done']} already done" if run.get("done") else ""
     return f"{size}, {count(run.get('trials') or 0, 'trial')}{done}, seed {run.get('seed')}"

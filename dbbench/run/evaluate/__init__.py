@@ -29,19 +29,26 @@ from dbbench.storage.devices.directory import disks_with_several, physical_disks
 from dbbench.storage.filesystems.families import family_by_name
 from dbbench.units import iso, percent, size_text
 
-DRAIN_SHARE: Final = 0.10  # drain ÷ window: above, much of the throughput was only cached and not yet written
+# drain ÷ window: above, much of the throughput was only cached and not yet written
+DRAIN_SHARE: Final = 0.10
 CLOCK_SLIP_S: Final = 0.5  # adjtime(3) and NTP slewing change the clock by less during a trial
 COMMIT_RECORD: Final = 32  # smallest number of log bytes that a commit writes, in each engine
 _SHOWN_FILES: Final = 5  # of those that an error names
-_DECIDING: Final = re.compile(r"sync|flush_(log|method)|doublewrite|full_page_writes|checksum|_commit")
+_DECIDING: Final = re.compile(
+    r"sync|flush_(log|method)|doublewrite|full_page_writes|checksum|_commit"
+)
 # Changes that W101 reports.
-NOT_IN_FORCE: Final = (SourceChangeKind.CONFIGURATION, SourceChangeKind.PERSISTED, SourceChangeKind.DATABASE_SETTINGS)
+NOT_IN_FORCE: Final = (
+    SourceChangeKind.CONFIGURATION,
+    SourceChangeKind.PERSISTED,
+    SourceChangeKind.DATABASE_SETTINGS,
+)
 # Limits of W152: below, the ends of files that do not fill an extent could be the difference.
 UNCOMPRESSED_SHARE: Final = 0.25
 UNCOMPRESSED_BYTES: Final = 2**20
 SHOWN_SHARE: Final = 0.005  # smaller shares are displayed as 0 %
-# Bytes of log above which a scan has written too much. An idle server writes less in the same time: a checkpoint, and
-# changes of the catalogue by autovacuum (32 full pages).
+# Bytes of log above which a scan has written too much. An idle server writes less in the same time:
+# a checkpoint, and changes of the catalogue by autovacuum (32 full pages).
 SCAN_LOG_BYTES: Final = 256 * 2**10
 
 
@@ -60,7 +67,9 @@ class Observed:
 
 
 def judge(trial: Record, observed: Observed) -> None:
-    """Write series, summary, facts and warnings into the record. Raises WorkUnconfirmed, FilesElsewhere."""
+    """Write series, summary, facts and warnings into the record. Raises WorkUnconfirmed,
+    FilesElsewhere.
+    """
     of_samples = _series(trial, observed)
     _facts(trial, observed)
     trial.warn(*observed.outcome.warnings, *of_samples, *observed.meter.warnings())
@@ -78,7 +87,9 @@ def _series(trial: Record, observed: Observed) -> list[TrialWarning]:
     sampled, warnings = observed.samples.read(outcome.begin_utc, seconds)
     trial.series.update(sampled)
     warm = round(window.warmup_s) if window.kind == "fixed" else 0
-    trial.phase_of_second = [model.Phase.WARMUP if s < warm else model.Phase.MEASURE for s in range(seconds)]
+    trial.phase_of_second = [
+        model.Phase.WARMUP if s < warm else model.Phase.MEASURE for s in range(seconds)
+    ]
     # In microseconds, because metrics are recomputed from it.
     trial.facts.anchor_utc = iso(outcome.begin_utc, "microseconds")
     return warnings
@@ -91,9 +102,13 @@ def _facts(trial: Record, observed: Observed) -> None:
     facts.engine_features = profile_of(cell.engine.name).shown(effective)
     drain_s = round(trial.phase_s(model.Phase.DRAIN), 3)
     facts.drain = model.DrainFacts(meter.debt_bytes, drain_s, meter.drain_write_bytes)
-    facts.memory = fairness.memory(cell, meter, effective, dataset_bytes, trial.run.host.get("memory_bytes"))
+    facts.memory = fairness.memory(
+        cell, meter, effective, dataset_bytes, trial.run.host.get("memory_bytes")
+    )
     share = fairness.client_share(cell, meter.cores, meter.client_cpu)
-    facts.cores = None if meter.cores is None else dataclasses.replace(meter.cores, client_share=share)
+    facts.cores = (
+        None if meter.cores is None else dataclasses.replace(meter.cores, client_share=share)
+    )
     facts.client = None if meter.client is None else meter.client.facts
     facts.checkpoints = meter.checkpoints
     amplified = None if meter.intruding else summary.ratio(meter.io.write_bytes, written)
@@ -150,9 +165,13 @@ def _summary(trial: Record, observed: Observed) -> dict[str, float | None]:
 def compare_settings(
     asked: model.Settings, before: Mapping[str, str], after: Mapping[str, str]
 ) -> Iterator[TrialWarning]:
-    """Yield W128 if a setting of the plan, or one that affects flushes, was changed during the load."""
+    """Yield W128 if a setting of the plan, or one that affects flushes, was changed during the
+    load.
+    """
     keys = [name for name in before if name in asked or _DECIDING.search(name)]
-    if changes := tunables.differences({name: before[name] for name in keys}, {name: after.get(name) for name in keys}):
+    if changes := tunables.differences(
+        {name: before[name] for name in keys}, {name: after.get(name) for name in keys}
+    ):
         yield TrialWarning("W128", "; ".join(changes))
 
 
@@ -163,7 +182,9 @@ def _of_dataset(_trial: Record, observed: Observed) -> Iterator[TrialWarning]:
         if change.kind in NOT_IN_FORCE:
             yield TrialWarning("W101", datasets.sources.text(change))
     if facts.tablespace:
-        yield TrialWarning("W101", f"only the tablespace {facts.tablespace} is; the log is on another disk")
+        yield TrialWarning(
+            "W101", f"only the tablespace {facts.tablespace} is; the log is on another disk"
+        )
 
 
 def _of_conditions(trial: Record, observed: Observed) -> Iterator[TrialWarning]:
@@ -172,9 +193,14 @@ def _of_conditions(trial: Record, observed: Observed) -> Iterator[TrialWarning]:
     yield from fairness.of_client(facts.client)
     yield from device.limit_missed(facts.limit, facts.ceiling, facts.device)
     yield from device.slower(facts.ceiling, observed.outcome.series, cell)
-    if trial.run.plan.device.disks:  # a loop file is affected more by other I/O on the disk below than by its history
+    # a loop file is affected more by other I/O on the disk below than by its history
+    if trial.run.plan.device.disks:
         done, key = results.list_results(trial.folder.path), (trial.spec.block, trial.spec.attempt)
-        block = [spec for spec in trial.run.order if spec.id in done and (spec.block, spec.attempt) == key]
+        block = [
+            spec
+            for spec in trial.run.order
+            if spec.id in done and (spec.block, spec.attempt) == key
+        ]
         others = [trial.folder.trial(spec).canary for spec in block]
         yield from device.canary(facts.canary, others)
 
@@ -184,19 +210,29 @@ def _of_window(trial: Record, observed: Observed) -> Iterator[TrialWarning]:
     if window.kind != "fixed":
         return
     if window.measure_s < summary.SHORT_WINDOW_S:
-        yield TrialWarning("W001", f"a window of {window.measure_s:.0f} s is too short to detect a trend")
+        yield TrialWarning(
+            "W001", f"a window of {window.measure_s:.0f} s is too short to detect a trend"
+        )
     yield from fairness.warm_up(window, trial.facts.filesystem)
     yield from fairness.steady(window, observed.outcome.series["tps"])
     if not meter.checkpoints.ended and meter.io.engine_write_bytes:
         yield TrialWarning("W002", meter.checkpoints.note or "no checkpoint finished in the window")
     if drain_s > DRAIN_SHARE * window.measure_s and window.measure_s >= summary.SHORT_WINDOW_S:
-        yield TrialWarning("W003", f"the drain took {drain_s:.1f} s after a window of {window.measure_s:.0f} s")
+        yield TrialWarning(
+            "W003", f"the drain took {drain_s:.1f} s after a window of {window.measure_s:.0f} s"
+        )
 
 
 def _of_scan(trial: Record, observed: Observed) -> Iterator[TrialWarning]:
-    written = observed.meter.work(explicit=False).log_bytes if trial.cell.workload.driver == "scan" else None
+    written = (
+        observed.meter.work(explicit=False).log_bytes
+        if trial.cell.workload.driver == "scan"
+        else None
+    )
     if written is not None and written >= SCAN_LOG_BYTES:
-        yield TrialWarning("W118", f"{written / 1e6:.1f} MB of log were written while the tables were scanned")
+        yield TrialWarning(
+            "W118", f"{written / 1e6:.1f} MB of log were written while the tables were scanned"
+        )
 
 
 def _of_machine(trial: Record, observed: Observed) -> Iterator[TrialWarning]:
@@ -235,10 +271,20 @@ def _of_growth(trial: Record, _observed: Observed) -> Iterator[TrialWarning]:
     if facts is None or facts.compressed_share is None or facts.restored_share is None:
         return
     grown_bytes, allocated = facts.data_bytes or 0, facts.preallocated_share or 0.0
-    if facts.restored_share - facts.compressed_share >= UNCOMPRESSED_SHARE and grown_bytes >= UNCOMPRESSED_BYTES:
-        text = f"{percent(facts.compressed_share)} of {size_text(grown_bytes)} that grew are compressed, and "
+    if (
+        facts.restored_share - facts.compressed_share >= UNCOMPRESSED_SHARE
+        and grown_bytes >= UNCOMPRESSED_BYTES
+    ):
+        text = (
+            f"{percent(facts.compressed_share)} of {size_text(grown_bytes)} that grew are "
+            "compressed, and "
+        )
         text += f"{percent(facts.restored_share)} of the restored files"
-        text += f"; {percent(allocated)} allocated but not yet written" if allocated >= SHOWN_SHARE else ""
+        text += (
+            f"; {percent(allocated)} allocated but not yet written"
+            if allocated >= SHOWN_SHARE
+            else ""
+        )
         yield TrialWarning("W152", text)
 
 
@@ -249,7 +295,10 @@ def _of_device(trial: Record, _observed: Observed) -> Iterator[TrialWarning]:
             yield TrialWarning("W011", f"{disk.image} is on a filesystem without direct I/O")
         before, after = disk.image_blocks_before, disk.image_blocks_after
         if before is not None and after is not None and after < before:
-            text = f"the image had {before * 512} bytes allocated before mkfs and {after * 512} after the trial"
+            text = (
+                f"the image had {before * 512} bytes allocated before mkfs and {after * 512} "
+                "after the trial"
+            )
             discards = trial.facts.filesystem.discards  # the fs setup enables online discard
             yield TrialWarning("W017", text, suspect=False if discards else None)
     if not device.existing and device.size_bytes < SMALL_DEVICE:
@@ -265,15 +314,24 @@ def _of_device(trial: Record, _observed: Observed) -> Iterator[TrialWarning]:
 def _of_filesystem(trial: Record, _observed: Observed) -> Iterator[TrialWarning]:
     facts = trial.facts.filesystem
     if groups := facts.geometry.get("uninitialised_groups"):
-        yield TrialWarning("W028", f"the kernel has yet to initialize {groups} block groups of the new filesystem")
+        yield TrialWarning(
+            "W028", f"the kernel has yet to initialize {groups} block groups of the new filesystem"
+        )
     if others := facts.tunables.get("other_pools"):
         yield TrialWarning("W027", f"other imported pools: {others}")
 
 
 WARNINGS: Final[tuple[Callable[[Record, Observed], Iterator[TrialWarning]], ...]] = (
-    _of_dataset, _of_conditions, _of_window, _of_scan, _of_machine, _of_later_stages, _of_growth,
-    _of_device, _of_filesystem,
-)  # fmt: skip
+    _of_dataset,
+    _of_conditions,
+    _of_window,
+    _of_scan,
+    _of_machine,
+    _of_later_stages,
+    _of_growth,
+    _of_device,
+    _of_filesystem,
+)
 
 
 def _work(trial: Record, observed: Observed) -> None:
@@ -293,7 +351,9 @@ def _disks(device: model.DeviceFacts) -> tuple[model.DeviceFacts, ...]:
 
 
 def _commits(outcome: Outcome, written_bytes: int | None) -> int:
-    """Return the transactions that had something to flush: a read-only load writes a little too (hint bits)."""
+    """Return the transactions that had something to flush: a read-only load writes a little too
+    (hint bits).
+    """
     transactions = outcome.transactions if outcome.commits is None else outcome.commits
     return transactions if written_bytes and written_bytes >= COMMIT_RECORD * transactions else 0
 
@@ -302,10 +362,16 @@ def _durability(trial: Record, observed: Observed) -> None:
     facts, meter, outcome = trial.facts.filesystem, observed.meter, observed.outcome
     effective = trial.facts.effective_settings
     of_data = partial(family_by_name(facts.family).reports, facts.mount_options_effective)
-    of_volumes = [report for fs in facts.volumes.values()
-                  for report in family_by_name(fs.family).reports(fs.mount_options_effective, False)]  # fmt: skip
-    atomic = min(facts.atomic_write_max_bytes or 0, int(facts.queue.get("atomic_write_unit_max_bytes") or 0))
-    unit = atomic if trial.facts.memory.direct == "direct" else 0  # the filesystem may have used the page cache
+    of_volumes = [
+        report
+        for fs in facts.volumes.values()
+        for report in family_by_name(fs.family).reports(fs.mount_options_effective, False)
+    ]
+    atomic = min(
+        facts.atomic_write_max_bytes or 0, int(facts.queue.get("atomic_write_unit_max_bytes") or 0)
+    )
+    # the filesystem may have used the page cache
+    unit = atomic if trial.facts.memory.direct == "direct" else 0
     restores = profile_of(trial.cell.engine.name).restores_pages
     by_server, reports = durability.of_server(
         observed.engine.durability, effective, observed.tears, of_data, unit, restores
@@ -317,12 +383,18 @@ def _durability(trial: Record, observed: Observed) -> None:
         durability_class=model.durability_class(flags, durability.page_bytes(effective)),
         reports=tuple(dict.fromkeys((*reports, *of_volumes))),
     )
-    elsewhere = observed.restored.facts is not None and observed.restored.facts.tablespace and len(facts.volumes) == 1
+    elsewhere = (
+        observed.restored.facts is not None
+        and observed.restored.facts.tablespace
+        and len(facts.volumes) == 1
+    )
     # A load that runs to its end counts tables or files and makes no commits.
     counted = outcome.histogram is not None
     commits = _commits(outcome, meter.io.engine_write_bytes) if counted and not elsewhere else 0
     forced = durability.forced_writes(effective, facts.queue.get("fua") == "1")
-    text, disproved = durability.flushes_verdict(meter.io.flushes, meter.io.flushes_note, commits, flags, forced)
+    text, disproved = durability.flushes_verdict(
+        meter.io.flushes, meter.io.flushes_note, commits, flags, forced
+    )
     trial.facts.io = dataclasses.replace(trial.facts.io, flushes_note=text)
     if disproved:
         raise WorkUnconfirmed(text)

@@ -12,57 +12,90 @@ from typing import Final
 from dbbench.engines import profile_of
 from dbbench.metrics.series import Column, Series
 from dbbench.metrics.summary import measured_seconds
-from dbbench.model import CeilingFacts, Cell, DeviceFacts, DeviceRate, LimitFacts, TrialWarning, Window
+from dbbench.model import (
+    CeilingFacts,
+    Cell,
+    DeviceFacts,
+    DeviceRate,
+    LimitFacts,
+    TrialWarning,
+    Window,
+)
 
-CANARIES: Final = 3  # smallest number of probes in a block: with two, neither can be called the outlier
+# smallest number of probes in a block: with two, neither can be called the outlier
+CANARIES: Final = 3
 CANARY_OFF: Final = 0.10
-# A flush takes a drive a second or two; the kernel reports a request only after its driver's timeout (SCSI: 30 s).
+# A flush takes a drive a second or two; the kernel reports a request only after its driver's
+# timeout (SCSI: 30 s).
 SILENT_S: Final = 5
-# A device at a configured limit reaches it in every second: writes capped at 300 per second stayed between 260 and 312,
-# and their median within 3 % of the cap; those of a loop file without a cap scattered by 80 % of their median. The
-# median is used, because a second in which another process had the CPU says nothing about the device.
-FLAT: Final = 0.10  # interquartile range ÷ median; on a busy machine iostat's own interval varies by 10 %
+# A device at a configured limit reaches it in every second: writes capped at 300 per second stayed
+# between 260 and 312, and their median within 3 % of the cap; those of a loop file without a cap
+# scattered by 80 % of their median. The median is used, because a second in which another process
+# had the CPU says nothing about the device.
+# interquartile range ÷ median; on a busy machine iostat's own interval varies by 10 %
+FLAT: Final = 0.10
 LEAST_SECONDS: Final = 3
-BUSY_PCT: Final = 90.0  # part of a second in which a request is pending; above, the device counts as always busy
+# part of a second in which a request is pending; above, the device counts as always busy
+BUSY_PCT: Final = 90.0
 MISSED: Final = 0.10  # measured rate ÷ limit - 1
-_ROW_BYTES: Final = {"8k": 8192, "1m": 2**20}  # size of an access, by the end of the name of fio's row
+# size of an access, by the end of the name of fio's row
+_ROW_BYTES: Final = {"8k": 8192, "1m": 2**20}
 SLOW: Final = 0.5  # share of the rate before the run
 _RATES: Final = (("util_pct",), ("r_per_s", "w_per_s"), ("r_kb_per_s", "w_kb_per_s"))
 _KB: Final = 1.024e-3  # converts iostat's kB to 10^6 bytes
 
 
-def canary(probe: Mapping[str, float], others: Sequence[Mapping[str, float]]) -> Iterator[TrialWarning]:
-    """Yield W040 if the write probe differs from the median of its block, for which three are needed."""
+def canary(
+    probe: Mapping[str, float], others: Sequence[Mapping[str, float]]
+) -> Iterator[TrialWarning]:
+    """Yield W040 if the write probe differs from the median of its block, for which three are
+    needed.
+    """
     name = "write_mb_per_s"
     mine, rates = probe.get(name), [of[name] for of in (probe, *others) if of.get(name) is not None]
     if mine is None or len(rates) < CANARIES:
         return
     median = statistics.median(rates)
     if abs(mine - median) > CANARY_OFF * median:
-        text = f"the write probe reached {mine:.0f} MB/s; the median of its block is {median:.0f} MB/s"
+        text = (
+            f"the write probe reached {mine:.0f} MB/s; the median of its block is {median:.0f} MB/s"
+        )
         yield TrialWarning("W040", text)
 
 
 def silent(window: Window, series: Series) -> Iterator[TrialWarning]:
-    """Yield W106 for each disk that completed no request for SILENT_S seconds in a row while one was pending. A
-    filesystem that delays its requests leaves the disk idle, and a slow disk completes some."""
+    """Yield W106 for each disk that completed no request for SILENT_S seconds in a row while one
+    was pending. A filesystem that delays its requests leaves the disk idle, and a slow disk
+    completes some.
+    """
     for disk, prefix in (("the device", ""), ("the log's device", "log_")):
-        names = [f"{prefix}{name}" for name in ("util_pct", "r_per_s", "w_per_s", "f_per_s", "d_per_s")]
+        names = [
+            f"{prefix}{name}" for name in ("util_pct", "r_per_s", "w_per_s", "f_per_s", "d_per_s")
+        ]
         if not all(name in series for name in names[:3]):
             continue
         busy, *ended = [measured_seconds(window, series[name]) for name in names if name in series]
-        waiting = [b is not None and b >= BUSY_PCT and not any(rates) and rates[0] is not None
-                   for b, rates in zip(busy, zip(*ended, strict=True), strict=True)]  # fmt: skip
-        sequences = [list(each) for is_waiting, each in itertools.groupby(range(len(waiting)), waiting.__getitem__)
-                     if is_waiting]  # fmt: skip
+        waiting = [
+            b is not None and b >= BUSY_PCT and not any(rates) and rates[0] is not None
+            for b, rates in zip(busy, zip(*ended, strict=True), strict=True)
+        ]
+        sequences = [
+            list(each)
+            for is_waiting, each in itertools.groupby(range(len(waiting)), waiting.__getitem__)
+            if is_waiting
+        ]
         longest = max(sequences, key=len, default=[])
         if (length := len(longest)) >= SILENT_S:
             text = f"{disk} completed no request for {length} s while one was pending"
             yield TrialWarning("W106", text, second=round(window.warmup_s) + longest[0])
 
 
-def limit_missed(limit: LimitFacts | None, ceiling: CeilingFacts, device: DeviceFacts | None) -> Iterator[TrialWarning]:
-    """Yield W157 if fio did not measure the limit on the bare device, or the devices exceeded it in the window."""
+def limit_missed(
+    limit: LimitFacts | None, ceiling: CeilingFacts, device: DeviceFacts | None
+) -> Iterator[TrialWarning]:
+    """Yield W157 if fio did not measure the limit on the bare device, or the devices exceeded it in
+    the window.
+    """
     if limit is None:
         return
     iops, mb_per_s = limit.asked.iops or math.inf, limit.asked.mb_per_s or math.inf
@@ -70,18 +103,27 @@ def limit_missed(limit: LimitFacts | None, ceiling: CeilingFacts, device: Device
     for row in limit.rows:
         expected = min(iops, mb_per_s * 1e6 / _ROW_BYTES[row.name[-2:]])
         if abs(row.iops / expected - 1) > MISSED:
-            texts.append(f"{row.name} of fio completed {row.iops:.4g} IOPS instead of {expected:.4g}")
+            texts.append(
+                f"{row.name} of fio completed {row.iops:.4g} IOPS instead of {expected:.4g}"
+            )
     number = max(1, len(device.members)) if device is not None else 1
     for rate in ceiling.rates:
         most = number * (iops if rate.unit == "IOPS" else mb_per_s)
         if rate.side in ("reads", "writes") and rate.median > (1 + MISSED) * most:
-            texts.append(f"{rate.side} in the window: {rate.median:.4g} {rate.unit} instead of at most {most:.4g}")
+            texts.append(
+                f"{rate.side} in the window: {rate.median:.4g} {rate.unit} instead of at most "
+                f"{most:.4g}"
+            )
     if texts:
         yield TrialWarning("W157", "; ".join(texts))
 
 
-def with_rates(ceiling: CeilingFacts, series: Series, cell: Cell, tps: float | None) -> CeilingFacts:
-    """Return the ceiling with the device's rates. `tps`: transactions that flush. `results.ceiling` judges them."""
+def with_rates(
+    ceiling: CeilingFacts, series: Series, cell: Cell, tps: float | None
+) -> CeilingFacts:
+    """Return the ceiling with the device's rates. `tps`: transactions that flush. `results.ceiling`
+    judges them.
+    """
     rates = [*_rates(series, cell)]
     if tps and profile_of(cell.engine.name).has_server:
         row = f"write_{profile_of(cell.engine.name).page_bytes // 1024}k_fdatasync"
@@ -90,18 +132,32 @@ def with_rates(ceiling: CeilingFacts, series: Series, cell: Cell, tps: float | N
 
 
 def slower(ceiling: CeilingFacts, series: Series, cell: Cell) -> Iterator[TrialWarning]:
-    """Yield W106 if a busy device was below half of its slowest rate before the run, in requests and bytes."""
-    if cell.limit or not ceiling.rows or any(name not in series for names in _RATES for name in names):
+    """Yield W106 if a busy device was below half of its slowest rate before the run, in requests
+    and bytes.
+    """
+    if (
+        cell.limit
+        or not ceiling.rows
+        or any(name not in series for names in _RATES for name in names)
+    ):
         return  # a load shorter than iostat's first interval has only the first column
     iops, rate = (min(getattr(row, name) for row in ceiling.rows) for name in ("iops", "mb_per_s"))
     seconds = zip(*(_sum(series, cell, names) for names in _RATES), strict=True)
     slow = [
-        (second, requests) for second, (busy, requests, kb) in enumerate(seconds)
-        if busy is not None and requests is not None and kb is not None
-        and busy >= BUSY_PCT and 0 < requests < SLOW * iops and kb * _KB < SLOW * rate
-    ]  # fmt: skip
+        (second, requests)
+        for second, (busy, requests, kb) in enumerate(seconds)
+        if busy is not None
+        and requests is not None
+        and kb is not None
+        and busy >= BUSY_PCT
+        and 0 < requests < SLOW * iops
+        and kb * _KB < SLOW * rate
+    ]
     if len(slow) >= LEAST_SECONDS:
-        text = f"always busy, but only {statistics.median(value for _, value in slow):.4g} IOPS in {len(slow)} seconds"
+        text = (
+            f"always busy, but only {statistics.median(value for _, value in slow):.4g} IOPS in "
+            f"{len(slow)} seconds"
+        )
         comparison = f"{text}; the slowest rate before the run: {iops:.4g} IOPS"
         yield TrialWarning("W106", comparison, round(cell.window.warmup_s) + slow[0][0])
 
@@ -113,13 +169,23 @@ def _sum(series: Series, cell: Cell, names: Sequence[str]) -> Column:
 
 def _rates(series: Series, cell: Cell) -> Iterator[DeviceRate]:
     units: tuple[tuple[str, float, tuple[str, str]], ...] = (
-        ("IOPS", 1.0, ("r_per_s", "w_per_s")), ("MB/s", _KB, ("r_kb_per_s", "w_kb_per_s")))  # fmt: skip
+        ("IOPS", 1.0, ("r_per_s", "w_per_s")),
+        ("MB/s", _KB, ("r_kb_per_s", "w_kb_per_s")),
+    )
     for unit, factor, (read, write) in units:
-        for side, names in ("reads", (read,)), ("writes", (write,)), ("reads and writes", (read, write)):
+        for side, names in (
+            ("reads", (read,)),
+            ("writes", (write,)),
+            ("reads and writes", (read, write)),
+        ):
             if any(name not in series for name in names):
                 continue
             values = [value * factor for value in _sum(series, cell, names) if value is not None]
             if values and (median := statistics.median(values)):
                 enough = len(values) >= LEAST_SECONDS
-                low, _, high = statistics.quantiles(values, n=4, method="inclusive") if enough else (0.0, 0.0, math.inf)
+                low, _, high = (
+                    statistics.quantiles(values, n=4, method="inclusive")
+                    if enough
+                    else (0.0, 0.0, math.inf)
+                )
                 yield DeviceRate(side, unit, round(median, 1), high - low <= FLAT * median)

@@ -1,4 +1,6 @@
-"""Conditions that must be equal between filesystems: memory, CPUs, the client's host, and a steady window."""
+"""Conditions that must be equal between filesystems: memory, CPUs, the client's host, and a steady
+window.
+"""
 
 from __future__ import annotations
 
@@ -8,28 +10,44 @@ from typing import Final
 from dbbench.machine.cores import parsed_cores as parsed
 from dbbench.metrics import steadiness, summary
 from dbbench.metrics.series import Column
-from dbbench.model import Cell, ClientFacts, CoresFacts, FilesystemFacts, MemoryFacts, TrialWarning, Window
+from dbbench.model import (
+    Cell,
+    ClientFacts,
+    CoresFacts,
+    FilesystemFacts,
+    MemoryFacts,
+    TrialWarning,
+    Window,
+)
 from dbbench.plan import workloads
 from dbbench.run.meter import Meter
 from dbbench.storage.filesystems.families import PERIODS, family_by_name
 from dbbench.units import bytes_of, change, percent, size_text
 
 CLIENT_BOUND: Final = 0.8  # share of its cores: above, the load generator limits the throughput
-# Limits of the data files' bytes in the page cache. Every server reads headers and catalogues through it; if a file is
-# read and written through it, all pages that the window touched are there.
+# Limits of the data files' bytes in the page cache. Every server reads headers and catalogues
+# through it; if a file is read and written through it, all pages that the window touched are there.
 FALLBACK_SHARE: Final = 0.10
 FALLBACK_LEAST: Final = 16 * 2**20
-CLOCK_S: Final = 0.1  # above it W023 is given; series have one row per second, so this is a tenth of a row
+# above it W023 is given; series have one row per second, so this is a tenth of a row
+CLOCK_S: Final = 0.1
 OTHERS: Final = 0.10  # share of the client host's CPU time that other processes may use
 
 
 def memory(
-    cell: Cell, meter: Meter, effective: Mapping[str, str], dataset_bytes: int | None, machine_bytes: int | None
+    cell: Cell,
+    meter: Meter,
+    effective: Mapping[str, str],
+    dataset_bytes: int | None,
+    machine_bytes: int | None,
 ) -> MemoryFacts:
-    """Return the size of the dataset compared with the memory that can cache it, and how the server read its files."""
+    """Return the size of the dataset compared with the memory that can cache it, and how the server
+    read its files.
+    """
     group, direct = meter.memory, how_read(effective, meter.resident_bytes, dataset_bytes)
     limit = group.limit_bytes if group else None
-    own_cache = bytes_of(effective["innodb_buffer_pool_size"]) if direct == "direct" else None  # the only cache of data
+    # the only cache of data
+    own_cache = bytes_of(effective["innodb_buffer_pool_size"]) if direct == "direct" else None
     could_hold = limit or own_cache or machine_bytes
     ratio = dataset_bytes / could_hold if dataset_bytes is not None and could_hold else None
     return MemoryFacts(
@@ -48,16 +66,26 @@ def memory(
 
 
 def how_read(effective: Mapping[str, str], resident: int | None, dataset: int | None) -> str | None:
-    """Return whether requested direct I/O was direct: then hardly any page of the files is in the page cache."""
+    """Return whether requested direct I/O was direct: then hardly any page of the files is in the
+    page cache.
+    """
     if not effective.get("innodb_flush_method", "").upper().startswith("O_DIRECT"):
         return "buffered" if effective else None
     if resident is None or dataset is None:
         return None
-    return "buffered-fallback" if resident > max(FALLBACK_LEAST, FALLBACK_SHARE * dataset) else "direct"
+    return (
+        "buffered-fallback"
+        if resident > max(FALLBACK_LEAST, FALLBACK_SHARE * dataset)
+        else "direct"
+    )
 
 
-def client_share(cell: Cell, cores: CoresFacts | None, cpu: Mapping[str, float | None]) -> float | None:
-    """Return the CPU time of the load generator divided by what it could use: its CPUs, at most its threads."""
+def client_share(
+    cell: Cell, cores: CoresFacts | None, cpu: Mapping[str, float | None]
+) -> float | None:
+    """Return the CPU time of the load generator divided by what it could use: its CPUs, at most its
+    threads.
+    """
     used, seconds = cpu.get("client_cpu_s"), cpu.get("seconds")
     if cores is None or cores.server is None or not used or not seconds or not cores.client:
         return None
@@ -66,20 +94,28 @@ def client_share(cell: Cell, cores: CoresFacts | None, cpu: Mapping[str, float |
     return used / (seconds * max(1, min(threads, len(parsed(cores.client)))))
 
 
-def warnings(cell: Cell, memory: MemoryFacts, cores: CoresFacts | None, meter: Meter) -> Iterator[TrialWarning]:
+def warnings(
+    cell: Cell, memory: MemoryFacts, cores: CoresFacts | None, meter: Meter
+) -> Iterator[TrialWarning]:
     """Yield the warnings about memory and CPUs of a trial."""
     if memory.limit_bytes and not memory.enforced:
         text = f"{size_text(memory.limit_bytes)} were requested; {meter.limits.reason}"
         yield TrialWarning("W038", text)
     if memory.direct == "buffered-fallback" and memory.resident_bytes is not None:
-        text = f"{size_text(memory.resident_bytes)} of the data files were in the page cache after the window"
+        text = (
+            f"{size_text(memory.resident_bytes)} of the data files were in the page cache after "
+            "the window"
+        )
         yield TrialWarning("W011", f"direct I/O was requested, but {text}")
     if cores is None:
         return
     if meter.limits.asked and cores.shared:
         yield TrialWarning("W039", f"server on {cores.server}, load generator on {cores.client}")
     if cores.client_share is not None and cores.client_share > CLIENT_BOUND:
-        text = f"the load generator used {percent(cores.client_share)} of the cores that it can use ({cores.client})"
+        text = (
+            f"the load generator used {percent(cores.client_share)} of the cores that it can use "
+            f"({cores.client})"
+        )
         yield TrialWarning("W016", text)
 
 
@@ -87,7 +123,9 @@ def warm_up(window: Window, fs: FilesystemFacts) -> Iterator[TrialWarning]:
     """Yield W001 if the warm-up covers fewer than two of the filesystem's write-out periods."""
     every = family_by_name(fs.family).writes_out_s(fs.mount_options_effective, fs.tunables)
     if window.kind == "fixed" and every is not None and window.warmup_s < PERIODS * every:
-        text = f"the warm-up is {window.warmup_s:.0f} s, but {fs.family} commits every {every:.0f} s"
+        text = (
+            f"the warm-up is {window.warmup_s:.0f} s, but {fs.family} commits every {every:.0f} s"
+        )
         yield TrialWarning("W001", f"{text}; use at least {PERIODS * every:.0f} s")
 
 
@@ -97,9 +135,13 @@ def steady(window: Window, tps: Column) -> Iterator[TrialWarning]:
     trend = steadiness.trend(measured)
     if trend is None or not trend.significant:
         return
-    cut = steadiness.settled_after_s(measured)  # 0: there is a trend, but cutting off the beginning does not remove it
+    # 0: there is a trend, but cutting off the beginning does not remove it
+    cut = steadiness.settled_after_s(measured)
     settled = f"steady after {cut} s" if cut else "not steady at any time"
-    text = f"throughput changed by {change(1 + trend.change)} over the window (p = {trend.p:.2g}); {settled}"
+    text = (
+        f"throughput changed by {change(1 + trend.change)} over the window (p = {trend.p:.2g}); "
+        f"{settled}"
+    )
     yield TrialWarning("W005", text)
 
 
@@ -109,17 +151,25 @@ def of_client(facts: ClientFacts | None) -> Iterator[TrialWarning]:
         return
     drift, error = abs(facts.clock_drift_s or 0.0), facts.clock_error_s or 0.0
     if drift + error > CLOCK_S:
-        text = f"the offset of the clocks changed by {drift:.3f} s during the load; it is known to {error:.3f} s"
+        text = (
+            f"the offset of the clocks changed by {drift:.3f} s during the load; it is known to "
+            f"{error:.3f} s"
+        )
         yield TrialWarning("W023", text)
     if facts.tool_here and _release(facts.tool) != _release(facts.tool_here):
         yield TrialWarning("W104", f"{facts.hostname}: {facts.tool}; here: {facts.tool_here}")
     if facts.others_share is not None and facts.others_share >= OTHERS:
-        text = f"other processes used {percent(facts.others_share)} of the {facts.cpus} processors of {facts.hostname}"
+        text = (
+            f"other processes used {percent(facts.others_share)} of the {facts.cpus} processors "
+            f"of {facts.hostname}"
+        )
         yield TrialWarning("W012", text)
 
 
 def _release(version: str) -> str:
-    """Return the part of a version that makes a release: "15" of pgbench 15.18, "1.0.20" of sysbench."""
+    """Return the part of a version that makes a release: "15" of pgbench 15.18, "1.0.20" of
+    sysbench.
+    """
     words = [word for word in version.split() if word[:1].isdigit()]
     number = words[0] if words else version
     return number if version.startswith("sysbench") else number.partition(".")[0]

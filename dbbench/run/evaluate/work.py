@@ -1,5 +1,7 @@
-"""Compare the load generator's counts with those of the server and of the kernel. A trial fails (E352) if the server
-counted far less or more, or if far fewer flushes or bytes of log were written than its commits need."""
+"""Compare the load generator's counts with those of the server and of the kernel. A trial fails
+(E352) if the server counted far less or more, or if far fewer flushes or bytes of log were
+written than its commits need.
+"""
 
 from __future__ import annotations
 
@@ -13,45 +15,48 @@ from dbbench.metrics.outcome import Claim, Outcome
 from dbbench.model import WORK_KINDS, Cell, Durability, TrialWarning, WorkFacts
 from dbbench.run.meter import Meter
 
-# Measured on ext4, xfs and btrfs with PostgreSQL 15 and MariaDB 10.11. Each ratio is the server's count ÷ that of the
-# load generator: its lower bound, and the upper one or None.
+# Measured on ext4, xfs and btrfs with PostgreSQL 15 and MariaDB 10.11. Each ratio is the server's
+# count ÷ that of the load generator: its lower bound, and the upper one or None.
 BOUNDS: Final[dict[str, tuple[float, float | None]]] = {
-    # Measured: 1.00, plus up to 100 transactions of dbbench, of autovacuum and of sessions that prepare statements. A
-    # ratio above 1.5 means that another client used the server.
+    # Measured: 1.00, plus up to 100 transactions of dbbench, of autovacuum and of sessions that
+    # prepare statements. A ratio above 1.5 means that another client used the server.
     "transactions": (0.95, 1.5),
     "statements": (0.95, 1.5),
-    # A script may do nothing in many of its transactions, or commit several times in one. A count near zero means that
-    # the load did not run.
+    # A script may do nothing in many of its transactions, or commit several times in one. A count
+    # near zero means that the load did not run.
     "custom": (0.1, None),
     # The server counts exactly the rows that a session has inserted.
     "rows": (0.95, None),
-    # Rows of bundled scripts. Measured: 1.00 of those inserted, updated and deleted; an aborted transaction counts too.
+    # Rows of bundled scripts. Measured: 1.00 of those inserted, updated and deleted; an aborted
+    # transaction counts too.
     "updated": (0.9, 1.5),
     "deleted": (0.9, 1.5),
     # A row takes a page of its table, and those of an index.
     "read": (0.9, None),
-    # Of the pages that uniformly chosen rows lie on, a server that starts with an empty cache reads each at least once;
-    # the number of rows per page is an estimate.
+    # Of the pages that uniformly chosen rows lie on, a server that starts with an empty cache reads
+    # each at least once; the number of rows per page is an estimate.
     "pages": (0.5, None),
-    # Every page of a table is read once; InnoDB's size of a table includes pages that have never had a row.
+    # Every page of a table is read once; InnoDB's size of a table includes pages that have never
+    # had a row.
     "table_bytes": (0.5, None),
     # System calls are counted exactly. dbbench's reads of /proc are added.
     "read_bytes": (0.95, None),
     "write_bytes": (0.95, None),
 }
 AROUND: Final = 1000  # transactions of dbbench itself and of autovacuum; 25 were measured
-# Transactions of a session that prepares its statements, per table; 9 were measured with oltp_read_write.
+# Transactions of a session that prepares its statements, per table; 9 were measured with
+# oltp_read_write.
 PREPARED: Final = 20
-# One flush serves the commits that wait for it, at most one of each client. Measured: at most 2.3 commits per flush
-# with 4 clients, 7.3 with 32, 2.8 with 64. The rest of the slack is for transactions that were counted twice
-# (subtransactions). With a binary log a commit waits for two flushes, one after the other: of the redo log and of the
-# binary log. The kernel may merge flushes of different commits that are in progress at once, which the slack allows for
-# too.
+# One flush serves the commits that wait for it, at most one of each client. Measured: at most 2.3
+# commits per flush with 4 clients, 7.3 with 32, 2.8 with 64. The rest of the slack is for
+# transactions that were counted twice (subtransactions). With a binary log a commit waits for two
+# flushes, one after the other: of the redo log and of the binary log. The kernel may merge flushes
+# of different commits that are in progress at once, which the slack allows for too.
 FLUSH_SLACK: Final = 4
 # Transactions of the server itself: under a read-only load, MariaDB's count of writes grew by 2.
 BACKGROUND: Final = 100
-# Least bytes of log per commit. PostgreSQL's commit record has 34 bytes, its smallest change 54; measured were at least
-# 340 per commit, and 450 with MariaDB.
+# Least bytes of log per commit. PostgreSQL's commit record has 34 bytes, its smallest change 54;
+# measured were at least 340 per commit, and 450 with MariaDB.
 LOG_PER_COMMIT: Final = 32
 LOG_PER_CHANGE: Final = 64
 # Least bytes of binary log per commit: its begin and end events alone have 42 and 31.
@@ -63,10 +68,15 @@ def compare(claims: tuple[Claim, ...], meter: Meter, cell: Cell) -> tuple[WorkFa
     work = meter.work(explicit(claims))
     counts = (getattr(work, claim.count) if claim.counted else None for claim in claims)
     facts = [_fact(claim, counted, cell) for claim, counted in zip(claims, counts, strict=True)]
-    for claim in claims:  # what a transaction of a user's script does is only compared between setups
+    # what a transaction of a user's script does is only compared between setups
+    for claim in claims:
         if claim.custom:
             by_kind = ((kind, getattr(work, kind)) for kind in WORK_KINDS)
-            facts += [WorkFacts(kind, round(claim.total), rows) for kind, rows in by_kind if rows is not None]
+            facts += [
+                WorkFacts(kind, round(claim.total), rows)
+                for kind, rows in by_kind
+                if rows is not None
+            ]
     return tuple(facts)
 
 
@@ -85,19 +95,23 @@ def _fact(claim: Claim, counted: int | None, cell: Cell) -> WorkFacts:
         return WorkFacts(claim.count, round(claim.total), None)
     least, bound = BOUNDS["custom" if claim.custom else claim.count]
     most = None
-    # Autovacuum of a user's many tables, or a statement that runs next to the load, may have any number of
-    # transactions.
+    # Autovacuum of a user's many tables, or a statement that runs next to the load, may have any
+    # number of transactions.
     if bound is not None and cell.dataset.kind != "source" and not cell.workload.during:
         tables = cell.parameters.get("tables", cell.dataset.parameters.get("tables", 1))
         sessions = _clients(cell) * (tables if isinstance(tables, int) else 1)
         most = math.ceil(bound * claim.total) + AROUND + PREPARED * sessions
-    return WorkFacts(claim.count, round(claim.total), counted, math.floor(least * claim.total), most)
+    return WorkFacts(
+        claim.count, round(claim.total), counted, math.floor(least * claim.total), most
+    )
 
 
 def flushes(
     outcome: Outcome, meter: Meter, cell: Cell, flags: tuple[Durability, ...], logs: int
 ) -> Iterator[WorkFacts]:
-    """Yield the flushes that commits needed, if promised and counted. `logs`: the logs that each commit flushes."""
+    """Yield the flushes that commits needed, if promised and counted. `logs`: the logs that each
+    commit flushes.
+    """
     writes = meter.writes(explicit(outcome.claims))
     if not writes or meter.io.flushes is None or not logs or not durability.needs_flushes(flags):
         return
@@ -106,7 +120,9 @@ def flushes(
 
 
 def log(outcome: Outcome, facts: tuple[WorkFacts, ...], meter: Meter) -> Iterator[WorkFacts]:
-    """Yield the bytes of log and binary log of the commits that the server counted, or of changed rows."""
+    """Yield the bytes of log and binary log of the commits that the server counted, or of changed
+    rows.
+    """
     work = meter.work(explicit(outcome.claims))
     if not outcome.claims or work.log_bytes is None:
         return
@@ -118,18 +134,26 @@ def log(outcome: Outcome, facts: tuple[WorkFacts, ...], meter: Meter) -> Iterato
         yield WorkFacts("log_bytes", work.writes, work.log_bytes, least)
     if least and work.binlog_bytes is not None:
         commits = max([(work.writes or 0) - BACKGROUND, *(fact.least or 0 for fact in changing)])
-        yield WorkFacts("binlog_bytes", work.writes, work.binlog_bytes, BINLOG_PER_COMMIT * max(0, commits))
+        yield WorkFacts(
+            "binlog_bytes", work.writes, work.binlog_bytes, BINLOG_PER_COMMIT * max(0, commits)
+        )
 
 
 def list_uncertain(facts: tuple[WorkFacts, ...]) -> Iterator[TrialWarning]:
     """Yield W150 for the counts without another one to compare with."""
-    if lacking := [WORK_KINDS.get(fact.count, fact.count) for fact in facts if fact.counted is None]:
-        yield TrialWarning("W150", f"{', '.join(lacking)}: neither the server nor the kernel counts them here")
+    if lacking := [
+        WORK_KINDS.get(fact.count, fact.count) for fact in facts if fact.counted is None
+    ]:
+        yield TrialWarning(
+            "W150", f"{', '.join(lacking)}: neither the server nor the kernel counts them here"
+        )
 
 
 def check(facts: Sequence[WorkFacts], outcome: Outcome, cell: Cell) -> Iterator[TrialWarning]:
-    """Raise WorkUnconfirmed for a count outside its bounds; yield W151 instead if the commits may concern temporary or
-    unlogged tables, which need neither log nor flush: in a script or a database that dbbench did not make."""
+    """Raise WorkUnconfirmed for a count outside its bounds; yield W151 instead if the commits may
+    concern temporary or unlogged tables, which need neither log nor flush: in a script or a
+    database that dbbench did not make.
+    """
     foreign = cell.dataset.kind == "source" or any(claim.custom for claim in outcome.claims)
     for fact in filter(_outside, facts):
         if not (foreign and fact.count in ("flushes", "log_bytes", "binlog_bytes")):
@@ -145,11 +169,16 @@ def _outside(fact: WorkFacts) -> bool:
 
 
 def _text(fact: WorkFacts) -> str:
-    bounds = f"expected at least {fact.least}" + ("" if fact.most is None else f" and at most {fact.most}")
+    bounds = f"expected at least {fact.least}" + (
+        "" if fact.most is None else f" and at most {fact.most}"
+    )
     if fact.count == "flushes":
         return f"{fact.counted} device flushes for {fact.claimed} commits; {bounds}"
     if fact.count in ("log_bytes", "binlog_bytes"):
         log = "log" if fact.count == "log_bytes" else "binary log"
         return f"{fact.counted} bytes of {log} for {fact.claimed or 0} commits; {bounds}"
     what = WORK_KINDS.get(fact.count, fact.count)
-    return f"{what}: the load generator reports {fact.claimed}, but {fact.counted} were counted; {bounds}"
+    return (
+        f"{what}: the load generator reports {fact.claimed}, but {fact.counted} were counted; "
+        f"{bounds}"
+    )

@@ -1,5 +1,7 @@
-"""The stages of a trial between its device and its result, called in order by `run/trial.py`: each takes what it reads
-and returns what it found. What a trial has of each volume is a mapping by role."""
+"""The stages of a trial between its device and its result, called in order by `run/trial.py`: each
+takes what it reads and returns what it found. What a trial has of each volume is a mapping by
+role.
+"""
 
 from collections.abc import Mapping
 from pathlib import Path

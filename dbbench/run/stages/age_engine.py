@@ -1,6 +1,8 @@
-"""Ageing by the engine (`[age_engine]`): its load continues until several times the size of the data has been written,
-with a window at each factor; then the tables are scanned cold, repaired and scanned again. The server counts the bytes
-(log and data), so that a filesystem with write amplification is not aged less."""
+"""Ageing by the engine (`[age_engine]`): its load continues until several times the size of the
+data has been written, with a window at each factor; then the tables are scanned cold, repaired
+and scanned again. The server counts the bytes (log and data), so that a filesystem with write
+amplification is not aged less.
+"""
 
 from __future__ import annotations
 
@@ -34,8 +36,9 @@ FIGURES: Final = ("tps", "p99_ms")
 
 @dataclass(frozen=True)
 class Loads:
-    """The cell's load outside its measured window, and a scan of its tables. `raw` gets output to keep; `scratch`
-    differs from that of the trial's load, whose logs are read at the very end."""
+    """The cell's load outside its measured window, and a scan of its tables. `raw` gets output to
+    keep; `scratch` differs from that of the trial's load, whose logs are read at the very end.
+    """
 
     cell: model.Cell
     seed: int
@@ -44,14 +47,22 @@ class Loads:
     scratch: Path
 
     def oltp(self, server: Server, window: model.Window, name: str) -> Outcome:
-        """Run the load, without `during`, over a window. `name`: the directory for its output, which "" removes."""
+        """Run the load, without `during`, over a window. `name`: the directory for its output,
+        which "" removes.
+        """
         workload = dataclasses.replace(self.cell.workload, during="")
-        return self._outcome(server, dataclasses.replace(self.cell, workload=workload, window=window), name)
+        return self._outcome(
+            server, dataclasses.replace(self.cell, workload=workload, window=window), name
+        )
 
     def scan(self, server: Server, name: str) -> Outcome:
-        workload = dataclasses.replace(self.cell.workload, driver="scan", during="", window="to-completion")
+        workload = dataclasses.replace(
+            self.cell.workload, driver="scan", during="", window="to-completion"
+        )
         window, nothing = model.Window("to-completion", 0.0, 0.0), model.Dataset("none")
-        cell = dataclasses.replace(self.cell, workload=workload, parameters={}, dataset=nothing, window=window)
+        cell = dataclasses.replace(
+            self.cell, workload=workload, parameters={}, dataset=nothing, window=window
+        )
         return self._outcome(server, cell, name)
 
     def _outcome(self, server: Server, cell: model.Cell, name: str) -> Outcome:
@@ -60,7 +71,9 @@ class Loads:
         self.scratch.mkdir(exist_ok=True)
         driver = DRIVERS[cell.workload.driver]
         try:
-            with driver.driving(LoadTask(server, cell, self.seed, self.clock, folder, self.scratch)) as load:
+            with driver.driving(
+                LoadTask(server, cell, self.seed, self.clock, folder, self.scratch)
+            ) as load:
                 load.wait_until(cell.window.warmup_s, _quietly)
                 load.wait(_quietly)
             return load.outcome()
@@ -76,7 +89,9 @@ def _quietly(_live: Live) -> None:
 def age_tables(
     filled: StoredDatabase, asked: model.EngineAgeing, window: model.Window, loads: Loads
 ) -> model.EngineAgeFacts:
-    """Age the tables of the stopped server as the plan requests, scan, repair, scan; the server is stopped again."""
+    """Age the tables of the stopped server as the plan requests, scan, repair, scan; the server is
+    stopped again.
+    """
     ageing = _Ageing(filled, window, loads)
     with filled.serving(filled.datadir) as server:
         server.checkpoint()
@@ -117,20 +132,25 @@ class _Ageing:
                 yield self._drive(server, "")
                 if (wrote := self.written_bytes - before) < LEAST_BYTES:
                     length = f"{self.window.measure_s:.0f} s"
-                    self.note = f"the load wrote {wrote} bytes in {length}, which does not age the tables"
+                    self.note = (
+                        f"the load wrote {wrote} bytes in {length}, which does not age the tables"
+                    )
                     return
             filesystems.sync(fs.path)
             logical = sum(path.stat().st_size for path in self.filled.files)
             disk = shape.space(fs, logical).disk_bytes if fs.raw is None else None
             extents, point = extents_of(self.filled.files), self._drive(server, f"{factor:g}")
-            yield dataclasses.replace(point, asked=factor, extents=extents, logical_bytes=logical, disk_bytes=disk)
+            yield dataclasses.replace(
+                point, asked=factor, extents=extents, logical_bytes=logical, disk_bytes=disk
+            )
 
     def _drive(self, server: Server, name: str) -> model.WrittenPoint:
         factor, before = self.written_bytes / self.dataset_bytes, server.counters()
         outcome = self.loads.oltp(server, self.window, name)
         # Only the first window has a warm-up, because the server keeps running.
         self.window = dataclasses.replace(self.window, warmup_s=0.0)
-        server.checkpoint()  # dirty pages are written, and so counted; the next window begins without them
+        # dirty pages are written, and so counted; the next window begins without them
+        server.checkpoint()
         self.written_bytes += server.written_bytes(grown_between(before, server.counters())) or 0
         server.purge_log()  # otherwise the log of many windows would fill the device
         p99 = outcome.histogram.percentile_ms(99.0) if outcome.histogram is not None else None
@@ -149,9 +169,13 @@ def _scan(filled: StoredDatabase, loads: Loads, when: str) -> model.AgedScan:
 
 
 def slopes(points: Sequence[model.WrittenPoint]) -> Iterator[model.AgedSlope]:
-    """Yield each metric's regression line over the bytes written, in sizes of the data, with a 95 % interval (t)."""
+    """Yield each metric's regression line over the bytes written, in sizes of the data, with a 95 %
+    interval (t).
+    """
     for name in FIGURES:
-        measured = [(point.factor, value) for point in points if (value := getattr(point, name)) is not None]
+        measured = [
+            (point.factor, value) for point in points if (value := getattr(point, name)) is not None
+        ]
         line = steadiness.line(*zip(*measured, strict=True)) if len(measured) > 2 else None
         if line is not None:
             yield model.AgedSlope(name, line.slope, line.low, line.high)

@@ -1,4 +1,6 @@
-"""The trial's devices: attached, locked, erased, with the same history of writes; and the state of the host."""
+"""The trial's devices: attached, locked, erased, with the same history of writes; and the state of
+the host.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,8 @@ from dbbench.storage.devices.port import Device, DiskSet
 from dbbench.storage.devices.precondition import discard, fill
 from dbbench.storage.filesystems import family_of
 
-_STATE: Final = "state"  # entry of the journal: host and block layer at the beginning of the run's first trial
+# entry of the journal: host and block layer at the beginning of the run's first trial
+_STATE: Final = "state"
 
 
 def setups_of(plan: Plan, cell: Cell) -> dict[Role, FsSetup]:
@@ -52,7 +55,9 @@ def attach(
 
 
 def erase(disks: Iterable[Device]) -> None:
-    """Erase everything mountable from the disks: the next stages write to them, bypassing every filesystem."""
+    """Erase everything mountable from the disks: the next stages write to them, bypassing every
+    filesystem.
+    """
     for disk in disks:
         if disk.identity:
             hold.erase(disk.fd)
@@ -69,26 +74,38 @@ def precondition(folder: RunFolder, cell_id: str, device: Device) -> ConditionFa
 
 
 def host_state(disks: Volumes, setup: FsSetup, journal: Journal) -> dict[str, Any]:
-    """Return the state of host and block layer; the journal keeps the first one, and one for each sector size."""
+    """Return the state of host and block layer; the journal keeps the first one, and one for each
+    sector size.
+    """
     state, sectors = tunables.state(), _sectors(setup)
     for role, device in disks.items():  # named separately: setups have different numbers of disks
-        state |= tunables.block_layer(device.leaves, called="disk" if role == "data" else "log disk")
+        state |= tunables.block_layer(
+            device.leaves, called="disk" if role == "data" else "log disk"
+        )
     if sectors not in _first_states(journal):
         journal.note(_STATE, state=state, sectors=sectors)
     return state
 
 
 def first_host_state(setup: FsSetup, journal: Journal) -> dict[str, Any]:
-    """Return host and block layer before the first trial, with sectors of the first that asks for the same; or {}."""
+    """Return host and block layer before the first trial, with sectors of the first that asks for
+    the same; or {}.
+    """
     states = _first_states(journal)
-    sectors = {name: value for name, value in states.get(_sectors(setup), {}).items()
-               if name.rpartition(": ")[2] in tunables.SECTORS}  # fmt: skip
+    sectors = {
+        name: value
+        for name, value in states.get(_sectors(setup), {}).items()
+        if name.rpartition(": ")[2] in tunables.SECTORS
+    }
     return {**next(iter(states.values()), {}), **sectors}
 
 
 def _first_states(journal: Journal) -> dict[Any, dict[str, Any]]:
-    return {entry.get("sectors"): entry["state"] for entry in journal.entries()
-            if entry.get("event") == _STATE and isinstance(entry.get("state"), dict)}  # fmt: skip
+    return {
+        entry.get("sectors"): entry["state"]
+        for entry in journal.entries()
+        if entry.get("event") == _STATE and isinstance(entry.get("state"), dict)
+    }
 
 
 def _sectors(setup: FsSetup) -> int:
@@ -105,7 +122,9 @@ def facts_after(disks: Volumes) -> DeviceFacts:
 
 
 def count_writes(plan: Plan, cell: Cell, clock: DiskClock) -> WriteFacts | None:
-    """Return the estimated and the counted bytes; None for a directory, because other processes use its disk."""
+    """Return the estimated and the counted bytes; None for a directory, because other processes use
+    its disk.
+    """
     if plan.device.existing:
         return None
     return WriteFacts(sum(writes.of_trial(plan, cell).values()), clock.difference()["write_bytes"])

@@ -17,14 +17,20 @@ from dbbench.run.stages.mount import equalize_readahead
 from dbbench.storage import filesystems
 from dbbench.storage.filesystems import shape
 
-# A load that makes its own files begins on a new filesystem. It must itself empty the cache of files that it reads
-# later, and report that.
+# A load that makes its own files begins on a new filesystem. It must itself empty the cache of
+# files that it reads later, and report that.
 _NO_FILES: Final = CacheFacts("no files yet", 0, 0, proved=True)
 
 
-def emptier(plan: Plan, setups: Setups, volumes: Volumes, mounts: Mounts) -> Callable[[Sequence[Path]], CacheFacts]:
-    """Return a function that empties the caches of all volumes while no process uses them, and proves it for files."""
-    each = [filesystems.emptying(setup, volumes[role], mounts[role]) for role, setup in setups.items()]
+def emptier(
+    plan: Plan, setups: Setups, volumes: Volumes, mounts: Mounts
+) -> Callable[[Sequence[Path]], CacheFacts]:
+    """Return a function that empties the caches of all volumes while no process uses them, and
+    proves it for files.
+    """
+    each = [
+        filesystems.emptying(setup, volumes[role], mounts[role]) for role, setup in setups.items()
+    ]
 
     def empty() -> None:
         for part in each:

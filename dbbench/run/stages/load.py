@@ -26,8 +26,12 @@ from dbbench.storage.devices.directory import shared_disks
 
 
 @contextlib.contextmanager
-def reach(cell: Cell, workdir: WorkDir, clock: Clock, raw: Path) -> Iterator[tuple[Client | None, Place]]:
-    """Yield the client's host, or None for a local load generator, and the place of a server that it can reach."""
+def reach(
+    cell: Cell, workdir: WorkDir, clock: Clock, raw: Path
+) -> Iterator[tuple[Client | None, Place]]:
+    """Yield the client's host, or None for a local load generator, and the place of a server that
+    it can reach.
+    """
     place = workdir.place(cell.engine)
     if cell.client is None:
         yield None, place
@@ -43,7 +47,9 @@ def list_samplers(cell: Cell, disks: Volumes, mounts: Mounts, server: Server) ->
     first = {role: device.leaves[0] for role, device in disks.items() if device.leaves}
     own_server = server if profile_of(cell.engine.name).has_server else None
     all_disks = tuple(dict.fromkeys((*leaves_of(disks), *shared_disks(disks))))
-    return Sampled(first.get("data"), own_server, first.get("log"), all_disks, paths(mounts), sessions_of(cell))
+    return Sampled(
+        first.get("data"), own_server, first.get("log"), all_disks, paths(mounts), sessions_of(cell)
+    )
 
 
 def drain(server: Server, mounts: Mounts) -> None:
@@ -62,13 +68,22 @@ def watch(phase: Phase, window: Window, tell: Callable[..., None]) -> Callable[[
 
     def report(live: Live) -> None:
         second = live.second - warm
-        tell("second", phase=phase.value, second=second, of=whole or None, tps=live.tps, p95_ms=live.p95_ms)
+        tell(
+            "second",
+            phase=phase.value,
+            second=second,
+            of=whole or None,
+            tps=live.tps,
+            p95_ms=live.p95_ms,
+        )
 
     return report
 
 
 @contextlib.contextmanager
 def reading(load: Load) -> Iterator[Future[Outcome]]:
-    """Read the load generator's results in a thread within the block; an error is raised where the outcome is used."""
+    """Read the load generator's results in a thread within the block; an error is raised where the
+    outcome is used.
+    """
     with ThreadPoolExecutor(1) as reader:
         yield reader.submit(contextvars.copy_context().run, load.outcome)

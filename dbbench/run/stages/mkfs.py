@@ -19,14 +19,18 @@ from dbbench.storage.layers.volume import note_signatures
 
 @contextlib.contextmanager
 def make_layers(setups: Setups, disks: Volumes, journal: Journal) -> Iterator[dict[Role, Device]]:
-    """Make the layers within the block; for the journal, the content of the disks may be incomplete from now on."""
+    """Make the layers within the block; for the journal, the content of the disks may be incomplete
+    from now on.
+    """
     for device in disks.values():
         devices.note(journal, "making", device.each)
     with contextlib.ExitStack() as stack:
         volumes: dict[Role, Device] = {}
         for role, setup in setups.items():
             to_add = layers_to_add(setup)
-            volumes[role] = stack.enter_context(layers.stack_layers(setup.layers, disks[role], journal, to_add))
+            volumes[role] = stack.enter_context(
+                layers.stack_layers(setup.layers, disks[role], journal, to_add)
+            )
         yield volumes
 
 
@@ -37,6 +41,7 @@ def make(setups: Setups, volumes: Volumes, journal: Journal, cell_id: str) -> di
         for member in volume.each:
             if member.facts.image:
                 write_out(Path(member.facts.image))
-            note_signatures(member, journal)  # so that the guard of the next trial recognises the layers
+            # so that the guard of the next trial recognises the layers
+            note_signatures(member, journal)
         devices.note(journal, "made", volume.each, uuid=made[role].uuid, trial=cell_id)
     return made

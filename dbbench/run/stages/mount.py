@@ -25,14 +25,19 @@ from dbbench.storage.filesystems import Made, Mounted, family_in
 def mount(
     plan: Plan, cell: Cell, volumes: Volumes, workdir: WorkDir, journal: Journal
 ) -> Iterator[dict[Role, Mounted]]:
-    """Mount the filesystems within the block. A failure of the block on a full one is FilesystemFull."""
+    """Mount the filesystems within the block. A failure of the block on a full one is
+    FilesystemFull.
+    """
     with contextlib.ExitStack() as stack:
         mounts: dict[Role, Mounted] = {}
         for role, setup in setups_of(plan, cell).items():
             at = workdir.mount_point(role)
-            fs = stack.enter_context(filesystems.mount(setup, volumes[role], at, journal, _arc_bytes(cell)))
+            fs = stack.enter_context(
+                filesystems.mount(setup, volumes[role], at, journal, _arc_bytes(cell))
+            )
             mounts[role] = equalize_readahead(fs, plan.equal_readahead_bytes)
-        if mounts["data"].raw:  # the data directory is next to the log; only the tables are on the device
+        # the data directory is next to the log; only the tables are on the device
+        if mounts["data"].raw:
             mounts["data"] = dataclasses.replace(mounts["data"], path=mounts["log"].path)
         stack.enter_context(naming_full(*paths(mounts)))
         yield mounts
@@ -42,21 +47,35 @@ def equalize_readahead(fs: Mounted, size_bytes: int | None) -> Mounted:
     """Set the plan's read-ahead on the mounted filesystem; btrfs has a setting of its own for it."""
     if size_bytes is None:
         return fs
-    return dataclasses.replace(fs, read_ahead_kb=tunables.on_mount(family_in(fs).bdi(fs.path), size_bytes))
+    return dataclasses.replace(
+        fs, read_ahead_kb=tunables.on_mount(family_in(fs).bdi(fs.path), size_bytes)
+    )
 
 
 def _arc_bytes(cell: Cell) -> int | None:
-    """Return the limit of ZFS's cache, which no group counts: the plan's memory less the server's own cache."""
+    """Return the limit of ZFS's cache, which no group counts: the plan's memory less the server's
+    own cache.
+    """
     whole = cell.memory_bytes
     return None if whole is None else max(0, whole - (own_cache_bytes(settings_of(cell)) or 0))
 
 
-def facts(setups: Setups, volumes: Volumes, made: Mapping[Role, Made], mounts: Mounts) -> FilesystemFacts:
-    """Return what the kernel reports; durability is that of all volumes together. Raises SetupNotInForce."""
-    each = {role: _facts_of(setup, volumes[role], made[role], mounts[role]) for role, setup in setups.items()}
+def facts(
+    setups: Setups, volumes: Volumes, made: Mapping[Role, Made], mounts: Mounts
+) -> FilesystemFacts:
+    """Return what the kernel reports; durability is that of all volumes together. Raises
+    SetupNotInForce.
+    """
+    each = {
+        role: _facts_of(setup, volumes[role], made[role], mounts[role])
+        for role, setup in setups.items()
+    }
     flags = durability.combined(*(volume.durability_flags for volume in each.values()))
     return dataclasses.replace(
-        each["data"], wal=each.get("log"), durability_flags=flags, durability_class=durability_class(flags)
+        each["data"],
+        wal=each.get("log"),
+        durability_flags=flags,
+        durability_class=durability_class(flags),
     )
 
 

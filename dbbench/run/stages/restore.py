@@ -1,5 +1,6 @@
-"""The dataset (a data directory, or one tablespace of it) restored from its golden copy; its write-ahead log, moved to
-the place that the plan or the fs setup requests; its server."""
+"""The dataset (a data directory, or one tablespace of it) restored from its golden copy; its
+write-ahead log, moved to the place that the plan or the fs setup requests; its server.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +38,9 @@ def ensure_golden(cell: Cell, workdir: WorkDir, emit: Emit) -> Golden:
 
 
 def restore(cell: Cell, setup: FsSetup, fs: Mounted, workdir: WorkDir, emit: Emit) -> Restored:
-    """Restore the golden copy with the setup's attributes, and verify it; `datadir` is the server's data directory."""
+    """Restore the golden copy with the setup's attributes, and verify it; `datadir` is the server's
+    data directory.
+    """
     engine, golden = ENGINES[cell.engine.name], ensure_golden(cell, workdir, emit)
     datadir, account = filesystems.data_directory(setup, fs), engine.account()
     filesystems.apply_attributes(setup, datadir)
@@ -46,10 +49,13 @@ def restore(cell: Cell, setup: FsSetup, fs: Mounted, workdir: WorkDir, emit: Emi
         oid = golden.manifest.tablespaces[tablespace]
         here, rest = datasets.split(golden, f"pg_tblspc/{oid}")
     copy = datasets.restore_copy(here, datadir, account, pace(emit))
-    if tablespace:  # the rest of the cluster is off the device under test, with a link to the tablespace
+    # the rest of the cluster is off the device under test, with a link to the tablespace
+    if tablespace:
         shutil.rmtree(workdir.elsewhere, ignore_errors=True)
         workdir.elsewhere.mkdir(0o755)
-        server = datasets.golden.way_to(workdir.elsewhere, account, workdir.root / "elsewhere") / "data"
+        server = (
+            datasets.golden.way_to(workdir.elsewhere, account, workdir.root / "elsewhere") / "data"
+        )
         datasets.restore_copy(rest, server, account)
         (server / "pg_tblspc" / oid).symlink_to(datadir)
     filesystems.verify_files(setup, engine.data_files(server))
@@ -68,7 +74,9 @@ def _facts(golden: Golden, here: Golden, cell: Cell, tablespace: str) -> Dataset
         key=golden.manifest.key,
         bytes=here.manifest.logical_bytes,
         compressibility=made.compressibility,
-        source=f"{parameters['form']} of {cell.engine.name} {parameters['version']}".strip() if of_user else "",
+        source=f"{parameters['form']} of {cell.engine.name} {parameters['version']}".strip()
+        if of_user
+        else "",
         tablespace=tablespace,
         told=tuple(map(datasets.sources.text, made.changes)),
         changes=made.changes,
@@ -76,7 +84,9 @@ def _facts(golden: Golden, here: Golden, cell: Cell, tablespace: str) -> Dataset
 
 
 def pace(emit: Emit, clock: Callable[[], float] = time.monotonic) -> Progress:
-    """Return a function that reports bytes, rate (10^6 bytes per second) and remaining seconds, once per second."""
+    """Return a function that reports bytes, rate (10^6 bytes per second) and remaining seconds,
+    once per second.
+    """
     began = told = clock()
 
     def tell(done: int, of: int) -> None:
@@ -86,16 +96,29 @@ def pace(emit: Emit, clock: Callable[[], float] = time.monotonic) -> Progress:
             return
         told = now
         rate = done / (now - began)
-        emit(Event("copied", {"phase": Phase.RESTORE.value, "bytes": done, "of": of, "mb_per_s": rate / 1e6,
-                              "left_s": max(0.0, (of - done) / rate)}))  # fmt: skip
+        emit(
+            Event(
+                "copied",
+                {
+                    "phase": Phase.RESTORE.value,
+                    "bytes": done,
+                    "of": of,
+                    "mb_per_s": rate / 1e6,
+                    "left_s": max(0.0, (of - done) / rate),
+                },
+            )
+        )
 
     return tell
 
 
 def move_log(setups: Setups, mounts: Mounts, engine: Engine, datadir: Path, place: Place) -> Place:
-    """Move the restored log to its own filesystem or volume; return the place with its directory, or unchanged."""
+    """Move the restored log to its own filesystem or volume; return the place with its directory,
+    or unchanged.
+    """
     folder = filesystems.log_directory(setups["data"], mounts)
-    # If only a tablespace is on the filesystem under test, the log stays with the rest of the cluster.
+    # If only a tablespace is on the filesystem under test, the log stays with the rest of the
+    # cluster.
     alone = "log" not in mounts and not datadir.is_relative_to(mounts["data"].path)
     if folder is None or alone or not isinstance(engine, HasLog):
         return place
@@ -107,7 +130,9 @@ def move_log(setups: Setups, mounts: Mounts, engine: Engine, datadir: Path, plac
 
 
 def check_log(engine: Engine, datadir: Path, place: Place, effective: dict[str, str]) -> None:
-    """Raise FilesElsewhere if a file of the running server's log is not in the directory to which it was moved."""
+    """Raise FilesElsewhere if a file of the running server's log is not in the directory to which
+    it was moved.
+    """
     if place.log_dir is None:
         return
     files = log_files_of(engine, datadir, effective)
@@ -115,16 +140,25 @@ def check_log(engine: Engine, datadir: Path, place: Place, effective: dict[str, 
     astray = [path for path in files if folder not in path.parents]
     if astray or not files:
         raise FilesElsewhere(
-            f"{astray[0]} of the write-ahead log is not in {folder}" if astray else f"{folder} contains no log file",
+            f"{astray[0]} of the write-ahead log is not in {folder}"
+            if astray
+            else f"{folder} contains no log file",
             effect="Nothing was measured.",
-            remedy="Remove settings for the location of the log (innodb_log_group_home_dir, log_bin) from the plan.",
+            remedy="Remove settings for the location of the log (innodb_log_group_home_dir, "
+            "log_bin) from the plan.",
         )
 
 
-def fill(cell: Cell, stored: Stored, place: Place, cold: Callable[[Sequence[Path]], CacheFacts]) -> StoredDatabase:
-    """Return the filesystem with its server at `place`, and another server with separate directories next to it."""
+def fill(
+    cell: Cell, stored: Stored, place: Place, cold: Callable[[Sequence[Path]], CacheFacts]
+) -> StoredDatabase:
+    """Return the filesystem with its server at `place`, and another server with separate
+    directories next to it.
+    """
     engine, settings = ENGINES[cell.engine.name], settings_of(cell)
-    second = dataclasses.replace(place, sockets=place.sockets.with_name("s2"), logs=place.logs / "clone")
+    second = dataclasses.replace(
+        place, sockets=place.sockets.with_name("s2"), logs=place.logs / "clone"
+    )
     small = {**settings, **merge_settings(("clone", {**engine.PROFILE.small}))}
     return StoredDatabase(
         **vars(stored),

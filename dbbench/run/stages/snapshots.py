@@ -1,5 +1,7 @@
-"""Snapshots during the load: a thread takes them, starts a second server on the newest and queries it. These servers
-are not in the trial's control group, to take no memory from the load; sharing its CPUs and disk is what is measured."""
+"""Snapshots during the load: a thread takes them, starts a second server on the newest and queries
+it. These servers are not in the trial's control group, to take no memory from the load; sharing
+its CPUs and disk is what is measured.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,8 @@ from dbbench.storage.filesystems import volumes
 from dbbench.storage.filesystems.port import Snapshots
 
 _FIRST: Final = "1"  # tag of the first snapshot
-# Least number of seconds with, and of seconds without, a snapshot; a mean of fewer scatters too much.
+# Least number of seconds with, and of seconds without, a snapshot; a mean of fewer scatters too
+# much.
 LEAST_SECONDS: Final = 3
 RATES: Final = ("tps", "apply_kb_per_s")
 
@@ -36,7 +39,9 @@ RATES: Final = ("tps", "apply_kb_per_s")
 def beside_load(
     plan: SnapshotSpec | None, filled: StoredDatabase, server: Server, now_utc: Callable[[], float]
 ) -> AbstractContextManager[SnapshotSchedule | None]:
-    """Take the plan's snapshots within the block, then drop them. `fault`: why not; the load's results are valid."""
+    """Take the plan's snapshots within the block, then drop them. `fault`: why not; the load's
+    results are valid.
+    """
     if plan is None:
         return contextlib.nullcontext()
     how = way(filled, server)
@@ -49,7 +54,9 @@ def beside_load(
 
 
 def way(filled: StoredDatabase, server: Server) -> Snapshots:
-    """Return the snapshots of the filesystem or of the layer below; otherwise reflinks, if the server supports them."""
+    """Return the snapshots of the filesystem or of the layer below; otherwise reflinks, if the
+    server supports them.
+    """
     return volumes.snapshots_of(filled.setup) or replace(REFLINK, server=server)
 
 
@@ -65,7 +72,9 @@ def lacks(how: Snapshots, filled: StoredDatabase) -> str | None:
 def taking(
     plan: SnapshotSpec, filled: StoredDatabase, how: Snapshots, now_utc: Callable[[], float]
 ) -> Iterator[SnapshotSchedule]:
-    """Take snapshots within the block; then complete one in progress, read the space of the kept ones, and drop all."""
+    """Take snapshots within the block; then complete one in progress, read the space of the kept
+    ones, and drop all.
+    """
     taking = SnapshotSchedule(plan, filled, how, now_utc)
     try:
         with threads.beside("snapshots", taking.work):
@@ -75,10 +84,17 @@ def taking(
 
 
 class SnapshotSchedule:
-    """The work of the thread, and its observations. `fault` is why it ended early, or did not begin."""
+    """The work of the thread, and its observations. `fault` is why it ended early, or did not
+    begin.
+    """
 
     def __init__(
-        self, plan: SnapshotSpec, filled: StoredDatabase, how: Snapshots, now_utc: Callable[[], float], fault: str = ""
+        self,
+        plan: SnapshotSpec,
+        filled: StoredDatabase,
+        how: Snapshots,
+        now_utc: Callable[[], float],
+        fault: str = "",
     ) -> None:
         self.taken: list[SnapshotTaken] = []
         self.fault = fault
@@ -89,7 +105,9 @@ class SnapshotSchedule:
 
     @property
     def facts(self) -> SnapshotFacts:
-        return SnapshotFacts(self._plan.every_s, self._plan.keep, self._how, note=self.fault, taken=tuple(self.taken))
+        return SnapshotFacts(
+            self._plan.every_s, self._plan.keep, self._how, note=self.fault, taken=tuple(self.taken)
+        )
 
     @property
     def warnings(self) -> Iterator[TrialWarning]:
@@ -112,7 +130,8 @@ class SnapshotSchedule:
     def work(self, ended: threading.Event) -> None:
         """Take snapshots until `ended` is set; one in progress is completed first."""
         due = time.monotonic() + self._plan.every_s
-        with process.placing({}), self._note_error("a snapshot"):  # its servers are outside the trial's control group
+        # its servers are outside the trial's control group
+        with process.placing({}), self._note_error("a snapshot"):
             while not ended.wait(max(0.0, due - time.monotonic())):
                 self._turn()
                 due += self._plan.every_s
@@ -124,7 +143,8 @@ class SnapshotSchedule:
         number = len(self.taken)
         tagged = replace(self._filled, tag=str(number + 1))
         begin_utc, began = self._now_utc(), time.monotonic()
-        self._kept.append((number, tagged))  # before it is taken, so that `end` also drops one that failed half-way
+        # before it is taken, so that `end` also drops one that failed half-way
+        self._kept.append((number, tagged))
         self._by.snapshot(tagged)
         snapshot_s, began = time.monotonic() - began, time.monotonic()
         with self._by.clone(tagged) as datadir, tagged.serving_copy(datadir) as server:
@@ -136,17 +156,25 @@ class SnapshotSchedule:
             self._by.drop(self._kept[0][1])
             del self._kept[0]
             drop_s = time.monotonic() - began
-        self.taken.append(SnapshotTaken(begin_utc, self._now_utc(), snapshot_s, ready_s, drop_s, text=text))
+        self.taken.append(
+            SnapshotTaken(begin_utc, self._now_utc(), snapshot_s, ready_s, drop_s, text=text)
+        )
 
     @contextlib.contextmanager
     def _note_error(self, what: str) -> Iterator[None]:
-        """End the snapshots, but not the load, after an error of filesystem, tool or server; others fail the trial."""
+        """End the snapshots, but not the load, after an error of filesystem, tool or server; others
+        fail the trial.
+        """
         try:
             yield
         except Exception as error:
             if not (isinstance(error, DbbenchError | OSError) or client_error(error)):
                 raise
-            reason = error.evidence if isinstance(error, DbbenchError) else f"{type(error).__name__}: {error}"
+            reason = (
+                error.evidence
+                if isinstance(error, DbbenchError)
+                else f"{type(error).__name__}: {error}"
+            )
             self.fault = self.fault or f"{what} failed after {len(self.taken)} snapshots: {reason}"
 
 
@@ -158,26 +186,51 @@ def query(server: Server) -> str:
         if not tables:
             return "no table"
         name = min(tables, key=lambda table: (table.size_bytes, table.name)).name
-        return f"{name}: {rows_of(connection, f'SELECT COUNT(*) FROM {sql.quote(name)}')[0][0]} rows"
+        return (
+            f"{name}: {rows_of(connection, f'SELECT COUNT(*) FROM {sql.quote(name)}')[0][0]} rows"
+        )
 
 
 def with_cost(facts: SnapshotFacts, outcome: Outcome, window: Window) -> SnapshotFacts:
-    """Return the facts with times since the start of the load, and its rates with and without a snapshot."""
+    """Return the facts with times since the start of the load, and its rates with and without a
+    snapshot.
+    """
     begin, series = outcome.begin_utc, outcome.series
-    facts = replace(facts, taken=tuple(
-        replace(each, at_s=round(each.at_s - begin, 3), until_s=round(each.until_s - begin, 3)) for each in facts.taken
-    ))  # fmt: skip
-    rates = next((series[name] for name in RATES if name in series and any(v is not None for v in series[name])), [])
+    facts = replace(
+        facts,
+        taken=tuple(
+            replace(each, at_s=round(each.at_s - begin, 3), until_s=round(each.until_s - begin, 3))
+            for each in facts.taken
+        ),
+    )
+    rates = next(
+        (
+            series[name]
+            for name in RATES
+            if name in series and any(v is not None for v in series[name])
+        ),
+        [],
+    )
     if window.kind != "fixed" and None in rates[: int(outcome.window_s)]:
-        # If log arrives in batches, the rate of a second depends more on the batch than on a snapshot.
+        # If log arrives in batches, the rate of a second depends more on the batch than on a
+        # snapshot.
         return facts
-    busy = {second for each in facts.taken for second in range(math.floor(each.at_s), math.ceil(each.until_s))}
+    busy = {
+        second
+        for each in facts.taken
+        for second in range(math.floor(each.at_s), math.ceil(each.until_s))
+    }
     first = round(window.warmup_s) if window.kind == "fixed" else 0
-    measured = [(second, rate) for second, rate in enumerate(summary.measured_seconds(window, rates), first)
-                if rate is not None]  # fmt: skip
+    measured = [
+        (second, rate)
+        for second, rate in enumerate(summary.measured_seconds(window, rates), first)
+        if rate is not None
+    ]
     within = [rate for second, rate in measured if second in busy]
     others = [rate for second, rate in measured if second not in busy]
     if min(len(within), len(others)) < LEAST_SECONDS:
         return facts
     inner, outer = statistics.fmean(within), statistics.fmean(others)
-    return replace(facts, rate_within=inner, rate_beside=outer, cost_ratio=inner / outer if outer else None)
+    return replace(
+        facts, rate_within=inner, rate_beside=outer, cost_ratio=inner / outer if outer else None
+    )

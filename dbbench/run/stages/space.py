@@ -1,5 +1,6 @@
-"""What the load has left: whether data and filesystems are intact, the space of the data and how its files are stored,
-the latency of fsync there and the limits of atomic writes."""
+"""What the load has left: whether data and filesystems are intact, the space of the data and how
+its files are stored, the latency of fsync there and the limits of atomic writes.
+"""
 
 from __future__ import annotations
 
@@ -31,14 +32,20 @@ def check(dataset: Dataset, mounts: Mounts, ready: StoredDatabase) -> str:
 
 def space(fs: Mounted, engine: Engine, files: Sequence[Path]) -> SpaceFacts:
     """Return the space of the data: logical, on disk, and its fragmentation."""
-    size = engine.data_bytes if isinstance(engine, UsesBareDevice) else lambda file: file.stat().st_size
+    size = (
+        engine.data_bytes
+        if isinstance(engine, UsesBareDevice)
+        else lambda file: file.stat().st_size
+    )
     logical = sum(map(size, files))
     if fs.raw is not None:
         return SpaceFacts(logical)  # a bare device has no used or free space
     return shape.find_shape(shape.space(fs, logical), fs, files)
 
 
-def probe(cell: Cell, seed: int, mounts: Mounts, facts: FilesystemFacts, datadir: Path) -> FilesystemFacts:
+def probe(
+    cell: Cell, seed: int, mounts: Mounts, facts: FilesystemFacts, datadir: Path
+) -> FilesystemFacts:
     """Add the latency of fsync and the limits of atomic writes in the directories of data and log."""
     folders, each = {"data": datadir, "log": filesystems.log_directory(cell.setup, mounts)}, {}
     for role, of_volume in facts.volumes.items():
@@ -46,11 +53,19 @@ def probe(cell: Cell, seed: int, mounts: Mounts, facts: FilesystemFacts, datadir
         if fs.raw is not None:
             each[role] = dataclasses.replace(of_volume, syncs_note="there is no filesystem")
             continue
-        where = folder if folder is not None and folder.is_dir() and folder.is_relative_to(fs.path) else fs.path
+        where = (
+            folder
+            if folder is not None and folder.is_dir() and folder.is_relative_to(fs.path)
+            else fs.path
+        )
         rows, note = small_io.syncs(where, cell.window.measure_s, seed)
         least, most = small_io.atomic_write_bytes(where) or (None, None)
         each[role] = dataclasses.replace(
-            of_volume, syncs=rows, syncs_note=note, atomic_write_min_bytes=least, atomic_write_max_bytes=most
+            of_volume,
+            syncs=rows,
+            syncs_note=note,
+            atomic_write_min_bytes=least,
+            atomic_write_max_bytes=most,
         )
     return dataclasses.replace(each["data"], wal=each.get("log"))
 
@@ -63,6 +78,8 @@ def file_sizes(engine: Engine, datadir: Path, effective: dict[str, str]) -> dict
 def growth(
     fs: Mounted, engine: Engine, datadir: Path, effective: dict[str, str], before: dict[Path, int]
 ) -> GrowthFacts:
-    """Return how files that grew since `before` (of `file_sizes`) are stored. They are written back first."""
+    """Return how files that grew since `before` (of `file_sizes`) are stored. They are written back
+    first.
+    """
     data, logs = engine.data_files(datadir), log_files_of(engine, datadir, effective)
     return shape.growth(fs, before, shape.sizes(data), shape.sizes(logs), None)

@@ -1,4 +1,6 @@
-"""Devices for filesystems, with the kernel's counters for them. A new kind is one module and one line in KINDS."""
+"""Devices for filesystems, with the kernel's counters for them. A new kind is one module and one
+line in KINDS.
+"""
 
 from __future__ import annotations
 
@@ -16,29 +18,57 @@ from dbbench.storage.devices import block, directory, loop, sysfs
 from dbbench.storage.devices.guard import Permit
 from dbbench.storage.devices.naming import describe_all, identity
 from dbbench.storage.devices.port import Device, DiskSet, joint, leaves_of
-from dbbench.storage.devices.sysfs import flushes, flushes_reason, io_counters, leaves, queue_attributes
+from dbbench.storage.devices.sysfs import (
+    flushes,
+    flushes_reason,
+    io_counters,
+    leaves,
+    queue_attributes,
+)
 
 __all__ = [
-    "KINDS", "Device", "DiskSet", "Permit", "attach", "describe_all", "flushes",
-    "flushes_reason", "identity", "io_counters", "leaves", "leaves_of", "note", "queue_attributes", "size_bytes",
-]  # fmt: skip
+    "KINDS",
+    "Device",
+    "DiskSet",
+    "Permit",
+    "attach",
+    "describe_all",
+    "flushes",
+    "flushes_reason",
+    "identity",
+    "io_counters",
+    "leaves",
+    "leaves_of",
+    "note",
+    "queue_attributes",
+    "size_bytes",
+]
 
 
 def note(journal: Journal | None, event: str, disks: Iterable[Device], **more: str) -> None:
-    """Record an event of block devices in the journal, by their identity; nothing for image files and layers."""
+    """Record an event of block devices in the journal, by their identity; nothing for image files
+    and layers.
+    """
     for disk in disks:
         if journal is not None and (name := disk.identity):
             journal.note(event, device=name, **more)
 
 
 @contextlib.contextmanager
-def attach(disks: Mapping[Role, DiskSet], permit: Permit, arm: str = "") -> Iterator[dict[Role, Device]]:
-    """Attach the plan's devices of each volume for one trial, locked until the block ends. `arm`: the fs setup's label,
-    for `paths` of kind dir, whose Device has `fd` -1 and the working directory as `path`. Raises the errors of its kind
-    before anything was changed: DeviceUnusable, DeviceInUse, DeviceNotEmpty, MakeFailed."""
+def attach(
+    disks: Mapping[Role, DiskSet], permit: Permit, arm: str = ""
+) -> Iterator[dict[Role, Device]]:
+    """Attach the plan's devices of each volume for one trial, locked until the block ends. `arm`:
+    the fs setup's label, for `paths` of kind dir, whose Device has `fd` -1 and the working
+    directory as `path`. Raises the errors of its kind before anything was changed:
+    DeviceUnusable, DeviceInUse, DeviceNotEmpty, MakeFailed.
+    """
     _must_differ([path for some in disks.values() for path in some.spec.disks[: some.most]])
     with contextlib.ExitStack() as stack:
-        yield {role: stack.enter_context(_with_spare(some, permit, arm)) for role, some in disks.items()}
+        yield {
+            role: stack.enter_context(_with_spare(some, permit, arm))
+            for role, some in disks.items()
+        }
 
 
 @contextlib.contextmanager
@@ -64,7 +94,8 @@ def _must_differ(paths: Sequence[str]) -> None:
         number = block.number_of(Path(path))
         if number in first:
             raise DeviceUnusable(
-                f"{path} is listed twice in [device]" + ("" if path == first[number] else f", also as {first[number]}"),
+                f"{path} is listed twice in [device]"
+                + ("" if path == first[number] else f", also as {first[number]}"),
                 remedy="List each device once.",
             )
         if number is not None:
@@ -83,7 +114,10 @@ KINDS: Final[dict[str, Callable[[DiskSet, Permit, str], AbstractContextManager[D
         [loop.attach(image, disks.sector_bytes) for image in disks.images[: disks.most]]
     ),
     "block": lambda disks, permit, _arm: joint(
-        [block.attach(Path(path), disks.spec.identity, permit) for path in disks.spec.disks[: disks.most]]
+        [
+            block.attach(Path(path), disks.spec.identity, permit)
+            for path in disks.spec.disks[: disks.most]
+        ]
     ),
     "dir": lambda disks, _permit, arm: directory.attach(disks.spec, arm),
 }

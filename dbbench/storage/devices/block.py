@@ -1,8 +1,11 @@
-"""Kind `block`: a real disk or partition, checked, locked and held, so that the checked device is the formatted one.
+"""Kind `block`: a real disk or partition, checked, locked and held, so that the checked device is
+the formatted one.
 
-It is opened with O_EXCL, checked through its descriptor, opened again through that descriptor and locked (flock(2),
-which udev and util-linux respect). O_EXCL is kept until the device is released, except while the kernel itself holds
-the device for a filesystem or a layer of the trial (`hold`). Changing a symbolic link meanwhile has no effect."""
+It is opened with O_EXCL, checked through its descriptor, opened again through that descriptor
+and locked (flock(2), which udev and util-linux respect). O_EXCL is kept until the device is
+released, except while the kernel itself holds the device for a filesystem or a layer of the
+trial (`hold`). Changing a symbolic link meanwhile has no effect.
+"""
 
 from __future__ import annotations
 
@@ -23,15 +26,20 @@ from dbbench.storage.devices.guard import Permit
 from dbbench.storage.devices.hold import afterwards
 from dbbench.storage.devices.port import Device
 
-_SETTLE_S: Final = 2.0  # the kernel may still end the mount of a killed trial (median 90 ms), or udev looks at it
+# the kernel may still end the mount of a killed trial (median 90 ms), or udev looks at it
+_SETTLE_S: Final = 2.0
 # After umount, a copy of the mount in another namespace or a slow flush may still hold the device.
 _FREE_S: Final = 30.0
 
 
 @contextlib.contextmanager
-def attach(path: Path, expected: str | None, permit: Permit, *, fstab: Path = guard.FSTAB) -> Iterator[Device]:
-    """Attach a device exclusively within the block; then wait until it is free. `expected`: the plan's identity. Raises
-    DeviceUnusable, DeviceInUse, DeviceNotEmpty; afterwards UnmountFailed if something holds it."""
+def attach(
+    path: Path, expected: str | None, permit: Permit, *, fstab: Path = guard.FSTAB
+) -> Iterator[Device]:
+    """Attach a device exclusively within the block; then wait until it is free. `expected`: the
+    plan's identity. Raises DeviceUnusable, DeviceInUse, DeviceNotEmpty; afterwards UnmountFailed
+    if something holds it.
+    """
     with contextlib.ExitStack() as stack, contextlib.ExitStack() as held:
         held.enter_context(hold.holding(exclusive := _exclusive(path, permit, fstab)))
         name = guard.kernel_name(exclusive)
@@ -40,11 +48,17 @@ def attach(path: Path, expected: str | None, permit: Permit, *, fstab: Path = gu
         stack.enter_context(afterwards(lambda: _wait_until_free(Path(f"/dev/{name}"))))
         stack.callback(os.close, fd)
         _lock(fd, path)
-        guard.refuse(path, name, guard.found_on(exclusive, mine={exclusive, fd}, fstab=fstab), permit)
+        guard.refuse(
+            path, name, guard.found_on(exclusive, mine={exclusive, fd}, fstab=fstab), permit
+        )
         size = sysfs.size_bytes(name)
-        facts = DeviceFacts("block", f"/dev/{name}", name, size, naming.serial(name), naming.model(name))
+        facts = DeviceFacts(
+            "block", f"/dev/{name}", name, size, naming.serial(name), naming.model(name)
+        )
         word = naming.identity_of(name)
-        yield Device(Path(facts.path), fd, os.fstat(fd).st_rdev, facts, sysfs.leaves(name), identity=word)
+        yield Device(
+            Path(facts.path), fd, os.fstat(fd).st_rdev, facts, sysfs.leaves(name), identity=word
+        )
         guard.must_be_alone(fd)
 
 
@@ -57,7 +71,9 @@ def number_of(path: Path) -> int | None:
 
 
 def _exclusive(path: Path, permit: Permit, fstab: Path) -> int:
-    """Return a descriptor of the device with O_EXCL. A device that stays busy is refused with all reasons."""
+    """Return a descriptor of the device with O_EXCL. A device that stays busy is refused with all
+    reasons.
+    """
     until = time.monotonic() + _SETTLE_S
     while (fd := guard.open_device(path, os.O_RDWR | os.O_EXCL)) is None:
         if time.monotonic() > until:
@@ -78,15 +94,19 @@ def must_be(path: Path, name: str, expected: str | None) -> None:
     if sysfs.size_bytes(name) == 0:
         raise DeviceUnusable(f"{path} has no medium (size 0)")
     if expected and expected not in naming.names_of(name):
-        raise DeviceUnusable(f"{path} is {naming.identity_of(name)}, but the plan requires {expected}")
+        raise DeviceUnusable(
+            f"{path} is {naming.identity_of(name)}, but the plan requires {expected}"
+        )
 
 
 def _lock(fd: int, path: Path) -> None:
     # udev, and a run that looks for a free loop device, lock a device for an instant.
     if process.wait_while(lambda: not try_lock(fd), _SETTLE_S):
         raise DeviceInUse(
-            f"{path} is locked (flock) by another run or a partitioning program:{guard.locked_by(fd)}",
-            remedy=f"Wait for that process or stop it. These commands show it: lslocks; fuser -v {path}",
+            f"{path} is locked (flock) by another run or a partitioning "
+            f"program:{guard.locked_by(fd)}",
+            remedy="Wait for that process or stop it. These commands show it: lslocks; fuser -v "
+            f"{path}",
         )
 
 
@@ -97,9 +117,12 @@ def _wait_until_free(path: Path) -> None:
         try:
             os.close(os.open(path, os.O_RDONLY | os.O_EXCL | os.O_CLOEXEC))
         except OSError as error:
-            return error.errno == errno.EBUSY  # any other error: the device was unplugged or renamed
+            # any other error: the device was unplugged or renamed
+            return error.errno == errno.EBUSY
         return False
 
     if process.wait_while(is_busy, _FREE_S, 0.02):
-        lines = "".join(f"\n  {reason.text}" for reason in guard.reasons(path) if reason.kind == "in use")
+        lines = "".join(
+            f"\n  {reason.text}" for reason in guard.reasons(path) if reason.kind == "in use"
+        )
         raise UnmountFailed(f"{path} is still in use after {_FREE_S:.0f} s:{lines}")

@@ -1,4 +1,6 @@
-"""The canary of a trial: a core and the device are measured shortly, to notice a machine that became slower."""
+"""The canary of a trial: a core and the device are measured shortly, to notice a machine that
+became slower.
+"""
 
 from __future__ import annotations
 
@@ -24,10 +26,16 @@ FILE: Final = ".dbbench-canary"
 
 
 def measure(target: Device | Path) -> dict[str, float]:
-    """Return cpu_ms (fixed work), write_mb_per_s (32 MiB, 1 MiB at a time), fdatasync_ms (median of 8 with 16 KiB).
-    `target`: a locked device, or a directory for a file. No disk values without direct I/O or space."""
+    """Return cpu_ms (fixed work), write_mb_per_s (32 MiB, 1 MiB at a time), fdatasync_ms (median of
+    8 with 16 KiB). `target`: a locked device, or a directory for a file. No disk values without
+    direct I/O or space.
+    """
     block = bytes(_CPU_BYTES)
-    rates = {"cpu_ms": round(1000 * min(_time(lambda: hashlib.sha256(block)) for _ in range(_CPU_TRIES)), 3)}
+    rates = {
+        "cpu_ms": round(
+            1000 * min(_time(lambda: hashlib.sha256(block)) for _ in range(_CPU_TRIES)), 3
+        )
+    }
     if isinstance(target, Device) and target.fd < 0:
         target = target.path
     with contextlib.suppress(OSError):
@@ -49,12 +57,15 @@ def _of_directory(folder: Path) -> dict[str, float]:
         try:
             return _write(fd, 0)
         finally:
-            path.unlink()  # not before: btrfs and ZFS flush nothing of a file without a name, f2fs makes a checkpoint
+            # not before: btrfs and ZFS flush nothing of a file without a name, f2fs makes a
+            # checkpoint
+            path.unlink()
 
 
 def _write(fd: int, begin: int) -> dict[str, float]:
     # Direct I/O needs aligned memory; the content is random, so that no layer below can skip zeros.
-    with mmap.mmap(-1, _MIB) as page, memoryview(page) as whole, whole[:16384] as small:  # whole sectors of every size
+    # whole sectors of every size
+    with mmap.mmap(-1, _MIB) as page, memoryview(page) as whole, whole[:16384] as small:
         page.write(os.urandom(_MIB))
 
         def flush() -> None:

@@ -1,4 +1,6 @@
-"""What fio measures on the bare device: flushed writes like commits, many random I/Os like checkpoints and scans."""
+"""What fio measures on the bare device: flushed writes like commits, many random I/Os like
+checkpoints and scans.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,11 @@ from dbbench.model import CeilingFacts, CeilingRow, DeviceLimit, LimitFacts
 from dbbench.results.journal import Journal
 from dbbench.storage.devices.port import Device
 
-_DEEP: Final = 32  # requests in flight: the whole queue of a SATA disk, and enough for most of the rate of an NVMe disk
-_SPAN: Final = 4 * 2**30  # bytes that are accessed: more than the cache of a controller, and fast on a large disk
+# requests in flight: the whole queue of a SATA disk, and enough for most of the rate of an NVMe
+# disk
+_DEEP: Final = 32
+# bytes that are accessed: more than the cache of a controller, and fast on a large disk
+_SPAN: Final = 4 * 2**30
 _SKIP: Final = 2**20  # the first MiB stays erased, so that the data cannot look like a filesystem
 _LONGEST_S: Final = 5.0
 _SHORTEST_S: Final = 0.1
@@ -30,13 +35,18 @@ ROWS: Final[dict[str, tuple[str, ...]]] = {
     "write_1m": ("--rw=write", "--bs=1m", f"--iodepth={_DEEP}", "--fdatasync=0"),
     "read_1m": ("--rw=read", "--bs=1m", f"--iodepth={_DEEP}", "--fdatasync=0"),
 }
-LIMITED: Final = {"iops": ("read_8k", "write_8k"), "mb_per_s": ("read_1m", "write_1m")}  # rows that reach a limit
+# rows that reach a limit
+LIMITED: Final = {"iops": ("read_8k", "write_8k"), "mb_per_s": ("read_1m", "write_1m")}
 LIMITED_S: Final = 1.0  # the kernel grants a limit's requests in slices of 0.1 s
 
 
-def measure(device: Device, each_s: float, seed: int, rows: Sequence[str] = tuple(ROWS)) -> CeilingFacts:
-    """Measure the rows on a locked device without a filesystem, overwriting it beyond the first MiB. If fio is missing
-    or fails, there are no rows and `note` gives the reason: the run is possible without them."""
+def measure(
+    device: Device, each_s: float, seed: int, rows: Sequence[str] = tuple(ROWS)
+) -> CeilingFacts:
+    """Measure the rows on a locked device without a filesystem, overwriting it beyond the first
+    MiB. If fio is missing or fails, there are no rows and `note` gives the reason: the run is
+    possible without them.
+    """
     if process.find("fio") is None:
         return CeilingFacts(note="fio is not installed")
     size = min(device.facts.size_bytes - 2 * _SKIP, _SPAN)
@@ -73,21 +83,40 @@ def row_seconds(window_s: float) -> float:
     return min(_LONGEST_S, max(_SHORTEST_S, window_s * _SHARE))
 
 
-def command(target: str, size_bytes: int, each_s: float, seed: int, rows: Sequence[str] = tuple(ROWS)) -> list[str]:
+def command(
+    target: str, size_bytes: int, each_s: float, seed: int, rows: Sequence[str] = tuple(ROWS)
+) -> list[str]:
     """Return fio's argv for these rows in sequence, on an existing file or device."""
-    common = [f"--filename={target}", f"--offset={_SKIP}", f"--size={size_bytes}", "--ioengine=libaio", "--direct=1",
-              "--time_based", f"--runtime={round(1000 * each_s)}ms", f"--randseed={seed}", "--allow_file_create=0",
-              "--refill_buffers"]  # fmt: skip
-    jobs = [word for name in rows for word in (f"--name={name}", "--stonewall", *common, *ROWS[name])]
+    common = [
+        f"--filename={target}",
+        f"--offset={_SKIP}",
+        f"--size={size_bytes}",
+        "--ioengine=libaio",
+        "--direct=1",
+        "--time_based",
+        f"--runtime={round(1000 * each_s)}ms",
+        f"--randseed={seed}",
+        "--allow_file_create=0",
+        "--refill_buffers",
+    ]
+    jobs = [
+        word for name in rows for word in (f"--name={name}", "--stonewall", *common, *ROWS[name])
+    ]
     return ["fio", "--output-format=json", *jobs]
 
 
 def parse_jobs(printed: str) -> list[dict[str, Any]]:
-    """Return the jobs in fio's JSON (`json`, `json+`, 3.x), each with the global options. Raises ValueError."""
+    """Return the jobs in fio's JSON (`json`, `json+`, 3.x), each with the global options. Raises
+    ValueError.
+    """
     with contextlib.suppress(KeyError, TypeError, AttributeError, json.JSONDecodeError):
-        document = json.loads(printed[max(0, printed.find("{")) :])  # fio may print notes before the JSON
+        # fio may print notes before the JSON
+        document = json.loads(printed[max(0, printed.find("{")) :])
         common = document.get("global options", {})
-        return [{**job, "job options": {**common, **job.get("job options", {})}} for job in document["jobs"]]
+        return [
+            {**job, "job options": {**common, **job.get("job options", {})}}
+            for job in document["jobs"]
+        ]
     raise ValueError("the output of fio is not JSON")
 
 

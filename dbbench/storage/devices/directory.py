@@ -1,6 +1,7 @@
-"""Kind `dir`: an existing directory on an existing filesystem, which is not changed. No mkfs, no root. The work is done
-in `dbbench-ARM` with a marker file that is locked while the run lives. One whose marker is not locked was left by a
-killed run and is removed."""
+"""Kind `dir`: an existing directory on an existing filesystem, which is not changed. No mkfs, no
+root. The work is done in `dbbench-ARM` with a marker file that is locked while the run lives.
+One whose marker is not locked was left by a killed run and is removed.
+"""
 
 from __future__ import annotations
 
@@ -23,21 +24,45 @@ from dbbench.storage.devices.port import Device
 
 MARKER: Final = ".dbbench"
 PREFIX: Final = "dbbench-"
-# These directories are refused; a folder made for this purpose below /srv, /home or /mnt is accepted.
-_SYSTEM: Final = frozenset((
-    "/", "/bin", "/home", "/lib", "/lib32", "/lib64", "/media", "/mnt", "/opt", "/root", "/run", "/sbin", "/srv",
-    "/tmp", "/var", "/var/cache", "/var/lib", "/var/log", "/var/spool", "/var/tmp",
-))  # fmt: skip
+# These directories are refused; a folder made for this purpose below /srv, /home or /mnt is
+# accepted.
+_SYSTEM: Final = frozenset(
+    (
+        "/",
+        "/bin",
+        "/home",
+        "/lib",
+        "/lib32",
+        "/lib64",
+        "/media",
+        "/mnt",
+        "/opt",
+        "/root",
+        "/run",
+        "/sbin",
+        "/srv",
+        "/tmp",
+        "/var",
+        "/var/cache",
+        "/var/lib",
+        "/var/log",
+        "/var/spool",
+        "/var/tmp",
+    )
+)
 # These are refused with everything below them: programs, settings and directories of the kernel.
-_TREES: Final = tuple(Path(p) for p in ["/boot", "/dev", "/efi", "/etc", "/lib", "/proc", "/sys", "/usr"])
+_TREES: Final = tuple(
+    Path(p) for p in ["/boot", "/dev", "/efi", "/etc", "/lib", "/proc", "/sys", "/usr"]
+)
 _EMPTY: Final = frozenset({"lost+found"})  # what mkfs creates in an empty filesystem
 
 
 @contextlib.contextmanager
 def attach(spec: DeviceSpec, arm: str) -> Iterator[Device]:
-    """Make a directory in the arm's directory; remove it with its content when the block ends. `facts.name` and
-    `leaves` refer to the disk below, "" and () without one (zfs, tmpfs, network). Raises DeviceUnusable, and
-    DeviceInUse if another run works in the directory."""
+    """Make a directory in the arm's directory; remove it with its content when the block ends.
+    `facts.name` and `leaves` refer to the disk below, "" and () without one (zfs, tmpfs,
+    network). Raises DeviceUnusable, and DeviceInUse if another run works in the directory.
+    """
     named = spec.directories.get(arm) or spec.path
     if not named:
         raise DeviceUnusable(
@@ -52,9 +77,13 @@ def attach(spec: DeviceSpec, arm: str) -> Iterator[Device]:
         try:
             folder.mkdir(0o755)
             stack.callback(shutil.rmtree, folder, ignore_errors=True)
-            marker = os.open(folder / MARKER, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            marker = os.open(
+                folder / MARKER, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600
+            )
         except OSError as error:
-            raise _refusal(directory, f"{folder.name} cannot be created in it: {error.strerror}") from None
+            raise _refusal(
+                directory, f"{folder.name} cannot be created in it: {error.strerror}"
+            ) from None
         stack.callback(os.close, marker)
         try_lock(marker)
         yield _device(folder)
@@ -68,12 +97,18 @@ def check_directory(directory: Path) -> Path:
     if not real.is_dir():
         raise _refusal(directory, "it is not a directory" if real.exists() else "it does not exist")
     try:
-        others = sorted({entry.name for entry in real.iterdir()} - _EMPTY - {path.name for path in _ours(real)})
+        others = sorted(
+            {entry.name for entry in real.iterdir()} - _EMPTY - {path.name for path in _ours(real)}
+        )
     except OSError as error:
         raise _refusal(directory, f"it cannot be read: {error.strerror}") from None
     if others:
         names = ", ".join(others[:5]) + (" ..." if others[5:] else "")
-        raise _refusal(directory, f"it is not empty: {names}", f", for example a new one: {directory / 'dbbench'}")
+        raise _refusal(
+            directory,
+            f"it is not empty: {names}",
+            f", for example a new one: {directory / 'dbbench'}",
+        )
     if not os.access(real, os.W_OK | os.X_OK):
         raise _refusal(directory, f"the user {getpass.getuser()} cannot create files in it")
     return real
@@ -86,9 +121,12 @@ def nearest(path: Path) -> Path:
 
 
 def disk_below(path: Path) -> str | None:
-    """Return the kernel name of the device below a path, or None if the kernel shows none (zfs, tmpfs, network)."""
+    """Return the kernel name of the device below a path, or None if the kernel shows none (zfs,
+    tmpfs, network).
+    """
     name = sysfs.name_of(path.stat().st_dev)
-    if name is None:  # btrfs has an anonymous number, but the source of the mount is one of its devices
+    # btrfs has an anonymous number, but the source of the mount is one of its devices
+    if name is None:
         entry = mount_holding(path.resolve(), mounts_of(Path("/proc/self")))
         source = Path(entry.source) if entry else Path()
         name = sysfs.name_of(source.stat().st_rdev) if source.is_block_device() else None
@@ -111,7 +149,9 @@ def _remove_stale(folder: Path) -> None:
         try:
             marker = stack.enter_context(open_fd(folder / MARKER, os.O_RDWR))
         except OSError as error:
-            raise _refusal(folder.parent, f"{folder.name} in it belongs to another user: {error.strerror}") from None
+            raise _refusal(
+                folder.parent, f"{folder.name} in it belongs to another user: {error.strerror}"
+            ) from None
         if not try_lock(marker):
             raise DeviceInUse(f"{folder} is in use by another run:{guard.locked_by(marker)}")
         shutil.rmtree(folder)
@@ -132,19 +172,25 @@ def _refusal(directory: Path, why: str, example: str = "") -> DbbenchError:
 
 
 def shared_disks(volumes: Mapping[Role, Device]) -> tuple[str, ...]:
-    """Return kernel names of disks below the images, which other processes may use too; () if unknown."""
+    """Return kernel names of disks below the images, which other processes may use too; () if
+    unknown.
+    """
     images = (disk.facts for device in volumes.values() for disk in device.each if disk.facts.image)
     return tuple(dict.fromkeys(name for facts in images for name in physical_disks(facts)))
 
 
 def physical_disks(facts: DeviceFacts) -> tuple[str, ...]:
-    """Return the kernel names of the whole disks below a device: those of its image file, or of its partition."""
+    """Return the kernel names of the whole disks below a device: those of its image file, or of its
+    partition.
+    """
     if facts.image:
         return disks_below(Path(facts.image).parent)
     return sysfs.leaves(facts.name) if facts.name else ()
 
 
 def disks_with_several(devices: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
-    """Return the disks that lie below more than one of these devices; each is given with its own disks."""
+    """Return the disks that lie below more than one of these devices; each is given with its own
+    disks.
+    """
     counted = Counter(disk for disks in devices for disk in set(disks))
     return tuple(disk for disk, number in counted.items() if number > 1)

@@ -1,11 +1,14 @@
-"""Decide whether a block device may be formatted: all detectors together, and what a permit overrides.
+"""Decide whether a block device may be formatted: all detectors together, and what a permit
+overrides.
 
-A permit never overrides use by another process. A signature (a filesystem, a partition table, a member of an array) is
-overridden by the identity that a person typed, or by this run's journal if it recorded making exactly that filesystem.
-Data without a signature (a database's raw device, a plain encrypted volume) is overridden by the identity, or by the
-journal's record of an earlier use. The search for such data takes at most two seconds, enough for all of a small disk.
-On a large one it begins where filesystems keep copies of their first blocks, then reads at ever smaller distances: data
-between these places is not detected."""
+A permit never overrides use by another process. A signature (a filesystem, a partition table, a
+member of an array) is overridden by the identity that a person typed, or by this run's journal
+if it recorded making exactly that filesystem. Data without a signature (a database's raw device,
+a plain encrypted volume) is overridden by the identity, or by the journal's record of an earlier
+use. The search for such data takes at most two seconds, enough for all of a small disk. On a
+large one it begins where filesystems keep copies of their first blocks, then reads at ever
+smaller distances: data between these places is not detected.
+"""
 
 from __future__ import annotations
 
@@ -27,22 +30,25 @@ from dbbench.storage.devices import naming, sysfs, used
 from dbbench.storage.devices.port import Device
 
 FSTAB: Final = Path("/etc/fstab")
-# Bytes that are read at the beginning, middle and end; the superblocks of filesystems and arrays are within them.
+# Bytes that are read at the beginning, middle and end; the superblocks of filesystems and arrays
+# are within them.
 _LOOKED_AT: Final = 2**20
 _UNSEEN_SHOWN: Final = 3  # suspected processes that are named if none is proved to use the device
 _WITHIN_S: Final = 2.0
 _MOMENT_S: Final = 2.0
 _LEAST: Final = 64  # places that are read even if this takes longer than _WITHIN_S
 _PIECE: Final = 2**16  # bytes that are read at each place
-# Second superblocks: of ext2/3/4 with blocks of 1, 2 and 4 KiB, and of btrfs. Those of xfs are near each quarter.
+# Second superblocks: of ext2/3/4 with blocks of 1, 2 and 4 KiB, and of btrfs. Those of xfs are near
+# each quarter.
 COPIES: Final = (8 * 2**20, 32 * 2**20, 128 * 2**20, 64 * 2**20, 256 * 2**30)
 
 
 @dataclass(frozen=True)
 class Reason:
-    """Why a device is not free. A signature has its UUID and label, or ""; "data" is content without one. "unseen", a
-    process that may not be inspected (in a container often the first), is reported only with other reasons: mounts,
-    swap and md would have prevented O_EXCL."""
+    """Why a device is not free. A signature has its UUID and label, or ""; "data" is content
+    without one. "unseen", a process that may not be inspected (in a container often the first),
+    is reported only with other reasons: mounts, swap and md would have prevented O_EXCL.
+    """
 
     kind: Literal["in use", "unseen", "signature", "data"]
     text: str
@@ -50,20 +56,26 @@ class Reason:
     label: str = ""
 
 
-HELD: Final = Reason("in use", "it is held exclusively (O_EXCL), as mounts, swap, md, dm and some programs do")
+HELD: Final = Reason(
+    "in use", "it is held exclusively (O_EXCL), as mounts, swap, md, dm and some programs do"
+)
 
 
 @dataclass(frozen=True)
 class Permit:
-    """The devices whose identity the user typed, and the filesystems in the run's journal. An identity permits erasing
-    what was on the device when the command started, while `checking` is set; not what appears later."""
+    """The devices whose identity the user typed, and the filesystems in the run's journal. An
+    identity permits erasing what was on the device when the command started, while `checking` is
+    set; not what appears later.
+    """
 
     typed: Collection[str]
     journal: Journal
     checking: bool = False
 
     def wipe(self, identity: str) -> bool:
-        return identity in self.typed and (self.checking or not self.journal.has_wiped_disk(identity))
+        return identity in self.typed and (
+            self.checking or not self.journal.has_wiped_disk(identity)
+        )
 
     def is_ours(self, reason: Reason, identity: str) -> bool:
         """Whether this run made that content of the device, according to its journal."""
@@ -73,14 +85,18 @@ class Permit:
         return reason.kind == "signature" and made
 
     def note(self, disks: Iterable[Device]) -> None:
-        """Record in the journal, before anything is written to them, that these disks may contain dbbench's data."""
+        """Record in the journal, before anything is written to them, that these disks may contain
+        dbbench's data.
+        """
         for disk in disks:
             if (name := disk.identity) and not self.journal.has_wiped_disk(name):
                 self.journal.note("had", device=name)
 
 
 def reasons(path: Path, *, fstab: Path = FSTAB) -> list[Reason]:
-    """Return all reasons why the device must not be touched; [] if it is free. Raises DeviceUnusable."""
+    """Return all reasons why the device must not be touched; [] if it is free. Raises
+    DeviceUnusable.
+    """
     exclusive = open_device(path, os.O_RDONLY | os.O_EXCL)
     fd = open_device(path, os.O_RDONLY) if exclusive is None else exclusive
     if fd is None:
@@ -104,13 +120,17 @@ def open_device(path: Path, flags: int) -> int | None:
             return None
         number, problem = path.stat().st_rdev, f"it cannot be opened: {error.strerror}"
         device = f"{os.major(number)}:{os.minor(number)}"
-        if points := [entry.point for entry in mounts_of(Path("/proc/self")) if entry.device == device]:
+        if points := [
+            entry.point for entry in mounts_of(Path("/proc/self")) if entry.device == device
+        ]:
             problem = f"it is mounted at {points[0]}, and cannot be opened: {error.strerror}"
     raise DeviceUnusable(f"{path}: {problem}")
 
 
 def found_on(fd: int, *, mine: Set[int], fstab: Path = FSTAB) -> list[Reason]:
-    """Return what all detectors except O_EXCL find for an open block device; `mine` are this process's descriptors."""
+    """Return what all detectors except O_EXCL find for an open block device; `mine` are this
+    process's descriptors.
+    """
     name = kernel_name(fd)
     signatures = signatures_of(fd) or data_without(fd)
     try:
@@ -125,11 +145,15 @@ def found_on(fd: int, *, mine: Set[int], fstab: Path = FSTAB) -> list[Reason]:
         ]
     except (OSError, DbbenchError, ValueError, LookupError) as error:
         texts = [f"cannot determine which processes use it: {error}"]
-    return [Reason("unseen" if isinstance(text, used.Unseen) else "in use", text) for text in texts] + signatures
+    return [
+        Reason("unseen" if isinstance(text, used.Unseen) else "in use", text) for text in texts
+    ] + signatures
 
 
 def _opened(device: used.Target, proc: Path, mine: Set[int]) -> list[str]:
-    """Return who has it open, after _MOMENT_S: a program that lists disks opens each of them for a moment."""
+    """Return who has it open, after _MOMENT_S: a program that lists disks opens each of them for a
+    moment.
+    """
     found: list[str] = []
 
     def is_open() -> bool:
@@ -141,12 +165,15 @@ def _opened(device: used.Target, proc: Path, mine: Set[int]) -> list[str]:
 
 
 def must_be_alone(fd: int) -> None:
-    """Raise DeviceInUse if another process writes to a held device, through a plain descriptor or a loop device, which
-    the exclusive hold does not prevent. A process that has already closed it is not detected."""
+    """Raise DeviceInUse if another process writes to a held device, through a plain descriptor or a
+    loop device, which the exclusive hold does not prevent. A process that has already closed it
+    is not detected.
+    """
     device = used.target(kernel_name(fd))
     if users := [*used.by_writers(device, host_proc()), *used.by_loops(device)]:
         raise DeviceInUse(
-            f"/dev/{device.name} is in use by another process although dbbench holds it: {'; '.join(users)}",
+            f"/dev/{device.name} is in use by another process although dbbench holds it: "
+            f"{'; '.join(users)}",
             effect="The trial was stopped. Nothing more is written to the device.",
             remedy="End that process, then run the same command again.",
         )
@@ -158,16 +185,23 @@ def locked_by(fd: int) -> str:
         lockers = used.by_locks(os.fstat(fd), host_proc())
     except (OSError, ValueError) as error:
         lockers = [f"cannot determine which process holds the lock: {error}"]
-    shown = [text for text in lockers if not isinstance(text, used.Unseen)] or lockers[:_UNSEEN_SHOWN]
-    return "".join(f"\n  {text}" for text in shown or ["the process that holds the lock is not visible"])
+    shown = [text for text in lockers if not isinstance(text, used.Unseen)] or lockers[
+        :_UNSEEN_SHOWN
+    ]
+    return "".join(
+        f"\n  {text}" for text in shown or ["the process that holds the lock is not visible"]
+    )
 
 
 def signatures_of(fd: int) -> list[Reason]:
-    """Return what wipefs finds, with backups; a failing wipefs or an unreadable disk is a reason: unknown content."""
+    """Return what wipefs finds, with backups; a failing wipefs or an unreadable disk is a reason:
+    unknown content.
+    """
     argv = ["wipefs", "--no-act", "--json", f"/proc/self/fd/{fd}"]
     try:
         size = os.lseek(fd, 0, os.SEEK_END)
-        for offset in (0, size // 2 & ~(_LOOKED_AT - 1), max(0, size - _LOOKED_AT)):  # from the disk: not from memory
+        # from the disk: not from memory
+        for offset in (0, size // 2 & ~(_LOOKED_AT - 1), max(0, size - _LOOKED_AT)):
             os.posix_fadvise(fd, offset, _LOOKED_AT, os.POSIX_FADV_DONTNEED)
             if len(os.pread(fd, _LOOKED_AT, offset)) < min(_LOOKED_AT, size - offset):
                 raise OSError(errno.EIO, f"it ends before byte {size}")
@@ -197,7 +231,9 @@ def parse(answer: str) -> list[Reason]:
 
 
 def refuse(path: Path, name: str, found: Sequence[Reason], permit: Permit) -> None:
-    """Raise DeviceInUse or DeviceNotEmpty, unless the device is free or the permit overrides its signatures."""
+    """Raise DeviceInUse or DeviceNotEmpty, unless the device is free or the permit overrides its
+    signatures.
+    """
     word = naming.identity_of(name)
     shown = f"{path} ({sysfs.size_bytes(name)} bytes, identity {word})"
     found = sorted(found, key=lambda reason: reason.kind != "in use")  # what decides first
@@ -205,25 +241,35 @@ def refuse(path: Path, name: str, found: Sequence[Reason], permit: Permit) -> No
     if any(reason.kind == "in use" for reason in found):
         raise DeviceInUse(
             f"{shown} is in use:{lines}",
-            remedy="Release it (umount, swapoff, losetup -d, remove the line in fstab), or choose another device.",
+            remedy="Release it (umount, swapoff, losetup -d, remove the line in fstab), or choose "
+            "another device.",
         )
-    if permit.wipe(word) or all(reason.kind == "unseen" or permit.is_ours(reason, word) for reason in found):
+    if permit.wipe(word) or all(
+        reason.kind == "unseen" or permit.is_ours(reason, word) for reason in found
+    ):
         return
     raise DeviceNotEmpty(
-        f"{shown} may contain data:{lines}", remedy=f"If everything on it may be erased: dbbench run PLAN --wipe {word}"
+        f"{shown} may contain data:{lines}",
+        remedy=f"If everything on it may be erased: dbbench run PLAN --wipe {word}",
     )
 
 
 def kernel_name(fd: int) -> str:
     """Return the kernel name of an open block device. Raises DeviceUnusable."""
-    name = sysfs.name_of(os.fstat(fd).st_rdev) if Path(f"/proc/self/fd/{fd}").is_block_device() else None
+    name = (
+        sysfs.name_of(os.fstat(fd).st_rdev)
+        if Path(f"/proc/self/fd/{fd}").is_block_device()
+        else None
+    )
     if name is None:
         raise DeviceUnusable(f"{Path(f'/proc/self/fd/{fd}').readlink()} is not a block device")
     return name
 
 
 def _tags(fd: int, name: str, signatures: Sequence[Reason]) -> set[str]:
-    """Return the tags with which fstab may name it: those of its content, and of its entry in a partition table."""
+    """Return the tags with which fstab may name it: those of its content, and of its entry in a
+    partition table.
+    """
     argv = ["blkid", "--probe", "--output", "export", f"/proc/self/fd/{fd}"]
     # Status 2: nothing found; 8: several signatures.
     answer = process.run(argv, ok=(0, 2, 8), pass_fds=(fd,), note=False)
@@ -237,13 +283,16 @@ def _tags(fd: int, name: str, signatures: Sequence[Reason]) -> set[str]:
 
 
 def data_at(fd: int, within_s: float = _WITHIN_S) -> int | None:
-    """Return the position of the first nonzero byte that was read, or None if all of them are 0. Raises OSError."""
+    """Return the position of the first nonzero byte that was read, or None if all of them are 0.
+    Raises OSError.
+    """
     until = time.monotonic() + within_s
     for number, place in enumerate(places(os.lseek(fd, 0, os.SEEK_END))):
         piece = os.pread(fd, _PIECE, place)
         if rest := piece.lstrip(b"\0"):
             return place + len(piece) - len(rest)
-        os.posix_fadvise(fd, place, _PIECE, os.POSIX_FADV_DONTNEED)  # a disk of zeros need not stay in the page cache
+        # a disk of zeros need not stay in the page cache
+        os.posix_fadvise(fd, place, _PIECE, os.POSIX_FADV_DONTNEED)
         if number >= _LEAST and time.monotonic() > until:
             break
     return None

@@ -1,8 +1,11 @@
-"""Hold block devices exclusively (O_EXCL) from the first check to the last byte that is written to them.
+"""Hold block devices exclusively (O_EXCL) from the first check to the last byte that is written to
+them.
 
-While a device is held, no process can mount it, swap to it, put it under md or dm, or run mkfs on it; programs that
-open it without O_EXCL (fio) still work. Programs that need it exclusively are lent the hold (`lent`), and mount(2)
-takes it over (`handed_over`): released when the call is made, acquired again after the unmount (`regain`)."""
+While a device is held, no process can mount it, swap to it, put it under md or dm, or run mkfs
+on it; programs that open it without O_EXCL (fio) still work. Programs that need it exclusively
+are lent the hold (`lent`), and mount(2) takes it over (`handed_over`): released when the call is
+made, acquired again after the unmount (`regain`).
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,8 @@ from dbbench.errors import CommandFailed, DbbenchError, DeviceInUse
 from dbbench.storage.devices import guard
 from dbbench.storage.devices.lend import lending, possible
 
-_ENDS: Final = 2**20  # bytes erased at each end: they contain partition tables, labels and superblocks of all families
+# bytes erased at each end: they contain partition tables, labels and superblocks of all families
+_ENDS: Final = 2**20
 _PIECE: Final = 2**16
 _BLKFLSBUF: Final = 0x1261  # linux/fs.h
 _BACK_S: Final = 2.0  # seconds to wait for the device, because udev may read it at that moment
@@ -32,7 +36,8 @@ class Hold:
     def __init__(self, fd: int) -> None:
         self.fd: int | None = fd
         self.number = os.fstat(fd).st_rdev
-        self.content: list[guard.Reason] = []  # the signatures when the device was last handed to a program
+        # the signatures when the device was last handed to a program
+        self.content: list[guard.Reason] = []
 
     def release(self) -> None:
         if self.fd is not None:
@@ -52,7 +57,9 @@ def exclusively(plain: int, mode: int = os.O_RDWR) -> int | None:
 
 @contextlib.contextmanager
 def holding(exclusive: int) -> Iterator[None]:
-    """Keep this exclusive descriptor as the hold on its device within the block; it is closed at the end."""
+    """Keep this exclusive descriptor as the hold on its device within the block; it is closed at
+    the end.
+    """
     hold = Hold(exclusive)
     _held[hold.number] = hold
     try:
@@ -69,17 +76,22 @@ def fd_of(plain: int) -> int:
 
 
 def release(*plain: int) -> None:
-    """Let the kernel take these devices over (md, dm, ZFS), after everything mountable was erased from them."""
+    """Let the kernel take these devices over (md, dm, ZFS), after everything mountable was erased
+    from them.
+    """
     for fd in plain:
         if (held := _of(fd)) is not None:
             held.release()
 
 
 def regain(plain: int) -> bool:
-    """Hold the device again after the kernel has released it; return False if something else still holds it."""
+    """Hold the device again after the kernel has released it; return False if something else still
+    holds it.
+    """
     held = _of(plain)
     if held is None:
-        if (fd := exclusively(plain, os.O_RDONLY)) is not None:  # a device that is not held must be free
+        # a device that is not held must be free
+        if (fd := exclusively(plain, os.O_RDONLY)) is not None:
             os.close(fd)
         return fd is not None
     held.fd = exclusively(plain) if held.fd is None else held.fd
@@ -88,7 +100,9 @@ def regain(plain: int) -> bool:
 
 @contextlib.contextmanager
 def lent() -> Iterator[None]:
-    """Let programs of the block open held devices exclusively; where that is not possible, they are released."""
+    """Let programs of the block open held devices exclusively; where that is not possible, they are
+    released.
+    """
     if not any(hold.fd is not None for hold in _held.values()):
         yield
     elif possible():
@@ -101,8 +115,9 @@ def lent() -> Iterator[None]:
 
 @contextlib.contextmanager
 def handed_over(*plain: int) -> Iterator[None]:
-    """Let a program of the block mount these devices: released when it calls mount(2), held again if the block fails.
-    `changed` compares with what is on them then."""
+    """Let a program of the block mount these devices: released when it calls mount(2), held again
+    if the block fails. `changed` compares with what is on them then.
+    """
     for fd in plain:
         if (held := _of(fd)) is not None:
             held.content = guard.signatures_of(fd)
@@ -137,11 +152,17 @@ def foreign_write(*plain: int) -> str | None:
 
 
 def erase(plain: int) -> None:
-    """Erase every signature of a filesystem, an array's member or a partition table, with copies: nothing can be
-    mounted. The bytes are written back if a loop device was put over it. Raises OSError, CommandFailed, DeviceInUse."""
+    """Erase every signature of a filesystem, an array's member or a partition table, with copies:
+    nothing can be mounted. The bytes are written back if a loop device was put over it. Raises
+    OSError, CommandFailed, DeviceInUse.
+    """
     must_be_alone(plain)
     size = os.lseek(plain, 0, os.SEEK_END)
-    places = [(0, _ENDS), (max(0, size - _ENDS), _ENDS), *((place, _PIECE) for place in guard.COPIES if place < size)]
+    places = [
+        (0, _ENDS),
+        (max(0, size - _ENDS), _ENDS),
+        *((place, _PIECE) for place in guard.COPIES if place < size),
+    ]
     before = [(place, os.pread(plain, length, place)) for place, length in places]
     _write(plain, [(place, bytes(len(content))) for place, content in before])
     try:
@@ -149,7 +170,11 @@ def erase(plain: int) -> None:
     except DeviceInUse:
         _write(plain, before)
         raise
-    process.run(["wipefs", "--all", "--force", "--quiet", f"/proc/self/fd/{plain}"], pass_fds=(plain,), note=False)
+    process.run(
+        ["wipefs", "--all", "--force", "--quiet", f"/proc/self/fd/{plain}"],
+        pass_fds=(plain,),
+        note=False,
+    )
 
 
 def drop_buffers(fd: int) -> None:
@@ -168,7 +193,9 @@ def _of(plain: int) -> Hold | None:
 
 
 def _open(number: int, flags: int) -> int | None:
-    """Return a descriptor of the hold itself, with the status flags that a program requests; None without a hold."""
+    """Return a descriptor of the hold itself, with the status flags that a program requests; None
+    without a hold.
+    """
     hold = _held.get(number)
     if hold is None or hold.fd is None:
         return None
@@ -179,7 +206,11 @@ def _open(number: int, flags: int) -> int | None:
 
 @contextlib.contextmanager
 def _release() -> Iterator[None]:
-    plain = [os.open(f"/proc/self/fd/{hold.fd}", os.O_RDONLY | os.O_CLOEXEC) for hold in _held.values() if hold.fd]
+    plain = [
+        os.open(f"/proc/self/fd/{hold.fd}", os.O_RDONLY | os.O_CLOEXEC)
+        for hold in _held.values()
+        if hold.fd
+    ]
     release(*plain)
     try:
         yield
@@ -190,7 +221,9 @@ def _release() -> Iterator[None]:
 
 
 def retry(step: Callable[[], object], limit_s: float) -> Exception | None:
-    """Repeat a step while a program fails or a device is busy; return the last error after the time limit, or None."""
+    """Repeat a step while a program fails or a device is busy; return the last error after the time
+    limit, or None.
+    """
     until, pause_s = time.monotonic() + limit_s, 0.02
     while True:
         try:
@@ -210,7 +243,9 @@ def retry(step: Callable[[], object], limit_s: float) -> Exception | None:
 
 @contextlib.contextmanager
 def afterwards(wait: Callable[[], None]) -> Iterator[None]:
-    """Call `wait` when the block ends. After an error in the block, an error of `wait` becomes a note on it."""
+    """Call `wait` when the block ends. After an error in the block, an error of `wait` becomes a
+    note on it.
+    """
     try:
         yield
     except BaseException as error:

@@ -1,5 +1,6 @@
-"""Image files: written completely once, and their allocation on their disk; and the loop images of a run, which each of
-its trials uses, so that all filesystems have the same extents."""
+"""Image files: written completely once, and their allocation on their disk; and the loop images of
+a run, which each of its trials uses, so that all filesystems have the same extents.
+"""
 
 from __future__ import annotations
 
@@ -23,11 +24,13 @@ from dbbench.results.journal import Journal, tag_of
 from dbbench.units import size_text
 
 _CHUNK: Final = 4 * 2**20  # bytes per write: large enough for the full rate of a disk
-_ALIGNED: Final = 2**20  # sizes are rounded up to this, so that they are whole sectors, also of 4096 bytes
+# sizes are rounded up to this, so that they are whole sectors, also of 4096 bytes
+_ALIGNED: Final = 2**20
 _FS_IOC_FIEMAP: Final = 0xC020660B
 _FIEMAP: Final = struct.Struct("=2Q4I")  # struct fiemap without extents
 _FIEMAP_FLAG_SYNC: Final = 1
-_EXTENT: Final = struct.Struct("=3Q2Q4I")  # struct fiemap_extent: logical, physical, length, reserved, flags, reserved
+# struct fiemap_extent: logical, physical, length, reserved, flags, reserved
+_EXTENT: Final = struct.Struct("=3Q2Q4I")
 _EXTENTS_A_CALL: Final = 256
 UNWRITTEN: Final = 0x800  # FIEMAP_EXTENT_UNWRITTEN: allocated but not written; reads return zeros
 _LAST: Final = 0x1
@@ -36,17 +39,22 @@ _FS_IOC_SETFLAGS: Final = 0x40086602
 NOCOW_FL: Final = 0x00800000
 
 
-def make_image(path: Path, size_bytes: int, progress: Callable[[float], None] = lambda share: None) -> None:
-    """Make a private file of `size_bytes` (rounded up to MiB), with every block written: allocated ones cost time at
-    the first write, which the first trial would pay for all. The content is incompressible, because a compressing host
-    filesystem would store zeros as holes. An existing file is replaced; an error leaves none. Raises DiskTooSmall."""
+def make_image(
+    path: Path, size_bytes: int, progress: Callable[[float], None] = lambda share: None
+) -> None:
+    """Make a private file of `size_bytes` (rounded up to MiB), with every block written: allocated
+    ones cost time at the first write, which the first trial would pay for all. The content is
+    incompressible, because a compressing host filesystem would store zeros as holes. An existing
+    file is replaced; an error leaves none. Raises DiskTooSmall.
+    """
     size_bytes = -(-size_bytes // _ALIGNED) * _ALIGNED
     path.unlink(missing_ok=True)
     if (free := shutil.disk_usage(path.parent).free) < size_bytes:
         raise _too_small(path, size_bytes, f"{size_text(free)} are free")
     try:
         with _create(path) as fd:
-            with contextlib.suppress(OSError):  # a hint for contiguous extents, which some filesystems reject
+            # a hint for contiguous extents, which some filesystems reject
+            with contextlib.suppress(OSError):
                 os.posix_fallocate(fd, 0, size_bytes)
             _fill(fd, size_bytes, progress)
             os.fsync(fd)
@@ -58,7 +66,9 @@ def make_image(path: Path, size_bytes: int, progress: Callable[[float], None] = 
 
 
 def allocation(path: Path) -> tuple[int, int | None]:
-    """Return the blocks of 512 bytes and the extents of an image, as its filesystem reports them. Raises OSError."""
+    """Return the blocks of 512 bytes and the extents of an image, as its filesystem reports them.
+    Raises OSError.
+    """
     with open_fd(path) as fd:
         number: int | None = None
         with contextlib.suppress(OSError):  # tmpfs and zfs do not support the call
@@ -67,10 +77,13 @@ def allocation(path: Path) -> tuple[int, int | None]:
 
 
 def write_out(path: Path) -> int:
-    """Write zeros wherever the image has unwritten blocks or holes; return the number of bytes. Raises OSError.
+    """Write zeros wherever the image has unwritten blocks or holes; return the number of bytes.
+    Raises OSError.
 
-    If mkfs asks the device to zero its log, the loop driver calls fallocate(2) on the image; the first write to each
-    such block then changes the extents of the host filesystem: in the log, for every commit. So do discarded holes."""
+    If mkfs asks the device to zero its log, the loop driver calls fallocate(2) on the image; the
+    first write to each such block then changes the extents of the host filesystem: in the log,
+    for every commit. So do discarded holes.
+    """
     with open_fd(path, os.O_RDWR) as fd:
         ranges: list[tuple[int, int]] = []
         with contextlib.suppress(OSError):  # tmpfs and zfs do not answer
@@ -98,7 +111,9 @@ def _unwritten_ranges(fd: int) -> Iterator[tuple[int, int]]:
 
 
 def extents(fd: int) -> Iterator[tuple[int, int, int]]:
-    """Yield (offset, length, flags) of each extent of a file. Raises OSError if its filesystem does not report it."""
+    """Yield (offset, length, flags) of each extent of a file. Raises OSError if its filesystem does
+    not report it.
+    """
     start = 0
     while True:
         request = _FIEMAP.pack(start, 2**64 - 1 - start, _FIEMAP_FLAG_SYNC, 0, _EXTENTS_A_CALL, 0)
@@ -106,7 +121,9 @@ def extents(fd: int) -> Iterator[tuple[int, int, int]]:
         fcntl.ioctl(fd, _FS_IOC_FIEMAP, buffer)
         count = _FIEMAP.unpack_from(buffer)[3]
         for number in range(count):
-            logical, _, length, _, _, flags, *_ = _EXTENT.unpack_from(buffer, _FIEMAP.size + number * _EXTENT.size)
+            logical, _, length, _, _, flags, *_ = _EXTENT.unpack_from(
+                buffer, _FIEMAP.size + number * _EXTENT.size
+            )
             yield logical, length, flags
             start = logical + length
         if not count or flags & _LAST:
@@ -115,10 +132,13 @@ def extents(fd: int) -> Iterator[tuple[int, int, int]]:
 
 @contextlib.contextmanager
 def _create(path: Path) -> Iterator[int]:
-    """Yield a new empty file, open for direct I/O if possible, and without copy-on-write if possible."""
+    """Yield a new empty file, open for direct I/O if possible, and without copy-on-write if
+    possible.
+    """
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     with open_fd(path, flags, 0o600) as fd:
-        with contextlib.suppress(OSError):  # btrfs: otherwise overwritten blocks move, and the image becomes fragmented
+        # btrfs: otherwise overwritten blocks move, and the image becomes fragmented
+        with contextlib.suppress(OSError):
             attributes = struct.unpack("=q", fcntl.ioctl(fd, GETFLAGS, bytes(8)))[0]
             fcntl.ioctl(fd, _FS_IOC_SETFLAGS, struct.pack("=q", attributes | NOCOW_FL))
         with contextlib.suppress(OSError):  # tmpfs has no attributes before Linux 6.6
@@ -127,7 +147,8 @@ def _create(path: Path) -> Iterator[int]:
 
 
 def _fill(fd: int, size_bytes: int, progress: Callable[[float], None]) -> None:
-    with mmap.mmap(-1, _CHUNK) as buffer:  # mmap returns page-aligned memory, which direct I/O needs
+    # mmap returns page-aligned memory, which direct I/O needs
+    with mmap.mmap(-1, _CHUNK) as buffer:
         buffer.write(os.urandom(_CHUNK))
         written = shown = 0
         with memoryview(buffer) as view:
@@ -148,14 +169,20 @@ def _too_small(path: Path, size_bytes: int, found: str) -> DbbenchError:
 
 
 def images_of(run: Run, folder: Path) -> dict[Role, tuple[Path, ...]]:
-    """Return the run's images, in `at` of the plan or in the run's own directory; {} without loop devices."""
+    """Return the run's images, in `at` of the plan or in the run's own directory; {} without loop
+    devices.
+    """
     if run.plan.device.kind != "loop":
         return {}
     stem = f".dbbench-{run.name}-{tag_of(folder)}"
     images: dict[Role, tuple[Path, ...]] = {}
     for role, spec in run.plan.device.volumes.items():
         place = Path(spec.at or folder).resolve()
-        marks = ["-wal"] if role == "log" else ["", *(f"-{number}" for number in range(2, spec.count + 1))]
+        marks = (
+            ["-wal"]
+            if role == "log"
+            else ["", *(f"-{number}" for number in range(2, spec.count + 1))]
+        )
         images[role] = tuple(place / f"{stem}{mark}.img" for mark in marks)
     return images
 
@@ -174,25 +201,35 @@ def missing_bytes(run: Run, folder: Path) -> dict[Path, int]:
     return missing
 
 
-def make_images(run: Run, folder: Path, journal: Journal, progress: Callable[[str, float], None]) -> None:
+def make_images(
+    run: Run, folder: Path, journal: Journal, progress: Callable[[str, float], None]
+) -> None:
     """Make the missing images of the run. Raises DiskTooSmall, NotWritable, FilesystemFull."""
     for path, size_bytes in _sizes(run, folder).items():
         if os.path.lexists(path):
             if str(path) in journal.outstanding("image") and not path.is_symlink():
                 continue
-            raise NotWritable(f"{path} exists and was not created by this run",
-                            remedy='Move it away, or use another directory with "at" in [device].')  # fmt: skip
+            raise NotWritable(
+                f"{path} exists and was not created by this run",
+                remedy='Move it away, or use another directory with "at" in [device].',
+            )
         journal.note("take", what="image", path=str(path))
         partial = _partial(path)
         with writing(path):
-            make_image(partial, size_bytes, lambda share: progress("writing the disk image in full", share))
+            make_image(
+                partial, size_bytes, lambda share: progress("writing the disk image in full", share)
+            )
             partial.rename(path)
 
 
 def give_back_images(journal: Journal, patience_s: float = 0.0) -> list[Path]:
-    """Remove this run's images; return them. One that is attached after `patience_s` (the kernel releases that of a
-    killed trial a moment later), or whose path contains a link, stays recorded."""
-    process.wait_while(lambda: any(map(_is_busy, map(Path, journal.outstanding("image")))), patience_s)
+    """Remove this run's images; return them. One that is attached after `patience_s` (the kernel
+    releases that of a killed trial a moment later), or whose path contains a link, stays
+    recorded.
+    """
+    process.wait_while(
+        lambda: any(map(_is_busy, map(Path, journal.outstanding("image")))), patience_s
+    )
     removed: list[Path] = []
     for image in map(Path, journal.outstanding("image")):
         if not _is_busy(image):
@@ -213,7 +250,11 @@ def _is_busy(image: Path) -> bool:
 
 def _sizes(run: Run, folder: Path) -> dict[Path, int]:
     volumes = run.plan.device.volumes
-    return {path: volumes[role].size_bytes for role, images in images_of(run, folder).items() for path in images}
+    return {
+        path: volumes[role].size_bytes
+        for role, images in images_of(run, folder).items()
+        for path in images
+    }
 
 
 def _partial(image: Path) -> Path:

@@ -1,9 +1,11 @@
 """Let a program open a device exclusively while this process keeps its own exclusive hold on it.
 
-mkfs and similar programs open with O_EXCL, which the kernel refuses while the device is held. The program starts with a
-seccomp filter (linux/seccomp.h, user notification): the kernel asks this process about each open(2) with O_EXCL, and
-for a held device the program gets a plain descriptor; and about mount(2), to release the hold exactly when the kernel
-takes it over. The filter does not protect against the program."""
+mkfs and similar programs open with O_EXCL, which the kernel refuses while the device is held.
+The program starts with a seccomp filter (linux/seccomp.h, user notification): the kernel asks
+this process about each open(2) with O_EXCL, and for a held device the program gets a plain
+descriptor; and about mount(2), to release the hold exactly when the kernel takes it over. The
+filter does not protect against the program.
+"""
 
 from __future__ import annotations
 
@@ -33,13 +35,23 @@ _ALLOW, _ASK = 0x7FFF0000, 0x7FC00000
 _RECEIVE, _SEND, _ADD_FD = 0xC0502100, 0xC0182101, 0x40182103
 _NOTICE: Final = struct.Struct("=QIIiIQ6Q")  # struct seccomp_notif
 _ANSWER: Final = struct.Struct("=QqiI")  # struct seccomp_notif_resp
-_FSCONFIG_CREATE: Final = (6, 8)  # the mount calls since Linux 5.2: FSCONFIG_CMD_CREATE and CREATE_EXCL
-# For each architecture: AUDIT_ARCH, the number of seccomp, and the calls to intercept. Some have no open(2).
+# the mount calls since Linux 5.2: FSCONFIG_CMD_CREATE and CREATE_EXCL
+_FSCONFIG_CREATE: Final = (6, 8)
+# For each architecture: AUDIT_ARCH, the number of seccomp, and the calls to intercept. Some have no
+# open(2).
 _MACHINES: Final[dict[str, dict[str, int]]] = {
-    "x86_64": {"arch": 0xC000003E, "seccomp": 317, "openat": 257, "open": 2, "mount": 165, "fsconfig": 431},
+    "x86_64": {
+        "arch": 0xC000003E,
+        "seccomp": 317,
+        "openat": 257,
+        "open": 2,
+        "mount": 165,
+        "fsconfig": 431,
+    },
     "aarch64": {"arch": 0xC00000B7, "seccomp": 277, "openat": 56, "mount": 40, "fsconfig": 431},
 }
-_LOOK_MS: Final = 20  # longest delay in ms until the end of a block is noticed while one of its programs still runs
+# longest delay in ms until the end of a block is noticed while one of its programs still runs
+_LOOK_MS: Final = 20
 
 
 class _Calls(ctypes.Structure):
@@ -58,14 +70,17 @@ def possible() -> bool:
 
 @contextlib.contextmanager
 def lending(opened: Opened, mounts: Callable[[], None]) -> Iterator[None]:
-    """Programs of the block ask `opened` when they open a device exclusively, and `mounts` is called before they mount
-    something. Raises OSError if this machine does not support it."""
+    """Programs of the block ask `opened` when they open a device exclusively, and `mounts` is
+    called before they mount something. Raises OSError if this machine does not support it.
+    """
     with contextlib.ExitStack() as stack:
 
         def start(spawn: Callable[[], T]) -> T:
             listener, child = _in_thread(lambda: (_listener(), spawn()))
             stack.callback(os.close, listener)
-            stack.enter_context(threads.beside("lending", partial(_answer_all, listener, opened, mounts)))
+            stack.enter_context(
+                threads.beside("lending", partial(_answer_all, listener, opened, mounts))
+            )
             return child
 
         with process.spawning(start):
@@ -73,7 +88,9 @@ def lending(opened: Opened, mounts: Callable[[], None]) -> Iterator[None]:
 
 
 def _in_thread(work: Callable[[], T]) -> T:
-    """Run it in a thread that ends with it: a filter stays on its thread and on what the thread started."""
+    """Run it in a thread that ends with it: a filter stays on its thread and on what the thread
+    started.
+    """
     results: list[T] = []
     thread = threads.Helper("lending", lambda: results.append(work()))
     thread.start()
@@ -90,28 +107,50 @@ def _listener() -> int:
         raise OSError(f"unknown machine {platform.machine()}")
     code = _program(calls)
     fprog = _Calls(len(code) // 8, code)
-    return libc.call("syscall", calls["seccomp"], _SET_MODE_FILTER, _NEW_LISTENER, ctypes.byref(fprog))
+    return libc.call(
+        "syscall", calls["seccomp"], _SET_MODE_FILTER, _NEW_LISTENER, ctypes.byref(fprog)
+    )
 
 
 def _program(calls: dict[str, int]) -> bytes:
-    """Return the filter (classic BPF): ask about opens with O_EXCL and without O_CREAT, and about mounts."""
+    """Return the filter (classic BPF): ask about opens with O_EXCL and without O_CREAT, and about
+    mounts.
+    """
     load, equal, both, give = 0x20, 0x15, 0x54, 0x06
     arguments = 16  # offsets in struct seccomp_data: nr at 0, arch at 4, args from 16
-    lines: list[tuple[int, int, int, int]] = [(load, 0, 0, 4), (equal, 1, 0, calls["arch"]), (give, 0, 0, _ALLOW)]
+    lines: list[tuple[int, int, int, int]] = [
+        (load, 0, 0, 4),
+        (equal, 1, 0, calls["arch"]),
+        (give, 0, 0, _ALLOW),
+    ]
     for name, argument in (("openat", 2), ("open", 1)):
         if name in calls:
             lines += [
-                (load, 0, 0, 0), (equal, 0, 5, calls[name]),
-                (load, 0, 0, arguments + 8 * argument), (both, 0, 0, os.O_EXCL | os.O_CREAT),
-                (equal, 0, 1, os.O_EXCL), (give, 0, 0, _ASK), (give, 0, 0, _ALLOW),
-            ]  # fmt: skip
-    lines += [(load, 0, 0, 0), (equal, 0, 1, calls["mount"]), (give, 0, 0, _ASK), (equal, 0, 4, calls["fsconfig"]),
-              (load, 0, 0, arguments + 8), (equal, 1, 0, _FSCONFIG_CREATE[0]), (equal, 0, 1, _FSCONFIG_CREATE[1]),
-              (give, 0, 0, _ASK), (give, 0, 0, _ALLOW)]  # fmt: skip
+                (load, 0, 0, 0),
+                (equal, 0, 5, calls[name]),
+                (load, 0, 0, arguments + 8 * argument),
+                (both, 0, 0, os.O_EXCL | os.O_CREAT),
+                (equal, 0, 1, os.O_EXCL),
+                (give, 0, 0, _ASK),
+                (give, 0, 0, _ALLOW),
+            ]
+    lines += [
+        (load, 0, 0, 0),
+        (equal, 0, 1, calls["mount"]),
+        (give, 0, 0, _ASK),
+        (equal, 0, 4, calls["fsconfig"]),
+        (load, 0, 0, arguments + 8),
+        (equal, 1, 0, _FSCONFIG_CREATE[0]),
+        (equal, 0, 1, _FSCONFIG_CREATE[1]),
+        (give, 0, 0, _ASK),
+        (give, 0, 0, _ALLOW),
+    ]
     return b"".join(struct.pack("=HBBI", *line) for line in lines)
 
 
-def _answer_all(listener: int, opened: Opened, mounts: Callable[[], None], ended: threading.Event) -> None:
+def _answer_all(
+    listener: int, opened: Opened, mounts: Callable[[], None], ended: threading.Event
+) -> None:
     poll = select.poll()
     poll.register(listener, select.POLLIN)
     while not ended.is_set():
@@ -124,7 +163,9 @@ def _answer_all(listener: int, opened: Opened, mounts: Callable[[], None], ended
 
 
 def _answer(listener: int, opened: Opened, mounts: Callable[[], None]) -> None:
-    number, pid, _, call, _, _, *arguments = _NOTICE.unpack(fcntl.ioctl(listener, _RECEIVE, bytes(_NOTICE.size)))
+    number, pid, _, call, _, _, *arguments = _NOTICE.unpack(
+        fcntl.ioctl(listener, _RECEIVE, bytes(_NOTICE.size))
+    )
     calls, fd, given = _MACHINES[platform.machine()], None, None
     try:
         if call in (calls["mount"], calls["fsconfig"]):
@@ -138,12 +179,18 @@ def _answer(listener: int, opened: Opened, mounts: Callable[[], None]) -> None:
     finally:
         if fd is not None:
             os.close(fd)
-        answer = _ANSWER.pack(number, 0, 0, _CONTINUE) if given is None else _ANSWER.pack(number, given, 0, 0)
+        answer = (
+            _ANSWER.pack(number, 0, 0, _CONTINUE)
+            if given is None
+            else _ANSWER.pack(number, given, 0, 0)
+        )
         fcntl.ioctl(listener, _SEND, answer)
 
 
 def _opened_for(pid: int, address: int, flags: int, opened: Opened) -> int | None:
-    """Return a descriptor for the block device that the program names at an address of its memory, or None."""
+    """Return a descriptor for the block device that the program names at an address of its memory,
+    or None.
+    """
     try:
         with Path(f"/proc/{pid}/mem").open("rb", buffering=0) as memory:
             memory.seek(address)

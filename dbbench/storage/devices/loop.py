@@ -1,6 +1,7 @@
-"""Kind `loop`: a file as a disk. The image lasts for a run, the loop device for a trial. It clears itself
-(LO_FLAGS_AUTOCLEAR) when its last user is gone, also after a SIGKILL, and uses direct I/O on the image: otherwise the
-host's page cache would be below the filesystem."""
+"""Kind `loop`: a file as a disk. The image lasts for a run, the loop device for a trial. It clears
+itself (LO_FLAGS_AUTOCLEAR) when its last user is gone, also after a SIGKILL, and uses direct I/O
+on the image: otherwise the host's page cache would be below the filesystem.
+"""
 
 from __future__ import annotations
 
@@ -23,17 +24,22 @@ from dbbench.storage.devices.hold import afterwards
 from dbbench.storage.devices.image import allocation
 from dbbench.storage.devices.port import Device
 
-_TRIES: Final = 50  # another process may take the free device before us; each attempt asks the kernel for another one
+# another process may take the free device before us; each attempt asks the kernel for another one
+_TRIES: Final = 50
 _RETRY_S: Final = 0.02
-_SETTLE_S: Final = 15.0  # the kernel may still clear that of a killed trial (median 90 ms, on a busy disk seconds)
-_CLEARED_S: Final = 30.0  # the driver flushes and clears in the background, which takes longer on a busy disk
+# the kernel may still clear that of a killed trial (median 90 ms, on a busy disk seconds)
+_SETTLE_S: Final = 15.0
+# the driver flushes and clears in the background, which takes longer on a busy disk
+_CLEARED_S: Final = 30.0
 
 
 @contextlib.contextmanager
 def attach(image: Path, sector_bytes: int = 0) -> Iterator[Device]:
-    """Attach a locked loop device over `image` within the block; then wait until the driver has released it. Before
-    Linux 6.15 or so, sectors are at most a page. `facts.direct_io` is read back: False if the image's filesystem lacks
-    it. Raises DeviceUnusable, DeviceInUse (another loop device), MakeFailed; the last one also at the end."""
+    """Attach a locked loop device over `image` within the block; then wait until the driver has
+    released it. Before Linux 6.15 or so, sectors are at most a page. `facts.direct_io` is read
+    back: False if the image's filesystem lacks it. Raises DeviceUnusable, DeviceInUse (another
+    loop device), MakeFailed; the last one also at the end.
+    """
     with contextlib.ExitStack() as stack:
         file, direct = _open(image)
         stack.callback(os.close, file)
@@ -49,9 +55,15 @@ def attach(image: Path, sector_bytes: int = 0) -> Iterator[Device]:
                 remedy='Put the image on another filesystem with at = "/directory" in [device].',
             )
         facts = DeviceFacts(
-            "loop", f"/dev/{name}", name, sysfs.size_bytes(name), direct_io=dio == "1", image=str(image),
-            image_blocks_before=blocks, image_extents_before=extents,
-        )  # fmt: skip
+            "loop",
+            f"/dev/{name}",
+            name,
+            sysfs.size_bytes(name),
+            direct_io=dio == "1",
+            image=str(image),
+            image_blocks_before=blocks,
+            image_extents_before=extents,
+        )
         yield Device(Path(facts.path), fd, os.fstat(fd).st_rdev, facts, (name,))
 
 
@@ -66,7 +78,9 @@ def _open(image: Path) -> tuple[int, bool]:
 
 
 def _is_free(image: Path, file: int) -> None:
-    """Refuse an image that another loop device uses, after _SETTLE_S seconds for an ending trial: two destroy it."""
+    """Refuse an image that another loop device uses, after _SETTLE_S seconds for an ending trial:
+    two destroy it.
+    """
     status = os.fstat(file)
     behind = used.Target("", frozenset(), frozenset({(status.st_dev, status.st_ino)}))
     # The loop driver keeps the descriptor, and so the lock, until it has cleared the device.
@@ -74,7 +88,9 @@ def _is_free(image: Path, file: int) -> None:
     if users := used.by_loops(behind):
         raise DeviceInUse(f"the image {image} is in use: " + "; ".join(users))
     if not try_lock(file):
-        raise DeviceInUse(f"another process has locked the image {image} (flock):{guard.locked_by(file)}")
+        raise DeviceInUse(
+            f"another process has locked the image {image} (flock):{guard.locked_by(file)}"
+        )
 
 
 def _bound(file: int, direct: bool, sector_bytes: int) -> tuple[str, int]:
@@ -85,7 +101,9 @@ def _bound(file: int, direct: bool, sector_bytes: int) -> tuple[str, int]:
         try:
             name, fd = loop_driver.open_free()
         except OSError as error:
-            raise MakeFailed(f"no loop device is available: {error}", remedy="Load the driver: modprobe loop") from None
+            raise MakeFailed(
+                f"no loop device is available: {error}", remedy="Load the driver: modprobe loop"
+            ) from None
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # udev does not open a locked device
             loop_driver.configure(fd, file, flags, sector_bytes)

@@ -1,4 +1,6 @@
-"""The loop driver's ioctls (linux/loop.h): get a free device, bind a file to it, query the bound file."""
+"""The loop driver's ioctls (linux/loop.h): get a free device, bind a file to it, query the bound
+file.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,8 @@ class LoopStatus:
 
     file: tuple[int, int]
     number: int
-    file_name: str  # from sysfs: never truncated, but possibly misleading from another mount namespace
+    # from sysfs: never truncated, but possibly misleading from another mount namespace
+    file_name: str
 
 
 def open_free() -> tuple[str, int]:
@@ -41,12 +44,15 @@ def open_free() -> tuple[str, int]:
 
 
 def configure(device: int, file: int, flags: int, sector_bytes: int) -> None:
-    """Bind an open file to an open loop device with these flags and sectors (0: of 512 bytes) atomically. OSError
-    EBUSY: another process was faster. EINVAL: the kernel has no such sectors."""
+    """Bind an open file to an open loop device with these flags and sectors (0: of 512 bytes)
+    atomically. OSError EBUSY: another process was faster. EINVAL: the kernel has no such
+    sectors.
+    """
     name = os.fsencode(Path(f"/proc/self/fd/{file}").readlink())[:63]
     info = _INFO.pack(0, 0, 0, 0, 0, 0, 0, 0, flags, name, b"", b"", 0, 0)
     fcntl.ioctl(device, _LOOP_CONFIGURE, _CONFIG.pack(file, sector_bytes, info, *[0] * 8))
-    if sector_bytes:  # until the next first open, the page cache of the device would still have smaller blocks
+    # until the next first open, the page cache of the device would still have smaller blocks
+    if sector_bytes:
         fcntl.ioctl(device, _BLKBSZSET, struct.pack("=i", sector_bytes))
 
 
@@ -56,8 +62,10 @@ def is_bound(name: str) -> bool:
 
 
 def status(name: str) -> LoopStatus | None:
-    """Return what a loop device is bound to, or None if it was released meanwhile; (0, 0) for a file that the kernel
-    cannot examine, because the server of its filesystem has died. Raises OSError."""
+    """Return what a loop device is bound to, or None if it was released meanwhile; (0, 0) for a
+    file that the kernel cannot examine, because the server of its filesystem has died. Raises
+    OSError.
+    """
     with open_fd(f"/dev/{name}") as fd:
         try:
             answer = fcntl.ioctl(fd, _LOOP_GET_STATUS64, bytes(_INFO.size))

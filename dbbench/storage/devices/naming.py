@@ -1,6 +1,8 @@
-"""The identity of a disk, with which a user permits erasing it: its serial number if it is unique on this machine
-(virtual disks may share one, loop devices have none); otherwise the WWN, or a by-id name; otherwise kernel name, exact
-size in bytes, boot and the kernel's media count (diskseq), valid only for this boot and this attachment."""
+"""The identity of a disk, with which a user permits erasing it: its serial number if it is unique
+on this machine (virtual disks may share one, loop devices have none); otherwise the WWN, or a
+by-id name; otherwise kernel name, exact size in bytes, boot and the kernel's media count
+(diskseq), valid only for this boot and this attachment.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ def identity_of(name: str) -> str:
 
 
 def names_of(name: str) -> frozenset[str]:
-    """Return every name that `identity` of a plan may use for it; these select a disk and never permit a wipe."""
+    """Return every name that `identity` of a plan may use for it; these select a disk and never
+    permit a wipe.
+    """
     words = {identity_of(name), name, serial(name), wwn(name), *_links(name)}
     return frozenset(words - {""})
 
@@ -55,7 +59,9 @@ def serial(name: str) -> str:
 
 def wwn(name: str) -> str:
     """Return the world wide name, or the UUID of an array or volume; "" without one."""
-    names = (sysfs.attribute(name, place) for place in ("wwid", "device/wwid", "dm/uuid", "md/uuid"))
+    names = (
+        sysfs.attribute(name, place) for place in ("wwid", "device/wwid", "dm/uuid", "md/uuid")
+    )
     return " ".join(next(filter(None, names), "").split())
 
 
@@ -65,10 +71,13 @@ def model(name: str) -> str:
 
 
 def describe_all() -> list[dict[str, Any]]:
-    """Return all disks and partitions with at least one sector as lsblk shows them, which is never for a decision, with
-    `identity` and `model`."""
+    """Return all disks and partitions with at least one sector as lsblk shows them, which is never
+    for a decision, with `identity` and `model`.
+    """
     columns = "NAME,PKNAME,TYPE,SIZE,FSTYPE,LABEL,MOUNTPOINTS,RO,ROTA,TRAN"
-    answer = process.run(["lsblk", "--json", "--bytes", "--list", "--output", columns], note=False).stdout
+    answer = process.run(
+        ["lsblk", "--json", "--bytes", "--list", "--output", columns], note=False
+    ).stdout
     return [
         {**row, "identity": identity_of(row["name"]), "model": model(row["name"])}
         for row in json.loads(answer)["blockdevices"]
@@ -78,4 +87,6 @@ def describe_all() -> list[dict[str, Any]]:
 
 def _links(name: str) -> list[str]:
     number = sysfs.number_of(name)
-    return sorted(link.name for link in BY_ID.glob("*") if link.exists() and link.stat().st_rdev == number)
+    return sorted(
+        link.name for link in BY_ID.glob("*") if link.exists() and link.stat().st_rdev == number
+    )

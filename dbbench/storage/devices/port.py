@@ -16,17 +16,21 @@ from dbbench.model import DeviceFacts, DeviceSpec, Role, Scalar
 
 @dataclass(frozen=True)
 class Device:
-    """A block device that was checked and is locked (flock) until the block ends. Programs that write to it get
-    `argument` with `pass_fds=(fd,)`: the checked file description, not a name."""
+    """A block device that was checked and is locked (flock) until the block ends. Programs that
+    write to it get `argument` with `pass_fds=(fd,)`: the checked file description, not a name.
+    """
 
     path: Path  # /dev/loop7
     fd: int
     st_rdev: int  # device number; of a directory, that of its filesystem
     facts: DeviceFacts
     leaves: tuple[str, ...]  # kernel names of the whole disks below it: ("loop7",)
-    members: tuple[Device, ...] = ()  # all devices if the filesystem may use several, this one first
-    layers: tuple[dict[str, Scalar], ...] = ()  # layers between the disks and this volume, bottom first
-    spare: Device | None = None  # the device that the fs setup leaves unused for the operation "grow"
+    # all devices if the filesystem may use several, this one first
+    members: tuple[Device, ...] = ()
+    # layers between the disks and this volume, bottom first
+    layers: tuple[dict[str, Scalar], ...] = ()
+    # the device that the fs setup leaves unused for the operation "grow"
+    spare: Device | None = None
     identity: str = ""  # of a real disk; "" for an image file, a directory or a layer
 
     @property
@@ -60,8 +64,9 @@ def leaves_of(volumes: Mapping[Role, Device]) -> tuple[str, ...]:
 
 @contextlib.contextmanager
 def joint(several: Iterable[AbstractContextManager[Device]]) -> Iterator[Device]:
-    """Yield the first device with the others as members; `facts.size_bytes` and `leaves` are those of all. Raises
-    DeviceUnusable if there is none."""
+    """Yield the first device with the others as members; `facts.size_bytes` and `leaves` are those
+    of all. Raises DeviceUnusable if there is none.
+    """
     with contextlib.ExitStack() as stack:
         members = tuple(stack.enter_context(member) for member in several)
         if not members:
@@ -70,7 +75,9 @@ def joint(several: Iterable[AbstractContextManager[Device]]) -> Iterator[Device]
 
 
 def as_one(members: tuple[Device, ...], below: Device | None = None) -> Device:
-    """Return several devices as one. `below`: the disks below these layers, which provide the facts."""
+    """Return several devices as one. `below`: the disks below these layers, which provide the
+    facts.
+    """
     joined = members[0]
     if len(members) > 1:
         facts = dataclasses.replace(

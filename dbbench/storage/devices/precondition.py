@@ -1,4 +1,6 @@
-"""Give a device a known history: every block discarded, or filled and written at random until its rate is steady."""
+"""Give a device a known history: every block discarded, or filled and written at random until its
+rate is steady.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +17,12 @@ from dbbench.storage.devices import ceiling, hold
 from dbbench.storage.devices.port import Device
 
 _BLKDISCARD: Final = 0x1277  # linux/fs.h
-# Writes twice the capacity, so that no spare block is left unwritten (SNIA SSS PTS, workload independent).
+# Writes twice the capacity, so that no spare block is left unwritten (SNIA SSS PTS, workload
+# independent).
 FILLS: Final = 2
-# Steady state by the same specification: five rounds whose rates are within 20 % of their mean, and whose fitted line
-# is within 10 % of it; at most 25 rounds of one minute. Small devices in tests are filled in seconds: rounds of 1 s.
+# Steady state by the same specification: five rounds whose rates are within 20 % of their mean, and
+# whose fitted line is within 10 % of it; at most 25 rounds of one minute. Small devices in tests
+# are filled in seconds: rounds of 1 s.
 _ROUNDS, _MOST_ROUNDS, _RANGE, _SLOPE = 5, 25, 0.20, 0.10
 _LONG_ROUND_S, _SHORT_ROUND_S = 60.0, 1.0
 _SMALL: Final = 8 * 2**30
@@ -31,7 +35,9 @@ def discard(device: Device) -> ConditionFacts:
     for member in device.each:
         hold.must_be_alone(member.fd)
         try:
-            fcntl.ioctl(hold.fd_of(member.fd), _BLKDISCARD, struct.pack("QQ", 0, member.facts.size_bytes))
+            fcntl.ioctl(
+                hold.fd_of(member.fd), _BLKDISCARD, struct.pack("QQ", 0, member.facts.size_bytes)
+            )
         except OSError as error:
             raise errors.KernelLacks(
                 f"{member.path} cannot be discarded: {error.strerror}",
@@ -42,7 +48,9 @@ def discard(device: Device) -> ConditionFacts:
 
 
 def fill(device: Device, seed: int) -> ConditionFacts:
-    """Fill each disk twice, then write at random until `steady` or for 25 rounds. Raises ProgramMissing."""
+    """Fill each disk twice, then write at random until `steady` or for 25 rounds. Raises
+    ProgramMissing.
+    """
     if process.find("fio") is None:
         raise errors.ProgramMissing(
             "preconditioning requires fio, which is not installed",
@@ -57,11 +65,19 @@ def fill(device: Device, seed: int) -> ConditionFacts:
         each_s = round_s(size)
         disk_rates: list[float] = []
         while len(disk_rates) < _MOST_ROUNDS and not is_steady(disk_rates):
-            words = ["--rw=randwrite", "--bs=8k", f"--size={size}", "--time_based", f"--runtime={each_s:.0f}s"]
+            words = [
+                "--rw=randwrite",
+                "--bs=8k",
+                f"--size={size}",
+                "--time_based",
+                f"--runtime={each_s:.0f}s",
+            ]
             disk_rates.append(_fio(member, words, 60 + 2 * each_s, seed + len(disk_rates)))
         written += FILLS * size + round(sum(disk_rates) * 8192 * each_s)
         rates, steady = rates + disk_rates, steady and is_steady(disk_rates)
-    return ConditionFacts("precondition", round(time.monotonic() - began, 3), written, tuple(rates), steady)
+    return ConditionFacts(
+        "precondition", round(time.monotonic() - began, 3), written, tuple(rates), steady
+    )
 
 
 def round_s(size_bytes: int) -> float:
@@ -75,11 +91,25 @@ def is_steady(rates: Sequence[float]) -> bool:
     if len(last) < _ROUNDS or not (mean := statistics.fmean(last)):
         return False
     line = statistics.linear_regression(range(_ROUNDS), last)
-    return max(last) - min(last) <= _RANGE * mean and abs(line.slope) * (_ROUNDS - 1) <= _SLOPE * mean
+    return (
+        max(last) - min(last) <= _RANGE * mean and abs(line.slope) * (_ROUNDS - 1) <= _SLOPE * mean
+    )
 
 
 def _fio(device: Device, words: list[str], timeout_s: float, seed: int) -> float:
-    argv = ["fio", "--output-format=json", "--name=condition", f"--filename={device.argument}", "--ioengine=libaio",
-            "--direct=1", "--iodepth=32", "--refill_buffers", "--allow_file_create=0",
-            f"--randseed={seed}", *words]  # fmt: skip
-    return ceiling.parse_rows(process.run(argv, timeout_s=timeout_s, pass_fds=(device.fd,)).stdout)[0].iops
+    argv = [
+        "fio",
+        "--output-format=json",
+        "--name=condition",
+        f"--filename={device.argument}",
+        "--ioengine=libaio",
+        "--direct=1",
+        "--iodepth=32",
+        "--refill_buffers",
+        "--allow_file_create=0",
+        f"--randseed={seed}",
+        *words,
+    ]
+    return ceiling.parse_rows(process.run(argv, timeout_s=timeout_s, pass_fds=(device.fd,)).stdout)[
+        0
+    ].iops

@@ -1,4 +1,6 @@
-"""Block devices in /sys: names, sizes, what is above and below, and counters, which survive a detach."""
+"""Block devices in /sys: names, sizes, what is above and below, and counters, which survive a
+detach.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +13,14 @@ from dbbench.machine.host.proc import disk_counts, text
 
 SYS: Final = Path("/sys")
 SECTOR_BYTES: Final = 512  # unit of every size in /sys/block, whatever the sector of the device is
-# Bytes and completed requests: position in /sys/class/block/DISK/stat (Documentation/block/stat.rst), unit.
-COUNTED: Final = {"read_bytes": (2, SECTOR_BYTES), "write_bytes": (6, SECTOR_BYTES),
-                  "read_operations": (0, 1), "write_operations": (4, 1)}  # fmt: skip
+# Bytes and completed requests: position in /sys/class/block/DISK/stat
+# (Documentation/block/stat.rst), unit.
+COUNTED: Final = {
+    "read_bytes": (2, SECTOR_BYTES),
+    "write_bytes": (6, SECTOR_BYTES),
+    "read_operations": (0, 1),
+    "write_operations": (4, 1),
+}
 _FLUSHES: Final = 15
 
 
@@ -23,12 +30,16 @@ def folder(name: str) -> Path:
 
 
 def attribute(name: str, place: str) -> str | None:
-    """Return an attribute of a device without surrounding white space, or None if it is missing or unreadable."""
+    """Return an attribute of a device without surrounding white space, or None if it is missing or
+    unreadable.
+    """
     return text(folder(name) / place)
 
 
 def name_of(number: int) -> str | None:
-    """Return the kernel name (sda1, loop7) of a device number, or None without a block device (btrfs, tmpfs)."""
+    """Return the kernel name (sda1, loop7) of a device number, or None without a block device
+    (btrfs, tmpfs).
+    """
     entry = SYS / f"dev/block/{os.major(number)}:{os.minor(number)}"
     return entry.resolve().name if os.path.lexists(entry) else None  # Podman hides this directory
 
@@ -45,13 +56,19 @@ def size_bytes(name: str) -> int:
 
 
 def disks() -> list[str]:
-    """Return the kernel names of all disks, including md, dm and loop devices, without paths of a multipath disk."""
-    return sorted(entry.name for entry in (SYS / "block").iterdir() if text(entry / "hidden") != "1")
+    """Return the kernel names of all disks, including md, dm and loop devices, without paths of a
+    multipath disk.
+    """
+    return sorted(
+        entry.name for entry in (SYS / "block").iterdir() if text(entry / "hidden") != "1"
+    )
 
 
 def other_disks(names: Container[str]) -> tuple[str, ...]:
     """Return the kernel names of all hardware disks that are not among these."""
-    return tuple(name for name in disks() if name not in names and (folder(name) / "device").exists())
+    return tuple(
+        name for name in disks() if name not in names and (folder(name) / "device").exists()
+    )
 
 
 def disk_of(name: str) -> str:
@@ -88,7 +105,11 @@ def leaves(name: str) -> tuple[str, ...]:
     """Return the disks at the bottom: of a partition its disk, of md and dm their members' disks."""
     disk = disk_of(name)
     below = slaves(disk)
-    return tuple(dict.fromkeys(leaf for lower in below for leaf in leaves(lower))) if below else (disk,)
+    return (
+        tuple(dict.fromkeys(leaf for lower in below for leaf in leaves(lower)))
+        if below
+        else (disk,)
+    )
 
 
 def btrfs_on(numbers: Container[int | None]) -> list[str]:
@@ -109,13 +130,21 @@ def _names(path: Path) -> list[str]:
 
 
 def io_counters(name: str) -> dict[str, int] | None:
-    """Return what a disk (or partition) has moved since it appeared, by the names of COUNTED, or None if it is gone."""
+    """Return what a disk (or partition) has moved since it appeared, by the names of COUNTED, or
+    None if it is gone.
+    """
     fields = disk_counts(folder(name))
-    return None if fields is None else {key: fields[place] * unit for key, (place, unit) in COUNTED.items()}
+    return (
+        None
+        if fields is None
+        else {key: fields[place] * unit for key, (place, unit) in COUNTED.items()}
+    )
 
 
 def flushes(leaves: Sequence[str]) -> int | None:
-    """Return the flush requests that the disks have completed so far; None if `flushes_reason` gives a reason."""
+    """Return the flush requests that the disks have completed so far; None if `flushes_reason`
+    gives a reason.
+    """
     if flushes_reason(leaves):
         return None
     counted = [disk_counts(folder(leaf)) for leaf in leaves]
@@ -123,7 +152,9 @@ def flushes(leaves: Sequence[str]) -> int | None:
 
 
 def flushes_reason(leaves: Sequence[str]) -> str:
-    """Return why flushes cannot be counted, or "". The kernel sends none to a disk with `write through`."""
+    """Return why flushes cannot be counted, or "". The kernel sends none to a disk with `write
+    through`.
+    """
     if not leaves:
         return "no disk is known below"
     for leaf in leaves:
@@ -137,7 +168,9 @@ def flushes_reason(leaves: Sequence[str]) -> str:
 
 
 def queue_attributes(name: str) -> dict[str, str]:
-    """Return every readable attribute of the disk's queue (scheduler, read_ahead_kb, write_cache ...), by name."""
+    """Return every readable attribute of the disk's queue (scheduler, read_ahead_kb, write_cache
+    ...), by name.
+    """
     queue = folder(disk_of(name)) / "queue"
     values = {entry.name: text(entry) for entry in sorted(queue.glob("*")) if entry.is_file()}
     return {name: value for name, value in values.items() if value is not None}

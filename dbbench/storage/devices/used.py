@@ -1,6 +1,8 @@
-"""Detect users of a block device: one function per detector, each returning its evidence as sentences. None is
-sufficient: O_EXCL misses plain opens and the same file in a second loop device; lsblk does not see other mount
-namespaces. What cannot be read is reported too, because it might be a user."""
+"""Detect users of a block device: one function per detector, each returning its evidence as
+sentences. None is sufficient: O_EXCL misses plain opens and the same file in a second loop
+device; lsblk does not see other mount namespaces. What cannot be read is reported too, because
+it might be a user.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,8 @@ from dbbench.storage.devices import loop_driver, sysfs
 _ENDED: Final = (errno.ENOENT, errno.ESRCH, errno.EINVAL)
 _IN_MODIFY: Final = 0x2
 _IN_CLOSE_WRITE: Final = 0x8
-_EVENT: Final = struct.Struct("=iIII")  # struct inotify_event without the name: watch, mask, cookie, length of the name
+# struct inotify_event without the name: watch, mask, cookie, length of the name
+_EVENT: Final = struct.Struct("=iIII")
 _EVENTS_BYTES: Final = 65536
 _SHOWN: Final = 5  # processes that a message names
 _COMMAND: Final = 120  # longest command line in a message, in characters
@@ -45,9 +48,11 @@ class Target:
 
 
 class WriteWatch:
-    """Notices by inotify(7), if there is one, that a process wrote to one of these disks and closed it: through a
-    device node, or into the file of a loop device. The kernel does not close what a filesystem or a loop device writes
-    to, so their I/O does not count; nor does an open without a write, such as udev's."""
+    """Notices by inotify(7), if there is one, that a process wrote to one of these disks and closed
+    it: through a device node, or into the file of a loop device. The kernel does not close what
+    a filesystem or a loop device writes to, so their I/O does not count; nor does an open
+    without a write, such as udev's.
+    """
 
     def __init__(self, disks: Sequence[str]) -> None:
         names = dict.fromkeys(name for disk in disks for name in (disk, *sysfs.above(disk)))
@@ -59,7 +64,9 @@ class WriteWatch:
             self._fd = libc.call("inotify_init1", os.O_NONBLOCK | os.O_CLOEXEC)
         for path in (*(f"/dev/{name}" for name in names), *filter(None, files)):
             with contextlib.suppress(OSError):  # a container may lack the node
-                watch = libc.call("inotify_add_watch", self._fd, os.fsencode(path), _IN_MODIFY | _IN_CLOSE_WRITE)
+                watch = libc.call(
+                    "inotify_add_watch", self._fd, os.fsencode(path), _IN_MODIFY | _IN_CLOSE_WRITE
+                )
                 self._paths[watch] = path
 
     def list_writes(self) -> list[str]:
@@ -90,11 +97,15 @@ class Unseen(str):
 
 
 def target(name: str) -> Target:
-    """Return the device of that kernel name with what is on it. Raises OSError if a loop device cannot be queried."""
+    """Return the device of that kernel name with what is on it. Raises OSError if a loop device
+    cannot be queried.
+    """
     related = (name, sysfs.disk_of(name), *sysfs.above(name))
     numbers = frozenset(number for each in related if (number := sysfs.number_of(each)) is not None)
     status = loop_driver.status(name) if loop_driver.is_bound(name) else None
-    return Target(name, numbers, frozenset({status.file}) if status and any(status.file) else frozenset())
+    return Target(
+        name, numbers, frozenset({status.file}) if status and any(status.file) else frozenset()
+    )
 
 
 def users(name: str, mine: Set[int] = frozenset()) -> list[str]:
@@ -115,7 +126,9 @@ def by_open_files(device: Target, proc: Path, mine: Set[int] = frozenset()) -> l
 
 
 def by_files(root: Path) -> list[str]:
-    """Return some processes with a file, working directory or root on the filesystem; [] if stat(2) fails there."""
+    """Return some processes with a file, working directory or root on the filesystem; [] if stat(2)
+    fails there.
+    """
     users: list[str] = []
 
     def look(process: Path) -> None:
@@ -123,7 +136,9 @@ def by_files(root: Path) -> list[str]:
         for link in (process / "cwd", process / "root", *opened):
             with contextlib.suppress(OSError):
                 if len(users) < _SHOWN and link.stat().st_dev == st_dev:
-                    users.append(f"{_who(process)}: {link.parent.name}/{link.name} -> {link.readlink()}")
+                    users.append(
+                        f"{_who(process)}: {link.parent.name}/{link.name} -> {link.readlink()}"
+                    )
                     return
 
     with contextlib.suppress(OSError):
@@ -137,19 +152,26 @@ def by_writers(device: Target, proc: Path) -> list[str]:
     me = (proc / "self").readlink().name
 
     def hit(process: Path, entry: Path) -> bool:
-        return process.name != me and device.is_at(entry.stat()) and is_for_writing(process / "fdinfo" / entry.name)
+        return (
+            process.name != me
+            and device.is_at(entry.stat())
+            and is_for_writing(process / "fdinfo" / entry.name)
+        )
 
     users, _unreadable = _with_descriptor(proc, hit)
     return [f"opened for writing by {_who(process)}: {_command(process)}" for process in users]
 
 
 def by_locks(file: os.stat_result, proc: Path) -> list[str]:
-    """Return processes that hold a flock(2) on that file or device node, with their commands: neither loop devices that
-    lock their image, nor processes that inherited the lock and have not used it."""
+    """Return processes that hold a flock(2) on that file or device node, with their commands:
+    neither loop devices that lock their image, nor processes that inherited the lock and have
+    not used it.
+    """
 
     def hit(process: Path, entry: Path) -> bool:
         status = entry.stat()
-        # Each lock of this open file has a line (proc(5)): "lock:  1: FLOCK  ADVISORY  WRITE 4711 00:05:305 0 EOF"
+        # Each lock of this open file has a line (proc(5)): "lock:  1: FLOCK  ADVISORY  WRITE 4711
+        # 00:05:305 0 EOF"
         same = (status.st_dev, status.st_ino) == (file.st_dev, file.st_ino)
         return same and "FLOCK" in (process / "fdinfo" / entry.name).read_text()
 
@@ -164,7 +186,8 @@ def _with_descriptor(proc: Path, hit: Callable[[Path, Path], bool]) -> tuple[lis
     def look(process: Path) -> None:
         for entry in sorted((process / "fd").iterdir()):
             with _unless_ended():
-                if str(entry.readlink()).startswith("/") and hit(process, entry):  # others are pipes, sockets ...
+                # others are pipes, sockets ...
+                if str(entry.readlink()).startswith("/") and hit(process, entry):
                     users.append(process)
                     return
 
@@ -182,15 +205,22 @@ def by_mounts(device: Target, proc: Path) -> list[str]:
             return
         table = mounts_of(process)
         seen.add(namespace)
-        elsewhere = "" if namespace == own_namespace else f" in the mount namespace of {_who(process)}"
+        elsewhere = (
+            "" if namespace == own_namespace else f" in the mount namespace of {_who(process)}"
+        )
         users.extend(
-            f"{entry.source} is mounted at {entry.point}{elsewhere}" for entry in table if _mounts(entry, device)
+            f"{entry.source} is mounted at {entry.point}{elsewhere}"
+            for entry in table
+            if _mounts(entry, device)
         )
 
     own_namespace = str((proc / "self/ns/mnt").readlink())
     unreadable = _each(proc, look, "the mounts")
     # Mount tables do not have the device numbers of btrfs, and the path may be a descriptor.
-    btrfs = [f"it is a device of the mounted btrfs with UUID {uuid}" for uuid in sysfs.btrfs_on(device.numbers)]
+    btrfs = [
+        f"it is a device of the mounted btrfs with UUID {uuid}"
+        for uuid in sysfs.btrfs_on(device.numbers)
+    ]
     return unreadable + users + btrfs
 
 
@@ -207,7 +237,9 @@ def by_loops(device: Target) -> list[str]:
             continue
         if status is not None and not any(status.file) and not device.files:
             users.append(f"the backing file of {name} cannot be examined ({status.file_name})")
-        elif status is not None and (status.file in device.files or status.number in device.numbers):
+        elif status is not None and (
+            status.file in device.files or status.number in device.numbers
+        ):
             users.append(f"{name} is attached to the same data ({status.file_name})")
     return users
 
@@ -237,20 +269,35 @@ def by_layers(device: Target) -> list[str]:
 
 
 def by_fstab(device: Target, fstab: Path, tags: Set[str]) -> list[str]:
-    """Return lines of fstab(5) that name it: by path, or by one of `tags` ("UUID=...", "LABEL=...")."""
+    """Return lines of fstab(5) that name it: by path, or by one of `tags` ("UUID=...",
+    "LABEL=...").
+    """
     try:
         lines = fstab.read_text(errors="surrogateescape").split("\n")
     except FileNotFoundError:
         return []
     except OSError as error:
         return [f"{fstab} cannot be read: {error.strerror}"]
-    words = [(line.split()[0], line) for line in lines if line.strip() and not line.lstrip().startswith("#")]
-    return [f"it is listed in {fstab}: {' '.join(line.split())}" for word, line in words if _names(word, device, tags)]
+    words = [
+        (line.split()[0], line)
+        for line in lines
+        if line.strip() and not line.lstrip().startswith("#")
+    ]
+    return [
+        f"it is listed in {fstab}: {' '.join(line.split())}"
+        for word, line in words
+        if _names(word, device, tags)
+    ]
 
 
 def _names(word: str, device: Target, tags: Set[str]) -> bool:
     word = unescape(word).replace('"', "")
-    for folder, tag in (("uuid", "UUID"), ("label", "LABEL"), ("partuuid", "PARTUUID"), ("partlabel", "PARTLABEL")):
+    for folder, tag in (
+        ("uuid", "UUID"),
+        ("label", "LABEL"),
+        ("partuuid", "PARTUUID"),
+        ("partlabel", "PARTLABEL"),
+    ):
         word = word.replace(f"/dev/disk/by-{folder}/", f"{tag}=")
     if word in tags:
         return True
@@ -271,24 +318,37 @@ def _unless_ended() -> Iterator[None]:
 
 
 def is_for_writing(info: Path) -> bool:
-    """Whether a descriptor was opened for writing, from its fdinfo: "flags:" is an octal number (proc(5))."""
-    flags = next((line.split()[1] for line in info.read_text().splitlines() if line.startswith("flags:")), "0")
+    """Whether a descriptor was opened for writing, from its fdinfo: "flags:" is an octal number
+    (proc(5)).
+    """
+    flags = next(
+        (line.split()[1] for line in info.read_text().splitlines() if line.startswith("flags:")),
+        "0",
+    )
     return int(flags, 8) & os.O_ACCMODE != os.O_RDONLY
 
 
 def _mounts(entry: Mount, device: Target) -> bool:
     if os.makedev(*map(int, entry.device.split(":"))) in device.numbers:
         return True
-    source = Path(entry.source)  # btrfs shows an anonymous number, but the source is one of its devices
+    # btrfs shows an anonymous number, but the source is one of its devices
+    source = Path(entry.source)
     if source.is_relative_to("/proc"):
-        return False  # a descriptor of the process that mounted it: here the same path is another file
+        # a descriptor of the process that mounted it: here the same path is another file
+        return False
     if source.parent == Path("/dev"):
         return sysfs.number_of(source.name) in device.numbers
-    return source.is_absolute() and source.is_block_device() and source.stat().st_rdev in device.numbers
+    return (
+        source.is_absolute()
+        and source.is_block_device()
+        and source.stat().st_rdev in device.numbers
+    )
 
 
 def _each(proc: Path, look: Callable[[Path], None], what: str) -> list[str]:
-    """Call `look` with every process's directory; return a sentence for each that exists and cannot be read."""
+    """Call `look` with every process's directory; return a sentence for each that exists and cannot
+    be read.
+    """
     unreadable: list[str] = []
     for process in (entry for entry in proc.iterdir() if entry.name.isdigit()):
         try:

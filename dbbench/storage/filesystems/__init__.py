@@ -1,5 +1,7 @@
-"""Filesystems: made, mounted, read back from the kernel, verified, measured. One module per family. `make` and `mount`
-are two stages of a trial; `shape` reads a mounted filesystem, `volumes` has snapshots and growth."""
+"""Filesystems: made, mounted, read back from the kernel, verified, measured. One module per family.
+`make` and `mount` are two stages of a trial; `shape` reads a mounted filesystem, `volumes` has
+snapshots and growth.
+"""
 
 from __future__ import annotations
 
@@ -21,30 +23,71 @@ from dbbench.storage.devices import image
 from dbbench.storage.devices.port import Device
 from dbbench.storage.filesystems import families, options
 from dbbench.storage.filesystems.common import inode_flags
-from dbbench.storage.filesystems.families import FAMILIES, family_in, family_of, family_on, give_back, promises
+from dbbench.storage.filesystems.families import (
+    FAMILIES,
+    family_in,
+    family_of,
+    family_on,
+    give_back,
+    promises,
+)
 from dbbench.storage.filesystems.formatted import MKFS_S, Formatted
-from dbbench.storage.filesystems.port import Family, Made, Mounted, MountPoint, Stored, attributes_of, options_of
+from dbbench.storage.filesystems.port import (
+    Family,
+    Made,
+    Mounted,
+    MountPoint,
+    Stored,
+    attributes_of,
+    options_of,
+)
 from dbbench.storage.layers.volume import kernel_lacks
 
 __all__ = [
-    "FAMILIES", "Family", "Made", "MountPoint", "Mounted", "Stored", "apply_attributes", "check_promise", "commands",
-    "data_directory", "emptying", "family_in", "family_of", "give_back", "install", "log_directory", "make",
-    "missing_programs", "mount", "obstacles", "options_of", "promises", "sync", "verify_files", "works",
-]  # fmt: skip
+    "FAMILIES",
+    "Family",
+    "Made",
+    "MountPoint",
+    "Mounted",
+    "Stored",
+    "apply_attributes",
+    "check_promise",
+    "commands",
+    "data_directory",
+    "emptying",
+    "family_in",
+    "family_of",
+    "give_back",
+    "install",
+    "log_directory",
+    "make",
+    "missing_programs",
+    "mount",
+    "obstacles",
+    "options_of",
+    "promises",
+    "sync",
+    "verify_files",
+    "works",
+]
 
 _MEMORY: Final = Path("/dev/shm")
 _TRIED_BYTES: Final = 2**30  # size of the sparse file; mkfs uses other limits for smaller devices
 
 
 def works(setup: FsSetup, root: Path = Path("/")) -> str | None:
-    """Return all reasons why this setup cannot work here, with what to install, or None. The last check runs mkfs on
-    sparse files, because only this version of it knows what it supports. Some combinations of mount options are refused
-    only in a trial."""
+    """Return all reasons why this setup cannot work here, with what to install, or None. The last
+    check runs mkfs on sparse files, because only this version of it knows what it supports. Some
+    combinations of mount options are refused only in a trial.
+    """
     family = FAMILIES.get(setup.mkfs.family)
     lacking: list[str] = []
     if family is not None and (missing := missing_programs(setup)):
         wanted = install(setup)
-        lacking.append(f"{', '.join(missing)} not installed" + (f": {packages.install(wanted)}" if wanted else ""))
+        lacking.append(
+            f"{', '.join(missing)} not installed"
+            + (f": {packages.install(wanted)}" if wanted else "")
+        )
     lacking += obstacles(setup, root)
     if lacking:
         return "; ".join(lacking)
@@ -54,7 +97,9 @@ def works(setup: FsSetup, root: Path = Path("/")) -> str | None:
 
 
 def obstacles(setup: FsSetup, root: Path = Path("/")) -> list[str]:
-    """Return why the family, its layers or the kernel cannot make this setup; programs are not among it."""
+    """Return why the family, its layers or the kernel cannot make this setup; programs are not
+    among it.
+    """
     name = setup.mkfs.family
     if name not in FAMILIES:
         return [f"unknown family {name!r} (known: {', '.join(FAMILIES)})"]
@@ -62,7 +107,11 @@ def obstacles(setup: FsSetup, root: Path = Path("/")) -> list[str]:
     unknown = options.unknown(name, setup.mount) if isinstance(family, Formatted) else None
     reasons = [reason for reason in (family.lacks(setup, root), unknown) if reason]
     if setup.mkfs.tune and not (isinstance(family, Formatted) and family.tuner):
-        tuned = (other.name for other in FAMILIES.values() if isinstance(other, Formatted) and other.tuner)
+        tuned = (
+            other.name
+            for other in FAMILIES.values()
+            if isinstance(other, Formatted) and other.tuner
+        )
         reasons.append(f"{name} cannot be tuned after mkfs (supported: {', '.join(tuned)})")
     if kinds := [layer.kind for layer in setup.layers if layer.kind not in layers.KINDS]:
         return [*reasons, f"unknown kind of layer: {', '.join(kinds)}"]
@@ -91,8 +140,12 @@ def _refusal(setup: FsSetup, family: Formatted) -> str | None:
 
 def missing_programs(setup: FsSetup) -> tuple[str, ...]:
     """Return missing programs of the family and of the layers."""
-    below = [program for layer in setup.layers if layer.kind in layers.KINDS
-             for program in layers.KINDS[layer.kind].PROGRAMS]  # fmt: skip
+    below = [
+        program
+        for layer in setup.layers
+        if layer.kind in layers.KINDS
+        for program in layers.KINDS[layer.kind].PROGRAMS
+    ]
     programs = (*below, *families.family_by_name(setup.mkfs.family).programs(setup))
     return tuple(program for program in dict.fromkeys(programs) if process.find(program) is None)
 
@@ -103,7 +156,9 @@ def install(setup: FsSetup) -> tuple[str, ...]:
 
 
 def commands(setup: FsSetup, targets: tuple[str, ...], at: str) -> list[tuple[str, ...]]:
-    """Return the commands for layers, mkfs, mount, volumes and attributes of a setup. Raises KeyError."""
+    """Return the commands for layers, mkfs, mount, volumes and attributes of a setup. Raises
+    KeyError.
+    """
     below, volumes = layers.commands(setup.layers, targets)
     return [*below, *family_of(setup).commands(setup, volumes, at), *layers.holding(setup.layers)]
 
@@ -114,10 +169,16 @@ def make(setup: FsSetup, device: Device, journal: Journal | None = None) -> Made
 
 
 def mount(
-    setup: FsSetup, device: Device, at: Path, journal: Journal | None = None, arc_bytes: int | None = None
+    setup: FsSetup,
+    device: Device,
+    at: Path,
+    journal: Journal | None = None,
+    arc_bytes: int | None = None,
 ) -> AbstractContextManager[Mounted]:
-    """Mount the filesystem at `at` within the block; then free the device. Raises MountFailed (with the kernel's
-    message), UnmountFailed (with the holders) unless the block failed, DeviceUnusable for a directory."""
+    """Mount the filesystem at `at` within the block; then free the device. Raises MountFailed (with
+    the kernel's message), UnmountFailed (with the holders) unless the block failed,
+    DeviceUnusable for a directory.
+    """
     return family_on(device, setup).open(setup, device, MountPoint(at, journal, arc_bytes))
 
 
@@ -127,18 +188,23 @@ def emptying(setup: FsSetup, device: Device, fs: Mounted) -> Emptying:
 
 
 def check_promise(setup: FsSetup, fs: Mounted) -> None:
-    """Raise SetupNotInForce if the setup's options promise other durability flags than the kernel reports."""
+    """Raise SetupNotInForce if the setup's options promise other durability flags than the kernel
+    reports.
+    """
     if set(promises(setup)) == set(fs.flags):
         return
     raise SetupNotInForce(
-        f"fs setup {setup.name!r} promises the durability class {durability_class(promises(setup))!r}, but the "
-        f"options in effect make it {durability_class(fs.flags)!r} ({','.join(fs.options_effective)})",
+        f"fs setup {setup.name!r} promises the durability class "
+        f"{durability_class(promises(setup))!r}, but the options in effect make it "
+        f"{durability_class(fs.flags)!r} ({','.join(fs.options_effective)})",
         remedy="Correct the options in the setup's file.",
     )
 
 
 def data_directory(setup: FsSetup, fs: Mounted) -> Path:
-    """Return a new empty data directory on the filesystem, accessible only to its owner: a directory or a volume."""
+    """Return a new empty data directory on the filesystem, accessible only to its owner: a
+    directory or a volume.
+    """
     datadir = fs.path / "data"
     datadir.mkdir(mode=0o700, exist_ok="data" in setup.volumes)
     datadir.chmod(0o700)
@@ -153,7 +219,9 @@ def log_directory(setup: FsSetup, mounts: Mapping[Role, Mounted]) -> Path | None
 
 
 def apply_attributes(setup: FsSetup, datadir: Path) -> None:
-    """Run chattr on the empty data directory, so that restored files inherit the attributes. Raises MountFailed."""
+    """Run chattr on the empty data directory, so that restored files inherit the attributes. Raises
+    MountFailed.
+    """
     if not setup.attributes:
         return
     try:
@@ -163,8 +231,10 @@ def apply_attributes(setup: FsSetup, datadir: Path) -> None:
 
 
 def verify_files(setup: FsSetup, files: Iterable[Path]) -> None:
-    """Raise SetupNotInForce unless nodatacow and +C are set on every file, and compression on at least one: the kernel
-    does not compress data that does not shrink. These options have no effect on existing files."""
+    """Raise SetupNotInForce unless nodatacow and +C are set on every file, and compression on at
+    least one: the kernel does not compress data that does not shrink. These options have no
+    effect on existing files.
+    """
     written = [path for path in files if path.stat().st_size > 0]
     if not written:
         return
@@ -172,15 +242,19 @@ def verify_files(setup: FsSetup, files: Iterable[Path]) -> None:
         wrong = [path for path in written if not inode_flags(path) & image.NOCOW_FL]
         if wrong:
             raise SetupNotInForce(
-                f"{len(wrong)} of {len(written)} files use copy-on-write although {setup.name!r} disables it, "
-                f"the first is {wrong[0]}",
-                remedy="The option must be set before files are restored. Reflinked files keep their previous state.",
+                f"{len(wrong)} of {len(written)} files use copy-on-write although {setup.name!r} "
+                f"disables it, the first is {wrong[0]}",
+                remedy="The option must be set before files are restored. Reflinked files keep "
+                "their previous state.",
             )
     family = family_of(setup)
     algorithm = family.compresses(options_of(setup))
-    if algorithm and not family.has_compression(sorted(written, key=lambda path: path.stat().st_size, reverse=True)):
+    if algorithm and not family.has_compression(
+        sorted(written, key=lambda path: path.stat().st_size, reverse=True)
+    ):
         raise SetupNotInForce(
-            f"none of {len(written)} files has a compressed extent although {setup.name!r} requests {algorithm}",
-            remedy="The option must be set before files are restored. If the data does not shrink, this setup equals "
-            "the one without compression.",
+            f"none of {len(written)} files has a compressed extent although {setup.name!r} "
+            f"requests {algorithm}",
+            remedy="The option must be set before files are restored. If the data does not shrink, this "
+            "setup equals the one without compression.",
         )

@@ -1,5 +1,7 @@
-"""btrfs: copy-on-write, checksums, compression; a mount option or an attribute can disable each of them. No tool prints
-the free space of its data (`dump-tree` omits bitmaps): the trees are read with the kernel's search ioctl."""
+"""btrfs: copy-on-write, checksums, compression; a mount option or an attribute can disable each of
+them. No tool prints the free space of its data (`dump-tree` omits bitmaps): the trees are read
+with the kernel's search ioctl.
+"""
 
 from __future__ import annotations
 
@@ -21,15 +23,25 @@ from dbbench.storage.devices import hold, image, note
 from dbbench.storage.devices.port import Device
 from dbbench.storage.filesystems.common import FSCK_S, inode_flags, match, mount_of, option_value
 from dbbench.storage.filesystems.formatted import Formatted, damage_error
-from dbbench.storage.filesystems.port import Character, Check, FreeExtent, Mounted, Stored, attributes_of, options_of
+from dbbench.storage.filesystems.port import (
+    Character,
+    Check,
+    FreeExtent,
+    Mounted,
+    Stored,
+    attributes_of,
+    options_of,
+)
 
 _FEATURES: Final = "sys/fs/btrfs/features"
-_FS_INFO: Final = 0x8400941F  # BTRFS_IOC_FS_INFO: 1024 bytes, with the fsid at offset 16 (linux/btrfs.h)
+# BTRFS_IOC_FS_INFO: 1024 bytes, with the fsid at offset 16 (linux/btrfs.h)
+_FS_INFO: Final = 0x8400941F
 _ROOT_INODE: Final = 256  # inode number of the root of every subvolume (linux/btrfs_tree.h)
 _BALANCE_S: Final = 6 * 3600.0
 _TREE_SEARCH_V2: Final = 0xC0709411  # BTRFS_IOC_TREE_SEARCH_V2 (linux/btrfs.h)
 _KEY: Final = struct.Struct("=7Q4I4Q")  # struct btrfs_ioctl_search_key
-_HEADER: Final = struct.Struct("=3Q2I")  # struct btrfs_ioctl_search_header: transid, objectid, offset, type, length
+# struct btrfs_ioctl_search_header: transid, objectid, offset, type, length
+_HEADER: Final = struct.Struct("=3Q2I")
 _BUFFER: Final = 2**18
 _MOST: Final = 2**64 - 1
 _EXTENT_TREE, _CHUNK_TREE, _CHUNK_OBJECT = 2, 3, 256
@@ -40,22 +52,33 @@ _COPIES: Final = ("raid1", "raid10", "dup", "mirror")  # profiles with a second 
 
 
 def _scrub(stored: Stored) -> str:
-    """Run a scrub. Status 3 means uncorrected errors; with corrected ones it is 0, so they are counted too."""
+    """Run a scrub. Status 3 means uncorrected errors; with corrected ones it is 0, so they are
+    counted too.
+    """
     path = stored.fs.path
     done = process.run(["btrfs", "scrub", "start", "-B", "-R", path], timeout_s=FSCK_S, ok=(0, 3))
-    errors = {key: int(n) for key, n in re.findall(r"^\s*(\w+_errors): (\d+)", done.stdout, re.MULTILINE)}
+    errors = {
+        key: int(n) for key, n in re.findall(r"^\s*(\w+_errors): (\d+)", done.stdout, re.MULTILINE)
+    }
     if done.returncode or any(n for key, n in errors.items() if key != "no_csum"):
         counts = ", ".join(f"{key} {n}" for key, n in errors.items() if n)
         raise damage_error("scrub", stored, f": {counts or done.stderr.strip()}")
-    read = sum(int(n) for n in re.findall(r"^\s*(?:data|tree)_bytes_scrubbed: (\d+)", done.stdout, re.MULTILINE))
+    read = sum(
+        int(n)
+        for n in re.findall(r"^\s*(?:data|tree)_bytes_scrubbed: (\d+)", done.stdout, re.MULTILINE)
+    )
     return f"{read} bytes, no errors"
 
 
 def _check(stored: Stored) -> str:
     """Run btrfs check by name, because it opens the other devices of the filesystem by name too."""
-    done = process.run(["btrfs", "check", "--readonly", stored.volume.path], timeout_s=FSCK_S, ok=(0, 1))
+    done = process.run(
+        ["btrfs", "check", "--readonly", stored.volume.path], timeout_s=FSCK_S, ok=(0, 1)
+    )
     if done.returncode:
-        raise damage_error("btrfs check", stored, ":\n  " + "\n  ".join(done.stderr.splitlines()[-8:]))
+        raise damage_error(
+            "btrfs check", stored, ":\n  " + "\n  ".join(done.stderr.splitlines()[-8:])
+        )
     return "no errors"
 
 
@@ -78,13 +101,19 @@ class Btrfs(Formatted):
         self.growing = _Devices()
 
     def programs(self, setup: FsSetup) -> tuple[str, ...]:
-        attributes = (*setup.attributes, *(word for volume in setup.volumes.values() for word in volume.attributes))
+        attributes = (
+            *setup.attributes,
+            *(word for volume in setup.volumes.values() for word in volume.attributes),
+        )
         return (*self.needs, *(("chattr",) if attributes else ()))
 
     def geometry(self, target: Path) -> dict[str, Scalar]:
         inspect = ["btrfs", "inspect-internal"]
         superblock = parse_super(process.run([*inspect, "dump-super", target]).stdout)
-        return {**superblock, **parse_chunks(process.run([*inspect, "dump-tree", "-t", "chunk", target]).stdout)}
+        return {
+            **superblock,
+            **parse_chunks(process.run([*inspect, "dump-tree", "-t", "chunk", target]).stdout),
+        }
 
     def mount_words(self, others: tuple[str, ...]) -> tuple[str, ...]:
         """Return device=: the kernel gets the members from it, without udev or `btrfs device scan`."""
@@ -94,7 +123,9 @@ class Btrfs(Formatted):
         return frozenset(link.name for link in (_folder(path) / "devices").iterdir())
 
     def forget(self, devices: tuple[Device, ...]) -> None:
-        """Make the kernel forget several devices after the unmount; a single one it forgets by itself."""
+        """Make the kernel forget several devices after the unmount; a single one it forgets by
+        itself.
+        """
         if len(devices) > 1:
             argv = ["btrfs", "device", "scan", "--forget", *(device.argument for device in devices)]
             process.run(argv, ok=(0, 1), pass_fds=[device.fd for device in devices])
@@ -105,28 +136,43 @@ class Btrfs(Formatted):
             commands.append(["btrfs", "subvolume", "create", str(at / name)])
             properties = (option.split("=", 1) for option in volume.options)
             commands += [["btrfs", "property", "set", str(at / name), *pair] for pair in properties]
-            commands += [["chattr", *volume.attributes, str(at / name)]] if volume.attributes else []
+            commands += (
+                [["chattr", *volume.attributes, str(at / name)]] if volume.attributes else []
+            )
         return commands
 
     def add_volumes(self, setup: FsSetup, path: Path) -> tuple[str, ...]:
         for argv in self.volume_commands(setup, path):
             process.run(argv)
         names = [option.split("=")[0] for option in setup.volumes.get("data", Volume()).options]
-        return tuple(process.run(["btrfs", "property", "get", path / "data", name]).stdout.strip() for name in names)
+        return tuple(
+            process.run(["btrfs", "property", "get", path / "data", name]).stdout.strip()
+            for name in names
+        )
 
     def lacks(self, setup: FsSetup, root: Path = Path("/")) -> str | None:
         options = setup.mkfs.options
         checksum = option_value(options, "--csum") or option_value(options, "--checksum")
         if reason := _unknown(root / _FEATURES / "supported_checksums", checksum, "checksum"):
             return reason
-        return _unknown(root / _FEATURES / "supported_sectorsizes", option_value(options, "-s"), "sector size")
+        return _unknown(
+            root / _FEATURES / "supported_sectorsizes", option_value(options, "-s"), "sector size"
+        )
 
     def conflict(self, setup: FsSetup) -> str | None:
-        """Return that data that is overwritten in place, or has no checksums, cannot be compressed, or None."""
+        """Return that data that is overwritten in place, or has no checksums, cannot be compressed,
+        or None.
+        """
         both = (*options_of(setup), *attributes_of(setup))
-        without = next((option for option in both if option in ("nodatacow", "nodatasum", "+C")), None)
+        without = next(
+            (option for option in both if option in ("nodatacow", "nodatasum", "+C")), None
+        )
         algorithm = self.compresses(options_of(setup))
-        return f'"{without}" and compression with {algorithm} exclude each other' if without and algorithm else None
+        return (
+            f'"{without}" and compression with {algorithm} exclude each other'
+            if without and algorithm
+            else None
+        )
 
     def tears(self, effective: tuple[str, ...], attributes: tuple[str, ...]) -> bool:
         return "nodatacow" in effective or "+C" in attributes
@@ -138,7 +184,8 @@ class Btrfs(Formatted):
     def compresses(self, options: tuple[str, ...]) -> str | None:
         for option in reversed(options):
             if match := re.fullmatch(r"compress(?:ion|-force)?(?:=(\w+)(?::-?\d+)?)?", option):
-                return None if match[1] in ("no", "none") else match[1] or "zlib"  # zlib is the kernel's default
+                # zlib is the kernel's default
+                return None if match[1] in ("no", "none") else match[1] or "zlib"
         return None
 
     def compression_ratio(self, path: Path) -> float | None:
@@ -149,9 +196,13 @@ class Btrfs(Formatted):
         return ("+C",) if inode_flags(path) & image.NOCOW_FL else ()
 
     def character(self, setup: FsSetup) -> Character:
-        """Return its features: nodatacow and +C disable checksums; a second copy of data enables repair."""
+        """Return its features: nodatacow and +C disable checksums; a second copy of data enables
+        repair.
+        """
         in_place = "nodatacow" in setup.mount or "+C" in setup.attributes
-        checksums = "metadata" if in_place or "nodatasum" in setup.mount else self.described.checksums
+        checksums = (
+            "metadata" if in_place or "nodatasum" in setup.mount else self.described.checksums
+        )
         words = setup.mkfs.options
         data = option_value(words, "-d") or option_value(words, "--data") or "single"
         repairs = checksums != "metadata" and data in _COPIES
@@ -159,7 +210,9 @@ class Btrfs(Formatted):
 
     def taken_bytes(self, fs: Mounted) -> tuple[int, int] | None:
         used = parse_usage(_usage(fs.path))
-        return (used.get("metadata", 0) + used.get("system", 0), used.get("data", 0)) if used else None
+        return (
+            (used.get("metadata", 0) + used.get("system", 0), used.get("data", 0)) if used else None
+        )
 
     def free_extents(self, fs: Mounted) -> Iterator[FreeExtent]:
         with open_fd(fs.path) as fd:
@@ -169,7 +222,9 @@ class Btrfs(Formatted):
             yield unallocated, 1, unallocated
 
     def defragmenting(self, datadir: Path, files: Sequence[Path]) -> list[list[str]]:
-        """Return the command with -f, which includes dirty data; compression remains that of the mount."""
+        """Return the command with -f, which includes dirty data; compression remains that of the
+        mount.
+        """
         return [["btrfs", "filesystem", "defragment", "-r", "-f", str(datadir)]]
 
 
@@ -192,7 +247,9 @@ def parse_super(text: str) -> dict[str, Scalar]:
 
 @process.understood("btrfs inspect-internal")
 def parse_chunks(text: str) -> dict[str, Scalar]:
-    """Return data_profile, metadata_profile, system_profile from dump-tree's output ("single", "DUP", "RAID1")."""
+    """Return data_profile, metadata_profile, system_profile from dump-tree's output ("single",
+    "DUP", "RAID1").
+    """
     profiles: dict[str, Scalar] = {}
     for kinds, profile in re.findall(r"\btype ([A-Z|]+)\|(\w+)", text):
         for kind in kinds.split("|"):
@@ -210,10 +267,14 @@ def parse_compsize(text: str) -> float | None:
 
 @process.understood("btrfs filesystem usage")
 def parse_usage(text: str) -> dict[str, int]:
-    """Return used bytes by kind (both copies of DUP) and "unallocated" from `btrfs filesystem usage --raw`."""
+    """Return used bytes by kind (both copies of DUP) and "unallocated" from `btrfs filesystem usage
+    --raw`.
+    """
     copies = {"DUP": 2, "RAID1": 2, "RAID10": 2, "RAID1C3": 3, "RAID1C4": 4}
     used_bytes = {"unallocated": int(match(r"^\s*Device unallocated:\s+(\d+)", text)[1])}
-    for kind, profile, used in re.findall(r"^([\w+]+),(\w+): Size:\d+, Used:(\d+)", text, re.MULTILINE):
+    for kind, profile, used in re.findall(
+        r"^([\w+]+),(\w+): Size:\d+, Used:(\d+)", text, re.MULTILINE
+    ):
         key = kind.lower().partition("+")[0]  # a small filesystem has "Data+Metadata"
         used_bytes[key] = used_bytes.get(key, 0) + int(used) * copies.get(profile.upper(), 1)
     if "data" not in used_bytes:
@@ -228,7 +289,9 @@ def _folder(path: Path) -> Path:
 
 
 def _unknown(feature: Path, wanted: str | None, what: str) -> str | None:
-    """Return why the kernel does not support it. None if it does, or if it does not report it (module not loaded)."""
+    """Return why the kernel does not support it. None if it does, or if it does not report it
+    (module not loaded).
+    """
     try:
         there = feature.read_text().split()
     except OSError:
@@ -251,7 +314,11 @@ class _Subvolumes:
 
     def lacks(self, stored: Stored) -> str | None:
         """Return why not: in an existing directory, dbbench cannot access the subvolume."""
-        return None if _is_subvolume(_source(stored)) else f"{_source(stored)} is not the root of a subvolume"
+        return (
+            None
+            if _is_subvolume(_source(stored))
+            else f"{_source(stored)} is not the root of a subvolume"
+        )
 
     def snapshot(self, stored: Stored) -> None:
         target = stored.fs.path / (self.SNAPSHOT + stored.tag)
@@ -260,17 +327,23 @@ class _Subvolumes:
     @contextlib.contextmanager
     def clone(self, stored: Stored) -> Iterator[Path]:
         copy = stored.fs.path / (self.CLONE + stored.tag)
-        process.run(["btrfs", "subvolume", "snapshot", stored.fs.path / (self.SNAPSHOT + stored.tag), copy])
+        process.run(
+            ["btrfs", "subvolume", "snapshot", stored.fs.path / (self.SNAPSHOT + stored.tag), copy]
+        )
         yield copy / stored.datadir.relative_to(_source(stored))  # `drop` deletes it
 
     def taken_bytes(self, stored: Stored) -> int | None:
         syncfs(stored.fs.path)
         both = [stored.fs.path / (name + stored.tag) for name in (self.SNAPSHOT, self.CLONE)]
         there = [path for path in both if path.exists()]
-        return parse_du(process.run(["btrfs", "filesystem", "du", "-s", "--raw", *there], timeout_s=600).stdout)
+        return parse_du(
+            process.run(["btrfs", "filesystem", "du", "-s", "--raw", *there], timeout_s=600).stdout
+        )
 
     def rollback(self, stored: Stored) -> None:
-        """Replace the data directory by the snapshot if it is a subvolume, otherwise mount it in its place."""
+        """Replace the data directory by the snapshot if it is a subvolume, otherwise mount it in
+        its place.
+        """
         root = stored.fs.path
         if _source(stored) == stored.datadir:
             stored.datadir.rename(root / self.BACK)
@@ -287,7 +360,9 @@ class _Subvolumes:
                 pass
         names = (self.CLONE + stored.tag, self.SNAPSHOT + stored.tag, self.BACK)
         if subvolumes := [root / name for name in names if (root / name).exists()]:
-            process.run(["btrfs", "subvolume", "delete", "--commit-after", *subvolumes], timeout_s=600)
+            process.run(
+                ["btrfs", "subvolume", "delete", "--commit-after", *subvolumes], timeout_s=600
+            )
             process.run(["btrfs", "subvolume", "sync", root], timeout_s=3600)
 
 
@@ -309,7 +384,9 @@ class _Devices:
 
 @process.understood("btrfs filesystem du")
 def parse_du(text: str) -> int | None:
-    """Return the sum of exclusive bytes from `btrfs filesystem du -s --raw`: total, exclusive, shared, name."""
+    """Return the sum of exclusive bytes from `btrfs filesystem du -s --raw`: total, exclusive,
+    shared, name.
+    """
     rows = re.findall(r"^\s*\d+\s+(\d+)\s+(?:\d+|-)\s+\S", text, re.MULTILINE)
     return sum(int(exclusive) for exclusive in rows) if rows else None
 
@@ -327,14 +404,20 @@ def _usage(path: Path) -> str:
 
 
 def _free_ranges(fd: int) -> Iterator[int]:
-    """Yield the size of each gap between the extents of the data chunks, by their logical addresses."""
-    for _, _, start, chunk in _search(fd, _CHUNK_TREE, (_CHUNK_OBJECT, _CHUNK_OBJECT), (_CHUNK_ITEM, _CHUNK_ITEM)):
+    """Yield the size of each gap between the extents of the data chunks, by their logical
+    addresses.
+    """
+    for _, _, start, chunk in _search(
+        fd, _CHUNK_TREE, (_CHUNK_OBJECT, _CHUNK_OBJECT), (_CHUNK_ITEM, _CHUNK_ITEM)
+    ):
         length, _, _, kind = _CHUNK.unpack_from(chunk)
         if not kind & _DATA:
             continue
         end = start
         objects = (start, start + length - 1)
-        for begin, item, size, _ in _search(fd, _EXTENT_TREE, objects, (_EXTENT_ITEM, _METADATA_ITEM)):
+        for begin, item, size, _ in _search(
+            fd, _EXTENT_TREE, objects, (_EXTENT_ITEM, _METADATA_ITEM)
+        ):
             if begin > end:
                 yield begin - end
             # Mixed chunks: no key contains the size of a node.
@@ -346,19 +429,23 @@ def _free_ranges(fd: int) -> Iterator[int]:
 def _search(
     fd: int, tree: int, objects: tuple[int, int], types: tuple[int, int]
 ) -> Iterator[tuple[int, int, int, bytes]]:
-    """Yield (objectid, type, offset, data) of a tree's items with BTRFS_IOC_TREE_SEARCH_V2, in the order of their keys.
-    Raises OSError without root."""
+    """Yield (objectid, type, offset, data) of a tree's items with BTRFS_IOC_TREE_SEARCH_V2, in the
+    order of their keys. Raises OSError without root.
+    """
     (objectid, last), (kind, most) = objects, types
     offset = 0
     while True:
-        key = _KEY.pack(tree, objectid, last, offset, _MOST, 0, _MOST, kind, most, 2**32 - 1, *(0,) * 5)
+        key = _KEY.pack(
+            tree, objectid, last, offset, _MOST, 0, _MOST, kind, most, 2**32 - 1, *(0,) * 5
+        )
         buffer = bytearray(key + struct.pack("=Q", _BUFFER) + bytes(_BUFFER))
         fcntl.ioctl(fd, _TREE_SEARCH_V2, buffer)
         count, end = _KEY.unpack_from(buffer)[9], _KEY.size + 8
         for _ in range(count):
             _, objectid, offset, kind, size = _HEADER.unpack_from(buffer, end)
             at, end = end + _HEADER.size, end + _HEADER.size + size
-            if types[0] <= kind <= most:  # the range compares whole keys, so it contains items of other types
+            # the range compares whole keys, so it contains items of other types
+            if types[0] <= kind <= most:
                 yield objectid, kind, offset, bytes(buffer[at:end])
         if not count:
             return

@@ -1,4 +1,6 @@
-"""What several families share: options, the mount of a path, flags of files, processes that hold a filesystem."""
+"""What several families share: options, the mount of a path, flags of files, processes that hold a
+filesystem.
+"""
 
 from __future__ import annotations
 
@@ -27,18 +29,25 @@ BUSY_S: Final = 15.0  # a killed server may take seconds to close its files
 UMOUNT_S: Final = 300.0  # umount and export write back all dirty data; after fsync=off it took 21 s
 FSCK_S: Final = 6 * 3600.0  # long enough for terabytes of small files
 TOOL_S: Final = 600.0  # long enough to read the free-space trees of terabytes
-_EXTENT_ENCODED: Final = 0x8  # the blocks do not contain the bytes as they are read: they are compressed
+# the blocks do not contain the bytes as they are read: they are compressed
+_EXTENT_ENCODED: Final = 0x8
 
 
 def option_value(options: tuple[str, ...], flag: str) -> str | None:
     """Return the word after the last `flag` ("-b 16384"), or None."""
-    return next((options[i + 1] for i in range(len(options) - 2, -1, -1) if options[i] == flag), None)
+    return next(
+        (options[i + 1] for i in range(len(options) - 2, -1, -1) if options[i] == flag), None
+    )
 
 
 def block_bytes(setup: FsSetup) -> int:
-    """Return the size of the blocks that mkfs is asked for ("-b 65536", "-b size=64k"); 0 for its default."""
+    """Return the size of the blocks that mkfs is asked for ("-b 65536", "-b size=64k"); 0 for its
+    default.
+    """
     with contextlib.suppress(ValueError):
-        return bytes_of((option_value(setup.mkfs.options, "-b") or "").removeprefix("size=").upper())
+        return bytes_of(
+            (option_value(setup.mkfs.options, "-b") or "").removeprefix("size=").upper()
+        )
     return 0
 
 
@@ -67,13 +76,19 @@ def inode_flags(path: Path) -> int:
 
 
 def has_encoding(path: Path) -> bool:
-    """Whether an extent of the file is compressed, by FIEMAP; the file is written back for it. Raises OSError."""
+    """Whether an extent of the file is compressed, by FIEMAP; the file is written back for it.
+    Raises OSError.
+    """
     with path.open("rb") as file:
-        return any(flags & _EXTENT_ENCODED for _offset, _length, flags in image.extents(file.fileno()))
+        return any(
+            flags & _EXTENT_ENCODED for _offset, _length, flags in image.extents(file.fileno())
+        )
 
 
 def extents_from(path: Path, offset: int = 0) -> Extents | None:
-    """Return a file's extents from that offset on by FIEMAP; None if it has none (ZFS) or cannot be read."""
+    """Return a file's extents from that offset on by FIEMAP; None if it has none (ZFS) or cannot be
+    read.
+    """
     count = compressed = unwritten = 0
     with contextlib.suppress(OSError), path.open("rb") as file:
         for start, length, flags in image.extents(file.fileno()):
@@ -103,20 +118,26 @@ def content_bytes(root: Path) -> int:
 
 
 def mount_of(path: Path) -> Mount:
-    """Return the mount that contains `path`, by the kernel's mount ID: mountinfo has other device numbers than stat(2)
-    for btrfs, and mounts may lie on top of each other. Raises OSError."""
+    """Return the mount that contains `path`, by the kernel's mount ID: mountinfo has other device
+    numbers than stat(2) for btrfs, and mounts may lie on top of each other. Raises OSError.
+    """
     with open_fd(path, os.O_PATH) as fd:
         info = Path(f"/proc/self/fdinfo/{fd}").read_text()
-    mount_id = next(int(line.split()[1]) for line in info.splitlines() if line.startswith("mnt_id:"))
+    mount_id = next(
+        int(line.split()[1]) for line in info.splitlines() if line.startswith("mnt_id:")
+    )
     for mount in mounts_of(Path("/proc/self")):
         if mount.id == mount_id:
             return mount
-    raise FileNotFoundError(f"{path} is on mount {mount_id}, which /proc/self/mountinfo does not list")
+    raise FileNotFoundError(
+        f"{path} is on mount {mount_id}, which /proc/self/mountinfo does not list"
+    )
 
 
 def until_let_go(argv: Sequence[str | Path], what: object, at: Path | None, effect: str) -> None:
-    """Repeat umount or zpool export of `what` until it succeeds. Raises UnmountFailed after BUSY_S seconds, with the
-    holders of the filesystem at `at`, or with the last message."""
+    """Repeat umount or zpool export of `what` until it succeeds. Raises UnmountFailed after BUSY_S
+    seconds, with the holders of the filesystem at `at`, or with the last message.
+    """
     if failure := retry(lambda: process.run(argv, timeout_s=UMOUNT_S), BUSY_S):
         by = "; ".join(used.by_files(at) if at else ()) or str(failure)
         raise UnmountFailed(

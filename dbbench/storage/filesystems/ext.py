@@ -1,4 +1,6 @@
-"""ext2, ext3 and ext4: made by mke2fs, with the kernel's ext4 driver (ext2 has its own in some kernels)."""
+"""ext2, ext3 and ext4: made by mke2fs, with the kernel's ext4 driver (ext2 has its own in some
+kernels).
+"""
 
 from __future__ import annotations
 
@@ -13,22 +15,36 @@ from typing import Final
 from dbbench import process
 from dbbench.errors import KernelLacks
 from dbbench.model import Durability, FsSetup, Scalar
-from dbbench.storage.filesystems.common import PAGE_BYTES, TOOL_S, block_bytes, match, mount_of, option_value
+from dbbench.storage.filesystems.common import (
+    PAGE_BYTES,
+    TOOL_S,
+    block_bytes,
+    match,
+    mount_of,
+    option_value,
+)
 from dbbench.storage.filesystems.formatted import Formatted, examine
 from dbbench.storage.filesystems.port import Character, Check, FreeExtent, Mounted, Stored
 from dbbench.units import bytes_of
 
-# Lazy initialisation would write inode tables in the background during the measured window, and a discard would
-# release the extents of a fully written image.
+# Lazy initialisation would write inode tables in the background during the measured window, and a
+# discard would release the extents of a fully written image.
 _EXTENDED: Final = ("lazy_itable_init=0", "lazy_journal_init=0", "nodiscard")
 _UNITS: Final = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
-_DAMAGED: Final = (1, 2, 4)  # exit statuses of e2fsck for errors, corrected or not; with -n it corrects nothing
+# exit statuses of e2fsck for errors, corrected or not; with -n it corrects nothing
+_DAMAGED: Final = (1, 2, 4)
 _NEED_JOURNAL: Final = ("data", "commit", "journal_checksum", "journal_async_commit")
-LARGE_BLOCKS: Final = "sys/fs/ext4/features/blocksize_gt_pagesize"  # since Linux 6.19, with huge pages
+# since Linux 6.19, with huge pages
+LARGE_BLOCKS: Final = "sys/fs/ext4/features/blocksize_gt_pagesize"
 
 
 def _fsck(stored: Stored) -> str:
-    return examine(stored, "e2fsck", "-f", "-n", ok=(0, *_DAMAGED)).strip().splitlines()[-1].split(": ", 1)[-1]
+    return (
+        examine(stored, "e2fsck", "-f", "-n", ok=(0, *_DAMAGED))
+        .strip()
+        .splitlines()[-1]
+        .split(": ", 1)[-1]
+    )
 
 
 class Ext(Formatted):
@@ -43,8 +59,10 @@ class Ext(Formatted):
         return (f"mkfs.{self.name}", "dumpe2fs", *(("tune2fs",) if setup.mkfs.tune else ()))
 
     def mkfs_argv(self, setup: FsSetup, targets: tuple[str, ...]) -> list[str]:
-        """Return mke2fs without -F: it asks about old signatures only on a terminal. Blocks above the page size require
-        one -F, which still refuses a mounted device. All -E are merged, because only the last one counts."""
+        """Return mke2fs without -F: it asks about old signatures only on a terminal. Blocks above
+        the page size require one -F, which still refuses a mounted device. All -E are merged,
+        because only the last one counts.
+        """
         rest, extended, words = list[str](), list[str](), iter(setup.mkfs.options)
         for word in words:
             if word == "-E":
@@ -52,7 +70,15 @@ class Ext(Formatted):
             else:
                 rest.append(word)
         force = ["-F"] if block_bytes(setup) > PAGE_BYTES else []
-        return [f"mkfs.{self.name}", "-q", *force, *rest, "-E", ",".join((*_EXTENDED, *extended)), *targets]
+        return [
+            f"mkfs.{self.name}",
+            "-q",
+            *force,
+            *rest,
+            "-E",
+            ",".join((*_EXTENDED, *extended)),
+            *targets,
+        ]
 
     def geometry(self, target: Path) -> dict[str, Scalar]:
         return parse_dumpe2fs(process.run(["dumpe2fs", target], timeout_s=300).stdout)
@@ -62,22 +88,28 @@ class Ext(Formatted):
         if size <= PAGE_BYTES or (self.name == "ext4" and (root / LARGE_BLOCKS).exists()):
             return None
         here = f"this is {self.name} of {os.uname().release}"
-        return f"blocks of {size} bytes, above the page size of {PAGE_BYTES}, need ext4 of Linux 6.19 or later; {here}"
+        return (
+            f"blocks of {size} bytes, above the page size of {PAGE_BYTES}, need ext4 of Linux "
+            f"6.19 or later; {here}"
+        )
 
     def live(self, device_name: str, proc: Path = Path("/proc")) -> dict[str, Scalar]:
-        """Return has_journal and data_mode, which the kernel reports only with a journal, also if it is the
-        superblock's default. Raises KernelLacks if it reports neither."""
+        """Return has_journal and data_mode, which the kernel reports only with a journal, also if
+        it is the superblock's default. Raises KernelLacks if it reports neither.
+        """
         source = proc / f"fs/ext4/{device_name}/options"
         try:
             options = source.read_text().split()
         except OSError as error:
             table = (proc / "self/mountinfo").read_text().splitlines()
-            by_ext2 = any(line.split(" - ")[-1].startswith(f"ext2 /dev/{device_name} ") for line in table)
+            by_ext2 = any(
+                line.split(" - ")[-1].startswith(f"ext2 /dev/{device_name} ") for line in table
+            )
             if not (proc / "fs/ext4" / device_name).exists() and by_ext2:
                 return {"has_journal": False}  # the ext2 driver of the kernel has no journal
             raise KernelLacks(
-                f"{source} cannot be read ({error.strerror}), so dbbench cannot determine whether {device_name} has a "
-                "journal",
+                f"{source} cannot be read ({error.strerror}), so dbbench cannot determine whether "
+                f"{device_name} has a journal",
                 effect="Nothing was measured.",
             ) from error
         modes = [option.removeprefix("data=") for option in options if option.startswith("data=")]
@@ -85,12 +117,17 @@ class Ext(Formatted):
 
     def flags(self, effective: tuple[str, ...], live: dict[str, Scalar]) -> tuple[Durability, ...]:
         """Return the flags; data=writeback has none: databases use fsync for what they promise."""
-        barrier = "nobarrier" in effective or "barrier=0" in effective  # the kernel shows "nobarrier" for both
-        return (*((Durability.NO_BARRIER,) if barrier else ()),
-                *(() if live["has_journal"] else (Durability.NO_JOURNAL,)))  # fmt: skip
+        # the kernel shows "nobarrier" for both
+        barrier = "nobarrier" in effective or "barrier=0" in effective
+        return (
+            *((Durability.NO_BARRIER,) if barrier else ()),
+            *(() if live["has_journal"] else (Durability.NO_JOURNAL,)),
+        )
 
     def unit_bytes(self, setup: FsSetup, live: Mapping[str, Scalar]) -> int:
-        """Return the size of a block or, with bigalloc, of a cluster; data=journal has no direct I/O."""
+        """Return the size of a block or, with bigalloc, of a cluster; data=journal has no direct
+        I/O.
+        """
         if live.get("data_mode") == "journal":
             return 0
         with contextlib.suppress(ValueError):
@@ -108,12 +145,20 @@ class Ext(Formatted):
 
     def _has_journal(self, setup: FsSetup) -> bool:
         words = setup.mkfs.options
-        features = [word for flag, value in pairwise(words) if flag == "-O" for word in value.split(",")]
+        features = [
+            word for flag, value in pairwise(words) if flag == "-O" for word in value.split(",")
+        ]
         named = [word for word in features if word in ("has_journal", "^has_journal", "none")]
-        return named[-1] == "has_journal" if named else self.name != "ext2" or bool({"-j", "-J"} & set(words))
+        return (
+            named[-1] == "has_journal"
+            if named
+            else self.name != "ext2" or bool({"-j", "-J"} & set(words))
+        )
 
     def free_extents(self, fs: Mounted) -> Iterable[FreeExtent]:
-        return parse_e2freefrag(process.run(["e2freefrag", mount_of(fs.path).source], timeout_s=TOOL_S).stdout)
+        return parse_e2freefrag(
+            process.run(["e2freefrag", mount_of(fs.path).source], timeout_s=TOOL_S).stdout
+        )
 
 
 class Ext3(Ext):
@@ -140,7 +185,9 @@ FAMILIES: Final = (Ext("ext2"), Ext3("ext3"), Ext4("ext4"))
 @process.understood("dumpe2fs")
 def parse_dumpe2fs(text: str) -> dict[str, Scalar]:
     """Parse the superblock and the groups' flags in dumpe2fs's output."""
-    head = dict(re.findall(r"^([A-Z][^:\n]*):[ \t]+(.*)$", text.split("\nGroup 0:")[0], re.MULTILINE))
+    head = dict(
+        re.findall(r"^([A-Z][^:\n]*):[ \t]+(.*)$", text.split("\nGroup 0:")[0], re.MULTILINE)
+    )
     groups = re.findall(r"^Group \d+:.*$", text, re.MULTILINE)
     features = head["Filesystem features"].split()
     geometry: dict[str, Scalar] = {
@@ -162,7 +209,9 @@ def parse_dumpe2fs(text: str) -> dict[str, Scalar]:
     # The size of an external journal is not in this output.
     if geometry["has_journal"] and "Journal device" not in head:
         # A small journal is written as "4096k".
-        geometry["journal_bytes"] = bytes_of((head.get("Total journal size") or head["Journal size"]).upper())
+        geometry["journal_bytes"] = bytes_of(
+            (head.get("Total journal size") or head["Journal size"]).upper()
+        )
     return geometry
 
 
@@ -171,5 +220,10 @@ def parse_e2freefrag(text: str) -> list[FreeExtent]:
     """Parse e2freefrag: "   8K...   16K-  :   2   5   0.00%" means two extents, five blocks."""
     block = match(r"^Blocksize: (\d+) bytes", text)
     table = match(r"^Extent Size Range.*\n([\s\S]*)", text)
-    rows = [match(r"^ *(\d+)([KMGT]?)\.\.\. *\d+[KMGT]?- +: +(\d+) +(\d+) ", row) for row in table[1].splitlines()]
-    return [(int(row[1]) * _UNITS[row[2]], int(row[3]), int(row[4]) * int(block[1])) for row in rows]
+    rows = [
+        match(r"^ *(\d+)([KMGT]?)\.\.\. *\d+[KMGT]?- +: +(\d+) +(\d+) ", row)
+        for row in table[1].splitlines()
+    ]
+    return [
+        (int(row[1]) * _UNITS[row[2]], int(row[3]), int(row[4]) * int(block[1])) for row in rows
+    ]

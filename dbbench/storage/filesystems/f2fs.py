@@ -1,5 +1,7 @@
-"""f2fs: log-structured, made for flash. Data is mostly written to new places, and yet a page can tear: an fsync of a
-few blocks overwrites them in place (`ipu_policy`), and a page of two blocks is not written atomically."""
+"""f2fs: log-structured, made for flash. Data is mostly written to new places, and yet a page can
+tear: an fsync of a few blocks overwrites them in place (`ipu_policy`), and a page of two blocks
+is not written atomically.
+"""
 
 from __future__ import annotations
 
@@ -32,13 +34,19 @@ class F2fs(Formatted):
 
     def geometry(self, target: Path) -> dict[str, Scalar]:
         facts = parse_dump(process.run(["dump.f2fs", "-d", "1", target]).stdout)
-        uuid = process.run(["blkid", "--probe", "--output", "value", "--match-tag", "UUID", target], note=False)
+        uuid = process.run(
+            ["blkid", "--probe", "--output", "value", "--match-tag", "UUID", target], note=False
+        )
         return {"uuid": uuid.stdout.strip(), **facts}
 
     def flags(self, effective: tuple[str, ...], live: dict[str, Scalar]) -> tuple[Durability, ...]:
-        """Return the flag of options that send no flush, or make no checkpoints: data since the last one is lost."""
+        """Return the flag of options that send no flush, or make no checkpoints: data since the
+        last one is lost.
+        """
         without = ("nobarrier", "fsync_mode=nobarrier")
-        dropped = any(option in without or option.startswith("checkpoint=disable") for option in effective)
+        dropped = any(
+            option in without or option.startswith("checkpoint=disable") for option in effective
+        )
         return (Durability.NO_BARRIER,) if dropped else ()
 
 
@@ -48,7 +56,10 @@ FAMILY: Final = F2fs("f2fs")
 @process.understood("dump.f2fs")
 def parse_dump(text: str) -> dict[str, Scalar]:
     """Parse superblock and checkpoint in `dump.f2fs -d 1`."""
-    values = {name: int(value) for name, value in re.findall(r"^(\w+)\s+\[0x[ \w]+: (\d+)\]", text, re.MULTILINE)}
+    values = {
+        name: int(value)
+        for name, value in re.findall(r"^(\w+)\s+\[0x[ \w]+: (\d+)\]", text, re.MULTILINE)
+    }
     features = re.search(r"^Info: superblock features = \w+ :(.*)$", text, re.MULTILINE)
     block = 2 ** values["log_blocksize"]
     return {

@@ -12,17 +12,27 @@ from dbbench.results.journal import Journal
 from dbbench.storage.devices.port import Device
 from dbbench.storage.filesystems import btrfs, ext, f2fs, nilfs2, raw, xfs, zfs
 from dbbench.storage.filesystems.common import mount_of
-from dbbench.storage.filesystems.port import Family, Made, Mounted, MountPoint, attributes_of, options_of
+from dbbench.storage.filesystems.port import (
+    Family,
+    Made,
+    Mounted,
+    MountPoint,
+    attributes_of,
+    options_of,
+)
 
-FAMILIES: Final[dict[str, Family]] = {family.name: family for family in (
-    *ext.FAMILIES,
-    xfs.FAMILY,
-    btrfs.FAMILY,
-    zfs.FAMILY,
-    f2fs.FAMILY,
-    nilfs2.FAMILY,
-    raw.FAMILY,
-)}  # fmt: skip
+FAMILIES: Final[dict[str, Family]] = {
+    family.name: family
+    for family in (
+        *ext.FAMILIES,
+        xfs.FAMILY,
+        btrfs.FAMILY,
+        zfs.FAMILY,
+        f2fs.FAMILY,
+        nilfs2.FAMILY,
+        raw.FAMILY,
+    )
+}
 
 _IN_MEMORY: Final = ("tmpfs", "ramfs")
 PERIODS: Final = 2  # commit intervals of the filesystem that the warm-up should cover
@@ -34,8 +44,10 @@ def family_of(setup: FsSetup) -> Family:
 
 
 class Directory(Family):
-    """An existing directory on an existing filesystem: nothing is made or mounted, and no root is needed. It is read
-    like a mounted filesystem of its own family; its files are evicted from the cache one by one."""
+    """An existing directory on an existing filesystem: nothing is made or mounted, and no root is
+    needed. It is read like a mounted filesystem of its own family; its files are evicted from
+    the cache one by one.
+    """
 
     name = "dir"
     in_kernel = False
@@ -45,7 +57,9 @@ class Directory(Family):
 
     @contextlib.contextmanager
     def open(self, setup: FsSetup, device: Device, to: MountPoint) -> Iterator[Mounted]:
-        """Read the kernel's facts; of a filesystem of no family (tmpfs, network, overlay) only its options."""
+        """Read the kernel's facts; of a filesystem of no family (tmpfs, network, overlay) only its
+        options.
+        """
         mount = mount_of(device.path)
         if mount.fstype in FAMILIES:
             yield FAMILIES[mount.fstype].read_at(device.path)
@@ -66,7 +80,9 @@ def family_on(device: Device, setup: FsSetup) -> Family:
 
 
 def family_by_name(name: str) -> Family:
-    """Return the family of that name; one without features if dbbench has none, as below a directory."""
+    """Return the family of that name; one without features if dbbench has none, as below a
+    directory.
+    """
     return FAMILIES.get(name) or Family()
 
 

@@ -1,4 +1,6 @@
-"""Families that are made by mkfs and mounted by mount(8): made, mounted, read back from the kernel, unmounted."""
+"""Families that are made by mkfs and mounted by mount(8): made, mounted, read back from the kernel,
+unmounted.
+"""
 
 from __future__ import annotations
 
@@ -19,26 +21,37 @@ from dbbench.results.journal import Journal
 from dbbench.storage.devices import hold, sysfs, used
 from dbbench.storage.devices.port import Device
 from dbbench.storage.filesystems import common
-from dbbench.storage.filesystems.port import Family, Made, Mounted, MountPoint, Stored, attributes_of
+from dbbench.storage.filesystems.port import (
+    Family,
+    Made,
+    Mounted,
+    MountPoint,
+    Stored,
+    attributes_of,
+)
 from dbbench.storage.layers.volume import wipe
 
-# Without lazy initialisation, mke2fs writes 1/64 of the device (256-byte inodes, one per 16 KiB). A slow disk writes
-# 50 MB/s.
+# Without lazy initialisation, mke2fs writes 1/64 of the device (256-byte inodes, one per 16 KiB). A
+# slow disk writes 50 MB/s.
 MKFS_S: Final = 120
 _SECONDS_PER_BYTE: Final = 1 / 64 / 50e6
 _RELEASE_S: Final = 15.0  # xfs and btrfs still use the device for a while after umount has returned
 
 
 class Formatted(Family):
-    """A family of the kernel's own filesystems. A new one defines its commands, `geometry`, and what differs."""
+    """A family of the kernel's own filesystems. A new one defines its commands, `geometry`, and
+    what differs.
+    """
 
     by_mkfs: ClassVar[bool] = True
     needs: ClassVar[tuple[str, ...]]  # the programs for making, mounting and reading back
     # It never discards, and overwrites an old signature only because the guard has permitted it.
     mkfs: ClassVar[tuple[str, ...]]
     tuner: str = ""  # the program that gets the words of `Mkfs.tune`
-    tries_mkfs: bool = False  # whether mkfs is tried on a sparse file, to learn which options it knows
-    mount_of_copy: tuple[str, ...] = ()  # options to mount a copy of the whole volume while the original is mounted
+    # whether mkfs is tried on a sparse file, to learn which options it knows
+    tries_mkfs: bool = False
+    # options to mount a copy of the whole volume while the original is mounted
+    mount_of_copy: tuple[str, ...] = ()
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -55,7 +68,9 @@ class Formatted(Family):
         raise NotImplementedError
 
     def mount_options(self, setup: FsSetup) -> tuple[str, ...]:
-        """Return the setup's options, with `nodiscard` unless they set discard: some kernels do so by default."""
+        """Return the setup's options, with `nodiscard` unless they set discard: some kernels do so
+        by default.
+        """
         explicit = any(option.split("=")[0] in ("discard", "nodiscard") for option in setup.mount)
         return setup.mount if explicit else (*setup.mount, "nodiscard")
 
@@ -67,7 +82,9 @@ class Formatted(Family):
         return {}
 
     def flags(self, effective: tuple[str, ...], live: dict[str, Scalar]) -> tuple[Durability, ...]:
-        """Return what an fsync does not guarantee. Barriers are on unless the kernel reports `nobarrier`."""
+        """Return what an fsync does not guarantee. Barriers are on unless the kernel reports
+        `nobarrier`.
+        """
         return (Durability.NO_BARRIER,) if "nobarrier" in effective else ()
 
     def promises(self, setup: FsSetup) -> tuple[Durability, ...]:
@@ -77,7 +94,9 @@ class Formatted(Family):
         return ()
 
     def members(self, path: Path) -> frozenset[str] | None:
-        """Return the kernel names of the mounted filesystem's devices; None for a family with a single device."""
+        """Return the kernel names of the mounted filesystem's devices; None for a family with a
+        single device.
+        """
         return None
 
     def forget(self, devices: tuple[Device, ...]) -> None:
@@ -102,23 +121,29 @@ class Formatted(Family):
         return [tuple(argv) for argv in (*self.making(setup, targets), mount, *inside)]
 
     def create(self, setup: FsSetup, device: Device, journal: Journal | None) -> Made:
-        """Run mkfs on the checked file descriptions, so that a changed name has no effect. Raises MakeFailed.
-        `Made.argv` contains the devices' paths, as a person would type them."""
+        """Run mkfs on the checked file descriptions, so that a changed name has no effect. Raises
+        MakeFailed. `Made.argv` contains the devices' paths, as a person would type them.
+        """
         deadline_s = MKFS_S + device.facts.size_bytes * _SECONDS_PER_BYTE
         paths = {member.argument: str(member.path) for member in device.each}
         try:
             fds = [member.fd for member in device.each]
             for fd in fds:
-                # Otherwise an old signature that mkfs does not overwrite would remain next to the new one.
+                # Otherwise an old signature that mkfs does not overwrite would remain next to the
+                # new one.
                 wipe(fd)
             with hold.lent():
-                done = [process.run(argv, timeout_s=deadline_s, pass_fds=fds)
-                        for argv in self.making(setup, tuple(paths))]  # fmt: skip
+                done = [
+                    process.run(argv, timeout_s=deadline_s, pass_fds=fds)
+                    for argv in self.making(setup, tuple(paths))
+                ]
                 geometry = self.geometry(device.path)
         except (errors.CommandFailed, errors.DeadlinePassed) as failure:
             raise common.mkfs_error(setup, device, failure) from failure
         uuid = str(geometry.pop("uuid"))
-        return Made(tuple(tuple(paths.get(word, word) for word in run.argv) for run in done), uuid, geometry)
+        return Made(
+            tuple(tuple(paths.get(word, word) for word in run.argv) for run in done), uuid, geometry
+        )
 
     @contextlib.contextmanager
     def open(self, setup: FsSetup, device: Device, to: MountPoint) -> Iterator[Mounted]:
@@ -129,7 +154,9 @@ class Formatted(Family):
             yield self._read_back(setup, device, at, asked)
 
     @contextlib.contextmanager
-    def mounted_again(self, setup: FsSetup, device: Device, at: Path, journal: Journal) -> Iterator[None]:
+    def mounted_again(
+        self, setup: FsSetup, device: Device, at: Path, journal: Journal
+    ) -> Iterator[None]:
         self.mount(setup, device, at)
         try:
             yield
@@ -140,18 +167,32 @@ class Formatted(Family):
         return self._facts(path, (), self.attributes(path))
 
     def unmount(self, at: Path, device: Device) -> None:
-        """Unmount and wait until each device is held again. Raises UnmountFailed with the holders, DeviceChanged."""
-        common.until_let_go(["umount", at], at, at, effect=f"{device.path} is still mounted at {at}.")
+        """Unmount and wait until each device is held again. Raises UnmountFailed with the holders,
+        DeviceChanged.
+        """
+        common.until_let_go(
+            ["umount", at], at, at, effect=f"{device.path} is still mounted at {at}."
+        )
         for member in device.each:
             _wait_until_free(member)
         self.forget(device.members)
         _must_be_ours(device)
 
     def mount(self, setup: FsSetup, device: Device, at: Path, *more: str) -> tuple[str, ...]:
-        """Run mount(8) on the checked descriptions; return the setup's options. Raises MountFailed, DeviceChanged."""
+        """Run mount(8) on the checked descriptions; return the setup's options. Raises MountFailed,
+        DeviceChanged.
+        """
         asked = self.mount_options(setup)
         others = self.mount_words(tuple(member.argument for member in device.each[1:]))
-        argv = ["mount", "-t", self.name, "-o", ",".join((*asked, *others, *more)), device.argument, str(at)]
+        argv = [
+            "mount",
+            "-t",
+            self.name,
+            "-o",
+            ",".join((*asked, *others, *more)),
+            device.argument,
+            str(at),
+        ]
         fds = [member.fd for member in device.each]
         with Watch(device.path.name) as kernel:
             try:
@@ -182,29 +223,41 @@ class Formatted(Family):
 
     @contextlib.contextmanager
     def unmount_for(self, stored: Stored, *options: str) -> Iterator[None]:
-        """Unmount the filesystem within the block for programs that use its device, and mount it again afterwards;
-        additional options may mount another subvolume."""
+        """Unmount the filesystem within the block for programs that use its device, and mount it
+        again afterwards; additional options may mount another subvolume.
+        """
         syncfs(stored.fs.path)
         with self._away(stored.setup, stored.volume, stored.fs.path, *options), hold.lent():
             yield
 
     def unit_bytes(self, setup: FsSetup, live: Mapping[str, Scalar]) -> int:
-        """Return the size and alignment of the parts of a file that direct I/O overwrites in place; 0: not known."""
+        """Return the size and alignment of the parts of a file that direct I/O overwrites in place;
+        0: not known.
+        """
         return 0
 
     def emptying(self, setup: FsSetup, device: Device, fs: Mounted) -> Emptying:
-        """Return unmounting and mounting, which drops files, inodes and metadata, and drops the buffers of the device,
-        which is still open here. Raises MountFailed, UnmountFailed."""
+        """Return unmounting and mounting, which drops files, inodes and metadata, and drops the
+        buffers of the device, which is still open here. Raises MountFailed, UnmountFailed.
+        """
 
         def empty() -> None:
             with self._away(setup, device, fs.path):
                 for member in device.each:
                     hold.drop_buffers(member.fd)
-                evict([Path(disk.facts.image) for disk in device.each if disk.facts.direct_io is False])
+                evict(
+                    [
+                        Path(disk.facts.image)
+                        for disk in device.each
+                        if disk.facts.direct_io is False
+                    ]
+                )
 
         return Emptying("unmount and mount", empty)
 
-    def _read_back(self, setup: FsSetup, device: Device, at: Path, asked: tuple[str, ...]) -> Mounted:
+    def _read_back(
+        self, setup: FsSetup, device: Device, at: Path, asked: tuple[str, ...]
+    ) -> Mounted:
         mount, problem = common.mount_of(at), ""
         ours = {member.path.stat().st_rdev: member.path.name for member in device.each}
         if mount.point != at.resolve() or Path(mount.source).stat().st_rdev not in ours:
@@ -217,16 +270,23 @@ class Formatted(Family):
         fs = replace(fs, unit_bytes=self.unit_bytes(setup, fs.tunables))
         discards = [option for option in fs.options_effective if option.split("=")[0] == "discard"]
         if discards and "nodiscard" in asked:
-            raise errors.MountFailed(f"the kernel uses {discards[0]} on {device.path} although nodiscard was requested")
+            raise errors.MountFailed(
+                f"the kernel uses {discards[0]} on {device.path} although nodiscard was requested"
+            )
         return fs
 
     def _facts(
-        self, path: Path, asked: tuple[str, ...], attributes: tuple[str, ...], properties: tuple[str, ...] = ()
+        self,
+        path: Path,
+        asked: tuple[str, ...],
+        attributes: tuple[str, ...],
+        properties: tuple[str, ...] = (),
     ) -> Mounted:
         mount = common.mount_of(path)
         effective = (*mount.options, *properties)
         live = self.live(sysfs.name_of(os.makedev(*map(int, mount.device.split(":")))) or "")
-        if checksum := text(self.bdi(path).parent / "checksum"):  # btrfs: "crc32c (crc32c-intel)", as the kernel chose
+        # btrfs: "crc32c (crc32c-intel)", as the kernel chose
+        if checksum := text(self.bdi(path).parent / "checksum"):
             live = {**live, "checksum_implementation": checksum}
         return Mounted(
             path=path,
@@ -247,25 +307,39 @@ def damage_error(tool: str, stored: Stored, text: str) -> errors.DbbenchError:
 
 
 def examine(stored: Stored, *argv: str, ok: Sequence[int] = (0, 1)) -> str:
-    """Run a check on the unmounted device; return its output. Raises FilesystemDamaged for statuses of `ok` above 0."""
-    done = process.run([*argv, stored.volume.argument], timeout_s=common.FSCK_S, ok=ok, pass_fds=(stored.volume.fd,))
+    """Run a check on the unmounted device; return its output. Raises FilesystemDamaged for statuses
+    of `ok` above 0.
+    """
+    done = process.run(
+        [*argv, stored.volume.argument],
+        timeout_s=common.FSCK_S,
+        ok=ok,
+        pass_fds=(stored.volume.fd,),
+    )
     if done.returncode:
-        raise damage_error(argv[0], stored, ":\n  " + "\n  ".join((done.stderr + done.stdout).splitlines()[-8:]))
+        raise damage_error(
+            argv[0], stored, ":\n  " + "\n  ".join((done.stderr + done.stdout).splitlines()[-8:])
+        )
     return done.stdout
 
 
 def _must_be_ours(device: Device) -> None:
-    """Raise DeviceChanged if the device's content is not the filesystem that was handed over to the kernel."""
+    """Raise DeviceChanged if the device's content is not the filesystem that was handed over to the
+    kernel.
+    """
     if change := hold.foreign_write(*(member.fd for member in device.each)):
         raise errors.DeviceChanged(
             f"{device.path} now has {change}, written by another process",
             effect="The trial is incomplete. The data of the other process was not touched.",
-            remedy=f"Find that process, starting with lsblk -f {device.path}, and use the device for one purpose only.",
+            remedy=f"Find that process, starting with lsblk -f {device.path}, and use the device "
+            "for one purpose only.",
         )
 
 
 def _wait_until_free(device: Device) -> None:
-    """Wait until the filesystem is gone: after a successful umount, another namespace may still have a copy."""
+    """Wait until the filesystem is gone: after a successful umount, another namespace may still
+    have a copy.
+    """
     if process.wait_while(lambda: not hold.regain(device.fd), _RELEASE_S, 0.01):
         holders = used.users(device.path.name, {device.fd})
         raise errors.UnmountFailed(

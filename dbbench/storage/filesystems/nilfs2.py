@@ -1,5 +1,7 @@
-"""nilfs2: log-structured, with a checkpoint every few seconds; `nilfs_cleanerd`, started by mount, frees space. Blocks
-are never overwritten in place, and yet a page of two blocks can tear: a checkpoint may fall between them."""
+"""nilfs2: log-structured, with a checkpoint every few seconds; `nilfs_cleanerd`, started by mount,
+frees space. Blocks are never overwritten in place, and yet a page of two blocks can tear: a
+checkpoint may fall between them.
+"""
 
 from __future__ import annotations
 

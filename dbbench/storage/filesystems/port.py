@@ -1,6 +1,7 @@
-"""The interface of a family of filesystems, and of a mounted filesystem. `Family` has defaults that suit most families;
-a family overrides what differs. Families that are made by mkfs and mounted by mount(8) derive from
-`formatted.Formatted`; a pool, or no filesystem at all, from `Family`."""
+"""The interface of a family of filesystems, and of a mounted filesystem. `Family` has defaults that
+suit most families; a family overrides what differs. Families that are made by mkfs and mounted
+by mount(8) derive from `formatted.Formatted`; a pool, or no filesystem at all, from `Family`.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ class Made:
 
     argv: tuple[tuple[str, ...], ...]
     uuid: str
-    geometry: dict[str, Scalar]  # what mkfs made: block_size, journal_bytes, agcount, nodesize, data_profile ...
+    # what mkfs made: block_size, journal_bytes, agcount, nodesize, data_profile ...
+    geometry: dict[str, Scalar]
 
 
 @dataclass(frozen=True)
@@ -50,24 +52,37 @@ class Mounted:
     path: Path
     family: str
     options_asked: tuple[str, ...]
-    # Mount and superblock options from mountinfo, each once; then the properties of the data volume.
+    # Mount and superblock options from mountinfo, each once; then the properties of the data
+    # volume.
     options_effective: tuple[str, ...]
     read_ahead_kb: int | None  # from /sys/class/bdi/MAJ:MIN of st_dev
-    flags: tuple[Durability, ...]  # durability flags of the filesystem, computed from the effective options
-    tears: bool  # whether a database page can tear when it is overwritten; False if data is copied on write
+    # durability flags of the filesystem, computed from the effective options
+    flags: tuple[Durability, ...]
+    # whether a database page can tear when it is overwritten; False if data is copied on write
+    tears: bool
     raw: Path | None = None  # device node, if there is no filesystem on the device
     # Settings of the driver or the pool: txg_timeout_s, arc_max_bytes ...
     tunables: dict[str, Scalar] = field(default_factory=dict)
-    record_bytes: int | None = None  # for a pool: bytes that are copied on write together; a larger page can tear
-    properties: tuple[str, ...] = ()  # entries of options_effective that belong to the volume and not to the mount
-    pool: ZfsPool | None = field(default=None, repr=False, compare=False)  # the pool that dbbench created
-    unit_bytes: int = 0  # size and alignment of the parts of a file that direct I/O overwrites in place; 0: not known
+    # for a pool: bytes that are copied on write together; a larger page can tear
+    record_bytes: int | None = None
+    # entries of options_effective that belong to the volume and not to the mount
+    properties: tuple[str, ...] = ()
+    # the pool that dbbench created
+    pool: ZfsPool | None = field(default=None, repr=False, compare=False)
+    # size and alignment of the parts of a file that direct I/O overwrites in place; 0: not known
+    unit_bytes: int = 0
 
     def tears_pages_of(self, page_bytes: int) -> Durability | None:
-        """Return the flag of a server that does not repair torn pages, or None if pages of this size cannot tear.
-        TORN_PREVENTED: direct I/O sends an aligned page to the disk as a whole."""
+        """Return the flag of a server that does not repair torn pages, or None if pages of this
+        size cannot tear. TORN_PREVENTED: direct I/O sends an aligned page to the disk as a
+        whole.
+        """
         if self.tears or (self.record_bytes is not None and self.record_bytes < page_bytes):
-            return Durability.TORN_PREVENTED if page_bytes <= self.unit_bytes else Durability.TORN_PAGES
+            return (
+                Durability.TORN_PREVENTED
+                if page_bytes <= self.unit_bytes
+                else Durability.TORN_PAGES
+            )
         return None
 
 
@@ -76,17 +91,22 @@ class Stored:
     """A mounted filesystem with the dataset; no server is running."""
 
     setup: FsSetup
-    volume: Device  # what the filesystem is on: the top layer, or the device; `volume.spare` may be added
+    # what the filesystem is on: the top layer, or the device; `volume.spare` may be added
+    volume: Device
     fs: Mounted
     datadir: Path
     room: Path  # a private folder that is not on the device under test, for mount points
-    journal: Journal | None = field(default=None, kw_only=True)  # records what does not end with the namespaces
-    tag: str = field(default="", kw_only=True)  # part of the names of snapshot and clone, if there are several
+    # records what does not end with the namespaces
+    journal: Journal | None = field(default=None, kw_only=True)
+    # part of the names of snapshot and clone, if there are several
+    tag: str = field(default="", kw_only=True)
 
 
 class Snapshots(Protocol):
-    """Copies of one moment. At most one exists for each `tag`, and the family chooses the rest of its name. Each
-    operation leaves the filesystem mounted at `fs.path` with a data directory that a server can start from."""
+    """Copies of one moment. At most one exists for each `tag`, and the family chooses the rest of
+    its name. Each operation leaves the filesystem mounted at `fs.path` with a data directory
+    that a server can start from.
+    """
 
     @property
     def name(self) -> str:
@@ -94,7 +114,9 @@ class Snapshots(Protocol):
 
     @property
     def atomic(self) -> bool:
-        """Whether it may be taken while a server runs (crash-consistent); otherwise the server is stopped."""
+        """Whether it may be taken while a server runs (crash-consistent); otherwise the server is
+        stopped.
+        """
 
     def lacks(self, stored: Stored) -> str | None:
         """Return why it is not possible here (no reflinks, no space in the pool), or None."""
@@ -106,7 +128,9 @@ class Snapshots(Protocol):
         """Mount a writable copy of the snapshot within the block; yield its data directory."""
 
     def taken_bytes(self, stored: Stored) -> int | None:
-        """Return the space of snapshot and clone in addition to the filesystem itself; None: unknown."""
+        """Return the space of snapshot and clone in addition to the filesystem itself; None:
+        unknown.
+        """
 
     def rollback(self, stored: Stored) -> None:
         """Restore the filesystem to the snapshot, mounted at the same place."""
@@ -122,7 +146,9 @@ class Growing(Protocol):
         """Add the device; return a summary of the tool's output."""
 
     def rebalance(self, stored: Stored) -> str:
-        """Distribute data over all devices (btrfs) or grow into them (LVM, md); return a summary of the output."""
+        """Distribute data over all devices (btrfs) or grow into them (LVM, md); return a summary of
+        the output.
+        """
 
 
 @dataclass(frozen=True)
@@ -131,14 +157,17 @@ class Check:
 
     name: str  # "e2fsck -fn", "scrub"
     run: Callable[[Stored], str]  # returns a summary in a few words; raises FilesystemDamaged
-    mounted: bool = False  # it checks the mounted filesystem; otherwise the filesystem is unmounted first
+    # it checks the mounted filesystem; otherwise the filesystem is unmounted first
+    mounted: bool = False
 
 
 @dataclass(frozen=True)
 class Character:
-    """Features other than speed, from the manual pages: mount(8), btrfs(5), zfsprops(7), zpoolconcepts(7),
-    resize2fs(8), xfs_growfs(8), lvm(8), nilfs(8). `checksums` of data; `repairs` itself from a second copy; `resize`
-    while mounted; `in_place`: a full filesystem can still overwrite blocks, as a database does with its pages."""
+    """Features other than speed, from the manual pages: mount(8), btrfs(5), zfsprops(7),
+    zpoolconcepts(7), resize2fs(8), xfs_growfs(8), lvm(8), nilfs(8). `checksums` of data;
+    `repairs` itself from a second copy; `resize` while mounted; `in_place`: a full filesystem
+    can still overwrite blocks, as a database does with its pages.
+    """
 
     checksums: str  # "data and metadata", "metadata", "none"
     repairs: bool
@@ -149,15 +178,20 @@ class Character:
 
 
 class Family:
-    """A family, defined in its own module. The defaults suit a filesystem without any of these features."""
+    """A family, defined in its own module. The defaults suit a filesystem without any of these
+    features.
+    """
 
     name: str  # the name in `mkfs.NAME` and in the kernel
-    by_mkfs: ClassVar[bool] = False  # made by mkfs and mounted by mount(8); otherwise it caches files itself
+    # made by mkfs and mounted by mount(8); otherwise it caches files itself
+    by_mkfs: ClassVar[bool] = False
     in_kernel: ClassVar[bool] = True  # it requires a kernel module of its name
     period_s: float | None = None  # how often it writes delayed data by itself, in seconds
     reads_with: tuple[str, ...] = ()  # programs that read its facts, which `doctor` lists
-    resizing: tuple[str, ...] = ()  # the command that grows it, mounted, into a volume that has become larger
-    defragmented: tuple[int, ...] = (0,)  # exit statuses of the tool of `defragmenting` that mean success
+    # the command that grows it, mounted, into a volume that has become larger
+    resizing: tuple[str, ...] = ()
+    # exit statuses of the tool of `defragmenting` that mean success
+    defragmented: tuple[int, ...] = (0,)
     snapshots: Snapshots | None = None
     growing: Growing | None = None
     described: Character | None = None  # without regard to its options
@@ -171,15 +205,21 @@ class Family:
         raise NotImplementedError
 
     def create(self, setup: FsSetup, device: Device, journal: Journal | None) -> Made:
-        """Make it on a locked device, whose checks were passed when it was attached. Raises MakeFailed."""
+        """Make it on a locked device, whose checks were passed when it was attached. Raises
+        MakeFailed.
+        """
         raise NotImplementedError
 
-    def open(self, setup: FsSetup, device: Device, to: MountPoint) -> AbstractContextManager[Mounted]:
+    def open(
+        self, setup: FsSetup, device: Device, to: MountPoint
+    ) -> AbstractContextManager[Mounted]:
         """Mount it within the block. See `filesystems.mount`."""
         raise NotImplementedError
 
     @contextlib.contextmanager
-    def mounted_again(self, setup: FsSetup, device: Device, at: Path, journal: Journal) -> Iterator[None]:
+    def mounted_again(
+        self, setup: FsSetup, device: Device, at: Path, journal: Journal
+    ) -> Iterator[None]:
         """Mount it again with its volumes within the block; it stays on the device."""
         with self.open(setup, device, MountPoint(at, journal, stays=True)):
             yield
@@ -191,8 +231,9 @@ class Family:
         raise NotImplementedError
 
     def lacks(self, setup: FsSetup, root: Path = Path("/")) -> str | None:
-        """Return what the setup requires and this kernel (/proc and /sys below `root`), page size or driver does not
-        support, or None."""
+        """Return what the setup requires and this kernel (/proc and /sys below `root`), page size
+        or driver does not support, or None.
+        """
         return None
 
     def promises(self, setup: FsSetup) -> tuple[Durability, ...]:
@@ -204,7 +245,9 @@ class Family:
         return None
 
     def sector_bytes(self, setup: FsSetup) -> int:
-        """Return the sector size that a loop device for the setup should have; 0 for the driver's default."""
+        """Return the sector size that a loop device for the setup should have; 0 for the driver's
+        default.
+        """
         return 0
 
     def give_back(self, journal: Journal) -> list[str]:
@@ -212,15 +255,18 @@ class Family:
         return []
 
     def tears(self, effective: tuple[str, ...], attributes: tuple[str, ...]) -> bool:
-        """Whether a database page can be half written after a power loss; `attributes`: of the data directory."""
+        """Whether a database page can be half written after a power loss; `attributes`: of the data
+        directory.
+        """
         return True
 
     def tears_pages_of(self, setup: FsSetup, page_bytes: int) -> bool:
         return self.tears(options_of(setup), attributes_of(setup))
 
     def reports(self, options: tuple[str, ...], unprotected: bool) -> tuple[str, ...]:
-        """Return public reports of losses after a power loss with these options, as "owner/project#number".
-        `unprotected`: the server does not repair torn pages."""
+        """Return public reports of losses after a power loss with these options, as
+        "owner/project#number". `unprotected`: the server does not repair torn pages.
+        """
         return ()
 
     def compresses(self, options: tuple[str, ...]) -> str | None:
@@ -239,12 +285,16 @@ class Family:
         return self.period_s
 
     def bdi(self, path: Path) -> Path:
-        """Return the directory in /sys with the mounted filesystem's read_ahead_kb: by the number from stat(2)."""
+        """Return the directory in /sys with the mounted filesystem's read_ahead_kb: by the number
+        from stat(2).
+        """
         number = path.stat().st_dev
         return Path(f"/sys/class/bdi/{os.major(number)}:{os.minor(number)}")
 
     def compression_ratio(self, path: Path) -> float | None:
-        """Return the bytes of the files' data in `path` divided by the bytes on disk, or None if unknown."""
+        """Return the bytes of the files' data in `path` divided by the bytes on disk, or None if
+        unknown.
+        """
         return None
 
     def has_compression(self, files: Sequence[Path]) -> bool:
@@ -255,8 +305,9 @@ class Family:
         return None
 
     def taken_bytes(self, fs: Mounted) -> tuple[int, int] | None:
-        """Return the device bytes of metadata (all that is neither free nor content) and of files, or None. The
-        default, for one volume: its size − free − blocks of the files."""
+        """Return the device bytes of metadata (all that is neither free nor content) and of files,
+        or None. The default, for one volume: its size − free − blocks of the files.
+        """
         size_of = Path(f"/sys/dev/block/{mount_of(fs.path).device}/size")
         if not os.path.lexists(size_of):
             return None
@@ -265,7 +316,9 @@ class Family:
         return max(0, taken - content), content
 
     def defragmenting(self, datadir: Path, files: Sequence[Path]) -> list[list[str]] | None:
-        """Return the commands of its tool that defragment the data files, or None without such a tool."""
+        """Return the commands of its tool that defragment the data files, or None without such a
+        tool.
+        """
         return None
 
 

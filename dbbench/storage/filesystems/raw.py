@@ -1,6 +1,8 @@
-"""No filesystem: InnoDB's tablespace on the bare device, the reference for the cost of filesystems. The server gets a
-separate node in a small memory filesystem, so that the node in /dev keeps its owner. What it needs as files (redo log,
-doublewrite buffer, system tables) is on the volume of the log."""
+"""No filesystem: InnoDB's tablespace on the bare device, the reference for the cost of filesystems.
+The server gets a separate node in a small memory filesystem, so that the node in /dev keeps its
+owner. What it needs as files (redo log, doublewrite buffer, system tables) is on the volume of
+the log.
+"""
 
 from __future__ import annotations
 
@@ -31,10 +33,16 @@ class Raw(Family):
     in_kernel = False
 
     def conflict(self, setup: FsSetup) -> str | None:
-        return "there is no filesystem to which options could be added" if setup.mount or setup.mkfs.options else None
+        return (
+            "there is no filesystem to which options could be added"
+            if setup.mount or setup.mkfs.options
+            else None
+        )
 
     def commands(self, setup: FsSetup, targets: tuple[str, ...], at: str) -> list[tuple[str, ...]]:
-        """Describe how the tablespace is copied to the device; it was filled as a file of fixed size."""
+        """Describe how the tablespace is copied to the device; it was filled as a file of fixed
+        size.
+        """
         return [("dd", "if=data/ibdata1", f"of={targets[0]}", "bs=1M", "oflag=direct")]
 
     def create(self, setup: FsSetup, device: Device, journal: Journal | None = None) -> Made:
@@ -42,7 +50,9 @@ class Raw(Family):
 
     @contextlib.contextmanager
     def open(self, setup: FsSetup, device: Device, to: MountPoint) -> Iterator[Mounted]:
-        """Make a node `raw` for the device in a memory filesystem; its content remains. Raises MountFailed."""
+        """Make a node `raw` for the device in a memory filesystem; its content remains. Raises
+        MountFailed.
+        """
         at = to.path
         at.mkdir(parents=True, exist_ok=True)
         try:

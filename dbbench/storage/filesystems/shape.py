@@ -1,5 +1,7 @@
-"""Health, usage and fragmentation of a mounted filesystem; and how the new ends of files that grow during the load are
-stored, compared with the restored files. What a filesystem does not report is None."""
+"""Health, usage and fragmentation of a mounted filesystem; and how the new ends of files that grow
+during the load are stored, compared with the restored files. What a filesystem does not report
+is None.
+"""
 
 from __future__ import annotations
 
@@ -22,19 +24,23 @@ from dbbench.storage.filesystems.port import FreeExtent, Mounted
 T = TypeVar("T")
 
 LARGEST: Final = 5  # files: enough for the largest table of a dataset and its largest indexes
-# Files of each kind that are examined, those that grew most first: they contain nearly all of the growth.
+# Files of each kind that are examined, those that grew most first: they contain nearly all of the
+# growth.
 MOST_GROWN: Final = 64
 SHOWN_GROWN: Final = 5
 Sizes = Mapping[Path, int]
 _BAD: Final = frozenset({"ro", "emergency_ro", "shutdown"})
 _PROBE: Final = ".dbbench-probe"
-_LEAST_READ: Final = 0.9  # share of the requested bytes; ends of files and metadata change it a little
+# share of the requested bytes; ends of files and metadata change it a little
+_LEAST_READ: Final = 0.9
 _BEST_COMPRESSION: Final = 32  # btrfs: an extent of 128 KiB occupies at least one block of 4 KiB
 
 
 def healthy(fs: Mounted) -> str | None:
-    """Return why the filesystem is no longer reliable, or None: changed mount options, a failing fsync (xfs still
-    reports rw after a shutdown), or the superblock options ro, emergency_ro or shutdown."""
+    """Return why the filesystem is no longer reliable, or None: changed mount options, a failing
+    fsync (xfs still reports rw after a shutdown), or the superblock options ro, emergency_ro or
+    shutdown.
+    """
     now = mount_of(fs.path).options
     before = [option for option in fs.options_effective if option not in fs.properties]
     bad = _BAD.intersection(now)
@@ -55,8 +61,9 @@ def healthy(fs: Mounted) -> str | None:
 
 
 def space(fs: Mounted, logical_bytes: int) -> SpaceFacts:
-    """Return used and free space, after writing dirty data; of an existing filesystem the directory's. `logical_bytes`:
-    the sizes of the data files."""
+    """Return used and free space, after writing dirty data; of an existing filesystem the
+    directory's. `logical_bytes`: the sizes of the data files.
+    """
     syncfs(fs.path)
     total = os.statvfs(fs.path)
     free = total.f_bavail * total.f_frsize
@@ -68,34 +75,52 @@ def space(fs: Mounted, logical_bytes: int) -> SpaceFacts:
     else:
         used = content_bytes(fs.path)
     algorithm = family_in(fs).compresses(fs.options_effective)
-    data = fs.path / "data" if fs.pool is None and (fs.path / "data").is_dir() else fs.path  # without aged files
+    # without aged files
+    data = fs.path / "data" if fs.pool is None and (fs.path / "data").is_dir() else fs.path
     unread: list[str] = []
-    ratio = read_or_say("compression", lambda: family_in(fs).compression_ratio(data), unread) if algorithm else None
+    ratio = (
+        read_or_say("compression", lambda: family_in(fs).compression_ratio(data), unread)
+        if algorithm
+        else None
+    )
     return SpaceFacts(logical_bytes, used, free, ratio, unread=tuple(unread))
 
 
 def least_read_share(fs: Mounted) -> float:
-    """Return the share of a sample that a cold read must get from the device: nearly all, or less if compressed."""
+    """Return the share of a sample that a cold read must get from the device: nearly all, or less
+    if compressed.
+    """
     algorithm = family_in(fs).compresses(fs.options_effective)
     return _LEAST_READ / _BEST_COMPRESSION if algorithm else _LEAST_READ
 
 
 def find_shape(found: SpaceFacts, fs: Mounted, files: Sequence[Path]) -> SpaceFacts:
-    """Return the facts of `space` with the fragmentation. Of an existing directory only its files are inspected."""
+    """Return the facts of `space` with the fragmentation. Of an existing directory only its files
+    are inspected.
+    """
     found = replace(found, largest=largest(fs, files))
     if not os.path.ismount(fs.path):
         return found
     unread = list(found.unread)
-    metadata, content = read_or_say("metadata", lambda: family_in(fs).taken_bytes(fs), unread) or (None, 0)
+    metadata, content = read_or_say("metadata", lambda: family_in(fs).taken_bytes(fs), unread) or (
+        None,
+        0,
+    )
     share = metadata / (metadata + content) if metadata else None
     free = free_space(fs, unread)
-    return replace(found, metadata_bytes=metadata, metadata_share=share, free=free, unread=tuple(unread))
+    return replace(
+        found, metadata_bytes=metadata, metadata_share=share, free=free, unread=tuple(unread)
+    )
 
 
 def largest(fs: Mounted, files: Sequence[Path]) -> tuple[FileShape, ...]:
     """Return the largest of these files with their extents, the largest first."""
-    sizes = sorted(((path.stat().st_size, path) for path in files), key=lambda entry: (-entry[0], entry[1]))
-    return tuple(FileShape(_below(path, fs.path), size, extents_of([path])) for size, path in sizes[:LARGEST])
+    sizes = sorted(
+        ((path.stat().st_size, path) for path in files), key=lambda entry: (-entry[0], entry[1])
+    )
+    return tuple(
+        FileShape(_below(path, fs.path), size, extents_of([path])) for size, path in sizes[:LARGEST]
+    )
 
 
 def _below(path: Path, root: Path) -> str:
@@ -103,7 +128,9 @@ def _below(path: Path, root: Path) -> str:
 
 
 def free_space(fs: Mounted, unread: list[str] | None = None) -> tuple[FreeExtents, ...] | None:
-    """Return the histogram of the free extents, or None without a tool; one that failed is added to `unread`."""
+    """Return the histogram of the free extents, or None without a tool; one that failed is added to
+    `unread`.
+    """
     if not os.path.ismount(fs.path):
         return None
     syncfs(fs.path)
@@ -126,7 +153,9 @@ def histogram(found: Iterable[FreeExtent]) -> tuple[FreeExtents, ...]:
 
 
 def read_or_say(what: str, read: Callable[[], T], unread: list[str]) -> T | None:
-    """Return what `read` does; None and a reason in `unread` if its tool is missing, fails or is not understood."""
+    """Return what `read` does; None and a reason in `unread` if its tool is missing, fails or is
+    not understood.
+    """
     try:
         return read()
     except (ProgramMissing, CommandFailed, DeadlinePassed, AnswerUnknown, OSError) as error:
@@ -141,7 +170,8 @@ def _probe(folder: Path) -> None:
             os.write(fd, bytes(4096))
             os.fsync(fd)
     finally:
-        path.unlink(missing_ok=True)  # the error of a file that cannot be made is the one that counts
+        # the error of a file that cannot be made is the one that counts
+        path.unlink(missing_ok=True)
 
 
 def sizes(files: Iterable[Path]) -> dict[Path, int]:
@@ -154,19 +184,29 @@ def sizes(files: Iterable[Path]) -> dict[Path, int]:
 
 
 def restored_share(fs: Mounted, files: Sizes) -> float | None:
-    """Return the share of bytes in compressed extents, of the largest files; None if unknown or not compressed."""
+    """Return the share of bytes in compressed extents, of the largest files; None if unknown or not
+    compressed.
+    """
     if not _compresses(fs):
         return None
     largest = sorted(files.items(), key=lambda entry: (-entry[1], entry[0]))[:MOST_GROWN]
-    return _share([(size, extents_from(path)) for path, size in largest if size], "compressed_bytes")
+    return _share(
+        [(size, extents_from(path)) for path, size in largest if size], "compressed_bytes"
+    )
 
 
-def growth(fs: Mounted, before: Sizes, data: Sizes, logs: Sizes, restored: float | None) -> GrowthFacts:
-    """Return what grew since `before`, the sizes then; new files from 0. `restored`: see `restored_share`."""
+def growth(
+    fs: Mounted, before: Sizes, data: Sizes, logs: Sizes, restored: float | None
+) -> GrowthFacts:
+    """Return what grew since `before`, the sizes then; new files from 0. `restored`: see
+    `restored_share`.
+    """
     tables, log = (_grown(fs, before, files) for files in (data, logs))
     ends = [(file.grown_bytes, file.extents) for file in tables[:MOST_GROWN]]
     counts = [extents.count for _, extents in ends if extents is not None]
-    first = sorted((*tables[:SHOWN_GROWN], *log[:SHOWN_GROWN]), key=lambda file: (-file.grown_bytes, file.path))
+    first = sorted(
+        (*tables[:SHOWN_GROWN], *log[:SHOWN_GROWN]), key=lambda file: (-file.grown_bytes, file.path)
+    )
     return GrowthFacts(
         data_bytes=sum(file.grown_bytes for file in tables),
         log_bytes=sum(file.grown_bytes for file in log),
@@ -183,14 +223,22 @@ def _compresses(fs: Mounted) -> bool:
 
 
 def _grown(fs: Mounted, before: Sizes, files: Sizes) -> list[GrownFile]:
-    grown = {path: size - before.get(path, 0) for path, size in files.items() if size > before.get(path, 0)}
+    grown = {
+        path: size - before.get(path, 0)
+        for path, size in files.items()
+        if size > before.get(path, 0)
+    }
     first = sorted(grown, key=lambda path: (-grown[path], path))
     ends = {path: extents_from(path, before.get(path, 0)) for path in first[:MOST_GROWN]}
-    return [GrownFile(_below(path, fs.path), files[path], grown[path], ends.get(path)) for path in first]
+    return [
+        GrownFile(_below(path, fs.path), files[path], grown[path], ends.get(path)) for path in first
+    ]
 
 
 def _share(ends: Sequence[tuple[int, Extents | None]], field: str) -> float | None:
-    """Return the share of the bytes; at most 1: the last extent may reach beyond the end of the file."""
+    """Return the share of the bytes; at most 1: the last extent may reach beyond the end of the
+    file.
+    """
     counted = [(size, getattr(extents, field)) for size, extents in ends if extents is not None]
     whole = sum(size for size, _ in counted)
     return min(1.0, sum(part for _, part in counted) / whole) if whole else None

@@ -1,4 +1,6 @@
-"""Snapshots and growth of a filled filesystem: its own, otherwise those of the uppermost layer that has them."""
+"""Snapshots and growth of a filled filesystem: its own, otherwise those of the uppermost layer that
+has them.
+"""
 
 from __future__ import annotations
 
@@ -27,19 +29,29 @@ _RESIZE_S: Final = 3600.0  # ext4 writes the tables of all new groups
 
 
 class _LvmSnapshots:
-    """Snapshots of the whole volume, classic or thin. The kernel freezes the filesystem while one is taken."""
+    """Snapshots of the whole volume, classic or thin. The kernel freezes the filesystem while one
+    is taken.
+    """
 
     name = "lvm"
     atomic = True
 
     def lacks(self, stored: Stored) -> str | None:
-        """Return why not: the group needs free space. A snapshot held during the load is checked and removed first."""
+        """Return why not: the group needs free space. A snapshot held during the load is checked
+        and removed first.
+        """
         facts = _facts(stored)
         if not facts["snapshot"]:
-            return "the volume fills its group; use a setup with `snapshot`, which leaves free space"
+            return (
+                "the volume fills its group; use a setup with `snapshot`, which leaves free space"
+            )
         if stored.tag:  # a snapshot during the load, which already uses the setup's own volume
             thin = facts["snapshot"] == "thin"
-            return None if thin else "the group's free space is used by the snapshot that the setup holds"
+            return (
+                None
+                if thin
+                else "the group's free space is used by the snapshot that the setup holds"
+            )
         lvm.check_snapshot(facts)
         lvm.drop(facts, lvm.HELD)
         return None
@@ -52,7 +64,9 @@ class _LvmSnapshots:
         facts, at, family = _facts(stored), stored.room / "lvm-copy", formatted_of(stored.setup)
         at.mkdir(parents=True, exist_ok=True)
         try:
-            with open_volume(lvm.clone(facts, CLONE + stored.tag, SNAPSHOT + stored.tag), {}) as copy:
+            with open_volume(
+                lvm.clone(facts, CLONE + stored.tag, SNAPSHOT + stored.tag), {}
+            ) as copy:
                 family.mount(stored.setup, copy, at, *family.mount_of_copy)
                 try:
                     yield at / stored.datadir.relative_to(stored.fs.path)
@@ -62,7 +76,9 @@ class _LvmSnapshots:
             lvm.drop(facts, ROOM, CLONE + stored.tag)
 
     def taken_bytes(self, stored: Stored) -> int | None:
-        """Return the bytes of the snapshot's chunks; None for several thin ones, whose blocks cannot be told apart."""
+        """Return the bytes of the snapshot's chunks; None for several thin ones, whose blocks
+        cannot be told apart.
+        """
         if stored.tag:
             return None
         syncfs(stored.fs.path)
@@ -94,7 +110,9 @@ class _MdGrowing:
         return "begun"
 
     def rebalance(self, stored: Stored) -> str:
-        """Wait until it has finished; then grow the filesystem if there is more space (RAID1 has none)."""
+        """Wait until it has finished; then grow the filesystem if there is more space (RAID1 has
+        none).
+        """
         array = md.until_idle(_facts(stored))
         if int(array["size_bytes"]) <= int(_facts(stored)["size_bytes"]):
             return f"{array['devices']} devices, one more copy"
@@ -106,24 +124,34 @@ _LAYERS_GROWING: Final[dict[str, Growing]] = {"lvm": _LvmGrowing(), "md": _MdGro
 
 
 def snapshots_of(setup: FsSetup) -> Snapshots | None:
-    """Return what takes snapshots of a setup, or None if neither the filesystem nor a layer supports them."""
+    """Return what takes snapshots of a setup, or None if neither the filesystem nor a layer
+    supports them.
+    """
     return families.family_by_name(setup.mkfs.family).snapshots or _of_layers(setup)
 
 
 def growing_of(setup: FsSetup) -> Growing | None:
-    """Return what can add a device, or None if neither the filesystem nor the layer right below it supports it."""
+    """Return what can add a device, or None if neither the filesystem nor the layer right below it
+    supports it.
+    """
     layer = _LAYERS_GROWING.get(setup.layers[-1].kind) if setup.layers else None
     return families.family_by_name(setup.mkfs.family).growing or layer
 
 
 def layers_to_add(setup: FsSetup) -> tuple[Layer, ...]:
-    """Return the layers that `grow` first makes of further devices, bottom first: for mirrors, another mirror."""
-    below = setup.layers if families.family_by_name(setup.mkfs.family).growing else setup.layers[:-1]
+    """Return the layers that `grow` first makes of further devices, bottom first: for mirrors,
+    another mirror.
+    """
+    below = (
+        setup.layers if families.family_by_name(setup.mkfs.family).growing else setup.layers[:-1]
+    )
     return tuple(replace(layer, groups=1) for layer in below) if growing_of(setup) else ()
 
 
 def devices_to_add(setup: FsSetup) -> int:
-    """Return how many devices `grow` adds: one, or as many as one group of the array below has; 0 if it cannot grow."""
+    """Return how many devices `grow` adds: one, or as many as one group of the array below has; 0
+    if it cannot grow.
+    """
     if growing_of(setup) is None:
         return 0
     below = setup.layers[: len(layers_to_add(setup))]

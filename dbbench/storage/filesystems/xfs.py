@@ -16,8 +16,20 @@ from dbbench.storage.filesystems.formatted import Formatted, examine
 from dbbench.storage.filesystems.port import Character, Check, FreeExtent, Mounted, Stored
 
 # Features that xfs_info prints, as far as its release knows them.
-FEATURES: Final = ("crc", "finobt", "sparse", "rmapbt", "reflink", "bigtime", "inobtcount", "nrext64", "exchange",
-                   "metadir", "parent", "zoned")  # fmt: skip
+FEATURES: Final = (
+    "crc",
+    "finobt",
+    "sparse",
+    "rmapbt",
+    "reflink",
+    "bigtime",
+    "inobtcount",
+    "nrext64",
+    "exchange",
+    "metadir",
+    "parent",
+    "zoned",
+)
 LARGE_BLOCKS: Final = (6, 12)  # the first kernel that supports blocks larger than its page size
 LARGEST_SECTOR: Final = 16384  # of a loop device: one page of InnoDB
 
@@ -49,11 +61,15 @@ class Xfs(Formatted):
         release = text(root / "proc/sys/kernel/osrelease") or os.uname().release
         if size <= PAGE_BYTES or tuple(map(int, re.findall(r"\d+", release)[:2])) >= LARGE_BLOCKS:
             return None
-        return f"blocks of {size} bytes, above the page size of {PAGE_BYTES}, need Linux 6.12; this is {release}"
+        return (
+            f"blocks of {size} bytes, above the page size of {PAGE_BYTES}, need Linux 6.12; this "
+            f"is {release}"
+        )
 
     def sector_bytes(self, setup: FsSetup) -> int:
-        """Return the size of a block above the page size, but at most an InnoDB page, because direct I/O cannot write
-        less than a sector. mkfs.xfs uses the sectors of the device."""
+        """Return the size of a block above the page size, but at most an InnoDB page, because
+        direct I/O cannot write less than a sector. mkfs.xfs uses the sectors of the device.
+        """
         size = block_bytes(setup)
         return min(size, LARGEST_SECTOR) if size > PAGE_BYTES else 0
 
@@ -103,4 +119,7 @@ def parse_freesp(text: str, block_size: int) -> list[FreeExtent]:
     """Parse xfs_spaceman's freesp: from, to, extents, blocks, pct; xfsprogs 6.13 has more columns."""
     head, *rows = (line.split() for line in text.splitlines() if line.strip())
     low, extents, blocks = (head.index(name) for name in ("from", "extents", "blocks"))
-    return [(int(row[low]) * block_size, int(row[extents]), int(row[blocks]) * block_size) for row in rows]
+    return [
+        (int(row[low]) * block_size, int(row[extents]), int(row[blocks]) * block_size)
+        for row in rows
+    ]

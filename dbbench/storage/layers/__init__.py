@@ -1,6 +1,8 @@
-"""Layers between devices and filesystem: md, LVM, dm-crypt. One module per kind; a new one is one line in KINDS. They
-outlive a trial's namespaces: each is recorded in the journal first (`what` "layer", `path` its kind and name) and
-removed when the trial ends, or by the next start if it was killed."""
+"""Layers between devices and filesystem: md, LVM, dm-crypt. One module per kind; a new one is one
+line in KINDS. They outlive a trial's namespaces: each is recorded in the journal first (`what`
+"layer", `path` its kind and name) and removed when the trial ends, or by the next start if it
+was killed.
+"""
 
 from __future__ import annotations
 
@@ -25,9 +27,11 @@ KINDS: Final[dict[str, LayerKind]] = {"md": md, "lvm": lvm, "crypt": crypt}
 def stack_layers(
     layers: Sequence[Layer], device: Device, journal: Journal, of_spare: Sequence[Layer] = ()
 ) -> Iterator[Device]:
-    """Yield the volume that the layers make of a device or its members, bottom first, or the device itself. Its
-    `leaves` are the disks below; its `layers` describe what was made. `of_spare`: layers of its `spare`, removed after
-    those that it may have joined. Raises MakeFailed, UnmountFailed, FilesystemDamaged."""
+    """Yield the volume that the layers make of a device or its members, bottom first, or the device
+    itself. Its `leaves` are the disks below; its `layers` describe what was made. `of_spare`:
+    layers of its `spare`, removed after those that it may have joined. Raises MakeFailed,
+    UnmountFailed, FilesystemDamaged.
+    """
     if not layers:
         yield device
         return
@@ -40,7 +44,8 @@ def stack_layers(
             volumes: list[Device] = []
             for group in deal(devices, layer.groups):
                 for member in group:
-                    wipe(member.fd)  # otherwise an old signature would remain next to that of the layer
+                    # otherwise an old signature would remain next to that of the layer
+                    wipe(member.fd)
                 volumes += stack.enter_context(KINDS[layer.kind].make(layer, group, journal))
                 for member in group:
                     note_signatures(member, journal)
@@ -50,8 +55,12 @@ def stack_layers(
 
 
 def take_snapshots(volume: Device) -> tuple[dict[str, Scalar], ...]:
-    """Take the setup's snapshot for the measurement; return the facts of all layers. Raises MakeFailed."""
-    return tuple(lvm.take_snapshot(facts) if facts["kind"] == "lvm" else facts for facts in volume.layers)
+    """Take the setup's snapshot for the measurement; return the facts of all layers. Raises
+    MakeFailed.
+    """
+    return tuple(
+        lvm.take_snapshot(facts) if facts["kind"] == "lvm" else facts for facts in volume.layers
+    )
 
 
 def commands(
@@ -64,7 +73,9 @@ def commands(
         for number, group in enumerate(deal(targets, layer.groups)):
             more, given = KINDS[layer.kind].commands(layer, group)
             place = str(number + 1) if layer.groups > 1 else mark
-            argvs += [tuple(word + place if word in given else word for word in argv) for argv in more]
+            argvs += [
+                tuple(word + place if word in given else word for word in argv) for argv in more
+            ]
             volumes += [name + place for name in given]
         targets = tuple(volumes)
     return argvs, targets
@@ -82,7 +93,9 @@ def deal(items: Sequence[T], groups: int) -> list[tuple[T, ...]]:
 
 
 def give_back(journal: Journal) -> list[str]:
-    """Remove what a killed run has left, in reverse order; return what still existed. Raises UnmountFailed."""
+    """Remove what a killed run has left, in reverse order; return what still existed. Raises
+    UnmountFailed.
+    """
     removed = []
     for path in journal.outstanding(WHAT)[::-1]:
         kind, _, name = path.partition(":")

@@ -1,4 +1,6 @@
-"""dm-crypt in plain mode: the volume is the whole device; the key is read from /dev/urandom and not stored."""
+"""dm-crypt in plain mode: the volume is the whole device; the key is read from /dev/urandom and not
+stored.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ def needs(layer: Layer) -> tuple[str, ...]:
     return ("dm-crypt",)
 
 
-def commands(layer: Layer, targets: tuple[str, ...]) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
+def commands(
+    layer: Layer, targets: tuple[str, ...]
+) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
     """Return the commands for one volume on each target."""
     names = tuple(f"dbbench-{number}" for number in range(1, len(targets) + 1))
     opens = [_open(layer, target, name) for target, name in zip(targets, names, strict=True)]
@@ -32,7 +36,14 @@ def commands(layer: Layer, targets: tuple[str, ...]) -> tuple[list[tuple[str, ..
 
 def _open(layer: Layer, target: str, name: str) -> tuple[str, ...]:
     """Return the command. XTS splits a 512-bit key in two halves: AES-256, LUKS's default."""
-    how = ["--type", "plain", "--cipher", layer.cipher, "--key-size", "512" if "xts" in layer.cipher else "256"]
+    how = [
+        "--type",
+        "plain",
+        "--cipher",
+        layer.cipher,
+        "--key-size",
+        "512" if "xts" in layer.cipher else "256",
+    ]
     return ("cryptsetup", "open", "--batch-mode", *how, "--key-file", "/dev/urandom", target, name)
 
 
@@ -45,13 +56,25 @@ def make(layer: Layer, devices: Sequence[Device], journal: Journal) -> Iterator[
             member_name = f"{name}-{number}"
             with failing(f"dm-crypt on {device.path}"):
                 volume.load_module(*needs(layer))
-                process.run(_open(layer, device.argument, member_name), pass_fds=(device.fd,), env=volume.MAPPER_ENV)
-                printed = process.run(["cryptsetup", "status", member_name], env=volume.MAPPER_ENV, note=False).stdout
+                process.run(
+                    _open(layer, device.argument, member_name),
+                    pass_fds=(device.fd,),
+                    env=volume.MAPPER_ENV,
+                )
+                printed = process.run(
+                    ["cryptsetup", "status", member_name], env=volume.MAPPER_ENV, note=False
+                ).stdout
             facts = {**parse_status(printed), "kind": "crypt", "name": member_name}
             if facts["cipher"] != layer.cipher:
-                raise MakeFailed(f"{member_name} uses the cipher {facts['cipher']} instead of {layer.cipher}",
-                                  effect="Nothing was measured.")  # fmt: skip
-            volumes.append(stack.enter_context(open_volume(volume.mapped_names(member_name)[member_name], facts)))
+                raise MakeFailed(
+                    f"{member_name} uses the cipher {facts['cipher']} instead of {layer.cipher}",
+                    effect="Nothing was measured.",
+                )
+            volumes.append(
+                stack.enter_context(
+                    open_volume(volume.mapped_names(member_name)[member_name], facts)
+                )
+            )
         yield tuple(volumes)
 
 

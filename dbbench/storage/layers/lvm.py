@@ -1,6 +1,8 @@
-"""LVM: one volume group of the devices, with the volume `data`; linear, striped or thin, with a snapshot held. It is
-taken of the restored data, just before the load: the first write to a chunk then includes a copy. The trial fails if
-`snapshot_size`, a share of the volume, is not sufficient. LVM uses no settings or services of this machine."""
+"""LVM: one volume group of the devices, with the volume `data`; linear, striped or thin, with a
+snapshot held. It is taken of the restored data, just before the load: the first write to a chunk
+then includes a copy. The trial fails if `snapshot_size`, a share of the volume, is not
+sufficient. LVM uses no settings or services of this machine.
+"""
 
 from __future__ import annotations
 
@@ -35,8 +37,8 @@ DATA: Final = "data"
 HELD: Final = "held"
 _POOL: Final = "pool"
 _ENV: Final = {**MAPPER_ENV, "LVM_SUPPRESS_FD_WARNINGS": "1"}
-# Replaces the lvm.conf of the machine: only our own devices, neither udev nor dmeventd, and no thin_check, which a
-# new pool does not need.
+# Replaces the lvm.conf of the machine: only our own devices, neither udev nor dmeventd, and no
+# thin_check, which a new pool does not need.
 _CONFIG: Final = """
 devices {{ use_devicesfile = 0 scan_lvs = 0 filter = [ {accept}, "r|.*|" ] }}
 activation {{ udev_sync = 0 udev_rules = 0 monitoring = 0 }}
@@ -48,22 +50,33 @@ PROGRAMS: Final = ("vgcreate", "lvcreate", "lvs", "dmsetup", "wipefs")  # for ma
 
 def needs(layer: Layer) -> tuple[str, ...]:
     """Return the kernel modules; linear and striped are in dm-mod itself."""
-    return ("dm-mod", *{"classic": ("dm-snapshot",), "thin": ("dm-thin-pool",)}.get(layer.snapshot, ()))
+    return (
+        "dm-mod",
+        *{"classic": ("dm-snapshot",), "thin": ("dm-thin-pool",)}.get(layer.snapshot, ()),
+    )
 
 
-def commands(layer: Layer, targets: tuple[str, ...]) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
+def commands(
+    layer: Layer, targets: tuple[str, ...]
+) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
     """Return the commands for one group of all targets, and the volume."""
     return [_group("dbbench", targets), *_volume(layer, "dbbench", None)], (f"/dev/dbbench/{DATA}",)
 
 
 def holding(layer: Layer) -> list[tuple[str, ...]]:
     """Return the command for the snapshot."""
-    return [_snapshot("dbbench", DATA, HELD, _room(layer), layer.snapshot == "thin")] if layer.snapshot else []
+    return (
+        [_snapshot("dbbench", DATA, HELD, _room(layer), layer.snapshot == "thin")]
+        if layer.snapshot
+        else []
+    )
 
 
 @contextlib.contextmanager
 def make(layer: Layer, devices: Sequence[Device], journal: Journal) -> Iterator[tuple[Device, ...]]:
-    """Yield the volume `data` of a group of the devices. Raises MakeFailed, UnmountFailed, FilesystemDamaged."""
+    """Yield the volume `data` of a group of the devices. Raises MakeFailed, UnmountFailed,
+    FilesystemDamaged.
+    """
     names = [str(device.path) for device in devices]
     with reserve("lvm", end, devices, journal) as group:
         with failing(f"LVM on {', '.join(names)}"):
@@ -76,7 +89,12 @@ def make(layer: Layer, devices: Sequence[Device], journal: Journal) -> Iterator[
                     argv = _volume(layer, group, pool)[number]
                 _lvm(argv, names)
             facts = volume_facts(_report(group, names))
-        facts |= {"kind": "lvm", "name": group, "snapshot": layer.snapshot, "snapshot_room": _room(layer)}
+        facts |= {
+            "kind": "lvm",
+            "name": group,
+            "snapshot": layer.snapshot,
+            "snapshot_room": _room(layer),
+        }
         with open_volume(_kernel_name(group, DATA), facts) as volume:
             yield (volume,)
             check_snapshot(facts)
@@ -88,22 +106,55 @@ def _group(group: str, names: Sequence[str]) -> tuple[str, ...]:
 
 
 def _volume(layer: Layer, group: str, pool_bytes: int | None) -> list[tuple[str, ...]]:
-    """Return lvcreate's argv lists. Nothing is zeroed, because mkfs follows. `pool_bytes`: None before it is known."""
+    """Return lvcreate's argv lists. Nothing is zeroed, because mkfs follows. `pool_bytes`: None
+    before it is known.
+    """
     # The volume's share of the group (thin: of the pool); the rest is for chunks of the snapshot.
     share = 1 / (1 + _room(layer) / 100) if layer.snapshot else 1.0
     if layer.snapshot == "thin":
         size = f"{int(pool_bytes * share) // 2**20}m" if pool_bytes else f"{share * 100:.0f}%POOL"
-        pool = ("lvcreate", "--yes", "--type", "thin-pool", "-l", "100%FREE", "--poolmetadataspare", "n", "-n", _POOL)
-        return [(*pool, group), ("lvcreate", "--yes", "-V", size, "--thinpool", _POOL, "-n", DATA, group),
-                ("lvchange", "--errorwhenfull", "y", f"{group}/{_POOL}")]  # fmt: skip
+        pool = (
+            "lvcreate",
+            "--yes",
+            "--type",
+            "thin-pool",
+            "-l",
+            "100%FREE",
+            "--poolmetadataspare",
+            "n",
+            "-n",
+            _POOL,
+        )
+        return [
+            (*pool, group),
+            ("lvcreate", "--yes", "-V", size, "--thinpool", _POOL, "-n", DATA, group),
+            ("lvchange", "--errorwhenfull", "y", f"{group}/{_POOL}"),
+        ]
     stripes = ["--stripes", str(layer.stripes)] if layer.stripes > 1 else []
     if layer.stripes > 1 and layer.chunk_bytes:
         stripes += ["--stripesize", f"{layer.chunk_bytes // 1024}k"]
     extents = f"{int(share * 100)}%VG" if layer.snapshot else "100%FREE"
-    return [("lvcreate", "--yes", "--zero", "n", "--wipesignatures", "n", *stripes, "-l", extents, "-n", DATA, group)]
+    return [
+        (
+            "lvcreate",
+            "--yes",
+            "--zero",
+            "n",
+            "--wipesignatures",
+            "n",
+            *stripes,
+            "-l",
+            extents,
+            "-n",
+            DATA,
+            group,
+        )
+    ]
 
 
-def _snapshot(group: str, origin: str, name: str, room_percent: int, thin: bool = False) -> tuple[str, ...]:
+def _snapshot(
+    group: str, origin: str, name: str, room_percent: int, thin: bool = False
+) -> tuple[str, ...]:
     size = [] if thin else ["-l", f"{room_percent}%ORIGIN"]
     return ("lvcreate", "--yes", "--snapshot", *size, "-n", name, f"{group}/{origin}")
 
@@ -128,7 +179,9 @@ def take_snapshot(facts: dict[str, Scalar]) -> dict[str, Scalar]:
 
 
 def check_snapshot(facts: dict[str, Scalar]) -> None:
-    """Raise FilesystemDamaged if the space for the snapshot was full: the load then ran without one, or got errors."""
+    """Raise FilesystemDamaged if the space for the snapshot was full: the load then ran without
+    one, or got errors.
+    """
     group = str(facts["name"])
     kind = str(facts["snapshot"])
     name = {"classic": _dm_name(group, HELD), "thin": _dm_name(group, f"{_POOL}-tpool")}.get(kind)
@@ -144,28 +197,37 @@ def check_snapshot(facts: dict[str, Scalar]) -> None:
 
 
 def snapshot(facts: dict[str, Scalar], name: str, origin: str = DATA, share: float = 1.0) -> str:
-    """Take a snapshot of a volume; return its kernel name (dm-5), active and writable. A classic one gets that share of
-    the space for snapshots. The kernel freezes the filesystem meanwhile. Raises MakeFailed."""
+    """Take a snapshot of a volume; return its kernel name (dm-5), active and writable. A classic
+    one gets that share of the space for snapshots. The kernel freezes the filesystem meanwhile.
+    Raises MakeFailed.
+    """
     group, thin = str(facts["name"]), facts["snapshot"] == "thin"
     names = _devices(group)
     with failing(f"a snapshot of {group}/{origin}"):
         _lvm(_snapshot(group, origin, name, int(int(facts["snapshot_room"]) * share), thin), names)
         if thin:
-            _lvm(("lvchange", "--activate", "y", "--ignoreactivationskip", f"{group}/{name}"), names)
+            _lvm(
+                ("lvchange", "--activate", "y", "--ignoreactivationskip", f"{group}/{name}"), names
+            )
     return _kernel_name(group, name)
 
 
 def clone(facts: dict[str, Scalar], name: str, of: str) -> str:
-    """Make a writable copy of an unchanged snapshot; return its kernel name. LVM has none for classic snapshots:
-    device-mapper alone uses the remaining space. Raises MakeFailed."""
+    """Make a writable copy of an unchanged snapshot; return its kernel name. LVM has none for
+    classic snapshots: device-mapper alone uses the remaining space. Raises MakeFailed.
+    """
     if facts["snapshot"] == "thin":
         return snapshot(facts, name, of)
     group, room, mapped = str(facts["name"]), f"{name}room", _dm_name(str(facts["name"]), name)
     with failing(f"a copy of {group}/{of}"):
-        _lvm(("lvcreate", "--yes", "--wipesignatures", "n", "-l", "100%FREE", "-n", room, group), _devices(group))
+        _lvm(
+            ("lvcreate", "--yes", "--wipesignatures", "n", "-l", "100%FREE", "-n", room, group),
+            _devices(group),
+        )
         below, kept = (f"/dev/{_kernel_name(group, volume)}" for volume in (of, room))
         sectors = int(process.run(["blockdev", "--getsz", below], note=False).stdout)
-        table = f"0 {sectors} snapshot {below} {kept} N 8"  # chunks of 8 sectors, the default of lvcreate
+        # chunks of 8 sectors, the default of lvcreate
+        table = f"0 {sectors} snapshot {below} {kept} N 8"
         process.run(["dmsetup", "create", mapped, "--table", table], env=MAPPER_ENV)
     return _kernel_name(group, name)
 
@@ -182,19 +244,28 @@ def drop(facts: dict[str, Scalar], *volumes: str) -> None:
             if volume in _report(group, _devices(group)):
                 _lvm(("lvremove", "--yes", f"{group}/{volume}"), _devices(group))
             elif _dm_name(group, volume) in mapped_names(_dm_name(group)):
-                process.run(["dmsetup", "remove", "--retry", _dm_name(group, volume)], env=MAPPER_ENV)
+                process.run(
+                    ["dmsetup", "remove", "--retry", _dm_name(group, volume)], env=MAPPER_ENV
+                )
 
 
 def merge(facts: dict[str, Scalar], name: str) -> None:
-    """Restore the volume to the snapshot, which is then gone. The volume must not be open. Raises MakeFailed."""
+    """Restore the volume to the snapshot, which is then gone. The volume must not be open. Raises
+    MakeFailed.
+    """
     group = str(facts["name"])
     with failing(f"merging {group}/{name}"):
-        _lvm(("lvconvert", "--merge", "--interval", "1", f"{group}/{name}"), _devices(group), timeout_s=6 * 3600)
+        _lvm(
+            ("lvconvert", "--merge", "--interval", "1", f"{group}/{name}"),
+            _devices(group),
+            timeout_s=6 * 3600,
+        )
 
 
 def extend(facts: dict[str, Scalar], spare: Device) -> None:
-    """Add a device to the group and extend the volume (thin: its pool first); a striped one continues without stripes,
-    which would need as many devices. Raises MakeFailed."""
+    """Add a device to the group and extend the volume (thin: its pool first); a striped one
+    continues without stripes, which would need as many devices. Raises MakeFailed.
+    """
     group, names = str(facts["name"]), _devices(str(facts["name"]))
     with failing(f"adding {spare.path} to {group}"):
         wipe(spare.fd)
@@ -203,7 +274,15 @@ def extend(facts: dict[str, Scalar], spare: Device) -> None:
         _lvm(("vgextend", "--yes", group, str(spare.path)), names)
         if facts["snapshot"] == "thin":
             _lvm(("lvextend", "-l", "+100%FREE", f"{group}/{_POOL}"), names)
-            _lvm(("lvextend", "-L", f"+{os.lseek(spare.fd, 0, os.SEEK_END) // 2**20}m", f"{group}/{DATA}"), names)
+            _lvm(
+                (
+                    "lvextend",
+                    "-L",
+                    f"+{os.lseek(spare.fd, 0, os.SEEK_END) // 2**20}m",
+                    f"{group}/{DATA}",
+                ),
+                names,
+            )
         else:
             _lvm(extension(facts), names)
 
@@ -215,7 +294,9 @@ def extension(facts: dict[str, Scalar]) -> tuple[str, ...]:
 
 
 def used_bytes(facts: dict[str, Scalar], name: str) -> int:
-    """Return a snapshot's space: classic, its chunks; thin ones, all pool blocks that are not the volume's."""
+    """Return a snapshot's space: classic, its chunks; thin ones, all pool blocks that are not the
+    volume's.
+    """
     group = str(facts["name"])
     if facts["snapshot"] != "thin":
         return parse_bytes(mapped_status(_dm_name(group, name)), 0)
@@ -226,8 +307,10 @@ def used_bytes(facts: dict[str, Scalar], name: str) -> int:
 
 @process.understood("dmsetup")
 def parse_bytes(status: str, chunk_bytes: int) -> int:
-    """Return bytes from device-mapper's status of a snapshot, a pool or a thin volume. Formats: "snapshot 16/139264 16"
-    (sectors with and of its own tables), "thin-pool 2 112/1024 40/6208 ..." (chunks), "thin 2560 638975" (sectors)."""
+    """Return bytes from device-mapper's status of a snapshot, a pool or a thin volume. Formats:
+    "snapshot 16/139264 16" (sectors with and of its own tables), "thin-pool 2 112/1024 40/6208
+    ..." (chunks), "thin 2560 638975" (sectors).
+    """
     kind, *words = status.split()
     if kind == "snapshot":
         return (int(words[0].split("/")[0]) - int(words[1])) * 512
@@ -248,8 +331,11 @@ def volume_facts(rows: dict[str, dict[str, Any]]) -> dict[str, Scalar]:
     if data["segtype"] == "striped":
         facts |= {"stripes": int(data["stripes"]), "stripe_kb": int(data["stripe_size"]) // 1024}
     if pool := rows.get(_POOL):
-        facts |= {"pool_bytes": int(pool["lv_size"]), "pool_chunk_kb": int(pool["chunk_size"]) // 1024,
-                  "when_full": pool["lv_when_full"]}  # fmt: skip
+        facts |= {
+            "pool_bytes": int(pool["lv_size"]),
+            "pool_chunk_kb": int(pool["chunk_size"]) // 1024,
+            "when_full": pool["lv_when_full"],
+        }
     return facts
 
 
@@ -258,12 +344,16 @@ def _report(group: str, names: Sequence[str]) -> dict[str, dict[str, Any]]:
     return parse_lvs(_lvm(("lvs", *how, group), names, note=False))
 
 
-def _lvm(argv: Sequence[str], names: Sequence[str], note: bool = True, timeout_s: float = 300) -> str:
+def _lvm(
+    argv: Sequence[str], names: Sequence[str], note: bool = True, timeout_s: float = 300
+) -> str:
     """Run one of LVM's programs with separate settings, so that it sees only these devices."""
     accept = ", ".join(f'"a|^{name}$|"' for name in names)
     with tempfile.TemporaryDirectory(prefix="dbbench-lvm-") as folder:
         Path(folder, "lvm.conf").write_text(_CONFIG.format(accept=accept))
-        return process.run(argv, env={**_ENV, "LVM_SYSTEM_DIR": folder}, timeout_s=timeout_s, note=note).stdout
+        return process.run(
+            argv, env={**_ENV, "LVM_SYSTEM_DIR": folder}, timeout_s=timeout_s, note=note
+        ).stdout
 
 
 def _devices(group: str) -> list[str]:
@@ -276,7 +366,9 @@ def _dm_name(group: str, volume: str = "") -> str:
 
 
 def end(name: str) -> bool:
-    """Remove the group's volumes and erase it from its devices; return whether it had any. Raises UnmountFailed."""
+    """Remove the group's volumes and erase it from its devices; return whether it had any. Raises
+    UnmountFailed.
+    """
     existed = remove_dm(_dm_name(name))
     folder = Path("/dev", name)  # of links whose devices are gone; dmsetup does not know it
     for link in filter(Path.is_symlink, folder.glob("*")):

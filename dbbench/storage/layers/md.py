@@ -1,5 +1,7 @@
-"""md (software RAID) by mdadm: levels 0, 1 and 10. Arrays are made with `--assume-clean`, because a resync would
-disturb the window and a filesystem reads only what it has written, and without a write-intent bitmap."""
+"""md (software RAID) by mdadm: levels 0, 1 and 10. Arrays are made with `--assume-clean`, because a
+resync would disturb the window and a filesystem reads only what it has written, and without a
+write-intent bitmap.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +16,19 @@ from dbbench.model import Layer, Scalar
 from dbbench.results.journal import Journal
 from dbbench.storage.devices import hold, sysfs
 from dbbench.storage.devices.port import Device
-from dbbench.storage.layers.volume import failing, kept_open, load_module, open_volume, persistently, reserve, wipe
+from dbbench.storage.layers.volume import (
+    failing,
+    kept_open,
+    load_module,
+    open_volume,
+    persistently,
+    reserve,
+    wipe,
+)
 
 _ENV: Final = {"MDADM_NO_UDEV": "1"}  # mdadm creates device nodes itself and does not wait for udev
-_HOST: Final = "dbbench"  # home host of the arrays: no machine has this name, so none assembles them at boot
+# home host of the arrays: no machine has this name, so none assembles them at boot
+_HOST: Final = "dbbench"
 _REDUNDANT: Final = (1, 10)
 _RESHAPE_S: Final = 6 * 3600.0  # long enough to read and write every block of large disks
 PROGRAMS: Final = ("mdadm", "wipefs")  # for making and removing
@@ -28,18 +39,36 @@ def needs(layer: Layer) -> tuple[str, ...]:
     return (f"raid{layer.level}",)
 
 
-def commands(layer: Layer, targets: tuple[str, ...]) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
+def commands(
+    layer: Layer, targets: tuple[str, ...]
+) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
     """Return the command for one array of all targets."""
     volume = "/dev/md/dbbench"
     return [_create(layer, volume, targets)], (volume,)
 
 
 def _create(layer: Layer, volume: str, targets: Sequence[str], *more: str) -> tuple[str, ...]:
-    """Return the command with --run: mdadm must not ask about earlier content, because the guard has decided."""
-    chunk = [f"--chunk={layer.chunk_bytes // 1024}K"] if layer.chunk_bytes and layer.level != 1 else []
+    """Return the command with --run: mdadm must not ask about earlier content, because the guard
+    has decided.
+    """
+    chunk = (
+        [f"--chunk={layer.chunk_bytes // 1024}K"] if layer.chunk_bytes and layer.level != 1 else []
+    )
     whole = ["--assume-clean", "--bitmap=none"] if layer.level in _REDUNDANT else []
     level = [f"--level={layer.level}", f"--raid-devices={len(targets)}"]
-    return ("mdadm", "--create", volume, "--run", "--quiet", "--metadata=1.2", *more, *level, *chunk, *whole, *targets)
+    return (
+        "mdadm",
+        "--create",
+        volume,
+        "--run",
+        "--quiet",
+        "--metadata=1.2",
+        *more,
+        *level,
+        *chunk,
+        *whole,
+        *targets,
+    )
 
 
 @contextlib.contextmanager
@@ -48,20 +77,29 @@ def make(layer: Layer, devices: Sequence[Device], journal: Journal) -> Iterator[
     with reserve("md", end, devices, journal) as name:
         arguments = [device.argument for device in devices]
         argv = _create(layer, f"/dev/md/{name}", arguments, f"--name={name}", f"--homehost={_HOST}")
-        with failing(f"md RAID{layer.level} of {', '.join(str(device.path) for device in devices)}"):
+        with failing(
+            f"md RAID{layer.level} of {', '.join(str(device.path) for device in devices)}"
+        ):
             load_module(*needs(layer))
             process.run(argv, pass_fds=[device.fd for device in devices], env=_ENV, timeout_s=120)
         array = find_array(name)
         if array is None:
-            raise MakeFailed(f"mdadm did not create the array {name}", effect="Nothing was measured.")
+            raise MakeFailed(
+                f"mdadm did not create the array {name}", effect="Nothing was measured."
+            )
         facts = read_back(array, name)
         expected: dict[str, object] = {"level": layer.level, "degraded": 0}
         expected["sync"] = "idle" if layer.level in _REDUNDANT else "none"
         if layer.chunk_bytes and layer.level != 1:
             expected["chunk_kb"] = layer.chunk_bytes // 1024
-        if wrong := [f"{key} {facts.get(key)} instead of {of}" for key, of in expected.items() if facts.get(key) != of]:
+        if wrong := [
+            f"{key} {facts.get(key)} instead of {of}"
+            for key, of in expected.items()
+            if facts.get(key) != of
+        ]:
             raise MakeFailed(
-                f"the kernel reports another md RAID{layer.level} than requested: {', '.join(wrong)}",
+                f"the kernel reports another md RAID{layer.level} than requested: "
+                f"{', '.join(wrong)}",
                 effect="Nothing was measured.",
             )
         with open_volume(array, facts) as volume:
@@ -69,7 +107,9 @@ def make(layer: Layer, devices: Sequence[Device], journal: Journal) -> Iterator[
 
 
 def read_back(array: str, name: str) -> dict[str, Scalar]:
-    """Return what the kernel reports. `sync`: "idle", the action, or "none" if the level has nothing to sync."""
+    """Return what the kernel reports. `sync`: "idle", the action, or "none" if the level has
+    nothing to sync.
+    """
 
     def read(place: str) -> str:
         return sysfs.attribute(array, f"md/{place}") or ""
@@ -93,7 +133,8 @@ def read_back(array: str, name: str) -> dict[str, Scalar]:
 def find_array(name: str) -> str | None:
     """Return the kernel name of the running array with that name, or None."""
     for array in sysfs.disks():
-        if array.startswith("md") and sysfs.slaves(array):  # that of a stopped array may remain, without members
+        # that of a stopped array may remain, without members
+        if array.startswith("md") and sysfs.slaves(array):
             argv = ["mdadm", "--detail", "--export", f"/dev/{array}"]
             printed = process.run(argv, ok=(0, 1, 2, 4), env=_ENV, note=False).stdout
             if f"MD_NAME={_HOST}:{name}" in printed.splitlines():
@@ -102,12 +143,17 @@ def find_array(name: str) -> str | None:
 
 
 def end(name: str) -> bool:
-    """Stop the array and erase it from its members; return whether it existed. Raises UnmountFailed."""
+    """Stop the array and erase it from its members; return whether it existed. Raises
+    UnmountFailed.
+    """
     array = find_array(name)
     if array is not None:
         with kept_open(sysfs.slaves(array)) as members:
             argv = ["mdadm", "--stop", "--quiet", f"/dev/{array}"]
-            persistently(lambda: process.run(argv, env=_ENV, timeout_s=60), f"the array /dev/{array} ({name})")
+            persistently(
+                lambda: process.run(argv, env=_ENV, timeout_s=60),
+                f"the array /dev/{array} ({name})",
+            )
             for fd in members:
                 wipe(fd)
     Path("/dev/md", name).unlink(missing_ok=True)
@@ -115,7 +161,9 @@ def end(name: str) -> bool:
 
 
 def add(facts: dict[str, Scalar], spare: Device) -> None:
-    """Add a device; in the background RAID0 and RAID10 are reshaped, RAID1 is copied. Raises MakeFailed."""
+    """Add a device; in the background RAID0 and RAID10 are reshaped, RAID1 is copied. Raises
+    MakeFailed.
+    """
     array, number = find_array(str(facts["name"])), int(facts["devices"]) + 1
     with failing(f"adding {spare.path} to /dev/{array}"):
         wipe(spare.fd)
@@ -124,7 +172,9 @@ def add(facts: dict[str, Scalar], spare: Device) -> None:
         if facts["level"] == 0:
             load_module("raid456")  # the kernel reshapes RAID0 as RAID4 without parity
         else:
-            process.run(["mdadm", f"/dev/{array}", "--add", spare.argument], pass_fds=(spare.fd,), env=_ENV)
+            process.run(
+                ["mdadm", f"/dev/{array}", "--add", spare.argument], pass_fds=(spare.fd,), env=_ENV
+            )
         argv = ["mdadm", "--grow", f"/dev/{array}", f"--raid-devices={number}", *with_it]
         process.run(argv, pass_fds=(spare.fd,), env=_ENV, timeout_s=600)
 
@@ -136,8 +186,14 @@ def until_idle(facts: dict[str, Scalar]) -> dict[str, Scalar]:
 
     def is_busy() -> bool:
         array.update(read_back(find_array(name) or "", name))
-        return array["sync"] not in ("none", "idle") or array["level"] != facts["level"] or bool(array["degraded"])
+        return (
+            array["sync"] not in ("none", "idle")
+            or array["level"] != facts["level"]
+            or bool(array["degraded"])
+        )
 
     if process.wait_while(is_busy, _RESHAPE_S):
-        raise DeadlinePassed(f"the array {name} is still busy ({array['sync']}) after {_RESHAPE_S:.0f} s")
+        raise DeadlinePassed(
+            f"the array {name} is still busy ({array['sync']}) after {_RESHAPE_S:.0f} s"
+        )
     return array

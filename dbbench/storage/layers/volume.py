@@ -1,6 +1,7 @@
-"""What all kinds of layers share: a name, opening the result, waiting, erasing; what this kernel supports (filesystems,
-RAID levels, targets: built in, loaded or loadable); and device-mapper, without tools of LVM and dm-crypt, to remove
-volumes in whatever state they are."""
+"""What all kinds of layers share: a name, opening the result, waiting, erasing; what this kernel
+supports (filesystems, RAID levels, targets: built in, loaded or loadable); and device-mapper,
+without tools of LVM and dm-crypt, to remove volumes in whatever state they are.
+"""
 
 from __future__ import annotations
 
@@ -26,14 +27,24 @@ from dbbench.storage.devices.hold import afterwards, retry
 from dbbench.storage.devices.port import Device
 
 WHAT: Final = "layer"  # kind of resource in the journal
-MAPPER_ENV: Final = {"DM_DISABLE_UDEV": "1"}  # the tools create device nodes themselves and do not wait for udev
+# the tools create device nodes themselves and do not wait for udev
+MAPPER_ENV: Final = {"DM_DISABLE_UDEV": "1"}
 _ROOT: Final = Path("/")
 # The option of the kernel's configuration for each driver: Kconfig of drivers/md and fs.
 _CONFIG: Final = {
-    "raid0": "MD_RAID0", "raid1": "MD_RAID1", "raid10": "MD_RAID10", "dm-mod": "BLK_DEV_DM",
-    "dm-snapshot": "DM_SNAPSHOT", "dm-thin-pool": "DM_THIN_PROVISIONING", "dm-crypt": "DM_CRYPT",
-    "f2fs": "F2FS_FS", "nilfs2": "NILFS2_FS", "xfs": "XFS_FS", "btrfs": "BTRFS_FS", "ext4": "EXT4_FS",
-}  # fmt: skip
+    "raid0": "MD_RAID0",
+    "raid1": "MD_RAID1",
+    "raid10": "MD_RAID10",
+    "dm-mod": "BLK_DEV_DM",
+    "dm-snapshot": "DM_SNAPSHOT",
+    "dm-thin-pool": "DM_THIN_PROVISIONING",
+    "dm-crypt": "DM_CRYPT",
+    "f2fs": "F2FS_FS",
+    "nilfs2": "NILFS2_FS",
+    "xfs": "XFS_FS",
+    "btrfs": "BTRFS_FS",
+    "ext4": "EXT4_FS",
+}
 # Drivers that are separate modules, with the package that builds them.
 _NOT_IN_KERNEL: Final = {"zfs": "zfs-dkms"}
 _RELEASE_S: Final = 20.0  # the mount of a killed trial, or udev, may still use the device
@@ -41,9 +52,14 @@ _APPEAR_S: Final = 5.0  # the kernel creates a node in /dev at once, but udev ma
 
 
 @contextlib.contextmanager
-def reserve(kind: str, end: Callable[[str], object], members: Sequence[Device], journal: Journal) -> Iterator[str]:
-    """Reserve a name for a layer on these members in the journal; afterwards `end` removes what has it."""
-    name = f"dbbench-{journal.tag}{secrets.token_hex(2)}"  # md allows 32 characters, including the name of the host
+def reserve(
+    kind: str, end: Callable[[str], object], members: Sequence[Device], journal: Journal
+) -> Iterator[str]:
+    """Reserve a name for a layer on these members in the journal; afterwards `end` removes what has
+    it.
+    """
+    # md allows 32 characters, including the name of the host
+    name = f"dbbench-{journal.tag}{secrets.token_hex(2)}"
     path = f"{kind}:{name}"
 
     def ended() -> None:
@@ -54,7 +70,8 @@ def reserve(kind: str, end: Callable[[str], object], members: Sequence[Device], 
 
     journal.note("take", what=WHAT, path=path)
     with afterwards(ended):
-        hold.release(*(member.fd for member in members))  # from now on the kernel holds the devices for the layer
+        # from now on the kernel holds the devices for the layer
+        hold.release(*(member.fd for member in members))
         yield name
 
 
@@ -73,10 +90,15 @@ def failing(what: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def open_volume(name: str, facts: dict[str, Scalar]) -> Iterator[Device]:
-    """Yield the volume of that kernel name (md127, dm-3), locked, so that udev does not open it. Raises MakeFailed."""
+    """Yield the volume of that kernel name (md127, dm-3), locked, so that udev does not open it.
+    Raises MakeFailed.
+    """
     path = Path(f"/dev/{name}")
     if process.wait_while(lambda: not path.is_block_device(), _APPEAR_S, 0.02):
-        raise MakeFailed(f"{path} does not exist although the kernel reports {name}", effect="Nothing was measured.")
+        raise MakeFailed(
+            f"{path} does not exist although the kernel reports {name}",
+            effect="Nothing was measured.",
+        )
     with open_fd(path, os.O_RDWR) as fd:
         fcntl.flock(fd, fcntl.LOCK_EX)
         described = DeviceFacts("layer", str(path), name, sysfs.size_bytes(name))
@@ -85,7 +107,9 @@ def open_volume(name: str, facts: dict[str, Scalar]) -> Iterator[Device]:
 
 @contextlib.contextmanager
 def let_go(device: Device) -> Iterator[None]:
-    """Close its descriptor within the block, because some tools require that; then lock and hold it again."""
+    """Close its descriptor within the block, because some tools require that; then lock and hold it
+    again.
+    """
     hold.release(device.fd)
     with open_fd(os.devnull) as nothing:
         os.dup2(nothing, device.fd, inheritable=False)
@@ -96,7 +120,9 @@ def let_go(device: Device) -> Iterator[None]:
             os.dup2(again, device.fd, inheritable=False)
         fcntl.flock(device.fd, fcntl.LOCK_EX)
         if os.fstat(device.fd).st_rdev != device.st_rdev:
-            raise UnmountFailed(f"{device.path} is now another device", effect="It was not changed.")
+            raise UnmountFailed(
+                f"{device.path} is now another device", effect="It was not changed."
+            )
         hold.regain(device.fd)
 
 
@@ -108,7 +134,9 @@ def kept_open(names: Sequence[str]) -> Iterator[list[int]]:
 
 
 def wipe(fd: int) -> None:
-    """Erase every signature of a member from a device. Raises UnmountFailed if another process holds it."""
+    """Erase every signature of a member from a device. Raises UnmountFailed if another process
+    holds it.
+    """
 
     def regain() -> None:
         if not hold.regain(fd):
@@ -129,7 +157,9 @@ def persistently(step: Callable[[], object], what: object) -> None:
 
 
 def note_signatures(member: Device, journal: Journal | None) -> None:
-    """Record the signatures of a layer on a real disk, so that the next run may erase them without asking."""
+    """Record the signatures of a layer on a real disk, so that the next run may erase them without
+    asking.
+    """
     if journal is not None and (name := member.identity):
         # A dict, because libblkid reports the ZFS label 24 times.
         marks = {mark.uuid: mark for mark in guard.signatures_of(member.fd) if mark.uuid}
@@ -146,31 +176,44 @@ class LayerKind(Protocol):
     def needs(self, layer: Layer) -> tuple[str, ...]:
         """Return what the kernel must have: modules, by name (`raid0`, `dm-snapshot`)."""
 
-    def commands(self, layer: Layer, targets: tuple[str, ...]) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
-        """Return the commands that make it on these targets, as a person would type them, and the resulting volumes."""
+    def commands(
+        self, layer: Layer, targets: tuple[str, ...]
+    ) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
+        """Return the commands that make it on these targets, as a person would type them, and the
+        resulting volumes.
+        """
 
     def make(
         self, layer: Layer, devices: Sequence[Device], journal: Journal
     ) -> AbstractContextManager[tuple[Device, ...]]:
-        """Make the layer on these devices within the block; afterwards nothing of it is left on them. Each resulting
-        volume has what was read back in its `layers`: one entry."""
+        """Make the layer on these devices within the block; afterwards nothing of it is left on
+        them. Each resulting volume has what was read back in its `layers`: one entry.
+        """
 
     def end(self, name: str) -> bool:
-        """Remove that layer, in whatever state, and erase it from its devices; return whether it existed."""
+        """Remove that layer, in whatever state, and erase it from its devices; return whether it
+        existed.
+        """
 
 
 def kernel_lacks(module: str, root: Path = _ROOT) -> str | None:
-    """Return why this kernel lacks `module` ("raid0", "dm-thin-pool", "f2fs"), with what provides it, or None."""
+    """Return why this kernel lacks `module` ("raid0", "dm-thin-pool", "f2fs"), with what provides
+    it, or None.
+    """
     if _there(module, root) or loadable(module):
         return None
     if module in _NOT_IN_KERNEL:
         return f"this kernel has no {module}: {packages.install([_NOT_IN_KERNEL[module]])}"
-    option = f"it was built without CONFIG_{_CONFIG[module]}, or its" if module in _CONFIG else "its"
+    option = (
+        f"it was built without CONFIG_{_CONFIG[module]}, or its" if module in _CONFIG else "its"
+    )
     return f"this kernel has no {module}: {option} package of modules is not installed"
 
 
 def load_module(*modules: str) -> None:
-    """Load the modules that are not loaded yet: the kernel does so itself only if its modprobe is configured."""
+    """Load the modules that are not loaded yet: the kernel does so itself only if its modprobe is
+    configured.
+    """
     for module in modules:
         if not _there(module, _ROOT) and loadable(module):
             process.run(["modprobe", "-q", module], ok=(0, 1), note=False)
@@ -185,7 +228,9 @@ def loadable(module: str) -> bool:
 
 def _there(module: str, root: Path) -> bool:
     proc = root / "proc"
-    if (root / "sys/module" / module.replace("-", "_")).exists() or module in _words(proc / "filesystems"):
+    if (root / "sys/module" / module.replace("-", "_")).exists() or module in _words(
+        proc / "filesystems"
+    ):
         return True
     if module.startswith("raid"):
         return f"[{module}]" in _words(proc / "mdstat")
@@ -196,7 +241,11 @@ def _there(module: str, root: Path) -> bool:
 
 def _targets(proc: Path) -> set[str]:
     """Return the available targets of device-mapper; empty without root."""
-    if "device-mapper" not in _words(proc / "misc") or process.find("dmsetup") is None or os.geteuid() != 0:
+    if (
+        "device-mapper" not in _words(proc / "misc")
+        or process.find("dmsetup") is None
+        or os.geteuid() != 0
+    ):
         return set()
     printed = process.run(["dmsetup", "targets"], ok=(0, 1), note=False).stdout
     return {line.split()[0] for line in printed.splitlines() if line.split()}
@@ -208,8 +257,16 @@ def _words(path: Path) -> list[str]:
 
 def mapped_names(prefix: str) -> dict[str, str]:
     """Return name -> kernel name (dm-3) of the devices called `prefix` or `prefix-...`."""
-    names = {sysfs.attribute(disk, "dm/name") or "": disk for disk in sysfs.disks() if disk.startswith("dm-")}
-    return {name: kernel_name for name, kernel_name in names.items() if f"{name}-".startswith(f"{prefix}-")}
+    names = {
+        sysfs.attribute(disk, "dm/name") or "": disk
+        for disk in sysfs.disks()
+        if disk.startswith("dm-")
+    }
+    return {
+        name: kernel_name
+        for name, kernel_name in names.items()
+        if f"{name}-".startswith(f"{prefix}-")
+    }
 
 
 def mapped_below(prefix: str) -> list[str]:
@@ -226,8 +283,9 @@ def mapped_status(name: str) -> str:
 
 
 def remove_dm(prefix: str) -> bool:
-    """Remove the devices called `prefix...`, upper ones first, even suspended ones of a killed tool, and erase what
-    they were on; return whether there were any. Raises UnmountFailed."""
+    """Remove the devices called `prefix...`, upper ones first, even suspended ones of a killed
+    tool, and erase what they were on; return whether there were any. Raises UnmountFailed.
+    """
     with kept_open(mapped_below(prefix)) as lower:
         mapped = mapped_names(prefix)
         for name, kernel_name in mapped.items():

@@ -25,15 +25,22 @@ SYSBENCH = Dataset("sysbench", {"tables": 2, "table_size": 2000})
 PGBENCH = Dataset("pgbench", {"scale": 4})
 
 
-# A commit does not wait for the disk, which others use: a window of seconds has transactions however busy it is.
+# A commit does not wait for the disk, which others use: a window of seconds has transactions
+# however busy it is.
 NO_FLUSH: dict[str, dict[str, Scalar]] = {
     "postgres": {"fsync": False},
-    **{key: {"innodb_flush_log_at_trx_commit": 0, "sync_binlog": 0} for key in ("mariadb", "mysql")},
+    **{
+        key: {"innodb_flush_log_at_trx_commit": 0, "sync_binlog": 0} for key in ("mariadb", "mysql")
+    },
 }
 
 
-def _served(engine: str, *datasets: Dataset, **settings: Scalar) -> contextlib.AbstractContextManager[Server]:
-    return servers.served(engine, *datasets, memory_bytes=256 * 2**20, **NO_FLUSH[engine], **settings)
+def _served(
+    engine: str, *datasets: Dataset, **settings: Scalar
+) -> contextlib.AbstractContextManager[Server]:
+    return servers.served(
+        engine, *datasets, memory_bytes=256 * 2**20, **NO_FLUSH[engine], **settings
+    )
 
 
 @pytest.fixture(scope="session")
@@ -67,7 +74,9 @@ class Driven:
 
 
 class Drive:
-    """Runs a load like a trial: warm-up, window, outcome. `scratch` and `raw` are empty at the start."""
+    """Runs a load like a trial: warm-up, window, outcome. `scratch` and `raw` are empty at the
+    start.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.raw, self.scratch = folder / "raw", folder / "scratch"
@@ -87,8 +96,10 @@ class Drive:
         dataset: Dataset = NONE,
         **parameters: Scalar,
     ) -> Driven:
-        """Run a load and return its outcome. `during` is called after the warm-up, `watch` with each second. `user`
-        replaces the account of the server, `workload` the one that has only the script."""
+        """Run a load and return its outcome. `during` is called after the warm-up, `watch` with
+        each second. `user` replaces the account of the server, `workload` the one that has only
+        the script.
+        """
         for folder in (self.raw, self.scratch):
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir(parents=True)
@@ -124,8 +135,12 @@ def _load(server: Server, cell: Cell, raw: Path, scratch: Path) -> Iterator[Load
             yield both
 
 
-def _cell(engine: str, driver: str, script: str, window: Window, parameters: dict[str, Scalar]) -> Cell:
-    workload = Workload("t", cast(Any, driver), (cast(Any, engine),), {"kind": "none"}, script=script)
+def _cell(
+    engine: str, driver: str, script: str, window: Window, parameters: dict[str, Scalar]
+) -> Cell:
+    workload = Workload(
+        "t", cast(Any, driver), (cast(Any, engine),), {"kind": "none"}, script=script
+    )
     setup, spec = FsSetup("ext4", Mkfs("ext4")), EngineSpec(cast(Any, engine))
     return Cell("c", "ext4", setup, spec, workload, parameters, Dataset("none"), window)
 
@@ -142,7 +157,9 @@ class _As:
 
 @pytest.fixture(scope="session")
 def served() -> Callable[..., contextlib.AbstractContextManager[Server]]:
-    """Return a function for a separate server, which a test may kill: `with served("postgres", dataset) as server`."""
+    """Return a function for a separate server, which a test may kill: `with served("postgres",
+    dataset) as server`.
+    """
     return _served
 
 

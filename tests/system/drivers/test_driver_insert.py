@@ -18,7 +18,10 @@ ROWS: Final = 2500
 
 @pytest.fixture(
     scope="module",
-    params=[pytest.param(name, marks=pytest.mark.needs(f"engine:{name}")) for name in ("postgres", "mariadb", "mysql")],
+    params=[
+        pytest.param(name, marks=pytest.mark.needs(f"engine:{name}"))
+        for name in ("postgres", "mariadb", "mysql")
+    ],
 )
 def server(request: pytest.FixtureRequest, served: Any) -> Iterator[Any]:
     """An empty server."""
@@ -29,14 +32,16 @@ def server(request: pytest.FixtureRequest, served: Any) -> Iterator[Any]:
 def benchmark(drive: Any, server: Any, rate: int, measure_s: float = 2, **keys: Any) -> Any:
     """A load with two writers that insert `rate` rows per second.
 
-    A busy disk can hold every commit for longer than the two seconds, and then no row is inserted in them. A load
-    without such a row, or without a query, is repeated up to twice, which does not help a writer or a count that is
-    wrong.
+    A busy disk can hold every commit for longer than the two seconds, and then no row is
+    inserted in them. A load without such a row, or without a query, is repeated up to twice,
+    which does not help a writer or a count that is wrong.
     """
     sizes = {"rows": ROWS, "clients": 2, "insert_rate": rate, "batch": 10, "writers": 2}
     for last in (False, False, True):
         try:
-            driven = drive(server, "insert", workload=SHIPPED, warmup_s=1, measure_s=measure_s, **sizes, **keys)
+            driven = drive(
+                server, "insert", workload=SHIPPED, warmup_s=1, measure_s=measure_s, **sizes, **keys
+            )
         except NoProgress:
             if last:
                 raise
@@ -48,9 +53,11 @@ def benchmark(drive: Any, server: Any, rate: int, measure_s: float = 2, **keys: 
 
 @pytest.mark.alone
 def test_a_rate_that_is_reached(drive: Any, server: Any) -> None:
-    """Rows are inserted when they are due, and as many of the oldest are gone; every step has its figure.
+    """Rows are inserted when they are due, and as many of the oldest are gone; every step has its
+    figure.
 
-    With a busy disk W153 can be right. One of three attempts must reach the rate, which a wrong schedule never does.
+    With a busy disk W153 can be right. One of three attempts must reach the rate, which a wrong
+    schedule never does.
     """
     for _ in range(3):
         driven = benchmark(drive, server, 20)
@@ -71,17 +78,28 @@ def test_a_rate_that_is_reached(drive: Any, server: Any) -> None:
     assert kept["seconds"].keys() == {"load", *(f"index_{name}" for name in INDEXES)}
     assert figures["load_rows_per_s"] == ROWS / kept["seconds"]["load"]
     view = (
-        "indexname FROM pg_indexes" if server.engine == "postgres" else "index_name FROM information_schema.statistics"
+        "indexname FROM pg_indexes"
+        if server.engine == "postgres"
+        else "index_name FROM information_schema.statistics"
     )
-    assert {row[0] for row in query(server, f"SELECT {view}")} >= {f"{TABLE}_by_{name}" for name in INDEXES}
+    assert {row[0] for row in query(server, f"SELECT {view}")} >= {
+        f"{TABLE}_by_{name}" for name in INDEXES
+    }
 
 
 def test_a_rate_that_cannot_be_reached_fails_the_step(drive: Any, server: Any) -> None:
     """W153; the queries have no figure, load and indexes do, and both rates are values."""
     outcome = benchmark(drive, server, 50_000_000).outcome
-    assert [warning.id for warning in outcome.warnings] == ["W153"] and not outcome.warnings[0].suspect
+    assert [warning.id for warning in outcome.warnings] == ["W153"] and not outcome.warnings[
+        0
+    ].suspect
     assert outcome.figures["queries_per_s"] is None and outcome.transactions > 0
-    assert 0 < outcome.figures["insert_rows_per_s"] < outcome.figures["required_rows_per_s"] == 50_000_000
+    assert (
+        0
+        < outcome.figures["insert_rows_per_s"]
+        < outcome.figures["required_rows_per_s"]
+        == 50_000_000
+    )
     assert outcome.figures["load_rows_per_s"] > 0
     assert query(server, f"SELECT COUNT(*) FROM {TABLE}") == [(ROWS,)]
 
@@ -106,5 +124,6 @@ def test_an_insert_that_fails_fails_the_load(drive: Any, postgres: Any) -> None:
         query(postgres, f"ALTER TABLE {TABLE} ADD CONSTRAINT refused CHECK (id < 1) NOT VALID")
 
     with pytest.raises(DriverFailed, match=r"(?s)inserting failed.*refused"):
-        benchmark(drive, postgres, 200, measure_s=30, during=refuse)  # it ends with the first INSERT that fails
+        # it ends with the first INSERT that fails
+        benchmark(drive, postgres, 200, measure_s=30, during=refuse)
     query(postgres, f"DROP TABLE {TABLE}")

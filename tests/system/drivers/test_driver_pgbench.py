@@ -19,7 +19,9 @@ pytestmark = pytest.mark.needs("root", "engine:postgres")
 
 
 def by_hand(raw: Path, first: float, last: float) -> list[float]:
-    """Latencies in ms, sorted, of transactions that ended in [first, last), from the kept logs of all workers."""
+    """Latencies in ms, sorted, of transactions that ended in [first, last), from the kept logs of
+    all workers.
+    """
     found = []
     for path in raw.glob("pgbench_log.*.gz"):
         for line in gzip.decompress(path.read_bytes()).decode().splitlines():
@@ -35,7 +37,8 @@ def test_figures_are_those_of_the_raw_logs_of_all_workers(drive: Any, postgres: 
     outcome, begin = driven.outcome, driven.outcome.begin_utc
     exact = by_hand(driven.raw, begin + 1, begin + 3)
     assert len(list(driven.raw.glob("pgbench_log.*.gz"))) == 2
-    assert outcome.transactions == pytest.approx(len(exact), abs=2)  # the begin is known to a microsecond or two
+    # the begin is known to a microsecond or two
+    assert outcome.transactions == pytest.approx(len(exact), abs=2)
     assert outcome.histogram.total == outcome.transactions
     for percent in (50, 95, 99):
         by_rank = exact[math.ceil(len(exact) * percent / 100) - 1]
@@ -60,15 +63,20 @@ def test_each_second_has_its_own_transactions_and_percentiles(drive: Any, postgr
 
 @pytest.mark.alone
 def test_tps_is_the_one_that_pgbench_prints(drive: Any, postgres: Any) -> None:
-    """Without a warm-up both look at the same seconds, apart from the start and the end: in one of three tries, because
-    a disk that others write to stands still for a part of a second."""
+    """Without a warm-up both look at the same seconds, apart from the start and the end: in one of
+    three tries, because a disk that others write to stands still for a part of a second.
+    """
     apart = []
     while len(apart) < 3 and min(apart, default=1.0) > 0.2:
         driven = drive(postgres, "pgbench", "simple-update", measure_s=4, clients=4, threads=2)
-        printed = re.search(r"^tps = ([\d.]+)", (driven.raw / "pgbench.out").read_text(), re.MULTILINE)
+        printed = re.search(
+            r"^tps = ([\d.]+)", (driven.raw / "pgbench.out").read_text(), re.MULTILINE
+        )
         assert printed is not None
         first = driven.seen[0].second  # later than 1 if the machine stood still
-        apart.append(abs(driven.outcome.transactions / 4 / float(printed[1]) - 1) if first == 1 else 1.0)
+        apart.append(
+            abs(driven.outcome.transactions / 4 / float(printed[1]) - 1) if first == 1 else 1.0
+        )
     assert min(apart) <= 0.2
 
 
@@ -76,7 +84,9 @@ def test_a_lost_log_of_a_worker_is_an_error(drive: Any, postgres: Any) -> None:
     """Half of the transactions is not a result."""
 
     def lose_one(_load: Any) -> None:
-        assert not process.wait_while(lambda: len(list(drive.scratch.glob("pgbench_log.*"))) < 2, 60)
+        assert not process.wait_while(
+            lambda: len(list(drive.scratch.glob("pgbench_log.*"))) < 2, 60
+        )
         max(drive.scratch.glob("pgbench_log.*"), key=lambda path: len(path.name)).unlink()
 
     with pytest.raises(DriverFailed, match="1 logs of 2 workers"):
@@ -95,7 +105,9 @@ def test_logs_that_lack_lines_are_an_error(drive: Any, postgres: Any) -> None:
         drive(postgres, "pgbench", "select-only", clients=1, during=cut)
 
 
-def test_a_client_that_gives_up_fails_the_trial_at_once(drive: Any, postgres: Any, tmp_path: Path) -> None:
+def test_a_client_that_gives_up_fails_the_trial_at_once(
+    drive: Any, postgres: Any, tmp_path: Path
+) -> None:
     """pgbench would go on with one client less and exit with a result."""
     script = tmp_path / "divide.sql"
     script.write_text("\\if :client_id = 1\nSELECT 1/0;\n\\endif\nSELECT 1;\n")
@@ -120,14 +132,21 @@ def test_a_server_that_is_killed_is_told_within_seconds(drive: Any, served: Any)
         began = time.monotonic()
         os.kill(load.task.server.pid, signal.SIGKILL)
 
-    with pytest.raises(EngineDied, match="died"), served("postgres", Dataset("pgbench", {"scale": 1})) as server:
+    with (
+        pytest.raises(EngineDied, match="died"),
+        served("postgres", Dataset("pgbench", {"scale": 1})) as server,
+    ):
         drive(server, "pgbench", "tpcb-like", warmup_s=1, measure_s=60, clients=2, during=kill)
     assert time.monotonic() - began < 40  # of 60
 
 
-def test_under_a_rate_latency_counts_from_the_schedule(drive: Any, postgres: Any, stall: Any) -> None:
-    """A stall of 2 s in a window of 6 delays a third of the schedule, not the one transaction per client that met it.
-    On a busy machine not all of the schedule's 600 transactions end within the window."""
+def test_under_a_rate_latency_counts_from_the_schedule(
+    drive: Any, postgres: Any, stall: Any
+) -> None:
+    """A stall of 2 s in a window of 6 delays a third of the schedule, not the one transaction per
+    client that met it. On a busy machine not all of the schedule's 600 transactions end within
+    the window.
+    """
     outcome = drive(
         postgres,
         "pgbench",
@@ -143,7 +162,9 @@ def test_under_a_rate_latency_counts_from_the_schedule(drive: Any, postgres: Any
 
 
 def test_a_second_of_a_stall_is_a_zero_and_no_gap(drive: Any, postgres: Any, stall: Any) -> None:
-    """The load lived and finished nothing: tps 0, no latency. Without a rate a stall is one long transaction each."""
+    """The load lived and finished nothing: tps 0, no latency. Without a rate a stall is one long
+    transaction each.
+    """
     outcome = drive(
         postgres,
         "pgbench",
@@ -160,7 +181,9 @@ def test_a_second_of_a_stall_is_a_zero_and_no_gap(drive: Any, postgres: Any, sta
     assert outcome.histogram.percentile_ms(99) < 1000 < 2000 < outcome.figures["max_ms"]
 
 
-def test_a_window_without_a_transaction_is_an_error(drive: Any, postgres: Any, tmp_path: Path) -> None:
+def test_a_window_without_a_transaction_is_an_error(
+    drive: Any, postgres: Any, tmp_path: Path
+) -> None:
     """Zero tps is no figure."""
     script = tmp_path / "sleep.sql"
     script.write_text("SELECT pg_sleep(1.5);\n")
@@ -168,11 +191,18 @@ def test_a_window_without_a_transaction_is_an_error(drive: Any, postgres: Any, t
         drive(postgres, "pgbench", str(script), measure_s=1, clients=1)
 
 
-def test_an_own_script_gets_the_workloads_parameters(drive: Any, postgres: Any, tmp_path: Path) -> None:
+def test_an_own_script_gets_the_workloads_parameters(
+    drive: Any, postgres: Any, tmp_path: Path
+) -> None:
     """A parameter that the driver does not know is a variable of the script."""
     script = tmp_path / "own.sql"
     script.write_text("SELECT 1/(:answer - 41);\n")
-    assert drive(postgres, "pgbench", str(script), measure_s=3, clients=1, answer=42).outcome.transactions > 0
+    assert (
+        drive(
+            postgres, "pgbench", str(script), measure_s=3, clients=1, answer=42
+        ).outcome.transactions
+        > 0
+    )
 
 
 def test_a_missing_script_is_told_before_anything_starts(drive: Any, postgres: Any) -> None:
@@ -184,7 +214,14 @@ def test_a_missing_script_is_told_before_anything_starts(drive: Any, postgres: A
 def test_an_early_end_is_an_error(drive: Any, postgres: Any) -> None:
     """If pgbench is stopped early, its transactions until then do not count as a window."""
     with pytest.raises(DriverFailed, match="ended with status"):
-        drive(postgres, "pgbench", "select-only", measure_s=20, clients=1, during=lambda load: load.program.stop())
+        drive(
+            postgres,
+            "pgbench",
+            "select-only",
+            measure_s=20,
+            clients=1,
+            during=lambda load: load.program.stop(),
+        )
 
 
 def test_nothing_of_pgbench_outlives_its_block(drive: Any, postgres: Any) -> None:

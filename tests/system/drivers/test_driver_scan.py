@@ -25,7 +25,10 @@ SCAN = Dataset("clone-tables", {"tables": 3, "table_bytes": 8 * 2**20})
 
 @pytest.fixture(
     scope="module",
-    params=[pytest.param(name, marks=pytest.mark.needs(f"engine:{name}")) for name in ("postgres", "mariadb", "mysql")],
+    params=[
+        pytest.param(name, marks=pytest.mark.needs(f"engine:{name}"))
+        for name in ("postgres", "mariadb", "mysql")
+    ],
 )
 def server(request: pytest.FixtureRequest, served: Any) -> Iterator[Any]:
     """A server with three equal tables."""
@@ -46,8 +49,11 @@ def test_the_rate_is_the_tables_size_by_the_time_of_the_slowest(drive: Any, serv
 
 
 def test_passes_are_repeated_for_as_long_as_asked(drive: Any, server: Any) -> None:
-    """All sessions begin each pass together. The rate and the bytes count every pass; the duration is that of one."""
-    outcome = drive(server, "scan", tables=3, repeat_for=4.0).outcome  # longer than a stop of the machine
+    """All sessions begin each pass together. The rate and the bytes count every pass; the duration
+    is that of one.
+    """
+    # longer than a stop of the machine
+    outcome = drive(server, "scan", tables=3, repeat_for=4.0).outcome
     kept = json.loads((drive.raw / "scan.json").read_text())
     passes, tables = kept["passes_s"], kept["tables"]
     assert sum(passes[:-1]) < 4.0 <= sum(passes) == outcome.window_s
@@ -57,14 +63,20 @@ def test_passes_are_repeated_for_as_long_as_asked(drive: Any, server: Any) -> No
     size = sum(table["size_bytes"] for table in tables)
     assert outcome.figures["duration_s"] == pytest.approx(sum(passes) / len(passes))
     assert outcome.figures["mb_per_s"] == pytest.approx(size / outcome.figures["duration_s"] / 1e6)
-    assert [claim.total for claim in outcome.claims] == [outcome.scanned_bytes] == [len(passes) * size]
+    assert (
+        [claim.total for claim in outcome.claims] == [outcome.scanned_bytes] == [len(passes) * size]
+    )
 
 
 @pytest.mark.parametrize(
     "server", [pytest.param("postgres", marks=pytest.mark.needs("engine:postgres"))], indirect=True
 )
-def test_a_session_that_fails_ends_the_others(drive: Any, server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those that wait for it before the next pass too; the error names its table and what the server said."""
+def test_a_session_that_fails_ends_the_others(
+    drive: Any, server: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that wait for it before the next pass too; the error names its table and what the
+    server said.
+    """
     scan = PostgresSql.scan
 
     def failing(sql: Any, connection: Any, table: str) -> str:
@@ -95,10 +107,15 @@ def test_every_row_is_read_and_no_index_used(drive: Any, server: Any) -> None:
         cursor.execute("SELECT COUNT(*) FROM clone_1")
         rows = cursor.fetchone()[0]
     if server.engine == "postgres":
-        assert ("Seq Scan", rows) == (plans[0][0]["Plan"]["Node Type"], plans[0][0]["Plan"]["Actual Rows"])
+        assert ("Seq Scan", rows) == (
+            plans[0][0]["Plan"]["Node Type"],
+            plans[0][0]["Plan"]["Actual Rows"],
+        )
         assert "Workers" not in json.dumps(plans)
     else:
-        assert '"access_type": "ALL"' in json.dumps(plans[0]) or '"access_type": "table"' in json.dumps(plans[0])
+        assert '"access_type": "ALL"' in json.dumps(
+            plans[0]
+        ) or '"access_type": "table"' in json.dumps(plans[0])
 
 
 def test_another_number_of_tables_than_asked_is_an_error(drive: Any, server: Any) -> None:
@@ -117,12 +134,16 @@ def test_a_scan_waits_until_nothing_else_is_at_work(drive: Any, server: Any) -> 
         began = time.monotonic()
         other = pool.submit(_sleep, server, 2)
         until = time.monotonic() + 60
-        while not (other.done() or "client backend" in str(server.at_work())) and time.monotonic() < until:
+        while (
+            not (other.done() or "client backend" in str(server.at_work()))
+            and time.monotonic() < until
+        ):
             time.sleep(0.02)
         drive(server, "scan", tables=3, during=lambda load: scanned.append(time.monotonic()))
         other.result(60)
     assert scanned[0] - began > 1.9
-    assert process.wait_while(server.at_work, 60) == []  # a background process may be awake for a moment
+    # a background process may be awake for a moment
+    assert process.wait_while(server.at_work, 60) == []
 
 
 def _sleep(server: Any, seconds: float) -> None:
@@ -131,8 +152,9 @@ def _sleep(server: Any, seconds: float) -> None:
 
 
 def test_a_scan_begins_when_it_is_waited_for(drive: Any, server: Any) -> None:
-    """Totals of devices are taken around the waiting: nothing was read before. In one of three tries, because the
-    machine may stop during a scan."""
+    """Totals of devices are taken around the waiting: nothing was read before. In one of three
+    tries, because the machine may stop during a scan.
+    """
     took: list[float] = []
     while len(took) < 3 and min(took, default=1.0) >= 1.0:
         outcome = drive(server, "scan", tables=3, during=lambda load: time.sleep(1.2)).outcome
@@ -159,7 +181,10 @@ def test_no_session_outlives_its_block(drive: Any, server: Any) -> None:
     def sleepers() -> int:
         with closing(server.connect()) as connection, closing(connection.cursor()) as cursor:
             cursor.execute(listing)
-            return sum("select" in str(row).lower() and "sleep(60)" in str(row).lower() for row in cursor.fetchall())
+            return sum(
+                "select" in str(row).lower() and "sleep(60)" in str(row).lower()
+                for row in cursor.fetchall()
+            )
 
     def leave(live: Live) -> None:
         if live.second and sleepers() == 3:
@@ -168,7 +193,8 @@ def test_no_session_outlives_its_block(drive: Any, server: Any) -> None:
     with pytest.raises(KeyboardInterrupt):
         drive(server, "scan", tables=3, watch=leave)
     until = time.monotonic() + 50  # of 60
-    while sleepers() and time.monotonic() < until:  # the server sees a closed session a little later
+    # the server sees a closed session a little later
+    while sleepers() and time.monotonic() < until:
         time.sleep(0.05)
     assert sleepers() == 0
 

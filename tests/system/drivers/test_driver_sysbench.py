@@ -30,17 +30,29 @@ def summary(raw: Path, name: str) -> float:
 
 
 def kept_counts(raw: Path) -> list[tuple[int, int, int]]:
-    """(second, bucket, count) of all that sysbench ran, also outside of the window; a negative bucket is an error."""
+    """(second, bucket, count) of all that sysbench ran, also outside of the window; a negative
+    bucket is an error.
+    """
     text = gzip.decompress((raw / "sysbench_events.txt.gz").read_bytes()).decode()
-    return [(second, bucket, count) for second, bucket, count in (map(int, line.split()) for line in text.splitlines())]
+    return [
+        (second, bucket, count)
+        for second, bucket, count in (map(int, line.split()) for line in text.splitlines())
+    ]
 
 
 @pytest.mark.parametrize(
     "engine",
-    [pytest.param(name, marks=pytest.mark.needs(f"engine:{name}")) for name in ("mariadb", "mysql", "postgres")],
+    [
+        pytest.param(name, marks=pytest.mark.needs(f"engine:{name}"))
+        for name in ("mariadb", "mysql", "postgres")
+    ],
 )
-def test_every_bundled_script_runs(drive: Any, request: pytest.FixtureRequest, engine: str, tmp_path: Path) -> None:
-    """All that come with sysbench, through the wrapper, each transaction that sysbench counts counted once."""
+def test_every_bundled_script_runs(
+    drive: Any, request: pytest.FixtureRequest, engine: str, tmp_path: Path
+) -> None:
+    """All that come with sysbench, through the wrapper, each transaction that sysbench counts
+    counted once.
+    """
     server = request.getfixturevalue(engine)
 
     def run(script: str) -> tuple[str, bool]:
@@ -52,14 +64,17 @@ def test_every_bundled_script_runs(drive: Any, request: pytest.FixtureRequest, e
         done, said = driven.outcome.transactions, summary(driven.raw, "transactions")
         return script, 0 < done <= said and driven.outcome.histogram.total == done
 
-    with ThreadPoolExecutor(5) as pool:  # five at a time: what is asked is that they run, not how fast
+    # five at a time: what is asked is that they run, not how fast
+    with ThreadPoolExecutor(5) as pool:
         assert dict(pool.map(run, BUNDLED)) == dict.fromkeys(BUNDLED, True)
 
 
 @on_mariadb
 def test_the_window_is_recomputed_from_the_kept_counts(drive: Any, mariadb: Any) -> None:
     """Transactions and histogram of the window, without warm-up, are those of the lines in raw/."""
-    outcome = drive(mariadb, "sysbench", "oltp_read_write", warmup_s=1, measure_s=4, clients=3, **SMALL).outcome
+    outcome = drive(
+        mariadb, "sysbench", "oltp_read_write", warmup_s=1, measure_s=4, clients=3, **SMALL
+    ).outcome
     by_second, buckets = Counter[int](), Counter[int]()
     for second, what, value in kept_counts(drive.raw):
         if what >= 0:
@@ -75,13 +90,15 @@ def test_the_window_is_recomputed_from_the_kept_counts(drive: Any, mariadb: Any)
 @pytest.mark.alone
 @on_mariadb
 def test_percentiles_are_those_that_sysbench_prints(drive: Any, mariadb: Any, stall: Any) -> None:
-    """Within the 1.8 % of its buckets and the 1 % of ours, at the neighbouring ranks; the first second's tps and
-    percentile are of the same size too. In one of three tries: on a busy machine sysbench's second is not ours, and the
-    longest event can be one that ends after our window.
+    """Within the 1.8 % of its buckets and the 1 % of ours, at the neighbouring ranks; the first
+    second's tps and percentile are of the same size too. In one of three tries: on a busy
+    machine sysbench's second is not ours, and the longest event can be one that ends after our
+    window.
 
-    Sysbench's percentile is of all that it ran, so ours is here too. The longest event is a stall that is planted:
-    sysbench reads its clock outside of ours, and what passes between the two on a busy machine is of the size of an
-    event."""
+    Sysbench's percentile is of all that it ran, so ours is here too. The longest event is a
+    stall that is planted: sysbench reads its clock outside of ours, and what passes between the
+    two on a busy machine is of the size of an event.
+    """
 
     def in_the_second_second(load: Any) -> None:
         time.sleep(1.2)
@@ -89,7 +106,13 @@ def test_percentiles_are_those_that_sysbench_prints(drive: Any, mariadb: Any, st
 
     for _ in range(3):
         driven = drive(
-            mariadb, "sysbench", "oltp_read_only", measure_s=3, clients=2, during=in_the_second_second, **SMALL
+            mariadb,
+            "sysbench",
+            "oltp_read_only",
+            measure_s=3,
+            clients=2,
+            during=in_the_second_second,
+            **SMALL,
         )
         everything = Histogram()
         for _second, bucket, count in kept_counts(driven.raw):
@@ -97,9 +120,14 @@ def test_percentiles_are_those_that_sysbench_prints(drive: Any, mariadb: Any, st
         printed = summary(driven.raw, "95th percentile")
         live, series = driven.seen[0], driven.outcome.series
         agree = {
-            "p95": everything.percentile_ms(94) * 0.97 <= printed <= everything.percentile_ms(96) * 1.03,
-            "max": 300 < driven.outcome.figures["max_ms"] == pytest.approx(summary(driven.raw, "max"), rel=0.03),
-            "second": [live.tps, live.p95_ms] == pytest.approx([series["tps"][0], series["p95_ms"][0]], rel=0.5),
+            "p95": everything.percentile_ms(94) * 0.97
+            <= printed
+            <= everything.percentile_ms(96) * 1.03,
+            "max": 300
+            < driven.outcome.figures["max_ms"]
+            == pytest.approx(summary(driven.raw, "max"), rel=0.03),
+            "second": [live.tps, live.p95_ms]
+            == pytest.approx([series["tps"][0], series["p95_ms"][0]], rel=0.5),
         }
         if all(agree.values()):
             break
@@ -107,11 +135,19 @@ def test_percentiles_are_those_that_sysbench_prints(drive: Any, mariadb: Any, st
 
 
 @on_mariadb
-def test_an_attempt_that_is_begun_again_is_an_error_within_one_latency(drive: Any, mariadb: Any) -> None:
+def test_an_attempt_that_is_begun_again_is_an_error_within_one_latency(
+    drive: Any, mariadb: Any
+) -> None:
     """Deadlocks on twenty rows: errors are sysbench's, transactions are not counted twice."""
     for measure_s in (5, 10, 30):  # a busy disk lets few transactions meet
         outcome = drive(
-            mariadb, "sysbench", "oltp_write_only", measure_s=measure_s, clients=4, tables=1, table_size=20
+            mariadb,
+            "sysbench",
+            "oltp_write_only",
+            measure_s=measure_s,
+            clients=4,
+            tables=1,
+            table_size=20,
         ).outcome
         if outcome.errors:
             break
@@ -121,14 +157,26 @@ def test_an_attempt_that_is_begun_again_is_an_error_within_one_latency(drive: An
 
 
 @on_mariadb
-@pytest.mark.parametrize("engine", ["mariadb", pytest.param("postgres", marks=pytest.mark.needs("engine:postgres"))])
+@pytest.mark.parametrize(
+    "engine", ["mariadb", pytest.param("postgres", marks=pytest.mark.needs("engine:postgres"))]
+)
 def test_a_user_that_may_not_enter_is_told_in_sysbenchs_words(
     drive: Any, request: pytest.FixtureRequest, engine: str
 ) -> None:
     """The load never began."""
     server = request.getfixturevalue(engine)
-    with pytest.raises(DriverFailed, match=r"Access denied for user 'nobody_here'|entry .* user \"nobody_here\""):
-        drive(server, "sysbench", "oltp_read_only", measure_s=20, clients=2, user="nobody_here", **SMALL)
+    with pytest.raises(
+        DriverFailed, match=r"Access denied for user 'nobody_here'|entry .* user \"nobody_here\""
+    ):
+        drive(
+            server,
+            "sysbench",
+            "oltp_read_only",
+            measure_s=20,
+            clients=2,
+            user="nobody_here",
+            **SMALL,
+        )
 
 
 @on_mariadb
@@ -137,7 +185,9 @@ def test_no_password_is_printed_or_kept(drive: Any, mariadb: Any) -> None:
     drive(mariadb, "sysbench", "oltp_read_only", measure_s=3, clients=1, **SMALL)
     command = (drive.raw / "sysbench.command").read_text()
     assert "password=" not in command
-    assert "DBBENCH_SCRIPT=oltp_read_only" in command and command.rstrip().endswith("dbbench_events.lua run")
+    assert "DBBENCH_SCRIPT=oltp_read_only" in command and command.rstrip().endswith(
+        "dbbench_events.lua run"
+    )
 
 
 @on_mariadb
@@ -150,19 +200,32 @@ def test_a_server_that_is_killed_is_told_within_seconds(drive: Any, served: Any)
         began = time.monotonic()
         os.kill(load.task.server.pid, signal.SIGKILL)
 
-    with pytest.raises(EngineDied, match="died"), served("mariadb", Dataset("sysbench", dict(SMALL))) as server:
+    with (
+        pytest.raises(EngineDied, match="died"),
+        served("mariadb", Dataset("sysbench", dict(SMALL))) as server,
+    ):
         drive(server, "sysbench", "oltp_read_write", measure_s=60, clients=2, during=kill, **SMALL)
     assert time.monotonic() - began < 40  # of 60
 
 
 @on_mariadb
-def test_under_a_rate_latency_has_the_wait_in_the_queue(drive: Any, mariadb: Any, stall: Any) -> None:
-    """A stall of 2 s in a window of 6 delays a third of the schedule, not the two events that met it. On a busy machine
-    not all of the schedule's 600 events end within the window."""
+def test_under_a_rate_latency_has_the_wait_in_the_queue(
+    drive: Any, mariadb: Any, stall: Any
+) -> None:
+    """A stall of 2 s in a window of 6 delays a third of the schedule, not the two events that met
+    it. On a busy machine not all of the schedule's 600 events end within the window.
+    """
     outcome = drive(
-        mariadb, "sysbench", "oltp_point_select", warmup_s=1, measure_s=6, clients=2, rate=100, **SMALL,
+        mariadb,
+        "sysbench",
+        "oltp_point_select",
+        warmup_s=1,
+        measure_s=6,
+        clients=2,
+        rate=100,
+        **SMALL,
         during=lambda load: stall(load.task.server, 2),
-    ).outcome  # fmt: skip
+    ).outcome
     assert outcome.histogram.percentile_ms(95) > 1000
     assert 100 <= outcome.transactions <= 840  # two of a hundred would not be 5 %
     # Sysbench's intervals begin later than our seconds, by the time that its start takes.
@@ -171,11 +234,19 @@ def test_under_a_rate_latency_has_the_wait_in_the_queue(drive: Any, mariadb: Any
 
 @on_mariadb
 def test_a_second_of_a_stall_is_a_zero_and_no_gap(drive: Any, mariadb: Any, stall: Any) -> None:
-    """The load lived and finished nothing: tps 0, no latency. Without a rate a stall is one long event each."""
+    """The load lived and finished nothing: tps 0, no latency. Without a rate a stall is one long
+    event each.
+    """
     outcome = drive(
-        mariadb, "sysbench", "oltp_point_select", warmup_s=1, measure_s=6, clients=2, **SMALL,
+        mariadb,
+        "sysbench",
+        "oltp_point_select",
+        warmup_s=1,
+        measure_s=6,
+        clients=2,
+        **SMALL,
         during=lambda load: stall(load.task.server, 2.5),
-    ).outcome  # fmt: skip
+    ).outcome
     tps = outcome.series["tps"]
     still = tps.index(0.0, 1)  # the stall may begin late, but it covers a whole second
     assert outcome.series["p95_ms"][still] is None and None not in tps
@@ -193,11 +264,16 @@ def test_a_script_that_ends_by_itself_is_an_error(drive: Any, mariadb: Any, tmp_
 
 
 @on_mariadb
-def test_an_own_script_is_counted_like_a_bundled_one(drive: Any, mariadb: Any, tmp_path: Path) -> None:
-    """A file in the place of a name; it takes oltp_common from where sysbench has it, and its options from the plan."""
+def test_an_own_script_is_counted_like_a_bundled_one(
+    drive: Any, mariadb: Any, tmp_path: Path
+) -> None:
+    """A file in the place of a name; it takes oltp_common from where sysbench has it, and its
+    options from the plan.
+    """
     script = tmp_path / "own.lua"
     script.write_text(
-        'require("oltp_common")\nsysbench.cmdline.options.pause = {"ms", 0}\nfunction prepare_statements() end\n'
+        'require("oltp_common")\nsysbench.cmdline.options.pause = {"ms", 0}\nfunction '
+        "prepare_statements() end\n"
         'function event() con:query("SELECT SLEEP(" .. sysbench.opt.pause / 1000 .. ")") end\n'
     )
     outcome = drive(mariadb, "sysbench", str(script), measure_s=4, clients=2, pause=50).outcome
@@ -225,14 +301,20 @@ def test_counts_of_a_lost_thread_are_an_error(drive: Any, mariadb: Any) -> None:
 
 
 @on_mariadb
-def test_an_own_script_has_the_files_beside_it_and_its_options(drive: Any, mariadb: Any, tmp_path: Path) -> None:
-    """It loads a module next to it by name, and gets of the dataset's parameters those that it has options for."""
+def test_an_own_script_has_the_files_beside_it_and_its_options(
+    drive: Any, mariadb: Any, tmp_path: Path
+) -> None:
+    """It loads a module next to it by name, and gets of the dataset's parameters those that it has
+    options for.
+    """
     (tmp_path / "beside.lua").write_text("return function(n) return 'SELECT ' .. n end\n")
     script = tmp_path / "own.lua"
     script.write_text(
-        'local statement = require("beside")\nsysbench.cmdline.options = { table_size = {"rows", 7} }\n'
+        'local statement = require("beside")\nsysbench.cmdline.options = { table_size = {"rows", '
+        "7} }\n"
         "function thread_init() con = sysbench.sql.driver():connect() end\n"
-        "function event() assert(sysbench.opt.table_size == 2000); con:query(statement(sysbench.opt.table_size)) end\n"
+        "function event() assert(sysbench.opt.table_size == 2000); "
+        "con:query(statement(sysbench.opt.table_size)) end\n"
     )
     kinds = {"kind": "sysbench", "tables": 2, "table_size": 2000}
     own = Workload("t", "sysbench", ("mariadb",), kinds, script=str(script))

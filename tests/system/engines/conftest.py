@@ -1,4 +1,6 @@
-"""Each engine with a small table, which is made once; every test gets a copy of the data in a separate folder."""
+"""Each engine with a small table, which is made once; every test gets a copy of the data in a
+separate folder.
+"""
 
 import shutil
 import subprocess
@@ -49,7 +51,9 @@ def _case(name: str, folder: Path) -> Case:
 def _load(server: Server) -> None:
     numbers = f"SELECT n, repeat(chr(97), 100) FROM generate_series(1, {ROWS}) n"
     if server.engine != "postgres":
-        depth = "max_recursive_iterations" if server.engine == "mariadb" else "cte_max_recursion_depth"
+        depth = (
+            "max_recursive_iterations" if server.engine == "mariadb" else "cte_max_recursion_depth"
+        )
         numbers = (
             f"WITH RECURSIVE s(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM s WHERE n < {ROWS})"
             " SELECT n, repeat('a', 100) FROM s"
@@ -61,13 +65,19 @@ def _load(server: Server) -> None:
             f"INSERT INTO t {numbers}",
         )
         return
-    query(server, "CREATE TABLE t (id int PRIMARY KEY, v text)", "CREATE INDEX ON t (v)", f"INSERT INTO t {numbers}")
+    query(
+        server,
+        "CREATE TABLE t (id int PRIMARY KEY, v text)",
+        "CREATE INDEX ON t (v)",
+        f"INSERT INTO t {numbers}",
+    )
 
 
 @pytest.fixture(scope="session")
 def short_folder() -> Iterator[Callable[[], Path]]:
-    """Yield a function that makes folders that the accounts of the engines can enter, with paths that are short enough
-    for a socket."""
+    """Yield a function that makes folders that the accounts of the engines can enter, with paths
+    that are short enough for a socket.
+    """
     made: list[Path] = []
 
     def make() -> Path:
@@ -82,7 +92,9 @@ def short_folder() -> Iterator[Callable[[], Path]]:
 
 @pytest.fixture(scope="session")
 def template(short_folder: Callable[[], Path]) -> Callable[[str], Path]:
-    """Return a function for the loaded data directory of an engine, which is made at the first call."""
+    """Return a function for the loaded data directory of an engine, which is made at the first
+    call.
+    """
     made: dict[str, Path] = {}
 
     def get(name: str) -> Path:
@@ -98,7 +110,9 @@ def template(short_folder: Callable[[], Path]) -> Callable[[str], Path]:
 
 
 @pytest.fixture
-def case_of(template: Callable[[str], Path], short_folder: Callable[[], Path]) -> Iterator[Callable[[str], Case]]:
+def case_of(
+    template: Callable[[str], Path], short_folder: Callable[[], Path]
+) -> Iterator[Callable[[str], Case]]:
     """Yield a function that makes cases with separate data."""
     folders = []
 
@@ -113,7 +127,9 @@ def case_of(template: Callable[[str], Path], short_folder: Callable[[], Path]) -
         shutil.rmtree(folder)
 
 
-@pytest.fixture(params=[pytest.param(name, marks=pytest.mark.needs(f"engine:{name}")) for name in SERVERS])
+@pytest.fixture(
+    params=[pytest.param(name, marks=pytest.mark.needs(f"engine:{name}")) for name in SERVERS]
+)
 def case(request: pytest.FixtureRequest, case_of: Callable[[str], Case]) -> Case:
     """Return the case of each engine that has a server, in turn."""
     return case_of(request.param)
@@ -122,4 +138,6 @@ def case(request: pytest.FixtureRequest, case_of: Callable[[str], Case]) -> Case
 def seen(folders: Iterable[str]) -> dict[str, tuple[int, int, int]]:
     """Return the state of all files below the folders."""
     states = {str(path): path.lstat() for folder in folders for path in Path(folder).rglob("*")}
-    return {path: (state.st_mtime_ns, state.st_size, state.st_uid) for path, state in states.items()}
+    return {
+        path: (state.st_mtime_ns, state.st_size, state.st_uid) for path, state in states.items()
+    }

@@ -52,7 +52,9 @@ def test_mysql_is_never_taken_for_mariadb() -> None:
 
 @pytest.mark.needs("engine:mariadb")
 def test_making_a_data_directory_leaves_the_system_alone(case_of: Callable[[str], Case]) -> None:
-    """mariadb-install-db changes the owner of files below /usr/lib if root runs it; dbbench does not."""
+    """mariadb-install-db changes the owner of files below /usr/lib if root runs it; dbbench does
+    not.
+    """
     case = case_of("mariadb")
     folders = "/usr/lib/mysql", "/var/lib/mysql", "/etc/mysql", "/run/mysqld"
     before = seen(folders)
@@ -62,7 +64,11 @@ def test_making_a_data_directory_leaves_the_system_alone(case_of: Callable[[str]
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.needs(f"engine:{name}")) for name in ("mariadb", "mysql")]
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.needs(f"engine:{name}"))
+        for name in ("mariadb", "mysql")
+    ],
 )
 def test_a_start_after_a_stop_is_cold(case_of: Callable[[str], Case], name: str) -> None:
     """The buffer pool is as large as before and holds nothing of the dataset."""
@@ -79,18 +85,33 @@ def test_a_start_after_a_stop_is_cold(case_of: Callable[[str], Case], name: str)
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.needs(f"engine:{name}")) for name in ("mariadb", "mysql")]
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.needs(f"engine:{name}"))
+        for name in ("mariadb", "mysql")
+    ],
 )
 def test_pages_of_the_system_tablespace_are_read(case_of: Callable[[str], Case], name: str) -> None:
-    """Before and after the doublewrite buffer, whose pages are copies: a torn one there harms nothing."""
+    """Before and after the doublewrite buffer, whose pages are copies: a torn one there harms
+    nothing.
+    """
     case = case_of(name)
     with case.serving(innodb_file_per_table=False) as server:
-        query(server, "CREATE TABLE s (id int PRIMARY KEY, v varchar(200))", "INSERT INTO s SELECT * FROM t")
+        query(
+            server,
+            "CREATE TABLE s (id int PRIMARY KEY, v varchar(200))",
+            "INSERT INTO s SELECT * FROM t",
+        )
         server.settle()
     content = (case.datadir / "ibdata1").read_bytes()
-    leaves = [at // 16384 for at in range(0, len(content), 16384) if content[at + 24 : at + 26] == b"\x45\xbf"]
+    leaves = [
+        at // 16384
+        for at in range(0, len(content), 16384)
+        if content[at + 24 : at + 26] == b"\x45\xbf"
+    ]
     assert leaves[-1] >= 192
-    for page, harmful in ((5, True), (100, False), (leaves[-1], True)):  # 5: state of the transactions
+    # 5: state of the transactions
+    for page, harmful in ((5, True), (100, False), (leaves[-1], True)):
         changed = bytearray(content)
         changed[16384 * page + 8000] ^= 0xFF
         (case.datadir / "ibdata1").write_bytes(changed)
@@ -100,8 +121,10 @@ def test_pages_of_the_system_tablespace_are_read(case_of: Callable[[str], Case],
 
 @pytest.mark.needs("engine:mysql")
 def test_mysql_does_not_use_each_intact_copy_of_a_torn_page(case_of: Callable[[str], Case]) -> None:
-    """`Profile.restores_pages`: it reads the page with the state of the transactions before it restores pages, and does
-    not start. With the doublewrite file's copy of this page written back, it starts, and no row is missing."""
+    """`Profile.restores_pages`: it reads the page with the state of the transactions before it
+    restores pages, and does not start. With the doublewrite file's copy of this page written
+    back, it starts, and no row is missing.
+    """
     case = case_of("mysql")
     tablespace, place = case.datadir / "ibdata1", slice(5 * PAGE, 6 * PAGE)
 
@@ -131,21 +154,33 @@ def test_mysql_does_not_use_each_intact_copy_of_a_torn_page(case_of: Callable[[s
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.needs(f"engine:{name}")) for name in ("mariadb", "mysql")]
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.needs(f"engine:{name}"))
+        for name in ("mariadb", "mysql")
+    ],
 )
 def test_the_redo_log_follows_the_window(case_of: Callable[[str], Case], name: str) -> None:
-    """A copy with a small redo log gets the window's at its next start, and the big one can go again."""
+    """A copy with a small redo log gets the window's at its next start, and the big one can go
+    again.
+    """
     case = case_of(name)
     window = case.engine.window_settings(10, 20)
     for asked in (window, {}):
         with case.serving(**asked) as server:
             effective = server.effective_settings()
-        assert {key: effective[key] for key in asked} == {key: str(value) for key, value in asked.items()}
+        assert {key: effective[key] for key in asked} == {
+            key: str(value) for key, value in asked.items()
+        }
     assert "CHECK TABLE" in case.check()
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.needs(f"engine:{name}")) for name in ("mariadb", "mysql")]
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.needs(f"engine:{name}"))
+        for name in ("mariadb", "mysql")
+    ],
 )
 def test_flushing_leaves_settings_as_they_were(case_of: Callable[[str], Case], name: str) -> None:
     """Settings that a checkpoint changes temporarily are restored."""
@@ -153,18 +188,27 @@ def test_flushing_leaves_settings_as_they_were(case_of: Callable[[str], Case], n
         before = server.effective_settings()
         server.checkpoint()
         after = server.effective_settings()
-    assert {key: (before[key], after[key]) for key in before if before[key] != after[key] and "innodb" in key} == {}
+    assert {
+        key: (before[key], after[key])
+        for key in before
+        if before[key] != after[key] and "innodb" in key
+    } == {}
 
 
 @pytest.mark.needs("openssl")
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.needs(f"engine:{name}")) for name in ("mariadb", "mysql")]
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.needs(f"engine:{name}"))
+        for name in ("mariadb", "mysql")
+    ],
 )
 def test_a_server_that_listens_lets_the_client_in_alone(
     name: str, case_of: Callable[[str], Case], short_folder: Callable[[], Path]
 ) -> None:
-    """Our account needs TLS, its certificate and its password. An account of the user's own data, which may come from
-    anywhere, is locked."""
+    """Our account needs TLS, its certificate and its password. An account of the user's own data,
+    which may come from anywhere, is locked.
+    """
     case, folder = case_of(name), short_folder()
     with case.serving() as server:
         query(server, "CREATE USER 'o''neill'@'%' IDENTIFIED BY 'own-word-of-0neill'")
@@ -174,13 +218,25 @@ def test_a_server_that_listens_lets_the_client_in_alone(
     pair, files = certify(folder, spec)
     for file, content in files.items():
         (folder / file).write_bytes(content)
-    network = Network("127.0.0.1", spec.port, "127.0.0.1", "secret-word", pair.cert.with_name("ca.pem"), *pair)
+    network = Network(
+        "127.0.0.1", spec.port, "127.0.0.1", "secret-word", pair.cert.with_name("ca.pem"), *pair
+    )
     good: dict[str, Any] = {
-        "host": "127.0.0.1", "port": spec.port, "user": ROLE, "password": "secret-word", "use_pure": True,
-        "ssl_ca": str(folder / CA), "ssl_cert": str(folder / CERT), "ssl_key": str(folder / KEY),
-        "ssl_verify_cert": True, "charset": "utf8mb4", "collation": "utf8mb4_general_ci",
-    }  # fmt: skip
-    with case.engine.serving(case.datadir, case.settings(), dataclasses.replace(case.place, network=network)):
+        "host": "127.0.0.1",
+        "port": spec.port,
+        "user": ROLE,
+        "password": "secret-word",
+        "use_pure": True,
+        "ssl_ca": str(folder / CA),
+        "ssl_cert": str(folder / CERT),
+        "ssl_key": str(folder / KEY),
+        "ssl_verify_cert": True,
+        "charset": "utf8mb4",
+        "collation": "utf8mb4_general_ci",
+    }
+    with case.engine.serving(
+        case.datadir, case.settings(), dataclasses.replace(case.place, network=network)
+    ):
         with contextlib.closing(mysql.connector.connect(**good, database="dbbench")) as session:
             cursor = session.cursor()
             cursor.execute("SELECT count(*) FROM t")

@@ -34,9 +34,13 @@ def test_a_cluster_has_checksums_and_one_locale(cluster: Case) -> None:
 
 
 def test_a_first_start_does_not_take_settings_of_another_database(cluster: Case) -> None:
-    """`postgres`, which is asked until `dbbench` exists, may have some in a copy of a user's cluster."""
+    """`postgres`, which is asked until `dbbench` exists, may have some in a copy of a user's
+    cluster.
+    """
     with cluster.serving() as server:
-        query(server, "ALTER DATABASE postgres SET jit = on", "DROP DATABASE dbbench", at="postgres")
+        query(
+            server, "ALTER DATABASE postgres SET jit = on", "DROP DATABASE dbbench", at="postgres"
+        )
     with cluster.serving() as server:
         assert query(server, "SHOW jit") == [("off",)]
 
@@ -63,7 +67,9 @@ def test_what_runs_no_autovacuum_settles_at_once(cluster: Case) -> None:
         before = server.counters()
         server.settle()
         # More than one if the checkpointer was still seen at work.
-        assert server.checkpoints(grown_between(before, server.counters())).by_cause.keys() == {"requested"}
+        assert server.checkpoints(grown_between(before, server.counters())).by_cause.keys() == {
+            "requested"
+        }
 
 
 def test_a_checkpoint_that_is_spread_is_not_waited_for(cluster: Case) -> None:
@@ -71,20 +77,31 @@ def test_a_checkpoint_that_is_spread_is_not_waited_for(cluster: Case) -> None:
     slow = {"checkpoint_timeout": "1h", "max_wal_size": "32MB", "min_wal_size": "32MB"}
     with cluster.serving(**slow) as server:
         before = server.counters()
-        query(server, "CREATE TABLE filler AS SELECT n, repeat('x', 900) AS text FROM generate_series(1, 60000) AS n")
+        query(
+            server,
+            "CREATE TABLE filler AS SELECT n, repeat('x', 900) AS text FROM generate_series(1, "
+            "60000) AS n",
+        )
         until = time.monotonic() + 120
-        while not server.checkpoints(grown_between(before, server.counters())).begun and time.monotonic() < until:
+        while (
+            not server.checkpoints(grown_between(before, server.counters())).begun
+            and time.monotonic() < until
+        ):
             time.sleep(0.05)
         assert server.checkpoints(grown_between(before, server.counters())).begun
         began = time.monotonic()
         server.settle()
         assert time.monotonic() - began < 600  # of 54 minutes
-        assert process.wait_while(server.at_work, 60) == []  # CHECKPOINT returns before its process is idle
+        # CHECKPOINT returns before its process is idle
+        assert process.wait_while(server.at_work, 60) == []
 
 
 def test_a_plan_cannot_open_a_port(cluster: Case) -> None:
     """Refused before the server is started."""
-    with pytest.raises(SettingRefused, match="listen_addresses"), cluster.serving(listen_addresses="*"):
+    with (
+        pytest.raises(SettingRefused, match="listen_addresses"),
+        cluster.serving(listen_addresses="*"),
+    ):
         pass
     assert not cluster.log.exists()
 

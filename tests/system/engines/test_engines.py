@@ -27,11 +27,17 @@ MORE = f"INSERT INTO t SELECT id + {ROWS}, v FROM t WHERE id <= {ROWS}"
 
 def test_what_was_asked_for_runs(case: Case) -> None:
     """Defaults and the plan's settings are in force, and durable; the version is the program's."""
-    own = {"shared_buffers": "64MB"} if case.name == "postgres" else {"innodb_buffer_pool_size": 384 * MIB}
+    own = (
+        {"shared_buffers": "64MB"}
+        if case.name == "postgres"
+        else {"innodb_buffer_pool_size": 384 * MIB}
+    )
     with case.serving(**own) as server:
         effective = server.effective_settings()
         assert server.version == case.engine.installed_version(case.place.bin)
-    assert [effective[name] for name in own] == ["64MB" if case.name == "postgres" else str(384 * MIB)]
+    assert [effective[name] for name in own] == [
+        "64MB" if case.name == "postgres" else str(384 * MIB)
+    ]
     assert case.engine.durability(effective, True) == ()
     assert case.engine.durability(effective, False) == ()
 
@@ -52,38 +58,54 @@ def test_it_is_reached_through_its_socket_alone(case: Case) -> None:
 
 
 def test_it_counts_what_a_load_writes(case: Case) -> None:
-    """Written bytes and hit ratio rise with the load; a checkpoint leaves nothing dirty and is counted."""
+    """Written bytes and hit ratio rise with the load; a checkpoint leaves nothing dirty and is
+    counted.
+    """
     with case.serving() as server:
         server.settle()
         before = _at_rest(server)
         query(server, MORE)
         # A session of PostgreSQL hands its counts in when it has ended.
-        loaded = _when(server, lambda now: (server.written_bytes(grown_between(before, now)) or 0) > ROWS * 100)
+        loaded = _when(
+            server, lambda now: (server.written_bytes(grown_between(before, now)) or 0) > ROWS * 100
+        )
         assert server.dirty_bytes() or any(_dirtied(server) for _ in range(5))
         assert any(_cleaned(server) for _ in range(5))
-        after = _when(server, lambda now: bool(server.checkpoints(grown_between(loaded, now)).ended))
+        after = _when(
+            server, lambda now: bool(server.checkpoints(grown_between(loaded, now)).ended)
+        )
         assert (server.written_bytes(grown_between(before, loaded)) or 0) > ROWS * 100
         assert 0.5 < (server.hit_ratio(grown_between(before, loaded)) or 0) <= 1
-        ended = [server.checkpoints(grown_between(*span)).ended for span in ((before, loaded), (loaded, after))]
+        ended = [
+            server.checkpoints(grown_between(*span)).ended
+            for span in ((before, loaded), (loaded, after))
+        ]
         if case.name == "postgres":
-            assert ended[0] == 0  # InnoDB writes pages out by itself too, the more often the longer the load takes
+            # InnoDB writes pages out by itself too, the more often the longer the load takes
+            assert ended[0] == 0
         assert ended[1]
 
 
 def _dirtied(server: Server) -> bool:
-    """Change rows; return whether something is dirty. InnoDB may have written the pages of the load already."""
+    """Change rows; return whether something is dirty. InnoDB may have written the pages of the load
+    already.
+    """
     query(server, "UPDATE t SET v = concat(v, 'x') WHERE id <= 100")
     return bool(server.dirty_bytes())
 
 
 def _cleaned(server: Server) -> bool:
-    """Write a checkpoint; return whether nothing is dirty. InnoDB's own threads may write to a page at any moment."""
+    """Write a checkpoint; return whether nothing is dirty. InnoDB's own threads may write to a page
+    at any moment.
+    """
     server.checkpoint()
     return server.dirty_bytes() == 0
 
 
 def _at_rest(server: Server) -> dict[str, float]:
-    """A reading behind the last checkpoint of what was before: MySQL writes its own down once a second."""
+    """A reading behind the last checkpoint of what was before: MySQL writes its own down once a
+    second.
+    """
     now = server.counters()
     for _ in range(10 if server.engine == "mysql" else 0):
         before = now
@@ -112,7 +134,9 @@ def _foreign(server: Server) -> Any:
     import mysql.connector
 
     given = {"user": server.user, "password": server.env["MYSQL_PWD"]}
-    return mysql.connector.connect(unix_socket=str(server.socket), use_pure=True, ssl_disabled=True, **given)
+    return mysql.connector.connect(
+        unix_socket=str(server.socket), use_pure=True, ssl_disabled=True, **given
+    )
 
 
 def test_sessions_of_others_are_counted_and_dbbenchs_own_are_not(case: Case) -> None:
@@ -126,18 +150,25 @@ def test_sessions_of_others_are_counted_and_dbbenchs_own_are_not(case: Case) -> 
             (who,) = server.sessions().present.values()
             assert ("theirs" if case.name == "postgres" else server.user) in who
         until = time.monotonic() + 60
-        while (end := server.sessions()).present or end.opened != 1:  # a session is counted when it has ended
+        # a session is counted when it has ended
+        while (end := server.sessions()).present or end.opened != 1:
             assert time.monotonic() < until, end
             time.sleep(0.05)
         assert end.configured == begin.configured
 
 
 def test_what_is_committed_survives_a_kill(case: Case) -> None:
-    """The death is an error with the log's lines; nothing of the server stays; the next start recovers."""
+    """The death is an error with the log's lines; nothing of the server stays; the next start
+    recovers.
+    """
     with pytest.raises(EngineDied, match="SIGKILL") as caught, case.serving() as server:
-        processes = [psutil.Process(server.pid), *psutil.Process(server.pid).children(recursive=True)]
+        processes = [
+            psutil.Process(server.pid),
+            *psutil.Process(server.pid).children(recursive=True),
+        ]
         query(server, MORE)
-        said = case.log.read_text().splitlines()[-1]  # what is left of the server may write more after its death
+        # what is left of the server may write more after its death
+        said = case.log.read_text().splitlines()[-1]
         os.kill(server.pid, signal.SIGKILL)
         until = time.monotonic() + 60
         while server.alive():  # not psutil's wait: it would take the exit status away
@@ -164,11 +195,16 @@ def test_a_setting_that_no_server_knows_stops_the_start(case: Case) -> None:
 
 
 def test_a_server_is_asked_about_settings_without_a_start(case: Case) -> None:
-    """It accepts its defaults, and names a setting that it does not have; nothing is written to the data."""
+    """It accepts its defaults, and names a setting that it does not have; nothing is written to the
+    data.
+    """
     engine, before = case.engine, sorted(case.datadir.rglob("*"))
     version = numbers_of(engine.installed_version(case.place.bin) or "")
-    known = {name: value for name, value in engine.defaults(None).items()
-             if version in engine.PROFILE.versions.get(name, EVERY_VERSION)}  # fmt: skip
+    known = {
+        name: value
+        for name, value in engine.defaults(None).items()
+        if version in engine.PROFILE.versions.get(name, EVERY_VERSION)
+    }
     assert engine.refusal(merge_settings(("plan", known)), case.place.bin) == ""
     assert "no_such_setting" in engine.refusal(
         merge_settings(("plan", {**known, "no_such_setting": 1})), case.place.bin
@@ -177,7 +213,9 @@ def test_a_server_is_asked_about_settings_without_a_start(case: Case) -> None:
 
 
 def test_a_low_soft_limit_of_open_files_is_raised(case: Case) -> None:
-    """In a container, from cron or for a plain user it is 1024, with which MariaDB and MySQL reduce their caches."""
+    """In a container, from cron or for a plain user it is 1024, with which MariaDB and MySQL reduce
+    their caches.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard < 5000:
         pytest.skip(f"the hard limit of open files is {hard}")
@@ -199,7 +237,10 @@ def test_a_value_that_the_server_bends_is_refused(case: Case) -> None:
         asked = {"shared_buffers": "64MB"}
     else:
         asked = {"innodb_buffer_pool_size": 200_000_000}  # rounded to whole chunks
-    with pytest.raises(SettingRefused, match=f"{next(iter(asked))} = .*the server runs with"), case.serving(**asked):
+    with (
+        pytest.raises(SettingRefused, match=f"{next(iter(asked))} = .*the server runs with"),
+        case.serving(**asked),
+    ):
         pass
 
 
@@ -222,13 +263,16 @@ def test_sound_data_passes_the_check(case: Case) -> None:
 
 @pytest.mark.parametrize("what", ["table", "index"])
 def test_a_flipped_byte_is_found(case: Case, what: str) -> None:
-    """One byte in the middle of a table's or an index's page is DataCorrupt, never a failed start; its checksum alone
-    finds it too."""
+    """One byte in the middle of a table's or an index's page is DataCorrupt, never a failed start;
+    its checksum alone finds it too.
+    """
     assert isinstance(case.engine, ChecksData)
     with case.serving() as server:
         path, at = _somewhere_in(case, what, server)
     assert path in case.engine.data_files(case.datadir)
-    assert case.engine.check_pages(case.datadir, case.settings(), case.place).startswith("checksums of")
+    assert case.engine.check_pages(case.datadir, case.settings(), case.place).startswith(
+        "checksums of"
+    )
     with path.open("r+b") as file:
         file.seek(at)
         byte = file.read(1)

@@ -30,13 +30,19 @@ def release(name: str) -> Any:
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", [release(name) for name in ("postgres", "mariadb", *RECIPES)])
-def test_a_release_starts_with_the_defaults_and_counts(name: str, short_folder: Callable[[], Path]) -> None:
-    """All defaults of that release are in force, no counter is missing, commits are counted and written, a checkpoint
-    is counted, the version is the one that the server reports, and what it wrote is sound after its stop."""
+def test_a_release_starts_with_the_defaults_and_counts(
+    name: str, short_folder: Callable[[], Path]
+) -> None:
+    """All defaults of that release are in force, no counter is missing, commits are counted and
+    written, a checkpoint is counted, the version is the one that the server reports, and what it
+    wrote is sound after its stop.
+    """
     engine, folder = ENGINES[name.partition("-")[0]], short_folder()
     place = Place(folder / "s", folder / "logs", engine_bin(name))
     engine.create(folder / "data", place)
-    settings = merge_settings(("default", {**engine.defaults(None), **engine.window_settings(1, 60)}))
+    settings = merge_settings(
+        ("default", {**engine.defaults(None), **engine.window_settings(1, 60)})
+    )
     with engine.serving(folder / "data", settings, place) as server:
         assert reported_version(server).startswith(server.version)
         assert server.version == engine.installed_version(place.bin)
@@ -52,11 +58,16 @@ def test_a_release_starts_with_the_defaults_and_counts(name: str, short_folder: 
         assert (server.written_bytes(grown) or 0) > COMMITS * 32
         assert before.keys() == after.keys()
         check_recorded(name, server)
-    assert "checksums of" in (said := engine.check(folder / "data", settings, place)) or "CHECK TABLE of" in said
+    assert (
+        "checksums of" in (said := engine.check(folder / "data", settings, place))
+        or "CHECK TABLE of" in said
+    )
 
 
 def commit(server: Server) -> None:
-    """Single commits, each with a flush; until the server counts them: a session hands its counts in after its end."""
+    """Single commits, each with a flush; until the server counts them: a session hands its counts
+    in after its end.
+    """
     flushes = "wal_sync" if server.engine == "postgres" else "innodb_data_fsyncs"
     before = server.counters()[flushes]
     with cursor_of(server) as cursor:
@@ -87,14 +98,22 @@ def check_recorded(name: str, server: Server) -> None:
 
 @pytest.mark.needs("engine:postgres")
 def test_a_view_without_a_column_is_told(short_folder: Callable[[], Path]) -> None:
-    """A real server whose pg_stat_wal was replaced by one without wal_bytes: W140 names it, all else is counted, and
-    the bytes written are unknown instead of too few."""
+    """A real server whose pg_stat_wal was replaced by one without wal_bytes: W140 names it, all
+    else is counted, and the bytes written are unknown instead of too few.
+    """
     engine, folder = ENGINES["postgres"], short_folder()
     place = Place(folder / "s", folder / "logs")
     engine.create(folder / "data", place)
-    with engine.serving(folder / "data", merge_settings(("default", engine.defaults(None))), place) as server:
-        execute(server, "SET allow_system_table_mods = on", "DROP VIEW pg_stat_wal",
-                "CREATE VIEW pg_catalog.pg_stat_wal AS SELECT wal_records, wal_fpi FROM pg_stat_get_wal()")  # fmt: skip
+    with engine.serving(
+        folder / "data", merge_settings(("default", engine.defaults(None))), place
+    ) as server:
+        execute(
+            server,
+            "SET allow_system_table_mods = on",
+            "DROP VIEW pg_stat_wal",
+            "CREATE VIEW pg_catalog.pg_stat_wal AS SELECT wal_records, wal_fpi FROM "
+            "pg_stat_get_wal()",
+        )
         before, after = server.counters(), server.counters()
         (warning,) = server.warnings()
     assert (warning.id, warning.suspect) == ("W140", True)
@@ -110,9 +129,13 @@ def test_a_dropped_default_is_the_servers_own(short_folder: Callable[[], Path]) 
     engine, folder = ENGINES["postgres"], short_folder()
     place = Place(folder / "s", folder / "logs")
     engine.create(folder / "data", place)
-    settings = merge_settings(("default", engine.defaults(None)), ("plan", {"random_page_cost": "default"}))
+    settings = merge_settings(
+        ("default", engine.defaults(None)), ("plan", {"random_page_cost": "default"})
+    )
     with engine.serving(folder / "data", settings, place) as server:
-        found = rows(server, "SELECT setting, source FROM pg_settings WHERE name = 'random_page_cost'")
+        found = rows(
+            server, "SELECT setting, source FROM pg_settings WHERE name = 'random_page_cost'"
+        )
     assert found == [("4", "default")]
     assert "random_page_cost" not in (place.logs / "postgresql.conf").read_text()
 
@@ -126,7 +149,9 @@ def test_times_of_the_log_are_counted_only_where_the_server_measures_them(
     engine, folder = ENGINES["postgres"], short_folder()
     place = Place(folder / "s", folder / "logs")
     engine.create(folder / "data", place)
-    settings = merge_settings(("default", engine.defaults(None)), ("plan", {"track_wal_io_timing": measured}))
+    settings = merge_settings(
+        ("default", engine.defaults(None)), ("plan", {"track_wal_io_timing": measured})
+    )
     with engine.serving(folder / "data", settings, place) as server:
         execute(server, "CREATE TABLE t AS SELECT generate_series(1, 1000)", "CHECKPOINT")
         # A session hands its counts in after its end.
@@ -134,4 +159,6 @@ def test_times_of_the_log_are_counted_only_where_the_server_measures_them(
         counters = server.counters()
         assert server.warnings() == ()
     assert counters["wal_sync"] > 0
-    assert counters.keys() & {"wal_sync_ms", "wal_write_ms"} == ({"wal_sync_ms", "wal_write_ms"} if measured else set())
+    assert counters.keys() & {"wal_sync_ms", "wal_write_ms"} == (
+        {"wal_sync_ms", "wal_write_ms"} if measured else set()
+    )

@@ -1,20 +1,25 @@
-"""The timelines as plotly figures without their values: traces, axes, shapes and annotations, in the light colours.
+"""The timelines as plotly figures without their values: traces, axes, shapes and annotations, in
+the light colours.
 
-The page's script (`reports/assets/figures.js`) fills them with the packed seconds. What it has to know of a trace is in
-its `meta`: `arm` is the index of its fs setup, `key` or `keys` are its columns, and `of` is one of
+The page's script (`reports/assets/figures.js`) fills them with the packed seconds. What it has
+to know of a trace is in its `meta`: `arm` is the index of its fs setup, `key` or `keys` are its
+columns, and `of` is one of
 
     median, band       of the used trials of the arm, in each second (band: from p10 to p90)
     rows               the values of the trials `rows`, one trial after the other
-    area, sum          of the last of `keys`, on top of the others: the area itself, and its line with the hover text
+    area, sum          of the last of `keys`, on top of the others: the area itself, and its line
+                       with the hover text
     stalls, checkpoints    in the row `row` of the strip
 
-With `trials`, a trace is visible only if "Each trial" is on (True) or off (False). The `name` of a shape or annotation
-has the words that the script looks for: "arm 2" belongs to this arm, "absolute" and "relative" to that view, "empty" to
-a plot without data, "marked" to the marked second, "end" to the end of a line; to "means" it adds their length.
+With `trials`, a trace is visible only if "Each trial" is on (True) or off (False). The `name` of
+a shape or annotation has the words that the script looks for: "arm 2" belongs to this arm,
+"absolute" and "relative" to that view, "empty" to a plot without data, "marked" to the marked
+second, "end" to the end of a line; to "means" it adds their length.
 
-The script decides only what depends on zoom, width and the selected setups and view: values (and of how many seconds a
-point is the mean), the ranges of the axes with the ticks of logarithmic ones, the heights of the names at the ends of
-the lines, and the number of columns of small multiples. For the dark look it exchanges colours (`theme.dark_colors`).
+The script decides only what depends on zoom, width and the selected setups and view: values (and
+of how many seconds a point is the mean), the ranges of the axes with the ticks of logarithmic
+ones, the heights of the names at the ends of the lines, and the number of columns of small
+multiples. For the dark look it exchanges colours (`theme.dark_colors`).
 """
 
 from __future__ import annotations
@@ -31,46 +36,61 @@ from dbbench.report.page.theme import LIGHT
 from dbbench.units import GROUP
 
 POINTS: Final = 120  # most points of a line in a small multiple; more are not legible
-COLUMNS: Final = (520, 860)  # small multiples have a second and a third column from these widths, px
+# small multiples have a second and a third column from these widths, px
+COLUMNS: Final = (520, 860)
 GAP: Final = 52  # px between two rows of small multiples: ticks, and the title of the next plot
 ROW: Final = 13  # height of a row of the strip, px
 MOST_WARNINGS: Final = 8  # labels of warnings above a chart
 CHECKPOINT: Final = "checkpoint"  # the row of the strip for checkpoints
 SMALL: Final = {"size": 11}
-HATCHED: Final = {"shape": "/", "fgcolor": LIGHT.kinds[1], "bgcolor": LIGHT.kinds[2], "size": 5, "solidity": 0.28}
+HATCHED: Final = {
+    "shape": "/",
+    "fgcolor": LIGHT.kinds[1],
+    "bgcolor": LIGHT.kinds[2],
+    "size": 5,
+    "solidity": 0.28,
+}
 KINDS: Final = {  # of CPU time: fill, hatching, sign in the key and its colour
     "user": (LIGHT.kinds[0], None, "■", LIGHT.kinds[0]),
     "system": (LIGHT.kinds[1], None, "■", LIGHT.kinds[1]),
     "iowait": (LIGHT.kinds[2], HATCHED, "▨", LIGHT.kinds[1]),
     "steal": (LIGHT.kinds[3], None, "■", LIGHT.kinds[3]),
 }
-RELATIVE: Final = {"hovertemplate": f"%{{y:,.0f}}{GROUP}%", "ticksuffix": " %"}  # of traces and axes in that view
+# of traces and axes in that view
+RELATIVE: Final = {"hovertemplate": f"%{{y:,.0f}}{GROUP}%", "ticksuffix": " %"}
 
 
 def figures(seconds: Telemetry, timelines: Timelines) -> list[dict[str, Any]]:
-    """Return the charts of a group for the script: id, title, and the figure as JSON without the template that all
-    share. A headline has a second layout, `narrow`, for phones."""
+    """Return the charts of a group for the script: id, title, and the figure as JSON without the
+    template that all share. A headline has a second layout, `narrow`, for phones.
+    """
     return [
         {"id": chart.ident, "title": chart.title, **_figure(chart, seconds, timelines)}
-        for chart in timelines.charts if chart.panels
-    ]  # fmt: skip
+        for chart in timelines.charts
+        if chart.panels
+    ]
 
 
 def _figure(chart: TimelineChart, seconds: Telemetry, timelines: Timelines) -> dict[str, Any]:
     if chart.kind == "stack":
-        traces = [trace for arm in range(len(seconds.group.arms)) for trace in _areas(chart.panels, arm)]
+        traces = [
+            trace for arm in range(len(seconds.group.arms)) for trace in _areas(chart.panels, arm)
+        ]
         return _plain(traces, _stack(chart, seconds))
     traces = [t for n, panel in enumerate(chart.panels, 1) for t in _lines(panel, seconds, n)]
     if chart.kind == "grid":
         return _plain(traces, _grid(chart, seconds))
     strip = _strip(seconds, timelines.data["trials"])
-    wide, narrow = (_headline(chart, seconds, timelines.warnings, strip, phone) for phone in (False, True))
+    wide, narrow = (
+        _headline(chart, seconds, timelines.warnings, strip, phone) for phone in (False, True)
+    )
     return _plain([*traces, *strip], wide) | {"narrow": _plain([], narrow)["layout"]}
 
 
 def _plain(traces: Sequence[go.Scatter], layout: go.Layout) -> dict[str, Any]:
-    """Return what `go.Figure(traces, layout).to_plotly_json()` returns; its copies would take more than half of the
-    time that the page takes."""
+    """Return what `go.Figure(traces, layout).to_plotly_json()` returns; its copies would take more
+    than half of the time that the page takes.
+    """
     return {"data": [trace.to_plotly_json() for trace in traces], "layout": layout.to_plotly_json()}
 
 
@@ -87,7 +107,9 @@ def _axes(n: int) -> tuple[str, str]:
 
 
 def _lines(panel: Panel, seconds: Telemetry, n: int) -> list[go.Scatter]:
-    """Return the traces of a panel. An arm with one or two used trials has a line for each instead of a median."""
+    """Return the traces of a panel. An arm with one or two used trials has a line for each instead
+    of a median.
+    """
     group, traces = seconds.group, []
     for index, arm in enumerate(group.arms):
         rows = [(row, trial) for row, trial in enumerate(seconds.trials) if trial.fs_setup == arm]
@@ -99,20 +121,38 @@ def _lines(panel: Panel, seconds: Telemetry, n: int) -> list[go.Scatter]:
         shown = shared | {"hovertemplate": f"%{{y:,.{panel.digits}f}}{GROUP}{panel.unit}"}
         hidden = shared | {"hoverinfo": "skip"}
         if not few:
-            traces.append(go.Scatter(meta=meta | {"of": "band", "trials": False}, line={"width": 0}, fill="toself",
-                                     fillcolor=mark.band, **hidden))  # fmt: skip
-            traces.append(go.Scatter(meta=meta | {"of": "rows", "rows": used, "trials": True},
-                                     line={"color": mark.pale, "width": 1.1, "dash": mark.dash}, **hidden))  # fmt: skip
+            traces.append(
+                go.Scatter(
+                    meta=meta | {"of": "band", "trials": False},
+                    line={"width": 0},
+                    fill="toself",
+                    fillcolor=mark.band,
+                    **hidden,
+                )
+            )
+            traces.append(
+                go.Scatter(
+                    meta=meta | {"of": "rows", "rows": used, "trials": True},
+                    line={"color": mark.pale, "width": 1.1, "dash": mark.dash},
+                    **hidden,
+                )
+            )
         for row, trial in rows:
             counts = trial.id in group.counted_ids
             if few or not counts:
                 of_row = meta | {"of": "rows", "rows": [row]} | ({} if counts else {"trials": True})
                 name = f"{_text(mark.name)} block {trial.block}{'' if counts else ', excluded'}"
-                line = {"color": mark.light, "width": 1.6 if few else 1.1, "dash": mark.dash if counts else "2px,2px"}
+                line = {
+                    "color": mark.light,
+                    "width": 1.6 if few else 1.1,
+                    "dash": mark.dash if counts else "2px,2px",
+                }
                 traces.append(go.Scatter(meta=of_row, name=name, line=line, **shown))
         if not few:
             line = {"color": mark.light, "width": 2, "dash": mark.dash}
-            traces.append(go.Scatter(meta=meta | {"of": "median"}, name=_text(mark.name), line=line, **shown))
+            traces.append(
+                go.Scatter(meta=meta | {"of": "median"}, name=_text(mark.name), line=line, **shown)
+            )
     return traces
 
 
@@ -134,28 +174,62 @@ def _headline(
     right = 8 if narrow else 14 + 7.6 * min(longest, 24)
     above: dict[str, Any] = {"xref": "x", "yref": "paper", "y": 1, "yanchor": "bottom"}
     font = {"size": 11.5, "color": LIGHT.muted}
-    labels = [{**above, "x": seconds.warmup - 0.5, "xanchor": "left", "text": "window", "font": font}]
+    labels = [
+        {**above, "x": seconds.warmup - 0.5, "xanchor": "left", "text": "window", "font": font}
+    ]
     if seconds.warmup:
         labels.append(labels[0] | {"xanchor": "right", "xshift": -4, "text": "warm-up"})
-    labels += [{**above, "name": f"arm {arm}", "x": second, "xanchor": "center", "yshift": 16,
-                "text": f"▾ {_text(warning)}", "font": SMALL | {"color": LIGHT.warn}}
-               for warning, second, arm in warnings[:MOST_WARNINGS]]  # fmt: skip
-    ends = [{"name": f"end arm {index}", "xref": "x domain", "yref": "y domain", "x": 1, "y": 0, "xanchor": "left",
-             "xshift": 7, "yanchor": "middle", "text": _text(arm),
-             "font": {"size": 12.5, "color": group.marks[arm].light}}
-            for index, arm in enumerate(group.arms)]  # fmt: skip
+    labels += [
+        {
+            **above,
+            "name": f"arm {arm}",
+            "x": second,
+            "xanchor": "center",
+            "yshift": 16,
+            "text": f"▾ {_text(warning)}",
+            "font": SMALL | {"color": LIGHT.warn},
+        }
+        for warning, second, arm in warnings[:MOST_WARNINGS]
+    ]
+    ends = [
+        {
+            "name": f"end arm {index}",
+            "xref": "x domain",
+            "yref": "y domain",
+            "x": 1,
+            "y": 0,
+            "xanchor": "left",
+            "xshift": 7,
+            "yanchor": "middle",
+            "text": _text(arm),
+            "font": {"size": 12.5, "color": group.marks[arm].light},
+        }
+        for index, arm in enumerate(group.arms)
+    ]
     layout = go.Layout(
         height=plot + height + top + 30,
         margin={"l": left, "r": right, "t": top, "b": 30},
-        xaxis={"anchor": "y", "nticks": 5 if narrow else 9, "unifiedhovertitle": {"text": "second %{x}"}},
+        xaxis={
+            "anchor": "y",
+            "nticks": 5 if narrow else 9,
+            "unifiedhovertitle": {"text": "second %{x}"},
+        },
         yaxis={"domain": [0, cut], "anchor": "x"},
         shapes=_shapes(1, seconds),
         annotations=[*labels, _empty(1), *([] if narrow else ends)],
         meta={},
     )
     if rows:
-        layout.yaxis2 = {"type": "category", "domain": [cut + (1 - cut) * 0.12, 1], "range": [rows - 0.4, -0.6],
-                         "dtick": 1, "tickfont": SMALL, "showline": False, "ticks": "", "anchor": "x"}  # fmt: skip
+        layout.yaxis2 = {
+            "type": "category",
+            "domain": [cut + (1 - cut) * 0.12, 1],
+            "range": [rows - 0.4, -0.6],
+            "dtick": 1,
+            "tickfont": SMALL,
+            "showline": False,
+            "ticks": "",
+            "anchor": "x",
+        }
     return layout
 
 
@@ -163,10 +237,18 @@ def _strip(seconds: Telemetry, trials: Sequence[dict[str, Any]]) -> list[go.Scat
     group = seconds.group
     traces, checkpoints = [], []
     for index, arm in enumerate(group.arms):
-        mark, used = group.marks[arm], [trial for trial in trials if trial["arm"] == index and trial["used"]]
+        mark, used = (
+            group.marks[arm],
+            [trial for trial in trials if trial["arm"] == index and trial["used"]],
+        )
         if any(trial["stalls"] for trial in used):
             traces.append(
-                _ticks({"of": "stalls", "arm": index, "row": _text(arm)}, arm, "stalled, block %{text}", mark.light)
+                _ticks(
+                    {"of": "stalls", "arm": index, "row": _text(arm)},
+                    arm,
+                    "stalled, block %{text}",
+                    mark.light,
+                )
             )
         if any(trial["checkpoints"] for trial in used):
             hover = f"begins, {_text(arm)} block %{{text}}"
@@ -177,8 +259,15 @@ def _strip(seconds: Telemetry, trials: Sequence[dict[str, Any]]) -> list[go.Scat
 
 def _ticks(meta: dict[str, Any], name: str, hover: str, color: str) -> go.Scatter:
     marker = {"symbol": "line-ns", "size": 9, "line": {"width": 1.8, "color": color}}
-    return go.Scatter(meta=meta, xaxis="x", yaxis="y2", mode="markers", name=_text(name), hovertemplate=hover,
-                      marker=marker)  # fmt: skip
+    return go.Scatter(
+        meta=meta,
+        xaxis="x",
+        yaxis="y2",
+        mode="markers",
+        name=_text(name),
+        hovertemplate=hover,
+        marker=marker,
+    )
 
 
 def _grid(chart: TimelineChart, seconds: Telemetry) -> go.Layout:
@@ -198,32 +287,59 @@ def _stack(chart: TimelineChart, seconds: Telemetry) -> go.Layout:
     layout = _cells(len(arms), 150, 46, seconds, by_arm=True)
     for n in range(1, len(arms) + 1):
         layout[f"yaxis{n}"].update(range=[0, 100], tickvals=[0, 25, 50, 75, 100], ticksuffix=" %")
-    signs = (f'<span style="color:{KINDS[p.key][3]}">{KINDS[p.key][2]}</span> {p.title}'
-             for p in chart.panels)  # fmt: skip
-    key = {"name": "means", "xref": "paper", "yref": "paper", "x": 1, "y": 1, "xanchor": "right", "yanchor": "bottom",
-           "yshift": 22, "text": "   ".join(signs), "font": {"size": 12.5, "color": LIGHT.ink}}  # fmt: skip
-    titles = [item for index, arm in enumerate(arms)
-              for item in (_title(index + 1, f"arm {index}", arm, ""), _empty(index + 1, f" arm {index}"))]  # fmt: skip
+    signs = (
+        f'<span style="color:{KINDS[p.key][3]}">{KINDS[p.key][2]}</span> {p.title}'
+        for p in chart.panels
+    )
+    key = {
+        "name": "means",
+        "xref": "paper",
+        "yref": "paper",
+        "x": 1,
+        "y": 1,
+        "xanchor": "right",
+        "yanchor": "bottom",
+        "yshift": 22,
+        "text": "   ".join(signs),
+        "font": {"size": 12.5, "color": LIGHT.ink},
+    }
+    titles = [
+        item
+        for index, arm in enumerate(arms)
+        for item in (_title(index + 1, f"arm {index}", arm, ""), _empty(index + 1, f" arm {index}"))
+    ]
     layout.annotations = [key, *titles]
     return layout
 
 
-def _cells(plots: int, height: int, top: int, seconds: Telemetry, by_arm: bool = False) -> go.Layout:
+def _cells(
+    plots: int, height: int, top: int, seconds: Telemetry, by_arm: bool = False
+) -> go.Layout:
     layout = go.Layout(
         margin={"l": 50, "r": 14, "t": top, "b": 30},
         grid={"xgap": 0.16, "ygap": GAP / (height + GAP)},
-        shapes=[shape for n in range(1, plots + 1) for shape in _shapes(n, seconds, f"arm {n - 1}" if by_arm else "")],
+        shapes=[
+            shape
+            for n in range(1, plots + 1)
+            for shape in _shapes(n, seconds, f"arm {n - 1}" if by_arm else "")
+        ],
         meta={"columns": COLUMNS, "height": height, "gap": GAP, "points": POINTS},
     )
     for n in range(1, plots + 1):
         x, y = _axes(n)
-        layout[f"xaxis{n}"] = {"anchor": y, "nticks": 5, "unifiedhovertitle": {"text": "around second %{x:.0f}"}}
+        layout[f"xaxis{n}"] = {
+            "anchor": y,
+            "nticks": 5,
+            "unifiedhovertitle": {"text": "around second %{x:.0f}"},
+        }
         layout[f"yaxis{n}"] = {"anchor": x, "nticks": 5}
     return layout
 
 
 def _areas(panels: Sequence[Panel], arm: int) -> list[go.Scatter]:
-    """Return the stacked areas of an arm, in greys. They have steps, because a value is the mean of its seconds."""
+    """Return the stacked areas of an arm, in greys. They have steps, because a value is the mean of
+    its seconds.
+    """
     x, y = _axes(arm + 1)
     keys = [panel.key for panel in panels]
     traces = []
@@ -231,11 +347,28 @@ def _areas(panels: Sequence[Panel], arm: int) -> list[go.Scatter]:
         fill, pattern, _, _ = KINDS[panel.key]
         meta = {"keys": keys[:n], "arm": arm}
         traces += [
-            go.Scatter(meta={"of": "area", **meta}, xaxis=x, yaxis=y, mode="lines", name=panel.title,
-                       hoverinfo="skip", line={"width": 0}, fill="toself", fillcolor=fill, fillpattern=pattern),
-            go.Scatter(meta={"of": "sum", **meta}, xaxis=x, yaxis=y, mode="lines", name=panel.title,
-                       hovertemplate=f"%{{customdata:.1f}}{GROUP}%", line={"width": 0, "color": fill}),
-        ]  # fmt: skip
+            go.Scatter(
+                meta={"of": "area", **meta},
+                xaxis=x,
+                yaxis=y,
+                mode="lines",
+                name=panel.title,
+                hoverinfo="skip",
+                line={"width": 0},
+                fill="toself",
+                fillcolor=fill,
+                fillpattern=pattern,
+            ),
+            go.Scatter(
+                meta={"of": "sum", **meta},
+                xaxis=x,
+                yaxis=y,
+                mode="lines",
+                name=panel.title,
+                hovertemplate=f"%{{customdata:.1f}}{GROUP}%",
+                line={"width": 0, "color": fill},
+            ),
+        ]
     return traces
 
 
@@ -246,21 +379,50 @@ def _text(name: str) -> str:
 
 def _title(n: int, name: str, title: str, scale: str) -> dict[str, Any]:
     x, y = _axes(n)
-    return {"name": name, "xref": f"{x} domain", "yref": f"{y} domain", "x": 0, "y": 1, "xanchor": "left",
-            "yanchor": "bottom", "yshift": 4, "text": f"<b>{_text(title)}</b> {_text(scale)}",
-            "font": {"size": 12.5, "color": LIGHT.ink}}  # fmt: skip
+    return {
+        "name": name,
+        "xref": f"{x} domain",
+        "yref": f"{y} domain",
+        "x": 0,
+        "y": 1,
+        "xanchor": "left",
+        "yanchor": "bottom",
+        "yshift": 4,
+        "text": f"<b>{_text(title)}</b> {_text(scale)}",
+        "font": {"size": 12.5, "color": LIGHT.ink},
+    }
 
 
 def _empty(n: int, arm: str = "") -> dict[str, Any]:
     x, y = _axes(n)
-    return {"name": f"empty{arm}", "xref": f"{x} domain", "yref": f"{y} domain", "x": 0.5, "y": 0.5, "text": "no data"}
+    return {
+        "name": f"empty{arm}",
+        "xref": f"{x} domain",
+        "yref": f"{y} domain",
+        "x": 0.5,
+        "y": 0.5,
+        "text": "no data",
+    }
 
 
 def _shapes(n: int, seconds: Telemetry, arm: str = "") -> list[dict[str, Any]]:
     x, y = _axes(n)
     upright = {"xref": x, "yref": f"{y} domain", "y0": 0, "y1": 1}
-    warmup = {"name": arm, "type": "rect", "x0": -0.5, "x1": seconds.warmup - 0.5, "fillcolor": LIGHT.shade,
-              "line": {"width": 0}, "layer": "below"}  # fmt: skip
-    marked = {"name": f"marked {arm}", "type": "line", "x0": 0, "x1": 0, "line": {"color": LIGHT.warn, "width": 1.6},
-              "layer": "above"}  # fmt: skip
+    warmup = {
+        "name": arm,
+        "type": "rect",
+        "x0": -0.5,
+        "x1": seconds.warmup - 0.5,
+        "fillcolor": LIGHT.shade,
+        "line": {"width": 0},
+        "layer": "below",
+    }
+    marked = {
+        "name": f"marked {arm}",
+        "type": "line",
+        "x0": 0,
+        "x1": 0,
+        "line": {"color": LIGHT.warn, "width": 1.6},
+        "layer": "above",
+    }
     return [upright | shape for shape in ((warmup, marked) if seconds.warmup else (marked,))]

@@ -1,5 +1,7 @@
-"""The kit of the charts that need no script: scales with round ticks, and lines, points and bars in a frame. All values
-are in pixels, so that the charts can be printed. `reports/svg.html.j2` draws a `Chart`."""
+"""The kit of the charts that need no script: scales with round ticks, and lines, points and bars in
+a frame. All values are in pixels, so that the charts can be printed. `reports/svg.html.j2` draws
+a `Chart`.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +11,15 @@ from typing import Final, Literal, NamedTuple
 
 from dbbench.report.page.theme import Mark
 
-PHONE: Final = 358  # width of a phone (390 px) without margins; wide pages show several charts side by side
+# width of a phone (390 px) without margins; wide pages show several charts side by side
+PHONE: Final = 358
 Ticks = Sequence[tuple[float, str]]  # (pixel, label)
 
 
 class Axis(NamedTuple):
-    """A linear scale: values `low` to `high` at the pixels `start` to `end`; a vertical `start` is the larger."""
+    """A linear scale: values `low` to `high` at the pixels `start` to `end`; a vertical `start` is
+    the larger.
+    """
 
     low: float
     high: float
@@ -23,7 +28,9 @@ class Axis(NamedTuple):
 
     def __call__(self, value: float) -> float:
         """Return the pixel of a value, rounded to a tenth."""
-        return round(self.start + (value - self.low) / (self.high - self.low) * (self.end - self.start), 1)
+        return round(
+            self.start + (value - self.low) / (self.high - self.low) * (self.end - self.start), 1
+        )
 
     def clip(self, value: float) -> float:
         return self(min(self.high, max(self.low, value)))
@@ -37,8 +44,12 @@ class Axis(NamedTuple):
         return [round(i * step, 10) for i in range(first, last + 1)]
 
     def changes(self, most: int) -> list[float]:
-        """Return ratios as ticks that are round changes (+10 %), not round ratios; the baseline is exactly 1."""
-        return [1 + tick for tick in Axis(self.low - 1, self.high - 1, self.start, self.end).ticks(most)]
+        """Return ratios as ticks that are round changes (+10 %), not round ratios; the baseline is
+        exactly 1.
+        """
+        return [
+            1 + tick for tick in Axis(self.low - 1, self.high - 1, self.start, self.end).ticks(most)
+        ]
 
 
 class Frame(NamedTuple):
@@ -95,4 +106,5 @@ class Chart(NamedTuple):
     lines: tuple[Line, ...]
     below: str = ""
     steps: tuple[LevelStep, ...] = ()
-    anchors: Literal["middle", "edges"] = "middle"  # "edges": the labels below begin and end at the first and last tick
+    # "edges": the labels below begin and end at the first and last tick
+    anchors: Literal["middle", "edges"] = "middle"

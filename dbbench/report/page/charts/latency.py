@@ -1,5 +1,7 @@
-"""Section "Latency distribution": the percentiles of all arms of a group in one chart, and in a table. The horizontal
-axis is logarithmic in the share of slower transactions, the vertical one in milliseconds."""
+"""Section "Latency distribution": the percentiles of all arms of a group in one chart, and in a
+table. The horizontal axis is logarithmic in the share of slower transactions, the vertical one
+in milliseconds.
+"""
 
 from __future__ import annotations
 
@@ -25,33 +27,66 @@ HEADINGS: Final = (*PERCENTILES, "max")
 def document(table: View) -> dict[str, Any]:
     """Return a distribution for the download."""
     return {
-        "run": table.group.loaded.run.name, "engine": table.group.engine, "workload": table.group.workload,
-        "rows": [{"fs_setup": row.arm.name, "transactions": row.transactions, "max_ms": row.longest_ms,
-                  **{f"{name.replace('.', '')}_ms": value for name, value in row.percentiles.items()}}
-                 for row in table.rows],
-    }  # fmt: skip
+        "run": table.group.loaded.run.name,
+        "engine": table.group.engine,
+        "workload": table.group.workload,
+        "rows": [
+            {
+                "fs_setup": row.arm.name,
+                "transactions": row.transactions,
+                "max_ms": row.longest_ms,
+                **{f"{name.replace('.', '')}_ms": value for name, value in row.percentiles.items()},
+            }
+            for row in table.rows
+        ],
+    }
 
 
 def latencies(groups: Sequence[Group]) -> tuple[View, ...]:
-    """Return a distribution for each group that recorded latencies: its chart, and for each arm the means of its
-    trials' percentiles in ms by name, and the longest transaction. Raises ResultDamaged."""
+    """Return a distribution for each group that recorded latencies: its chart, and for each arm the
+    means of its trials' percentiles in ms by name, and the longest transaction. Raises
+    ResultDamaged.
+    """
     distributions = []
     for group in groups:
-        each = {row.fs_setup: [*map(group.loaded.histogram, group.used_of(row.fs_setup))] for row in group.ordered_rows}
+        each = {
+            row.fs_setup: [*map(group.loaded.histogram, group.used_of(row.fs_setup))]
+            for row in group.ordered_rows
+        }
         histograms = {arm: merge(of_arm) for arm, of_arm in each.items()}
-        histograms = {arm: whole for arm, whole in histograms.items() if percentile_ms(whole, FIRST) is not None}
+        histograms = {
+            arm: whole
+            for arm, whole in histograms.items()
+            if percentile_ms(whole, FIRST) is not None
+        }
         percentiles = {
-            name: means({arm: [h.percentile_ms(share) for h in of_arm if h] for arm, of_arm in each.items()})
+            name: means(
+                {arm: [h.percentile_ms(share) for h in of_arm if h] for arm, of_arm in each.items()}
+            )
             for name, share in PERCENTILES.items()
         }
         rows = []
         for row in group.ordered_rows:
             if whole := histograms.get(row.fs_setup):
-                enough = {name for name, share in PERCENTILES.items() if percentile_ms(whole, share) is not None}
-                own = {name: of[row.fs_setup] if name in enough else None for name, of in percentiles.items()}
+                enough = {
+                    name
+                    for name, share in PERCENTILES.items()
+                    if percentile_ms(whole, share) is not None
+                }
+                own = {
+                    name: of[row.fs_setup] if name in enough else None
+                    for name, of in percentiles.items()
+                }
                 longest = [trial.summary.get("max_ms") for trial in group.used_of(row.fs_setup)]
                 longest_ms = max((ms for ms in longest if ms is not None), default=None)
-                rows.append(View(arm=group.arm(row), transactions=whole.total, percentiles=own, longest_ms=longest_ms))
+                rows.append(
+                    View(
+                        arm=group.arm(row),
+                        transactions=whole.total,
+                        percentiles=own,
+                        longest_ms=longest_ms,
+                    )
+                )
         if rows:
             distributions.append(View(group=group, chart=_chart(group, histograms), rows=rows))
     return tuple(distributions)
@@ -64,7 +99,9 @@ def _chart(group: Group, histograms: dict[str, Histogram]) -> Chart:
     pad = max(0.05 * (high - low), (0.5 - (high - low)) / 2)  # the axis is at least half a decade
     last = max([_nines(99.0), *(nines for points in curves.values() for nines, _ in points)])
     x, y = FRAME.along(_nines(FIRST), last), FRAME.up(low - pad, high + pad)
-    labels = {name: _nines(share) for name, share in PERCENTILES.items() if name not in NOT_ON_THE_AXIS}
+    labels = {
+        name: _nines(share) for name, share in PERCENTILES.items() if name not in NOT_ON_THE_AXIS
+    }
     return Chart(
         ident=f"l-{group.ident}",
         caption=group.title,
@@ -72,7 +109,10 @@ def _chart(group: Group, histograms: dict[str, Histogram]) -> Chart:
         up=_ticks(y),
         along=[(x(nines), name) for name, nines in labels.items() if nines <= last + 0.01],
         lines=tuple(
-            Line(mark, "M" + "L".join(f"{x(nines)} {y(math.log10(value))}" for nines, value in points))
+            Line(
+                mark,
+                "M" + "L".join(f"{x(nines)} {y(math.log10(value))}" for nines, value in points),
+            )
             for mark, points in curves.items()
         ),
         below="transactions that are at most this slow",
@@ -94,5 +134,11 @@ def _points(whole: Histogram) -> list[tuple[float, float]]:
 
 def _ticks(y: Axis) -> Ticks:
     powers = range(math.floor(y.low) - 1, math.ceil(y.high) + 1)
-    ticks = [digit * 10.0**power for power in powers for digit in (DIGITS if y.high - y.low < 2.2 else (1,))]
-    return [(y(math.log10(tick)), number(tick)) for tick in ticks if y.low <= math.log10(tick) <= y.high]
+    ticks = [
+        digit * 10.0**power
+        for power in powers
+        for digit in (DIGITS if y.high - y.low < 2.2 else (1,))
+    ]
+    return [
+        (y(math.log10(tick)), number(tick)) for tick in ticks if y.low <= math.log10(tick) <= y.high
+    ]

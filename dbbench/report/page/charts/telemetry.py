@@ -1,5 +1,6 @@
-"""The seconds of a group's trials: read once, with stalls and gaps found on the full data. A column is an array of
-floats in which NaN is a gap: a run of an hour has millions of values."""
+"""The seconds of a group's trials: read once, with stalls and gaps found on the full data. A column
+is an array of floats in which NaN is a gap: a run of an hour has millions of values.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ from dbbench.metrics.summary import stalls
 from dbbench.model import Phase, Trial
 from dbbench.report.page.groups import Group
 
-BEGUN: Final = 0.5  # rate per second that means one event, even if the counter was read a little late
+# rate per second that means one event, even if the counter was read a little late
+BEGUN: Final = 0.5
 LEAST_TRIALS: Final = 3  # trials with data in a second; a median of fewer is a gap
 
 
@@ -25,7 +27,9 @@ Values = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Telemetry:
-    """Series of the trials that have one. `warmup` is the second at which the measured window begins."""
+    """Series of the trials that have one. `warmup` is the second at which the measured window
+    begins.
+    """
 
     group: Group
     series: dict[str, Series]
@@ -37,34 +41,48 @@ class Telemetry:
 
     @cached_property
     def warmup(self) -> int:
-        starts = [names.index(Phase.MEASURE) for names in self.phases.values() if Phase.MEASURE in names]
+        starts = [
+            names.index(Phase.MEASURE) for names in self.phases.values() if Phase.MEASURE in names
+        ]
         return min(starts, default=0)
 
     @property
     def trials(self) -> list[Trial]:
         place = {arm: index for index, arm in enumerate(self.group.arms)}
         with_series = [trial for trial in self.group.trials if trial.id in self.series]
-        return sorted(with_series, key=lambda trial: (place.get(trial.fs_setup, 0), trial.block, trial.attempt))
+        return sorted(
+            with_series,
+            key=lambda trial: (place.get(trial.fs_setup, 0), trial.block, trial.attempt),
+        )
 
     def trials_of(self, arm: str) -> list[Trial]:
         return [trial for trial in self.group.used_of(arm) if trial.id in self.series]
 
     @cached_property
     def _columns(self) -> dict[str, dict[str, Values]]:
-        return {ident: {name: np.array(series[name], np.float64) for name in series}
-                for ident, series in self.series.items()}  # fmt: skip
+        return {
+            ident: {name: np.array(series[name], np.float64) for name in series}
+            for ident, series in self.series.items()
+        }
 
     @cached_property
     def windows(self) -> dict[str, NDArray[np.bool_]]:
         """Return for each trial which of its seconds are in the measured window."""
-        return {ident: np.array([name == Phase.MEASURE for name in names], bool)
-                for ident, names in self.phases.items()}  # fmt: skip
+        return {
+            ident: np.array([name == Phase.MEASURE for name in names], bool)
+            for ident, names in self.phases.items()
+        }
 
     def has(self, name: str) -> bool:
-        return any(name in columns and np.isfinite(columns[name]).any() for columns in self._columns.values())
+        return any(
+            name in columns and np.isfinite(columns[name]).any()
+            for columns in self._columns.values()
+        )
 
     def values(self, trial_id: str, name: str) -> Values:
-        """Return a trial's column with gaps where there is no value; only gaps if it has no such column."""
+        """Return a trial's column with gaps where there is no value; only gaps if it has no such
+        column.
+        """
         values = self._columns[trial_id].get(name)
         return np.full(self.series[trial_id].seconds, np.nan) if values is None else values
 
@@ -73,19 +91,28 @@ class Telemetry:
         return inside[np.isfinite(inside)]
 
     def product(self, arm: str, name: str, other: str) -> float:
-        """Return the mean of the product of two columns in the windows of the arm's used trials; a gap counts as 0."""
-        parts = [(self.values(t.id, name) * self.values(t.id, other))[self.windows[t.id]] for t in self.trials_of(arm)]
+        """Return the mean of the product of two columns in the windows of the arm's used trials; a
+        gap counts as 0.
+        """
+        parts = [
+            (self.values(t.id, name) * self.values(t.id, other))[self.windows[t.id]]
+            for t in self.trials_of(arm)
+        ]
         seconds = sum(part.size for part in parts)
         return math.fsum(float(np.nansum(part)) for part in parts) / seconds if seconds else 0.0
 
     def stalls(self, trial: Trial) -> list[int]:
-        """Return the stalls of the window, as `metrics.summary` counts them: seconds from the start of the warm-up."""
+        """Return the stalls of the window, as `metrics.summary` counts them: seconds from the start
+        of the warm-up.
+        """
         tps = self.values(trial.id, "tps")
         window = self.window_values(trial.id, tps)
         if not window.size:
             return []
         stalled = stalls(tps.tolist(), float(np.median(window)))
-        return [int(second) for second in np.flatnonzero(np.array(stalled) & self.windows[trial.id])]
+        return [
+            int(second) for second in np.flatnonzero(np.array(stalled) & self.windows[trial.id])
+        ]
 
     def checkpoints(self, trial: Trial) -> list[int]:
         begun = self.values(trial.id, "checkpoints_begun_per_s")

@@ -1,6 +1,8 @@
-"""ZFS: made as a pool of the kernel's OpenZFS, and not by mkfs and mount(8). A pool lives for one trial: made and
-exported, imported when needed, exported at the end, and its labels erased from the devices. `mount` of an fs setup are
-properties of its root dataset, `mkfs.options` arguments for `zpool create`; volumes are datasets."""
+"""ZFS: made as a pool of the kernel's OpenZFS, and not by mkfs and mount(8). A pool lives for one
+trial: made and exported, imported when needed, exported at the end, and its labels erased from
+the devices. `mount` of an fs setup are properties of its root dataset, `mkfs.options` arguments
+for `zpool create`; volumes are datasets.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,16 @@ from dbbench.storage.devices.hold import afterwards
 from dbbench.storage.devices.port import Device
 from dbbench.storage.filesystems.common import BLOCK, FSCK_S, mkfs_error, mount_of
 from dbbench.storage.filesystems.formatted import damage_error
-from dbbench.storage.filesystems.port import Character, Check, Family, Made, Mounted, MountPoint, Stored, options_of
+from dbbench.storage.filesystems.port import (
+    Character,
+    Check,
+    Family,
+    Made,
+    Mounted,
+    MountPoint,
+    Stored,
+    options_of,
+)
 from dbbench.storage.filesystems.zfs import driver, pool, properties
 from dbbench.storage.filesystems.zfs.pool import ZfsPool
 
@@ -51,7 +62,11 @@ def damages(text: str) -> str:
     if scan := re.search(r"^ *(?:scan|scrub): (.*)", text, re.MULTILINE):
         repaired = re.search(r"repaired (\d\S*)", scan[1])
         errors = re.search(r"with (\d+) errors", scan[1])
-        if errors is None or int(errors[1]) or (repaired and not re.match(r"0+[A-Z]?$", repaired[1])):
+        if (
+            errors is None
+            or int(errors[1])
+            or (repaired and not re.match(r"0+[A-Z]?$", repaired[1]))
+        ):
             wrong.append(scan[1])
     for name, *counts in re.findall(r"^\t *(\S+) +[A-Z]+ +(\S+) +(\S+) +(\S+)", text, re.MULTILINE):
         if name != "NAME" and set(counts) != {"0"}:
@@ -75,7 +90,9 @@ class Datasets:
 
     @contextlib.contextmanager
     def clone(self, stored: Stored) -> Iterator[Path]:
-        """Yield the data directory in a writable clone of the dataset that contains it; `drop` destroys the clone."""
+        """Yield the data directory in a writable clone of the dataset that contains it; `drop`
+        destroys the clone.
+        """
         name, held = _pool(stored).name, mount_of(stored.datadir)
         copy = stored.room / (CLONE + stored.tag)
         source, target = f"{held.source}@{SNAPSHOT}{stored.tag}", f"{name}/{CLONE}{stored.tag}"
@@ -92,8 +109,14 @@ class Datasets:
         return parse_bytes(process.run(argv).stdout, stored.tag)
 
     def rollback(self, stored: Stored) -> None:
-        """Roll back and remount every dataset, so that no file newer than the snapshot stays in a cache."""
-        for dataset in (name for name in _datasets(_pool(stored).name, "filesystem") if not name.endswith(f"/{CLONE}")):
+        """Roll back and remount every dataset, so that no file newer than the snapshot stays in a
+        cache.
+        """
+        for dataset in (
+            name
+            for name in _datasets(_pool(stored).name, "filesystem")
+            if not name.endswith(f"/{CLONE}")
+        ):
             process.run(["zfs", "rollback", f"{dataset}@{SNAPSHOT}"])
 
     def drop(self, stored: Stored) -> None:
@@ -108,7 +131,9 @@ class Members:
     """Add a device to the pool."""
 
     def add(self, stored: Stored, spare: Device) -> str:
-        """Add the device to the mirror if the pool is one, otherwise as an additional top-level device."""
+        """Add the device to the mirror if the pool is one, otherwise as an additional top-level
+        device.
+        """
         pool = _pool(stored)
         guid = process.run(["zpool", "get", "-H", "-o", "value", "guid", pool.name]).stdout.strip()
         note(stored.journal, "made", [spare], uuid=guid)
@@ -123,7 +148,9 @@ class Members:
         return f"{len(pool.members)} devices"
 
     def rebalance(self, stored: Stored) -> str:
-        """Wait until a mirror has its copy. In other pools ZFS moves no data: only new writes use all devices."""
+        """Wait until a mirror has its copy. In other pools ZFS moves no data: only new writes use
+        all devices.
+        """
         name = _pool(stored).name
         if stored.setup.mkfs.topology != "mirror":
             return "ZFS does not move existing data: only new data is spread over all devices"
@@ -134,11 +161,16 @@ class Members:
 
 @process.understood("zfs list")
 def parse_bytes(text: str, tag: str = "") -> int:
-    """Parse `zfs get -Hrp -o name,property,value`: `used` of snapshots, `usedbydataset` of the clone."""
+    """Parse `zfs get -Hrp -o name,property,value`: `used` of snapshots, `usedbydataset` of the
+    clone.
+    """
     rows = (line.split("\t") for line in text.splitlines())
     counted = (("used", f"@{SNAPSHOT}{tag}"), ("usedbydataset", f"/{CLONE}{tag}"))
-    return sum(int(value) for name, key, value in rows
-               if value.isdigit() and any(key == counts and name.endswith(end) for counts, end in counted))  # fmt: skip
+    return sum(
+        int(value)
+        for name, key, value in rows
+        if value.isdigit() and any(key == counts and name.endswith(end) for counts, end in counted)
+    )
 
 
 def _pool(stored: Stored) -> ZfsPool:
@@ -168,28 +200,43 @@ class Zfs(Family):
         return ("zpool", "zfs", "zdb")
 
     def commands(self, setup: FsSetup, targets: tuple[str, ...], at: str) -> list[tuple[str, ...]]:
-        return [*map(tuple, pool.making(setup, _NAME, targets)), ("zfs", "set", f"mountpoint={at}", _NAME)]
+        return [
+            *map(tuple, pool.making(setup, _NAME, targets)),
+            ("zfs", "set", f"mountpoint={at}", _NAME),
+        ]
 
     def create(self, setup: FsSetup, device: Device, journal: Journal | None = None) -> Made:
-        """Make the pool, recorded in the journal before, with its datasets, and export it. Raises MakeFailed."""
+        """Make the pool, recorded in the journal before, with its datasets, and export it. Raises
+        MakeFailed.
+        """
         name = pool.new_name(journal)
         driver.note_resource(journal, "take", pool.JOURNALLED, name)
         targets = tuple(str(member.path) for member in device.each)
         try:
             with pool.release(device):
-                done = [process.run(argv, timeout_s=120) for argv in pool.making(setup, name, targets)]
+                done = [
+                    process.run(argv, timeout_s=120) for argv in pool.making(setup, name, targets)
+                ]
                 facts = _geometry(name, setup)
                 ZfsPool(name, device).export()
                 on_disk = pool.label(device.path)
         except (CommandFailed, MountFailed) as failure:
             raise mkfs_error(setup, device, failure) from failure
-        shape = {"pool_version": on_disk["version"], "ashift": on_disk["ashift"], "topology": setup.mkfs.topology}
-        return Made(tuple(command.argv for command in done), str(on_disk["pool_guid"]), {**shape, **facts})
+        shape = {
+            "pool_version": on_disk["version"],
+            "ashift": on_disk["ashift"],
+            "topology": setup.mkfs.topology,
+        }
+        return Made(
+            tuple(command.argv for command in done), str(on_disk["pool_guid"]), {**shape, **facts}
+        )
 
     @contextlib.contextmanager
     def open(self, setup: FsSetup, device: Device, to: MountPoint) -> Iterator[Mounted]:
-        """Import the pool within the block (one not exported before replays its log); then remove it, or export it if
-        `to.stays`. Raises MountFailed, MakeFailed, UnmountFailed; the last one unless the block failed."""
+        """Import the pool within the block (one not exported before replays its log); then remove
+        it, or export it if `to.stays`. Raises MountFailed, MakeFailed, UnmountFailed; the last
+        one unless the block failed.
+        """
         at, journal = to.path, to.journal
         at.mkdir(parents=True, exist_ok=True)
         with pool.release(device):
@@ -199,7 +246,9 @@ class Zfs(Family):
                 hosted.bring_in()
                 with afterwards(lambda: hosted.export(at)):
                     _mount(hosted, at)
-                    of_data = pool.dataset_properties(f"{hosted.name}/data" if "data" in setup.volumes else hosted.name)
+                    of_data = pool.dataset_properties(
+                        f"{hosted.name}/data" if "data" in setup.volumes else hosted.name
+                    )
                     effective = (*mount_of(at).options, *properties.effective(of_data))
                     yield _facts(at, setup.mount, effective, hosted)
         driver.note_resource(journal, "give_back", pool.JOURNALLED, hosted.name)
@@ -208,7 +257,12 @@ class Zfs(Family):
 
     def read_at(self, path: Path) -> Mounted:
         mount = mount_of(path)
-        return _facts(path, (), (*mount.options, *properties.effective(pool.dataset_properties(mount.source))), None)
+        return _facts(
+            path,
+            (),
+            (*mount.options, *properties.effective(pool.dataset_properties(mount.source))),
+            None,
+        )
 
     def emptying(self, setup: FsSetup, device: Device, fs: Mounted) -> Emptying:
         if fs.pool is None:
@@ -239,14 +293,22 @@ class Zfs(Family):
         return properties.tears(effective)
 
     def tears_pages_of(self, setup: FsSetup, page_bytes: int) -> bool:
-        return properties.record_bytes(options_of(setup)) < page_bytes or super().tears_pages_of(setup, page_bytes)
+        return properties.record_bytes(options_of(setup)) < page_bytes or super().tears_pages_of(
+            setup, page_bytes
+        )
 
     def reports(self, options: tuple[str, ...], unprotected: bool) -> tuple[str, ...]:
         return properties.reports(options, unprotected)
 
     def compresses(self, options: tuple[str, ...]) -> str | None:
         compression = properties.pairs(options).get("compression", "off")
-        return None if compression == "off" else _COMPRESSION_ON if compression == "on" else compression
+        return (
+            None
+            if compression == "off"
+            else _COMPRESSION_ON
+            if compression == "on"
+            else compression
+        )
 
     def character(self, setup: FsSetup) -> Character:
         """Return its features: a mirror repairs what its checksums detect."""
@@ -274,21 +336,31 @@ def _ratio(found: Mapping[str, str]) -> float:
 
 
 def _geometry(name: str, setup: FsSetup) -> dict[str, Scalar]:
-    """Return the properties by name, a volume's with its name as prefix. Raises MountFailed if one differs."""
+    """Return the properties by name, a volume's with its name as prefix. Raises MountFailed if one
+    differs.
+    """
     facts: dict[str, Scalar] = {"driver": f"OpenZFS {driver.version()}"}
     of_volumes = [(part, volume.options) for part, volume in setup.volumes.items()]
     for part, options in [("", setup.mount), *of_volumes]:
         has = pool.dataset_properties(f"{name}/{part}" if part else name)
         if wrong := properties.differences(properties.pairs(options), has):
             raise MountFailed(f"dataset {part or name!r}: {'; '.join(wrong)}")
-        facts |= {f"{part}.{key}" if part else key: value for key, value in properties.shown(has).items()}
-    of_pool = properties.parse_get(process.run(["zpool", "get", "-H", "-o", "property,value", "all", name]).stdout)
-    facts["features"] = " ".join(key.removeprefix("feature@") for key, value in of_pool.items() if value == "active")
+        facts |= {
+            f"{part}.{key}" if part else key: value for key, value in properties.shown(has).items()
+        }
+    of_pool = properties.parse_get(
+        process.run(["zpool", "get", "-H", "-o", "property,value", "all", name]).stdout
+    )
+    facts["features"] = " ".join(
+        key.removeprefix("feature@") for key, value in of_pool.items() if value == "active"
+    )
     return facts | {key: of_pool[key] for key in ("autotrim",) if key in of_pool}
 
 
 def _mount(found: ZfsPool, at: Path) -> None:
-    """Mount the pool at `at`, unless the import has already done so, because a pool stores its mount point."""
+    """Mount the pool at `at`, unless the import has already done so, because a pool stores its
+    mount point.
+    """
     wanted = (found.name, at.resolve())
     if ((mount := mount_of(at)).source, mount.point) != wanted:
         try:
@@ -296,10 +368,14 @@ def _mount(found: ZfsPool, at: Path) -> None:
         except CommandFailed as failure:
             raise MountFailed(f"{found.name} could not be mounted at {at}: {failure}") from failure
     if ((mount := mount_of(at)).source, mount.point) != wanted:
-        raise MountFailed(f"{at} belongs to {mount.source} mounted at {mount.point}, not to {found.name}")
+        raise MountFailed(
+            f"{at} belongs to {mount.source} mounted at {mount.point}, not to {found.name}"
+        )
 
 
-def _facts(path: Path, asked: tuple[str, ...], options: tuple[str, ...], of: ZfsPool | None) -> Mounted:
+def _facts(
+    path: Path, asked: tuple[str, ...], options: tuple[str, ...], of: ZfsPool | None
+) -> Mounted:
     return Mounted(
         path=path,
         family="zfs",
@@ -317,7 +393,10 @@ def _facts(path: Path, asked: tuple[str, ...], options: tuple[str, ...], of: Zfs
 def _tunables(of: ZfsPool | None) -> dict[str, Scalar]:
     parameters, stats = driver.parameters(), driver.arcstats()
     facts: dict[str, Scalar] = {"driver": f"OpenZFS {driver.version()}"}
-    for name, key in (("txg_timeout_s", "zfs_txg_timeout"), ("dirty_data_max_bytes", "zfs_dirty_data_max")):
+    for name, key in (
+        ("txg_timeout_s", "zfs_txg_timeout"),
+        ("dirty_data_max_bytes", "zfs_dirty_data_max"),
+    ):
         if key in parameters:
             facts[name] = parameters[key]
     pools = process.run(["zpool", "list", "-H", "-o", "name"], ok=(0, 1)).stdout.split()

@@ -1,4 +1,6 @@
-"""OpenZFS in the kernel: its version, parameters, and the limit of its cache (ARC), which no control group counts."""
+"""OpenZFS in the kernel: its version, parameters, and the limit of its cache (ARC), which no
+control group counts.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,13 @@ ARCSTATS: Final = Path("/proc/spl/kstat/zfs/arcstats")
 ARC_JOURNALLED: Final = "zfs_arc"
 ARC_LEAST_BYTES: Final = 64 * 2**20  # OpenZFS accepts no smaller zfs_arc_max
 _ARC_SETTLED: Final = 1.01  # the ARC reports its new limit at once, but rounded
-_PARAMETERS: Final = ("zfs_txg_timeout", "zfs_dirty_data_max", "zfs_arc_max", "zfs_nocacheflush", "zil_nocacheflush")
+_PARAMETERS: Final = (
+    "zfs_txg_timeout",
+    "zfs_dirty_data_max",
+    "zfs_arc_max",
+    "zfs_nocacheflush",
+    "zil_nocacheflush",
+)
 
 
 def version() -> str | None:
@@ -30,13 +38,20 @@ def load() -> None:
     """Load the module. Raises MakeFailed."""
     load_module("zfs")
     if version() is None:
-        raise MakeFailed(kernel_lacks("zfs") or "the kernel module zfs cannot be loaded", effect="Nothing was changed.")
+        raise MakeFailed(
+            kernel_lacks("zfs") or "the kernel module zfs cannot be loaded",
+            effect="Nothing was changed.",
+        )
 
 
 def parameters() -> dict[str, Scalar]:
-    """Return the kernel module's parameters that affect performance or durability; {} without the module."""
+    """Return the kernel module's parameters that affect performance or durability; {} without the
+    module.
+    """
     values = {name: text(MODULE / "parameters" / name) for name in _PARAMETERS}
-    return {name: int(value) for name, value in values.items() if value is not None and value.isdigit()}
+    return {
+        name: int(value) for name, value in values.items() if value is not None and value.isdigit()
+    }
 
 
 def arcstats() -> dict[str, int]:
@@ -53,8 +68,9 @@ def note_resource(journal: Journal | None, event: str, what: str, path: str) -> 
 
 @contextlib.contextmanager
 def limit_arc(arc_bytes: int | None, journal: Journal | None) -> Iterator[None]:
-    """Set zfs_arc_max, and zfs_arc_min below it, within the block (None: unchanged), for all pools of the kernel.
-    Raises MakeFailed if the kernel does not accept the limit."""
+    """Set zfs_arc_max, and zfs_arc_min below it, within the block (None: unchanged), for all pools
+    of the kernel. Raises MakeFailed if the kernel does not accept the limit.
+    """
     if arc_bytes is None:
         yield
         return
@@ -68,7 +84,8 @@ def limit_arc(arc_bytes: int | None, journal: Journal | None) -> Iterator[None]:
         most.write_text(str(most_bytes))
         if arcstats().get("c_max", 0) > most_bytes * _ARC_SETTLED:
             raise MakeFailed(
-                f"the kernel limits the ARC to {arcstats().get('c_max')} bytes instead of the requested {most_bytes}"
+                f"the kernel limits the ARC to {arcstats().get('c_max')} bytes instead of the "
+                f"requested {most_bytes}"
             )
         yield
     finally:
@@ -82,7 +99,12 @@ def arc_given_back(journal: Journal) -> list[str]:
     gone = []
     for taken in journal.outstanding(ARC_JOURNALLED):
         path, _, value = taken.partition("=")
-        if Path(path) in _arc_parameters() and Path(path).exists() and value.isdecimal() and len(value) < 20:
+        if (
+            Path(path) in _arc_parameters()
+            and Path(path).exists()
+            and value.isdecimal()
+            and len(value) < 20
+        ):
             Path(path).write_text(value)
             gone.append(f"{Path(path).name} {value}")
         journal.note("give_back", what=ARC_JOURNALLED, path=taken)

@@ -24,8 +24,8 @@ JOURNALLED: Final = "pool"
 _PREFIX: Final = "dbbench-"
 _SLOW_S: Final = 300.0
 _BLKRRPART: Final = 0x125F
-# OpenZFS puts the pool of a whole disk into a partition that begins at 1 MiB, followed by one of 8 MiB. Two labels of
-# 256 KiB are at each end of what the pool is on.
+# OpenZFS puts the pool of a whole disk into a partition that begins at 1 MiB, followed by one of 8
+# MiB. Two labels of 256 KiB are at each end of what the pool is on.
 _HEAD: Final = 2 * 2**20
 _TAIL: Final = 10 * 2**20
 
@@ -46,7 +46,9 @@ class ZfsPool:
         sync(self.name)
 
     def used_and_free(self) -> tuple[int, int]:
-        """Return (used, available) bytes of all datasets and snapshots, without the second copy of a mirror."""
+        """Return (used, available) bytes of all datasets and snapshots, without the second copy of
+        a mirror.
+        """
         found = dataset_properties(self.name)
         return int(found["used"]), int(found["available"])
 
@@ -58,13 +60,17 @@ class ZfsPool:
         """Import the pool, and mount its datasets that have a mount point. Raises MountFailed."""
         where = [word for member in self.members for word in ("-d", str(member.path))]
         try:
-            process.run(["zpool", "import", *where, "-o", "cachefile=none", self.name], timeout_s=_SLOW_S)
+            process.run(
+                ["zpool", "import", *where, "-o", "cachefile=none", self.name], timeout_s=_SLOW_S
+            )
         except CommandFailed as failure:
             text = f"the pool {self.name} could not be imported from {self.device.path}: {failure}"
             raise MountFailed(text) from failure
 
     def export(self, at: Path | None = None) -> None:
-        """Write dirty data, unmount, release the devices. Raises UnmountFailed with the holders after BUSY_S."""
+        """Write dirty data, unmount, release the devices. Raises UnmountFailed with the holders
+        after BUSY_S.
+        """
         effect = f"{self.device.path} still belongs to the pool."
         common.until_let_go(["zpool", "export", self.name], f"the pool {self.name}", at, effect)
 
@@ -89,7 +95,9 @@ def sync(name: str) -> None:
 
 def dataset_properties(dataset: str) -> dict[str, str]:
     """Return all properties of a dataset; sizes in bytes."""
-    return properties.parse_get(process.run(["zfs", "get", "-Hp", "-o", "property,value", "all", dataset]).stdout)
+    return properties.parse_get(
+        process.run(["zfs", "get", "-Hp", "-o", "property,value", "all", dataset]).stdout
+    )
 
 
 def new_name(journal: Journal | None = None) -> str:
@@ -98,22 +106,35 @@ def new_name(journal: Journal | None = None) -> str:
 
 
 def making(setup: FsSetup, name: str, targets: tuple[str, ...]) -> list[list[str]]:
-    """Return `zpool create`, then `zfs create` for each volume of the setup. cachefile=none: no host imports the pool
-    at boot. failmode=continue: an I/O error fails the write instead of hanging the pool. -f: overwrite an old signature
-    that the guard has permitted."""
+    """Return `zpool create`, then `zfs create` for each volume of the setup. cachefile=none: no
+    host imports the pool at boot. failmode=continue: an I/O error fails the write instead of
+    hanging the pool. -f: overwrite an old signature that the guard has permitted.
+    """
     topology = setup.mkfs.topology
     vdevs = [*targets[:-1], "log", targets[-1]] if topology == "log" else list(targets)
     if topology == "mirror":
         vdevs.insert(0, "mirror")
     dataset = [word for option in setup.mount for word in ("-O", option)]
     options = ["-o", "cachefile=none", "-o", "failmode=continue", "-m", "none"]
-    volumes = [["zfs", "create", *(word for option in volume.options for word in ("-o", option)), f"{name}/{part}"]
-               for part, volume in setup.volumes.items()]  # fmt: skip
-    return [["zpool", "create", "-f", *options, *setup.mkfs.options, *dataset, name, *vdevs], *volumes]
+    volumes = [
+        [
+            "zfs",
+            "create",
+            *(word for option in volume.options for word in ("-o", option)),
+            f"{name}/{part}",
+        ]
+        for part, volume in setup.volumes.items()
+    ]
+    return [
+        ["zpool", "create", "-f", *options, *setup.mkfs.options, *dataset, name, *vdevs],
+        *volumes,
+    ]
 
 
 def label(path: Path) -> dict[str, Scalar]:
-    """Return the first label on a device: name, pool_guid, version, ashift. Raises MountFailed if there is none."""
+    """Return the first label on a device: name, pool_guid, version, ashift. Raises MountFailed if
+    there is none.
+    """
     label_fields = properties.parse_label(process.run(["zdb", "-l", path], ok=(0, 1, 2)).stdout)
     if "name" not in label_fields:
         raise MountFailed(f"{path} has no pool label", effect="Nothing was measured.")
@@ -121,13 +142,16 @@ def label(path: Path) -> dict[str, Scalar]:
 
 
 def wipe(devices: Sequence[Device]) -> None:
-    """Erase all labels from the devices, so that no host finds a pool; another family's mkfs might leave some."""
+    """Erase all labels from the devices, so that no host finds a pool; another family's mkfs might
+    leave some.
+    """
     for member in devices:
         size = os.lseek(member.fd, 0, os.SEEK_END)
         for offset, length in ((0, min(_HEAD, size)), (max(0, size - _TAIL), min(_TAIL, size))):
             os.pwrite(member.fd, bytes(length), offset)
         os.fsync(member.fd)
-        with contextlib.suppress(OSError):  # the device has no partitions, or is a loop device that cannot have any
+        # the device has no partitions, or is a loop device that cannot have any
+        with contextlib.suppress(OSError):
             fcntl.ioctl(member.fd, _BLKRRPART)
 
 

@@ -1,4 +1,6 @@
-"""Properties of pools and datasets: read, compared with the setup, and what they mean for durability and torn pages."""
+"""Properties of pools and datasets: read, compared with the setup, and what they mean for
+durability and torn pages.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +12,33 @@ from dbbench import process
 from dbbench.model import Durability, FsSetup, Scalar
 
 _SINCE: Final = (  # first version with each property, from the release notes of OpenZFS
-    ("compression", r"zstd.*", (2, 0)), ("checksum", "blake3", (2, 2)),
-    ("redundant_metadata", "some|none", (2, 2)), ("direct", ".*", (2, 3)), ("autotrim", ".*", (0, 8)),
-)  # fmt: skip
+    ("compression", r"zstd.*", (2, 0)),
+    ("checksum", "blake3", (2, 2)),
+    ("redundant_metadata", "some|none", (2, 2)),
+    ("direct", ".*", (2, 3)),
+    ("autotrim", ".*", (0, 8)),
+)
 # Properties of each dataset that a result contains, as far as the version of OpenZFS has them.
-_SHOWN: Final = ("recordsize", "compression", "checksum", "sync", "logbias", "primarycache", "secondarycache", "atime",
-                 "xattr", "redundant_metadata", "copies", "dedup", "direct")  # fmt: skip
-_SMALLEST_PAGE: Final = 8192  # smallest page of the supported engines: PostgreSQL's; InnoDB's is 16384
+_SHOWN: Final = (
+    "recordsize",
+    "compression",
+    "checksum",
+    "sync",
+    "logbias",
+    "primarycache",
+    "secondarycache",
+    "atime",
+    "xattr",
+    "redundant_metadata",
+    "copies",
+    "dedup",
+    "direct",
+)
+# smallest page of the supported engines: PostgreSQL's; InnoDB's is 16384
+_SMALLEST_PAGE: Final = 8192
 _DEFAULT_RECORD: Final = 128 * 2**10
-# Public reports of losses after a power cut, or a crash of the whole machine, that ZFS should have prevented.
+# Public reports of losses after a power cut, or a crash of the whole machine, that ZFS should have
+# prevented.
 _LOGBIAS_REPORT: Final = "openzfs/zfs#18996"  # acknowledged data was lost
 _RECORD_REPORT: Final = "openzfs/zfs#17879"  # a record was torn
 _REPORTED_RECORD: Final = 16 * 2**10  # the only size of records with which one was torn
@@ -29,15 +49,22 @@ def lacks(setup: FsSetup, version: str) -> str | None:
     """Return the first option of the setup that this version of OpenZFS does not support, or None."""
     release = tuple(int(word) for word in re.findall(r"\d+", version)[:2])
     of_volumes = (option for volume in setup.volumes.values() for option in volume.options)
-    for name, value in (option.partition("=")[::2] for option in (*setup.mount, *setup.mkfs.options, *of_volumes)):
+    for name, value in (
+        option.partition("=")[::2] for option in (*setup.mount, *setup.mkfs.options, *of_volumes)
+    ):
         for key, values, least in _SINCE:
             if name == key and re.fullmatch(values, value) and release < least:
-                return f"{name}={value} needs OpenZFS {'.'.join(map(str, least))} or later; this is OpenZFS {version}"
+                return (
+                    f"{name}={value} needs OpenZFS {'.'.join(map(str, least))} or later; this is "
+                    f"OpenZFS {version}"
+                )
     return None
 
 
 def pairs(options: Iterable[str]) -> dict[str, str]:
-    """Return NAME=VALUE words as a dictionary, later ones overriding; words without a value are omitted."""
+    """Return NAME=VALUE words as a dictionary, later ones overriding; words without a value are
+    omitted.
+    """
     split = (option.partition("=") for option in options)
     return {name: value for name, equals, value in split if equals}
 
@@ -51,9 +78,13 @@ def parse_get(text: str) -> dict[str, str]:
 
 @process.understood("zdb")
 def parse_label(text: str) -> dict[str, Scalar]:
-    """Return name, pool_guid, version and ashift (as used, where the pool's may be 0) in `zdb -l`; or {}."""
+    """Return name, pool_guid, version and ashift (as used, where the pool's may be 0) in `zdb -l`;
+    or {}.
+    """
     label: dict[str, Scalar] = {}
-    for name, value in re.findall(r"^\s*(name|pool_guid|version|ashift): '?([^'\n]+)'?$", text, re.MULTILINE):
+    for name, value in re.findall(
+        r"^\s*(name|pool_guid|version|ashift): '?([^'\n]+)'?$", text, re.MULTILINE
+    ):
         label.setdefault(name, int(value) if value.isdigit() else value)
     return label
 
@@ -65,13 +96,18 @@ def size_bytes(text: str) -> int | None:
 
 
 def differences(asked: Mapping[str, str], found: Mapping[str, str]) -> list[str]:
-    """Describe properties that differ from the setup; two spellings of a size ("8K" and "8192") are the same."""
+    """Describe properties that differ from the setup; two spellings of a size ("8K" and "8192") are
+    the same.
+    """
 
     def same(value: str, other: str) -> bool:
         return value == other or None is not size_bytes(value) == size_bytes(other)
 
-    return [f"{name} is {found.get(name, 'missing')}, expected {value}"
-            for name, value in asked.items() if not same(value, found.get(name, ""))]  # fmt: skip
+    return [
+        f"{name} is {found.get(name, 'missing')}, expected {value}"
+        for name, value in asked.items()
+        if not same(value, found.get(name, ""))
+    ]
 
 
 def shown(found: Mapping[str, str]) -> dict[str, Scalar]:
@@ -86,14 +122,18 @@ def effective(found: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def record_bytes(options: Iterable[str]) -> int:
-    """Return the size that is copied on write together: the recordsize among the options, or ZFS's default."""
+    """Return the size that is copied on write together: the recordsize among the options, or ZFS's
+    default.
+    """
     return size_bytes(pairs(options).get("recordsize", "")) or _DEFAULT_RECORD
 
 
 def flags(options: Iterable[str], live: Mapping[str, Scalar]) -> tuple[Durability, ...]:
-    """Return the durability flags; `live` are the module's parameters. sync=disabled writes with the next transaction
-    group: after a power loss the data is consistent but seconds old, `async-commit`. zil_nocacheflush omits the flushes
-    of the log, so commits are lost; zfs_nocacheflush all of them, so the pool itself may be lost."""
+    """Return the durability flags; `live` are the module's parameters. sync=disabled writes with
+    the next transaction group: after a power loss the data is consistent but seconds old,
+    `async-commit`. zil_nocacheflush omits the flushes of the log, so commits are lost;
+    zfs_nocacheflush all of them, so the pool itself may be lost.
+    """
     flags_of_setup = []
     if live.get("zfs_nocacheflush") == 1:
         flags_of_setup.append(Durability.NO_BARRIER)
@@ -105,13 +145,17 @@ def flags(options: Iterable[str], live: Mapping[str, Scalar]) -> tuple[Durabilit
 
 
 def reports(options: Iterable[str], unprotected: bool) -> tuple[str, ...]:
-    """Return the public reports of a loss with these options; `unprotected`: the server does not repair torn pages."""
+    """Return the public reports of a loss with these options; `unprotected`: the server does not
+    repair torn pages.
+    """
     logbias = pairs(options).get("logbias") == "throughput"
     record = unprotected and record_bytes(options) == _REPORTED_RECORD
     return (*((_LOGBIAS_REPORT,) if logbias else ()), *((_RECORD_REPORT,) if record else ()))
 
 
 def tears(options: Iterable[str]) -> bool:
-    """Whether the smallest database page is larger than a record, which is what copy-on-write keeps whole: several
-    records may be written by several transactions, and power may be lost between them."""
+    """Whether the smallest database page is larger than a record, which is what copy-on-write keeps
+    whole: several records may be written by several transactions, and power may be lost between
+    them.
+    """
     return record_bytes(options) < _SMALLEST_PAGE

@@ -267,7 +267,8 @@ def verdicts(host: Host, sets: int, rng: numpy.random.Generator) -> Iterator[Fig
             at_most=True,
         )
     # unnoticed outliers reduce the power, so there is no target
-    drifting, judged = host.drift != 0, not host.outliers
+    drifting = host.drift != 0
+    judged = not host.outliers
     for ratio, blocks, limit, with_drift in (
         (0.8, 3, 0.9, 0.9),
         (0.9, 5, 0.9, 0.85),
@@ -290,7 +291,8 @@ def run_document(
     """Return a run as input of `compare_all`. `ratios` are those of the other arms to the first. A
     trial has one second, because seconds do not affect the shared variance.
     """
-    arms, host = range(case.arms), case.host
+    arms = range(case.arms)
+    host = case.host
     cells = list(itertools.product(arms, range(case.workloads)))
     sds = {cell: host.trial_cv * _factor(case.scatter, cell[0], rng) for cell in cells}
     levels = numpy.log([1000.0, *(1000.0 * ratio for ratio in ratios)])
@@ -352,8 +354,10 @@ def stopped(document: dict[str, Any], precision: float | None = None) -> tuple[l
     """Return the rows of a run whose closed arms are not measured again, and the number of trials
     left out.
     """
-    entries, baseline = document["trials"], document["baseline"]
-    closed, settled = set[tuple[str, str]](), set[Group]()
+    entries = document["trials"]
+    baseline = document["baseline"]
+    closed = set[tuple[str, str]]()
+    settled = set[Group]()
     for block in range(min(LOOKS), max(entry["block"] for entry in entries)):
         until = trials_of([entry for entry in entries if entry["block"] <= block])
         for (group, arm), pair in examine(until, baseline, "tps").items():
@@ -385,13 +389,15 @@ def stopping(
     ratios.
     """
     alarms = covered = left_out = whole = 0
-    others, errors = case.arms - 1, list[float]()
+    others = case.arms - 1
+    errors = list[float]()
     for _ in range(sets):
         table, _ = stopped(run_document(case, [1.0] * others, rng), precision)
         alarms += len({row.workload for row in table if row.verdict in ("slower", "faster")})
         document = run_document(case, [0.62] * others, rng)
         table, fewer = stopped(document, precision)
-        left_out, whole = left_out + fewer, whole + len(document["trials"])
+        left_out = left_out + fewer
+        whole = whole + len(document["trials"])
         covered += sum(row.lo <= 0.62 <= row.hi for row in table if row.lo and row.hi)
         errors += [float(numpy.log(row.ratio / 0.62)) for row in table if row.ratio]
     families = sets * case.workloads
@@ -432,13 +438,15 @@ def spread(
     input of `compare`, and as trials with their hosts. `apart`: standard deviation of the log
     ratios of the hosts.
     """
-    speed, own = rng.normal(0, HOST_CV, hosts), rng.normal(0, apart, hosts)
+    speed = rng.normal(0, HOST_CV, hosts)
+    own = rng.normal(0, apart, hosts)
     order = tuple(
         TrialSpec(f"{arm}-b{block}-a1", arm, block, 1, 0)
         for block in range(1, blocks + 1)
         for arm in "ab"
     )
-    entries, trials = list[dict[str, Any]](), list[Trial]()
+    entries = list[dict[str, Any]]()
+    trials = list[Trial]()
     for number, mine in enumerate(
         first_blocks(order, [f"h{n}" for n in range(hosts)], "spread").items()
     ):
@@ -526,10 +534,8 @@ def factor_run(
     """
     combos = list(itertools.product(*map(range, design.levels)))
     cells = list(itertools.product(range(design.arms), combos))
-    of_arm, of_combo = (
-        rng.normal(0, 0.2, design.arms),
-        dict(zip(combos, rng.normal(0, 0.3, len(combos)), strict=True)),
-    )
+    of_arm = rng.normal(0, 0.2, design.arms)
+    of_combo = dict(zip(combos, rng.normal(0, 0.3, len(combos)), strict=True))
     trials = list[Trial]()
     for block in range(1, blocks + 1):
         shared = rng.normal(0, host.block_cv)

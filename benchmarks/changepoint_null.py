@@ -76,5 +76,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    nightly_levels.LEAST_SD, nightly_levels.SHIFT = 1e-9, 0.0  # type: ignore[misc]
+    # type: ignore[misc]
+    nightly_levels.LEAST_SD = 1e-9
+    nightly_levels.SHIFT = 0.0
     main()

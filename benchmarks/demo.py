@@ -51,7 +51,9 @@ def compared(folder: Path, number: int) -> list[dict[str, Any]]:
 def main() -> int:
     """Print each run's verdicts and the totals; return 1 if a target was missed."""
     runs = int(sys.argv[1]) if len(sys.argv) > 1 else 10
-    told, differs, of = 0, 0, 0
+    told = 0
+    differs = 0
+    of = 0
     with tempfile.TemporaryDirectory(prefix="dbbench-demo-") as folder:
         for number in range(1, runs + 1):
             rows = [

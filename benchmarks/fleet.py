@@ -131,7 +131,9 @@ def many(folder: Path) -> bool:
         ignore,
         clock=hosts.clock,
     )
-    began, before, early = hosts.clock(), hosts.own_s, 0
+    began = hosts.clock()
+    before = hosts.own_s
+    early = 0
     while any(host.open for host in coordinator.hosts.values()):
         coordinator.step()
         if not early and sum(len(host.taken) for host in coordinator.hosts.values()) >= 2000:
@@ -160,7 +162,8 @@ def many(folder: Path) -> bool:
 @contextlib.contextmanager
 def workers(folder: Path, count: int) -> Iterator[tuple[str, list[subprocess.Popen[bytes]]]]:
     """Start a scheduler and workers with simulated trials; yield (address, worker processes)."""
-    address, certs = free_address(), str(security.make(folder / "certs"))
+    address = free_address()
+    certs = str(security.make(folder / "certs"))
     me = [sys.executable, __file__]
     env = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     scheduler = [
@@ -196,9 +199,11 @@ def real(folder: Path) -> bool:
         names = sorted(connection.wait_for_hosts(lambda found: len(found) == 16, 120))
         fleet = made(folder, plan_run(800, 1.0), names)
         coordinator = Coordinator(folder, fleet, connection, ASSIGNMENT, ignore)
-        began, cpu = time.monotonic(), time.process_time()
+        began = time.monotonic()
+        cpu = time.process_time()
         coordinator.work()
-        took, own = time.monotonic() - began, time.process_time() - cpu
+        took = time.monotonic() - began
+        own = time.process_time() - cpu
         connection.close()
     home = len(list((folder / "f/trials").glob("[!.]*")))
     return all(
@@ -228,7 +233,8 @@ def quiet(folder: Path) -> bool:
         until = time.monotonic() + 5
         while time.monotonic() < until:
             coordinator.step()
-        began, before = time.monotonic(), _cpu_s(popen[0].pid)
+        began = time.monotonic()
+        before = _cpu_s(popen[0].pid)
         while time.monotonic() - began < WINDOW_S:
             coordinator.step()
         share = (_cpu_s(popen[0].pid) - before) / (time.monotonic() - began)
@@ -256,7 +262,8 @@ def quiet(folder: Path) -> bool:
             stderr=subprocess.DEVNULL,
         )
         time.sleep(8)
-        began, before = time.monotonic(), _cpu_s(other.pid)
+        began = time.monotonic()
+        before = _cpu_s(other.pid)
         time.sleep(20)
         default = (_cpu_s(other.pid) - before) / (time.monotonic() - began)
         other.terminate()

@@ -21,7 +21,8 @@ from dbbench.model.events import Event
 
 def simulate(share: Share) -> None:
     """Replace `run.queue.execute`: a trial sleeps for its window and is published."""
-    folder, emit = share.host.folder, share.emit
+    folder = share.host.folder
+    emit = share.emit
     run = results.load_spec(folder)
     while left := results.pending(folder, run := share.between(run)):
         spec = left[0]

@@ -73,7 +73,8 @@ def serving(case: Case, folder: Path) -> Iterator[Server]:
     """Start a server of the case's engine with its dataset, in `folder`."""
     own = Path(tempfile.mkdtemp(prefix="dbb", dir=folder))
     own.chmod(0o755)
-    engine, place = ENGINES[case.engine], Place(own / "s", own / "log")
+    engine = ENGINES[case.engine]
+    place = Place(own / "s", own / "log")
     settings = merge_settings(
         ("default", engine.defaults(SERVER_MEMORY)), ("window", engine.window_settings(60, 120))
     )
@@ -93,20 +94,23 @@ def cell_of(case: Case, seconds: int) -> Cell:
         "t", cast(Any, case.driver), (engine,), {"kind": case.dataset.kind}, script=case.script
     )
     parameters = {**case.dataset.parameters, "clients": case.clients}
-    setup, window = FsSetup("x", Mkfs("x")), Window("fixed", WARMUP_S, seconds)
+    setup = FsSetup("x", Mkfs("x"))
+    window = Window("fixed", WARMUP_S, seconds)
     return Cell("c", "x", setup, EngineSpec(engine), workload, parameters, case.dataset, window)
 
 
 def through_dbbench(server: Server, cell: Cell, seed: int) -> tuple[float, float]:
     """Return tps of the window, and the CPU seconds of this process per second of it."""
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
-        raw, scratch = Path(folder, "raw"), Path(folder, "scratch")
+        raw = Path(folder, "raw")
+        scratch = Path(folder, "scratch")
         raw.mkdir()
         scratch.mkdir()
         driver = DRIVERS[cell.workload.driver]
         with driver.driving(LoadTask(server, cell, seed, Clock(), raw, scratch)) as load:
             load.wait_until(WARMUP_S, lambda _live: None)
-            began, cpu = time.monotonic(), time.process_time()
+            began = time.monotonic()
+            cpu = time.process_time()
             load.wait(lambda _live: None)
             busy = (time.process_time() - cpu) / (time.monotonic() - began)
         outcome = load.outcome()
@@ -119,13 +123,12 @@ def bare(server: Server, cell: Cell, seed: int, logged: bool) -> float:
     """
     with tempfile.TemporaryDirectory(dir="/dev/shm") as scratch:
         if cell.workload.driver == "pgbench":
-            argv, live = pgbench.command(server, cell, seed, Path(scratch)), pgbench.live
+            argv = pgbench.command(server, cell, seed, Path(scratch))
+            live = pgbench.live
             argv = [word for word in argv if logged or not word.startswith("--log")]
         else:
-            argv, live = (
-                [*sysbench.command(server, cell, seed)[:-2], cell.workload.script, "run"],
-                sysbench.live,
-            )
+            argv = [*sysbench.command(server, cell, seed)[:-2], cell.workload.script, "run"]
+            live = sysbench.live
         done = process.run(argv, timeout_s=600)
     seconds = [
         found
@@ -142,7 +145,10 @@ def measure(name: str, pairs: int, seconds: int, folder: Path, logged: bool) -> 
     case = CASES[name]
     orders = [("dbbench", "bare"), ("bare", "dbbench")] * ((pairs + 1) // 2)
     random.Random(1).shuffle(orders)
-    cell, logs, busy, rates = cell_of(case, seconds), [], [], []
+    cell = cell_of(case, seconds)
+    logs = []
+    busy = []
+    rates = []
     with serving(case, folder) as server:
         for pair, order in enumerate(orders[:pairs]):
             found: dict[str, float] = {}
@@ -162,7 +168,8 @@ def measure(name: str, pairs: int, seconds: int, folder: Path, logged: bool) -> 
             )
     mean = math.fsum(logs) / pairs
     half = stats.t.ppf(0.975, pairs - 1) * stats.sem(logs) if pairs > 1 else math.inf
-    ratio, share = math.exp(mean), math.fsum(busy) / pairs
+    ratio = math.exp(mean)
+    share = math.fsum(busy) / pairs
     print(
         f"{name:<9} {math.fsum(rates) / pairs:>8.0f} tx/s bare  ratio {ratio:.4f} "
         f"({math.exp(mean - half):.4f}..{math.exp(mean + half):.4f})  dbbench's CPU {share:.2%} of "

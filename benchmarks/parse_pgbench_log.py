@@ -58,7 +58,8 @@ def main() -> int:
         parse(Path(sys.argv[2]), int(sys.argv[3]))
         return 0
     lines = int(sys.argv[1]) if len(sys.argv) > 1 else 2_000_000
-    peaks, rates = [], []
+    peaks = []
+    rates = []
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "pgbench_log.1"
         write_log(log, lines)

@@ -49,7 +49,8 @@ def main() -> int:
         wall = time.monotonic() - began
         trials = results.load_run(folder / "results/cell").trials
     spent = {phase: sum(trial.phase_s(phase) or 0 for trial in trials) for phase in Phase}
-    load, warmup = spent[Phase.MEASURE], spent[Phase.WARMUP]
+    load = spent[Phase.MEASURE]
+    warmup = spent[Phase.WARMUP]
     print(
         f"wall time {wall:.0f} s, measured load {load / wall:.0%}, with the warm-up "
         f"{(load + warmup) / wall:.0%}"

@@ -28,8 +28,10 @@ import tempfile
 from pathlib import Path
 from typing import Any, Final
 
-WRITE, READ = "pgbench-simple-update", "pgbench-select-only"
-BASELINE, TWIN = "ext4", "ext4-b"
+WRITE = "pgbench-simple-update"
+READ = "pgbench-select-only"
+BASELINE = "ext4"
+TWIN = "ext4-b"
 # Transactions per second on two machines: read-write at three scales, read-only at the largest.
 PUBLISHED: Final[list[tuple[str, dict[str, float]]]] = [
     (WRITE, {"ext4": 85291, "xfs": 85765, "btrfs": 33352, "zfs-8k": 61028, "zfs-8k-nofpw": 62376}),
@@ -117,7 +119,8 @@ def published(workload: str, arm: str) -> tuple[float, float]:
 
 def line(row: dict[str, Any]) -> str:
     """Return the line of an arm and workload: published and measured."""
-    arm, workload = row["fs_setup"], row["workload"]
+    arm = row["fs_setup"]
+    workload = row["workload"]
     interval = f"{row['lo']:.2f}..{row['hi']:.2f}" if row["lo"] is not None else "–"
     then = "1 by definition" if arm == TWIN else "{:.2f}..{:.2f}".format(*published(workload, arm))
     low, high = TODAY.get((workload, arm), (None, None))

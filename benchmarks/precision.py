@@ -61,7 +61,8 @@ def replayed(recorded: Values, rng: numpy.random.Generator) -> Draw:
     count = min(len(values) for values in recorded.values())
 
     def draw(blocks: int) -> Values:
-        picked, other = rng.integers(0, count, blocks), rng.integers(0, count, blocks)
+        picked = rng.integers(0, count, blocks)
+        other = rng.integers(0, count, blocks)
         drawn = {key: values[picked] for key, values in recorded.items()}
         return drawn | {
             (work, "again"): recorded[work, "ext4"][other]
@@ -98,7 +99,8 @@ def recorded_values(path: Path) -> Values:
 
 def make_run(folder: Path, values: Values) -> Run:
     """Return a run of these setups with three blocks."""
-    arms, works = dict.fromkeys(arm for _, arm in values), {work for work, _ in values}
+    arms = dict.fromkeys(arm for _, arm in values)
+    works = {work for work, _ in values}
     ordered = sorted(arms, key=lambda arm: arm != "ext4")
     work = [pair for pair in WORK if pair[1] in works]
     run = results.load_spec(
@@ -137,11 +139,9 @@ def by_whole_blocks(run: Run, values: Values, precision: float) -> int:
     """Return the number of trials until every pair has its precision, by the rule of former
     versions.
     """
-    trials, left, count = (
-        list[Trial](),
-        {(cell.group, cell.arm) for cell in run.cells if cell.arm != "ext4"},
-        0,
-    )
+    trials = list[Trial]()
+    left = {(cell.group, cell.arm) for cell in run.cells if cell.arm != "ext4"}
+    count = 0
     for block in range(1, MOST_BLOCKS + 1):
         groups = {group for group, _ in left}
         cells = [
@@ -150,7 +150,8 @@ def by_whole_blocks(run: Run, values: Values, precision: float) -> int:
             if (c.group, c.arm) in left or (c.arm == "ext4" and c.group in groups)
         ]
         new = measured(run, tuple(another(run, block, cells)), values)
-        trials, count = [*trials, *new.values()], count + len(new)
+        trials = [*trials, *new.values()]
+        count = count + len(new)
         for cell in [cell for cell in cells if cell.arm != "ext4" and block >= LEAST]:
             of_group = [t for t in trials if (t.engine, t.workload, t.variant) == cell.group]
             guess = estimate_of(values_of(of_group, "ext4", cell.arm, cell.workload.primary))
@@ -177,7 +178,8 @@ def compare_precisions(
 ) -> Iterator[tuple[str, float]]:
     """Yield (line, minutes of `run` ÷ minutes of whole blocks) for ±3 and ±5 %."""
     for precision in (0.03, 0.05):
-        before, now = [], []
+        before = []
+        now = []
         for _ in range(replays):
             values = draw(MOST_BLOCKS)
             before.append(by_whole_blocks(run, values, precision))
@@ -196,10 +198,8 @@ def in_ten_minutes(name: str, run: Run, draw: Draw, replays: int, budget_s: floa
     """Return how wide the intervals are after the budget of the demo, with whole blocks and with
     `further`.
     """
-    plan, times = (
-        dataclasses.replace(run.plan, budget_s=budget_s),
-        {cell.id: TRIAL_S for cell in run.cells},
-    )
+    plan = dataclasses.replace(run.plan, budget_s=budget_s)
+    times = {cell.id: TRIAL_S for cell in run.cells}
     timed = dataclasses.replace(run, plan=plan, budget=Budget(cell_s=times))
     blocks = int(budget_s / TRIAL_S / len(run.cells))
     primary = {cell.workload.name: cell.workload.primary for cell in run.cells}
@@ -222,10 +222,8 @@ def in_ten_minutes(name: str, run: Run, draw: Draw, replays: int, budget_s: floa
             ]
             if when == "now":
                 own = [row for row in table if row.fs_setup == "again"]
-                differs, families = (
-                    differs + sum(row.verdict in DIFFERENT for row in own),
-                    families + len(own),
-                )
+                differs = differs + sum(row.verdict in DIFFERENT for row in own)
+                families = families + len(own)
                 told += all(row.verdict in DIFFERENT for row in table if row.fs_setup == "btrfs")
     before, now = (100 * statistics.median(of) for of in widths.values())
     alike = f"ext4 differs from itself in {differs} of {families}"
@@ -239,7 +237,8 @@ def in_ten_minutes(name: str, run: Run, draw: Draw, replays: int, budget_s: floa
 def main() -> int:
     """Print all comparisons; return 1 if `run` needs more minutes anywhere."""
     replays = int(sys.argv[1]) if len(sys.argv) > 1 else 50
-    rng, ratios = numpy.random.default_rng(1), list[float]()
+    rng = numpy.random.default_rng(1)
+    ratios = list[float]()
     plans = {
         f"simulated, {100 * cv:.0f} %, {n} workloads": simulated(cv, n, rng)
         for cv in (0.03, 0.05, 0.08)

@@ -87,7 +87,9 @@ def main() -> int:
         image = folder / "hand.img"
         make_image(image, 4 * 2**30)
         bin_folder = sorted(Path("/usr/lib/postgresql").glob("*/bin"))[-1]
-        hand, ours, trials = [], [], []
+        hand = []
+        ours = []
+        trials = []
         for number in range(1, rounds + 1):
             began = time.monotonic()
             script = Path(__file__).parent / "by_hand.sh"

@@ -53,7 +53,8 @@ class Group:
     """
 
     def __init__(self, period_us: int) -> None:
-        self.folder, self.period_us = CPU / f"dbbench-steal-{os.getpid()}", period_us
+        self.folder = CPU / f"dbbench-steal-{os.getpid()}"
+        self.period_us = period_us
 
     def __enter__(self) -> Group:
         self.folder.mkdir()
@@ -104,7 +105,8 @@ def load(
         with DRIVERS[cell.workload.driver].driving(task) as running:
             limits.leave()
             running.wait_until(1, lambda _live: None)
-            began, busy = time.monotonic(), busy_s()
+            began = time.monotonic()
+            busy = busy_s()
             running.wait_until(FREE_S, lambda _live: None)
             cores = (busy_s() - busy) / (time.monotonic() - began)
             counted = [limits.withheld_s()]
@@ -121,7 +123,8 @@ def load(
 
 def measure(name: str, rounds: int, period_us: int, folder: Path) -> None:
     """Run the rounds of a case and print its table."""
-    shuffled, cpus = random.Random(1), os.cpu_count() or 1
+    shuffled = random.Random(1)
+    cpus = os.cpu_count() or 1
     order = [quota for _ in range(rounds) for quota in shuffled.sample(QUOTAS, len(QUOTAS))]
     cell = cell_of(CASES[name], FREE_S + len(order) + 1)
     with Group(period_us) as limits, serving(CASES[name], folder) as server:
@@ -155,10 +158,8 @@ def change_of(values: list[float | None], order: list[float], quota: float) -> s
     """Return the mean change against the seconds without a quota, with its 95 % interval."""
     pairs = zip(logs_of(values, order, quota), logs_of(values, order, FREE), strict=True)
     changes = [value - free for value, free in pairs if math.isfinite(value - free)]
-    mean, half = (
-        statistics.fmean(changes),
-        stats.t.ppf(0.975, len(changes) - 1) * stats.sem(changes),
-    )
+    mean = statistics.fmean(changes)
+    half = stats.t.ppf(0.975, len(changes) - 1) * stats.sem(changes)
     return (
         f"{math.expm1(mean):+6.1%} ({math.expm1(mean - half):+.1%}..{math.expm1(mean + half):+.1%})"
     )

@@ -288,7 +288,8 @@ def tell(error: DbbenchError, options: Options, cause: BaseException | None = No
     """Print an error on stderr: what, evidence, where, effect, remedy; with -v the traceback; as
     JSON with --json.
     """
-    kind, trace = error_kinds()[error.id], ""
+    kind = error_kinds()[error.id]
+    trace = ""
     if options.verbose:
         import traceback
 

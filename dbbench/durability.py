@@ -43,10 +43,8 @@ def of_server(
     `Profile.restores_pages`.
     """
     settings = dict(effective)
-    of_fs, flags = (
-        reports(Durability.TORN_PAGES in flags_of(settings, True)),
-        flags_of(settings, tears is not None),
-    )
+    of_fs = reports(Durability.TORN_PAGES in flags_of(settings, True))
+    flags = flags_of(settings, tears is not None)
     own = () if restores or tears is None or Durability.TORN_PAGES in flags else (ON_MYSQL,)
     direct = "O_DIRECT" in effective.get("innodb_flush_method", "").upper()
     atomic = direct and (unit_bytes is None or unit_bytes >= page_bytes(effective))

@@ -284,7 +284,8 @@ def remedy(programs: Sequence[str]) -> str:
     """
     lines = []
     for name in programs:
-        package, neighbour = package_of(name), _neighbour(name)
+        package = package_of(name)
+        neighbour = _neighbour(name)
         if package and neighbour:
             looked = ", ".join(("PATH", *OUTSIDE_PATH.get(Path(name).name, ())))
             lines.append(
@@ -345,7 +346,8 @@ def policy(package: str) -> str:
     """Return what `apt-cache policy` prints; "" without apt."""
     if shutil.which("apt-cache") is None:
         return ""
-    argv, env = ["apt-cache", "policy", package], {**os.environ, "LC_ALL": "C.UTF-8"}
+    argv = ["apt-cache", "policy", package]
+    env = {**os.environ, "LC_ALL": "C.UTF-8"}
     return subprocess.run(
         argv, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
     ).stdout

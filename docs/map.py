@@ -15,7 +15,10 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[1]
-WIDTH, ROW, GAP, MARGIN = 980, 62, 8, 12
+WIDTH = 980
+ROW = 62
+GAP = 8
+MARGIN = 12
 STYLE: Final = """
 text { font: 13px system-ui, sans-serif; fill: #161b21 } .name { font-weight: 700; font-size: 15px }
 rect { fill: #f3f5f4; stroke: #a8b0b6 }

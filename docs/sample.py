@@ -69,7 +69,8 @@ def photographed(page: Path) -> bytes:
             command(browser, "Emulation.setEmulatedMedia", media="", features=[LIGHT, STILL])
             screen(browser, WIDTH)
             browser.get(page.resolve().as_uri())
-            height, before = int(until(browser, END)), 0
+            height = int(until(browser, END))
+            before = 0
             while height != before:  # until nothing moves any more
                 screen(browser, WIDTH, height)
                 time.sleep(SETTLE_S)
@@ -83,7 +84,8 @@ def photographed(page: Path) -> bytes:
 def main(run: Path | None) -> None:
     """Write the README and the picture from the demo in `run`; None: run it first."""
     with tempfile.TemporaryDirectory(prefix="dbb", dir="/var/tmp") as folder:
-        results, environment = Path(folder), {"PYTHONPATH": str(ROOT), "COLUMNS": "100"}
+        results = Path(folder)
+        environment = {"PYTHONPATH": str(ROOT), "COLUMNS": "100"}
         program = [sys.executable, "-m", "dbbench"]
         if run is None:
             argv = [

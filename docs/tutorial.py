@@ -47,7 +47,8 @@ def server(folder: Path) -> Iterator[dict[str, str]]:
     """Run a private PostgreSQL server with its files in `folder`; yield the variables by which its
     clients find it.
     """
-    engine, place = ENGINES["postgres"], Place(folder / "s", folder / "logs", None)
+    engine = ENGINES["postgres"]
+    place = Place(folder / "s", folder / "logs", None)
     if not (folder / "data").exists():
         engine.create(folder / "data", place)
     with engine.serving(

@@ -185,7 +185,8 @@ def wheel(source: Source, dist: Path) -> Path:
 def deb(source: Source, wheel: Path, dist: Path, arch: str, level: int = 6) -> Path:
     """Build the .deb from the wheel, with what Debian lacks; `level` is that of xz."""
     with tempfile.TemporaryDirectory(prefix="dbbench-deb-", dir="/var/tmp") as work:
-        tree, fetched = Path(work) / "tree", Path(work) / "wheels"
+        tree = Path(work) / "tree"
+        fetched = Path(work) / "wheels"
         _private(tree, [wheel, *vendored(source.folder, fetched, arch)])
         _shared(tree, source)
         _control(tree, source, arch)
@@ -208,7 +209,8 @@ def deb(source: Source, wheel: Path, dist: Path, arch: str, level: int = 6) -> P
 
 def vendored(folder: Path, target: Path, arch: str) -> list[Path]:
     """Download the wheels of VENDORED in their locked versions; pip compares their digests."""
-    machine, texts = MACHINES[arch], locks(folder)
+    machine = MACHINES[arch]
+    texts = locks(folder)
     target.mkdir()
     for names, tags in (
         ([name for name in VENDORED if name not in COMPILED], [("3.11", "any")]),

@@ -89,7 +89,8 @@ def strings(source: str) -> Iterator[tuple[int, str]]:
     is a field.
     """
     tree = ast.parse(source)
-    private, inner = set[int](), set[int]()
+    private = set[int]()
+    inner = set[int]()
     for node in ast.walk(tree):
         if (
             isinstance(node, ast.FunctionDef | ast.ClassDef)
@@ -144,7 +145,8 @@ def main() -> int:
     """Print what breaks a rule; return 1 if anything does."""
     findings = []
     for path in sorted(path for pattern in TEXTS for path in ROOT.glob(pattern)):
-        name, source = path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8")
+        name = path.relative_to(ROOT).as_posix()
+        source = path.read_text(encoding="utf-8")
         findings += avoided(name, source)
         if path.suffix == ".py" and BOOTS not in path.parts:
             findings += shells(name, source)

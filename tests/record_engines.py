@@ -38,7 +38,8 @@ def main(names: list[str]) -> None:
 def record(name: str, folder: Path) -> None:
     """Start a new server, load it, and write its answers before and after into the fixtures."""
     kind = name.partition("-")[0]
-    engine, place = ENGINES[kind], Place(folder / "s", folder / "logs", engine_bin(name))
+    engine = ENGINES[kind]
+    place = Place(folder / "s", folder / "logs", engine_bin(name))
     engine.create(folder / "data", place)
     with engine.serving(folder / "data", settings_of(kind), place) as server:
         release = ".".join(server.version.split(".")[: 1 if kind == "postgres" else 2])

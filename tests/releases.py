@@ -143,7 +143,8 @@ def _kept(root: Path, recipe: str, make: Callable[[Path], None]) -> Path:
     for.
     """
     root.parent.mkdir(parents=True, exist_ok=True)
-    making, mark = root.with_suffix(".making"), root.with_suffix(".made")
+    making = root.with_suffix(".making")
+    mark = root.with_suffix(".made")
     with root.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if mark.exists() and mark.read_text() == f"{recipe} {_content(root)}":
@@ -301,7 +302,8 @@ def read(run: Path) -> Found:
     """Read the trials of a run. Problems are what a trial says of programs that it did not
     understand.
     """
-    found, of_run = Found(set(), set(), []), json.loads((run / "run.json").read_text())
+    found = Found(set(), set(), [])
+    of_run = json.loads((run / "run.json").read_text())
     found.facts.update(
         ("the run", fact) for key in ("host", "versions") for fact in _facts(of_run[key], key)
     )

@@ -122,8 +122,10 @@ def _put_row(row: Probe, width: int) -> None:
         state = "skipped"
     if not row.ok and row.needed:
         text += f"{'; ' if text else ''}{'only for' if row.optional else 'needed:'} {row.needed}"
-    lead, terminal = f"  {state:<10}  {row.check:<{width}}  ", columns() or sys.maxsize
-    evidence, fixes = text.splitlines(), row.fix.splitlines()
+    lead = f"  {state:<10}  {row.check:<{width}}  "
+    terminal = columns() or sys.maxsize
+    evidence = text.splitlines()
+    fixes = row.fix.splitlines()
     narrow = len(lead) + max(map(len, (*evidence, *fixes)), default=0) > terminal
     put((lead if narrow else f"{lead}{text}").rstrip())
     indent = " " * (_INDENT if narrow else len(lead))
@@ -166,7 +168,9 @@ def of_plan(file: str, paths: list[str], results_folder: Path) -> Iterator[Probe
 def _engines() -> Iterator[Probe]:
     versions = {name: ENGINES[name].installed_version() for name in SERVERS}
     for name, version in versions.items():
-        profile, fix, to_install = profile_of(name), "", tuple[str, ...]()
+        profile = profile_of(name)
+        fix = ""
+        to_install = tuple[str, ...]()
         rivals = [profile_of(other).title for other in profile.excluded_by if versions.get(other)]
         if version is None and rivals:
             fix = f"its packages cannot be installed next to {rivals[0]}"
@@ -274,7 +278,8 @@ def _system(results_folder: Path) -> Iterator[Probe]:
 
 
 def _labs_and_fleet() -> Iterator[Probe]:
-    why, built = second_kernel.unavailable(), second_kernel.found()
+    why = second_kernel.unavailable()
+    built = second_kernel.found()
     state = "built" if built else "not built yet" if why is None else None
     yield Probe(
         Purpose.REHEARSE, "second kernel", why is None, state, "`dbbench rehearse`", why or ""
@@ -332,7 +337,8 @@ def _host() -> Iterator[Probe]:
         "boot with the kernel parameter psi=1",
         optional=True,
     )
-    load, cpus = os.getloadavg()[0], os.cpu_count() or 1
+    load = os.getloadavg()[0]
+    cpus = os.cpu_count() or 1
     idle = load < _QUIET * cpus
     yield Probe(
         Purpose.HOST,
@@ -348,7 +354,8 @@ def _host() -> Iterator[Probe]:
 
 def _devices() -> Iterator[Probe]:
     with contextlib.suppress(DbbenchError):
-        disks, below = devices.describe_all(), set[str]()
+        disks = devices.describe_all()
+        below = set[str]()
         for disk in reversed(disks):  # what is made of a disk comes after it
             if (
                 disk["name"] in below

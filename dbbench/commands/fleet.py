@@ -222,7 +222,8 @@ def scheduler(options: Options, listen: str, certs: Path | None) -> None:
     from dbbench.fleet import daemons, security
 
     listen = security.whole(listen)  # refused before anything is made
-    folder, there = security.make(certs), ".config/dbbench/fleet"
+    folder = security.make(certs)
+    there = ".config/dbbench/fleet"
     if certs is None and not security.is_loopback(listen):
         give = (
             f"tar -C {shlex.quote(str(folder))} -c . | ssh HOST 'mkdir -p {there} && tar -C "

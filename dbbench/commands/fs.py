@@ -38,8 +38,10 @@ def command(options: Options, name: str) -> None:
     With NAME: its file, and the commands that make and mount it.
     """
     entries = catalog(options.paths)
-    setup, file = entries.setup(name), entries.setups[name]
-    row, argvs = _row(setup), _commands(setup)
+    setup = entries.setup(name)
+    file = entries.setups[name]
+    row = _row(setup)
+    argvs = _commands(setup)
     options.put(
         {**row, "file": str(file), "setup": plain(setup), "commands": argvs},
         f"# {file}",
@@ -70,7 +72,8 @@ def _row(setup: FsSetup) -> dict[str, Any]:
 
 
 def _devices(setup: FsSetup) -> str:
-    least, most = setup.devices.min, setup.devices.max
+    least = setup.devices.min
+    most = setup.devices.max
     if most == 1:
         return "one device"
     return (

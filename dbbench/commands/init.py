@@ -105,7 +105,8 @@ def command(
     """
     from dbbench.plan.catalog import catalog
 
-    path, given = Path(output), any(answers.values())
+    path = Path(output)
+    given = any(answers.values())
     if not from_running and (socket or user or database):
         raise click.UsageError("--socket, --user and --database require --from-running")
     if bool(example) + bool(units) + from_running + given > 1:
@@ -130,7 +131,8 @@ def command(
             refuse_existing([path])  # before the questions
             answers = _ask()
         proposal = _proposal(**answers)
-        chosen, text = proposal.engines, proposal.text(path, catalog(options.paths))
+        chosen = proposal.engines
+        text = proposal.text(path, catalog(options.paths))
     write_new({path: text})
     name = "" if path == Path("plan.toml") else f" {shlex.quote(str(path))}"
     options.put(

@@ -244,7 +244,8 @@ def _put(options: Options, outcome: NightOutcome) -> None:
     if options.json:
         put_json(outcome.document)
         return
-    night, findings = outcome.night, outcome.findings
+    night = outcome.night
+    findings = outcome.findings
     put(f"{outcome.plan}, night of {night.night}: {outcome.state}")
     for text in (*night.reasons, *(f"no night on {date}" for date in outcome.missing)):
         put(f"  {text}")

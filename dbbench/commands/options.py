@@ -152,7 +152,8 @@ def command_line(
         made = click.command(cls=Command, context_settings=CONTEXT, **kwargs)(
             global_options(click.pass_obj(function))
         )
-        made.examples, made.statuses = examples, statuses
+        made.examples = examples
+        made.statuses = statuses
         return made
 
     return decorate

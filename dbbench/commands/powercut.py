@@ -104,7 +104,8 @@ def conclude(options: Options, folder: Path, trials: dict[str, Any] | None = Non
     """
     run = results.load_run(folder)
     assert run.lab is not None
-    page, table = write([run], folder / REPORT), HarmTable(run, run.lab)
+    page = write([run], folder / REPORT)
+    table = HarmTable(run, run.lab)
     if options.json:
         lab: dict[str, Any] = plain(run.lab)
         put_json(
@@ -165,7 +166,8 @@ def folder_of_lab(results_folder: Path, wanted: PlanRequest, name: str | None) -
         )
     folder = results_folder / name
     with contextlib.suppress(RunMissing):
-        run, lab = results.RunFolder(folder), results.load_lab(folder, verify=False)
+        run = results.RunFolder(folder)
+        lab = results.load_lab(folder, verify=False)
         holds_cuts = lab is not None and (lab.complete or lab.rows)
         if run.run.plan_sha256 in (wanted.sha256, alone.sha256) and not holds_cuts:
             must_be_of(run, wanted)

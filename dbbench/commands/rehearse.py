@@ -146,7 +146,8 @@ def _put(options: Options, run: LoadedRun, setups: list[dict[str, Any]], end: Co
         return
     rows = []
     for setup in setups:
-        outcome, why = "worked" if setup["worked"] else "failed", setup["lacks"] or ""
+        outcome = "worked" if setup["worked"] else "failed"
+        why = setup["lacks"] or ""
         if setup["errors"]:
             error = setup["errors"][0]
             why = f"{error['phase'] or '?'}: {error['id']} {error['text']}"

@@ -105,7 +105,8 @@ def put_verdict(
     """Print the verdict of finished runs, the number of trials, and a table of the warnings; for
     programs with `names` and `more`. Return 1 if a trial failed, else 0.
     """
-    tables, trials = verdicts(runs), [trial for run in runs for trial in run.trials]
+    tables = verdicts(runs)
+    trials = [trial for run in runs for trial in run.trials]
     counts = {status.value: sum(trial.status is status for trial in trials) for status in Status}
     if options.json:
         put_json({**names, "report": str(page), **counts, **more, "compare": as_document(tables)})

@@ -228,7 +228,8 @@ def _conclude(options: Options, folder: Path, before: bool = False) -> int:
     from dbbench.report.text import put
     from dbbench.results import load_run
 
-    loaded, page = load_run(folder), folder / REPORT
+    loaded = load_run(folder)
+    page = folder / REPORT
     if not before or not page.exists():
         write([loaded], page)
     run = loaded.run

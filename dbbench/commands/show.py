@@ -92,7 +92,8 @@ def _run_row(path: Path) -> dict[str, Any]:
         run = results.load_run(path, verify=False)
     except (ResultDamaged, RunMissing) as error:
         return row | {"error": f"{error.id}: {error.evidence}"}
-    cells, plan = run.run.cells, run.run.plan
+    cells = run.run.cells
+    plan = run.run.plan
     return row | {
         "state": "unfinished" if run.remaining else "finished",
         "created": run.run.created,
@@ -138,7 +139,8 @@ def _put_run(options: Options, run: LoadedRun) -> None:
             }
         )
         return
-    spec, left = run.run, f", {len(run.remaining)} to do" if run.remaining else ""
+    spec = run.run
+    left = f", {len(run.remaining)} to do" if run.remaining else ""
     put(
         f"{spec.name}: {len(run.trials)} of {len(spec.order)} trials{left}; "
         f"seed {spec.plan.seed}, created {spec.created}"

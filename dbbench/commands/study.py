@@ -75,9 +75,11 @@ def run_(
     Setups that this machine does not support are skipped and listed. The page compares the
     published figures with today's.
     """
-    study, given = studies.study(name), [str(Path(folder).absolute()) for folder in folders]
+    study = studies.study(name)
+    given = [str(Path(folder).absolute()) for folder in folders]
     text = studies.plan_text(study, scale, studies.servers_of(study, _find_servers(given), given))
-    size, path = study.scales[scale], options.results_folder / f"{name}-{scale}.toml"
+    size = study.scales[scale]
+    path = options.results_folder / f"{name}-{scale}.toml"
     if size.cuts and (why := unavailable()):
         raise LabUnavailable(why, effect="Nothing was changed.")
     with writing(path):
@@ -219,7 +221,8 @@ def _impossible(study: Study, servers: dict[str, list[str]]) -> str | None:
         file.write(studies.plan_text(study, DEFAULT, servers))
         file.flush()
         wanted = load_request(file.name, [])
-    skipped, plan = list_gaps(wanted, []), wanted.plan
+    skipped = list_gaps(wanted, [])
+    plan = wanted.plan
     baseline = plan.baseline or plan.fs_setups[0].label
     others = [arm.label for arm in plan.fs_setups if arm.label != baseline]
     if baseline in skipped or (others and all(arm in skipped for arm in others)):

@@ -233,7 +233,8 @@ def command(options: Options, name: str) -> None:
     With NAME: its file, and the parameters that a plan may set.
     """
     entries = catalog(options.paths)
-    workload, file = entries.workload(name), entries.workloads[name]
+    workload = entries.workload(name)
+    file = entries.workloads[name]
     settable = parameters(workload)
     defaults = [
         f"{key} = {json.dumps(parameter.default)}   # {parameter.help}".rstrip(" #")

@@ -64,11 +64,9 @@ def compare(document: Mapping[str, Any]) -> dict[str, Any]:
     `lo` and `hi` are None, and the verdict is `inconclusive` with the note `too few blocks`.
     Raises KeyError, TypeError or ValueError for a malformed document.
     """
-    baseline, candidate, margin = (
-        document["baseline"],
-        document["candidate"],
-        document.get("margin", MARGIN),
-    )
+    baseline = document["baseline"]
+    candidate = document["candidate"]
+    margin = document.get("margin", MARGIN)
     if baseline == candidate:
         raise ValueError(f"baseline and candidate are both {baseline!r}")
     trials = trials_of(
@@ -115,7 +113,8 @@ def compare_all(document: Mapping[str, Any]) -> list[dict[str, Any]]:
     `df_shared` those that come from other pairs; below three pairs these, `lo`, `hi` and `level`
     are None. KeyError, TypeError or ValueError on a malformed document.
     """
-    baseline, margin = document["baseline"], document.get("margin", MARGIN)
+    baseline = document["baseline"]
+    margin = document.get("margin", MARGIN)
     settled = {(engine, workload, "") for engine, workload in document.get("settled", ())}
     keys = (
         "fs_setup",
@@ -170,8 +169,10 @@ def trials_of(entries: Sequence[Mapping[str, Any]]) -> list[Trial]:
 
 def _trial(entry: Mapping[str, Any]) -> Trial:
     status = Status(entry.get("status") or "ok")
-    block, attempt = int(entry["block"]), int(entry.get("attempt") or 1)
-    engine, workload = entry.get("engine") or "", entry.get("workload") or ""
+    block = int(entry["block"])
+    attempt = int(entry.get("attempt") or 1)
+    engine = entry.get("engine") or ""
+    workload = entry.get("workload") or ""
     seconds = [] if status is Status.FAILED else entry["tps"] or []
     window = seconds[math.ceil(entry.get("warmup_s") or 0) :]
     values = [float(value) for value in window if value is not None and 0 <= value < math.inf]

@@ -17,7 +17,8 @@ from dbbench.units import duration_text, number, size_text
 # how often pages and rows are read depends on the plans
 COMPARED_KINDS: Final = ("rows", "updated", "deleted")
 # share, and rows per transaction: the server's own work is below the second
-ROWS_OFF, LEAST_ROWS = 0.1, 0.05
+ROWS_OFF = 0.1
+LEAST_ROWS = 0.05
 # differences of host and block layer in a row; the section Environment lists all
 MOST_TOLD: Final = 4
 
@@ -219,7 +220,8 @@ def unequal(baseline: Sequence[Trial], candidate: Sequence[Trial]) -> tuple[Rema
     """Return a remark for each condition that differs between the good trials of two arms of one
     group.
     """
-    base, other = _good(baseline), _good(candidate)
+    base = _good(baseline)
+    other = _good(candidate)
     if not base or not other:
         return ()
     conditions = (
@@ -272,7 +274,8 @@ def _features(one: Sequence[Trial], other: Sequence[Trial]) -> Iterator[Remark]:
     """Compare the features of filesystems of one family; options or another version of mkfs may
     change them.
     """
-    mine, theirs = _family_features(one), _family_features(other)
+    mine = _family_features(one)
+    theirs = _family_features(other)
     for family in sorted({name for name, _ in mine} & {name for name, _ in theirs}):
         sets = {features for name, features in mine | theirs if name == family}
         if len(sets) > 1:
@@ -293,10 +296,12 @@ def _work(one: Sequence[Trial], other: Sequence[Trial]) -> Iterator[Remark]:
     """Compare the rows that a transaction works on: a setup may not get other work than the
     baseline.
     """
-    mine, theirs = _rows_per_unit(one), _rows_per_unit(other)
+    mine = _rows_per_unit(one)
+    theirs = _rows_per_unit(other)
     for kind in COMPARED_KINDS:
         if kind in mine and kind in theirs:
-            median, other_median = statistics.median(mine[kind]), statistics.median(theirs[kind])
+            median = statistics.median(mine[kind])
+            other_median = statistics.median(theirs[kind])
             if abs(median - other_median) > max(LEAST_ROWS, ROWS_OFF * max(median, other_median)):
                 what = f"{WORK_KINDS[kind]} per transaction"
                 yield remark(

@@ -221,7 +221,8 @@ def _contrast(
     low = high = df = None
     verdict = LIMITED if limited else "inconclusive"
     if confidence is not None:
-        bounds, df = guess.bounds(confidence), guess.df
+        bounds = guess.bounds(confidence)
+        df = guess.df
         low, high = map(math.exp, bounds)
         if bounds[0] > 0 or bounds[1] < 0:
             verdict = DEPENDS
@@ -317,7 +318,8 @@ def crossings(rows: Sequence[Row]) -> list[Curve]:
 
 
 def _numbers(variant: str) -> list[tuple[str, float, str]]:
-    parts, numbers = [part for part in variant.split("+") if part], []
+    parts = [part for part in variant.split("+") if part]
+    numbers = []
     for part in parts:
         name, _, text = part.partition("=")
         try:

@@ -162,5 +162,6 @@ def share_interval(count: int, tries: int) -> tuple[float, float]:
     if count in (0, tries):
         return (0.0, upper_bound(tries)) if not count else (1 - upper_bound(tries), 1.0)
     z2 = _Z**2
-    centre, half = count + z2 / 2, _Z * math.sqrt(count * (tries - count) / tries + z2 / 4)
+    centre = count + z2 / 2
+    half = _Z * math.sqrt(count * (tries - count) / tries + z2 / 4)
     return (centre - half) / (tries + z2), (centre + half) / (tries + z2)

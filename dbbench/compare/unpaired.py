@@ -104,10 +104,8 @@ def _arm_rows(of_arm: Mapping[str, Sequence[Trial]], metric: Metric, margin: flo
 
 
 def _row(value: str, trials: Sequence[Trial], logs: Sequence[float]) -> Row:
-    first, classes = (
-        trials[0],
-        {t.filesystem.durability_class for t in trials if t.filesystem is not None},
-    )
+    first = trials[0]
+    classes = {t.filesystem.durability_class for t in trials if t.filesystem is not None}
     mean = math.exp(math.fsum(logs) / len(logs)) if logs else None
     return Row(
         f"{first.fs_setup} @ {value}",
@@ -180,7 +178,8 @@ def heterogeneity(hosts: Sequence[Estimate]) -> Heterogeneity | None:
     """
     from scipy.special import fdtrc
 
-    total, df = sum(host.n for host in hosts), len(hosts) - 1
+    total = sum(host.n for host in hosts)
+    df = len(hosts) - 1
     within_df = total - len(hosts)
     if df < 1 or within_df < 2:
         return None

@@ -156,14 +156,17 @@ def _group_rows(about: GroupPairs, baseline: str, margin: float, level: float) -
             strict=True,
         )
     )
-    counted, first = chosen(group), group[0]
+    counted = chosen(group)
+    first = group[0]
     by_arm = {
         arm: [trial for trial in counted if trial.fs_setup == arm] for arm in (baseline, *pairs)
     }
     mean_of = means({arm: [t.summary.get(metric.name) for t in own] for arm, own in by_arm.items()})
-    base_class, table = _class_of(group, baseline), []
+    base_class = _class_of(group, baseline)
+    table = []
     for arm, own in by_arm.items():
-        own_class, values = _class_of(group, arm), [t.summary.get(metric.name) for t in own]
+        own_class = _class_of(group, arm)
+        values = [t.summary.get(metric.name) for t in own]
         mixed = own_class != base_class and UNKNOWN not in (own_class, base_class)
         row = Row(
             arm,
@@ -325,8 +328,11 @@ class Comparison:
         margin: float = MARGIN,
         stopped: Mapping[tuple[Group, str], Remark] = MappingProxyType({}),
     ) -> None:
-        self._trials, self._baseline, self._primary = trials, baseline, primary
-        self._margin, self._stopped = margin, stopped
+        self._trials = trials
+        self._baseline = baseline
+        self._primary = primary
+        self._margin = margin
+        self._stopped = stopped
         self._settled = {
             group for (group, _), why in stopped.items() if why.kind is RemarkKind.SETTLED
         }

@@ -46,7 +46,9 @@ def record(
     """Make `archive/` in `folder` from its stopped `data/`, which stays a base copy. Raises
     DatasetBuildFailed.
     """
-    data, primary, archive = folder / "data", folder / "primary", folder / ARCHIVE
+    data = folder / "data"
+    primary = folder / "primary"
+    archive = folder / ARCHIVE
     archive.mkdir(0o755)
     # a start stores it in PostgreSQL's control file; a standby refuses `minimal` there
     if "wal_level" in settings:
@@ -82,7 +84,9 @@ def hand_over(golden: Golden, datadir: Path, engine: Engine, scratch: Path) -> N
             f"the archive of the golden copy {golden.path} is damaged: {', '.join(wrong[:5])}",
             **DAMAGED,
         )
-    seen, inbox, owner = scratch / ARCHIVE, scratch / INBOX, engine.account()
+    seen = scratch / ARCHIVE
+    inbox = scratch / INBOX
+    owner = engine.account()
     # in a private mount namespace; the account may not reach the cache
     if namespaces.host_proc() != Path("/proc"):
         seen.mkdir(0o755)
@@ -161,7 +165,8 @@ def _binary_logs(server: Server, dataset: Dataset, primary: Path, archive: Path)
     with cursor_of(server) as cursor:
         ask = partial(_ask, cursor)
         ask("FLUSH BINARY LOGS")  # begins a log without the statements of the server's start
-        before, wanted = len(files()) - 1, int(parameters["log_bytes"])
+        before = len(files()) - 1
+        wanted = int(parameters["log_bytes"])
         _drive(server, argv, lambda: sum(path.stat().st_size for path in files()[before:]), wanted)
         _calm(
             lambda: int(

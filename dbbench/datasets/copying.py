@@ -82,7 +82,8 @@ def restore_copy(
     stay), for `owner`. Comparing starts `lag_bytes` behind the writer. Raises FilesystemFull,
     and RestoreFailed also if the copy, or the golden copy itself, differs from the manifest.
     """
-    manifest, began = golden.manifest, time.monotonic()
+    manifest = golden.manifest
+    began = time.monotonic()
     with in_use(golden), _writing(golden, datadir):
         _make_root(golden, datadir)
         for entry in manifest.of_kind("dir"):
@@ -108,7 +109,8 @@ def restore_copy(
 
 def _delay(entries: Iterator[Entry], lag_bytes: int) -> Iterator[Entry]:
     """Yield the files, each as soon as more than `lag_bytes` of it and of later ones were written."""
-    waiting, lag = deque[Entry](), 0
+    waiting = deque[Entry]()
+    lag = 0
     for entry in entries:
         waiting.append(entry)
         lag += entry.size
@@ -139,7 +141,9 @@ def _needed_bytes(manifest: Manifest) -> int:
 
 
 def _copy_files(golden: Golden, datadir: Path, owner: User, progress: Progress) -> Iterator[Entry]:
-    buffer, ahead, done = memoryview(bytearray(BLOCK)), Semaphore(AHEAD), 0
+    buffer = memoryview(bytearray(BLOCK))
+    ahead = Semaphore(AHEAD)
+    done = 0
     with threads.beside("read ahead", functools.partial(_read_ahead, golden, ahead)):
         for entry in golden.manifest.of_kind("file"):
             for count in _copy(golden, entry, datadir / entry.path, owner, buffer):
@@ -238,7 +242,8 @@ def _writing(golden: Golden, datadir: Path) -> Iterator[None]:
 
 def _full(golden: Golden, datadir: Path, when: str) -> DbbenchError:
     place = datadir if datadir.exists() else datadir.parent
-    needed, free = _needed_bytes(golden.manifest), shutil.disk_usage(place).free
+    needed = _needed_bytes(golden.manifest)
+    free = shutil.disk_usage(place).free
     return FilesystemFull(
         f"{datadir} has {size_text(free)} ({free} bytes) free {when}, but the dataset needs "
         f"{size_text(needed)} ({needed} bytes) in addition to the metadata of the filesystem",

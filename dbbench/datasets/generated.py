@@ -70,7 +70,8 @@ def fill_in(dataset: Dataset, engine: str) -> Dataset:
     """Return the dataset with all parameters of its kind, sizes in bytes. Raises PlanInvalid for
     one that is unknown, impossible, or not supported by this engine.
     """
-    kind, profile = dataset.kind, profile_of(engine)
+    kind = dataset.kind
+    profile = profile_of(engine)
     if kind == "source":
         return dataset
     if kind not in profile.datasets:
@@ -219,9 +220,12 @@ def _pgbench(server: Server, dataset: Dataset) -> None:
 
 
 def _sysbench(server: Server, dataset: Dataset) -> None:
-    parameters, sql = dataset.parameters, sql_of(server)
-    share, tables = parameters.get(NAME), int(parameters["tables"])
-    size, threads = parameters["table_size"], max(1, min(len(os.sched_getaffinity(0)), tables))
+    parameters = dataset.parameters
+    sql = sql_of(server)
+    share = parameters.get(NAME)
+    tables = int(parameters["tables"])
+    size = parameters["table_size"]
+    threads = max(1, min(len(os.sched_getaffinity(0)), tables))
     _run(
         server,
         dataset,
@@ -252,7 +256,8 @@ def _sysbench(server: Server, dataset: Dataset) -> None:
 
 
 def _base(dataset: Dataset, engine: str) -> Dataset:
-    kind, parameters = profile_of(engine).generated, dataset.parameters
+    kind = profile_of(engine).generated
+    parameters = dataset.parameters
     return fill_in(
         Dataset(kind, {name: parameters[name] for name in PARAMETERS[kind] if name in parameters}),
         engine,
@@ -260,11 +265,10 @@ def _base(dataset: Dataset, engine: str) -> Dataset:
 
 
 def _clone_tables(server: Server, dataset: Dataset) -> None:
-    parameters, sql = dataset.parameters, sql_of(server)
-    tables, rows = (
-        [f"clone_{number}" for number in range(1, int(parameters["tables"]) + 1)],
-        int(parameters["rows"]),
-    )
+    parameters = dataset.parameters
+    sql = sql_of(server)
+    tables = [f"clone_{number}" for number in range(1, int(parameters["tables"]) + 1)]
+    rows = int(parameters["rows"])
     with _in_tablespace(server, str(parameters.get(TABLESPACE, ""))):
         if NAME in parameters:
             size = round(BODY * noise("clone-tables", server.engine, float(parameters[NAME])))

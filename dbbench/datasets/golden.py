@@ -97,7 +97,8 @@ def recipe(spec: EngineSpec, dataset: Dataset, raw: bool = False) -> Recipe:
             "a raw device holds a single tablespace of generated data, so it cannot hold data "
             'from a "source"'
         )
-    profile, defaults = engine.PROFILE, ("default", engine.defaults(None))
+    profile = engine.PROFILE
+    defaults = ("default", engine.defaults(None))
     # The server need not be durable: the copy is synced as a whole afterwards, and a killed build
     # is discarded.
     building = {**profile.building, **(profile.one_tablespace if raw else {})}

@@ -83,7 +83,8 @@ def build(server: Server, dataset: Dataset) -> None:
     """Make the tables, load items and warehouses in parallel, then make the indexes. Raises the
     server's own errors.
     """
-    scale, sql = scale_of(dataset.parameters), sql_of(server)
+    scale = scale_of(dataset.parameters)
+    sql = sql_of(server)
     tables = {
         head.partition(" ")[0]: (head.partition("(")[2][:-1], columns.format(time=sql.time_type))
         for head, columns in sections("table").items()
@@ -156,7 +157,8 @@ class Rows:
     """The rows of one warehouse, or with warehouse 0 the items, which all warehouses share."""
 
     def __init__(self, scale: Scale, warehouse: int) -> None:
-        self.scale, self.warehouse = scale, warehouse
+        self.scale = scale
+        self.warehouse = warehouse
         self._rng = random.Random(f"{scale.seed} {warehouse}")
         self._pool = "".join(random.Random(scale.seed).choices(_LETTERS, k=_POOL))
 
@@ -192,7 +194,8 @@ class Rows:
         )
 
     def _district(self, district: int) -> Row:
-        ytd, following = PAID * self.scale.customers, self.scale.customers + 1
+        ytd = PAID * self.scale.customers
+        following = self.scale.customers + 1
         row = (
             str(self.warehouse),
             str(district),
@@ -218,7 +221,8 @@ class Rows:
             )
 
     def _customers(self, district: int) -> Iterator[Row]:
-        key, names = (str(self.warehouse), str(district)), min(NAMES, self.scale.customers)
+        key = (str(self.warehouse), str(district))
+        names = min(NAMES, self.scale.customers)
         for number in range(1, self.scale.customers + 1):
             name = last_name(number - 1 if number <= names else self._non_uniform(255, names - 1))
             credit = "BC" if self._rng.random() < 0.1 else "GC"
@@ -246,12 +250,16 @@ class Rows:
         """Return orders, their lines, and those waiting for delivery: one order of each customer,
         in random order.
         """
-        key, count = (str(self.warehouse), str(district)), self.scale.customers
+        key = (str(self.warehouse), str(district))
+        count = self.scale.customers
         buyers = sorted(range(1, count + 1), key=lambda _: self._rng.random())
-        orders, lines, waiting = list[Row](), list[Row](), list[Row]()
+        orders = list[Row]()
+        lines = list[Row]()
+        waiting = list[Row]()
         delivered = delivered_at_first(self.scale)
         for number, buyer in enumerate(buyers, 1):
-            done, many = number <= delivered, self._between(5, 15)
+            done = number <= delivered
+            many = self._between(5, 15)
             carrier = str(self._between(1, 10)) if done else NULL
             orders.append((*key, str(number), str(buyer), BEGAN, carrier, str(many), "1"))
             if not done:

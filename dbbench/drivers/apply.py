@@ -58,10 +58,8 @@ def driving(task: LoadTask) -> Iterator[Load]:
         archive = load_archive(task.scratch / ARCHIVE)
     except (OSError, ValueError) as error:
         raise DriverFailed(f"the archived log cannot be read: {error}") from error
-    interval_s, batch = (
-        float(task.cell.parameters.get("interval", 0)),
-        int(task.cell.parameters.get("batch", 1)),
-    )
+    interval_s = float(task.cell.parameters.get("interval", 0))
+    batch = int(task.cell.parameters.get("batch", 1))
     with applying(task, archive) as applier:
         yield ApplyLoad(task, archive, applier, interval_s, batch)
         checksums = checksums_of(task.server)
@@ -96,7 +94,9 @@ class ApplyLoad:
         interval_s: float,
         batch: int,
     ) -> None:
-        self.server, self.archive, self.applier = task.server, archive, applier
+        self.server = task.server
+        self.archive = archive
+        self.applier = applier
         self._interval_s = interval_s
         self._batch = batch if interval_s else len(archive.logs)
         self._handed = 0
@@ -170,7 +170,8 @@ class ApplyLoad:
         if fault:
             raise DriverFailed(fault)
         waiting = not self.applier.caught_up()
-        now, applied = self._now_s(), self.applier.applied_bytes()
+        now = self._now_s()
+        applied = self.applier.applied_bytes()
         before_s, before = self._points[-1]
         if self._waiting:
             self._busy_s += now - before_s
@@ -205,13 +206,15 @@ def applying(task: LoadTask, archive: Archive) -> Iterator[StandbyRecovery | Rep
     """Yield the applier for the task's server; none of its programs outlives the block. Raises
     ProgramMissing.
     """
-    server, profile = task.server, profile_of(task.server.engine)
+    server = task.server
+    profile = profile_of(task.server.engine)
     if profile.standby:
         with contextlib.closing(server.connect()) as connection:
             yield StandbyRecovery(connection, archive, task.scratch)
         return
     kind = mysqld.found(profile, task.cell.engine.bin)
-    decoder, client = _tool(kind, "mariadb-binlog", "mysqlbinlog"), _tool(kind, "mariadb", "mysql")
+    decoder = _tool(kind, "mariadb-binlog", "mysqlbinlog")
+    client = _tool(kind, "mariadb", "mysql")
     plain = ["--skip-ssl"] if Path(client[-1]).name == "mariadb" else []  # requires TLS since 11.4
     argv = [
         *client,
@@ -247,7 +250,9 @@ class StandbyRecovery:
     fault = ""  # of the server itself
 
     def __init__(self, connection: Any, archive: Archive, scratch: Path) -> None:
-        self._connection, self._archive, self._scratch = connection, archive, scratch
+        self._connection = connection
+        self._archive = archive
+        self._scratch = scratch
         self._begin = self._replay_position()
         self._target = self._begin
         self._last = False
@@ -290,10 +295,17 @@ class Replay:
     def __init__(
         self, client: process.Running, decoder: tuple[str, ...], scratch: Path, raw: Path
     ) -> None:
-        self._client, self._decoder, self._scratch, self._raw = client, decoder, scratch, raw
+        self._client = client
+        self._decoder = decoder
+        self._scratch = scratch
+        self._raw = raw
         self.offered: queue.SimpleQueue[LogFile | None] = queue.SimpleQueue()
-        self._target, self._last = 0, False
-        self._done, self._at, self._ended, self.fault = 0, 0, False, ""
+        self._target = 0
+        self._last = False
+        self._done = 0
+        self._at = 0
+        self._ended = False
+        self.fault = ""
         self.helper = threads.Helper("replay", self._work)
         self.helper.start()
 
@@ -349,7 +361,8 @@ class Replay:
                 raise CommandFailed(
                     f"{argv[0]} could not read {log.name}: {tail(errors, lines=4).strip()}"
                 )
-        self._done, self._at = self._done + log.size, 0
+        self._done = self._done + log.size
+        self._at = 0
 
 
 def position(decoded: bytes, before: int) -> int:

@@ -42,8 +42,12 @@ def beside(load: Load, task: LoadTask) -> Iterator[Load]:
 
 class _Beside:
     def __init__(self, load: Load, task: LoadTask, session: Any) -> None:
-        self.load, self.server, self.session, self.cell = load, task.server, session, task.cell
-        self.clock, self.raw = task.clock, task.raw
+        self.load = load
+        self.server = task.server
+        self.session = session
+        self.cell = task.cell
+        self.clock = task.clock
+        self.raw = task.raw
         self.began_utc: float | None = None
         self.ended_utc: float | None = None
         self.left = threading.Event()
@@ -68,7 +72,8 @@ class _Beside:
         if self.began_utc is None or self.ended_utc is None:
             # the statement never began, because the load failed, which raises another error
             return outcome
-        began, ended = self.began_utc - outcome.begin_utc, self.ended_utc - outcome.begin_utc
+        began = self.began_utc - outcome.begin_utc
+        ended = self.ended_utc - outcome.begin_utc
         warm = round(self.cell.window.warmup_s)
         whole = warm + round(self.cell.window.measure_s)
         figures = {"during_s": ended - began, **effect(outcome, warm, began, ended, whole)}
@@ -101,7 +106,8 @@ def effect(
     """Return the metrics of the statement's effect. Seconds are of the load's clock; the window:
     `warm` to `whole`.
     """
-    first, last = math.floor(began), min(whole, math.ceil(ended) + AFTER_S)
+    first = math.floor(began)
+    last = min(whole, math.ceil(ended) + AFTER_S)
     before, around = (
         [value for value in outcome.series["tps"][a:b] if value is not None]
         for a, b in ((warm, first), (first, last))

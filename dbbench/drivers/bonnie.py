@@ -77,7 +77,8 @@ def _outcome(load: ToolLoad, cell: Cell, memory: int) -> Outcome:
         raise DriverFailed(
             "bonnie++ reported no result: all tests finished too quickly to be timed", effect=FAILED
         )
-    lived, size = load.lived_s or 0.0, file_bytes(cell, memory)
+    lived = load.lived_s or 0.0
+    size = file_bytes(cell, memory)
     return whole_outcome(
         load.begin_utc,
         lived,
@@ -106,7 +107,8 @@ def parse(text: str) -> dict[str, float | None]:
     figures: dict[str, float | None] = {}
     for index, (stem, latency) in enumerate(zip(BONNIE, fields[-len(BONNIE) :], strict=True)):
         place = _FIRST + 2 * index + (_BETWEEN if index >= len(DATA) else 0)
-        value, in_kib = _number(fields[place]), stem in DATA[:-1]
+        value = _number(fields[place])
+        in_kib = stem in DATA[:-1]
         rate = f"{stem}_mb_per_s" if in_kib else f"{stem}s_per_s"
         figures[rate] = value * _KIB if value is not None and in_kib else value
         figures[f"{stem}_cpu_pct"] = _number(fields[place + 1])

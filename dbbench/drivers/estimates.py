@@ -66,14 +66,16 @@ class LoadEstimate:
 
 def estimate(cell: Cell, data_bytes: int) -> LoadEstimate:
     """Return what the cell's load writes. `data_bytes`: size of the dataset's tables."""
-    values, seconds = cell.values, cell.window.seconds
+    values = cell.values
+    seconds = cell.window.seconds
     match cell.workload.driver:
         case "scan":
             return LoadEstimate(0.0)
         case "copy":
             return LoadEstimate(float(values["file_size"]))
         case "smallfiles":
-            files, size = float(values["files"]), max(4096, int(values["file_bytes"]))
+            files = float(values["files"])
+            size = max(4096, int(values["file_bytes"]))
             return LoadEstimate(files * size * SMALL_FILE, extra_s=files / SMALL_FILES)
         case "bonnie":
             whole = BONNIE * bonnie.file_bytes(cell, tool.could_hold(cell))
@@ -91,17 +93,16 @@ def estimate(cell: Cell, data_bytes: int) -> LoadEstimate:
             )
             return LoadEstimate(layout + seconds * rate, extra_s=layout / COPY_RATE)
         case "insert":
-            rows, row_rate = float(values["rows"]), float(values["insert_rate"])
+            rows = float(values["rows"])
+            row_rate = float(values["insert_rate"])
             # a rate may be beyond what the disk takes
             most = _estimate_transactions(cell).write_bytes
             inserted = min(
                 INSERTED_ROW[profile_of(cell.engine.name).dialect] * row_rate * seconds, most
             )
-            log_bytes, log_rate, extra_s = (
-                LOGGED_ROW * rows,
-                LOGGED_ROW * row_rate,
-                rows / INSERT_RATE,
-            )
+            log_bytes = LOGGED_ROW * rows
+            log_rate = LOGGED_ROW * row_rate
+            extra_s = rows / INSERT_RATE
             return LoadEstimate(
                 INSERT_ROW * rows + inserted, log_bytes, log_rate, extra_s, TABLE_ROW * int(rows)
             )
@@ -112,7 +113,8 @@ def estimate(cell: Cell, data_bytes: int) -> LoadEstimate:
 
 
 def _estimate_statements(cell: Cell, data_bytes: int) -> LoadEstimate:
-    name, dialect = cell.workload.name, profile_of(cell.engine.name).dialect
+    name = cell.workload.name
+    dialect = profile_of(cell.engine.name).dialect
     if name == "copy-in":
         sent = float(cell.values["tables"]) * float(cell.values["file_bytes"])
         return LoadEstimate(sent * COPY_IN, log_bytes=sent)

@@ -44,7 +44,8 @@ class Printer:
 
 def content(size: int, zeros: float, seed: int) -> bytes:
     """Return `size` bytes, rounded up to whole pages; the share `zeros` of every page is zero."""
-    draw, noise = random.Random(seed), round(PAGE * (1 - zeros))
+    draw = random.Random(seed)
+    noise = round(PAGE * (1 - zeros))
     return b"".join(
         draw.randbytes(noise) + bytes(PAGE - noise) for _ in range(max(1, size // PAGE))
     )
@@ -85,13 +86,15 @@ def copy(folder: Path, asked: dict[str, Any]) -> None:
     """Write one large file from memory, then fsync. Prints `bytes` so far; the last two lines:
     `written`, `synced`.
     """
-    size, clients = int(asked["file_size"]), int(asked["clients"])
+    size = int(asked["file_size"])
+    clients = int(asked["clients"])
     pool = memoryview(content(min(POOL, size), float(asked["zeros"]), int(asked["seed"])))
 
     def write(client: int) -> None:
         begin, end = share(size, clients, client)
         fd = os.open(folder / f"copy-{client}", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        done, next_s = begin, TOLD_S
+        done = begin
+        next_s = TOLD_S
         while done < end:
             offset = done % len(pool)
             done += os.write(fd, pool[offset : offset + min(PIECE, end - done)])
@@ -112,7 +115,9 @@ def smallfiles(folder: Path, asked: dict[str, Any]) -> None:
     step: `step`, `files`, `seconds`; reads also have `why` if they were not cold. Creating and
     deleting end when the filesystem is synced.
     """
-    seed, size, clients = int(asked["seed"]), int(asked["file_bytes"]), int(asked["clients"])
+    seed = int(asked["seed"])
+    size = int(asked["file_bytes"])
+    clients = int(asked["clients"])
     data = memoryview(content(max(size, PAGE) * 16, float(asked["zeros"]), seed))
     paths = [
         folder / f"d{number // FOLDER_FILES}" / f"f{number}"

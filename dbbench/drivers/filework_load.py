@@ -110,7 +110,8 @@ class FileWork:
         """
         env = {name: os.environ[name] for name in _KEPT if name in os.environ}
         asked = {name: task.cell.parameters[name] for name in self.parameters} | {"seed": task.seed}
-        folder, answer = files.folder_of(task.server), task.scratch / f"{self.work}.cold"
+        folder = files.folder_of(task.server)
+        answer = task.scratch / f"{self.work}.cold"
         asked["answer"] = str(answer)
         argv = [sys.executable, "-P", str(_PROGRAM), self.work, str(folder), json.dumps(asked)]
 
@@ -134,7 +135,8 @@ def copy_outcome(load: ToolLoad, memory: int) -> Outcome:
         "copy_mb_per_s": done.bytes / done.seconds / 1e6,
         "copy_synced_mb_per_s": done.bytes / done.synced_s / 1e6,
     }
-    warnings, claims = tool.cached_warnings(done.bytes, memory), (Claim("write_bytes", done.bytes),)
+    warnings = tool.cached_warnings(done.bytes, memory)
+    claims = (Claim("write_bytes", done.bytes),)
     outcome = whole_outcome(
         load.begin_utc, done.synced_s, figures, transactions=1, warnings=warnings, claims=claims
     )
@@ -145,7 +147,8 @@ def copy_outcome(load: ToolLoad, memory: int) -> Outcome:
 def smallfiles_outcome(load: ToolLoad) -> Outcome:
     """Return the files per second of each step."""
     lines = steps(load.text())
-    why, files = lines["read"]["why"], lines["create"]["files"]
+    why = lines["read"]["why"]
+    files = lines["create"]["files"]
     size = files * int(load.task.cell.parameters["file_bytes"])
     rates = {
         f"{name}s_per_s": line["files"] / line["seconds"] if line["seconds"] else None

@@ -51,9 +51,11 @@ _DECIDED: Final = re.compile(
 @contextlib.contextmanager
 def driving(task: LoadTask) -> Iterator[Load]:
     """Lay out the files, then run the jobs. See `protocol.Driver`."""
-    folder, account = files.folder_of(task.server), files.account()
+    folder = files.folder_of(task.server)
+    account = files.account()
     task.scratch.chmod(0o777)  # fio runs under another account and writes its logs there
-    job, env = task.raw / "fio.job", _variables(task.cell)
+    job = task.raw / "fio.job"
+    env = _variables(task.cell)
     text = locate(task.cell.workload.script).read_text(encoding="utf-8")
     job.write_text(before(folder, task.cell, task.seed, task.scratch / _LOG) + text)
     # that account cannot enter the trial's directories
@@ -121,7 +123,8 @@ def _variables(cell: Cell) -> dict[str, str]:
 
 
 def _outcome(load: ToolLoad) -> Outcome:
-    raw, scratch = load.task.raw, load.task.scratch
+    raw = load.task.raw
+    scratch = load.task.scratch
     text = (scratch / "fio.json").read_text(errors="replace")
     (raw / "fio.json").write_text(text)
     total = parse(text)
@@ -159,7 +162,8 @@ def _series(
     """Return columns tps, file_read_mb_per_s and file_write_mb_per_s; the warm-up, which fio does
     not log, is a gap.
     """
-    iops, rates = _logs(scratch, raw, "iops"), _logs(scratch, raw, "bw")
+    iops = _logs(scratch, raw, "iops")
+    rates = _logs(scratch, raw, "bw")
     series = Series(seconds, {name: [] for name in FIRST})
     sides = [by_second(iops, begin_utc, seconds, side, running_utc) for side in (READ, WRITE)]
     series.set(
@@ -220,7 +224,8 @@ def parse(text: str) -> FioSummary:
     sides = [job[side] for job in jobs for side in _SIDES if job[side]["total_ios"]]
     if not sides:
         raise DriverFailed("the summary of fio has neither reads nor writes")
-    histogram, printed = Histogram(), _PRINTED.search(text)
+    histogram = Histogram()
+    printed = _PRINTED.search(text)
     for side in sides:
         for nanoseconds, count in side["clat_ns"].get("bins", {}).items():
             histogram.add(bucket_of(int(nanoseconds) / 1000), count)
@@ -261,12 +266,11 @@ def by_second(
         entries = list(_entries(log, begin_utc))
         if not any(direction == side for *_, direction in entries):
             continue
-        first, last = entries[0][0], entries[-1][1]
+        first = entries[0][0]
+        last = entries[-1][1]
         if running_utc:
-            first, last = (
-                min(first, running_utc[0] - begin_utc),
-                max(last, running_utc[1] - begin_utc),
-            )
+            first = min(first, running_utc[0] - begin_utc)
+            last = max(last, running_utc[1] - begin_utc)
         points = [(first, 0.0)]
         for begin, end, rate, _ in (entry for entry in entries if entry[3] == side):
             done = points[-1][1]
@@ -287,12 +291,14 @@ def _entries(log: str, begin_utc: float) -> Iterator[tuple[float, float, float, 
     intervals before it had no I/O. A delay of more than an interval looks the same: then all of
     fio was stopped, with little or no I/O.
     """
-    previous, last = -math.inf, -math.inf
+    previous = -math.inf
+    last = -math.inf
     for line in log.splitlines():
         ended_ms, value, direction, *_ = (field.strip() for field in line.split(","))
         end = int(ended_ms) / 1000 - begin_utc
         if end - last > INTERVAL_S / 2:  # otherwise the other direction at the same time
-            previous, last = last, end
+            previous = last
+            last = end
         length = INTERVAL_S
         if previous > -math.inf:
             since = end - previous

@@ -81,7 +81,9 @@ class InsertLoad:
     """The steps. Load and indexes come before the warm-up, queries and inserts start with it."""
 
     def __init__(self, task: LoadTask, sessions: list[Any], stack: contextlib.ExitStack) -> None:
-        self.task, self.sessions, self.stack = task, sessions, stack
+        self.task = task
+        self.sessions = sessions
+        self.stack = stack
         names = ("rows", "batch", "insert_rate")
         self.rows, self.batch, self.rate = (int(task.cell.parameters[name]) for name in names)
         self.warmup, self.measure = whole_seconds(task.cell.window)
@@ -161,7 +163,8 @@ class InsertLoad:
         )
 
     def _load_and_index(self) -> None:
-        server, session = self.task.server, self.sessions[0]
+        server = self.task.server
+        session = self.sessions[0]
         rows_of(session, f"DROP TABLE IF EXISTS {TABLE}")
         rows_of(session, f"CREATE TABLE {TABLE} ({COLUMNS})")
         with self._time("load"):

@@ -75,10 +75,8 @@ def command(
         "protocol", "prepared" if (cell.workload.script or BUILT_IN[0]) in BUILT_IN else ""
     )
     rate = parameters.get("rate") or 0
-    port, placed = (
-        server.socket.name.rpartition(".")[2],
-        client.place if client else path_for_client,
-    )
+    port = server.socket.name.rpartition(".")[2]
+    placed = client.place if client else path_for_client
     return [
         client.tool if client else str(server.bin / "pgbench"),
         f"--host={client.spec.address if client else server.socket_dir}",
@@ -115,7 +113,8 @@ def _script(cell: Cell, parameters: dict[str, Scalar], placed: Callable[[Path], 
         **cell.workload.options,
         **{name: parameters[name] for name in parameters.keys() - _OWN},
     }
-    files, weights = (script, *cell.workload.beside), cell.workload.weights
+    files = (script, *cell.workload.beside)
+    weights = cell.workload.weights
     # Always with a weight: pgbench takes what follows the last @ of an argument for one.
     weighted = zip(files, weights or [1], strict=False)
     return [
@@ -133,7 +132,8 @@ def _outcome(load: ToolLoad) -> Outcome:
     from dbbench.drivers.pgbench_log import log_files, parse
 
     cell = load.task.cell
-    logs, workers = log_files(load.task.scratch, _PREFIX), _workers(_parameters(cell))
+    logs = log_files(load.task.scratch, _PREFIX)
+    workers = _workers(_parameters(cell))
     if len(logs) != workers:
         raise DriverFailed(
             f"{len(logs)} logs of {workers} workers: {[log.name for log in logs]}",

@@ -16,8 +16,12 @@ from dbbench.metrics.counts import Counts, Ints, buckets_of
 
 _NUMERIC: Final = b"0123456789- \n"
 _WORDS: Final = re.compile(rb" (failed|serialization|deadlock|skipped) ")
-_FAILED, _SKIPPED = -1, -2
-_TIME, _EPOCH_S, _EPOCH_US = 2, 4, 5  # columns of a log line; later ones depend on the options
+_FAILED = -1
+_SKIPPED = -2
+# columns of a log line; later ones depend on the options
+_TIME = 2
+_EPOCH_S = 4
+_EPOCH_US = 5
 
 
 def log_files(folder: Path, prefix: str) -> list[Path]:
@@ -36,7 +40,8 @@ def parse(paths: Iterable[Path], begin_utc: float, seconds: int) -> tuple[Counts
     how many were skipped. A failed transaction counts as an error only. Raises DriverFailed for
     a line that is not pgbench's.
     """
-    counts, skipped = Counts(seconds), 0
+    counts = Counts(seconds)
+    skipped = 0
     for path in paths:
         with path.open("rb") as log:
             while lines := log.readlines(tool.PIECE_BYTES):
@@ -81,9 +86,11 @@ def _count(rows: Ints, counts: Counts, begin_us: int) -> int:
     time_us = rows[:, 0]
     second = (rows[:, 1] * 1_000_000 + rows[:, 2] - begin_us) // 1_000_000
     inside = (second >= 0) & (second < counts.seconds)
-    done, failed = time_us >= 0, time_us == _FAILED
+    done = time_us >= 0
+    failed = time_us == _FAILED
 
-    took, seconds = time_us[done & inside], second[done & inside]
+    took = time_us[done & inside]
+    seconds = second[done & inside]
     np.add.at(counts.latencies, (seconds, buckets_of(took.astype(np.float64))), 1)
     np.maximum.at(counts.longest_us, seconds, took)
     counts.transactions += np.bincount(seconds, minlength=counts.seconds)

@@ -46,10 +46,8 @@ def _tables(sql: Sql, connection: Any, cell: Cell) -> list[Table]:
     """Return all tables of a generated dataset; of a user's own data those in `tables`, or as many
     of the largest.
     """
-    tables, asked = (
-        sql.tables(connection),
-        cell.parameters.get("tables", cell.dataset.parameters.get("tables")),
-    )
+    tables = sql.tables(connection)
+    asked = cell.parameters.get("tables", cell.dataset.parameters.get("tables"))
     if cell.dataset.kind == "source":
         return chosen(tables, asked, str(cell.dataset.parameters.get("tablespace", "")))
     if not tables or (asked is not None and len(tables) != asked):
@@ -104,7 +102,10 @@ class _Passes:
 
 class _Session:
     def __init__(self, sql: Sql, connection: Any, table: Table, passes: _Passes) -> None:
-        self.sql, self.connection, self.table, self.passes = sql, connection, table, passes
+        self.sql = sql
+        self.connection = connection
+        self.table = table
+        self.passes = passes
         self.statement = sql.scan(connection, table.name)
         self.plan = ""  # query plan of the first scan, which is cold
         self.seconds: list[float] = []  # of each scan
@@ -132,7 +133,9 @@ class ScanLoad:
     pids: tuple[int, ...] = ()  # the sessions are threads of this process
 
     def __init__(self, task: LoadTask, sessions: list[_Session], passes: _Passes) -> None:
-        self.task, self.sessions, self.passes = task, sessions, passes
+        self.task = task
+        self.sessions = sessions
+        self.passes = passes
         self.works = [session.work for session in sessions]
         self.begin_utc = 0.0  # set when the scan begins
 
@@ -152,10 +155,8 @@ class ScanLoad:
         if not passes or any(len(session.seconds) < len(passes) for session in self.sessions):
             raise DriverFailed(f"the {len(self.sessions)} tables were not all read completely")
         self._keep(passes)
-        window_s, size = (
-            sum(passes),
-            len(passes) * sum(session.table.size_bytes for session in self.sessions),
-        )
+        window_s = sum(passes)
+        size = len(passes) * sum(session.table.size_bytes for session in self.sessions)
         counted = {
             session.table.name: session.sql.dirtied_blocks(session.plan)
             for session in self.sessions

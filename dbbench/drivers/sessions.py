@@ -25,7 +25,8 @@ class SessionWork(threads.Helper):
 
     def __init__(self, what: str, sessions: Sequence[Any], work: Callable[[], object]) -> None:
         super().__init__(what, work)
-        self.what, self.sessions = what, sessions
+        self.what = what
+        self.sessions = sessions
 
 
 @contextlib.contextmanager
@@ -48,7 +49,8 @@ def carry_out(server: Server, works: Sequence[SessionWork], watch: Callable[[Liv
     """Start all works, and block until they have ended, calling `watch` once per second. Raises as
     `check`.
     """
-    began, shown = time.monotonic(), -1
+    began = time.monotonic()
+    shown = -1
     for work in works:
         work.start()
     while running := [work for work in works if work.alive]:

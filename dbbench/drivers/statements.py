@@ -89,13 +89,11 @@ class StatementsLoad:
         sent_bytes: int,
     ) -> None:
         """`file` has so many bytes of generated rows; 0: there is none."""
-        self.task, self.server, self.steps, self.file, self.sent_bytes = (
-            task,
-            task.server,
-            steps,
-            file,
-            sent_bytes,
-        )
+        self.task = task
+        self.server = task.server
+        self.steps = steps
+        self.file = file
+        self.sent_bytes = sent_bytes
         self.sessions, self.free = sessions, SimpleQueue[Any]()
         for session in sessions:
             self.free.put(session)
@@ -106,7 +104,9 @@ class StatementsLoad:
         else:
             self.tables = list(self._all_sizes())
         self.done: list[Done] = []
-        self.begin_utc, self.ended, self.left = 0.0, False, False
+        self.begin_utc = 0.0
+        self.ended = False
+        self.left = False
         self.works: list[SessionWork] = []
 
     def wait_until(self, second: float, watch: Callable[[Live], None]) -> None:
@@ -135,13 +135,15 @@ class StatementsLoad:
 
     def _run_step(self, step: SqlStep) -> None:
         self.works[0].what = f'step "{step.name}"'
-        before, began = self._sizes(), time.monotonic()
+        before = self._sizes()
+        began = time.monotonic()
         tables = self.tables if step.each_table else [""]
         with ThreadPoolExecutor(self.free.qsize()) as pool:
             several = pool.map(lambda table: self._run_on(step, table), tables)
             statements = [statement for each in several for statement in each]
         seconds = time.monotonic() - began
-        from_file, dataset = sum("file" in each for each in statements), self.task.cell.dataset
+        from_file = sum("file" in each for each in statements)
+        dataset = self.task.cell.dataset
         loaded = int(
             dataset.parameters.get("table_size" if dataset.kind == "sysbench" else "rows", 0)
         )
@@ -155,12 +157,14 @@ class StatementsLoad:
         self.done.append(Done(step.name, step.timed, seconds, rows, size, statements))
 
     def _run_on(self, step: SqlStep, table: str) -> list[dict[str, Any]]:
-        session, lines = self.free.get(), []
+        session = self.free.get()
+        lines = []
         try:
             for statement in step.statements:
                 if self.left:
                     raise DriverFailed(f'step "{step.name}" was interrupted')
-                sql, began = statement.replace("{table}", table), time.monotonic()
+                sql = statement.replace("{table}", table)
+                began = time.monotonic()
                 file, rows = self._execute(session, sql)
                 lines.append(
                     {
@@ -310,7 +314,9 @@ def write_rows(path: Path, size_bytes: int, seed: int) -> int:
     """Write rows of (id, k, body), ids from 1, of at least `size_bytes`; return their bytes. The
     same arguments give the same rows. At least 30 MB/s.
     """
-    words, rows, size = pool(seed), 0, 0
+    words = pool(seed)
+    rows = 0
+    size = 0
     with path.open("w", encoding="ascii") as file:
         while size < size_bytes:
             rows += 1
@@ -326,7 +332,8 @@ def write_rows(path: Path, size_bytes: int, seed: int) -> int:
 def pool(seed: int) -> list[str]:
     """Return POOL_ROWS different texts of at most 170 characters (Zipf)."""
     rng = random.Random(seed)
-    letters, weights = "etaoinshrdlucmfwypvbgk", [1 / (rank + 2) for rank in range(22)]
+    letters = "etaoinshrdlucmfwypvbgk"
+    weights = [1 / (rank + 2) for rank in range(22)]
     words = ["".join(rng.choices(letters, weights, k=rng.randint(2, 9))) for _ in range(2000)]
     frequencies = [1 / (rank + 1) for rank in range(len(words))]
     return [" ".join(rng.choices(words, frequencies, k=40))[:170] for _ in range(POOL_ROWS)]

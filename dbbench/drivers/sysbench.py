@@ -104,7 +104,8 @@ def driving_from(client: Client, task: LoadTask) -> AbstractContextManager[Load]
     script = _script(task.cell)
     if "/" in script:  # files that it loads must be in its directory on the client's host
         script, *_ = [client.place(Path(path)) for path in (script, *task.cell.workload.beside)]
-    argv, sql = command(task.server, task.cell, task.seed, client), sql_of(task.server)
+    argv = command(task.server, task.cell, task.seed, client)
+    sql = sql_of(task.server)
     load = _load(task, argv, _environment(task.cell, script, client.at))
     secrets = {} if sql.sysbench_tls else client.env
     return load.running_from(client, secrets, f'{sql.sysbench}-password="{client.secret}"\n')
@@ -154,7 +155,9 @@ def connection_from(client: Client, server: Server) -> list[str]:
     """Return the options for the server's address. With --mysql-ssl sysbench 1.0 uses the
     certificates in its current directory; for PostgreSQL libpq takes TLS from the environment.
     """
-    address, tls, kind = client.spec, sql_of(server).sysbench_tls, sql_of(server).sysbench
+    address = client.spec
+    tls = sql_of(server).sysbench_tls
+    kind = sql_of(server).sysbench
     return [
         "--config-file=/dev/stdin",
         f"--db-driver={kind}",
@@ -193,7 +196,8 @@ def _implicit_parameters(cell: Cell) -> dict[str, Scalar]:
     """
     if one_session_each(cell):
         return {}
-    values, workload = {**cell.dataset.parameters, **cell.parameters}, cell.workload
+    values = {**cell.dataset.parameters, **cell.parameters}
+    workload = cell.workload
     names = (
         (values.keys() & {*_OF_DATASET, *workload.dataset})
         - _OWN
@@ -209,8 +213,11 @@ def _option_text(value: Scalar) -> str:
 def _outcome(load: ToolLoad) -> Outcome:
     from dbbench.drivers.sysbench_events import QUEUE, event_files, parse, put_queued_latencies
 
-    cell, raw, scratch = load.task.cell, load.task.raw, load.task.scratch
-    files, threads = event_files(scratch), int(cell.parameters.get("clients", 1))
+    cell = load.task.cell
+    raw = load.task.raw
+    scratch = load.task.scratch
+    files = event_files(scratch)
+    threads = int(cell.parameters.get("clients", 1))
     if len(files) != threads:
         raise DriverFailed(f"{len(files)} result files for {threads} threads", effect=tool.FAILED)
     printed = load.text()
@@ -227,7 +234,8 @@ def _outcome(load: ToolLoad) -> Outcome:
         queue = scratch / QUEUE
         written = queue.read_text() if queue.exists() else ""
         (raw / "sysbench_queue.txt").write_text(written)
-        whole_run, lived_s = histogram(printed), load.lived_s or float(load.seconds)
+        whole_run = histogram(printed)
+        lived_s = load.lived_s or float(load.seconds)
         put_queued_latencies(counts, written, whole_run, lived_s)
     outcome = tool.outcome_of(
         load, counts, reconnects=float(totals["reconnects"] or 0), **_tpcc(cell, counts)
@@ -253,7 +261,8 @@ def claims(cell: Cell, events: int, statements: float) -> tuple[Claim, ...]:
     """Return the work of all events in the server's units. `statements`: per event, as sysbench
     counted them.
     """
-    script, options = _script(cell), _script_options(cell)
+    script = _script(cell)
+    options = _script_options(cell)
     generated = cell.dataset.kind != "source"  # then the rows that a script changes exist
     if cell.workload.primary == "rows_per_s":
         rows = events * int(cell.parameters["rows"])
@@ -329,7 +338,8 @@ def live(line: str) -> Live | None:
 
 def histogram(stdout: str) -> Counter[str]:
     """Parse `--histogram`: counts of the whole run by the latency in ms as printed ("0.797")."""
-    begin, end = stdout.find("Latency histogram"), stdout.find("SQL statistics")
+    begin = stdout.find("Latency histogram")
+    end = stdout.find("SQL statistics")
     return Counter(
         {ms: int(count) for ms, count in _BAR.findall(stdout[begin:end])}
         if 0 <= begin < end

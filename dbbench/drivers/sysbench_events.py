@@ -20,8 +20,11 @@ from dbbench.metrics.histogram import bucket_of
 # The second column of a line is a latency bucket, or one of these values; -10 - kind counts the
 # events of a kind, and
 # -(10000 * kind + bucket) those of a kind in a bucket. See `workloads/dbbench_events.lua`.
-_ERRORS, _LONGEST, _KIND = -1, -2, -10
-_KIND_BUCKETS, _MOST_KINDS = 10_000, 9
+_ERRORS = -1
+_LONGEST = -2
+_KIND = -10
+_KIND_BUCKETS = 10_000
+_MOST_KINDS = 9
 _COLUMNS: Final = 3
 QUEUE: Final = "queue"
 # tolerated share of events in two intervals; 1 of 382 was on a busy machine
@@ -61,7 +64,9 @@ def _row(line: bytes) -> tuple[int, ...]:
 def _add(rows: Ints, counts: Counts) -> None:
     second, what, value = rows.T
     inside = (second >= 0) & (second < counts.seconds)
-    events, errors, longest = what >= 0, what == _ERRORS, (what == _LONGEST) & inside
+    events = what >= 0
+    errors = what == _ERRORS
+    longest = (what == _LONGEST) & inside
     np.add.at(
         counts.latencies, (second[events & inside], what[events & inside]), value[events & inside]
     )

@@ -163,7 +163,8 @@ class ToolLoad:
         return lines
 
     def _ended_early(self) -> DbbenchError:
-        name, status = Path(self.program.argv[0]).name, self.program.poll()
+        name = Path(self.program.argv[0]).name
+        status = self.program.poll()
         if status == 0:
             return DriverFailed(f"{name} ended after {self._now_s():.1f} s of {self.seconds} s")
         return DriverFailed(f"{name} ended with status {status}: {self._last_lines()}")

@@ -81,7 +81,8 @@ def serving(datadir: Path, settings: Settings, place: Place) -> Iterator[Files]:
 
 def check(datadir: Path, settings: Settings, place: Place) -> str:
     """Open every file and read its end. Raises DataCorrupt with the first file that cannot be read."""
-    files, size_bytes = data_files(datadir), 0
+    files = data_files(datadir)
+    size_bytes = 0
     for path in files:
         try:
             with path.open("rb") as file:

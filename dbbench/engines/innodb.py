@@ -210,7 +210,8 @@ def defaults(memory_bytes: int | None) -> dict[str, Scalar]:
     smaller if there is little memory. The binary log is off here; the production profile turns
     it on.
     """
-    pool, log_buffer = 2 * _CHUNK, 64 * _MIB
+    pool = 2 * _CHUNK
+    log_buffer = 64 * _MIB
     if memory_bytes:
         wanted = memory_bytes * 6 // 10
         pool = wanted // _CHUNK * _CHUNK or max(_POOL_LEAST, wanted // _MIB * _MIB)
@@ -295,7 +296,9 @@ def serving(
     program = mysqld.found(profile, place.bin)
     wanted = {name.replace("-", "_"): setting for name, setting in settings.items()}
     text.keep_private(wanted, PRIVATE)
-    owner, sockets, network = account(), own(place.sockets, account()), place.network
+    owner = account()
+    sockets = own(place.sockets, account())
+    network = place.network
     forget(sockets, f"{profile.name}.sock*")
     # large sorts write to the filesystem under test
     scratch = own(datadir.with_name(datadir.name + ".tmp"), owner)
@@ -488,7 +491,8 @@ def initialize(
     """Run the server once, which makes the data directory; return what it printed. Raises
     EngineStartFailed.
     """
-    owner, datadir = account(), Path(str(private["datadir"]))
+    owner = account()
+    datadir = Path(str(private["datadir"]))
     own(datadir, owner)
     own(place.sockets, owner)
     whole = {"tmpdir": str(place.sockets), **one_tablespace(datadir, place), **private}
@@ -535,7 +539,8 @@ def move_data(datadir: Path, device: Path) -> None:
     """
     file = datadir / SYSTEM_TABLESPACE
     # page-aligned, as direct I/O requires
-    size, buffer = file.stat().st_size, mmap.mmap(-1, _PIECE)
+    size = file.stat().st_size
+    buffer = mmap.mmap(-1, _PIECE)
     with open_fd(device, os.O_RDWR | os.O_DIRECT) as target:
         if (room := os.lseek(target, 0, os.SEEK_END)) < size:
             raise FilesystemFull(
@@ -619,7 +624,8 @@ def durability(effective: dict[str, str], _tears: bool) -> tuple[Durability, ...
 
 
 def _apparmor_hint(program: Mysqld) -> str | None:
-    profile, disabled = _APPARMOR / "usr.sbin.mysqld", _APPARMOR / "disable/usr.sbin.mysqld"
+    profile = _APPARMOR / "usr.sbin.mysqld"
+    disabled = _APPARMOR / "disable/usr.sbin.mysqld"
     if str(program.path) != "/usr/sbin/mysqld" or not profile.exists() or disabled.exists():
         return None
     return (

@@ -217,7 +217,8 @@ class InnodbServer(Server):
         """
         import mysql.connector
 
-        user, grant = f"'{role}'@'{peer}'", self.database.replace("`", "``")
+        user = f"'{role}'@'{peer}'"
+        grant = self.database.replace("`", "``")
         if self.profile.native_password:  # it stores SHA-1 of SHA-1
             twice = hashlib.sha1(hashlib.sha1(password.encode()).digest()).hexdigest().upper()
             method = f"VIA mysql_native_password USING '*{twice}'"
@@ -239,13 +240,16 @@ class InnodbServer(Server):
             rows_of(connection, f"GRANT ALL ON `{grant}`.* TO {user}")
 
     def settle(self) -> None:
-        until, shortest, since = time.monotonic() + SETTLE_S, float("inf"), time.monotonic()
+        until = time.monotonic() + SETTLE_S
+        shortest = float("inf")
+        since = time.monotonic()
         while time.monotonic() - since < _CALM_S:
             length = self.counters().get("innodb_history_list_length", 0)
             if length == 0:
                 break
             if length < shortest:
-                shortest, since = length, time.monotonic()
+                shortest = length
+                since = time.monotonic()
             if time.monotonic() > until:
                 raise DeadlinePassed(
                     f"{length:.0f} transactions still wait for purge after {SETTLE_S:.0f} s"
@@ -288,7 +292,8 @@ class InnodbServer(Server):
         that were dirty then are on disk. A reading counts at most one.
         """
         status = self._read("SHOW GLOBAL STATUS")
-        values, lacks = to_counters(status), lacking(self.profile, status)
+        values = to_counters(status)
+        lacks = lacking(self.profile, status)
         # MySQL reports it only in a table
         if "innodb_history_list_length" not in self.profile.counters:
             if history := self._read(_HISTORY):
@@ -334,8 +339,10 @@ class InnodbServer(Server):
             return CheckpointFacts(
                 note="this version does not report the position of its checkpoint"
             )
-        ended, full = int(grown["checkpoints_ended"]), int(grown.get("checkpoints_redo_full", 0))
-        moved, written = grown["innodb_redo_checkpoint_bytes"], grown["innodb_redo_written_bytes"]
+        ended = int(grown["checkpoints_ended"])
+        full = int(grown.get("checkpoints_redo_full", 0))
+        moved = grown["innodb_redo_checkpoint_bytes"]
+        written = grown["innodb_redo_written_bytes"]
         movement = (
             f"the checkpoint moved by {moved / 1e6:.0f} MB while {written / 1e6:.0f} MB of redo "
             "were written"
@@ -370,10 +377,8 @@ class InnodbServer(Server):
         if ended is None or changing is None:
             return Work()
         begun = ended if explicit else ended + changing
-        ids, read = (
-            counted.get("innodb_max_trx_id"),
-            counted.get("innodb_buffer_pool_read_requests"),
-        )
+        ids = counted.get("innodb_max_trx_id")
+        read = counted.get("innodb_buffer_pool_read_requests")
         return Work(
             transactions=ended,
             statements=counted.get("questions"),
@@ -389,10 +394,8 @@ class InnodbServer(Server):
         )
 
     def hit_ratio(self, grown: Counts) -> float | None:
-        requests, read = (
-            grown.get("innodb_buffer_pool_read_requests"),
-            grown.get("innodb_buffer_pool_reads"),
-        )
+        requests = grown.get("innodb_buffer_pool_read_requests")
+        read = grown.get("innodb_buffer_pool_reads")
         return 1 - read / requests if requests and read is not None else None
 
     def dirty_bytes(self) -> int | None:

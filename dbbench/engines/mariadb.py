@@ -63,14 +63,18 @@ AND GLOBAL_VALUE <> DEFAULT_VALUE FROM information_schema.SYSTEM_VARIABLES WHERE
     },
 )
 
-account, check_running, data_files = innodb.account, innodb.check_running, innodb.data_files
-durability, log_files, place_log = innodb.durability, innodb.log_files, innodb.place_log
-data_bytes, move_data = innodb.data_bytes, innodb.move_data
-programs, installed_version = (
-    partial(mysqld.programs, PROFILE),
-    partial(mysqld.installed_version, PROFILE),
-)
-serving, check = partial(innodb.serving, PROFILE), partial(innodb.check, PROFILE)
+account = innodb.account
+check_running = innodb.check_running
+data_files = innodb.data_files
+durability = innodb.durability
+log_files = innodb.log_files
+place_log = innodb.place_log
+data_bytes = innodb.data_bytes
+move_data = innodb.move_data
+programs = partial(mysqld.programs, PROFILE)
+installed_version = partial(mysqld.installed_version, PROFILE)
+serving = partial(innodb.serving, PROFILE)
+check = partial(innodb.check, PROFILE)
 # they are not protected by doublewrite
 check_pages = partial(innodb.check_pages, PROFILE, ("--skip-freed-pages",))
 refusal = partial(innodb.refusal, PROFILE, ("--verbose", "--help"))
@@ -116,7 +120,8 @@ def create(datadir: Path, place: Place, *options: str) -> None:
         "--enforce-storage-engine=",
         *options,
     )
-    settings, tables = merge_settings(("default", defaults(None))), _system_tables(program)
+    settings = merge_settings(("default", defaults(None)))
+    tables = _system_tables(program)
     printed = innodb.initialize(program, private, settings, place, *options, stdin=tables)
     if "ERROR" in printed:
         raise EngineStartFailed(

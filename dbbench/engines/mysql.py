@@ -55,14 +55,17 @@ FROM performance_schema.variables_info JOIN performance_schema.global_variables 
     lab={**innodb.PROFILE.lab, "innodb_redo_log_capacity": 16 * 2**20},
 )
 
-account, check_running, data_files = innodb.account, innodb.check_running, innodb.data_files
-log_files, place_log = innodb.log_files, innodb.place_log
-data_bytes, move_data = innodb.data_bytes, innodb.move_data
-programs, installed_version = (
-    partial(mysqld.programs, PROFILE),
-    partial(mysqld.installed_version, PROFILE),
-)
-serving, check = partial(innodb.serving, PROFILE), partial(innodb.check, PROFILE)
+account = innodb.account
+check_running = innodb.check_running
+data_files = innodb.data_files
+log_files = innodb.log_files
+place_log = innodb.place_log
+data_bytes = innodb.data_bytes
+move_data = innodb.move_data
+programs = partial(mysqld.programs, PROFILE)
+installed_version = partial(mysqld.installed_version, PROFILE)
+serving = partial(innodb.serving, PROFILE)
+check = partial(innodb.check, PROFILE)
 check_pages = partial(innodb.check_pages, PROFILE, ())
 _CHECKING: Final = (
     *(f"--{name}={word(value)}" for name, value in PROFILE.private.items()),

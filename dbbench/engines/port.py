@@ -209,8 +209,12 @@ class Server:
         programs: Path = Path(),
         running: Running | None = None,
     ) -> None:
-        self.profile, self.engine, self.version, self.bin = profile, profile.name, version, programs
-        self.socket_dir, self.log = place.sockets, place.log
+        self.profile = profile
+        self.engine = profile.name
+        self.version = version
+        self.bin = programs
+        self.socket_dir = place.sockets
+        self.log = place.log
         self.socket = place.sockets / f"{profile.name}.sock"
         # environment variables with which its client programs log in on the socket
         self.env: dict[str, str] = {}
@@ -297,7 +301,8 @@ class Server:
         """Return warnings about a version that is newer than all that dbbench was tested with, and
         about counters and default settings that it does not have.
         """
-        newest, server = self.profile.newest, f"{self.engine} {self.version}"
+        newest = self.profile.newest
+        server = f"{self.engine} {self.version}"
         warnings = []
         if newest and numbers_of(self.version)[: len(newest)] > newest:
             release = ".".join(map(str, newest))

@@ -342,7 +342,8 @@ def window_settings(warmup_s: float, measure_s: float) -> dict[str, Scalar]:
 
 def create(datadir: Path, place: Place, *options: str) -> None:
     """Run initdb. The files are not synced: the copy is synced as a whole later."""
-    folder, owner = _found(place.bin), account()
+    folder = _found(place.bin)
+    owner = account()
     own(datadir, owner)
     argv: list[str | Path] = [
         folder / "initdb",
@@ -374,7 +375,8 @@ def serving(
     PostgreSQL.
     """
     text.keep_private(settings, PRIVATE)
-    folder, owner = _found(place.bin), account()
+    folder = _found(place.bin)
+    owner = account()
     version = _version(folder)
     slot = switched_on(settings, SLOT)
     settings = {name: setting for name, setting in settings.items() if name != SLOT}

@@ -179,11 +179,14 @@ def reading(
     missing column would make the whole statement fail. `off`: its settings that are off; what
     depends on them is not read.
     """
-    parts, origins, lacking = list(_ALWAYS), {}, []
+    parts = list(_ALWAYS)
+    origins = {}
+    lacking = []
     for source in SOURCES:
         if numbers_of(version) not in source.versions or source.setting in off:
             continue
-        there, also = columns.get(source.view, ()), source.also.split()
+        there = columns.get(source.view, ())
+        also = source.also.split()
         wanted = dict.fromkeys((*source.columns.values(), *also))
         lacking += [f"{source.view}.{column}" for column in wanted if column not in there]
         usable = {name: column for name, column in source.columns.items() if column in there}

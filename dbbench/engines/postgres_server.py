@@ -170,7 +170,8 @@ class PostgresServer(Server):
         from psycopg2.extensions import encrypt_password, quote_ident
 
         with contextlib.closing(self.connect()) as connection:
-            name, base = quote_ident(role, connection), quote_ident(self.database, connection)
+            name = quote_ident(role, connection)
+            base = quote_ident(self.database, connection)
             how = (
                 "ALTER"
                 if rows_of(connection, "SELECT 1 FROM pg_roles WHERE rolname = %s", (role,))
@@ -287,10 +288,8 @@ class PostgresServer(Server):
         subtransaction: the number of commits limits how many of them count as writes.
         """
         counted = {name: int(value) for name, value in grown.items()}
-        ended, blocks = (
-            total(counted, "xact_commit", "xact_rollback"),
-            total(counted, "blks_read", "blks_hit"),
-        )
+        ended = total(counted, "xact_commit", "xact_rollback")
+        blocks = total(counted, "blks_read", "blks_hit")
         if ended is None or not self._tracks:
             return Work()
         writes = min(counted["xids"] - counted["xact_rollback"], counted["xact_commit"])

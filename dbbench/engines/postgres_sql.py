@@ -82,10 +82,8 @@ class PostgresSql(Sql):
         connection.cancel()
 
     def other_plan(self, ask: Ask, recorded: str, sample: str, database: str) -> str:
-        plan, numbers = (
-            _nodes(ask(f"EXPLAIN (FORMAT JSON) {sample}")),
-            set(re.findall(r"\$\d+", recorded)),
-        )
+        plan = _nodes(ask(f"EXPLAIN (FORMAT JSON) {sample}"))
+        numbers = set(re.findall(r"\$\d+", recorded))
         execute = f"EXECUTE dbbench_asked({', '.join(['NULL'] * len(numbers))})".replace("()", "")
         with contextlib.suppress(LiveServerUnreadable):  # `interval $1` cannot be prepared
             force = "SET plan_cache_mode = force_generic_plan"  # it is planned for any values
@@ -209,7 +207,8 @@ def _prepare(ask: Ask, statement: str, *questions: str) -> list[tuple[Any, ...]]
 
 def _nodes(answer: list[tuple[Any, ...]]) -> str:
     """Return the nodes of a plan, with their tables and indexes."""
-    nodes, parts = [answer[0][0][0]["Plan"]], list[str]()
+    nodes = [answer[0][0][0]["Plan"]]
+    parts = list[str]()
     while nodes:
         node = nodes.pop()
         parts.append(

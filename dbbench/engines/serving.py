@@ -250,7 +250,8 @@ def _end_orphans(launch: Launch) -> None:
     """Kill the backends of a killed postmaster: they keep the filesystem busy until they notice its
     death.
     """
-    program, datadir = str(Path(launch.argv[0]).resolve()), launch.datadir.resolve()
+    program = str(Path(launch.argv[0]).resolve())
+    datadir = launch.datadir.resolve()
 
     def kill() -> bool:
         found = False

@@ -127,7 +127,8 @@ def refuse_differences(
     setting that is not a default. `printed`: warnings of the server's log, which say why it
     changed a default.
     """
-    lines, origins = [], set[str]()
+    lines = []
+    origins = set[str]()
     for name, setting in asked.items():
         value = effective.get(name)
         if value is None and setting.origin != "default":
@@ -163,7 +164,8 @@ def same_in_postgres(asked: Scalar, found: Reported) -> bool:
     """Whether PostgreSQL's value is the requested one, except for units and rounding; -1
     (automatic) fits any.
     """
-    left, right = _bare(word(asked)), _bare(found.value)
+    left = _bare(word(asked))
+    right = _bare(found.value)
     if left == right or left == "-1":
         return True
     if not found.unit and ({left, right} <= _TRUE or {left, right} <= _FALSE):
@@ -185,10 +187,12 @@ def same_in_mysql(asked: Scalar, found: Reported) -> bool:
     """Whether the value of MySQL or MariaDB is the requested one: 1G is 1073741824, 1 is ON, 90 is
     90.000000.
     """
-    left, right = _bare(word(asked)), _bare(found.value)
+    left = _bare(word(asked))
+    right = _bare(found.value)
     if left == right or {left, right} <= _TRUE or {left, right} <= _FALSE:
         return True
-    quantity, shown = _quantity(left, _MYSQL_UNITS), _quantity(right, _MYSQL_UNITS)
+    quantity = _quantity(left, _MYSQL_UNITS)
+    shown = _quantity(right, _MYSQL_UNITS)
     return quantity is not None and quantity == shown
 
 
@@ -196,7 +200,8 @@ def keep_existing(settings: Settings, effective: Iterable[str]) -> Settings:
     """Return the settings without those of defaults and of the power-loss lab that the server does
     not have.
     """
-    there, optional = {spelt(name) for name in effective}, ("default", "lab")
+    there = {spelt(name) for name in effective}
+    optional = ("default", "lab")
     return {
         name: each
         for name, each in settings.items()
@@ -208,7 +213,8 @@ def absent_defaults(
     settings: Settings, effective: Iterable[str], version: str, versions: Mapping[str, Versions]
 ) -> tuple[str, ...]:
     """Return the defaults that a server of this version should have but does not."""
-    kept, here = keep_existing(settings, effective), numbers_of(version)
+    kept = keep_existing(settings, effective)
+    here = numbers_of(version)
     return tuple(
         name for name in settings if name not in kept and here in versions.get(name, EVERY_VERSION)
     )

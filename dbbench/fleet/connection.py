@@ -41,7 +41,9 @@ class Connection:
         upkeep: Callable[[Connection], None] = lambda _: None,
     ) -> None:
         """Raises FleetInsecure."""
-        self.address, self._certs, self._upkeep = security.whole(address), certs, upkeep
+        self.address = security.whole(address)
+        self._certs = certs
+        self._upkeep = upkeep
         self._names = (f"dbbench-{uuid.uuid4().hex[:12]}-{n}" for n in itertools.count())
         # host -> the answer to its question
         self._pending: dict[str, futures.Future[Answer | Lost]] = {}
@@ -74,7 +76,8 @@ class Connection:
     def hosts(self) -> dict[str, float]:
         """Return the available hosts, and when each was last heard (UTC)."""
         if time.monotonic() - self._looked >= _LOOK_S or self._client is None:
-            self._looked, self._hosts = time.monotonic(), {}
+            self._looked = time.monotonic()
+            self._hosts = {}
             # of a dying scheduler; then no worker is known to be connected
             with contextlib.suppress(Exception):
                 for worker in self._client.scheduler_info()["workers"].values():

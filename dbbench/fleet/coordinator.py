@@ -65,7 +65,8 @@ class FleetHost:
         return [spec for spec in self.order if spec.id not in self.taken]
 
     def row(self, now: float) -> dict[str, Any]:
-        left, mean = len(self.missing), self.state.mean_s
+        left = len(self.missing)
+        mean = self.state.mean_s
         phase = (
             "gone" if self.gone else "done" if self.done else self.state.phase or "between trials"
         )
@@ -106,13 +107,13 @@ class Coordinator:
         """`assignment`: what is the same for all hosts. `tied`: hosts stop after their trial if
         this process ends.
         """
-        self.results, self.fleet, self.connection = results_folder, fleet, connection
-        self._assignment, self.emit, self._clock, self._gone_after_s = (
-            assignment,
-            emit,
-            clock,
-            gone_after_s,
-        )
+        self.results = results_folder
+        self.fleet = fleet
+        self.connection = connection
+        self._assignment = assignment
+        self.emit = emit
+        self._clock = clock
+        self._gone_after_s = gone_after_s
         self._lock = str(fleet_files.folder_of(results_folder, fleet.name)) if tied else ""
         self.runs = {name: results.load_spec(results_folder / name) for name in fleet.runs}
         self._unsaved = set[str]()
@@ -153,7 +154,8 @@ class Coordinator:
             host = self.hosts[name]
             host.waiting = False
             if isinstance(answer, Lost):
-                host.talk, host.retry_at = None, self._clock() + _RETRY_S
+                host.talk = None
+                host.retry_at = self._clock() + _RETRY_S
             elif host.open:
                 host.heard = self._clock()
                 self._advance(host, answer)
@@ -174,13 +176,15 @@ class Coordinator:
             self._give_up(host, str(answer.error.get("evidence")), answer.error.get("remedy"))
             return
         if host.talk is None:
-            host.talk, answer = self._talk(host), None
+            host.talk = self._talk(host)
+            answer = None
         try:
             question = next(host.talk, None) if answer is None else host.talk.send(answer)
         except StopIteration:
             question = None
         except errors.ResultDamaged as error:
-            question, host.damaged = None, host.damaged + 1
+            question = None
+            host.damaged = host.damaged + 1
             if host.damaged >= _MOST_DAMAGED:
                 self._give_up(host, f"{error.title}: {error.evidence}")
         except (errors.FilesystemFull, errors.NotWritable):
@@ -210,11 +214,9 @@ class Coordinator:
                 continue
             self._follow(host, report)
             if report.trial:
-                incoming, batch, offset = (
-                    Incoming(self.results / host.run, report.trial),
-                    report.batch,
-                    0,
-                )
+                incoming = Incoming(self.results / host.run, report.trial)
+                batch = report.batch
+                offset = 0
                 while True:
                     for name, content in batch.pieces:
                         incoming.write(name, content)
@@ -248,11 +250,13 @@ class Coordinator:
             self._change(host.run, host=host_facts, versions=dict(facts["versions"]))
 
     def _follow(self, host: FleetHost, report: messages.HostReport) -> None:
-        user, ours = report.state.waits_for, fleet_files.folder_of(self.results, self.fleet.name)
+        user = report.state.waits_for
+        ours = fleet_files.folder_of(self.results, self.fleet.name)
         if user and user != host.state.waits_for and not Path(user).is_relative_to(ours):
             self._note(f"{host.name} waits for the disk, which is used by {user}")
         host.state = report.state
-        run, known = self.runs[host.run], {spec.id for spec in host.order}
+        run = self.runs[host.run]
+        known = {spec.id for spec in host.order}
         if repeats := [TrialSpec(**spec) for spec in report.repeats if spec["id"] not in known]:
             host.order = (*host.order, *repeats)
             in_run = {spec.id for spec in run.order}
@@ -308,7 +312,8 @@ class Coordinator:
         """Expect nothing more of the host; with `spread` its unfinished blocks are assigned to
         others as a whole.
         """
-        host.gone, host.talk = why, None
+        host.gone = why
+        host.talk = None
         self.connection.forget(host.name)
         self._note(f"! {host.name}: {why}" + (f" ({remedy})" if remedy else ""))
         run = self.runs[host.run]

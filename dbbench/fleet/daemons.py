@@ -81,8 +81,10 @@ def work(
     scheduler, wait for one for `give_up_s` seconds (None: forever). Raises FleetInsecure;
     RunLocked for a used results folder.
     """
-    address, secured = security.whole(address), security.of(certs)
-    HERE.name, HERE.results = name, results.resolve()
+    address = security.whole(address)
+    secured = security.of(certs)
+    HERE.name = name
+    HERE.results = results.resolve()
     if certs == security.STDIN:
         threads.Helper("ssh", _leave_with_ssh).start()
     with here.worker_of(HERE.results) as scratch:

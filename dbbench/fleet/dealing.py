@@ -29,7 +29,8 @@ def deal(
     equal ones the first by name. `left`: by host that can take blocks, the number left. Blocks
     that are not in the order are dropped.
     """
-    all_blocks, load = sorted({spec.block for spec in order}), dict(left)
+    all_blocks = sorted({spec.block for spec in order})
+    load = dict(left)
     dealt = {
         host: tuple(block for block in mine if block in all_blocks)
         for host, mine in dealing.items()

@@ -113,7 +113,8 @@ def coordinator(folder: Path) -> int | None:
     """Return the process id of the coordinator whose files are in `folder`, or None if none is
     running.
     """
-    lock, results_folder = folder / LOCK, folder.parent.parent
+    lock = folder / LOCK
+    results_folder = folder.parent.parent
     with contextlib.suppress(OSError, ValueError, ResultDamaged):
         pid = int(fileio.read_bytes(lock, results_folder))
         if Path(f"/proc/{pid}").exists():  # try the lock only if a coordinator seems to hold it

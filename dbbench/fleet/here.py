@@ -87,7 +87,8 @@ def running(results_folder: Path, name: str) -> list[RunningHost]:
     """Return the fleet's hosts that work here: those of `--local`, and one that has
     `results_folder` as its own.
     """
-    working, own_run = [], results_folder / name
+    working = []
+    own_run = results_folder / name
     for run in (*runs_here(results_folder, name), own_run):
         host = HostFolder(run)
         if not (host.path / "lock").is_file():

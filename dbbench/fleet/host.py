@@ -118,7 +118,8 @@ def _assign(folder: Path, question: messages.Assignment) -> dict[str, Any]:
         HERE.results.mkdir(parents=True, exist_ok=True)
         results.create_run(HERE.results, run, question.plan)
     merging.keep_scripts(folder, question.scripts)
-    host, task = HostFolder(folder), HostTask(run, question.wipe)
+    host = HostFolder(folder)
+    task = HostTask(run, question.wipe)
     host.make()
     if not {spec.block for spec in host.run().order} <= task.blocks:
         _stop(host)  # some of its blocks belong to other hosts now
@@ -141,7 +142,8 @@ def _report(host: HostFolder, question: messages.ResultRequest) -> messages.Host
     until = time.monotonic() + question.patience_s
     host.save_receipt(Taken(question.taken, question.coordinator))
     while True:
-        alive, stamp = _keep_running(host, task), host.stamp("state.json")
+        alive = _keep_running(host, task)
+        stamp = host.stamp("state.json")
         state = host.state()
         # Nothing is transferred during a trial, because that would be load.
         new = [] if alive and state.trial else host.finished_beyond(question.taken)
@@ -159,11 +161,9 @@ def _read(host: HostFolder, trial: str, offset: int) -> messages.Batch:
     """Return the next bytes of a trial; after the last ones the next trial may begin. A file
     without content that is between two batches may be in both.
     """
-    folder, pieces, left = (
-        host.folder / "trials" / merging.checked_name(trial),
-        list[tuple[str, bytes]](),
-        messages.BATCH,
-    )
+    folder = host.folder / "trials" / merging.checked_name(trial)
+    pieces = list[tuple[str, bytes]]()
+    left = messages.BATCH
     for name, size in merging.files_of(folder):
         skipped = min(offset, size)
         offset -= skipped
@@ -185,12 +185,14 @@ def _keep_running(host: HostFolder, task: HostTask) -> bool:
     """
     if host.is_alive():
         return True
-    state, left = host.state(), results.pending(host.folder, _merge(host.run(), task))
+    state = host.state()
+    left = results.pending(host.folder, _merge(host.run(), task))
     gone = state.error is not None and state.error.get("id") == CoordinatorGone.id
     if state.ended and (not left if state.error is None else task.starts and not gone):
         return False
     trials = len(results.list_results(host.folder))
-    task.starts, task.trials = (task.starts + 1 if trials == task.trials else 1), trials
+    task.starts = task.starts + 1 if trials == task.trials else 1
+    task.trials = trials
     if task.starts > _STARTS:
         raise DbbenchError(
             f"the trials of {host.folder.name} on {HERE.name} ended {_STARTS} times without a "

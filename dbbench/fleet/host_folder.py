@@ -48,7 +48,8 @@ class HostFolder:
     """The directory of one run on a host."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.path = folder, folder / "fleet"
+        self.folder = folder
+        self.path = folder / "fleet"
 
     def make(self) -> None:
         """Make the directory. Raises ResultNotRegular."""

@@ -72,7 +72,10 @@ class Upkeep:
         tied: bool,
         check: Callable[[], None],
     ) -> None:
-        self._stack, self._scheduler, self._workers, self._check = stack, scheduler, workers, check
+        self._stack = stack
+        self._scheduler = scheduler
+        self._workers = workers
+        self._check = check
         self._env = {
             **process.kept_environment(),
             **({namespaces.PARENT: str(os.getpid())} if tied else {}),
@@ -181,7 +184,8 @@ def ssh_workers(options: HostOptions, address: str, certs: Path, folder: Path) -
         raise ProgramMissing(
             "ssh is not installed", remedy="Start the workers by hand: dbbench fleet worker ADDRESS"
         )
-    workers, content = {}, b"".join(path.read_bytes() for path in security.files_of(certs))
+    workers = {}
+    content = b"".join(path.read_bytes() for path in security.files_of(certs))
     for host in filter(None, map(str.strip, (options.ssh or "").split(","))):
         name = host.rpartition("@")[2]
         words = [

@@ -119,7 +119,8 @@ def _existing(root: Path, request: FleetRequest) -> Fleet | None:
     """Return the fleet that the command resumes, or None if it starts a new one. Raises
     RunNameTaken.
     """
-    plan, name = (request.plan.sha256, request.mode), request.name
+    plan = (request.plan.sha256, request.mode)
+    name = request.name
     same = [fleet for fleet in fleet_files.fleets(root) if (fleet.plan_sha256, fleet.mode) == plan]
     if name is None:
         return (
@@ -162,7 +163,9 @@ def _create(root: Path, request: FleetRequest, name: str, hosts: list[str], addr
             remedy="On each host:  dbbench fleet worker ADDRESS",
         )
     wanted = request.plan
-    plan, cells, trials = wanted.plan, wanted.expanded.cells, wanted.expanded.order
+    plan = wanted.plan
+    cells = wanted.expanded.cells
+    trials = wanted.expanded.order
     # Each host gets one block and adds others while its budget lasts.
     if plan.budget_s is not None and request.mode == "spread":
         trials = tuple(make_order(cells, max(plan.blocks, len(hosts)), plan.seed))
@@ -236,7 +239,8 @@ def stop(root: Path, fleet: Fleet, address: str, certs: Path | None) -> list[str
     hosts = sorted(connection.hosts().keys() & fleet.blocks.keys())
     for host in hosts:
         connection.ask(host, StopRequest(fleet.run_of(host)))
-    answers, until = dict[str, object](), time.monotonic() + _ANSWER_S
+    answers = dict[str, object]()
+    until = time.monotonic() + _ANSWER_S
     while len(answers) < len(hosts) and time.monotonic() < until:
         answers |= dict(connection.answers(1.0))
     connection.close()

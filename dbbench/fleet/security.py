@@ -24,7 +24,9 @@ from dbbench.results.fileio import writing
 
 PROTOCOL: Final = "tls"
 PORT: Final = 8786
-CERT, CA, KEY = "host.pem", "ca.pem", "host.key"
+CERT = "host.pem"
+CA = "ca.pem"
+KEY = "host.key"
 # in place of a directory: the three files, one after the other, are read from standard input
 STDIN: Final = Path("-")
 
@@ -45,7 +47,8 @@ def folder_of_fleet(folder: Path) -> Path:
 def parts(address: str) -> tuple[str, int]:
     """Return host and port of an address. Raises FleetInsecure for every protocol except TLS."""
     url = urlsplit(address if "://" in address else f"{PROTOCOL}://{address}")
-    host, port = url.hostname or "127.0.0.1", url.port or PORT
+    host = url.hostname or "127.0.0.1"
+    port = url.port or PORT
     if url.scheme != PROTOCOL:
         raise FleetInsecure(
             f"{address} does not use TLS",

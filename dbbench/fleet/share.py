@@ -40,7 +40,8 @@ class DiskTurn:
     """
 
     def __init__(self, folder: Path, waits: Callable[[str], None]) -> None:
-        self._folder, self._waits = folder, waits
+        self._folder = folder
+        self._waits = waits
         self._fd: int | None = None
         self._block: int | None = None
 

@@ -60,12 +60,14 @@ class Statement:
 
     def leave_out(self, why: str) -> None:
         if why:
-            self.group, self.why = LEFT_OUT, why
+            self.group = LEFT_OUT
+            self.why = why
 
     def approximate(self, *differences: str) -> None:
         """Add differences from the recording; empty ones do not count."""
         if why := "; ".join(filter(None, (self.why, *differences))):
-            self.group, self.why = APPROXIMATED, why
+            self.group = APPROXIMATED
+            self.why = why
 
 
 @dataclass(frozen=True)
@@ -125,7 +127,8 @@ def _read_export(data: bytes, path: Path) -> list[Statement]:
     one. The load has one database: of those that the rows name, the one with the most calls.
     """
     csv.field_size_limit(2**24)  # a statement may be longer than the module's default of 128 KiB
-    statements, calls_of = dict[tuple[str, str], Statement](), Counter[str]()
+    statements = dict[tuple[str, str], Statement]()
+    calls_of = Counter[str]()
     rows = csv.DictReader(io.StringIO(data.decode("utf-8-sig", errors="replace"), newline=""))
     try:
         if (columns := rows.fieldnames) is not None and not {"query", "calls"} <= {*columns}:
@@ -134,11 +137,9 @@ def _read_export(data: bytes, path: Path) -> list[Statement]:
                 path, f"its first line names no columns `query` and `calls`, but: {named}"
             )
         for row in rows:
-            text, database, calls = (
-                row["query"] or "",
-                row.get("datname") or row.get("dbid") or "",
-                int(row["calls"]),
-            )
+            text = row["query"] or ""
+            database = row.get("datname") or row.get("dbid") or ""
+            calls = int(row["calls"])
             ms = row.get("total_exec_time") or row.get("total_time")
             if (why := refusal(text, "postgres")) != CONTROL and calls > 0:
                 statement = statements.setdefault(
@@ -176,7 +177,9 @@ def _read_slow_log(data: bytes) -> list[Statement]:
         _EVENT,
     ]
     lines = process.run(argv, stdin=data, timeout_s=DIGEST_S).stdout.splitlines()
-    tail, database, unread = data.rstrip(), "", len(_TIMED.findall(data))
+    tail = data.rstrip()
+    database = ""
+    unread = len(_TIMED.findall(data))
     statements: dict[tuple[str, ...], Statement] = {}
     for line in filter(_LINE.fullmatch, lines):
         words = [bytes.fromhex(word).decode(errors="surrogateescape") for word in line.split("\t")]

@@ -31,7 +31,8 @@ class LiveServer:
     """A server that answers."""
 
     def __init__(self, socket: Path, connection: Any) -> None:
-        self.socket, self._connection = socket, connection
+        self.socket = socket
+        self._connection = connection
         # "PostgreSQL 15.18 (Debian)", "10.11.8-MariaDB", "8.0.36"
         text = str(self.rows("SELECT version()")[0][0])
         self.engine = (
@@ -62,7 +63,8 @@ class LiveServer:
         """Return the settings profile that is nearest in what a plan cannot set (whether it keeps
         its log), and the settings that matter to storage and differ from dbbench's.
         """
-        engine, profile = ENGINES[self.engine], profile_of(self.engine)
+        engine = ENGINES[self.engine]
+        profile = profile_of(self.engine)
         same = same_in_postgres if profile.dialect == "postgres" else same_in_mysql
         rows = {
             key: (text, Reported(number, unit), changed)

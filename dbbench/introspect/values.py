@@ -117,7 +117,8 @@ def samples_of(text: str, ask: Ask | None, most_bytes: int) -> tuple[list[str], 
     LiveServerUnreadable if the server refuses it.
     """
     text = text.rstrip("; \n\t")
-    parameters, differences = _complete(text, ask), list[str]()
+    parameters = _complete(text, ask)
+    differences = list[str]()
     if re.match(r"insert\b(?!.*\bon conflict\b)", text, re.IGNORECASE | re.DOTALL):
         place = min(
             (match.start() for match in re.finditer(r"\breturning\b", text, re.IGNORECASE)),
@@ -127,12 +128,10 @@ def samples_of(text: str, ask: Ask | None, most_bytes: int) -> tuple[list[str], 
         differences.append("rows whose key exists are not inserted (ON CONFLICT DO NOTHING)")
     if any(not parameter.values for parameter in parameters.values()):
         differences.append("guessed values")
-    rng, samples, values, parts = (
-        random.Random(1),
-        list[str](),
-        dict[int, object](),
-        _PARAMETER.split(text),
-    )
+    rng = random.Random(1)
+    samples = list[str]()
+    values = dict[int, object]()
+    parts = _PARAMETER.split(text)
     places = [int(number) for number in parts[1::2]]
     while most_bytes > 0 and len(samples) < (SAMPLES if parameters else 1):
         for number, parameter in parameters.items():
@@ -186,7 +185,8 @@ def parameters_of(text: str) -> tuple[dict[int, Placeholder], tuple[str, ...]]:
                 parameter.type = parent.to.sql("postgres")
             elif isinstance(parent, exp.Any | exp.All):
                 parameter.type = f"{parameter.type.removesuffix('[]')}[]"
-            child, parent = parent, parent.parent
+            child = parent
+            parent = parent.parent
         parameter.argument = isinstance(parent, _CALLS) and not isinstance(parent, _HARMLESS)
         if isinstance(parent, exp.Limit | exp.Fetch | exp.Offset):
             parameter.rows = 0 if isinstance(parent, exp.Offset) else ROWS
@@ -241,7 +241,8 @@ def _start(end: Any) -> int:
 
 def _values(ask: Ask, parameter: Placeholder, tables: tuple[str, ...]) -> tuple[Any, ...]:
     """Return the values of its column in the server's statistics, numbers and times as such."""
-    rule, values = _rule_of(parameter.type.removesuffix("[]")), list[Any]()
+    rule = _rule_of(parameter.type.removesuffix("[]"))
+    values = list[Any]()
     if rule and parameter.column and parameter.rows is None:
         for value in postgres_sql.common_values(ask, parameter.column, tables):
             with contextlib.suppress(ValueError, ArithmeticError):  # infinity, BC

@@ -74,7 +74,10 @@ def files_of(
     """Return the content of the workload's files, by name; the first is the TOML file, of which
     `dataset` is a line.
     """
-    kept, kinds, index, texts = recording.in_workload, bytearray(), bytearray(), bytearray()
+    kept = recording.in_workload
+    kinds = bytearray()
+    index = bytearray()
+    texts = bytearray()
     exact, _ = recording.shares([each for each in kept if each.group == REPRODUCED])
     folder = data_folder() / "workloads"
     toml = (
@@ -92,7 +95,8 @@ def files_of(
         .encode()
     )
     # The format of the statements is described in the script.
-    begin, whole = ENTRY * sum(len(each.samples) for each in kept), sum(each.calls for each in kept)
+    begin = ENTRY * sum(len(each.samples) for each in kept)
+    whole = sum(each.calls for each in kept)
     for statement in kept:
         # In the copy, PostgreSQL's database has the name of dbbench.
         base = (

@@ -40,7 +40,8 @@ ROUND_S: Final = 2.0  # of each directory: half of it for COMMIT, whose tail nee
 LEVEL: Final = 0.98  # a directory is called different from itself in 2 % of all probes
 BEYOND: Final = 10  # values that lie beyond a percentile that is printed
 LOOK_S: Final = 0.5
-FOREIGN_BYTES_S, FOREIGN_REQUESTS_S = 2**20, 50.0
+FOREIGN_BYTES_S = 2**20
+FOREIGN_REQUESTS_S = 50.0
 LEAST_S: Final = 15e-6  # of a flush; the fastest devices take as long
 ROTATION_S: Final = 0.002  # half a rotation at 15 000 rpm
 RELATIONS: Final = {
@@ -168,7 +169,8 @@ def probe(
             for at in turns.sample(range(len(paths)), len(paths)):
                 taken[at].append(_round(directories[at], turns))
         flushed = [clock.difference()["flushes"] for clock in clocks]
-    probed, machine = [], host.virtualisation()
+    probed = []
+    machine = host.virtualisation()
     reads = {method.name for method in METHODS if method.reads}
     for at, path in enumerate(paths):
         latencies = tuple(
@@ -252,7 +254,9 @@ def _facts(path: Path, leaves: tuple[str, ...], virtualisation: str | None) -> d
     """Return the facts, None if unknown, as is the rotation of a virtual disk: it claims to rotate
     whatever it is.
     """
-    mount, name, layers = mount_of(path), disk_below(path), set[str]()
+    mount = mount_of(path)
+    name = disk_below(path)
+    layers = set[str]()
     below = [sysfs.disk_of(name)] if name else []
     for device in below:  # from the filesystem's device down to the disks
         slaves = sysfs.slaves(device)

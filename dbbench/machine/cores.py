@@ -25,7 +25,9 @@ APART_FROM: Final = 4
 CLIENT_SHARE: Final = 4
 _SYSTEM: Final = Path("/sys/devices/system")
 _SET_MEMPOLICY: Final = {"x86_64": 238, "aarch64": 237}  # syscall numbers
-_MPOL_DEFAULT, _MPOL_BIND = 0, 2  # linux/mempolicy.h
+# linux/mempolicy.h
+_MPOL_DEFAULT = 0
+_MPOL_BIND = 2
 MOST: Final = 2**16  # a limit for CPU numbers in lists; kernels support at most 8192 CPUs
 
 
@@ -49,7 +51,8 @@ def chosen_cores(
     load generator is on another host. A side that the plan does not set uses what the other
     leaves. Threads of one core stay together. Raises MachineTooSmall if the plan names others.
     """
-    usable, node = frozenset(online), engine.numa_node
+    usable = frozenset(online)
+    node = engine.numa_node
     of_node = _of_node(node, system) & usable if node is not None else usable
     server = _parse_cpus(engine.cpus_server, usable, "cpus_server")
     client = _parse_cpus(engine.cpus_client, usable, "cpus_client")
@@ -69,7 +72,8 @@ def parsed_cores(words: str) -> frozenset[int]:
     cpus: set[int] = set()
     for word in words.split(","):
         first, _, last = word.strip().partition("-")
-        begin, end = int(first), int(last or first)
+        begin = int(first)
+        end = int(last or first)
         if end >= MOST:
             raise ValueError(f"{end} is not a possible CPU number")
         cpus.update(range(begin, end + 1))
@@ -143,7 +147,8 @@ def _of_node(node: int, system: Path) -> frozenset[int]:
 
 def _clients(usable: frozenset[int], system: Path) -> frozenset[int]:
     """Return the last quarter of the CPUs, with all threads of each core."""
-    count, cpus = max(1, len(usable) // CLIENT_SHARE), set[int]()
+    count = max(1, len(usable) // CLIENT_SHARE)
+    cpus = set[int]()
     for core in sorted(usable, reverse=True):
         if len(cpus) >= count:
             break

@@ -246,16 +246,20 @@ def _empty_once(
     """Return the facts, and whether the proof failed because data remains in memory."""
     syncfs(files[0])
     touched = ""
-    before, own_before = resident_bytes(files), by.bytes_held()
+    before = resident_bytes(files)
+    own_before = by.bytes_held()
     if before == 0 and not own_before:
         touched = "touched, then "
         read(pieces)
-        before, own_before = resident_bytes(files), by.bytes_held()
+        before = resident_bytes(files)
+        own_before = by.bytes_held()
     _empty(by, files)
-    after, own_after = resident_bytes(files), by.bytes_held()
+    after = resident_bytes(files)
+    own_after = by.bytes_held()
 
     read_before = _read_so_far(disks)
-    sample_bytes, read_after = read(pieces), _read_so_far(disks)
+    sample_bytes = read(pieces)
+    read_after = _read_so_far(disks)
     delivered = None if read_before is None or read_after is None else read_after - read_before
     _empty(by, files)  # the load begins without what the sample has read
     last = resident_bytes(files)

@@ -46,7 +46,8 @@ def trend(tps: Sequence[float | None]) -> Trend | None:
     if len(tps) < LEAST_S:
         return None
     means = _means(tps, BATCH_S)
-    n, mean = len(means), statistics.fmean(means) if means else 0.0
+    n = len(means)
+    mean = statistics.fmean(means) if means else 0.0
     if n < 4 or mean <= 0:
         return None
     slope, error = _fit(range(n), means)
@@ -84,7 +85,8 @@ def line(xs: Sequence[float], ys: Sequence[float]) -> Slope | None:
 
 def _fit(xs: Sequence[float], ys: Sequence[float]) -> tuple[float, float]:
     """Return (slope, its standard error) of the line by least squares."""
-    fitted, middle = statistics.linear_regression(xs, ys), statistics.fmean(xs)
+    fitted = statistics.linear_regression(xs, ys)
+    middle = statistics.fmean(xs)
     residual = math.fsum(
         (y - fitted.intercept - fitted.slope * x) ** 2 for x, y in zip(xs, ys, strict=True)
     )

@@ -120,7 +120,8 @@ def stability(
             "tps_floor": None,
             "longest_stall_s": None,
         }
-    mean, median = statistics.fmean(measured), statistics.median(measured)
+    mean = statistics.fmean(measured)
+    median = statistics.median(measured)
     first_percentile = sorted(measured)[max(0, math.ceil(len(measured) / 100) - 1)]
     stalled = itertools.groupby(stalls(measured, median))
     longest = max((len(list(run)) for is_stall, run in stalled if is_stall), default=0)
@@ -166,7 +167,8 @@ def completion_summary(
     its time until all cached data is on the device; {} without a duration.
     """
     # a scan may have several passes
-    seconds, duration_s = outcome.window_s, outcome.figures.get("duration_s")
+    seconds = outcome.window_s
+    duration_s = outcome.figures.get("duration_s")
     if not duration_s:
         return {}
     return {

@@ -29,7 +29,8 @@ STRICT: Final[Any] = {"extra": "forbid", "populate_by_name": True}
 
 # Profiles of server settings: as in production, and for a standalone server that writes no log for
 # replicas or backups.
-PRODUCTION, STANDALONE = "production", "standalone"
+PRODUCTION = "production"
+STANDALONE = "standalone"
 
 # Names become part of file names, which have at most 255 bytes, and of trial IDs.
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+:=-]{0,239}")

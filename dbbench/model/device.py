@@ -118,7 +118,8 @@ class IoFacts:
 
     @property
     def operations(self) -> int | None:
-        reads, writes = self.read_operations, self.write_operations
+        reads = self.read_operations
+        writes = self.write_operations
         return None if reads is None or writes is None else reads + writes
 
 

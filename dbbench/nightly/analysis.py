@@ -87,7 +87,8 @@ def confirm(finding: NightFinding, again: Ratio | None) -> NightFinding:
         state = "regression" if finding.worse else "improvement"
         note = "confirmed"
     else:
-        state, note = "ok", "not confirmed"
+        state = "ok"
+        note = "not confirmed"
     note = f"{note} by {again.n} more blocks: {again.ratio / level - 1:+.1%}"
     return dataclasses.replace(finding, state=state, notes=(*finding.notes, note))
 
@@ -291,10 +292,8 @@ def _of(plan: str, series: str, nights: Sequence[Night]) -> Iterator[Regression]
     ]
     for (first, *_), after in itertools.zip_longest(stretches, stretches[1:]):
         if first.states[series] == "regression":
-            until, changed = (
-                after[0].night if after else None,
-                tuple(change.text for change in first.changes),
-            )
+            until = after[0].night if after else None
+            changed = tuple(change.text for change in first.changes)
             yield Regression(
                 plan, series, first.night, until, first.ratios[series].ratio, first.run, changed
             )
@@ -324,9 +323,11 @@ def differs(results: Path, plan: str, word: str, findings: Sequence[NightFinding
     }
     try:
         before = sound_json(read_bytes(path, results))
-        known_state, known_series = before["state"], before["series"]
+        known_state = before["state"]
+        known_series = before["series"]
     except (OSError, ValueError, KeyError, TypeError, ResultDamaged):
-        known_state, known_series = "ok", {}
+        known_state = "ok"
+        known_series = {}
     write_json(path, {"state": word, "series": series})
     return bool(
         known_state != word

@@ -126,7 +126,8 @@ def one_at_a_time(results: Path, plan: str) -> Iterator[None]:
     folder = fileio.real_folder(results / FOLDER, results)
     with fileio.writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    running, remedy = f"a nightly run of {plan} is in progress", "Wait until it has ended."
+    running = f"a nightly run of {plan} is in progress"
+    remedy = "Wait until it has ended."
     with fileio.exclusive(
         folder / f".{plan}.lock", lambda pid: RunLocked(f"{running} (process {pid})", remedy=remedy)
     ):

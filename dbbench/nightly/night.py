@@ -97,10 +97,8 @@ def night_of(loaded: LoadedRun, before: Night | None = None) -> Night:
     ratios: dict[str, Ratio] = {}
     primary = {cell.workload.name: cell.workload.primary for cell in loaded.run.cells}
     for (engine, workload, variant), group in compare.groups(loaded.trials).items():
-        title, metric = (
-            f"{engine} {title_of(workload, variant)}",
-            METRICS[primary.get(workload, "tps")],
-        )
+        title = f"{engine} {title_of(workload, variant)}"
+        metric = METRICS[primary.get(workload, "tps")]
         reasons += [
             f"{sentence} ({title})" for sentence in _guard_says(group, loaded.run.baseline, metric)
         ]

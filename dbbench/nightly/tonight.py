@@ -204,25 +204,22 @@ def export(outcome: NightOutcome, root: Path, files: dict[str, str | None]) -> N
     if not any(files.values()):
         return
     loaded = results.load_run(root / outcome.night.run, verify=False)
-    base, findings = (
-        report_of(verdicts([loaded])),
-        {finding.key: finding for finding in outcome.findings},
-    )
+    base = report_of(verdicts([loaded]))
+    findings = {finding.key: finding for finding in outcome.findings}
     entries = []
     for entry in base.entries:
         finding = findings.get(entry.name) or findings.get(entry.name + ITSELF)
         if finding is None:
-            state, notes = (
-                "guard" if entry.row.fs_setup == loaded.run.baseline + GUARD else "reference",
-                entry.notes,
-            )
+            state = "guard" if entry.row.fs_setup == loaded.run.baseline + GUARD else "reference"
+            notes = entry.notes
         else:
             level = (
                 ()
                 if finding.change is None
                 else (f"{finding.change - 1:+.1%} compared with the accepted nights",)
             )
-            state, notes = finding.state, (*level, *finding.notes)
+            state = finding.state
+            notes = (*level, *finding.notes)
         entries.append(entry._replace(state=state, notes=notes))
     problems = (
         *base.problems,

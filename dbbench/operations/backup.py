@@ -77,9 +77,11 @@ def _run_at_rest(name: str, how: Snapshots, filled: StoredDatabase) -> Iterator[
     """Run while nothing else is written, so that the copy's size is the difference in free space."""
     with filled.serving(filled.datadir) as server:
         _add_rows(server)
-    free, began = _free_bytes(filled), time.monotonic()
+    free = _free_bytes(filled)
+    began = time.monotonic()
     how.snapshot(filled)
-    created, left = end_step(f"{name}: create", began), _free_bytes(filled)
+    created = end_step(f"{name}: create", began)
+    left = _free_bytes(filled)
     yield replace(created, bytes=None if free is None or left is None else free - left)
     with filled.serving(filled.datadir) as server:
         _add_later_row(server)

@@ -42,7 +42,8 @@ _END: Final = {
     False: "SELECT labelfile FROM pg_stop_backup(false, false)",
 }
 # Copied last: the log must reach at least to the state of the control file.
-_CONTROL, _LOG = "global/pg_control", "pg_wal"
+_CONTROL = "global/pg_control"
+_LOG = "pg_wal"
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,8 @@ class Copies:
             for folder, _folders, names in folders
             for name in names
         )
-        free, needed = shutil.disk_usage(stored.fs.path).free, int(size * _SPARE)
+        free = shutil.disk_usage(stored.fs.path).free
+        needed = int(size * _SPARE)
         return (
             None
             if needed <= free
@@ -122,7 +124,8 @@ class Copies:
 
 def shares_blocks(folder: Path) -> bool:
     """Whether files there can share blocks, tried with two temporary files."""
-    first, second = folder / _PROBE, folder / (_PROBE + "-2")
+    first = folder / _PROBE
+    second = folder / (_PROBE + "-2")
     try:
         first.write_bytes(bytes(4096))
         with first.open("rb") as source, second.open("wb") as target:

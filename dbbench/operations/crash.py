@@ -40,7 +40,9 @@ def crash_recovery(filled: StoredDatabase) -> Iterator[OperationFacts]:
 
 
 def _kill(filled: StoredDatabase) -> tuple[int, int | None]:
-    written, log_bytes, killed = list[_Writer](), None, False
+    written = list[_Writer]()
+    log_bytes = None
+    killed = False
     try:
         with filled.serving(filled.datadir) as server:
             columns = "writer INT, id INT, filler VARCHAR(200) NOT NULL, PRIMARY KEY (writer, id)"

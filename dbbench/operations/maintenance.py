@@ -37,7 +37,8 @@ def fsck(filled: StoredDatabase) -> Iterator[OperationFacts]:
         yield impossible("fsck", f"dbbench knows no check for {filled.fs.family}")
         return
     for check in checks:
-        name, work = f"fsck: {check.name}", partial(check.run, filled)
+        name = f"fsck: {check.name}"
+        work = partial(check.run, filled)
         if check.mounted:
             yield time_step(name, work)
         else:
@@ -47,7 +48,8 @@ def fsck(filled: StoredDatabase) -> Iterator[OperationFacts]:
 
 def grow(filled: StoredDatabase) -> Iterator[OperationFacts]:
     """Run two steps; the text then states how much larger the filesystem is."""
-    able, spare = volumes.growing_of(filled.setup), filled.volume.spare
+    able = volumes.growing_of(filled.setup)
+    spare = filled.volume.spare
     if able is None:
         yield impossible(
             "grow",
@@ -76,7 +78,8 @@ def of_filesystem(filled: StoredDatabase) -> OperationFacts:
     """Defragment the data files with the family's tool; the text has the number of extents before
     and after.
     """
-    family, files = filesystems.family_in(filled.fs), filled.files
+    family = filesystems.family_in(filled.fs)
+    files = filled.files
     argvs = family.defragmenting(filled.datadir, files)
     if argvs is None:
         return impossible("repair: filesystem", f"{family.name} has no tool that defragments files")
@@ -101,10 +104,8 @@ def of_engine(filled: StoredDatabase) -> OperationFacts:
     with filled.serving(filled.datadir) as server:
         sql = sql_of(server)
         with contextlib.closing(server.connect()) as connection:
-            verb, tables = (
-                sql.rewriting,
-                [sql.quote(table.name) for table in sql.tables(connection)],
-            )
+            verb = sql.rewriting
+            tables = [sql.quote(table.name) for table in sql.tables(connection)]
         began = time.monotonic()
         execute(server, *(f"{verb} {table}" for table in tables))
         server.checkpoint()
@@ -120,7 +121,8 @@ def read_tables(name: str, server: Server, said: str) -> OperationFacts:
     """Read every table of the server once; `said`: what happened to the cache before."""
     sql = sql_of(server)
     with contextlib.closing(server.connect()) as connection:
-        tables, began = sql.tables(connection), time.monotonic()
+        tables = sql.tables(connection)
+        began = time.monotonic()
         for table in tables:
             sql.scan_plan(connection, sql.scan(connection, table.name))
         done = end_step(name, began, None, sum(table.size_bytes for table in tables))

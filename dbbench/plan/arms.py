@@ -127,7 +127,8 @@ def combinations(plan: Plan, engine: EngineSpec) -> list[dict[str, Scalar]]:
 def with_levels(engine: EngineSpec, levels: Mapping[str, Scalar]) -> EngineSpec:
     """Return the engine with these levels of its factors."""
     switches = ENGINES[engine.name].PROFILE.switches
-    profile, settings = engine.profile, dict(engine.settings)
+    profile = engine.profile
+    settings = dict(engine.settings)
     for name, level in levels.items():
         if name == PROFILE:
             profile = str(level)

@@ -230,10 +230,8 @@ def _check_script(document: Document, key: Key, file: str) -> None:
 
 def _check_workload(document: Document, workload: Workload) -> None:
     _check_words(document, workload)
-    kind, dataset_values = (
-        workload.dataset.get("kind"),
-        {k: v for k, v in workload.dataset.items() if k != "kind"},
-    )
+    kind = workload.dataset.get("kind")
+    dataset_values = {k: v for k, v in workload.dataset.items() if k != "kind"}
     try:
         adapter(Dataset).validate_python({"kind": kind, "parameters": dataset_values})
     except ValidationError as error:

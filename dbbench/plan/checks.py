@@ -72,7 +72,8 @@ def _check(draft: PlanDraft) -> None:
 
 
 def _check_names(draft: PlanDraft) -> None:
-    document, labels = draft.document, draft.labels
+    document = draft.document
+    labels = draft.labels
     for key, arm in draft.arms.items():
         if not NAME.fullmatch(arm.label):
             document.flaw(key, f'invalid label "{arm.label}": use letters, digits and . _ + : = -')
@@ -114,7 +115,8 @@ def _check_twice(draft: PlanDraft) -> None:
 
 
 def _check_workload(draft: PlanDraft, key: Key) -> None:
-    document, engines = draft.document, draft.engines.values()
+    document = draft.document
+    engines = draft.engines.values()
     spec, workload = draft.workloads[key]
     runs_on = f"(supported: {', '.join(workload.engines)})"
     for index, name in enumerate(spec.engines):
@@ -155,7 +157,8 @@ def _check_dataset(draft: PlanDraft, key: Key) -> None:
 
 
 def _check_engine(draft: PlanDraft, key: Key, engine: EngineSpec) -> None:
-    document, profile = draft.document, profile_of(engine.name)
+    document = draft.document
+    profile = profile_of(engine.name)
     loads = draft.workloads.values()
     if draft.whole and loads and not any(engines_of(spec, load, [engine]) for spec, load in loads):
         document.flaw((*key, "name"), f'no workload of this plan supports engine "{engine.name}"')

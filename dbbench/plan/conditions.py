@@ -84,7 +84,8 @@ def _profiles(served: Sequence[Cell]) -> Iterator[str]:
     """
     statements: dict[tuple[str, str], dict[str, None]] = {}
     for cell in served:
-        profile, settings = profile_of(cell.engine.name), settings_of(cell)
+        profile = profile_of(cell.engine.name)
+        settings = settings_of(cell)
         values = {name: word(setting.value) for name, setting in settings.items()}
         for name in profile.stated:
             if name in settings and (origin := settings[name].origin) != "default":
@@ -129,7 +130,8 @@ def _memory(served: Sequence[Cell]) -> Iterator[str]:
     machine = cgroup.usable_bytes()
     where = cgroup.hierarchy()
     for cell in served:
-        limit, size = cell.memory_bytes, tables_bytes(cell)
+        limit = cell.memory_bytes
+        size = tables_bytes(cell)
         held = limit is not None and not isinstance(where, str)
         pool = (
             own_cache_bytes(settings_of(cell)) if profile_of(cell.engine.name).direct_io else None
@@ -169,7 +171,8 @@ def _memory(served: Sequence[Cell]) -> Iterator[str]:
 def _row_locks(served: Sequence[Cell]) -> Iterator[str]:
     for cell in served:
         name = _LOCKED_ROWS.get(cell.workload.script, "")
-        rows, clients = cell.dataset.parameters.get(name), cell.parameters.get("clients")
+        rows = cell.dataset.parameters.get(name)
+        clients = cell.parameters.get("clients")
         paced = cell.parameters.get("rate") or cell.parameters.get("think_times")
         if isinstance(rows, int) and isinstance(clients, int) and clients > rows and not paced:
             yield (
@@ -191,7 +194,8 @@ def _client(plan: Plan) -> Iterator[str]:
 
 
 def _cores(served: Sequence[Cell]) -> Iterator[str]:
-    away, specs = any(cell.client is not None for cell in served), dict[str, EngineSpec]()
+    away = any(cell.client is not None for cell in served)
+    specs = dict[str, EngineSpec]()
     for cell in served:
         specs.setdefault(cell.engine.name, cell.engine)
     for engine, spec in specs.items():
@@ -200,7 +204,8 @@ def _cores(served: Sequence[Cell]) -> Iterator[str]:
         except MachineTooSmall as error:
             yield f"{engine} cannot run on the requested cores: {error.evidence}."
             continue
-        server, client = cores.written_cores(found.server), cores.written_cores(found.client)
+        server = cores.written_cores(found.server)
+        client = cores.written_cores(found.client)
         node = f" of NUMA node {found.numa_node}" if found.numa_node is not None else ""
         if away or not found.common:
             yield (
@@ -258,10 +263,8 @@ def _device(plan: Plan, cells: Sequence[Cell]) -> Iterator[str]:
     if plan.device.directories:
         return
     longest = max(cell.window.measure_s for cell in cells)
-    each_s, limits = (
-        ceiling.row_seconds(longest),
-        plan.device.limit.levels if plan.device.limit else (),
-    )
+    each_s = ceiling.row_seconds(longest)
+    limits = plan.device.limit.levels if plan.device.limit else ()
     rows = sum(len(ceiling.limited_rows(limit)) for limit in limits)
     takes = len(ceiling.ROWS) * each_s + rows * max(each_s, ceiling.LIMITED_S)
     yield f"Before the first trial, fio measures the bare device for {takes:.0f} s."

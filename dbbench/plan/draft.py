@@ -30,7 +30,8 @@ class PlanDraft:
         device: DeviceSpec | None = _part(
             document, DeviceSpec, document.data.get("device", {}), ("device",)
         )
-        self.device, self.device_known = device or DeviceSpec(), device is not None
+        self.device = device or DeviceSpec()
+        self.device_known = device is not None
         self.arms: dict[Key, Arm] = {}
         self.setups: dict[Key, FsSetup] = {}  # those of the arms
         for key, item in _items(document, "fs_setups"):

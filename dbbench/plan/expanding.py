@@ -175,7 +175,8 @@ def _load(
 ) -> tuple[dict[str, model.Scalar], model.Dataset]:
     """Return the parameters of the workload and what is loaded, the same on every filesystem."""
     given = {**spec.parameters, **variant.parameters}
-    values, dataset = {**defaults(workload), **given}, dataset_from(spec, variant.engine.name)
+    values = {**defaults(workload), **given}
+    dataset = dataset_from(spec, variant.engine.name)
     if dataset is not None:
         values = own_values(workload, values, given)
     values = resize(str(workload.dataset["kind"]), values, variant.memory_bytes)

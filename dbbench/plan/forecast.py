@@ -77,7 +77,8 @@ def forecast(plan: Plan, expanded: Expanded, results_folder: Path) -> Forecast:
         (cell.engine.name, cell.workload.name): cell.workload.primary for cell in expanded.cells
     }
     of_runs = _newest(list(_pairs(run, wanted)) for run in _earlier(results_folder))
-    variances, runs = [variance for pairs in of_runs for variance in pairs], len(of_runs)
+    variances = [variance for pairs in of_runs for variance in pairs]
+    runs = len(of_runs)
     cv = math.sqrt(math.fsum(variances) / len(variances) / 2) if variances else DEFAULT_CV
     work = {cell.group for cell in expanded.cells}
     design = cv, plan.blocks, len(work), max(1, len(plan.fs_setups) - 1)
@@ -99,12 +100,14 @@ class Allowance:
 
     @property
     def text(self) -> str:
-        budget, each = duration_text(self.budget_s), duration_text(self.block_s)
+        budget = duration_text(self.budget_s)
+        each = duration_text(self.block_s)
         first = (
             f" after {duration_text(self.prepare_s)} of preparation" if self.prepare_s >= 1 else ""
         )
         if not self.enough:
-            blocks, all_s = count(self.blocks, "block"), self.prepare_s + self.blocks * self.block_s
+            blocks = count(self.blocks, "block")
+            all_s = self.prepare_s + self.blocks * self.block_s
             return (
                 f"the budget of {budget} will probably be exceeded: even the minimum of {blocks} "
                 f"of {each} each"
@@ -120,7 +123,8 @@ def budget_text(run: Run) -> str:
     """Describe what the budget of the run gave, and why it ended; "" without a budget."""
     if run.budget is None or run.plan.budget_s is None:
         return ""
-    whole, used = count(run.budget.blocks or 0, "block"), duration_text(run.budget.used_s)
+    whole = count(run.budget.blocks or 0, "block")
+    used = duration_text(run.budget.used_s)
     reason = {
         "": "the run is not finished",
         "time": "another block would not fit",
@@ -301,7 +305,9 @@ def detectable(trial_cv: float, blocks: int, workloads: int, candidates: int) ->
     from scipy.special import nctdtr
 
     error, df, limit = _error(trial_cv, blocks, workloads, candidates)
-    low, high = 0.0, 1000.0  # bounds of the noncentrality: the difference in standard errors
+    # bounds of the noncentrality: the difference in standard errors
+    low = 0.0
+    high = 1000.0
     while high - low > 1e-6:
         middle = (low + high) / 2
         low, high = (

@@ -76,7 +76,9 @@ def _budget(written: str) -> float:
 
 
 def _only(plan: Plan, labels: Sequence[str]) -> Plan:
-    of_label, kept, added = {arm.label: arm for arm in plan.fs_setups}, set(), dict[str, Arm]()
+    of_label = {arm.label: arm for arm in plan.fs_setups}
+    kept = set()
+    added = dict[str, Arm]()
     for word, options in split_fs(labels, lambda word: label_of(word, plan.fs_setups) is not None):
         if (label := label_of(word, plan.fs_setups)) is None:
             raise UnknownName(

@@ -55,7 +55,8 @@ def preview(plan: Plan, expanded: Expanded) -> Preview:
     """Return what running all trials of `expanded` would require. The machine is neither inspected
     nor changed.
     """
-    trials, cells = expanded.order, {cell.id: cell for cell in expanded.cells}
+    trials = expanded.order
+    cells = {cell.id: cell for cell in expanded.cells}
     missing = [cell for cell in expanded.cells if COPIED not in cell.dataset.parameters]
     goldens = {  # cells with the same engine and dataset share a golden copy
         json.dumps(
@@ -110,7 +111,8 @@ def _commands(plan: Plan, expanded: Expanded) -> tuple[tuple[str, tuple[str, ...
     setups = {cell.arm: (cell.setup, cell.wal_setup) for cell in expanded.cells}
     said = []
     for arm, (setup, log) in setups.items():
-        names, number = plan.device.targets, writes.devices_of(plan, setup)
+        names = plan.device.targets
+        number = writes.devices_of(plan, setup)
         spares = names[number : number + writes.spares(plan, setup)]  # for the operation `grow`
         said += [
             (arm, argv)

@@ -48,7 +48,8 @@ def of_setup(setup: FsSetup) -> str:
 
 
 def _of_cell(cell: Cell) -> tuple[tuple[Durability, ...], tuple[str, ...]]:
-    engine, settings = cell.engine.name, settings_of(cell)
+    engine = cell.engine.name
+    settings = settings_of(cell)
     values = {name: setting.value for name, setting in settings.items()}
     return _of(cell.setup, engine, values, ENGINES[engine].PROFILE.restores_pages)
 

@@ -141,7 +141,8 @@ class RunningServer:
                 "ext4",
                 "this role cannot read the path of the data directory; choose the setup yourself",
             )
-        family, options = self.mount.fstype, set(self.mount.options)
+        family = self.mount.fstype
+        options = set(self.mount.options)
         if family.startswith("zfs"):
             return (
                 "zfs",
@@ -186,7 +187,8 @@ class RunningServer:
             for name, text in self.settings.items()
             if _BARE.fullmatch(name) and text.isprintable()
         }
-        place, path = self.mount, shlex.quote(str(self.socket))
+        place = self.mount
+        path = shlex.quote(str(self.socket))
         ground = (
             f"{place.fstype} ({','.join(place.options)}) at {place.point}"
             if place

@@ -76,7 +76,8 @@ def able(wanted: PlanRequest, paths: list[str]) -> PlanRequest:
     the reason for each. Unchanged if no baseline or no arm would remain: it is then refused as a
     whole, with what to install.
     """
-    plan, known = wanted.plan, catalog(paths)
+    plan = wanted.plan
+    known = catalog(paths)
     skipped = list_gaps(wanted, paths)
     rest = tuple(arm for arm in plan.fs_setups if arm.label not in skipped)
     if not skipped or not rest or (plan.baseline or plan.fs_setups[0].label) in skipped:
@@ -93,7 +94,8 @@ def list_gaps(wanted: PlanRequest, paths: list[str]) -> dict[str, str]:
     """Return the arms that this machine cannot make or whose tuning its servers lack, and the
     levels of factors that its kernel refuses ("io_method=io_uring"), with the reason for each.
     """
-    plan, known = wanted.plan, catalog(paths)
+    plan = wanted.plan
+    known = catalog(paths)
     arms = () if plan.device.directories else plan.fs_setups
     untuned = {cell.arm: reason for cell in wanted.expanded.cells if (reason := _untunable(cell))}
     lacking = {arm.label: reason for arm in arms if (reason := _lacking(arm, plan, known))}
@@ -120,7 +122,8 @@ def _untunable(cell: Cell) -> str | None:
     """Return the setting of the setup's tuning that the installed version of the server does not
     have, or None.
     """
-    profile, tuning = profile_of(cell.engine.name), cell.setup.tuning.get(cell.engine.name, {})
+    profile = profile_of(cell.engine.name)
+    tuning = cell.setup.tuning.get(cell.engine.name, {})
     words = [word for name, value in tuning.items() for word in (name, level_text(name, value))]
     if not (known := [word for word in words if word in profile.versions]):
         return None

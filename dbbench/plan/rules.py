@@ -16,11 +16,9 @@ from dbbench.plan.tomlfile import Key
 from dbbench.storage.filesystems import FAMILIES
 from dbbench.storage.filesystems.volumes import devices_to_add
 
-REQUIRES, EXCLUDES, NO_EFFECT = (
-    "{} requires {}",
-    "{} cannot be combined with {}",
-    "{} has no effect {}; remove it",
-)
+REQUIRES = "{} requires {}"
+EXCLUDES = "{} cannot be combined with {}"
+NO_EFFECT = "{} has no effect {}; remove it"
 WITHOUT_SERVER: Final = ("fsck", "grow")  # operations that start no server
 READING: Final = (*WITHOUT_SERVER, "scan")  # operations that a read-only standby can run
 # operations that change no filesystem
@@ -165,10 +163,8 @@ def _tablespaces(draft: PlanDraft, key: Key) -> bool:
 
 def _windows_too_short(draft: PlanDraft, _key: Key) -> list[str]:
     """Return the plan's window if no snapshot would be taken in it."""
-    plan, fixed = (
-        draft.plan,
-        all(workload.window == "fixed" for _, workload in draft.workloads.values()),
-    )
+    plan = draft.plan
+    fixed = all(workload.window == "fixed" for _, workload in draft.workloads.values())
     late = (
         plan is not None and plan.snapshots is not None and plan.snapshots.every_s >= plan.measure_s
     )
@@ -176,16 +172,19 @@ def _windows_too_short(draft: PlanDraft, _key: Key) -> list[str]:
 
 
 def _too_few_devices(draft: PlanDraft, arm: Key) -> list[str]:
-    number, setup = draft.device.device_count, draft.setups.get(arm)
+    number = draft.device.device_count
+    setup = draft.setups.get(arm)
     if setup is None or draft.device.existing or number >= setup.devices.min:
         return []
     return [f"{setup.devices.min} devices or more, but the plan has {number}"]
 
 
 def _too_few_spares(draft: PlanDraft, operation: Key) -> Iterator[str]:
-    number, counted = draft.device.device_count, draft.device_known and not draft.device.existing
+    number = draft.device.device_count
+    counted = draft.device_known and not draft.device.existing
     for setup in draft.setups.values() if draft.operations[operation] == "grow" and counted else ():
-        more, least = devices_to_add(setup), setup.devices.min
+        more = devices_to_add(setup)
+        least = setup.devices.min
         if more and number < least + more:
             further = "one device" if more == 1 else f"{more} devices"
             yield (

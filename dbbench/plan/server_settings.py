@@ -13,7 +13,9 @@ def settings_of(cell: Cell) -> Settings:
     """Return the server's settings with their origins: default, workload, fs setup, plan; the last
     wins.
     """
-    engine, name, window = ENGINES[cell.engine.name], cell.engine.name, cell.window
+    engine = ENGINES[cell.engine.name]
+    name = cell.engine.name
+    window = cell.window
     own = {
         **defaults(cell.engine, cell.memory_bytes),
         **engine.window_settings(window.warmup_s, window.measure_s),
@@ -46,7 +48,8 @@ def equal_setup(cell: Cell, others: Iterable[FsSetup]) -> FsSetup | None:
     settings, or None. At least one of the two setups has tuning, which is for another engine, or
     is overridden by the plan.
     """
-    filesystem, settings = _filesystem(cell.setup), _values(cell)
+    filesystem = _filesystem(cell.setup)
+    settings = _values(cell)
     for other in others:
         tuned = other.name != cell.setup.name and (cell.setup.tuning or other.tuning)
         if (

@@ -258,7 +258,8 @@ def _near(word: str, known: Iterable[str]) -> str:
 
 
 def _message(finding: Any) -> str:
-    given, kind = finding.get("input"), finding["type"]
+    given = finding.get("input")
+    kind = finding["type"]
     if kind in ("literal_error", "enum"):
         names = re.findall(r"'([^']*)'", finding["ctx"]["expected"])
         return f"must be one of {', '.join(names)}, not {given!r}{_near(str(given), names)}"
@@ -378,7 +379,8 @@ class _Scanner:
         return parts
 
     def _value(self, key: Key) -> None:
-        token, index = self.tokens.popleft()[1], 0
+        token = self.tokens.popleft()[1]
+        index = 0
         while token == "[" and not self._ends("]"):
             self.lines[*key, index] = self.tokens[0][0]
             self._value((*key, index))

@@ -66,7 +66,8 @@ def read_workload(
 def _parameters(
     document: Document, item: dict[str, Any], key: Key, workload: Workload
 ) -> dict[str, tuple[Scalar, ...]]:
-    names, values = parameters(workload), {}
+    names = parameters(workload)
+    values = {}
     for name in (name for name in item if name not in _COMMON):
         if name in names:
             values[name] = _values(document, names[name], item[name], (*key, name))

@@ -35,7 +35,8 @@ METADATA_BYTES: Final = 10 * MB  # metadata of an almost empty filesystem
 EXT_SHARE: Final = 1 / 64
 EXT_JOURNAL: Final = 2**30  # largest journal
 # log as a share of the device, its smallest and largest size
-XFS_SHARE, XFS_LOG = 1 / 2048, (64 * 2**20, 2 * 2**30)
+XFS_SHARE = 1 / 2048
+XFS_LOG = (64 * 2**20, 2 * 2**30)
 # bytes/s of binary log under a load that changes rows: it contains the rows before and after each
 # change
 BINLOG_RATE: Final = 2 * MB
@@ -89,7 +90,8 @@ def with_copies(expanded: Expanded) -> Expanded:
 
 
 def _measure(cell: Cell) -> Dataset:
-    copy, engine = None, ENGINES[cell.engine.name]
+    copy = None
+    engine = ENGINES[cell.engine.name]
     if cell.dataset.kind == "source":
         with contextlib.suppress(ProgramMissing):  # reported by the checks of the machine
             copy = manifest.load(
@@ -109,7 +111,8 @@ def spares(plan: Plan, setup: FsSetup) -> int:
 
 def devices_of(plan: Plan, setup: FsSetup) -> int:
     """Return the number of devices that a setup uses at first."""
-    given, spare = plan.device.device_count, spares(plan, setup)
+    given = plan.device.device_count
+    spare = spares(plan, setup)
     return min(given - spare if given > spare else given, setup.devices.max)
 
 
@@ -138,7 +141,8 @@ def _data_profile(options: tuple[str, ...]) -> str:
 
 def of_trial(plan: Plan, cell: Cell) -> dict[str, int]:
     """Return the bytes that one trial of the cell writes to its devices, by cause."""
-    times, empty = copies(plan, cell.setup), profile_of(cell.engine.name).empty_bytes
+    times = copies(plan, cell.setup)
+    empty = profile_of(cell.engine.name).empty_bytes
     data = tables_bytes(cell) + int(EMPTY_SHARE * empty)
     whole = sum(plan.device.disk_bytes(devices.size_bytes)[: devices_of(plan, cell.setup)])
     share = COMPRESSED if compression(cell.setup) else 1
@@ -244,7 +248,8 @@ def deviation(trials: Iterable[Trial]) -> str | None:
     counts = [one.counted_bytes for one in facts if one.counted_bytes is not None]
     if not counts or len(counts) < len(facts):
         return None
-    counted, estimated = sum(counts), sum(one.estimated_bytes for one in facts)
+    counted = sum(counts)
+    estimated = sum(one.estimated_bytes for one in facts)
     if counted / FACTOR <= estimated <= counted * FACTOR:
         return None
     return (

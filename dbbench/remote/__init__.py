@@ -153,8 +153,10 @@ class Client:
         """Return `seconds` of the window, `client_cpu_s` of the load generator, `others_share` of
         the host's CPUs.
         """
-        before, after = self._cpu, self.session.ask("cpu")
-        seconds, ended = after["monotonic"] - before["monotonic"], self.session.ended
+        before = self._cpu
+        after = self.session.ask("cpu")
+        seconds = after["monotonic"] - before["monotonic"]
+        ended = self.session.ended
         now = ended["cpu_s"] if ended is not None else after["tool_s"]
         tool_s = None if now is None or before["tool_s"] is None else now - before["tool_s"]
         cpus = self.facts.cpus if self.facts else 0

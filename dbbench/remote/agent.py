@@ -37,8 +37,11 @@ class Agent:
     """
 
     def __init__(self, folder: Path, parent: int, stdin: int = 0) -> None:
-        self.folder, self.parent, self.stdin = folder, parent, stdin
-        self.heard, self.unread = time.monotonic(), b""
+        self.folder = folder
+        self.parent = parent
+        self.stdin = stdin
+        self.heard = time.monotonic()
+        self.unread = b""
         self.child: Any = None  # a Popen of bytes
         self.pipes: dict[int, str] = {}  # file descriptor -> "out" or "err"
 
@@ -144,7 +147,8 @@ class Agent:
             if not came:
                 raise OSError(f"the file {name} was not received completely")
             self.unread += came
-        content, self.unread = self.unread[:size], self.unread[size:]
+        content = self.unread[:size]
+        self.unread = self.unread[size:]
         path = self.folder / Path(name).name
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
             file.write(content)
@@ -223,7 +227,8 @@ def write(piece: bytes) -> None:
 
 def main() -> None:
     """Make the directory, start both processes, and remove the directory at the end."""
-    folder, outer = Path(tempfile.mkdtemp(prefix="dbbench-client-")), os.getpid()
+    folder = Path(tempfile.mkdtemp(prefix="dbbench-client-"))
+    outer = os.getpid()
     inner = os.fork()
     if inner == 0:
         agent = Agent(folder, outer)

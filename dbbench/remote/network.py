@@ -25,7 +25,9 @@ from dbbench.remote.certificates import KeyPair, make_authority, private, sign
 # role in the database that may log in only from the client's address
 ROLE: Final = "dbbench_client"
 # File names that sysbench 1.0 expects in its current directory (drv_mysql.c).
-CA, CERT, KEY = "cacert.pem", "client-cert.pem", "client-key.pem"
+CA = "cacert.pem"
+CERT = "client-cert.pem"
+KEY = "client-key.pem"
 _TEXT: Final = re.compile(r"[!#-&(-\[\]-~]{8,100}")  # ASCII without space, quotes and backslash
 _PROBES_S: Final = 10.0
 _WORD_S: Final = 2.0  # seconds for the word of a connection; others cannot connect meanwhile
@@ -57,7 +59,8 @@ def password(spec: ClientSpec) -> str:
     make = f"(umask 077; openssl rand -hex 16 > {path})"
     try:
         with path.open() as file:
-            mode, text = os.fstat(file.fileno()).st_mode, file.read(4096).rstrip("\n")
+            mode = os.fstat(file.fileno()).st_mode
+            text = file.read(4096).rstrip("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise ClientUnusable(
             f"{path} cannot be read: {error}", remedy=f"Make it:  {make}"

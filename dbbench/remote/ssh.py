@@ -62,7 +62,8 @@ class Session:
     """
 
     def __init__(self, host: str, ssh: process.Running, log: Path) -> None:
-        self.host, self.log = host, log
+        self.host = host
+        self.log = log
         self.prints: dict[str, Path] = {}
         # the agent's message about the end of the load generator
         self.ended: dict[str, Any] | None = None

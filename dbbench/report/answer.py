@@ -24,7 +24,11 @@ from dbbench.units import GROUP, change, count, duration_text, grouped, join_wor
 
 NO_RESULT: Final = "no result"
 TOO_FEW: Final = "too few blocks"
-SHORT, UNFINISHED, FAILED, SKIPPED = "short", "unfinished", "failed", "skipped"  # kinds of caveats
+# kinds of caveats
+SHORT = "short"
+UNFINISHED = "unfinished"
+FAILED = "failed"
+SKIPPED = "skipped"
 _NAMED: Final = {
     0.5: "half as fast",
     1 / 3: "a third as fast",
@@ -117,7 +121,8 @@ def _alike(pairs: Iterable[Pair], tables: Sequence[VerdictTable]) -> list[dict[s
 
 
 def _clauses(pairs: Sequence[Pair], tables: Sequence[VerdictTable]) -> list[str]:
-    base, clauses = pairs[0].base.fs_setup, list[str]()
+    base = pairs[0].base.fs_setup
+    clauses = list[str]()
     for alike in grouped(pairs, lambda pair: pair.outcome).values():
         if name := _near(alike):
             clauses.append(f"about {name}{'' if clauses else f' as {base}'}{_where(alike, tables)}")
@@ -169,7 +174,8 @@ def _size(pairs: Sequence[Pair], metric: Metric | None, than: str) -> str:
     ends = dict.fromkeys(
         f"{percent:.0f}" if percent >= 9.95 else f"{percent:.1f}" for percent in percents
     )
-    lowest, highest = next(iter(ends)), next(reversed(ends))
+    lowest = next(iter(ends))
+    highest = next(reversed(ends))
     return f"{lowest if lowest == highest else f'{lowest} to {highest}'}{GROUP}% {word}{than}"
 
 
@@ -181,7 +187,8 @@ def _others(pairs: Sequence[Pair], tables: Sequence[VerdictTable]) -> Iterator[s
 
 
 def _outcome(outcome: str, pairs: Sequence[Pair], names: list[str], where: str) -> str:
-    base, are = pairs[0].base.fs_setup, "is" if len(names) == 1 else "are"
+    base = pairs[0].base.fs_setup
+    are = "is" if len(names) == 1 else "are"
     if outcome == "same":
         margin = f"{100 * pairs[0].row.margin:.3g}{GROUP}%"
         return f"{_names(names)} {are} the same as {base} within {margin}{where}."
@@ -272,7 +279,8 @@ def _place(table: VerdictTable, tables: Sequence[VerdictTable]) -> str:
     """Return what distinguishes the table from the others: engine, workload and variant as far as
     they differ.
     """
-    engines, workloads = {each.engine for each in tables}, {each.workload for each in tables}
+    engines = {each.engine for each in tables}
+    workloads = {each.workload for each in tables}
     words = [table.engine] if len(engines) > 1 else []
     words += [table.workload] if len(workloads) > 1 or not (words or table.variant) else []
     return " ".join([*words, table.variant]).strip()
@@ -311,7 +319,8 @@ def _short(runs: Sequence[LoadedRun]) -> Iterator[tuple[str, str]]:
 
 def _incomplete(runs: Sequence[LoadedRun]) -> Iterator[tuple[str, str]]:
     for run in runs:
-        name, total = "The run" if len(runs) == 1 else run.run.name, len(run.run.order)
+        name = "The run" if len(runs) == 1 else run.run.name
+        total = len(run.run.order)
         if run.remaining:
             done = total - len(run.remaining)
             text = f"{done} of {total} trials are done. The same dbbench run command resumes it."

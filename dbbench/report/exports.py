@@ -100,7 +100,8 @@ def report_of(verdicts: Verdicts) -> Report:
         for t in trials
         if t.status is Status.FAILED and t.error
     )
-    names, created = ", ".join(run.run.name for run in runs), max(run.run.created for run in runs)
+    names = ", ".join(run.run.name for run in runs)
+    created = max(run.run.created for run in runs)
     seconds = math.fsum(phase.seconds for trial in trials for phase in trial.phases)
     hosts = ", ".join(dict.fromkeys(str(run.run.host.get("hostname", "")) for run in runs))
     return Report(
@@ -114,7 +115,9 @@ def bencher(report: Report) -> str:
     """
     benchmarks: dict[str, dict[str, Any]] = {}
     for entry in report.entries:
-        row, measure, measures = entry.row, entry.metric.name.replace("_", "-"), {}
+        row = entry.row
+        measure = entry.metric.name.replace("_", "-")
+        measures = {}
         if row.value is not None:
             measures[measure] = {"value": row.value}
         if row.ratio is not None and row.lo is not None and row.hi is not None:
@@ -256,7 +259,8 @@ def openmetrics(report: Report) -> str:
 
 def _in_base_units(name: str) -> tuple[str, float]:
     """Return a metric's name without abbreviated units, and the factor of its values."""
-    factor, words = 1.0, list[str]()
+    factor = 1.0
+    words = list[str]()
     for word in _LONG_NAMES.get(name, name).split("_"):
         unit, scale = _BASE_UNITS.get(word, (word, 1.0))
         divided = words[-1:] == ["per"]

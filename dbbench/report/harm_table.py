@@ -38,7 +38,8 @@ class HarmLine(NamedTuple):
         """Return the class, with the power-fail unit that it requires and the reports that it
         refers to.
         """
-        flags, page = self.row.durability_flags, profile_of(self.row.engine).page_bytes
+        flags = self.row.durability_flags
+        page = profile_of(self.row.engine).page_bytes
         text = durability_class(flags, page) if flags else self.row.durability_class
         return f"{text} ({', '.join(self.reports)})" if self.reports else text
 

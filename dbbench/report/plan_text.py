@@ -67,7 +67,8 @@ def put_plan(
     results_folder: Path,
 ) -> None:
     """Print the cost of the run, what it compares, and the conditions."""
-    plan, cells = wanted.plan, list(wanted.expanded.cells)
+    plan = wanted.plan
+    cells = list(wanted.expanded.cells)
     counts = ", ".join(
         (
             count(len(plan.fs_setups), "setup"),
@@ -171,11 +172,9 @@ def _put_classes(cells: Sequence[Cell], classes: Mapping[str, str | None]) -> No
 
 
 def _device_text(device: dict[str, Any]) -> str:
-    share, size, place = (
-        device["endurance_share"],
-        device["size_bytes"],
-        device["path"] or "the results folder",
-    )
+    share = device["endurance_share"]
+    size = device["size_bytes"]
+    place = device["path"] or "the results folder"
     what = (
         f"to a file of {size_text(size)} in {place}" if device["kind"] == "loop" else f"to {place}"
     )
@@ -198,7 +197,8 @@ def _devices(wanted: PlanRequest, look: Preview, results_folder: Path) -> list[d
     that the run writes to each and the share of the disk's rated endurance, if it reports that.
     Several images or disks share the bytes.
     """
-    spec, rows = wanted.plan.device, list[dict[str, Any]]()
+    spec = wanted.plan.device
+    rows = list[dict[str, Any]]()
     for arm, directory in spec.directories.items():
         rows.append(
             {

@@ -92,7 +92,9 @@ def differences(runs: Sequence[LoadedRun]) -> list[str]:
 def _conditions(run: Run) -> dict[str, dict[str, Any]]:
     conditions: dict[str, dict[str, Any]] = {"the device": plain(run.plan.device)}
     for cell in run.cells:
-        of_cell, setup, engine = plain(cell), plain(cell.setup), plain(cell.engine)
+        of_cell = plain(cell)
+        setup = plain(cell.setup)
+        engine = plain(cell.engine)
         for name in cell.parameters:  # each difference once
             of_cell["dataset"]["parameters"].pop(name, None)
         conditions[f"{cell.engine.name} {cell.title}"] = {

@@ -147,7 +147,8 @@ def no_limit(exceeded: Sequence[Exceeded]) -> str:
 
 
 def _measurement(exceeded: Exceeded) -> str:
-    before, rate = number(exceeded.before), number(exceeded.rate)
+    before = number(exceeded.before)
+    rate = number(exceeded.rate)
     after = (
         "" if exceeded.after is None else f" before the run and {number(exceeded.after)} after it"
     )

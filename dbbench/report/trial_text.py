@@ -112,10 +112,8 @@ def _shape(trial: Trial) -> Iterator[str]:
 def _free(histogram: tuple[FreeExtents, ...] | None) -> str:
     if histogram is None:
         return "unknown"
-    extents, size = (
-        sum(extent.extents for extent in histogram),
-        sum(extent.bytes for extent in histogram),
-    )
+    extents = sum(extent.extents for extent in histogram)
+    size = sum(extent.bytes for extent in histogram)
     return f"{size_text(size)} in {_extents(extents)}"
 
 

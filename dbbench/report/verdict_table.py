@@ -117,10 +117,8 @@ def row_document(row: Row, metric: Metric) -> dict[str, Any]:
 
 def as_document(verdicts: Verdicts) -> dict[str, Any]:
     """Return the JSON of `compare --json`. `metric` is "primary" if the tables have several."""
-    metrics, words = (
-        {table.metric.name for table in verdicts.tables},
-        answer(verdicts.tables, verdicts.runs),
-    )
+    metrics = {table.metric.name for table in verdicts.tables}
+    words = answer(verdicts.tables, verdicts.runs)
     return {
         "schema": SCHEMA,
         "baseline": verdicts.baseline,

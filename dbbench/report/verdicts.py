@@ -57,11 +57,14 @@ def verdicts(
         else [trial for run in _separate(runs) for trial in run]
     )
     cells = [cell for run in runs for cell in run.run.cells]
-    primary, arms = _primaries(runs), list(dict.fromkeys(cell.arm for cell in cells))
+    primary = _primaries(runs)
+    arms = list(dict.fromkeys(cell.arm for cell in cells))
     chosen = baseline or runs[0].run.baseline
     if chosen not in arms:
         raise UnknownName(f'"{chosen}" is not a setup of these runs{did_you_mean(chosen, arms)}')
-    tables, cautions, hosts = [], tuple(pooling.cautions(runs)), list[ByHost]()
+    tables = []
+    cautions = tuple(pooling.cautions(runs))
+    hosts = list[ByHost]()
     stopped = {key: why for run in runs for key, why in compare.reasons_stopped(run.run).items()}
     comparison = compare.Comparison(trials, chosen, primary, runs[0].run.plan.margin, stopped)
     for key, group in compare.groups(trials).items():
@@ -74,7 +77,8 @@ def verdicts(
         key=lambda t: (t.workload, t.engine, planned.index((t.engine, t.workload, t.variant)))
     )
     levels = {cell.group: cell.levels for cell in cells if cell.levels}
-    interactions, crossed = list[Interaction](), list[str]()
+    interactions = list[Interaction]()
+    crossed = list[str]()
     factors = {factor for of in levels.values() for factor in of}
     for judged in dict.fromkeys(table.metric.name for table in tables):
         rows = [row for table in tables if table.metric.name == judged for row in table.rows]
@@ -101,7 +105,8 @@ def compare_groups(
     have the same one.
     """
     _check_metric(metric, METRICS)
-    separate, primary = _separate(runs), _primaries(runs)
+    separate = _separate(runs)
+    primary = _primaries(runs)
     value_of = {
         trial.id: value
         for run, loaded in zip(separate, runs, strict=True)
@@ -145,7 +150,8 @@ def _with_notes(rows: Sequence[Row], notes: Sequence[Remark]) -> list[Row]:
 
 def _separate(runs: Sequence[LoadedRun]) -> list[list[Trial]]:
     """Return the trials of each run with ids and block numbers that no other run has."""
-    offset, separate = 0, []
+    offset = 0
+    separate = []
     for run in runs:
         separate.append(
             [

@@ -80,15 +80,11 @@ def unwritable(error: OSError, what: Path | str) -> errors.DbbenchError:
         return errors.FilesystemFull(
             f"no space left while writing {what}", effect=kept, remedy=remedy
         )
-    reason, remedy = (
-        error.strerror,
-        _REMEDIES.get(error.errno or 0, "Choose another place (--results DIR, -o FILE)."),
-    )
+    reason = error.strerror
+    remedy = _REMEDIES.get(error.errno or 0, "Choose another place (--results DIR, -o FILE).")
     if error.errno == errno.ENOENT and not Path(what).parent.exists():
-        reason, remedy = (
-            f"the directory {Path(what).parent} does not exist",
-            "Create it, or choose another place.",
-        )
+        reason = f"the directory {Path(what).parent} does not exist"
+        remedy = "Create it, or choose another place."
     return errors.NotWritable(f"{what} cannot be written: {reason}", effect=kept, remedy=remedy)
 
 

@@ -94,7 +94,8 @@ def must_match(
     Another size of the budget or of the margin, and what earlier trials did, are not
     differences.
     """
-    stored, path = folder.run, folder.path
+    stored = folder.run
+    path = folder.path
     plan = replace(plan, margin=stored.plan.margin)
     if None not in (plan.budget_s, stored.plan.budget_s):
         plan = replace(plan, budget_s=stored.plan.budget_s)
@@ -267,8 +268,10 @@ def load_whole(path: str | Path, *, verify: bool = True) -> LoadedRun:
     folder = Path(path)
     with _of(folder):
         run = load_spec(folder)
-        lab, ceiling = load_lab(folder, verify=verify), load_ceiling(folder)
-    trials, damaged = [], dict[str, ResultDamaged]()
+        lab = load_lab(folder, verify=verify)
+        ceiling = load_ceiling(folder)
+    trials = []
+    damaged = dict[str, ResultDamaged]()
     for spec in sorted(run.order, key=lambda spec: spec.position):
         try:
             with _of(folder):

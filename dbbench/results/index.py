@@ -27,9 +27,11 @@ def index_rows(
     set: the rows of an index that came with its runs are not used. An entry of another `maker`
     (version of dbbench) is computed again.
     """
-    indexed, now = _read(results), dict[str, tuple[str, IndexRow]]()
+    indexed = _read(results)
+    now = dict[str, tuple[str, IndexRow]]()
     for run in runs:
-        stamp, before = _stamp(run, maker), indexed.get(run.name)
+        stamp = _stamp(run, maker)
+        before = indexed.get(run.name)
         now[run.name] = before if before and before[0] == stamp else (stamp, make(run))
     if now != indexed:
         # in a read-only directory every run is read each time

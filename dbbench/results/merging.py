@@ -277,7 +277,8 @@ def read(path: Path, below: Path, offset: int = 0, most: int = _CHUNK) -> bytes:
 
 def must_be_whole(folder: Path) -> None:
     """Raise ResultDamaged if `folder` differs from its SHA256SUMS, ImportRefused for a link."""
-    there, faults = {name for name, _ in files_of(folder)}, [f"{SUMS} is missing"]
+    there = {name for name, _ in files_of(folder)}
+    faults = [f"{SUMS} is missing"]
     if SUMS in there:
         sums = read_bytes(folder / SUMS, results_of(folder)).decode(errors="replace")
         listed = {str(inner(line.partition("  ")[2])) for line in sums.splitlines()}

@@ -29,7 +29,8 @@ def create_run(results: Path, run: model.Run, plan_text: str) -> Path:
     RunLocked if it exists: another process was faster. A hidden directory that a killed process
     left while creating a run with this name is removed, unless a process is still using it.
     """
-    folder, making = results / run.name, results / f".{run.name}.{os.getpid()}.new"
+    folder = results / run.name
+    making = results / f".{run.name}.{os.getpid()}.new"
     for left in results.glob(f".{run.name}.*.new"):
         maker = left.name.split(".")[-2]
         if left == making or not Path("/proc", maker).exists():

@@ -84,7 +84,8 @@ def set_aside(run_folder: Path, ids: Iterable[str], why: str) -> list[str]:
     moved = []
     for trial in (run_folder / "trials" / name for name in ids):
         if trial.is_dir():
-            target, number = run_folder / SET_ASIDE / why / trial.name, 1
+            target = run_folder / SET_ASIDE / why / trial.name
+            number = 1
             with writing(target):
                 target.parent.mkdir(parents=True, exist_ok=True)
                 while target.exists():  # keep trials that were set aside earlier

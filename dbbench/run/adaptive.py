@@ -152,7 +152,8 @@ def _examine(run: Run, trials: list[Trial]) -> dict[str, Question]:
             elif pair is None:
                 questions[cell.id] = Question("open")
             else:
-                pairs, half = pair.guess.n, pair.half_width()
+                pairs = pair.guess.n
+                half = pair.half_width()
                 precise = run.precision is not None and pairs >= LEAST and half <= run.precision
                 kind: QuestionKind = "decided" if pair.verdict else "settled" if precise else "open"
                 questions[cell.id] = Question(kind, pairs, half, pair.verdict)
@@ -182,7 +183,8 @@ def extend(run: Run, status_of: Callable[[TrialSpec], Status]) -> Run:
     """
     planned = sum(spec.attempt == 1 for spec in run.order)
     extra = int(planned * EXTRA_TRIALS) - (len(run.order) - planned)
-    order, last = list(run.order), max((spec.position for spec in run.order), default=0)
+    order = list(run.order)
+    last = max((spec.position for spec in run.order), default=0)
     for block in _suspect_blocks(run, status_of) if run.plan.repeat_suspect else []:
         if len(block) <= extra and fits(run, [*order[len(run.order) :], *block]):
             extra -= len(block)

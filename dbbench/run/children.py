@@ -61,7 +61,8 @@ class Stop:
         self.starting = False
 
     def __call__(self, number: int, _frame: FrameType | None) -> None:
-        again, self.signal = self.signal is not None, number
+        again = self.signal is not None
+        self.signal = number
         if self.child is not None:
             self.child.send_signal(signal.SIGKILL if again else number)
         elif not self.starting:
@@ -76,11 +77,13 @@ class Stop:
         try:
             yield
         finally:
-            self.child, self.starting = None, False
+            self.child = None
+            self.starting = False
 
     def follow(self, child: Child) -> None:
         """Send signals to the child from now on, including one that arrived while it was starting."""
-        self.child, self.starting = child, False
+        self.child = child
+        self.starting = False
         if self.signal is not None:
             child.send_signal(self.signal)
 
@@ -110,8 +113,11 @@ class Child:
     """
 
     def __init__(self, pid: int, pidfd: int, output: int, server: socket.socket) -> None:
-        self.pid, self.output = pid, output  # `output`: the pipe that it writes to
-        self._pidfd, self._server = pidfd, server
+        # `output`: the pipe that it writes to
+        self.pid = pid
+        self.output = output
+        self._pidfd = pidfd
+        self._server = server
         self._status: int | None = None
 
     def send_signal(self, number: int) -> None:
@@ -155,8 +161,10 @@ class Launcher(ExitStack):
 
     def __init__(self, module: str, log: Path, emit: Emit, stop: Stop) -> None:
         super().__init__()
-        self.log, self.emit = log, emit
-        self._module, self._stop = module, stop
+        self.log = log
+        self.emit = emit
+        self._module = module
+        self._stop = stop
         self._server: tuple[process.Running, socket.socket] | None = None
 
     def prepare(self) -> None:
@@ -190,7 +198,8 @@ class Launcher(ExitStack):
         error if the run is stopped, TrialStuck if the process exceeds its deadlines (it is
         killed), FilesystemFull, NotWritable.
         """
-        errors, overdue = list[DbbenchError](), overdue or Overdue()
+        errors = list[DbbenchError]()
+        overdue = overdue or Overdue()
         self.prepare()
         with self._stop.launching():
             child = self._fork(request)
@@ -227,7 +236,8 @@ class Launcher(ExitStack):
                 socket.send_fds(requests, [json.dumps(request).encode()], [written, log.fileno()])
             pid, fds, _flags, _address = socket.recv_fds(requests, _MESSAGE_BYTES, 1)
         except ConnectionError:
-            pid, fds = b"", []
+            pid = b""
+            fds = []
         finally:
             os.close(written)
         if not pid:
@@ -252,7 +262,8 @@ def serve(main: Callable[[dict[str, Any]], int]) -> NoReturn:
         request, fds, _flags, _address = socket.recv_fds(requests, _MESSAGE_BYTES, 2)
         if not request:  # the run has ended
             os._exit(0)
-        parent, child = os.getpid(), os.fork()
+        parent = os.getpid()
+        child = os.fork()
         if child == 0:
             requests.close()
             process.end_with(_work, main, json.loads(request), fds, parent)
@@ -280,12 +291,15 @@ class Overdue:
     """When the next event of a trial is due. A process that reports no deadlines is never overdue."""
 
     def __init__(self, grace_s: float = GRACE_S, between_s: float = BETWEEN_S) -> None:
-        self._grace_s, self._between_s = grace_s, between_s
-        self._until, self._what = math.inf, ""
+        self._grace_s = grace_s
+        self._between_s = between_s
+        self._until = math.inf
+        self._what = ""
 
     def hear(self, event: Event) -> None:
         """Store the deadline of a phase, or of a step of the power-loss lab, that begins."""
-        phase, limit_s = event.data.get("phase"), event.data.get("deadline_s")
+        phase = event.data.get("phase")
+        limit_s = event.data.get("deadline_s")
         if limit_s is not None:
             name = f"phase {phase}" if phase else f'"{event.data.get("what")}"'
             self._until = time.monotonic() + limit_s + self._grace_s
@@ -319,9 +333,11 @@ def waiting(pid: int) -> str:
     """Return what the child processes of `pid` wait for: those in state D first, each with its
     kernel function.
     """
-    readable, table = [], tasks()
+    readable = []
+    table = tasks()
     for child in (table[number] for number in below((pid,), table) - {pid}):
-        asleep, where = child.state == "D", content(PROC / f"{child.pid}/wchan")
+        asleep = child.state == "D"
+        where = content(PROC / f"{child.pid}/wchan")
         if where is not None:  # else it is gone
             name = f"{child.name} (pid {child.pid}{', state D' if asleep else ''})"
             readable.append(

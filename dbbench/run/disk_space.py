@@ -49,7 +49,8 @@ def shortages(
     if plan.device.directories:
         needs += _largest_trials(plan.device.directories, expanded)
     for group in grouped(needs, lambda need: nearest(need[0]).stat().st_dev).values():
-        needed, free = int(sum(size for _, size, _ in group) * SPARE), free_bytes(group[0][0])
+        needed = int(sum(size for _, size, _ in group) * SPARE)
+        free = free_bytes(group[0][0])
         # 0: a filesystem without a size
         if needed > free and os.statvfs(nearest(group[0][0])).f_blocks:
             what = ", ".join(f"{name} {size_text(size)} at {path}" for path, size, name in group)
@@ -70,7 +71,8 @@ def _largest_trials(folders: Mapping[str, str], expanded: Expanded) -> list[tupl
     """
     largest: dict[int, tuple[Path, int, str]] = {}
     for cell in expanded.cells:
-        folder, logs = Path(folders[cell.arm]), _log_bytes(cell)["data"]
+        folder = Path(folders[cell.arm])
+        logs = _log_bytes(cell)["data"]
         with_logs = f" with {size_text(logs)} of {cell.engine.name}'s logs" if logs else ""
         left = sum(map(golden.disk_bytes, folder.glob(f"{PREFIX}*")))
         size = max(0, dataset_bytes(cell) + estimate_of(cell).table_bytes + logs - left)

@@ -86,27 +86,23 @@ class Meter:
     @contextlib.contextmanager
     def window(self) -> Iterator[None]:
         before = self.server.counters()
-        machine, moved, dirty = reading(self._pids()), IoClock(), _page_cache_debt()
+        machine = reading(self._pids())
+        moved = IoClock()
+        dirty = _page_cache_debt()
         log = DiskClock(self.disks["log"].leaves) if "log" in self.disks else None
         self.shared = shared_disks(self.disks)
-        below, others = (
-            DiskClock(self.shared),
-            DiskClock(sysfs.other_disks(devices.leaves_of(self.disks))),
-        )
-        disk, cpu = (
-            DiskClock(devices.leaves_of(self.disks)),
-            CpuClock(self.load.pids, self.server.pid),
-        )
+        below = DiskClock(self.shared)
+        others = DiskClock(sysfs.other_disks(devices.leaves_of(self.disks)))
+        disk = DiskClock(devices.leaves_of(self.disks))
+        cpu = CpuClock(self.load.pids, self.server.pid)
         self.cores = self.limits.facts(self.server.pid, self.load.pids)
         if self.client is not None:  # the load generator's CPUs are those of its host
             self.cores = dataclasses.replace(
                 self.cores, client=written(self.client.cores), shared=0
             )
             self.client.read_cpu()
-        pids, places = (
-            self.load.pids if self.client is None else (),
-            () if self.elsewhere else self.places,
-        )
+        pids = self.load.pids if self.client is None else ()
+        places = () if self.elsewhere else self.places
         tasks = TaskClock(pids, self.server.pid, places=places)
         with threads.beside("tasks", tasks.work):
             yield
@@ -115,7 +111,8 @@ class Meter:
             _bytes_of(others.difference()),
         )
         log_io = _io(log) if log is not None else None
-        io, self.cpu = dataclasses.replace(_io(disk), wal=log_io), cpu.difference()
+        io = dataclasses.replace(_io(disk), wal=log_io)
+        self.cpu = cpu.difference()
         self.client_cpu = self.client.cpu() if self.client is not None else self.cpu
         self.machine = foreign_load(machine, reading(self._pids()))
         self.grown, self.moved = grown_between(before, self.server.counters()), moved.difference()
@@ -127,7 +124,8 @@ class Meter:
         debt = _page_cache_debt()
         self.debt_bytes = debt + (self.server.dirty_bytes() or 0)
         self.dirtied_bytes = max(0, debt - dirty)
-        self.switches_per_s, self.server_bytes = tasks.switches_per_s(), tasks.server_bytes
+        self.switches_per_s = tasks.switches_per_s()
+        self.server_bytes = tasks.server_bytes
         self.strays = sorted(tasks.elsewhere())
         self.memory = self.limits.memory_read()
         with contextlib.suppress(OSError):
@@ -178,7 +176,9 @@ class Meter:
 
     def cpu_pct(self) -> float | None:
         """Return the same CPU time as a share of all cores over the load, in per cent."""
-        used_ms, seconds, cpus = self.cpu_ms(), self.cpu.get("seconds"), self.cpu.get("cpus")
+        used_ms = self.cpu_ms()
+        seconds = self.cpu.get("seconds")
+        cpus = self.cpu.get("cpus")
         return used_ms / 10 / seconds / cpus if used_ms is not None and seconds and cpus else None
 
     def warnings(self) -> tuple[TrialWarning, ...]:
@@ -215,11 +215,9 @@ class Meter:
         """
         if self.machine is None or (whole := _bytes_of(vars(self.io))) is None:
             return None
-        ours, theirs, written = (
-            self.machine.ours_moved,
-            self.machine.foreign_moved,
-            self.io.engine_write_bytes,
-        )
+        ours = self.machine.ours_moved
+        theirs = self.machine.foreign_moved
+        written = self.io.engine_write_bytes
         if ours is None or theirs is None:
             return None
         own = ours.read + (ours.written if written is None else written)

@@ -83,7 +83,8 @@ def missing_programs(expanded: Expanded) -> list[str]:
     """Return missing programs of the engines, drivers and samplers of these cells."""
     programs = list(samplers.programs())
     for cell in expanded.cells:
-        engine, folder = ENGINES[cell.engine.name], cell.engine.bin
+        engine = ENGINES[cell.engine.name]
+        folder = cell.engine.bin
         if folder is None or engine.installed_version(folder):  # `_servers` reports the others
             programs += engine.programs(folder)
         programs += [PROGRAMS[cell.workload.driver]] if cell.workload.driver in PROGRAMS else []
@@ -167,7 +168,8 @@ def _settings(expanded: Expanded) -> Iterator[errors.DbbenchError]:
     remedy = "Change the setting, the factor or the fs setup in the plan."
     requested: dict[str, tuple[Cell, Settings]] = {}
     for cell in expanded.cells:
-        settings, io_uring = settings_of(cell), ENGINES[cell.engine.name].PROFILE.io_uring
+        settings = settings_of(cell)
+        io_uring = ENGINES[cell.engine.name].PROFILE.io_uring
         chosen = {
             name: setting for name, setting in settings.items() if setting.origin != "default"
         }
@@ -189,7 +191,8 @@ def _refused_settings(engine: Engine, place: Path | None, chosen: Settings) -> I
     """Yield a sentence for each setting that the installed server refuses, or for all if it refuses
     none alone.
     """
-    title, version = engine.PROFILE.title, engine.installed_version(place)
+    title = engine.PROFILE.title
+    version = engine.installed_version(place)
     if not chosen or version is None or not (whole := engine.refusal(chosen, place)):
         return
     answers = {name: engine.refusal({name: setting}, place) for name, setting in chosen.items()}
@@ -197,7 +200,8 @@ def _refused_settings(engine: Engine, place: Path | None, chosen: Settings) -> I
         if answer:
             unknown = {name} - engine.defaults(None).keys() - engine.PROFILE.versions.keys()
             hint = did_you_mean(name, engine.defaults(None)) if unknown else ""
-            value, origin = word(chosen[name].value), chosen[name].origin.replace("_", " ")
+            value = word(chosen[name].value)
+            origin = chosen[name].origin.replace("_", " ")
             yield f"{title} {version} refuses {name} = {value}, set by the {origin}: {answer}{hint}"
     if not any(answers.values()):
         yield f"{title} {version} refuses the combination of {', '.join(chosen)}: {whole}"
@@ -214,7 +218,8 @@ def _cores(plan: Plan) -> Iterator[errors.DbbenchError]:
 def _memory(expanded: Expanded) -> Iterator[errors.DbbenchError]:
     usable = cgroup.usable_bytes()
     for cell in expanded.cells:
-        limit, cache = cell.memory_bytes, own_cache_bytes(settings_of(cell)) or 0
+        limit = cell.memory_bytes
+        cache = own_cache_bytes(settings_of(cell)) or 0
         most = min((size for size in (limit, usable) if size is not None), default=None)
         texts = []
         if limit is not None and usable is not None and limit > usable:
@@ -233,7 +238,8 @@ def _memory(expanded: Expanded) -> Iterator[errors.DbbenchError]:
 def _open_files(expanded: Expanded) -> Iterator[errors.DbbenchError]:
     hard = most_files()
     for cell in expanded.cells:
-        settings, sessions = settings_of(cell), 0 if cell.client else sessions_of(cell) or 0
+        settings = settings_of(cell)
+        sessions = 0 if cell.client else sessions_of(cell) or 0
         sizes = [f"{name} = {word(settings[name].value)}" for name in FILES_OF if name in settings]
         needs = {
             f"{cell.engine.name} with {' and '.join(sizes)}": open_files(settings),

@@ -94,12 +94,10 @@ class Queue:
     def __init__(
         self, folder: RunFolder, launcher: Launcher, request: worker.Request, between: Between
     ) -> None:
-        self.folder, self._launcher, self._emit, self._between = (
-            folder,
-            launcher,
-            launcher.emit,
-            between,
-        )
+        self.folder = folder
+        self._launcher = launcher
+        self._emit = launcher.emit
+        self._between = between
         self._request = request  # what each process is started with; its work and item differ
         self._charged = time.monotonic()  # the time until then is charged to the budget
 
@@ -144,7 +142,8 @@ class Queue:
             self._emit(Event("note", {"text": budget_text(run)}))
         if text := writes.deviation(self.folder.trials):
             self._emit(Event("note", {"text": text}))
-        statuses, seconds = [trial.status for trial in self.folder.trials], time.monotonic() - began
+        statuses = [trial.status for trial in self.folder.trials]
+        seconds = time.monotonic() - began
         counts = {status.value: statuses.count(status) for status in Status}
         self._emit(Event("run_end", {"name": run.name, "seconds": seconds, **counts}))
 
@@ -153,7 +152,8 @@ class Queue:
         it.
         """
         now = time.monotonic()
-        seconds, self._charged = now - self._charged, now
+        seconds = now - self._charged
+        self._charged = now
         if self.run.budget is not None:
             self.folder.save(charge(self.run, seconds, cell))
 
@@ -165,10 +165,8 @@ class Queue:
             self._start("ceiling")
         built: set[str] = set()
         for cell in self.run.cells:
-            key, title = (
-                datasets.golden.recipe(cell.engine, cell.dataset, cell.raw).key,
-                cell.workload.name,
-            )
+            key = datasets.golden.recipe(cell.engine, cell.dataset, cell.raw).key
+            title = cell.workload.name
             if key not in built and not datasets.golden.exists(key):
                 self._tell(f"building the dataset of {title} on {cell.engine.name}")
                 if status := self._start("golden", cell.id):
@@ -260,7 +258,9 @@ class Queue:
         """Drop an arm if the plan's options for mkfs or mount were refused: its other trials would
         fail too.
         """
-        run, error, label = self.run, self.folder.trial(spec).error, self.run.cell(spec.cell).arm
+        run = self.run
+        error = self.folder.trial(spec).error
+        label = self.run.cell(spec.cell).arm
         adds = any(arm.label == label and arm.adds for arm in run.plan.fs_setups)
         if not adds or error is None or error.id not in _REFUSED:
             return
@@ -321,7 +321,8 @@ class Queue:
         }
 
     def _end(self, spec: TrialSpec) -> dict[str, object]:
-        trial, primary = self.folder.trial(spec), self.run.cell(spec.cell).workload.primary
+        trial = self.folder.trial(spec)
+        primary = self.run.cell(spec.cell).workload.primary
         return {
             **self._describe(spec),
             "trial": spec.id,

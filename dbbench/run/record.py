@@ -52,7 +52,10 @@ class Record:
     """The record of one trial, from its first stage to its publication."""
 
     def __init__(self, folder: RunFolder, spec: model.TrialSpec, emit: Emit) -> None:
-        self.folder, self.run, self.spec, self.emit = folder, folder.run, spec, emit
+        self.folder = folder
+        self.run = folder.run
+        self.spec = spec
+        self.emit = emit
         self.cell, self.draft = self.run.cell(spec.cell), Draft(folder.path, spec.id)
         self.clock = Clock()
         self.facts = Facts()
@@ -87,7 +90,8 @@ class Record:
         self.tell(
             "phase_begin", phase=phase.value, expected_s=expected.get(phase), deadline_s=limit_s
         )
-        began, began_utc = time.monotonic(), self.clock.now_utc()
+        began = time.monotonic()
+        began_utc = self.clock.now_utc()
         try:
             with deadline(phase, limit_s):
                 yield
@@ -161,7 +165,8 @@ class Record:
         asked = self.run.plan.deadlines.get(phase)
         if asked is not None:
             return asked
-        window, base = self.cell.window, DEADLINES_S[phase]
+        window = self.cell.window
+        base = DEADLINES_S[phase]
         if phase is model.Phase.MEASURE:
             return base + window.measure_s if window.kind == "fixed" else UNBOUNDED_WORK_S
         if phase is model.Phase.WARMUP:

@@ -63,32 +63,26 @@ def run_trial(trial: Record, workdir: WorkDir, images: Images, permit: Permit) -
 
 def drive(trial: Record, workdir: WorkDir, images: Images, permit: Permit) -> None:
     """Run the stages. Each is timed, reported as progress, and stopped at its deadline."""
-    stage, facts, cell, plan, journal = (
-        trial.stage,
-        trial.facts,
-        trial.cell,
-        trial.run.plan,
-        trial.folder.journal,
-    )
-    setups, engine = attach.setups_of(plan, cell), ENGINES[cell.engine.name]
+    stage = trial.stage
+    facts = trial.facts
+    cell = trial.cell
+    plan = trial.run.plan
+    journal = trial.folder.journal
+    setups = attach.setups_of(plan, cell)
+    engine = ENGINES[cell.engine.name]
 
     with ExitStack() as stack:
         kernel = stack.enter_context(kernel_log.Watch())
 
-        # from here on the device is locked; dbbench has not made a filesystem on it yet
+        # From here on the device is locked; dbbench has not made a filesystem on it yet.
         with stage(Phase.CANARY):
             disks = stack.enter_context(attach.attach(plan, cell, images, permit))
-            device = disks["data"]
-            facts.device, facts.host_state = (
-                device.facts,
-                attach.host_state(disks, cell.setup, journal),
-            )
-            facts.canary, facts.wear = canary.measure(device), smart.wear(device.leaves)
+            examine_device(trial, disks)
 
+        # All trials of a comparison begin with the same history of writes.
         if plan.device.condition != "none":
-            # all trials of a comparison begin with the same history of writes
             with stage(Phase.CONDITION):
-                facts.condition = attach.precondition(trial.folder, cell.id, device)
+                facts.condition = attach.precondition(trial.folder, cell.id, disks["data"])
 
         clock = DiskClock(leaves_of(disks))
         with stage(Phase.MKFS):
@@ -97,7 +91,8 @@ def drive(trial: Record, workdir: WorkDir, images: Images, permit: Permit) -> No
 
         with stage(Phase.MOUNT):
             mounts = stack.enter_context(mount.mount(plan, cell, volumes, workdir, journal))
-            fs, facts.filesystem = mounts["data"], mount.facts(setups, volumes, made, mounts)
+            fs = mounts["data"]
+            facts.filesystem = mount.facts(setups, volumes, made, mounts)
 
         if plan.age:
             with stage(Phase.AGE):
@@ -109,7 +104,8 @@ def drive(trial: Record, workdir: WorkDir, images: Images, permit: Permit) -> No
 
         with stage(Phase.RESTORE):  # the same bytes on every filesystem
             restored = restore.restore(cell, setups["data"], fs, workdir, trial.emit)
-            facts.dataset, datadir = restored.facts, restored.datadir or fs.path / "data"
+            facts.dataset = restored.facts
+            datadir = restored.datadir or fs.path / "data"
             place = restore.move_log(setups, mounts, engine, datadir, workdir.place(cell.engine))
             stored = Stored(
                 setups["data"], volumes["data"], fs, datadir, workdir.operations, journal=journal
@@ -140,12 +136,20 @@ def drive(trial: Record, workdir: WorkDir, images: Images, permit: Permit) -> No
         examine(trial, workdir, disks, mounts, ready)
         facts.writes = attach.count_writes(plan, cell, clock)
 
-    first, page_bytes = (
-        attach.first_host_state(cell.setup, journal),
-        durability.page_bytes(facts.effective_settings),
-    )
+    first = attach.first_host_state(cell.setup, journal)
+    page_bytes = durability.page_bytes(facts.effective_settings)
     tears = fs.tears_pages_of(page_bytes)
     judge(trial, Observed(outcome.result(), samples, meter, restored, kernel, engine, tears, first))
+
+
+def examine_device(trial: Record, disks: stages.Volumes) -> None:
+    """Record the state of device and host before the filesystem is made."""
+    facts = trial.facts
+    device = disks["data"]
+    facts.device = device.facts
+    facts.host_state = attach.host_state(disks, trial.cell.setup, trial.folder.journal)
+    facts.canary = canary.measure(device)
+    facts.wear = smart.wear(device.leaves)
 
 
 def run_load(
@@ -158,19 +162,15 @@ def run_load(
     """Run from a cold start to a clean stop: the server, the load and the samplers, the window, the
     drain.
     """
-    stage, facts, cell, plan, raw = (
-        trial.stage,
-        trial.facts,
-        trial.cell,
-        trial.run.plan,
-        trial.draft.raw,
-    )
-    engine, settings, window, datadir = (
-        ENGINES[cell.engine.name],
-        settings_of(cell),
-        cell.window,
-        ready.datadir,
-    )
+    stage = trial.stage
+    facts = trial.facts
+    cell = trial.cell
+    plan = trial.run.plan
+    raw = trial.draft.raw
+    engine = ENGINES[cell.engine.name]
+    settings = settings_of(cell)
+    window = cell.window
+    datadir = ready.datadir
     with ExitStack() as stack:
         # From here on, programs start with limits of memory and cores.
         limits = stack.enter_context(limits_of(trial, workdir, disks))
@@ -178,8 +178,10 @@ def run_load(
         place = replace(place, log_dir=ready.log)
         with stage(Phase.START):
             server = stack.enter_context(engine.serving(datadir, settings, place))
-            facts.engine_version, effective = server.version, server.effective_settings()
-            facts.effective_settings, facts.settings = effective, keep_existing(settings, effective)
+            facts.engine_version = server.version
+            effective = server.effective_settings()
+            facts.effective_settings = effective
+            facts.settings = keep_existing(settings, effective)
             restore.check_log(engine, datadir, place, effective)
             before = space.file_sizes(engine, datadir, effective)
 
@@ -258,19 +260,19 @@ def examine(
     ready: StoredDatabase,
 ) -> None:
     """Read what the load has left; then run the plan's stages that change the data."""
-    stage, facts, cell, plan, folder = (
-        trial.stage,
-        trial.facts,
-        trial.cell,
-        trial.run.plan,
-        trial.folder,
-    )
+    stage = trial.stage
+    facts = trial.facts
+    cell = trial.cell
+    plan = trial.run.plan
+    folder = trial.folder
     with stage(Phase.SPACE):
         facts.space = space.space(ready.fs, ENGINES[cell.engine.name], ready.files)
-        facts.device, facts.wear_end = attach.facts_after(disks), smart.wear(disks["data"].leaves)
+        facts.device = attach.facts_after(disks)
+        facts.wear_end = smart.wear(disks["data"].leaves)
         facts.host_state_end = attach.host_state(disks, cell.setup, folder.journal)
         ceiling = results.load_ceiling(folder.path) or CeilingFacts(note="not measured")
-        facts.ceiling, facts.limit = replace(ceiling, limits=()), limit_facts(cell.limit, ceiling)
+        facts.ceiling = replace(ceiling, limits=())
+        facts.limit = limit_facts(cell.limit, ceiling)
         facts.filesystem = space.probe(cell, plan.seed, mounts, facts.filesystem, ready.datadir)
 
     if plan.age_engine:

@@ -88,7 +88,8 @@ def main(document: dict[str, Any]) -> int:
     os.umask(0o022)
     emit = events_to(os.dup(1))
     folder = RunFolder(Path(request.folder))
-    run, path = folder.run, folder.path
+    run = folder.run
+    path = folder.path
 
     def work(workdir: WorkDir) -> None:
         folder.run = private(run, workdir, request.sha256)
@@ -142,15 +143,19 @@ def _measure_ceiling(folder: RunFolder, request: Request, workdir: WorkDir, _emi
     """Measure the first device without a filesystem: before the run with each of the limits, or
     again after it.
     """
-    run, path = folder.run, folder.path
+    run = folder.run
+    path = folder.path
     longest = max(cell.window.measure_s for cell in run.cells)
     permit = Permit(request.wipe, folder.journal)
     wanted = devices.DiskSet(run.plan.device, image.images_of(run, path).get("data", ()))
     with devices.attach({"data": wanted}, permit) as volumes:
         permit.note(disks := volumes["data"].each)
         attach.erase(disks)
-        disk, each_s, seed = disks[0], ceiling.row_seconds(longest), run.plan.seed
-        now, first = ceiling.measure(disk, each_s, seed), results.load_ceiling(path)
+        disk = disks[0]
+        each_s = ceiling.row_seconds(longest)
+        seed = run.plan.seed
+        now = ceiling.measure(disk, each_s, seed)
+        first = results.load_ceiling(path)
         if first is None and (limits := run.plan.device.limit) and now.rows:
             measured = [
                 ceiling.measure_limit(disk, level, each_s, seed, folder.journal, workdir.root)

@@ -32,7 +32,8 @@ class Samples:
         self.parts = parts
 
     def read(self, begin_utc: float, seconds: int) -> tuple[Series, list[TrialWarning]]:
-        merged, warnings = Series(seconds), list[TrialWarning]()
+        merged = Series(seconds)
+        warnings = list[TrialWarning]()
         for part in self.parts.values():
             series, of_part = part.read(begin_utc, seconds)
             merged.update(series)

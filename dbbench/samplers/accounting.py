@@ -42,7 +42,8 @@ class CpuClock:
     def __init__(
         self, client: Sequence[int] = (), server: int | None = None, *, proc: Path = PROC
     ) -> None:
-        self._client, self._apart = tuple(client), {*client, *(() if server is None else (server,))}
+        self._client = tuple(client)
+        self._apart = {*client, *(() if server is None else (server,))}
         self._proc = proc
         self._before = self._read()
 
@@ -68,10 +69,8 @@ class CpuClock:
         process has reaped, with its whole life, so its time up to `before` is subtracted.
         """
         me = os.getpid()
-        client_s, own_s = (
-            _tree_s(self._client, before, after),
-            _tree_s((me,), before, after, self._apart),
-        )
+        client_s = _tree_s(self._client, before, after)
+        own_s = _tree_s((me,), before, after, self._apart)
         gone = [pid for pid in self._client if pid not in after]
         if not gone:
             return client_s, own_s
@@ -147,7 +146,8 @@ class TaskClock:
         proc: Path = PROC,
     ) -> None:
         self._server = () if server is None else (server,)
-        self._roots, self._proc = (*client, *self._server), proc
+        self._roots = (*client, *self._server)
+        self._proc = proc
         self._places = [os.path.realpath(place) for place in places]
         # open files outside of `places`, in each of the first readings
         self._outside: list[set[str]] = []
@@ -155,7 +155,8 @@ class TaskClock:
         # by thread id and start time, at the last reading
         self._switches: dict[tuple[int, int], int] | None = None
         self._at = 0.0
-        self._counted, self._seconds = 0, 0.0
+        self._counted = 0
+        self._seconds = 0.0
         self.server_bytes: int | None = None  # the largest of all readings
 
     def work(self, ended: Event) -> None:
@@ -183,7 +184,8 @@ class TaskClock:
                 max(0, count - self._switches.get(key, 0)) for key, count in switches.items()
             )
             self._seconds += at - self._at
-        self._switches, self._at = switches, at
+        self._switches = switches
+        self._at = at
         if self._places and len(self._outside) < _LOOKS:
             pids = below(self._server, table) if self._server else ours
             self._outside.append(
@@ -239,7 +241,8 @@ def _memory_bytes(server: Collection[int], proc: Path) -> int | None:
         lines = (line.split() for line in (content(f"{proc}/{pid}/status") or "").splitlines())
         kb = {words[0]: int(words[1]) for words in lines if len(words) == 3 and words[2] == "kB"}
         private += kb.get("RssAnon:", 0)
-        shared, huge = max(shared, kb.get("RssShmem:", 0)), max(huge, kb.get("HugetlbPages:", 0))
+        shared = max(shared, kb.get("RssShmem:", 0))
+        huge = max(huge, kb.get("HugetlbPages:", 0))
     return 1024 * (private + shared + huge) or None
 
 

@@ -86,7 +86,8 @@ class Counters:
         with threads.beside("counters", self._work, limit_s=_JOIN_S) as helper:
             yield
         if helper.alive:
-            self._fault, self._fatal = "the server did not answer at the end", True
+            self._fault = "the server did not answer at the end"
+            self._fatal = True
 
     def read(self, begin_utc: float, seconds: int) -> tuple[Series, list[TrialWarning]]:
         pairs = itertools.pairwise(self.readings)
@@ -105,7 +106,8 @@ class Counters:
         return to_series(self.readings, begin_utc, seconds), warnings
 
     def _work(self, ended: Event) -> None:
-        began_utc, began = time.time(), time.monotonic()
+        began_utc = time.time()
+        began = time.monotonic()
         tick = 0
         with self._log.open("w", encoding="utf-8") as log:
             while not ended.wait(max(0.0, began + tick - time.monotonic())):
@@ -135,7 +137,8 @@ class Counters:
         log.write(json.dumps(line) + "\n")
         log.flush()
         if counters is None and not self._server.alive():
-            self._fault, self._fatal = f"the server died ({self._fault})", True
+            self._fault = f"the server died ({self._fault})"
+            self._fatal = True
             return False
         return True
 
@@ -146,7 +149,9 @@ def foreign_sessions(
     """Yield W135 for more sessions than the load generator opens, and W128 for a reload of the
     configuration.
     """
-    before, foreign, first_seconds = Sessions({}), set[int](), dict[str, int]()
+    before = Sessions({})
+    foreign = set[int]()
+    first_seconds = dict[str, int]()
     for reading in readings:
         if (now := reading.sessions) is None:
             continue
@@ -199,7 +204,8 @@ def to_series(readings: Sequence[CountersReading], begin_utc: float, seconds: in
 
 def _rates(readings: Sequence[CountersReading], name: str) -> Iterator[tuple[float, float | None]]:
     for before, after in itertools.pairwise(readings):
-        old, new = (before.counters or {}).get(name), (after.counters or {}).get(name)
+        old = (before.counters or {}).get(name)
+        new = (after.counters or {}).get(name)
         if not _usable(before, after) or old is None or new is None or new < old:
             yield after.due_utc, None
         else:

@@ -50,7 +50,8 @@ def beside(target: Sampled, raw: Path) -> Iterator[Sampling | None]:
         yield None
         return
     disks = (target.disk, *([target.log] if target.log else []))
-    document, log = raw / "iostat.json", raw / "iostat.log"
+    document = raw / "iostat.json"
+    log = raw / "iostat.log"
     # LC_ALL=C: decimal points. ISO: times with their zone. -y: without the first report, of the
     # time since boot.
     env = {"LC_ALL": "C", "S_TIME_FORMAT": "ISO", "TZ": "UTC"}
@@ -82,7 +83,8 @@ def parse(text: str, disk: str, log: str = "") -> SysstatDocument:
     """
     prefixes = {disk: "", **({log: "log_"} if log else {})}
     reports, whole = statistics(text)
-    entries, strange = list[Interval](), list[object]()
+    entries = list[Interval]()
+    strange = list[object]()
     rows: dict[str, list[Mapping[str, Any]]] = {name: [] for name in prefixes}
     for report in reports:
         try:

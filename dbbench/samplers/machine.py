@@ -87,7 +87,9 @@ class Machine:
         clocks: Callable[[], tuple[float, float]] = both_clocks,
     ) -> None:
         self._server = target.server.pid if target.server is not None else None
-        self._disks, self._log, self._clocks = target.disks, log, clocks
+        self._disks = target.disks
+        self._log = log
+        self._clocks = clocks
         self._mounts = Mounts(target.mounts)
         roots = (os.getpid(),) if self._server is None else (os.getpid(), self._server)
         self._processes = Processes(roots, Groups(self._mounts.table()), proc)
@@ -160,7 +162,8 @@ class Machine:
 
     def _look_at_clocks(self) -> float:
         """Return by how many seconds this reading is late."""
-        before, self._turn = self._turn, self._clocks()
+        before = self._turn
+        self._turn = self._clocks()
         utc_s, monotonic_s = (now - then for now, then in zip(self._turn, before, strict=True))
         if abs(step := utc_s - monotonic_s) > _STEP_S:
             self._note("W023", f"the system clock was set by {step:+.1f} s")
@@ -180,10 +183,8 @@ class Machine:
         """
         if self._server is None:
             return
-        before, self._progress = (
-            self._progress,
-            (self._processes.steps(self._server), requests(self._disks)),
-        )
+        before = self._progress
+        self._progress = (self._processes.steps(self._server), requests(self._disks))
         moved = None in self._progress or before != self._progress
         self._still = 0 if moved or stopped else self._still + 1
         if self._still >= _STILL:

@@ -89,7 +89,9 @@ class Processes:
     """The processes below `roots`, which are this process and the server, once per second."""
 
     def __init__(self, roots: tuple[int, ...], groups: Groups, proc: Path) -> None:
-        self._roots, self._groups, self._proc = roots, groups, proc
+        self._roots = roots
+        self._groups = groups
+        self._proc = proc
         # pid -> start time; also of processes whose parent has since ended
         self._ours: dict[int, int] = {}
         self._foreign: set[int] = set()
@@ -118,7 +120,8 @@ class Processes:
         because the kernel lists it in the root of each version-1 hierarchy.
         """
         folder = f"{self._proc}/{pid}"
-        last, now = self._listed.get(pid), content(f"{folder}/cgroup") or ""
+        last = self._listed.get(pid)
+        now = content(f"{folder}/cgroup") or ""
         if last in (None, now):
             return now
         process = proc_files.task(folder)  # read again, after its control groups
@@ -138,7 +141,8 @@ class Processes:
         process, which changes its CPUs when it starts programs.
         """
         settled = (time.clock_gettime(time.CLOCK_BOOTTIME) - _YOUNG_S) * _TICKS
-        before, changes = self._scheduled, list[str]()
+        before = self._scheduled
+        changes = list[str]()
         self._scheduled = {}
         for pid, tasks in self._threads.items():
             for thread in tasks if pid != os.getpid() else ():
@@ -216,6 +220,7 @@ def _less(value: str, other: str) -> str:
     """
     separator = "\n" if "\n" in value + other else ","
     if len(value) + len(other) > _SHORT:
-        words, others = value.split(separator), other.split(separator)
+        words = value.split(separator)
+        others = other.split(separator)
         value = separator.join(word for word in words if word not in others)
     return value.replace("\n", " ") or "(none)"

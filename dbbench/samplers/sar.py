@@ -98,7 +98,8 @@ _STAMP: Final = '{"date", "time", "interval"} with "utc": 1 or "tz": "UTC"'
 @contextlib.contextmanager
 def beside(target: Sampled, raw: Path) -> Iterator[Sampling]:
     """Record into `raw/sar.bin` once per second. Raises ProgramMissing if sysstat is not installed."""
-    binary, log = raw / "sar.bin", raw / "sar.log"
+    binary = raw / "sar.bin"
+    log = raw / "sar.log"
     names = _names(target.disk)
     with running(["sadc", "-S", "DISK", "1", binary], stdout=log) as program:
         recording = Recorder("sar", "cpu_user_pct", time.time(), lambda: _read(binary, names))
@@ -145,7 +146,8 @@ def _read(binary: Path, disk_names: tuple[str, ...]) -> SysstatDocument:
         return SysstatDocument(fault=str(error))
     with gzip.GzipFile(binary.with_suffix(".json.gz"), "wb", 6, mtime=0) as packed:
         packed.write(done.stdout.encode())
-    document, printed = parse(done.stdout, disk_names, pressure), done.stderr.strip().splitlines()
+    document = parse(done.stdout, disk_names, pressure)
+    printed = done.stderr.strip().splitlines()
     if printed:
         return document._replace(fault=f"sadf reports {printed[0]!r}")
     if done.returncode != 0:
@@ -164,7 +166,9 @@ def parse(text: str, disk_names: tuple[str, ...], pressure: bool = True) -> Syss
     pressure stall information.
     """
     rows, whole = statistics(text)
-    entries, strange, read = [], list[object](), []
+    entries = []
+    strange = list[object]()
+    read = []
     tables = _TABLES | (_PSI if pressure else {})
     for raw in rows:
         stamp = _stamp(raw.get("timestamp"))
@@ -216,7 +220,8 @@ def _stamp(found: Any) -> tuple[int, float] | None:
 
 
 def _sections(raw: Mapping[str, Any], disk_names: tuple[str, ...]) -> _Sections:
-    io, psi = raw.get("io", {}), raw.get("psi", {})
+    io = raw.get("io", {})
+    psi = raw.get("psi", {})
     return {
         "cpu-load": next((row for row in raw.get("cpu-load", []) if row.get("cpu") == "all"), None),
         "disk": next(

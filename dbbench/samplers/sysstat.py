@@ -179,7 +179,8 @@ class Recorder:
         hole = next((second for second, value in enumerate(column) if value is None), None)
         share = f"{good} of {len(column)} seconds have data"
         short = self.ended_early is None and len(column) < FIRST_SAMPLE_S
-        why, unexpected = self.ended_early or document.fault, document.unexpected
+        why = self.ended_early or document.fault
+        unexpected = document.unexpected
         if why:
             kind = "W014" if short else "W013"
             yield TrialWarning(kind, f"{self.name}: {why}; {share}", hole)

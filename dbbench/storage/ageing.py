@@ -70,7 +70,8 @@ def sequence(seed: int, whole_bytes: int, churn: float) -> Iterator[Step]:
 
 class _Sequence:
     def __init__(self, seed: int, whole: int) -> None:
-        self.dice, self.whole = random.Random(seed), whole
+        self.dice = random.Random(seed)
+        self.whole = whole
         self.sizes: dict[str, int] = {}
         self.names: list[str] = []
         self.made = self.unsynced = 0
@@ -142,7 +143,8 @@ def age(fs: Mounted, device_bytes: int, asked: Ageing, seed: int) -> AgeFacts:
     offered = os.statvfs(fs.path)
     total = offered.f_blocks * offered.f_frsize
     whole = device_bytes if total >= WHOLE * device_bytes else total
-    before, steps = shape.free_space(fs), sequence(seed, int(asked.fill * whole), asked.churn)
+    before = shape.free_space(fs)
+    steps = sequence(seed, int(asked.fill * whole), asked.churn)
     try:
         files, files_written, written_bytes, digest = _carry_out(steps, fs.path / FOLDER, seed)
     except OSError as error:
@@ -174,7 +176,8 @@ def _carry_out(steps: Iterator[Step], root: Path, seed: int) -> tuple[int, int, 
     """Return the numbers of files that are left and that were written, the bytes written, and the
     digest.
     """
-    noise, digest = memoryview(random.Random(seed).randbytes(SAMPLE)), hashlib.sha256()
+    noise = memoryview(random.Random(seed).randbytes(SAMPLE))
+    digest = hashlib.sha256()
     there: set[str] = set()
     made = written = 0
     for number in range(FOLDERS):
@@ -200,4 +203,5 @@ def _put(path: Path, offset: int, content: memoryview) -> None:
     with open_fd(path, os.O_WRONLY | os.O_CREAT) as fd:
         while content:
             done = os.pwrite(fd, content, offset)
-            content, offset = content[done:], offset + done
+            content = content[done:]
+            offset = offset + done

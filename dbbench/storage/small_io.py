@@ -27,7 +27,8 @@ from dbbench.results.fileio import open_fd, try_lock
 
 FILE_BYTES: Final = 64 * 2**20  # of each file: a segment of a write-ahead log or more
 MOST_BYTES: Final = 3 * FILE_BYTES  # that a directory needs
-_LONGEST_S, _SHORTEST_S = 0.4, 0.03
+_LONGEST_S = 0.4
+_SHORTEST_S = 0.03
 # of the measured window for each row, as for the bare device, which is measured longer
 _SHARE: Final = 1 / 60
 _STATX_WRITE_ATOMIC: Final = 0x10000  # include/uapi/linux/stat.h, since Linux 6.11
@@ -71,7 +72,8 @@ class MeasuredDirectory:
 
     def __init__(self, path: Path, seed: int) -> None:
         self.path, self._random = path, random.Random(seed)
-        self._name, self._filled = path / ".dbbench-probe", False
+        self._name = path / ".dbbench-probe"
+        self._filled = False
         # one that is not locked was left by a killed process
         self._name.mkdir(mode=0o700, exist_ok=True)
         self._folder = os.open(
@@ -108,10 +110,12 @@ class MeasuredDirectory:
             )
             self._filled = True
         step = os.preadv if method.reads else os.pwritev
-        buffers, flush = [memoryview(self._buffer)[: method.io_bytes]], method.flush
+        buffers = [memoryview(self._buffer)[: method.io_bytes]]
+        flush = method.flush
         places = FILE_BYTES // method.io_bytes
         with self._open("appended" if method.append else "filled", method.flags) as fd:
-            taken_s, begin = list[float](), time.perf_counter()
+            taken_s = list[float]()
+            begin = time.perf_counter()
             after = begin
             while after - begin < seconds or not taken_s:
                 offset = 0  # overwrites are in one place, as in pg_test_fsync
@@ -179,7 +183,8 @@ def atomic_write_bytes(
     if none, None if the kernel or C library does not report it. Asks a file, which is removed:
     directories have none. `call` calls a function of the C library.
     """
-    path, buffer = folder / ".dbbench-atomic", ctypes.create_string_buffer(_STATX_BYTES)
+    path = folder / ".dbbench-atomic"
+    buffer = ctypes.create_string_buffer(_STATX_BYTES)
     with contextlib.suppress(OSError, AttributeError):
         with open_fd(path, os.O_RDWR | os.O_CREAT | os.O_EXCL) as fd:
             path.unlink()

@@ -168,7 +168,8 @@ def _unknown(tools: list[packages.Tool]) -> list[packages.Tool]:
 
 def _known(tools: list[packages.Tool]) -> list[packages.Tool]:
     """Return the tools whose packages apt can install, after `apt-get update` if some were unknown."""
-    unknown, failure = _unknown(tools), ""
+    unknown = _unknown(tools)
+    failure = ""
     if unknown and os.geteuid() == 0:
         print(f"apt-get update (unknown so far: {' '.join(_packages(unknown))})", flush=True)
         failure = _updated()
@@ -196,10 +197,8 @@ def demo(plan: Path) -> Path:
         return plan
     text = plan.read_text()
     if packages.find("mysqld") and packages.find("sysbench"):
-        text, choice = (
-            text.replace('"mariadb"', '"mysql"'),
-            "PostgreSQL and MySQL, because MariaDB is not installed",
-        )
+        text = text.replace('"mariadb"', '"mysql"')
+        choice = "PostgreSQL and MySQL, because MariaDB is not installed"
     else:
         blocks = [block for block in text.split("\n\n") if '"mariadb"' not in block]
         lacking = (
@@ -262,7 +261,8 @@ def _judge(plan: Simulation, wanted: list[str]) -> None:
     """Exit with an error if the installation would remove a package, or upgrade and restart a
     database server.
     """
-    harm, line = _harm(plan), " ".join(wanted)
+    harm = _harm(plan)
+    line = " ".join(wanted)
     if not harm:
         return
     remedy = (

@@ -548,7 +548,8 @@ def test_theme_button_goes_round(browser: WebDriver, page: str) -> None:
     scroll_through(browser)
     ground = "return getComputedStyle(document.body).backgroundColor"
     line = "return document.getElementById('g-c0-tps').data.find(t => t.name === 'ext4').line.color"
-    button, light = browser.find_element(By.ID, "theme"), browser.execute_script(line)
+    button = browser.find_element(By.ID, "theme")
+    light = browser.execute_script(line)
     for text, color, holds in (
         ("Theme: dark", "rgb(17, 21, 25)", "!=="),
         ("Theme: light", "rgb(252, 252, 250)", "==="),

@@ -49,7 +49,9 @@ class Soak:
     """One folder of results after the other; `before` is what was finished."""
 
     def __init__(self, folder: Path, draw: random.Random) -> None:
-        self.folder, self.draw, self.number = folder, draw, 0
+        self.folder = folder
+        self.draw = draw
+        self.number = 0
         env = {**os.environ, "DBBENCH_CACHE": str(folder / "cache"), "NO_COLOR": "1"}
         (folder / "cache").mkdir()
         self.env = env
@@ -138,11 +140,9 @@ class Soak:
 
     def step(self) -> str:
         """A process start or a write that fails."""
-        kind, at, forever = (
-            self.draw.choice(["start", "write"]),
-            self.draw.randint(1, STEPS),
-            self.draw.random() < 0.5,
-        )
+        kind = self.draw.choice(["start", "write"])
+        at = self.draw.randint(1, STEPS)
+        forever = self.draw.random() < 0.5
         said = f"{self.without_measurements()}: {kind} {at} fails{' for ever' if forever else ''}"
         env = failing_step(
             self.dbbench.folder / "plant",
@@ -170,7 +170,8 @@ def main() -> int:
         time.monotonic() + 3600 * given.hours + 60 * (given.minutes or (0 if given.hours else 10))
     )
     folder = Path(tempfile.mkdtemp(prefix="dbbench-soak-", dir="/var/tmp"))
-    soak, wrong = Soak(folder, random.Random(given.seed)), 0
+    soak = Soak(folder, random.Random(given.seed))
+    wrong = 0
     print(f"seed {given.seed}, in {folder}", flush=True)
     try:
         while time.monotonic() < until:

@@ -62,7 +62,8 @@ class Hosts(Connection):
 
     def __init__(self, names: list[str], folder: Path) -> None:
         super().__init__("tls://made.up")
-        self.names, self.folder = names, folder
+        self.names = names
+        self.folder = folder
         self.now = 1e9
         # CPU seconds of this simulation, and at the start
         self._theirs, self._began = 0.0, time.thread_time()

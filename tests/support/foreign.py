@@ -113,7 +113,8 @@ def main(action: str, device: str, folder: str, delay_s: str) -> None:
     (point := Path(folder)).mkdir(exist_ok=True)
     print("ready", flush=True)
     sys.stdin.readline()
-    ended, check = bool(select.select([sys.stdin], [], [], float(delay_s))[0]), None
+    ended = bool(select.select([sys.stdin], [], [], float(delay_s))[0])
+    check = None
     while not ended and check is None:
         check = ACTIONS[action](Path(device), point)
         ended = bool(select.select([sys.stdin], [], [], 0.001)[0])

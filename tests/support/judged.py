@@ -145,7 +145,8 @@ class Judged:
         record = Record(opened, opened.run.order[0], lambda _: None)
         vars(record.facts).update(_FACTS | self.facts)
         restored = Restored(bytes=10**6, copy_s=0.5)
-        samples, everything = FakeSamples(), cast(Any, self)
+        samples = FakeSamples()
+        everything = cast(Any, self)
         try:
             judge(
                 record,

@@ -162,7 +162,8 @@ def namespaces_of(pid: int) -> Iterator[set[str]]:
     its trials are in them. They are kept open within the block, because the kernel reuses their
     numbers.
     """
-    own, found = str(Path("/proc/self/ns/pid").readlink()), set[str]()
+    own = str(Path("/proc/self/ns/pid").readlink())
+    found = set[str]()
     below: list[psutil.Process] = []
     with contextlib.suppress(psutil.NoSuchProcess):
         below = psutil.Process(pid).children(recursive=True)

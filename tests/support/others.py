@@ -54,7 +54,8 @@ def ran(*argv: object) -> str:
 @contextlib.contextmanager
 def filesystem(folder: Path) -> Iterator[Path]:
     """Mount an ext4 on a loop device."""
-    image, point = folder / "disk", folder / "mnt"
+    image = folder / "disk"
+    point = folder / "mnt"
     image.write_bytes(b"")
     os.truncate(image, 16 * 2**20)
     point.mkdir(exist_ok=True)
@@ -110,7 +111,8 @@ def server(folder: Path, programs: Path) -> Iterator[None]:
     ]
     words = [str(programs / "postgres"), "-D", str(folder / "data"), *settings]
     with subprocess.Popen(words, user=NOBODY, group=NOBODY, stderr=subprocess.DEVNULL) as process:
-        lines, until = folder / "data/postmaster.pid", time.monotonic() + WAIT_S
+        lines = folder / "data/postmaster.pid"
+        until = time.monotonic() + WAIT_S
         while not (lines.exists() and "ready" in lines.read_text()):
             assert process.poll() is None and time.monotonic() < until, "the server does not start"
             time.sleep(0.02)

@@ -15,11 +15,9 @@ def apart() -> Iterator[None]:
 
     Mounts that are made over the system's directories are gone afterwards.
     """
-    before, folder, outer = (
-        os.open("/proc/thread-self/ns/mnt", os.O_RDONLY | os.O_CLOEXEC),
-        Path.cwd(),
-        namespaces._private,
-    )
+    before = os.open("/proc/thread-self/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
+    folder = Path.cwd()
+    outer = namespaces._private
     try:
         libc.call("unshare", namespaces.CLONE_NEWNS)
         try:

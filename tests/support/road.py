@@ -180,7 +180,8 @@ class Road:
 
     def __init__(self, run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.calls, self.told, self.folder = Calls(), list[Event](), folder
-        self.directory, self.root = folder / "device", folder / "root"
+        self.directory = folder / "device"
+        self.root = folder / "root"
         for path in (self.directory, self.root):
             path.mkdir()
         self.run = _on_files(run, DeviceSpec("dir", path=str(self.directory)))
@@ -248,10 +249,8 @@ class Road:
 
 def _on_files(run: Run, device: DeviceSpec) -> Run:
     """Return the run with the engine `files` in a directory."""
-    workload, engine = (
-        Workload("Copy", "copy", ("files",), {"kind": "none"}, name="w"),
-        EngineSpec("files"),
-    )
+    workload = Workload("Copy", "copy", ("files",), {"kind": "none"}, name="w")
+    engine = EngineSpec("files")
     cells = tuple(
         dataclasses.replace(
             cell, engine=engine, workload=workload, parameters={}, dataset=Dataset("none")

@@ -11,7 +11,8 @@ def small_run(name: str = "r") -> model.Run:
     setup = model.FsSetup("ext4", model.Mkfs("ext4"), name="ext4", mount=("noatime",))
     workload = model.Workload("TPC-B", "pgbench", ("postgres",), {"kind": "pgbench"}, name="w")
     window = model.Window("fixed", 1, 2)
-    engine, dataset = model.EngineSpec("postgres"), model.Dataset("pgbench", {"scale": 1})
+    engine = model.EngineSpec("postgres")
+    dataset = model.Dataset("pgbench", {"scale": 1})
     cell = model.Cell(
         "ext4.postgres.w", "ext4", setup, engine, workload, {"clients": 4}, dataset, window
     )

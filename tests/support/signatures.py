@@ -35,7 +35,8 @@ def gpt(disk: Disk, primary: bool = True) -> None:
     entry = struct.pack("<16s16sQQQ", LINUX, os.urandom(16), 2048, 67583, 0) + "data".encode(
         "utf-16-le"
     ).ljust(72, b"\0")
-    entries, guid = entry.ljust(128 * 128, b"\0"), os.urandom(16)
+    entries = entry.ljust(128 * 128, b"\0")
+    guid = os.urandom(16)
 
     def header(mine: int, other: int, table: int) -> bytes:
         tail = struct.pack(

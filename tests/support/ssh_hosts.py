@@ -101,7 +101,8 @@ def lan(folder: Path, names: Sequence[str], *, private_tmp: bool = False) -> Ite
 
 def _client(lan: Lan) -> None:
     """Write a key, and an `ssh` that uses it."""
-    key, bin_ = lan.folder / "key", lan.folder / "bin"
+    key = lan.folder / "key"
+    bin_ = lan.folder / "bin"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
     config = "".join(
         f"Host {name}\n  HostName {address}\n" for name, address in lan.addresses.items()
@@ -124,7 +125,8 @@ def _server(lan: Lan, name: str, private_tmp: bool) -> list[str]:
     """Return the command that runs dropbear as a machine; its tables of users and hosts differ from
     this machine's.
     """
-    home, own = lan.homes[name], lan.folder / name
+    home = lan.homes[name]
+    own = lan.folder / name
     (home / ".ssh").mkdir(parents=True, mode=0o700)
     (home / ".ssh/authorized_keys").write_text((lan.folder / "key.pub").read_text())
     (home / ".ssh/authorized_keys").chmod(0o600)
@@ -183,7 +185,8 @@ def _answering(lan: Lan, name: str) -> None:
 
 def processes_on(holder: int) -> list[int]:
     """Return all processes on that network except its holder."""
-    network, found = Path(f"/proc/{holder}/ns/net").readlink(), []
+    network = Path(f"/proc/{holder}/ns/net").readlink()
+    found = []
     for path in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             if (path / "ns/net").readlink() == network and int(path.name) != holder:

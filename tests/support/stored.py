@@ -25,7 +25,9 @@ class RecordingStorage:
     name = "said"
     engine = ""
     reason: str | None = None  # why there are no snapshots
-    rows, least = backup.ROWS, 0  # what a query answers
+    # what a query answers
+    rows = backup.ROWS
+    least = 0
     description = True
     fails_at = ""  # the line after which CommandFailed is raised
     seconds = 0.0  # duration of a snapshot

@@ -22,8 +22,11 @@ class Screen:
     """The lines that were written so far, with the cursor. It knows the sequences that rich uses."""
 
     def __init__(self, columns: int, rows: int) -> None:
-        self.columns, self.rows = columns, rows
-        self.lines, self.row, self.column = [""], 0, 0
+        self.columns = columns
+        self.rows = rows
+        self.lines = [""]
+        self.row = 0
+        self.column = 0
         self.wrapped = 0  # lines that were longer than the screen is wide
         self.cursor_visible = True
         self.written = ""
@@ -120,11 +123,13 @@ class Terminal:
             piece = os.read(self._ours, 65536)
         except OSError:  # EIO: closed
             return False
-        whole, self._left = self._left + piece, b""
+        whole = self._left + piece
+        self._left = b""
         if cut := re.search(rb"(\x1b(\[[0-9;?]*)?|[\xc0-\xff][\x80-\xbf]{0,2})$", whole):
             characters = whole[cut.start() :]
             if characters[:1] == b"\x1b" or not _complete(characters):
-                whole, self._left = whole[: cut.start()], characters
+                whole = whole[: cut.start()]
+                self._left = characters
         self.screen.write(whole.decode())
         return True
 

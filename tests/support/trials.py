@@ -12,7 +12,8 @@ def trial(
     """Return a good trial of workload `w` with these fields; `tps` is in its summary unless that is
     given too.
     """
-    position, summary = 1000 * (attempt - 1) + block, {} if tps is None else {"tps": tps}
+    position = 1000 * (attempt - 1) + block
+    summary = {} if tps is None else {"tps": tps}
     base = Trial(
         f"{arm}-b{block}-a{attempt}",
         "r",

@@ -173,7 +173,8 @@ class Dbbench:
         """
         child = self.start("run", plan, "--name", "r", "--progress", "json", *words)
         assert child.stderr is not None
-        said, done = [], False
+        said = []
+        done = False
         for line in child.stderr:
             said.append(line)
             event = _event(line)

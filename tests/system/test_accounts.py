@@ -82,7 +82,8 @@ def test_nobody_else_reaches_the_server(engine: str, dbbench: Any) -> None:
 
     def attack(pid: int) -> None:
         server = below(pid, program)[0]
-        root, uid = Path(f"/proc/{server.pid}/root"), server.uids().real
+        root = Path(f"/proc/{server.pid}/root")
+        uid = server.uids().real
         sockets = root / "run/dbbench/s"
         options = sockets / "sysbench.cnf"
         password = re.findall('"(.*)"', options.read_text())[0] if options.exists() else ""

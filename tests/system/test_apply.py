@@ -80,7 +80,8 @@ def applied() -> Callable[..., Outcome]:
         during: Callable[[Server], None] = lambda _: None,
         **parameters: Any,
     ) -> Outcome:
-        kind, spec = ENGINES[engine], servers.spec(engine)
+        kind = ENGINES[engine]
+        spec = servers.spec(engine)
         settings = merge_settings(("default", kind.defaults(None)), ("plan", SMALL.get(engine, {})))
         with place(engine) as where:
             root = where.sockets.parent

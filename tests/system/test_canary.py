@@ -16,7 +16,8 @@ def test_a_device_is_probed_in_its_middle(loop_device: Device) -> None:
     """All three figures, in a moment; what `blkid` finds on the device is what it found before."""
     process.run(["mkfs.ext4", "-q", loop_device.argument], pass_fds=(loop_device.fd,))
     before = process.run(["blkid", "-p", "-o", "export", loop_device.path]).stdout
-    began, so_far = time.monotonic(), devices.io_counters(loop_device.leaves[0])
+    began = time.monotonic()
+    so_far = devices.io_counters(loop_device.leaves[0])
     found = canary.measure(loop_device)
     assert time.monotonic() - began < 120  # 0.5 s on an idle machine: every trial waits for it
     written = devices.io_counters(loop_device.leaves[0])

@@ -221,10 +221,8 @@ def test_volumes_have_options_of_their_own(tmp_path: Path) -> None:
     with attached(tmp_path, 1) as device:
         filesystems.make(setup, device)
         with filesystems.mount(setup, device, tmp_path / "mnt") as fs:
-            datadir, wal = (
-                filesystems.data_directory(setup, fs),
-                filesystems.log_directory(setup, {"data": fs}),
-            )
+            datadir = filesystems.data_directory(setup, fs)
+            wal = filesystems.log_directory(setup, {"data": fs})
             assert wal is not None and wal.is_dir() and datadir.stat().st_dev != wal.stat().st_dev
             assert datadir.stat().st_mode & 0o777 == 0o700
             (data,), (log,) = fill(datadir, 1), fill(wal, 1)

@@ -222,7 +222,8 @@ def test_load_comes_from_the_other_host(
     ]
 
     (trial,) = dbbench.trials().values()
-    client, figures = trial["client"], trial["summary"]
+    client = trial["client"]
+    figures = trial["summary"]
     assert trial["error"] is None and figures["tps"] > 0
     assert (client["host"], client["hostname"], client["address"]) == (
         "client",

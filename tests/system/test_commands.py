@@ -164,7 +164,9 @@ def driven(
     folder = tmp_path_factory.mktemp("driven")
     (folder / "plan.toml").write_text(small())
     command = [sys.executable, "-m", "dbbench", "run", "plan.toml", "--progress", "json"]
-    events, rest, stopped = [], "", False
+    events = []
+    rest = ""
+    stopped = False
     with subprocess.Popen(
         command,
         cwd=folder,

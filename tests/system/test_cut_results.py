@@ -117,7 +117,9 @@ def mounted(image: Path, family: str, at: Path) -> Iterator[Path]:
 
 def published(folder: Path, family: str) -> Published:
     """A run with its trials, published one after the other on a new filesystem on the lab's disk."""
-    base, logged, run = folder / "base.img", folder / "log", a_run()
+    base = folder / "base.img"
+    logged = folder / "log"
+    run = a_run()
     (at := folder / "mnt").mkdir()
     logged.mkdir()
     base.touch(0o600)
@@ -166,7 +168,8 @@ def missed(
     # bytes).
     span = (seen.log.at(min(seen.done_ns.values())), seen.log.at(max(seen.done_ns.values())))
     cuts = disk_images.chosen_cuts(disk_images.Section(seen.log, [span]), count, SEED, AIMS)
-    media, image = Media([seen.base], seen.log, [folder / "medium.img"]), folder / "cut.img"
+    media = Media([seen.base], seen.log, [folder / "medium.img"])
+    image = folder / "cut.img"
     for cut in cuts:
         media.cut(cut, [image])
         ns = seen.log.entries[cut.position].ns

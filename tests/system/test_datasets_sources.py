@@ -37,7 +37,8 @@ class Room:
     """A folder that the servers' accounts can reach, and what the tests keep in it."""
 
     def __init__(self, root: Path) -> None:
-        self.root, self.number = root, 0
+        self.root = root
+        self.number = 0
 
     def place(self, engine: str) -> Place:
         """A place of its own for a server."""
@@ -63,7 +64,8 @@ def postgres(room: Room) -> tuple[Path, Any]:
     """A user's cluster, with a tablespace and settings of its own, in every form; and the sums of
     its tables.
     """
-    engine, root = ENGINES["postgres"], room.root / "postgres"
+    engine = ENGINES["postgres"]
+    root = room.root / "postgres"
     root.mkdir()
     engine.create(root / "stopped", room.place("postgres"))
     (root / "fast").mkdir()
@@ -232,7 +234,8 @@ def test_what_is_of_another_engine_or_was_changed_is_refused(
 )
 def innodb(request: pytest.FixtureRequest, room: Room) -> tuple[str, Path, Any]:
     """A user's MariaDB or MySQL in every form that is taken of it here, and the sums of its tables."""
-    name, root = request.param, room.root / request.param
+    name = request.param
+    root = room.root / request.param
     root.mkdir()
     ENGINES[name].create(root / "stopped", room.place(name))
     with room.serving(name, root / "stopped") as server:
@@ -260,7 +263,8 @@ def innodb(request: pytest.FixtureRequest, room: Room) -> tuple[str, Path, Any]:
             dump = ["mydumper", *where, "--database=shop", f"--outputdir={root / 'mydumper'}"]
             process.run(dump, env=server.env, timeout_s=HANGS_S)
         if name == "mariadb":
-            data, to = f"--datadir={root}/stopped", f"--target-dir={root}/backup"
+            data = f"--datadir={root}/stopped"
+            to = f"--target-dir={root}/backup"
             copy = ["mariadb-backup", "--no-defaults", "--backup", *where, data, to]
             process.run(copy, env=server.env, timeout_s=HANGS_S)
         with pytest.raises(SourceRefused):

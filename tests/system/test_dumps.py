@@ -87,7 +87,9 @@ class Loader:
     """A server into which dumps are loaded one after the other."""
 
     def __init__(self, engine: str, folder: Path, server: Server) -> None:
-        self.engine, self.folder, self.server = engine, folder, server
+        self.engine = engine
+        self.folder = folder
+        self.server = server
 
     def load(self, path: Path) -> list[SourceChangeKind]:
         """Load the dump into an empty server; return what was changed."""

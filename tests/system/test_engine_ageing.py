@@ -24,7 +24,8 @@ def aged(tmp_path_factory: pytest.TempPathFactory, dbbench_in: Any) -> dict[str,
     """The only trial of such a run, and its folder."""
     dbbench = dbbench_in(tmp_path_factory.mktemp("aged"))
     load = {"name": "sysbench-oltp-write-only", "tables": 2, "table_size": 8000, "clients": 2}
-    device, ageing = {"size": "768MiB"}, {"write_factors": [0, 0.5]}
+    device = {"size": "768MiB"}
+    ageing = {"write_factors": [0, 0.5]}
     trial = dbbench.trial(
         plan("btrfs", "postgres", load, measure=f"{WINDOW_S}s", device=device, age_engine=ageing)
     )

@@ -138,7 +138,8 @@ def test_names_that_are_too_long_are_named(here: Path, capsys: pytest.CaptureFix
     """
     (here / "plan.toml").write_text(plan("ext4", "files", {"name": "small-files", "files": 100}))
     for words in NAMING:
-        status, printed = run(words), capsys.readouterr().err
+        status = run(words)
+        printed = capsys.readouterr().err
         assert status == 2 and "n" * 100 in printed, (words, printed)
         error_of(printed, words)
     assert {words[0] for words in NAMING} == set(COMMANDS)

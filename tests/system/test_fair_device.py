@@ -142,7 +142,8 @@ def test_a_measurement_that_a_trial_exceeds_is_repeated_after_the_run(dbbench: A
 
     dbbench.plan(plan(workload=TPCB, seed=1))
     status, said = dbbench.run_and("plan.toml", dbbench.in_window, lower)
-    ceiling, run = load_ceiling(folder), load_run(folder)
+    ceiling = load_ceiling(folder)
+    run = load_run(folder)
     assert (status, said.count("measuring the bare device again")) == (0, 1)
     assert ceiling is not None and [row.name for row in ceiling.again] == [
         row.name for row in ceiling.rows
@@ -236,7 +237,8 @@ def test_large_sectors_and_an_image_on_a_tmpfs_are_no_disturbance(
     memory.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=400m", "images", str(memory)], check=True)
     try:
-        device, small = {"size": "320MiB", "at": str(memory)}, {"name": "small-files", "files": 50}
+        device = {"size": "320MiB", "at": str(memory)}
+        small = {"name": "small-files", "files": 50}
         dbbench.plan(
             plan(
                 ["xfs-16k", "ext4"],

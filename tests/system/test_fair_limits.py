@@ -48,7 +48,8 @@ def test_memory_is_the_kernels_limit_and_page_cache_counts(dbbench: Any) -> None
     cpus = {"cpus_server": "0", "cpus_client": "1"} if (os.cpu_count() or 1) > 1 else {}
     # 6 s: enough for a tick of CPU time of pgbench where the disk is slow
     trial = dbbench.trial(limited(cpus=cpus, size="io-bound", threads=2, measure="6s"))
-    memory, cores = trial["memory"], trial["cores"]
+    memory = trial["memory"]
+    cores = trial["cores"]
     assert memory["enforced"] in ("cgroup v1", "cgroup v2")
     assert memory["effective_bytes"] == memory["limit_bytes"] == 64 * 2**20
     assert memory["label"] == "io-bound"

@@ -50,7 +50,8 @@ def test_a_setup_is_neither_faster_nor_slower_than_itself(dbbench: Any, disk: st
     """Five blocks under each condition, all trials good or suspect by name; at most two alarms in
     all of them.
     """
-    seed, told = os.environ.get("DBBENCH_SOAK_SEED", "1"), {}
+    seed = os.environ.get("DBBENCH_SOAK_SEED", "1")
+    told = {}
     for name, given in CONDITIONS.items():
         on_disk = "condition" in given.get("device", {})
         keys = {**given, "device": {**given["device"], "path": disk}} if on_disk else given

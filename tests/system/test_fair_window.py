@@ -129,10 +129,8 @@ def test_checkpoints_of_the_series_stand_where_the_servers_log_has_them(dbbench:
     trial = dbbench.trial(
         windows(checkpoints="log", measure=300, size="4GiB", workload={**TPCB, "scale": 40})
     )
-    rows, log = (
-        dbbench.series(trial),
-        dbbench.folder / "results/r/trials" / trial["id"] / "raw/server.log",
-    )
+    rows = dbbench.series(trial)
+    log = dbbench.folder / "results/r/trials" / trial["id"] / "raw/server.log"
     begun = [int(row["second"]) for row in rows if float(row["checkpoints_begun_per_s"] or 0) > 0.5]
     anchor = _utc(trial["anchor_utc"][:-1])
     said = re.findall(

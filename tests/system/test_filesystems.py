@@ -142,7 +142,8 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("impatient")
 def test_who_holds_the_filesystem_is_said(loop_device: Device, tmp_path: Path) -> None:
     """An unmount that fails names the process; when it has let go, the unmount succeeds."""
-    setup, at = shipped("ext4"), tmp_path / "mnt"
+    setup = shipped("ext4")
+    at = tmp_path / "mnt"
     filesystems.make(setup, loop_device)
     with filesystems.mount(setup, loop_device, at) as fs:
         held = os.open(fs.path / "held", os.O_CREAT | os.O_RDWR)
@@ -155,7 +156,8 @@ def test_who_holds_the_filesystem_is_said(loop_device: Device, tmp_path: Path) -
 @pytest.mark.usefixtures("impatient")
 def test_the_first_error_is_not_hidden_by_the_unmount(loop_device: Device, tmp_path: Path) -> None:
     """What went wrong first is raised; that the unmount failed too is a note on it."""
-    setup, at = shipped("ext4"), tmp_path / "mnt"
+    setup = shipped("ext4")
+    at = tmp_path / "mnt"
     filesystems.make(setup, loop_device)
     with (
         pytest.raises(ZeroDivisionError) as caught,
@@ -174,7 +176,8 @@ def test_a_copy_of_the_mount_elsewhere_is_waited_for_and_named(
     loop_device: Device, tmp_path: Path
 ) -> None:
     """umount returning 0 is not the end while another namespace holds a copy of the mount."""
-    setup, at = shipped("ext4"), tmp_path / "mnt"
+    setup = shipped("ext4")
+    at = tmp_path / "mnt"
     filesystems.make(setup, loop_device)
     mount = filesystems.mount(setup, loop_device, at)
     mount.__enter__()
@@ -256,7 +259,8 @@ def test_a_full_filesystem_is_not_a_bad_one(loop_device: Device, tmp_path: Path)
 
 def existing(path: Path) -> AbstractContextManager[Mounted]:
     """A directory as a trial of kind `dir` has it."""
-    setup, at = FsSetup("x", Mkfs("ext4")), MountPoint(path)
+    setup = FsSetup("x", Mkfs("ext4"))
+    at = MountPoint(path)
     return Directory().open(setup, SimpleNamespace(path=path), at)  # type: ignore[arg-type]
 
 

@@ -90,7 +90,8 @@ class Killing:
     """A fleet of which something is killed in each of its first windows."""
 
     def __init__(self, dbbench: Any) -> None:
-        self.dbbench, self.results = dbbench, dbbench.folder / "results"
+        self.dbbench = dbbench
+        self.results = dbbench.folder / "results"
         self.hosts = self.results / ".fleet/r/hosts"
         self.struck: dict[str, str] = {}  # what was killed -> the trial that was in its window
         self.said = ""
@@ -245,7 +246,8 @@ class Started:
     """A fleet of two hosts of this machine in a folder of its own."""
 
     def __init__(self, dbbench: Any, *more: str) -> None:
-        self.dbbench, self.results = dbbench, dbbench.folder / "results"
+        self.dbbench = dbbench
+        self.results = dbbench.folder / "results"
         dbbench.plan(PLAN)
         words = (
             "fleet",
@@ -437,7 +439,8 @@ def answer(host: str, port: int, certs: ssl.SSLContext | None) -> bytes:
 def unverified(certs: Path | None = None) -> ssl.SSLContext:
     """A client that accepts every server, and shows this certificate."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
     if certs is not None:
         context.load_cert_chain(certs / security.CERT, certs / security.KEY)
     return context
@@ -455,12 +458,14 @@ def test_another_account_reaches_no_port_and_no_socket(attended: Started, tmp_pa
     have opened: without TLS, without a certificate, and with one of its own. Only root has a
     certificate that is accepted.
     """
-    theirs, fleet = security.make(tmp_path / "certs"), attended
+    theirs = security.make(tmp_path / "certs")
+    fleet = attended
     ours = security.folder_of_fleet(fleet.results / ".fleet/r")
     fleet.until(fleet.in_window)
     mine = [process for process in [*fleet.at_work(), *fleet.daemons()] if process.is_running()]
     mine += [child for process in mine for child in process.children(recursive=True)]
-    ports, sockets = set[tuple[str, int]](), set[tuple[int, str]]()
+    ports = set[tuple[str, int]]()
+    sockets = set[tuple[int, str]]()
     for process in mine:
         with contextlib.suppress(psutil.NoSuchProcess):
             ports |= {

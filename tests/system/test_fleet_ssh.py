@@ -135,10 +135,8 @@ def test_scheduler_says_how_a_worker_gets_its_certificates(machines: Lan, dbbenc
     a host.
     """
     dbbench.plan(PLAN)
-    address, running = (
-        f"tls://{machines.addresses['coordinator']}:8787",
-        list[subprocess.Popen[str]](),
-    )
+    address = f"tls://{machines.addresses['coordinator']}:8787"
+    running = list[subprocess.Popen[str]]()
 
     def start(*words: str) -> subprocess.Popen[str]:
         running.append(
@@ -193,10 +191,8 @@ def test_ssh_cluster_of_dask_is_a_scheduler(machines: Lan, dbbench: Any) -> None
     """The example in the documents, with these machines' names."""
     pytest.importorskip("asyncssh")
     text = (ROOT / "docs/fleet/ssh_cluster.py").read_text()
-    key, certs = (
-        str(machines.folder / "key"),
-        str(security.make(machines.homes["coordinator"] / ".config/dbbench/fleet")),
-    )
+    key = str(machines.folder / "key")
+    certs = str(security.make(machines.homes["coordinator"] / ".config/dbbench/fleet"))
     for name, value in (
         ("HOSTS", [machines.addresses["db1"]]),
         ("SCHEDULER", machines.addresses["coordinator"]),

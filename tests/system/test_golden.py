@@ -97,7 +97,8 @@ def test_a_restored_postgres_holds_the_rows_vacuumed(pgbench: Golden, open_folde
     """It starts with a trial's settings, has every row and index, checksums on, and nothing left to
     be vacuumed.
     """
-    engine, data = ENGINES["postgres"], open_folder / "restored-pg"
+    engine = ENGINES["postgres"]
+    data = open_folder / "restored-pg"
     restore_copy(pgbench, data, engine.account())
     here = place(open_folder, "serve-pg", "postgres")
     settings = merge_settings(("default", engine.defaults(None)))
@@ -129,7 +130,9 @@ def test_a_restored_mysql_holds_the_rows(open_folder: Path) -> None:
 
 
 def _sysbench_restored(name: str, folder: Path) -> None:
-    engine, here, data = ENGINES[name], place(folder, name, name), folder / f"restored-{name}"
+    engine = ENGINES[name]
+    here = place(folder, name, name)
+    data = folder / f"restored-{name}"
     copy = golden.ensure(golden.recipe(spec(name), SYSBENCH), here, cache=folder / "cache")
     restore_copy(copy, data, engine.account())
     window = engine.window_settings(1, 1)
@@ -152,7 +155,8 @@ def test_clone_tables_are_equal_and_about_as_large_as_was_said(
     name: str, open_folder: Path
 ) -> None:
     """N tables hold the same rows; their size is near the estimate, and compresses like text."""
-    engine, here = ENGINES[name], place(open_folder, f"clone-{name}", name)
+    engine = ENGINES[name]
+    here = place(open_folder, f"clone-{name}", name)
     copy = golden.ensure(golden.recipe(spec(name), CLONES), here, cache=open_folder / "cache")
     data = open_folder / f"clones-{name}"
     restore_copy(copy, data, engine.account())
@@ -178,7 +182,9 @@ def test_clone_tables_are_equal_and_about_as_large_as_was_said(
 @pytest.mark.needs("root", "engine:postgres")
 def test_two_that_want_the_same_copy_build_it_once(open_folder: Path) -> None:
     """The second one waits for the first, says so, and finds what that has built."""
-    empty, cache, said = Dataset("none"), open_folder / "twice", []
+    empty = Dataset("none")
+    cache = open_folder / "twice"
+    said = []
 
     def build(number: int) -> Golden:
         here = place(open_folder, f"twice-{number}", "postgres")
@@ -277,7 +283,8 @@ def test_too_little_disk_is_said_before_anything_is_built(
     open_folder: Path, environ: dict[str, str]
 ) -> None:
     """A dataset that fits neither under the limit nor on the disk is refused with both figures."""
-    huge, cache = Dataset("pgbench", {"scale": 10_000_000}), open_folder / "huge"
+    huge = Dataset("pgbench", {"scale": 10_000_000})
+    cache = open_folder / "huge"
     here = place(open_folder, "huge-place", "postgres")
     with process.recording() as started, pytest.raises(DiskTooSmall, match=r"limited to 50 GiB"):
         golden.ensure(golden.recipe(spec("postgres"), huge), here, cache=cache)

@@ -134,7 +134,8 @@ def test_a_signature_yields_to_the_typed_identity_only(name: str, disk: Disk) ->
     if lacking := [program for program in programs if process.find(program) is None]:
         pytest.skip(f"needs {', '.join(lacking)}")
     plant(disk)
-    before, word = disk.digest(), devices.identity(disk.path)
+    before = disk.digest()
+    word = devices.identity(disk.path)
     with (
         pytest.raises(DeviceNotEmpty) as refused,
         attached(disk, Permit("yes", disk.path.name, word[:-1])),
@@ -152,7 +153,8 @@ def test_a_signature_yields_to_the_typed_identity_only(name: str, disk: Disk) ->
 def test_data_without_a_signature_yields_like_one(name: str, disk: Disk) -> None:
     """A raw device of a database or an encrypted volume has no signature, and is still not empty."""
     NAMELESS[name](disk)
-    before, word = disk.digest(), devices.identity(disk.path)
+    before = disk.digest()
+    word = devices.identity(disk.path)
     with (
         pytest.raises(DeviceNotEmpty, match="data without a signature at byte") as refused,
         attached(disk, Permit()),
@@ -168,7 +170,8 @@ def test_data_without_a_signature_yields_like_one(name: str, disk: Disk) -> None
 def test_our_own_filesystem_yields_by_its_uuid(disk: Disk) -> None:
     """The journal's record counts for exactly the filesystem that it names."""
     mkfs(disk)
-    word, uuid = devices.identity(disk.path), uuid_of(disk)
+    word = devices.identity(disk.path)
+    uuid = uuid_of(disk)
     with attached(disk, Permit(made=(word, uuid))):
         pass
     with pytest.raises(DeviceNotEmpty), attached(disk, Permit(made=(word, "another"))):
@@ -288,7 +291,9 @@ def test_a_name_swapped_at_any_moment_hits_what_was_checked(
     descriptor.
     """
     mkfs(victim)
-    before, link, ended = victim.digest(), tmp_path / "link", threading.Event()
+    before = victim.digest()
+    link = tmp_path / "link"
+    ended = threading.Event()
 
     def swap() -> None:
         for number in range(10**9):
@@ -465,7 +470,8 @@ def test_a_journal_that_somebody_else_wrote_permits_nothing(disk: Disk, dbbench:
         lambda: [why for why in guard.reasons(disk.path) if why.kind == "in use"], 30
     )
     mkfs(disk)
-    word, before = devices.identity(disk.path), disk.digest()
+    word = devices.identity(disk.path)
+    before = disk.digest()
     with (dbbench.folder / "results/r/journal.jsonl").open("a") as journal:
         for event in ("had", "making", "made", "making"):
             journal.write(

@@ -75,7 +75,9 @@ def burner(tmp_path: Path) -> Iterator[str]:
 @pytest.mark.needs("setsid")
 def test_a_foreign_burner_is_named(burner: str) -> None:
     """Its share and its name; CPU time of dbbench itself is not foreign."""
-    began, own, before = time.monotonic(), time.process_time(), load.reading()
+    began = time.monotonic()
+    own = time.process_time()
+    before = load.reading()
     while True:  # our own load, until the burner too has been given a core for a while
         found = load.foreign_load(before, load.reading())
         hits = [one for one in found.processes if one.name == burner and one.cpu_s > 0.5]

@@ -214,7 +214,8 @@ def test_each_check_finds_what_no_other_one_finds(
     disks = copied(lab, base)
     found = recovery.recover(lab, base, disks, check.plant(lab, base, disks), check.quick)
     assert (found.invalid, set(found.harms)) == ("", {check.harm}), found
-    disks, changed = copied(lab, base), without(check)
+    disks = copied(lab, base)
+    changed = without(check)
     if check.module is witness:
         monkeypatch.setattr(recovery, "witness", changed)
     recover = recovery.recover if check.module is witness else changed.recover
@@ -283,7 +284,9 @@ def test_harm_counts_if_a_second_recovery_finds_it(
     """Otherwise the cut is invalid; harm with units of 512 bytes is tried again with 4096."""
     lab, base = bank
     recording = cutting.record(lab, base, 0, "twice")
-    media, harmed, whole = recording.media(lab), Recovery(9, 1, {"lost": "1 of 9"}), Recovery(9)
+    media = recording.media(lab)
+    harmed = Recovery(9, 1, {"lost": "1 of 9"})
+    whole = Recovery(9)
 
     def facts(unit: int, *recoveries: Recovery) -> dict[str, Any]:
         outcomes = iter(recoveries)

@@ -208,7 +208,8 @@ def test_a_server_that_waits_for_space_is_told_at_once(name: str, tmp_path: Path
     """MariaDB on a filesystem that its log has filled waits there for ever: E305 within seconds,
     and it is gone.
     """
-    setup, own = shipped(name), Path(tempfile.mkdtemp(prefix="dbbench-", dir="/var/tmp"))
+    setup = shipped(name)
+    own = Path(tempfile.mkdtemp(prefix="dbbench-", dir="/var/tmp"))
     own.chmod(0o755)  # the server's account must get through; nobody else's gets into tmp_path
     place = Place(own / "s", own / "logs")
     with attached(tmp_path, 1) as device:

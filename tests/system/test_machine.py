@@ -150,7 +150,8 @@ def settings(pid: int) -> None:
     """Scheduling of server and load, the block layer, a mount option and a limit, each changed and
     changed back.
     """
-    server, load = below(pid, "postgres")[0], below(pid, "pgbench")[0]
+    server = below(pid, "postgres")[0]
+    load = below(pid, "pgbench")[0]
     cpus = server.cpu_affinity()
     disk = next(
         m for m in mounts_of(Path(f"/proc/{server.pid}")) if m.point == Path("/run/dbbench/mnt")

@@ -131,7 +131,8 @@ def lane(dbbench: Any, todo: list[Moment]) -> None:
     # what follows is reached, too
     todo.sort(key=lambda moment: (moment.aim in ("trial_end", "run_end"), moment.trial))
     for number, moment in enumerate(todo):
-        name, before = f"r{number // 4}", whole(dbbench.folder)
+        name = f"r{number // 4}"
+        before = whole(dbbench.folder)
         status, left = stopped_at(dbbench, name, moment)
         assert left == [], f"{moment}: {left}"
         # If SIGINT arrives while Python starts, it ends with status 1 before it runs any code of
@@ -159,7 +160,8 @@ def bystanders(tmp_path: Path) -> Iterator[None]:
     unchanged at the end.
     """
     (tmp_path / "theirs").mkdir()
-    image, at = tmp_path / "theirs/disk", tmp_path / "theirs/mnt"
+    image = tmp_path / "theirs/disk"
+    at = tmp_path / "theirs/mnt"
     image.touch()
     os.truncate(image, 64 * 2**20)
     at.mkdir()

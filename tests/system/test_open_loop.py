@@ -53,13 +53,15 @@ def stalled(tmp_path_factory: pytest.TempPathFactory, dbbench_in: Any) -> Dbbenc
     text = plan("ext4", "postgres", loads, warmup=0, measure=MEASURE_S)
     child = dbbench.start("run", dbbench.plan(text), "--name", "r", "--progress", "json")
     assert child.stderr is not None
-    due, stalls = True, 0
+    due = True
+    stalls = 0
     for line in child.stderr:
         event = json.loads(line) if line.startswith("{") else {"kind": ""}
         if event["kind"] == "trial_end":
             due = True
         elif due and event["kind"] == "second" and event["data"]["phase"] == "measure":
-            due, stalls = False, stalls + 1
+            due = False
+            stalls = stalls + 1
             stall(child.pid)
     child.communicate(timeout=300)
     assert stalls == 2
@@ -103,19 +105,16 @@ def test_p95_is_that_of_every_transaction(stalled: Dbbench) -> None:
             doubtful = sum(min(abs(second), abs(second - MEASURE_S)) < 0.01 for second, _ in ended)
             took = sorted(ms for second, ms in ended if 0 <= second < MEASURE_S)
             rank = math.ceil(0.95 * len(took)) - 1
-            low, high = took[rank - doubtful], took[min(rank + doubtful, len(took) - 1)]
+            low = took[rank - doubtful]
+            high = took[min(rank + doubtful, len(took) - 1)]
             assert 0.99 * low <= trial["summary"]["p95_ms"] <= 1.01 * high
         else:
             counts = histogram((raw / "sysbench.out").read_text())
             waited = sorted(float(ms) for ms in counts.elements())
             inside = min(len(waited), int(trial["summary"]["transactions"]))
-            rank, outside, twice = (
-                math.ceil(0.95 * inside) - 1,
-                len(waited) - inside,
-                2 + math.ceil(0.005 * len(waited)),
-            )
-            slowest_outside, fastest_outside = (
-                waited[rank - twice],
-                waited[min(rank + outside + twice, len(waited) - 1)],
-            )
+            rank = math.ceil(0.95 * inside) - 1
+            outside = len(waited) - inside
+            twice = 2 + math.ceil(0.005 * len(waited))
+            slowest_outside = waited[rank - twice]
+            fastest_outside = waited[min(rank + outside + twice, len(waited) - 1)]
             assert 0.97 * slowest_outside < trial["summary"]["p95_ms"] < 1.03 * fastest_outside

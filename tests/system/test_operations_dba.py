@@ -42,7 +42,8 @@ def filled(loop_device: Device) -> Iterator[Filling]:
 
         @contextlib.contextmanager
         def made(family: str, engine: str) -> Iterator[StoredDatabase]:
-            setup, kind = FsSetup("of the test", Mkfs(family)), ENGINES[engine]
+            setup = FsSetup("of the test", Mkfs(family))
+            kind = ENGINES[engine]
             place = servers.place(engine, folder)
             settings = merge_settings(("default", kind.defaults(None)), ("plan", SMALL[engine]))
             filesystems.make(setup, loop_device)
@@ -146,7 +147,8 @@ def test_crash_recovery_replays_the_log_and_loses_nothing(
     """
     with filled(family, engine) as one:
         steps = named(operate(["crash-recovery"], one))
-        start, check = steps["crash-recovery: start"], steps["crash-recovery: check"]
+        start = steps["crash-recovery: start"]
+        check = steps["crash-recovery: check"]
         assert start.seconds is not None and start.bytes is not None
         # a transaction's rows; a slow disk has few, and InnoDB may flush earlier
         assert start.bytes > 200 * crash.ROWS
@@ -214,7 +216,8 @@ def test_repair_leaves_fewer_pieces(family: str, engine: str, filled: Filling) -
         before = common.extents_of(one.data_files(one.datadir)) or 0
         steps = named(operate(["repair"], one))
         after = common.extents_of(one.data_files(one.datadir)) or 0
-        by_tool, by_engine = steps["repair: filesystem"], steps["repair: engine"]
+        by_tool = steps["repair: filesystem"]
+        by_engine = steps["repair: engine"]
         assert by_tool.seconds is not None and by_engine.seconds is not None
         said = re.search(r"(\d+) extents before, (\d+) after", by_tool.text)
         assert said is not None and int(said[1]) == before and int(said[2]) <= before

@@ -95,7 +95,8 @@ def image(dist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The root that the Containerfile makes of a bare root: what overlayfs takes as lower
     directories.
     """
-    bare, work = releases.bare("debian12"), tmp_path_factory.mktemp("image")
+    bare = releases.bare("debian12")
+    work = tmp_path_factory.mktemp("image")
     (run,) = re.findall(
         r"^RUN ((?:.*\\\n)*.*)", (ROOT / "packaging/Containerfile").read_text(), re.MULTILINE
     )
@@ -421,7 +422,8 @@ def test_the_playbook_fetches_and_merges(image: Path, tmp_path: Path) -> None:
     """Its commands with their values, twice: the second time nothing has changed, as its conditions
     say.
     """
-    yaml, jinja2 = pytest.importorskip("yaml"), pytest.importorskip("jinja2")
+    yaml = pytest.importorskip("yaml")
+    jinja2 = pytest.importorskip("jinja2")
     (host_play, merge_play) = yaml.safe_load((FLEET / "playbook.yaml").read_text())
     (drive,) = (task for task in host_play["tasks"] if "ansible.builtin.command" in task)
     (fetch,) = (
@@ -442,7 +444,8 @@ def test_the_playbook_fetches_and_merges(image: Path, tmp_path: Path) -> None:
     def filled(text: str) -> str:
         return str(environment.from_string(text).render(values))
 
-    run, joined = drive["ansible.builtin.command"], merge["ansible.builtin.command"]
+    run = drive["ansible.builtin.command"]
+    joined = merge["ansible.builtin.command"]
     place = in_image(
         image,
         tmp_path,

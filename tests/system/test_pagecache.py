@@ -119,7 +119,8 @@ def test_the_rest_of_the_machine_stays_warm(loop_device: Device, tmp_path: Path)
     theirs = tmp_path / "theirs"
     theirs.write_bytes(os.urandom(16 * MIB))
     with mounted("ext4", loop_device, tmp_path / "mnt") as (fs, files):
-        drops, resident = vmstat()["drop_pagecache"], pagecache.resident_bytes([theirs]) or 0
+        drops = vmstat()["drop_pagecache"]
+        resident = pagecache.resident_bytes([theirs]) or 0
         by = filesystems.FAMILIES["ext4"].emptying(catalog.catalog().setup("ext4"), loop_device, fs)
         assert emptied(files, [loop_device.path.name], by).proved
         assert vmstat()["drop_pagecache"] == drops

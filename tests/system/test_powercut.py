@@ -116,7 +116,8 @@ def test_a_lab_that_hangs_is_killed(dbbench: Dbbench) -> None:
     """A step that exceeds its deadline (here after no time) ends the lab, and nothing of it is
     left.
     """
-    order, overdue = Order(1, 2, None, ("lying disk",)), Overdue(grace_s=-STEP_S)
+    order = Order(1, 2, None, ("lying disk",))
+    overdue = Overdue(grace_s=-STEP_S)
     with pytest.raises(DeadlinePassed, match='"control lying disk on postgres" was still running'):
         lab(dbbench, plan("postgres", ["ext4"]), order, lambda _: None, overdue)
 
@@ -358,7 +359,8 @@ def test_all_processes_of_a_lab_are_stopped(dbbench: Dbbench) -> None:
     """SIGTERM at the first cut of the second or third process: the lab says once that it stops,
     ends, and leaves nothing of any process.
     """
-    cuts, notes = list[Event](), list[str]()
+    cuts = list[Event]()
+    notes = list[str]()
 
     def stop(event: Event) -> None:
         if event.kind == "note":

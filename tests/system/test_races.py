@@ -96,7 +96,8 @@ def raced(disk: Disk, action: str, delay_s: float, seed: int) -> tuple[str, str]
         str(point),
         str(delay_s),
     ]
-    error, over = "", math.inf
+    error = ""
+    over = math.inf
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == "ready\n"
@@ -118,7 +119,8 @@ def races(disk: Disk, rounds: int) -> Counter[tuple[str, str, str]]:
     """So many rounds, each action as often, at moments of all stages: how often each (action, end,
     error) was.
     """
-    dice, found = random.Random(20260101), Counter[tuple[str, str, str]]()
+    dice = random.Random(20260101)
+    found = Counter[tuple[str, str, str]]()
     for number in range(rounds):
         action = list(ACTIONS)[number % len(ACTIONS)]
         end, error = raced(disk, action, dice.uniform(0.0, 1.5), number)
@@ -264,7 +266,8 @@ def test_what_another_process_makes_between_two_trials_is_left_alone(
     run has made; a filesystem that came between two trials is refused and untouched, until the
     identity is typed again.
     """
-    word, journal = devices.identity(disk.path), Journal(tmp_path / "journal.jsonl")
+    word = devices.identity(disk.path)
+    journal = Journal(tmp_path / "journal.jsonl")
     process.run(["mkfs.ext4", "-q", "-F", disk.path])
 
     def attached_again() -> contextlib.AbstractContextManager[Device]:

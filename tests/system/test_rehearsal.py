@@ -104,7 +104,8 @@ def inside(kernel: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
 
 def outcomes(folder: Path, names: Sequence[str], marked: str, within_s: float) -> dict[str, str]:
     """Of these tests, in one boot."""
-    report, log = folder / "report.xml", folder / "log"
+    report = folder / "report.xml"
+    log = folder / "log"
     argv = [
         sys.executable,
         "-m",
@@ -226,12 +227,10 @@ def test_a_command_has_its_output_its_status_and_its_disks(tmp_path: Path) -> No
     """stdout and stderr come out apart and whole, the status is the command's; what is not shared
     is lost.
     """
-    shared, lost, out, err = (
-        tmp_path / "shared",
-        tmp_path / "lost",
-        tmp_path / "out",
-        tmp_path / "err",
-    )
+    shared = tmp_path / "shared"
+    lost = tmp_path / "lost"
+    out = tmp_path / "out"
+    err = tmp_path / "err"
     shared.mkdir()
     script = (
         f"seq 20000; echo this >&2; echo kept > {shared}/file; echo gone > {lost}; cat "

@@ -54,7 +54,8 @@ def trials(tmp_path_factory: pytest.TempPathFactory, dbbench_in: Any) -> Trials:
 
     @functools.cache
     def run(name: str) -> Found:
-        dbbench, engine = dbbench_in(tmp_path_factory.mktemp(name)), name.partition("-")[0]
+        dbbench = dbbench_in(tmp_path_factory.mktemp(name))
+        engine = name.partition("-")[0]
         server = {"name": engine, "bin": str(engine_bin(name)) if name in RECIPES else None}
         text = plan(FILESYSTEMS, server, LOADS[engine], device={"size": "1GiB"})
         dbbench("run", dbbench.plan(text), "--name", "r", "--progress", "none")

@@ -94,7 +94,9 @@ class TestWhole:
             assert len(logs) == 2
             begin = time.strptime(trial["anchor_utc"][:19], "%Y-%m-%dT%H:%M:%S")
             anchor = calendar_s(begin) + float("0" + trial["anchor_utc"][19:-1])
-            window, latencies, doubtful = trial["window"], list[float](), list[float]()
+            window = trial["window"]
+            latencies = list[float]()
+            doubtful = list[float]()
             ends = window["warmup_s"], window["warmup_s"] + window["measure_s"]
             for log in logs:
                 for line in gzip.decompress(log.read_bytes()).decode().splitlines():
@@ -111,10 +113,8 @@ class TestWhole:
                 len(latencies), abs=more + 1e-6
             )
             rank = math.ceil(0.95 * len(latencies)) - 1
-            low, high = (
-                latencies[max(rank - more, 0)],
-                max(latencies[rank : rank + more + 1] + doubtful),
-            )
+            low = latencies[max(rank - more, 0)]
+            high = max(latencies[rank : rank + more + 1] + doubtful)
             assert 0.99 * low <= trial["summary"]["p95_ms"] <= 1.01 * high
 
     def test_series_adds_up_to_the_summary(self, whole: Any) -> None:
@@ -133,7 +133,8 @@ class TestWhole:
         for trial in of(whole, "sysbench-oltp-read-write").values():
             found = json.loads((folder_of(whole, trial) / "histogram.json").read_text())["counts"]
             assert sum(found.values()) == trial["summary"]["transactions"]
-            rank, seen = math.ceil(0.95 * sum(found.values())), 0
+            rank = math.ceil(0.95 * sum(found.values()))
+            seen = 0
             for bucket in sorted(found, key=int):
                 seen += found[bucket]
                 if seen >= rank:
@@ -310,13 +311,15 @@ def test_programs_that_a_results_folder_names_are_not_executed(
     """run.json gets other server programs during the first trial: the second one does not begin,
     and the command is refused when it is repeated, with the key; so is a run with another plan.
     """
-    evil, proof = dbbench.folder / "evil", dbbench.folder / "executed"
+    evil = dbbench.folder / "evil"
+    proof = dbbench.folder / "executed"
     evil.mkdir()
     for name in ("initdb", "pgbench", "pg_ctl", "postgres", "psql"):
         (evil / name).write_text(f'#!/bin/sh\necho $0 >> {proof}\nexec {name} "$@"\n')
         (evil / name).chmod(0o755)
     dbbench.plan(plan(blocks=2))
-    folder, written = dbbench.folder / "results/r", list[bytes]()
+    folder = dbbench.folder / "results/r"
+    written = list[bytes]()
 
     def plant(_pid: int) -> None:
         written.append((folder / "run.json").read_bytes())

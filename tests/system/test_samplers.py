@@ -305,11 +305,9 @@ def test_recorders_cost_little(loop_device: Device, tmp_path: Path) -> None:
     shares: list[float] = []
     while len(shares) < 3 and min(shares, default=1.0) > 0.03:
         (room := tmp_path / str(len(shares))).mkdir()
-        before, own, seconds = (
-            resource.getrusage(resource.RUSAGE_CHILDREN),
-            time.process_time(),
-            6.0,
-        )
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        own = time.process_time()
+        seconds = 6.0
         with samplers.beside(Sampled(loop_device.facts.name, None), room):
             time.sleep(seconds)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -333,13 +331,15 @@ BURN = "import time\nwhile time.process_time() < {}: pass\ntime.sleep(60)"
 def test_a_clients_cpu_is_apart() -> None:
     """What the client burns is the client's, alive or ended, and neither dbbench's nor left out."""
     with process.running([sys.executable, "-c", BURN.format(1.0)], note=False) as client:
-        clock, own = CpuClock(client=(client.pid,)), time.process_time()
+        clock = CpuClock(client=(client.pid,))
+        own = time.process_time()
         time.sleep(0.2)
         deadline = time.monotonic() + 60
         while (clock.difference()["client_cpu_s"] or 0) < 0.95 and time.monotonic() < deadline:
             time.sleep(0.2)
         alive = clock.difference()
-    ended, own = clock.difference(), time.process_time() - own
+    ended = clock.difference()
+    own = time.process_time() - own
     assert alive["client_cpu_s"] == pytest.approx(1.0, abs=0.15)
     assert ended["client_cpu_s"] == pytest.approx(1.0, abs=0.15)
     # Looking costs CPU, and the longer the machine takes for the client's second, the more often

@@ -150,7 +150,8 @@ def test_zeros_and_random_bytes(algorithm: str, image: Path, tmp_path: Path) -> 
 @pytest.mark.needs("root", "mkfs.btrfs", "btrfs", "compsize", "fs:btrfs")
 def test_algorithms_in_their_order(mounted: Mount) -> None:
     """Text-like data: lzo < zlib, about as zstd level 1 (a tenth), < zstd level 15."""
-    data, ratios = text_like(24 * MIB), {}
+    data = text_like(24 * MIB)
+    ratios = {}
     for algorithm in ("lzo", "zlib", "zstd:1", "zstd:15"):
         with mounted("btrfs", f"compress={algorithm}") as fs:
             (fs.path / "t").write_bytes(data)

@@ -38,7 +38,8 @@ def test_a_broken_condition_fails_the_trial(dbbench: Dbbench) -> None:
     """E403 with the rows, in the phase of checks; the unbroken load beside it says what was checked
     and has a tpmC.
     """
-    builtin, own = data_folder() / "workloads", Path(dbbench.folder, "own/workloads")
+    builtin = data_folder() / "workloads"
+    own = Path(dbbench.folder, "own/workloads")
     own.mkdir(parents=True)
     own.joinpath("leaking.toml").write_text(WORKLOAD)
     own.joinpath("leaking.lua").write_text(LEAKING)
@@ -49,7 +50,8 @@ def test_a_broken_condition_fails_the_trial(dbbench: Dbbench) -> None:
     text = plan("ext4", "postgres", loads, warmup=0, measure=5)
     dbbench("--path", "own", "run", dbbench.plan(text), "--name", "r", status=1)
     trials = {trial["workload"]: trial for trial in dbbench.trials().values()}
-    good, bad = trials["tpcc"], trials["leaking"]
+    good = trials["tpcc"]
+    bad = trials["leaking"]
     assert (bad["status"], bad["error"]["id"], bad["error"]["phase"]) == ("failed", "E403", "check")
     assert "condition 1: w_ytd is the sum" in bad["error"]["text"]
     assert good["error"] is None and good["checked"].endswith(

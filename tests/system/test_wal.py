@@ -34,7 +34,8 @@ def test_postgres_writes_its_log_elsewhere(dbbench: Dbbench) -> None:
     assert set(trials) == {"ext4+wal:ext4-nobarrier", "beside"}
     there, here = (trials[arm] for arm in ("ext4+wal:ext4-nobarrier", "beside"))
     assert all(trial["status"] != "failed" for trial in trials.values())
-    fs, log = there["filesystem"], there["filesystem"]["wal"]
+    fs = there["filesystem"]
+    log = there["filesystem"]["wal"]
     assert (fs["family"], log["family"], "nobarrier" in log["mount_options_effective"]) == (
         "ext4",
         "ext4",

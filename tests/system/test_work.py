@@ -249,7 +249,8 @@ def test_a_swallowed_fsync_is_found(dbbench: Any, folder: Path) -> None:
     """A server whose fsync does nothing leaves too few device flushes for its commits (E352), or
     none (E352).
     """
-    real, library = server_folder(folder), folder / "nosync.so"
+    real = server_folder(folder)
+    library = folder / "nosync.so"
     (folder / "nosync.c").write_text(NO_SYNC)
     subprocess.run(["cc", "-shared", "-fPIC", "-o", library, folder / "nosync.c"], check=True)
     program(folder / "postgres", UNSYNCED_POSTGRES.format(library=library, real=real / "postgres"))

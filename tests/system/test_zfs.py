@@ -173,7 +173,8 @@ def test_who_holds_the_pool_is_said(
 
 def test_the_pools_own_cache_is_limited(private: None, tmp_path: Path) -> None:
     """While the pool is open; what the kernel had before is put back."""
-    setup, parameter = shipped("zfs"), driver.MODULE / "parameters/zfs_arc_max"
+    setup = shipped("zfs")
+    parameter = driver.MODULE / "parameters/zfs_arc_max"
     with disks(tmp_path, 1) as device:
         filesystems.make(setup, device)
         before = parameter.read_text()
@@ -214,7 +215,8 @@ def test_snapshot_clone_and_rollback(private: None, tmp_path: Path) -> None:
     overwritten, also where the newer bytes were read just before; nothing is left of either.
     """
     with filled("zfs-16k", tmp_path, 1) as found:
-        old, file = (found.datadir / "a").read_bytes(), found.datadir / "a"
+        old = (found.datadir / "a").read_bytes()
+        file = found.datadir / "a"
         assert zfs.FAMILY.snapshots.lacks(found) is None
         zfs.FAMILY.snapshots.snapshot(found)
         file.write_bytes(os.urandom(8 * MIB))
@@ -258,7 +260,8 @@ def test_another_device_joins(
     it clean.
     """
     with filled(name, tmp_path, count) as found:
-        spare, fs = found.volume.spare, found.fs
+        spare = found.volume.spare
+        fs = found.fs
         assert spare is not None and fs.pool is not None
         before = sum(fs.pool.used_and_free())
         assert zfs.FAMILY.growing.add(found, spare) == f"{count + 1} devices"

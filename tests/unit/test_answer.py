@@ -166,7 +166,8 @@ def test_the_page_has_the_same_answer(tmp_path: Path) -> None:
     rows.
     """
     run = synthetic.loaded(tmp_path, Shape())
-    terminal, page = answer(verdicts([run]).tables, [run]), verdict(groups([run]), ())
+    terminal = answer(verdicts([run]).tables, [run])
+    page = verdict(groups([run]), ())
     assert page.answers == (("", terminal.sentences),)
     assert set(terminal.caveats) <= {*page.caveats, *page.notices}
     rows = {row for group in groups([run]) for row in map(repr, group.rows)}

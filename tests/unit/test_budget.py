@@ -120,7 +120,8 @@ def test_bad_budgets_of_a_command(
 
 def test_a_budget_is_another_plan_but_its_size_is_not(tmp_path: Path) -> None:
     """So a larger one continues a run. Plans without one have another hash."""
-    small, large = plan_of(tmp_path), plan_of(tmp_path, "8h")
+    small = plan_of(tmp_path)
+    large = plan_of(tmp_path, "8h")
     fixed = dataclasses.replace(small, budget_s=None)
     cells = expand(small, SHIPPED).cells
     assert identity(small, cells) == identity(large, cells) != identity(fixed, cells)
@@ -197,7 +198,8 @@ def test_added_blocks_are_those_that_plan_lists(tmp_path: Path) -> None:
 def test_the_time_of_a_cell_follows_its_last_trials(tmp_path: Path) -> None:
     """Half of it is the last one. A cell without any takes as long as the slowest."""
     run = dataclasses.replace(run_of(tmp_path, 100), budget=Budget())
-    one, other = run.order[0], next(spec for spec in run.order if spec.cell != run.order[0].cell)
+    one = run.order[0]
+    other = next(spec for spec in run.order if spec.cell != run.order[0].cell)
     for seconds in (10.0, 20.0, 40.0):
         run = charge(run, seconds, one.cell)
     run = charge(run, 5.0)  # a preparation
@@ -319,7 +321,8 @@ def test_each_share_begins_with_a_block_and_adds_every_nth(tmp_path: Path) -> No
         [4],
         [5],
     ]
-    half, root = take_share(wanted, (1, 2)), tmp_path / "results"
+    half = take_share(wanted, (1, 2))
+    root = tmp_path / "results"
     run = results.load_spec(create(root, half, "r", "0"))
     assert run.budget == Budget(step=2)
     longer = further(

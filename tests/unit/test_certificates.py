@@ -41,7 +41,8 @@ def strict(ca: KeyPair, pair: KeyPair, protocol: int) -> ssl.SSLContext:
 
 def shaken(server: ssl.SSLContext, client: ssl.SSLContext, name: str) -> None:
     """A whole handshake in memory; what either side refuses is raised."""
-    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    to_server = ssl.MemoryBIO()
+    to_client = ssl.MemoryBIO()
     ends = [
         client.wrap_bio(to_client, to_server, server_hostname=name),
         server.wrap_bio(to_server, to_client, server_side=True),

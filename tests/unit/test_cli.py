@@ -349,7 +349,8 @@ def test_help_has_examples_of_the_command(printed: Any, words: list[str]) -> Non
 def test_colours_only_on_a_terminal_and_unless_forbidden(environ: dict[str, str]) -> None:
     """NO_COLOR, --no-color and a pipe each mean no colours."""
     environ.pop("NO_COLOR", None)
-    terminal, pipe = SimpleNamespace(isatty=lambda: True), SimpleNamespace(isatty=lambda: False)
+    terminal = SimpleNamespace(isatty=lambda: True)
+    pipe = SimpleNamespace(isatty=lambda: False)
     assert Options().has_colour(terminal)  # type: ignore[arg-type]
     assert not Options().has_colour(pipe)  # type: ignore[arg-type]
     assert not Options(no_color=True).has_colour(terminal)  # type: ignore[arg-type]

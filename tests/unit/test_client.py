@@ -173,15 +173,14 @@ def test_postgres_lets_one_address_in_by_tls_certificate_and_password() -> None:
 
 def test_servers_listen_on_one_address(tmp_path: Path) -> None:
     """With TLS, whose files get the server's owner; without a network there is none."""
-    owner, files = (
-        User("me", os.geteuid(), os.getegid()),
-        [tmp_path / name for name in ("ca.pem", "s.pem", "s.key")],
-    )
+    owner = User("me", os.geteuid(), os.getegid())
+    files = [tmp_path / name for name in ("ca.pem", "s.pem", "s.key")]
     for path in files:
         path.touch()
     network = dataclasses.replace(NETWORK, ca=files[0], cert=files[1], key=files[2])
     assert (postgres._listening(None, owner), innodb._listening(None, owner)) == ({}, {})
-    of_postgres, of_innodb = postgres._listening(network, owner), innodb._listening(network, owner)
+    of_postgres = postgres._listening(network, owner)
+    of_innodb = innodb._listening(network, owner)
     assert (of_postgres["listen_addresses"], of_postgres["port"], of_postgres["ssl"]) == (
         "192.0.2.10",
         15432,

@@ -269,7 +269,8 @@ def test_json_of_a_trial_reads_no_histogram(told: Any, results_folder: Path) -> 
     text names them.
     """
     trial = next((results_folder / "demo/trials").iterdir())
-    before, after = (trial / "histogram.json").read_bytes(), b'{"counts": 3}'
+    before = (trial / "histogram.json").read_bytes()
+    after = b'{"counts": 3}'
     (trial / "histogram.json").write_bytes(after)
     old, new = (hashlib.sha256(content).hexdigest() for content in (before, after))
     sums = (trial / "SHA256SUMS").read_text()
@@ -290,11 +291,9 @@ def test_report_writes_one_file(told: Any, results_folder: Path, tmp_path: Path)
 def test_clean_removes_what_is_ours_and_no_result(told: Any, results_folder: Path) -> None:
     """Images of the journal and cut-off trials go; finished trials and other files stay."""
     run = results_folder / "demo"
-    image, other, partial = (
-        run / f".dbbench-demo-{tag_of(run)}.img",
-        run / "other.img",
-        run / "trials/.partial-x",
-    )
+    image = run / f".dbbench-demo-{tag_of(run)}.img"
+    other = run / "other.img"
+    partial = run / "trials/.partial-x"
     for path in (image, other):
         path.write_bytes(b"x" * 8192)
     partial.mkdir()
@@ -600,7 +599,9 @@ def test_missing_programs_are_told_together_with_their_packages(
 
 def test_all_that_is_lacking_is_told_at_once(machine: Machine, tmp_path: Path) -> None:
     """The first gives ID and exit code, the others stand below it."""
-    machine.user, machine.free_bytes, machine.does_not_work = 1000, 10**6, {"xfs": "no module"}
+    machine.user = 1000
+    machine.free_bytes = 10**6
+    machine.does_not_work = {"xfs": "no module"}
     assert lacks(tmp_path) == [KernelLacks, NotRoot, DiskTooSmall]
     wanted = plan_asked(tmp_path)
     with pytest.raises(KernelLacks) as caught:

@@ -214,7 +214,8 @@ def test_document_takes_hostile_seconds() -> None:
     """NaN, infinities, negative numbers and nulls are no data; failed trials need no seconds;
     lengths may differ.
     """
-    nan, inf = math.nan, math.inf
+    nan = math.nan
+    inf = math.inf
     odd = [[9, 9, nan, 50, None, inf, 50, -1], [9, 9, 50], [9, 9, 40, 60, 50, 50], [9, 9, None]]
     trials = [entry("a", b, [9, 9, 100, 100]) for b in (1, 2, 3, 4, 5)]
     trials += [entry("b", b, seconds, p95_ms=[nan]) for b, seconds in enumerate(odd, 1)]

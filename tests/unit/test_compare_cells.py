@@ -147,7 +147,8 @@ def test_stability_of_a_window() -> None:
 
 def test_stability_if_most_seconds_have_no_transaction() -> None:
     """The median is 0, so a stall is a second without a transaction, and the floor is not defined."""
-    window, tps = Window("fixed", 0, 9), [50.0, 0.0, 0.0, 0.0, 0.0, 0.0, 250.0, 50.0, 50.0]
+    window = Window("fixed", 0, 9)
+    tps = [50.0, 0.0, 0.0, 0.0, 0.0, 0.0, 250.0, 50.0, 50.0]
     found = stability(window, tps, {})
     assert (found["longest_stall_s"], stalled_seconds(window, tps)) == (5.0, 5.0)
     assert (found["tps_floor"], found["tps_cv"] is None) == (None, False)

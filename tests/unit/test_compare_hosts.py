@@ -16,7 +16,9 @@ def trials(
     ratios: dict[str, float], blocks: int, speeds: dict[str, float], sd: float, seed: int = 1
 ) -> list[Trial]:
     """Two arms on hosts of those speeds and ratios."""
-    rng, found, block = numpy.random.default_rng(seed), [], 0
+    rng = numpy.random.default_rng(seed)
+    found = []
+    block = 0
     for host, ratio in ratios.items():
         for _ in range(blocks):
             block += 1
@@ -66,8 +68,10 @@ def test_one_block_a_host_says_nothing() -> None:
 
 def test_without_scatter() -> None:
     """Equal hosts agree, others do not; no division by zero."""
-    same, other = Estimate(3, 0.1, 0.0), Estimate(3, 0.2, 0.0)
-    agreeing, unlike = heterogeneity([same, same]), heterogeneity([same, other])
+    same = Estimate(3, 0.1, 0.0)
+    other = Estimate(3, 0.2, 0.0)
+    agreeing = heterogeneity([same, same])
+    unlike = heterogeneity([same, other])
     assert agreeing is not None and unlike is not None
     assert (agreeing.disagree, unlike.disagree) == (False, True)
 

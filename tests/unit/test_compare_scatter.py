@@ -44,7 +44,8 @@ def test_unlike_pairs_share_what_the_method_of_moments_gives() -> None:
     1.629 degrees, below half of 4, so that nothing is shared; with e^±1 it is 0.555066 =
     trigamma(2.2590…), a quarter of 4.518.
     """
-    far, near = math.exp(0.75), math.exp(0.5)
+    far = math.exp(0.75)
+    near = math.exp(0.5)
     assert share_variance(run_of(*[far, 1 / far] * 3, n=5))["w0"]["b"].shared_df == 0
     assert share_variance(run_of(*[near, 1 / near] * 3, n=5))["w0"]["b"].shared_df == pytest.approx(
         1.1296, abs=2e-3

@@ -63,7 +63,8 @@ class Recorder:
     ignored: Path | None = None  # an fsync below it has no effect
 
     def take(self, label: str) -> None:
-        names, contents = Names(), dict[int, bytes]()
+        names = Names()
+        contents = dict[int, bytes]()
         for path in self.root.rglob("*"):
             inode = path.stat().st_ino
             if inode not in self.held:
@@ -120,7 +121,9 @@ sys.addaudithook(_audit)
 @contextmanager
 def recorded(root: Path) -> Iterator[Recorder]:
     """Record what happens below `root` while the block lasts."""
-    recorder, fsync, fdatasync = Recorder(root), os.fsync, os.fdatasync
+    recorder = Recorder(root)
+    fsync = os.fsync
+    fdatasync = os.fdatasync
 
     def noted(real: Callable[[int], None]) -> Callable[[int], None]:
         def call(fd: int) -> None:
@@ -183,7 +186,8 @@ def after_the_cut(moment: Moment, source: int, root: Path, draw: random.Random) 
 def _built(moment: Moment, names: Names, folder: int, at: Path, draw: random.Random) -> None:
     at.mkdir()
     for (_, name), inode in [item for item in names.items() if item[0][0] == folder]:
-        content, written = moment.durable_contents.get(inode), moment.contents.get(inode)
+        content = moment.durable_contents.get(inode)
+        written = moment.contents.get(inode)
         if content is None and written is None:
             _built(moment, names, inode, at / name, draw)
             continue
@@ -220,7 +224,9 @@ def test_what_was_finished_before_a_cut_is_there_after_it(tmp_path: Path) -> Non
     """Published trials are whole, an unfinished one is never a result, the run is read and can go
     on.
     """
-    results_folder, run, after = tmp_path / "results", small_run(), tmp_path / "after"
+    results_folder = tmp_path / "results"
+    run = small_run()
+    after = tmp_path / "after"
     for number, moment in cuts(record(results_folder, run), results_folder, after):
         said = f"cut {number} after {moment.label}"
         found = results.load_run(after / run.name)
@@ -236,7 +242,10 @@ def test_without_fsync_the_model_loses_results(tmp_path: Path) -> None:
     """A control: the same cuts damage results that were not fsynced, so the model can detect a
     loss.
     """
-    results_folder, run, after, harmed = tmp_path / "results", small_run(), tmp_path / "after", 0
+    results_folder = tmp_path / "results"
+    run = small_run()
+    after = tmp_path / "after"
+    harmed = 0
     for _, moment in cuts(record(results_folder, run, "trials"), results_folder, after):
         try:
             found = {trial.id for trial in results.load_run(after / run.name).trials}

@@ -29,7 +29,8 @@ def test_a_default_that_is_written_out_is_the_same_dataset() -> None:
     assert by_size.parameters["rows"] == 2**20 // generated.CLONE_ROW_BYTES
     assert "tablespace" not in filled("clone-tables", "postgres").parameters
     assert filled("clone-tables", "postgres", tablespace="fast").parameters["tablespace"] == "fast"
-    plain, large = filled("sysbench", "mariadb"), filled("sysbench", "mariadb", large_bytes=2**30)
+    plain = filled("sysbench", "mariadb")
+    large = filled("sysbench", "mariadb", large_bytes=2**30)
     assert "large_bytes" not in plain.parameters and plain == filled(
         "sysbench", "mariadb", large_bytes=0
     )
@@ -82,7 +83,8 @@ def test_texts_are_seeded_and_compress_moderately() -> None:
 
 def test_every_ingredient_changes_the_key() -> None:
     """A copy made by another program, version, dataset or setting is another copy."""
-    small, fsync = Dataset("pgbench", {"scale": 1}), {"fsync": Setting("off", "build")}
+    small = Dataset("pgbench", {"scale": 1})
+    fsync = {"fsync": Setting("off", "build")}
     base = Recipe(EngineSpec("postgres"), "15.18", "aa", small, fsync)
     others = [
         dataclasses.replace(base, engine=EngineSpec("mariadb")),

@@ -34,10 +34,8 @@ def a_copy(folder: Path) -> Golden:
         file.truncate(2**20)
     (data / "base").chmod(0o550)
     entries = manifest.scan(data, 2)
-    size, left = (
-        sum(entry.size for entry in entries),
-        manifest.compressibility([data / "base/5/16384"]),
-    )
+    size = sum(entry.size for entry in entries)
+    left = manifest.compressibility([data / "base/5/16384"])
     whole = Manifest(
         key=folder.name,
         dataset=Dataset("none"),
@@ -101,7 +99,8 @@ def test_an_empty_folder_is_filled_and_a_full_one_refused(made: Golden, tmp_path
 
 def test_a_byte_flipped_on_its_way_is_found(made: Golden, tmp_path: Path) -> None:
     """A restored file that differs by one bit is named, and the golden copy, which is sound, stays."""
-    whole, file = made.data / "base/5/16384", tmp_path / "data/base/5/16384"
+    whole = made.data / "base/5/16384"
+    file = tmp_path / "data/base/5/16384"
 
     def damage(_done: int, _all: int) -> None:
         """Flip a bit of the file once it is complete."""

@@ -378,7 +378,8 @@ def test_an_archive_tells_which_pg_restore_can_read_it(
 
 def test_dumps_from_windows(tmp_path: Path) -> None:
     """A byte order mark and line ends of two characters."""
-    mark, dump = b"\xef\xbb\xbf", DUMP.replace(b"\n", b"\r\n")
+    mark = b"\xef\xbb\xbf"
+    dump = DUMP.replace(b"\n", b"\r\n")
     read = PostgresScript(io.BytesIO(mark + dump), lambda _: False, lambda _: None, "dbbench")
     first, *_ = read
     assert first == b"--\r\n" and list(read.tables.values()) == [2]

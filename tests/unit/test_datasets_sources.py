@@ -241,7 +241,8 @@ def test_another_content_is_another_dataset(tmp_path: Path) -> None:
     A copy that is kept as it is, or has other checksums, has a different key; for a dump,
     neither changes the key.
     """
-    first, moved = cluster(tmp_path / "a"), tmp_path / "b"
+    first = cluster(tmp_path / "a")
+    moved = tmp_path / "b"
     shutil.copytree(first, moved)
     assert sources.look(first).identity == sources.look(moved).identity
     assert _key(first) == _key(moved) == _key(first, settle=True)

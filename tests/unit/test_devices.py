@@ -165,10 +165,8 @@ def test_use_never_yields_and_a_signature_only_to_its_own_permit(sys_tree: Path)
     no identity.
     """
     (sys_tree / "devices/sda/serial").write_text("S5GX")
-    signature, use = (
-        guard.Reason("signature", "ext4", "u-1"),
-        guard.Reason("in use", "mounted at /srv"),
-    )
+    signature = guard.Reason("signature", "ext4", "u-1")
+    use = guard.Reason("in use", "mounted at /srv")
     where = Path("/dev/sda")
     guard.refuse(where, "sda", [], Permit())
     guard.refuse(where, "sda", [signature], Permit("S5GX"))

@@ -371,7 +371,8 @@ def test_plans_in_documents_load(document: str, block: str, tmp_path: Path) -> N
 
 def test_data_files_in_documents_load(tmp_path: Path) -> None:
     """The examples of an own fs setup and an own workload are found by --path and have no error."""
-    setups, workloads = _blocks("fs_setups"), _blocks("workloads")
+    setups = _blocks("fs_setups")
+    workloads = _blocks("workloads")
     assert setups and workloads
     for _, block in (*setups, *workloads):
         name = re.match(r"# ([\w./-]+\.toml)", block)

@@ -30,7 +30,9 @@ class Fake:
 
     def __init__(self) -> None:
         self.offered: list[str] = []
-        self.stands, self.lives, self.said = False, True, ""
+        self.stands = False
+        self.lives = True
+        self.said = ""
 
     def offer(self, logs: Any, last: bool) -> None:
         self.offered += [log.name for log in logs] + (["last"] if last else [])
@@ -71,7 +73,8 @@ def test_batches_have_their_time() -> None:
     """
     loaded(fake := Fake())
     assert fake.offered == ["0", "1", "2", "3", "last"]
-    fake, seen = Fake(), []
+    fake = Fake()
+    seen = []
     driven = loaded(fake, interval_s=0.3, batch=2)
     assert fake.offered == ["0", "1"]
     driven.wait(seen.append)
@@ -79,7 +82,8 @@ def test_batches_have_their_time() -> None:
     outcome = driven.outcome()
     assert outcome.figures["duration_s"] == pytest.approx(0.4, abs=0.2)
     assert outcome.figures["applied_bytes"] == 400
-    rate, even = outcome.figures["kb_per_s"], 0.4 / (outcome.figures["duration_s"] or 1)
+    rate = outcome.figures["kb_per_s"]
+    even = 0.4 / (outcome.figures["duration_s"] or 1)
     assert rate is not None and rate > 1.2 * even  # each batch was applied by the next look
     assert seen
 
@@ -98,7 +102,9 @@ def test_a_standby_that_stands_is_an_error(monkeypatch: pytest.MonkeyPatch) -> N
 def test_who_died_is_told_apart() -> None:
     """A client that gives up is the load generator's failure, unless the server is gone."""
     fake = Fake()
-    driven, fake.stands, fake.said = loaded(fake), True, "ERROR 1062"
+    driven = loaded(fake)
+    fake.stands = True
+    fake.said = "ERROR 1062"
     with pytest.raises(DriverFailed, match="ERROR 1062"):
         driven.wait(lambda _: None)
     fake.lives = False
@@ -108,7 +114,8 @@ def test_who_died_is_told_apart() -> None:
 
 def test_tables_are_compared_by_name() -> None:
     """Another checksum, a missing table and one too many are each told; equal ones are not."""
-    primary, standby = {"a": "1", "b": "2", "c": "3"}, {"a": "1", "b": "9", "d": "4"}
+    primary = {"a": "1", "b": "2", "c": "3"}
+    standby = {"a": "1", "b": "9", "d": "4"}
     assert differences(primary, primary) == []
     assert differences(primary, standby) == [
         "b: 9; on the primary 2",

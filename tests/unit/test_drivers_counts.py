@@ -39,7 +39,8 @@ def test_a_second_without_progress_is_a_zero_and_one_after_the_tools_end_a_gap()
 @pytest.mark.parametrize("percent", [50, 95, 99])
 def test_percentiles_of_a_second_are_the_histograms(percent: int) -> None:
     """A second's column and its histogram agree."""
-    counts, rng = Counts(2), np.random.default_rng(1)
+    counts = Counts(2)
+    rng = np.random.default_rng(1)
     for bucket in buckets_of(rng.lognormal(7, 1, 777)):
         counts.latencies[1, bucket] += 1
     histogram = Histogram(

@@ -50,7 +50,8 @@ def ended(text: str, lived_s: float = 3.0) -> Any:
 
 def test_bonnies_line_agrees_with_its_own_table() -> None:
     """Rates, shares of CPU and longest latencies are those of the table that it prints for people."""
-    found, table = bonnie.parse(BONNIE), (FIXTURES / "bonnie.out").read_text()
+    found = bonnie.parse(BONNIE)
+    table = (FIXTURES / "bonnie.out").read_text()
     assert found["char_write_mb_per_s"] == pytest.approx(73 * 1024 / 1e6) and " 73k  24 " in table
     assert (
         found["block_write_mb_per_s"] == pytest.approx(57950 * 1024 / 1e6)
@@ -116,7 +117,8 @@ def test_a_small_file_is_labelled_cached() -> None:
     """W116 where the file has less than twice the memory, and not where it has that; by default it
     has.
     """
-    small, large = cell("bonnie", file_size=2**30), cell("bonnie")
+    small = cell("bonnie", file_size=2**30)
+    large = cell("bonnie")
     assert [w.id for w in bonnie._outcome(ended(BONNIE), small, 2**30).warnings] == ["W116"]
     assert not bonnie._outcome(ended(BONNIE), large, 2**30).warnings
     assert (
@@ -129,7 +131,8 @@ def test_a_small_file_is_labelled_cached() -> None:
 
 def test_fios_summary_is_counted_whole() -> None:
     """Reads and writes of all jobs, bytes, and every latency bucket."""
-    found, job = fio.parse(FIO), json.loads(FIO)["jobs"][0]
+    found = fio.parse(FIO)
+    job = json.loads(FIO)["jobs"][0]
     assert found.ios == job["read"]["total_ios"] + job["write"]["total_ios"] == 5568 + 2348
     assert found.histogram.total == found.ios
     assert found.seconds == pytest.approx(3.005)

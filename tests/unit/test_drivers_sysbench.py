@@ -11,7 +11,8 @@ from dbbench.errors import DriverFailed
 from dbbench.metrics.counts import Counts
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "drivers"
-ERRORS, RATE = FIXTURES / "sysbench_errors", FIXTURES / "sysbench_rate"
+ERRORS = FIXTURES / "sysbench_errors"
+RATE = FIXTURES / "sysbench_rate"
 
 
 def printed(folder: Path) -> str:
@@ -48,7 +49,8 @@ def test_all_threads_counts_add_up_to_sysbenchs_summary(tmp_path: Path) -> None:
 def test_seconds_outside_the_load_are_only_in_the_total() -> None:
     """What ended after the last second is no part of the series, and not lost."""
     files = sysbench_events.event_files(ERRORS)
-    short, long = sysbench_events.parse(files, 1), sysbench_events.parse(files, 9)
+    short = sysbench_events.parse(files, 1)
+    long = sysbench_events.parse(files, 9)
     assert long.all_transactions == short.all_transactions
     assert long.transactions[0] == short.transactions.sum()
     assert long.transactions[1:].sum() == short.outside > 0

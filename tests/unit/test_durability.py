@@ -14,13 +14,11 @@ from dbbench.storage.filesystems.families import family_by_name
 from dbbench.storage.filesystems.zfs import properties
 
 UNKNOWN, BARRIER, JOURNAL, ASYNC, TORN, REPORTED, PREVENTED = Durability
-FULL, LOST_BARRIER, NO_JOURNAL, LATE, TEARS = (
-    "full",
-    "no-barrier",
-    "no-journal",
-    "async-commit",
-    "torn-pages-possible",
-)
+FULL = "full"
+LOST_BARRIER = "no-barrier"
+NO_JOURNAL = "no-journal"
+LATE = "async-commit"
+TEARS = "torn-pages-possible"
 UNSAFE: Final = "reported-unsafe"
 
 POSTGRES: Final = {
@@ -346,7 +344,8 @@ def test_a_fault_of_the_server_makes_the_class_reported_unsafe(
     """MySQL's recovery from torn pages. Nothing is added if no page can tear, or if the class says
     that pages do.
     """
-    kind, effective = ENGINES[engine], {**INNODB, "innodb_flush_method": "fsync", **server}
+    kind = ENGINES[engine]
+    effective = {**INNODB, "innodb_flush_method": "fsync", **server}
     flags, found = durability.of_server(
         kind.durability, effective, tears, lambda _: (), None, kind.PROFILE.restores_pages
     )

@@ -61,7 +61,8 @@ def test_no_counter_of_a_release_is_missed_without_a_word(name: str) -> None:
     """Each recorded release has all status variables that it should have; one that is gone or no
     number is named.
     """
-    engine, rows = name.partition("-")[0], status(name, "after")
+    engine = name.partition("-")[0]
+    rows = status(name, "after")
     assert lacking(profile_of(engine), rows.items()) == ()
     fewer = {**rows, "Innodb_pages_written": "disabled"}
     del fewer["Innodb_data_fsyncs"]
@@ -78,7 +79,8 @@ def test_written_bytes_are_redo_pages_and_doublewrite(name: str, server: InnodbS
     hit ratio is 1 - reads ÷ requests; no request is no ratio. Without the pages neither is
     known: the log alone would be too little.
     """
-    before, after = status(name, "before"), status(name, "after")
+    before = status(name, "before")
+    after = status(name, "after")
     grown = {key: int(after[key]) - int(before[key]) for key in before if before[key].isdigit()}
     pages = grown["Innodb_pages_written"] + grown["Innodb_dblwr_pages_written"]
     expected = grown["Innodb_os_log_written"] + pages * 16384

@@ -217,7 +217,8 @@ def test_counters_are_those_of_the_recorded_views(recorded: dict[str, Any]) -> N
     what checkpoints write is in pg_stat_bgwriter up to 16 and in pg_stat_checkpointer from 17
     on.
     """
-    views, found = recorded["after"]["views"], counters_of(recorded, "after")
+    views = recorded["after"]["views"]
+    found = counters_of(recorded, "after")
     major, (wal,) = numbers_of(recorded["version"])[0], views["pg_stat_wal"]
     written = [
         row
@@ -312,7 +313,8 @@ def test_checkpoints_of_every_release_are_counted_by_cause(release: str) -> None
 
 def test_a_column_that_is_missing_is_named(recorded: dict[str, Any]) -> None:
     """Each column in turn is taken away: it alone is named, and what else can be read is read."""
-    columns, version = recorded["after"]["columns"], recorded["version"]
+    columns = recorded["after"]["columns"]
+    version = recorded["version"]
     complete = reading(version, columns)
     for origin in set(complete.origins.values()):
         view, column = origin.split(".")

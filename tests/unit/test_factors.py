@@ -360,7 +360,8 @@ def test_what_cannot_be_compared_has_no_word() -> None:
 
 def test_interactions_are_calibrated() -> None:
     """Few false alarms, and +15 % is found; `benchmarks/calibration.py` measures it with more runs."""
-    rng, sets = numpy.random.default_rng(7), 80
+    rng = numpy.random.default_rng(7)
+    sets = 80
     runs = [
         calibration.factor_run(HOSTS[0], Factorial(3, (2, 2)), 5, 1.0, rng) for _ in range(sets)
     ]

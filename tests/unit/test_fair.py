@@ -108,7 +108,8 @@ def test_sectors_are_compared_with_the_first_trial_that_has_the_same(tmp_path: P
     """
     journal = Journal(tmp_path / "run" / "journal.jsonl")
     journal.path.parent.mkdir()
-    usual, large = SHIPPED.setup("xfs"), SHIPPED.setup("xfs-16k")
+    usual = SHIPPED.setup("xfs")
+    large = SHIPPED.setup("xfs-16k")
     assert first_host_state(large, journal) == {}
     first = {
         "disk: logical_block_size": "512",
@@ -445,7 +446,8 @@ def test_two_of_a_family_with_other_features_are_not_the_same() -> None:
     def of(family: str, **geometry: str) -> list[Trial]:
         return [trial(filesystem=FilesystemFacts(family, geometry=dict(geometry)))]
 
-    many, one = of("xfs", features="crc reflink rmapbt"), of("xfs", features="crc")
+    many = of("xfs", features="crc reflink rmapbt")
+    one = of("xfs", features="crc")
     told = "both are xfs, but not the same xfs: bigtime, rmapbt"
     assert texts(unequal(many, of("xfs", features="crc bigtime reflink"))) == (told,)
     for other in (one, of("ext4", features="extent"), of("xfs")):
@@ -457,7 +459,8 @@ def test_public_reports_stand_next_to_the_ratio_and_in_the_verdict() -> None:
     reported = FilesystemFacts(
         "zfs", durability_class="reported-unsafe", reports=("owner/project#7",)
     )
-    unsafe, usual = trial("a", 1, 100.0, filesystem=reported), trial("b", 1, 100.0)
+    unsafe = trial("a", 1, 100.0, filesystem=reported)
+    usual = trial("b", 1, 100.0)
     for baseline in ("a", "b"):
         table = rows([unsafe, usual], baseline)
         notes = {row.fs_setup: texts(row.notes) for row in table}
@@ -472,14 +475,13 @@ def test_read_ahead_counts_for_scans_alone() -> None:
     Nor is it a difference that one arm has a second disk, or no server.
     """
     facts = [{"filesystem": FilesystemFacts("x", read_ahead_kb=kb)} for kb in (2560, 4096)]
-    scan, oltp = Window("to-completion", 0, 0), Window("fixed", 0, 60)
+    scan = Window("to-completion", 0, 0)
+    oltp = Window("fixed", 0, 60)
     one, other = ([trial(window=window, **f) for f in facts] for window in (scan, oltp))
     assert texts(unequal(one[:1], one[1:])) == ("read-ahead differs (4096 kB; baseline: 2560 kB)",)
     assert unequal(other[:1], other[1:]) == ()
-    here, there = (
-        {"disk: scheduler": "none"},
-        {"disk: scheduler": "none", "disk 2: scheduler": "bfq"},
-    )
+    here = {"disk: scheduler": "none"}
+    there = {"disk: scheduler": "none", "disk 2: scheduler": "bfq"}
     assert unequal([trial(host_state=here)], [trial("b", host_state=there)]) == ()
     server = trial(effective_settings={"log_bin": "OFF"}, profile="standalone")
     assert unequal([server], [trial("b", effective_settings={}, profile="")]) == ()

@@ -131,7 +131,8 @@ def test_accounts_that_are_lost_hide_no_other_process(tmp_path: Path) -> None:
 def test_bytes_elsewhere_count_only_where_files_lie_elsewhere(elsewhere: bool, own: int) -> None:
     """With one tablespace alone under test, the log of the same server is no foreign I/O (W127)."""
     meter = Meter.__new__(Meter)
-    meter.io, meter.machine = IoFacts(4_000_000, 6_000_000), moved(300_000, None)
+    meter.io = IoFacts(4_000_000, 6_000_000)
+    meter.machine = moved(300_000, None)
     meter.elsewhere = elsewhere
     assert meter._below_bytes() == own
     assert (foreign_io(41_000_000, own, 1.0) is None) == elsewhere

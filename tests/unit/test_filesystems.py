@@ -265,7 +265,8 @@ def test_the_unit_of_direct_writes_is_what_mkfs_was_asked_for(
     family: str, options: str, mode: str | None, expected: int
 ) -> None:
     """A block, or a cluster of ext4 with bigalloc; 0: not known, or no direct I/O."""
-    setup, module = setup_of(family, mkfs=tuple(options.split())), filesystems.FAMILIES[family]
+    setup = setup_of(family, mkfs=tuple(options.split()))
+    module = filesystems.FAMILIES[family]
     assert isinstance(module, Formatted)
     assert module.unit_bytes(setup, {} if mode is None else {"data_mode": mode}) == expected
 

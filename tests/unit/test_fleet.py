@@ -49,11 +49,9 @@ def at_work(room: Path) -> AtWork:
         mode: Literal["spread", "each"] = "spread",
         hosts: Hosts | None = None,
     ) -> tuple[Coordinator, Hosts, list[Event]]:
-        names, results_folder, told = (
-            [f"h{number:03d}" for number in range(count)],
-            room / "results",
-            list[Event](),
-        )
+        names = [f"h{number:03d}" for number in range(count)]
+        results_folder = room / "results"
+        told = list[Event]()
         hosts = hosts or new_fleet(two_arms(blocks), names, results_folder, mode)
         fleet = fleet_files.load(results_folder, "f")
         return (
@@ -201,7 +199,8 @@ def test_large_fleet_is_cheap(at_work: AtWork) -> None:
     """
     coordinator, hosts, _ = at_work(200, 400)
     coordinator.emit = ignore
-    began, memory = hosts.clock(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    began = hosts.clock()
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     coordinator.work()
     assert hosts.clock() - began <= 1.1 * 4 * TRIAL_S
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory < 50_000  # kB

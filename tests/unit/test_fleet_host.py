@@ -169,7 +169,8 @@ def test_a_run_that_was_changed_on_a_host_is_refused(
 def test_end_of_a_trial_ends_the_waiting(at_work: HostFolder) -> None:
     """The question is answered with the result as soon as the trial has ended."""
     first, second = (spec.id for spec in at_work.run().order)
-    share, answers = Share(at_work.folder), list[HostReport]()
+    share = Share(at_work.folder)
+    answers = list[HostReport]()
     share.emit(Event("trial_begin", {"id": second}))
     share.emit(Event("phase_begin", {"phase": "measure"}))
     asking = threading.Thread(
@@ -215,7 +216,8 @@ def test_trials_go_on_as_soon_as_a_result_was_read(at_work: HostFolder) -> None:
 def test_a_host_ends_without_its_coordinator(at_work: HostFolder, tmp_path: Path) -> None:
     """If the coordinator says so, and has ended; one that does not say it is not missed."""
     fleet_files.save(tmp_path, Fleet("f", "spread", "2026-01-01", "0", {"local-1": (1,)}))
-    folder, share = fleet_files.folder_of(tmp_path, "f"), Share(at_work.folder)
+    folder = fleet_files.folder_of(tmp_path, "f")
+    share = Share(at_work.folder)
     share._check_demand()
     report(coordinator=str(folder))
     with fleet_files.coordinating(tmp_path, "f"):
@@ -258,11 +260,9 @@ def one_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("one_disk")
 def test_who_waits_for_the_disk_says_for_whom(at_host: HostFolder, tmp_path: Path) -> None:
     """The folder of the run that has it, as text and as a value."""
-    run, turn, share = (
-        at_host.run(),
-        DiskTurn(tmp_path / "first", lambda _: None),
-        Share(at_host.folder),
-    )
+    run = at_host.run()
+    turn = DiskTurn(tmp_path / "first", lambda _: None)
+    share = Share(at_host.folder)
     turn.take(run, 1)
     waiting = threading.Thread(target=share.run, args=(lambda _: None,))
     waiting.start()
@@ -278,7 +278,9 @@ def test_who_waits_for_the_disk_says_for_whom(at_host: HostFolder, tmp_path: Pat
 @pytest.mark.usefixtures("one_disk")
 def test_disk_goes_to_who_waited(tmp_path: Path) -> None:
     """Who gives it up after a block and wants it again is behind who waited for it."""
-    run, order, waits = small_run("f"), list[str](), threading.Event()
+    run = small_run("f")
+    order = list[str]()
+    waits = threading.Event()
 
     def other() -> None:
         turn = DiskTurn(tmp_path, lambda _: waits.set())

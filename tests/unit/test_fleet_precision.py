@@ -29,7 +29,8 @@ def hosts(tmp_path: Path) -> Hosts:
 
 def coordinator(results_folder: Path, hosts: Hosts) -> Coordinator:
     """One at work, or the next one."""
-    fleet, assignment = fleet_files.load(results_folder, "f"), Assignment("", b"", "", {}, (), "1")
+    fleet = fleet_files.load(results_folder, "f")
+    assignment = Assignment("", b"", "", {}, (), "1")
     return Coordinator(results_folder, fleet, hosts, assignment, ignore, clock=hosts.clock)
 
 
@@ -56,9 +57,11 @@ def test_next_coordinator_deals_what_was_added(
     """A coordinator that was killed between extending and assigning the order leaves unassigned
     blocks.
     """
-    results_folder, blocks = tmp_path, LEAST + 1
+    results_folder = tmp_path
+    blocks = LEAST + 1
     if with_budget:
-        results_folder, blocks = tmp_path / "budget", 8
+        results_folder = tmp_path / "budget"
+        blocks = 8
         hosts = budgeted(results_folder, 90.0)
     first = coordinator(results_folder, hosts)
 

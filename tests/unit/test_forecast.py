@@ -45,7 +45,8 @@ def test_the_difference_is_found_nine_times_out_of_ten(
     """
     difference = detectable(HOSTS[0].trial_cv, blocks, workloads, arms - 1)
     assert difference is not None
-    rng, ratios = numpy.random.default_rng(31), [*[1.0] * (arms - 2), 1 - difference]
+    rng = numpy.random.default_rng(31)
+    ratios = [*[1.0] * (arms - 2), 1 - difference]
     case = Case(HOSTS[0], EQUAL, arms, workloads, blocks)
     last = [
         row["verdict"] == "slower"
@@ -58,11 +59,9 @@ def test_the_difference_is_found_nine_times_out_of_ten(
 
 def test_more_blocks_and_less_scatter_find_smaller_differences() -> None:
     """And below three blocks nothing is promised."""
-    three, five, quiet = (
-        detectable(0.03, 3, 1, 1),
-        detectable(0.03, 5, 1, 1),
-        detectable(0.01, 5, 1, 1),
-    )
+    three = detectable(0.03, 3, 1, 1)
+    five = detectable(0.03, 5, 1, 1)
+    quiet = detectable(0.01, 5, 1, 1)
     assert three and five and quiet and three > five > quiet
     assert detectable(0.03, 2, 3, 2) is None
 
@@ -168,7 +167,8 @@ def test_outlook_prices_the_next_precision(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("margin", "blocks"), [(0.05, 5), (0.05, 8), (0.03, 14)])
 def test_probability_of_the_same_is_that_of_simulated_runs(margin: float, blocks: int) -> None:
     """Two equal setups under one workload."""
-    case, rng = Case(HOSTS[0], EQUAL, 2, 1, blocks), numpy.random.default_rng(4)
+    case = Case(HOSTS[0], EQUAL, 2, 1, blocks)
+    rng = numpy.random.default_rng(4)
     rows = [
         compare_all({**calibration.run_document(case, [1.0], rng), "margin": margin})[0]
         for _ in range(300)

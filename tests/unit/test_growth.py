@@ -15,7 +15,8 @@ from dbbench.storage.filesystems.shape import growth, restored_share, sizes
 from tests.support.judged import Judged
 
 MIB = 2**20
-ENCODED, UNWRITTEN = 0x8, 0x800
+ENCODED = 0x8
+UNWRITTEN = 0x800
 
 
 def mounted(folder: Path, *options: str, family: str = "btrfs") -> Mounted:
@@ -94,7 +95,8 @@ def test_without_compression_no_share_is_told(
     """Nor where nothing grew."""
     table = file(tmp_path, "table", MIB)
     extents["table"] = [(0, MIB, 0)]
-    plain, packed = mounted(tmp_path), mounted(tmp_path, "compress=zstd")
+    plain = mounted(tmp_path)
+    packed = mounted(tmp_path, "compress=zstd")
     assert restored_share(plain, sizes([table])) is None
     assert growth(plain, {}, sizes([table]), {}, None).compressed_share is None
     assert growth(packed, {}, sizes([table]), {}, None).compressed_share == 0.0
@@ -125,8 +127,6 @@ def test_growth_that_a_compressing_setup_did_not_compress_is_told_beside_the_rat
     (row,) = rows([trial], "ext4", "tps")
     assert has(row.notes, RemarkKind.UNCOMPRESSED) is warned
     if facts and facts.preallocated_share:
-        grown, written = (
-            "0 % of 64 MiB that grew are compressed, and 90 %",
-            "100 % allocated but not yet written",
-        )
+        grown = "0 % of 64 MiB that grew are compressed, and 90 %"
+        written = "100 % allocated but not yet written"
         assert told == [f"{grown} of the restored files; {written}"]

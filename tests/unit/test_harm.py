@@ -48,7 +48,8 @@ def test_what_cannot_be_tried_is_counted_with_its_reason(tmp_path: Path) -> None
     outcome.
     """
     told: list[str] = []
-    lab, base = Lab(WorkDir(tmp_path), tmp_path, 1, told.append), base_on(tmp_path)
+    lab = Lab(WorkDir(tmp_path), tmp_path, 1, told.append)
+    base = base_on(tmp_path)
     attempts: dict[str, Attempt] = {
         "fill": fails(MountFailed("no space")),
         "flip": lambda *_: [FOUND],
@@ -71,10 +72,8 @@ def table_of(tmp_path: Path, **queue: str) -> HarmTable:
     """The table of a run with trials on two setups; `queue`: attributes of the device of their
     filesystems.
     """
-    loaded, lab = (
-        synthetic.loaded(tmp_path, Shape(arms=("ext4", "xfs"), work=synthetic.TPCB)),
-        synthetic.lab(),
-    )
+    loaded = synthetic.loaded(tmp_path, Shape(arms=("ext4", "xfs"), work=synthetic.TPCB))
+    lab = synthetic.lab()
     loaded = synthetic.with_trials(
         loaded, lambda t: {"filesystem": changed(t.filesystem, "queue", queue)}
     )
@@ -174,10 +173,8 @@ def test_a_blind_control_says_why(tmp_path: Path) -> None:
     """
     folder = synthetic.write(tmp_path, Shape(arms=("ext4", "xfs"), work=synthetic.TPCB))
     lab = synthetic.lab(blind=True)
-    rare, late = (
-        lab.controls[0],
-        dataclasses.replace(lab.controls[0], name="fsync=off", note=TIME_USED_UP),
-    )
+    rare = lab.controls[0]
+    late = dataclasses.replace(lab.controls[0], name="fsync=off", note=TIME_USED_UP)
     save_lab(folder, dataclasses.replace(lab, controls=(rare, late)))
     with pytest.raises(LabContradicts) as caught:
         conclude(Options(quiet=True), folder)

@@ -180,10 +180,8 @@ def test_what_the_machine_counts_is_said(tmp_path: Path) -> None:
     """Throttling, dropped page cache and swapping are reported if their counters rose, and not if
     they do not exist.
     """
-    counter, vmstat = (
-        tmp_path / "cpus/cpu0/thermal_throttle/core_throttle_count",
-        tmp_path / "vmstat",
-    )
+    counter = tmp_path / "cpus/cpu0/thermal_throttle/core_throttle_count"
+    vmstat = tmp_path / "vmstat"
 
     def at(heat: int, drops: int, swapped: int) -> LoadReading:
         write_file(counter, f"{heat}\n")

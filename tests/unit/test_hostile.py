@@ -172,7 +172,8 @@ def test_clean_of_one_run_leaves_what_another_has(
     """Its image, its temporary folder and its trials, whatever the journal says; what is left alone
     is named.
     """
-    good, bad = Journal(copy / "good/journal.jsonl"), Journal(copy / "bad/journal.jsonl")
+    good = Journal(copy / "good/journal.jsonl")
+    bad = Journal(copy / "bad/journal.jsonl")
     image = copy / f"good/.dbbench-good-{good.tag}.img"
     runtime = Path(tempfile.mkdtemp(prefix=f"dbbench-{good.tag}-", dir="/tmp"))
     (partial := copy / "good/trials/.partial-x").mkdir()
@@ -233,7 +234,8 @@ def test_a_host_writes_into_no_planted_file(name: str, copy: Path, victim: Path)
 )
 def test_clean_follows_no_link_of_a_fleet(linked: str, tmp_path: Path) -> None:
     """The copies of its hosts go when they are home; those behind a link are another's results."""
-    results_folder, elsewhere = tmp_path / "r", tmp_path / "elsewhere"
+    results_folder = tmp_path / "r"
+    elsewhere = tmp_path / "elsewhere"
     synthetic.write(results_folder, Shape(name="f", arms=("ext4", "xfs"), work=TPCB, blocks=1))
     fleet_files.save(
         results_folder,
@@ -452,7 +454,8 @@ def test_a_page_shows_no_file_from_elsewhere(
     name: str, copy: Path, secret: Path, tmp_path: Path, printed: Any
 ) -> None:
     """What a link leads to is not in it; the other run is."""
-    path, page = planted(copy, name, "link", secret), tmp_path / "page.html"
+    path = planted(copy, name, "link", secret)
+    page = tmp_path / "page.html"
     if name in OF_TRIAL:
         unsummed(path)
     assert "error E801" in printed(
@@ -468,7 +471,8 @@ def test_a_damaged_trial_hides_no_other_of_its_run(
     """Every command goes on with the other trials, says which was left out and why, and ends with
     1; the page says it too. A baseline has to be whole.
     """
-    bad, page = planted(copy, name, "noise", tmp_path).parent.name, tmp_path / "page.html"
+    bad = planted(copy, name, "noise", tmp_path).parent.name
+    page = tmp_path / "page.html"
     for argv in (
         ["show", "bad"],
         ["compare", "bad"],
@@ -530,7 +534,8 @@ def test_a_series_that_cannot_be_read_hides_no_other_trial(
     """Also where the checksums know nothing of the damage: the page has the other trials of its
     run.
     """
-    path, page = planted(copy, "series.csv.gz", "noise", tmp_path), tmp_path / "page.html"
+    path = planted(copy, "series.csv.gz", "noise", tmp_path)
+    page = tmp_path / "page.html"
     unsummed(path)
     assert f"{path.parent.name}: " in printed(
         "report", "bad", "-o", str(page), "--results", str(copy), code=1
@@ -571,7 +576,8 @@ def test_a_terminal_gets_no_commands(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 def test_a_spreadsheet_computes_nothing(tmp_path: Path) -> None:
     """A label that begins as a formula is text to it."""
-    run, formula = synthetic.loaded(tmp_path, Shape(work=TPCB)), '=HYPERLINK("http://x")'
+    run = synthetic.loaded(tmp_path, Shape(work=TPCB))
+    formula = '=HYPERLINK("http://x")'
     run = synthetic.with_trials(
         run, lambda trial: {"fs_setup": trial.fs_setup.replace("xfs", formula)}
     )

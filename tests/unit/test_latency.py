@@ -60,6 +60,7 @@ def test_show_prints_the_percentiles_of_a_trial(run: LoadedRun, printed: Any) ->
     trial = next(trial for trial in run.trials if trial.workload == "pgbench-tpcb")
     lines = printed("show", run.path.name, trial.id, "--results", str(run.path.parent)).splitlines()
     at = next(i for i, line in enumerate(lines) if line.startswith("  latency of "))
-    heading, figures = lines[at + 1].split(), lines[at + 2].split()
+    heading = lines[at + 1].split()
+    figures = lines[at + 2].split()
     assert heading == ["p50", "p75", "p90", "p95", "p99", "p99.9", "p99.99", "max"]
     assert len(figures) == 8 and figures[5:7] == ["–", "–"] and float(figures[0]) > 0

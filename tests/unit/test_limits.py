@@ -55,7 +55,8 @@ def test_version_1_is_used_within_our_own_group(tmp_path: Path) -> None:
     """
     (tmp_path / "none").mkdir()
     assert "no control group" in str(cgroup.hierarchy(process=process(tmp_path / "none", "", "")))
-    one, two = tmp_path / "memory", tmp_path / "unified"
+    one = tmp_path / "memory"
+    two = tmp_path / "unified"
     (one / "box").mkdir(parents=True)
     two.mkdir()
     (two / "cgroup.controllers").write_text("hugetlb\n")
@@ -90,10 +91,8 @@ def test_limit_is_set_without_swap_and_journalled_first(
     tmp_path: Path, version: int, files: dict[str, str]
 ) -> None:
     """Swap would be a second memory. The journal has the group before it is there."""
-    journal, where = (
-        Journal(tmp_path / "j"),
-        cgroup.Hierarchy(version, tmp_path, tmp_path, tmp_path),
-    )
+    journal = Journal(tmp_path / "j")
+    where = cgroup.Hierarchy(version, tmp_path, tmp_path, tmp_path)
     name = f"dbbench-g-{journal.tag}"
     with cgroup.make_group(where, name, journal, 4096) as group:
         assert journal.outstanding("cgroup") == [str(tmp_path / name)]
@@ -216,7 +215,8 @@ def test_a_limit_that_the_kernel_does_not_keep_is_an_error(
 ) -> None:
     """Read back, it is another rate. Without a hierarchy the reason is in the error."""
     journal = io_hierarchy(monkeypatch, 1, tmp_path)
-    sides, units = ("read", "write"), ("iops", "bps")
+    sides = ("read", "write")
+    units = ("iops", "bps")
     for folder, side, unit in itertools.product((tmp_path, tmp_path / "box"), sides, units):
         (folder / f"blkio.throttle.{side}_{unit}_device").symlink_to("/dev/null")
     for version, said in ((1, "limit of device 7:2"), (0, "only root")):

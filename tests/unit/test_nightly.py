@@ -126,7 +126,8 @@ def test_overall_names_the_gravest() -> None:
     """A regression comes first, then a failure, then a night without an answer. A missing night has
     no answer, and neither has a night whose guard moved.
     """
-    ok, bad = NightFinding(KEY, "ok", 1.0), NightFinding(KEY, "regression", 1.0)
+    ok = NightFinding(KEY, "ok", 1.0)
+    bad = NightFinding(KEY, "regression", 1.0)
     failed = dataclasses.replace(night(1, 1.0), failed=1, good=False)
     assert analysis.overall(failed, [bad], []) == "regression"
     assert analysis.overall(failed, [ok], []) == "failed"
@@ -195,7 +196,8 @@ def test_no_night_is_missing_when_the_clock_changes(
     own date. A night that is left out, one after the other, is the only missing one.
     """
     local = zone(name)
-    first, at = datetime.date(2026, 3, 1), datetime.time.fromisoformat(clock)
+    first = datetime.date(2026, 3, 1)
+    at = datetime.time.fromisoformat(clock)
     known = []
     for number in range(280):
         day = first + datetime.timedelta(number)

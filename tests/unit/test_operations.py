@@ -81,7 +81,8 @@ def test_a_snapshot_without_its_rows_fails_the_trial(
     """One acknowledged row is missing, or a later one exists: FilesystemDamaged, and the snapshot
     is removed.
     """
-    said.rows, said.least = rows, least
+    said.rows = rows
+    said.least = least
     with pytest.raises(FilesystemDamaged, match=f"{rows} rows"):
         operate(["snapshot"], said.filled)
     assert said.lines[-1] == "drop"
@@ -236,10 +237,8 @@ def test_durations(seconds: float | None, text: str) -> None:
     assert duration_text(seconds) == text
 
 
-TWO, DIRS = (
-    {"count": 2},
-    {"kind": "dir", "size": None, "paths": {"btrfs": "/mnt/a", "ext4": "/mnt/b"}},
-)
+TWO = {"count": 2}
+DIRS = {"kind": "dir", "size": None, "paths": {"btrfs": "/mnt/a", "ext4": "/mnt/b"}}
 
 
 @pytest.mark.parametrize(

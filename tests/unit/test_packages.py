@@ -429,11 +429,9 @@ def test_make_install_links_and_uninstall_removes_only_that(tmp_path: Path) -> N
     """The links lead into the checkout's virtual environment. A file or link of another program
     stays.
     """
-    link, root, page = (
-        tmp_path / "bin/dbbench",
-        Path(__file__).parents[2],
-        tmp_path / "share/man/man1/dbbench.1",
-    )
+    link = tmp_path / "bin/dbbench"
+    root = Path(__file__).parents[2]
+    page = tmp_path / "share/man/man1/dbbench.1"
 
     def make(target: str) -> int:
         argv = [
@@ -477,7 +475,8 @@ def test_the_demo_says_where_its_command_is(tmp_path: Path, status: int, install
     (binary := tmp_path / "venv/bin/dbbench").parent.mkdir(parents=True)
     binary.write_text(f"#!/bin/sh\necho ran $*; exit {status}\n")
     binary.chmod(0o755)
-    root, path = Path(__file__).parents[2], f"{tmp_path}/venv/bin:" if installed else ""
+    root = Path(__file__).parents[2]
+    path = f"{tmp_path}/venv/bin:" if installed else ""
     argv = [
         "make",
         "-C",

@@ -35,7 +35,8 @@ def plain(page: str) -> str:
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_manual_has_every_command_with_its_options(name: str) -> None:
     """Options of the command itself; shared ones are listed once, at the beginning."""
-    page, context = plain("dbbench.1"), click.Context(group, info_name="dbbench")
+    page = plain("dbbench.1")
+    context = click.Context(group, info_name="dbbench")
     part = page[page.index(f"\n.B dbbench {name}") :].split("\n.RE\n")[0]
     command = group.get_command(context, name)
     assert command is not None
@@ -47,7 +48,8 @@ def test_the_manual_has_every_command_with_its_options(name: str) -> None:
 
 def test_the_manual_of_the_plan_has_every_key() -> None:
     """Keys of docs/plan.md, and the words of its links instead of their addresses."""
-    text, page = (ROOT / "docs/plan.md").read_text(), plain("dbbench-plan.5")
+    text = (ROOT / "docs/plan.md").read_text()
+    page = plain("dbbench-plan.5")
     keys = re.findall(r"^- \*\*`(\w+)`\*\*", text, re.MULTILINE)
     assert len(keys) > 40
     assert [key for key in keys if f"\n.B {key}\n" not in page] == []

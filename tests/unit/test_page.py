@@ -314,7 +314,8 @@ def test_figures_refer_to_columns_that_exist(tmp_path: Path) -> None:
         tmp_path,
         Shape(work=TPCB, blocks=2, suspect=("xfs.postgres.pgbench-tpcb-b2-a1",), gaps=(8, 12)),
     )
-    drawing, group = page.drawing, page.drawing["groups"][0]
+    drawing = page.drawing
+    group = page.drawing["groups"][0]
     text = json.dumps(
         [drawing["template"], drawing["picture"], [each["charts"] for each in drawing["groups"]]]
     )

@@ -53,10 +53,8 @@ def test_why_names_what_moved_and_what_did_not(tmp_path: Path) -> None:
     base = with_figures(
         loaded, "ext4", cpu_ms_per_tx=1.0, cpu_pct=30.0, flushes_per_tx=1.0, read_kb_per_tx=0.0
     )
-    loaded, figures = (
-        dataclasses.replace(loaded, trials=base.trials),
-        {"cpu_ms_per_tx": 3.0, "cpu_pct": 60.0},
-    )
+    loaded = dataclasses.replace(loaded, trials=base.trials)
+    figures = {"cpu_ms_per_tx": 3.0, "cpu_pct": 60.0}
     found = why_of(
         with_figures(loaded, "btrfs", **figures, flushes_per_tx=1.05, read_kb_per_tx=4.0)
     )
@@ -119,7 +117,8 @@ def test_why_of_a_scan_is_about_reads_and_leaves_out_what_is_nearly_zero(tmp_pat
         for t in group.trials
     )
     loaded = dataclasses.replace(group.loaded, trials=trials)
-    group, series = groups([loaded])[0], {}
+    group = groups([loaded])[0]
+    series = {}
     for trial in trials:
         columns = {
             name: [value] * 4

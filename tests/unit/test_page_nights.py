@@ -154,7 +154,8 @@ def test_a_regression_is_the_first_thing_on_the_page_of_its_night(tmp_path: Path
     redacted; the page of a night without one has nothing of it.
     """
     folder = synthetic.write(tmp_path, Shape(arms=("ext4", "xfs", "ext4-guard"), blocks=3))
-    loaded, courses = results.load_run(folder), regressed_night(folder)
+    loaded = results.load_run(folder)
+    courses = regressed_night(folder)
     page = render([loaded], nights=courses)
     (text,) = re.findall(r'<li class="regression">(.*?)</li>', page, re.DOTALL)
     for part in (

@@ -34,10 +34,8 @@ FACTS = EngineAgeFacts(
 @pytest.fixture
 def run(tmp_path: Path) -> LoadedRun:
     """A run of which each trial of btrfs was aged."""
-    aged, loaded = (
-        {"btrfs": {"age_engine": FACTS}},
-        synthetic.loaded(tmp_path, Shape(blocks=3, measure_s=5)),
-    )
+    aged = {"btrfs": {"age_engine": FACTS}}
+    loaded = synthetic.loaded(tmp_path, Shape(blocks=3, measure_s=5))
     return synthetic.with_trials(loaded, lambda trial: aged.get(trial.fs_setup, {}))
 
 

@@ -71,7 +71,8 @@ class Disk:
         self, disks: int, position: int, keep: float = 0.0, unit: int = BLOCK, seed: str = "s"
     ) -> list[bytes]:
         """So many disks after a cut, each from an empty one."""
-        base, each = self.folder / "base", range(disks)
+        base = self.folder / "base"
+        each = range(disks)
         base.touch()
         with base.open("r+b") as file:
             file.truncate(SIZE)
@@ -509,7 +510,8 @@ def test_every_engine_has_its_controls(engine: str, disk: Disk) -> None:
     assert [one.name for one in found[:2]] == ["lying disk", "nobarrier"]
     assert ("checkpoint",) in [one.aims for one in found]
     assert len(found) == 4
-    log, page = busy(disk), profile_of(engine).page_bytes
+    log = busy(disk)
+    page = profile_of(engine).page_bytes
     for control in found:
         cuts = control.cuts(Section(log, [(0, len(log.entries))]), 60, "seed")
         assert {cut.aim for cut in cuts} == set(control.aims)
@@ -542,7 +544,8 @@ def test_controls_are_cut_right_after_commits(disk: Disk) -> None:
 
 def test_cuts_of_two_processes_are_numbered_without_gaps() -> None:
     """In the order of their numbers, although one has made more."""
-    first, second = Tally(CONTROL, 1, 2), Tally(CONTROL, 2, 2, recordings=1, failed="it stopped")
+    first = Tally(CONTROL, 1, 2)
+    second = Tally(CONTROL, 2, 2, recordings=1, failed="it stopped")
     for aim in ("commit", "drop", "kill"):
         first.count(dataclasses.replace(cut(), aim=aim), False)
     second.count(dataclasses.replace(cut(), aim="subset"), True)

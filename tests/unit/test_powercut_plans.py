@@ -39,10 +39,8 @@ def test_cells_that_differ_in_what_decides_are_examined_apart(tmp_path: Path) ->
     differs.
     """
     engine = {"name": "postgres", "settings": {"full_page_writes": "off"}}
-    arms, loads = (
-        ["ext4", {"use": "ext4", "label": "again"}],
-        ["pgbench-tpcb", "pgbench-select-only"],
-    )
+    arms = ["ext4", {"use": "ext4", "label": "again"}]
+    loads = ["pgbench-tpcb", "pgbench-select-only"]
     cells = cells_of(tmp_path, arms, engine=engine, workload=loads)
     other = dataclasses.replace(cells[0].engine, settings={"synchronous_commit": "off"})
     cells = (*cells, dataclasses.replace(cells[0], engine=other))
@@ -107,7 +105,8 @@ def test_name_of_a_lab_that_was_stopped_is_free_until_it_holds_a_cut(tmp_path: P
     """A folder of the same plan with nothing, or with controls alone, is gone on with; one with
     cuts, of another plan, or that is no run's is refused.
     """
-    run, whole = small_run("l"), synthetic.lab()
+    run = small_run("l")
+    whole = synthetic.lab()
     expanded = plan.Expanded(run.cells, run.order)
     wanted = PlanRequest("# plan\n", run.plan, expanded, "cafe")
     folder = create_run(

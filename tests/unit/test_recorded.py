@@ -97,7 +97,8 @@ def test_files_that_are_not_read(tmp_path: Path) -> None:
     """A slow log of a year would fill the memory, a compressed one has to be unpacked, another is
     missing.
     """
-    huge, packed = tmp_path / "slow.log", tmp_path / "slow.log.gz"
+    huge = tmp_path / "slow.log"
+    packed = tmp_path / "slow.log.gz"
     huge.touch()
     os.truncate(huge, 2**28 + 1)
     packed.write_bytes(gzip.compress(b"# Time: x"))
@@ -496,7 +497,8 @@ def test_the_most_frequent_are_kept() -> None:
 @pytest.mark.starts_processes
 def test_the_command_says_what_it_made(tmp_path: Path, printed: Any) -> None:
     """Files, coverage and what was left out; the workload is found by --path and expands to trials."""
-    target, export = str(tmp_path / "mine/workloads/shop.toml"), tmp_path / "export.csv"
+    target = str(tmp_path / "mine/workloads/shop.toml")
+    export = tmp_path / "export.csv"
     typed = "SELECT 1 FROM pgbench_history WHERE mtime > now() - interval $1,900,1.5\n"
     export.write_text((FIXTURES / "pgss.csv").read_text() + typed)
     said = printed(

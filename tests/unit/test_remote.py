@@ -143,7 +143,8 @@ def test_pgbench_there_verifies_the_server_and_has_its_password_in_no_argument(
     """
     client, _ = there()
     started = driven(tmp_path, client, pgbench, "postgres pgbench-tpcb")
-    argv, env = started["argv"], started["env"]
+    argv = started["argv"]
+    env = started["env"]
     assert argv[:3] == ["/opt/pg/bin/pgbench", "--host=192.0.2.10", "--port=15432"]
     assert argv[3] == "--username=dbbench_client" and "--log-prefix=/tmp/there/pgbench_log" in argv
     assert (env["PGSSLMODE"], env["PGSSLROOTCERT"]) == ("verify-full", "/tmp/there/cacert.pem")
@@ -158,7 +159,8 @@ def test_sysbench_there_reads_its_password_from_stdin(tmp_path: Path, engine: st
     client, session = there()
     client.tool = "/usr/bin/sysbench"
     started = driven(tmp_path, client, sysbench, f"{engine} sysbench-oltp-read-only")
-    kind, argv = {"postgres": "pgsql", "mariadb": "mysql"}[engine], started["argv"]
+    kind = {"postgres": "pgsql", "mariadb": "mysql"}[engine]
+    argv = started["argv"]
     assert {
         "--config-file=/dev/stdin",
         f"--{kind}-host=192.0.2.10",
@@ -186,7 +188,8 @@ def test_clock_of_the_other_host(tmp_path: Path) -> None:
     a clock that is a little behind, by what it is behind; one that is far behind is an error
     before the trial.
     """
-    clock, waited = Clock(), list[float]()
+    clock = Clock()
+    waited = list[float]()
     # many quick ones: on a busy machine one of them alone may wait as well
     waits = itertools.cycle([0.05, 0.0])
 
@@ -303,7 +306,8 @@ def test_session_parts_answers_from_output_and_files(tmp_path: Path) -> None:
     """A login shell's greeting is not an answer; output of a tool goes to its file, and bytes to
     their request.
     """
-    bytes_, line = b"12\n45", b'{"bytes": 5}\n'
+    bytes_ = b"12\n45"
+    line = b'{"bytes": 5}\n'
     pipe = io.BytesIO(
         b'Welcome\n"quoted"\n{"output": "out", "text": "progress\\n"}\n{"answer": 7}\n'
         + line
@@ -312,7 +316,8 @@ def test_session_parts_answers_from_output_and_files(tmp_path: Path) -> None:
     )
     ssh: Any = SimpleNamespace(popen=SimpleNamespace(stdout=pipe))
     session = Session("db2", ssh, tmp_path / "log")
-    session.prints, session._target = {"out": tmp_path / "out"}, tmp_path / "file"
+    session.prints = {"out": tmp_path / "out"}
+    session._target = tmp_path / "file"
     session._listen()
     assert [session._answers.get_nowait() for _ in range(3)] == [{"answer": 7}, {}, None]
     assert (tmp_path / "out").read_text() == "progress\n" and (

@@ -32,7 +32,8 @@ from tests.support.runs import changed, small_run
 def run() -> Run:
     """Two filesystems under two workloads in four blocks: 16 trials."""
     one = small_run()
-    cells, order = [], []
+    cells = []
+    order = []
     for arm in ("ext4", "xfs"):
         for name in ("w", "v"):
             workload = dataclasses.replace(one.cells[0].workload, name=name)
@@ -98,7 +99,8 @@ def test_image_is_made_once_and_given_back(tmp_path: Path) -> None:
     it is there.
     """
     run = changed(small_run(), "plan.device.size_bytes", 2 * 2**20)
-    journal, told = Journal(tmp_path / "j"), list[float]()
+    journal = Journal(tmp_path / "j")
+    told = list[float]()
     make_images(run, tmp_path, journal, lambda _, share: told.append(share))
     (image,) = images_of(run, tmp_path)["data"]
     assert (image.stat().st_size, told[-1]) == (2 * 2**20, 1.0)
@@ -178,7 +180,8 @@ def test_a_trial_that_heeds_nothing_is_killed(
     passed on.
     """
     (tmp_path / "deaf.py").write_text(DEAF % then)
-    told, began = list[Event](), time.monotonic()
+    told = list[Event]()
+    began = time.monotonic()
     with (
         pytest.raises(TrialStuck, match=said),
         stoppable() as stop,

@@ -94,7 +94,8 @@ def test_the_interval_of_a_settled_pair_has_a_higher_level(run: Run) -> None:
     )
     end = to_the_end(run, {"xfs": 0.004})
     assert {question.kind for question in end.questions.values()} == {"settled"}
-    trials, group = list(driven(end, {"xfs": 0.004}).values()), ("postgres", "pgbench-tpcb", "")
+    trials = list(driven(end, {"xfs": 0.004}).values())
+    group = ("postgres", "pgbench-tpcb", "")
     (_, plain), (_, settled) = (
         Comparison(trials, "ext4", {}, stopped=stopped).rows(group, "tps")
         for stopped in ({}, reasons_stopped(end))
@@ -109,7 +110,8 @@ def test_further_blocks_are_repeatable(run: Run) -> None:
     """
     plain = dataclasses.replace(run, precision=None)
     assert further(plain, driven(plain, {"btrfs": 0.5})) is plain
-    one, two = further(run, driven(run, {})), further(run, driven(run, {}))
+    one = further(run, driven(run, {}))
+    two = further(run, driven(run, {}))
     assert one.order == two.order
     assert [spec.position for spec in one.order] == list(range(1, 13))
 

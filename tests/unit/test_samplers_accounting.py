@@ -172,7 +172,8 @@ def test_files_of_a_process_outside_of_its_places(tmp_path: Path) -> None:
     that only begins alike. A program that has just started reads files for a moment; the load's
     own files are open a second later too.
     """
-    inside, outside = tmp_path / "fs", tmp_path / "fs2"
+    inside = tmp_path / "fs"
+    outside = tmp_path / "fs2"
     for folder in (inside, outside):
         folder.mkdir()
         (folder / "table").write_text("rows")

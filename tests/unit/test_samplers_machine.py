@@ -206,7 +206,8 @@ def test_groups_are_read_in_both_versions(tmp_path: Path) -> None:
     counts, if a group was frozen between two looks; a group of another name is not meant. Also a
     limit of an outer group holds; use that changes by itself is no limit.
     """
-    old, new = tmp_path / "v1", tmp_path / "v2"
+    old = tmp_path / "v1"
+    new = tmp_path / "v2"
     groups = Groups(
         [
             hierarchy(old, 1, ("a/freezer.state", "FROZEN\n"), ("b/freezer.state", "THAWED\n")),

@@ -88,7 +88,8 @@ def test_sar_is_read_by_key(name: str) -> None:
     kernel's ten-second mean. Nothing is unexpected, and no column is without a value in every
     second.
     """
-    document, expected = sar.parse(recorded(name), LOOP), SAR[name]
+    document = sar.parse(recorded(name), LOOP)
+    expected = SAR[name]
     assert (document.whole, document.unexpected) == (True, "")
     assert seconds([entry.stamp for entry in document.entries]) == expected.ends
     assert column(document, "disk_write_kb_per_s") == expected.disk_kb

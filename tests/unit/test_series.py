@@ -89,7 +89,8 @@ def test_percentile_is_within_half_a_percent_of_the_exact_one(percent: float) ->
 
 def test_merged_histogram_is_that_of_all_events() -> None:
     """Merging adds counts; an empty one has no percentile."""
-    one, two = Histogram({1: 2}), Histogram({1: 3, 9: 5})
+    one = Histogram({1: 2})
+    two = Histogram({1: 3, 9: 5})
     assert Histogram({1: 5, 9: 5}) == merge([one, None, two])
     assert Histogram().percentile_ms(95) is None
 

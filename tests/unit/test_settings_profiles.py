@@ -211,7 +211,9 @@ def test_the_files_of_a_binary_log_and_their_purge(tmp_path: Path) -> None:
         "/data/binlog"
     )
     assert mysqld.binlog_place({"log_bin": "OFF", "log_bin_basename": "/data/binlog"}) is None
-    there, asked, busy = [("b.1", 1), ("b.2", 2)], list[str](), [True]
+    there = [("b.1", 1), ("b.2", 2)]
+    asked = list[str]()
+    busy = [True]
 
     def ask(statement: str) -> list[Any]:
         asked.append(statement)
@@ -299,7 +301,8 @@ def test_runs_of_different_profiles_are_not_compared_silently(tmp_path: Path) ->
     """Each row has a note, paired or not; runs of one profile have none. Results of earlier
     versions count as standalone, in the run and in its trials.
     """
-    old, new = loaded(tmp_path / "a", None), loaded(tmp_path / "b", "production")
+    old = loaded(tmp_path / "a", None)
+    new = loaded(tmp_path / "b", "production")
     assert {cell.engine.profile for cell in old.run.cells} == {"standalone"}
     assert Trial.__dataclass_fields__["profile"].default == "standalone"
     said = "the runs differ in the settings profile of mariadb (standalone and production)"

@@ -136,7 +136,8 @@ def test_a_directory_of_others_has_largest_files_and_no_shape(tmp_path: Path) ->
 
 def test_a_probe_that_cannot_be_made_has_the_error_of_making_it(tmp_path: Path) -> None:
     """A filesystem without space is not a broken one: the error tells them apart."""
-    limits, caught = resource.getrlimit(resource.RLIMIT_NOFILE), OSError()
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    caught = OSError()
     resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
     try:
         shape._probe(tmp_path)

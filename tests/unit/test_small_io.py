@@ -28,10 +28,8 @@ def test_an_error_is_a_reason_and_no_row(tmp_path: Path) -> None:
     """A full or read-only filesystem after the load does not fail the trial; half of a measurement
     is none.
     """
-    limits, handler = (
-        resource.getrlimit(resource.RLIMIT_FSIZE),
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN),
-    )
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (2**14, limits[1]))
     try:
         told = (

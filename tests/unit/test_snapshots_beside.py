@@ -147,7 +147,8 @@ def test_cost_is_of_whole_seconds_of_the_window() -> None:
     assert found.cost_ratio == pytest.approx(14 / 30)
     flat: list[float | None] = [10.0] * 10
     assert timed_snapshots.with_cost(facts((4.2, 4.9)), outcome(tps=flat), OPEN).cost_ratio is None
-    apply, to_end = facts((1.0, 3.9)), Window("to-completion", 0, 0)
+    apply = facts((1.0, 3.9))
+    to_end = Window("to-completion", 0, 0)
     assert (
         timed_snapshots.with_cost(apply, outcome(tps=[], apply_kb_per_s=flat), to_end).cost_ratio
         is None

@@ -27,7 +27,10 @@ class Failing:
     between them.
     """
 
-    folder, at, forever, seen = "", 0, False, 0
+    folder = ""
+    at = 0
+    forever = False
+    seen = 0
 
     @classmethod
     def step(cls, path: object) -> None:
@@ -59,7 +62,10 @@ def failing(folder: Path, at: int, forever: bool) -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setattr(os, "fsync", fsync)
-        Failing.folder, Failing.at, Failing.forever, Failing.seen = str(folder), at, forever, 0
+        Failing.folder = str(folder)
+        Failing.at = at
+        Failing.forever = forever
+        Failing.seen = 0
         try:
             yield
         finally:

@@ -57,7 +57,8 @@ def test_import_is_idempotent(host: Callable[..., Path], tmp_path: Path) -> None
     """The same folder again changes nothing. `run` never resumes an imported run: a block would be
     divided between two hosts. A folder without a run is refused.
     """
-    source, here = host("h1", 0), tmp_path / "here"
+    source = host("h1", 0)
+    here = tmp_path / "here"
     merging.merge(source, here)
     before = {path: path.stat().st_mtime_ns for path in (here / "r/trials").rglob("*")}
     again = merging.merge(source, here)

@@ -75,7 +75,8 @@ def test_every_scale_is_a_plan(name: str, scale: str, tmp_path: Path) -> None:
     a workload and a metric that it has. tiny has one block of seconds and 2 GiB; laptop takes at
     most 8 GiB and, as estimated, a quarter of an hour.
     """
-    made, found = loaded(tmp_path, name, scale), studies.study(name)
+    made = loaded(tmp_path, name, scale)
+    found = studies.study(name)
     assert made.study == StudyOf(name, scale) and made.name == f"{name}-{scale}"
     expanded = plan.expand(made, SHIPPED)
     for table in found.table:  # a run without a sweep is shown next to every published variant
@@ -103,7 +104,8 @@ def test_every_scale_is_a_plan(name: str, scale: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ALL)
 def test_every_published_arm_is_run_at_full_scale(name: str, tmp_path: Path) -> None:
     """The full scale has each arm that has a figure, and the baseline that ratios are to."""
-    full, tables = loaded(tmp_path, name, "full"), studies.study(name).table
+    full = loaded(tmp_path, name, "full")
+    tables = studies.study(name).table
     uses = {arm.label if arm.adds else arm.use for arm in full.fs_setups}
     for table in tables:
         assert {*table.then, *table.ratios} <= uses
@@ -214,7 +216,8 @@ def test_every_figure_of_bonnie() -> None:
                 name = f"{stem}_mb_per_s" if in_kib else f"{stem}s_per_s"
                 rates[name, arm] = float(rate) * (1024 / 1e6 if in_kib else 1)
                 rates[f"{stem}_cpu_pct", arm] = float(cpu)
-            number, unit = latency[:-2], latency[-2:]
+            number = latency[:-2]
+            unit = latency[-2:]
             rates[f"{stem}_max_ms", arm] = float(number) / (1000 if unit == "us" else 1)
     assert len(rates) == 64
     found = {(metric, arm): value for metric, _, arm, value in figures("bonnie-2011")}
@@ -233,7 +236,8 @@ def test_ratios_of_dbbench_have_intervals(name: str, tmp_path: Path) -> None:
     """A study of dbbench itself has an interval that contains the ratio, of each ratio to the
     baseline, its conditions, and its date.
     """
-    found, baseline = studies.study(name), loaded(tmp_path, name, "full").baseline
+    found = studies.study(name)
+    baseline = loaded(tmp_path, name, "full").baseline
     assert {"hardware", "kernel", "server"} <= found.then.keys() and "2026" in found.did
     assert any(table.intervals for table in found.table)
     for table in found.table:

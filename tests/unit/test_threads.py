@@ -53,7 +53,8 @@ def test_what_a_thread_dies_of_is_raised_at_the_end_of_its_block() -> None:
 
 def test_the_end_waits_for_the_work_but_not_for_ever() -> None:
     """The event is set, and a limit holds where there is one."""
-    release, seen = Event(), list[bool]()
+    release = Event()
+    seen = list[bool]()
 
     def work(ended: Event) -> None:
         ended.wait(20)

@@ -118,7 +118,8 @@ def test_wheel_holds_all_that_is_needed_and_nothing_else(copy: Path, wheel: Path
     anybody noticing. The command `dbbench`, its licence and that of the vendored script are
     there.
     """
-    files, archive = files_of(wheel), zipfile.ZipFile(wheel)
+    files = files_of(wheel)
+    archive = zipfile.ZipFile(wheel)
     assert files == wanted(copy)
     suffixes = {".toml", ".lua", ".sql", ".fio", ".j2", ".css", ".js", ".py", ".typed", ".timer"}
     assert {

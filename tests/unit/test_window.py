@@ -208,13 +208,11 @@ def test_cycles_are_by_what_drove_them() -> None:
     doing.
     """
     server = InnodbServer.__new__(InnodbServer)
-    server._redo, server._cycles, server._full, server._oldest, server._under_way = (
-        1000,
-        0,
-        0,
-        0.0,
-        (0.0, 0.0),
-    )
+    server._redo = 1000
+    server._cycles = 0
+    server._full = 0
+    server._oldest = 0.0
+    server._under_way = (0.0, 0.0)
     for written, checkpoint in ((100, 0), (300, 150), (1000, 180), (1200, 1100), (1300, 1250)):
         server._cycle(float(written), float(checkpoint))
     assert (server._cycles, server._full) == (3, 1)

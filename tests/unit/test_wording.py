@@ -164,7 +164,8 @@ def test_exit_statuses_stay(
     before = [cli.run(command) for command in commands]
     assert before[1:] == [EXIT_OK] * 3
     request.getfixturevalue("wordless")
-    whole, read = results.load_whole, results.load_run
+    whole = results.load_whole
+    read = results.load_run
     monkeypatch.setattr("dbbench.commands.show.load_whole", lambda path: silenced(whole(path)))
     monkeypatch.setattr(results, "load_run", lambda path: silenced(read(path)))
     assert [cli.run(command) for command in commands] == before
@@ -210,7 +211,8 @@ def test_a_lab_without_words_ends_the_same(conclusion: Conclusion, contradiction
 
 def night(number: int, ratio: float, good: bool = True) -> Night:
     """A night on which host and kernel are new."""
-    date, changes = f"2026-01-{number:02}", (Change("host", "a", "b"), Change("kernel", "1", "2"))
+    date = f"2026-01-{number:02}"
+    changes = (Change("host", "a", "b"), Change("kernel", "1", "2"))
     reasons = () if good else ("the guard is +9% from the reference that it is",)
     ratios = {"e w: xfs": Ratio(ratio, ratio * 0.98, ratio * 1.02, 7)}
     return Night(
@@ -233,7 +235,8 @@ def test_nights_without_words_are_judged_the_same(
     ratio: float, good: bool, request: pytest.FixtureRequest
 ) -> None:
     """Findings, their confirmation, and the word of the night."""
-    nights, tonight = [night(n, 0.9) for n in range(1, 9)], night(9, ratio, good)
+    nights = [night(n, 0.9) for n in range(1, 9)]
+    tonight = night(9, ratio, good)
     before = judged(nights, tonight)
     request.getfixturevalue("wordless")
     assert judged([silenced(past) for past in nights], silenced(tonight)) == before

@@ -224,10 +224,8 @@ def test_a_copy_of_the_users_data_replaces_its_estimate(
     estimated.
     """
     dump = tmp_path / "shop.sql"
-    head, rows = (
-        "-- PostgreSQL database dump\n-- Dumped from database version 15.1\n",
-        "x" * 10_000_000,
-    )
+    head = "-- PostgreSQL database dump\n-- Dumped from database version 15.1\n"
+    rows = "x" * 10_000_000
     dump.write_text(f"{head}{rows}\n--\n-- PostgreSQL database dump complete\n--\n")
     asked = plan_of(tmp_path, plan(workload={"name": "scan", "source": str(dump)}))
     expanded = expand(asked, SHIPPED)

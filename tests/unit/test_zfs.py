@@ -15,7 +15,8 @@ from dbbench.storage.filesystems.zfs import driver, pool, properties
 from tests.support.plans import SHIPPED
 
 FIXTURES = Path(__file__).parents[1] / "fixtures/zfs"
-NEW, OLD = "2.4.4-1", "0.8.6-1"
+NEW = "2.4.4-1"
+OLD = "0.8.6-1"
 
 
 def text(name: str) -> str:

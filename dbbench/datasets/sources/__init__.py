@@ -56,7 +56,8 @@ def of(dataset: Dataset, spec: EngineSpec) -> Source | None:
     """
     if dataset.kind != "source":
         return None
-    source, profile = look(Path(str(dataset.parameters["path"]))), profile_of(spec.name)
+    source = look(Path(str(dataset.parameters["path"])))
+    profile = profile_of(spec.name)
     if source.identity != dataset.parameters["identity"]:
         raise unusable(
             f"{source.path} has changed since the run was planned: files, sizes or times differ",
@@ -100,7 +101,8 @@ def load(source: Source, dataset: Dataset, server: Server, data: Path) -> tuple[
     """Load a dump, choose the database for the drivers, and settle a physical copy; return further
     changes.
     """
-    dialect, parameters = _DIALECTS[profile_of(source.engine).dialect], dataset.parameters
+    dialect = _DIALECTS[profile_of(source.engine).dialect]
+    parameters = dataset.parameters
     database, tablespace = (str(parameters.get(name, "")) for name in ("database", "tablespace"))
     changes = dialect.load(source, server, data, database, tablespace)
     if kept_as_it_is(dataset):

@@ -98,7 +98,8 @@ def resolve_link(folder: Path, source: Path) -> Path:
     it belongs to the source's owner: only the owner, or root, could have put the link there.
     Raises SourceRefused.
     """
-    target, owner = folder.resolve(), source.resolve().stat().st_uid
+    target = folder.resolve()
+    owner = source.resolve().stat().st_uid
     if not target.is_relative_to(source.resolve()) and target.stat().st_uid != owner:
         raise unsafe(f"{folder} leads to {target}, which does not belong to the owner of {source}")
     return target
@@ -132,7 +133,8 @@ def decompress(file: IO[bytes], name: str) -> Iterator[IO[bytes]]:
 
 class _Counted:
     def __init__(self, stream: IO[bytes]) -> None:
-        self._stream, self.size = stream, 0
+        self._stream = stream
+        self.size = 0
 
     def read(self, size: int) -> bytes:
         data = self._stream.read(size)

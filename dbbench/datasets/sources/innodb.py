@@ -196,8 +196,13 @@ class MysqlScript:
         self.tables: Tables = {}
         self.skipped: dict[str, None] = {}
         self.line = 0
-        self._lines, self._unknown, self._database = lines_of(lines), unknown, database
-        self._marks, self._routine, self._hidden, self._until_end = 0, False, False, False
+        self._lines = lines_of(lines)
+        self._unknown = unknown
+        self._database = database
+        self._marks = 0
+        self._routine = False
+        self._hidden = False
+        self._until_end = False
 
     def __iter__(self) -> Iterator[bytes]:
         for line in self._lines:
@@ -297,11 +302,13 @@ def _run(
         f"--database={database}",
     ]
     status, printed = feed(argv, lines, innodb.account(), server.env)
-    where, answer = str(path), printed[-1000:].strip()
+    where = str(path)
+    answer = printed[-1000:].strip()
     if at := _AT.search(printed):
         with path.open("rb") as file, files.decompress(file, path.name) as content:
             statement = next(itertools.islice(content, int(at[1]) - 1, None), b"")
-        where, answer = f"{path}, line {at[1]}: {shown(statement)}", at[0]
+        where = f"{path}, line {at[1]}: {shown(statement)}"
+        answer = at[0]
     elif altering := _ALTERING.search(printed):
         answer = f"a row was changed or left out: {altering[0]}"
     elif status == 0:
@@ -392,7 +399,10 @@ def _lines(folder: Path, path: Path, routines: bool = False) -> Iterator[bytes]:
     space after it. Each CREATE stands between statements that save and restore the character
     set.
     """
-    last, end, open_ = b"", f"{_DELIMITER}\n".encode(), routines  # until the first CREATE
+    # until the first CREATE
+    last = b""
+    end = f"{_DELIMITER}\n".encode()
+    open_ = routines
     try:
         file: Any = open_file(path, sys.maxsize, folder)
     except NotRegular as error:

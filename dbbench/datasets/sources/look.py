@@ -188,7 +188,8 @@ def _toc_in_tar(path: Path) -> bytes | None:
     for another file. Raises SourceUnusable for a truncated one, which pg_restore may read
     forever.
     """
-    toc, end = None, path.stat().st_size
+    toc = None
+    end = path.stat().st_size
     with contextlib.suppress(tarfile.TarError, OSError), tarfile.open(path, "r:") as tar:
         first = tar.next()
         if (
@@ -233,7 +234,8 @@ def header_of(head: bytes) -> tuple[str, int] | None:
     """
     if not head.startswith(MAGIC) or len(head) < 11 or head[10] not in FORMATS:
         return None
-    version, width = (head[5], head[6]), head[8]
+    version = (head[5], head[6])
+    width = head[8]
     at = 11 + (1 if version >= _BY_ALGORITHM else 1 + width) + _DATE * (1 + width)
     texts = []  # names of the database, of the server's version and of pg_dump's
     for _ in range(3):
@@ -290,7 +292,8 @@ def tablespaces(cluster: Path) -> list[tuple[str, Path]]:
     """Return (OID, directory) of a cluster's tablespaces; for a dangling link, a directory with the
     name of its target in or next to the cluster. Raises SourceUnusable.
     """
-    folders, links = [], sorted((cluster / "pg_tblspc").glob("[0-9]*"))
+    folders = []
+    links = sorted((cluster / "pg_tblspc").glob("[0-9]*"))
     named = {link.name: Path(link.readlink() if link.is_symlink() else link) for link in links}
     if (table := cluster / "tablespace_map").is_file():
         lines = (line.partition(" ") for line in table.read_text().splitlines())
@@ -361,7 +364,8 @@ def _innodb(path: Path) -> Source:
             f"the system tablespace of {path} has several files: {', '.join(systems)}",
             "Use a dump instead: such a tablespace requires its own innodb_data_file_path.",
         )
-    engine, version = "mariadb", ""
+    engine = "mariadb"
+    version = ""
     # MySQL's data dictionary since 8.0; MariaDB does not have one
     if (path / "mysql.ibd").is_file():
         engine = "mysql"

@@ -79,7 +79,8 @@ def load(source: Source, server: Server, data: Path) -> tuple[SourceChange, ...]
 
 
 def _psql(source: Source, server: Server) -> tuple[scripts.Tables, dict[str, None]]:
-    account, key = postgres.account(), secrets.token_hex(16)
+    account = postgres.account()
+    key = secrets.token_hex(16)
     argv = [
         str(server.bin / "psql"),
         "--no-psqlrc",
@@ -119,12 +120,14 @@ def _failure(source: Source, before: int, printed: str) -> DbbenchError:
     """
     *_, reason = printed.strip().split("psql:<stdin>:")
     number, _, text = reason.partition(": ")
-    statement, at = b"", before + int(number) if number.isdecimal() else 0
+    statement = b""
+    at = before + int(number) if number.isdecimal() else 0
     with source.path.open("rb") as file:
         script = PostgresScript(file, lambda _: False, lambda _: None)
         for _line in script:
             if script.line >= at:
-                statement, at = script.statement, script.begun
+                statement = script.statement
+                at = script.begun
                 break
     return DatasetBuildFailed(
         f"{source.path}, line {at}: {scripts.shown(statement)}\n{scripts.last_lines(text)}",
@@ -156,7 +159,9 @@ def _restore(source: Source, server: Server, data: Path) -> tuple[scripts.Tables
     """Read the archive once to see whether it is complete, then restore a copy, which the server's
     account can read.
     """
-    account, copy, program = postgres.account(), data.with_name("source"), server.bin / "pg_restore"
+    account = postgres.account()
+    copy = data.with_name("source")
+    program = server.bin / "pg_restore"
     files.copy_tree(source.path, copy)
     files.hand_over(copy, account)
     with (
@@ -240,8 +245,12 @@ class PostgresScript:
         self.skipped: dict[str, None] = {}
         self.database = ""
         # the current line; where the current statement begins
-        self.line, self.begun, self.statement = 0, 0, b""
-        self._lines, self._unknown, self._needs = scripts.lines_of(lines), unknown, needs
+        self.line = 0
+        self.begun = 0
+        self.statement = b""
+        self._lines = scripts.lines_of(lines)
+        self._unknown = unknown
+        self._needs = needs
         self._ours = re.compile(
             rb'(?:CREATE|ALTER) (?:ROLE|USER|DATABASE) "?' + role.encode() + rb'"?[ ;]'
         )
@@ -249,7 +258,9 @@ class PostgresScript:
         # what ends the string or the comments that a line left open
         self._open: list[re.Pattern[bytes]] = []
         # between two statements; in plain strings; open
-        self._between, self._escapes, self._marks = True, False, 0
+        self._between = True
+        self._escapes = False
+        self._marks = 0
 
     def __iter__(self) -> Iterator[bytes]:
         for line in self._lines:
@@ -276,7 +287,8 @@ class PostgresScript:
         if line.startswith(b"\\"):
             self._command(line)
             return b"\n"
-        self.begun, self.statement = self.line, line
+        self.begun = self.line
+        self.statement = line
         if self._is_left_out(line):
             return b"\n"
         if table := _CREATE.match(line):
@@ -294,7 +306,8 @@ class PostgresScript:
             return line.rstrip().endswith(b";")
         if not (set_ := _SET.match(line)):
             return False
-        name, value = set_[1].decode(), set_[2].strip(b"'\"")
+        name = set_[1].decode()
+        value = set_[2].strip(b"'\"")
         if name == "standard_conforming_strings":
             self._escapes = value in (b"off", b"false", b"0")
         if not self._unknown(name) and (name != "default_tablespace" or not value):
@@ -332,7 +345,8 @@ class PostgresScript:
             name = re.sub(r"\\(.)", r"\1", conninfo[1] or conninfo[2] or "")
         elif "=" in name or "://" in name:  # it could name another server
             raise self._refusal(line)
-        self.database, self._schema = name, b""
+        self.database = name
+        self._schema = b""
 
     def _refusal(self, line: bytes) -> DbbenchError:
         within = (

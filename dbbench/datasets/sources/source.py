@@ -87,7 +87,8 @@ def fits(source: Source, engine: str, version: str, page_size: int) -> None:
     """Raise SourceUnusable if that version of the engine cannot load the source: files need the
     same release (PostgreSQL 15, MariaDB 10.11), a dump the same or a later one.
     """
-    theirs, ours = release(engine, source.version), release(engine, version)
+    theirs = release(engine, source.version)
+    ours = release(engine, version)
     for wrong, why, remedy in (
         # mydumper names no server
         (
@@ -150,15 +151,14 @@ def measure(path: Path, *more: Path) -> tuple[int, str]:
     times. Times represent contents, which may be terabytes; the location does not matter. Raises
     SourceUnusable if a file cannot be read.
     """
-    total, digest = 0, hashlib.sha256()
+    total = 0
+    digest = hashlib.sha256()
     for number, root in enumerate((path, *more)):
         try:
             for file in [root] if root.is_file() else sorted(root.rglob("*")):
                 if file.is_file() and (file == root or not file.is_symlink()):
-                    name, status = (
-                        file.relative_to(root).as_posix() if file != root else "",
-                        file.stat(),
-                    )
+                    name = file.relative_to(root).as_posix() if file != root else ""
+                    status = file.stat()
                     total += status.st_size
                     digest.update(
                         f"{number}/{name}\0{status.st_size}\0{status.st_mtime_ns}\n".encode()

@@ -68,9 +68,11 @@ def flip_bytes(lab: Lab, base: BaseImages, rounds: int) -> list[HarmCount]:
     """Change a block of each kind so many times; return the counts of each outcome. A kind without
     a block on the disks is not tried. Raises DbbenchError.
     """
-    chance, counts = random.Random(f"{lab.seed}-{base.target.key}-flip"), list[HarmCount]()
+    chance = random.Random(f"{lab.seed}-{base.target.key}-flip")
+    counts = list[HarmCount]()
     for kind, sample in _samples(lab, base).items():
-        column, outcomes = f"flip in {kind}", list[HarmCount]()
+        column = f"flip in {kind}"
+        outcomes = list[HarmCount]()
         for _ in range(rounds if sample.places else 0):
             if not lab.over:
                 word, text = _round(lab, base, kind, sample, chance)
@@ -93,7 +95,8 @@ def _samples(lab: Lab, base: BaseImages) -> dict[str, Sample]:
     """Let a copy of the server work and crash. Return the samples: for the log on the crashed
     disks, otherwise on the base. InnoDB's tables are their primary key, so there is no index.
     """
-    engine, seen = ENGINES[base.target.engine.name], witness.Acknowledged()
+    engine = ENGINES[base.target.engine.name]
+    seen = witness.Acknowledged()
     crashed = copy_disks(base.images, lab.disks("crashed", base.target))
     with attach(crashed) as volumes, mount(lab, base.target, volumes) as datadir:
         roots = (lab.workdir.mount_point(role) for role in base.target.setups)
@@ -105,7 +108,8 @@ def _samples(lab: Lab, base: BaseImages) -> dict[str, Sample]:
         )
         inside = {hash(block) for path in every for block in _blocks(path)}
         with serving(lab, base, datadir) as server:
-            files, effective = _files(server, datadir), server.effective_settings()
+            files = _files(server, datadir)
+            effective = server.effective_settings()
             # without the first page, which is the same in several indexes
             contents = {kind: set(list(_blocks(path))[4:]) for kind, path in files.items()}
             before = {
@@ -177,7 +181,8 @@ def _attempt(lab: Lab, base: BaseImages, sample: Sample, place: tuple[int, int])
     disks, (number, offset) = copy_disks(sample.disks, lab.disks("flipped", base.target)), place
     lab.tell(f"{base.target.key}: 4 KiB changed on disk {number} at byte {offset}")
     lab.server_log.unlink(missing_ok=True)  # the new log must be of this attempt only
-    noticed, wrong = dict[str, str](), ""
+    noticed = dict[str, str]()
+    wrong = ""
     original = _flip(files_of(disks)[number], offset)
     try:
         with attach(disks) as volumes, Watch() as kernel:
@@ -217,7 +222,8 @@ def _read_everything(
     """Start the server, compare all rows and check the tables. Add to `noticed` who noticed
     something; return what cannot be read, or differs.
     """
-    wrong, engine = "", ENGINES[base.target.engine.name]
+    wrong = ""
+    engine = ENGINES[base.target.engine.name]
     try:
         with serving(lab, base, datadir, clean=True) as server:
             with phase("look up"):
@@ -243,7 +249,8 @@ def _difference(server: Server, acknowledged: Mapping[int, int]) -> str:
     """Describe how the accounts, read by a scan and by the index, and the ledger differ from what
     was written.
     """
-    by_scan, by_index = list[tuple[int, str]](), list[tuple[int, str]]()
+    by_scan = list[tuple[int, str]]()
+    by_index = list[tuple[int, str]]()
     with cursor_of(server) as cursor:
         cursor.execute("SELECT id, filler FROM account")
         by_scan += cursor.fetchall()

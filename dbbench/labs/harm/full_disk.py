@@ -49,13 +49,17 @@ from dbbench.model import HarmCount
 from dbbench.run.record import stopping
 from dbbench.units import size_text
 
-FULL, START, AFTER = "disk full", "start while full", "after disk full"  # columns of the harm table
+# columns of the harm table
+FULL = "disk full"
+START = "start while full"
+AFTER = "after disk full"
 SESSIONS: Final = 4
 # as text 16,000 characters: the longest column that PostgreSQL and InnoDB both accept
 ROW_BYTES: Final = 12_000
 # Free space when the load begins. Half of the least exceeds what a server allocates at once
 # (PostgreSQL: 16 MiB).
-LEAST_FREE, MOST_FREE = 48 * 2**20, 96 * 2**20
+LEAST_FREE = 48 * 2**20
+MOST_FREE = 96 * 2**20
 FILLING_S: Final = 120.0  # the load needs 5 to 20 s on a quiet machine
 PRESS_S: Final = 5.0  # the load continues after the first error, as an application would
 STALL_S: Final = 20.0  # a server that does not answer for so long waits
@@ -88,7 +92,8 @@ class RowWriter:
         """Insert rows during the block. If it raises, kill the server, so that no session waits for
         an answer.
         """
-        stop, self.answered = threading.Event(), time.monotonic()
+        stop = threading.Event()
+        self.answered = time.monotonic()
         helpers = [
             threads.Helper(f"rows-{session}", self._write, server, session, stop)
             for session in range(SESSIONS)
@@ -140,7 +145,8 @@ def fill_disk(lab: Lab, base: BaseImages, rounds: int) -> list[HarmCount]:
     The disks are made anew, because the size of the log's files matters. Raises DbbenchError if
     a disk did not become full.
     """
-    outcomes, base = list[HarmCount](), make_base(lab, base.target, small=False)
+    outcomes = list[HarmCount]()
+    base = make_base(lab, base.target, small=False)
     for number in range(rounds):
         if lab.over:
             break
@@ -157,7 +163,9 @@ def _fill(lab: Lab, base: BaseImages, seed: str) -> list[HarmCount]:
     """Fill copies of the disks once, delete the file, and look up the rows after another start of
     the server.
     """
-    images, writer, left = lab.disks("full", base.target), RowWriter(seed), random.Random(seed)
+    images = lab.disks("full", base.target)
+    writer = RowWriter(seed)
+    left = random.Random(seed)
     copy_disks(base.images, images)
     lab.server_log.unlink(missing_ok=True)
     with contextlib.ExitStack() as stack:
@@ -196,7 +204,8 @@ def _fill(lab: Lab, base: BaseImages, seed: str) -> list[HarmCount]:
 
 def _take(place: Path, left: int) -> Path:
     """Make a file that leaves so many bytes of the filesystem. Raises OSError."""
-    ballast, size = place / "ballast", shutil.disk_usage(place).free - left
+    ballast = place / "ballast"
+    size = shutil.disk_usage(place).free - left
     with ballast.open("wb") as file:
         os.posix_fallocate(file.fileno(), 0, size)
         if shutil.disk_usage(place).free > left + size // 2:  # ZFS reserves no space for a file
@@ -208,7 +217,8 @@ def _take(place: Path, left: int) -> Path:
 
 def observe(lab: Lab, server: Server, writer: RowWriter, places: Sequence[Path]) -> HarmCount:
     """Wait for the server's answer to a full disk. Raises DbbenchError if it is not full."""
-    began, word = time.monotonic(), ""
+    began = time.monotonic()
+    word = ""
     while not word:
         now = time.monotonic()
         if not server.alive():

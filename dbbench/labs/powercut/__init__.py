@@ -71,7 +71,8 @@ def requirements() -> Iterator[Requirement]:
     yield Requirement("libfuse 3", str(path) if path else None, program=packages.FUSE)
     module = importlib.util.find_spec("mfusepy") is not None
     yield Requirement("mfusepy", "installed" if module else None, packages.extra("lab"))
-    needed, enough = f"{MEMORY_BYTES // 2**20} MiB", available_bytes() >= MEMORY_BYTES
+    needed = f"{MEMORY_BYTES // 2**20} MiB"
+    enough = available_bytes() >= MEMORY_BYTES
     yield Requirement(
         f"{needed} of available memory", "yes" if enough else None, f"free {needed} for the disks"
     )

@@ -41,7 +41,8 @@ def main(request: dict[str, Any]) -> int:
     """Exit status 0: the results are in the run's directory; otherwise an `error` event explains
     why not.
     """
-    folder, order = Path(request["folder"]), Order(**request["order"])
+    folder = Path(request["folder"])
+    order = Order(**request["order"])
     os.umask(0o022)
     emit = events_to(os.dup(1))
 
@@ -62,7 +63,8 @@ def main(request: dict[str, Any]) -> int:
 
 def _examine(run: Run, order: Order, lab: Lab) -> None:
     """Try the controls once on each engine, then every target; save the results after each."""
-    began, created = time.monotonic(), iso(time.time())
+    began = time.monotonic()
+    created = iso(time.time())
     lab_targets, skipped = targets(run.cells, run.plan.device.device_count)
     controls: list[ControlFacts] = []
     tallies: list[Tally] = []

@@ -107,7 +107,8 @@ def cached_from(log: Log, position: int, disk: int = 0, cache_bytes: int = CACHE
     flushed = log.flushed_up_to(position, disk)
     if position >= len(log.entries):
         return flushed
-    first, held = position, 0
+    first = position
+    held = 0
     oldest = log.entries[position].ns - int(DESTAGE_S * 1e9)
     while first > flushed:
         entry = log.entries[first - 1]
@@ -133,7 +134,9 @@ def copy(source: Path, target: Path) -> None:
     OSError.
     """
     with open_fd(source) as old, open_fd(target, _IN_PLACE, 0o666) as new:
-        size, hole, stale = os.fstat(old).st_size, 0, os.fstat(new).st_size > 0
+        size = os.fstat(old).st_size
+        hole = 0
+        stale = os.fstat(new).st_size > 0
         os.truncate(new, size)
         for begin, end in (*data_parts(old, 0, size), (size, size)):
             for first, last in data_parts(new, hole, begin) if stale else ():
@@ -181,7 +184,8 @@ def chosen_cuts(
     ValueError if the spans are empty. An aim that finds no flush of its kind, or no change, uses
     the next weaker one: checkpoint, commit, subset.
     """
-    chance, log = random.Random(seed), section.log
+    chance = random.Random(seed)
+    log = section.log
     spans = [(begin, end) for begin, end in section.spans if end - begin > 1]
     if not spans:
         raise ValueError("nothing was written while data could be lost")

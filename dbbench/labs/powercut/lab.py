@@ -141,7 +141,8 @@ class Tally:
 
     def row(self, blind: bool) -> LabRow:
         valid = [cut for cut in self.cuts if not cut.invalid]
-        flags, kinds = self.base.flags if self.base else (), [set(cut.harms) for cut in valid]
+        flags = self.base.flags if self.base else ()
+        kinds = [set(cut.harms) for cut in valid]
         about = conclusion(self.cuts, blind, bool(self.failed))
         text = statement(about, self.cuts, self.failed)
         return LabRow(
@@ -186,7 +187,8 @@ def examine(lab: Lab, target: LabTarget, cuts: int | None) -> Tally:
     in several processes, which share nothing but the machine: their filesystems have different
     UUIDs. Raises as `in_processes`.
     """
-    began, count = time.monotonic(), 1
+    began = time.monotonic()
+    count = 1
     lab.remove_images()
     if targets.is_long(cuts):
         count = lab.process_count(target, len(os.sched_getaffinity(0)), available_bytes())
@@ -231,7 +233,8 @@ def _batch(lab: Lab, tally: Tally, count: int) -> None:
     lab.tell(f"{tally.target.key}: recording")
     tally.recordings += 1
     seed = f"{lab.seed}-{tally.target.key}-{tally.recordings}"
-    kills, changes = max(1, count // 10), tally.recordings % 2 == 0
+    kills = max(1, count // 10)
+    changes = tally.recordings % 2 == 0
     recording = record(lab, tally.base, kills, seed, changes)
     tally.commits += recording.acknowledged.count
     tally.flushes += len(recording.log.flushes_between(*recording.whole))
@@ -255,7 +258,9 @@ def _batch(lab: Lab, tally: Tally, count: int) -> None:
 
 def _cut(lab: Lab, recording: Recording, media: Media, cut: Cut) -> CutFacts:
     """Make a cut from a recording and check what is left."""
-    recovery, kept, larger = _recover(lab, recording, media, cut), "", None
+    recovery = _recover(lab, recording, media, cut)
+    kept = ""
+    larger = None
     if recovery.harms:
         kept = _keep(lab, recording, media, cut)
         recovery = _recover_again(lab, recording, media, cut, recovery)
@@ -305,7 +310,8 @@ def _keep(lab: Lab, recording: Recording, media: Media, cut: Cut) -> str:
     lab.kept[key] = lab.kept.get(key, 0) + 1
     if lab.kept[key] > KEPT:
         return ""
-    folder, name = lab.folder / "powercut", cut.seed.replace(" ", "-").replace("/", "_")
+    folder = lab.folder / "powercut"
+    name = cut.seed.replace(" ", "-").replace("/", "_")
     folder.mkdir(exist_ok=True)
     images = files_of(disks(folder, name, recording.base.target))
     for image in images:
@@ -342,7 +348,9 @@ def try_control(
     blind too.
     """
     target = targets.control_target(control, engine.engine, catalog.catalog())
-    name, harmed, valid = f"control {control.name} on {engine.engine.name}", 0, 0
+    name = f"control {control.name} on {engine.engine.name}"
+    harmed = 0
+    valid = 0
     facts = ControlFacts(control.name, engine.engine.name, control.what, tries, needed, 0, 0, True)
     lab.tell(name)
     try:
@@ -374,7 +382,8 @@ def record(lab: Lab, base: BaseImages, kills: int, seed: str, changes: bool = Fa
     changes if `changes`. Raises DbbenchError on failure. The lab's directory contains the files
     of the last recording.
     """
-    chance, seen = random.Random(seed), Acknowledged()
+    chance = random.Random(seed)
+    seen = Acknowledged()
     folder = lab.scratch / "log"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
@@ -384,7 +393,8 @@ def record(lab: Lab, base: BaseImages, kills: int, seed: str, changes: bool = Fa
     if seen.count < LEAST:
         last_lines = "; ".join(lab.server_log.read_text(errors="replace").splitlines()[-3:])
         raise DbbenchError(f"the witness received only {seen.count} commits: {last_lines}")
-    log, rounds = disk.read_log(folder), seen.rounds()
+    log = disk.read_log(folder)
+    rounds = seen.rounds()
     spans = [(log.at(first + int(DESTAGE_S * 1e9)), log.at(last)) for first, last in rounds]
     return Recording(base, log, log.span(rounds[0][0], end), tuple(spans), seen, tuple(recoveries))
 
@@ -396,7 +406,8 @@ def _run_rounds(
     the results.
     """
     live = copy_disks(base.images, lab.disks("live", base.target))
-    end, recoveries = 0, list[Recovery]()
+    end = 0
+    recoveries = list[Recovery]()
     with (
         disk.serve_disks(
             lab.workdir.root, files_of(live), lab.scratch / "log", lab.workdir.logs / "disk.log"

@@ -28,7 +28,8 @@ def in_processes(works: Sequence[Work[T]], tell: Tell, silent_s: float) -> list[
     then all processes are stopped.
     """
     results = dict[Connection, T]()
-    children, heard = dict[Connection, BaseProcess](), dict[Connection, float]()
+    children = dict[Connection, BaseProcess]()
+    heard = dict[Connection, float]()
     try:
         for work in works:
             reader, writer = Pipe(duplex=False)

@@ -207,7 +207,8 @@ def make_base(lab: Lab, target: LabTarget, small: bool = True) -> BaseImages:
     """Make the filesystem on new disks, a data directory on it, and the tables in that; `small`:
     see `SmallCluster`. Raises SetupNotInForce.
     """
-    engine, base = ENGINES[target.engine.name], lab.disks("base", target)
+    engine = ENGINES[target.engine.name]
+    base = lab.disks("base", target)
     of_small = engine.PROFILE.lab_cluster
     cluster = of_small if small else SmallCluster()
     usual = {
@@ -237,7 +238,8 @@ def make_base(lab: Lab, target: LabTarget, small: bool = True) -> BaseImages:
         filesystems.verify_files(target.setup, engine.data_files(datadir))
         place = move_log(target.setups, mounts, engine, datadir, lab.workdir.place(target.engine))
         with engine.serving(datadir, target.settings, place) as server:
-            effective, version = server.effective_settings(), server.version
+            effective = server.effective_settings()
+            version = server.version
             check_log(engine, datadir, place, effective)
             server.settle()
         tears = fs.tears_pages_of(durability.page_bytes(effective))
@@ -260,7 +262,8 @@ def make_base(lab: Lab, target: LabTarget, small: bool = True) -> BaseImages:
 
 def _template(lab: Lab, target: LabTarget, cluster: SmallCluster) -> Path:
     """Return a data directory of that server with the witness's tables, made once per lab."""
-    engine, place = ENGINES[target.engine.name], lab.workdir.place(target.engine)
+    engine = ENGINES[target.engine.name]
+    place = lab.workdir.place(target.engine)
     name = f"template-{target.engine.name}-{abs(hash((target.engine.bin, cluster.creation)))}"
     folder = lab.scratch / name
     if not folder.exists():
@@ -285,7 +288,8 @@ def mount(lab: Lab, target: LabTarget, volumes: Volumes) -> Iterator[Path]:
     try:
         with phase("mount"):
             for role, setup in target.setups.items():
-                family, at = filesystems.family_of(setup), lab.workdir.mount_point(role)
+                family = filesystems.family_of(setup)
+                at = lab.workdir.mount_point(role)
                 stack.enter_context(family.mounted_again(setup, volumes[role], at, lab.journal))
         yield lab.workdir.mount / "data"
     finally:
@@ -298,7 +302,8 @@ def serving(lab: Lab, base: BaseImages, datadir: Path, clean: bool = False) -> I
     """Run the target's server within the block; then kill it with all its processes, or stop it if
     `clean`.
     """
-    target, engine = base.target, ENGINES[base.target.engine.name]
+    target = base.target
+    engine = ENGINES[base.target.engine.name]
 
     with contextlib.suppress(Killed), contextlib.ExitStack() as stack:
         with starting(lab.server_log):
@@ -372,7 +377,9 @@ def recover(
     controls). A phase that exceeded its deadline, or a failed unmount or detach, is a fault of
     the lab: the result is invalid.
     """
-    began, harms, count = time.monotonic(), dict[str, str](), sum(acknowledged.values())
+    began = time.monotonic()
+    harms = dict[str, str]()
+    count = sum(acknowledged.values())
     recovery = Recovery(count)
     lab.server_log.unlink(missing_ok=True)  # the new log must be of this recovery only
     try:
@@ -400,7 +407,8 @@ def recover(
 def _start_and_check(
     lab: Lab, base: BaseImages, datadir: Path, acknowledged: Mapping[int, int]
 ) -> Recovery:
-    engine, damaged = ENGINES[base.target.engine.name], set[str]()
+    engine = ENGINES[base.target.engine.name]
+    damaged = set[str]()
     try:
         with serving(lab, base, datadir, clean=True) as server:
             recovery = check_server(server, acknowledged)
@@ -430,14 +438,17 @@ def harm_of_start(error: errors.DbbenchError, acknowledged: Mapping[int, int]) -
     """
     if not isinstance(error, errors.EngineStartFailed | errors.EngineDied):
         raise error
-    count, evidence = sum(acknowledged.values()), str(error)
+    count = sum(acknowledged.values())
+    evidence = str(error)
     torn = next((line.strip() for line in evidence.splitlines() if _TORN.search(line)), "")
     return Recovery(count, count, {"unrecovered": evidence, **({"torn": torn} if torn else {})})
 
 
 def check_server(server: Server, acknowledged: Mapping[int, int]) -> Recovery:
     """Query a recovered server. Raises DeadlinePassed, or EngineDied if it crashes."""
-    count, harms, lost = sum(acknowledged.values()), dict[str, str](), 0
+    count = sum(acknowledged.values())
+    harms = dict[str, str]()
+    lost = 0
     with phase("look up"), _errors_as_harms(server, "look up", harms), cursor_of(server) as cursor:
         lost = witness.missing(cursor, acknowledged)
         if lost:

@@ -84,7 +84,8 @@ def _statements(round_: int, done: int, partitions: str) -> list[str]:
     cycle, step = divmod(done, len(STEPS))
     table = _name(round_, cycle, "table")
     columns = "(id INT NOT NULL, v INT NOT NULL, filler CHAR(180) NOT NULL)"
-    create, drop = [f"CREATE TABLE {table} {columns}"], f"DELETE FROM {table} WHERE id < {PART}"
+    create = [f"CREATE TABLE {table} {columns}"]
+    drop = f"DELETE FROM {table} WHERE id < {PART}"
     if partitions == "tables":
         create = [
             "; ".join(
@@ -101,10 +102,8 @@ def _statements(round_: int, done: int, partitions: str) -> list[str]:
         drop = f"DROP TABLE {table}_a"
     elif partitions == "clause":
         parts = f"PARTITION a VALUES LESS THAN ({PART}), PARTITION b VALUES LESS THAN ({2 * PART})"
-        create, drop = (
-            [f"{create[0]} PARTITION BY RANGE (id) ({parts})"],
-            f"ALTER TABLE {table} DROP PARTITION a",
-        )
+        create = [f"{create[0]} PARTITION BY RANGE (id) ({parts})"]
+        drop = f"ALTER TABLE {table} DROP PARTITION a"
     grow = [f"INSERT INTO {table} SELECT id, id % 7, filler FROM account WHERE id < {2 * PART}"]
     return {
         "create": create,

@@ -43,8 +43,10 @@ DECIDING: Final = (
     "innodb_use_fdatasync",
     "innodb_log_file_write_through",
 )
-FEW, FEW_NEEDED = 6, 5
-MANY, MANY_NEEDED = 20, 18
+FEW = 6
+FEW_NEEDED = 5
+MANY = 20
+MANY_NEEDED = 18
 LONG: Final = 100  # from this number of cuts of a setup, each control is tried MANY times
 LYING: Final = "lying disk"
 

@@ -214,7 +214,8 @@ def _statements(session: int, n: int) -> list[str]:
 
 def _work(server: Server, session: int, times: list[int], stop: threading.Event) -> None:
     with contextlib.closing(server.connect()) as connection:
-        cursor, whole = connection.cursor(), sql_of(server).one_message
+        cursor = connection.cursor()
+        whole = sql_of(server).one_message
         connection.autocommit = whole
         while not stop.wait(PAUSE_S):
             statements = _statements(session, len(times) + 1)

@@ -155,14 +155,16 @@ def build(making: Path, mirror: str, tell: Tell) -> str:
     last: if a package of tools or ZFS's module is not possible, the rest is kept, and the file
     LEFT_OUT says so. Raises RehearsalFailed.
     """
-    whole, left_out = making / "whole", list[str]()
+    whole = making / "whole"
+    left_out = list[str]()
     try:
         tell(f"Debian unstable with user-mode-linux, from {mirror}")
         _debian(whole, mirror, tell)
         left_out += _tools(whole)
         version = _inside(whole, "/usr/bin/linux.uml", "--version").strip()
         # within the whole one, because depmod runs there
-        small, key = whole / "small", f"uml-{version}"
+        small = whole / "small"
+        key = f"uml-{version}"
         make_small_root(whole, small)
         shutil.copytree(whole / "usr/lib/uml/modules", small / "usr/lib/modules")
         _inside(whole, "depmod", "-b", f"/{small.name}", version)
@@ -273,11 +275,9 @@ def _zfs(root: Path, small: Path, version: str, tell: Tell) -> str:
     tell(f"headers for Linux {version}")
     source = _headers(root, version)
     tell(f"the module of {openzfs.name}")
-    folder, linux, um = (
-        f"/{openzfs.relative_to(root)}",
-        f"/{source.relative_to(root)}",
-        {"ARCH": "um"},
-    )
+    folder = f"/{openzfs.relative_to(root)}"
+    linux = f"/{source.relative_to(root)}"
+    um = {"ARCH": "um"}
     (openzfs / "configure").chmod(0o755)
     options = ("--with-config=kernel", f"--with-linux={linux}", f"--with-linux-obj={linux}")
     _inside(root, "./configure", *options, env=um, cwd=folder)
@@ -412,7 +412,9 @@ def run_child(
 
 def main(argv: Sequence[str]) -> int:
     """Run the process; exit status 0 if the request succeeded."""
-    verb, spec, reports = argv[0], json.loads(argv[1]), int(argv[2])
+    verb = argv[0]
+    spec = json.loads(argv[1])
+    reports = int(argv[2])
 
     def report(**words: Any) -> None:
         os.write(reports, (json.dumps(words) + "\n").encode())
@@ -441,7 +443,9 @@ def main(argv: Sequence[str]) -> int:
 
 def _boot(order: BootOrder) -> dict[str, Any]:
     control = namespaces.RUNTIME / "scratch"
-    init, answer, console = control / "init", control / "answer.json", control / "console"
+    init = control / "init"
+    answer = control / "answer.json"
+    console = control / "console"
     control.joinpath("order.json").write_text(json.dumps(asdict(order)))
     init.write_text(_init(order, control))
     init.chmod(0o755)

@@ -38,7 +38,8 @@ _DRAIN_S: Final = 5.0  # a daemon that still runs might keep the pipe open for e
 
 def main(control: str) -> NoReturn:
     """Never returns: it is process 1, and switches the machine off at the end."""
-    folder, answer = Path(control), dict[str, Any]()
+    folder = Path(control)
+    answer = dict[str, Any]()
     try:
         order = BootOrder(**json.loads((folder / "order.json").read_text()))
         _furnish(order, folder)

@@ -133,7 +133,8 @@ def _less(parameters: Mapping[str, Scalar]) -> dict[str, Scalar]:
 
 def main(argv: list[str]) -> int:
     """Exit status 0: every trial has a result. stdout carries progress events."""
-    folder, emit = Path(argv[0]), events_to(1)
+    folder = Path(argv[0])
+    emit = events_to(1)
     run = results.load_spec(folder)
     run = dataclasses.replace(
         run, host={**host.facts(), "state": tunables.state()}, versions=host.versions()

@@ -66,7 +66,8 @@ def facts(root: Path = Path("/")) -> dict[str, Any]:
     """Return `state()` and the facts for the environment table: scalars, `cpu_flags` as a list,
     None for unknown.
     """
-    uname, release = os.uname(), {}
+    uname = os.uname()
+    release = {}
     with contextlib.suppress(OSError):
         release = platform.freedesktop_os_release()
     return {

@@ -176,11 +176,9 @@ def task(folder: str) -> Task | None:
     number, _, name = head.partition(" (")
     rest = tail.split()
     try:
-        flags, own, reaped = (
-            int(rest[6]),
-            int(rest[11]) + int(rest[12]),
-            int(rest[13]) + int(rest[14]),
-        )
+        flags = int(rest[6])
+        own = int(rest[11]) + int(rest[12])
+        reaped = int(rest[13]) + int(rest[14])
         return Task(
             int(number),
             name,
@@ -204,10 +202,8 @@ def tasks(proc: Path = PROC, without: set[int] | None = None) -> dict[int, Task]
     Raises OSError.
     """
     names = os.listdir(proc)  # noqa: PTH208 -- names only; Path objects cost three times as much
-    listed, known = (
-        {int(name) for name in names if name.isdigit()},
-        set() if without is None else without,
-    )
+    listed = {int(name) for name in names if name.isdigit()}
+    known = set() if without is None else without
     known &= listed
     read = (task(f"{proc}/{pid}") for pid in listed - known)
     return {process.pid: process for process in read if process is not None}
@@ -236,7 +232,8 @@ def threads(process: Task, proc: Path = PROC) -> list[Task]:
     """Return the threads of a process; the process itself is the first one."""
     if process.threads <= 1:
         return [process]
-    folder, names = f"{proc}/{process.pid}/task", list[str]()
+    folder = f"{proc}/{process.pid}/task"
+    names = list[str]()
     with contextlib.suppress(OSError):
         names = os.listdir(folder)  # noqa: PTH208 -- as above
     others = (task(f"{folder}/{name}") for name in names if name != str(process.pid))

@@ -110,13 +110,16 @@ def state(root: Path = Path("/")) -> dict[str, Value]:
     """Return the settings by name; None for what this machine does not have. `mitigation_*`: the
     kernel's own sentences.
     """
-    cpu, proc = root / "sys/devices/system/cpu", root / "proc"
+    cpu = root / "sys/devices/system/cpu"
+    proc = root / "proc"
     thp = root / "sys/kernel/mm/transparent_hugepage"
     # The idle states available to CPU 0, shallowest first: "POLL C1 C6"; disabled states are
     # omitted.
     idle = sorted((cpu / "cpu0/cpuidle").glob("state*"), key=lambda path: int(path.name[5:]))
-    no_turbo, boost = number(cpu / "intel_pstate/no_turbo"), number(cpu / "cpufreq/boost")
-    turbo, swaps = boost if no_turbo is None else not no_turbo, text(proc / "swaps")
+    no_turbo = number(cpu / "intel_pstate/no_turbo")
+    boost = number(cpu / "cpufreq/boost")
+    turbo = boost if no_turbo is None else not no_turbo
+    swaps = text(proc / "swaps")
     values: dict[str, Value] = {
         "cpus_online": text(cpu / "online"),
         "governor": common(cpu.glob("cpufreq/policy*/scaling_governor")),

@@ -23,7 +23,8 @@ WHAT: Final = "cgroup"  # the kind of its entries in the journal
 _GONE_S: Final = 5.0  # a group cannot be removed before the last of its processes has been reaped
 _STEP_S: Final = 0.02
 _SELF: Final = Path("/proc/self")
-MEMORY, IO = "memory", "io"
+MEMORY = "memory"
+IO = "io"
 _V1_NAMES: Final = {MEMORY: "memory", IO: "blkio"}  # of these controllers
 # Files that can slow down or stop the processes of a group: cgroups(7),
 # Documentation/admin-guide/cgroup-v1 and -v2.

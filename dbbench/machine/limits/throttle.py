@@ -37,10 +37,8 @@ def limit_disks(
     """Limit disks ("7:2") within the block; yield by what. `memory`: the server's group. Raises
     KernelLacks.
     """
-    where, rates = (
-        cgroup.hierarchy(at, controller=IO),
-        (limit.iops or 0, round((limit.mb_per_s or 0) * 1e6)),
-    )
+    where = cgroup.hierarchy(at, controller=IO)
+    rates = (limit.iops or 0, round((limit.mb_per_s or 0) * 1e6))
     if isinstance(where, str):
         raise refused(where)
     give_back(journal)

@@ -161,7 +161,8 @@ def suits(version: str, branches: Sequence[str]) -> bool:
     """Return whether the version is later than all of `branches`, or in one and not older; or if
     there are none.
     """
-    firsts, numbers = [numbers_of(first) for first in branches], numbers_of(version)
+    firsts = [numbers_of(first) for first in branches]
+    numbers = numbers_of(version)
     return (
         not firsts
         or numbers >= max(firsts)

@@ -30,16 +30,15 @@ class Fact(NamedTuple):
 
 def environment(groups: Sequence[Group]) -> View:
     """Return the facts of all trials: first those that differ between arms, then the others."""
-    arms, trials = all_arms(groups), [trial for group in groups for trial in group.trials]
+    arms = all_arms(groups)
+    trials = [trial for group in groups for trial in group.trials]
     differs, same = _compare(
         [[facts(trial) for trial in trials if trial.fs_setup == arm] for arm in arms]
     )
     engines = []
     for engine in dict.fromkeys(group.engine for group in groups):
-        of_engine, title = (
-            [trial for trial in trials if trial.engine == engine],
-            profile_of(engine).title,
-        )
+        of_engine = [trial for trial in trials if trial.engine == engine]
+        title = profile_of(engine).title
         unlike, _ = _compare(
             [[server_settings(t) for t in of_engine if t.fs_setup == arm] for arm in arms]
         )
@@ -112,7 +111,8 @@ def _compare(columns: Sequence[Sequence[Facts]]) -> tuple[list[Fact], list[Fact]
     """Return (facts that differ between columns, other facts). Columns without any facts are left
     out.
     """
-    differs, same = [], []
+    differs = []
+    same = []
     known = [column for column in columns if any(column)]
     for name in dict.fromkeys(name for column in known for entry in column for name in entry):
         values = [

@@ -39,10 +39,8 @@ def findings(groups: Sequence[Group]) -> tuple[View, ...]:
                 suspect=bool(warning.suspect),
             )
             every.setdefault((True, warning.id), []).append(place)
-    failure, foreign = (
-        Kind("the trial failed", "", ""),
-        Kind("a warning of another version of dbbench", "", ""),
-    )
+    failure = Kind("the trial failed", "", "")
+    foreign = Kind("a warning of another version of dbbench", "", "")
     entries = []
     for (warned, ident), places in sorted(every.items(), key=lambda entry: entry[0]):
         kind = warning_kinds().get(ident, foreign) if warned else error_kinds().get(ident, failure)

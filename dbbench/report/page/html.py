@@ -109,8 +109,10 @@ def build(
     courses = nights.without_hosts(courses) if "hosts" in redact else courses
     regressions = nights.regressions(courses, [run.path.name for run in runs])
     runs = [redact_run(run, tuple(redact)) for run in runs]
-    page_groups, marks = groups(runs), marks_of(runs)
-    comparisons, warnings = tuple(map(_comparison, page_groups)), findings(page_groups)
+    page_groups = groups(runs)
+    marks = marks_of(runs)
+    comparisons = tuple(map(_comparison, page_groups))
+    warnings = findings(page_groups)
     distributions = latency.latencies(page_groups)
     return View(
         title=" + ".join(loaded.run.name for loaded in runs),

@@ -23,7 +23,8 @@ def method(groups: Sequence[Group], redact: Sequence[str] = ()) -> View:
     levels = sorted({row.level for group in groups for row in group.rows if row.level is not None})
     repeats = []
     for loaded in loaded_runs(groups):
-        run, plan = loaded.run, loaded.path / "plan.toml"
+        run = loaded.run
+        plan = loaded.path / "plan.toml"
         where = "plan.toml" if redact else str(plan)
         command = (
             ["dbbench", "run", where, "--new"] if run.order else ["dbbench", "powercut", where]

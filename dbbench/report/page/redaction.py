@@ -52,7 +52,8 @@ def redact_run(run: LoadedRun, kinds: tuple[str, ...]) -> LoadedRun:
     clean = redactor(run, kinds)
     if not kinds:
         return run
-    hide, plan = _PARAMETERS if "params" in kinds else frozenset[str](), plain(run.run)
+    hide = _PARAMETERS if "params" in kinds else frozenset[str]()
+    plan = plain(run.run)
     plan["hosts"] = {clean(name): facts for name, facts in plan["hosts"].items()}
     return dataclasses.replace(
         run,

@@ -201,11 +201,9 @@ def _notes(rows: Sequence[View]) -> list[tuple[str, tuple[str, ...]]]:
 
 
 def _headings(group: Group) -> list[Heading]:
-    first, window, scan = (
-        group.metric,
-        group.cells[0].window,
-        group.cells[0].workload.driver == "scan",
-    )
+    first = group.metric
+    window = group.cells[0].window
+    scan = group.cells[0].workload.driver == "scan"
     queries = first.name == "queries_per_s"
     # Both describe the same seconds. Each query is a transaction, so its rate is the same as tps.
     unwanted = {"stalls_per_h" if window.measure_s < SHORT_WINDOW_S else "stall_s"}

@@ -74,11 +74,9 @@ def _line(group: Group, table: StudyTable, metric: Metric, arm: str) -> View:
     """Return one arm of a table; the ratios are to the study's baseline, `why` is why nothing was
     measured.
     """
-    base, value, row = (
-        table.then.get(group.baseline),
-        table.then.get(arm),
-        group.row(arm, metric.name),
-    )
+    base = table.then.get(group.baseline)
+    value = table.then.get(arm)
+    row = group.row(arm, metric.name)
     ratio = table.ratios.get(arm) or (
         value / base if value is not None and base and arm != group.baseline else None
     )
@@ -105,7 +103,8 @@ def _why(group: Group, arm: str, metric: Metric) -> str:
 
 def _conditions(study: Study, groups: Sequence[Group]) -> Iterator[tuple[str, str, str]]:
     """Yield (condition, published, measured here), without conditions of which both are unknown."""
-    trials, host = [trial for group in groups for trial in group.trials], groups[0].loaded.run.host
+    trials = [trial for group in groups for trial in group.trials]
+    host = groups[0].loaded.run.host
     filesystems = [t.filesystem for t in trials if t.filesystem is not None]
     checksums = [
         fs.tunables.get("checksum_implementation") or fs.geometry.get("checksum")
@@ -147,7 +146,8 @@ def _hardware(host: dict[str, Any], trials: Sequence[Trial]) -> str:
 
 
 def _memory(host: dict[str, Any], trials: Sequence[Trial]) -> str:
-    whole, limits = host.get("memory_bytes"), {t.memory.limit_bytes for t in trials if t.memory}
+    whole = host.get("memory_bytes")
+    limits = {t.memory.limit_bytes for t in trials if t.memory}
     held = [size_text(limit) for limit in sorted(value for value in limits if value)]
     return (size_text(whole) if whole else "") + (
         f", limited to {' and '.join(held)}" if held else ""

@@ -55,7 +55,10 @@ def shown(
     if kind == "none":
         yield ignore
         return
-    lock, stack, displays = Lock(), contextlib.ExitStack(), list[Display]()  # none after a failure
+    # none after a failure
+    lock = Lock()
+    stack = contextlib.ExitStack()
+    displays = list[Display]()
 
     @contextlib.contextmanager
     def ending_at_errors() -> Iterator[None]:
@@ -132,11 +135,9 @@ class PlainLines(Lines):
         self._state = State()
 
     def take(self, event: Event) -> None:
-        preparing, began, causes = (
-            self._state.preparing,
-            self._state.began,
-            ", ".join(self._state.causes.values()),
-        )
+        preparing = self._state.preparing
+        began = self._state.began
+        causes = ", ".join(self._state.causes.values())
         self._state.take(event)
         self.put(self._line(event, preparing, time.monotonic() - began, causes))
 
@@ -146,7 +147,8 @@ class PlainLines(Lines):
             self.put(self._standing())
 
     def _line(self, event: Event, was_preparing: str, trial_s: float, causes: str) -> str:
-        data, state = event.data, self._state
+        data = event.data
+        state = self._state
         match event.kind:
             case "run_begin":
                 return f"run {data.get('name')}: {opening(data)}"
@@ -177,7 +179,8 @@ class PlainLines(Lines):
         return ""
 
     def _standing(self) -> str:
-        state, now = self._state, time.monotonic()
+        state = self._state
+        now = time.monotonic()
         if state.preparing:
             share = f" {100 * state.fraction:.0f} %" if state.fraction is not None else ""
             return f"prepare: {state.preparing}{share}"

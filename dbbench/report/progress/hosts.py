@@ -69,7 +69,8 @@ class _PlainLines(Lines):
 
 def standing(rows: Sequence[dict[str, Any]]) -> str:
     """Return "12/40 trials collected; 3 measure, 1 restore; about 12 min left, until 22:00"."""
-    done, trials = sum(row["done"] for row in rows), sum(row["trials"] for row in rows)
+    done = sum(row["done"] for row in rows)
+    trials = sum(row["trials"] for row in rows)
     phases = Counter(str(row["phase"]) for row in rows)
     words = ", ".join(f"{count} {phase}" for phase, count in sorted(phases.items()))
     estimates = [row["eta_s"] for row in rows if row["eta_s"] is not None]

@@ -73,7 +73,8 @@ class State:
         the first trial ends. With a budget this is its end, unless the trials that run in any
         case, or the current one, take longer.
         """
-        remaining, budget_s = self.total - self.finished, self.budget_until - now
+        remaining = self.total - self.finished
+        budget_s = self.budget_until - now
         if budget_s > -math.inf:
             remaining = max(int(self.run.get("first") or 0) - self.finished, int(bool(self.trial)))
         elif remaining <= 0:
@@ -92,7 +93,9 @@ class State:
         self._note(data, now)
 
     def _run_end(self, data: dict[str, Any], now: float) -> None:
-        self.total, self.budget_until, self.preparing = self.finished, -math.inf, ""
+        self.total = self.finished
+        self.budget_until = -math.inf
+        self.preparing = ""
 
     def _note(self, data: dict[str, Any], now: float) -> None:
         self.total = int(data.get("total") or data.get("trials") or self.total)
@@ -105,12 +108,18 @@ class State:
 
     def _trial_begin(self, data: dict[str, Any], now: float) -> None:
         self._note(data, now)
-        self.trial, self.began, self.preparing = data, now, ""
-        self.phases, self.second, self.tps, self.copied = {}, {}, [], {}
+        self.trial = data
+        self.began = now
+        self.preparing = ""
+        self.phases = {}
+        self.second = {}
+        self.tps = []
+        self.copied = {}
 
     def _phase_begin(self, data: dict[str, Any], now: float) -> None:
         self.phases[str(data["phase"])] = None
-        self.expected_s, self.phase_began = data.get("expected_s"), now
+        self.expected_s = data.get("expected_s")
+        self.phase_began = now
 
     def _phase_end(self, data: dict[str, Any], now: float) -> None:
         self.phases[str(data["phase"])] = float(data["seconds"])
@@ -123,7 +132,8 @@ class State:
         self.tps = [*self.tps, data.get("tps")][-SPARK:]
 
     def _warning(self, data: dict[str, Any], now: float) -> None:
-        ident, setup = str(data.get("id")), str(self.trial.get("arm") or data.get("trial"))
+        ident = str(data.get("id"))
+        setup = str(self.trial.get("arm") or data.get("trial"))
         self.news = ""
         if not data.get("suspect", True) or ident in self.causes:
             return
@@ -138,7 +148,10 @@ class State:
         if data.get("value") is not None and data.get("status") != "failed":
             key = (str(data["engine"]), str(data["workload"]), str(data["arm"]))
             self.values.setdefault(key, []).append(float(data["value"]))
-        self.trial, self.phases, self.second, self.causes = {}, {}, {}, {}
+        self.trial = {}
+        self.phases = {}
+        self.second = {}
+        self.causes = {}
 
 
 def eta(left_s: float | None, wall: float | None = None) -> str:

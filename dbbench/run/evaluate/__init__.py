@@ -81,8 +81,10 @@ def judge(trial: Record, observed: Observed) -> None:
 
 def _series(trial: Record, observed: Observed) -> list[TrialWarning]:
     """Set the series and the histogram; return the warnings of the samplers."""
-    outcome, window = observed.outcome, trial.cell.window
-    trial.series, trial.histogram = outcome.series, outcome.histogram
+    outcome = observed.outcome
+    window = trial.cell.window
+    trial.series = outcome.series
+    trial.histogram = outcome.histogram
     seconds = trial.series.seconds
     sampled, warnings = observed.samples.read(outcome.begin_utc, seconds)
     trial.series.update(sampled)
@@ -96,8 +98,12 @@ def _series(trial: Record, observed: Observed) -> list[TrialWarning]:
 
 
 def _facts(trial: Record, observed: Observed) -> None:
-    outcome, meter, facts, cell = observed.outcome, observed.meter, trial.facts, trial.cell
-    effective, dataset_bytes = facts.effective_settings, facts.space.logical_bytes
+    outcome = observed.outcome
+    meter = observed.meter
+    facts = trial.facts
+    cell = trial.cell
+    effective = facts.effective_settings
+    dataset_bytes = facts.space.logical_bytes
     written = meter.io.engine_write_bytes
     facts.engine_features = profile_of(cell.engine.name).shown(effective)
     drain_s = round(trial.phase_s(model.Phase.DRAIN), 3)
@@ -121,9 +127,14 @@ def _facts(trial: Record, observed: Observed) -> None:
 
 
 def _summary(trial: Record, observed: Observed) -> dict[str, float | None]:
-    outcome, restored, meter = observed.outcome, observed.restored, observed.meter
-    window, tps = trial.cell.window, outcome.series["tps"]
-    io, drain, switches = trial.facts.io, trial.facts.drain, meter.switches_per_s
+    outcome = observed.outcome
+    restored = observed.restored
+    meter = observed.meter
+    window = trial.cell.window
+    tps = outcome.series["tps"]
+    io = trial.facts.io
+    drain = trial.facts.drain
+    switches = meter.switches_per_s
     rates = summary.throughput(outcome, drain.drain_s)
     if trial.cell.limit is not None and (price := trial.cell.limit.price) is not None and rates:
         rates["tps_per_price"] = summary.ratio(rates["tps"], price)
@@ -135,7 +146,8 @@ def _summary(trial: Record, observed: Observed) -> dict[str, float | None]:
         "io_operations": io.operations,
         "context_switches": None if switches is None else switches * outcome.window_s,
     }
-    stalled, latencies = summary.stalled_seconds(window, tps), summary.latencies(outcome)
+    stalled = summary.stalled_seconds(window, tps)
+    latencies = summary.latencies(outcome)
     return {
         **rates,
         **latencies,
@@ -188,14 +200,16 @@ def _of_dataset(_trial: Record, observed: Observed) -> Iterator[TrialWarning]:
 
 
 def _of_conditions(trial: Record, observed: Observed) -> Iterator[TrialWarning]:
-    facts, cell = trial.facts, trial.cell
+    facts = trial.facts
+    cell = trial.cell
     yield from fairness.warnings(cell, facts.memory, facts.cores, observed.meter)
     yield from fairness.of_client(facts.client)
     yield from device.limit_missed(facts.limit, facts.ceiling, facts.device)
     yield from device.slower(facts.ceiling, observed.outcome.series, cell)
     # a loop file is affected more by other I/O on the disk below than by its history
     if trial.run.plan.device.disks:
-        done, key = results.list_results(trial.folder.path), (trial.spec.block, trial.spec.attempt)
+        done = results.list_results(trial.folder.path)
+        key = (trial.spec.block, trial.spec.attempt)
         block = [
             spec
             for spec in trial.run.order
@@ -206,7 +220,9 @@ def _of_conditions(trial: Record, observed: Observed) -> Iterator[TrialWarning]:
 
 
 def _of_window(trial: Record, observed: Observed) -> Iterator[TrialWarning]:
-    window, drain_s, meter = trial.cell.window, trial.phase_s(model.Phase.DRAIN), observed.meter
+    window = trial.cell.window
+    drain_s = trial.phase_s(model.Phase.DRAIN)
+    meter = observed.meter
     if window.kind != "fixed":
         return
     if window.measure_s < summary.SHORT_WINDOW_S:
@@ -236,7 +252,9 @@ def _of_scan(trial: Record, observed: Observed) -> Iterator[TrialWarning]:
 
 
 def _of_machine(trial: Record, observed: Observed) -> Iterator[TrialWarning]:
-    began, ended, kernel = trial.facts.host_state, trial.facts.host_state_end, observed.kernel
+    began = trial.facts.host_state
+    ended = trial.facts.host_state_end
+    kernel = observed.kernel
     first = {name: value for name, value in observed.first_state.items() if name in began}
     changes = tunables.differences(first, {name: began[name] for name in first})
     if changes := [*changes, *tunables.differences(began, ended)]:
@@ -270,7 +288,8 @@ def _of_growth(trial: Record, _observed: Observed) -> Iterator[TrialWarning]:
     facts = trial.facts.growth
     if facts is None or facts.compressed_share is None or facts.restored_share is None:
         return
-    grown_bytes, allocated = facts.data_bytes or 0, facts.preallocated_share or 0.0
+    grown_bytes = facts.data_bytes or 0
+    allocated = facts.preallocated_share or 0.0
     if (
         facts.restored_share - facts.compressed_share >= UNCOMPRESSED_SHARE
         and grown_bytes >= UNCOMPRESSED_BYTES
@@ -289,11 +308,14 @@ def _of_growth(trial: Record, _observed: Observed) -> Iterator[TrialWarning]:
 
 
 def _of_device(trial: Record, _observed: Observed) -> Iterator[TrialWarning]:
-    device, cache, disks = trial.facts.device, trial.facts.cache, _disks(trial.facts.device)
+    device = trial.facts.device
+    cache = trial.facts.cache
+    disks = _disks(trial.facts.device)
     for disk in disks:
         if disk.direct_io is False:
             yield TrialWarning("W011", f"{disk.image} is on a filesystem without direct I/O")
-        before, after = disk.image_blocks_before, disk.image_blocks_after
+        before = disk.image_blocks_before
+        after = disk.image_blocks_after
         if before is not None and after is not None and after < before:
             text = (
                 f"the image had {before * 512} bytes allocated before mkfs and {after * 512} "
@@ -335,7 +357,9 @@ WARNINGS: Final[tuple[Callable[[Record, Observed], Iterator[TrialWarning]], ...]
 
 
 def _work(trial: Record, observed: Observed) -> None:
-    outcome, meter, cell = observed.outcome, observed.meter, trial.cell
+    outcome = observed.outcome
+    meter = observed.meter
+    cell = trial.cell
     if meter.strays:
         files = ", ".join(meter.strays[:_SHOWN_FILES])
         raise FilesElsewhere(f"files outside of the filesystem under test were in use: {files}")
@@ -359,7 +383,9 @@ def _commits(outcome: Outcome, written_bytes: int | None) -> int:
 
 
 def _durability(trial: Record, observed: Observed) -> None:
-    facts, meter, outcome = trial.facts.filesystem, observed.meter, observed.outcome
+    facts = trial.facts.filesystem
+    meter = observed.meter
+    outcome = observed.outcome
     effective = trial.facts.effective_settings
     of_data = partial(family_by_name(facts.family).reports, facts.mount_options_effective)
     of_volumes = [

@@ -52,7 +52,8 @@ def canary(
     needed.
     """
     name = "write_mb_per_s"
-    mine, rates = probe.get(name), [of[name] for of in (probe, *others) if of.get(name) is not None]
+    mine = probe.get(name)
+    rates = [of[name] for of in (probe, *others) if of.get(name) is not None]
     if mine is None or len(rates) < CANARIES:
         return
     median = statistics.median(rates)
@@ -98,7 +99,8 @@ def limit_missed(
     """
     if limit is None:
         return
-    iops, mb_per_s = limit.asked.iops or math.inf, limit.asked.mb_per_s or math.inf
+    iops = limit.asked.iops or math.inf
+    mb_per_s = limit.asked.mb_per_s or math.inf
     texts = []
     for row in limit.rows:
         expected = min(iops, mb_per_s * 1e6 / _ROW_BYTES[row.name[-2:]])

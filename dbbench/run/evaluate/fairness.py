@@ -44,7 +44,8 @@ def memory(
     """Return the size of the dataset compared with the memory that can cache it, and how the server
     read its files.
     """
-    group, direct = meter.memory, how_read(effective, meter.resident_bytes, dataset_bytes)
+    group = meter.memory
+    direct = how_read(effective, meter.resident_bytes, dataset_bytes)
     limit = group.limit_bytes if group else None
     # the only cache of data
     own_cache = bytes_of(effective["innodb_buffer_pool_size"]) if direct == "direct" else None
@@ -86,7 +87,8 @@ def client_share(
     """Return the CPU time of the load generator divided by what it could use: its CPUs, at most its
     threads.
     """
-    used, seconds = cpu.get("client_cpu_s"), cpu.get("seconds")
+    used = cpu.get("client_cpu_s")
+    seconds = cpu.get("seconds")
     if cores is None or cores.server is None or not used or not seconds or not cores.client:
         return None
     parameters = {**cell.dataset.parameters, **cell.parameters}
@@ -149,7 +151,8 @@ def of_client(facts: ClientFacts | None) -> Iterator[TrialWarning]:
     """Yield W012, W023 and W104; none for a local load generator."""
     if facts is None:
         return
-    drift, error = abs(facts.clock_drift_s or 0.0), facts.clock_error_s or 0.0
+    drift = abs(facts.clock_drift_s or 0.0)
+    error = facts.clock_error_s or 0.0
     if drift + error > CLOCK_S:
         text = (
             f"the offset of the clocks changed by {drift:.3f} s during the load; it is known to "

@@ -59,7 +59,8 @@ class Loads:
         workload = dataclasses.replace(
             self.cell.workload, driver="scan", during="", window="to-completion"
         )
-        window, nothing = model.Window("to-completion", 0.0, 0.0), model.Dataset("none")
+        window = model.Window("to-completion", 0.0, 0.0)
+        nothing = model.Dataset("none")
         cell = dataclasses.replace(
             self.cell, workload=workload, parameters={}, dataset=nothing, window=window
         )
@@ -96,7 +97,8 @@ def age_tables(
     with filled.serving(filled.datadir) as server:
         server.checkpoint()
         points = tuple(ageing.points(server, asked.write_factors))
-    scans, repairs = [_scan(filled, loads, "aged")], []
+    scans = [_scan(filled, loads, "aged")]
+    repairs = []
     if asked.repair:
         for by, mend in (("filesystem", of_filesystem), ("engine", of_engine)):
             done: model.OperationFacts = mend(filled)
@@ -119,9 +121,12 @@ class _Ageing:
     """The load that ages the tables. `note`: why it could not continue."""
 
     def __init__(self, filled: StoredDatabase, window: model.Window, loads: Loads) -> None:
-        self.filled, self.window, self.loads = filled, window, loads
+        self.filled = filled
+        self.window = window
+        self.loads = loads
         self.dataset_bytes = max(1, sum(path.stat().st_size for path in filled.files))
-        self.written_bytes, self.note = 0, ""
+        self.written_bytes = 0
+        self.note = ""
 
     def points(self, server: Server, factors: Sequence[float]) -> Iterator[model.WrittenPoint]:
         """Yield a point for each window."""
@@ -139,13 +144,15 @@ class _Ageing:
             filesystems.sync(fs.path)
             logical = sum(path.stat().st_size for path in self.filled.files)
             disk = shape.space(fs, logical).disk_bytes if fs.raw is None else None
-            extents, point = extents_of(self.filled.files), self._drive(server, f"{factor:g}")
+            extents = extents_of(self.filled.files)
+            point = self._drive(server, f"{factor:g}")
             yield dataclasses.replace(
                 point, asked=factor, extents=extents, logical_bytes=logical, disk_bytes=disk
             )
 
     def _drive(self, server: Server, name: str) -> model.WrittenPoint:
-        factor, before = self.written_bytes / self.dataset_bytes, server.counters()
+        factor = self.written_bytes / self.dataset_bytes
+        before = server.counters()
         outcome = self.loads.oltp(server, self.window, name)
         # Only the first window has a warm-up, because the server keeps running.
         self.window = dataclasses.replace(self.window, warmup_s=0.0)
@@ -164,7 +171,8 @@ def _scan(filled: StoredDatabase, loads: Loads, when: str) -> model.AgedScan:
         outcome = loads.scan(server, f"scan {when}")
         read = disk.difference()["read_bytes"]
     rate = read / 1e6 / outcome.window_s if read is not None else None
-    duration_s, mb_per_s = outcome.figures["duration_s"] or 0.0, outcome.figures["mb_per_s"]
+    duration_s = outcome.figures["duration_s"] or 0.0
+    mb_per_s = outcome.figures["mb_per_s"]
     return model.AgedScan(when, duration_s, mb_per_s, rate, cache_text == "from a cold cache")
 
 

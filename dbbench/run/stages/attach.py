@@ -41,9 +41,11 @@ def attach(
     plan: Plan, cell: Cell, images: Mapping[Role, tuple[Path, ...]], permit: Permit
 ) -> Iterator[dict[Role, Device]]:
     """Attach and lock the trial's devices within the block, with the read-ahead of the plan."""
-    specs, wanted = plan.device.volumes, dict[Role, DiskSet]()
+    specs = plan.device.volumes
+    wanted = dict[Role, DiskSet]()
     for role, setup in setups_of(plan, cell).items():
-        number, spare = setup.devices.max, writes.spares(plan, setup)
+        number = setup.devices.max
+        spare = writes.spares(plan, setup)
         wanted[role] = DiskSet(specs[role], images.get(role, ()), number, spare, _sectors(setup))
     with (
         devices.attach(wanted, permit, cell.arm) as volumes,
@@ -65,7 +67,8 @@ def erase(disks: Iterable[Device]) -> None:
 
 def precondition(folder: RunFolder, cell_id: str, device: Device) -> ConditionFacts | None:
     """Discard before each trial; precondition once per block, before its first trial."""
-    plan, done = folder.run.plan, list_results(folder.path)
+    plan = folder.run.plan
+    done = list_results(folder.path)
     if plan.device.condition == "discard":
         return discard(device)
     blocks = {(spec.block, spec.attempt) for spec in folder.run.order if spec.id in done}
@@ -77,7 +80,8 @@ def host_state(disks: Volumes, setup: FsSetup, journal: Journal) -> dict[str, An
     """Return the state of host and block layer; the journal keeps the first one, and one for each
     sector size.
     """
-    state, sectors = tunables.state(), _sectors(setup)
+    state = tunables.state()
+    sectors = _sectors(setup)
     for role, device in disks.items():  # named separately: setups have different numbers of disks
         state |= tunables.block_layer(
             device.leaves, called="disk" if role == "data" else "log disk"

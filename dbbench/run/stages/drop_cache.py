@@ -38,7 +38,8 @@ def emptier(
         for fs in mounts.values():
             equalize_readahead(fs, plan.equal_readahead_bytes)
 
-    by, share = dataclasses.replace(each[0], empty=empty), shape.least_read_share(mounts["data"])
+    by = dataclasses.replace(each[0], empty=empty)
+    share = shape.least_read_share(mounts["data"])
     disks = volumes["data"].leaves
     return partial(pagecache.empty_and_prove, seed=plan.seed, disks=disks, by=by, least_share=share)
 

@@ -41,10 +41,14 @@ def restore(cell: Cell, setup: FsSetup, fs: Mounted, workdir: WorkDir, emit: Emi
     """Restore the golden copy with the setup's attributes, and verify it; `datadir` is the server's
     data directory.
     """
-    engine, golden = ENGINES[cell.engine.name], ensure_golden(cell, workdir, emit)
-    datadir, account = filesystems.data_directory(setup, fs), engine.account()
+    engine = ENGINES[cell.engine.name]
+    golden = ensure_golden(cell, workdir, emit)
+    datadir = filesystems.data_directory(setup, fs)
+    account = engine.account()
     filesystems.apply_attributes(setup, datadir)
-    server, here, tablespace = datadir, golden, str(cell.dataset.parameters.get("tablespace", ""))
+    server = datadir
+    here = golden
+    tablespace = str(cell.dataset.parameters.get("tablespace", ""))
     if tablespace:
         oid = golden.manifest.tablespaces[tablespace]
         here, rest = datasets.split(golden, f"pg_tblspc/{oid}")
@@ -67,7 +71,8 @@ def restore(cell: Cell, setup: FsSetup, fs: Mounted, workdir: WorkDir, emit: Emi
 
 
 def _facts(golden: Golden, here: Golden, cell: Cell, tablespace: str) -> DatasetFacts:
-    made, parameters = golden.manifest, cell.dataset.parameters
+    made = golden.manifest
+    parameters = cell.dataset.parameters
     of_user = cell.dataset.kind == "source"
     return DatasetFacts(
         kind=cell.dataset.kind,
@@ -155,7 +160,8 @@ def fill(
     """Return the filesystem with its server at `place`, and another server with separate
     directories next to it.
     """
-    engine, settings = ENGINES[cell.engine.name], settings_of(cell)
+    engine = ENGINES[cell.engine.name]
+    settings = settings_of(cell)
     second = dataclasses.replace(
         place, sockets=place.sockets.with_name("s2"), logs=place.logs / "clone"
     )

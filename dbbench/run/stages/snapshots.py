@@ -99,7 +99,10 @@ class SnapshotSchedule:
         self.taken: list[SnapshotTaken] = []
         self.fault = fault
         self.late = 0
-        self._plan, self._filled, self._by, self._now_utc = plan, filled, how, now_utc
+        self._plan = plan
+        self._filled = filled
+        self._by = how
+        self._now_utc = now_utc
         self._how = "" if fault else how.name
         self._kept: list[tuple[int, StoredDatabase]] = []  # (index in `taken`, snapshot)
 
@@ -142,11 +145,13 @@ class SnapshotSchedule:
     def _turn(self) -> None:
         number = len(self.taken)
         tagged = replace(self._filled, tag=str(number + 1))
-        begin_utc, began = self._now_utc(), time.monotonic()
+        begin_utc = self._now_utc()
+        began = time.monotonic()
         # before it is taken, so that `end` also drops one that failed half-way
         self._kept.append((number, tagged))
         self._by.snapshot(tagged)
-        snapshot_s, began = time.monotonic() - began, time.monotonic()
+        snapshot_s = time.monotonic() - began
+        began = time.monotonic()
         with self._by.clone(tagged) as datadir, tagged.serving_copy(datadir) as server:
             text = query(server)
             ready_s = time.monotonic() - began
@@ -195,7 +200,8 @@ def with_cost(facts: SnapshotFacts, outcome: Outcome, window: Window) -> Snapsho
     """Return the facts with times since the start of the load, and its rates with and without a
     snapshot.
     """
-    begin, series = outcome.begin_utc, outcome.series
+    begin = outcome.begin_utc
+    series = outcome.series
     facts = replace(
         facts,
         taken=tuple(
@@ -230,7 +236,8 @@ def with_cost(facts: SnapshotFacts, outcome: Outcome, window: Window) -> Snapsho
     others = [rate for second, rate in measured if second not in busy]
     if min(len(within), len(others)) < LEAST_SECONDS:
         return facts
-    inner, outer = statistics.fmean(within), statistics.fmean(others)
+    inner = statistics.fmean(within)
+    outer = statistics.fmean(others)
     return replace(
         facts, rate_within=inner, rate_beside=outer, cost_ratio=inner / outer if outer else None
     )

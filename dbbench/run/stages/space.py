@@ -47,9 +47,11 @@ def probe(
     cell: Cell, seed: int, mounts: Mounts, facts: FilesystemFacts, datadir: Path
 ) -> FilesystemFacts:
     """Add the latency of fsync and the limits of atomic writes in the directories of data and log."""
-    folders, each = {"data": datadir, "log": filesystems.log_directory(cell.setup, mounts)}, {}
+    folders = {"data": datadir, "log": filesystems.log_directory(cell.setup, mounts)}
+    each = {}
     for role, of_volume in facts.volumes.items():
-        fs, folder = mounts[role], folders[role]
+        fs = mounts[role]
+        folder = folders[role]
         if fs.raw is not None:
             each[role] = dataclasses.replace(of_volume, syncs_note="there is no filesystem")
             continue
@@ -81,5 +83,6 @@ def growth(
     """Return how files that grew since `before` (of `file_sizes`) are stored. They are written back
     first.
     """
-    data, logs = engine.data_files(datadir), log_files_of(engine, datadir, effective)
+    data = engine.data_files(datadir)
+    logs = log_files_of(engine, datadir, effective)
     return shape.growth(fs, before, shape.sizes(data), shape.sizes(logs), None)

@@ -73,7 +73,8 @@ def attach(
 
 @contextlib.contextmanager
 def _with_spare(disks: DiskSet, permit: Permit, arm: str) -> Iterator[Device]:
-    kind, spec = KINDS[disks.spec.kind], disks.spec
+    kind = KINDS[disks.spec.kind]
+    spec = disks.spec
     if not disks.spare or spec.device_count <= disks.spare:
         with kind(disks, permit, arm) as device:
             yield device

@@ -118,7 +118,8 @@ def open_device(path: Path, flags: int) -> int | None:
     except OSError as error:
         if error.errno == errno.EBUSY:
             return None
-        number, problem = path.stat().st_rdev, f"it cannot be opened: {error.strerror}"
+        number = path.stat().st_rdev
+        problem = f"it cannot be opened: {error.strerror}"
         device = f"{os.major(number)}:{os.minor(number)}"
         if points := [
             entry.point for entry in mounts_of(Path("/proc/self")) if entry.device == device
@@ -134,7 +135,8 @@ def found_on(fd: int, *, mine: Set[int], fstab: Path = FSTAB) -> list[Reason]:
     name = kernel_name(fd)
     signatures = signatures_of(fd) or data_without(fd)
     try:
-        device, proc = used.target(name), host_proc()
+        device = used.target(name)
+        proc = host_proc()
         texts = [
             *used.by_mounts(device, proc),
             *used.by_swaps(device, proc),
@@ -223,7 +225,8 @@ def parse(answer: str) -> list[Reason]:
     """Return the signatures in wipefs's JSON. Raises ValueError or KeyError."""
     marks = []
     for entry in json.loads(answer)["signatures"]:
-        uuid, label = entry["uuid"] or "", entry["label"] or ""
+        uuid = entry["uuid"] or ""
+        label = entry["label"] or ""
         words = [entry["type"], f"{label!r}" if label else "", f"(uuid {uuid})" if uuid else ""]
         text = " ".join(word for word in words if word) + f" at byte {int(entry['offset'], 16)}"
         marks.append(Reason("signature", text, uuid, label))

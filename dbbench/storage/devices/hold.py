@@ -224,7 +224,8 @@ def retry(step: Callable[[], object], limit_s: float) -> Exception | None:
     """Repeat a step while a program fails or a device is busy; return the last error after the time
     limit, or None.
     """
-    until, pause_s = time.monotonic() + limit_s, 0.02
+    until = time.monotonic() + limit_s
+    pause_s = 0.02
     while True:
         try:
             step()

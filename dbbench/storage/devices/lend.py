@@ -30,9 +30,14 @@ T = TypeVar("T")
 # Takes device number and flags; returns a descriptor, or None if the device is not held.
 Opened = Callable[[int, int], int | None]
 
-_SET_MODE_FILTER, _NEW_LISTENER, _CONTINUE = 1, 8, 1
-_ALLOW, _ASK = 0x7FFF0000, 0x7FC00000
-_RECEIVE, _SEND, _ADD_FD = 0xC0502100, 0xC0182101, 0x40182103
+_SET_MODE_FILTER = 1
+_NEW_LISTENER = 8
+_CONTINUE = 1
+_ALLOW = 0x7FFF0000
+_ASK = 0x7FC00000
+_RECEIVE = 0xC0502100
+_SEND = 0xC0182101
+_ADD_FD = 0x40182103
 _NOTICE: Final = struct.Struct("=QIIiIQ6Q")  # struct seccomp_notif
 _ANSWER: Final = struct.Struct("=QqiI")  # struct seccomp_notif_resp
 # the mount calls since Linux 5.2: FSCONFIG_CMD_CREATE and CREATE_EXCL
@@ -116,7 +121,10 @@ def _program(calls: dict[str, int]) -> bytes:
     """Return the filter (classic BPF): ask about opens with O_EXCL and without O_CREAT, and about
     mounts.
     """
-    load, equal, both, give = 0x20, 0x15, 0x54, 0x06
+    load = 0x20
+    equal = 0x15
+    both = 0x54
+    give = 0x06
     arguments = 16  # offsets in struct seccomp_data: nr at 0, arch at 4, args from 16
     lines: list[tuple[int, int, int, int]] = [
         (load, 0, 0, 4),
@@ -166,7 +174,9 @@ def _answer(listener: int, opened: Opened, mounts: Callable[[], None]) -> None:
     number, pid, _, call, _, _, *arguments = _NOTICE.unpack(
         fcntl.ioctl(listener, _RECEIVE, bytes(_NOTICE.size))
     )
-    calls, fd, given = _MACHINES[platform.machine()], None, None
+    calls = _MACHINES[platform.machine()]
+    fd = None
+    given = None
     try:
         if call in (calls["mount"], calls["fsconfig"]):
             mounts()

@@ -23,8 +23,12 @@ FILLS: Final = 2
 # Steady state by the same specification: five rounds whose rates are within 20 % of their mean, and
 # whose fitted line is within 10 % of it; at most 25 rounds of one minute. Small devices in tests
 # are filled in seconds: rounds of 1 s.
-_ROUNDS, _MOST_ROUNDS, _RANGE, _SLOPE = 5, 25, 0.20, 0.10
-_LONG_ROUND_S, _SHORT_ROUND_S = 60.0, 1.0
+_ROUNDS = 5
+_MOST_ROUNDS = 25
+_RANGE = 0.20
+_SLOPE = 0.10
+_LONG_ROUND_S = 60.0
+_SHORT_ROUND_S = 1.0
 _SMALL: Final = 8 * 2**30
 _FILL_RATE: Final = 20 * 10**6  # bytes/s; a slower disk is considered stuck
 
@@ -56,7 +60,10 @@ def fill(device: Device, seed: int) -> ConditionFacts:
             "preconditioning requires fio, which is not installed",
             remedy=f"Install it: {packages.install(['fio'], '--no-install-recommends')}",
         )
-    began, written, rates, steady = time.monotonic(), 0, list[float](), True
+    began = time.monotonic()
+    written = 0
+    rates = list[float]()
+    steady = True
     for member in device.each:
         hold.must_be_alone(member.fd)
         size = member.facts.size_bytes
@@ -74,7 +81,8 @@ def fill(device: Device, seed: int) -> ConditionFacts:
             ]
             disk_rates.append(_fio(member, words, 60 + 2 * each_s, seed + len(disk_rates)))
         written += FILLS * size + round(sum(disk_rates) * 8192 * each_s)
-        rates, steady = rates + disk_rates, steady and is_steady(disk_rates)
+        rates = rates + disk_rates
+        steady = steady and is_steady(disk_rates)
     return ConditionFacts(
         "precondition", round(time.monotonic() - began, 3), written, tuple(rates), steady
     )

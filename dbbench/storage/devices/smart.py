@@ -64,7 +64,8 @@ def of_smartctl(document: Mapping[str, Any]) -> WearFacts | None:
     bytes written.
     """
     log = document.get("nvme_smart_health_information_log") or {}
-    units, used = log.get("data_units_written"), log.get("percentage_used")
+    units = log.get("data_units_written")
+    used = log.get("percentage_used")
     written = None if units is None else int(units) * _UNIT
     for row in (document.get("ata_smart_attributes") or {}).get("table", ()):
         if row.get("name") == "Total_LBAs_Written":

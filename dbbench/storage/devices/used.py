@@ -71,7 +71,9 @@ class WriteWatch:
 
     def list_writes(self) -> list[str]:
         """Return the device nodes and files that were written to and closed since the last call."""
-        events, place, paths = b"", 0, dict[str, None]()
+        events = b""
+        place = 0
+        paths = dict[str, None]()
         with contextlib.suppress(OSError):
             while chunk := os.read(self._fd, _EVENTS_BYTES):
                 events += chunk
@@ -110,7 +112,8 @@ def target(name: str) -> Target:
 
 def users(name: str, mine: Set[int] = frozenset()) -> list[str]:
     """Return what mounts the device of that kernel name, has it open, or is built on it."""
-    device, proc = target(name), host_proc()
+    device = target(name)
+    proc = host_proc()
     return [*by_mounts(device, proc), *by_open_files(device, proc, mine), *by_layers(device)]
 
 

@@ -44,8 +44,12 @@ _KEY: Final = struct.Struct("=7Q4I4Q")  # struct btrfs_ioctl_search_key
 _HEADER: Final = struct.Struct("=3Q2I")
 _BUFFER: Final = 2**18
 _MOST: Final = 2**64 - 1
-_EXTENT_TREE, _CHUNK_TREE, _CHUNK_OBJECT = 2, 3, 256
-_EXTENT_ITEM, _METADATA_ITEM, _CHUNK_ITEM = 168, 169, 228
+_EXTENT_TREE = 2
+_CHUNK_TREE = 3
+_CHUNK_OBJECT = 256
+_EXTENT_ITEM = 168
+_METADATA_ITEM = 169
+_CHUNK_ITEM = 228
 _CHUNK: Final = struct.Struct("<4Q")  # struct btrfs_chunk: length, owner, stripe length, type
 _DATA: Final = 1  # BTRFS_BLOCK_GROUP_DATA
 _COPIES: Final = ("raid1", "raid10", "dup", "mirror")  # profiles with a second copy
@@ -261,7 +265,8 @@ def parse_chunks(text: str) -> dict[str, Scalar]:
 def parse_compsize(text: str) -> float | None:
     """Return uncompressed ÷ disk usage from the TOTAL line of `compsize -b`, or None for no data."""
     (total,) = (line.split() for line in text.splitlines() if line.startswith("TOTAL "))
-    on_disk, uncompressed = int(total[2]), int(total[3])
+    on_disk = int(total[2])
+    uncompressed = int(total[3])
     return uncompressed / on_disk if on_disk else None
 
 
@@ -440,10 +445,12 @@ def _search(
         )
         buffer = bytearray(key + struct.pack("=Q", _BUFFER) + bytes(_BUFFER))
         fcntl.ioctl(fd, _TREE_SEARCH_V2, buffer)
-        count, end = _KEY.unpack_from(buffer)[9], _KEY.size + 8
+        count = _KEY.unpack_from(buffer)[9]
+        end = _KEY.size + 8
         for _ in range(count):
             _, objectid, offset, kind, size = _HEADER.unpack_from(buffer, end)
-            at, end = end + _HEADER.size, end + _HEADER.size + size
+            at = end + _HEADER.size
+            end = end + _HEADER.size + size
             # the range compares whole keys, so it contains items of other types
             if types[0] <= kind <= most:
                 yield objectid, kind, offset, bytes(buffer[at:end])

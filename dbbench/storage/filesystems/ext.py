@@ -63,7 +63,9 @@ class Ext(Formatted):
         the page size require one -F, which still refuses a mounted device. All -E are merged,
         because only the last one counts.
         """
-        rest, extended, words = list[str](), list[str](), iter(setup.mkfs.options)
+        rest = list[str]()
+        extended = list[str]()
+        words = iter(setup.mkfs.options)
         for word in words:
             if word == "-E":
                 extended += next(words, "").split(",")

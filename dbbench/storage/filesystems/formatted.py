@@ -258,7 +258,8 @@ class Formatted(Family):
     def _read_back(
         self, setup: FsSetup, device: Device, at: Path, asked: tuple[str, ...]
     ) -> Mounted:
-        mount, problem = common.mount_of(at), ""
+        mount = common.mount_of(at)
+        problem = ""
         ours = {member.path.stat().st_rdev: member.path.name for member in device.each}
         if mount.point != at.resolve() or Path(mount.source).stat().st_rdev not in ours:
             problem = f"belongs to {mount.source} mounted at {mount.point}, not to {device.path}"

@@ -34,7 +34,8 @@ FAMILY: Final = Nilfs2("nilfs2")
 def parse_tune(text: str) -> dict[str, Scalar]:
     """Parse `nilfs-tune -l`."""
     fields = dict(re.findall(r"^([^:\n]+):[ \t]+(.*)$", text, re.MULTILINE))
-    block, features = int(fields["Block size"]), fields["Filesystem features"].strip()
+    block = int(fields["Block size"])
+    features = fields["Filesystem features"].strip()
     return {
         "uuid": fields["Filesystem UUID"],
         "block_size": block,

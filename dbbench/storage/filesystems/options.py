@@ -74,8 +74,12 @@ _DECIDED: Final = frozenset(
 _LISTS: Final = ("-O", "-R", "-E")  # options of mkfs whose value is a list of features
 _REPEATED: Final = ("-o",)  # options of zpool create: one property each
 _ATTACHED: Final = re.compile(r"^(-[^-])(?=.)|^(--[^=]+)=")  # "-b4096" and "--csum=xxhash"
-_FSOPEN, _FSCONFIG = 430, 431  # the numbers of these system calls on every architecture
-_SET_FLAG, _SET_STRING = 0, 1  # FSCONFIG_SET_FLAG, FSCONFIG_SET_STRING (linux/mount.h)
+# the numbers of these system calls on every architecture
+_FSOPEN = 430
+_FSCONFIG = 431
+# FSCONFIG_SET_FLAG, FSCONFIG_SET_STRING (linux/mount.h)
+_SET_FLAG = 0
+_SET_STRING = 1
 
 
 def group(option: str) -> str:
@@ -162,7 +166,8 @@ def unknown(family: str, mount: Iterable[str]) -> str | None:
         contextlib.suppress(OSError),
         os.fdopen(libc.call("syscall", _FSOPEN, family.encode(), 1), "rb", 0) as file,
     ):
-        fd, refused = file.fileno(), ""
+        fd = file.fileno()
+        refused = ""
         try:
             for option in (option for option in mount if option not in _OF_MOUNT):
                 refused = option

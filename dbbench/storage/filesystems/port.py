@@ -311,7 +311,8 @@ class Family:
         size_of = Path(f"/sys/dev/block/{mount_of(fs.path).device}/size")
         if not os.path.lexists(size_of):
             return None
-        total, content = os.statvfs(fs.path), content_bytes(fs.path)
+        total = os.statvfs(fs.path)
+        content = content_bytes(fs.path)
         taken = int(size_of.read_text()) * BLOCK - total.f_bfree * total.f_frsize
         return max(0, taken - content), content
 

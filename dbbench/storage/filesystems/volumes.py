@@ -61,7 +61,9 @@ class _LvmSnapshots:
 
     @contextlib.contextmanager
     def clone(self, stored: Stored) -> Iterator[Path]:
-        facts, at, family = _facts(stored), stored.room / "lvm-copy", formatted_of(stored.setup)
+        facts = _facts(stored)
+        at = stored.room / "lvm-copy"
+        family = formatted_of(stored.setup)
         at.mkdir(parents=True, exist_ok=True)
         try:
             with open_volume(

@@ -98,7 +98,9 @@ def parse_xfs_info(text: str) -> dict[str, Scalar]:
             name = line.split("=")[0].split()[0]
         pairs = re.findall(r"([a-z0-9-]+)=(\d+)", line)
         sections.setdefault(name, {}).update({key: int(value) for key, value in pairs})
-    meta, data, log = sections["meta-data"], sections["data"], sections["log"]
+    meta = sections["meta-data"]
+    data = sections["data"]
+    log = sections["log"]
     return {
         "block_size": data["bsize"],
         "blocks": data["blocks"],

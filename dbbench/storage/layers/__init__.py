@@ -39,7 +39,8 @@ def stack_layers(
         if device.spare is not None:
             spare = stack.enter_context(stack_layers(of_spare, device.spare, journal))
             device = dataclasses.replace(device, spare=spare)
-        devices, facts = device.each, list[dict[str, Scalar]]()
+        devices = device.each
+        facts = list[dict[str, Scalar]]()
         for layer in layers:
             volumes: list[Device] = []
             for group in deal(devices, layer.groups):

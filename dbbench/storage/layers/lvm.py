@@ -201,7 +201,8 @@ def snapshot(facts: dict[str, Scalar], name: str, origin: str = DATA, share: flo
     one gets that share of the space for snapshots. The kernel freezes the filesystem meanwhile.
     Raises MakeFailed.
     """
-    group, thin = str(facts["name"]), facts["snapshot"] == "thin"
+    group = str(facts["name"])
+    thin = facts["snapshot"] == "thin"
     names = _devices(group)
     with failing(f"a snapshot of {group}/{origin}"):
         _lvm(_snapshot(group, origin, name, int(int(facts["snapshot_room"]) * share), thin), names)
@@ -218,7 +219,9 @@ def clone(facts: dict[str, Scalar], name: str, of: str) -> str:
     """
     if facts["snapshot"] == "thin":
         return snapshot(facts, name, of)
-    group, room, mapped = str(facts["name"]), f"{name}room", _dm_name(str(facts["name"]), name)
+    group = str(facts["name"])
+    room = f"{name}room"
+    mapped = _dm_name(str(facts["name"]), name)
     with failing(f"a copy of {group}/{of}"):
         _lvm(
             ("lvcreate", "--yes", "--wipesignatures", "n", "-l", "100%FREE", "-n", room, group),
@@ -266,7 +269,8 @@ def extend(facts: dict[str, Scalar], spare: Device) -> None:
     """Add a device to the group and extend the volume (thin: its pool first); a striped one
     continues without stripes, which would need as many devices. Raises MakeFailed.
     """
-    group, names = str(facts["name"]), _devices(str(facts["name"]))
+    group = str(facts["name"])
+    names = _devices(str(facts["name"]))
     with failing(f"adding {spare.path} to {group}"):
         wipe(spare.fd)
         hold.release(spare.fd)

@@ -164,7 +164,8 @@ def add(facts: dict[str, Scalar], spare: Device) -> None:
     """Add a device; in the background RAID0 and RAID10 are reshaped, RAID1 is copied. Raises
     MakeFailed.
     """
-    array, number = find_array(str(facts["name"])), int(facts["devices"]) + 1
+    array = find_array(str(facts["name"]))
+    number = int(facts["devices"]) + 1
     with failing(f"adding {spare.path} to /dev/{array}"):
         wipe(spare.fd)
         hold.release(spare.fd)

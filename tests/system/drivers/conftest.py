@@ -79,7 +79,8 @@ class Drive:
     """
 
     def __init__(self, folder: Path) -> None:
-        self.raw, self.scratch = folder / "raw", folder / "scratch"
+        self.raw = folder / "raw"
+        self.scratch = folder / "scratch"
 
     def __call__(
         self,
@@ -141,7 +142,8 @@ def _cell(
     workload = Workload(
         "t", cast(Any, driver), (cast(Any, engine),), {"kind": "none"}, script=script
     )
-    setup, spec = FsSetup("ext4", Mkfs("ext4")), EngineSpec(cast(Any, engine))
+    setup = FsSetup("ext4", Mkfs("ext4"))
+    spec = EngineSpec(cast(Any, engine))
     return Cell("c", "ext4", setup, spec, workload, parameters, Dataset("none"), window)
 
 
@@ -149,7 +151,8 @@ class _As:
     """A server with another user name; everything else is that of the real server."""
 
     def __init__(self, server: Server, user: str) -> None:
-        self._server, self.user = server, user
+        self._server = server
+        self.user = user
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._server, name)

@@ -45,7 +45,8 @@ def test_the_table_is_gone_and_the_others_went_on(engine: str, drive: Any, serve
                 during_at=0.5,
             )
             assert _bytes(server) == 0
-        said, figures = json.loads((driven.raw / "during.json").read_text()), driven.outcome.figures
+        said = json.loads((driven.raw / "during.json").read_text())
+        figures = driven.outcome.figures
         if said["began_s"] < 7 and figures["during_tps_ratio"]:
             break
     assert 3.8 < said["began_s"] < 7 and said["ended_s"] - said["began_s"] == pytest.approx(

@@ -63,7 +63,8 @@ def test_a_rate_that_is_reached(drive: Any, server: Any) -> None:
         driven = benchmark(drive, server, 20)
         if not driven.outcome.warnings:
             break
-    figures, outcome = driven.outcome.figures, driven.outcome
+    figures = driven.outcome.figures
+    outcome = driven.outcome
     assert not outcome.warnings
     assert figures["queries_per_s"] == outcome.transactions / 2 > 0
     assert 10 <= figures["insert_rows_per_s"] <= 30 and figures["required_rows_per_s"] == 20

@@ -34,7 +34,8 @@ def by_hand(raw: Path, first: float, last: float) -> list[float]:
 def test_figures_are_those_of_the_raw_logs_of_all_workers(drive: Any, postgres: Any) -> None:
     """Count and percentiles of the window, without warm-up, recomputed by hand from raw/."""
     driven = drive(postgres, "pgbench", "tpcb-like", warmup_s=1, measure_s=2, clients=4, threads=2)
-    outcome, begin = driven.outcome, driven.outcome.begin_utc
+    outcome = driven.outcome
+    begin = driven.outcome.begin_utc
     exact = by_hand(driven.raw, begin + 1, begin + 3)
     assert len(list(driven.raw.glob("pgbench_log.*.gz"))) == 2
     # the begin is known to a microsecond or two
@@ -50,7 +51,8 @@ def test_figures_are_those_of_the_raw_logs_of_all_workers(drive: Any, postgres: 
 def test_each_second_has_its_own_transactions_and_percentiles(drive: Any, postgres: Any) -> None:
     """The series begins with the warm-up and is recomputed second by second."""
     driven = drive(postgres, "pgbench", "select-only", warmup_s=1, measure_s=3, clients=2)
-    series, begin = driven.outcome.series, driven.outcome.begin_utc
+    series = driven.outcome.series
+    begin = driven.outcome.begin_utc
     assert series.seconds == 4
     for second in range(4):
         exact = by_hand(driven.raw, begin + second, begin + second + 1)

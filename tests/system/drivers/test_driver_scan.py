@@ -55,7 +55,8 @@ def test_passes_are_repeated_for_as_long_as_asked(drive: Any, server: Any) -> No
     # longer than a stop of the machine
     outcome = drive(server, "scan", tables=3, repeat_for=4.0).outcome
     kept = json.loads((drive.raw / "scan.json").read_text())
-    passes, tables = kept["passes_s"], kept["tables"]
+    passes = kept["passes_s"]
+    tables = kept["tables"]
     assert sum(passes[:-1]) < 4.0 <= sum(passes) == outcome.window_s
     assert [len(table["scans_s"]) for table in tables] == 3 * [len(passes)]
     assert len(passes) > 1

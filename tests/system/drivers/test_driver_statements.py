@@ -15,7 +15,8 @@ from dbbench.plan import catalog
 from tests.support.servers import query
 
 pytestmark = pytest.mark.needs("root")
-TABLES, ROWS = 2, 3000
+TABLES = 2
+ROWS = 3000
 DATASET = Dataset("sysbench", {"tables": TABLES, "table_size": ROWS})
 LOCAL = {"mysql": {"local_infile": True}}
 SHIPPED = catalog.catalog()
@@ -48,7 +49,8 @@ def test_index_build_makes_an_index_on_each_table(drive: Any, server: Any) -> No
     driven = drive(
         server, "statements", workload=SHIPPED.workload("index-build"), dataset=DATASET, clients=2
     )
-    step, figures = steps_of(driven.raw)["build"], driven.outcome.figures
+    step = steps_of(driven.raw)["build"]
+    figures = driven.outcome.figures
     assert (step["rows"], len(step["statements"])) == (TABLES * ROWS, TABLES)
     assert (
         max(one["seconds"] for one in step["statements"])

@@ -61,7 +61,8 @@ def test_every_bundled_script_runs(
             driven = fresh(server, "sysbench", script, clients=2, measure_s=2, **SMALL)
         except NoProgress:  # others had both cores for the two seconds
             driven = fresh(server, "sysbench", script, clients=2, measure_s=10, **SMALL)
-        done, said = driven.outcome.transactions, summary(driven.raw, "transactions")
+        done = driven.outcome.transactions
+        said = summary(driven.raw, "transactions")
         return script, 0 < done <= said and driven.outcome.histogram.total == done
 
     # five at a time: what is asked is that they run, not how fast
@@ -75,7 +76,8 @@ def test_the_window_is_recomputed_from_the_kept_counts(drive: Any, mariadb: Any)
     outcome = drive(
         mariadb, "sysbench", "oltp_read_write", warmup_s=1, measure_s=4, clients=3, **SMALL
     ).outcome
-    by_second, buckets = Counter[int](), Counter[int]()
+    by_second = Counter[int]()
+    buckets = Counter[int]()
     for second, what, value in kept_counts(drive.raw):
         if what >= 0:
             by_second[second] += value
@@ -118,7 +120,8 @@ def test_percentiles_are_those_that_sysbench_prints(drive: Any, mariadb: Any, st
         for _second, bucket, count in kept_counts(driven.raw):
             everything.add(bucket, count if bucket >= 0 else 0)
         printed = summary(driven.raw, "95th percentile")
-        live, series = driven.seen[0], driven.outcome.series
+        live = driven.seen[0]
+        series = driven.outcome.series
         agree = {
             "p95": everything.percentile_ms(94) * 0.97
             <= printed

@@ -126,14 +126,16 @@ def test_mysql_does_not_use_each_intact_copy_of_a_torn_page(case_of: Callable[[s
     back, it starts, and no row is missing.
     """
     case = case_of("mysql")
-    tablespace, place = case.datadir / "ibdata1", slice(5 * PAGE, 6 * PAGE)
+    tablespace = case.datadir / "ibdata1"
+    place = slice(5 * PAGE, 6 * PAGE)
 
     def copied() -> bool:
         copies = b"".join(path.read_bytes() for path in sorted(case.datadir.glob("#ib_*.dblwr")))
         page = tablespace.read_bytes()[place]
         return page in (copies[at : at + PAGE] for at in range(0, len(copies), PAGE))
 
-    rows, until = 0, time.monotonic() + 120
+    rows = 0
+    until = time.monotonic() + 120
     while not copied():  # another page's copy may have replaced it until the server was dead
         assert time.monotonic() < until, "the doublewrite files never had a copy of the page"
         with pytest.raises(EngineDied), case.serving(**case.engine.PROFILE.lab) as server:
@@ -209,7 +211,8 @@ def test_a_server_that_listens_lets_the_client_in_alone(
     """Our account needs TLS, its certificate and its password. An account of the user's own data,
     which may come from anywhere, is locked.
     """
-    case, folder = case_of(name), short_folder()
+    case = case_of(name)
+    folder = short_folder()
     with case.serving() as server:
         query(server, "CREATE USER 'o''neill'@'%' IDENTIFIED BY 'own-word-of-0neill'")
     with contextlib.closing(socket.socket()) as probe:

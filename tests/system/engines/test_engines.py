@@ -198,7 +198,8 @@ def test_a_server_is_asked_about_settings_without_a_start(case: Case) -> None:
     """It accepts its defaults, and names a setting that it does not have; nothing is written to the
     data.
     """
-    engine, before = case.engine, sorted(case.datadir.rglob("*"))
+    engine = case.engine
+    before = sorted(case.datadir.rglob("*"))
     version = numbers_of(engine.installed_version(case.place.bin) or "")
     known = {
         name: value

@@ -37,7 +37,8 @@ def test_a_release_starts_with_the_defaults_and_counts(
     written, a checkpoint is counted, the version is the one that the server reports, and what it
     wrote is sound after its stop.
     """
-    engine, folder = ENGINES[name.partition("-")[0]], short_folder()
+    engine = ENGINES[name.partition("-")[0]]
+    folder = short_folder()
     place = Place(folder / "s", folder / "logs", engine_bin(name))
     engine.create(folder / "data", place)
     settings = merge_settings(
@@ -101,7 +102,8 @@ def test_a_view_without_a_column_is_told(short_folder: Callable[[], Path]) -> No
     """A real server whose pg_stat_wal was replaced by one without wal_bytes: W140 names it, all
     else is counted, and the bytes written are unknown instead of too few.
     """
-    engine, folder = ENGINES["postgres"], short_folder()
+    engine = ENGINES["postgres"]
+    folder = short_folder()
     place = Place(folder / "s", folder / "logs")
     engine.create(folder / "data", place)
     with engine.serving(
@@ -114,7 +116,8 @@ def test_a_view_without_a_column_is_told(short_folder: Callable[[], Path]) -> No
             "CREATE VIEW pg_catalog.pg_stat_wal AS SELECT wal_records, wal_fpi FROM "
             "pg_stat_get_wal()",
         )
-        before, after = server.counters(), server.counters()
+        before = server.counters()
+        after = server.counters()
         (warning,) = server.warnings()
     assert (warning.id, warning.suspect) == ("W140", True)
     assert "pg_stat_wal.wal_bytes, pg_stat_wal.wal_buffers_full" in warning.text
@@ -126,7 +129,8 @@ def test_a_view_without_a_column_is_told(short_folder: Callable[[], Path]) -> No
 @pytest.mark.needs("engine:postgres")
 def test_a_dropped_default_is_the_servers_own(short_folder: Callable[[], Path]) -> None:
     """The configuration does not name it, and the server says that its value is its own default."""
-    engine, folder = ENGINES["postgres"], short_folder()
+    engine = ENGINES["postgres"]
+    folder = short_folder()
     place = Place(folder / "s", folder / "logs")
     engine.create(folder / "data", place)
     settings = merge_settings(
@@ -146,7 +150,8 @@ def test_times_of_the_log_are_counted_only_where_the_server_measures_them(
     short_folder: Callable[[], Path], measured: bool
 ) -> None:
     """A setting of the plan turns them on; by default the server's views have 0, which is no time."""
-    engine, folder = ENGINES["postgres"], short_folder()
+    engine = ENGINES["postgres"]
+    folder = short_folder()
     place = Place(folder / "s", folder / "logs")
     engine.create(folder / "data", place)
     settings = merge_settings(

@@ -90,7 +90,9 @@ def _plot(ident: str, groups: Sequence[tuple[Group, Ratios]], titled: bool, narr
     tall = 14.0 if titled else max(30.0, min(54.0, 14.0 + 5.0 * blocks))
     gap = (28.0 if titled else 36.0) if narrow else 10.0
     spread = (tall - 10) / (blocks - 1) if blocks > 1 else 0.0
-    rows, titles, apart_at = list[View](), list[tuple[float, Group]](), 0.0
+    rows = list[View]()
+    titles = list[tuple[float, Group]]()
+    apart_at = 0.0
     y = (4.0 if titled else TOP) + (26.0 if narrow and not titled else 0.0)
     for group, ratios in groups:
         if titled:
@@ -160,15 +162,15 @@ def _span(groups: Sequence[tuple[Group, Ratios]]) -> tuple[float, float]:
     drawn = [row for group, ratios in groups for row in group.rows if row.fs_setup in ratios]
     seen = [ratio for _, ratios in groups for points in ratios.values() for _, ratio, _ in points]
     seen += [1.0, *(row.ratio for row in drawn if row.ratio is not None)]
-    low, high = min(seen), max(seen)
+    low = min(seen)
+    high = max(seen)
     reach = max(high - low, LEAST_SPAN)
     for row in drawn:
         if row.lo is not None and row.hi is not None:
-            low, high = (
-                min(low, max(row.lo, 1 - 3 * reach, 0.0)),
-                max(high, min(row.hi, 1 + 3 * reach)),
-            )
+            low = min(low, max(row.lo, 1 - 3 * reach, 0.0))
+            high = max(high, min(row.hi, 1 + 3 * reach))
     if high - low < LEAST_SPAN:
-        low, high = min(low, 1 - LEAST_SPAN / 2), max(high, 1 + LEAST_SPAN / 2)
+        low = min(low, 1 - LEAST_SPAN / 2)
+        high = max(high, 1 + LEAST_SPAN / 2)
     pad = (high - low) * 0.05
     return max(0.0, low - pad), high + pad

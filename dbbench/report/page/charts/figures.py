@@ -110,11 +110,13 @@ def _lines(panel: Panel, seconds: Telemetry, n: int) -> list[go.Scatter]:
     """Return the traces of a panel. An arm with one or two used trials has a line for each instead
     of a median.
     """
-    group, traces = seconds.group, []
+    group = seconds.group
+    traces = []
     for index, arm in enumerate(group.arms):
         rows = [(row, trial) for row, trial in enumerate(seconds.trials) if trial.fs_setup == arm]
         used = [row for row, trial in rows if trial.id in group.counted_ids]
-        few, mark = 0 < len(used) < LEAST_TRIALS, group.marks[arm]
+        few = 0 < len(used) < LEAST_TRIALS
+        mark = group.marks[arm]
         x, y = _axes(n)
         shared = {"xaxis": x, "yaxis": y, "mode": "lines"}
         meta = {"key": panel.key, "arm": index}
@@ -235,12 +237,11 @@ def _headline(
 
 def _strip(seconds: Telemetry, trials: Sequence[dict[str, Any]]) -> list[go.Scatter]:
     group = seconds.group
-    traces, checkpoints = [], []
+    traces = []
+    checkpoints = []
     for index, arm in enumerate(group.arms):
-        mark, used = (
-            group.marks[arm],
-            [trial for trial in trials if trial["arm"] == index and trial["used"]],
-        )
+        mark = group.marks[arm]
+        used = [trial for trial in trials if trial["arm"] == index and trial["used"]]
         if any(trial["stalls"] for trial in used):
             traces.append(
                 _ticks(
@@ -274,7 +275,8 @@ def _grid(chart: TimelineChart, seconds: Telemetry) -> go.Layout:
     layout = _cells(len(chart.panels), 178, 26, seconds)
     titles = []
     for n, panel in enumerate(chart.panels, 1):
-        note, unit = f", {panel.note}" if panel.note else "", panel.unit if panel.title else ""
+        note = f", {panel.note}" if panel.note else ""
+        unit = panel.unit if panel.title else ""
         for view, scale in (("absolute", unit), ("relative", f"% of {seconds.group.baseline}")):
             titles.append(_title(n, f"{view} means", panel.title or chart.title, scale + note))
         titles.append(_empty(n))

@@ -40,7 +40,8 @@ class Axis(NamedTuple):
         least = (self.high - self.low) / most
         power = 10.0 ** math.floor(math.log10(least))
         step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= least)
-        first, last = math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9)
+        first = math.ceil(self.low / step - 1e-9)
+        last = math.floor(self.high / step + 1e-9)
         return [round(i * step, 10) for i in range(first, last + 1)]
 
     def changes(self, most: int) -> list[float]:

@@ -17,7 +17,8 @@ from dbbench.report.page.groups import Group
 from dbbench.units import number
 
 FRAME: Final = Frame(PHONE, 232, 46.0, 350.0, 10.0, 194.0)
-FIRST, LAST = 50.0, 99.99
+FIRST = 50.0
+LAST = 99.99
 STEPS: Final = 80  # number of points of a line
 NOT_ON_THE_AXIS: Final = ("p75", "p95")  # there is no room for their labels
 DIGITS: Final = (1, 2, 5)
@@ -95,10 +96,12 @@ def latencies(groups: Sequence[Group]) -> tuple[View, ...]:
 def _chart(group: Group, histograms: dict[str, Histogram]) -> Chart:
     curves = {group.marks[arm]: _points(whole) for arm, whole in histograms.items()}
     values = [math.log10(value) for points in curves.values() for _, value in points]
-    low, high = min(values), max(values)
+    low = min(values)
+    high = max(values)
     pad = max(0.05 * (high - low), (0.5 - (high - low)) / 2)  # the axis is at least half a decade
     last = max([_nines(99.0), *(nines for points in curves.values() for nines, _ in points)])
-    x, y = FRAME.along(_nines(FIRST), last), FRAME.up(low - pad, high + pad)
+    x = FRAME.along(_nines(FIRST), last)
+    y = FRAME.up(low - pad, high + pad)
     labels = {
         name: _nines(share) for name, share in PERCENTILES.items() if name not in NOT_ON_THE_AXIS
     }
@@ -126,7 +129,8 @@ def _nines(percent: float) -> float:
 
 def _points(whole: Histogram) -> list[tuple[float, float]]:
     """Return (nines, ms) points, up to the percentile that still has enough transactions above it."""
-    first, last = _nines(FIRST), min(_nines(LAST), math.log10(whole.total / LEAST_ABOVE))
+    first = _nines(FIRST)
+    last = min(_nines(LAST), math.log10(whole.total / LEAST_ABOVE))
     steps = [first + (last - first) * step / STEPS for step in range(STEPS + 1)]
     points = [(nines, whole.percentile_ms(100 * (1 - 10**-nines))) for nines in steps]
     return [(nines, ms) for nines, ms in points if ms is not None]

@@ -143,7 +143,8 @@ def _chart(ident: str, course: Course) -> Chart:
         levels.append((start, end, math.exp(statistics.median(logs)) if logs else None))
     x = FRAME.along(-0.5, len(values) - 0.5)
     # All nights that count. Other nights and intervals may be cut off.
-    low, high = min(counted), max(counted)
+    low = min(counted)
+    high = max(counted)
     pad = max(0.15 * (high - low), (LEAST_SPAN * high - (high - low)) / 2)
     y = FRAME.up(max(0.0, low - pad), high + pad)
     points = tuple(
@@ -195,7 +196,8 @@ def _label(point: NightPoint, course: Course) -> str:
 def _changes(course: Course, levels: Sequence[_Level], x: Axis) -> Iterator[LevelStep]:
     for (_, _, before), (start, _, value) in itertools.pairwise(levels):
         if before and value:
-            first, states = course.points[start], [point.state for point in course.points[start:]]
+            first = course.points[start]
+            states = [point.state for point in course.points[start:]]
             state = next((s for s in states[:CONFIRMED] if s in ("regression", "improvement")), "")
             new = f" ({'; '.join(first.changed.values())})" if first.changed else ""
             yield LevelStep(
@@ -213,7 +215,8 @@ def _acceptances(course: Course, x: Axis) -> Iterator[LevelStep]:
 
 
 def _caption(course: Course, values: Sequence[float | None], levels: Sequence[_Level]) -> str:
-    nights, level = sum(value is not None for value in values), levels[-1][2]
+    nights = sum(value is not None for value in values)
+    level = levels[-1][2]
     missing = f" ({len(values) - nights} without a usable result)" if nights < len(values) else ""
     now = f"{change(level)} compared with {course.against}" if course.against else number(level)
     moves = (

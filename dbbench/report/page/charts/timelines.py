@@ -62,7 +62,8 @@ class Panel(NamedTuple):
         """
         total = weights = 0.0
         for trial in seconds.trials_of(arm):
-            values, requests = self.column(seconds, trial.id), self.requests
+            values = self.column(seconds, trial.id)
+            requests = self.requests
             weight = (
                 seconds.values(trial.id, requests)
                 if seconds.has(requests)
@@ -361,10 +362,8 @@ def _typical(panel: Panel, group: Group, seconds: Telemetry) -> str:
         what = f"{panel.title}, mean of {'all requests' if panel.requests else 'the window'}"
         values = {arm: panel.mean(arm, seconds) for arm in group.arms}
     else:
-        what, values = (
-            "Median second of the window",
-            {arm: panel.median_second(arm, seconds) for arm in group.arms},
-        )
+        what = "Median second of the window"
+        values = {arm: panel.median_second(arm, seconds) for arm in group.arms}
     parts = [f"{arm} {number(value)}" for arm, value in values.items() if value is not None]
     if not parts:
         return ""

@@ -128,15 +128,11 @@ def _factor(
     """
     label, unit, part = about
     if ratio is None:
-        words, far = (
-            "from zero" if candidate else "to zero",
-            math.copysign(math.inf, (candidate or 0) - (baseline or 0)),
-        )
+        words = "from zero" if candidate else "to zero"
+        far = math.copysign(math.inf, (candidate or 0) - (baseline or 0))
     else:
-        words, far = (
-            f"{'×' if ratio >= 1 else '÷'}{GROUP}{number(max(ratio, 1 / ratio))}",
-            math.log(ratio),
-        )
+        words = f"{'×' if ratio >= 1 else '÷'}{GROUP}{number(max(ratio, 1 / ratio))}"
+        far = math.log(ratio)
     both = f"{number(baseline)} → {number(candidate)}{f'{GROUP}{unit}' if unit else ''}"
     return View(
         label=label,
@@ -170,10 +166,8 @@ def _shares(group: Group, seconds: Telemetry, arm: str) -> dict[str, float]:
     if (queue := mean_of_panel("queue", arm, seconds)) is not None:
         shares["in flight"] = min(1.0, queue)
     for unit in ("tx", "gib"):
-        read, written = (
-            group.value(arm, f"read_kb_per_{unit}"),
-            group.value(arm, f"write_kb_per_{unit}"),
-        )
+        read = group.value(arm, f"read_kb_per_{unit}")
+        written = group.value(arm, f"write_kb_per_{unit}")
         if read is not None and written is not None and read + written > 0:
             shares |= {"read": read / (read + written), "written": written / (read + written)}
     waits = {
@@ -192,10 +186,8 @@ def _sentence(row: Row, group: Group, factors: Sequence[View]) -> str:
     )
     if not factors:
         return f"{head}. Nothing else was measured for this pair."
-    far, still = (
-        [f for f in factors if f.has_changed_much],
-        [f.label for f in factors if not f.has_changed_much],
-    )
+    far = [f for f in factors if f.has_changed_much]
+    still = [f.label for f in factors if not f.has_changed_much]
     moved = (
         f"Also changed: {join_words([f'{f.label} ({f.words})' for f in far[:4]])}."
         if far

@@ -93,9 +93,11 @@ class Datasets:
         """Yield the data directory in a writable clone of the dataset that contains it; `drop`
         destroys the clone.
         """
-        name, held = _pool(stored).name, mount_of(stored.datadir)
+        name = _pool(stored).name
+        held = mount_of(stored.datadir)
         copy = stored.room / (CLONE + stored.tag)
-        source, target = f"{held.source}@{SNAPSHOT}{stored.tag}", f"{name}/{CLONE}{stored.tag}"
+        source = f"{held.source}@{SNAPSHOT}{stored.tag}"
+        target = f"{name}/{CLONE}{stored.tag}"
         process.run(["zfs", "clone", "-o", f"mountpoint={copy}", source, target])
         try:
             yield copy / stored.datadir.resolve().relative_to(held.point)
@@ -237,7 +239,8 @@ class Zfs(Family):
         it, or export it if `to.stays`. Raises MountFailed, MakeFailed, UnmountFailed; the last
         one unless the block failed.
         """
-        at, journal = to.path, to.journal
+        at = to.path
+        journal = to.journal
         at.mkdir(parents=True, exist_ok=True)
         with pool.release(device):
             hosted = ZfsPool(str(pool.label(device.path)["name"]), device)
@@ -391,7 +394,8 @@ def _facts(
 
 
 def _tunables(of: ZfsPool | None) -> dict[str, Scalar]:
-    parameters, stats = driver.parameters(), driver.arcstats()
+    parameters = driver.parameters()
+    stats = driver.arcstats()
     facts: dict[str, Scalar] = {"driver": f"OpenZFS {driver.version()}"}
     for name, key in (
         ("txg_timeout_s", "zfs_txg_timeout"),

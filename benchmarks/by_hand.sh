@@ -1,15 +1,17 @@
 #!/bin/bash
-# The steps of a trial without its load, as a shell script: mkfs, restore, start, checkpoint, stop, drop the cache and
-# prove it, start, stop, check.
+# The steps of a trial without its load, as a shell script: mkfs, restore, start, checkpoint, stop, make the filesystem
+# cold and prove it, start, stop, check, measure the space.
 # by_hand.sh IMAGE GOLDEN-DATA BIN   (root; it prints nothing, because the benchmark measures only its duration)
+# Like a trial, it leaves the rest of the page cache as it is.
 set -euo pipefail
 image=$1 golden=$2 bin=$3
 room=$(mktemp -d /tmp/by-hand-XXXXXX)
 chmod 755 "$room"; mkdir "$room/mnt" "$room/s"; chown postgres "$room/s"
 loop=$(losetup --find --show --direct-io=on "$image")
 trap 'umount "$room/mnt" 2>/dev/null || :; losetup -d "$loop"; rm -rf "$room"' EXIT
-server() { setpriv --reuid=postgres --regid=postgres --clear-groups "$bin/pg_ctl" -D "$room/mnt/data" -s -w \
-    -l "$room/s/log" -o "-c listen_addresses= -c unix_socket_directories=$room/s -c shared_buffers=256MB" "$@"; }
+as_postgres() { setpriv --reuid=postgres --regid=postgres --clear-groups "$@"; }
+server() { as_postgres "$bin/pg_ctl" -D "$room/mnt/data" -s -w -l "$room/s/log" \
+    -o "-c listen_addresses= -c unix_socket_directories=$room/s -c shared_buffers=256MB" "$@"; }
 
 wipefs -qa "$loop"
 mkfs.ext4 -q -E lazy_itable_init=0,lazy_journal_init=0,nodiscard "$loop"
@@ -21,8 +23,17 @@ sync -f "$room/mnt"
 server start
 "$bin/psql" -qh "$room/s" -U dbbench postgres -c CHECKPOINT
 server -m fast stop
-echo 3 > /proc/sys/vm/drop_caches
+
+umount "$room/mnt"
+blockdev --flushbufs "$loop"
+mount -o noatime "$loop" "$room/mnt"
 find "$room/mnt/data/base" -type f -size +0 -exec fincore --bytes --noheadings {} + >/dev/null
+
 server start
 server -m fast stop
-setpriv --reuid=postgres --regid=postgres --clear-groups "$bin/pg_checksums" --check -D "$room/mnt/data" >/dev/null
+as_postgres "$bin/pg_checksums" --check -D "$room/mnt/data" >/dev/null
+server start
+as_postgres "$bin/pg_amcheck" -h "$room/s" -U dbbench -d dbbench --jobs=2 --no-dependent-toast >/dev/null
+server -m fast stop
+du -s "$room/mnt/data" >/dev/null
+find "$room/mnt/data/base" -type f -size +1M -exec filefrag {} + >/dev/null

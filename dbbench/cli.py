@@ -74,10 +74,6 @@ GROUPS: Final[dict[str, dict[str, tuple[str, str]]]] = {
     },
     "Labs": {
         "powercut": ("powercut", "Power-loss test: do acknowledged commits survive?"),
-        "rehearse": (
-            "rehearse",
-            "Try setups that this kernel does not support in a second kernel.",
-        ),
     },
     "Housekeeping": {
         "clean": ("clean", "Remove what interrupted runs left behind."),

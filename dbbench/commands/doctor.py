@@ -21,7 +21,6 @@ from dbbench.datasets.golden import cache_folder
 from dbbench.drivers import PROGRAMS
 from dbbench.engines import ENGINES, SERVERS, profile_of
 from dbbench.errors import EXIT_OK, EXIT_USAGE, DbbenchError, ProgramMissing
-from dbbench.labs import second_kernel
 from dbbench.labs.powercut import requirements
 from dbbench.machine import host
 from dbbench.machine.host import tunables, versions
@@ -48,7 +47,6 @@ class Purpose(StrEnum):
 
     PLAN = "this plan"
     MEASURE = "measure"
-    REHEARSE = "rehearse"
     POWERCUT = "power-loss lab"
     FLEET = "fleet"
     HOST = "reproducible results"
@@ -278,12 +276,6 @@ def _system(results_folder: Path) -> Iterator[Probe]:
 
 
 def _labs_and_fleet() -> Iterator[Probe]:
-    why = second_kernel.unavailable()
-    built = second_kernel.found()
-    state = "built" if built else "not built yet" if why is None else None
-    yield Probe(
-        Purpose.REHEARSE, "second kernel", why is None, state, "`dbbench rehearse`", why or ""
-    )
     for need in requirements():
         to_install = tuple(packages.installable([need.program])) if need.program else ()
         yield Probe(

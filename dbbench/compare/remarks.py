@@ -56,7 +56,7 @@ class RemarkKind(StrEnum):
     UNPAIRED = "unpaired (Welch): includes everything else that differs between the runs"
     NOTHING_TO_COMPARE = "nothing to compare with"
     RUNS_DIFFER = "the runs differ in {what}"
-    SECOND_KERNEL = "rehearsed in a second kernel, not comparable: {runs}"
+    SECOND_KERNEL = "measured in user-mode Linux, not comparable: {runs}"
     BLOCKS_LEFT_OUT = "{left_out} of {blocks} blocks left out: no usable pair"
     PAIRS_LEFT_OUT = "{left_out} pairs without throughput left out"
 

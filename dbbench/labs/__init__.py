@@ -1,3 +1,1 @@
-"""Laboratories: simulated power loss (`powercut`), and setups that need another kernel
-(`second_kernel`).
-"""
+"""Laboratories: simulated power loss, corrupted blocks and full disks."""

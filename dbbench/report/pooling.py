@@ -110,8 +110,8 @@ def cautions(runs: Sequence[LoadedRun]) -> Iterator[Remark]:
     if len({str(run.run.host.get("hostname")) for run in runs}) > 1:
         yield remark(RemarkKind.RUNS_DIFFER, what="the host")
     yield from profile_cautions(runs)
-    if rehearsed := [run.path.name for run in runs if run.run.host.get("second_kernel")]:
-        yield remark(RemarkKind.SECOND_KERNEL, runs=", ".join(rehearsed))
+    if emulated := [run.path.name for run in runs if run.run.host.get("second_kernel")]:
+        yield remark(RemarkKind.SECOND_KERNEL, runs=", ".join(emulated))
 
 
 def profile_cautions(runs: Sequence[LoadedRun]) -> Iterator[Remark]:

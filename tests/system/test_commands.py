@@ -117,7 +117,7 @@ def test_doctor_names_tools_and_devices(tmp_path: Path) -> None:
     )
     # a disk may be in use
     assert all(row["ok"] or row["fix"] or row["purpose"] == "devices" for row in rows)
-    assert {"measure", "rehearse", "power-loss lab", "fleet"} <= {row["purpose"] for row in rows}
+    assert {"measure", "power-loss lab", "fleet"} <= {row["purpose"] for row in rows}
     disks = [row for check, row in checks.items() if check.startswith("device /dev/")]
     assert all("identity " in row["found"] for row in disks)
 

@@ -50,7 +50,6 @@ NAMING = [
     ["workload", "from-statements", LONG],
     ["study", "run", "bonnie-2011", "--bin", LONG],
     ["powercut", "plan.toml", "--name", LONG],
-    ["rehearse", "plan.toml", "--all", "--name", LONG],
     ["clean", "--results", LONG],
     ["explain", LONG],
     ["completion", LONG],

@@ -1,4 +1,4 @@
-"""The second kernel runs the tests that this kernel cannot run; and `dbbench rehearse`.
+"""The second kernel runs the tests that this kernel cannot run.
 
 `inside` boots the second kernel once and runs system tests of this checkout in it; each required
 one is a separate test here. The build is kept in the XDG cache, so the first session takes some
@@ -6,7 +6,6 @@ minutes longer.
 """
 
 import contextlib
-import json
 import signal
 import subprocess
 import sys
@@ -14,7 +13,7 @@ import time
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import psutil
 import pytest
@@ -24,7 +23,6 @@ from dbbench.labs import second_kernel
 from dbbench.labs.second_kernel import boot
 from dbbench.process import wait_while
 from tests.support.leftovers import below
-from tests.support.plans import plan
 
 ROOT: Final = Path(__file__).parents[2]
 SYSTEM: Final = ROOT / "tests/system"
@@ -315,49 +313,3 @@ def _mounts() -> list[str]:
         for line in Path("/proc/self/mountinfo").read_text().splitlines()
         if "/dbbench/rehearsal/" in line
     ]
-
-
-def of_the_server(*fs: str) -> str:
-    """A plan that asks for more than a rehearsal has."""
-    disk = {"kind": "block", "path": "/dev/disk/by-id/of-the-server"}
-    server = {"name": "postgres", "settings": {"shared_buffers": "64GB"}}
-    load = {"name": "pgbench-tpcb", "scale": 5000, "clients": 64}
-    unset = dict.fromkeys(("blocks", "warmup", "measure", "repeat_suspect"))
-    return plan([*fs], server, load, device=disk, **unset)
-
-
-NOWHERE: Final = """
-title = "what no kernel has"
-mkfs = { family = "btrfs", options = ["--csum", "nonesuch"] }
-"""
-
-
-@pytest.mark.needs("mkfs.f2fs", "mkfs.btrfs", "fs:btrfs", "engine:postgres", "sadf")
-def test_a_plan_is_rehearsed(dbbench: Any, nothing_left: None) -> None:
-    """What this kernel lacks is tried small, whatever the server's disk; one that fails does not
-    keep the others.
-    """
-    if "f2fs" in Path("/proc/filesystems").read_text().split():
-        pytest.skip("needs a kernel without f2fs")
-    (dbbench.folder / "fs_setups").mkdir()
-    (dbbench.folder / "fs_setups/nowhere.toml").write_text(NOWHERE)
-    dbbench.plan(of_the_server("ext4", "f2fs", "nowhere"))
-    done = dbbench("--path", ".", "rehearse", "plan.toml", "--name", "r", "--json", status=1)
-    said = json.loads(done.stdout)
-    assert (said["comparable"], said["faults"]) == (False, [])
-    assert [(one["fs_setup"], one["worked"]) for one in said["setups"]] == [
-        ("f2fs", True),
-        ("nowhere", False),
-    ]
-    assert "nonesuch" in said["setups"][1]["errors"][0]["text"]
-    trials = {trial["fs_setup"]: trial for trial in dbbench.trials().values()}
-    assert trials["f2fs"]["summary"]["transactions"] > 0
-    assert [w["text"] for w in trials["f2fs"]["warnings"] if w["id"] == "W099"]
-    assert "not comparable" in dbbench("compare", "r").stdout
-
-
-def test_nothing_is_rehearsed_where_nothing_lacks(dbbench: Any) -> None:
-    """A plan of what this kernel has needs no second one."""
-    dbbench.plan(of_the_server("ext4", "xfs"))
-    assert "--all" in dbbench("rehearse", "plan.toml").stdout
-    assert not (dbbench.folder / "results").exists()

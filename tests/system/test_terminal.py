@@ -129,13 +129,11 @@ OTHERS = {
     "nightly": ("nightly", "run", "plan.toml"),
     "powercut": ("powercut", "plan.toml", "--cuts", "2"),
     "fleet": ("fleet", "run", "plan.toml", "--local", "2", "--spread", "--name", "r"),
-    "rehearse": ("rehearse", "plan.toml", "--all"),
     "study": ("study", "run", "pg-fs-benchmark", "--scale", "tiny"),
 }
 SHOWN = {
     "nightly": r"^run test-night-",
     "powercut": "^  prepare: ",
-    "rehearse": "^run test-",
     "study": "^run pg-fs-benchmark",
     "fleet": "^fleet r: spread, ",
 }

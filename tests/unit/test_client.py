@@ -15,7 +15,6 @@ from dbbench.engines.innodb_server import InnodbServer
 from dbbench.engines.mysqld import Mysqld
 from dbbench.engines.port import Place
 from dbbench.errors import PlanInvalid
-from dbbench.labs.second_kernel.rehearsal import small
 from dbbench.machine import cores
 from dbbench.model import Cell, ClientFacts, ClientSpec, CoresFacts, EngineSpec, Plan
 from dbbench.plan.conditions import sentences
@@ -124,9 +123,7 @@ def test_plan_without_a_client_is_driven_from_here(tmp_path: Path) -> None:
 
 
 def test_plan_says_what_the_network_does_to_the_figures(tmp_path: Path) -> None:
-    """Where it comes from, that the round trip is in the latency, and that no core here is taken.
-    In a second kernel the load comes from within.
-    """
+    """Where it comes from, that the round trip is in the latency, and that no core here is taken."""
     asked = loaded(tmp_path)
     said = " ".join(sentences(asked, plan.expand(asked, SHIPPED).cells))
     assert (
@@ -134,8 +131,6 @@ def test_plan_says_what_the_network_does_to_the_figures(tmp_path: Path) -> None:
         "password" in said
     )
     assert "includes a network round trip" in said and "the load generator on another host" in said
-    less, expanded = small(asked, plan.expand(asked, SHIPPED), ["ext4"], tmp_path)
-    assert less.client is None and {cell.client for cell in expanded.cells} == {None}
 
 
 def test_server_has_all_cores_where_the_load_is_elsewhere() -> None:

@@ -10,10 +10,6 @@ from dbbench.labs import second_kernel
 from dbbench.labs.second_kernel import boot
 from dbbench.labs.second_kernel.boot import symvers
 from dbbench.labs.second_kernel.inside import FAULTS
-from dbbench.labs.second_kernel.rehearsal import MEASURE_S, MOST, PHASE_S, small
-from dbbench.model import Arm, DeviceSpec, EngineSpec, Phase, Plan, WalDevice, WorkloadSpec
-from dbbench.plan import expand
-from tests.support.plans import SHIPPED
 
 BASE = 0x60000000
 
@@ -106,46 +102,3 @@ def test_lines_of_a_fault_are_known() -> None:
     )
     assert all(FAULTS.search(f"[    1.0] {line}") for line in faults)
     assert not any(FAULTS.search(f"[    1.0] {line}") for line in others)
-
-
-def test_a_plan_is_made_small() -> None:
-    """The filesystem is as the plan has it; sizes, sessions, windows and lists are cut down."""
-    plan = Plan(
-        name="p",
-        fs_setups=(Arm("ext4", "ext4"), Arm("ext4-md0-4k", "fast"), Arm("f2fs", "f2fs")),
-        engine=(
-            EngineSpec(
-                "postgres",
-                settings={"shared_buffers": "64GB", "full_page_writes": False},
-                numa_node=1,
-            ),
-        ),
-        workload=(
-            WorkloadSpec("pgbench-tpcb", parameters={"scale": 5000}, sweeps={"clients": (16, 64)}),
-        ),
-        blocks=5,
-        memory=(2**34,),
-        device=DeviceSpec(
-            "block", paths=("/dev/a", "/dev/b", "/dev/c"), wal=WalDevice("xfs", path="/dev/d")
-        ),
-    )
-    whole = expand(plan, SHIPPED)
-    less, expanded = small(plan, whole, ["fast", "f2fs"], Path("/var/tmp"))
-    assert (less.baseline, less.blocks, less.device.kind, less.device.count) == (
-        "fast",
-        1,
-        "loop",
-        3,
-    )
-    assert (less.deadlines[Phase.RESTORE], less.deadlines[Phase.CANARY]) == (PHASE_S, 120)
-    assert less.device.wal is not None
-    assert (less.device.wal.at, less.device.wal.path) == ("/var/tmp", None)
-    assert [cell.arm for cell in expanded.cells] == ["fast", "f2fs"]
-    assert [spec.cell for spec in expanded.order] == [cell.id for cell in expanded.cells]
-    cell = expanded.cells[0]
-    assert cell.setup == SHIPPED.setup("ext4-md0-4k")
-    assert cell.dataset.parameters["scale"] == MOST["scale"]
-    assert cell.parameters["clients"] == MOST["clients"]
-    assert cell.window.measure_s == MEASURE_S
-    assert cell.memory_bytes is None
-    assert (cell.engine.settings, cell.engine.numa_node) == ({"full_page_writes": False}, None)

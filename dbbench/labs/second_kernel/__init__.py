@@ -11,7 +11,6 @@ import os
 import platform
 import shutil
 import sys
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -21,11 +20,9 @@ from dbbench import packages, process
 from dbbench.datasets.golden import alone
 from dbbench.errors import DiskTooSmall, LabUnavailable, NotRoot, RehearsalFailed
 from dbbench.labs.second_kernel.boot import LEFT_OUT, BootOrder, run_child
-from dbbench.machine import threads
-from dbbench.model.events import Emit, parse
 from dbbench.units import size_text
 
-__all__ = ["CommandEnd", "left_out", "rehearse", "run_inside", "unavailable"]
+__all__ = ["CommandEnd", "left_out", "run_inside", "unavailable"]
 
 MEMORY_BYTES: Final = 2 * 2**30  # memory of the second kernel, allocated on demand
 LIMIT_S: Final = 3600.0
@@ -101,27 +98,6 @@ def run_inside(
         answer["command_s"],
         tuple(answer["faults"]),
     )
-
-
-def rehearse(folder: Path, emit: Emit) -> CommandEnd:
-    """Run the run in `folder` in the second kernel and forward its events; return the result.
-    Raises as `run_inside`. Output of the trials' processes goes to launcher.log, as for an
-    ordinary run.
-    """
-    reading, writing = os.pipe()
-
-    def pass_on(_ended: threading.Event) -> None:
-        with os.fdopen(reading, "rb") as lines:
-            for line in lines:
-                if event := parse(line):
-                    emit(event)
-
-    argv: list[str | Path] = [sys.executable, "-m", "dbbench.labs.second_kernel.rehearsal", folder]
-    # whose end ends the thread
-    with threads.beside("rehearsal", pass_on), os.fdopen(writing, "wb") as output:
-        return run_inside(
-            argv, shared=[folder], stdout=output.fileno(), stderr=folder / "rehearsal.log"
-        )
 
 
 def folder() -> Path:

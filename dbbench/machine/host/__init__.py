@@ -125,9 +125,7 @@ def virtualisation(root: Path = Path("/")) -> str | None:
 
 
 def second_kernel(root: Path = Path("/")) -> str | None:
-    """Return a note about numbers from user-mode Linux (`dbbench rehearse`), or None on any other
-    kernel.
-    """
+    """Return a note about numbers from user-mode Linux, or None on any other kernel."""
     cpuinfo = text(root / "proc/cpuinfo") or ""
     return (
         f"user-mode Linux {os.uname().release}, not comparable"

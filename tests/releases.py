@@ -28,11 +28,11 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
-from dbbench.labs.second_kernel import mirror
 from dbbench.machine import namespaces
 from dbbench.packages import TOOLS
 from tests.server_roots import UBUNTU, keys
 from tests.support import private_mounts
+from tests.support.second_kernel import mirror
 
 CHECKOUT: Final = Path(__file__).resolve().parents[1]
 REFERENCE: Final = "debian12"

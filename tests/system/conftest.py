@@ -29,7 +29,7 @@ UNUSED_S = 3 * 86400.0  # golden copies that no test used for three days are rem
 # Files that take a quarter of a minute or more, the longest first; files of `make test-all` come
 # before all others. Lanes begin with them, so that none ends long after the others.
 LONGEST = (
-    "test_rehearsal.py",
+    "test_second_kernel.py",
     "test_tutorial.py",
     "test_packages.py",
     "test_releases.py",

@@ -22,8 +22,8 @@ import pytest
 
 from dbbench.commands.finding import folder_of
 from dbbench.engines import accounts
-from dbbench.labs import second_kernel
 from dbbench.storage.devices.directory import nearest
+from tests.support import second_kernel
 from tests.support.leftovers import below, started
 from tests.support.others import NOBODY, as_user
 from tests.support.plans import plan

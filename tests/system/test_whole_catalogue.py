@@ -1,5 +1,5 @@
 """Every setup of the catalogue under PostgreSQL and MariaDB, for the soak. What this kernel lacks
-is carried by the second one: test_rehearsal.
+is carried by the second one: test_second_kernel.
 """
 
 from typing import Any, Final

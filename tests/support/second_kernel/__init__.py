@@ -19,8 +19,8 @@ from typing import Final
 from dbbench import packages, process
 from dbbench.datasets.golden import alone
 from dbbench.errors import DiskTooSmall, LabUnavailable, NotRoot, RehearsalFailed
-from dbbench.labs.second_kernel.boot import LEFT_OUT, BootOrder, run_child
 from dbbench.units import size_text
+from tests.support.second_kernel.boot import LEFT_OUT, BootOrder, run_child
 
 __all__ = ["CommandEnd", "left_out", "run_inside", "unavailable"]
 

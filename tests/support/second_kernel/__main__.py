@@ -1,4 +1,4 @@
-"""For developers: `python -m dbbench.labs.second_kernel [--disks N] [--size 1GiB] [--share DIR] --
+"""For developers: `python -m tests.support.second_kernel [--disks N] [--size 1GiB] [--share DIR] --
 COMMAND ...`. Runs a command as root in the second kernel, on this machine's root filesystem, and
 exits with its status.
 """
@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 
 from dbbench.errors import DbbenchError
-from dbbench.labs.second_kernel import LIMIT_S, MEMORY_BYTES, run_inside
 from dbbench.units import bytes_of, seconds_of
+from tests.support.second_kernel import LIMIT_S, MEMORY_BYTES, run_inside
 
 
 def main() -> int:
@@ -19,7 +19,7 @@ def main() -> int:
     fault.
     """
     parser = argparse.ArgumentParser(
-        prog="python -m dbbench.labs.second_kernel", description=__doc__
+        prog="python -m tests.support.second_kernel", description=__doc__
     )
     parser.add_argument(
         "--disks", type=int, default=0, help="empty disks: /dev/ubdb, /dev/ubdc ..."

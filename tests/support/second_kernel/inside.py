@@ -21,11 +21,11 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from dbbench import process
-from dbbench.labs.second_kernel import boot
-from dbbench.labs.second_kernel.boot import BootOrder
 from dbbench.machine import libc, threads
 from dbbench.machine.mounts import mounts_of
 from dbbench.machine.namespaces import mount
+from tests.support.second_kernel import boot
+from tests.support.second_kernel.boot import BootOrder
 
 MS_MOVE: Final = 0x2000
 _POWER_OFF: Final = 0x4321FEDC  # LINUX_REBOOT_CMD_POWER_OFF

@@ -520,7 +520,7 @@ def _init(order: BootOrder, control: Path) -> str:
         f"#!{sys.executable} -B\n"
         f"# {shlex.join(order.argv)}\n"
         f"import sys\nsys.path[:] = {list(order.path)!r}\n"
-        f"from dbbench.labs.second_kernel.inside import main\nmain({str(control)!r})\n"
+        f"from tests.support.second_kernel.inside import main\nmain({str(control)!r})\n"
     )
 
 

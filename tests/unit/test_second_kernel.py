@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from dbbench.labs import second_kernel
-from dbbench.labs.second_kernel import boot
-from dbbench.labs.second_kernel.boot import symvers
-from dbbench.labs.second_kernel.inside import FAULTS
+from tests.support import second_kernel
+from tests.support.second_kernel import boot
+from tests.support.second_kernel.boot import symvers
+from tests.support.second_kernel.inside import FAULTS
 
 BASE = 0x60000000
 

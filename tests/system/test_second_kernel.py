@@ -19,10 +19,10 @@ import psutil
 import pytest
 
 from dbbench.errors import DeadlinePassed, RehearsalFailed
-from dbbench.labs import second_kernel
-from dbbench.labs.second_kernel import boot
 from dbbench.process import wait_while
+from tests.support import second_kernel
 from tests.support.leftovers import below
+from tests.support.second_kernel import boot
 
 ROOT: Final = Path(__file__).parents[2]
 SYSTEM: Final = ROOT / "tests/system"
@@ -277,7 +277,7 @@ def test_nothing_is_left_when_its_parent_is_killed() -> None:
         [
             sys.executable,
             "-m",
-            "dbbench.labs.second_kernel",
+            "tests.support.second_kernel",
             "--",
             "sh",
             "-c",

@@ -30,9 +30,8 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from dbbench.machine import namespaces
 from dbbench.packages import TOOLS
-from tests.server_roots import UBUNTU, keys
+from tests.server_roots import DEBIAN, UBUNTU, keys, mirror
 from tests.support import private_mounts
-from tests.support.second_kernel import mirror
 
 CHECKOUT: Final = Path(__file__).resolve().parents[1]
 REFERENCE: Final = "debian12"
@@ -176,7 +175,7 @@ def _content(root: Path) -> str:
 def _bare(root: Path, release: Release) -> None:
     options = [f"--keyring={keys(UBUNTU)}", "--components=main,universe"] if release.ubuntu else []
     # "": where the script has them from
-    source = ["", "gutsy"] if release.ubuntu else [mirror() or "", "sid"]
+    source = ["", "gutsy"] if release.ubuntu else [mirror(DEBIAN), "sid"]
     _run(["debootstrap", "--variant=minbase", *options, release.suite, str(root), *source])
     if CERTIFICATES.exists():
         shutil.copy(CERTIFICATES, root / TRUSTED.relative_to("/"))

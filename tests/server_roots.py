@@ -186,7 +186,7 @@ def _apt(recipe: Recipe, folder: Path) -> Iterator[tuple[Path, list[str]]]:
         folder / "etc/preferences.d",
     ):
         place.mkdir(parents=True)
-    signed = f"[signed-by={keys(recipe.distribution)}] {_mirror(recipe.distribution)}"
+    signed = f"[signed-by={keys(recipe.distribution)}] {mirror(recipe.distribution)}"
     sources = [f"deb {signed} {suite} {recipe.components}\n" for suite in recipe.suites]
     (folder / "etc/sources.list").write_text("".join(sources))
     (folder / "etc/preferences").write_text(
@@ -236,7 +236,7 @@ def _files(root: Path) -> Iterator[Path]:
         yield from (Path(folder, name) for name in sorted(names))
 
 
-def _mirror(distribution: str) -> str:
+def mirror(distribution: str) -> str:
     """Where this machine has packages of that distribution from: apt's own sources, else
     debootstrap's default.
     """
@@ -249,8 +249,8 @@ def _mirror(distribution: str) -> str:
         f"Origin: {distribution}",
     ]
     found = subprocess.run(argv, capture_output=True, text=True, check=False).stdout.split()
-    if mirror := next((address for address in found if "security" not in address), None):
-        return mirror
+    if address := next((address for address in found if "security" not in address), None):
+        return address
     places = {
         UBUNTU: (UBUNTU_SCRIPT, r"default_mirror (http://archive\S+)"),
         DEBIAN: (Path("/usr/sbin/debootstrap"), r'DEF_MIRROR="(\S+)"'),

@@ -121,7 +121,6 @@ class ProgramMissing(DbbenchError):
 NotRoot: Final = _error("E202")
 DiskTooSmall: Final = _error("E203")
 KernelLacks: Final = _error("E206")
-RehearsalFailed: Final = _error("E209")
 MachineTooSmall: Final = _error("E213")
 
 # Filesystems, layers and operations

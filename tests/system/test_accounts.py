@@ -23,7 +23,6 @@ import pytest
 from dbbench.commands.finding import folder_of
 from dbbench.engines import accounts
 from dbbench.storage.devices.directory import nearest
-from tests.support import second_kernel
 from tests.support.leftovers import below, started
 from tests.support.others import NOBODY, as_user
 from tests.support.plans import plan
@@ -253,10 +252,6 @@ def test_the_home_of_another_account_is_passed_over() -> None:
     try:
         (closed := folder / "home").mkdir(0o700)
         assert as_user(NOBODY, lambda: str(nearest(closed / ".cache/dbbench"))) == repr(str(closed))
-        (closed / "dbbench").mkdir()
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("XDG_CACHE_HOME", str(closed))
-            assert as_user(NOBODY, second_kernel.found) == ""
     finally:
         shutil.rmtree(folder)
 

@@ -18,11 +18,11 @@ from typing import Final
 import psutil
 import pytest
 
-from dbbench.errors import DeadlinePassed, RehearsalFailed
+from dbbench.errors import DeadlinePassed
 from dbbench.process import wait_while
 from tests.support import second_kernel
 from tests.support.leftovers import below
-from tests.support.second_kernel import boot
+from tests.support.second_kernel import KernelFailed
 
 ROOT: Final = Path(__file__).parents[2]
 SYSTEM: Final = ROOT / "tests/system"
@@ -52,7 +52,6 @@ INSIDE: Final = (
         f"test_layers_setups.py::test_every_setup_is_what_it_says[{name}]"
         for name in (
             "f2fs",
-            "nilfs2",
             "xfs-md0-4k",
             "ext4-md1",
             "xfs-md10",
@@ -63,19 +62,13 @@ INSIDE: Final = (
         )
     ),
     "test_layers_setups.py::test_each_kind_carries_a_database[some]",
-    *(
-        f"test_layers_setups.py::{test}[{name}]"
-        for name in ("f2fs", "nilfs2")
-        for test in (
-            "test_short_trials_of_two_engines",
-            "test_a_server_that_waits_for_space_is_told_at_once",
-        )
-    ),
+    "test_layers_setups.py::test_short_trials_of_two_engines[f2fs]",
+    "test_layers_setups.py::test_a_server_that_waits_for_space_is_told_at_once[f2fs]",
 )
 # Every setup that needs what this kernel may lack, under two databases: in the soak.
 CATALOGUE: Final = tuple(
     f"test_whole_catalogue.py::test_every_setup_carries_two_databases[{kind}]"
-    for kind in ("crypt", "f2fs", "lvm", "md", "nilfs2", "zfs")
+    for kind in ("crypt", "f2fs", "lvm", "md", "zfs")
 )
 CATALOGUE_S: Final = 5400.0
 MEMORY_BYTES: Final = 4 * 2**30  # disks and logs of the power-loss lab are in memory
@@ -90,7 +83,7 @@ def kernel() -> Path:
         pytest.skip(f"needs a second kernel: {reason}")
     try:
         return second_kernel.small_root(lambda what: print(what, file=sys.stderr))
-    except RehearsalFailed as failure:
+    except KernelFailed as failure:
         pytest.skip(f"needs a second kernel: {failure}")
 
 
@@ -149,7 +142,6 @@ def _outcome(case: ElementTree.Element) -> tuple[str, str]:
     "lvm",
     "cryptsetup",
     "mkfs.f2fs",
-    "mkfs.nilfs2",
     "engine:postgres",
     "engine:mariadb",
     "sadf",
@@ -165,7 +157,6 @@ def test_the_same_test_passes_in_the_second_kernel(name: str, inside: dict[str, 
     "lvm",
     "cryptsetup",
     "mkfs.f2fs",
-    "mkfs.nilfs2",
     "engine:postgres",
     "engine:mariadb",
     "sadf",
@@ -181,44 +172,9 @@ def test_the_second_kernel_told_of_no_fault(inside: dict[str, str]) -> None:
 def test_every_setup_carries_two_databases_in_the_second_kernel(
     kernel: Path, tmp_path: Path
 ) -> None:
-    """Pools, arrays, volumes, f2fs and nilfs2: each setup of the catalogue that this kernel may
-    lack.
-    """
+    """Pools, arrays, volumes and f2fs: each setup of the catalogue that this kernel may lack."""
     found = outcomes(tmp_path, CATALOGUE, "soak", CATALOGUE_S)
     assert found == {**dict.fromkeys(CATALOGUE, "passed"), "faults of the kernel": "passed"}
-
-
-def test_a_build_without_zfs_has_the_rest(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environ: dict[str, str]
-) -> None:
-    """Where apt does not have a package of ZFS or of a tool, that part is left out with the reason,
-    and the kernel with md, LVM and f2fs is kept.
-    """
-    environ["XDG_CACHE_HOME"] = str(tmp_path)
-    planted = (
-        f"import sys; from {boot.__name__} import __name__ as name; boot = sys.modules[name]; "
-        "boot._ZFS_PACKAGES = ('no-such-package',); boot._TOOLS += ('no-such-tool',); "
-        "sys.exit(boot.main(sys.argv[1:]))"
-    )
-    monkeypatch.setattr(boot, "_PROGRAM", planted)
-    try:
-        root = second_kernel.small_root(lambda what: print(what, file=sys.stderr))
-    except RehearsalFailed as failure:
-        pytest.skip(f"needs a second kernel: {failure}")
-    tool, zfs = second_kernel.left_out()
-    assert tool.startswith("no-such-tool: ") and "no-such-tool" in tool.split(": ", 1)[1]
-    assert zfs.startswith("ZFS: ") and "no-such-package" in zfs
-    assert "zfs" not in root.parent.name
-    loaded = (
-        "for name in raid1 dm-mod f2fs nilfs2; do modprobe $name || exit 9; done; grep -w f2fs "
-        "/proc/filesystems"
-    )
-    out = tmp_path / "out"
-    done = second_kernel.run_inside(
-        ["sh", "-c", f"{loaded}; mdadm --version && dmsetup version"], stdout=out
-    )
-    assert (done.status, done.faults) == (0, ()), out.read_text()
-    assert "f2fs" in out.read_text() and "Driver version" in out.read_text()
 
 
 def test_a_command_has_its_output_its_status_and_its_disks(tmp_path: Path) -> None:
@@ -255,7 +211,7 @@ def test_a_fault_of_the_kernel_is_told() -> None:
 
 def test_a_kernel_that_dies_is_an_error() -> None:
     """A panic in mid-command is no result of the command."""
-    with pytest.raises(RehearsalFailed, match="before the command did"):
+    with pytest.raises(KernelFailed, match="before the command did"):
         second_kernel.run_inside(
             ["sh", "-c", "echo c > /proc/sysrq-trigger; sleep 60"], timeout_s=600
         )
@@ -311,5 +267,5 @@ def _mounts() -> list[str]:
     return [
         line
         for line in Path("/proc/self/mountinfo").read_text().splitlines()
-        if "/dbbench/rehearsal/" in line
+        if "/dbbench/second-kernel/" in line
     ]

@@ -66,11 +66,12 @@ def test_the_newest_build_of_this_recipe_is_used(tmp_path: Path, environ: dict[s
     for age, name in enumerate(
         [f"uml-2-r{second_kernel.RECIPE}", f"uml-1-r{second_kernel.RECIPE}", "uml-3-r0", ".making"]
     ):
-        root = tmp_path / "dbbench/rehearsal" / name / "root"
+        root = tmp_path / "dbbench/second-kernel" / name / "root"
         root.mkdir(parents=True)
         os.utime(root, (1000 - age, 1000 - age))
     assert (
-        second_kernel.found() == tmp_path / f"dbbench/rehearsal/uml-2-r{second_kernel.RECIPE}/root"
+        second_kernel.found()
+        == tmp_path / f"dbbench/second-kernel/uml-2-r{second_kernel.RECIPE}/root"
     )
 
 

@@ -1,6 +1,6 @@
-"""For developers: `python -m tests.support.second_kernel [--disks N] [--size 1GiB] [--share DIR] --
-COMMAND ...`. Runs a command as root in the second kernel, on this machine's root filesystem, and
-exits with its status.
+"""`python -m tests.support.second_kernel [--disks N] [--size 1GiB] [--share DIR] -- COMMAND ...`
+runs a command as root in the second kernel, on this machine's root filesystem, and exits with
+its status. Without a command it only builds that kernel.
 """
 
 from __future__ import annotations
@@ -9,15 +9,18 @@ import argparse
 import sys
 from pathlib import Path
 
-from dbbench.errors import DbbenchError
 from dbbench.units import bytes_of, seconds_of
-from tests.support.second_kernel import LIMIT_S, MEMORY_BYTES, run_inside
+from tests.support.second_kernel import (
+    LIMIT_S,
+    MEMORY_BYTES,
+    run_inside,
+    small_root,
+    unavailable,
+)
 
 
 def main() -> int:
-    """Return the command's exit status; that of an error of dbbench; 1 if the kernel reported a
-    fault.
-    """
+    """Return the command's exit status; 1 if the kernel reported a fault."""
     parser = argparse.ArgumentParser(
         prog="python -m tests.support.second_kernel", description=__doc__
     )
@@ -34,30 +37,33 @@ def main() -> int:
     )
     parser.add_argument("--memory", type=bytes_of, default=MEMORY_BYTES)
     parser.add_argument("--limit", type=seconds_of, default=LIMIT_S)
-    parser.add_argument("command", nargs="+")
+    parser.add_argument("command", nargs="*")
     given = parser.parse_args()
-    try:
-        done = run_inside(
-            given.command,
-            shared=given.share,
-            disks=[given.size] * given.disks,
-            cwd=Path.cwd(),
-            timeout_s=given.limit,
-            memory_bytes=given.memory,
-            tell=lambda what: print(what, file=sys.stderr),
-        )
-    except DbbenchError as error:
-        print(
-            f"error {error.id}: {error.evidence}\n  {error.effect or ''} {error.remedy or ''}",
-            file=sys.stderr,
-        )
-        return error.exit_code
+    if reason := unavailable():
+        print(f"the second kernel is not available: {reason}", file=sys.stderr)
+        return 1 if given.command else 0
+    if not given.command:
+        small_root(_tell)
+        return 0
+    done = run_inside(
+        given.command,
+        shared=given.share,
+        disks=[given.size] * given.disks,
+        cwd=Path.cwd(),
+        timeout_s=given.limit,
+        memory_bytes=given.memory,
+        tell=_tell,
+    )
     for line in done.faults:
         print(f"kernel: {line}", file=sys.stderr)
     print(
         f"Linux {done.kernel}: booted in {done.boot_s} s, ran {done.command_s} s", file=sys.stderr
     )
     return done.status or (1 if done.faults else 0)
+
+
+def _tell(what: str) -> None:
+    print(what, file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -1,24 +1,22 @@
-"""Readings at the edges of the window: disks, CPU, the server's counters, and unwritten data
-afterwards.
+"""Readings at the edges of the window: disks, processes, the server's counters, and what was not
+written yet.
 """
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from dbbench import process
 from dbbench.drivers.protocol import Load
 from dbbench.engines.port import Counts, Server
 from dbbench.engines.serving import grown_between
 from dbbench.machine import pagecache, threads
-from dbbench.machine.cores import written_cores as written
+from dbbench.machine.cores import written_cores
 from dbbench.machine.host.load import HostLoad, foreign_load, load_warnings, reading
 from dbbench.machine.limits import Confined, MemoryReading
 from dbbench.model import CheckpointFacts, CoresFacts, IoFacts, Role, TrialWarning, Work
@@ -39,227 +37,328 @@ ENDED_S: Final = 5.0
 MEMINFO: Final = Path("/proc/meminfo")
 
 
-@dataclass
-class Meter:
-    """Readings around one trial's window. Figures are available after the block of their name has
-    ended.
-    """
+@dataclass(frozen=True)
+class Bench:
+    """What is measured: devices, server, load generator, and where their files may be."""
 
     disks: Mapping[Role, Device]
     server: Server
-    load: Load
     limits: Confined
+    client: Client | None  # the load generator is on another host
     files: Sequence[Path]  # the dataset
-    io: IoFacts = field(default_factory=IoFacts)  # of the window
-    # transferred by the disks that hold the images, for all processes of the machine
-    below_bytes: int | None = None
-    others_bytes: int | None = None  # transferred by all disks that the trial does not use
-    shared: tuple[str, ...] = ()  # the disks below the images
-    cpu: dict[str, float | None] = field(default_factory=dict)
-    machine: HostLoad | None = None
+    places: Sequence[Path]  # where server and load may have files open
+    elsewhere: bool  # the plan has some of the server's files on another device
+
+
+@dataclass(frozen=True)
+class DiskFigures:
+    """What the disks transferred in the window, in bytes; None: not counted."""
+
+    io: IoFacts = field(default_factory=IoFacts)  # of the trial's devices
+    shared: Sequence[str] = ()  # the disks below the images
+    below_bytes: int | None = None  # of `shared`, for all processes of the machine
+    others_bytes: int | None = None  # of all disks that the trial does not use
+    unwritten_bytes: int = 0  # in the page cache of the whole machine, at the end
+    dirtied_bytes: int = 0  # growth of these in the window
+
+
+@dataclass(frozen=True)
+class ProcessFigures:
+    """What server and load generator used in the window."""
+
+    cpu: Mapping[str, float | None] = field(default_factory=dict)  # see `CpuClock`
+    # `seconds` and `client_cpu_s` of the load generator's host, which may be this one
+    client_cpu: Mapping[str, float | None] = field(default_factory=dict)
+    cores: CoresFacts | None = None
+    memory: MemoryReading | None = None  # of the server's control group
+    server_bytes: int | None = None  # largest memory of the server's processes
     switches_per_s: float | None = None  # context switches of server and load generator
-    server_bytes: int | None = None  # largest memory of the server's processes in the window
-    # the server's counters before the load started
-    idle: dict[str, float] = field(default_factory=dict)
-    grown: Counts = field(default_factory=dict)  # in the window
+    strays: Sequence[str] = ()  # files outside of `Bench.places` that they had open
+    # read_bytes, write_bytes of a local load's system calls
+    moved: Mapping[str, int | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class EngineFigures:
+    """The server's own figures."""
+
+    grown: Counts = field(default_factory=dict)  # its counters in the window
+    lived: Counts = field(default_factory=dict)  # from before the load to the end of its sessions
     checkpoints: CheckpointFacts = field(default_factory=CheckpointFacts)
     hit_ratio: float | None = None
-    # from `idle` to the end of all sessions of the load
-    lived: Counts = field(default_factory=dict)
-    # read_bytes, write_bytes of the load's system calls
-    moved: dict[str, int | None] = field(default_factory=dict)
-    # Bytes that are dirty or under write-back, in the server and in the page cache, at the end of
-    # the window.
-    debt_bytes: int | None = None
-    drain_write_bytes: int | None = None
-    dirtied_bytes: int = 0  # growth of what the whole page cache has not written yet
-    cores: CoresFacts | None = None
-    memory: MemoryReading | None = None  # memory use of the server's control group
-    resident_bytes: int | None = None  # part of the files in the page cache when the window ended
-    elsewhere: bool = False  # some of the server's files are not on the device under test
-    places: Sequence[Path] = ()  # where server and load may have files open
-    strays: Sequence[str] = ()  # files outside of `places` that they had open
-    client: Client | None = None  # the load generator is on another host
-    # The values `seconds` and `client_cpu_s`, from this host or the client's.
-    client_cpu: dict[str, float | None] = field(default_factory=dict)
+    dirty_bytes: int = 0  # at the end of the window
+    resident_bytes: int | None = None  # part of the files in the page cache at that time
 
-    @contextlib.contextmanager
-    def window(self) -> Iterator[None]:
-        before = self.server.counters()
-        machine = reading(self._pids())
-        moved = IoClock()
-        dirty = _page_cache_debt()
-        log = DiskClock(self.disks["log"].leaves) if "log" in self.disks else None
-        self.shared = shared_disks(self.disks)
-        below = DiskClock(self.shared)
-        others = DiskClock(sysfs.other_disks(devices.leaves_of(self.disks)))
-        disk = DiskClock(devices.leaves_of(self.disks))
-        cpu = CpuClock(self.load.pids, self.server.pid)
-        self.cores = self.limits.facts(self.server.pid, self.load.pids)
-        if self.client is not None:  # the load generator's CPUs are those of its host
-            self.cores = dataclasses.replace(
-                self.cores, client=written(self.client.cores), shared=0
-            )
-            self.client.read_cpu()
-        pids = self.load.pids if self.client is None else ()
-        places = () if self.elsewhere else self.places
-        tasks = TaskClock(pids, self.server.pid, places=places)
-        with threads.beside("tasks", tasks.work):
-            yield
-        self.below_bytes, self.others_bytes = (
-            _bytes_of(below.difference()),
-            _bytes_of(others.difference()),
+
+class ForeignIo(NamedTuple):
+    """What other processes moved on a disk, if it disturbs."""
+
+    megabytes: float
+    share: float  # of all bytes
+
+
+class DiskReading:
+    """Begins with its creation."""
+
+    def __init__(self, volumes: Mapping[Role, Device]) -> None:
+        leaves = devices.leaves_of(volumes)
+        self._unwritten_bytes = _unwritten_bytes()
+        self._log = DiskClock(volumes["log"].leaves) if "log" in volumes else None
+        self._below = DiskClock(shared_disks(volumes))
+        self._others = DiskClock(sysfs.other_disks(leaves))
+        self._devices = DiskClock(leaves)
+
+    def end(self) -> DiskFigures:
+        below = self._below.difference()
+        others = self._others.difference()
+        log = None if self._log is None else _io(self._log)
+        io = replace(_io(self._devices), wal=log)
+        unwritten = _unwritten_bytes()
+        return DiskFigures(
+            io,
+            self._below.disks,
+            _bytes_of(below),
+            _bytes_of(others),
+            unwritten,
+            max(0, unwritten - self._unwritten_bytes),
         )
-        log_io = _io(log) if log is not None else None
-        io = dataclasses.replace(_io(disk), wal=log_io)
-        self.cpu = cpu.difference()
-        self.client_cpu = self.client.cpu() if self.client is not None else self.cpu
-        self.machine = foreign_load(machine, reading(self._pids()))
-        self.grown, self.moved = grown_between(before, self.server.counters()), moved.difference()
-        self.checkpoints, self.hit_ratio = (
-            self.server.checkpoints(self.grown),
-            self.server.hit_ratio(self.grown),
+
+
+class ProcessReading:
+    """Begins with its creation. `tasks` reads in between."""
+
+    def __init__(self, bench: Bench, load: Load) -> None:
+        self._bench = bench
+        self._load = load
+        self._host = reading(self._pids())
+        self._io = IoClock()
+        pid = bench.server.pid
+        self._cpu = CpuClock(load.pids, pid)
+        self._cores = bench.limits.facts(pid, load.pids)
+        if bench.client is not None:  # the load generator's CPUs are those of its host
+            cores = written_cores(bench.client.cores)
+            self._cores = replace(self._cores, client=cores, shared=0)
+            bench.client.read_cpu()
+        self._local = bench.client is None
+        places = () if bench.elsewhere else bench.places
+        self.tasks = TaskClock(load.pids if self._local else (), pid, places=places)
+
+    def end(self) -> tuple[ProcessFigures, HostLoad]:
+        cpu = self._cpu.difference()
+        client = self._bench.client
+        client_cpu = cpu if client is None else client.cpu()
+        host = foreign_load(self._host, reading(self._pids()))
+        figures = ProcessFigures(
+            cpu=cpu,
+            client_cpu=client_cpu,
+            cores=self._cores,
+            memory=self._bench.limits.memory_read(),
+            server_bytes=self.tasks.server_bytes,
+            switches_per_s=self.tasks.switches_per_s(),
+            strays=sorted(self.tasks.elsewhere()),
+            moved=self._io.difference() if self._load.pids and self._local else {},
         )
-        self.io = dataclasses.replace(io, engine_write_bytes=self.server.written_bytes(self.grown))
-        debt = _page_cache_debt()
-        self.debt_bytes = debt + (self.server.dirty_bytes() or 0)
-        self.dirtied_bytes = max(0, debt - dirty)
-        self.switches_per_s = tasks.switches_per_s()
-        self.server_bytes = tasks.server_bytes
-        self.strays = sorted(tasks.elsewhere())
-        self.memory = self.limits.memory_read()
-        with contextlib.suppress(OSError):
-            self.resident_bytes = pagecache.resident_bytes(self.files)
+        return figures, host
 
     def _pids(self) -> tuple[int, ...]:
-        return (*(() if self.server.pid is None else (self.server.pid,)), *self.load.pids)
+        pid = self._bench.server.pid
+        return self._load.pids if pid is None else (pid, *self._load.pids)
 
-    @contextlib.contextmanager
-    def drain(self) -> Iterator[None]:
-        disk = DiskClock(devices.leaves_of(self.disks))
-        yield
-        self.drain_write_bytes = disk.difference()["write_bytes"]
 
-    def read_end(self) -> None:
-        """Read the counters when the load's sessions have ended: one of PostgreSQL may outlive its
-        client.
+class EngineReading:
+    """Created before the load; `begin` and `end` are the edges of the window."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._idle = server.counters()
+        self._before = self._idle
+
+    def begin(self) -> None:
+        self._before = self._server.counters()
+
+    def end(self, files: Sequence[Path]) -> EngineFigures:
+        """Return the figures of the window; `files`: the dataset."""
+        server = self._server
+        grown = grown_between(self._before, server.counters())
+        resident: int | None = None
+        with contextlib.suppress(OSError):
+            resident = pagecache.resident_bytes(files)
+        return EngineFigures(
+            grown=grown,
+            checkpoints=server.checkpoints(grown),
+            hit_ratio=server.hit_ratio(grown),
+            dirty_bytes=server.dirty_bytes() or 0,
+            resident_bytes=resident,
+        )
+
+    def wait_for_sessions(self) -> Counts:
+        """Return the counters' growth when the load's sessions have ended: one of PostgreSQL may
+        outlive its client.
         """
+        lived: Counts = {}
 
-        def some_left() -> bool:
-            self.lived = grown_between(self.idle, self.server.counters())
-            return self.lived.get("sessions_connected", 0) > 0
+        def has_sessions() -> bool:
+            nonlocal lived
+            lived = grown_between(self._idle, self._server.counters())
+            return lived.get("sessions_connected", 0) > 0
 
-        process.wait_while(some_left, ENDED_S, 0.02)
+        process.wait_while(has_sessions, ENDED_S, 0.02)
+        return lived
+
+
+@dataclass(frozen=True)
+class Readings:
+    """Everything that was read around one trial's window."""
+
+    bench: Bench
+    host: HostLoad
+    disks: DiskFigures = DiskFigures()
+    processes: ProcessFigures = ProcessFigures()
+    engine: EngineFigures = EngineFigures()
+    drain_write_bytes: int | None = None
+
+    @property
+    def debt_bytes(self) -> int:
+        """Return what server and page cache had not written at the end of the window."""
+        return self.disks.unwritten_bytes + self.engine.dirty_bytes
 
     def work(self, explicit: bool) -> Work:
         """Return the counts over the whole life of the load: PostgreSQL counts transactions up to
         10 s late.
         """
-        work_facts = self.server.work(self.lived, explicit)
-        return (
-            dataclasses.replace(work_facts, **self.moved)
-            if self.load.pids and self.client is None
-            else work_facts
-        )
+        counted = self.bench.server.work(self.engine.lived, explicit)
+        return replace(counted, **self.processes.moved)
 
     def writes(self, explicit: bool) -> int | None:
         """Return a lower bound of the window's commits that changed something."""
-        return self.server.work(self.grown, explicit).writes
+        return self.bench.server.work(self.engine.grown, explicit).writes
 
     def cpu_ms(self) -> float | None:
         """Return the CPU time with kernel workers, without dbbench and, if there is a server, the
         client.
         """
-        return cpu_ms(
-            self.cpu if self.server.pid is not None else {**self.cpu, "client_cpu_s": 0.0}
-        )
+        cpu = self.processes.cpu
+        return cpu_ms(cpu if self.bench.server.pid is not None else {**cpu, "client_cpu_s": 0.0})
 
     def cpu_pct(self) -> float | None:
         """Return the same CPU time as a share of all cores over the load, in per cent."""
         used_ms = self.cpu_ms()
-        seconds = self.cpu.get("seconds")
-        cpus = self.cpu.get("cpus")
+        seconds = self.processes.cpu.get("seconds")
+        cpus = self.processes.cpu.get("cpus")
         return used_ms / 10 / seconds / cpus if used_ms is not None and seconds and cpus else None
 
-    def warnings(self) -> tuple[TrialWarning, ...]:
-        if self.machine is None:
-            return self.server.warnings()
-        below = foreign_io(self.below_bytes, self._below_bytes(), self.machine.seconds)
-        foreign = tuple(
-            TrialWarning(
-                "W127",
-                f"other processes transferred {mb:.0f} MB on the {where}, {percent(share)} of all",
-            )
-            for where, amount in (("disk below", below), ("filesystem under test", self.intruding))
-            for mb, share in ([] if amount is None else [amount])
-        )
-        return (*self.server.warnings(), *load_warnings(self.machine), *foreign)
+    def warnings(self) -> Iterator[TrialWarning]:
+        yield from self.bench.server.warnings()
+        yield from load_warnings(self.host)
+        places = {
+            "disk below": self.foreign_below(),
+            "filesystem under test": self.foreign_on_device(),
+        }
+        for place, foreign in places.items():
+            if foreign is not None:
+                text = f"other processes transferred {foreign.megabytes:.0f} MB on the {place}"
+                yield TrialWarning("W127", f"{text}, {percent(foreign.share)} of all")
 
-    def _below_bytes(self) -> int | None:
-        """Return what this trial transferred on the disks below: all of its own devices, and all of
-        its processes if a part of the cluster is on another disk, which is not known.
+    def foreign_below(self) -> ForeignIo | None:
+        """Return the foreign I/O on the disks below the images. The trial's own is that of its
+        devices, and all of its processes' if a part of the cluster is on another disk, which is
+        not known.
         """
-        disk_bytes = _bytes_of(vars(self.io))
-        ours = self.machine.ours_moved if self.machine is not None and self.elsewhere else None
-        return (
-            None if disk_bytes is None else disk_bytes + (ours.read + ours.written if ours else 0)
-        )
+        own_bytes = _bytes_of(vars(self.disks.io))
+        moved = self.host.ours_moved
+        if self.bench.elsewhere and own_bytes is not None and moved is not None:
+            own_bytes += moved.read + moved.written
+        return foreign_io(self.disks.below_bytes, own_bytes, self.host.seconds)
 
-    @cached_property
-    def intruding(self) -> tuple[float, float] | None:
-        """The (10^6 bytes, share of all) of other processes on the trial's own device, if it is
-        enough to disturb: at most what the trial did not transfer there (a server counts what it
-        writes), and at most what others transferred with calls, less the traffic of all other
-        disks and what is not written yet. The filesystem's own writes are in the first, I/O on
-        other filesystems is in the second, so only the smaller one counts.
+    def foreign_on_device(self) -> ForeignIo | None:
+        """Return the foreign I/O on the trial's own device: at most what the trial did not transfer
+        there (a server counts what it writes), and at most what others transferred with calls,
+        less the traffic of all other disks and what is not written yet. The filesystem's own
+        writes are in the first, I/O on other filesystems is in the second, so only the smaller
+        one counts.
         """
-        if self.machine is None or (whole := _bytes_of(vars(self.io))) is None:
+        all_bytes = _bytes_of(vars(self.disks.io))
+        trial = self.host.ours_moved
+        foreign = self.host.foreign_moved
+        if all_bytes is None or trial is None or foreign is None:
             return None
-        ours = self.machine.ours_moved
-        theirs = self.machine.foreign_moved
-        written = self.io.engine_write_bytes
-        if ours is None or theirs is None:
-            return None
-        own = ours.read + (ours.written if written is None else written)
-        elsewhere = max(0, (self.others_bytes or 0) - (whole if self.shared else 0))
-        foreign = max(
-            0, theirs.read + min(theirs.written, theirs.called) - elsewhere - self.dirtied_bytes
-        )
-        return foreign_io(whole, max(own, whole - foreign), self.machine.seconds)
+
+        # What the trial's processes transferred.
+        by_server = self.disks.io.engine_write_bytes
+        own_bytes = trial.read + (trial.written if by_server is None else by_server)
+
+        # What others transferred with calls. Bytes of a loop device pass the disk below it too.
+        passed = all_bytes if self.disks.shared else 0
+        other_disks = max(0, (self.disks.others_bytes or 0) - passed)
+        called = foreign.read + min(foreign.written, foreign.called)
+        foreign_bytes = max(0, called - other_disks - self.disks.dirtied_bytes)
+
+        own_bytes = max(own_bytes, all_bytes - foreign_bytes)
+        return foreign_io(all_bytes, own_bytes, self.host.seconds)
 
 
-def foreign_io(whole: int | None, own: int | None, seconds: float) -> tuple[float, float] | None:
-    """Return (10^6 bytes, share of all) of other processes on a disk, if it disturbs. `own`: bytes
-    of the trial.
-    """
-    if not whole or own is None or seconds <= 0:
+class Meter:
+    """Reads around one trial's window; created when the server runs and the load does not yet."""
+
+    readings: Readings  # exist after the window
+
+    def __init__(self, bench: Bench) -> None:
+        self._bench = bench
+        self._engine = EngineReading(bench.server)
+
+    @contextlib.contextmanager
+    def window(self, load: Load) -> Iterator[None]:
+        self._engine.begin()
+        disk_reading = DiskReading(self._bench.disks)
+        process_reading = ProcessReading(self._bench, load)
+        with threads.beside("tasks", process_reading.tasks.work):
+            yield
+        disks = disk_reading.end()
+        processes, host = process_reading.end()
+        engine = self._engine.end(self._bench.files)
+        written = self._bench.server.written_bytes(engine.grown)
+        disks = replace(disks, io=replace(disks.io, engine_write_bytes=written))
+        self.readings = Readings(self._bench, host, disks, processes, engine)
+
+    @contextlib.contextmanager
+    def drain(self) -> Iterator[None]:
+        """Count what the drain writes."""
+        clock = DiskClock(devices.leaves_of(self._bench.disks))
+        yield
+        written = clock.difference()["write_bytes"]
+        self.readings = replace(self.readings, drain_write_bytes=written)
+
+    def read_end(self) -> None:
+        """Read the server's counters for the last time."""
+        engine = replace(self.readings.engine, lived=self._engine.wait_for_sessions())
+        self.readings = replace(self.readings, engine=engine)
+
+
+def foreign_io(all_bytes: int | None, own_bytes: int | None, seconds: float) -> ForeignIo | None:
+    """Return what other processes moved on a disk, if it disturbs. `own_bytes`: of the trial."""
+    if not all_bytes or own_bytes is None or seconds <= 0:
         return None
-    foreign = whole - own
-    share = foreign / whole
-    return (
-        (foreign / 1e6, share)
-        if share >= FOREIGN_SHARE and foreign / seconds >= FOREIGN_BYTES
-        else None
-    )
+    foreign = all_bytes - own_bytes
+    share = foreign / all_bytes
+    disturbs = share >= FOREIGN_SHARE and foreign / seconds >= FOREIGN_BYTES
+    return ForeignIo(foreign / 1e6, share) if disturbs else None
 
 
 def _io(clock: DiskClock) -> IoFacts:
     counted: dict[str, Any] = clock.difference()
     note = devices.flushes_reason(clock.disks)
-    return IoFacts(
-        **{**counted, "flushes": None if note else counted["flushes"]}, flushes_note=note
-    )
+    if note:
+        counted["flushes"] = None
+    return IoFacts(**counted, flushes_note=note)
 
 
-def _page_cache_debt() -> int:
-    """Return Dirty and Writeback of the whole machine, in bytes (proc_meminfo(5))."""
-    return 1024 * sum(
-        map(int, re.findall(r"^(?:Dirty|Writeback): *(\d+)", MEMINFO.read_text(), re.MULTILINE))
-    )
+def _unwritten_bytes() -> int:
+    """Return Dirty and Writeback of the whole machine (proc_meminfo(5))."""
+    kilobytes = re.findall(r"^(?:Dirty|Writeback): *(\d+)", MEMINFO.read_text(), re.MULTILINE)
+    return 1024 * sum(map(int, kilobytes))
 
 
 def _bytes_of(counted: Mapping[str, Any]) -> int | None:
-    measured = [
-        size for name in ("read_bytes", "write_bytes") if (size := counted.get(name)) is not None
-    ]
+    values = (counted.get("read_bytes"), counted.get("write_bytes"))
+    measured = [size for size in values if size is not None]
     return sum(measured) if measured else None

@@ -27,7 +27,7 @@ from dbbench.remote import Client
 from dbbench.results.fileio import naming_full
 from dbbench.run import stages
 from dbbench.run.evaluate import Observed, compare_settings, judge
-from dbbench.run.meter import Meter
+from dbbench.run.meter import Bench, Meter, Readings
 from dbbench.run.record import Record, keep_logs, stopping
 from dbbench.run.stages import attach, drop_cache, load, mkfs, mount, restore, snapshots, space
 from dbbench.run.stages.age_engine import Loads, age_tables
@@ -128,7 +128,7 @@ def drive(trial: Record, workdir: WorkDir, images: Images, permit: Permit) -> No
         with stage(Phase.DROP_CACHE):
             facts.cache = drop_cache.drop(cell, ready)
 
-        generator, samples, meter = run_load(trial, workdir, disks, mounts, ready)
+        generator, samples, readings = run_load(trial, workdir, disks, mounts, ready)
 
         with stage(Phase.CHECK), load.reading(generator) as outcome:
             facts.checked = space.check(cell.dataset, mounts, ready)
@@ -139,7 +139,9 @@ def drive(trial: Record, workdir: WorkDir, images: Images, permit: Permit) -> No
     first = attach.first_host_state(cell.setup, journal)
     page_bytes = durability.page_bytes(facts.effective_settings)
     tears = fs.tears_pages_of(page_bytes)
-    judge(trial, Observed(outcome.result(), samples, meter, restored, kernel, engine, tears, first))
+    judge(
+        trial, Observed(outcome.result(), samples, readings, restored, kernel, engine, tears, first)
+    )
 
 
 def examine_device(trial: Record, disks: stages.Volumes) -> None:
@@ -158,7 +160,7 @@ def run_load(
     disks: stages.Volumes,
     mounts: stages.Mounts,
     ready: StoredDatabase,
-) -> tuple[Load, Samples, Meter]:
+) -> tuple[Load, Samples, Readings]:
     """Run from a cold start to a clean stop: the server, the load and the samplers, the window, the
     drain.
     """
@@ -188,20 +190,19 @@ def run_load(
         samples = stack.enter_context(
             samplers.beside(load.list_samplers(cell, disks, mounts, server), raw)
         )
-        idle = server.counters()
-        task = LoadTask(server, cell, plan.seed, trial.clock, raw, workdir.scratch, ready.cold)
-        with generate_load(task, client) as generator:
-            meter = Meter(
+        meter = Meter(
+            Bench(
                 disks,
                 server,
-                generator,
                 limits,
-                engine.data_files(datadir),
-                idle=idle,
-                client=client,
+                client,
+                files=engine.data_files(datadir),
+                places=(*stages.paths(mounts), workdir.root, trial.folder.path, Path("/dev")),
+                elsewhere=facts.dataset is not None and bool(facts.dataset.tablespace),
             )
-            meter.elsewhere = facts.dataset is not None and bool(facts.dataset.tablespace)
-            meter.places = (*stages.paths(mounts), workdir.root, trial.folder.path, Path("/dev"))
+        )
+        task = LoadTask(server, cell, plan.seed, trial.clock, raw, workdir.scratch, ready.cold)
+        with generate_load(task, client) as generator:
             if window.kind == "fixed" or cell.workload.prepares:
                 with stage(Phase.WARMUP):
                     generator.wait_until(
@@ -210,7 +211,7 @@ def run_load(
             with (
                 stage(Phase.MEASURE),
                 snapshots.beside_load(plan.snapshots, ready, server, trial.clock.now_utc) as taking,
-                meter.window(),
+                meter.window(generator),
             ):
                 generator.wait(load.watch(Phase.MEASURE, window, trial.tell))
         if taking is not None:
@@ -230,7 +231,7 @@ def run_load(
             )
             server.purge_log()  # the log that is kept for replicas is not part of the data's space
             stack.close()
-    return generator, samples, meter
+    return generator, samples, meter.readings
 
 
 @contextlib.contextmanager

@@ -8,13 +8,17 @@ from typing import Any, cast
 
 from dbbench import model, results
 from dbbench.datasets import Restored
+from dbbench.engines.files import PROFILE
+from dbbench.engines.port import Counts, Place, Server
 from dbbench.errors import DbbenchError
 from dbbench.machine.cores import Cores
+from dbbench.machine.host.load import HostLoad
 from dbbench.machine.limits import Confined
 from dbbench.metrics.histogram import Histogram
 from dbbench.metrics.outcome import Outcome
 from dbbench.metrics.series import Series
 from dbbench.run.evaluate import Observed, judge
+from dbbench.run.meter import Bench, DiskFigures, EngineFigures, ProcessFigures, Readings
 from dbbench.run.record import Record
 from tests.support.runs import small_run
 
@@ -28,67 +32,50 @@ def outcome() -> Outcome:
     )
 
 
-_DISK = {
-    "read_bytes": 0,
-    "write_bytes": 2000,
-    "flushes": 20,
-    "read_operations": 10,
-    "write_operations": 30,
-}
+class CountingServer(Server):
+    """A server without a process, which has counted this work."""
+
+    def __init__(self, counted: model.Work) -> None:
+        super().__init__(PROFILE, Place(Path(), Path()))
+        self._counted = counted
+
+    def work(self, grown: Counts, explicit: bool) -> model.Work:
+        return self._counted
 
 
-@dataclass
-class FakeMeter:
-    """Counters of a window: 2000 bytes written to the device for 1000 bytes of the engine."""
+# 2000 bytes written to the device for 1000 bytes of the engine
+IO = model.IoFacts(
+    read_bytes=0,
+    write_bytes=2000,
+    flushes=20,
+    engine_write_bytes=1000,
+    read_operations=10,
+    write_operations=30,
+)
+CPUS = Cores(frozenset({0}), frozenset({0}))
+UNCOUNTED = model.Work()
+QUIET = HostLoad(2.0, 2, 0.0, 0.0, 0.0, ())
 
-    flushes: int | None = 20
-    counted: model.Work = dataclasses.field(default_factory=model.Work)
-    engine_write_bytes: int = 1000
-    strays: tuple[str, ...] = ()
-    disk: dict[str, int] = dataclasses.field(default_factory=lambda: dict(_DISK))
-    cpu: dict[str, float] = dataclasses.field(default_factory=dict)
-    client_cpu: dict[str, float] = dataclasses.field(default_factory=dict)
-    checkpoints: model.CheckpointFacts = dataclasses.field(
-        default_factory=lambda: model.CheckpointFacts(1, 1)
+
+def readings(
+    io: model.IoFacts = IO,
+    counted: model.Work = UNCOUNTED,
+    resident_bytes: int = 0,
+    strays: tuple[str, ...] = (),
+) -> Readings:
+    """Return what a meter reads around a window on a quiet host with one CPU."""
+    bench = Bench({}, CountingServer(counted), Confined(CPUS), None, (), (), elsewhere=False)
+    cpu = {"seconds": 0.25, "cpus": 1.0, "system_cpu_s": 0.1, "dbbench_cpu_s": 0.0}
+    processes = ProcessFigures(
+        cpu=cpu,
+        cores=model.CoresFacts("0", "0", 1),
+        server_bytes=2**20,
+        switches_per_s=50.0,
+        strays=strays,
     )
-    cores: model.CoresFacts = dataclasses.field(
-        default_factory=lambda: model.CoresFacts("0", "0", 1)
-    )
-    limits: Confined = dataclasses.field(
-        default_factory=lambda: Confined(Cores(frozenset({0}), frozenset({0})))
-    )
-    debt_bytes: int = 0
-    drain_write_bytes: int = 0
-    resident_bytes: int = 0
-    hit_ratio: None = None
-    intruding: None = None
-    switches_per_s: float = 50.0
-    server_bytes: int = 2**20
-    memory: None = None
-    client: None = None
-
-    @property
-    def io(self) -> model.IoFacts:
-        """Return the totals, as `Meter` keeps them."""
-        return model.IoFacts(
-            **{**self.disk, "flushes": self.flushes}, engine_write_bytes=self.engine_write_bytes
-        )
-
-    def cpu_pct(self) -> float:
-        """Return the share of all cores during the load, in percent."""
-        return 40.0
-
-    def work(self, _explicit: bool) -> model.Work:
-        return self.counted
-
-    def writes(self, _explicit: bool) -> int | None:
-        return self.counted.writes
-
-    def cpu_ms(self) -> float:
-        return 100.0
-
-    def warnings(self) -> tuple[()]:
-        return ()
+    checkpoints = model.CheckpointFacts(1, 1)
+    engine = EngineFigures(checkpoints=checkpoints, resident_bytes=resident_bytes)
+    return Readings(bench, QUIET, DiskFigures(io), processes, engine, drain_write_bytes=0)
 
 
 class FakeSamples:
@@ -133,7 +120,7 @@ class Judged:
     """
 
     outcome: Outcome = dataclasses.field(default_factory=outcome)
-    meter: FakeMeter = dataclasses.field(default_factory=FakeMeter)
+    readings: Readings = dataclasses.field(default_factory=readings)
     kernel: FakeKernel = dataclasses.field(default_factory=FakeKernel)
     engine: FakeEngine = dataclasses.field(default_factory=FakeEngine)
     facts: dict[str, Any] = dataclasses.field(default_factory=dict)
@@ -153,7 +140,7 @@ class Judged:
                 Observed(
                     self.outcome,
                     cast(Any, samples),
-                    everything.meter,
+                    self.readings,
                     restored,
                     everything.kernel,
                     everything.engine,

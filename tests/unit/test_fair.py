@@ -42,6 +42,7 @@ from dbbench.results import Exceeded
 from dbbench.results.ceiling import judge
 from dbbench.results.journal import Journal
 from dbbench.run.evaluate import device, fairness
+from dbbench.run.meter import ProcessFigures
 from dbbench.run.stages.attach import first_host_state
 from tests.support import plans
 from tests.support.files import write_file
@@ -82,13 +83,16 @@ def test_direct_io_is_judged_by_what_is_resident() -> None:
 
 def test_share_of_the_load_generator_is_of_what_it_can_use() -> None:
     """One thread cannot use more than one core, four threads no more than their two cores."""
-    cpu: dict[str, float | None] = {"client_cpu_s": 9.0, "seconds": 10.0}
-    two = CoresFacts("0-1", "2-3")
-    assert fairness.client_share(cell(clients=8, threads=1), two, cpu) == pytest.approx(0.9)
-    assert fairness.client_share(cell(clients=4), two, cpu) == pytest.approx(0.45)
-    assert (
-        fairness.client_share(cell(clients=4), two, {"client_cpu_s": None, "seconds": 10.0}) is None
-    )
+
+    def client_share(trial: Cell, cpu_s: float | None) -> float | None:
+        client_cpu = {"client_cpu_s": cpu_s, "seconds": 10.0}
+        processes = ProcessFigures(client_cpu=client_cpu, cores=CoresFacts("0-1", "2-3"))
+        facts = fairness.cores(trial, processes)
+        return facts.client_share if facts else None
+
+    assert client_share(cell(clients=8, threads=1), 9.0) == pytest.approx(0.9)
+    assert client_share(cell(clients=4), 9.0) == pytest.approx(0.45)
+    assert client_share(cell(clients=4), None) is None
 
 
 def test_block_layer_is_read_of_each_disk(tmp_path: Path) -> None:
@@ -322,7 +326,7 @@ def test_a_device_that_fell_below_what_it_gave_before_the_run_is_reported(
 def test_a_limit_that_fio_did_not_measure_is_reported(asked: DeviceLimit, expected: str) -> None:
     """Above it and below it: the kernel does not enforce it, or the disk is slower."""
     limit = LimitFacts(asked, "cgroup v1", (CeilingRow("write_8k", 300, 2.4576, 100),))
-    warnings = list(device.limit_missed(limit, CEILING, None))
+    warnings = list(device.exceeds_limit(limit, CEILING, None))
     assert [(warning.id, warning.text) for warning in warnings] == (
         [("W157", expected)] if expected else []
     )
@@ -334,13 +338,11 @@ def test_a_window_above_the_limit_is_reported() -> None:
     one = DeviceFacts("loop", "/dev/loop1", "loop1", 2**30)
     two = dataclasses.replace(one, members=(one, one))
     assert ceiling is not None
-    (warning,) = device.limit_missed(limit := LimitFacts(DeviceLimit(iops=300)), ceiling, one)
+    limit = LimitFacts(DeviceLimit(iops=300))
+    (warning,) = device.exceeds_limit(limit, ceiling, one)
     assert warning.text == "writes in the window: 500 IOPS instead of at most 300"
-    assert (
-        list(device.limit_missed(limit, ceiling, two))
-        == list(device.limit_missed(None, ceiling, one))
-        == []
-    )
+    assert list(device.exceeds_limit(limit, ceiling, two)) == []
+    assert list(device.exceeds_limit(None, ceiling, one)) == []
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,8 @@ from dbbench.machine.host import load
 from dbbench.machine.host.proc import MovedBytes
 from dbbench.model import IoFacts, Status
 from dbbench.run.evaluate import compare_settings
-from dbbench.run.meter import Meter, foreign_io
-from tests.support.judged import LOOP, FakeKernel, Judged
+from dbbench.run.meter import DiskFigures, Readings, foreign_io
+from tests.support.judged import LOOP, FakeKernel, Judged, readings
 
 IO: Final = "rchar: 5\nread_bytes: {}\nwrite_bytes: {}\nwchar: {}\ncancelled_write_bytes: 0\n"
 ROOT: Final = Path(__file__).parents[2]
@@ -127,37 +127,32 @@ def test_accounts_that_are_lost_hide_no_other_process(tmp_path: Path) -> None:
     assert moved is not None and moved.written == 100_000_000
 
 
-@pytest.mark.parametrize(("elsewhere", "own"), [(False, 10_000_000), (True, 40_000_000)])
-def test_bytes_elsewhere_count_only_where_files_lie_elsewhere(elsewhere: bool, own: int) -> None:
-    """With one tablespace alone under test, the log of the same server is no foreign I/O (W127)."""
-    meter = Meter.__new__(Meter)
-    meter.io = IoFacts(4_000_000, 6_000_000)
-    meter.machine = moved(300_000, None)
-    meter.elsewhere = elsewhere
-    assert meter._below_bytes() == own
-    assert (foreign_io(41_000_000, own, 1.0) is None) == elsewhere
-
-
-def moved(ours: int | None, foreign: int | None) -> load.HostLoad:
-    """Bytes written by the trial's processes and by others in 5 s; folios make the former look like
-    more.
+def window(
+    disks: DiskFigures, ours: int | None, others: int | None, elsewhere: bool = False
+) -> Readings:
+    """Return the readings of 5 s in which the trial's processes and others wrote these bytes. Pages
+    that are written as a whole folio make the former look like more.
     """
-    of_ours = None if ours is None else MovedBytes(0, 100 * ours, ours)
-    of_others = None if foreign is None else MovedBytes(0, foreign, foreign)
-    return load.HostLoad(5.0, 2, 0.0, 0.0, 0.0, (), ours_moved=of_ours, foreign_moved=of_others)
+    by_trial = None if ours is None else MovedBytes(0, 100 * ours, ours)
+    by_others = None if others is None else MovedBytes(0, others, others)
+    host = load.HostLoad(5.0, 2, 0.0, 0.0, 0.0, (), ours_moved=by_trial, foreign_moved=by_others)
+    bench = replace(readings().bench, elsewhere=elsewhere)
+    return Readings(bench, host, disks)
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_io_elsewhere_is_foreign_unless_the_plan_has_files_elsewhere(elsewhere: bool) -> None:
+    """If only one tablespace is under test, the log of the same server is not foreign I/O (W127)."""
+    disks = DiskFigures(IoFacts(40_000_000, 60_000_000), below_bytes=500_000_000)
+    foreign = window(disks, 4_000_000, None, elsewhere).foreign_below()
+    assert foreign == (None if elsewhere else (400.0, 0.8))
 
 
 @pytest.mark.parametrize(
-    ("device", "ours", "foreign", "others", "shared", "said"),
+    ("device", "ours", "others", "other_disks", "shared", "foreign"),
     [
-        (
-            400,
-            85,
-            315,
-            0,
-            (),
-            (315.0, 315 / 400),
-        ),  # another process in the same directory's filesystem
+        # another process in the same directory's filesystem
+        (400, 85, 315, 0, (), (315.0, 315 / 400)),
         # the same inside a loop device, whose bytes pass the disk
         (400, 85, 315, 400, ("vda",), (315.0, 315 / 400)),
         (400, 85, 315, 315, (), None),  # the other process uses another disk
@@ -169,24 +164,20 @@ def moved(ours: int | None, foreign: int | None) -> load.HostLoad:
 def test_others_on_the_filesystem_under_test_are_noticed(
     device: int,
     ours: int | None,
-    foreign: int | None,
-    others: int,
+    others: int | None,
+    other_disks: int,
     shared: tuple[str, ...],
-    said: object,
+    foreign: object,
 ) -> None:
     """Foreign is what the device moved and the trial's processes did not, at most what other
-    processes moved.
+    processes moved. The numbers are in MB.
     """
-    meter = Meter.__new__(Meter)
     million = 10**6
     written = None if ours is None else ours * million
-    meter.io = IoFacts(write_bytes=device * million, engine_write_bytes=written)
-    meter.others_bytes = others * million
-    meter.machine = moved(
-        *(None if value is None else value * million for value in (ours, foreign))
-    )
-    meter.shared = shared
-    assert meter.intruding == said
+    io = IoFacts(write_bytes=device * million, engine_write_bytes=written)
+    disks = DiskFigures(io, shared, others_bytes=other_disks * million)
+    by_others = None if others is None else others * million
+    assert window(disks, written, by_others).foreign_on_device() == foreign
 
 
 ITEM: Final = re.compile(r"^- .*(?:\n  .*)*", re.M)

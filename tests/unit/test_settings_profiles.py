@@ -21,7 +21,7 @@ from dbbench.plan import conditions, writes
 from dbbench.plan.server_settings import defaults, settings_of
 from dbbench.process import User
 from dbbench.report.verdicts import compare_groups, verdicts
-from tests.support.judged import FakeMeter, Judged, outcome
+from tests.support.judged import IO, Judged, outcome, readings
 from tests.support.plans import SHIPPED, flaws_of, plan_of
 from tests.support.plans import plan as written
 
@@ -250,7 +250,9 @@ def commits(folder: Path, flushes: int, binlog_bytes: int | None, **facts: Any) 
     """A trial of 3000 commits of 4 clients."""
     seen = Work(transactions=3000, log_bytes=10**6, writes=3000, binlog_bytes=binlog_bytes)
     claimed = dataclasses.replace(outcome(), claims=(Claim("transactions", 3000),))
-    return Judged(claimed, FakeMeter(flushes=flushes, counted=seen), facts=facts).trial(folder)
+    return Judged(
+        claimed, readings(dataclasses.replace(IO, flushes=flushes), seen), facts=facts
+    ).trial(folder)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """The stages of a trial: their order, their end, and the cleanup after a failure."""
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from dbbench.model import (
     Status,
 )
 from dbbench.run.record import deadline
-from tests.support.judged import FakeEngine, FakeMeter, Judged
+from tests.support.judged import IO, FakeEngine, Judged, readings
 from tests.support.road import TABLE, Road
 
 # where the plan asks for them
@@ -171,10 +172,12 @@ def test_class_full_without_one_flush_fails(tmp_path: Path) -> None:
     """A layer below discards the flushes, so the measured durability is not the promised one. With
     asynchronous commit no flush is promised, and the class says so.
     """
-    trial = Judged(meter=FakeMeter(flushes=0)).trial(tmp_path)
+    trial = Judged(readings=readings(replace(IO, flushes=0))).trial(tmp_path)
     assert trial.error is not None and trial.error.id == "E352"
     engine = FakeEngine((Durability.ASYNC_COMMIT,))
-    trial = Judged(meter=FakeMeter(flushes=0), engine=engine).trial(tmp_path / "weaker")
+    trial = Judged(readings=readings(replace(IO, flushes=0)), engine=engine).trial(
+        tmp_path / "weaker"
+    )
     assert trial.status is Status.OK
     assert trial.filesystem is not None and trial.filesystem.durability_class == "async-commit"
 
@@ -206,7 +209,7 @@ def test_torn_pages_are_prevented_if_file_and_device_are_atomic(
     trial = Judged(engine=FakeEngine((Durability.TORN_PAGES,)), facts=facts).trial(tmp_path)
     assert trial.filesystem is not None and trial.filesystem.durability_class == expected
     cached = Judged(
-        meter=FakeMeter(resident_bytes=2**30),
+        readings=readings(resident_bytes=2**30),
         engine=FakeEngine((Durability.TORN_PAGES,)),
         facts=facts,
     )
@@ -221,7 +224,7 @@ def test_a_load_that_only_reads_has_no_share_of_the_ceiling(tmp_path: Path) -> N
     facts = {"ceiling": CeilingFacts((CeilingRow("write_8k_fdatasync", 100, 0.8, 10),))}
     writing = Judged(facts=facts).trial(tmp_path / "writing")
     assert writing.summary["ceiling_pct"] == 10
-    reading = Judged(meter=FakeMeter(engine_write_bytes=100), facts=facts).trial(
+    reading = Judged(readings=readings(replace(IO, engine_write_bytes=100)), facts=facts).trial(
         tmp_path / "reading"
     )
     assert reading.summary["ceiling_pct"] is None and reading.ceiling.rows
@@ -247,7 +250,9 @@ def test_a_scan_costs_what_a_gib_costs(tmp_path: Path) -> None:
         "read_operations": 5000,
         "write_operations": 0,
     }
-    summary = Judged(outcome=scanned, meter=FakeMeter(disk=disk)).trial(tmp_path).summary
+    summary = (
+        Judged(outcome=scanned, readings=readings(replace(IO, **disk))).trial(tmp_path).summary
+    )
     costs = {
         name.removesuffix("_per_gib"): value
         for name, value in summary.items()

@@ -10,7 +10,7 @@ import pytest
 from dbbench.engines.innodb_server import InnodbServer
 from dbbench.metrics import steadiness
 from dbbench.metrics.series import Series
-from dbbench.model import FilesystemFacts, Phase, Window
+from dbbench.model import CheckpointFacts, FilesystemFacts, IoFacts, Phase, Window
 from dbbench.run import evaluate
 from dbbench.run.evaluate import device, fairness
 from dbbench.samplers import server_log
@@ -139,19 +139,19 @@ def test_periods_are_those_in_force(
         (Window("to-completion", 0, 0), 59.0, False),
     ],
 )
-def test_a_long_drain_is_told_of_windows_of_a_minute(
+def test_a_long_drain_has_a_warning_if_the_window_has_a_minute(
     window: Window, drain_s: float, warned: bool
 ) -> None:
     """More than a tenth of the window; a shorter window has W001 in its place."""
     trial: Any = SimpleNamespace(
         cell=SimpleNamespace(window=window),
         phase_s=lambda phase: drain_s if phase is Phase.DRAIN else 0.0,
-        facts=SimpleNamespace(filesystem=FilesystemFacts("ext4")),
+        facts=SimpleNamespace(
+            filesystem=FilesystemFacts("ext4"), checkpoints=CheckpointFacts(2), io=IoFacts()
+        ),
     )
-    observed: Any = SimpleNamespace(
-        meter=SimpleNamespace(checkpoints=SimpleNamespace(ended=2)),
-        outcome=SimpleNamespace(series={"tps": [1000.0] * int(window.warmup_s + window.measure_s)}),
-    )
+    tps = [1000.0] * int(window.warmup_s + window.measure_s)
+    observed: Any = SimpleNamespace(outcome=SimpleNamespace(series={"tps": tps}))
     ids = {warning.id for warning in evaluate._of_window(trial, observed)}
     assert ("W003" in ids) is warned
     assert ("W001" in ids) is (window.kind == "fixed" and window.measure_s < 60)

@@ -4,7 +4,7 @@ import dataclasses
 import json
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -13,14 +13,14 @@ from dbbench.drivers import fio, sysbench
 from dbbench.engines import mysql, postgres
 from dbbench.engines.innodb_server import InnodbServer, to_counters
 from dbbench.engines.mysqld import Mysqld
-from dbbench.engines.port import Place
+from dbbench.engines.port import Place, Server
 from dbbench.engines.postgres_server import PostgresServer
 from dbbench.metrics.outcome import Claim, pages_of
 from dbbench.model import Status, Trial, Work, WorkFacts
 from dbbench.run.evaluate import work
-from dbbench.run.meter import Meter
+from dbbench.run.meter import EngineReading
 from dbbench.samplers.accounting import IoClock
-from tests.support.judged import FakeMeter, Judged, outcome
+from tests.support.judged import IO, Judged, outcome, readings
 
 from .test_drivers_commands import cell, workload
 
@@ -29,8 +29,8 @@ FIO = (Path(__file__).parents[1] / "fixtures/drivers/fio.json").read_text()
 
 def judged(folder: Path, claim: Claim, seen: Work, flushes: int = 3000) -> Trial:
     """A trial whose load claims that, beside what was counted."""
-    meter = FakeMeter(flushes=flushes, counted=seen)
-    return Judged(dataclasses.replace(outcome(), claims=(claim,)), meter).trial(folder)
+    observed = readings(dataclasses.replace(IO, flushes=flushes), seen)
+    return Judged(dataclasses.replace(outcome(), claims=(claim,)), observed).trial(folder)
 
 
 @pytest.mark.parametrize(
@@ -227,20 +227,22 @@ def test_postgres_counts_writes_by_transaction_identifiers(tmp_path: Path) -> No
     assert server.work({}, True) == Work()
 
 
-def test_the_last_count_waits_for_sessions_that_have_not_ended() -> None:
+def test_the_last_count_waits_for_sessions_that_have_not_ended(tmp_path: Path) -> None:
     """PostgreSQL reports a session's last second when it ends, which may be after its client has."""
 
-    class Ending:
-        sessions = 6.0
+    class EndingServer(Server):
+        """A session ends before each reading."""
+
+        open_sessions = 3.0
 
         def counters(self) -> dict[str, float]:
-            self.sessions -= 1
-            return {"sessions_connected": self.sessions}
+            self.open_sessions = max(2.0, self.open_sessions - 1)
+            return {"sessions_connected": self.open_sessions}
 
-    meter = Meter(cast(Any, None), cast(Any, Ending()), cast(Any, None), cast(Any, None), ())
-    meter.idle = {"sessions_connected": 2.0}
-    meter.read_end()
-    assert meter.lived == {"sessions_connected": 0.0}
+    server = EndingServer(postgres.PROFILE, Place(tmp_path, tmp_path))
+    reading = EngineReading(server)
+    server.open_sessions = 5.0
+    assert reading.wait_for_sessions() == {"sessions_connected": 0.0}
 
 
 def test_a_child_counts_with_its_whole_life(tmp_path: Path) -> None:
@@ -281,8 +283,8 @@ def test_bytes_of_fio_count_where_the_kernel_counts_them(
 
 def test_files_elsewhere_fail_the_trial(tmp_path: Path) -> None:
     """Of a load that used another filesystem too, no figure counts."""
-    meter = FakeMeter(strays=tuple(f"/var/tmp/{number}.ibd" for number in range(9)))
-    trial = Judged(meter=meter).trial(tmp_path)
+    strays = tuple(f"/var/tmp/{number}.ibd" for number in range(9))
+    trial = Judged(readings=readings(strays=strays)).trial(tmp_path)
     assert trial.error is not None
     assert (trial.status, trial.error.id) == (Status.FAILED, "E355")
     assert "/var/tmp/0.ibd" in trial.error.text and "/var/tmp/8.ibd" not in trial.error.text

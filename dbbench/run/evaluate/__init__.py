@@ -21,7 +21,7 @@ from dbbench.metrics.outcome import Outcome
 from dbbench.model import SourceChangeKind, TrialWarning
 from dbbench.plan.conditions import SMALL_DEVICE
 from dbbench.run.evaluate import device, fairness, work
-from dbbench.run.meter import Meter
+from dbbench.run.meter import Readings
 from dbbench.run.record import Record
 from dbbench.run.stages import snapshots
 from dbbench.samplers import Samples
@@ -58,7 +58,7 @@ class Observed:
 
     outcome: Outcome
     samples: Samples
-    meter: Meter
+    readings: Readings
     restored: Restored
     kernel: Watch
     engine: Engine
@@ -72,11 +72,12 @@ def judge(trial: Record, observed: Observed) -> None:
     """
     of_samples = _series(trial, observed)
     _facts(trial, observed)
-    trial.warn(*observed.outcome.warnings, *of_samples, *observed.meter.warnings())
+    trial.warn(*observed.outcome.warnings, *of_samples, *observed.readings.warnings())
     for warnings in WARNINGS:
         trial.warn(*warnings(trial, observed))
-    _work(trial, observed)
-    _durability(trial, observed)
+    _compare_work(trial, observed)
+    _combine_durability(trial, observed)
+    _confirm_flushes(trial, observed)
 
 
 def _series(trial: Record, observed: Observed) -> list[TrialWarning]:
@@ -99,47 +100,48 @@ def _series(trial: Record, observed: Observed) -> list[TrialWarning]:
 
 def _facts(trial: Record, observed: Observed) -> None:
     outcome = observed.outcome
-    meter = observed.meter
+    readings = observed.readings
     facts = trial.facts
     cell = trial.cell
     effective = facts.effective_settings
-    dataset_bytes = facts.space.logical_bytes
-    written = meter.io.engine_write_bytes
+    io = readings.disks.io
     facts.engine_features = profile_of(cell.engine.name).shown(effective)
     drain_s = round(trial.phase_s(model.Phase.DRAIN), 3)
-    facts.drain = model.DrainFacts(meter.debt_bytes, drain_s, meter.drain_write_bytes)
+    facts.drain = model.DrainFacts(readings.debt_bytes, drain_s, readings.drain_write_bytes)
     facts.memory = fairness.memory(
-        cell, meter, effective, dataset_bytes, trial.run.host.get("memory_bytes")
+        cell, readings, effective, facts.space.logical_bytes, trial.run.host.get("memory_bytes")
     )
-    share = fairness.client_share(cell, meter.cores, meter.client_cpu)
-    facts.cores = (
-        None if meter.cores is None else dataclasses.replace(meter.cores, client_share=share)
-    )
-    facts.client = None if meter.client is None else meter.client.facts
-    facts.checkpoints = meter.checkpoints
-    amplified = None if meter.intruding else summary.ratio(meter.io.write_bytes, written)
-    facts.io = dataclasses.replace(meter.io, write_amplification=amplified)
+    facts.cores = fairness.cores(cell, readings.processes)
+    client = readings.bench.client
+    facts.client = None if client is None else client.facts
+    facts.checkpoints = readings.engine.checkpoints
+    amplified = summary.ratio(io.write_bytes, io.engine_write_bytes)
+    if readings.foreign_on_device():
+        amplified = None
+    facts.io = dataclasses.replace(io, write_amplification=amplified)
     if facts.snapshots is not None:
         facts.snapshots = snapshots.with_cost(facts.snapshots, outcome, cell.window)
     facts.summary = _summary(trial, observed)
-    tps = facts.summary.get("tps") if _commits(outcome, written) else None
+    tps = facts.summary.get("tps") if _commits(outcome, io.engine_write_bytes) else None
     facts.ceiling = device.with_rates(facts.ceiling, outcome.series, cell, tps)
 
 
 def _summary(trial: Record, observed: Observed) -> dict[str, float | None]:
     outcome = observed.outcome
     restored = observed.restored
-    meter = observed.meter
+    readings = observed.readings
+    processes = readings.processes
     window = trial.cell.window
+    limit = trial.cell.limit
     tps = outcome.series["tps"]
     io = trial.facts.io
     drain = trial.facts.drain
-    switches = meter.switches_per_s
+    switches = processes.switches_per_s
     rates = summary.throughput(outcome, drain.drain_s)
-    if trial.cell.limit is not None and (price := trial.cell.limit.price) is not None and rates:
-        rates["tps_per_price"] = summary.ratio(rates["tps"], price)
+    if rates and limit is not None and limit.price is not None:
+        rates["tps_per_price"] = summary.ratio(rates["tps"], limit.price)
     totals = {
-        "cpu_ms": meter.cpu_ms(),
+        "cpu_ms": readings.cpu_ms(),
         "write_kb": None if io.write_bytes is None else io.write_bytes / 1000,
         "read_kb": None if io.read_bytes is None else io.read_bytes / 1000,
         "flushes": io.flushes,
@@ -155,9 +157,9 @@ def _summary(trial: Record, observed: Observed) -> dict[str, float | None]:
         "stalls_per_h": summary.per_hour(stalled, outcome.window_s),
         **summary.stability(window, tps, latencies),
         **summary.costs(outcome, totals),
-        "cpu_pct": meter.cpu_pct(),
+        "cpu_pct": readings.cpu_pct(),
         "ceiling_pct": None,  # see `results.ceiling`
-        "server_memory_bytes": meter.server_bytes,
+        "server_memory_bytes": processes.server_bytes,
         "write_amplification": io.write_amplification,
         **summary.space(trial.facts.space),
         **summary.syncs(trial.facts.filesystem),
@@ -165,8 +167,8 @@ def _summary(trial: Record, observed: Observed) -> dict[str, float | None]:
         "drain_s": drain.drain_s,
         "restore_mb_per_s": restored.bytes / restored.copy_s / 1e6 if restored.bytes else None,
         "first_query_s": trial.phase_s(model.Phase.START),
-        "client_cpu_s": meter.client_cpu.get("client_cpu_s"),
-        "dbbench_cpu_s": meter.cpu.get("dbbench_cpu_s"),
+        "client_cpu_s": processes.client_cpu.get("client_cpu_s"),
+        "dbbench_cpu_s": processes.cpu.get("dbbench_cpu_s"),
         **summary.ageing_summary(trial.facts.age_engine),
         **summary.scan_summary(trial.facts.operations),
         **outcome.figures,
@@ -180,97 +182,98 @@ def compare_settings(
     """Yield W128 if a setting of the plan, or one that affects flushes, was changed during the
     load.
     """
-    keys = [name for name in before if name in asked or _DECIDING.search(name)]
-    if changes := tunables.differences(
-        {name: before[name] for name in keys}, {name: after.get(name) for name in keys}
-    ):
+    names = [name for name in before if name in asked or _DECIDING.search(name)]
+    old = {name: before[name] for name in names}
+    new = {name: after.get(name) for name in names}
+    changes = tunables.differences(old, new)
+    if changes:
         yield TrialWarning("W128", "; ".join(changes))
 
 
 def _of_dataset(_trial: Record, observed: Observed) -> Iterator[TrialWarning]:
-    if (facts := observed.restored.facts) is None:
+    facts = observed.restored.facts
+    if facts is None:
         return
     for change in facts.changes:
         if change.kind in NOT_IN_FORCE:
             yield TrialWarning("W101", datasets.sources.text(change))
     if facts.tablespace:
-        yield TrialWarning(
-            "W101", f"only the tablespace {facts.tablespace} is; the log is on another disk"
-        )
+        text = f"only the tablespace {facts.tablespace} is; the log is on another disk"
+        yield TrialWarning("W101", text)
 
 
 def _of_conditions(trial: Record, observed: Observed) -> Iterator[TrialWarning]:
     facts = trial.facts
     cell = trial.cell
-    yield from fairness.warnings(cell, facts.memory, facts.cores, observed.meter)
+    yield from fairness.warnings(cell, facts.memory, facts.cores, observed.readings.bench.limits)
     yield from fairness.of_client(facts.client)
-    yield from device.limit_missed(facts.limit, facts.ceiling, facts.device)
+    yield from device.exceeds_limit(facts.limit, facts.ceiling, facts.device)
     yield from device.slower(facts.ceiling, observed.outcome.series, cell)
     # a loop file is affected more by other I/O on the disk below than by its history
     if trial.run.plan.device.disks:
         done = results.list_results(trial.folder.path)
         key = (trial.spec.block, trial.spec.attempt)
-        block = [
-            spec
-            for spec in trial.run.order
-            if spec.id in done and (spec.block, spec.attempt) == key
-        ]
-        others = [trial.folder.trial(spec).canary for spec in block]
+        others = []
+        for spec in trial.run.order:
+            if spec.id in done and (spec.block, spec.attempt) == key:
+                others.append(trial.folder.trial(spec).canary)
         yield from device.canary(facts.canary, others)
 
 
 def _of_window(trial: Record, observed: Observed) -> Iterator[TrialWarning]:
     window = trial.cell.window
-    drain_s = trial.phase_s(model.Phase.DRAIN)
-    meter = observed.meter
     if window.kind != "fixed":
         return
+    window_text = f"a window of {window.measure_s:.0f} s"
     if window.measure_s < summary.SHORT_WINDOW_S:
-        yield TrialWarning(
-            "W001", f"a window of {window.measure_s:.0f} s is too short to detect a trend"
-        )
+        yield TrialWarning("W001", f"{window_text} is too short to detect a trend")
     yield from fairness.warm_up(window, trial.facts.filesystem)
     yield from fairness.steady(window, observed.outcome.series["tps"])
-    if not meter.checkpoints.ended and meter.io.engine_write_bytes:
-        yield TrialWarning("W002", meter.checkpoints.note or "no checkpoint finished in the window")
+    checkpoints = trial.facts.checkpoints
+    if not checkpoints.ended and trial.facts.io.engine_write_bytes:
+        yield TrialWarning("W002", checkpoints.note or "no checkpoint finished in the window")
+    drain_s = trial.phase_s(model.Phase.DRAIN)
     if drain_s > DRAIN_SHARE * window.measure_s and window.measure_s >= summary.SHORT_WINDOW_S:
-        yield TrialWarning(
-            "W003", f"the drain took {drain_s:.1f} s after a window of {window.measure_s:.0f} s"
-        )
+        yield TrialWarning("W003", f"the drain took {drain_s:.1f} s after {window_text}")
 
 
 def _of_scan(trial: Record, observed: Observed) -> Iterator[TrialWarning]:
-    written = (
-        observed.meter.work(explicit=False).log_bytes
-        if trial.cell.workload.driver == "scan"
-        else None
-    )
+    if trial.cell.workload.driver != "scan":
+        return
+    written = observed.readings.work(explicit=False).log_bytes
     if written is not None and written >= SCAN_LOG_BYTES:
-        yield TrialWarning(
-            "W118", f"{written / 1e6:.1f} MB of log were written while the tables were scanned"
-        )
+        text = f"{written / 1e6:.1f} MB of log were written while the tables were scanned"
+        yield TrialWarning("W118", text)
 
 
 def _of_machine(trial: Record, observed: Observed) -> Iterator[TrialWarning]:
     began = trial.facts.host_state
     ended = trial.facts.host_state_end
     kernel = observed.kernel
+    # Changes since the run's first trial, and during this one.
     first = {name: value for name, value in observed.first_state.items() if name in began}
     changes = tunables.differences(first, {name: began[name] for name in first})
-    if changes := [*changes, *tunables.differences(began, ended)]:
+    changes += tunables.differences(began, ended)
+    if changes:
         yield TrialWarning("W018", "; ".join(changes))
-    if second := trial.run.host.get("second_kernel"):
+    second = trial.run.host.get("second_kernel")
+    if second:
         yield TrialWarning("W099", str(second))
-    if abs(slip := trial.clock.slip_s()) > CLOCK_SLIP_S:
+    slip = trial.clock.slip_s()
+    if abs(slip) > CLOCK_SLIP_S:
         yield TrialWarning("W023", f"the system clock moved by {slip:+.1f} s during the trial")
     yield from device.silent(trial.cell.window, observed.outcome.series)
-    if trouble := kernel.lines_about_machine():
-        yield TrialWarning("W020", "; ".join(trouble[:3]))
+    about_machine = kernel.lines_about_machine()
+    if about_machine:
+        yield TrialWarning("W020", "; ".join(about_machine[:3]))
     if kernel.lost():
         yield TrialWarning("W013", "lines of the kernel's log were lost during the trial")
-    disks = [disk.name for disk in _disks(trial.facts.device) if disk.name]
-    if lines := [line for disk in disks for line in kernel.lines_about(disk) or ()]:
-        yield TrialWarning("W020", "; ".join(lines[:3]))
+    about_disks = list[str]()
+    for disk in _disks(trial.facts.device):
+        if disk.name:
+            about_disks += kernel.lines_about(disk.name) or ()
+    if about_disks:
+        yield TrialWarning("W020", "; ".join(about_disks[:3]))
 
 
 def _of_later_stages(trial: Record, _observed: Observed) -> Iterator[TrialWarning]:
@@ -289,43 +292,35 @@ def _of_growth(trial: Record, _observed: Observed) -> Iterator[TrialWarning]:
     if facts is None or facts.compressed_share is None or facts.restored_share is None:
         return
     grown_bytes = facts.data_bytes or 0
+    less = facts.restored_share - facts.compressed_share
+    if less < UNCOMPRESSED_SHARE or grown_bytes < UNCOMPRESSED_BYTES:
+        return
+    text = f"{percent(facts.compressed_share)} of {size_text(grown_bytes)} that grew are compressed"
+    text += f", and {percent(facts.restored_share)} of the restored files"
     allocated = facts.preallocated_share or 0.0
-    if (
-        facts.restored_share - facts.compressed_share >= UNCOMPRESSED_SHARE
-        and grown_bytes >= UNCOMPRESSED_BYTES
-    ):
-        text = (
-            f"{percent(facts.compressed_share)} of {size_text(grown_bytes)} that grew are "
-            "compressed, and "
-        )
-        text += f"{percent(facts.restored_share)} of the restored files"
-        text += (
-            f"; {percent(allocated)} allocated but not yet written"
-            if allocated >= SHOWN_SHARE
-            else ""
-        )
-        yield TrialWarning("W152", text)
+    if allocated >= SHOWN_SHARE:
+        text += f"; {percent(allocated)} allocated but not yet written"
+    yield TrialWarning("W152", text)
 
 
 def _of_device(trial: Record, _observed: Observed) -> Iterator[TrialWarning]:
     device = trial.facts.device
     cache = trial.facts.cache
-    disks = _disks(trial.facts.device)
+    disks = _disks(device)
     for disk in disks:
         if disk.direct_io is False:
             yield TrialWarning("W011", f"{disk.image} is on a filesystem without direct I/O")
         before = disk.image_blocks_before
         after = disk.image_blocks_after
         if before is not None and after is not None and after < before:
-            text = (
-                f"the image had {before * 512} bytes allocated before mkfs and {after * 512} "
-                "after the trial"
-            )
+            text = f"the image had {before * 512} bytes allocated before mkfs"
+            text += f" and {after * 512} after the trial"
             discards = trial.facts.filesystem.discards  # the fs setup enables online discard
             yield TrialWarning("W017", text, suspect=False if discards else None)
     if not device.existing and device.size_bytes < SMALL_DEVICE:
         yield TrialWarning("W021", f"the device has {size_text(device.size_bytes)}")
-    if shared := disks_with_several([physical_disks(disk) for disk in disks]):
+    shared = disks_with_several([physical_disks(disk) for disk in disks])
+    if shared:
         yield TrialWarning("W119", f"{len(disks)} devices share {', '.join(shared)}")
     if not cache.proved:
         yield TrialWarning("W010", cache.reason)
@@ -335,12 +330,13 @@ def _of_device(trial: Record, _observed: Observed) -> Iterator[TrialWarning]:
 
 def _of_filesystem(trial: Record, _observed: Observed) -> Iterator[TrialWarning]:
     facts = trial.facts.filesystem
-    if groups := facts.geometry.get("uninitialised_groups"):
-        yield TrialWarning(
-            "W028", f"the kernel has yet to initialize {groups} block groups of the new filesystem"
-        )
-    if others := facts.tunables.get("other_pools"):
-        yield TrialWarning("W027", f"other imported pools: {others}")
+    groups = facts.geometry.get("uninitialised_groups")
+    if groups:
+        text = f"the kernel has yet to initialize {groups} block groups of the new filesystem"
+        yield TrialWarning("W028", text)
+    pools = facts.tunables.get("other_pools")
+    if pools:
+        yield TrialWarning("W027", f"other imported pools: {pools}")
 
 
 WARNINGS: Final[tuple[Callable[[Record, Observed], Iterator[TrialWarning]], ...]] = (
@@ -356,17 +352,17 @@ WARNINGS: Final[tuple[Callable[[Record, Observed], Iterator[TrialWarning]], ...]
 )
 
 
-def _work(trial: Record, observed: Observed) -> None:
+def _compare_work(trial: Record, observed: Observed) -> None:
+    """Compare the load generator's counts with those of the server."""
     outcome = observed.outcome
-    meter = observed.meter
-    cell = trial.cell
-    if meter.strays:
-        files = ", ".join(meter.strays[:_SHOWN_FILES])
+    strays = observed.readings.processes.strays
+    if strays:
+        files = ", ".join(strays[:_SHOWN_FILES])
         raise FilesElsewhere(f"files outside of the filesystem under test were in use: {files}")
-    facts = work.compare(outcome.claims, meter, cell)
-    trial.facts.work = (*facts, *work.log(outcome, facts, meter))
+    facts = work.compare(outcome.claims, observed.readings, trial.cell)
+    trial.facts.work = (*facts, *work.log(outcome, facts, observed.readings))
     trial.warn(*work.list_uncertain(facts))
-    for warning in work.check(trial.facts.work, outcome, cell):
+    for warning in work.check(trial.facts.work, outcome, trial.cell):
         trial.warn(warning)
 
 
@@ -382,52 +378,61 @@ def _commits(outcome: Outcome, written_bytes: int | None) -> int:
     return transactions if written_bytes and written_bytes >= COMMIT_RECORD * transactions else 0
 
 
-def _durability(trial: Record, observed: Observed) -> None:
+def _combine_durability(trial: Record, observed: Observed) -> None:
+    """Set the flags and the class that filesystem and server have together, and the reports of
+    losses.
+    """
     facts = trial.facts.filesystem
-    meter = observed.meter
-    outcome = observed.outcome
     effective = trial.facts.effective_settings
-    of_data = partial(family_by_name(facts.family).reports, facts.mount_options_effective)
-    of_volumes = [
-        report
-        for fs in facts.volumes.values()
-        for report in family_by_name(fs.family).reports(fs.mount_options_effective, False)
-    ]
-    atomic = min(
-        facts.atomic_write_max_bytes or 0, int(facts.queue.get("atomic_write_unit_max_bytes") or 0)
-    )
-    # the filesystem may have used the page cache
-    unit = atomic if trial.facts.memory.direct == "direct" else 0
-    restores = profile_of(trial.cell.engine.name).restores_pages
+    # A page that the disk writes completely or not at all cannot tear, unless the filesystem may
+    # have used the page cache.
+    atomic_bytes = 0
+    if trial.facts.memory.direct == "direct":
+        by_disk = int(facts.queue.get("atomic_write_unit_max_bytes") or 0)
+        atomic_bytes = min(facts.atomic_write_max_bytes or 0, by_disk)
     by_server, reports = durability.of_server(
-        observed.engine.durability, effective, observed.tears, of_data, unit, restores
+        observed.engine.durability,
+        effective,
+        observed.tears,
+        partial(family_by_name(facts.family).reports, facts.mount_options_effective),
+        atomic_bytes,
+        profile_of(trial.cell.engine.name).restores_pages,
     )
+    for fs in facts.volumes.values():
+        reports += family_by_name(fs.family).reports(fs.mount_options_effective, False)
     flags = durability.combined(facts.durability_flags, by_server)
     trial.facts.filesystem = dataclasses.replace(
         facts,
         durability_flags=flags,
         durability_class=model.durability_class(flags, durability.page_bytes(effective)),
-        reports=tuple(dict.fromkeys((*reports, *of_volumes))),
+        reports=tuple(dict.fromkeys(reports)),
     )
-    elsewhere = (
-        observed.restored.facts is not None
-        and observed.restored.facts.tablespace
-        and len(facts.volumes) == 1
-    )
+
+
+def _confirm_flushes(trial: Record, observed: Observed) -> None:
+    """Compare the commits with the flushes of the device under test."""
+    facts = trial.facts.filesystem
+    outcome = observed.outcome
+    effective = trial.facts.effective_settings
+    io = observed.readings.disks.io
+    flags = facts.durability_flags
+    restored = observed.restored.facts
+    log_elsewhere = restored is not None and bool(restored.tablespace) and len(facts.volumes) == 1
     # A load that runs to its end counts tables or files and makes no commits.
-    counted = outcome.histogram is not None
-    commits = _commits(outcome, meter.io.engine_write_bytes) if counted and not elsewhere else 0
+    commits = 0
+    if outcome.histogram is not None and not log_elsewhere:
+        commits = _commits(outcome, io.engine_write_bytes)
     forced = durability.forced_writes(effective, facts.queue.get("fua") == "1")
     text, disproved = durability.flushes_verdict(
-        meter.io.flushes, meter.io.flushes_note, commits, flags, forced
+        io.flushes, io.flushes_note, commits, flags, forced
     )
     trial.facts.io = dataclasses.replace(trial.facts.io, flushes_note=text)
     if disproved:
         raise WorkUnconfirmed(text)
-    logs = 0 if elsewhere or forced else durability.flushed_logs(effective)
-    needed = tuple(work.flushes(outcome, meter, trial.cell, flags, logs))
+    logs = 0 if log_elsewhere or forced else durability.flushed_logs(effective)
+    needed = tuple(work.flushes(outcome, observed.readings, trial.cell, flags, logs))
     trial.facts.work = (*trial.facts.work, *needed)
     for warning in work.check(needed, outcome, trial.cell):
         trial.warn(warning)
-    if meter.io.flushes is None and commits:
+    if io.flushes is None and commits:
         trial.warn(TrialWarning("W150", text))

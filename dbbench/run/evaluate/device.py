@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
@@ -52,16 +51,14 @@ def canary(
     needed.
     """
     name = "write_mb_per_s"
-    mine = probe.get(name)
-    rates = [of[name] for of in (probe, *others) if of.get(name) is not None]
-    if mine is None or len(rates) < CANARIES:
+    rate = probe.get(name)
+    rates = [trial[name] for trial in (probe, *others) if trial.get(name) is not None]
+    if rate is None or len(rates) < CANARIES:
         return
     median = statistics.median(rates)
-    if abs(mine - median) > CANARY_OFF * median:
-        text = (
-            f"the write probe reached {mine:.0f} MB/s; the median of its block is {median:.0f} MB/s"
-        )
-        yield TrialWarning("W040", text)
+    if abs(rate - median) > CANARY_OFF * median:
+        text = f"the write probe reached {rate:.0f} MB/s"
+        yield TrialWarning("W040", f"{text}; the median of its block is {median:.0f} MB/s")
 
 
 def silent(window: Window, series: Series) -> Iterator[TrialWarning]:
@@ -75,23 +72,23 @@ def silent(window: Window, series: Series) -> Iterator[TrialWarning]:
         ]
         if not all(name in series for name in names[:3]):
             continue
-        busy, *ended = [measured_seconds(window, series[name]) for name in names if name in series]
-        waiting = [
-            b is not None and b >= BUSY_PCT and not any(rates) and rates[0] is not None
-            for b, rates in zip(busy, zip(*ended, strict=True), strict=True)
-        ]
-        sequences = [
-            list(each)
-            for is_waiting, each in itertools.groupby(range(len(waiting)), waiting.__getitem__)
-            if is_waiting
-        ]
-        longest = max(sequences, key=len, default=[])
-        if (length := len(longest)) >= SILENT_S:
-            text = f"{disk} completed no request for {length} s while one was pending"
-            yield TrialWarning("W106", text, second=round(window.warmup_s) + longest[0])
+        columns = [measured_seconds(window, series[name]) for name in names if name in series]
+        # The longest sequence of seconds in which the disk was busy and completed nothing.
+        longest = 0
+        length = 0
+        end = 0
+        for second, (busy, *completed) in enumerate(zip(*columns, strict=True)):
+            idle = completed[0] is None or any(completed) or busy is None or busy < BUSY_PCT
+            length = 0 if idle else length + 1
+            if length > longest:
+                longest = length
+                end = second + 1
+        if longest >= SILENT_S:
+            text = f"{disk} completed no request for {longest} s while one was pending"
+            yield TrialWarning("W106", text, second=round(window.warmup_s) + end - longest)
 
 
-def limit_missed(
+def exceeds_limit(
     limit: LimitFacts | None, ceiling: CeilingFacts, device: DeviceFacts | None
 ) -> Iterator[TrialWarning]:
     """Yield W157 if fio did not measure the limit on the bare device, or the devices exceeded it in
@@ -105,17 +102,14 @@ def limit_missed(
     for row in limit.rows:
         expected = min(iops, mb_per_s * 1e6 / _ROW_BYTES[row.name[-2:]])
         if abs(row.iops / expected - 1) > MISSED:
-            texts.append(
-                f"{row.name} of fio completed {row.iops:.4g} IOPS instead of {expected:.4g}"
-            )
+            measured = f"{row.name} of fio completed {row.iops:.4g} IOPS"
+            texts.append(f"{measured} instead of {expected:.4g}")
     number = max(1, len(device.members)) if device is not None else 1
     for rate in ceiling.rates:
         most = number * (iops if rate.unit == "IOPS" else mb_per_s)
         if rate.side in ("reads", "writes") and rate.median > (1 + MISSED) * most:
-            texts.append(
-                f"{rate.side} in the window: {rate.median:.4g} {rate.unit} instead of at most "
-                f"{most:.4g}"
-            )
+            measured = f"{rate.side} in the window: {rate.median:.4g} {rate.unit}"
+            texts.append(f"{measured} instead of at most {most:.4g}")
     if texts:
         yield TrialWarning("W157", "; ".join(texts))
 
@@ -127,8 +121,9 @@ def with_rates(
     judges them.
     """
     rates = [*_rates(series, cell)]
-    if tps and profile_of(cell.engine.name).has_server:
-        row = f"write_{profile_of(cell.engine.name).page_bytes // 1024}k_fdatasync"
+    profile = profile_of(cell.engine.name)
+    if tps and profile.has_server:
+        row = f"write_{profile.page_bytes // 1024}k_fdatasync"
         rates.append(DeviceRate(row, "IOPS", round(tps, 1), constant=False))
     return dataclasses.replace(ceiling, rates=tuple(rates) if ceiling.rows else ())
 
@@ -137,31 +132,24 @@ def slower(ceiling: CeilingFacts, series: Series, cell: Cell) -> Iterator[TrialW
     """Yield W106 if a busy device was below half of its slowest rate before the run, in requests
     and bytes.
     """
-    if (
-        cell.limit
-        or not ceiling.rows
-        or any(name not in series for names in _RATES for name in names)
-    ):
+    if cell.limit or not ceiling.rows:
+        return
+    if any(name not in series for names in _RATES for name in names):
         return  # a load shorter than iostat's first interval has only the first column
-    iops, rate = (min(getattr(row, name) for row in ceiling.rows) for name in ("iops", "mb_per_s"))
+    iops = min(row.iops for row in ceiling.rows)
+    mb_per_s = min(row.mb_per_s for row in ceiling.rows)
+    slow = dict[int, float]()  # requests, by second
     seconds = zip(*(_sum(series, cell, names) for names in _RATES), strict=True)
-    slow = [
-        (second, requests)
-        for second, (busy, requests, kb) in enumerate(seconds)
-        if busy is not None
-        and requests is not None
-        and kb is not None
-        and busy >= BUSY_PCT
-        and 0 < requests < SLOW * iops
-        and kb * _KB < SLOW * rate
-    ]
+    for second, (busy, requests, kb) in enumerate(seconds):
+        if busy is None or requests is None or kb is None or busy < BUSY_PCT:
+            continue
+        if 0 < requests < SLOW * iops and kb * _KB < SLOW * mb_per_s:
+            slow[second] = requests
     if len(slow) >= LEAST_SECONDS:
-        text = (
-            f"always busy, but only {statistics.median(value for _, value in slow):.4g} IOPS in "
-            f"{len(slow)} seconds"
-        )
-        comparison = f"{text}; the slowest rate before the run: {iops:.4g} IOPS"
-        yield TrialWarning("W106", comparison, round(cell.window.warmup_s) + slow[0][0])
+        median = statistics.median(slow.values())
+        text = f"always busy, but only {median:.4g} IOPS in {len(slow)} seconds"
+        text += f"; the slowest rate before the run: {iops:.4g} IOPS"
+        yield TrialWarning("W106", text, round(cell.window.warmup_s) + min(slow))
 
 
 def _sum(series: Series, cell: Cell, names: Sequence[str]) -> Column:
@@ -183,11 +171,11 @@ def _rates(series: Series, cell: Cell) -> Iterator[DeviceRate]:
             if any(name not in series for name in names):
                 continue
             values = [value * factor for value in _sum(series, cell, names) if value is not None]
-            if values and (median := statistics.median(values)):
-                enough = len(values) >= LEAST_SECONDS
-                low, _, high = (
-                    statistics.quantiles(values, n=4, method="inclusive")
-                    if enough
-                    else (0.0, 0.0, math.inf)
-                )
-                yield DeviceRate(side, unit, round(median, 1), high - low <= FLAT * median)
+            median = statistics.median(values) if values else 0.0
+            if not median:
+                continue
+            constant = False
+            if len(values) >= LEAST_SECONDS:
+                low, _, high = statistics.quantiles(values, n=4, method="inclusive")
+                constant = high - low <= FLAT * median
+            yield DeviceRate(side, unit, round(median, 1), constant)

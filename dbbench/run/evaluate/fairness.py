@@ -5,9 +5,11 @@ window.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Final
 
-from dbbench.machine.cores import parsed_cores as parsed
+from dbbench.machine.cores import parsed_cores
+from dbbench.machine.limits import Confined
 from dbbench.metrics import steadiness, summary
 from dbbench.metrics.series import Column
 from dbbench.model import (
@@ -20,7 +22,7 @@ from dbbench.model import (
     Window,
 )
 from dbbench.plan import workloads
-from dbbench.run.meter import Meter
+from dbbench.run.meter import ProcessFigures, Readings
 from dbbench.storage.filesystems.families import PERIODS, family_by_name
 from dbbench.units import bytes_of, change, percent, size_text
 
@@ -36,7 +38,7 @@ OTHERS: Final = 0.10  # share of the client host's CPU time that other processes
 
 def memory(
     cell: Cell,
-    meter: Meter,
+    readings: Readings,
     effective: Mapping[str, str],
     dataset_bytes: int | None,
     machine_bytes: int | None,
@@ -44,8 +46,9 @@ def memory(
     """Return the size of the dataset compared with the memory that can cache it, and how the server
     read its files.
     """
-    group = meter.memory
-    direct = how_read(effective, meter.resident_bytes, dataset_bytes)
+    group = readings.processes.memory
+    resident = readings.engine.resident_bytes
+    direct = how_read(effective, resident, dataset_bytes)
     limit = group.limit_bytes if group else None
     # the only cache of data
     own_cache = bytes_of(effective["innodb_buffer_pool_size"]) if direct == "direct" else None
@@ -55,14 +58,14 @@ def memory(
         limit_bytes=cell.memory_bytes,
         dataset_bytes=dataset_bytes,
         dataset_ratio=ratio,
-        hit_ratio=meter.hit_ratio,
+        hit_ratio=readings.engine.hit_ratio,
         direct=direct,
         effective_bytes=could_hold,
         label=workloads.label(ratio),
         enforced=f"cgroup v{group.version}" if group else "",
         peak_bytes=group.peak_bytes if group else None,
-        resident_bytes=meter.resident_bytes,
-        server_bytes=meter.server_bytes,
+        resident_bytes=resident,
+        server_bytes=readings.processes.server_bytes,
     )
 
 
@@ -74,51 +77,42 @@ def how_read(effective: Mapping[str, str], resident: int | None, dataset: int | 
         return "buffered" if effective else None
     if resident is None or dataset is None:
         return None
-    return (
-        "buffered-fallback"
-        if resident > max(FALLBACK_LEAST, FALLBACK_SHARE * dataset)
-        else "direct"
-    )
+    most = max(FALLBACK_LEAST, FALLBACK_SHARE * dataset)
+    return "buffered-fallback" if resident > most else "direct"
 
 
-def client_share(
-    cell: Cell, cores: CoresFacts | None, cpu: Mapping[str, float | None]
-) -> float | None:
-    """Return the CPU time of the load generator divided by what it could use: its CPUs, at most its
-    threads.
+def cores(cell: Cell, processes: ProcessFigures) -> CoresFacts | None:
+    """Return the CPUs of the trial, with the CPU time of the load generator divided by what it
+    could use: its CPUs, at most its threads.
     """
-    used = cpu.get("client_cpu_s")
-    seconds = cpu.get("seconds")
-    if cores is None or cores.server is None or not used or not seconds or not cores.client:
-        return None
+    facts = processes.cores
+    used = processes.client_cpu.get("client_cpu_s")
+    seconds = processes.client_cpu.get("seconds")
+    if facts is None or facts.server is None or not used or not seconds or not facts.client:
+        return facts
     parameters = {**cell.dataset.parameters, **cell.parameters}
     threads = int(parameters.get("threads", parameters.get("clients", 1)))
-    return used / (seconds * max(1, min(threads, len(parsed(cores.client)))))
+    usable = max(1, min(threads, len(parsed_cores(facts.client))))
+    return replace(facts, client_share=used / (seconds * usable))
 
 
 def warnings(
-    cell: Cell, memory: MemoryFacts, cores: CoresFacts | None, meter: Meter
+    cell: Cell, memory: MemoryFacts, cores: CoresFacts | None, limits: Confined
 ) -> Iterator[TrialWarning]:
     """Yield the warnings about memory and CPUs of a trial."""
     if memory.limit_bytes and not memory.enforced:
-        text = f"{size_text(memory.limit_bytes)} were requested; {meter.limits.reason}"
+        text = f"{size_text(memory.limit_bytes)} were requested; {limits.reason}"
         yield TrialWarning("W038", text)
     if memory.direct == "buffered-fallback" and memory.resident_bytes is not None:
-        text = (
-            f"{size_text(memory.resident_bytes)} of the data files were in the page cache after "
-            "the window"
-        )
-        yield TrialWarning("W011", f"direct I/O was requested, but {text}")
+        text = f"direct I/O was requested, but {size_text(memory.resident_bytes)} of the data files"
+        yield TrialWarning("W011", f"{text} were in the page cache after the window")
     if cores is None:
         return
-    if meter.limits.asked and cores.shared:
+    if limits.asked and cores.shared:
         yield TrialWarning("W039", f"server on {cores.server}, load generator on {cores.client}")
     if cores.client_share is not None and cores.client_share > CLIENT_BOUND:
-        text = (
-            f"the load generator used {percent(cores.client_share)} of the cores that it can use "
-            f"({cores.client})"
-        )
-        yield TrialWarning("W016", text)
+        text = f"the load generator used {percent(cores.client_share)} of the cores"
+        yield TrialWarning("W016", f"{text} that it can use ({cores.client})")
 
 
 def warm_up(window: Window, fs: FilesystemFacts) -> Iterator[TrialWarning]:
@@ -140,11 +134,8 @@ def steady(window: Window, tps: Column) -> Iterator[TrialWarning]:
     # 0: there is a trend, but cutting off the beginning does not remove it
     cut = steadiness.settled_after_s(measured)
     settled = f"steady after {cut} s" if cut else "not steady at any time"
-    text = (
-        f"throughput changed by {change(1 + trend.change)} over the window (p = {trend.p:.2g}); "
-        f"{settled}"
-    )
-    yield TrialWarning("W005", text)
+    text = f"throughput changed by {change(1 + trend.change)} over the window (p = {trend.p:.2g})"
+    yield TrialWarning("W005", f"{text}; {settled}")
 
 
 def of_client(facts: ClientFacts | None) -> Iterator[TrialWarning]:
@@ -154,19 +145,13 @@ def of_client(facts: ClientFacts | None) -> Iterator[TrialWarning]:
     drift = abs(facts.clock_drift_s or 0.0)
     error = facts.clock_error_s or 0.0
     if drift + error > CLOCK_S:
-        text = (
-            f"the offset of the clocks changed by {drift:.3f} s during the load; it is known to "
-            f"{error:.3f} s"
-        )
-        yield TrialWarning("W023", text)
+        text = f"the offset of the clocks changed by {drift:.3f} s during the load"
+        yield TrialWarning("W023", f"{text}; it is known to {error:.3f} s")
     if facts.tool_here and _release(facts.tool) != _release(facts.tool_here):
         yield TrialWarning("W104", f"{facts.hostname}: {facts.tool}; here: {facts.tool_here}")
     if facts.others_share is not None and facts.others_share >= OTHERS:
-        text = (
-            f"other processes used {percent(facts.others_share)} of the {facts.cpus} processors "
-            f"of {facts.hostname}"
-        )
-        yield TrialWarning("W012", text)
+        text = f"other processes used {percent(facts.others_share)} of the {facts.cpus} processors"
+        yield TrialWarning("W012", f"{text} of {facts.hostname}")
 
 
 def _release(version: str) -> str:

@@ -13,7 +13,7 @@ from dbbench import durability
 from dbbench.errors import WorkUnconfirmed
 from dbbench.metrics.outcome import Claim, Outcome
 from dbbench.model import WORK_KINDS, Cell, Durability, TrialWarning, WorkFacts
-from dbbench.run.meter import Meter
+from dbbench.run.meter import Readings
 
 # Measured on ext4, xfs and btrfs with PostgreSQL 15 and MariaDB 10.11. Each ratio is the server's
 # count ÷ that of the load generator: its lower bound, and the upper one or None.
@@ -63,20 +63,19 @@ LOG_PER_CHANGE: Final = 64
 BINLOG_PER_COMMIT: Final = 64
 
 
-def compare(claims: tuple[Claim, ...], meter: Meter, cell: Cell) -> tuple[WorkFacts, ...]:
+def compare(claims: tuple[Claim, ...], readings: Readings, cell: Cell) -> tuple[WorkFacts, ...]:
     """Return every claim of the load generator with the other count and its bounds."""
-    work = meter.work(explicit(claims))
-    counts = (getattr(work, claim.count) if claim.counted else None for claim in claims)
-    facts = [_fact(claim, counted, cell) for claim, counted in zip(claims, counts, strict=True)]
+    work = readings.work(explicit(claims))
+    facts = []
+    for claim in claims:
+        counted = getattr(work, claim.count) if claim.counted else None
+        facts.append(_fact(claim, counted, cell))
     # what a transaction of a user's script does is only compared between setups
     for claim in claims:
-        if claim.custom:
-            by_kind = ((kind, getattr(work, kind)) for kind in WORK_KINDS)
-            facts += [
-                WorkFacts(kind, round(claim.total), rows)
-                for kind, rows in by_kind
-                if rows is not None
-            ]
+        for kind in WORK_KINDS if claim.custom else ():
+            rows = getattr(work, kind)
+            if rows is not None:
+                facts.append(WorkFacts(kind, round(claim.total), rows))
     return tuple(facts)
 
 
@@ -93,60 +92,61 @@ def explicit(claims: tuple[Claim, ...]) -> bool:
 def _fact(claim: Claim, counted: int | None, cell: Cell) -> WorkFacts:
     if counted is None:
         return WorkFacts(claim.count, round(claim.total), None)
-    least, bound = BOUNDS["custom" if claim.custom else claim.count]
+    least_ratio, most_ratio = BOUNDS["custom" if claim.custom else claim.count]
+    least = math.floor(least_ratio * claim.total)
     most = None
     # Autovacuum of a user's many tables, or a statement that runs next to the load, may have any
     # number of transactions.
-    if bound is not None and cell.dataset.kind != "source" and not cell.workload.during:
+    if most_ratio is not None and cell.dataset.kind != "source" and not cell.workload.during:
         tables = cell.parameters.get("tables", cell.dataset.parameters.get("tables", 1))
         sessions = _clients(cell) * (tables if isinstance(tables, int) else 1)
-        most = math.ceil(bound * claim.total) + AROUND + PREPARED * sessions
-    return WorkFacts(
-        claim.count, round(claim.total), counted, math.floor(least * claim.total), most
-    )
+        most = math.ceil(most_ratio * claim.total) + AROUND + PREPARED * sessions
+    return WorkFacts(claim.count, round(claim.total), counted, least, most)
 
 
 def flushes(
-    outcome: Outcome, meter: Meter, cell: Cell, flags: tuple[Durability, ...], logs: int
+    outcome: Outcome, readings: Readings, cell: Cell, flags: tuple[Durability, ...], logs: int
 ) -> Iterator[WorkFacts]:
     """Yield the flushes that commits needed, if promised and counted. `logs`: the logs that each
     commit flushes.
     """
-    writes = meter.writes(explicit(outcome.claims))
-    if not writes or meter.io.flushes is None or not logs or not durability.needs_flushes(flags):
+    writes = readings.writes(explicit(outcome.claims))
+    counted = readings.disks.io.flushes
+    if not writes or counted is None or not logs or not durability.needs_flushes(flags):
         return
     least = math.floor(logs * (writes - BACKGROUND) / (_clients(cell) * FLUSH_SLACK))
-    yield WorkFacts("flushes", writes, meter.io.flushes, max(0, least))
+    yield WorkFacts("flushes", writes, counted, max(0, least))
 
 
-def log(outcome: Outcome, facts: tuple[WorkFacts, ...], meter: Meter) -> Iterator[WorkFacts]:
+def log(outcome: Outcome, facts: tuple[WorkFacts, ...], readings: Readings) -> Iterator[WorkFacts]:
     """Yield the bytes of log and binary log of the commits that the server counted, or of changed
     rows.
     """
-    work = meter.work(explicit(outcome.claims))
+    work = readings.work(explicit(outcome.claims))
     if not outcome.claims or work.log_bytes is None:
         return
-    least = LOG_PER_COMMIT * max(0, (work.writes or 0) - BACKGROUND)
+    commits = max(0, (work.writes or 0) - BACKGROUND)
     # The facts of the claims come first; those of a user's script by kind have no claim.
-    changing = [fact for claim, fact in zip(outcome.claims, facts, strict=False) if claim.changes]
-    least = max([least, *(LOG_PER_CHANGE * (fact.least or 0) for fact in changing)])
-    if least:
-        yield WorkFacts("log_bytes", work.writes, work.log_bytes, least)
-    if least and work.binlog_bytes is not None:
-        commits = max([(work.writes or 0) - BACKGROUND, *(fact.least or 0 for fact in changing)])
-        yield WorkFacts(
-            "binlog_bytes", work.writes, work.binlog_bytes, BINLOG_PER_COMMIT * max(0, commits)
-        )
+    changed = 0
+    for claim, fact in zip(outcome.claims, facts, strict=False):
+        if claim.changes:
+            changed = max(changed, fact.least or 0)
+    least = max(LOG_PER_COMMIT * commits, LOG_PER_CHANGE * changed)
+    if not least:
+        return
+    yield WorkFacts("log_bytes", work.writes, work.log_bytes, least)
+    if work.binlog_bytes is not None:
+        least = BINLOG_PER_COMMIT * max(commits, changed)
+        yield WorkFacts("binlog_bytes", work.writes, work.binlog_bytes, least)
 
 
 def list_uncertain(facts: tuple[WorkFacts, ...]) -> Iterator[TrialWarning]:
     """Yield W150 for the counts without another one to compare with."""
-    if lacking := [
-        WORK_KINDS.get(fact.count, fact.count) for fact in facts if fact.counted is None
-    ]:
-        yield TrialWarning(
-            "W150", f"{', '.join(lacking)}: neither the server nor the kernel counts them here"
-        )
+    uncounted = [fact.count for fact in facts if fact.counted is None]
+    if uncounted:
+        names = ", ".join(WORK_KINDS.get(count, count) for count in uncounted)
+        text = f"{names}: neither the server nor the kernel counts them here"
+        yield TrialWarning("W150", text)
 
 
 def check(facts: Sequence[WorkFacts], outcome: Outcome, cell: Cell) -> Iterator[TrialWarning]:
@@ -169,9 +169,9 @@ def _outside(fact: WorkFacts) -> bool:
 
 
 def _text(fact: WorkFacts) -> str:
-    bounds = f"expected at least {fact.least}" + (
-        "" if fact.most is None else f" and at most {fact.most}"
-    )
+    bounds = f"expected at least {fact.least}"
+    if fact.most is not None:
+        bounds += f" and at most {fact.most}"
     if fact.count == "flushes":
         return f"{fact.counted} device flushes for {fact.claimed} commits; {bounds}"
     if fact.count in ("log_bytes", "binlog_bytes"):

@@ -7,13 +7,13 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from types import SimpleNamespace as View
-from typing import Final
+from typing import Final, NamedTuple
 
 from dbbench.compare import Row
 from dbbench.compare.verdict import GUARD
 from dbbench.metrics.table import METRICS
 from dbbench.report.page.groups import ArmLabel, Group, all_arms
+from dbbench.report.page.operations import operation_of
 from dbbench.storage.filesystems.port import Character
 from dbbench.storage.filesystems.volumes import character
 from dbbench.units import MISSING, duration_text
@@ -30,47 +30,63 @@ HEADINGS: Final = (
 )
 
 
-def choose(groups: Sequence[Group]) -> View:
+class Choice(NamedTuple):
+    """A setup. `speeds` has its row in each group, None where it was not measured; `abilities` has
+    a text for each of HEADINGS.
+    """
+
+    arm: ArmLabel
+    speeds: list[Row | None]
+    stability: str
+    disk: str
+    cpu: str
+    abilities: tuple[str, ...]
+
+
+class Choices(NamedTuple):
+    """The table over all groups."""
+
+    groups: Sequence[Group]
+    rows: list[Choice]
+    headings: tuple[str, ...] = HEADINGS
+
+
+def choose(groups: Sequence[Group]) -> Choices:
     """Return the table over all groups of one run, without arms that no group has measured."""
-    baselines = {group.baseline + GUARD for group in groups}
-    choices = [
-        _choice(arm, groups)
-        for arm in all_arms(groups)
-        if arm not in baselines and any(_row(group, arm) for group in groups)
-    ]
-    return View(
-        groups=groups, rows=sorted(choices, key=lambda choice: choice.arm.apart), headings=HEADINGS
-    )
+    guards = {group.baseline + GUARD for group in groups}
+    choices = []
+    for arm in all_arms(groups):
+        rows = [_row(group, arm) for group in groups]
+        if arm not in guards and any(rows):
+            choices.append(_choice(arm, groups, rows))
+    return Choices(groups, sorted(choices, key=lambda choice: choice.arm.apart))
 
 
 def _row(group: Group, arm: str) -> Row | None:
     return next((row for row in group.rows if row.fs_setup == arm and row.value is not None), None)
 
 
-def _choice(arm: str, groups: Sequence[Group]) -> View:
-    measured = [(group, row) for group in groups if (row := _row(group, arm)) is not None]
+def _choice(arm: str, groups: Sequence[Group], rows: list[Row | None]) -> Choice:
+    measured = [(group, row) for group, row in zip(groups, rows, strict=True) if row is not None]
     first, row = measured[0]
-    able = character(next(cell.setup for cell in first.cells if cell.arm == arm))
-    return View(
-        arm=ArmLabel(
-            first.marks[arm], row.durability_class, any(group.apart(row) for group, row in measured)
-        ),
-        speeds=[_row(group, arm) for group in groups],  # None where it was not measured
+    setup = next(cell.setup for cell in first.cells if cell.arm == arm)
+    apart = any(group.apart(row) for group, row in measured)
+    return Choice(
+        arm=ArmLabel(first.marks[arm], row.durability_class, apart),
+        speeds=rows,
         stability=_stability(arm, groups),
         disk=METRICS["disk_bytes"].text(first.value(arm, "disk_bytes")),
         cpu=_cpu(arm, groups),
-        abilities=_abilities(able, _check_text(arm, groups)),
+        abilities=_abilities(character(setup), _check_text(arm, groups)),
     )
 
 
 def _stability(arm: str, groups: Sequence[Group]) -> str:
-    stalls = [
-        trial.summary.get("stall_s")
-        for group in groups
-        if group.cells[0].window.kind == "fixed"
-        for trial in group.used_of(arm)
-    ]
-    measured = [stalled for stalled in stalls if stalled is not None]
+    stalls = []
+    for group in groups:
+        if group.cells[0].window.kind == "fixed":
+            stalls += [trial.summary.get("stall_s") for trial in group.used_of(arm)]
+    measured = [seconds for seconds in stalls if seconds is not None]
     if not measured:
         return MISSING
     stalled = math.fsum(measured)
@@ -80,7 +96,8 @@ def _stability(arm: str, groups: Sequence[Group]) -> str:
 def _cpu(arm: str, groups: Sequence[Group]) -> str:
     for group in groups:
         for metric, unit in CPU.items():
-            if (value := group.value(arm, metric)) is not None:
+            value = group.value(arm, metric)
+            if value is not None:
                 return f"{METRICS[metric].with_unit(value)}/{unit}"
     return MISSING
 
@@ -88,21 +105,24 @@ def _cpu(arm: str, groups: Sequence[Group]) -> str:
 def _abilities(able: Character | None, checked: str) -> tuple[str, ...]:
     if able is None:
         return (*([MISSING] * 5), checked, MISSING)
-    repairs, sends = ("yes" if ability else "no" for ability in (able.repairs, able.sends))
-    full = (
-        "existing blocks can be overwritten"
-        if able.in_place
-        else "overwriting also needs free space"
+    overwriting = "existing blocks can be overwritten"
+    return (
+        able.checksums,
+        "yes" if able.repairs else "no",
+        able.snapshots,
+        "yes" if able.sends else "no",
+        able.resize,
+        checked,
+        overwriting if able.in_place else "overwriting also needs free space",
     )
-    return (able.checksums, repairs, able.snapshots, sends, able.resize, checked, full)
 
 
 def _check_text(arm: str, groups: Sequence[Group]) -> str:
-    took = [
-        operation.seconds
-        for group in groups
-        for trial in group.used_of(arm)
-        for operation in trial.operations
-        if operation.name.split(":")[0] in ("fsck", "scrub") and operation.seconds is not None
-    ]
-    return duration_text(statistics.fmean(took)) if took else MISSING
+    took = []
+    for group in groups:
+        for trial in group.used_of(arm):
+            for operation in trial.operations:
+                if operation_of(operation.name) in ("fsck", "scrub"):
+                    took.append(operation.seconds)
+    measured = [seconds for seconds in took if seconds is not None]
+    return duration_text(statistics.fmean(measured)) if measured else MISSING

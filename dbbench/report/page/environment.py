@@ -4,8 +4,8 @@ is the same.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
-from types import SimpleNamespace as View
 from typing import Final, NamedTuple
 
 from dbbench.compare.conditions import CONDITIONS, unequal
@@ -13,6 +13,7 @@ from dbbench.compare.remarks import texts
 from dbbench.engines import profile_of
 from dbbench.model import Run, Status, Trial
 from dbbench.report.page.groups import Group, all_arms, loaded_runs
+from dbbench.report.page.theme import Mark
 from dbbench.report.page.trial_facts import fact_text, facts, flatten, server_settings
 from dbbench.units import MISSING, join_words
 
@@ -28,32 +29,73 @@ class Fact(NamedTuple):
     cells: tuple[str, ...]
 
 
-def environment(groups: Sequence[Group]) -> View:
+class EngineSettings(NamedTuple):
+    """The settings of an engine as they were requested, (name, value, origin), and how many the
+    server itself reported.
+    """
+
+    title: str
+    rows: list[tuple[str, str, str]]
+    effective: int
+
+
+class Machine(NamedTuple):
+    """A host, or the whole run if it used a single one."""
+
+    name: str
+    facts: Facts
+    versions: Facts
+
+
+class Environment(NamedTuple):
+    """The section. `differs` has a value for each of `marks`, `host_differs` for each of `hosts`;
+    the others have one value.
+    """
+
+    marks: list[Mark]
+    differs: list[Fact]
+    hosts: list[str]
+    several_hosts: bool
+    host_differs: list[Fact]
+    host: list[Fact]
+    versions: list[Fact]
+    same: list[Fact]
+    engines: list[EngineSettings]
+
+
+def environment(groups: Sequence[Group]) -> Environment:
     """Return the facts of all trials: first those that differ between arms, then the others."""
     arms = all_arms(groups)
     trials = [trial for group in groups for trial in group.trials]
-    differs, same = _compare(
-        [[facts(trial) for trial in trials if trial.fs_setup == arm] for arm in arms]
-    )
+
+    # What was recorded of filesystem, device and dataset.
+    by_arm = [[trial for trial in trials if trial.fs_setup == arm] for arm in arms]
+    differs, same = _compare([[facts(trial) for trial in of_arm] for of_arm in by_arm])
+
+    # The settings of each server.
     engines = []
     for engine in dict.fromkeys(group.engine for group in groups):
-        of_engine = [trial for trial in trials if trial.engine == engine]
         title = profile_of(engine).title
-        unlike, _ = _compare(
-            [[server_settings(t) for t in of_engine if t.fs_setup == arm] for arm in arms]
-        )
+        columns = []
+        for of_arm in by_arm:
+            columns.append([server_settings(t) for t in of_arm if t.engine == engine])
+        unlike, _ = _compare(columns)
         differs += [Fact(f"{title}: {fact.name}", fact.cells) for fact in unlike]
+        of_engine = [trial for trial in trials if trial.engine == engine]
         engines.append(_settings(title, of_engine, {fact.name for fact in unlike}))
         same += _versions(title, of_engine)
-    machines = [machine for loaded in loaded_runs(groups) for machine in _machines(loaded.run)]
-    host_differs, host = _compare([[host] for _, host, _ in machines])
-    version_differs, versions = _compare([[versions] for _, _, versions in machines])
-    return View(
+
+    # The machines.
+    runs = loaded_runs(groups)
+    machines = [machine for loaded in runs for machine in _machines(loaded.run)]
+    host_differs, host = _compare([[machine.facts] for machine in machines])
+    version_differs, versions = _compare([[machine.versions] for machine in machines])
+    return Environment(
         marks=[groups[0].marks[arm] for arm in arms],
-        differs=differs,  # one value per arm
-        hosts=[name for name, _, _ in machines],  # or the name of the run if it used a single host
-        several_hosts=any(loaded.run.hosts for loaded in loaded_runs(groups)),
-        host_differs=host_differs + version_differs,  # one value per entry of `hosts`
+        differs=differs,
+        hosts=[machine.name for machine in machines],
+        several_hosts=any(loaded.run.hosts for loaded in runs),
+        host_differs=host_differs + version_differs,
         host=host,
         versions=versions,
         same=same,
@@ -61,50 +103,34 @@ def environment(groups: Sequence[Group]) -> View:
     )
 
 
-def _machines(run: Run) -> list[tuple[str, Facts, Facts]]:
-    """Return (name, facts, versions) for the machine of a run, or for each host of a run with
-    several.
-    """
+def _machines(run: Run) -> Iterator[Machine]:
     if not run.hosts:
-        return [(run.name, flatten(run.host), {**run.versions, "dbbench": run.dbbench_version})]
-    own = ("versions", "hostname")
-    return [
-        (
-            name,
-            flatten({key: value for key, value in host.items() if key not in own}),
-            dict(host.get("versions", {})),
-        )
-        for name, host in run.hosts.items()
-    ]
+        versions = {**run.versions, "dbbench": run.dbbench_version}
+        yield Machine(run.name, flatten(run.host), versions)
+    for name, host in run.hosts.items():
+        others = {key: host[key] for key in host if key not in ("versions", "hostname")}
+        yield Machine(name, flatten(others), dict(host.get("versions", {})))
 
 
 def _versions(title: str, trials: Sequence[Trial]) -> list[Fact]:
     features_of = {
         trial.engine_version: trial.engine_features for trial in trials if trial.engine_features
     }
-    return [
-        Fact(
-            f"{title} {version}",
-            (", ".join(f"{name} {value}" for name, value in features.items()),),
-        )
-        for version, features in sorted(features_of.items())
-    ]
+    facts = []
+    for version, features in sorted(features_of.items()):
+        text = ", ".join(f"{name} {value}" for name, value in features.items())
+        facts.append(Fact(f"{title} {version}", (text,)))
+    return facts
 
 
-def _settings(title: str, trials: Sequence[Trial], unlike: set[str]) -> View:
-    """Return the settings of an engine as they were requested, and how many the server itself
-    reported.
-    """
+def _settings(title: str, trials: Sequence[Trial], unlike: set[str]) -> EngineSettings:
     settings = {name: setting for trial in trials for name, setting in trial.settings.items()}
-    rows = [
-        (name, "differs, see above" if name in unlike else fact_text(setting.value), setting.origin)
-        for name, setting in sorted(settings.items())
-    ]
-    return View(
-        title=title,
-        rows=rows,
-        effective=max((len(t.effective_settings) for t in trials), default=0),
-    )
+    rows = []
+    for name, setting in sorted(settings.items()):
+        value = "differs, see above" if name in unlike else fact_text(setting.value)
+        rows.append((name, value, setting.origin))
+    effective = max((len(trial.effective_settings) for trial in trials), default=0)
+    return EngineSettings(title, rows, effective)
 
 
 def _compare(columns: Sequence[Sequence[Facts]]) -> tuple[list[Fact], list[Fact]]:
@@ -113,18 +139,15 @@ def _compare(columns: Sequence[Sequence[Facts]]) -> tuple[list[Fact], list[Fact]
     """
     differs = []
     same = []
-    known = [column for column in columns if any(column)]
-    for name in dict.fromkeys(name for column in known for entry in column for name in entry):
+    measured = [any(column) for column in columns]
+    names = dict.fromkeys(name for column in columns for entry in column for name in entry)
+    for name in names:
         values = [
             list(dict.fromkeys(entry[name] for entry in column if name in entry))
             for column in columns
         ]
-        if (
-            len(
-                {tuple(sorted(v)) for v, column in zip(values, columns, strict=True) if any(column)}
-            )
-            > 1
-        ):
+        distinct = {tuple(sorted(of)) for of in itertools.compress(values, measured)}
+        if len(distinct) > 1:
             differs.append(Fact(name, tuple(map(_text, values))))
         else:
             same.append(Fact(name, (_text(next(filter(None, values))),)))
@@ -140,42 +163,37 @@ def conditions(groups: Sequence[Group]) -> tuple[str, ...]:
     """Return the conditions of all groups, differences first; one that applies to several groups
     appears once.
     """
-    unlike = [
-        f"{arm} and {group.baseline} ({group.title}) were not measured under equal conditions: "
-        f"{'; '.join(lines)}."
-        for group in groups
-        for arm, lines in differences(group)
-    ]
-    return tuple(
-        dict.fromkeys((*unlike, *(line for group in groups for line in _sentences(group))))
-    )
+    sentences = []
+    for group in groups:
+        for arm, lines in differences(group):
+            sentences.append(
+                f"{arm} and {group.baseline} ({group.title}) were not measured under equal "
+                f"conditions: {'; '.join(lines)}."
+            )
+    for group in groups:
+        sentences += _sentences(group)
+    return tuple(dict.fromkeys(sentences))
 
 
-def differences(group: Group) -> list[tuple[str, tuple[str, ...]]]:
-    """Return (arm, conditions in which it differs from the baseline), from the trials that were
+def differences(group: Group) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield (arm, conditions in which it differs from the baseline), from the trials that were
     used.
     """
     base = group.used_of(group.baseline)
-    sentences = [
-        (arm, texts(unequal(base, group.used_of(arm))))
-        for arm in group.arms
-        if arm != group.baseline
-    ]
-    return [(arm, lines) for arm, lines in sentences if lines]
+    for arm in group.arms:
+        lines = texts(unequal(base, group.used_of(arm)))
+        if lines and arm != group.baseline:
+            yield arm, lines
 
 
 def _sentences(group: Group) -> Iterator[str]:
+    trials = [trial for trial in group.trials if trial.status is not Status.FAILED]
     for condition in CONDITIONS:
-        arms: dict[str, dict[str, None]] = {}
-        for trial in group.trials:
-            if (
-                trial.status is not Status.FAILED
-                and (text := condition.sentence(trial)) is not None
-            ):
-                arms.setdefault(text, {})[trial.fs_setup] = None
-        for text, of in arms.items():
-            yield (
-                f"{group.title}: {text}."
-                if len(arms) == 1
-                else f"{group.title}, {join_words(list(of))}: {text}."
-            )
+        arms_of: dict[str, dict[str, None]] = {}
+        for trial in trials:
+            text = condition.sentence(trial)
+            if text is not None:
+                arms_of.setdefault(text, {})[trial.fs_setup] = None
+        for text, arms in arms_of.items():
+            of_arms = f", {join_words(list(arms))}" if len(arms_of) > 1 else ""
+            yield f"{group.title}{of_arms}: {text}."

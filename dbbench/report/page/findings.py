@@ -6,60 +6,85 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from types import SimpleNamespace as View
+from typing import NamedTuple
 
 from dbbench.errors import Kind, error_kinds, warning_kinds
+from dbbench.model import Trial
 from dbbench.report.page.groups import Group
 from dbbench.units import count
 
 
-def findings(groups: Sequence[Group]) -> tuple[View, ...]:
-    """Return errors first, then warnings, by ID, each with its places. A `grave` one is a failure,
-    or telemetry that made a trial suspect; the link of a place leads to its second in the
+class Place(NamedTuple):
+    """Where a finding appeared: a trial and its evidence. `link` leads to its second in the
     timelines.
     """
-    total = sum(len(group.trials) for group in groups)
-    every: dict[tuple[bool, str], list[View]] = {}  # (whether it is a warning, ID) -> places
-    for group, trial in [(g, trial) for g in groups for trial in g.trials]:
-        again = f", attempt {trial.attempt}" if trial.attempt > 1 else ""
-        name = f"{trial.fs_setup} block {trial.block}{again} ({group.title})"
-        if trial.error is not None:
-            where = f"{name}, in phase {trial.error.phase or 'unknown'}"
-            place = View(where=where, text=trial.error.text, second=None, link=None, suspect=True)
-            every.setdefault((False, trial.error.id), []).append(place)
-        for warning in trial.warnings:
-            # The script of the page reads the link to a second of the timelines.
-            to = f"#c={group.ident}&fs={group.arms.index(trial.fs_setup)}&trials=1&at={warning.second}"
-            link = None if warning.second is None else to
-            place = View(
-                where=name,
-                text=warning.text,
-                second=warning.second,
-                link=link,
-                suspect=bool(warning.suspect),
-            )
-            every.setdefault((True, warning.id), []).append(place)
+
+    where: str
+    text: str
+    suspect: bool
+    second: int | None = None
+    link: str | None = None
+
+
+class Finding(NamedTuple):
+    """An error or a warning with its places. A `grave` one is a failure, or telemetry that made a
+    trial suspect. `texts` are (evidence, how often).
+    """
+
+    ident: str
+    title: str
+    why: str
+    grave: bool
+    places: list[Place]
+    whose: str
+    texts: list[tuple[str, int]]
+
+
+def findings(groups: Sequence[Group]) -> tuple[Finding, ...]:
+    """Return errors first, then warnings, by ID, each with its places."""
+    total = 0
+    errors: dict[str, list[Place]] = {}
+    warnings: dict[str, list[Place]] = {}
+    for group in groups:
+        total += len(group.trials)
+        for trial in group.trials:
+            again = f", attempt {trial.attempt}" if trial.attempt > 1 else ""
+            name = f"{trial.fs_setup} block {trial.block}{again} ({group.title})"
+            if trial.error is not None:
+                where = f"{name}, in phase {trial.error.phase or 'unknown'}"
+                place = Place(where, trial.error.text, suspect=True)
+                errors.setdefault(trial.error.id, []).append(place)
+            for warning in trial.warnings:
+                place = Place(name, warning.text, bool(warning.suspect), warning.second)
+                if warning.second is not None:
+                    place = place._replace(link=_link(group, trial, warning.second))
+                warnings.setdefault(warning.id, []).append(place)
+
     failure = Kind("the trial failed", "", "")
     foreign = Kind("a warning of another version of dbbench", "", "")
     entries = []
-    for (warned, ident), places in sorted(every.items(), key=lambda entry: entry[0]):
-        kind = warning_kinds().get(ident, foreign) if warned else error_kinds().get(ident, failure)
-        entries.append(
-            View(
-                ident=ident,
-                title=kind.title,
-                why=kind.meaning if warned else "",
-                grave=any(place.suspect for place in places),
-                places=places,
-                whose=_whose(places, total),
-                texts=list(Counter(place.text for place in places).items()),
-            )
-        )
+    for ident, places in sorted(errors.items()):
+        title = error_kinds().get(ident, failure).title
+        entries.append(_finding(ident, title, "", places, total))
+    for ident, places in sorted(warnings.items()):
+        kind = warning_kinds().get(ident, foreign)
+        entries.append(_finding(ident, kind.title, kind.meaning, places, total))
     return tuple(entries)
 
 
-def _whose(places: list[View], total: int) -> str:
-    trials = len({place.where for place in places})
-    if trials == total and total > 1:
-        return f"all {total} trials"
-    return places[0].where if trials == 1 else count(trials, "trial")
+def _link(group: Group, trial: Trial, second: int) -> str:
+    # The script of the page reads this link.
+    return f"#c={group.ident}&fs={group.arms.index(trial.fs_setup)}&trials=1&at={second}"
+
+
+def _finding(ident: str, title: str, why: str, places: list[Place], total: int) -> Finding:
+    trials = {place.where for place in places}
+    if len(trials) == total and total > 1:
+        whose = f"all {total} trials"
+    elif len(trials) == 1:
+        whose = places[0].where
+    else:
+        whose = count(len(trials), "trial")
+    grave = any(place.suspect for place in places)
+    evidence = Counter(place.text for place in places)
+    return Finding(ident, title, why, grave, places, whose, list(evidence.items()))

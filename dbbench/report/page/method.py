@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import SimpleNamespace as View
+from typing import NamedTuple
 
 from dbbench.compare.verdict import GUARD
 from dbbench.errors import ResultDamaged, ResultNotRegular
+from dbbench.model import Run, Scalar
 from dbbench.plan.forecast import budget_text
 from dbbench.report.page.groups import Group, all_arms, loaded_runs
 from dbbench.report.page.trial_facts import fact_text
@@ -16,7 +17,24 @@ from dbbench.results.fileio import read_bytes
 from dbbench.units import count, duration_text, size_text
 
 
-def method(groups: Sequence[Group], redact: Sequence[str] = ()) -> View:
+class Repeat(NamedTuple):
+    """A run, the command that repeats it, and its plan file (empty if it is not shown)."""
+
+    run: Run
+    command: str
+    plan: str
+    budget: str
+
+
+class Method(NamedTuple):
+    """The section. `levels` are those of the confidence intervals."""
+
+    levels: list[str]
+    workloads: list[tuple[Group, str]]
+    repeats: list[Repeat]
+
+
+def method(groups: Sequence[Group], redact: Sequence[str] = ()) -> Method:
     """Return the section on how the figures were made, with the command and the plan of each run;
     without the plan if hosts, paths or parameters are redacted.
     """
@@ -26,15 +44,11 @@ def method(groups: Sequence[Group], redact: Sequence[str] = ()) -> View:
         run = loaded.run
         plan = loaded.path / "plan.toml"
         where = "plan.toml" if redact else str(plan)
-        command = (
-            ["dbbench", "run", where, "--new"] if run.order else ["dbbench", "powercut", where]
-        )
+        words = ["run", where, "--new"] if run.order else ["powercut", where]
         text = "" if redact else _plan_text(plan)
-        repeats.append(
-            View(run=run, command=shlex.join(command), plan=text, budget=budget_text(run))
-        )
+        repeats.append(Repeat(run, shlex.join(["dbbench", *words]), text, budget_text(run)))
     workloads = [(group, _workload(group)) for group in groups]
-    return View(levels=[f"{level:.4g}" for level in levels], workloads=workloads, repeats=repeats)
+    return Method([f"{level:.4g}" for level in levels], workloads, repeats)
 
 
 def _plan_text(plan: Path) -> str:
@@ -58,31 +72,27 @@ def _plan_text(plan: Path) -> str:
 def _workload(group: Group) -> str:
     cell = group.cells[0]
     if cell.window.kind == "fixed":
-        window = (
-            f"{duration_text(cell.window.warmup_s)} of warm-up, "
-            f"{duration_text(cell.window.measure_s)} measured"
-        )
+        warmup = duration_text(cell.window.warmup_s)
+        window = f"{warmup} of warm-up, {duration_text(cell.window.measure_s)} measured"
     else:
         window = "runs to completion, without warm-up"
-    of_dataset = cell.dataset.parameters
-    dataset = " ".join(
-        [
-            cell.dataset.kind,
-            *(f"{key}={fact_text(value, key)}" for key, value in of_dataset.items()),
-        ]
-    )
-    own = [
-        f"{key}={fact_text(value, key)}"
-        for key, value in cell.parameters.items()
-        if key not in of_dataset
-    ]
+
+    # A parameter of the dataset is named with the dataset only.
+    of_dataset = _parameters(cell.dataset.parameters)
+    others = {
+        key: cell.parameters[key] for key in cell.parameters if key not in cell.dataset.parameters
+    }
     parts = [
         f"{cell.workload.title} ({cell.workload.driver})",
         window,
-        f"dataset {dataset}",
-        ", ".join(own),
+        " ".join(["dataset", cell.dataset.kind, *of_dataset]),
+        ", ".join(_parameters(others)),
     ]
     return "; ".join(filter(None, parts))
+
+
+def _parameters(values: Mapping[str, Scalar]) -> list[str]:
+    return [f"{key}={fact_text(value, key)}" for key, value in values.items()]
 
 
 def subtitle(groups: Sequence[Group]) -> str:
@@ -91,21 +101,22 @@ def subtitle(groups: Sequence[Group]) -> str:
     """
     runs = [loaded.run for loaded in loaded_runs(groups)]
     blocks = max((run.blocks for run in runs), default=0)
-    devices = [
-        trial.device for group in groups for trial in group.trials if trial.device is not None
-    ]
-    setups = [
-        arm for arm in all_arms(groups) if arm not in {group.baseline + GUARD for group in groups}
-    ]
+    devices = []
+    for group in groups:
+        for trial in group.trials:
+            if device := trial.device:
+                model = device.model or f"{device.kind} device"
+                devices.append(f"{model}, {size_text(device.size_bytes)}")
+    guards = {group.baseline + GUARD for group in groups}
+    setups = [arm for arm in all_arms(groups) if arm not in guards]
+    engines = dict.fromkeys(group.engine_title for group in groups)
     facts = [
         *dict.fromkeys(run.created[:10] for run in runs),
         *dict.fromkeys(str(run.host["hostname"]) for run in runs if run.host.get("hostname")),
-        *dict.fromkeys(
-            f"{d.model or f'{d.kind} device'}, {size_text(d.size_bytes)}" for d in devices
-        ),
-        ", ".join(dict.fromkeys(group.engine_title for group in groups)),
+        *dict.fromkeys(devices),
+        ", ".join(engines),
         f"{count(len(setups), 'setup')} × {count(blocks, 'block')}",
         *dict.fromkeys(f"kernel {run.host['kernel']}" for run in runs if run.host.get("kernel")),
         *dict.fromkeys(f"plan {run.plan.name} ({run.plan_sha256[:12]})" for run in runs),
     ]
-    return " · ".join(fact for fact in facts if fact)
+    return " · ".join(filter(None, facts))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from dbbench.compare import by_host
 from dbbench.compare.verdict import LIMITED
@@ -12,23 +12,35 @@ from dbbench.report.page.groups import Group, loaded_runs
 from dbbench.report.sentences import disagreement, no_limit
 from dbbench.units import GROUP, grouped, join_words
 
-# (kind, warning, its name, what it means): warnings of used trials that a reader must see next to
-# the verdict
-_WARNED: Final = (
-    (
+Notice = tuple[str, str]  # a class of the style sheet, and a sentence
+
+
+class Caveat(NamedTuple):
+    """What warnings of used trials mean, which a reader must see next to the verdict. `kind` is a
+    class of the style sheet.
+    """
+
+    kind: str
+    warning: str
+    name: str
+    text: str
+
+
+_CAVEATS: Final = (
+    Caveat(
         "burst",
         "W002",
         "Burst",
         "no checkpoint finished during the window, so most writes to the data files are not in "
         "the figures",
     ),
-    (
+    Caveat(
         "drain",
         "W003",
         "Borrowed throughput",
         f"the drain took more than 10{GROUP}% of the window; use the sustained figures",
     ),
-    (
+    Caveat(
         "unsteady",
         "W005",
         "No steady state",
@@ -37,13 +49,10 @@ _WARNED: Final = (
 )
 
 
-Notice = tuple[str, str]  # a class of the style sheet, and a sentence
-
-
 def notices(groups: Sequence[Group]) -> list[Notice]:
     """Return the caveats, the most serious first."""
     return [
-        *_damaged(groups),
+        *_damaged_trials(groups),
         *_unequal(groups),
         *(("hosts", text) for text in disagreements(groups)),
         *_limits(groups),
@@ -51,7 +60,7 @@ def notices(groups: Sequence[Group]) -> list[Notice]:
     ]
 
 
-def _damaged(groups: Sequence[Group]) -> Iterator[Notice]:
+def _damaged_trials(groups: Sequence[Group]) -> Iterator[Notice]:
     for loaded in loaded_runs(groups):
         if loaded.damaged:
             trials = ", ".join(f"{name} ({error.id})" for name, error in loaded.damaged.items())
@@ -67,7 +76,8 @@ def _unequal(groups: Sequence[Group]) -> Iterator[Notice]:
 
 def _limits(groups: Sequence[Group]) -> Iterator[Notice]:
     for group in groups:
-        if arms := [row.fs_setup for row in group.rows if row.verdict == LIMITED]:
+        arms = [row.fs_setup for row in group.rows if row.verdict == LIMITED]
+        if arms:
             both = join_words([group.baseline, *arms])
             text = (
                 f"{both} stayed at what fio measured on the bare device, so they cannot be "
@@ -80,13 +90,17 @@ def _limits(groups: Sequence[Group]) -> Iterator[Notice]:
 
 
 def _warnings(groups: Sequence[Group]) -> Iterator[Notice]:
-    for kind, warning, name, text in _WARNED:
-        if hit := [
-            g.title
-            for g in groups
-            if any(w.id == warning for t in g.trials if t.id in g.counted_ids for w in t.warnings)
-        ]:
-            yield kind, f"**{name}** ({warning}): {text}. {join_words(hit)}."
+    for caveat in _CAVEATS:
+        titles = [group.title for group in groups if caveat.warning in _warning_ids(group)]
+        if titles:
+            text = f"**{caveat.name}** ({caveat.warning}): {caveat.text}. {join_words(titles)}."
+            yield caveat.kind, text
+
+
+def _warning_ids(group: Group) -> set[str]:
+    """Return the IDs of the warnings of the trials that count."""
+    used = [trial for trial in group.trials if trial.id in group.counted_ids]
+    return {warning.id for trial in used for warning in trial.warnings}
 
 
 def disagreements(groups: Sequence[Group]) -> Iterator[str]:
@@ -95,5 +109,6 @@ def disagreements(groups: Sequence[Group]) -> Iterator[str]:
     for (_, _, baseline), same_groups in same.items():
         trials = [trial for group in same_groups for trial in group.trials]
         for arm in by_host(trials, baseline, same_groups[0].metric.name):
-            if text := disagreement(arm, baseline):
+            text = disagreement(arm, baseline)
+            if text:
                 yield f"{text} {same_groups[0].title}."

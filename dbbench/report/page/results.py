@@ -6,15 +6,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from types import SimpleNamespace as View
 from typing import Any, Final, NamedTuple
 
+from dbbench.compare import Row
 from dbbench.compare.remarks import RemarkKind, texts
 from dbbench.engines import profile_of
 from dbbench.metrics.summary import SHORT_WINDOW_S
 from dbbench.metrics.table import INSERT_INDEXES, METRICS, Metric
-from dbbench.report.page.groups import Group
-from dbbench.report.verdict_table import COLUMNS
+from dbbench.report.page.groups import ArmLabel, Group
+from dbbench.report.verdict_table import COLUMNS, Column
 from dbbench.units import GROUP, number
 
 GIB: Final = "Cost of a scanned GiB"
@@ -105,68 +105,80 @@ class Heading(NamedTuple):
     section: str
 
 
-def document(table: View) -> dict[str, Any]:
-    """Return the table of a group for the download."""
-    keys = [heading.metric.name for heading in table.headings]
-    columns = [column for column in COLUMNS if column.key and column.page]
-    rows = [
-        [
-            *(column.value(r.row, table.metric) for column in columns),
-            *(value for _, value, _, _ in r.cells),
-            r.used,
-            len(r.excluded),
-        ]
-        for r in table.rows
-    ]
-    return {
-        "columns": [*(c.key for c in columns), *keys, "trials_used", "trials_excluded"],
-        "rows": rows,
-    }
+class MetricCell(NamedTuple):
+    """A metric of an arm. `below` is a smaller line under the text."""
+
+    heading: Heading
+    value: float | None
+    text: str
+    below: str
 
 
-def result_table(group: Group) -> View:
-    """Return the table of a group, best first, arms of another durability class last. Of each row,
-    `cells` are (heading, value, text, text below it) and `excluded` has a reason for each trial
-    that does not count. Columns that no trial has are omitted, and their labels are in `absent`.
+class ArmResult(NamedTuple):
+    """A row of the table. `excluded` has a reason for each trial that does not count; `missing` is
+    how many trials have not run.
     """
-    headings = _headings(group)
-    by_metric = {
-        h.metric.name: {r.fs_setup: r.value for r in group.rows_of(h.metric.name)} for h in headings
-    }
-    kept = tuple(
-        h
-        for h in headings
-        if any(v is not None for v in by_metric[h.metric.name].values()) or h.metric is group.metric
-    )
-    todo = group.missing()
-    rows = [
-        View(
-            row=row,
-            arm=group.arm(row),
-            cells=[
-                (
-                    h,
-                    value := by_metric[h.metric.name].get(row.fs_setup),
-                    h.metric.text(value),
-                    _longest(group, row.fs_setup) if h.metric.name in STALLS else "",
-                )
-                for h in kept
-            ],
-            used=len(group.used_of(row.fs_setup)),
-            excluded=tuple(
-                f"block {t.block}.{t.attempt}: {why}" for t, why in group.exclusions(row.fs_setup)
-            ),
-            missing=sum(group.loaded.run.cell(spec.cell).arm == row.fs_setup for spec in todo),
-        )
-        for row in group.rows
-    ]
+
+    row: Row
+    arm: ArmLabel
+    cells: tuple[MetricCell, ...]
+    used: int
+    excluded: tuple[str, ...]
+    missing: int
+
+
+class ResultTable(NamedTuple):
+    """The table of a group. `sections` are (title, number of columns). `notes` are (arm, remarks);
+    the arm is "" for what all rows share. `absent` are the labels of columns that no trial has.
+    """
+
+    metric: Metric
+    headings: tuple[Heading, ...]
+    sections: list[tuple[str, int]]
+    rows: list[ArmResult]
+    notes: list[tuple[str, tuple[str, ...]]]
+    absent: list[str]
+    verdict_columns: list[Column]
+
+
+def document(table: ResultTable) -> dict[str, Any]:
+    """Return the table of a group for the download."""
+    metrics = [heading.metric.name for heading in table.headings]
+    columns = [column for column in COLUMNS if column.key and column.page]
+    keys = [column.key for column in columns]
+    rows = []
+    for result in table.rows:
+        verdict = [column.value(result.row, table.metric) for column in columns]
+        values = [cell.value for cell in result.cells]
+        rows.append([*verdict, *values, result.used, len(result.excluded)])
+    return {"columns": [*keys, *metrics, "trials_used", "trials_excluded"], "rows": rows}
+
+
+def result_table(group: Group) -> ResultTable:
+    """Return the table of a group, best first, arms of another durability class last. Columns that
+    no trial has are omitted.
+    """
+    absent = []
+    columns: dict[Heading, dict[str, float | None]] = {}
+    for heading in _headings(group):
+        metric = heading.metric
+        values = {row.fs_setup: row.value for row in group.rows_of(metric.name)}
+        if metric is group.metric or any(value is not None for value in values.values()):
+            columns[heading] = values
+        elif _expects(metric, group):
+            absent.append(metric.label)
+
     sign = -1 if group.metric.better == "higher" else 1
-    rows.sort(key=lambda r: (r.arm.apart, r.row.value is None, sign * (r.row.value or 0.0)))
-    sections = Counter(heading.section for heading in kept)
-    absent = [h.metric.label for h in headings if h not in kept and _expects(h.metric, group)]
-    return View(
+
+    def place(result: ArmResult) -> tuple[bool, bool, float]:
+        value = result.row.value
+        return result.arm.apart, value is None, sign * (value or 0.0)
+
+    rows = sorted((_arm_result(group, row, columns) for row in group.rows), key=place)
+    sections = Counter(heading.section for heading in columns)
+    return ResultTable(
         metric=group.metric,
-        headings=kept,
+        headings=tuple(columns),
         sections=list(sections.items()),
         rows=rows,
         notes=_notes(rows),
@@ -175,58 +187,77 @@ def result_table(group: Group) -> View:
     )
 
 
-def _longest(group: Group, arm: str) -> str:
+def _arm_result(
+    group: Group, row: Row, columns: dict[Heading, dict[str, float | None]]
+) -> ArmResult:
+    arm = row.fs_setup
     longest_s = group.value(arm, "longest_stall_s")
-    return f"longest {number(longest_s)}{GROUP}s" if longest_s else ""
-
-
-def _notes(rows: Sequence[View]) -> list[tuple[str, tuple[str, ...]]]:
-    """Return (arms, remarks in words): first what all rows share ("" for the arms), then the rest
-    of each row.
-    """
-    all_notes = [
-        [n for n in r.row.notes if r.arm.apart or n.kind is not RemarkKind.OTHER_CLASS]
-        for r in rows
-    ]
-    shared = (
-        [note for note in all_notes[0] if all(note in notes for notes in all_notes)]
-        if all_notes
-        else []
+    longest = f"longest {number(longest_s)}{GROUP}s" if longest_s else ""
+    cells = []
+    for heading, values in columns.items():
+        value = values.get(arm)
+        below = longest if heading.metric.name in STALLS else ""
+        cells.append(MetricCell(heading, value, heading.metric.text(value), below))
+    return ArmResult(
+        row,
+        group.arm(row),
+        tuple(cells),
+        used=len(group.used_of(arm)),
+        excluded=tuple(
+            f"block {trial.block}.{trial.attempt}: {why}" for trial, why in group.exclusions(arm)
+        ),
+        missing=sum(group.loaded.run.cell(spec.cell).arm == arm for spec in group.missing()),
     )
-    rest = [
-        (r.arm.name, [note for note in notes if note not in shared])
-        for r, notes in zip(rows, all_notes, strict=True)
-    ]
-    return [(name, texts(notes)) for name, notes in [("", shared), *rest]]
+
+
+def _notes(rows: Sequence[ArmResult]) -> list[tuple[str, tuple[str, ...]]]:
+    """Return (arm, remarks in words): first what all rows share ("" for the arm), then the rest of
+    each row.
+    """
+    notes_of = {
+        result.arm.name: [
+            note
+            for note in result.row.notes
+            if result.arm.apart or note.kind is not RemarkKind.OTHER_CLASS
+        ]
+        for result in rows
+    }
+    first = next(iter(notes_of.values()), [])
+    shared = [note for note in first if all(note in notes for notes in notes_of.values())]
+    lines = [("", texts(shared))]
+    for arm, notes in notes_of.items():
+        lines.append((arm, texts(note for note in notes if note not in shared)))
+    return lines
 
 
 def _headings(group: Group) -> list[Heading]:
-    first = group.metric
+    primary = group.metric
     window = group.cells[0].window
-    scan = group.cells[0].workload.driver == "scan"
-    queries = first.name == "queries_per_s"
-    # Both describe the same seconds. Each query is a transaction, so its rate is the same as tps.
-    unwanted = {"stalls_per_h" if window.measure_s < SHORT_WINDOW_S else "stall_s"}
-    unwanted |= {"tps", "sustained_tps", "ceiling_pct"} if queries else set()
-    unwanted |= {"write_amplification"} if scan else set()  # of the little that a scan writes
-    names = [
-        (section, name)
-        for section, metrics in SECTIONS.items()
-        for name in metrics
-        if name != first.name
-    ]
-    headings = [
-        Heading(METRICS[name], LABELS.get(name) or METRICS[name].label, section)
-        for section, name in [("Speed", first.name), *names]
-        if name not in unwanted
-    ]
-    if window.kind == "to-completion" or queries:  # such a workload runs queries, not transactions
-        unit = "query" if profile_of(group.engine).has_server else "run"
-        headings = [h._replace(section=h.section.replace("transaction", unit)) for h in headings]
-    if scan:
-        headings = [
-            h._replace(label="s per pass") if h.metric.name == "duration_s" else h for h in headings
-        ]
+    scans = group.cells[0].workload.driver == "scan"
+    queries = primary.name == "queries_per_s"
+
+    # Both describe the same seconds.
+    omitted = {"stalls_per_h" if window.measure_s < SHORT_WINDOW_S else "stall_s"}
+    if queries:  # each query is a transaction, so its rate is the same as tps
+        omitted |= {"tps", "sustained_tps", "ceiling_pct"}
+    if scans:  # it would be of the little that a scan writes
+        omitted.add("write_amplification")
+
+    # Such a workload runs queries or programs, not transactions.
+    noun = "transaction"
+    if window.kind == "to-completion" or queries:
+        noun = "query" if profile_of(group.engine).has_server else "run"
+
+    headings = []
+    columns = [(section, name) for section, metrics in SECTIONS.items() for name in metrics]
+    for section, name in [("Speed", primary.name), *columns]:
+        if name in omitted:
+            continue
+        omitted.add(name)
+        label = LABELS.get(name) or METRICS[name].label
+        if scans and name == "duration_s":
+            label = "s per pass"
+        headings.append(Heading(METRICS[name], label, section.replace("transaction", noun)))
     return headings
 
 
@@ -238,21 +269,19 @@ def _expects(metric: Metric, group: Group) -> bool:
         return False
     if metric.name == "ceiling_pct" and group.loaded.exceeded:
         return False  # a notice says why
-    if not profile_of(group.engine).has_server and metric.name in (
-        "write_amplification",
-        "ceiling_pct",
-    ):
-        return False  # without a server there are no counters of an engine, and no page size
-    fixed = group.cells[0].window.kind == "fixed"
-    return (
-        (metric.name not in ("mb_per_s", "kb_per_s", "duration_s"))
-        if fixed
-        else metric.name == "disk_bytes"
-    )
+    # Without a server there are no counters of an engine, and no page size.
+    counted = metric.name in ("write_amplification", "ceiling_pct")
+    if counted and not profile_of(group.engine).has_server:
+        return False
+    if group.cells[0].window.kind == "fixed":
+        return metric.name not in ("mb_per_s", "kb_per_s", "duration_s")
+    return metric.name == "disk_bytes"
 
 
-def headings_of(tables: Sequence[View]) -> tuple[Heading, ...]:
+def headings_of(tables: Sequence[ResultTable]) -> tuple[Heading, ...]:
     """Return the columns of all tables, each metric once."""
-    return tuple(
-        {heading.metric.name: heading for table in tables for heading in table.headings}.values()
-    )
+    headings = {}
+    for table in tables:
+        for heading in table.headings:
+            headings[heading.metric.name] = heading
+    return tuple(headings.values())

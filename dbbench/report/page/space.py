@@ -2,15 +2,64 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
-from types import SimpleNamespace as View
-from typing import Final
+from typing import Final, NamedTuple
 
 from dbbench.compare import means
 from dbbench.metrics.table import METRICS
 from dbbench.model import FreeExtents
-from dbbench.report.page.groups import Group, Value
+from dbbench.report.page.groups import ArmLabel, Group, Value
 from dbbench.units import MISSING, number
+
+
+class SpaceColumn(NamedTuple):
+    """A figure of a trial and its text. The table has means over the trials that count."""
+
+    heading: str
+    value: Value
+    text: Callable[[float | None], str]
+
+
+class SpaceRow(NamedTuple):
+    """An arm of a group."""
+
+    group: Group
+    arm: ArmLabel
+    cells: list[str]
+
+
+class SpaceTable(NamedTuple):
+    """All groups; `absent` are the headings of columns that no trial has."""
+
+    headings: list[str]
+    rows: list[SpaceRow]
+    absent: list[str]
+
+
+def space_table(groups: Sequence[Group]) -> SpaceTable:
+    """Return restore, space and debt of each arm; columns that no trial has are omitted and listed."""
+    # The means of each arm, without arms that have none.
+    lines = []
+    for group in groups:
+        columns = []
+        for column in COLUMNS:
+            values_of = {arm: map(column.value, group.used_of(arm)) for arm in group.arms}
+            columns.append(means(values_of))
+        for row in group.ordered_rows:
+            values = [of_arm[row.fs_setup] for of_arm in columns]
+            if any(value is not None for value in values):
+                lines.append((group, group.arm(row), values))
+
+    kept = [any(values[i] is not None for _, _, values in lines) for i in range(len(COLUMNS))]
+    shown = list(itertools.compress(COLUMNS, kept))
+    rows = []
+    for group, arm, values in lines:
+        measured = itertools.compress(values, kept)
+        cells = [column.text(value) for column, value in zip(shown, measured, strict=True)]
+        rows.append(SpaceRow(group, arm, cells))
+    absent = [column.heading for column in COLUMNS if column not in shown]
+    return SpaceTable([column.heading for column in shown], rows, absent)
 
 
 def _of_summary(name: str) -> Value:
@@ -26,57 +75,36 @@ def _mean_free(free: tuple[FreeExtents, ...] | None) -> float | None:
     return sum(extent.bytes for extent in free or ()) / extents if extents else None
 
 
-def space_table(groups: Sequence[Group]) -> View:
-    """Return restore, space and debt of each arm; columns that no trial has are omitted and listed."""
-    lines = []
-    for group in groups:
-        columns = [
-            means({arm: map(value, group.used_of(arm)) for arm in group.arms})
-            for _, value, _ in COLUMNS
-        ]
-        for row in group.ordered_rows:
-            values = [column[row.fs_setup] for column in columns]
-            if any(value is not None for value in values):
-                lines.append((group, group.arm(row), values))
-    kept = [i for i in range(len(COLUMNS)) if any(values[i] is not None for _, _, values in lines)]
-    return View(
-        headings=[COLUMNS[i][0] for i in kept],
-        rows=[
-            View(group=group, arm=arm, cells=[COLUMNS[i][2](values[i]) for i in kept])
-            for group, arm, values in lines
-        ],
-        absent=[heading for i, (heading, _, _) in enumerate(COLUMNS) if i not in kept],
-    )
+_bytes_text = METRICS["disk_bytes"].text
 
 
-# (heading, value of a trial, its text). The table has means over the trials that count.
-COLUMNS: Final[tuple[tuple[str, Value, Callable[[float | None], str]], ...]] = (
-    ("restore MB/s", _of_summary("restore_mb_per_s"), number),
-    ("first query s", _of_summary("first_query_s"), number),
-    ("data files", _of_space("logical_bytes"), METRICS["disk_bytes"].text),
-    ("used on disk", _of_space("disk_bytes"), METRICS["disk_bytes"].text),
-    ("data ÷ disk", _of_space("compression_ratio"), number),
-    ("free", _of_space("free_bytes"), METRICS["disk_bytes"].text),
-    (
-        "of it metadata",
-        _of_space("metadata_share"),
-        lambda value: MISSING if value is None else f"{100 * value:.1f} %",
-    ),
-    ("extents of the largest file", _of_summary("largest_file_extents"), number),
-    (
+def _percent(share: float | None) -> str:
+    return MISSING if share is None else f"{100 * share:.1f} %"
+
+
+COLUMNS: Final = (
+    SpaceColumn("restore MB/s", _of_summary("restore_mb_per_s"), number),
+    SpaceColumn("first query s", _of_summary("first_query_s"), number),
+    SpaceColumn("data files", _of_space("logical_bytes"), _bytes_text),
+    SpaceColumn("used on disk", _of_space("disk_bytes"), _bytes_text),
+    SpaceColumn("data ÷ disk", _of_space("compression_ratio"), number),
+    SpaceColumn("free", _of_space("free_bytes"), _bytes_text),
+    SpaceColumn("of it metadata", _of_space("metadata_share"), _percent),
+    SpaceColumn("extents of the largest file", _of_summary("largest_file_extents"), number),
+    SpaceColumn(
         "mean free extent",
-        lambda t: _mean_free(t.space.free) if t.space else None,
-        METRICS["disk_bytes"].text,
+        lambda trial: _mean_free(trial.space.free) if trial.space else None,
+        _bytes_text,
     ),
-    (
+    SpaceColumn(
         "mean free extent after ageing",
-        lambda t: _mean_free(t.age.after) if t.age else None,
-        METRICS["disk_bytes"].text,
+        lambda trial: _mean_free(trial.age.after) if trial.age else None,
+        _bytes_text,
     ),
-    (
+    SpaceColumn(
         "unwritten at the end",
-        lambda t: t.drain.debt_bytes if t.drain else None,
-        METRICS["disk_bytes"].text,
+        lambda trial: trial.drain.debt_bytes if trial.drain else None,
+        _bytes_text,
     ),
-    ("drain s", lambda t: t.drain.drain_s if t.drain else None, number),
+    SpaceColumn("drain s", lambda trial: trial.drain.drain_s if trial.drain else None, number),
 )

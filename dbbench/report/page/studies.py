@@ -5,19 +5,56 @@ the run.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from types import SimpleNamespace as View
-from typing import Any
+from typing import Any, NamedTuple
 
+from dbbench.compare import Row
 from dbbench.engines import profile_of
 from dbbench.metrics.table import METRICS, Metric
 from dbbench.model import Cell, Trial
 from dbbench.plan import studies
 from dbbench.plan.studies import Study, StudyTable
 from dbbench.report.page.groups import Group, all_arms, loaded_runs
+from dbbench.report.page.theme import Mark
 from dbbench.units import duration_text, level_text, size_text, times
 
 
-def then_and_now(groups: Sequence[Group]) -> tuple[View, ...]:
+class StudyLine(NamedTuple):
+    """One arm of a table; the ratios are to the study's baseline, `why` is why nothing was
+    measured.
+    """
+
+    mark: Mark
+    then: str
+    then_ratio: str
+    now: str
+    row: Row | None
+    why: str
+
+
+class ThenAndNow(NamedTuple):
+    """A published table. `published` is whether it has figures; `superseded` is why they count no
+    more.
+    """
+
+    title: str
+    published: bool
+    lines: list[StudyLine]
+    note: str
+    superseded: str
+
+
+class StudySection(NamedTuple):
+    """A run of a study. `conditions` are (condition, published, measured here)."""
+
+    study: Study
+    scale: str
+    takes: str
+    tables: list[ThenAndNow]
+    conditions: tuple[tuple[str, str, str], ...]
+    skipped: tuple[tuple[str, str], ...]
+
+
+def then_and_now(groups: Sequence[Group]) -> tuple[StudySection, ...]:
     """Return a section for each run of a study that this version knows."""
     sections = []
     for run in [loaded.run for loaded in loaded_runs(groups)]:
@@ -27,16 +64,15 @@ def then_and_now(groups: Sequence[Group]) -> tuple[View, ...]:
         of_run = [group for group in groups if group.loaded.run is run]
         study = studies.study(planned.name)
         scale = study.scales.get(planned.scale)
+        tables: list[ThenAndNow] = []
+        for table in study.table:
+            tables += _tables(study, table, studies.variant_of(table, scale), of_run)
         sections.append(
-            View(
+            StudySection(
                 study=study,
                 scale=planned.scale,
                 takes=scale.takes if scale else "",
-                tables=[
-                    each
-                    for table in study.table
-                    for each in _tables(study, table, studies.variant_of(table, scale), of_run)
-                ],
+                tables=tables,
                 conditions=tuple(_conditions(study, of_run)),
                 skipped=tuple(run.skipped.items()),
             )
@@ -45,13 +81,14 @@ def then_and_now(groups: Sequence[Group]) -> tuple[View, ...]:
 
 
 def _tables(
-    study: Study, table: StudyTable, wanted: str, groups: Sequence[Group]
-) -> Iterator[View]:
+    study: Study, table: StudyTable, variant: str, groups: Sequence[Group]
+) -> Iterator[ThenAndNow]:
     metric = METRICS[table.metric]
+    unit = f", {metric.unit}" if metric.unit not in ("", "bytes") else ""
     for group in groups:
-        if group.cells[0].workload.name == table.workload and is_variant(group.cells[0], wanted):
-            unit = f", {metric.unit}" if metric.unit not in ("", "bytes") else ""
-            yield View(
+        cell = group.cells[0]
+        if cell.workload.name == table.workload and is_variant(cell, variant):
+            yield ThenAndNow(
                 title=f"{group.title}: {metric.label}{unit}",
                 published=bool(table.then or table.ratios),
                 lines=[_line(group, table, metric, arm) for arm in group.arms],
@@ -60,36 +97,33 @@ def _tables(
             )
 
 
-def is_variant(cell: Cell, wanted: str) -> bool:
+def is_variant(cell: Cell, variant: str) -> bool:
     """Return whether the cell has the published variant, by a sweep of the plan or by its only
     value; "" is any.
     """
-    if cell.variant or not wanted:
-        return not wanted or wanted in cell.variant.split("+")
-    name, _, value = wanted.partition("=")
+    if not variant:
+        return True
+    if cell.variant:
+        return variant in cell.variant.split("+")
+    name, _, value = variant.partition("=")
     return name not in cell.parameters or level_text(cell.parameters[name]) == value
 
 
-def _line(group: Group, table: StudyTable, metric: Metric, arm: str) -> View:
-    """Return one arm of a table; the ratios are to the study's baseline, `why` is why nothing was
-    measured.
-    """
+def _line(group: Group, table: StudyTable, metric: Metric, arm: str) -> StudyLine:
     base = table.then.get(group.baseline)
     value = table.then.get(arm)
+    ratio = table.ratios.get(arm)
+    if not ratio and value is not None and base and arm != group.baseline:
+        ratio = value / base
     row = group.row(arm, metric.name)
-    ratio = table.ratios.get(arm) or (
-        value / base if value is not None and base and arm != group.baseline else None
-    )
     now = None if row is None else row.value
-    why = _why(group, arm, metric) if now is None else ""
-    then_ratio = times(ratio) + studies.interval_text(table, arm)
-    return View(
+    return StudyLine(
         mark=group.marks[arm],
         then=metric.text(value),
-        then_ratio=then_ratio,
+        then_ratio=times(ratio) + studies.interval_text(table, arm),
         now=metric.text(now),
         row=row,
-        why=why,
+        why=_why(group, arm, metric) if now is None else "",
     )
 
 
@@ -105,11 +139,12 @@ def _conditions(study: Study, groups: Sequence[Group]) -> Iterator[tuple[str, st
     """Yield (condition, published, measured here), without conditions of which both are unknown."""
     trials = [trial for group in groups for trial in group.trials]
     host = groups[0].loaded.run.host
-    filesystems = [t.filesystem for t in trials if t.filesystem is not None]
-    checksums = [
-        fs.tunables.get("checksum_implementation") or fs.geometry.get("checksum")
-        for fs in filesystems
-    ]
+    checksums = set()
+    for trial in trials:
+        if fs := trial.filesystem:
+            checksums.add(
+                fs.tunables.get("checksum_implementation") or fs.geometry.get("checksum") or ""
+            )
     servers = [group.engine_title for group in groups if profile_of(group.engine).has_server]
     here = {
         "hardware": _hardware(host, trials),
@@ -120,9 +155,7 @@ def _conditions(study: Study, groups: Sequence[Group]) -> Iterator[tuple[str, st
         "load": _load(groups),
         "durability": _durability(groups),
         "CPU flags": " ".join(host.get("cpu_flags") or ()),
-        "checksum of btrfs": ", ".join(
-            sorted({str(checksum) for checksum in checksums if checksum})
-        ),
+        "checksum of btrfs": ", ".join(sorted(map(str, checksums - {""}))),
     }
     for what, now in here.items():
         then = study.then.get(what, "")
@@ -131,65 +164,58 @@ def _conditions(study: Study, groups: Sequence[Group]) -> Iterator[tuple[str, st
 
 
 def _hardware(host: dict[str, Any], trials: Sequence[Trial]) -> str:
-    virtual = host.get("virtualisation")
-    kinds = {(t.device.kind, t.device.model, t.device.size_bytes) for t in trials if t.device}
-    parts = [
-        host.get("cpu_model"),
-        f"{host['cpu_threads']} CPUs" if host.get("cpu_threads") else None,
-        f"a virtual machine ({virtual})" if virtual and virtual != "none" else None,
-        *(
-            f"{kind} device of {size_text(size)} {model}".strip()
-            for kind, model, size in sorted(kinds)
-        ),
-    ]
-    return ", ".join(str(part) for part in parts if part)
+    parts = [str(host.get("cpu_model") or "")]
+    if host.get("cpu_threads"):
+        parts.append(f"{host['cpu_threads']} CPUs")
+    virtual = host.get("virtualisation") or "none"
+    if virtual != "none":
+        parts.append(f"a virtual machine ({virtual})")
+    devices = {(t.device.kind, t.device.model, t.device.size_bytes) for t in trials if t.device}
+    for kind, model, size in sorted(devices):
+        parts.append(f"{kind} device of {size_text(size)} {model}".strip())
+    return ", ".join(filter(None, parts))
 
 
 def _memory(host: dict[str, Any], trials: Sequence[Trial]) -> str:
     whole = host.get("memory_bytes")
-    limits = {t.memory.limit_bytes for t in trials if t.memory}
-    held = [size_text(limit) for limit in sorted(value for value in limits if value)]
-    return (size_text(whole) if whole else "") + (
-        f", limited to {' and '.join(held)}" if held else ""
-    )
+    limits = {trial.memory.limit_bytes for trial in trials if trial.memory}
+    sizes = [size_text(limit) for limit in sorted(filter(None, limits))]
+    limited = f", limited to {' and '.join(sizes)}" if sizes else ""
+    return (size_text(whole) if whole else "") + limited
 
 
 def _data(groups: Sequence[Group]) -> str:
-    sizes = {}
+    texts = {}
     for group in groups:
-        if logical := [
-            t.space.logical_bytes for t in group.trials if t.space and t.space.logical_bytes
-        ]:
-            sizes[group.workload] = f"{size_text(max(logical))} ({group.workload})"
-    return ", ".join(sizes.values())
+        sizes = [trial.space.logical_bytes or 0 for trial in group.trials if trial.space]
+        largest = max(sizes, default=0)
+        if largest:
+            texts[group.workload] = f"{size_text(largest)} ({group.workload})"
+    return ", ".join(texts.values())
 
 
 def _load(groups: Sequence[Group]) -> str:
-    windows = {group.cells[0].window for group in groups}
-    loads = sorted(
-        {
-            f"{duration_text(w.measure_s)} after {duration_text(w.warmup_s)}"
-            if w.kind == "fixed"
-            else "to completion"
-            for w in windows
-        }
-    )
-    clients = {str(c) for group in groups if (c := group.cells[0].parameters.get("clients"))}
-    return ", ".join(
-        [
-            *loads,
-            *(f"{c} clients" for c in sorted(clients)),
-            f"{groups[0].loaded.run.blocks} blocks",
-        ]
-    )
+    loads = set()
+    clients = set()
+    for group in groups:
+        cell = group.cells[0]
+        window = cell.window
+        if window.kind == "fixed":
+            measured = duration_text(window.measure_s)
+            loads.add(f"{measured} after {duration_text(window.warmup_s)}")
+        else:
+            loads.add("to completion")
+        if cell.parameters.get("clients"):
+            clients.add(f"{cell.parameters['clients']} clients")
+    blocks = f"{groups[0].loaded.run.blocks} blocks"
+    return ", ".join([*sorted(loads), *sorted(clients), blocks])
 
 
 def _durability(groups: Sequence[Group]) -> str:
-    classes: dict[str, list[str]] = {}
+    arms_of: dict[str, list[str]] = {}
     for arm in all_arms(groups):
-        filesystems = [
-            t.filesystem for group in groups for t in group.trials_of(arm) if t.filesystem
-        ]
-        if filesystems:
-            classes.setdefault(filesystems[0].durability_class, []).append(arm)
-    return "; ".join(f"{name}: {', '.join(arms)}" for name, arms in classes.items())
+        trials = [trial for group in groups for trial in group.trials_of(arm)]
+        made = next((trial.filesystem for trial in trials if trial.filesystem), None)
+        if made:
+            arms_of.setdefault(made.durability_class, []).append(arm)
+    return "; ".join(f"{name}: {', '.join(arms)}" for name, arms in arms_of.items())

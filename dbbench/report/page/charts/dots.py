@@ -6,54 +6,112 @@ that its text keeps its size on a phone.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import SimpleNamespace as View
-from typing import Final
+from typing import Final, NamedTuple
 
+from dbbench.compare import Row
 from dbbench.compare.pairing import pairs_of
 from dbbench.compare.verdict import without_guard
+from dbbench.metrics.table import Metric
 from dbbench.model import Trial
 from dbbench.report.page.charts.kit import PHONE, Axis, Frame, Point
-from dbbench.report.page.groups import Group, reason
+from dbbench.report.page.groups import ArmLabel, Group, reason
 from dbbench.units import change, round_change
 
 WIDE: Final = 1150
 LEAST_SPAN: Final = 0.16  # shortest x axis, so that differences below 1 % do not look large
 TOP: Final = 30.0
 
-Compared = tuple[Trial, float, bool]  # a trial, its ratio to that of its block, whether it counts
+
+class Compared(NamedTuple):
+    """A trial, its ratio to the baseline of its block, and whether it counts."""
+
+    trial: Trial
+    ratio: float
+    counts: bool
+
+
 Ratios = dict[str, list[Compared]]  # of the arms that are drawn
 
 
-def dot_plots(group: Group) -> tuple[View, View] | None:
+class DotRow(NamedTuple):
+    """An arm. `label` is the y of its name above the points in the narrow drawing."""
+
+    arm: ArmLabel
+    row: Row
+    y: float
+    label: float
+    dots: tuple[Point, ...]
+    interval: tuple[float, float] | None
+    centre: float | None
+
+
+class DotPlot(NamedTuple):
+    """One drawing. `one` is the x of no change, `same` the ends of the plan's margin, `apart_at`
+    the y of the line above the arms of another durability class; `titles` are (y, group) above
+    the rows of each group.
+    """
+
+    ident: str
+    frame: Frame
+    narrow: bool
+    apart_at: float
+    one: float
+    same: tuple[float, float]
+    ticks: list[tuple[float, str]]
+    rows: list[DotRow]
+    sides: tuple[str, str]
+    titles: list[tuple[float, Group]]
+
+
+class Sizes(NamedTuple):
+    """The distances of a drawing, px. `start`: above the first row; `title`: the height of a
+    group's title; `after_group`: what is added below a group; `gap` is between two rows.
+    """
+
+    left: float
+    right: float
+    start: float
+    title: float
+    after_group: float
+    gap: float
+    bottom: float
+    above_line: float
+
+
+# (with titles, narrow)
+SIZES: Final = {
+    (False, False): Sizes(176.0, WIDE - 196.0, TOP, 0.0, 0.0, 10.0, 8.0, 5.0),
+    (False, True): Sizes(8.0, PHONE - 8.0, TOP + 26.0, 0.0, 0.0, 36.0, 8.0, 24.0),
+    (True, False): Sizes(176.0, WIDE - 300.0, 4.0, 26.0, 4.0, 10.0, 8.0, 5.0),
+    (True, True): Sizes(8.0, PHONE - 8.0, 4.0, 56.0, -14.0, 28.0, 22.0, 24.0),
+}
+
+
+def dot_plots(group: Group) -> tuple[DotPlot, DotPlot] | None:
     """Return the wide and the narrow drawing; None if no pair can be formed."""
     ratios = {arm: _points(group, arm) for arm in group.arms if arm != group.baseline}
     return _both(f"d-{group.ident}", [(group, ratios)]) if any(ratios.values()) else None
 
 
-def answer_plots(groups: Sequence[Group]) -> tuple[tuple[View, View], ...]:
+def answer_plots(groups: Sequence[Group]) -> tuple[tuple[DotPlot, DotPlot], ...]:
     """Return the intervals of all setups but the guard: a picture where more is better, and one
     where less is.
     """
     plots = []
     for better in ("higher", "lower"):
-        those = [
-            group
-            for group in groups
-            if group.metric.better == better
-            and any(row.ratio is not None for row in without_guard(group.rows)[1:])
-        ]
-        if those:
-            arms = [
-                (g, {row.fs_setup: list[Compared]() for row in without_guard(g.rows)[1:]})
-                for g in those
-            ]
-            plots.append(_both(f"answer-{better}", arms, titled=True))
+        drawn: list[tuple[Group, Ratios]] = []
+        for group in groups:
+            rows = without_guard(group.rows)[1:]
+            if group.metric.better == better and any(row.ratio is not None for row in rows):
+                drawn.append((group, {row.fs_setup: [] for row in rows}))
+        if drawn:
+            plots.append(_both(f"answer-{better}", drawn, titled=True))
     return tuple(plots)
 
 
 def _both(
     ident: str, groups: Sequence[tuple[Group, Ratios]], titled: bool = False
-) -> tuple[View, View]:
+) -> tuple[DotPlot, DotPlot]:
     return _plot(ident, groups, titled, narrow=False), _plot(ident, groups, titled, narrow=True)
 
 
@@ -62,110 +120,121 @@ def _points(group: Group, arm: str) -> list[Compared]:
     attempt.
     """
     pairs = [(trial, base, True) for base, trial in pairs_of(group.trials, group.baseline, arm)]
-    counted = {trial.id for trial, _, _ in pairs}
+    paired = {trial.id for trial, _, _ in pairs}
     for trial in group.trials_of(arm):
-        near = [t for t in group.trials_of(group.baseline) if t.block == trial.block]
-        near.sort(key=lambda base: base.attempt != trial.attempt)
-        pairs += [(trial, base, False) for base in near[:1] if trial.id not in counted]
+        bases = [base for base in group.trials_of(group.baseline) if base.block == trial.block]
+        bases.sort(key=lambda base: base.attempt != trial.attempt)
+        if bases and trial.id not in paired:
+            pairs.append((trial, bases[0], False))
     points = []
     for trial, base, counts in pairs:
-        value, reference = (t.summary.get(group.metric.name) or 0.0 for t in (trial, base))
+        value = trial.summary.get(group.metric.name) or 0.0
+        reference = base.summary.get(group.metric.name) or 0.0
         if value > 0 and reference > 0:
-            points.append((trial, value / reference, counts))
-    return sorted(points, key=lambda point: (point[0].block, point[0].attempt))
+            points.append(Compared(trial, value / reference, counts))
+    return sorted(points, key=lambda point: (point.trial.block, point.trial.attempt))
 
 
-def _plot(ident: str, groups: Sequence[tuple[Group, Ratios]], titled: bool, narrow: bool) -> View:
-    """Return one drawing. Of a row, `label` is the y of its name above the points in the narrow
-    drawing.
-    """
-    width = PHONE if narrow else WIDE
-    left, right = (8.0, width - 8.0) if narrow else (176.0, width - (300.0 if titled else 196.0))
-    x = Axis(*_span(groups), left, right)
-    blocks = max(
-        (t.block for _, ratios in groups for points in ratios.values() for t, _, _ in points),
-        default=1,
-    )
-    # height of the points of a row
+def _plot(
+    ident: str, groups: Sequence[tuple[Group, Ratios]], titled: bool, narrow: bool
+) -> DotPlot:
+    sizes = SIZES[titled, narrow]
+    x = Axis(*_span(groups), sizes.left, sizes.right)
+
+    # The points of a row are below each other by block.
+    points = [point for _, ratios in groups for of_arm in ratios.values() for point in of_arm]
+    blocks = max((point.trial.block for point in points), default=1)
     tall = 14.0 if titled else max(30.0, min(54.0, 14.0 + 5.0 * blocks))
-    gap = (28.0 if titled else 36.0) if narrow else 10.0
     spread = (tall - 10) / (blocks - 1) if blocks > 1 else 0.0
-    rows = list[View]()
-    titles = list[tuple[float, Group]]()
+
+    rows = []
+    titles = []
     apart_at = 0.0
-    y = (4.0 if titled else TOP) + (26.0 if narrow and not titled else 0.0)
+    y = sizes.start
     for group, ratios in groups:
         if titled:
             titles.append((y + 13.0, group))
-            y += 56.0 if narrow else 26.0
-        # another durability class is last
-        for row in [row for row in group.ordered_rows if row.fs_setup in ratios]:
+            y += sizes.title
+        for row in group.ordered_rows:  # another durability class is last
+            if row.fs_setup not in ratios:
+                continue
+            if group.apart(row) and not (apart_at or titled):
+                apart_at = round(y - sizes.above_line, 1)
             middle = y + tall / 2
-            if group.apart(row) and not apart_at:
-                apart_at = round(y - (24.0 if narrow else 5.0), 1)
-            dots = tuple(
-                Point(
-                    x(ratio),
-                    round(middle + (trial.block - (blocks + 1) / 2) * spread, 1),
-                    f"{trial.fs_setup}, block {trial.block}: {change(ratio)}"
-                    + ("" if counts else f"; excluded: {reason(trial)}"),
-                    not counts,
-                )
-                for trial, ratio, counts in ratios[row.fs_setup]
-            )
-            interval = (
-                None if row.lo is None or row.hi is None else (x.clip(row.lo), x.clip(row.hi))
-            )
-            centre = None if row.ratio is None else x(row.ratio)
+            dots = []
+            for trial, ratio, counts in ratios[row.fs_setup]:
+                text = f"{trial.fs_setup}, block {trial.block}: {change(ratio)}"
+                if not counts:
+                    text += f"; excluded: {reason(trial)}"
+                of_block = round(middle + (trial.block - (blocks + 1) / 2) * spread, 1)
+                dots.append(Point(x(ratio), of_block, text, hollow=not counts))
+            interval = None
+            if row.lo is not None and row.hi is not None:
+                interval = (x.clip(row.lo), x.clip(row.hi))
             rows.append(
-                View(
+                DotRow(
                     arm=group.arm(row),
                     row=row,
                     y=round(middle, 1),
                     label=round(y - 6, 1),
-                    dots=dots,
+                    dots=tuple(dots),
                     interval=interval,
-                    centre=centre,
+                    centre=None if row.ratio is None else x(row.ratio),
                 )
             )
-            y += tall + gap
-        y += (-14.0 if narrow else 4.0) if titled else 0.0
-    bottom = y - gap + (22.0 if titled and narrow else 8.0)
-    metrics = [group.metric for group, _ in groups]
-    good, bad = (
-        ("faster", "slower")
-        if all(metric.words == "speed" for metric in metrics)
-        else ("better", "worse")
-    )
-    low, high = (bad, good) if metrics[0].better == "higher" else (good, bad)
+            y += tall + sizes.gap
+        y += sizes.after_group
+    bottom = y - sizes.gap + sizes.bottom
+
     baselines = {group.baseline for group, _ in groups}
     base = baselines.pop() if len(baselines) == 1 else "baseline"
     margin = groups[0][0].rows[0].margin
-    return View(
-        ident=ident,  # of the caption
-        frame=Frame(width, bottom + 44, left, right, (2.0 if titled else TOP) - 6, bottom),
+    return DotPlot(
+        ident=ident,
+        frame=Frame(
+            PHONE if narrow else WIDE,
+            bottom + 44,
+            sizes.left,
+            sizes.right,
+            (2.0 if titled else TOP) - 6,
+            bottom,
+        ),
         narrow=narrow,
-        # y of the line above the arms of another durability class
-        apart_at=0.0 if titled else apart_at,
+        apart_at=apart_at,
         one=x(1.0),
         same=(x.clip(1 / (1 + margin)), x.clip(1 + margin)),
         ticks=[
-            (x(at), round_change(at) if at != 1 else base) for at in x.changes(4 if narrow else 9)
+            (x(ratio), base if ratio == 1 else round_change(ratio))
+            for ratio in x.changes(4 if narrow else 9)
         ],
         rows=rows,
-        sides=(f"← {low}", f"{high} →"),
-        titles=titles,  # (y, group) above the rows of each group
+        sides=_sides([group.metric for group, _ in groups]),
+        titles=titles,
     )
 
 
+def _sides(metrics: Sequence[Metric]) -> tuple[str, str]:
+    """Return what the left and the right side of the picture mean."""
+    speeds = all(metric.words == "speed" for metric in metrics)
+    good = "faster" if speeds else "better"
+    bad = "slower" if speeds else "worse"
+    if metrics[0].better == "higher":
+        return f"← {bad}", f"{good} →"
+    return f"← {good}", f"{bad} →"
+
+
 def _span(groups: Sequence[tuple[Group, Ratios]]) -> tuple[float, float]:
-    drawn = [row for group, ratios in groups for row in group.rows if row.fs_setup in ratios]
-    seen = [ratio for _, ratios in groups for points in ratios.values() for _, ratio, _ in points]
-    seen += [1.0, *(row.ratio for row in drawn if row.ratio is not None)]
-    low = min(seen)
-    high = max(seen)
+    rows = [row for group, ratios in groups for row in group.rows if row.fs_setup in ratios]
+    ratios = [1.0, *(row.ratio for row in rows if row.ratio is not None)]
+    for _, ratios_of in groups:
+        for points in ratios_of.values():
+            ratios += [point.ratio for point in points]
+    low = min(ratios)
+    high = max(ratios)
+
+    # An interval of few blocks may be much wider than everything else.
     reach = max(high - low, LEAST_SPAN)
-    for row in drawn:
+    for row in rows:
         if row.lo is not None and row.hi is not None:
             low = min(low, max(row.lo, 1 - 3 * reach, 0.0))
             high = max(high, min(row.hi, 1 + 3 * reach))

@@ -8,6 +8,7 @@ import contextlib
 import errno
 import importlib
 import os
+import pwd
 import resource
 import signal
 import sys
@@ -191,10 +192,9 @@ def run(argv: Sequence[str]) -> int:
     signal.signal(signal.SIGTERM, _terminate)
     # others must not be able to write results; a stricter umask is kept
     os.umask(os.umask(0o022) | 0o022)
-    try:
-        Path.home()
-    except RuntimeError:  # without HOME, and the account is not in passwd(5), as in some containers
-        os.environ["HOME"] = "/"
+    # Children and this process must find the same files. A system unit has no HOME, or "/".
+    if os.environ.get("HOME") in (None, "", "/"):
+        os.environ["HOME"] = _home_of_account()
     options = Options(json="--json" in argv)  # errors before the options are read are JSON too
     status = _status(list(argv), options)
     for stream in (sys.stdout, sys.stderr):  # what is left in them would fail when Python exits
@@ -203,6 +203,14 @@ def run(argv: Sequence[str]) -> int:
             continue
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
     return status
+
+
+def _home_of_account() -> str:
+    """Return the home directory in passwd(5); "/" for an account that is not listed there."""
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_dir or "/"
+    except KeyError:  # as in some containers
+        return "/"
 
 
 def _status(argv: list[str], options: Options) -> int:

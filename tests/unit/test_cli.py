@@ -1,6 +1,7 @@
 import contextlib
 import json
 import os
+import pwd
 import pty
 import re
 import signal
@@ -115,6 +116,27 @@ def test_an_account_without_a_home_has_the_root_directory(
     monkeypatch.setattr("pwd.getpwuid", unlisted)
     assert "a file is missing" in printed("explain", "E003")
     assert Path.home() == Path("/")
+
+
+@pytest.mark.parametrize("home", [None, "", "/"])
+def test_without_a_home_directory_the_accounts_own_is_used(
+    home: str | None, printed: Any, environ: dict[str, str]
+) -> None:
+    """A system unit has no HOME. Children found the golden copies and the journal's key elsewhere."""
+    environ.pop("HOME", None)
+    if home is not None:
+        environ["HOME"] = home
+    printed("explain", "E003")
+    assert environ["HOME"] == pwd.getpwuid(os.geteuid()).pw_dir
+
+
+def test_a_home_directory_that_is_given_is_kept(
+    printed: Any, environ: dict[str, str], tmp_path: Path
+) -> None:
+    """As an administrator may set it for a unit, or sudo may keep it."""
+    environ["HOME"] = str(tmp_path)
+    printed("explain", "E003")
+    assert environ["HOME"] == str(tmp_path)
 
 
 def test_sigterm_becomes_an_error() -> None:

@@ -19,7 +19,7 @@ from synthetic import TPCB, Shape
 from dbbench import cli, results
 from dbbench.commands.nightly import command as nightly_commands
 from dbbench.commands.options import Options
-from dbbench.errors import ResultDamaged, RunLocked
+from dbbench.errors import ResultDamaged, RunLocked, Terminated
 from dbbench.model import Arm, DeviceSpec
 from dbbench.nightly import analysis, history
 from dbbench.nightly.analysis import NightFinding
@@ -436,3 +436,12 @@ def test_units_start_what_make_install_links(unit: Path) -> None:
     assert program == f"{prefix}/bin/dbbench" and "LINK    := $(PREFIX)/bin/dbbench" in makefile
     assert group == "nightly"
     nightly_commands.commands[name].make_context(name, words, obj=Options())
+
+
+def test_stopping_the_nightly_unit_does_not_leave_it_failed() -> None:
+    """A stopped night ends with 143 and an inconclusive one with 4; a failure means neither."""
+    folder = Path(__file__).parents[2] / "docs/systemd"
+    text = (folder / "dbbench-nightly@.service").read_text()
+    (statuses,) = re.findall("^SuccessExitStatus=(.*)$", text, re.M)
+    assert {int(word) for word in statuses.split()} == {4, Terminated("stopped").exit_code}
+    assert re.findall("^Delegate=(.*)$", text, re.M) == ["yes"]

@@ -1,8 +1,8 @@
 import contextlib
 import json
 import os
-import pwd
 import pty
+import pwd
 import re
 import signal
 import subprocess

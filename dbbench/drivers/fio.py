@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from dbbench import process
+from dbbench.drivers import tool
 from dbbench.drivers.protocol import Live, Load, LoadTask, locate
 from dbbench.drivers.tool import FAILED, ToolLoad, rates_of, whole_seconds
 from dbbench.engines import files
@@ -43,9 +44,12 @@ _LOG: Final = "fio"
 # Options of a job file with which its files, its duration or its logs would not be those of the
 # trial.
 _DECIDED: Final = re.compile(
-    r"\s*(directory|filename|filename_format|opendir|include|read_iolog|replay_redirect|runtime|timeout|time_based|"
-    r"ramp_time|randseed|create_only|per_job_logs|write_\w*log|log_\w+)\s*(?:[=\s]|$)"
+    r"directory|filename|filename_format|opendir|include|read_iolog|replay_redirect|runtime|timeout|"
+    r"time_based|ramp_time|randseed|create_only|per_job_logs|write_\w*log|log_\w+"
 )
+_PROGRAMS: Final = ("exec_prerun", "exec_postrun")
+_OPTION: Final = re.compile(r"\s*(\w+)\s*(?:[=\s]\s*(.*)|$)")
+_SECTION: Final = re.compile(r"\s*\[(.*)\]")
 
 
 @contextlib.contextmanager
@@ -109,10 +113,20 @@ def before(folder: Path, cell: Cell, seed: int, log: Path) -> str:
 
 
 def find_conflicts(job: str) -> Iterator[tuple[int, str]]:
-    """Yield the line number and the option of each line of a job file that the trial decides."""
+    """Yield the line number and the content of each line of a job file that a trial cannot accept:
+    options that the trial decides, programs and libraries that fio would run, and sections whose
+    names are paths, because fio derives the names of files from them.
+    """
     for number, line in enumerate(job.splitlines(), 1):
-        if option := _DECIDED.match(line):
-            yield number, option[1]
+        if section := _SECTION.match(line):
+            name = section[1]
+            if "/" in name or ".." in name:
+                yield number, f"[{name}]"
+        elif option := _OPTION.match(line):
+            name, value = option[1], option[2] or ""
+            external = name == "ioengine" and value.startswith(("external", "/"))
+            if external or name in _PROGRAMS or _DECIDED.fullmatch(name):
+                yield number, name
 
 
 def _variables(cell: Cell) -> dict[str, str]:
@@ -125,7 +139,7 @@ def _variables(cell: Cell) -> dict[str, str]:
 def _outcome(load: ToolLoad) -> Outcome:
     raw = load.task.raw
     scratch = load.task.scratch
-    text = (scratch / "fio.json").read_text(errors="replace")
+    text = tool.read_left(scratch / "fio.json")
     (raw / "fio.json").write_text(text)
     total = parse(text)
     if total.errors:
@@ -184,7 +198,7 @@ def _logs(scratch: Path, raw: Path, kind: str) -> list[str]:
     """Return the logs of all jobs; they are kept with fio's other output."""
     texts = []
     for path in sorted(scratch.glob(f"{_LOG}_{kind}.*.log")):
-        text = path.read_text()
+        text = tool.read_left(path)
         (raw / path.name).write_text(text)
         texts.append(text)
     return texts

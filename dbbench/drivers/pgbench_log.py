@@ -43,7 +43,7 @@ def parse(paths: Iterable[Path], begin_utc: float, seconds: int) -> tuple[Counts
     counts = Counts(seconds)
     skipped = 0
     for path in paths:
-        with path.open("rb") as log:
+        with tool.open_left(path) as log:
             while lines := log.readlines(tool.PIECE_BYTES):
                 try:
                     skipped += _count(_columns(b"".join(lines)), counts, round(begin_utc * 1e6))

@@ -6,6 +6,7 @@ queue (in buckets of 1.8 %).
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -232,7 +233,7 @@ def _outcome(load: ToolLoad) -> Outcome:
     tool.pack(files, raw / "sysbench_events.txt.gz")
     if cell.parameters.get("rate"):
         queue = scratch / QUEUE
-        written = queue.read_text() if queue.exists() else ""
+        written = tool.read_left(queue) if os.path.lexists(queue) else ""
         (raw / "sysbench_queue.txt").write_text(written)
         whole_run = histogram(printed)
         lived_s = load.lived_s or float(load.seconds)

@@ -12,6 +12,7 @@ from typing import Final
 
 import numpy as np
 
+from dbbench.drivers import tool
 from dbbench.drivers.sysbench import printed_ms
 from dbbench.errors import DriverFailed
 from dbbench.metrics.counts import Counts, Ints
@@ -43,8 +44,10 @@ def parse(paths: Sequence[Path], seconds: int) -> Counts:
     """
     counts = Counts(seconds)
     for path in paths:
+        with tool.open_left(path, tool.MOST_TEXT_BYTES) as file:
+            content = file.read()
         try:
-            if rows := [_row(line) for line in path.read_bytes().splitlines() if line]:
+            if rows := [_row(line) for line in content.splitlines() if line]:
                 _add(np.array(rows, dtype=np.int64), counts)
         except (ValueError, OverflowError, IndexError) as error:
             raise DriverFailed(f"{path.name} is not a file of the event counter: {error}") from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import io
 import math
 import re
 import shlex
@@ -22,6 +23,7 @@ from dbbench.metrics.outcome import Outcome
 from dbbench.metrics.series import FIRST, Series
 from dbbench.model import Cell, TrialWarning, Window
 from dbbench.remote import Client, RemoteProgram
+from dbbench.results import fileio
 from dbbench.units import size_text
 
 if TYPE_CHECKING:
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 FAILED: Final = "The trial is marked failed, because its load was not the requested one."
 # time until a dead tool or server is noticed; ten checks per second cost almost no CPU
 POLL_S: Final = 0.1
+MOST_TEXT_BYTES: Final = 2**28  # of a log that is read as a whole: a day of fio's is 10 MiB
 PIECE_BYTES: Final = 4 << 20  # of a log that is read or packed
 DEATH_S: Final = 1.0  # clients notice a killed server at most this much earlier than `alive` does
 # a tool may end this much early, because its clock does not start exactly with dbbench's
@@ -251,13 +254,34 @@ def read_counts(patterns: Mapping[str, re.Pattern[str]], printed: str) -> dict[s
     }
 
 
+def open_left(path: Path, most_bytes: int = fileio.RAW) -> io.BufferedReader:
+    """Open a file that a load generator left in the scratch directory.
+
+    The load's account can put anything there, so links, FIFOs and devices are refused, and files
+    above `most_bytes`. Raises DriverFailed.
+    """
+    try:
+        return fileio.open_file(path, most_bytes, path.parent)
+    except OSError as error:
+        raise DriverFailed(
+            f"{path.name}, a file of the load generator, cannot be read: {error.strerror}",
+            effect=FAILED,
+        ) from None
+
+
+def read_left(path: Path) -> str:
+    """Return the text of a file that a load generator left. Raises DriverFailed."""
+    with open_left(path, MOST_TEXT_BYTES) as file:
+        return file.read().decode(errors="replace")
+
+
 def pack(paths: Iterable[Path], target: Path) -> None:
     """Append the files to `target`, compressed, and remove them (gzip -1 removes three quarters at
     little cost).
     """
     with gzip.GzipFile(target, "wb", 1) as packed:
         for path in paths:
-            with path.open("rb") as lines:
+            with open_left(path) as lines:
                 shutil.copyfileobj(lines, packed, PIECE_BYTES)
             path.unlink()
 

@@ -99,7 +99,8 @@ class Catalog:
             conflicts = fio.find_conflicts(given_text(job, MOST_SCRIPT))
             if lines := ", ".join(f"{job.name}:{number} {option}" for number, option in conflicts):
                 raise PlanInvalid(
-                    f"{job} has options that dbbench sets for each trial; remove {lines}"
+                    f"{job} has lines that dbbench sets for each trial, or that run programs or "
+                    f"name files elsewhere; remove {lines}"
                 )
         return workload
 
@@ -226,6 +227,10 @@ def _check_script(document: Document, key: Key, file: str) -> None:
         document.flaw(
             key, f'invalid name of a script "{file}": use letters, digits and . _ + : = -'
         )
+    folder = document.path.parent.resolve()
+    path = folder / file
+    if path.exists() and not path.resolve().is_relative_to(folder):
+        document.flaw(key, f'"{file}" is not beneath the directory of this file')
 
 
 def _check_workload(document: Document, workload: Workload) -> None:

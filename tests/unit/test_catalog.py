@@ -1,3 +1,4 @@
+import os
 from pathlib import Path
 
 import pytest
@@ -159,6 +160,27 @@ def test_values_of_another_kind_are_refused(parameter: Parameter, value: object,
         convert_value(parameter, value)
 
 
+def test_a_script_lies_beneath_the_workloads_directory(folder: Path, tmp_path: Path) -> None:
+    """Root would copy any file of the machine into the results: by a path or through a link."""
+    elsewhere = tmp_path / "elsewhere.sql"
+    elsewhere.write_text("SELECT 'secret';\n")
+    (folder / "workloads/link.sql").symlink_to(elsewhere)
+    (folder / "workloads/below").mkdir()
+    (folder / "workloads/below/own.sql").write_text("SELECT 1;\n")
+    for script, message in (
+        (os.path.relpath(elsewhere, folder / "workloads"), "is not beneath the directory"),
+        (str(elsewhere), "is not beneath the directory"),
+        ("link.sql", "is not beneath the directory"),
+        ("below/own.sql", ""),
+    ):
+        (folder / "workloads/own.toml").write_text(WORKLOAD.replace("own.sql", script))
+        if message:
+            with pytest.raises(PlanInvalid, match=message):
+                catalog([folder]).workload("own")
+        else:
+            assert catalog([folder]).workload("own").script == script
+
+
 def test_a_fio_job_that_decides_what_the_trial_decides(folder: Path) -> None:
     """Each such line is named: the job would measure another filesystem under the name of the one
     under test.
@@ -177,6 +199,16 @@ def test_a_fio_job_that_decides_what_the_trial_decides(folder: Path) -> None:
         with pytest.raises(
             PlanInvalid, match=rf"workloads/own\.fio has .*; remove own\.fio:8 {option}$"
         ):
+            catalog([folder]).workload("own")
+    for line, content in (
+        ("exec_prerun=ln -sf /etc/shadow fio_bw.7.log", "exec_prerun"),
+        ("exec_postrun = id", "exec_postrun"),
+        ("ioengine=external:/tmp/x.so", "ioengine"),
+        ("ioengine = /tmp/x.so", "ioengine"),
+        ("[../../../../dev/shm/x]", r"\[\.\./\.\./\.\./\.\./dev/shm/x\]"),
+    ):
+        (folder / "workloads/own.fio").write_text(f"{job}{line}\n")
+        with pytest.raises(PlanInvalid, match=rf"run programs .* remove own\.fio:8 {content}$"):
             catalog([folder]).workload("own")
     (folder / "workloads/own.fio").write_text("runtime=9\n" + job + "log_avg_msec=1\n")
     with pytest.raises(PlanInvalid, match=r"remove own\.fio:1 runtime, own\.fio:9 log_avg_msec$"):

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -138,6 +139,23 @@ def test_fios_summary_is_counted_whole() -> None:
     assert found.seconds == pytest.approx(3.005)
     assert (found.read_bytes, found.errors) == (45613056, 0)
     assert found.longest_ms == pytest.approx(19.606922)
+
+
+def test_what_a_load_left_is_read_only_if_it_is_a_regular_file(tmp_path: Path) -> None:
+    """The load's account can put links and FIFOs into the scratch directory, where root reads."""
+    secret = tmp_path / "shadow"
+    secret.write_text("root:$y$")
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    (scratch / "fio_bw.7.log").symlink_to(secret)
+    os.mkfifo(scratch / "queue")
+    (scratch / "fio.json").write_text("{}")
+    assert tool.read_left(scratch / "fio.json") == "{}"
+    for name in ("fio_bw.7.log", "queue", "missing"):
+        with pytest.raises(DriverFailed, match=rf"^{name}, a file of the load generator, cannot"):
+            tool.read_left(scratch / name)
+    with pytest.raises(DriverFailed, match="cannot be read"):
+        tool.open_left(scratch / "fio.json", most_bytes=1)
 
 
 def test_percentiles_are_fios_own() -> None:

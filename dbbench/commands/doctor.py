@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib.metadata
 import importlib.util
 import itertools
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
@@ -20,7 +19,7 @@ from dbbench.commands.options import Options, command_line, results_option
 from dbbench.datasets.golden import cache_folder
 from dbbench.drivers import PROGRAMS
 from dbbench.engines import ENGINES, SERVERS, profile_of
-from dbbench.errors import EXIT_OK, EXIT_USAGE, DbbenchError, ProgramMissing
+from dbbench.errors import EXIT_OK, EXIT_USAGE, ProgramMissing
 from dbbench.labs.powercut import requirements
 from dbbench.machine import host
 from dbbench.machine.host import tunables, versions
@@ -345,43 +344,39 @@ def _host() -> Iterator[Probe]:
 
 
 def _devices() -> Iterator[Probe]:
-    with contextlib.suppress(DbbenchError):
-        disks = devices.describe_all()
-        below = set[str]()
-        for disk in reversed(disks):  # what is made of a disk comes after it
-            if (
-                disk["name"] in below
-                or disk.get("mountpoints", [None])[0]
-                or disk["type"] not in _PLAIN
-            ):
-                below |= {disk["name"], disk.get("pkname") or disk["name"]}
-        for disk in disks:
-            mounts = [str(point) for point in disk.get("mountpoints") or () if point]
-            # not asked for, because that reads the descriptors of all processes
-            in_use = disk["name"] in below
-            users = (
-                [f"mounted at {', '.join(mounts)}"]
-                if mounts
-                else []
-                if in_use
-                else _users(disk["name"])
-            )
-            parts = [
-                size_text(int(disk["size"])),
-                disk["model"],
-                disk.get("fstype") or "",
-                *users[:1],
-            ]
-            text = f"identity {disk['identity']}; {', '.join(part for part in parts if part)}"
-            yield Probe(
-                Purpose.DEVICES, f"device /dev/{disk['name']}", not users and not in_use, text
-            )
+    """Yield every disk with its identity, and who uses it. Nothing is decided by this list."""
+    disks = devices.describe_all()
+    used_names = in_use(disks)
+
+    # lsblk does not see other mount namespaces, nor programs that have a disk open.
+    quiet = [disk.name for disk in disks if disk.name not in used_names]
+    users = used.users_of(quiet)
+    names = devices.DiskNames()
+    for disk in disks:
+        using = [text for text in users.get(disk.name, ()) if not isinstance(text, used.Unseen)]
+        if disk.mounts:
+            using = [f"mounted at {', '.join(disk.mounts)}"]
+        parts = [size_text(disk.size_bytes), devices.model(disk.name), disk.fstype, *using[:1]]
+        text = f"identity {devices.identity_of(disk.name, names)}; {', '.join(filter(None, parts))}"
+        free = not using and disk.name not in used_names
+        yield Probe(Purpose.DEVICES, f"device {disk.path}", free, text)
 
 
-def _users(name: str) -> list[str]:
-    """Return who uses a disk that lsblk does not show as mounted, for example in another mount
-    namespace.
-    """
-    with contextlib.suppress(OSError):  # only root may query a loop device
-        return [text for text in used.users(name) if not isinstance(text, used.Unseen)]
-    return []
+def in_use(disks: Sequence[devices.Listed]) -> set[str]:
+    """Return the names of what is mounted, and of everything that a mount or a layer is made of."""
+    by_name = {disk.name: disk for disk in disks}
+    names = set[str]()
+
+    def add(name: str) -> None:
+        if name not in names:
+            names.add(name)
+            for lower in by_name[name].below if name in by_name else ():
+                add(lower)
+
+    for disk in disks:
+        if disk.mounts:
+            add(disk.name)
+        if disk.kind not in _PLAIN:
+            for lower in disk.below:
+                add(lower)
+    return names

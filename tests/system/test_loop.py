@@ -240,9 +240,11 @@ def test_the_disk_below_a_directory_is_found(
 @pytest.mark.needs("lsblk")
 def test_all_disks_are_described(loop_device: Device) -> None:
     """doctor's list has the word to type for each of them."""
-    shown = {each["name"]: each for each in devices.describe_all()}
-    assert shown[loop_device.facts.name]["identity"] == devices.identity(loop_device.path)
-    assert shown[loop_device.facts.name]["size"] == loop_device.facts.size_bytes
+    shown = {disk.name: disk for disk in devices.describe_all()}
+    disk = shown[loop_device.facts.name]
+    assert disk.path == str(loop_device.path)
+    assert disk.size_bytes == loop_device.facts.size_bytes
+    assert devices.identity_of(disk.name) == devices.identity(loop_device.path)
 
 
 @pytest.mark.needs("fallocate")

@@ -16,7 +16,14 @@ from dbbench.model import Role
 from dbbench.results.journal import Journal
 from dbbench.storage.devices import block, directory, loop, sysfs
 from dbbench.storage.devices.guard import Permit
-from dbbench.storage.devices.naming import describe_all, identity
+from dbbench.storage.devices.naming import (
+    DiskNames,
+    Listed,
+    describe_all,
+    identity,
+    identity_of,
+    model,
+)
 from dbbench.storage.devices.port import Device, DiskSet, joint, leaves_of
 from dbbench.storage.devices.sysfs import (
     flushes,
@@ -29,16 +36,20 @@ from dbbench.storage.devices.sysfs import (
 __all__ = [
     "KINDS",
     "Device",
+    "DiskNames",
     "DiskSet",
+    "Listed",
     "Permit",
     "attach",
     "describe_all",
     "flushes",
     "flushes_reason",
     "identity",
+    "identity_of",
     "io_counters",
     "leaves",
     "leaves_of",
+    "model",
     "note",
     "queue_attributes",
     "size_bytes",

@@ -208,7 +208,7 @@ def signatures_of(fd: int) -> list[Reason]:
             if len(os.pread(fd, _LOOKED_AT, offset)) < min(_LOOKED_AT, size - offset):
                 raise OSError(errno.EIO, f"it ends before byte {size}")
         return parse(process.run(argv, pass_fds=(fd,), note=False, timeout_s=60).stdout)
-    except (OSError, DbbenchError, ValueError, LookupError, TypeError) as error:
+    except (OSError, DbbenchError) as error:
         return [Reason("in use", f"its signatures cannot be read: {error}")]
 
 
@@ -221,12 +221,13 @@ def data_without(fd: int) -> list[Reason]:
     return [] if offset is None else [Reason("data", f"data without a signature at byte {offset}")]
 
 
+@process.understood("wipefs")
 def parse(answer: str) -> list[Reason]:
-    """Return the signatures in wipefs's JSON. Raises ValueError or KeyError."""
+    """Return the signatures in wipefs's JSON."""
     marks = []
     for entry in json.loads(answer)["signatures"]:
-        uuid = entry["uuid"] or ""
-        label = entry["label"] or ""
+        uuid = entry.get("uuid") or ""
+        label = entry.get("label") or ""
         words = [entry["type"], f"{label!r}" if label else "", f"(uuid {uuid})" if uuid else ""]
         text = " ".join(word for word in words if word) + f" at byte {int(entry['offset'], 16)}"
         marks.append(Reason("signature", text, uuid, label))

@@ -6,15 +6,50 @@ by-id name; otherwise kernel name, exact size in bytes, boot and the kernel's me
 
 from __future__ import annotations
 
+import functools
 import json
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from dbbench import process
+from dbbench.errors import DbbenchError
 from dbbench.storage.devices import sysfs
 
 BY_ID: Final = Path("/dev/disk/by-id")
 BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+# lsblk prints device-mapper's name of a volume as NAME, and the kernel's, dm-3, as KNAME.
+_COLUMNS: Final = "KNAME,PKNAME,TYPE,SIZE,FSTYPE,MOUNTPOINTS"
+
+
+class DiskNames:
+    """What tells the disks of this machine apart. Each kind of name is read once, for all disks,
+    when it is first needed.
+    """
+
+    @functools.cached_property
+    def serials(self) -> Counter[str]:
+        return Counter(map(serial, sysfs.disks()))
+
+    @functools.cached_property
+    def wwns(self) -> Counter[str]:
+        return Counter(map(wwn, sysfs.disks()))
+
+    @functools.cached_property
+    def links(self) -> Mapping[int, list[str]]:
+        """The names in /dev/disk/by-id of each device number."""
+        names: dict[int, list[str]] = defaultdict(list)
+        for link in sorted(BY_ID.glob("*")):
+            if link.exists():
+                names[link.stat().st_rdev].append(link.name)
+        return names
+
+    def of(self, name: str) -> list[str]:
+        """Return the names in /dev/disk/by-id of a kernel name."""
+        number = sysfs.number_of(name)
+        return [] if number is None else self.links.get(number, [])
 
 
 def identity(path: Path) -> str:
@@ -25,23 +60,32 @@ def identity(path: Path) -> str:
     return identity_of(name)
 
 
-def identity_of(name: str) -> str:
-    """Return the identity for a kernel name; for a partition, its disk's with -partN."""
+def identity_of(name: str, names: DiskNames | None = None) -> str:
+    """Return the identity for a kernel name; for a partition, its disk's with -partN. `names`: of
+    all disks, if they were read before.
+    """
+    names = names or DiskNames()
     disk = sysfs.disk_of(name)
     part = "" if disk == name else f"-part{sysfs.attribute(name, 'partition')}"
-    for read in (serial, wwn):
-        if (word := read(disk)) and [*map(read, sysfs.disks())].count(word) == 1:
-            return word + part
+    number = serial(disk)
+    if number and names.serials[number] == 1:
+        return number + part
+    world_wide = wwn(disk)
+    if world_wide and names.wwns[world_wide] == 1:
+        return world_wide + part
+    if links := names.of(disk):
+        return links[0] + part
     boot = BOOT_ID.read_text().strip()[:8]
     for_this_boot = [disk, str(sysfs.size_bytes(disk)), boot, sysfs.attribute(disk, "diskseq")]
-    return (next(iter(_links(disk)), "") or "-".join(filter(None, for_this_boot))) + part
+    return "-".join(filter(None, for_this_boot)) + part
 
 
 def names_of(name: str) -> frozenset[str]:
     """Return every name that `identity` of a plan may use for it; these select a disk and never
     permit a wipe.
     """
-    words = {identity_of(name), name, serial(name), wwn(name), *_links(name)}
+    names = DiskNames()
+    words = {identity_of(name, names), name, serial(name), wwn(name), *names.of(name)}
     return frozenset(words - {""})
 
 
@@ -70,23 +114,68 @@ def model(name: str) -> str:
     return sysfs.attribute(sysfs.disk_of(name), "device/model") or ""
 
 
-def describe_all() -> list[dict[str, Any]]:
-    """Return all disks and partitions with at least one sector as lsblk shows them, which is never
-    for a decision, with `identity` and `model`.
+@dataclass(frozen=True)
+class Listed:
+    """A disk, partition or layer as lsblk lists it, to be shown and never for a decision."""
+
+    name: str  # the kernel's
+    kind: str  # lsblk's TYPE: disk, part, loop, raid1, crypt, lvm ...
+    below: tuple[str, ...]  # kernel names of the devices that it is made of
+    size_bytes: int
+    fstype: str
+    mounts: tuple[str, ...]
+
+    @property
+    def path(self) -> str:
+        """The name under /dev; of a volume of device-mapper the one that its owner gave it."""
+        volume = sysfs.attribute(self.name, "dm/name")
+        return f"/dev/mapper/{volume}" if volume else f"/dev/{self.name}"
+
+
+def describe_all() -> list[Listed]:
+    """Return all devices with at least one sector; without filesystems and mounts if lsblk is
+    missing, fails or prints something unknown.
     """
-    columns = "NAME,PKNAME,TYPE,SIZE,FSTYPE,LABEL,MOUNTPOINTS,RO,ROTA,TRAN"
-    answer = process.run(
-        ["lsblk", "--json", "--bytes", "--list", "--output", columns], note=False
-    ).stdout
-    return [
-        {**row, "identity": identity_of(row["name"]), "model": model(row["name"])}
-        for row in json.loads(answer)["blockdevices"]
-        if sysfs.size_bytes(row["name"]) > 0
-    ]
+    argv = ["lsblk", "--json", "--bytes", "--list", "--output", _COLUMNS]
+    try:
+        disks = parse_lsblk(process.run(argv, note=False).stdout)
+    except DbbenchError:
+        disks = list(_listed_by_kernel())
+    return [disk for disk in disks if sysfs.size_bytes(disk.name) > 0]
 
 
-def _links(name: str) -> list[str]:
-    number = sysfs.number_of(name)
-    return sorted(
-        link.name for link in BY_ID.glob("*") if link.exists() and link.stat().st_rdev == number
-    )
+def _listed_by_kernel() -> Iterator[Listed]:
+    for disk in sysfs.disks():
+        lower = tuple(sysfs.slaves(disk))
+        yield Listed(disk, "layer" if lower else "disk", lower, sysfs.size_bytes(disk), "", ())
+        for part in sysfs.partitions(disk):
+            yield Listed(part, "part", (disk,), sysfs.size_bytes(part), "", ())
+
+
+@process.understood("lsblk")
+def parse_lsblk(answer: str) -> list[Listed]:
+    """Return the devices in lsblk's order. One that is made of several others has a row for each;
+    "mountpoints" of a device that is not mounted is [null] up to util-linux 2.40, then [].
+    """
+    listed: dict[str, Listed] = {}
+    for row in json.loads(answer)["blockdevices"]:
+        name = str(row["kname"])
+        before = listed.get(name)
+        below = dict.fromkeys(before.below if before else ())
+        if parent := row.get("pkname"):
+            below[str(parent)] = None
+        listed[name] = Listed(
+            name,
+            row.get("type") or "",
+            tuple(below),
+            int(row.get("size") or 0),
+            row.get("fstype") or "",
+            tuple(_mount_points(row)),
+        )
+    return list(listed.values())
+
+
+def _mount_points(row: Mapping[str, Any]) -> Iterator[str]:
+    for point in row.get("mountpoints") or ():
+        if point:
+            yield str(point)

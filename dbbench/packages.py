@@ -169,13 +169,6 @@ TOOLS: Final = (
     Tool("test", ("dmsetup",), "dmsetup", "device-mapper", optional=True),
     Tool("test", ("cryptsetup",), "cryptsetup-bin", "cryptsetup", optional=True),
     Tool("test", ("mkfs.f2fs", "dump.f2fs"), "f2fs-tools", "f2fs-tools", optional=True),
-    Tool(
-        "test",
-        ("mkfs.nilfs2", "nilfs-tune", "mount.nilfs2"),
-        "nilfs-tools",
-        "nilfs-utils",
-        optional=True,
-    ),
     # Ubuntu has it only as a snap
     Tool("test", ("chromium",), "chromium", "chromium", optional=True),
     Tool("test", ("chromedriver",), "chromium-driver", "chromedriver", optional=True),

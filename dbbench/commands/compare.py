@@ -58,7 +58,7 @@ from dbbench.results.fileio import write_text
     default="text",
     show_default=True,
     help="Output format.",
-    type=click.Choice(["text", "markdown", "csv", "json", "junit", "openmetrics", "bencher"]),
+    type=click.Choice(["text", "markdown", "csv", "json", "junit", "openmetrics"]),
 )
 @click.option(
     "-o", "--output", metavar="FILE", help="Write to FILE instead of stdout; add --format."
@@ -99,8 +99,8 @@ def command(
     form = "json" if options.json else form
     if form == "text" and output is not None:
         raise click.UsageError(
-            "-o FILE is for other programs: add --format markdown, csv, json, junit, openmetrics "
-            "or bencher (to keep this text, use > FILE)"
+            "-o FILE is for other programs: add --format markdown, csv, json, junit or openmetrics "
+            "(to keep this text, use > FILE)"
         )
     if form == "text":
         put_tables(verdicts, options.verbose)

@@ -63,7 +63,6 @@ def command(**_given: Any) -> None:
 @click.option("--junit", metavar="FILE", help="Write JUnit XML to FILE.")
 @click.option("--openmetrics", metavar="FILE", help="Write OpenMetrics text to FILE.")
 @click.option("--markdown", metavar="FILE", help="Write GitHub Markdown to FILE.")
-@click.option("--bencher", metavar="FILE", help="Write Bencher JSON to FILE.")
 @click.option(
     "--notify",
     metavar="CMD",

@@ -13,7 +13,6 @@ from typing import Final
 from dbbench.metrics.outcome import Outcome
 from dbbench.metrics.series import Column
 from dbbench.model import (
-    EngineAgeFacts,
     FilesystemFacts,
     IoFacts,
     OperationFacts,
@@ -130,23 +129,6 @@ def stability(
         "tps_cv": ratio(statistics.stdev(measured), mean) if len(measured) > 1 else None,
         "tps_floor": ratio(first_percentile, median) if len(measured) > 1 else None,
         "longest_stall_s": float(longest),
-    }
-
-
-def ageing_summary(facts: EngineAgeFacts | None) -> dict[str, float | None]:
-    """Return the effect of the engine's own load on its tables; {} if the plan does not ask for it."""
-    if facts is None:
-        return {}
-    looked_at = [point for point in facts.points if point.asked is not None]
-    first, last = (looked_at[0], looked_at[-1]) if looked_at else (None, None)
-    slope = next((each.per_factor for each in facts.slopes if each.metric == "tps"), None)
-    return {
-        "aged_tps": last.tps if last else None,
-        "aged_p99_ms": last.p99_ms if last else None,
-        "aged_tps_slope": ratio(slope, first.tps if first else None),
-        "aged_extents": last.extents if last else None,
-        "aged_scan_mb_per_s": facts.scans[0].mb_per_s if facts.scans else None,
-        "repaired_scan_mb_per_s": facts.scans[-1].mb_per_s if len(facts.scans) > 1 else None,
     }
 
 

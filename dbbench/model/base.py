@@ -108,7 +108,6 @@ class Phase(StrEnum):
     STOP = "stop"
     CHECK = "check"
     SPACE = "space"
-    AGE_ENGINE = "age_engine"  # only if the plan has [age_engine]
     OPERATIONS = "operations"  # only if the plan lists operations
 
 

@@ -31,7 +31,6 @@ from dbbench.model.base import (
 # 10 s each take more than two days; each trial is a line of run.json and of many tables
 MOST_TRIALS: Final = 20_000
 MARGIN: Final = 0.05  # a difference within it does not matter: "same"
-MOST_FACTOR: Final = 1000  # multiples of the size of the data
 LEAST_BYTES: Final = 320 * 2**20  # mkfs.xfs refuses less than 300 MiB
 _ABSOLUTE: Final = re.compile(r"/.*", re.DOTALL)
 # ssh would take a leading "-" as an option
@@ -51,16 +50,6 @@ def _check_whole(seconds: float) -> float:
     if seconds != int(seconds):  # drivers report whole seconds
         raise ValueError(f"must be a whole number of seconds, not {seconds:g} s")
     return seconds
-
-
-def _check_factors(factors: tuple[float, ...]) -> tuple[float, ...]:
-    if (
-        not factors
-        or not 0 <= min(factors) <= max(factors) <= MOST_FACTOR
-        or len(set(factors)) < len(factors)
-    ):
-        raise ValueError(f"must be different numbers from 0 to {MOST_FACTOR}, not {list(factors)}")
-    return factors
 
 
 def _check_address(written: str) -> str:
@@ -272,18 +261,6 @@ class SnapshotSpec:
 
 
 @dataclass(frozen=True)
-class EngineAgeing:
-    """`[age_engine]`: continue the load after the window. `write_factors`: multiples of the data's
-    size after which tables are inspected and another window is measured; `repair`: then
-    reorganise the tables and scan them again.
-    """
-
-    __pydantic_config__ = STRICT
-    write_factors: Annotated[tuple[float, ...], AfterValidator(_check_factors)] = (0.0, 1.0, 4.0)
-    repair: bool = True
-
-
-@dataclass(frozen=True)
 class EngineSpec:
     """A server of the plan. `bin`: its directories of programs, at most one in a cell; default: the
     newest installed version. `profile`: the base of its settings in `settings_profiles`.
@@ -386,7 +363,6 @@ class Plan:
     client: ClientSpec | None = None  # None: the load generator runs on this machine
     age: Ageing | None = None
     snapshots: SnapshotSpec | None = None  # taken during the load
-    age_engine: EngineAgeing | None = None
     operations: tuple[str, ...] = ()  # from `operations.OPERATIONS`; timed after the load
     # override the default deadlines in run/record.py
     deadlines: dict[Phase, Deadline] = field(default_factory=dict)

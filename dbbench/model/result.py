@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from dbbench.errors import warning_kinds
 from dbbench.model.base import SCHEMA, STANDALONE, Phase, Scalar, Status
@@ -55,7 +55,7 @@ class TrialWarning:
 class PhaseTime:
     """Start and duration of a phase."""
 
-    name: Phase
+    name: Phase | Literal["age_engine"]  # the latter only in results of earlier versions
     start: str  # UTC, ISO 8601 with ms
     end: str
     seconds: float  # measured with the monotonic clock
@@ -192,58 +192,6 @@ class DatasetFacts:
     tablespace: str = ""  # the only tablespace on the filesystem under test
     told: tuple[str, ...] = ()  # `changes` in words
     changes: tuple[SourceChange, ...] = ()  # differences from the source
-
-
-@dataclass(frozen=True)
-class WrittenPoint:
-    """A window of the load while the engine ages its tables; the other fields are set at the plan's
-    factors.
-    """
-
-    factor: float  # bytes written before this window ÷ size of the data at the beginning
-    tps: float
-    p99_ms: float | None
-    asked: float | None = None  # the factor in the plan
-    extents: int | None = None  # in all data files
-    logical_bytes: int | None = None
-    disk_bytes: int | None = None
-
-
-@dataclass(frozen=True)
-class AgedSlope:
-    """The change of a metric each time the data's size has been written once more, with its 95 %
-    interval.
-    """
-
-    metric: str
-    per_factor: float
-    low: float
-    high: float
-
-
-@dataclass(frozen=True)
-class AgedScan:
-    """A full scan of all tables by the engine that aged them."""
-
-    when: str  # "aged", "repaired by the filesystem", "repaired by the engine"
-    duration_s: float
-    mb_per_s: float | None
-    device_read_mb_per_s: float | None
-    cold: bool  # the cache was proved empty before the scan
-
-
-@dataclass(frozen=True)
-class EngineAgeFacts:
-    """The effect of the engine's own load on its tables."""
-
-    dataset_bytes: int
-    written_bytes: int
-    points: tuple[WrittenPoint, ...] = ()
-    slopes: tuple[AgedSlope, ...] = ()
-    scans: tuple[AgedScan, ...] = ()
-    repairs: tuple[OperationFacts, ...] = ()
-    checked: str = ""
-    note: str = ""  # why it ended before the last factor
 
 
 @dataclass(frozen=True)
@@ -384,7 +332,6 @@ class Trial:
     dataset: DatasetFacts | None = None
     age: AgeFacts | None = None
     snapshots: SnapshotFacts | None = None
-    age_engine: EngineAgeFacts | None = None
     operations: tuple[OperationFacts, ...] = ()
     settings: Settings = field(default_factory=dict)
     effective_settings: dict[str, str] = field(default_factory=dict)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Container
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BeforeValidator
 
 from dbbench.model.base import SCHEMA, Role, Scalar
 from dbbench.model.catalog import Dataset, FsSetup, Workload
@@ -12,6 +14,16 @@ from dbbench.model.plan import ClientSpec, DeviceLimit, EngineSpec, Plan
 
 # a parameter of a user's own data: the size of its golden copy, if that exists
 COPIED: Final = "copied_bytes"
+# A key of the plan, its phase and its deadline: only in results of earlier versions.
+REMOVED: Final = "age_engine"
+
+
+def _without_removed(plan: Any) -> Any:
+    if not isinstance(plan, dict):
+        return plan
+    deadlines = {**plan.get("deadlines", {})}
+    deadlines.pop(REMOVED, None)
+    return {**{key: value for key, value in plan.items() if key != REMOVED}, "deadlines": deadlines}
 
 
 @dataclass(frozen=True)
@@ -167,7 +179,7 @@ class Run:
 
     name: str
     created: str  # UTC, ISO 8601
-    plan: Plan
+    plan: Annotated[Plan, BeforeValidator(_without_removed)]
     plan_sha256: str
     cells: tuple[Cell, ...]
     order: tuple[TrialSpec, ...]

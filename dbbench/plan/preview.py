@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from dbbench.datasets import generated
-from dbbench.drivers.estimates import COPY_RATE, MB, WRITE_RATE
+from dbbench.drivers.estimates import COPY_RATE, MB
 from dbbench.model import Cell, Plan, plain
 from dbbench.model.run import COPIED
 from dbbench.plan import writes
@@ -86,7 +86,7 @@ def preview(plan: Plan, expanded: Expanded) -> Preview:
 
 def _trial_s(cell: Cell, written: Mapping[str, int]) -> float:
     size = dataset_bytes(cell)
-    aged_s = written.get("ageing", 0) / AGE_RATE + written.get("ageing of tables", 0) / WRITE_RATE
+    aged_s = written.get("ageing", 0) / AGE_RATE
     return STAGES_S + 2 * size / COPY_RATE + _load_s(cell, size, written.get("load", 0)) + aged_s
 
 

@@ -258,17 +258,6 @@ RULES: Final = (
         "a longer window than {}; otherwise no snapshot is taken",
         _windows_too_short,
     ),
-    Rule("age_engine", EXCLUDES, WHOLE, _tablespaces),
-    Rule("age_engine", EXCLUDES, "[client]", _client),
-    Rule("age_engine", REQUIRES, 'tables, but engine "{}" has none', _engines_without_server),
-    Rule(
-        "age_engine",
-        REQUIRES,
-        'a load of fixed duration, but workload "{}" runs to completion',
-        lambda d, _: [
-            spec.name for spec, workload in d.workloads.values() if workload.window != "fixed"
-        ],
-    ),
     *(
         Rule(f"device.{key}", NO_EFFECT, 'with kind = "{}"', _unless_kind(*kinds))
         for key, kinds in DEVICE_KEYS.items()

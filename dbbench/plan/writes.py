@@ -158,10 +158,6 @@ def of_trial(plan: Plan, cell: Cell) -> dict[str, int]:
             cause: size * (1 if cell.wal_setup else times)
             for cause, size in kept_logs(cell).items()
         }
-    if plan.age_engine is not None and plan.age_engine.write_factors:
-        # two repairs rewrite all data
-        rewritten = max(plan.age_engine.write_factors) + 2 * plan.age_engine.repair
-        parts["ageing of tables"] = int(data * rewritten) * times
     if plan.operations:
         parts["operations"] = (
             int(sum(OPERATIONS.get(name, 0.0) for name in plan.operations) * data) * times

@@ -4,12 +4,11 @@ a row of FORMATS.
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import xml.etree.ElementTree as ET  # only to write, so hostile XML is not a concern
 from collections.abc import Callable, Iterator
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from dbbench.compare import Row
 from dbbench.compare.remarks import texts
@@ -107,28 +106,6 @@ def report_of(verdicts: Verdicts) -> Report:
     return Report(
         names, names, created, entries, "failed" if failed else "", failed, seconds, hosts
     )
-
-
-def bencher(report: Report) -> str:
-    """Return Bencher Metric Format, {benchmark: {measure: {value, lower_value, upper_value}}}:
-    every measured value, and the ratio with its bounds if it has an interval.
-    """
-    benchmarks: dict[str, dict[str, Any]] = {}
-    for entry in report.entries:
-        row = entry.row
-        measure = entry.metric.name.replace("_", "-")
-        measures = {}
-        if row.value is not None:
-            measures[measure] = {"value": row.value}
-        if row.ratio is not None and row.lo is not None and row.hi is not None:
-            measures[f"{measure}-ratio"] = {
-                "value": row.ratio,
-                "lower_value": row.lo,
-                "upper_value": row.hi,
-            }
-        if measures:
-            benchmarks.setdefault(entry.name, {}).update(measures)
-    return json.dumps(benchmarks, indent=1, allow_nan=False) + "\n"
 
 
 def junit(report: Report) -> str:
@@ -294,7 +271,6 @@ def _escape(words: str) -> str:
 
 
 FORMATS: Final[dict[str, Callable[[Report], str]]] = {
-    "bencher": bencher,
     "junit": junit,
     "markdown": markdown,
     "openmetrics": openmetrics,

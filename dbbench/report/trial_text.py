@@ -31,7 +31,7 @@ def trial_text(trial: Trial, run: LoadedRun) -> Iterator[str]:
     if trial.error is not None:
         yield f"  error {trial.error.id} in {trial.error.phase or '?'}: {trial.error.text}"
     yield from _filesystem(trial)
-    yield "  phases  " + "  ".join(f"{p.name.value} {time_text(p.seconds)}" for p in trial.phases)
+    yield "  phases  " + "  ".join(f"{p.name} {time_text(p.seconds)}" for p in trial.phases)
     labels = {name: METRICS[name].label if name in METRICS else name for name in trial.summary}
     width = max(map(len, labels.values()), default=0)
     for name, value in trial.summary.items():
@@ -48,7 +48,6 @@ def trial_text(trial: Trial, run: LoadedRun) -> Iterator[str]:
     yield from _shape(trial)
     yield from _growth(trial)
     yield from _snapshots(trial)
-    yield from _wear(trial)
     yield from _operations(trial)
     for warning in trial.warnings:
         when = f" at second {warning.second}" if warning.second is not None else ""
@@ -136,24 +135,6 @@ def _snapshots(trial: Trial) -> Iterator[str]:
         f"  snapshots by {facts.how}, {planned}: "
         f"{'; '.join([f'{len(facts.taken)} taken', *values])}"
     )
-
-
-def _wear(trial: Trial) -> Iterator[str]:
-    if trial.age_engine is None:
-        return
-    for point in trial.age_engine.points:
-        if point.asked is not None:
-            pieces = f", {point.extents} extents" if point.extents is not None else ""
-            yield f"  aged {point.factor:.2g} ×: {point.tps:.4g} tx/s{pieces}"
-    for scan in trial.age_engine.scans:
-        if scan.mb_per_s is not None:
-            yield (
-                f"  scan {scan.when}: {scan.mb_per_s:.4g} "
-                f"MB/s{'' if scan.cold else ', cache not verified as cold'}"
-            )
-    for step in trial.age_engine.repairs:
-        took = "not possible" if step.seconds is None else duration_text(step.seconds)
-        yield f"  {step.name}: {took}; {step.text}"
 
 
 def _operations(trial: Trial) -> Iterator[str]:

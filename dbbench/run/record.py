@@ -41,7 +41,6 @@ DEADLINES_S: Final[dict[model.Phase, float]] = {
     model.Phase.STOP: 1800,
     model.Phase.CHECK: 6 * 3600,
     model.Phase.SPACE: 1800,
-    model.Phase.AGE_ENGINE: 24 * 3600,
     model.Phase.OPERATIONS: 6 * 3600,
 }
 # a scan or copy has no fixed length, but after half a day it hangs
@@ -261,7 +260,6 @@ class Facts:
     wear_end: model.WearFacts | None
     ceiling: model.CeilingFacts
     limit: model.LimitFacts | None = None
-    age_engine: model.EngineAgeFacts | None = None
     operations: tuple[model.OperationFacts, ...] = ()
     writes: model.WriteFacts | None = None
     # Computed by `evaluate` from the fields above.

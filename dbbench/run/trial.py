@@ -30,7 +30,6 @@ from dbbench.run.evaluate import Observed, compare_settings, judge
 from dbbench.run.meter import Bench, Meter, Readings
 from dbbench.run.record import Record, keep_logs, stopping
 from dbbench.run.stages import attach, drop_cache, load, mkfs, mount, restore, snapshots, space
-from dbbench.run.stages.age_engine import Loads, age_tables
 from dbbench.run.workdir import WorkDir
 from dbbench.samplers import Samples
 from dbbench.samplers.accounting import DiskClock
@@ -275,12 +274,6 @@ def examine(
         facts.ceiling = replace(ceiling, limits=())
         facts.limit = limit_facts(cell.limit, ceiling)
         facts.filesystem = space.probe(cell, plan.seed, mounts, facts.filesystem, ready.datadir)
-
-    if plan.age_engine:
-        with stage(Phase.AGE_ENGINE), limits_of(trial, workdir, disks):  # the same as for the load
-            folders = trial.draft.raw / "age_engine", workdir.scratch / "age_engine"
-            loads = Loads(cell, plan.seed, trial.clock, *folders)
-            facts.age_engine = age_tables(ready, plan.age_engine, cell.window, loads)
 
     if plan.operations:
         with stage(Phase.OPERATIONS):  # last, because some operations destroy the filesystem

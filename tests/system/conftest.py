@@ -73,7 +73,6 @@ LONGEST = (
     "test_snapshots_beside.py",
     "test_writes.py",
     "test_settled_sources.py",
-    "test_engine_ageing.py",
     "test_datasets_sources.py",
     "test_sick_disk.py",
     "test_files.py",

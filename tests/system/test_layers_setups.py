@@ -1,5 +1,4 @@
-"""The catalogue's setups on layers, f2fs and nilfs2 are made, mounted, filled, measured and
-removed.
+"""The catalogue's setups on layers and f2fs are made, mounted, filled, measured and removed.
 
 They run on every kernel that supports them, including the second kernel.
 """
@@ -41,7 +40,7 @@ from tests.support.setups import (
 from tests.system.conftest import HANGS_S
 
 MIB: Final = 2**20
-FAMILIES: Final = ("f2fs", "nilfs2")
+FAMILIES: Final = ("f2fs",)
 NAMES: Final = [
     name
     for name in (*ALL.setups, *ADDED)
@@ -50,7 +49,6 @@ NAMES: Final = [
 # What mkfs has made of the device, by the family's own tool.
 GEOMETRY: Final[dict[str, dict[str, object]]] = {
     "f2fs": {"block_size": 4096, "segment_bytes": 2 * MIB, "features": ""},
-    "nilfs2": {"block_size": 4096, "segment_bytes": 8 * MIB, "reserved_segments_percent": 5},
 }
 # What the layers' own tools must read back, bottom first.
 LAYERS: Final[dict[str, list[dict[str, object]]]] = {
@@ -180,10 +178,9 @@ def test_short_trials_of_two_engines(name: str, dbbench: Any) -> None:
         **SMALL["sysbench-oltp-read-write"],
     }
     loads = [{**UPDATES, "engines": ["postgres"]}, sysbench]
-    size = "1200MiB"  # nilfs2 keeps all that a fast machine writes
     dbbench(
         "run",
-        dbbench.plan(layered([name], "fsck", size=size, engine=engines, workload=loads)),
+        dbbench.plan(layered([name], "fsck", size="1200MiB", engine=engines, workload=loads)),
         "--name",
         "r",
     )

@@ -41,11 +41,11 @@ needs_all = pytest.mark.needs("root", "mkfs.ext4", "fs:ext4", "engine:postgres",
 
 @needs_all
 def test_first_night_learns_and_is_written_for_other_programs(dbbench: Any) -> None:
-    """Reference, guard and arm in one block; a line of history; four files; status is content."""
+    """Reference, guard and arm in one block; a line of history; three files; status is content."""
     dbbench.plan(watched())
     files = [
         word
-        for name in ("junit", "openmetrics", "markdown", "bencher")
+        for name in ("junit", "openmetrics", "markdown")
         for word in (f"--{name}", f"{name}.out")
     ]
     done = dbbench("nightly", "run", "plan.toml", "--progress", "none", "--json", *files)
@@ -60,7 +60,6 @@ def test_first_night_learns_and_is_written_for_other_programs(dbbench: Any) -> N
     folder = dbbench.folder
     assert ET.parse(folder / "junit.out").getroot().get("tests") == "3"
     assert (folder / "openmetrics.out").read_text().endswith("# EOF\n")
-    assert "postgres pgbench-tpcb: under-test" in json.loads((folder / "bencher.out").read_text())
     assert "| ext4-guard |" in (folder / "markdown.out").read_text()
     assert len((folder / "results/nightly/watched.jsonl").read_text().splitlines()) == 1
     assert document["night"]["run"] in dbbench("nightly", "status", "plan.toml").stdout

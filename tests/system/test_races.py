@@ -173,7 +173,7 @@ def test_a_held_device_is_no_member_of_an_array(disk: Disk) -> None:
         assert done.returncode, device.path
 
 
-@pytest.mark.parametrize("name", ["ext4", "xfs", "btrfs", "f2fs", "nilfs2"])
+@pytest.mark.parametrize("name", ["ext4", "xfs", "btrfs", "f2fs"])
 def test_the_hold_has_no_gap_while_a_filesystem_is_made(disk: Disk, name: str) -> None:
     """From the first check to the end of mkfs no other process gets the device exclusively, and
     afterwards it is held by the mount alone.

@@ -101,7 +101,6 @@ def other(old: str, new: str) -> dict[str, str]:
             '"drop-table" cannot be combined with [client]: it has a "during" statement',
         ),
         ({"engine": 'cpus_client = "3"'}, '"cpus_client" has no effect'),
-        ({"more": "age_engine = {}"}, '"age_engine" cannot be combined with [client]'),
     ],
 )
 def test_flaws_of_the_client_are_told(tmp_path: Path, written: dict[str, str], told: str) -> None:

@@ -187,7 +187,6 @@ KEYS: Final = [
     ("docs/plan.md", "`[device]`", model.DeviceSpec),
     ("docs/plan.md", "`[client]`", model.ClientSpec),
     ("docs/plan.md", "`[snapshots]`", model.SnapshotSpec),
-    ("docs/plan.md", "`[age_engine]`", model.EngineAgeing),
     ("docs/plan.md", "`[[engine]]`", model.EngineSpec),
     ("docs/plan.md", "`[[workload]]`", model.WorkloadSpec),
     ("docs/fs-setups.md", "Your own", model.FsSetup),

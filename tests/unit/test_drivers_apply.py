@@ -167,3 +167,15 @@ def test_decay_has_an_interval() -> None:
     level = steadiness.slope_per_min([500.0 + (second * 7919 % 13) for second in range(90)])
     assert level is not None and level.low < 0 < level.high
     assert steadiness.slope_per_min([1.0] * 11) is None
+
+
+def test_a_line_has_its_interval() -> None:
+    """Exact points have none; scattered ones hold the true slope; two points, or one place, are no
+    line.
+    """
+    exact = steadiness.line([0, 1, 2, 4], [10, 8, 6, 2])
+    assert exact is not None and exact.slope == pytest.approx(-2) and exact.high - exact.low < 1e-6
+    rough = steadiness.line([0, 1, 2, 3, 4], [10, 9, 5, 4, 3])
+    assert rough is not None and rough.low < -1.9 < rough.high < 0
+    assert steadiness.line([0, 1], [1, 2]) is None
+    assert steadiness.line([1, 1, 1], [1, 2, 3]) is None

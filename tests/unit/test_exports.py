@@ -1,7 +1,6 @@
 """Export formats: complete, escaped, and with the right states."""
 
 import dataclasses
-import json
 import re
 import xml.etree.ElementTree as ET
 from pathlib import Path
@@ -93,17 +92,6 @@ def test_prometheus_accepts_the_name_of_every_metric() -> None:
     assert len(families) == len(set(families))
 
 
-def test_bencher_has_measures_with_bounds() -> None:
-    """Benchmark, measure, value and bounds; values that were not measured are left out."""
-    found = json.loads(
-        FORMATS["bencher"](report(entry("ok"), entry("ok", fs_setup="zfs", value=None, ratio=None)))
-    )
-    ratio = {"value": 0.8, "lower_value": 0.75, "upper_value": 0.85}
-    assert found == {
-        "postgres tpcb, clients=8: xfs": {"tps": {"value": 1900.5}, "tps-ratio": ratio}
-    }
-
-
 def test_markdown_alerts_and_escapes() -> None:
     """An alert on top; no label breaks the table or becomes mark-up."""
     text = FORMATS["markdown"](
@@ -119,7 +107,6 @@ def test_hostile_labels_keep_every_format_whole() -> None:
     """Quotes, angle brackets, line ends and NUL."""
     hostile = report(entry("regression", fs_setup=HOSTILE, notes=(HOSTILE,)), problems=(HOSTILE,))
     ET.fromstring(FORMATS["junit"](hostile))
-    json.loads(FORMATS["bencher"](hostile))
     assert all("\n" not in line for line in FORMATS["openmetrics"](hostile).splitlines())
 
 

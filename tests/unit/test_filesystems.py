@@ -11,7 +11,7 @@ from dbbench.errors import AnswerUnknown, KernelLacks, SetupNotInForce
 from dbbench.model import Durability, FsSetup, Mkfs, Volume
 from dbbench.plan import catalog
 from dbbench.storage import filesystems
-from dbbench.storage.filesystems import btrfs, ext, f2fs, families, nilfs2, shape, xfs
+from dbbench.storage.filesystems import btrfs, ext, f2fs, families, shape, xfs
 from dbbench.storage.filesystems.common import PAGE_BYTES
 from dbbench.storage.filesystems.formatted import Formatted
 from tests.support.files import write_file
@@ -103,8 +103,8 @@ def test_extended_options_of_ext_are_one_word() -> None:
     assert argv[1:4] == ["-q", "-O", "^has_journal"]
 
 
-def test_geometry_of_f2fs_and_nilfs2() -> None:
-    """Blocks, segments and what is kept for cleaning, from dump.f2fs and nilfs-tune."""
+def test_geometry_of_f2fs() -> None:
+    """Blocks, segments and what is kept for cleaning, from dump.f2fs."""
     assert f2fs.parse_dump(recorded("dump.f2fs.txt")) == {
         "block_size": 4096,
         "blocks": 102400,
@@ -113,15 +113,6 @@ def test_geometry_of_f2fs_and_nilfs2() -> None:
         "segments": 192,
         "segments_per_section": 1,
         "overprovisioned_segments": 44,
-        "features": "",
-    }
-    assert nilfs2.parse_tune(recorded("nilfs-tune.txt")) == {
-        "uuid": "32799971-0427-4599-a582-1e920bef9057",
-        "block_size": 4096,
-        "bytes": 419430400,
-        "segments": 49,
-        "segment_bytes": 8 * 2**20,
-        "reserved_segments_percent": 5,
         "features": "",
     }
 

@@ -45,7 +45,7 @@ from dbbench.results.journal import Journal
 from dbbench.results.runs import load_spec
 from dbbench.samplers import iostat, sar, server_log
 from dbbench.storage.devices import ceiling, guard, smart
-from dbbench.storage.filesystems import btrfs, ext, f2fs, nilfs2, xfs, zfs
+from dbbench.storage.filesystems import btrfs, ext, f2fs, xfs, zfs
 from dbbench.storage.filesystems.zfs import properties
 from dbbench.storage.layers import crypt, lvm
 from dbbench.units import bytes_of, epoch, inert, seconds_of
@@ -281,7 +281,6 @@ PARSERS: Final[dict[str, tuple[Callable[[str], object], str, tuple[type[Exceptio
     ),
     "dump.f2fs": (f2fs.parse_dump, fixture("filesystems/dump.f2fs.txt"), ()),
     "fsck.f2fs": (f2fs.damages, fixture("filesystems/fsck-f2fs-damaged.txt"), ()),
-    "nilfs-tune": (nilfs2.parse_tune, fixture("filesystems/nilfs-tune.txt"), ()),
     "zfs-get": (properties.parse_get, fixture("zfs/zfs-get-native.txt"), ()),
     "zdb-label": (properties.parse_label, fixture("zfs/zdb-label-native.txt"), ()),
     "zfs-size": (properties.size_bytes, "1.5G", ()),
@@ -403,7 +402,6 @@ ENDLESS: Final = {  # what is in the plan, and what is said of it
         PLAN.replace("blocks = 3", "measure = 1e300"),
         'plan.toml:3  "measure" must be at most a year',
     ),
-    "factor": (PLAN + "[age_engine]\nwrite_factors = [0, 1e308]", "plan.toml:9 .* from 0 to 1000"),
 }
 
 

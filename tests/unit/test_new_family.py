@@ -31,7 +31,7 @@ def checkout(tmp_path: Path) -> Path:
     assert not (tmp_path / name).exists()
     (tmp_path / name).write_text(code)
     registry = tmp_path / REGISTRY
-    lines = registry.read_text().replace("nilfs2, raw,", "jfs, nilfs2, raw,")
+    lines = registry.read_text().replace("f2fs, raw,", "f2fs, jfs, raw,")
     registry.write_text(lines.replace("    raw.FAMILY,\n", "    jfs.FAMILY,\n    raw.FAMILY,\n"))
     (tmp_path / "mine/fs_setups").mkdir(parents=True)
     (tmp_path / "mine/fs_setups/jfs.toml").write_text(SETUP)

@@ -285,8 +285,6 @@ def test_what_has_no_program_is_not_possible_and_no_failure(said: RecordingStora
     said.engine = "mysql"
     (backup,) = operate(["base-backup"], said.filled)
     assert (backup.seconds, backup.failed) == (None, False) and "mysql" in backup.text
-    other = dataclasses.replace(
-        said.filled, fs=dataclasses.replace(said.filled.fs, family="nilfs2")
-    )
+    other = dataclasses.replace(said.filled, fs=dataclasses.replace(said.filled.fs, family="f2fs"))
     step = of_filesystem(other)
-    assert (step.seconds, step.failed) == (None, False) and "nilfs2" in step.text
+    assert (step.seconds, step.failed) == (None, False) and "f2fs" in step.text

@@ -10,7 +10,8 @@ from dbbench import results
 from dbbench.errors import ProgramMissing, ResultDamaged, RunLocked, RunMissing
 from dbbench.metrics.histogram import Histogram
 from dbbench.metrics.series import Series
-from dbbench.model import Run, Status, Trial
+from dbbench.model import Phase, Run, Status, Trial
+from dbbench.report.trial_text import trial_text
 from dbbench.results.fileio import write_with_sum
 from tests.support.runs import small_run
 from tests.support.trials import trial_of
@@ -158,6 +159,27 @@ def test_a_run_of_another_schema_is_refused(folder: Path, tmp_path: Path) -> Non
         results.load_run(folder)
     with pytest.raises(RunMissing):
         results.load_run(tmp_path)
+
+
+def test_a_run_of_an_earlier_version_is_read(folder: Path) -> None:
+    """A key of the plan, its deadline, its phase and its facts that have left are ignored."""
+    publish(folder, 0)
+    path = folder / "run.json"
+    written = json.loads(path.read_text())
+    del written["sha256"]
+    written["plan"]["age_engine"] = {"write_factors": [0, 4], "repair": True}
+    written["plan"]["deadlines"] = {"age_engine": 7200, "mkfs": 60}
+    write_with_sum(path, written)
+    result = next(folder.glob("trials/*/trial.json"))
+    trial = json.loads(result.read_text())
+    trial["age_engine"] = {"dataset_bytes": 1, "points": [{"factor": 0.0, "tps": 1.0}]}
+    phase = {"start": "2026-01-01T00:00:00.000Z", "end": "2026-01-01T00:00:09.000Z", "seconds": 9}
+    trial["phases"].append({"name": "age_engine", **phase})
+    result.write_text(json.dumps(trial))
+    run = results.load_run(folder, verify=False)
+    assert run.run.plan.deadlines == {Phase.MKFS: 60}
+    assert run.trials[0].phases[-1].seconds == 9
+    assert "age_engine 0:09" in "\n".join(trial_text(run.trials[0], run))
 
 
 @pytest.mark.needs("python:pandas")

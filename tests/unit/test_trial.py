@@ -16,7 +16,6 @@ from dbbench.model import (
     CeilingFacts,
     CeilingRow,
     Durability,
-    EngineAgeing,
     FilesystemFacts,
     Phase,
     Status,
@@ -26,7 +25,7 @@ from tests.support.judged import IO, FakeEngine, Judged, readings
 from tests.support.road import TABLE, Road
 
 # where the plan asks for them
-OPTIONAL = (Phase.CONDITION, Phase.AGE, Phase.AGE_ENGINE, Phase.OPERATIONS)
+OPTIONAL = (Phase.CONDITION, Phase.AGE, Phase.OPERATIONS)
 
 
 def test_stages_stand_in_the_order_of_the_road(road: Road) -> None:
@@ -87,7 +86,6 @@ def test_stages_stand_in_the_order_of_the_road(road: Road) -> None:
     [
         (Phase.CONDITION, {"condition": "discard"}),
         (Phase.AGE, {"age": Ageing()}),
-        (Phase.AGE_ENGINE, {"age_engine": EngineAgeing()}),
         (Phase.OPERATIONS, {"operations": ("fsck",)}),
     ],
 )

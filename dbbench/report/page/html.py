@@ -46,7 +46,6 @@ from dbbench.report.page.results import document, headings_of, result_table
 from dbbench.report.page.space import space_table
 from dbbench.report.page.studies import then_and_now
 from dbbench.report.page.theme import LIGHT, dark_colors, template
-from dbbench.report.page.wear import wear_tables
 from dbbench.report.verdict_table import row_document
 from dbbench.results import LoadedRun, load_run
 
@@ -69,7 +68,6 @@ TRIAL_KEYS: Final = (
     "summary",
     "space",
     "age",
-    "age_engine",
     "snapshots",
     "operations",
     "drain",
@@ -126,7 +124,6 @@ def build(
         findings=warnings,
         space=space_table(page_groups),
         operations=(*snapshot_tables(page_groups), *operation_tables(page_groups)),
-        wear=wear_tables(page_groups),
         nights=night_charts(courses, marks),
         studies=then_and_now(page_groups),
         power_cuts=[HarmTable(loaded, loaded.lab) for loaded in runs if loaded.lab is not None],

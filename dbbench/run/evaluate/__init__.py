@@ -169,7 +169,6 @@ def _summary(trial: Record, observed: Observed) -> dict[str, float | None]:
         "first_query_s": trial.phase_s(model.Phase.START),
         "client_cpu_s": processes.client_cpu.get("client_cpu_s"),
         "dbbench_cpu_s": processes.cpu.get("dbbench_cpu_s"),
-        **summary.ageing_summary(trial.facts.age_engine),
         **summary.scan_summary(trial.facts.operations),
         **outcome.figures,
         **summary.completion_summary(outcome, drain.drain_s, io),
@@ -281,8 +280,6 @@ def _of_later_stages(trial: Record, _observed: Observed) -> Iterator[TrialWarnin
     for operation in facts.operations:
         if operation.failed:
             yield TrialWarning("W030", f"{operation.name}: {operation.text}")
-    if facts.age_engine is not None and facts.age_engine.note:
-        yield TrialWarning("W030", facts.age_engine.note)
     for text in facts.space.unread:
         yield TrialWarning("W140", text)
 

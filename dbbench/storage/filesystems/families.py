@@ -10,7 +10,7 @@ from dbbench.machine.pagecache import EVICTING, Emptying
 from dbbench.model import Durability, FsSetup
 from dbbench.results.journal import Journal
 from dbbench.storage.devices.port import Device
-from dbbench.storage.filesystems import btrfs, ext, f2fs, nilfs2, raw, xfs, zfs
+from dbbench.storage.filesystems import btrfs, ext, f2fs, raw, xfs, zfs
 from dbbench.storage.filesystems.common import mount_of
 from dbbench.storage.filesystems.port import (
     Family,
@@ -29,7 +29,6 @@ FAMILIES: Final[dict[str, Family]] = {
         btrfs.FAMILY,
         zfs.FAMILY,
         f2fs.FAMILY,
-        nilfs2.FAMILY,
         raw.FAMILY,
     )
 }

@@ -164,7 +164,7 @@ class Check:
 @dataclass(frozen=True)
 class Character:
     """Features other than speed, from the manual pages: mount(8), btrfs(5), zfsprops(7),
-    zpoolconcepts(7), resize2fs(8), xfs_growfs(8), lvm(8), nilfs(8). `checksums` of data;
+    zpoolconcepts(7), resize2fs(8), xfs_growfs(8), lvm(8). `checksums` of data;
     `repairs` itself from a second copy; `resize` while mounted; `in_place`: a full filesystem
     can still overwrite blocks, as a database does with its pages.
     """

@@ -40,7 +40,6 @@ _CONFIG: Final = {
     "dm-thin-pool": "DM_THIN_PROVISIONING",
     "dm-crypt": "DM_CRYPT",
     "f2fs": "F2FS_FS",
-    "nilfs2": "NILFS2_FS",
     "xfs": "XFS_FS",
     "btrfs": "BTRFS_FS",
     "ext4": "EXT4_FS",

@@ -18,6 +18,7 @@ from pydantic import ValidationError
 
 from dbbench.drivers import fio
 from dbbench.errors import FileUnreadable, PlanInvalid, UnknownName
+from dbbench.machine import ownership
 from dbbench.metrics.table import METRICS
 from dbbench.model import Arm, Dataset, FsSetup, Parameter, Scalar, Workload
 from dbbench.model.base import NAME, PACKED, SIZE_PARAMETERS, adapter, data_folder
@@ -128,6 +129,12 @@ def catalog(paths: Sequence[str | Path] = ()) -> Catalog:
         if not folder.is_dir():
             raise FileUnreadable(
                 f"{folder} is not a directory", remedy="Correct --path or DBBENCH_PATH."
+            )
+        files = [folder, *(folder / "fs_setups").glob("*"), *(folder / "workloads").glob("*")]
+        if writer := ownership.other_writer(files):
+            raise FileUnreadable(
+                f"{writer}, and root would use it",
+                remedy="Change its owner to root, or copy the directory to a place of root's.",
             )
     roots = [*own_folders, data_folder()]
     return Catalog(_files(roots, "fs_setups"), _files(roots, "workloads"))

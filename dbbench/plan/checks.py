@@ -16,7 +16,7 @@ from dbbench.engines import ENGINES, SERVERS, profile_of
 from dbbench.engines.port import Profile
 from dbbench.engines.settings import respelt_size
 from dbbench.errors import FileUnreadable, PlanInvalid
-from dbbench.machine import cores
+from dbbench.machine import cores, ownership
 from dbbench.model import DROPPED, EngineSpec, Plan, Scalar, Workload, WorkloadSpec, spelt
 from dbbench.model.base import NAME
 from dbbench.model.plan import MOST_TRIALS
@@ -165,6 +165,10 @@ def _check_engine(draft: PlanDraft, key: Key, engine: EngineSpec) -> None:
     if profile.has_server:
         _check_profile(document, (*key, "profile"), profile, engine.profile)
     check_list(document, (*key, "bin"), draft.value((*key, "bin")), engine.bins, "path")
+    # Root runs these programs: whoever can change them would be root at the next run.
+    for folder in map(Path, engine.bins):
+        if writer := ownership.other_writer(ownership.programs_in(folder)):
+            document.flaw((*key, "bin"), f"{writer}, and root would run it")
     for name, words in (("cpus_server", engine.cpus_server), ("cpus_client", engine.cpus_client)):
         try:
             cores.parsed_cores(words if words is not None else "0")

@@ -156,7 +156,7 @@ def _clean_run(folder: Path, dry_run: bool) -> list[Left]:
         left += [Left("unfinished trial", path, _size(path)) for path in leftovers(folder)]
         if dry_run:
             return left
-        from dbbench.run.queue import give_back
+        from dbbench.run.recover import give_back
         from dbbench.storage.devices import image
 
         ended = give_back(folder, journal)

@@ -25,7 +25,7 @@ from dbbench.plan.server_settings import settings_of
 from dbbench.plan.tomlfile import did_you_mean
 from dbbench.results import RunFolder
 from dbbench.results.journal import Journal
-from dbbench.run import disk_space
+from dbbench.run import disk_space, recover
 from dbbench.storage import devices, filesystems
 from dbbench.storage.devices import block, guard, image, sysfs
 from dbbench.storage.devices.directory import check_directory
@@ -326,8 +326,11 @@ def check_run(
     wanted: PlanRequest, plan_file: str, root: Path, folder: RunFolder | None, wipe: tuple[str, ...]
 ) -> None:
     """Raise what keeps the plan from running. `root`: the results folder, `folder`: the run to
-    resume.
+    resume. What that run has left on its disks is released first: after a SIGKILL or a power
+    loss the layers of a trial still hold them.
     """
+    if folder is not None:
+        recover.release(folder)
     missing = image.missing_bytes(folder.run, folder.path) if folder else None
     check(wanted.plan, wanted.expanded, root, images=missing)
     if wanted.plan.device.disks:

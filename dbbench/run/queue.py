@@ -6,8 +6,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import os
-import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,7 +13,6 @@ from typing import Final
 
 from dbbench import datasets, errors, results
 from dbbench.engines.serving import tail
-from dbbench.machine import limits
 from dbbench.metrics.table import METRICS
 from dbbench.model import Run, Status, TrialSpec
 from dbbench.model.events import Emit, Event
@@ -24,18 +21,14 @@ from dbbench.plan.forecast import budget_text, outlook
 from dbbench.results import RunFolder
 from dbbench.results.ceiling import judge
 from dbbench.results.fileio import writing
-from dbbench.results.journal import Journal
-from dbbench.results.trials import leftovers
 from dbbench.run import worker
 from dbbench.run.adaptive import charge, conclude, extend, further, may_begin, of_first_blocks
 from dbbench.run.children import Launcher, stoppable
 from dbbench.run.record import Record
-from dbbench.storage import filesystems, layers
+from dbbench.run.recover import RELEASE_S, give_back
 from dbbench.storage.devices import image
 from dbbench.units import duration_text
 
-# Time for the kernel to release what a killed trial used; with little dirty data it takes 0.1 s.
-RELEASE_S: Final = 10.0
 _REFUSED: Final = (errors.MakeFailed.id, errors.MountFailed.id, errors.SetupNotInForce.id)
 LOG: Final = "launcher.log"  # in the run's directory: stderr of the trials' processes
 
@@ -71,21 +64,6 @@ def execute(
         queue.work_off()
         image.give_back_images(queue.folder.journal, RELEASE_S)
         queue.conclude(began)
-
-
-def give_back(folder: Path, journal: Journal) -> list[str]:
-    """Remove what a killed run has left, from top to bottom; return the pools and layers that no
-    reboot had ended.
-    """
-    limits.give_back(journal)
-    removed = [*filesystems.give_back(journal), *layers.give_back(journal)]
-    for path in leftovers(folder):
-        shutil.rmtree(path, ignore_errors=True)
-    for taken in journal.outstanding("runtime"):
-        if Path(taken).is_dir() and Path(taken).lstat().st_uid == os.geteuid():
-            shutil.rmtree(taken, ignore_errors=True)
-        journal.note("give_back", what="runtime", path=taken)
-    return removed
 
 
 class Queue:

@@ -33,7 +33,7 @@ from dbbench.report.verdicts import verdicts
 from dbbench.results.fileio import read_bytes, write_text
 from dbbench.results.journal import Journal, tag_of
 from dbbench.results.trials import damage
-from dbbench.run.queue import give_back
+from dbbench.run.recover import give_back
 from dbbench.storage.devices.image import give_back_images, images_of, make_images
 from dbbench.units import inert
 from tests.support.files import write_file

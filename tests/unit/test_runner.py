@@ -22,8 +22,8 @@ from dbbench.model.events import Event
 from dbbench.results.journal import Journal
 from dbbench.run.adaptive import extend
 from dbbench.run.children import Launcher, Overdue, Stop, stoppable
-from dbbench.run.queue import give_back
 from dbbench.run.record import Record
+from dbbench.run.recover import give_back
 from dbbench.storage.devices.image import give_back_images, images_of, make_images
 from tests.support.runs import changed, small_run
 

@@ -157,13 +157,14 @@ def persistently(step: Callable[[], object], what: object) -> None:
 
 def note_signatures(member: Device, journal: Journal | None) -> None:
     """Record the signatures of a layer on a real disk, so that the next run may erase them without
-    asking.
+    asking. A layer without a signature has a line too: it is complete.
     """
-    if journal is not None and (name := member.identity):
-        # A dict, because libblkid reports the ZFS label 24 times.
-        marks = {mark.uuid: mark for mark in guard.signatures_of(member.fd) if mark.uuid}
-        for mark in marks.values():
-            journal.note("made", device=name, uuid=mark.uuid, what=mark.text)
+    if journal is None or not member.identity:
+        return
+    # A dict, because libblkid reports the ZFS label 24 times.
+    texts = {mark.uuid: mark.text for mark in guard.signatures_of(member.fd) if mark.uuid}
+    for uuid, mark in (texts or {"": "no signature"}).items():
+        journal.note("made", device=member.identity, uuid=uuid, what=mark)
 
 
 class LayerKind(Protocol):

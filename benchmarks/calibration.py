@@ -38,7 +38,6 @@ from dbbench.compare import (
     rows,
     trials_of,
 )
-from dbbench.compare.interaction import DEPENDS
 from dbbench.compare.stopping import LOOKS
 from dbbench.fleet.dealing import first_blocks, trials_of_host
 from dbbench.metrics.table import METRICS
@@ -598,7 +597,7 @@ def factors(host: Host, sets: int, rng: numpy.random.Generator) -> Iterator[Figu
         runs = [factor_run(host, design, 5, INTERACTION, rng) for _ in range(sets)]
         met = (
             sum(
-                any(c.verdict == DEPENDS and c.fs_setup == "arm1" for c in run[0].contrasts)
+                any(c.verdict == "depends" and c.fs_setup == "arm1" for c in run[0].contrasts)
                 for run in runs
             )
             / sets

@@ -14,13 +14,13 @@ from typing import Any
 
 from dbbench.compare.interaction import Curve, Interaction, crossings, curves, interactions
 from dbbench.compare.interval import LEAST_BLOCKS, LEVEL, estimate
-from dbbench.compare.pairing import Group, chosen, groups, pairs_of
+from dbbench.compare.pairing import Group, chosen, groups, pairs_of, values_of
 from dbbench.compare.remarks import Remark, RemarkKind, remark, texts
 from dbbench.compare.stopping import examine, reasons_stopped
 from dbbench.compare.unpaired import ByHost, by_host, heterogeneity, unpaired_rows
 from dbbench.compare.verdict import Comparison, Row, means, rows, word
 from dbbench.metrics.table import METRICS
-from dbbench.model import Status, Trial
+from dbbench.model import Status, Trial, plain
 from dbbench.model.plan import MARGIN
 
 __all__ = [
@@ -69,36 +69,25 @@ def compare(document: Mapping[str, Any]) -> dict[str, Any]:
     margin = document.get("margin", MARGIN)
     if baseline == candidate:
         raise ValueError(f"baseline and candidate are both {baseline!r}")
-    trials = trials_of(
-        [entry for entry in document["trials"] if entry["fs_setup"] in (baseline, candidate)]
-    )
+    arms = (baseline, candidate)
+    trials = trials_of([entry for entry in document["trials"] if entry["fs_setup"] in arms])
     pairs = pairs_of(trials, baseline, candidate)
-    values = [
-        (b, c)
-        for base, other in pairs
-        if (b := base.summary["tps"]) and (c := other.summary["tps"])
-    ]
+    values = [pair for pair in values_of(trials, baseline, candidate, "tps") if all(pair)]
     result: dict[str, Any] = {
         "ratio": None,
         "lo": None,
         "hi": None,
         "verdict": "inconclusive",
         "n": len(values),
-    }
-    result |= {
-        "wins": sum(c > b for b, c in values),
-        "notes": list(texts(_notes(trials, pairs, values))),
+        "wins": sum(after > before for before, after in values),
+        "notes": list(texts(_notes(trials, pairs, len(values)))),
     }
     if values:
         guess = estimate(values)
         result["ratio"] = guess.ratio
+        result["lo"], result["hi"] = guess.interval()
         if guess.n >= LEAST_BLOCKS:
-            low, high = guess.bounds(LEVEL)
-            result |= {
-                "lo": math.exp(low),
-                "hi": math.exp(high),
-                "verdict": word(low, high, METRICS["tps"], margin),
-            }
+            result["verdict"] = word(*guess.bounds(LEVEL), METRICS["tps"], margin).value
     return result
 
 
@@ -129,7 +118,8 @@ def compare_all(document: Mapping[str, Any]) -> list[dict[str, Any]]:
         "verdict",
     )
     table = rows(trials_of(document["trials"]), baseline, margin=margin, settled=settled)
-    return [{key: getattr(row, key) for key in keys} for row in table if row.fs_setup != baseline]
+    compared = [row for row in table if row.fs_setup != baseline]
+    return [{key: plain(getattr(row, key)) for key in keys} for row in compared]
 
 
 def changepoints(series: Sequence[float | None]) -> list[int]:
@@ -145,20 +135,17 @@ def changepoints(series: Sequence[float | None]) -> list[int]:
 
 
 def _notes(
-    trials: Sequence[Trial],
-    pairs: Sequence[tuple[Trial, Trial]],
-    values: Sequence[tuple[float, float]],
+    trials: Sequence[Trial], pairs: Sequence[tuple[Trial, Trial]], usable: int
 ) -> Iterator[Remark]:
-    blocks = {trial.block for trial in trials}
-    if len(pairs) < len(blocks):
-        yield remark(
-            RemarkKind.BLOCKS_LEFT_OUT, left_out=len(blocks) - len(pairs), blocks=len(blocks)
-        )
-    if len(values) < len(pairs):
-        yield remark(RemarkKind.PAIRS_LEFT_OUT, left_out=len(pairs) - len(values))
-    if suspect := sum(trial.status is Status.SUSPECT for pair in pairs for trial in pair):
+    blocks = len({trial.block for trial in trials})
+    if len(pairs) < blocks:
+        yield remark(RemarkKind.BLOCKS_LEFT_OUT, left_out=blocks - len(pairs), blocks=blocks)
+    if usable < len(pairs):
+        yield remark(RemarkKind.PAIRS_LEFT_OUT, left_out=len(pairs) - usable)
+    statuses = [trial.status for pair in pairs for trial in pair]
+    if suspect := statuses.count(Status.SUSPECT):
         yield remark(RemarkKind.SUSPECT, suspect=suspect)
-    if len(values) < LEAST_BLOCKS:
+    if usable < LEAST_BLOCKS:
         yield remark(RemarkKind.TOO_FEW_BLOCKS)
 
 

@@ -20,7 +20,7 @@ COMPARED_KINDS: Final = ("rows", "updated", "deleted")
 ROWS_OFF = 0.1
 LEAST_ROWS = 0.05
 # differences of host and block layer in a row; the section Environment lists all
-MOST_TOLD: Final = 4
+MOST_LISTED: Final = 4
 
 Text = Callable[[Trial], str | None]
 
@@ -131,13 +131,13 @@ def _limit_sentence(trial: Trial) -> str | None:
     limit = trial.limit
     if limit is None:
         return None
-    measured = [
-        f"{number(row.iops)} {kind} IOPS of 8 KiB"
-        if row.name.endswith("8k")
-        else f"{number(row.mb_per_s)} MB/s {kind}"
-        for row in limit.rows
-        for kind in [row.name.split("_")[0]]
-    ]
+    measured = []
+    for row in limit.rows:
+        kind = row.name.partition("_")[0]
+        if row.name.endswith("8k"):
+            measured.append(f"{number(row.iops)} {kind} IOPS of 8 KiB")
+        else:
+            measured.append(f"{number(row.mb_per_s)} MB/s {kind}")
     by = f" by {limit.enforced}" if limit.enforced else ""
     shown = f"; fio measured {', '.join(measured)}" if measured else ", not measured"
     return f"reads and writes of each device were limited to {limit.asked.text} each{by}{shown}"
@@ -156,7 +156,21 @@ def _atomic_writes(trial: Trial) -> str | None:
     condition.
     """
     most = trial.filesystem.queue.get("atomic_write_unit_max_bytes") if trial.filesystem else None
-    return None if most is None else "none" if most == "0" else f"up to {most} bytes"
+    if most is None:
+        return None
+    return "none" if most == "0" else f"up to {most} bytes"
+
+
+def _online_discard(trial: Trial) -> str | None:
+    if trial.filesystem is None:
+        return None
+    return "on" if trial.filesystem.discards else "off"
+
+
+def _snapshots(trial: Trial) -> str | None:
+    if trial.snapshots is None:
+        return None
+    return "taken" if trial.snapshots.how else "none"
 
 
 CONDITIONS: Final = (
@@ -202,17 +216,11 @@ CONDITIONS: Final = (
         _limit_sentence,
     ),
     Condition("rate of the bare device", sentence=_ceiling_sentence),
-    Condition(
-        "online discard",
-        lambda trial: ("on" if trial.filesystem.discards else "off") if trial.filesystem else None,
-    ),
+    Condition("online discard", _online_discard),
     Condition("read-ahead", _read_ahead),
     Condition("atomic writes of the device", _atomic_writes),
     # An arm without snapshots does not pay for them.
-    Condition(
-        "snapshots during the load",
-        lambda trial: ("taken" if trial.snapshots.how else "none") if trial.snapshots else None,
-    ),
+    Condition("snapshots during the load", _snapshots),
 )
 
 
@@ -224,13 +232,13 @@ def unequal(baseline: Sequence[Trial], candidate: Sequence[Trial]) -> tuple[Rema
     other = _good(candidate)
     if not base or not other:
         return ()
-    conditions = (
+    return (
         *_host(base, other),
-        *_plain(base, other),
+        *_conditions(base, other),
         *_features(base, other),
         *_checkpoints(base, other),
+        *_work(base, other),
     )
-    return (*conditions, *_work(base, other))
 
 
 def device_limits(trials: Sequence[Trial]) -> bool:
@@ -238,78 +246,80 @@ def device_limits(trials: Sequence[Trial]) -> bool:
     filesystems.
     """
     good = _good(trials)
-    return 2 * sum(any(warning.id == "W042" for warning in trial.warnings) for trial in good) > len(
-        good
-    )
+    limited = 0
+    for trial in good:
+        limited += any(warning.id == "W042" for warning in trial.warnings)
+    return 2 * limited > len(good)
 
 
 def _good(trials: Sequence[Trial]) -> list[Trial]:
     return [trial for trial in trials if trial.status is not Status.FAILED]
 
 
-def _host(one: Sequence[Trial], other: Sequence[Trial]) -> Iterator[Remark]:
-    names = [
-        name for name in one[0].host_state if all(name in t.host_state for t in (*one, *other))
-    ]
+def _host(base: Sequence[Trial], other: Sequence[Trial]) -> Iterator[Remark]:
     differing = []
-    for name in names:
-        values, other_values = ({t.host_state[name] for t in trials} for trials in (one, other))
-        if values != other_values:
-            differing.append(_unequal(name, values, other_values))
-    yield from differing[:MOST_TOLD]
-    if len(differing) > MOST_TOLD:
-        yield remark(RemarkKind.MORE_UNEQUAL, settings=len(differing) - MOST_TOLD)
+    for name in base[0].host_state:
+        # A setting that was not read everywhere is not compared.
+        if all(name in trial.host_state for trial in (*base, *other)):
+            base_values = {trial.host_state[name] for trial in base}
+            other_values = {trial.host_state[name] for trial in other}
+            if base_values != other_values:
+                differing.append(_unequal(name, base_values, other_values))
+    yield from differing[:MOST_LISTED]
+    if len(differing) > MOST_LISTED:
+        yield remark(RemarkKind.MORE_UNEQUAL, settings=len(differing) - MOST_LISTED)
 
 
-def _plain(one: Sequence[Trial], other: Sequence[Trial]) -> Iterator[Remark]:
+def _conditions(base: Sequence[Trial], other: Sequence[Trial]) -> Iterator[Remark]:
     for condition in CONDITIONS:
-        values, other_values = (
-            {condition.value(t) for t in trials} - {None} for trials in (one, other)
-        )
-        if values and other_values and values != other_values:
-            yield _unequal(condition.name, values, other_values)
+        base_values = {condition.value(trial) for trial in base} - {None}
+        other_values = {condition.value(trial) for trial in other} - {None}
+        if base_values and other_values and base_values != other_values:
+            yield _unequal(condition.name, base_values, other_values)
 
 
-def _features(one: Sequence[Trial], other: Sequence[Trial]) -> Iterator[Remark]:
+def _features(base: Sequence[Trial], other: Sequence[Trial]) -> Iterator[Remark]:
     """Compare the features of filesystems of one family; options or another version of mkfs may
     change them.
     """
-    mine = _family_features(one)
-    theirs = _family_features(other)
-    for family in sorted({name for name, _ in mine} & {name for name, _ in theirs}):
-        sets = {features for name, features in mine | theirs if name == family}
+    base_features = _family_features(base)
+    other_features = _family_features(other)
+    for family in sorted(base_features.keys() & other_features.keys()):
+        sets = base_features[family] | other_features[family]
         if len(sets) > 1:
             differing = sorted(frozenset.union(*sets) - frozenset.intersection(*sets))
             yield remark(RemarkKind.OTHER_FEATURES, family=family, features=", ".join(differing))
 
 
-def _family_features(trials: Sequence[Trial]) -> set[tuple[str, frozenset[str]]]:
-    facts = [trial.filesystem for trial in trials if trial.filesystem is not None]
-    return {
-        (fs.family, frozenset(str(fs.geometry["features"]).split()))
-        for fs in facts
-        if fs.geometry.get("features")
-    }
+def _family_features(trials: Sequence[Trial]) -> dict[str, set[frozenset[str]]]:
+    """Return the sets of features that filesystems of each family have."""
+    families: dict[str, set[frozenset[str]]] = {}
+    for trial in trials:
+        fs = trial.filesystem
+        if fs is not None and fs.geometry.get("features"):
+            features = frozenset(str(fs.geometry["features"]).split())
+            families.setdefault(fs.family, set()).add(features)
+    return families
 
 
-def _work(one: Sequence[Trial], other: Sequence[Trial]) -> Iterator[Remark]:
+def _work(base: Sequence[Trial], other: Sequence[Trial]) -> Iterator[Remark]:
     """Compare the rows that a transaction works on: a setup may not get other work than the
     baseline.
     """
-    mine = _rows_per_unit(one)
-    theirs = _rows_per_unit(other)
+    base_rows = _rows_per_unit(base)
+    other_rows = _rows_per_unit(other)
     for kind in COMPARED_KINDS:
-        if kind in mine and kind in theirs:
-            median = statistics.median(mine[kind])
-            other_median = statistics.median(theirs[kind])
-            if abs(median - other_median) > max(LEAST_ROWS, ROWS_OFF * max(median, other_median)):
-                what = f"{WORK_KINDS[kind]} per transaction"
-                yield remark(
-                    RemarkKind.UNEQUAL,
-                    what=what,
-                    candidate=f"{other_median:.3g}",
-                    baseline=f"{median:.3g}",
-                )
+        if kind not in base_rows or kind not in other_rows:
+            continue
+        median = statistics.median(base_rows[kind])
+        other_median = statistics.median(other_rows[kind])
+        if abs(median - other_median) > max(LEAST_ROWS, ROWS_OFF * max(median, other_median)):
+            yield remark(
+                RemarkKind.UNEQUAL,
+                what=f"{WORK_KINDS[kind]} per transaction",
+                candidate=f"{other_median:.3g}",
+                baseline=f"{median:.3g}",
+            )
 
 
 def _rows_per_unit(trials: Sequence[Trial]) -> dict[str, list[float]]:
@@ -322,28 +332,24 @@ def _rows_per_unit(trials: Sequence[Trial]) -> dict[str, list[float]]:
     return rows
 
 
-def _checkpoints(one: Sequence[Trial], other: Sequence[Trial]) -> Iterator[Remark]:
+def _checkpoints(base: Sequence[Trial], other: Sequence[Trial]) -> Iterator[Remark]:
     """Compare the checkpoints, because each is additional work. The median of an even number may be
     a half.
     """
-    median, other_median = (_median_checkpoints(trials) for trials in (one, other))
+    median = _median_checkpoints(base)
+    other_median = _median_checkpoints(other)
     if median is not None and other_median is not None and abs(median - other_median) >= 1:
         yield remark(RemarkKind.UNEQUAL_CHECKPOINTS, candidate=other_median, baseline=median)
 
 
 def _median_checkpoints(trials: Sequence[Trial]) -> float | None:
     """InnoDB moves its checkpoint continuously, so only those that a full redo log forced count."""
-    facts = [
-        t.checkpoints
-        for t in trials
-        if t.checkpoints is not None and t.checkpoints.ended is not None
-    ]
-    ended = [
-        (checkpoint.ended or 0)
-        if checkpoint.begun is not None
-        else checkpoint.by_cause.get("redo full", 0)
-        for checkpoint in facts
-    ]
+    ended = []
+    for trial in trials:
+        facts = trial.checkpoints
+        if facts is not None and facts.ended is not None:
+            forced = facts.by_cause.get("redo full", 0)
+            ended.append(facts.ended if facts.begun is not None else forced)
     return statistics.median(ended) if ended else None
 
 

@@ -12,24 +12,32 @@ engine and workload. `benchmarks/calibration.py` measures the rule. A sweep (cli
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final, Literal, NamedTuple, TypeVar
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import NamedTuple
 
-from dbbench.compare.interval import LogRatio, holm_levels
+from dbbench.compare.interval import LogRatio, confidences
 from dbbench.compare.pairing import Group
-from dbbench.compare.verdict import AHEAD, BEHIND, LIMITED, Row, word
+from dbbench.compare.verdict import AHEAD, BEHIND, Row, word
 from dbbench.metrics.table import Metric
-from dbbench.model import Scalar, without_levels
+from dbbench.model import Scalar, Verdict, without_levels
 from dbbench.model.plan import MARGIN
-from dbbench.units import grouped
 
-_K = TypeVar("_K")
 Levels = Mapping[str, Scalar]  # factor -> level
-DEPENDS: Final = "depends"
-Verdict = Literal["order-depends", "ratio-depends", "same", "same-order", "inconclusive"]
+
+
+class FactorVerdict(StrEnum):
+    """Whether the comparison of the filesystems depends on a factor."""
+
+    ORDER_DEPENDS = "order-depends"
+    RATIO_DEPENDS = "ratio-depends"
+    SAME = "same"
+    SAME_ORDER = "same-order"
+    INCONCLUSIVE = "inconclusive"
 
 
 @dataclass(frozen=True)
@@ -41,14 +49,14 @@ class LevelRatio:
     ratio: float
     lo: float | None
     hi: float | None
-    verdict: str
+    verdict: Verdict
 
 
 @dataclass(frozen=True)
 class Contrast:
     """The ratio of an arm at `level` ÷ its ratio at `reference`, with the interval at `confidence`
-    that Holm gives it. `verdict`: "depends" (the interval excludes 1), "same" (within the
-    margin), "device-limited" or "inconclusive".
+    that Holm gives it. `verdict`: DEPENDS (the interval excludes 1), SAME (within the margin),
+    LIMITED or INCONCLUSIVE.
     """
 
     fs_setup: str
@@ -57,7 +65,7 @@ class Contrast:
     change: float
     lo: float | None
     hi: float | None
-    verdict: str
+    verdict: Verdict
     confidence: float | None
     df: float | None
 
@@ -77,14 +85,20 @@ class Interaction:
     factor: str
     baseline: str
     levels: tuple[Scalar, ...]
-    verdict: Verdict
+    verdict: FactorVerdict
     contrasts: tuple[Contrast, ...]
     ratios: tuple[LevelRatio, ...]
     margin: float
     metric: str
 
 
-_Cell = tuple[Levels, Row]  # a row with the levels of its combination
+class _Combination(NamedTuple):
+    """A row with the levels of its combination."""
+
+    levels: Levels
+    row: Row
+
+
 # ((engine, workload, other parts of the variant), names of the factors)
 _Family = tuple[Group, tuple[str, ...]]
 
@@ -96,19 +110,17 @@ def interactions(
     plan. `rows` are those of a whole run by that metric, `levels` has the factors of each group,
     in the plan's order. Arms of another durability class than the baseline are left out.
     """
-    families: dict[_Family, list[_Cell]] = {}
+    families: dict[_Family, list[_Combination]] = {}
     for row in rows:
         group = (row.engine, row.workload, row.variant)
-        if of_row := levels.get(group):
-            families.setdefault(_family(group, of_row), []).append((of_row, row))
-    planned = {
-        key: [of for group, of in levels.items() if _family(group, of) == key] for key in families
-    }
-    return [
-        about
-        for key, cells in families.items()
-        for about in _interactions(key[0], cells, planned[key], metric)
-    ]
+        if levels.get(group):
+            key = _family(group, levels[group])
+            families.setdefault(key, []).append(_Combination(levels[group], row))
+    interactions = []
+    for key, combinations in families.items():
+        planned = [of for group, of in levels.items() if _family(group, of) == key]
+        interactions += _interactions(key[0], combinations, planned, metric)
+    return interactions
 
 
 def _family(group: Group, levels: Levels) -> _Family:
@@ -116,87 +128,114 @@ def _family(group: Group, levels: Levels) -> _Family:
     return (engine, workload, without_levels(variant, levels)), tuple(levels)
 
 
+class _Factor(NamedTuple):
+    """A factor with its levels, and the mean ratio of each arm at each of them."""
+
+    name: str
+    levels: tuple[Scalar, ...]
+    means: dict[tuple[str, Scalar], LogRatio]  # (arm, level) -> over the other factors
+
+
 def _interactions(
-    key: Group, cells: list[_Cell], planned: list[Levels], metric: Metric
+    key: Group, combinations: list[_Combination], planned: list[Levels], metric: Metric
 ) -> list[Interaction]:
-    baseline = next((row.fs_setup for _, row in cells if row.verdict == "baseline"), None)
+    rows = [combination.row for combination in combinations]
+    baseline = next((row.fs_setup for row in rows if row.verdict is Verdict.BASELINE), None)
     if baseline is None:
         return []
-    left_out = {baseline, *(row.fs_setup for _, row in cells if row.mixed_durability)}
-    cells = [(of, row) for of, row in cells if row.fs_setup not in left_out]
-    margin = cells[0][1].margin if cells else MARGIN
-    limited = {row.fs_setup for _, row in cells if row.verdict == LIMITED}
-    steps = {factor: list(dict.fromkeys(of[factor] for of in planned)) for factor in planned[0]}
-    means = {factor: _means(factor, levels, cells, planned) for factor, levels in steps.items()}
-    differences = {
-        (factor, arm, level): _difference(guess, of_factor[arm, steps[factor][0]])
-        for factor, of_factor in means.items()
-        for (arm, level), guess in of_factor.items()
-        if level != steps[factor][0] and (arm, steps[factor][0]) in of_factor
-    }
+
+    # Arms with another durability class are not compared.
+    left_out = {baseline, *(row.fs_setup for row in rows if row.mixed_durability)}
+    compared = [each for each in combinations if each.row.fs_setup not in left_out]
+    margin = compared[0].row.margin if compared else MARGIN
+    limited = {each.row.fs_setup for each in compared if each.row.verdict is Verdict.LIMITED}
+
+    factors = []
+    for name in planned[0]:
+        levels = tuple(dict.fromkeys(of[name] for of in planned))
+        factors.append(_Factor(name, levels, _means(name, levels, compared, planned)))
+    differences: dict[tuple[str, str, Scalar], LogRatio] = {}  # by factor, arm and level
+    for factor in factors:
+        differences |= _differences(factor)
+
     # Holm's procedure covers the contrasts of all factors, and separately the ratios of each
     # factor.
-    holm = _confidences({key: guess for key, guess in differences.items() if key[1] not in limited})
-    about = []
-    for factor, levels in steps.items():
-        contrasts = tuple(
-            _contrast(
-                (arm, level, levels[0]), guess, holm.get((name, arm, level)), arm in limited, margin
-            )
-            for (name, arm, level), guess in differences.items()
-            if name == factor
-        )
-        ratios = tuple(_ratios(means[factor], limited, metric))
-        verdict = _verdict(contrasts, ratios, len(levels))
-        about.append(
+    confidence = confidences({key: of for key, of in differences.items() if key[1] not in limited})
+    interactions = []
+    for factor in factors:
+        contrasts = []
+        for (name, arm, level), difference in differences.items():
+            if name == factor.name:
+                place = (arm, level, factor.levels[0])
+                level_confidence = confidence.get((name, arm, level))
+                contrast = _contrast(place, difference, level_confidence, margin)
+                if arm in limited:
+                    contrast = replace(contrast, verdict=Verdict.LIMITED)
+                contrasts.append(contrast)
+        ratios = tuple(_ratios(factor.means, limited, metric))
+        interactions.append(
             Interaction(
                 *key,
-                factor,
+                factor.name,
                 baseline,
-                tuple(levels),
-                verdict,
-                contrasts,
+                factor.levels,
+                _verdict(contrasts, ratios, len(factor.levels)),
+                tuple(contrasts),
                 ratios,
                 margin,
                 metric.name,
             )
         )
-    return about
+    return interactions
 
 
 def _means(
-    factor: str, levels: Sequence[Scalar], cells: Sequence[_Cell], planned: Sequence[Levels]
+    factor: str,
+    levels: Sequence[Scalar],
+    combinations: Sequence[_Combination],
+    planned: Sequence[Levels],
 ) -> dict[tuple[str, Scalar], LogRatio]:
-    means = {}
-    for arm in dict.fromkeys(row.fs_setup for _, row in cells):
+    """Return the mean log ratio of each arm at each level. It has no interval if a row has none, or
+    if a combination is missing.
+    """
+    rows_at: dict[tuple[str, Scalar], list[Row]] = {}
+    for arm in dict.fromkeys(each.row.fs_setup for each in combinations):
         for level in levels:
-            own = [
-                row
-                for of, row in cells
-                if row.fs_setup == arm and of[factor] == level and row.ratio is not None
+            rows_at[arm, level] = [
+                each.row
+                for each in combinations
+                if each.row.fs_setup == arm
+                and each.levels[factor] == level
+                and each.row.ratio is not None
             ]
-            if own:
-                means[arm, level] = _mean(
-                    own, complete=len(own) == sum(of[factor] == level for of in planned)
-                )
+    means = {}
+    for (arm, level), rows in rows_at.items():
+        if rows:
+            mean = _mean(rows)
+            complete = len(rows) == sum(of[factor] == level for of in planned)
+            means[arm, level] = mean if complete else mean._replace(df=None)
     return means
 
 
-def _mean(rows: Sequence[Row], *, complete: bool) -> LogRatio:
-    """Return the mean of the rows' log ratios. It has no interval if a row has none, or if a
-    combination is missing.
-    """
-    from scipy.special import stdtrit
-
+def _mean(rows: Sequence[Row]) -> LogRatio:
     mean = math.fsum(math.log(row.ratio or 1.0) for row in rows) / len(rows)
-    variances: list[tuple[float, float]] = []
+    terms = []
     for row in rows:
-        if row.lo is None or row.hi is None or row.level is None or row.df is None:
+        if row.log_ratio is None or row.log_ratio.df is None:
             return LogRatio(mean, 0.0, None)
-        error = math.log(row.hi / row.lo) / 2 / float(stdtrit(row.df, 1 - (1 - row.level) / 2))
-        variances.append(((error / len(rows)) ** 2, row.df))
-    of_rows = LogRatio.of_terms(mean, variances)
-    return of_rows if complete else of_rows._replace(df=None)
+        terms.append((row.log_ratio.variance / len(rows) ** 2, row.log_ratio.df))
+    return LogRatio.of_terms(mean, terms)
+
+
+def _differences(factor: _Factor) -> dict[tuple[str, str, Scalar], LogRatio]:
+    """Return the difference of each arm's mean at a level from that at the first level."""
+    first = factor.levels[0]
+    differences = {}
+    for (arm, level), mean in factor.means.items():
+        reference = factor.means.get((arm, first))
+        if level != first and reference is not None:
+            differences[factor.name, arm, level] = _difference(mean, reference)
+    return differences
 
 
 def _difference(guess: LogRatio, reference: LogRatio) -> LogRatio:
@@ -206,67 +245,63 @@ def _difference(guess: LogRatio, reference: LogRatio) -> LogRatio:
     return LogRatio.of_terms(mean, [(guess.variance, guess.df), (reference.variance, reference.df)])
 
 
-def _confidences(guesses: Mapping[_K, LogRatio]) -> dict[_K, float]:
-    tested = [key for key, guess in guesses.items() if guess.df is not None]
-    return dict(zip(tested, holm_levels([guesses[key].p_value() for key in tested]), strict=True))
-
-
 def _contrast(
     place: tuple[str, Scalar, Scalar],
-    guess: LogRatio,
+    difference: LogRatio,
     confidence: float | None,
-    limited: bool,
     margin: float,
 ) -> Contrast:
-    low = high = df = None
-    verdict = LIMITED if limited else "inconclusive"
-    if confidence is not None:
-        bounds = guess.bounds(confidence)
-        df = guess.df
-        low, high = map(math.exp, bounds)
-        if bounds[0] > 0 or bounds[1] < 0:
-            verdict = DEPENDS
-        elif max(-bounds[0], bounds[1]) <= math.log1p(margin):
-            verdict = "same"
-    return Contrast(*place, math.exp(guess.mean), low, high, verdict, confidence, df)
+    change = math.exp(difference.mean)
+    if confidence is None:
+        return Contrast(*place, change, None, None, Verdict.INCONCLUSIVE, None, None)
+    low, high = difference.bounds(confidence)
+    if low > 0 or high < 0:
+        verdict = Verdict.DEPENDS
+    elif max(-low, high) <= math.log1p(margin):
+        verdict = Verdict.SAME
+    else:
+        verdict = Verdict.INCONCLUSIVE
+    return Contrast(
+        *place, change, math.exp(low), math.exp(high), verdict, confidence, difference.df
+    )
 
 
 def _ratios(
     means: Mapping[tuple[str, Scalar], LogRatio], limited: set[str], metric: Metric
 ) -> Iterator[LevelRatio]:
-    holm = _confidences({key: guess for key, guess in means.items() if key[0] not in limited})
-    for (arm, level), guess in means.items():
-        bounds = guess.bounds(holm[arm, level]) if (arm, level) in holm else None
-        verdict = (
-            LIMITED
-            if arm in limited
-            else "inconclusive"
-            if bounds is None
-            else word(*bounds, metric)
-        )
-        low, high = (None, None) if bounds is None else map(math.exp, bounds)
-        yield LevelRatio(arm, level, math.exp(guess.mean), low, high, verdict)
+    confidence = confidences({key: mean for key, mean in means.items() if key[0] not in limited})
+    for (arm, level), mean in means.items():
+        ratio = math.exp(mean.mean)
+        if (arm, level) not in confidence:
+            verdict = Verdict.LIMITED if arm in limited else Verdict.INCONCLUSIVE
+            yield LevelRatio(arm, level, ratio, None, None, verdict)
+            continue
+        low, high = mean.bounds(confidence[arm, level])
+        yield LevelRatio(arm, level, ratio, math.exp(low), math.exp(high), word(low, high, metric))
 
 
-def _verdict(contrasts: Sequence[Contrast], ratios: Sequence[LevelRatio], levels: int) -> Verdict:
-    sides = {
-        arm: [
-            "ahead" if of.verdict in AHEAD else "behind" if of.verdict in BEHIND else ""
-            for of in at_levels
-        ]
-        for arm, at_levels in grouped(ratios, lambda of: of.fs_setup).items()
-    }
-    depending = {contrast.fs_setup for contrast in contrasts if contrast.verdict == DEPENDS}
+def _verdict(
+    contrasts: Sequence[Contrast], ratios: Sequence[LevelRatio], levels: int
+) -> FactorVerdict:
+    sides: dict[str, list[str]] = {}
+    for ratio in ratios:
+        side = "ahead" if ratio.verdict in AHEAD else ""
+        if ratio.verdict in BEHIND:
+            side = "behind"
+        sides.setdefault(ratio.fs_setup, []).append(side)
+
+    words = {contrast.verdict for contrast in contrasts}
+    depending = [of.fs_setup for of in contrasts if of.verdict is Verdict.DEPENDS]
     if any({"ahead", "behind"} <= set(sides[arm]) for arm in depending):
-        return "order-depends"
+        return FactorVerdict.ORDER_DEPENDS
     if depending:
-        return "ratio-depends"
-    if contrasts and all(contrast.verdict == "same" for contrast in contrasts):
-        return "same"
-    whole = all(len(of) == levels for of in sides.values())
-    if sides and whole and all(len(set(of)) == 1 and "" not in of for of in sides.values()):
-        return "same-order"
-    return "inconclusive"
+        return FactorVerdict.RATIO_DEPENDS
+    if words == {Verdict.SAME}:
+        return FactorVerdict.SAME
+    one_side = (["ahead"] * levels, ["behind"] * levels)
+    if sides and all(of_arm in one_side for of_arm in sides.values()):
+        return FactorVerdict.SAME_ORDER
+    return FactorVerdict.INCONCLUSIVE
 
 
 SweepPoint = tuple[float, Row]  # a value of the swept parameter
@@ -288,12 +323,10 @@ class Curve(NamedTuple):
         there are none.
         """
         decided = [point for point in self.points if point[1].verdict in (*AHEAD, *BEHIND)]
-        turns = (
-            pair
-            for pair in itertools.pairwise(decided)
-            if len({row.verdict in AHEAD for _, row in pair}) > 1
-        )
-        return next(turns, None)
+        for before, after in itertools.pairwise(decided):
+            if (before[1].verdict in AHEAD) != (after[1].verdict in AHEAD):
+                return before, after
+        return None
 
 
 def curves(rows: Sequence[Row]) -> list[Curve]:
@@ -305,11 +338,11 @@ def curves(rows: Sequence[Row]) -> list[Curve]:
         for parameter, value, rest in _numbers(row.variant):
             key = (row.fs_setup, row.engine, row.workload, parameter, rest)
             points_of.setdefault(key, []).append((value, row))
-    return [
-        Curve(*key, tuple(sorted(points, key=lambda point: point[0])))
-        for key, points in points_of.items()
-        if len({at for at, _ in points}) > 1
-    ]
+    curves = []
+    for key, points in points_of.items():
+        if len({value for value, _ in points}) > 1:
+            curves.append(Curve(*key, tuple(sorted(points, key=lambda point: point[0]))))
+    return curves
 
 
 def crossings(rows: Sequence[Row]) -> list[Curve]:
@@ -317,13 +350,10 @@ def crossings(rows: Sequence[Row]) -> list[Curve]:
     return [curve for curve in curves(rows) if curve.crosses is not None]
 
 
-def _numbers(variant: str) -> list[tuple[str, float, str]]:
+def _numbers(variant: str) -> Iterator[tuple[str, float, str]]:
+    """Yield each part of the variant that has a number: its name, the number, the other parts."""
     parts = [part for part in variant.split("+") if part]
-    numbers = []
     for part in parts:
         name, _, text = part.partition("=")
-        try:
-            numbers.append((name, float(text), "+".join(other for other in parts if other != part)))
-        except ValueError:
-            continue
-    return numbers
+        with contextlib.suppress(ValueError):
+            yield name, float(text), "+".join(other for other in parts if other != part)

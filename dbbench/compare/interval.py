@@ -10,8 +10,10 @@ here.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Final, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple, TypeVar
+
+_K = TypeVar("_K")
 
 # with fewer, the t interval is too wide to be useful, and its coverage is not reliable
 LEAST_BLOCKS: Final = 3
@@ -50,12 +52,14 @@ class Estimate(NamedTuple):
         """
         if not self.shared_df:
             return self.sd
-        return math.sqrt(((self.n - 1) * self.sd**2 + self.shared_df * self.shared_sd**2) / self.df)
+        squares = (self.n - 1) * self.sd**2 + self.shared_df * self.shared_sd**2
+        return math.sqrt(squares / self.df)
 
     def log_ratio(self, n: int | None = None) -> LogRatio:
         """Return the mean with its error, with `n` blocks (default: as now)."""
-        blocks = self.n if n is None else n
-        return LogRatio(self.mean, self.combined_sd**2 / blocks, blocks - 1 + self.shared_df)
+        blocks = n or self.n
+        df = blocks - 1 + self.shared_df if blocks >= LEAST_BLOCKS else None
+        return LogRatio(self.mean, self.combined_sd**2 / blocks, df)
 
     def bounds(self, level: float) -> tuple[float, float]:
         """Return the interval of the log ratio at that confidence."""
@@ -67,10 +71,6 @@ class Estimate(NamedTuple):
             return None, None
         low, high = self.bounds(LEVEL)
         return math.exp(low), math.exp(high)
-
-    def p_value(self) -> float:
-        """Return the two-sided p of the paired t test; 1 below three blocks."""
-        return 1.0 if self.n < LEAST_BLOCKS else self.log_ratio().p_value()
 
     def blocks_to(self, half_width: float, level: float) -> int | None:
         """Return the blocks to add until half the interval is that wide on the log scale; None:
@@ -91,8 +91,10 @@ def estimate(pairs: Sequence[tuple[float, float]]) -> Estimate:
     if n == 0:
         raise ValueError("no pairs")
     mean = math.fsum(differences) / n
-    variance = math.fsum((d - mean) ** 2 for d in differences) / (n - 1) if n > 1 else 0.0
-    return Estimate(n, mean, math.sqrt(variance))
+    if n == 1:
+        return Estimate(n, mean, 0.0)
+    squares = math.fsum((difference - mean) ** 2 for difference in differences)
+    return Estimate(n, mean, math.sqrt(squares / (n - 1)))
 
 
 class LogRatio(NamedTuple):
@@ -111,21 +113,26 @@ class LogRatio(NamedTuple):
         """
         variance = math.fsum(term for term, _ in terms)
         squares = math.fsum(term**2 / df for term, df in terms)
-        return cls(
-            mean, variance, variance**2 / squares if squares else math.fsum(df for _, df in terms)
-        )
+        if not squares:
+            return cls(mean, variance, math.fsum(df for _, df in terms))
+        return cls(mean, variance, variance**2 / squares)
 
     def p_value(self) -> float:
+        """Return the two-sided p of the t test."""
         from scipy.special import stdtr
 
-        if self.df is None or self.variance == 0:
-            return 1.0 if self.df is None or self.mean == 0 else 0.0
-        return float(2 * stdtr(self.df, -abs(self.mean) / math.sqrt(self.variance)))
+        if self.df is None:
+            return 1.0
+        if self.variance == 0:
+            return 1.0 if self.mean == 0 else 0.0
+        t = abs(self.mean) / math.sqrt(self.variance)
+        return float(2 * stdtr(self.df, -t))
 
     def half_width(self, level: float) -> float:
         from scipy.special import stdtrit
 
-        return float(stdtrit(self.df or math.nan, 1 - (1 - level) / 2)) * math.sqrt(self.variance)
+        quantile = stdtrit(self.df or math.nan, 1 - (1 - level) / 2)
+        return float(quantile) * math.sqrt(self.variance)
 
     def bounds(self, level: float) -> tuple[float, float]:
         half = self.half_width(level)
@@ -148,6 +155,13 @@ def holm_levels(p_values: Sequence[float], alpha: float = 0.05) -> list[float]:
     return levels
 
 
+def confidences(log_ratios: Mapping[_K, LogRatio], alpha: float = 0.05) -> dict[_K, float]:
+    """Return Holm's confidence level of each candidate of one family that has an interval."""
+    p_values = {key: ratio.p_value() for key, ratio in log_ratios.items() if ratio.df is not None}
+    levels = holm_levels(list(p_values.values()), alpha)
+    return dict(zip(p_values, levels, strict=True))
+
+
 def upper_bound(tries: int) -> float:
     """Return the upper 95 % bound for a share of which n tries show nothing: 3/n, at most 1 (the
     rule of three).
@@ -159,8 +173,10 @@ def share_interval(count: int, tries: int) -> tuple[float, float]:
     """Return the 95 % interval of a share by its count in n tries: Wilson's (JASA 1927); at 0 or n
     by rule of three.
     """
-    if count in (0, tries):
-        return (0.0, upper_bound(tries)) if not count else (1 - upper_bound(tries), 1.0)
+    if count == 0:
+        return 0.0, upper_bound(tries)
+    if count == tries:
+        return 1 - upper_bound(tries), 1.0
     z2 = _Z**2
     centre = count + z2 / 2
     half = _Z * math.sqrt(count * (tries - count) / tries + z2 / 4)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from dbbench.compare.interval import Estimate, estimate
 from dbbench.model import Status, Trial
@@ -22,22 +22,41 @@ def chosen(trials: Sequence[Trial]) -> list[Trial]:
     earliest attempt in which all arms are ok; where there is none, each arm's earliest ok trial,
     else its earliest suspect one. Failed trials never count; nothing is dropped for its result.
     """
-    keep: set[str] = set()
+    counted: set[str] = set()
     for group in groups(trials).values():
         for block in grouped(group, lambda trial: trial.block).values():
-            inside = sorted(block, key=lambda trial: trial.attempt)
-            # fewer than in the first blocks, if a pair is decided
-            arms = {trial.fs_setup for trial in inside}
-            good = [t for t in inside if t.status is Status.OK]
-            attempts = dict.fromkeys(t.attempt for t in inside)
-            whole = next(
-                (n for n in attempts if {t.fs_setup for t in good if t.attempt == n} == arms), None
-            )
-            for arm in arms:
-                of_arm = [t for t in inside if t.fs_setup == arm and t.status is not Status.FAILED]
-                of_arm.sort(key=lambda t: (t.attempt != whole, t.status is not Status.OK))
-                keep.update(t.id for t in of_arm[:1])
-    return sorted((trial for trial in trials if trial.id in keep), key=lambda trial: trial.position)
+            counted.update(_ids_that_count(block))
+    kept = [trial for trial in trials if trial.id in counted]
+    return sorted(kept, key=lambda trial: trial.position)
+
+
+def _ids_that_count(block: Sequence[Trial]) -> Iterator[str]:
+    arms = {trial.fs_setup for trial in block}  # fewer than in the first blocks, if one is decided
+    complete = _complete_attempt(block, arms)
+
+    def preference(trial: Trial) -> tuple[bool, bool, int]:
+        return trial.attempt != complete, trial.status is not Status.OK, trial.attempt
+
+    for arm in arms:
+        usable = _usable(block, arm)
+        if usable:
+            yield min(usable, key=preference).id
+
+
+def _complete_attempt(block: Sequence[Trial], arms: set[str]) -> int | None:
+    """Return the earliest attempt in which every arm is ok."""
+    attempts = grouped(block, lambda trial: trial.attempt)
+    for attempt, trials in sorted(attempts.items()):
+        good = {trial.fs_setup for trial in trials if trial.status is Status.OK}
+        if good == arms:
+            return attempt
+    return None
+
+
+def _usable(trials: Sequence[Trial], arm: str) -> list[Trial]:
+    return [
+        trial for trial in trials if trial.fs_setup == arm and trial.status is not Status.FAILED
+    ]
 
 
 def pairs_of(group: Sequence[Trial], baseline: str, candidate: str) -> list[tuple[Trial, Trial]]:
@@ -48,39 +67,43 @@ def pairs_of(group: Sequence[Trial], baseline: str, candidate: str) -> list[tupl
     """
     pairs = []
     for _, block in sorted(grouped(group, lambda trial: trial.block).items()):
-        inside = sorted(block, key=lambda trial: (trial.attempt, trial.position))
-        pair = _pair([t for t in inside if t.status is Status.OK], baseline, candidate, across=True)
-        pair = pair or _pair(
-            [t for t in inside if t.status is not Status.FAILED], baseline, candidate, across=False
-        )
+        in_order = sorted(block, key=lambda trial: (trial.attempt, trial.position))
+        bases = _usable(in_order, baseline)
+        others = _usable(in_order, candidate)
+        good_bases = [trial for trial in bases if trial.status is Status.OK]
+        good_others = [trial for trial in others if trial.status is Status.OK]
+        pair = _pair_of_one_attempt(good_bases, good_others)
+        if pair is None and good_bases and good_others:
+            pair = good_bases[0], good_others[0]
+        if pair is None:
+            pair = _pair_of_one_attempt(bases, others)
         if pair is not None:
             pairs.append(pair)
     return pairs
 
 
-def _pair(
-    trials: Sequence[Trial], baseline: str, candidate: str, *, across: bool
+def _pair_of_one_attempt(
+    bases: Sequence[Trial], others: Sequence[Trial]
 ) -> tuple[Trial, Trial] | None:
-    """Return the first trials of both arms that have the same attempt; `across`: otherwise the
-    first of each arm.
-    """
-    ours = [t for t in trials if t.fs_setup == baseline]
-    candidates = [t for t in trials if t.fs_setup == candidate]
-    shared = next(
-        ((base, other) for base in ours for other in candidates if base.attempt == other.attempt),
-        None,
-    )
-    return shared or ((ours[0], candidates[0]) if across and ours and candidates else None)
+    for base in bases:
+        for other in others:
+            if base.attempt == other.attempt:
+                return base, other
+    return None
 
 
 def values_of(group: Sequence[Trial], baseline: str, candidate: str, metric: str) -> Pairs:
     """Return the (baseline, candidate) values of the pairs of which both trials have the metric."""
-    pairs = pairs_of(group, baseline, candidate)
-    values = ((base.summary.get(metric), other.summary.get(metric)) for base, other in pairs)
-    return [(b, c) for b, c in values if b is not None and c is not None]
+    values = []
+    for base, other in pairs_of(group, baseline, candidate):
+        before = base.summary.get(metric)
+        after = other.summary.get(metric)
+        if before is not None and after is not None:
+            values.append((before, after))
+    return values
 
 
 def estimate_of(pairs: Pairs) -> Estimate | None:
     """Return the estimate from the pairs of two positive values; None if there are none."""
-    positive = [(b, c) for b, c in pairs if b > 0 and c > 0]
+    positive = [pair for pair in pairs if min(pair) > 0]
     return estimate(positive) if positive else None

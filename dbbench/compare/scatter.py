@@ -33,24 +33,25 @@ def share_variance(run: Mapping[Group, Mapping[Arm, Estimate]]) -> dict[Group, d
     pair changes if the variances are too different, or if fewer than two groups have a pair that
     scatters: the pairs of a group share the trials of the baseline, so they are not independent.
     """
-    groups = [[guess for guess in pairs.values() if _scatters(guess)] for pairs in run.values()]
-    usable = [guess for group in groups for guess in group]
-    if sum(map(bool, groups)) < 2:
-        return {group: dict(pairs) for group, pairs in run.items()}
+    usable: list[Estimate] = []
+    groups_that_scatter = 0
+    for pairs in run.values():
+        scattering = [guess for guess in pairs.values() if _scatters(guess)]
+        usable += scattering
+        groups_that_scatter += bool(scattering)
+    shared = {group: dict(pairs) for group, pairs in run.items()}
+    if groups_that_scatter < 2:
+        return shared
+
     prior_df, sd = _prior(usable)
-
-    def combined(guess: Estimate) -> Estimate:
-        own_df = guess.n - 1
-        if not _scatters(guess) or prior_df < LEAST * own_df:
-            return guess
-        # At most half of the degrees of freedom of the other pairs together.
-        df = min(PART * prior_df, MOST * own_df, (len(usable) - 1) / 2 * own_df)
-        return guess._replace(shared_df=df, shared_sd=sd)
-
-    return {
-        group: {arm: combined(guess) for arm, guess in pairs.items()}
-        for group, pairs in run.items()
-    }
+    for estimates in shared.values():
+        for arm, guess in estimates.items():
+            pair_df = guess.n - 1
+            if _scatters(guess) and prior_df >= LEAST * pair_df:
+                # At most half of the degrees of freedom of the other pairs together.
+                df = min(PART * prior_df, MOST * pair_df, (len(usable) - 1) / 2 * pair_df)
+                estimates[arm] = guess._replace(shared_df=df, shared_sd=sd)
+    return shared
 
 
 def _scatters(guess: Estimate) -> bool:
@@ -63,18 +64,22 @@ def _prior(pairs: list[Estimate]) -> tuple[float, float]:
     """
     from scipy.special import digamma, polygamma
 
-    halves = [(pair.n - 1) / 2 for pair in pairs]
-    logs = [
-        2 * math.log(pair.sd) - float(digamma(half)) + math.log(half)
-        for pair, half in zip(pairs, halves, strict=True)
-    ]
+    # The logarithm of each variance, without its bias, and the scatter that chance gives it.
+    logs = []
+    scatters = []
+    for pair in pairs:
+        half = (pair.n - 1) / 2
+        logs.append(2 * math.log(pair.sd) - float(digamma(half)) + math.log(half))
+        scatters.append(float(polygamma(1, half)))
     mean = math.fsum(logs) / len(logs)
-    by_chance = math.fsum(float(polygamma(1, half)) for half in halves) / len(halves)
-    beyond = math.fsum((log - mean) ** 2 for log in logs) / (len(logs) - 1) - by_chance
+    by_chance = math.fsum(scatters) / len(scatters)
+    variance = math.fsum((log - mean) ** 2 for log in logs) / (len(logs) - 1)
+    beyond = variance - by_chance
     if beyond <= 0:
         return math.inf, math.exp(mean / 2)
     half = _inverse_trigamma(beyond)
-    return 2 * half, math.exp((mean + float(digamma(half)) - math.log(half)) / 2)
+    log_variance = mean + float(digamma(half)) - math.log(half)
+    return 2 * half, math.exp(log_variance / 2)
 
 
 def _inverse_trigamma(value: float) -> float:

@@ -13,11 +13,11 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from dbbench.compare.interval import LEAST_BLOCKS, LEVEL, Estimate, holm_levels
+from dbbench.compare.interval import LEAST_BLOCKS, LEVEL, Estimate, confidences
 from dbbench.compare.pairing import Group
 from dbbench.compare.remarks import Remark, RemarkKind, remark
 from dbbench.compare.verdict import pair_groups, word
-from dbbench.model import Run, Trial
+from dbbench.model import Run, Trial, Verdict
 from dbbench.model.plan import MARGIN
 
 # pairs -> error probability of a family of candidates
@@ -46,17 +46,19 @@ def examine(
     """
     examined = {}
     for key, about in pair_groups(trials, baseline, metric).items():
-        enough = {arm: guess for arm, guess in about.estimates.items() if guess.n >= LEAST_BLOCKS}
-        p_values = [guess.p_value() for guess in enough.values()]
-        for place, (arm, guess) in enumerate(enough.items()):
-            strict, usual = (
-                word(*guess.bounds(holm_levels(p_values, alpha)[place]), about.metric, margin)
-                for alpha in (LOOKS.get(guess.n, 0.0), SAME_ALPHA)
-            )
-            decided = guess.n in LOOKS and (usual == "same" or strict != "inconclusive")
-            examined[key, arm] = Examined(
-                guess, ("same" if usual == "same" else strict) if decided else ""
-            )
+        log_ratios = {arm: guess.log_ratio() for arm, guess in about.estimates.items()}
+        for arm, guess in about.estimates.items():
+            if guess.n < LEAST_BLOCKS:
+                continue
+            verdict = Verdict.INCONCLUSIVE
+            if guess.n in LOOKS:
+                usual = confidences(log_ratios, SAME_ALPHA)[arm]
+                verdict = word(*guess.bounds(usual), about.metric, margin)
+                if verdict is not Verdict.SAME:
+                    strict = confidences(log_ratios, LOOKS[guess.n])[arm]
+                    verdict = word(*guess.bounds(strict), about.metric, margin)
+            decided = verdict is not Verdict.INCONCLUSIVE
+            examined[key, arm] = Examined(guess, verdict if decided else "")
     return examined
 
 
@@ -67,8 +69,10 @@ def reasons_stopped(run: Run) -> dict[tuple[Group, str], Remark]:
         "settled": RemarkKind.SETTLED,
         "given-up": RemarkKind.GIVEN_UP,
     }
-    return {
-        (cell.group, cell.arm): remark(kind, pairs=question.pairs or 0)
-        for cell in run.cells
-        if (question := run.questions.get(cell.id)) and (kind := kinds.get(question.kind))
-    }
+    reasons = {}
+    for cell in run.cells:
+        question = run.questions.get(cell.id)
+        if question is not None and question.kind in kinds:
+            reason = remark(kinds[question.kind], pairs=question.pairs or 0)
+            reasons[cell.group, cell.arm] = reason
+    return reasons

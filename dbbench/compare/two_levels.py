@@ -25,20 +25,32 @@ def two_levels(values: Sequence[float]) -> tuple[list[float], list[float]] | Non
     splits = range(LEAST_ON_LEVEL, len(logs) - LEAST_ON_LEVEL + 1)
     if not splits:
         return None
-    cut = max(splits, key=lambda at: logs[at] - logs[at - 1])
-    sides = logs[:cut], logs[cut:]
-    low, high = map(statistics.fmean, sides)
-    squares = math.fsum(
-        (value - mean) ** 2 for side, mean in zip(sides, (low, high), strict=True) for value in side
-    )
-    within = math.sqrt(squares / max(1, len(logs) - 2))
-    return (positive[:cut], positive[cut:]) if high - low >= max(APART, CLEAR * within) else None
+
+    # The levels are on both sides of the widest gap.
+    cut = max(splits, key=lambda split: logs[split] - logs[split - 1])
+    lower = logs[:cut]
+    higher = logs[cut:]
+    low = statistics.fmean(lower)
+    high = statistics.fmean(higher)
+    squares = [(value - low) ** 2 for value in lower] + [(value - high) ** 2 for value in higher]
+    within = math.sqrt(math.fsum(squares) / max(1, len(logs) - 2))
+    if high - low < max(APART, CLEAR * within):
+        return None
+    return positive[:cut], positive[cut:]
 
 
 def two_levels_remark(values: Sequence[float]) -> Iterator[Remark]:
     """Yield the remark about an arm with two levels; geometric means with three digits."""
     if sides := two_levels(values):
-        (lower, low), (higher, high) = (
-            (len(side), float(f"{statistics.geometric_mean(side):.3g}")) for side in sides
+        lower, higher = sides
+        yield remark(
+            RemarkKind.TWO_LEVELS,
+            lower=len(lower),
+            low=_level(lower),
+            higher=len(higher),
+            high=_level(higher),
         )
-        yield remark(RemarkKind.TWO_LEVELS, lower=lower, low=low, higher=higher, high=high)
+
+
+def _level(values: Sequence[float]) -> float:
+    return float(f"{statistics.geometric_mean(values):.3g}")

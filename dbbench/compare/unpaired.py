@@ -19,13 +19,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from dbbench.compare.interval import LEAST_BLOCKS, Estimate, LogRatio, holm_levels
+from dbbench.compare.interval import LEAST_BLOCKS, Estimate, LogRatio, confidences
 from dbbench.compare.pairing import chosen, estimate_of, groups, values_of
 from dbbench.compare.remarks import RemarkKind, remark
-from dbbench.compare.verdict import UNKNOWN, Row, word
+from dbbench.compare.verdict import UNKNOWN, Row, values_in, with_interval
 from dbbench.metrics.table import METRICS, Metric
-from dbbench.model import Trial
+from dbbench.model import Trial, Verdict
 from dbbench.model.plan import MARGIN
+from dbbench.units import grouped
 
 NOTE: Final = remark(RemarkKind.UNPAIRED)
 ALPHA: Final = 0.05  # of the test whether hosts disagree
@@ -45,60 +46,46 @@ def unpaired_rows(
     table: list[Row] = []
     for group in groups(trials).values():
         # The attempts that count are chosen per block within each value.
-        values = dict.fromkeys(value_of[trial.id] for trial in group)
-        counted = {
-            value: chosen([trial for trial in group if value_of[trial.id] == value])
-            for value in values
-        }
+        by_value = grouped(group, lambda trial: value_of[trial.id])
+        counted = {value: chosen(of_value) for value, of_value in by_value.items()}
         for arm in dict.fromkeys(trial.fs_setup for trial in group):
-            of_arm = {value: [t for t in of if t.fs_setup == arm] for value, of in counted.items()}
-            of_arm = {value: of for value, of in of_arm.items() if of}
+            of_arm: dict[str, list[Trial]] = {}
+            for value, of_value in counted.items():
+                arm_trials = [trial for trial in of_value if trial.fs_setup == arm]
+                if arm_trials:
+                    of_arm[value] = arm_trials
             if len(of_arm) > 1:
-                first = (
-                    baseline if baseline is not None and baseline in of_arm else next(iter(of_arm))
-                )
+                first = baseline if baseline in of_arm else next(iter(of_arm))
                 table += _arm_rows({first: of_arm[first], **of_arm}, METRICS[metric], margin)
     return table
 
 
 def _arm_rows(of_arm: Mapping[str, Sequence[Trial]], metric: Metric, margin: float) -> list[Row]:
-    measured = {
-        value: [v for t in of if (v := t.summary.get(metric.name)) and v > 0]
-        for value, of in of_arm.items()
-    }
-    logs = {value: [math.log(v) for v in values] for value, values in measured.items()}
+    """Return the rows of an arm, of which the first value is the baseline."""
+    logs = {}
+    for value, trials in of_arm.items():
+        logs[value] = [math.log(number) for number in values_in(trials, metric.name) if number > 0]
     base, *others = logs
     ratios = {value: welch(logs[base], logs[value]) for value in others}
-    enough = [value for value in others if min(len(logs[base]), len(logs[value])) >= LEAST_BLOCKS]
-    levels = dict(
-        zip(enough, holm_levels([ratios[value].p_value() for value in enough]), strict=True)
-    )
+    enough = {
+        value: ratio
+        for value, ratio in ratios.items()
+        if min(len(logs[base]), len(logs[value])) >= LEAST_BLOCKS
+    }
+    levels = confidences(enough)
     table = []
     for value, trials in of_arm.items():
         row = replace(_row(value, trials, logs[value]), margin=margin)
         if value == base:
-            row = replace(row, ratio=1.0 if logs[base] else None, verdict="baseline")
+            row = replace(row, ratio=1.0 if logs[base] else None, verdict=Verdict.BASELINE)
         elif not logs[base] or not logs[value]:
             row = replace(row, notes=(remark(RemarkKind.NOTHING_TO_COMPARE), NOTE))
         elif value not in levels:
-            row = replace(
-                row,
-                ratio=math.exp(ratios[value].mean),
-                notes=(remark(RemarkKind.TOO_FEW_BLOCKS), NOTE),
-            )
+            notes = (remark(RemarkKind.TOO_FEW_BLOCKS), NOTE)
+            row = replace(row, ratio=math.exp(ratios[value].mean), notes=notes)
         else:
-            low, high = ratios[value].bounds(levels[value])
-            row = replace(
-                row,
-                ratio=math.exp(ratios[value].mean),
-                lo=math.exp(low),
-                hi=math.exp(high),
-                notes=(NOTE,),
-                level=levels[value],
-                verdict=word(low, high, metric, margin),
-                df=ratios[value].df,
-                df_shared=0.0,
-            )
+            row = with_interval(row, ratios[value], levels[value], metric)
+            row = replace(row, ratio=math.exp(ratios[value].mean), notes=(NOTE,), df_shared=0.0)
         table.append(row)
     return table
 
@@ -127,9 +114,8 @@ def welch(base: Sequence[float], other: Sequence[float]) -> LogRatio:
     mean = math.fsum(other) / len(other) - math.fsum(base) / len(base)
     if min(len(base), len(other)) < 2:
         return LogRatio(mean, 0.0, None)
-    return LogRatio.of_terms(
-        mean, [(statistics.variance(of) / len(of), len(of) - 1) for of in (base, other)]
-    )
+    terms = [(statistics.variance(logs) / len(logs), len(logs) - 1) for logs in (base, other)]
+    return LogRatio.of_terms(mean, terms)
 
 
 @dataclass(frozen=True)
@@ -190,30 +176,25 @@ def heterogeneity(hosts: Sequence[Estimate]) -> Heterogeneity | None:
         same = between / total < 1e-16
         return Heterogeneity(0.0, df, 1.0, 0.0) if same else Heterogeneity(math.inf, df, 0.0, 1.0)
     q = between / within
-    return Heterogeneity(
-        q, df, float(fdtrc(df, within_df, q / df)), max(0.0, (q - df) / q) if q else 0.0
-    )
+    p = float(fdtrc(df, within_df, q / df))
+    return Heterogeneity(q, df, p, max(0.0, (q - df) / q) if q else 0.0)
 
 
 def by_host(trials: Sequence[Trial], baseline: str, metric: str) -> list[ByHost]:
     """Return each arm's ratio on each host, for trials from several hosts; [] for one host."""
-    disagreements = []
+    arms = []
     for (engine, workload, variant), group in sorted(groups(trials).items()):
-        hosts = {
-            name: [trial for trial in group if trial.host == name]
-            for name in sorted({t.host for t in group})
-        }
-        for arm in (
-            sorted({trial.fs_setup for trial in group} - {baseline}) if len(hosts) > 1 else []
-        ):
-            pairs = {name: values_of(of, baseline, arm, metric) for name, of in hosts.items()}
-            guesses = {
-                name: guess for name, of_host in pairs.items() if (guess := estimate_of(of_host))
-            }
-            ratios = tuple(
-                HostRatio(name, guess.ratio, *guess.interval(), guess.n)
-                for name, guess in guesses.items()
-            )
-            spread = heterogeneity(list(guesses.values()))
-            disagreements.append(ByHost(arm, engine, workload, variant, ratios, spread, metric))
-    return disagreements
+        hosts = grouped(sorted(group, key=lambda trial: trial.host), lambda trial: trial.host)
+        if len(hosts) == 1:
+            continue
+        for arm in sorted({trial.fs_setup for trial in group} - {baseline}):
+            ratios = []
+            guesses = []
+            for name, of_host in hosts.items():
+                guess = estimate_of(values_of(of_host, baseline, arm, metric))
+                if guess is not None:
+                    guesses.append(guess)
+                    ratios.append(HostRatio(name, guess.ratio, *guess.interval(), guess.n))
+            spread = heterogeneity(guesses)
+            arms.append(ByHost(arm, engine, workload, variant, tuple(ratios), spread, metric))
+    return arms

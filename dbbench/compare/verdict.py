@@ -4,35 +4,32 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from dbbench.compare.conditions import device_limits, unequal
-from dbbench.compare.interval import LEAST_BLOCKS, LEVEL, SETTLED_LEVEL, Estimate, holm_levels
+from dbbench.compare.interval import LEVEL, SETTLED_LEVEL, Estimate, LogRatio, confidences
 from dbbench.compare.pairing import Group, Pairs, chosen, estimate_of, groups, values_of
 from dbbench.compare.remarks import Remark, RemarkKind, remark
 from dbbench.compare.scatter import share_variance
 from dbbench.compare.two_levels import two_levels_remark
 from dbbench.metrics.table import METRICS, Metric
-from dbbench.model import Status, Trial
+from dbbench.model import Status, Trial, Verdict
 from dbbench.model.plan import MARGIN
 from dbbench.units import grouped
 
 UNKNOWN: Final = "unknown"  # every trial failed before its durability class was determined
-# used instead of same and inconclusive: the device hides possible differences
-LIMITED: Final = "device-limited"
 # suffix of the baseline's label for the baseline a second time, the A/A guard of nightly runs
 GUARD: Final = "-guard"
-WORDS: Final = {  # (words of the metric, candidate is better) -> word
-    ("speed", True): "faster",
-    ("speed", False): "slower",
-    ("quality", True): "better",
-    ("quality", False): "worse",
+AHEAD: Final = (Verdict.FASTER, Verdict.BETTER)
+BEHIND: Final = (Verdict.SLOWER, Verdict.WORSE)
+WORDS: Final = {  # words of the metric -> those for a better and for a worse candidate
+    "speed": (Verdict.FASTER, Verdict.SLOWER),
+    "quality": (Verdict.BETTER, Verdict.WORSE),
 }
-AHEAD: Final = ("faster", "better")
-BEHIND: Final = ("slower", "worse")
 THROUGHPUT: Final = ("tps", "queries_per_s")
 # Metric -> the warning of trials whose step failed, so that the metric has no value.
 WHY_ABSENT: Final = {"queries_per_s": "W153"}
@@ -57,7 +54,7 @@ class Row:
     ratio: float | None = None
     lo: float | None = None
     hi: float | None = None
-    verdict: str = "inconclusive"
+    verdict: Verdict = Verdict.INCONCLUSIVE
     n: int = 0
     wins: int = 0  # blocks in which the candidate was better
     level: float | None = None
@@ -65,19 +62,26 @@ class Row:
     mixed_durability: bool = False
     notes: tuple[Remark, ...] = ()
     variant: str = ""  # values from lists in the plan: "clients=8"
-    df: float | None = None  # degrees of freedom of the interval
+    log_ratio: LogRatio | None = None  # the ratio's logarithm with its error; None without interval
     df_shared: float | None = None  # the part of df that comes from other pairs of the run
     trials: int = 0  # trials that count, including those without a pair in their block
     margin: float = MARGIN  # "same": the interval is within this share in both directions
 
+    @property
+    def df(self) -> float | None:
+        """Return the degrees of freedom of the interval."""
+        return self.log_ratio.df if self.log_ratio else None
 
-def word(low: float, high: float, metric: Metric, margin: float = MARGIN) -> str:
+
+def word(low: float, high: float, metric: Metric, margin: float = MARGIN) -> Verdict:
     """Return the verdict of an interval of log ratios: different, else same within the margin, else
     inconclusive.
     """
     if low > 0 or high < 0:
-        return WORDS[metric.words, (low > 0) == (metric.better == "higher")]
-    return "same" if max(-low, high) <= math.log1p(margin) else "inconclusive"
+        better, worse = WORDS[metric.words]
+        higher = low > 0
+        return better if higher == (metric.better == "higher") else worse
+    return Verdict.SAME if max(-low, high) <= math.log1p(margin) else Verdict.INCONCLUSIVE
 
 
 def without_guard(table: Sequence[Row]) -> list[Row]:
@@ -106,15 +110,17 @@ def pair_groups(
     for key, group in sorted(groups(trials).items()):
         judged = METRICS[metric if isinstance(metric, str) else metric.get(key[1], "tps")]
         absent = WHY_ABSENT.get(judged.name, "")
-        if any(
-            trial.summary.get(judged.name) is not None or _has(trial, absent) for trial in group
-        ):
-            arms = sorted({trial.fs_setup for trial in group} - {baseline})
-            pairs = {arm: values_of(group, baseline, arm, judged.name) for arm in arms}
-            estimates = {
-                arm: guess for arm, of_arm in pairs.items() if (guess := _estimate(of_arm))
-            }
-            measured[key] = GroupPairs(judged, group, pairs, estimates)
+        if not values_in(group, judged.name) and not any(_has(trial, absent) for trial in group):
+            continue
+        pairs: dict[str, Pairs] = {}
+        estimates: dict[str, Estimate] = {}
+        for arm in sorted({trial.fs_setup for trial in group} - {baseline}):
+            pairs[arm] = values_of(group, baseline, arm, judged.name)
+            guess = _estimate(pairs[arm])
+            if guess is not None:
+                estimates[arm] = guess
+        measured[key] = GroupPairs(judged, group, pairs, estimates)
+
     shared = share_variance({key: about.estimates for key, about in measured.items()})
     return {key: about._replace(estimates=shared[key]) for key, about in measured.items()}
 
@@ -137,65 +143,70 @@ def rows(
     they are similar: pass the trials of a whole run, or those of a group to judge it separately.
     `settled`: the groups in which a narrow interval ended a pair.
     """
-    by_group = pair_groups(trials, baseline, metric)
-    levels = {group: SETTLED_LEVEL if group in settled else LEVEL for group in by_group}
-    return [
-        row
-        for group, about in by_group.items()
-        for row in _group_rows(about, baseline, margin, levels[group])
-    ]
+    table: list[Row] = []
+    for key, group in pair_groups(trials, baseline, metric).items():
+        level = SETTLED_LEVEL if key in settled else LEVEL
+        table += _group_rows(group, baseline, margin, level)
+    return table
 
 
-def _group_rows(about: GroupPairs, baseline: str, margin: float, level: float) -> list[Row]:
-    metric, group, pairs, estimates = about
-    enough = {arm: guess for arm, guess in estimates.items() if guess.n >= LEAST_BLOCKS}
-    levels = dict(
-        zip(
-            enough,
-            holm_levels([guess.p_value() for guess in enough.values()], 1 - level),
-            strict=True,
-        )
+def _group_rows(group: GroupPairs, baseline: str, margin: float, level: float) -> list[Row]:
+    metric = group.metric
+    counted = grouped(chosen(group.trials), lambda trial: trial.fs_setup)
+    log_ratios = {arm: guess.log_ratio() for arm, guess in group.estimates.items()}
+    levels = confidences(log_ratios, 1 - level)
+    block_minutes = _block_minutes(group.trials)
+
+    # Each arm's own facts; the baseline needs no more.
+    arms = (baseline, *group.pairs)
+    base_trials = counted.get(baseline, [])
+    mean_of = means({arm: values_in(counted.get(arm, []), metric.name) for arm in arms})
+    base_class = _class_of(group.trials, baseline)
+    base_row = replace(
+        _arm_row(group, baseline, base_trials, mean_of[baseline]),
+        ratio=None if mean_of[baseline] is None else 1.0,
+        verdict=Verdict.BASELINE,
+        n=len(values_in(base_trials, metric.name)),
+        durability_class=base_class,
+        margin=margin,
     )
-    counted = chosen(group)
-    first = group[0]
-    by_arm = {
-        arm: [trial for trial in counted if trial.fs_setup == arm] for arm in (baseline, *pairs)
-    }
-    mean_of = means({arm: [t.summary.get(metric.name) for t in own] for arm, own in by_arm.items()})
-    base_class = _class_of(group, baseline)
+
+    # The other arms are compared with it, and sorted from the best to the worst.
     table = []
-    for arm, own in by_arm.items():
-        own_class = _class_of(group, arm)
-        values = [t.summary.get(metric.name) for t in own]
-        mixed = own_class != base_class and UNKNOWN not in (own_class, base_class)
-        row = Row(
-            arm,
-            first.engine,
-            first.workload,
-            mean_of[arm],
-            durability_class=own_class,
-            mixed_durability=mixed,
-            notes=tuple(_notes(group, arm, own, metric)),
-            variant=first.variant,
-            trials=len(own),
-            margin=margin,
-        )
-        if arm == baseline:
-            n = sum(value is not None for value in values)
-            table.append(replace(row, ratio=1.0 if n else None, verdict="baseline", n=n))
-            continue
-        row = _judge(row, estimates.get(arm), levels.get(arm), metric, _block_minutes(group))
-        wins = sum(
-            (c > b) == (metric.better == "higher")
-            for b, c in pairs[arm]
-            if b > 0 and c > 0 and c != b
-        )
-        table.append(_with_conditions(replace(row, wins=wins), by_arm[baseline], own))
+    for arm, pairs in group.pairs.items():
+        trials = counted.get(arm, [])
+        row = _arm_row(group, arm, trials, mean_of[arm])
+        classes = {row.durability_class, base_class}
+        mixed = len(classes) > 1 and UNKNOWN not in classes
+        row = replace(row, mixed_durability=mixed, margin=margin, wins=_wins(pairs, metric))
+        row = _judge(row, group.estimates.get(arm), levels.get(arm), metric, block_minutes)
+        table.append(_with_conditions(row, base_trials, trials))
     sign = -1 if metric.better == "higher" else 1
-    rest = sorted(
-        table[1:], key=lambda row: (row.value is None, sign * (row.value or 0.0), row.fs_setup)
+    table.sort(key=lambda row: (row.value is None, sign * (row.value or 0.0), row.fs_setup))
+    return [base_row, *table]
+
+
+def _arm_row(group: GroupPairs, arm: str, trials: list[Trial], value: float | None) -> Row:
+    """Return what is known of an arm without the baseline; `trials` are those that count."""
+    first = group.trials[0]
+    return Row(
+        arm,
+        first.engine,
+        first.workload,
+        value,
+        durability_class=_class_of(group.trials, arm),
+        notes=tuple(_notes(group.trials, arm, trials, group.metric)),
+        variant=first.variant,
+        trials=len(trials),
     )
-    return table[:1] + rest
+
+
+def _wins(pairs: Pairs, metric: Metric) -> int:
+    wins = 0
+    for base, candidate in pairs:
+        if base > 0 and candidate > 0 and base != candidate:
+            wins += (candidate > base) == (metric.better == "higher")
+    return wins
 
 
 def _judge(
@@ -211,57 +222,78 @@ def _judge(
     row = replace(row, ratio=guess.ratio, n=guess.n)
     if level is None:
         return replace(row, notes=(*notes, remark(RemarkKind.TOO_FEW_BLOCKS)))
-    low, high = guess.bounds(level)
-    verdict = word(low, high, metric, row.margin)
-    if verdict == "inconclusive":
+    row = with_interval(row, guess.log_ratio(), level, metric)
+    if row.verdict is Verdict.INCONCLUSIVE:
         # it excludes 1, or fits the margin
         decisive = max(abs(guess.mean), math.log1p(row.margin) - abs(guess.mean))
         notes = (*notes, _price(guess.blocks_to(decisive, level), block_minutes))
+    return replace(row, notes=notes, df_shared=guess.shared_df)
+
+
+def with_interval(row: Row, log_ratio: LogRatio, level: float, metric: Metric) -> Row:
+    """Return the row with its interval at that confidence, and the verdict of it."""
+    low, high = log_ratio.bounds(level)
     return replace(
         row,
         lo=math.exp(low),
         hi=math.exp(high),
-        verdict=verdict,
         level=level,
-        notes=notes,
-        df=guess.df,
-        df_shared=guess.shared_df,
+        verdict=word(low, high, metric, row.margin),
+        log_ratio=log_ratio,
     )
 
 
-def _with_conditions(row: Row, base: Sequence[Trial], own: Sequence[Trial]) -> Row:
+def _with_conditions(row: Row, base: Sequence[Trial], candidate: Sequence[Trial]) -> Row:
     """If the device limited both arms, "same" would describe the device and not the filesystems."""
-    row = replace(row, notes=(*row.notes, *unequal(base, own)))
-    if row.verdict in ("same", "inconclusive") and device_limits(base) and device_limits(own):
-        return replace(row, verdict=LIMITED, notes=(*row.notes, remark(RemarkKind.DEVICE_LIMITED)))
+    row = replace(row, notes=(*row.notes, *unequal(base, candidate)))
+    undecided = row.verdict in (Verdict.SAME, Verdict.INCONCLUSIVE)
+    if undecided and device_limits(base) and device_limits(candidate):
+        notes = (*row.notes, remark(RemarkKind.DEVICE_LIMITED))
+        return replace(row, verdict=Verdict.LIMITED, notes=notes)
     return row
 
 
 def _notes(group: list[Trial], arm: str, counted: list[Trial], metric: Metric) -> Iterator[Remark]:
-    def warned(warning: str) -> int:
-        return sum(_has(trial, warning) for trial in counted)
-
-    if failed := sum(t.status is Status.FAILED for t in group if t.fs_setup == arm):
+    statuses = Counter(trial.status for trial in group if trial.fs_setup == arm)
+    if failed := statuses[Status.FAILED]:
         yield remark(RemarkKind.FAILED, failed=failed)
-    if suspect := sum(t.status is Status.SUSPECT for t in counted):
+    if suspect := sum(trial.status is Status.SUSPECT for trial in counted):
         yield remark(RemarkKind.SUSPECT, suspect=suspect)
-    if reports := dict.fromkeys(
-        report for t in counted if t.filesystem for report in t.filesystem.reports
-    ):
+    reports = dict[str, None]()
+    for trial in counted:
+        if trial.filesystem is not None:
+            reports |= dict.fromkeys(trial.filesystem.reports)
+    if reports:
         yield remark(RemarkKind.REPORTED, reports=", ".join(reports))
-    if metric.name in (*THROUGHPUT, "sustained_tps") and warned("W002"):
+    yield from _meanings_of_warnings(counted, metric.name)
+    yield from two_levels_remark(values_in(counted, metric.name))
+
+
+def _meanings_of_warnings(trials: list[Trial], metric: str) -> Iterator[Remark]:
+    warned = Counter[str]()  # ID of a warning -> trials that have it
+    for trial in trials:
+        warned.update({warning.id for warning in trial.warnings})
+    if warned["W002"] and metric in (*THROUGHPUT, "sustained_tps"):
         yield remark(RemarkKind.BURST)
-    if metric.name in THROUGHPUT and warned("W003"):
+    if warned["W003"] and metric in THROUGHPUT:
         yield remark(RemarkKind.DRAIN)
-    yield from (remark(kind) for warning, kind in WARNED.items() if warned(warning))
-    if missed := warned("W153"):
-        yield remark(RemarkKind.RATE_MISSED, missed=missed, trials=len(counted))
-    if metric.name in (*THROUGHPUT, "sustained_tps") and (unsteady := warned("W005")):
-        partly = remark(RemarkKind.PARTLY_UNSTEADY, unsteady=unsteady, trials=len(counted))
-        yield remark(RemarkKind.UNSTEADY) if unsteady == len(counted) else partly
-    yield from two_levels_remark(
-        [v for t in counted if (v := t.summary.get(metric.name)) is not None]
-    )
+    for warning, kind in WARNED.items():
+        if warned[warning]:
+            yield remark(kind)
+    if missed := warned["W153"]:
+        yield remark(RemarkKind.RATE_MISSED, missed=missed, trials=len(trials))
+    unsteady = warned["W005"]
+    if unsteady and metric in (*THROUGHPUT, "sustained_tps"):
+        if unsteady == len(trials):
+            yield remark(RemarkKind.UNSTEADY)
+        else:
+            yield remark(RemarkKind.PARTLY_UNSTEADY, unsteady=unsteady, trials=len(trials))
+
+
+def values_in(trials: Iterable[Trial], metric: str) -> list[float]:
+    """Return the values of the trials that have the metric."""
+    values = (trial.summary.get(metric) for trial in trials)
+    return [value for value in values if value is not None]
 
 
 def _has(trial: Trial, warning: str) -> bool:
@@ -270,9 +302,9 @@ def _has(trial: Trial, warning: str) -> bool:
 
 def _class_of(group: list[Trial], arm: str) -> str:
     classes = {
-        t.filesystem.durability_class
-        for t in group
-        if t.fs_setup == arm and t.filesystem is not None and t.status is not Status.FAILED
+        trial.filesystem.durability_class
+        for trial in group
+        if trial.fs_setup == arm and trial.filesystem and trial.status is not Status.FAILED
     }
     return " / ".join(sorted(classes)) or UNKNOWN
 
@@ -282,24 +314,27 @@ def means(by_arm: Mapping[str, Iterable[float | None]]) -> dict[str, float | Non
     ratios belong, but arithmetic for all arms alike if one of them has a value that is not
     positive. None without values.
     """
-    measured = {
-        arm: [value for value in values if value is not None] for arm, values in by_arm.items()
-    }
-    positive = all(value > 0 for values in measured.values() for value in values)
+    measured: dict[str, list[float]] = {}
+    positive = True
+    for arm, values in by_arm.items():
+        measured[arm] = [value for value in values if value is not None]
+        positive = positive and all(value > 0 for value in measured[arm])
     mean = statistics.geometric_mean if positive else statistics.fmean
-    # exact if all are equal
-    return {
-        arm: (values[0] if len(set(values)) == 1 else mean(values)) if values else None
-        for arm, values in measured.items()
-    }
+    mean_of: dict[str, float | None] = {}
+    for arm, numbers in measured.items():
+        if len(set(numbers)) == 1:
+            mean_of[arm] = numbers[0]  # exact
+        else:
+            mean_of[arm] = mean(numbers) if numbers else None
+    return mean_of
 
 
 def _block_minutes(group: list[Trial]) -> float | None:
-    seconds = math.fsum(
-        math.fsum(math.fsum(phase.seconds for phase in trial.phases) for trial in trials)
-        / len(trials)
-        for trials in grouped(group, lambda trial: trial.fs_setup).values()
-    )
+    """Return the time of a block: the sum of each arm's mean time of a trial."""
+    seconds = 0.0
+    for trials in grouped(group, lambda trial: trial.fs_setup).values():
+        phases = [phase.seconds for trial in trials for phase in trial.phases]
+        seconds += math.fsum(phases) / len(trials)
     return seconds / 60 if seconds else None
 
 
@@ -342,13 +377,17 @@ class Comparison:
     def rows(self, group: Group, metric: str) -> list[Row]:
         name = "" if metric == self._primary.get(group[1], "tps") else metric
         if name not in self._tables:
-            table = self._tables[name] = {}
-            for row in rows(
-                self._trials, self._baseline, name or self._primary, self._margin, self._settled
-            ):
-                key = row.engine, row.workload, row.variant
-                of_group = table.setdefault(key, [])
-                if (why := self._stopped.get((key, row.fs_setup))) and row.n < of_group[0].n:
-                    row = replace(row, notes=(*row.notes, why))
-                of_group.append(row)
+            self._tables[name] = self._judge(name or self._primary)
         return self._tables[name].get(group, [])
+
+    def _judge(self, metric: str | Mapping[str, str]) -> dict[Group, list[Row]]:
+        tables: dict[Group, list[Row]] = {}
+        for row in rows(self._trials, self._baseline, metric, self._margin, self._settled):
+            key = (row.engine, row.workload, row.variant)
+            table = tables.setdefault(key, [])
+            reason = self._stopped.get((key, row.fs_setup))
+            # The baseline, which is the first row, was measured further.
+            if reason is not None and row.n < table[0].n:
+                row = replace(row, notes=(*row.notes, reason))
+            table.append(row)
+        return tables

@@ -121,6 +121,23 @@ class Status(StrEnum):
     FAILED = "failed"
 
 
+class Verdict(StrEnum):
+    """The comparison of a setup with the baseline, in a word. A metric has the words of speed or
+    those of quality.
+    """
+
+    BASELINE = "baseline"
+    FASTER = "faster"
+    SLOWER = "slower"
+    BETTER = "better"
+    WORSE = "worse"
+    SAME = "same"  # within the margin
+    INCONCLUSIVE = "inconclusive"
+    # instead of the two above: the device hides possible differences
+    LIMITED = "device-limited"
+    DEPENDS = "depends"  # of a contrast between two levels of a factor: the ratio changes
+
+
 class Durability(StrEnum):
     """What a power loss may lose or tear, worst first. Without any flag the class is `full`."""
 

@@ -13,10 +13,10 @@ from typing import Final, NamedTuple
 from dbbench.compare import Row
 from dbbench.compare.interval import LEAST_BLOCKS
 from dbbench.compare.remarks import RemarkKind
-from dbbench.compare.verdict import AHEAD, BEHIND, LIMITED, without_guard
+from dbbench.compare.verdict import AHEAD, BEHIND, without_guard
 from dbbench.metrics.summary import SHORT_WINDOW_S
 from dbbench.metrics.table import Metric
-from dbbench.model import Status
+from dbbench.model import Status, Verdict
 from dbbench.report.sentences import DURABILITY, MOST_NAMED, SUSPECT, class_of, why_without
 from dbbench.report.verdicts import VerdictTable
 from dbbench.results import LoadedRun
@@ -180,7 +180,7 @@ def _size(pairs: Sequence[Pair], metric: Metric | None, than: str) -> str:
 
 
 def _others(pairs: Sequence[Pair], tables: Sequence[VerdictTable]) -> Iterator[str]:
-    for outcome in ("same", "inconclusive", LIMITED, TOO_FEW, NO_RESULT):
+    for outcome in ("same", "inconclusive", Verdict.LIMITED, TOO_FEW, NO_RESULT):
         for of in _alike((pair for pair in pairs if pair.outcome == outcome), tables):
             together = [pair for own in of.values() for pair in own]
             yield _outcome(outcome, together, list(of), _where(together, tables))
@@ -209,7 +209,7 @@ def _outcome(outcome: str, pairs: Sequence[Pair], names: list[str], where: str) 
         )
     together = [base, *names] if len(names) == 1 else names
     apart = "" if len(names) == 1 else f" from {base}"
-    if outcome == LIMITED:
+    if outcome == Verdict.LIMITED:
         return (
             f"{_names([base, *names])} reached the limit of the device{where}, so they cannot be "
             "compared there."

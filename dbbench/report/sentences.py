@@ -8,11 +8,9 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from dbbench.compare import ByHost, Curve, Interaction, Row
-from dbbench.compare.interaction import DEPENDS
 from dbbench.compare.remarks import RemarkKind
-from dbbench.compare.verdict import LIMITED
 from dbbench.metrics.table import METRICS
-from dbbench.model import title_of
+from dbbench.model import Verdict, title_of
 from dbbench.results import Exceeded
 from dbbench.results.ceiling import BOTH, FLUSHED
 from dbbench.units import GROUP, change, count, interval, join_words, level_text, number
@@ -94,7 +92,9 @@ def interaction(about: Interaction) -> str:
 
 def _ratios(about: Interaction) -> str:
     texts = []
-    arms = list(dict.fromkeys(of.fs_setup for of in about.contrasts if of.verdict == DEPENDS))
+    arms = list(
+        dict.fromkeys(of.fs_setup for of in about.contrasts if of.verdict is Verdict.DEPENDS)
+    )
     for arm in arms[:MOST_NAMED]:
         ratios = [
             f"{change(of.ratio)} ({of.verdict}) with {about.factor}={level_text(of.level)}"
@@ -105,7 +105,7 @@ def _ratios(about: Interaction) -> str:
             f"{change(of.change)} from {level_text(of.reference)} to {level_text(of.level)}, "
             f"CI {interval(of.lo, of.hi)}"
             for of in about.contrasts
-            if of.fs_setup == arm and of.verdict == DEPENDS
+            if of.fs_setup == arm and of.verdict is Verdict.DEPENDS
         ]
         texts.append(f"{arm} is {join_words(ratios)}; its ratio changes by {join_words(changes)}")
     further = (
@@ -123,7 +123,7 @@ def _sides(about: Interaction) -> str:
 def _changes(about: Interaction) -> str:
     if not about.contrasts:
         return ": no setup can be compared at two of its levels"
-    if any(of.verdict == LIMITED for of in about.contrasts):
+    if any(of.verdict is Verdict.LIMITED for of in about.contrasts):
         return ": the device was the limit"
     if any(of.lo is None for of in about.contrasts):
         return ": every combination needs a result of at least 3 blocks"

@@ -13,11 +13,11 @@ from calibration import HOSTS, Factorial
 from synthetic import Shape
 
 from dbbench.compare import Interaction, Row, interactions
-from dbbench.compare.interaction import Verdict
+from dbbench.compare.interval import LogRatio
 from dbbench.errors import PlanInvalid
 from dbbench.machine import host
 from dbbench.metrics.table import METRICS
-from dbbench.model import Scalar, Setting
+from dbbench.model import Scalar, Setting, Verdict
 from dbbench.plan import expand, identity, load
 from dbbench.plan.conditions import factor_sentences as plan_sentences
 from dbbench.plan.request import able, of_plan
@@ -263,27 +263,23 @@ def test_the_sysctl_of_io_uring(tmp_path: Path, value: str, reason: str | None) 
     assert reason in said if reason else "sysctl" not in said
 
 
+T_8_DF = 2.306004  # quantile of t for a two-sided 95 %, of a table
+
+
 def row(arm: str, level: str, ratio: float, half: float | None = 0.02, **more: object) -> Row:
     """A row with a 95 % interval of that half width on the log scale, 8 degrees of freedom."""
-    low, high = (None, None) if half is None else (ratio * math.exp(-half), ratio * math.exp(half))
-    verdict = "baseline" if arm == "a" else "inconclusive"
-    whole = Row(
-        arm,
-        "e",
-        "w",
-        100.0,
-        ratio,
-        low,
-        high,
-        verdict,
-        5,
-        0,
-        None if half is None else 0.95,
-        "full",
-        False,
-        variant=f"clients=8+f={level}",
-        df=None if half is None else 8.0,
-    )
+    whole = Row(arm, "e", "w", value=100.0, ratio=ratio, n=5, variant=f"clients=8+f={level}")
+    if arm == "a":
+        whole = replace(whole, verdict=Verdict.BASELINE)
+    if half is not None:
+        error = half / T_8_DF
+        whole = replace(
+            whole,
+            lo=ratio * math.exp(-half),
+            hi=ratio * math.exp(half),
+            level=0.95,
+            log_ratio=LogRatio(math.log(ratio), error**2, 8.0),
+        )
     return replace(whole, **more)  # type: ignore[arg-type]
 
 
@@ -328,7 +324,7 @@ def judged(*rows: Row) -> Interaction:
     ],
 )
 def test_verdicts_of_planted_ratios(
-    ratios: tuple[float, float], half: float | None, verdict: Verdict, text: str
+    ratios: tuple[float, float], half: float | None, verdict: str, text: str
 ) -> None:
     """The word and the sentence follow from the intervals."""
     found = judged(
@@ -342,7 +338,7 @@ def test_the_interval_of_a_contrast_by_hand() -> None:
     """Two rows of equal error with 8 degrees each: √2 as wide at 16 degrees."""
     (contrast,) = judged(row("b", "x", 1.0), row("b", "y", 1.1)).contrasts
     assert contrast.df == pytest.approx(16) and contrast.confidence == 0.95
-    half = 0.02 / 2.306004 * math.sqrt(2) * 2.119905
+    half = 0.02 / T_8_DF * math.sqrt(2) * 2.119905
     assert (contrast.lo, contrast.hi) == pytest.approx(
         (1.1 * math.exp(-half), 1.1 * math.exp(half)), rel=1e-5
     )
@@ -352,7 +348,7 @@ def test_what_cannot_be_compared_has_no_word() -> None:
     """A combination that is missing, the device's ceiling, and another durability class."""
     assert judged(row("b", "x", 1.0)).contrasts == ()
     assert judged(row("b", "x", 1.0)).verdict == "inconclusive"
-    limited = judged(row("b", "x", 1.0, verdict="device-limited"), row("b", "y", 1.5))
+    limited = judged(row("b", "x", 1.0, verdict=Verdict.LIMITED), row("b", "y", 1.5))
     assert [contrast.verdict for contrast in limited.contrasts] == ["device-limited"]
     assert "the device was the limit" in plain_text(interaction(limited))
     assert judged(row("b", "x", 1.0, mixed_durability=True), row("b", "y", 1.5)).contrasts == ()

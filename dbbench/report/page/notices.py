@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from dbbench.compare import by_host
-from dbbench.compare.verdict import LIMITED
+from dbbench.model import Verdict
 from dbbench.report.page.environment import differences
 from dbbench.report.page.groups import Group, loaded_runs
 from dbbench.report.sentences import disagreement, no_limit
@@ -76,7 +76,7 @@ def _unequal(groups: Sequence[Group]) -> Iterator[Notice]:
 
 def _limits(groups: Sequence[Group]) -> Iterator[Notice]:
     for group in groups:
-        arms = [row.fs_setup for row in group.rows if row.verdict == LIMITED]
+        arms = [row.fs_setup for row in group.rows if row.verdict is Verdict.LIMITED]
         if arms:
             both = join_words([group.baseline, *arms])
             text = (

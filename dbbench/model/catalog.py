@@ -137,6 +137,10 @@ class Workload:
     settings: dict[EngineName, dict[str, Scalar]] = field(default_factory=dict)
 
     @property
+    def dataset_parameters(self) -> dict[str, Scalar]:
+        return {name: value for name, value in self.dataset.items() if name != "kind"}
+
+    @property
     def prepares(self) -> bool:
         """Whether the load has work of unknown length to do before its warm-up or window."""
         return self.driver in ("statements", "insert")

@@ -149,7 +149,11 @@ def _own(group: Sequence[Trial], arm: str, metric: Metric) -> Ratio:
 def _guard_says(group: Sequence[Trial], baseline: str, metric: Metric) -> Iterator[str]:
     """Yield a line if the guard differs from the reference."""
     guess = estimate_of(values_of(group, baseline, baseline + GUARD, metric.name))
-    if guess is not None and guess.p_value() < GUARD_P and abs(guess.mean) >= GUARD_SHIFT:
+    if (
+        guess is not None
+        and guess.log_ratio().p_value() < GUARD_P
+        and abs(guess.mean) >= GUARD_SHIFT
+    ):
         yield (
             f"the guard is {guess.ratio - 1:+.1%} from the reference that it is: the host was "
             "not quiet"

@@ -22,7 +22,7 @@ from dbbench.machine import ownership
 from dbbench.metrics.table import METRICS
 from dbbench.model import Arm, Dataset, FsSetup, Parameter, Scalar, Workload
 from dbbench.model.base import NAME, PACKED, SIZE_PARAMETERS, adapter, data_folder
-from dbbench.plan.arms import effective_name
+from dbbench.plan.labels import effective_name
 from dbbench.plan.tomlfile import Document, Key, did_you_mean, read_as
 from dbbench.results.fileio import given_text
 from dbbench.storage.filesystems import options
@@ -89,19 +89,22 @@ class Catalog:
         if not arm.adds:
             return setup
         setup = options.changed(setup, effective_name(arm), arm.mount, arm.mkfs, arm.tuning)
-        if wrong := "; ".join(options.flaws(setup, arm.mount, arm.mkfs)):
-            raise PlanInvalid(f'"{arm.label or setup.name}": {wrong}')
+        flaws = "; ".join(options.flaws(setup, arm.mount, arm.mkfs))
+        if flaws:
+            raise PlanInvalid(f'"{arm.label or setup.name}": {flaws}')
         return setup
 
     def workload(self, name: str) -> Workload:
         """Return the workload of that name. Raises UnknownName, PlanInvalid."""
         workload = read_as(_path(name, self.workloads, "workload"), Workload, _check_workload)
-        if workload.driver == "fio" and (job := self.script(workload)) is not None:
+        job = self.script(workload) if workload.driver == "fio" else None
+        if job is not None:
             conflicts = fio.find_conflicts(given_text(job, MOST_SCRIPT))
-            if lines := ", ".join(f"{job.name}:{number} {option}" for number, option in conflicts):
+            lines = [f"{job.name}:{number} {option}" for number, option in conflicts]
+            if lines:
                 raise PlanInvalid(
                     f"{job} has lines that dbbench sets for each trial, or that run programs or "
-                    f"name files elsewhere; remove {lines}"
+                    f"name files elsewhere; remove {', '.join(lines)}"
                 )
         return workload
 
@@ -109,90 +112,85 @@ class Catalog:
         """Return the workload's script next to its TOML file, or None for a script that the driver
         includes.
         """
-        beside = self.workloads[workload.name].parent / workload.script
-        return beside.resolve() if workload.script and beside.is_file() else None
+        path = self.workloads[workload.name].parent / workload.script
+        return path.resolve() if workload.script and path.is_file() else None
 
     def beside(self, workload: Workload) -> tuple[Path, ...]:
-        return tuple(
-            (self.workloads[workload.name].parent / name).resolve() for name in workload.beside
-        )
+        """Return the workload's further files."""
+        folder = self.workloads[workload.name].parent
+        return tuple((folder / name).resolve() for name in workload.beside)
 
 
 def catalog(paths: Sequence[str | Path] = ()) -> Catalog:
     """Return the catalogue of dbbench's data, DBBENCH_PATH and `paths`. Raises FileUnreadable for a
     path that is not a directory.
     """
-    own_folders = [
-        Path(path) for path in (*paths, *os.environ.get("DBBENCH_PATH", "").split(":")) if str(path)
-    ]
-    for folder in own_folders:
+    given = [*paths, *os.environ.get("DBBENCH_PATH", "").split(":")]
+    roots = [Path(path) for path in given if str(path)]
+    for folder in roots:
         if not folder.is_dir():
-            raise FileUnreadable(
-                f"{folder} is not a directory", remedy="Correct --path or DBBENCH_PATH."
-            )
+            remedy = "Correct --path or DBBENCH_PATH."
+            raise FileUnreadable(f"{folder} is not a directory", remedy=remedy)
         files = [folder, *(folder / "fs_setups").glob("*"), *(folder / "workloads").glob("*")]
         if writer := ownership.other_writer(files):
             raise FileUnreadable(
                 f"{writer}, and root would use it",
                 remedy="Change its owner to root, or copy the directory to a place of root's.",
             )
-    roots = [*own_folders, data_folder()]
+    roots.append(data_folder())
     return Catalog(_files(roots, "fs_setups"), _files(roots, "workloads"))
 
 
 def parameters(workload: Workload) -> dict[str, Parameter]:
     """Return what a plan may set: the parameters of the workload and of its dataset."""
-    implied = {
-        name: Parameter(
+    possible: dict[str, Parameter] = {}
+    for name, value in workload.dataset_parameters.items():
+        possible[name] = Parameter(
             type=_TYPE_OF.get(type(value), "string"),
             default=value,
             help=_DATASET_HELP.get(name, "of the dataset"),
         )
-        for name, value in workload.dataset.items()
-        if name != "kind"
-    }
     kind = workload.dataset.get("kind")
-    further = {**(_SIZE if kind in SIZE_PARAMETERS else {}), **(_PACKED if kind in PACKED else {})}
-    further |= _PROTOCOL if workload.driver == "pgbench" else {}
-    return {**implied, **further, **workload.parameters}
+    if kind in SIZE_PARAMETERS:
+        possible |= _SIZE
+    if kind in PACKED:
+        possible |= _PACKED
+    if workload.driver == "pgbench":
+        possible |= _PROTOCOL
+    return possible | workload.parameters
 
 
 def defaults(workload: Workload) -> dict[str, Scalar]:
     """Return the workload's parameters that have a default; durations in seconds, sizes in bytes."""
-    values = parameters(workload)
-    return {
-        name: convert_value(p, p.default) for name, p in values.items() if p.default is not None
-    }
+    values = {}
+    for name, parameter in parameters(workload).items():
+        if parameter.default is not None:
+            values[name] = convert_value(parameter, parameter.default)
+    return values
 
 
 def dataset_of(workload: Workload, values: dict[str, Scalar]) -> Dataset:
     """Return the workload's dataset with those of `values` that are its parameters."""
-    dataset_values = {
-        name: values.get(name, value) for name, value in workload.dataset.items() if name != "kind"
-    }
-    dataset_values |= {
-        name: values[name]
-        for name in _PACKED
-        if name in values and workload.dataset["kind"] in PACKED
-    }
-    return adapter(Dataset).validate_python(
-        {"kind": workload.dataset["kind"], "parameters": dataset_values}
-    )
+    kind = workload.dataset["kind"]
+    names = [*workload.dataset_parameters, *(_PACKED if kind in PACKED else ())]
+    merged = workload.dataset_parameters | values
+    selected = {name: merged[name] for name in names if name in merged}
+    return adapter(Dataset).validate_python({"kind": kind, "parameters": selected})
 
 
 def convert_value(parameter: Parameter, value: Any) -> Scalar:
     """Convert `value` to the parameter's type: seconds for a duration, bytes for a size. Raises
     ValueError.
     """
-    taken = _convert(parameter, value)
-    if parameter.choices and taken not in parameter.choices:
+    converted = _convert(parameter, value)
+    if parameter.choices and converted not in parameter.choices:
         raise ValueError(f"must be one of {', '.join(map(str, parameter.choices))}, not {value!r}")
-    if isinstance(taken, int | float) and not isinstance(taken, bool):
-        if parameter.min is not None and taken < parameter.min:
+    if isinstance(converted, int | float) and not isinstance(converted, bool):
+        if parameter.min is not None and converted < parameter.min:
             raise ValueError(f"must be at least {parameter.min:g}, not {value!r}")
-        if parameter.max is not None and taken > parameter.max:
+        if parameter.max is not None and converted > parameter.max:
             raise ValueError(f"must be at most {parameter.max:g}, not {value!r}")
-    return taken
+    return converted
 
 
 def _convert(parameter: Parameter, value: Any) -> Scalar:
@@ -207,8 +205,8 @@ def _convert(parameter: Parameter, value: Any) -> Scalar:
     is_flag = isinstance(value, bool) and parameter.type != "boolean"
     if is_flag or not isinstance(value, kind):
         raise ValueError(f"must be {words}, not {value!r}")
-    taken: Scalar = value
-    return taken
+    converted: Scalar = value
+    return converted
 
 
 def _check_layers(document: Document, setup: FsSetup) -> None:
@@ -221,19 +219,16 @@ def _check_words(document: Document, workload: Workload) -> None:
     if not workload.engines:
         document.flaw(("engines",), '"engines" must list at least one engine')
     if workload.primary not in METRICS:
-        document.flaw(
-            ("primary",),
-            f'unknown metric "{workload.primary}"{did_you_mean(workload.primary, METRICS)}',
-        )
+        hint = did_you_mean(workload.primary, METRICS)
+        document.flaw(("primary",), f'unknown metric "{workload.primary}"{hint}')
     if workload.during and workload.window != "fixed":
         document.flaw(("during",), '"during" requires window = "fixed"')
 
 
 def _check_script(document: Document, key: Key, file: str) -> None:
     if file and not NAME.fullmatch(Path(file).name):  # the run's copy has this name
-        document.flaw(
-            key, f'invalid name of a script "{file}": use letters, digits and . _ + : = -'
-        )
+        text = f'invalid name of a script "{file}": use letters, digits and . _ + : = -'
+        document.flaw(key, text)
     folder = document.path.parent.resolve()
     path = folder / file
     if path.exists() and not path.resolve().is_relative_to(folder):
@@ -242,22 +237,19 @@ def _check_script(document: Document, key: Key, file: str) -> None:
 
 def _check_workload(document: Document, workload: Workload) -> None:
     _check_words(document, workload)
-    kind = workload.dataset.get("kind")
-    dataset_values = {k: v for k, v in workload.dataset.items() if k != "kind"}
+    dataset = {"kind": workload.dataset.get("kind"), "parameters": workload.dataset_parameters}
     try:
-        adapter(Dataset).validate_python({"kind": kind, "parameters": dataset_values})
+        adapter(Dataset).validate_python(dataset)
     except ValidationError as error:
-        document.flaw(
-            ("dataset", "kind"), str(error.errors()[0]["msg"]).replace("Input should", "kind must")
-        )
+        message = str(error.errors()[0]["msg"])
+        document.flaw(("dataset", "kind"), message.replace("Input should", "kind must"))
     _check_script(document, ("script",), workload.script)
     for index, file in enumerate(workload.beside):
         _check_script(document, ("beside", index), file)
         if "/" in file or not (document.path.parent / file).is_file():
             document.flaw(("beside", index), f'"{file}" is not a file in the directory of this one')
-    if workload.weights and (
-        workload.driver != "pgbench" or len(workload.weights) != 1 + len(workload.beside)
-    ):
+    all_weighted = len(workload.weights) == 1 + len(workload.beside)
+    if workload.weights and not (all_weighted and workload.driver == "pgbench"):
         text = (
             '"weights" must have one entry for `script` and one for each file in `beside`, and '
             "requires pgbench"
@@ -281,7 +273,7 @@ def _files(roots: Sequence[Path], kind: str) -> dict[str, Path]:
     return dict(sorted(files.items()))
 
 
-def _path(name: str, known: dict[str, Path], what: str) -> Path:
-    if name not in known:
-        raise UnknownName(f'unknown {what} "{name}"{did_you_mean(name, known)}')
-    return known[name]
+def _path(name: str, files: dict[str, Path], what: str) -> Path:
+    if name not in files:
+        raise UnknownName(f'unknown {what} "{name}"{did_you_mean(name, files)}')
+    return files[name]

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Final
@@ -22,12 +22,13 @@ from dbbench.model.base import NAME
 from dbbench.model.plan import MOST_TRIALS
 from dbbench.operations import OPERATIONS
 from dbbench.plan import studies
-from dbbench.plan.arms import PROFILE, factor_names, factors_of, label_of, number
 from dbbench.plan.catalog import Catalog, dataset_of, defaults
 from dbbench.plan.draft import PlanDraft, engines_of
+from dbbench.plan.labels import label_of
 from dbbench.plan.rules import check_rules
 from dbbench.plan.server_settings import defaults as default_settings
 from dbbench.plan.tomlfile import Document, Key, did_you_mean, read
+from dbbench.plan.variants import PROFILE, factor_names, factors_of, number
 from dbbench.plan.workloads import check_list, place_tables
 from dbbench.storage.filesystems import FAMILIES
 from dbbench.units import bytes_of
@@ -60,14 +61,16 @@ def _check(draft: PlanDraft) -> None:
         _check_workload(draft, key)
     for key, engine in draft.engines.items():
         _check_engine(draft, key, engine)
-    if isinstance(memory := document.data.get("memory"), list):
+    memory = document.data.get("memory")
+    if isinstance(memory, list):
         # an invalid size is reported when the plan is converted to its types
         with contextlib.suppress(ValueError):
-            check_list(document, ("memory",), memory, [bytes_of(value) for value in memory], "size")
-    if draft.plan is not None and (many := too_many(draft.plan, draft.workloads.values())):
-        document.flaw(("blocks",), many)
-    for name, levels in (draft.plan.factors if draft.plan else {}).items():
-        _check_factor(document, name, levels, list(draft.engines.values()))
+            check_list(document, ("memory",), memory, list(map(bytes_of, memory)), "size")
+    if draft.plan is not None:
+        if reason := too_many(draft.plan, draft.workloads.values()):
+            document.flaw(("blocks",), reason)
+        for name, levels in draft.plan.factors.items():
+            _check_factor(document, name, levels, list(draft.engines.values()))
     check_rules(draft)
 
 
@@ -78,31 +81,34 @@ def _check_names(draft: PlanDraft) -> None:
         if not NAME.fullmatch(arm.label):
             document.flaw(key, f'invalid label "{arm.label}": use letters, digits and . _ + : = -')
     for key, setup in draft.setups.items():
-        _check_name(
-            document,
-            key,
-            f'fs setup "{setup.name}" has the unknown family',
-            setup.mkfs.family,
-            FAMILIES,
-        )
+        what = f'fs setup "{setup.name}" has the unknown family'
+        _check_name(document, key, what, setup.mkfs.family, FAMILIES)
     for key, operation in draft.operations.items():
         _check_name(document, key, "unknown operation", operation, OPERATIONS)
     if draft.plan is not None and draft.plan.study is not None:
-        _check_name(
-            document, ("study", "name"), "unknown study", draft.plan.study.name, studies.names()
-        )
+        study = draft.plan.study.name
+        _check_name(document, ("study", "name"), "unknown study", study, studies.names())
     baseline = document.data.get("baseline")
     if isinstance(baseline, str) and labels and label_of(baseline, draft.arms.values()) is None:
         _check_name(document, ("baseline",), "fs_setups has no baseline", baseline, labels)
-    for label in document.data.get("expect", ()) if draft.plan is not None and draft.whole else ():
-        _check_name(document, ("expect", label), "fs_setups has no", label, labels)
-    for label in draft.device.directories if draft.device.existing and draft.whole else ():
-        _check_name(document, ("device", "paths", label), "fs_setups has no", label, labels)
+    if draft.whole:
+        _check_labels(draft)
 
 
-def _check_name(document: Document, key: Key, what: str, name: str, known: Iterable[str]) -> None:
-    if name not in (words := list(known)):
-        document.flaw(key, f'{what} "{name}"{did_you_mean(name, words)}')
+def _check_labels(draft: PlanDraft) -> None:
+    document = draft.document
+    labels = draft.labels
+    if draft.plan is not None:
+        for label in draft.plan.expect:
+            _check_name(document, ("expect", label), "fs_setups has no", label, labels)
+    if draft.device.existing:
+        for label in draft.device.directories:
+            _check_name(document, ("device", "paths", label), "fs_setups has no", label, labels)
+
+
+def _check_name(document: Document, key: Key, what: str, name: str, names: Collection[str]) -> None:
+    if name not in names:
+        document.flaw(key, f'{what} "{name}"{did_you_mean(name, names)}')
 
 
 def _check_twice(draft: PlanDraft) -> None:
@@ -120,22 +126,17 @@ def _check_workload(draft: PlanDraft, key: Key) -> None:
     spec, workload = draft.workloads[key]
     runs_on = f"(supported: {', '.join(workload.engines)})"
     for index, name in enumerate(spec.engines):
+        place = (*key, "engines", index)
         if name not in workload.engines:
-            document.flaw(
-                (*key, "engines", index),
-                f'workload "{spec.name}" does not support {name} {runs_on}',
-            )
+            document.flaw(place, f'workload "{spec.name}" does not support {name} {runs_on}')
         elif name not in {engine.name for engine in engines}:
-            document.flaw((*key, "engines", index), f'"{name}" is not an [[engine]] of this plan')
+            document.flaw(place, f'"{name}" is not an [[engine]] of this plan')
     if engines and not spec.engines and not engines_of(spec, workload, engines):
-        document.flaw(
-            key, f'workload "{spec.name}" supports none of the engines of this plan {runs_on}'
-        )
-    for engine_name in spec.source:
-        if engine_name:
-            _check_name(
-                document, (*key, "source", engine_name), "unknown engine", engine_name, SERVERS
-            )
+        text = f'workload "{spec.name}" supports none of the engines of this plan {runs_on}'
+        document.flaw(key, text)
+    for name in spec.source:
+        if name:
+            _check_name(document, (*key, "source", name), "unknown engine", name, SERVERS)
     if not spec.source:  # a source is inspected when the plan is expanded
         _check_dataset(draft, key)
 
@@ -143,15 +144,14 @@ def _check_workload(draft: PlanDraft, key: Key) -> None:
 def _check_dataset(draft: PlanDraft, key: Key) -> None:
     spec, workload = draft.workloads[key]
     values = {**defaults(workload), **spec.parameters}
-    each = [
-        {**values, name: value} for name, several in spec.sweeps.items() for value in several
-    ] or [values]
+    choices = []  # each value of a list; the other lists have their defaults
+    for name, several in spec.sweeps.items():
+        choices += [{**values, name: value} for value in several]
     for engine in engines_of(spec, workload, draft.engines.values()):
-        for dataset_parameters in each:
+        for choice in choices or [values]:
+            dataset = place_tables(dataset_of(workload, choice), spec)
             try:
-                generated.fill_in(
-                    place_tables(dataset_of(workload, dataset_parameters), spec), engine.name
-                )
+                generated.fill_in(dataset, engine.name)
             except PlanInvalid as error:
                 draft.document.flaw(key, error.evidence)
 
@@ -173,20 +173,15 @@ def _check_engine(draft: PlanDraft, key: Key, engine: EngineSpec) -> None:
         try:
             cores.parsed_cores(words if words is not None else "0")
         except ValueError:
-            document.flaw(
-                (*key, name), f'"{name}" must be a list of CPUs such as "0-3,8", not "{words}"'
-            )
-    known = _names_with_default(draft, engine)
-    for name, values in {
-        **{name: (value,) for name, value in engine.settings.items()},
-        **engine.sweeps,
-    }.items():
+            text = f'"{name}" must be a list of CPUs such as "0-3,8", not "{words}"'
+            document.flaw((*key, name), text)
+    settings = {name: (value,) for name, value in engine.settings.items()} | engine.sweeps
+    with_default = _names_with_default(draft, engine)
+    for name, values in settings.items():
         place = (*key, "settings", name)
-        if DROPPED in values and spelt(name) not in known:
-            document.flaw(
-                place,
-                f'"{name}" = "{DROPPED}" has no effect: dbbench sets no default for it; remove it',
-            )
+        if DROPPED in values and spelt(name) not in with_default:
+            text = "has no effect: dbbench sets no default for it; remove it"
+            document.flaw(place, f'"{name}" = "{DROPPED}" {text}')
         for value in values:
             _check_size(document, place, engine.name, value)
 
@@ -199,23 +194,19 @@ def _names_with_default(draft: PlanDraft, engine: EngineSpec) -> set[str]:
     """Return the settings that dbbench, a workload or a setup of the plan sets. Another one that is
     dropped is probably misspelled.
     """
-    tables = [load.settings for _, load in draft.workloads.values()] + [
-        s.tuning for s in draft.setups.values()
-    ]
-    own = (default_settings(engine, None), ENGINES[engine.name].window_settings(1, 1))
-    return {
-        spelt(name)
-        for layer in (*own, *(table.get(engine.name, {}) for table in tables))
-        for name in layer
-    }
+    names = {*default_settings(engine, None), *ENGINES[engine.name].window_settings(1, 1)}
+    for _, workload in draft.workloads.values():
+        names.update(workload.settings.get(engine.name, {}))
+    for setup in draft.setups.values():
+        names.update(setup.tuning.get(engine.name, {}))
+    return set(map(spelt, names))
 
 
 def _check_size(document: Document, key: Key, engine: str, value: Scalar) -> None:
     """Note a size in the unit of another server: the server would refuse it in every trial."""
     if respelt := respelt_size(engine, value):
-        document.flaw(
-            key, f'"{value}" is not a size in the format of this server; write "{respelt}"'
-        )
+        text = f'"{value}" is not a size in the format of this server; write "{respelt}"'
+        document.flaw(key, text)
 
 
 def _check_factor(
@@ -224,47 +215,44 @@ def _check_factor(
     key = ("factors", name)
     check_list(document, key, list(levels), levels, "setting")
     if len(levels) == 1:
-        document.flaw(
-            key,
-            f'factor "{name}" has one level; use "settings" of the [[engine]] for it, or add a '
-            "level",
-        )
+        remedy = 'use "settings" of the [[engine]] for it, or add a level'
+        document.flaw(key, f'factor "{name}" has one level; {remedy}')
     able = [engine for engine in engines if name in factors_of({name: tuple(levels)}, engine)]
-    if not able and engines:
-        known = chain.from_iterable(map(factor_names, engines))
-        hint = (
-            did_you_mean(name, known)
-            or '; if a server has such a setting, list it in its "settings" too'
-        )
+    if engines and not able:
+        names = list(chain.from_iterable(map(factor_names, engines)))
+        advice = '; if a server has such a setting, list it in its "settings" too'
         either = " or ".join(f'engine "{engine.name}"' for engine in engines)
+        hint = did_you_mean(name, names) or advice
         document.flaw(key, f'factor "{name}" is not supported by {either}{hint}')
     for engine in able:
-        profile = profile_of(engine.name)
-        if any(spelt(swept) == spelt(name) for swept in engine.sweeps):
-            document.flaw(
-                key,
-                f'"{name}" is also a list in "settings" of engine "{engine.name}"; remove one of '
-                "them",
-            )
-        for index, level in enumerate(levels):
-            if name == PROFILE:
-                _check_profile(document, (*key, index), profile, str(level))
-            elif name in profile.switches and not isinstance(level, bool):
-                document.flaw(
-                    (*key, index), f'the levels of "{name}" are true and false, not {level!r}'
-                )
-            else:
-                _check_size(document, (*key, index), engine.name, level)
+        _check_levels(document, name, levels, engine)
+
+
+def _check_levels(
+    document: Document, name: str, levels: Sequence[Scalar], engine: EngineSpec
+) -> None:
+    key = ("factors", name)
+    profile = profile_of(engine.name)
+    if spelt(name) in map(spelt, engine.sweeps):
+        text = f'"{name}" is also a list in "settings" of engine "{engine.name}"'
+        document.flaw(key, f"{text}; remove one of them")
+    for index, level in enumerate(levels):
+        place = (*key, index)
+        if name == PROFILE:
+            _check_profile(document, place, profile, str(level))
+        elif name in profile.switches and not isinstance(level, bool):
+            text = f'the levels of "{name}" are true and false, not {level!r}'
+            document.flaw(place, text)
+        else:
+            _check_size(document, place, engine.name, level)
 
 
 def too_many(plan: Plan, workloads: Iterable[tuple[WorkloadSpec, Workload]]) -> str:
     """Return an error message if a plan has more cells or trials than a run can have, otherwise ""."""
-    variants = sum(
-        number(plan, spec, engine)
-        for spec, workload in workloads
-        for engine in engines_of(spec, workload, plan.engine)
-    )
-    cells = variants * len(plan.fs_setups)
+    cells = 0
+    for spec, workload in workloads:
+        for engine in engines_of(spec, workload, plan.engine):
+            cells += number(plan, spec, engine) * len(plan.fs_setups)
     if cells > MOST_CELLS:
         return (
             f"the plan has {cells:.7g} combinations of setup, engine and workload; at most "

@@ -18,8 +18,8 @@ from dbbench.machine.limits import cgroup
 from dbbench.metrics.summary import SHORT_WINDOW_S
 from dbbench.model import Cell, DeviceSpec, EngineSpec, Plan, title_of, without_levels
 from dbbench.model.run import COPIED
-from dbbench.plan.arms import combinations, factors_of
 from dbbench.plan.server_settings import settings_of
+from dbbench.plan.variants import combinations, factors_of
 from dbbench.plan.workloads import label
 from dbbench.plan.writes import BINARY_LOG, devices_of, kept_logs, spares, tables_bytes
 from dbbench.storage.devices import ceiling, sysfs

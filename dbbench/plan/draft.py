@@ -7,18 +7,17 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from dbbench.compare.interval import LEAST_BLOCKS
 from dbbench.errors import PlanInvalid, UnknownName
-from dbbench.model import Arm, DeviceSpec, EngineSpec, FsSetup, Plan, Workload, WorkloadSpec
+from dbbench.model import Arm, DeviceSpec, EngineSpec, FsSetup, Plan, Scalar, Workload, WorkloadSpec
 from dbbench.model.base import PRODUCTION
-from dbbench.plan.arms import default_label, label_of, split_fs
 from dbbench.plan.catalog import Catalog
+from dbbench.plan.labels import default_label, label_of, split_fs
 from dbbench.plan.tomlfile import Document, Key, convert
 from dbbench.plan.workloads import check_list, read_workload
 
-_LISTS: Final = ("fs_setups", "engine", "workload")
 _MOST_ENTRIES: Final = 200  # entries of each list
 
 
@@ -32,34 +31,40 @@ class PlanDraft:
         )
         self.device = device or DeviceSpec()
         self.device_known = device is not None
+        # The arms and their setups.
         self.arms: dict[Key, Arm] = {}
-        self.setups: dict[Key, FsSetup] = {}  # those of the arms
+        self.setups: dict[Key, FsSetup] = {}
         for key, item in _items(document, "fs_setups"):
             entry = _short_form(item, catalog) if isinstance(item, str) else item
-            if arm := _part(document, Arm, entry, key):
-                self.arms[key] = arm = dataclasses.replace(
-                    arm, label=arm.label or default_label(arm, device)
-                )
-                if setup := _setup(document, key, partial(catalog.setup_of, arm)):
-                    self.setups[key] = setup
+            arm: Arm | None = _part(document, Arm, entry, key)
+            if arm is None:
+                continue
+            arm = dataclasses.replace(arm, label=arm.label or default_label(arm, device))
+            self.arms[key] = arm
+            setup = _setup(document, key, partial(catalog.setup_of, arm))
+            if setup is not None:
+                self.setups[key] = setup
         self.log_setup: FsSetup | None = None  # that of the log's own volume
         if self.device.wal and not self.device.existing:
             log = partial(catalog.setup, self.device.wal.fs_setup)
             self.log_setup = _setup(document, ("device", "wal", "fs_setup"), log)
-        engines = ((key, _engine(document, item, key)) for key, item in _items(document, "engine"))
-        self.engines: dict[Key, EngineSpec] = {key: engine for key, engine in engines if engine}
-        loads = (
-            (key, read_workload(document, item, key, catalog))
-            for key, item in _items(document, "workload")
-        )
-        self.workloads: dict[Key, tuple[WorkloadSpec, Workload]] = {
-            key: load for key, load in loads if load
-        }
-        entries = [given for name in _LISTS if isinstance(given := document.data.get(name), list)]
+
+        # What runs on them.
+        self.engines: dict[Key, EngineSpec] = {}
+        for key, item in _items(document, "engine"):
+            engine = _engine(document, item, key)
+            if engine is not None:
+                self.engines[key] = engine
+        self.workloads: dict[Key, tuple[WorkloadSpec, Workload]] = {}
+        for key, item in _items(document, "workload"):
+            load = read_workload(document, item, key, catalog)
+            if load is not None:
+                self.workloads[key] = load
+
         # Whether these are complete, so a name that is missing there does not exist.
-        self.whole = len(self.arms) + len(self.engines) + len(self.workloads) == sum(
-            map(len, entries)
-        )
+        lists = [document.data.get(name) for name in ("fs_setups", "engine", "workload")]
+        entries = sum(len(entry) for entry in lists if isinstance(entry, list))
+        self.whole = len(self.arms) + len(self.engines) + len(self.workloads) == entries
         self.plan = self._read_plan()
 
     def _read_plan(self) -> Plan | None:
@@ -72,12 +77,12 @@ class PlanDraft:
             "workload": tuple(spec for spec, _ in self.workloads.values()),
             "device": self.device,
         }
-        values: dict[str, Any] = {
-            name: parts.get(name, value) for name, value in self.document.data.items()
-        }
+        data = self.document.data
+        values: dict[str, Any] = {name: parts.get(name, value) for name, value in data.items()}
         if "budget" in values:
             values.setdefault("blocks", LEAST_BLOCKS)
-        if isinstance(baseline := values.get("baseline"), str):
+        baseline = values.get("baseline")
+        if isinstance(baseline, str):
             values["baseline"] = label_of(baseline, self.arms.values()) or baseline
         return convert(self.document, Plan, values)
 
@@ -118,20 +123,19 @@ def engines_of(
     spec: WorkloadSpec, workload: Workload, engines: Iterable[EngineSpec]
 ) -> list[EngineSpec]:
     """Return the plan's engines on which one of its workloads runs, in the order of the plan."""
-    engine_names = spec.engines or workload.engines
-    return [
-        engine
-        for engine in engines
-        if engine.name in engine_names and engine.name in workload.engines
-    ]
+    names = set(spec.engines or workload.engines) & set(workload.engines)
+    return [engine for engine in engines if engine.name in names]
 
 
 def _short_form(word: str, catalog: Catalog) -> dict[str, Any]:
     """Return the table for "ext4:commit=60,data=writeback", which is a setup with mount options, or
     for a name.
     """
-    (name, options), *others = split_fs(word.split(","), catalog.setups.__contains__)
-    return {"use": word} if others or not options else {"use": name, "mount": list(options)}
+    entries = split_fs(word.split(","), catalog.setups.__contains__)
+    name, options = entries[0]
+    if len(entries) > 1 or not options:
+        return {"use": word}
+    return {"use": name, "mount": list(options)}
 
 
 def _setup(document: Document, key: Key, setup: Callable[[], FsSetup]) -> FsSetup | None:
@@ -149,25 +153,24 @@ def _items(document: Document, name: str) -> list[tuple[Key, Any]]:
         return []
     if isinstance(given, dict):
         document.data[name] = given = [given]
-        aliases = {
-            (name, 0, *key[1:]): line for key, line in document.lines.items() if key[0] == name
-        }
-        document.lines.update(aliases)
+        for key, line in list(document.lines.items()):
+            if key[0] == name:
+                document.lines[(name, 0, *key[1:])] = line
     if not isinstance(given, list):
         document.flaw((name,), f'"{name}" must be a list')
         return []
     if not given:
         document.flaw((name,), f'"{name}" is empty')
     if len(given) > _MOST_ENTRIES:
-        document.flaw(
-            (name,), f'"{name}" has {len(given)} entries, but the limit is {_MOST_ENTRIES}'
-        )
+        text = f'"{name}" has {len(given)} entries, but the limit is {_MOST_ENTRIES}'
+        document.flaw((name,), text)
         document.finish()
     return [((name, index), item) for index, item in enumerate(given)]
 
 
 def _engine(document: Document, item: Any, key: Key) -> EngineSpec | None:
     """Return an entry of `engine`; a list instead of a setting's value is a sweep."""
+    sweeps: dict[str, tuple[Scalar, ...]] = {}
     if isinstance(item, dict):
         if "sweeps" in item:
             document.flaw(
@@ -175,22 +178,33 @@ def _engine(document: Document, item: Any, key: Key) -> EngineSpec | None:
                 'unknown key "sweeps"; to sweep a setting, give it a list in "settings"',
             )
         item = {"profile": PRODUCTION, **item}
-    if not isinstance(item, dict) or not isinstance(item.get("settings"), dict):
-        return cast("EngineSpec | None", _part(document, EngineSpec, item, key))
-    lists = {name: value for name, value in item["settings"].items() if isinstance(value, list)}
-    single = {name: value for name, value in item["settings"].items() if name not in lists}
-    single |= {name: values[0] for name, values in lists.items() if len(values) == 1}
-    for name, values in lists.items():
-        check_list(document, (*key, "settings", name), values, values, "setting")
-        for index, value in enumerate(values):
-            if not isinstance(value, bool | int | float | str):
-                text = f'each value of "{name}" must be a single value, not {value!r}'
-                document.flaw((*key, "settings", name, index), text)
-    engine = cast(
-        "EngineSpec | None", _part(document, EngineSpec, {**item, "settings": single}, key)
-    )
-    sweeps = {name: tuple(values) for name, values in lists.items() if len(values) > 1}
-    return dataclasses.replace(engine, sweeps=sweeps) if engine else None
+        if isinstance(item.get("settings"), dict):
+            item["settings"], sweeps = _split_lists(document, item["settings"], key)
+    engine: EngineSpec | None = _part(document, EngineSpec, item, key)
+    return dataclasses.replace(engine, sweeps=sweeps) if engine and sweeps else engine
+
+
+def _split_lists(
+    document: Document, settings: dict[str, Any], key: Key
+) -> tuple[dict[str, Any], dict[str, tuple[Scalar, ...]]]:
+    """Return the settings with a single value, and those with several."""
+    single: dict[str, Any] = {}
+    sweeps: dict[str, tuple[Scalar, ...]] = {}
+    for name, value in settings.items():
+        if not isinstance(value, list):
+            single[name] = value
+            continue
+        place = (*key, "settings", name)
+        check_list(document, place, value, value, "setting")
+        for index, inner in enumerate(value):
+            if not isinstance(inner, bool | int | float | str):
+                text = f'each value of "{name}" must be a single value, not {inner!r}'
+                document.flaw((*place, index), text)
+        if len(value) > 1:
+            sweeps[name] = tuple(value)
+        elif value:
+            single[name] = value[0]
+    return single, sweeps
 
 
 def _part(document: Document, kind: type[Any], item: Any, key: Key) -> Any:

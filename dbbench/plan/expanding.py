@@ -16,11 +16,11 @@ from dbbench import model
 from dbbench.errors import PlanInvalid
 from dbbench.model.base import NAME
 from dbbench.model.plan import MOST_TRIALS
-from dbbench.plan.arms import Variant, variants
 from dbbench.plan.catalog import MOST_SCRIPT, Catalog, dataset_of, defaults, parameters
 from dbbench.plan.checks import too_many
 from dbbench.plan.draft import engines_of
 from dbbench.plan.server_settings import equal_setup, without_effect
+from dbbench.plan.variants import Variant, variants
 from dbbench.plan.workloads import dataset_of as dataset_from
 from dbbench.plan.workloads import own_values, place_tables, resize
 from dbbench.results.fileio import read_input
@@ -40,8 +40,9 @@ def expand(plan: model.Plan, catalog: Catalog) -> Expanded:
     another setup with an engine has no cells with it. Raises PlanInvalid if there are more cells
     or trials than a run can have, or if the baseline is such an arm.
     """
-    if many := too_many(plan, [(spec, catalog.workload(spec.name)) for spec in plan.workload]):
-        raise PlanInvalid(many)
+    workloads = [(spec, catalog.workload(spec.name)) for spec in plan.workload]
+    if reason := too_many(plan, workloads):
+        raise PlanInvalid(reason)
     cells, skipped = _distinct(plan, _cells(plan, catalog), catalog)
     for cell in cells:
         if not NAME.fullmatch(f"{cell.id}-b{MOST_TRIALS}-a99"):  # a trial's directory has this name
@@ -66,16 +67,16 @@ def identity(plan: model.Plan, cells: tuple[model.Cell, ...]) -> str:
     if whole["plan"].pop("budget_s") is not None:
         whole["budget"] = True
     for cell in whole["cells"]:
-        script = Path(cell["workload"]["script"])
-        if script.is_absolute():
-            cell["workload"]["script"] = hashlib.sha256(read_input(script, MOST_SCRIPT)).hexdigest()
-        beside = map(Path, cell["workload"]["beside"])
-        cell["workload"]["beside"] = [
-            hashlib.sha256(read_input(path, MOST_SCRIPT)).hexdigest() for path in beside
-        ]
-    return hashlib.sha256(
-        json.dumps(whole, sort_keys=True, ensure_ascii=False).encode()
-    ).hexdigest()
+        workload = cell["workload"]
+        if Path(workload["script"]).is_absolute():
+            workload["script"] = _sha256_of(workload["script"])
+        workload["beside"] = [_sha256_of(path) for path in workload["beside"]]
+    text = json.dumps(whole, sort_keys=True, ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _sha256_of(script: str) -> str:
+    return hashlib.sha256(read_input(Path(script), MOST_SCRIPT)).hexdigest()
 
 
 def _cells(plan: model.Plan, catalog: Catalog) -> list[model.Cell]:
@@ -84,35 +85,34 @@ def _cells(plan: model.Plan, catalog: Catalog) -> list[model.Cell]:
     cells = []
     for spec in plan.workload:
         workload = catalog.workload(spec.name)
-        script = catalog.script(workload)
-        beside = tuple(map(str, catalog.beside(workload)))
         complete = dataclasses.replace(
-            workload, script=str(script or workload.script), beside=beside
+            workload,
+            script=str(catalog.script(workload) or workload.script),
+            beside=tuple(map(str, catalog.beside(workload))),
         )
         for engine in engines_of(spec, workload, plan.engine):
             for variant in variants(plan, spec, engine, parameters(workload)):
                 values, dataset = _load(spec, complete, variant)
                 title = ".".join(filter(None, (engine.name, workload.name, variant.name)))
                 for arm, setup in setups:
-                    cells.append(
-                        model.Cell(
-                            id=f"{arm.label}.{title}",
-                            arm=arm.label,
-                            setup=setup,
-                            engine=variant.engine,
-                            workload=complete,
-                            parameters=values,
-                            dataset=dataset,
-                            window=_window(plan, spec, workload),
-                            memory_bytes=variant.memory_bytes,
-                            limit=variant.limit,
-                            checkpoints=plan.checkpoints,
-                            variant=variant.name,
-                            client=plan.client,
-                            levels=variant.levels,
-                            wal_setup=log if arm.wal else None,
-                        )
+                    cell = model.Cell(
+                        id=f"{arm.label}.{title}",
+                        arm=arm.label,
+                        setup=setup,
+                        engine=variant.engine,
+                        workload=complete,
+                        parameters=values,
+                        dataset=dataset,
+                        window=_window(plan, spec, workload),
+                        memory_bytes=variant.memory_bytes,
+                        limit=variant.limit,
+                        checkpoints=plan.checkpoints,
+                        variant=variant.name,
+                        client=plan.client,
+                        levels=variant.levels,
+                        wal_setup=log if arm.wal else None,
                     )
+                    cells.append(cell)
     return cells
 
 
@@ -120,44 +120,52 @@ def _distinct(
     plan: model.Plan, cells: list[model.Cell], catalog: Catalog
 ) -> tuple[tuple[model.Cell, ...], dict[str, str]]:
     """Return the cells without those that repeat another setup under a different name, and why, by
-    arm. A cell is compared with the plan's other cells of its engine, workload and variant, the
-    baseline first. If its setup's tuning has no effect there, it is compared with the setups of
-    the catalogue that have none.
+    arm.
     """
     if not any(cell.setup.tuning for cell in cells):
         return tuple(cells), {}
     baseline = plan.baseline or plan.fs_setups[0].label
-    kept: dict[tuple[str, str, str, bool], list[model.FsSetup]] = {}
-    repeats: dict[str, str] = {}  # cell -> the setup that it repeats
-    for cell in sorted(cells, key=lambda cell: cell.arm != baseline):
-        group = kept.setdefault(
-            (cell.engine.name, cell.workload.name, cell.variant, cell.wal_setup is None), []
-        )
-        equal = equal_setup(cell, group)
-        if equal is None and without_effect(cell):
-            equal = equal_setup(cell, _setups_without_tuning(catalog))
-        if equal is None:
-            group.append(cell.setup)
-        else:
-            repeats[cell.id] = equal.name
-    skipped: dict[str, dict[str, None]] = {}
-    partly = {(cell.arm, cell.engine.name) for cell in cells if cell.id not in repeats}
+    repeated = _repeated_setups(sorted(cells, key=lambda cell: cell.arm != baseline), catalog)
+    kept = tuple(cell for cell in cells if cell.id not in repeated)
+
+    # The reasons of each arm, without repetition and in the order of the cells.
+    partly = {(cell.arm, cell.engine.name) for cell in kept}
+    reasons: dict[str, str] = {}
     for cell in cells:
-        if cell.id in repeats:
+        if cell.id in repeated:
             further = f" and {cell.title}" if (cell.arm, cell.engine.name) in partly else ""
-            where = cell.engine.name + further
-            why = (
-                f"with {where} it is the same as {repeats[cell.id]}: filesystem and server "
-                "settings are equal"
+            reason = (
+                f"with {cell.engine.name}{further} it is the same as {repeated[cell.id]}: "
+                "filesystem and server settings are equal"
             )
-            skipped.setdefault(cell.arm, {})[why] = None
-    reasons = {arm: "; ".join(why) for arm, why in skipped.items()}
+            earlier = reasons.get(cell.arm, "")
+            if reason not in earlier:
+                reasons[cell.arm] = f"{earlier}; {reason}" if earlier else reason
     if baseline in reasons:
         raise PlanInvalid(
             f'baseline "{baseline}": {reasons[baseline]}',
             remedy="Use that setup as the baseline, or an engine that the tuning is for.",
         )
-    return tuple(cell for cell in cells if cell.id not in repeats), reasons
+    return kept, reasons
+
+
+def _repeated_setups(cells: Sequence[model.Cell], catalog: Catalog) -> dict[str, str]:
+    """Return the setup that a cell repeats, by the cell's ID. A cell is compared with the earlier
+    cells of its engine, workload and variant. If its setup's tuning has no effect there, it is
+    compared with the setups of the catalogue that have none.
+    """
+    repeated: dict[str, str] = {}
+    setups: dict[tuple[object, ...], list[model.FsSetup]] = {}
+    for cell in cells:
+        earlier = setups.setdefault((*cell.group, cell.wal_setup is None), [])
+        equal = equal_setup(cell, earlier)
+        if equal is None and without_effect(cell):
+            equal = equal_setup(cell, _setups_without_tuning(catalog))
+        if equal is None:
+            earlier.append(cell.setup)
+        else:
+            repeated[cell.id] = equal.name
+    return repeated
 
 
 def _setups_without_tuning(catalog: Catalog) -> Iterator[model.FsSetup]:
@@ -166,7 +174,8 @@ def _setups_without_tuning(catalog: Catalog) -> Iterator[model.FsSetup]:
     """
     for name in catalog.setups:
         with contextlib.suppress(PlanInvalid):
-            if not (setup := catalog.setup(name)).tuning:
+            setup = catalog.setup(name)
+            if not setup.tuning:
                 yield setup
 
 
@@ -187,9 +196,8 @@ def _window(plan: model.Plan, spec: model.WorkloadSpec, workload: model.Workload
     if workload.window == "to-completion":
         return model.Window("to-completion", 0.0, 0.0)
     warmup_s = plan.warmup_s if spec.warmup_s is None else spec.warmup_s
-    return model.Window(
-        "fixed", warmup_s, plan.measure_s if spec.measure_s is None else spec.measure_s
-    )
+    measure_s = plan.measure_s if spec.measure_s is None else spec.measure_s
+    return model.Window("fixed", warmup_s, measure_s)
 
 
 def make_order(cells: tuple[model.Cell, ...], blocks: int, seed: int) -> list[model.TrialSpec]:
@@ -203,7 +211,8 @@ def make_order(cells: tuple[model.Cell, ...], blocks: int, seed: int) -> list[mo
         ranked = sorted((draw.random(), index) for index in range(len(cells)))
         for _, index in ranked:
             cell = cells[index].id
-            order.append(model.TrialSpec(f"{cell}-b{block}-a1", cell, block, 1, len(order) + 1))
+            trial = model.TrialSpec(f"{cell}-b{block}-a1", cell, block, 1, len(order) + 1)
+            order.append(trial)
     return order
 
 

@@ -10,10 +10,10 @@ import itertools
 import math
 import platform
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from dbbench import results
 from dbbench.compare.interval import LEAST_BLOCKS, LEVEL, Estimate
@@ -57,15 +57,13 @@ class Forecast:
         if self.difference is None or self.same is None:
             return f"none: an interval needs at least {LEAST_BLOCKS} blocks"
         source = (
-            f"{self.runs} earlier run{'s' if self.runs > 1 else ''} here"
-            if self.runs
-            else "assumed: no earlier run"
+            f"{count(self.runs, 'earlier run')} here" if self.runs else "assumed: no earlier run"
         )
         return (
             f"{self.blocks} blocks would detect a difference of {_percent(self.difference)} % nine "
             f"times out of ten, and call equal setups the same within {_percent(self.margin)} % in "
-            f"{100 * self.same:.0f} of 100 runs ("
-            f"trials scatter by {_percent(self.trial_cv)} %, {source})"
+            f"{100 * self.same:.0f} of 100 runs (trials scatter by {_percent(self.trial_cv)} %, "
+            f"{source})"
         )
 
 
@@ -73,17 +71,16 @@ def forecast(plan: Plan, expanded: Expanded, results_folder: Path) -> Forecast:
     """Return what the plan's blocks would detect, if its setups scatter like earlier runs of this
     host.
     """
-    wanted = {
-        (cell.engine.name, cell.workload.name): cell.workload.primary for cell in expanded.cells
-    }
-    of_runs = _newest(list(_pairs(run, wanted)) for run in _earlier(results_folder))
-    variances = [variance for pairs in of_runs for variance in pairs]
-    runs = len(of_runs)
+    primary = {}
+    for cell in expanded.cells:
+        primary[cell.engine.name, cell.workload.name] = cell.workload.primary
+    of_runs = _newest(list(_variances(run, primary)) for run in _earlier(results_folder))
+    variances = list(itertools.chain.from_iterable(of_runs))
     cv = math.sqrt(math.fsum(variances) / len(variances) / 2) if variances else DEFAULT_CV
-    work = {cell.group for cell in expanded.cells}
-    design = cv, plan.blocks, len(work), max(1, len(plan.fs_setups) - 1)
-    same = same_within(plan.margin, *design)
-    return Forecast(plan.blocks, detectable(*design), cv, runs, plan.margin, same)
+    workloads = len({cell.group for cell in expanded.cells})
+    design = Design(cv, plan.blocks, workloads, max(1, len(plan.fs_setups) - 1))
+    same = same_within(plan.margin, design)
+    return Forecast(plan.blocks, detectable(design), cv, len(of_runs), plan.margin, same)
 
 
 @dataclass(frozen=True)
@@ -143,39 +140,45 @@ def outlook(run: Run, trials: Sequence[Trial]) -> str:
     """
     primary = {cell.workload.name: cell.workload.primary for cell in run.cells}
     examined = examine(trials, run.baseline, primary, run.plan.margin)
-    pairs: dict[str, list[tuple[Cell, Examined]]] = {}
+    cells: dict[str, list[Cell]] = {}
+    pairs: dict[str, list[Examined]] = {}
     for cell in run.cells:
         pair = examined.get((cell.group, cell.arm))
-        if pair and cell.id in run.questions and run.questions[cell.id].kind == "open":
-            pairs.setdefault(cell.arm, []).append((cell, pair))
+        question = run.questions.get(cell.id)
+        if pair is not None and question is not None and question.kind == "open":
+            cells.setdefault(cell.arm, []).append(cell)
+            pairs.setdefault(cell.arm, []).append(pair)
     if not pairs or run.budget is None or run.plan.budget_s is None:
         return ""
-    open_s = _block_s(run, [cell for of_arm in pairs.values() for cell, _ in of_arm])
+
+    # The least precise comparison of each setup, when the budget is used up.
+    open_s = _block_s(run, list(itertools.chain.from_iterable(cells.values())))
     more = max(0, int((run.plan.budget_s - run.budget.used_s) / open_s)) if open_s else 0
-    widest = {
-        arm: max((pair for _, pair in of_arm), key=lambda pair: pair.half_width(more))
-        for arm, of_arm in pairs.items()
-    }
-    ends = ", ".join(f"{arm} ±{_percent(pair.half_width(more))} %" for arm, pair in widest.items())
-    arm, pair = max(widest.items(), key=lambda item: item[1].half_width(more))
-    wanted = next((share for share in _PRECISIONS if share < pair.half_width(more)), None)
-    blocks_left = pair.guess.blocks_to(math.log1p(wanted), LEVEL) if wanted else None
-    cost = ""
-    if wanted and blocks_left:
-        extra_s = (blocks_left - more) * _block_s(run, [cell for cell, _ in pairs[arm]])
-        cost = f"; ±{_percent(wanted)} % for {arm}: {duration_text(extra_s)} more"
-    return f"at the end of the budget: {ends}{cost}"
+    ends: dict[str, float] = {}
+    widest = ""
+    for arm, of_arm in pairs.items():
+        ends[arm] = max(pair.half_width(more) for pair in of_arm)
+        if not widest or ends[arm] > ends[widest]:
+            widest = arm
+    text = ", ".join(f"{arm} ±{_percent(width)} %" for arm, width in ends.items())
+
+    # The price of the next better precision of the least precise setup.
+    pair = max(pairs[widest], key=lambda pair: pair.half_width(more))
+    better = next((share for share in _PRECISIONS if share < ends[widest]), None)
+    blocks = pair.guess.blocks_to(math.log1p(better), LEVEL) if better else None
+    if better and blocks:
+        extra_s = (blocks - more) * _block_s(run, cells[widest])
+        text += f"; ±{_percent(better)} % for {widest}: {duration_text(extra_s)} more"
+    return f"at the end of the budget: {text}"
 
 
 def _block_s(run: Run, cells: Sequence[Cell]) -> float:
     """Return the seconds of a block of these cells and their baselines, by the last trials of each."""
+    if run.budget is None:
+        return 0.0
     groups_of = {cell.group for cell in cells}
     baselines = [cell for cell in run.cells if cell.arm == run.baseline and cell.group in groups_of]
-    return (
-        sum(run.budget.cell_s.get(cell.id, 0.0) for cell in (*cells, *baselines))
-        if run.budget
-        else 0.0
-    )
+    return sum(run.budget.cell_s.get(cell.id, 0.0) for cell in (*cells, *baselines))
 
 
 def apply_budget(
@@ -189,32 +192,30 @@ def apply_budget(
     if plan.budget_s is None:
         return plan, expanded, None
     first = sorted({spec.block for spec in expanded.order})
-    _affordable(plan, expanded, len(first))
+    _check_windows(plan.budget_s, expanded, len(first))
+
+    # As many blocks as fit, but no fewer than the first ones.
     look = preview(plan, expanded)
     block_s = sum(look.trial_s.values())
     fit = int((plan.budget_s - look.prepare_s) / block_s)
-    number = max(len(first), min(fit, MOST_TRIALS // len(expanded.cells)))
-    last = first[0] + (number - 1) * step
-    order = [
-        spec
-        for spec in make_order(expanded.cells, last, plan.seed)
-        if (spec.block - first[0]) % step == 0
-    ]
-    allowance = Allowance(plan.budget_s, look.prepare_s, block_s, number, fit >= len(first))
-    return (
-        dataclasses.replace(plan, blocks=number * step),
-        expanded._replace(order=tuple(order)),
-        allowance,
-    )
+    blocks = max(len(first), min(fit, MOST_TRIALS // len(expanded.cells)))
+    allowance = Allowance(plan.budget_s, look.prepare_s, block_s, blocks, fit >= len(first))
+
+    # Of all blocks, those of this host.
+    last = first[0] + (blocks - 1) * step
+    whole = make_order(expanded.cells, last, plan.seed)
+    order = tuple(spec for spec in whole if (spec.block - first[0]) % step == 0)
+    plan = dataclasses.replace(plan, blocks=blocks * step)
+    return plan, expanded._replace(order=order), allowance
 
 
-def _affordable(plan: Plan, expanded: Expanded, first: int) -> None:
+def _check_windows(budget_s: float, expanded: Expanded, blocks: int) -> None:
     windows = {cell.id: cell.window.seconds for cell in expanded.cells}
     load_s = sum(windows[spec.cell] for spec in expanded.order)
-    if plan.budget_s is not None and load_s > plan.budget_s:
+    if load_s > budget_s:
         raise PlanInvalid(
-            f"the budget of {duration_text(plan.budget_s)} is too short: warm-up and windows of "
-            f"{count(first, 'block')} of {count(len(windows), 'trial')} take "
+            f"the budget of {duration_text(budget_s)} is too short: warm-up and windows of "
+            f"{count(blocks, 'block')} of {count(len(windows), 'trial')} take "
             f"{duration_text(load_s)}",
             remedy="Raise `budget`, shorten `warmup` and `measure`, or select fewer setups with "
             "--fs.",
@@ -226,23 +227,24 @@ def recall(plan: Plan, expanded: Expanded, results_folder: Path) -> Expanded:
     a device, and with the size of a user's own data that was copied before.
     """
     expanded = with_copies(expanded)
-    of_runs = _newest(
-        [t for t in run.trials if _same_device(t, plan)] for run in _earlier(results_folder)
-    )
-    trials = [trial for alike in of_runs for trial in alike]
-    cells = [
-        dataclasses.replace(cell, earlier=_earlier_load(cell, trials)) for cell in expanded.cells
-    ]
+    of_runs = _newest(_on_same_device(run.trials, plan) for run in _earlier(results_folder))
+    trials = list(itertools.chain.from_iterable(of_runs))
+    cells = []
+    for cell in expanded.cells:
+        cells.append(dataclasses.replace(cell, earlier=_earlier_load(cell, trials)))
     return expanded._replace(cells=tuple(cells))
 
 
-def _same_device(trial: Trial, plan: Plan) -> bool:
-    facts = trial.device
-    return (
-        facts is not None
-        and facts.kind == plan.device.kind
-        and (bool(facts.image) or facts.path in plan.device.disks)
-    )
+def _on_same_device(trials: Iterable[Trial], plan: Plan) -> list[Trial]:
+    """Return the trials on the plan's disks, or on a device of the same kind if it is a file."""
+    same = []
+    for trial in trials:
+        device = trial.device
+        if device is None or device.kind != plan.device.kind:
+            continue
+        if device.image or device.path in plan.device.disks:
+            same.append(trial)
+    return same
 
 
 def _earlier_load(cell: Cell, trials: Sequence[Trial]) -> EarlierLoad | None:
@@ -252,31 +254,33 @@ def _earlier_load(cell: Cell, trials: Sequence[Trial]) -> EarlierLoad | None:
     """
     if cell.workload.driver == "insert":
         return None  # the rate of its window does not include the load of its table before
-    key = (cell.engine.name, cell.engine.profile, cell.workload.name, cell.setup.name)
-    tablespace = cell.dataset.parameters.get("tablespace") or ""
-    alike = [
-        trial
-        for trial in trials
-        if trial.status is not Status.FAILED
-        and (trial.engine, trial.profile or cell.engine.profile, trial.workload, trial.setup) == key
-        and (trial.dataset.tablespace if trial.dataset is not None else "") == tablespace
-        and trial.window is not None
-        and trial.window.kind == cell.window.kind
-    ]
+    alike = [trial for trial in trials if _is_alike(trial, cell)]
     same = [trial for trial in alike if trial.parameters == cell.parameters]
-    loads = [
-        load
-        for trial in same or (alike if cell.window.kind == "fixed" else [])
-        if (load := _load_of(trial))
-    ]
+    usable = alike if cell.window.kind == "fixed" and not same else same
+    loads = list(filter(None, map(_load_of, usable)))
     if not loads:
         return None
-    counts = {
-        name: [count for load in loads if (count := getattr(load, name)) is not None]
-        for name in vars(loads[0])
-    }
-    return EarlierLoad(
-        **{name: statistics.median(counted) for name, counted in counts.items() if counted}
+    medians = {}
+    for name in vars(loads[0]):
+        counts = [getattr(load, name) for load in loads]
+        counted = [count for count in counts if count is not None]
+        if counted:
+            medians[name] = statistics.median(counted)
+    return EarlierLoad(**medians)
+
+
+def _is_alike(trial: Trial, cell: Cell) -> bool:
+    """Return whether the trial has the cell's engine, workload and setup, and its kind of window."""
+    if trial.status is Status.FAILED or trial.window is None:
+        return False
+    tablespace = trial.dataset.tablespace if trial.dataset is not None else ""
+    return (
+        trial.engine == cell.engine.name
+        and trial.profile in ("", cell.engine.profile)
+        and trial.workload == cell.workload.name
+        and trial.setup == cell.setup.name
+        and trial.window.kind == cell.window.kind
+        and tablespace == (cell.dataset.parameters.get("tablespace") or "")
     )
 
 
@@ -287,64 +291,77 @@ def _load_of(trial: Trial) -> EarlierLoad | None:
     if written is None or window_s <= 0:
         return None
     whole_s = window_s + seconds.get(Phase.WARMUP, 0.0)
-    counts = {fact.count: fact.counted for fact in trial.work}
-    log, binlog = (
-        None if (size := counts.get(name)) is None else size / whole_s
-        for name in ("log_bytes", "binlog_bytes")
-    )
+    rates = {}
+    for fact in trial.work:
+        if fact.counted is not None:
+            rates[fact.count] = fact.counted / whole_s
     drained = trial.drain.write_bytes if trial.drain is not None else None
-    return EarlierLoad(whole_s, written / window_s, drained or 0, log, binlog)
+    return EarlierLoad(
+        load_s=whole_s,
+        write_bytes_per_s=written / window_s,
+        drain_bytes=drained or 0,
+        log_bytes_per_s=rates.get("log_bytes"),
+        binlog_bytes_per_s=rates.get("binlog_bytes"),
+    )
 
 
-def detectable(trial_cv: float, blocks: int, workloads: int, candidates: int) -> float | None:
+class Design(NamedTuple):
+    """What decides the precision of a run: its trials' scatter, and how many it compares."""
+
+    trial_cv: float  # all pairs scatter alike
+    blocks: int
+    workloads: int
+    candidates: int  # arms besides the baseline
+
+
+def detectable(design: Design) -> float | None:
     """Return the smallest slowdown that is found with probability POWER at the level that Holm
-    gives the first of the candidates; all pairs scatter alike. None below LEAST_BLOCKS.
+    gives the first of the candidates. None below LEAST_BLOCKS.
     """
-    if blocks < LEAST_BLOCKS:
+    if design.blocks < LEAST_BLOCKS:
         return None
     from scipy.special import nctdtr
 
-    error, df, limit = _error(trial_cv, blocks, workloads, candidates)
+    error, df, limit = _error(design)
     # bounds of the noncentrality: the difference in standard errors
     low = 0.0
     high = 1000.0
     while high - low > 1e-6:
         middle = (low + high) / 2
-        low, high = (
-            (low, middle) if float(nctdtr(df, middle, limit)) <= 1 - POWER else (middle, high)
-        )
+        if float(nctdtr(df, middle, limit)) > 1 - POWER:
+            low = middle
+        else:
+            high = middle
     return -math.expm1(-high * error)
 
 
-def same_within(
-    margin: float, trial_cv: float, blocks: int, workloads: int, candidates: int
-) -> float | None:
+def same_within(margin: float, design: Design) -> float | None:
     """Return the probability that the interval of an equal setup is within the margin, as in
     `detectable`.
     """
-    if blocks < LEAST_BLOCKS:
+    if design.blocks < LEAST_BLOCKS:
         return None
     from scipy.special import chdtri
 
-    error, df, limit = _error(trial_cv, blocks, workloads, candidates)
-    # measured ÷ true
-    scatters = (math.sqrt(float(chdtri(df, (k + 0.5) / 50)) / df) for k in range(50))
-    room = (math.log1p(margin) / error - limit * scatter for scatter in scatters)
-    return statistics.fmean(math.erf(max(0.0, z) / math.sqrt(2)) for z in room)
+    error, df, limit = _error(design)
+    shares = []
+    for k in range(50):
+        scatter = math.sqrt(float(chdtri(df, (k + 0.5) / 50)) / df)  # measured ÷ true
+        z = math.log1p(margin) / error - limit * scatter
+        shares.append(math.erf(max(0.0, z) / math.sqrt(2)))
+    return statistics.fmean(shares)
 
 
-def _error(
-    trial_cv: float, blocks: int, workloads: int, candidates: int
-) -> tuple[float, float, float]:
+def _error(design: Design) -> tuple[float, float, float]:
     """Return (standard error, degrees of freedom, quantile) of a pair's interval."""
     from scipy.special import stdtrit
 
-    alike = Estimate(blocks, 0.0, math.sqrt(2) * trial_cv)
-    pair = share_variance(
-        {work: dict.fromkeys(range(candidates), alike) for work in range(workloads)}
-    )[0][0]
-    df = blocks - 1 + pair.shared_df * SHARED
-    return alike.sd / math.sqrt(blocks), df, float(stdtrit(df, 1 - ALPHA / candidates / 2))
+    alike = Estimate(design.blocks, 0.0, math.sqrt(2) * design.trial_cv)
+    arms = dict.fromkeys(range(design.candidates), alike)
+    pair = share_variance(dict.fromkeys(range(design.workloads), arms))[0][0]
+    df = design.blocks - 1 + pair.shared_df * SHARED
+    quantile = float(stdtrit(df, 1 - ALPHA / design.candidates / 2))
+    return alike.sd / math.sqrt(design.blocks), df, quantile
 
 
 def _earlier(results_folder: Path) -> Iterator[LoadedRun]:
@@ -362,20 +379,22 @@ def _earlier(results_folder: Path) -> Iterator[LoadedRun]:
             yield results.load_run(folder, verify=False)
 
 
-def _newest(of_runs: Iterator[list[_T]]) -> list[list[_T]]:
+def _newest(of_runs: Iterable[list[_T]]) -> list[list[_T]]:
+    """Return what the newest runs have, without runs that have nothing."""
     return list(itertools.islice(filter(None, of_runs), MOST_RUNS))
 
 
-def _pairs(run: LoadedRun, wanted: dict[tuple[str, str], str]) -> Iterator[float]:
-    """Yield the variance of each pair of the run with one of the wanted (engine, workload)
-    combinations.
+def _variances(run: LoadedRun, primary: Mapping[tuple[str, str], str]) -> Iterator[float]:
+    """Yield the variance of each pair of the run; `primary` has the metric of each (engine,
+    workload) that counts.
     """
+    baseline = run.run.baseline
     for (engine, workload, _), group in groups(run.trials).items():
-        metric = wanted.get((engine, workload), "")
-        for arm in (
-            sorted({trial.fs_setup for trial in group} - {run.run.baseline}) if metric else ()
-        ):
-            guess = estimate_of(values_of(group, run.run.baseline, arm, metric))
+        metric = primary.get((engine, workload))
+        if metric is None:
+            continue
+        for arm in sorted({trial.fs_setup for trial in group} - {baseline}):
+            guess = estimate_of(values_of(group, baseline, arm, metric))
             if guess is not None and guess.n >= LEAST_BLOCKS:
                 yield guess.sd**2
 

@@ -11,7 +11,7 @@ from dbbench.compare.interval import LEAST_BLOCKS
 from dbbench.errors import PlanInvalid, UnknownName
 from dbbench.model import Arm, Plan
 from dbbench.model.plan import MOST_TRIALS
-from dbbench.plan.arms import default_label, label_of, split_fs
+from dbbench.plan.labels import default_label, label_of, split_fs
 from dbbench.plan.tomlfile import did_you_mean
 from dbbench.storage.filesystems.options import replaced
 from dbbench.units import seconds_of

@@ -55,30 +55,28 @@ def preview(plan: Plan, expanded: Expanded) -> Preview:
     """Return what running all trials of `expanded` would require. The machine is neither inspected
     nor changed.
     """
-    trials = expanded.order
-    cells = {cell.id: cell for cell in expanded.cells}
-    missing = [cell for cell in expanded.cells if COPIED not in cell.dataset.parameters]
-    goldens = {  # cells with the same engine and dataset share a golden copy
-        json.dumps(
-            [plain(cell.engine), plain(generated.fill_in(cell.dataset, cell.engine.name))]
-        ): dataset_bytes(cell)
-        for cell in missing
-    }
-    golden_bytes = sum(goldens.values())
+    trials = [spec.cell for spec in expanded.order]
+    goldens: dict[str, int] = {}  # cells with the same engine and dataset share a golden copy
+    trial_s: dict[str, float] = {}
+    written: dict[str, dict[str, int]] = {}  # cell -> cause -> bytes of a trial
+    by_arm: dict[str, dict[str, int]] = {}  # cell -> its arm -> bytes of a trial
+    for cell in expanded.cells:
+        if COPIED not in cell.dataset.parameters:
+            dataset = generated.fill_in(cell.dataset, cell.engine.name)
+            goldens[json.dumps([plain(cell.engine), plain(dataset)])] = dataset_bytes(cell)
+        written[cell.id] = writes.of_trial(plan, cell)
+        by_arm[cell.id] = {cell.arm: sum(written[cell.id].values())}
+        trial_s[cell.id] = _trial_s(cell, written[cell.id])
     image_bytes = plan.device.image_bytes
-    written = {cell.id: writes.of_trial(plan, cell) for cell in expanded.cells}
-    trial_s = {cell.id: _trial_s(cell, written[cell.id]) for cell in expanded.cells}
-    beside = {"golden copies": golden_bytes, "results": len(trials) * RESULT_BYTES}
-    prepare_s = image_bytes / IMAGE_RATE + golden_bytes / LOAD_RATE
+    files = {"golden copies": sum(goldens.values()), "results": len(trials) * RESULT_BYTES}
+    prepare_s = image_bytes / IMAGE_RATE + files["golden copies"] / LOAD_RATE
     return Preview(
-        eta_s=prepare_s + sum(trial_s[spec.cell] for spec in trials),
+        eta_s=prepare_s + sum(trial_s[cell] for cell in trials),
         prepare_s=prepare_s,
         trial_s=trial_s,
-        disk_bytes=image_bytes + golden_bytes + len(trials) * RESULT_BYTES,
-        written=writes.total(writes.once(plan), beside, *(written[spec.cell] for spec in trials)),
-        arm_bytes=writes.total(
-            *({cells[spec.cell].arm: sum(written[spec.cell].values())} for spec in trials)
-        ),
+        disk_bytes=image_bytes + sum(files.values()),
+        written=writes.total(writes.once(plan), files, *map(written.__getitem__, trials)),
+        arm_bytes=writes.total(*map(by_arm.__getitem__, trials)),
         remembered=sum(cell.earlier is not None for cell in expanded.cells),
         commands=_commands(plan, expanded),
     )
@@ -86,8 +84,10 @@ def preview(plan: Plan, expanded: Expanded) -> Preview:
 
 def _trial_s(cell: Cell, written: Mapping[str, int]) -> float:
     size = dataset_bytes(cell)
+    copy_s = 2 * size / COPY_RATE
+    load_s = _load_s(cell, size, written.get("load", 0))
     aged_s = written.get("ageing", 0) / AGE_RATE
-    return STAGES_S + 2 * size / COPY_RATE + _load_s(cell, size, written.get("load", 0)) + aged_s
+    return STAGES_S + copy_s + load_s + aged_s
 
 
 def _load_s(cell: Cell, size: int, written: int) -> float:
@@ -99,9 +99,8 @@ def _load_s(cell: Cell, size: int, written: int) -> float:
         return cell.window.seconds + extra_s
     if cell.earlier is not None:
         return cell.earlier.load_s
-    return extra_s + max(
-        size / SCAN_RATE + written / COPY_RATE, float(cell.values.get("repeat_for", 0))
-    )
+    work_s = size / SCAN_RATE + written / COPY_RATE
+    return extra_s + max(work_s, float(cell.values.get("repeat_for", 0)))
 
 
 def _commands(plan: Plan, expanded: Expanded) -> tuple[tuple[str, tuple[str, ...]], ...]:
@@ -109,17 +108,15 @@ def _commands(plan: Plan, expanded: Expanded) -> tuple[tuple[str, tuple[str, ...
     if plan.device.directories:
         return ()
     setups = {cell.arm: (cell.setup, cell.wal_setup) for cell in expanded.cells}
-    said = []
+    names = plan.device.targets
+    commands = []
     for arm, (setup, log) in setups.items():
-        names = plan.device.targets
         number = writes.devices_of(plan, setup)
         spares = names[number : number + writes.spares(plan, setup)]  # for the operation `grow`
-        said += [
-            (arm, argv)
-            for argv in layers.commands(volumes.layers_to_add(setup), spares, "-spare")[0]
-        ]
-        said += [(arm, argv) for argv in filesystems.commands(setup, names[:number], MOUNT_POINT)]
+        of_arm = list(layers.commands(volumes.layers_to_add(setup), spares, "-spare")[0])
+        of_arm += filesystems.commands(setup, names[:number], MOUNT_POINT)
         if log is not None and plan.device.wal is not None:
             target = plan.device.wal.path or "LOOP-WAL"
-            said += [(arm, argv) for argv in filesystems.commands(log, (target,), WAL_MOUNT_POINT)]
-    return tuple(said)
+            of_arm += filesystems.commands(log, (target,), WAL_MOUNT_POINT)
+        commands += [(arm, argv) for argv in of_arm]
+    return tuple(commands)

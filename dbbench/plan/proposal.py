@@ -20,8 +20,9 @@ from dbbench.errors import DbbenchError, PlanInvalid
 from dbbench.machine.mounts import Mount
 from dbbench.model import Arm, EngineName, Scalar
 from dbbench.model.base import data_folder
-from dbbench.plan.arms import default_label, distinct, split_fs
 from dbbench.plan.catalog import Catalog
+from dbbench.plan.labels import default_label, split_fs
+from dbbench.plan.variants import distinct
 from dbbench.storage.devices.directory import check_directory
 from dbbench.storage.filesystems import promises
 from dbbench.storage.filesystems.common import mount_of

@@ -54,7 +54,8 @@ DEVICE_KEYS: Final = {
     "wal.identity": ("block", "dir"),
 }
 
-# The names with which a key is in conflict, for {} in the text; a bool if the text needs none.
+# The names with which a key is in conflict, for {} in the text; or whether it is, if the text needs
+# none.
 Conflict = Callable[[PlanDraft, Key], Iterable[object] | bool]
 
 
@@ -74,13 +75,16 @@ def check_rules(draft: PlanDraft) -> None:
     could not be read.
     """
     unknown = () if draft.device_known else ("device", "fs_setups")
-    for rule in [rule for rule in RULES if not rule.key.startswith(unknown)]:
+    for rule in RULES:
+        if rule.key.startswith(unknown):
+            continue
         for entry, place, subject in _places(draft, rule.key):
             names = rule.conflict(draft, entry)
-            for name in [""] * names if isinstance(names, bool) else names:
-                draft.document.flaw(
-                    place, rule.relation.format(subject, rule.other.replace("{}", str(name)))
-                )
+            if isinstance(names, bool):
+                names = ("",) if names else ()
+            for name in names:
+                other = rule.other.replace("{}", str(name))
+                draft.document.flaw(place, rule.relation.format(subject, other))
 
 
 def _places(draft: PlanDraft, rule_key: str) -> Iterator[tuple[Key, Key, str]]:
@@ -88,10 +92,13 @@ def _places(draft: PlanDraft, rule_key: str) -> Iterator[tuple[Key, Key, str]]:
     rule's key is given.
     """
     head, *rest = rule_key.split(".")
-    if head not in (subjects := draft.subjects):
+    subjects = draft.subjects
+    if head not in subjects:
         key = (head, *rest)
-        if (value := draft.value(key)) is not None:
-            yield key, key, f'{key[-1]} = "{value}"' if key[-1] in SHOWN else f'"{key[-1]}"'
+        value = draft.value(key)
+        if value is not None:
+            text = f'{key[-1]} = "{value}"' if key[-1] in SHOWN else f'"{key[-1]}"'
+            yield key, key, text
         return
     for entry, subject in subjects[head].items():
         if draft.operations.get(entry) not in (None, *OPERATIONS):
@@ -102,16 +109,29 @@ def _places(draft: PlanDraft, rule_key: str) -> Iterator[tuple[Key, Key, str]]:
             yield entry, (*entry, *rest), f'"{rest[-1]}"'
 
 
-def _unless_kind(*kinds: str) -> Conflict:
-    return lambda draft, _: [draft.device.kind] if draft.device.kind not in kinds else ()
-
-
-def _if_kind(kind: str, conflict: Conflict = lambda _draft, _key: True) -> Conflict:
+def _kind(kind: str, conflict: Conflict = lambda _draft, _key: True) -> Conflict:
+    """Return the conflict with one kind of device."""
     return lambda draft, key: conflict(draft, key) if draft.device.kind == kind else ()
 
 
-def _of_log(conflict: Callable[[FsSetup], Iterable[object] | bool]) -> Conflict:
-    return lambda draft, _: conflict(draft.log_setup) if draft.log_setup is not None else ()
+def _other_kind(kinds: Iterable[str]) -> Conflict:
+    """Return the conflict with every other kind of device, which is its name."""
+
+    def conflict(draft: PlanDraft, _key: Key) -> Iterator[str]:
+        if draft.device.kind not in kinds:
+            yield draft.device.kind
+
+    return conflict
+
+
+def _of_log(condition: Callable[[FsSetup], bool]) -> Conflict:
+    """Return the conflict with the setup of the log's own volume."""
+    return lambda draft, _: draft.log_setup is not None and condition(draft.log_setup)
+
+
+def _devices_for_log(draft: PlanDraft, _key: Key) -> Iterator[int]:
+    if draft.log_setup is not None and draft.log_setup.devices.min > 1:
+        yield draft.log_setup.devices.min
 
 
 def _client(draft: PlanDraft, _key: Key) -> bool:
@@ -119,9 +139,8 @@ def _client(draft: PlanDraft, _key: Key) -> bool:
 
 
 def _engines_without_server(draft: PlanDraft, _key: Key) -> list[str]:
-    return [
-        engine.name for engine in draft.engines.values() if not profile_of(engine.name).has_server
-    ]
+    names = [engine.name for engine in draft.engines.values()]
+    return [name for name in names if not profile_of(name).has_server]
 
 
 def _has_server(draft: PlanDraft, engine: Key) -> bool:
@@ -129,11 +148,9 @@ def _has_server(draft: PlanDraft, engine: Key) -> bool:
 
 
 def _arms_without_filesystem(draft: PlanDraft, key: Key) -> list[str]:
-    return (
-        [draft.arms[arm].use for arm in draft.arms if _is_raw(draft, arm)]
-        if draft.value(key) != []
-        else []
-    )
+    if draft.value(key) == []:
+        return []
+    return [arm.use for place, arm in draft.arms.items() if _is_raw(draft, place)]
 
 
 def _is_raw(draft: PlanDraft, arm: Key) -> bool:
@@ -149,12 +166,10 @@ def _log_volume(draft: PlanDraft, arm: Key) -> bool:
 
 
 def _engines_without_source(draft: PlanDraft, load: Key) -> list[str]:
-    spec = draft.workloads[load][0]
-    return [
-        engine
-        for engine in spec.engines
-        if spec.source and "" not in spec.source and engine not in spec.source
-    ]
+    spec, _ = draft.workloads[load]
+    if not spec.source or "" in spec.source:
+        return []
+    return [engine for engine in spec.engines if engine not in spec.source]
 
 
 def _tablespaces(draft: PlanDraft, key: Key) -> bool:
@@ -164,11 +179,11 @@ def _tablespaces(draft: PlanDraft, key: Key) -> bool:
 def _windows_too_short(draft: PlanDraft, _key: Key) -> list[str]:
     """Return the plan's window if no snapshot would be taken in it."""
     plan = draft.plan
-    fixed = all(workload.window == "fixed" for _, workload in draft.workloads.values())
-    late = (
-        plan is not None and plan.snapshots is not None and plan.snapshots.every_s >= plan.measure_s
-    )
-    return [f"{plan.measure_s:g} s"] if plan is not None and late and fixed else []
+    if plan is None or plan.snapshots is None:
+        return []
+    if any(workload.window != "fixed" for _, workload in draft.workloads.values()):
+        return []
+    return [f"{plan.measure_s:g} s"] if plan.snapshots.every_s >= plan.measure_s else []
 
 
 def _too_few_devices(draft: PlanDraft, arm: Key) -> list[str]:
@@ -182,7 +197,9 @@ def _too_few_devices(draft: PlanDraft, arm: Key) -> list[str]:
 def _too_few_spares(draft: PlanDraft, operation: Key) -> Iterator[str]:
     number = draft.device.device_count
     counted = draft.device_known and not draft.device.existing
-    for setup in draft.setups.values() if draft.operations[operation] == "grow" and counted else ():
+    if draft.operations[operation] != "grow" or not counted:
+        return
+    for setup in draft.setups.values():
         more = devices_to_add(setup)
         least = setup.devices.min
         if more and number < least + more:
@@ -193,16 +210,17 @@ def _too_few_spares(draft: PlanDraft, operation: Key) -> Iterator[str]:
             )
 
 
-def _no_table(draft: PlanDraft, _key: Key) -> list[str]:
-    """Return a label for the example if the device has no table of directories."""
-    return [] if draft.device.directories or not draft.whole else [next(iter(draft.labels), "ext4")]
+def _no_table(draft: PlanDraft, _key: Key) -> Iterator[str]:
+    """Yield a label for the example if the device has no table of directories."""
+    if draft.whole and not draft.device.directories:
+        yield next(iter(draft.labels), "ext4")
 
 
 def _labels_without_directory(draft: PlanDraft, _key: Key) -> list[str]:
     folders = draft.device.directories
-    return (
-        [label for label in draft.labels if label not in folders] if folders and draft.whole else []
-    )
+    if not folders or not draft.whole:
+        return []
+    return [label for label in draft.labels if label not in folders]
 
 
 def _standby(draft: PlanDraft, operation: Key) -> bool:
@@ -214,11 +232,14 @@ def _standby(draft: PlanDraft, operation: Key) -> bool:
     return applied and standby and draft.operations[operation] not in READING
 
 
-def _for_own_dataset(conflict: Callable[[WorkloadSpec], bool]) -> Conflict:
+def _without_source(condition: Callable[[WorkloadSpec], bool]) -> Conflict:
     """Return the conflict of a workload without the user's data."""
-    return lambda draft, load: (
-        not draft.workloads[load][0].source and conflict(draft.workloads[load][0])
-    )
+
+    def with_spec(draft: PlanDraft, load: Key) -> bool:
+        spec, _ = draft.workloads[load]
+        return not spec.source and condition(spec)
+
+    return with_spec
 
 
 def _tablespace_alone(draft: PlanDraft, load: Key) -> bool:
@@ -228,7 +249,7 @@ def _tablespace_alone(draft: PlanDraft, load: Key) -> bool:
 
 
 def _relative(draft: PlanDraft, load: Key) -> bool:
-    spec = draft.workloads[load][0]
+    spec, _ = draft.workloads[load]
     return any((*spec.sweeps.get("size", ()), spec.parameters.get("size", "")))
 
 
@@ -236,7 +257,35 @@ def _other_size(draft: PlanDraft, load: Key) -> list[str]:
     """Return the key that gives the size that `size` gives too."""
     spec, workload = draft.workloads[load]
     grows = SIZE_PARAMETERS.get(str(workload.dataset["kind"]), "")
-    return [grows] if _relative(draft, load) and grows in {**spec.parameters, **spec.sweeps} else []
+    given = grows in spec.parameters or grows in spec.sweeps
+    return [grows] if given and _relative(draft, load) else []
+
+
+def _engines_for_raw(draft: PlanDraft, arm: Key) -> list[str]:
+    """Return the engines that cannot use a device without a filesystem."""
+    if not _is_raw(draft, arm):
+        return []
+    names = {engine.name for engine in draft.engines.values()}
+    return sorted(name for name in names if not profile_of(name).one_tablespace)
+
+
+def _copies(draft: PlanDraft, arm: Key) -> list[str]:
+    """Return the operations that copy the data, if the arm's log is not with it."""
+    if not _log_apart(draft, arm) and not _log_volume(draft, arm):
+        return []
+    return [name for name in ("snapshot", "clone") if name in draft.operations.values()]
+
+
+def _local_driver(draft: PlanDraft, load: Key) -> Iterator[str]:
+    driver = draft.workloads[load][1].driver
+    if _client(draft, load) and driver not in AWAY:
+        yield driver
+
+
+def _operation_without_server(draft: PlanDraft, operation: Key) -> list[str]:
+    if draft.operations[operation] in WITHOUT_SERVER:
+        return []
+    return _engines_without_server(draft, operation)
 
 
 RULES: Final = (
@@ -244,10 +293,10 @@ RULES: Final = (
         "budget",
         EXCLUDES,
         '"blocks": both decide the number of blocks',
-        lambda d, _: "blocks" in d.document.data,
+        lambda draft, _: "blocks" in draft.document.data,
     ),
-    Rule("equal_readahead", NO_EFFECT, 'with kind = "dir"', _if_kind("dir")),
-    Rule("age", REQUIRES, OWN_FILESYSTEM, _if_kind("dir")),
+    Rule("equal_readahead", NO_EFFECT, 'with kind = "dir"', _kind("dir")),
+    Rule("age", REQUIRES, OWN_FILESYSTEM, _kind("dir")),
     Rule("age", REQUIRES, FILESYSTEM, _arms_without_filesystem),
     Rule("operations", REQUIRES, FILESYSTEM, _arms_without_filesystem),
     Rule("operations", EXCLUDES, WHOLE, _tablespaces),
@@ -259,36 +308,44 @@ RULES: Final = (
         _windows_too_short,
     ),
     *(
-        Rule(f"device.{key}", NO_EFFECT, 'with kind = "{}"', _unless_kind(*kinds))
+        Rule(f"device.{key}", NO_EFFECT, 'with kind = "{}"', _other_kind(kinds))
         for key, kinds in DEVICE_KEYS.items()
     ),
-    Rule("device.kind", REQUIRES, A_PATH, _if_kind("block", lambda d, _: not d.device.disks)),
+    Rule(
+        "device.kind",
+        REQUIRES,
+        A_PATH,
+        _kind("block", lambda draft, _: not draft.device.disks),
+    ),
     Rule(
         "device.kind",
         REQUIRES,
         "paths as a list",
-        _if_kind("block", lambda d, _: isinstance(d.device.paths, dict)),
+        _kind("block", lambda draft, _: isinstance(draft.device.paths, dict)),
     ),
     Rule(
         "device.kind",
         REQUIRES,
         'a directory of each fs setup: paths = { {} = "/mnt/a" }',
-        _if_kind("dir", _no_table),
+        _kind("dir", _no_table),
     ),
     Rule(
-        "device.paths", REQUIRES, 'a directory for "{}"', _if_kind("dir", _labels_without_directory)
+        "device.paths",
+        REQUIRES,
+        'a directory for "{}"',
+        _kind("dir", _labels_without_directory),
     ),
     Rule(
         LOG,
         REQUIRES,
         f'{A_PATH}, because kind = "block"',
-        _if_kind("block", lambda d, _: not d.value(("device", "wal", "path"))),
+        _kind("block", lambda draft, _: not draft.value(("device", "wal", "path"))),
     ),
     Rule(
         f"{LOG}.fs_setup",
         REQUIRES,
         "{} devices or more, but the log has one",
-        _of_log(lambda setup: [setup.devices.min] if setup.devices.min > 1 else ()),
+        _devices_for_log,
     ),
     Rule(
         f"{LOG}.fs_setup",
@@ -305,90 +362,83 @@ RULES: Final = (
         _of_log(lambda setup: bool(setup.volumes)),
     ),
     Rule("fs_setups", REQUIRES, "{}", _too_few_devices),
-    Rule("fs_setups.mount", NO_EFFECT, 'with kind = "dir"', _if_kind("dir")),
-    Rule("fs_setups.mkfs", NO_EFFECT, 'with kind = "dir"', _if_kind("dir")),
+    Rule("fs_setups.mount", NO_EFFECT, 'with kind = "dir"', _kind("dir")),
+    Rule("fs_setups.mkfs", NO_EFFECT, 'with kind = "dir"', _kind("dir")),
     Rule(
         "fs_setups.wal",
         NO_EFFECT,
         f"without {LOG_TEXT}",
-        lambda d, _: "log" not in d.device.volumes,
+        lambda draft, _: "log" not in draft.device.volumes,
     ),
     Rule(
         "fs_setups",
         REQUIRES,
         f"{LOG_TEXT} for the remaining files, because it has no filesystem",
-        lambda d, arm: _is_raw(d, arm) and not _log_apart(d, arm),
+        lambda draft, arm: _is_raw(draft, arm) and not _log_apart(draft, arm),
     ),
     Rule(
         "fs_setups",
         EXCLUDES,
         f'engine "{{}}", which requires a filesystem (possible: {ONE_TABLESPACE})',
-        lambda d, arm: sorted(
-            {
-                engine.name
-                for engine in d.engines.values()
-                if _is_raw(d, arm) and not profile_of(engine.name).one_tablespace
-            }
-        ),
+        _engines_for_raw,
     ),
     Rule(
         "fs_setups",
         EXCLUDES,
         f"{LOG_TEXT}: it already has a volume for the log; add wal = false",
-        lambda d, arm: _log_apart(d, arm) and _log_volume(d, arm),
+        lambda draft, arm: _log_apart(draft, arm) and _log_volume(draft, arm),
     ),
     Rule(
         "fs_setups",
         EXCLUDES,
         'operation "{}", which cannot copy a log on another device',
-        lambda d, arm: [
-            name
-            for name in ("snapshot", "clone")
-            if name in d.operations.values() and (_log_apart(d, arm) or _log_volume(d, arm))
-        ],
+        _copies,
     ),
     Rule(
         "engine",
         EXCLUDES,
         f"{LOG_TEXT}: it has no write-ahead log",
-        lambda d, key: "log" in d.device.volumes and not _has_server(d, key),
+        lambda draft, key: "log" in draft.device.volumes and not _has_server(draft, key),
     ),
     Rule(
         "engine.profile",
         NO_EFFECT,
         "with an engine without a server",
-        lambda d, key: not _has_server(d, key),
+        lambda draft, key: not _has_server(draft, key),
     ),
     Rule("engine.cpus_client", NO_EFFECT, "with [client]", _client),
     Rule(
         "workload",
         EXCLUDES,
         f"[client]: its driver {{}} runs only on this host, unlike {' and '.join(AWAY)}",
-        lambda d, key: {d.workloads[key][1].driver}.difference(AWAY) if _client(d, key) else (),
+        _local_driver,
     ),
     Rule(
         "workload",
         EXCLUDES,
         '[client]: it has a "during" statement',
-        lambda d, key: _client(d, key) and bool(d.workloads[key][1].during),
+        lambda draft, key: _client(draft, key) and bool(draft.workloads[key][1].during),
     ),
     Rule("workload.tablespace", NO_EFFECT, WITHOUT_SOURCE, _tablespace_alone),
     Rule(
         "workload.database",
         NO_EFFECT,
         WITHOUT_SOURCE,
-        _for_own_dataset(lambda spec: bool(spec.database)),
+        _without_source(lambda spec: bool(spec.database)),
     ),
     Rule(
-        "workload.settle", NO_EFFECT, WITHOUT_SOURCE, _for_own_dataset(lambda spec: not spec.settle)
+        "workload.settle",
+        NO_EFFECT,
+        WITHOUT_SOURCE,
+        _without_source(lambda spec: not spec.settle),
     ),
-    Rule("workload.checksums", NO_EFFECT, WITHOUT_SOURCE, _for_own_dataset(lambda _: True)),
+    Rule("workload.checksums", NO_EFFECT, WITHOUT_SOURCE, _without_source(lambda _: True)),
     *(
         Rule(
             f"workload.{name}",
             EXCLUDES,
             '"source": it applies to generated datasets',
-            lambda d, key: bool(d.workloads[key][0].source),
+            lambda draft, key: bool(draft.workloads[key][0].source),
         )
         for name in GENERATED
     ),
@@ -397,22 +447,20 @@ RULES: Final = (
         "workload.size",
         REQUIRES,
         'memory, to which it is relative: for example memory = "2GiB"',
-        lambda d, key: _relative(d, key) and not d.document.data.get("memory"),
+        lambda draft, key: _relative(draft, key) and not draft.document.data.get("memory"),
     ),
     Rule("workload.size", EXCLUDES, '"{}"', _other_size),
     Rule(
         "operation",
         REQUIRES,
         OWN_FILESYSTEM,
-        _if_kind("dir", lambda d, key: d.operations[key] not in ANYWHERE),
+        _kind("dir", lambda draft, key: draft.operations[key] not in ANYWHERE),
     ),
     Rule(
         "operation",
         REQUIRES,
         'a server, but engine "{}" has none',
-        lambda d, key: (
-            _engines_without_server(d, key) if d.operations[key] not in WITHOUT_SERVER else ()
-        ),
+        _operation_without_server,
     ),
     Rule(
         "operation",

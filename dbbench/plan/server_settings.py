@@ -15,15 +15,12 @@ def settings_of(cell: Cell) -> Settings:
     """
     engine = ENGINES[cell.engine.name]
     name = cell.engine.name
-    window = cell.window
-    own = {
-        **defaults(cell.engine, cell.memory_bytes),
-        **engine.window_settings(window.warmup_s, window.measure_s),
-    }
+    settings = defaults(cell.engine, cell.memory_bytes)
+    settings |= engine.window_settings(cell.window.warmup_s, cell.window.measure_s)
     if cell.checkpoints == "log":
-        own |= engine.PROFILE.by_log
+        settings |= engine.PROFILE.by_log
     return merge_settings(
-        ("default", own),
+        ("default", settings),
         ("workload", cell.workload.settings.get(name, {})),
         ("fs_setup", cell.setup.tuning.get(name, {})),
         ("plan", cell.engine.settings),
@@ -35,12 +32,11 @@ def defaults(spec: EngineSpec, memory_bytes: int | None) -> dict[str, Scalar]:
     that the engine does not have, of a later version of dbbench, adds nothing.
     """
     engine = ENGINES[spec.name]
-    limited = engine.PROFILE.limited if memory_bytes is not None else {}
-    return {
-        **engine.defaults(memory_bytes),
-        **engine.PROFILE.settings_profiles.get(spec.profile, {}),
-        **limited,
-    }
+    settings = dict(engine.defaults(memory_bytes))
+    settings |= engine.PROFILE.settings_profiles.get(spec.profile, {})
+    if memory_bytes is not None:
+        settings |= engine.PROFILE.limited
+    return settings
 
 
 def equal_setup(cell: Cell, others: Iterable[FsSetup]) -> FsSetup | None:
@@ -51,12 +47,10 @@ def equal_setup(cell: Cell, others: Iterable[FsSetup]) -> FsSetup | None:
     filesystem = _filesystem(cell.setup)
     settings = _values(cell)
     for other in others:
-        tuned = other.name != cell.setup.name and (cell.setup.tuning or other.tuning)
-        if (
-            tuned
-            and _filesystem(other) == filesystem
-            and _values(replace(cell, setup=other)) == settings
-        ):
+        if other.name == cell.setup.name or not (cell.setup.tuning or other.tuning):
+            continue
+        equal = _filesystem(other) == filesystem
+        if equal and _values(replace(cell, setup=other)) == settings:
             return other
     return None
 

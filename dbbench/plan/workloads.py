@@ -14,9 +14,9 @@ from dbbench.engines import profile_of
 from dbbench.errors import PlanInvalid, UnknownName
 from dbbench.model import Dataset, Parameter, Scalar, Workload, WorkloadSpec
 from dbbench.model.base import SIZE_PARAMETERS
-from dbbench.plan.arms import twins
 from dbbench.plan.catalog import Catalog, convert_value, parameters
 from dbbench.plan.tomlfile import Document, Key, convert, did_you_mean
+from dbbench.plan.variants import twins
 
 # Keys of every workload; all others are its parameters.
 _COMMON: Final = (
@@ -47,9 +47,8 @@ def read_workload(
     if not isinstance(item, dict):
         document.flaw(key, f'each entry of "workload" must be a table, not {item!r}')
         return None
-    spec = convert(
-        document, WorkloadSpec, {name: item[name] for name in _COMMON if name in item}, key
-    )
+    common = {name: item[name] for name in _COMMON if name in item}
+    spec = convert(document, WorkloadSpec, common, key)
     try:
         workload = catalog.workload(str(item["name"])) if "name" in item else None
     except (UnknownName, PlanInvalid) as error:
@@ -58,24 +57,23 @@ def read_workload(
     if spec is None or workload is None:
         return None
     values = _parameters(document, item, key, workload)
-    single = {name: of[0] for name, of in values.items() if len(of) == 1}
-    several = {name: of for name, of in values.items() if len(of) > 1}
+    single = {name: inner[0] for name, inner in values.items() if len(inner) == 1}
+    several = {name: inner for name, inner in values.items() if len(inner) > 1}
     return dataclasses.replace(spec, parameters=single, sweeps=several), workload
 
 
 def _parameters(
     document: Document, item: dict[str, Any], key: Key, workload: Workload
 ) -> dict[str, tuple[Scalar, ...]]:
-    names = parameters(workload)
+    possible = parameters(workload)
     values = {}
-    for name in (name for name in item if name not in _COMMON):
-        if name in names:
-            values[name] = _values(document, names[name], item[name], (*key, name))
-        else:
-            hint = did_you_mean(name, {*names, *_COMMON})
-            document.flaw(
-                (*key, name), f'workload "{workload.name}" has no parameter "{name}"{hint}'
-            )
+    for name, given in item.items():
+        place = (*key, name)
+        if name in possible:
+            values[name] = _values(document, possible[name], given, place)
+        elif name not in _COMMON:
+            hint = did_you_mean(name, {*possible, *_COMMON})
+            document.flaw(place, f'workload "{workload.name}" has no parameter "{name}"{hint}')
     return values
 
 
@@ -83,12 +81,14 @@ def _values(document: Document, parameter: Parameter, given: Any, key: Key) -> t
     values: list[Scalar] = []
     for index, value in enumerate(given if isinstance(given, list) else [given]):
         try:
-            values.append(convert_value(parameter, value))
-            if key[-1] in _SESSIONS and isinstance(values[-1], int) and values[-1] > _MOST_SESSIONS:
+            number = convert_value(parameter, value)
+            values.append(number)
+            if key[-1] in _SESSIONS and isinstance(number, int) and number > _MOST_SESSIONS:
                 raise ValueError(f"must be at most {_MOST_SESSIONS}, not {value}")
         except ValueError as error:
             place = (*key, index) if isinstance(given, list) else key
-            document.flaw(place, f'"{key[-1]}" {str(error).replace("expected", "must be", 1)}')
+            reason = str(error).replace("expected", "must be", 1)
+            document.flaw(place, f'"{key[-1]}" {reason}')
     check_list(document, key, given, values, parameter.type)
     return tuple(values)
 
@@ -119,23 +119,15 @@ def dataset_of(spec: WorkloadSpec, engine: str) -> Dataset | None:
             f'"source" of {spec.name} has no path for {engine}', remedy=f'{engine} = "PATH" in it'
         )
     source = sources.look(Path(path))
-    if spec.tablespace and not (source.physical and profile_of(source.engine).tablespaces):
-        raise PlanInvalid(
-            f'"tablespace" requires a physical copy of PostgreSQL, but {source.path} is '
-            f"{source.form}"
-        )
+    profile = profile_of(source.engine)
+    actual = f"but {source.path} is {source.form}"
+    postgres = "requires a physical copy of PostgreSQL"
+    if spec.tablespace and not (source.physical and profile.tablespaces):
+        raise PlanInvalid(f'"tablespace" {postgres}, {actual}')
     if not spec.settle and not source.physical:
-        raise PlanInvalid(
-            f"settle = false requires a physical copy, but {source.path} is {source.form}; "
-            "remove it"
-        )
-    if spec.checksums is not None and not (
-        source.physical and profile_of(source.engine).chosen_checksums
-    ):
-        what = "a physical copy of PostgreSQL"
-        raise PlanInvalid(
-            f'"checksums" requires {what}, but {source.path} is {source.form}; remove it'
-        )
+        raise PlanInvalid(f"settle = false requires a physical copy, {actual}; remove it")
+    if spec.checksums is not None and not (source.physical and profile.chosen_checksums):
+        raise PlanInvalid(f'"checksums" {postgres}, {actual}; remove it')
     return source.dataset(spec.tablespace, spec.database, spec.settle, spec.checksums)
 
 
@@ -152,15 +144,11 @@ def own_values(
     """Return the parameters that apply to the user's own data; those of generated data only if the
     plan sets them.
     """
-    implied = {name for name in workload.dataset if name != "kind"} | {"size"}
+    generated_only = parameters(workload).keys() & {*workload.dataset_parameters, "size"}
     if workload.driver == "scan":
-        implied -= {"tables"}  # the number of the user's tables to scan
-    names = parameters(workload)
-    return {
-        name: value
-        for name, value in values.items()
-        if name in given or name not in implied or name not in names
-    }
+        generated_only -= {"tables"}  # the number of the user's tables to scan
+    left_out = generated_only - given.keys()
+    return {name: value for name, value in values.items() if name not in left_out}
 
 
 def resize(kind: str, values: dict[str, Scalar], memory_bytes: int | None) -> dict[str, Scalar]:
@@ -169,30 +157,28 @@ def resize(kind: str, values: dict[str, Scalar], memory_bytes: int | None) -> di
     could refer.
     """
     others = {name: value for name, value in values.items() if name != "size"}
-    if not (word := str(values.get("size", ""))):
+    word = str(values.get("size", ""))
+    if not word:
         return others
     if memory_bytes is None:
         raise ValueError(f'size = "{word}" needs `memory` in the plan')
-    return {
-        **others,
-        SIZE_PARAMETERS[kind]: max(
-            1, round(RATIOS[word] * memory_bytes / _unit_bytes(kind, others))
-        ),
-    }
+    units = RATIOS[word] * memory_bytes / _unit_bytes(kind, others)
+    return {**others, SIZE_PARAMETERS[kind]: max(1, round(units))}
 
 
-def _unit_bytes(kind: str, own: dict[str, Scalar]) -> int:
+def _unit_bytes(kind: str, values: dict[str, Scalar]) -> int:
+    """Return the bytes that the dataset grows by if its size parameter grows by 1."""
     if kind == "tpcc":
-        return tpcc.loaded_bytes({**tpcc.PARAMETERS, **own, "warehouses": 1})
-    return (
-        generated.SCALE_BYTES
-        if kind == "pgbench"
-        else generated.SYSBENCH_ROW_BYTES * int(own.get("tables", 1))
-    )
+        return tpcc.loaded_bytes({**tpcc.PARAMETERS, **values, "warehouses": 1})
+    if kind == "pgbench":
+        return generated.SCALE_BYTES
+    return generated.SYSBENCH_ROW_BYTES * int(values.get("tables", 1))
 
 
 def label(ratio: float | None) -> str | None:
     """Return the word for a dataset of `ratio` × the memory."""
     if ratio is None:
         return None
-    return "cached" if ratio < CACHED else "io-bound" if ratio >= IO_BOUND else "edge"
+    if ratio < CACHED:
+        return "cached"
+    return "edge" if ratio < IO_BOUND else "io-bound"

@@ -7,6 +7,7 @@ below were measured on small runs with PostgreSQL 15 and MariaDB 10.11 on ext4.
 from __future__ import annotations
 
 import contextlib
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -50,6 +51,8 @@ COMPRESSED: Final = 0.6
 EMPTY_SHARE: Final = 0.4  # share of the largest size of an empty server; a golden copy has less log
 RANDOM_RATE: Final = 100 * MB  # bytes/s of preconditioning
 ROUNDS: Final = 8  # rounds of preconditioning until the rate is steady; between 5 and 25
+# profile of btrfs's data -> its copies
+BTRFS_COPIES: Final = {"raid1": 2, "raid10": 2, "dup": 2, "raid1c3": 3, "raid1c4": 4}
 # Operation -> multiple of the data.
 OPERATIONS: Final = {
     "clone": 1.5,
@@ -84,23 +87,24 @@ def with_copies(expanded: Expanded) -> Expanded:
     """Return the trials with the size of the golden copy of each user's own data, if the cache has
     it.
     """
-    return expanded._replace(
-        cells=tuple(replace(cell, dataset=_measure(cell)) for cell in expanded.cells)
-    )
+    cells = tuple(replace(cell, dataset=_measure(cell)) for cell in expanded.cells)
+    return expanded._replace(cells=cells)
 
 
 def _measure(cell: Cell) -> Dataset:
+    if cell.dataset.kind != "source":
+        return cell.dataset
     copy = None
-    engine = ENGINES[cell.engine.name]
-    if cell.dataset.kind == "source":
-        with contextlib.suppress(ProgramMissing):  # reported by the checks of the machine
-            copy = manifest.load(
-                golden.cache_folder() / golden.recipe(cell.engine, cell.dataset).key
-            )
+    with contextlib.suppress(ProgramMissing):  # reported by the checks of the machine
+        key = golden.recipe(cell.engine, cell.dataset).key
+        copy = manifest.load(golden.cache_folder() / key)
     if copy is None:
         return cell.dataset
-    tables = sum(file.stat().st_size for file in engine.data_files(copy.data))
-    sizes = {"bytes": tables, COPIED: copy.manifest.logical_bytes}
+    files = ENGINES[cell.engine.name].data_files(copy.data)
+    sizes = {
+        "bytes": sum(file.stat().st_size for file in files),
+        COPIED: copy.manifest.logical_bytes,
+    }
     return replace(cell.dataset, parameters={**cell.dataset.parameters, **sizes})
 
 
@@ -113,30 +117,28 @@ def devices_of(plan: Plan, setup: FsSetup) -> int:
     """Return the number of devices that a setup uses at first."""
     given = plan.device.device_count
     spare = spares(plan, setup)
-    return min(given - spare if given > spare else given, setup.devices.max)
+    if given > spare:
+        given -= spare
+    return min(given, setup.devices.max)
 
 
 def copies(plan: Plan, setup: FsSetup) -> int:
     """Return how often a setup writes each byte of data: mirrors write it to all of their sides."""
     number = devices_of(plan, setup)
-    whole = 1
+    times = 1
     for layer in setup.layers:
-        if layer.kind == "md":
-            whole *= {1: max(1, number // layer.groups), 10: 2}.get(layer.level or 0, 1)
+        if layer.kind == "md" and layer.level == 1:
+            times *= max(1, number // layer.groups)
+        elif layer.kind == "md" and layer.level == 10:
+            times *= 2
     if setup.mkfs.family == "zfs" and setup.mkfs.topology == "mirror":
-        return whole * number
-    profile = _data_profile(setup.mkfs.options) if setup.mkfs.family == "btrfs" else ""
-    whole *= {"raid1": 2, "raid10": 2, "dup": 2, "raid1c3": 3, "raid1c4": 4}.get(profile, 1)
-    return whole * (2 if "data=journal" in setup.mount else 1)
-
-
-def _data_profile(options: tuple[str, ...]) -> str:
-    for option, word in zip(options, [*options[1:], ""], strict=False):
-        if option in ("-d", "--data"):
-            return word
-        if option.startswith("--data="):
-            return option.partition("=")[2]
-    return ""
+        return times * number
+    if setup.mkfs.family == "btrfs":
+        match = re.search(r"(?:-d|--data)[ =](\S+)", " ".join(setup.mkfs.options))
+        times *= BTRFS_COPIES.get(match[1], 1) if match else 1
+    if "data=journal" in setup.mount:
+        times *= 2
+    return times
 
 
 def of_trial(plan: Plan, cell: Cell) -> dict[str, int]:
@@ -146,7 +148,9 @@ def of_trial(plan: Plan, cell: Cell) -> dict[str, int]:
     data = tables_bytes(cell) + int(EMPTY_SHARE * empty)
     whole = sum(plan.device.disk_bytes(devices.size_bytes)[: devices_of(plan, cell.setup)])
     share = COMPRESSED if compression(cell.setup) else 1
-    parts = {"mkfs": _made_bytes(cell.setup, whole), "restore": int(data * share) * times}
+    parts = {"mkfs": _mkfs_bytes(cell.setup, whole), "restore": int(data * share) * times}
+
+    # Before, during and after the load.
     if plan.age is not None:  # a mirror needs no factor: half of the bytes, each written twice
         parts["ageing"] = int(plan.age.fill * whole * (1 + plan.age.churn))
     if cell.earlier is not None:  # these rates include all logs and copies
@@ -154,29 +158,25 @@ def of_trial(plan: Plan, cell: Cell) -> dict[str, int]:
         parts["load"] = int(load_s * cell.earlier.write_bytes_per_s + cell.earlier.drain_bytes)
     else:
         parts["load"] = int(estimate_of(cell).write_bytes) * times
-        parts |= {
-            cause: size * (1 if cell.wal_setup else times)
-            for cause, size in kept_logs(cell).items()
-        }
+        for cause, size in kept_logs(cell).items():
+            parts[cause] = size if cell.wal_setup else size * times
     if plan.operations:
-        parts["operations"] = (
-            int(sum(OPERATIONS.get(name, 0.0) for name in plan.operations) * data) * times
-        )
+        factor = sum(OPERATIONS.get(name, 0.0) for name in plan.operations)
+        parts["operations"] = int(factor * data) * times
     return {cause: size for cause, size in parts.items() if size}
 
 
-def _made_bytes(setup: FsSetup, whole: int) -> int:
+def _mkfs_bytes(setup: FsSetup, whole: int) -> int:
     """Return the bytes that mkfs writes to devices of `whole` bytes; 0 for existing directories."""
     if not whole:
         return 0
     if setup.mkfs.family.startswith("ext"):
-        return METADATA_BYTES + int(EXT_SHARE * whole + min(EXT_SHARE * whole, EXT_JOURNAL))
-    log = (
-        max(XFS_LOG[0], min(XFS_LOG[1], int(XFS_SHARE * whole)))
-        if setup.mkfs.family == "xfs"
-        else 0
-    )
-    return METADATA_BYTES + log
+        inodes = EXT_SHARE * whole
+        return METADATA_BYTES + int(inodes + min(inodes, EXT_JOURNAL))
+    if setup.mkfs.family == "xfs":
+        least, most = XFS_LOG
+        return METADATA_BYTES + max(least, min(most, int(XFS_SHARE * whole)))
+    return METADATA_BYTES
 
 
 def kept_logs(cell: Cell) -> dict[str, int]:
@@ -184,28 +184,24 @@ def kept_logs(cell: Cell) -> dict[str, int]:
     the server itself. These are binary logs, which are removed after the load, and archived WAL
     or WAL that a slot keeps.
     """
+    binlog_rate: float = BINLOG_RATE
+    wal_rate: float = WAL_RATE
+    if cell.earlier is not None and cell.earlier.binlog_bytes_per_s is not None:
+        binlog_rate = cell.earlier.binlog_bytes_per_s
+    if cell.earlier is not None and cell.earlier.log_bytes_per_s is not None:
+        wal_rate = cell.earlier.log_bytes_per_s
     settings = settings_of(cell)
-    before = cell.earlier
-    binlog_rate = (
-        BINLOG_RATE
-        if before is None or before.binlog_bytes_per_s is None
-        else before.binlog_bytes_per_s
-    )
-    wal_rate = (
-        WAL_RATE if before is None or before.log_bytes_per_s is None else before.log_bytes_per_s
-    )
-    kept = {
-        BINARY_LOG: ("log_bin", binlog_rate),
-        ARCHIVE: ("archive_mode", wal_rate),
-        "kept WAL": (SLOT, wal_rate),
-    }
     load = estimate_of(cell)
-    sizes = {
-        cause: int(load.log_bytes + min(load.log_rate, rate) * cell.window.seconds)
-        for cause, (name, rate) in kept.items()
-        if switched_on(settings, name)
-    }
-    return {cause: size for cause, size in sizes.items() if size}
+    sizes = {}
+    for cause, setting, rate in (
+        (BINARY_LOG, "log_bin", binlog_rate),
+        (ARCHIVE, "archive_mode", wal_rate),
+        ("kept WAL", SLOT, wal_rate),
+    ):
+        size = int(load.log_bytes + min(load.log_rate, rate) * cell.window.seconds)
+        if size and switched_on(settings, setting):
+            sizes[cause] = size
+    return sizes
 
 
 def once(
@@ -220,9 +216,8 @@ def once(
         return {}
     # The baseline measures single flushed writes in two sizes, parallel writes, and writes of 1
     # MiB.
-    each_s = ceiling.row_seconds(
-        max(plan.measure_s, *(spec.measure_s or 0 for spec in plan.workload))
-    )
+    windows = [spec.measure_s or 0 for spec in plan.workload]
+    each_s = ceiling.row_seconds(max(plan.measure_s, *windows))
     parts = {"baseline measurement": int(each_s * (2 * WRITE_RATE + 2 * RANDOM_RATE))}
     if plan.device.image_bytes:
         parts["image"] = plan.device.image_bytes
@@ -236,16 +231,15 @@ def deviation(trials: Iterable[Trial]) -> str | None:
     """Compare the estimate of the finished trials with the bytes that their devices counted; return
     a sentence if they differ by more than `FACTOR`.
     """
-    facts = [
-        trial.writes
-        for trial in trials
-        if trial.writes is not None and trial.status is not Status.FAILED
-    ]
-    counts = [one.counted_bytes for one in facts if one.counted_bytes is not None]
-    if not counts or len(counts) < len(facts):
-        return None
-    counted = sum(counts)
-    estimated = sum(one.estimated_bytes for one in facts)
+    counted = 0
+    estimated = 0
+    for trial in trials:
+        if trial.writes is None or trial.status is Status.FAILED:
+            continue
+        if trial.writes.counted_bytes is None:
+            return None
+        counted += trial.writes.counted_bytes
+        estimated += trial.writes.estimated_bytes
     if counted / FACTOR <= estimated <= counted * FACTOR:
         return None
     return (

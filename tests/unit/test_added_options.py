@@ -11,7 +11,7 @@ from pydantic import TypeAdapter
 from dbbench.errors import PlanInvalid, UnknownName
 from dbbench.model import Arm, plain
 from dbbench.plan import expand, load, narrow
-from dbbench.plan.arms import split_fs
+from dbbench.plan.labels import split_fs
 from dbbench.plan.narrowing import Narrowing
 from dbbench.plan.promise import of_setup
 from dbbench.storage import filesystems

@@ -17,7 +17,15 @@ from dbbench import results
 from dbbench.compare import compare_all
 from dbbench.model import Budget, EarlierLoad
 from dbbench.plan import expand
-from dbbench.plan.forecast import DEFAULT_CV, Forecast, detectable, outlook, recall, same_within
+from dbbench.plan.forecast import (
+    DEFAULT_CV,
+    Design,
+    Forecast,
+    detectable,
+    outlook,
+    recall,
+    same_within,
+)
 from dbbench.run.adaptive import further
 from tests.support.files import write_file
 from tests.support.plans import SHIPPED, Named, plan, plan_of
@@ -43,7 +51,7 @@ def test_the_difference_is_found_nine_times_out_of_ten(
     """In 150 simulated runs whose last setup is slower by what is promised: 90 %, within three
     standard errors.
     """
-    difference = detectable(HOSTS[0].trial_cv, blocks, workloads, arms - 1)
+    difference = detectable(Design(HOSTS[0].trial_cv, blocks, workloads, arms - 1))
     assert difference is not None
     rng = numpy.random.default_rng(31)
     ratios = [*[1.0] * (arms - 2), 1 - difference]
@@ -59,11 +67,11 @@ def test_the_difference_is_found_nine_times_out_of_ten(
 
 def test_more_blocks_and_less_scatter_find_smaller_differences() -> None:
     """And below three blocks nothing is promised."""
-    three = detectable(0.03, 3, 1, 1)
-    five = detectable(0.03, 5, 1, 1)
-    quiet = detectable(0.01, 5, 1, 1)
+    three = detectable(Design(0.03, 3, 1, 1))
+    five = detectable(Design(0.03, 5, 1, 1))
+    quiet = detectable(Design(0.01, 5, 1, 1))
     assert three and five and quiet and three > five > quiet
-    assert detectable(0.03, 2, 3, 2) is None
+    assert detectable(Design(0.03, 2, 3, 2)) is None
 
 
 @pytest.mark.starts_processes
@@ -174,5 +182,5 @@ def test_probability_of_the_same_is_that_of_simulated_runs(margin: float, blocks
         for _ in range(300)
     ]
     found = sum(row["verdict"] == "same" for row in rows) / len(rows)
-    expected = same_within(margin, HOSTS[0].trial_cv, blocks, 1, 1)
+    expected = same_within(margin, Design(HOSTS[0].trial_cv, blocks, 1, 1))
     assert expected == pytest.approx(found, abs=0.1)

@@ -7,10 +7,10 @@ import pytest
 from dbbench.errors import UnknownName
 from dbbench.model import DeviceLimit, Setting
 from dbbench.plan import Expanded, expand, identity, narrow, preview
-from dbbench.plan.arms import distinct
 from dbbench.plan.catalog import catalog
 from dbbench.plan.narrowing import Narrowing
 from dbbench.plan.server_settings import settings_of
+from dbbench.plan.variants import distinct
 from tests.support.plans import SHIPPED, flaws_of, plan_of
 
 SWEPT = """\

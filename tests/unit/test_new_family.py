@@ -56,3 +56,16 @@ def test_a_family_is_one_new_file(checkout: Path) -> None:
         "\nmkfs.jfs -q DEVICE\n" in shown
         and "\nmount -t jfs -o noatime,nodiscard DEVICE /" in shown
     )
+
+
+@pytest.mark.starts_processes
+def test_mypy_accepts_the_file(checkout: Path) -> None:
+    """Its functions and attributes have the types of `Family`."""
+    argv = [
+        *(sys.executable, "-m", "mypy", "--follow-imports=silent", "--no-incremental"),
+        *("--config-file", str(ROOT / "setup.cfg"), "-m", "dbbench.storage.filesystems.jfs"),
+    ]
+    done = subprocess.run(
+        argv, cwd=checkout, capture_output=True, text=True, timeout=600, check=False
+    )
+    assert done.returncode == 0, done.stdout

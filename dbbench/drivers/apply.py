@@ -63,12 +63,12 @@ def driving(task: LoadTask) -> Iterator[Load]:
     with applying(task, archive) as applier:
         yield ApplyLoad(task, archive, applier, interval_s, batch)
         checksums = checksums_of(task.server)
-        write_json(
-            task.raw / "checksums.json", {"primary": archive.checksums, "standby": checksums}
-        )
-        if wrong := differences(archive.checksums, checksums):
+        both = {"primary": archive.checksums, "standby": checksums}
+        write_json(task.raw / "checksums.json", both)
+        differing = differences(archive.checksums, checksums)
+        if differing:
             raise DataCorrupt(
-                f"the standby differs from its primary: {'; '.join(wrong[:5])}",
+                f"the standby differs from its primary: {'; '.join(differing[:5])}",
                 remedy="See raw/checksums.json and the server's log of the trial.",
             )
 
@@ -100,12 +100,13 @@ class ApplyLoad:
         self._interval_s = interval_s
         self._batch = batch if interval_s else len(archive.logs)
         self._handed = 0
-        self.begin_utc, self._began = task.clock.now_utc(), time.monotonic()
+        self.begin_utc = task.clock.now_utc()
+        self._began = time.monotonic()
         self._points: list[tuple[float, int]] = [(0.0, 0)]  # second, bytes applied
         self._busy_s = 0.0
         self._busy: set[int] = set()  # seconds in which some log was waiting to be applied
         self._grown_at = 0.0
-        self._told = -1
+        self._shown = -1  # the last second that was passed on
         self._hand_over()
 
     @property
@@ -122,32 +123,31 @@ class ApplyLoad:
         self.wait_until(math.inf, watch)
 
     def outcome(self) -> Outcome:
-        duration_s, done = self._points[-1]
-        rates = [
-            rate / 1e3 if second in self._busy else None
-            for second, rate in enumerate(rates_of(self._points, int(duration_s)))
-        ]
-        figures: dict[str, float | None] = {"duration_s": duration_s, "applied_bytes": float(done)}
-        figures["kb_per_s"] = done / 1e3 / self._busy_s if self._busy_s else None
+        duration_s, applied = self._points[-1]
+        applied_kb = applied / 1e3
+        rates: list[float | None] = []
+        for second, rate in enumerate(rates_of(self._points, int(duration_s))):
+            rates.append(rate / 1e3 if second in self._busy else None)
+        figures: dict[str, float | None] = {
+            "duration_s": duration_s,
+            "applied_bytes": float(applied),
+            "kb_per_s": applied_kb / self._busy_s if self._busy_s else None,
+        }
         warnings = []
-        if (
-            self._busy_s > 0.9 * duration_s
-            and (decay := steadiness.slope_per_min(rates)) is not None
-        ):
-            figures |= {
-                "decay_kb_per_s_min": decay.slope,
-                "decay_low": decay.low,
-                "decay_high": decay.high,
-            }
-            fallen = -decay.slope * duration_s / 60 / (done / 1e3 / duration_s)
-            if decay.high < 0 and fallen > FALLEN:
+
+        # A decay can be seen only if the standby was applying nearly all the time.
+        decay = steadiness.slope_per_min(rates) if self._busy_s > 0.9 * duration_s else None
+        if decay is not None:
+            figures["decay_kb_per_s_min"] = decay.slope
+            figures["decay_low"] = decay.low
+            figures["decay_high"] = decay.high
+            fall = -decay.slope * duration_s / 60 / (applied_kb / duration_s)
+            if decay.high < 0 and fall > FALLEN:
                 text = (
-                    f"by {-decay.slope:.0f} kB/s a minute (95 %: {-decay.high:.0f} to "
-                    f"{-decay.low:.0f})"
+                    f"the apply rate fell by {-decay.slope:.0f} kB/s a minute "
+                    f"(95 %: {-decay.high:.0f} to {-decay.low:.0f}) over {duration_s:.0f} s"
                 )
-                warnings.append(
-                    TrialWarning("W005", f"the apply rate fell {text} over {duration_s:.0f} s")
-                )
+                warnings.append(TrialWarning("W005", text))
         outcome = whole_outcome(self.begin_utc, duration_s, figures, warnings=tuple(warnings))
         outcome.series.set(RATE, rates)
         return outcome
@@ -162,6 +162,7 @@ class ApplyLoad:
         self.applier.offer(logs, last=self._handed == len(self.archive.logs))
 
     def _goes_on(self, watch: Callable[[Live], None]) -> bool:
+        # Whatever stopped the applier, a dead server is the cause.
         fault = self.applier.fault
         if not process.wait_while(self.server.alive, DEATH_S if fault else 0.0, 0.02):
             raise EngineDied(
@@ -169,6 +170,8 @@ class ApplyLoad:
             )
         if fault:
             raise DriverFailed(fault)
+
+        # Seconds count as busy if some log was waiting since the last look.
         waiting = not self.applier.caught_up()
         now = self._now_s()
         applied = self.applier.applied_bytes()
@@ -180,22 +183,24 @@ class ApplyLoad:
         if applied > before or not waiting:
             self._grown_at = now
         elif now - self._grown_at > STUCK_S:
+            whole = sum(log.size for log in self.archive.logs)
             raise NoProgress(
-                f"the standby stopped after {applied} bytes of "
-                f"{sum(log.size for log in self.archive.logs)}: nothing was applied for "
-                f"{STUCK_S:.0f} s",
+                f"the standby stopped after {applied} bytes of {whole}: "
+                f"nothing was applied for {STUCK_S:.0f} s",
                 effect="The trial is marked failed.",
                 remedy="See the server's log of the trial.",
             )
         self._points.append((now, applied))
-        if int(now) > self._told:
-            self._told = int(now)
-            watch(Live(self._told, None, None))
-        if self._handed < len(self.archive.logs):
-            if now >= self._interval_s * math.ceil(self._handed / self._batch):
-                self._hand_over()
-            return True
-        return waiting
+        if int(now) > self._shown:
+            self._shown = int(now)
+            watch(Live(self._shown, None, None))
+
+        # The next batch is offered when it is due, even if this one is not applied yet.
+        if self._handed == len(self.archive.logs):
+            return waiting
+        if now >= self._interval_s * math.ceil(self._handed / self._batch):
+            self._hand_over()
+        return True
 
 
 # An applier applies log files in the order in which they are offered. `applied_bytes` of log are
@@ -207,19 +212,17 @@ def applying(task: LoadTask, archive: Archive) -> Iterator[StandbyRecovery | Rep
     ProgramMissing.
     """
     server = task.server
-    profile = profile_of(task.server.engine)
+    profile = profile_of(server.engine)
     if profile.standby:
         with contextlib.closing(server.connect()) as connection:
             yield StandbyRecovery(connection, archive, task.scratch)
         return
-    kind = mysqld.found(profile, task.cell.engine.bin)
-    decoder = _tool(kind, "mariadb-binlog", "mysqlbinlog")
-    client = _tool(kind, "mariadb", "mysql")
-    plain = ["--skip-ssl"] if Path(client[-1]).name == "mariadb" else []  # requires TLS since 11.4
-    argv = [
-        *client,
-        "--no-defaults",
-        *plain,
+    installation = mysqld.require(profile, task.cell.engine.bin)
+    decoder = _tool(installation, "mariadb-binlog", "mysqlbinlog")
+    argv = [*_tool(installation, "mariadb", "mysql"), "--no-defaults"]
+    if Path(argv[-2]).name == "mariadb":
+        argv.append("--skip-ssl")  # MariaDB's client requires TLS since 11.4
+    argv += [
         f"--socket={server.socket}",
         f"--user={server.user}",
         "--binary-mode",
@@ -259,8 +262,12 @@ class StandbyRecovery:
 
     def offer(self, logs: Sequence[LogFile], last: bool) -> None:
         for log in logs:
-            (self._scratch / INBOX / log.name).symlink_to(self._scratch / ARCHIVE / log.name)
-            self._target = (int(log.name[8:16], 16) * 256 + int(log.name[16:], 16) + 1) * SEGMENT
+            link = self._scratch / INBOX / log.name
+            link.symlink_to(self._scratch / ARCHIVE / log.name)
+            # A segment's name: timeline, high half of the LSN, number within that half.
+            high = int(log.name[8:16], 16)
+            number = int(log.name[16:], 16)
+            self._target = (high * 256 + number + 1) * SEGMENT
         self._last = last
 
     def applied_bytes(self) -> int:
@@ -270,10 +277,8 @@ class StandbyRecovery:
         return max(0, min(self._replay_position(), self._archive.end) - self._begin)
 
     def caught_up(self) -> bool:
-        replayed = self._replay_position()
-        return (
-            replayed >= self._archive.end if self._last else replayed >= self._target - CLOSE_BYTES
-        )
+        needed = self._archive.end if self._last else self._target - CLOSE_BYTES
+        return self._replay_position() >= needed
 
     def _replay_position(self) -> int:
         import psycopg2
@@ -302,8 +307,8 @@ class Replay:
         self.offered: queue.SimpleQueue[LogFile | None] = queue.SimpleQueue()
         self._target = 0
         self._last = False
-        self._done = 0
-        self._at = 0
+        self._done = 0  # bytes of the files before
+        self._offset = 0  # in the file that is being decoded
         self._ended = False
         self.fault = ""
         self.helper = threads.Helper("replay", self._work)
@@ -322,24 +327,26 @@ class Replay:
             self.offered.put(None)
 
     def applied_bytes(self) -> int:
-        return self._done + self._at
+        return self._done + self._offset
 
     def caught_up(self) -> bool:
-        return self._ended if self._last else self.applied_bytes() >= self._target - CLOSE_BYTES
+        if self._last:
+            return self._ended
+        return self.applied_bytes() >= self._target - CLOSE_BYTES
 
     def _work(self) -> None:
+        stdin = self._client.popen.stdin
+        assert stdin is not None
         try:
-            assert self._client.popen.stdin is not None
             # the client's exit status and output give the cause
             with contextlib.suppress(BrokenPipeError):
                 while (log := self.offered.get()) is not None:
-                    self._decode(log, self._client.popen.stdin)
-                self._client.popen.stdin.close()
-            if self._client.wait(_END_S) != 0:
+                    self._decode(log, stdin)
+                stdin.close()
+            status = self._client.wait(_END_S)
+            if status != 0:
                 output = tail(self._raw / "client.out", lines=4).strip()
-                self.fault = (
-                    self.fault or f"the client ended with status {self._client.poll()}: {output}"
-                )
+                self.fault = self.fault or f"the client ended with status {status}: {output}"
             self._ended = True
         except BaseException as error:  # `ApplyLoad` reads and raises it
             self.fault = self.fault or str(error)
@@ -350,19 +357,19 @@ class Replay:
         errors = self._raw / "binlog.err"
         rest = b""
         with process.running(argv, stdout=subprocess.PIPE, stderr=errors, role="client") as reader:
-            assert reader.popen.stdout is not None
-            while chunk := reader.popen.stdout.read(_CHUNK):
+            decoded = reader.popen.stdout
+            assert decoded is not None
+            while chunk := decoded.read(_CHUNK):
                 into.write(chunk)
-                seen = rest + chunk
-                self._at = position(seen, self._at)
-                rest = seen[seen.rfind(b"\n") + 1 :]
+                text = rest + chunk
+                self._offset = position(text, self._offset)
+                rest = text[text.rfind(b"\n") + 1 :]  # a line may continue in the next chunk
             into.flush()
             if reader.wait(_END_S) != 0:
-                raise CommandFailed(
-                    f"{argv[0]} could not read {log.name}: {tail(errors, lines=4).strip()}"
-                )
-        self._done = self._done + log.size
-        self._at = 0
+                printed = tail(errors, lines=4).strip()
+                raise CommandFailed(f"{argv[0]} could not read {log.name}: {printed}")
+        self._done += log.size
+        self._offset = 0
 
 
 def position(decoded: bytes, before: int) -> int:
@@ -371,23 +378,23 @@ def position(decoded: bytes, before: int) -> int:
     return int(positions[-1]) if positions else before
 
 
-def _tool(kind: mysqld.Mysqld, *names: str) -> tuple[str, ...]:
-    folders = (
-        [kind.root / "usr/bin"]
-        if kind.root
-        else [kind.path.parent, kind.path.parent.parent / "bin"]
+def _tool(server: mysqld.Mysqld, *names: str) -> tuple[str, ...]:
+    """Return the command of a client program: the server's own, otherwise the installed one."""
+    beside = server.path.parent
+    folders = [server.root / "usr/bin"] if server.root else [beside, beside.parent / "bin"]
+    for folder in folders:
+        for name in names:
+            if (folder / name).is_file():
+                return (*server.loader, str(folder / name))
+    for name in names:
+        program = process.find(name)
+        if program is not None:
+            return (str(program),)
+    raise ProgramMissing(
+        f"neither {' nor '.join(names)} is installed",
+        effect="Nothing was measured.",
+        remedy="Install the server's client programs: mariadb-client, or mysql-client-core.",
     )
-    for program in (folder / name for folder in folders for name in names):
-        if program.is_file():
-            return (*kind.loader, str(program))
-    installed = next(filter(None, map(process.find, names)), None)
-    if installed is None:
-        raise ProgramMissing(
-            f"neither {' nor '.join(names)} is installed",
-            effect="Nothing was measured.",
-            remedy="Install the server's client programs: mariadb-client, or mysql-client-core.",
-        )
-    return (str(installed),)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 import math
 import statistics
 import threading
@@ -15,11 +14,12 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from dbbench.drivers.protocol import Live, Load, LoadTask
-from dbbench.drivers.sessions import SessionWork, cancel, check, connected
+from dbbench.drivers.sessions import SessionWork, cancel, check, connect
 from dbbench.engines.sql import rows_of
 from dbbench.metrics.outcome import Outcome
 from dbbench.metrics.summary import stalls
 from dbbench.model import TrialWarning
+from dbbench.results.fileio import write_json
 
 # An unlink causes work later: ext4 frees the blocks with the next commit of its journal, which runs
 # every 5 s.
@@ -31,7 +31,7 @@ AT: Final = 0.3
 @contextlib.contextmanager
 def beside(load: Load, task: LoadTask) -> Iterator[Load]:
     """Yield the load together with the workload's statement."""
-    with connected(task.server, 1) as (session,):
+    with connect(task.server, 1) as (session,):
         both = _Beside(load, task, session)
         try:
             yield both
@@ -72,28 +72,33 @@ class _Beside:
         if self.began_utc is None or self.ended_utc is None:
             # the statement never began, because the load failed, which raises another error
             return outcome
+        statement = self.cell.workload.during
+        window = self.cell.window
         began = self.began_utc - outcome.begin_utc
         ended = self.ended_utc - outcome.begin_utc
-        warm = round(self.cell.window.warmup_s)
-        whole = warm + round(self.cell.window.measure_s)
+        warm = round(window.warmup_s)
+        whole = warm + round(window.measure_s)
         figures = {"during_s": ended - began, **effect(outcome, warm, began, ended, whole)}
         entry = {
-            "statement": self.cell.workload.during,
+            "statement": statement,
             "began_s": began,
             "ended_s": ended,
             **figures,
         }
-        (self.raw / "during.json").write_text(json.dumps(entry, indent=1) + "\n")
-        late = f"{self.cell.workload.during} ended {ended - whole:.1f} s after the window"
-        warnings = (TrialWarning("W108", late),) if ended > whole else ()
+        write_json(self.raw / "during.json", entry)
+        warnings = list(outcome.warnings)
+        if ended > whole:
+            late = f"{statement} ended {ended - whole:.1f} s after the window"
+            warnings.append(TrialWarning("W108", late))
         return dataclasses.replace(
-            outcome, figures={**outcome.figures, **figures}, warnings=(*outcome.warnings, *warnings)
+            outcome,
+            figures={**outcome.figures, **figures},
+            warnings=tuple(warnings),
         )
 
     def _carry_out(self) -> None:
-        if self.left.wait(
-            float(self.cell.parameters.get("during_at", AT)) * self.cell.window.measure_s
-        ):
+        share = float(self.cell.parameters.get("during_at", AT))
+        if self.left.wait(share * self.cell.window.measure_s):
             return
         self.began_utc = self.clock.now_utc()
         rows_of(self.session, self.cell.workload.during)
@@ -108,17 +113,19 @@ def effect(
     """
     first = math.floor(began)
     last = min(whole, math.ceil(ended) + AFTER_S)
-    before, around = (
-        [value for value in outcome.series["tps"][a:b] if value is not None]
-        for a, b in ((warm, first), (first, last))
-    )
+    tps = outcome.series["tps"]
+    before = [value for value in tps[warm:first] if value is not None]
+    around = [value for value in tps[first:last] if value is not None]
     usual = statistics.median(before) if before else 0.0
-    seen = outcome.between(first, last) if outcome.between is not None and last > first else None
-    return {
-        "during_tps_ratio": statistics.fmean(around) / statistics.fmean(before)
-        if usual and around
-        else None,
-        "during_stall_s": float(sum(stalls(around, usual))) if usual else None,
-        "during_p999_ms": seen.histogram.percentile_ms(99.9) if seen is not None else None,
-        "during_max_ms": seen.longest_ms if seen is not None else None,
-    }
+    figures: dict[str, float | None] = dict.fromkeys(
+        ("during_tps_ratio", "during_stall_s", "during_p999_ms", "during_max_ms")
+    )
+    if usual and around:
+        figures["during_tps_ratio"] = statistics.fmean(around) / statistics.fmean(before)
+    if usual:
+        figures["during_stall_s"] = float(sum(stalls(around, usual)))
+    if outcome.between is not None and last > first:
+        measured = outcome.between(first, last)
+        figures["during_p999_ms"] = measured.histogram.percentile_ms(99.9)
+        figures["during_max_ms"] = measured.longest_ms
+    return figures

@@ -35,16 +35,17 @@ BEYOND: Final = 2  # × the memory; smaller files would be read from the page ca
 def driving(task: LoadTask) -> AbstractContextManager[Load]:
     """Run all tests to completion. See `protocol.Driver`."""
     memory = tool.could_hold(task.cell)
-    argv = command(files.folder_of(task.server), task.cell, task.seed, memory)
+    folder = files.folder_of(task.server)
+    argv = command(folder, task.cell, task.seed, memory)
     load = ToolLoad(task, "bonnie", argv, lambda load: _outcome(load, task.cell, memory))
-    load.printed = task.raw / "bonnie.csv", task.raw / "bonnie.out"
+    load.printed = (task.raw / "bonnie.csv", task.raw / "bonnie.out")
     return load.running("server", as_user=files.account())
 
 
 def file_bytes(cell: Cell, memory: int) -> int:
     """Return the size of its file, in whole MiB."""
-    asked = int(cell.parameters.get("file_size", 0)) or BEYOND * memory
-    return math.ceil(asked / MIB) * MIB
+    least = int(cell.parameters.get("file_size", 0)) or BEYOND * memory
+    return math.ceil(least / MIB) * MIB
 
 
 def command(folder: Path, cell: Cell, seed: int, memory: int) -> list[str]:
@@ -52,23 +53,11 @@ def command(folder: Path, cell: Cell, seed: int, memory: int) -> list[str]:
     is larger.
     """
     size = file_bytes(cell, memory) // MIB
-    return [
-        "bonnie++",
-        "-d",
-        str(folder),
-        "-s",
-        str(size),
-        "-r",
-        str(size // BEYOND),
-        "-m",
-        "dbbench",
-        "-q",
-        "-n",
-        str(cell.parameters.get("files", 16)),
-        "-z",
-        str(seed),
-        *([] if cell.parameters.get("chars", True) else ["-f"]),
-    ]
+    argv = ["bonnie++", "-d", str(folder), "-s", str(size), "-r", str(size // BEYOND)]
+    argv += ["-m", "dbbench", "-q", "-n", str(cell.parameters.get("files", 16)), "-z", str(seed)]
+    if not cell.parameters.get("chars", True):
+        argv.append("-f")
+    return argv
 
 
 def _outcome(load: ToolLoad, cell: Cell, memory: int) -> Outcome:
@@ -96,24 +85,31 @@ def parse(text: str) -> dict[str, float | None]:
     """Return RATE, STEM_cpu_pct, STEM_max_ms of the last result line. Raises DriverFailed: none, or
     unknown format.
     """
-    lines = [line.split(",") for line in text.splitlines() if re.match(r"\d\.\d+,", line)]
-    if not lines:
+    results = [line for line in text.splitlines() if re.match(r"\d\.\d+,", line)]
+    if not results:
         raise DriverFailed("bonnie++ printed no results")
-    fields = lines[-1]
-    if fields[0] != _FORMAT or len(fields) != _FIRST + 3 * len(BONNIE) + _BETWEEN:
+    fields = results[-1].split(",")
+    tests = len(BONNIE)
+    if fields[0] != _FORMAT or len(fields) != _FIRST + 3 * tests + _BETWEEN:
         raise DriverFailed(
             f"bonnie++ printed {len(fields)} fields of format {fields[0]}; known: {_FORMAT}"
         )
+    # Rate and CPU of each test come first, then the latencies of all.
+    latencies = iter(fields[-tests:])
+    rest = iter(fields[_FIRST:])
     figures: dict[str, float | None] = {}
-    for index, (stem, latency) in enumerate(zip(BONNIE, fields[-len(BONNIE) :], strict=True)):
-        place = _FIRST + 2 * index + (_BETWEEN if index >= len(DATA) else 0)
-        value = _number(fields[place])
-        in_kib = stem in DATA[:-1]
-        rate = f"{stem}_mb_per_s" if in_kib else f"{stem}s_per_s"
-        figures[rate] = value * _KIB if value is not None and in_kib else value
-        figures[f"{stem}_cpu_pct"] = _number(fields[place + 1])
-        most = _LATENCY.fullmatch(latency)
-        figures[f"{stem}_max_ms"] = float(most[1]) * _MS[most[2]] if most else None
+    for index, stem in enumerate(BONNIE):
+        if index == len(DATA):
+            for _ in range(_BETWEEN):
+                next(rest)
+        rate = _number(next(rest))
+        if stem in DATA[:-1]:
+            figures[f"{stem}_mb_per_s"] = rate * _KIB if rate is not None else None
+        else:
+            figures[f"{stem}s_per_s"] = rate
+        figures[f"{stem}_cpu_pct"] = _number(next(rest))
+        longest = _LATENCY.fullmatch(next(latencies))
+        figures[f"{stem}_max_ms"] = float(longest[1]) * _MS[longest[2]] if longest else None
     return figures
 
 

@@ -88,23 +88,22 @@ def estimate(cell: Cell, data_bytes: int) -> LoadEstimate:
         case "fio":
             # a file for each job
             layout = float(values.get("file_size", 0)) * float(values.get("clients", 1))
-            rate = (
-                0 if _only_reads(cell) else FLUSHED_RATE if values.get("fdatasync") else FILE_RATE
-            )
-            return LoadEstimate(layout + seconds * rate, extra_s=layout / COPY_RATE)
+            rate = FLUSHED_RATE if values.get("fdatasync") else FILE_RATE
+            written = 0 if _only_reads(cell) else seconds * rate
+            return LoadEstimate(layout + written, extra_s=layout / COPY_RATE)
         case "insert":
             rows = float(values["rows"])
             row_rate = float(values["insert_rate"])
             # a rate may be beyond what the disk takes
             most = _estimate_transactions(cell).write_bytes
-            inserted = min(
-                INSERTED_ROW[profile_of(cell.engine.name).dialect] * row_rate * seconds, most
-            )
-            log_bytes = LOGGED_ROW * rows
-            log_rate = LOGGED_ROW * row_rate
-            extra_s = rows / INSERT_RATE
+            inserted_row = INSERTED_ROW[profile_of(cell.engine.name).dialect]
+            inserted = min(inserted_row * row_rate * seconds, most)
             return LoadEstimate(
-                INSERT_ROW * rows + inserted, log_bytes, log_rate, extra_s, TABLE_ROW * int(rows)
+                INSERT_ROW * rows + inserted,
+                log_bytes=LOGGED_ROW * rows,
+                log_rate=LOGGED_ROW * row_rate,
+                extra_s=rows / INSERT_RATE,
+                table_bytes=TABLE_ROW * int(rows),
             )
         case "statements":
             return _estimate_statements(cell, data_bytes)
@@ -128,10 +127,14 @@ def _estimate_transactions(cell: Cell) -> LoadEstimate:
         return LoadEstimate(cell.window.seconds * READ_RATE)
     # appending writes as many bytes on btrfs as on ext4
     appends = cell.workload.name == "bulk-insert"
-    load_rate = WRITE_RATE * (TABLES_SHARE if cell.dataset.parameters.get("tablespace") else 1)
-    factor = COPY_ON_WRITE if copies_on_write(cell.setup) and not appends else 1
-    return LoadEstimate(cell.window.seconds * load_rate * factor, log_rate=math.inf)
+    rate: float = WRITE_RATE
+    if cell.dataset.parameters.get("tablespace"):
+        rate *= TABLES_SHARE
+    if copies_on_write(cell.setup) and not appends:
+        rate *= COPY_ON_WRITE
+    return LoadEstimate(cell.window.seconds * rate, log_rate=math.inf)
 
 
 def _only_reads(cell: Cell) -> bool:
-    return any(word in cell.workload.script.replace("-", "_") for word in READERS)
+    script = cell.workload.script.replace("-", "_")
+    return any(word in script for word in READERS)

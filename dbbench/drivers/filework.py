@@ -23,7 +23,7 @@ PIECE: Final = 2**20  # bytes per write of `copy`, as with cp or dd in large blo
 POOL: Final = 64 * PIECE
 # the same share of each page of this size is zero, so that all blocks compress equally
 PAGE: Final = 4096
-TOLD_S: Final = 0.25  # seconds between two lines with the bytes so far
+PRINT_S: Final = 0.25  # seconds between two lines with the bytes so far
 FOLDER_FILES: Final = 1000  # files per directory
 POLL_S: Final = 0.01  # between two looks for the trial's answer
 
@@ -46,9 +46,9 @@ def content(size: int, zeros: float, seed: int) -> bytes:
     """Return `size` bytes, rounded up to whole pages; the share `zeros` of every page is zero."""
     draw = random.Random(seed)
     noise = round(PAGE * (1 - zeros))
-    return b"".join(
-        draw.randbytes(noise) + bytes(PAGE - noise) for _ in range(max(1, size // PAGE))
-    )
+    rest = bytes(PAGE - noise)
+    pages = max(1, size // PAGE)
+    return b"".join(draw.randbytes(noise) + rest for _ in range(pages))
 
 
 def at_once(clients: int, work: Callable[[int], None]) -> None:
@@ -82,77 +82,82 @@ def share(of: int, clients: int, number: int) -> tuple[int, int]:
     return of * number // clients, of * (number + 1) // clients
 
 
-def copy(folder: Path, asked: dict[str, Any]) -> None:
+def copy(folder: Path, task: dict[str, Any]) -> None:
     """Write one large file from memory, then fsync. Prints `bytes` so far; the last two lines:
     `written`, `synced`.
     """
-    size = int(asked["file_size"])
-    clients = int(asked["clients"])
-    pool = memoryview(content(min(POOL, size), float(asked["zeros"]), int(asked["seed"])))
+    size = int(task["file_size"])
+    clients = int(task["clients"])
+    pool = memoryview(content(min(POOL, size), float(task["zeros"]), int(task["seed"])))
+    printer = Printer()
 
     def write(client: int) -> None:
         begin, end = share(size, clients, client)
         fd = os.open(folder / f"copy-{client}", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         done = begin
-        next_s = TOLD_S
+        next_s = PRINT_S
         while done < end:
             offset = done % len(pool)
-            done += os.write(fd, pool[offset : offset + min(PIECE, end - done)])
-            if told.now_s >= next_s:
-                told.say(client=client, bytes=done - begin)
-                next_s = told.now_s + TOLD_S
-        told.say(client=client, bytes=done - begin, written=True)
+            piece = min(PIECE, end - done)
+            done += os.write(fd, pool[offset : offset + piece])
+            if printer.now_s >= next_s:
+                printer.say(client=client, bytes=done - begin)
+                next_s = printer.now_s + PRINT_S
+        printer.say(client=client, bytes=done - begin, written=True)
         os.fsync(fd)
         os.close(fd)
-        told.say(client=client, bytes=done - begin, synced=True)
+        printer.say(client=client, bytes=done - begin, synced=True)
 
-    told = Printer()
     at_once(clients, write)
 
 
-def smallfiles(folder: Path, asked: dict[str, Any]) -> None:
+def smallfiles(folder: Path, task: dict[str, Any]) -> None:
     """Create many small files, read them cold in another order, delete them. Prints a line per
     step: `step`, `files`, `seconds`; reads also have `why` if they were not cold. Creating and
     deleting end when the filesystem is synced.
     """
-    seed = int(asked["seed"])
-    size = int(asked["file_bytes"])
-    clients = int(asked["clients"])
-    data = memoryview(content(max(size, PAGE) * 16, float(asked["zeros"]), seed))
-    paths = [
-        folder / f"d{number // FOLDER_FILES}" / f"f{number}"
-        for number in range(int(asked["files"]))
-    ]
-    for parent in dict.fromkeys(path.parent for path in paths):
-        parent.mkdir()
-    told = Printer()
+    seed = int(task["seed"])
+    size = int(task["file_bytes"])
+    clients = int(task["clients"])
+    data = memoryview(content(max(size, PAGE) * 16, float(task["zeros"]), seed))
+    paths: list[Path] = []
+    for number in range(int(task["files"])):
+        parent = folder / f"d{number // FOLDER_FILES}"
+        if number % FOLDER_FILES == 0:
+            parent.mkdir()
+        paths.append(parent / f"f{number}")
+    printer = Printer()
 
-    def step(name: str, work: Callable[[Path], object], among: list[Path], **facts: Any) -> None:
+    def step(name: str, work: Callable[[Path], object], **facts: Any) -> None:
         began = time.monotonic()
 
         def work_on_share(client: int) -> None:
-            begin, end = share(len(among), clients, client)
-            for path in among[begin:end]:
+            begin, end = share(len(paths), clients, client)
+            for path in paths[begin:end]:
                 work(path)
 
         at_once(clients, work_on_share)
         if name != "read":
             syncfs(folder)
-        told.say(step=name, files=len(among), seconds=time.monotonic() - began, **facts)
+        seconds = time.monotonic() - began
+        printer.say(step=name, files=len(paths), seconds=seconds, **facts)
 
     def create(path: Path) -> None:
-        offset = zlib.crc32(path.name.encode(), seed & 0xFFFFFFFF) % (len(data) - size + 1)
+        number = zlib.crc32(path.name.encode(), seed & 0xFFFFFFFF)
+        offset = number % (len(data) - size + 1)
         with path.open("xb", buffering=0) as file:
             file.write(data[offset : offset + size])
 
-    step("create", create, paths)
-    told.say(closed=True)
-    # the trial writes why the caches are not empty, or ""
-    while not (answer := Path(asked["answer"])).exists():
+    step("create", create)
+    printer.say(closed=True)
+
+    # The trial empties the caches, and writes why they are not empty, or "".
+    answer = Path(task["answer"])
+    while not answer.exists():
         time.sleep(POLL_S)
-    shuffled = random.Random(seed).sample(paths, len(paths))
-    step("read", Path.read_bytes, shuffled, why=answer.read_text(encoding="utf-8"))
-    step("delete", Path.unlink, shuffled)
+    paths = random.Random(seed).sample(paths, len(paths))
+    step("read", Path.read_bytes, why=answer.read_text(encoding="utf-8"))
+    step("delete", Path.unlink)
 
 
 WORK: Final[dict[str, Callable[[Path, dict[str, Any]], None]]] = {
@@ -163,9 +168,9 @@ WORK: Final[dict[str, Callable[[Path, dict[str, Any]], None]]] = {
 
 def main(argv: list[str]) -> int:
     """Do the work; return 1 after printing an error to stderr."""
-    work, folder, asked = argv
+    work, folder, task = argv
     try:
-        WORK[work](Path(folder), json.loads(asked))
+        WORK[work](Path(folder), json.loads(task))
     except OSError as error:
         return _failure(error, folder)
     return 0

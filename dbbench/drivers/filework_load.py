@@ -22,7 +22,7 @@ from dbbench.engines import files
 from dbbench.errors import DriverFailed
 from dbbench.metrics.outcome import Claim, Outcome
 from dbbench.metrics.series import Column
-from dbbench.model import TrialWarning
+from dbbench.model import Scalar, TrialWarning
 from dbbench.results import fileio
 
 # not imported: its modules would delay every command
@@ -50,19 +50,26 @@ def parse_copy(text: str, clients: int = 1) -> CopyResult:
     """Return the result of a copy. Raises DriverFailed if it did not finish."""
     lines = [line for line in _lines(text) if "bytes" in line]
     lines.sort(key=lambda line: line["t"])
-    written = {line.get("client", 0): line["t"] for line in lines if line.get("written")}
-    synced = {line.get("client", 0): line["t"] for line in lines if line.get("synced")}
-    if len(written) < clients or len(synced) < clients:
-        raise DriverFailed(
-            f"{min(len(written), len(synced))} of {clients} clients finished the copy"
-        )
+    written: dict[int, float] = {}
+    synced: dict[int, float] = {}
     done: dict[int, int] = {}
     points: dict[float, int] = {}  # two clients may print at the same moment
     for line in lines:
-        done[line.get("client", 0)] = line["bytes"]
+        client = line.get("client", 0)
+        done[client] = line["bytes"]
         points[line["t"]] = sum(done.values())
+        if line.get("written"):
+            written[client] = line["t"]
+        if line.get("synced"):
+            synced[client] = line["t"]
+    finished = min(len(written), len(synced))
+    if finished < clients:
+        raise DriverFailed(f"{finished} of {clients} clients finished the copy")
     return CopyResult(
-        sum(done.values()), max(written.values()), max(synced.values()), tuple(points.items())
+        sum(done.values()),
+        max(written.values()),
+        max(synced.values()),
+        tuple(points.items()),
     )
 
 
@@ -72,10 +79,10 @@ def steps(text: str) -> dict[str, dict[str, Any]]:
     missing.
     """
     lines = {line["step"]: line for line in _lines(text) if "step" in line}
-    if missing := {"create", "read", "delete"} - lines.keys():
-        raise DriverFailed(
-            f"not all small files were processed; missing: {', '.join(sorted(missing))}"
-        )
+    missing = {"create", "read", "delete"} - lines.keys()
+    if missing:
+        names = ", ".join(sorted(missing))
+        raise DriverFailed(f"not all small files were processed; missing: {names}")
     return lines
 
 
@@ -101,7 +108,7 @@ class FileWork:
 
     work: str
     parameters: tuple[str, ...]  # those that the program takes
-    judged: Callable[[ToolLoad], Outcome]
+    judge: Callable[[ToolLoad], Outcome]
 
     def driving(self, task: LoadTask) -> AbstractContextManager[Load]:
         """Runs as this process's user: other accounts could not reach an interpreter in a closed
@@ -109,19 +116,21 @@ class FileWork:
         caches.
         """
         env = {name: os.environ[name] for name in _KEPT if name in os.environ}
-        asked = {name: task.cell.parameters[name] for name in self.parameters} | {"seed": task.seed}
         folder = files.folder_of(task.server)
         answer = task.scratch / f"{self.work}.cold"
-        asked["answer"] = str(answer)
-        argv = [sys.executable, "-P", str(_PROGRAM), self.work, str(folder), json.dumps(asked)]
+        facts: dict[str, Scalar] = {"seed": task.seed, "answer": str(answer)}
+        for name in self.parameters:
+            facts[name] = task.cell.parameters[name]
+        argv = [sys.executable, "-P", str(_PROGRAM), self.work, str(folder), json.dumps(facts)]
 
         def respond(line: str) -> Live | None:
             if any(row.get("closed") for row in _lines(line)):
-                facts = task.cold(files.data_files(folder))
-                fileio.write_text(answer, facts.reason)
+                cache = task.cold(files.data_files(folder))
+                fileio.write_text(answer, cache.reason)
             return live(line)
 
-        return ToolLoad(task, self.work, argv, self.judged, env, live=respond).running("server")
+        load = ToolLoad(task, self.work, argv, self.judge, env, live=respond)
+        return load.running("server")
 
 
 def copy_outcome(load: ToolLoad, memory: int) -> Outcome:
@@ -129,16 +138,19 @@ def copy_outcome(load: ToolLoad, memory: int) -> Outcome:
     that memory holds.
     """
     done = parse_copy(load.text(), int(load.task.cell.parameters["clients"]))
-    figures = {
-        "duration_s": done.synced_s,
-        "copy_s": done.seconds,
-        "copy_mb_per_s": done.bytes / done.seconds / 1e6,
-        "copy_synced_mb_per_s": done.bytes / done.synced_s / 1e6,
-    }
-    warnings = tool.cached_warnings(done.bytes, memory)
-    claims = (Claim("write_bytes", done.bytes),)
+    megabytes = done.bytes / 1e6
     outcome = whole_outcome(
-        load.begin_utc, done.synced_s, figures, transactions=1, warnings=warnings, claims=claims
+        load.begin_utc,
+        done.synced_s,
+        {
+            "duration_s": done.synced_s,
+            "copy_s": done.seconds,
+            "copy_mb_per_s": megabytes / done.seconds,
+            "copy_synced_mb_per_s": megabytes / done.synced_s,
+        },
+        transactions=1,
+        warnings=tool.cached_warnings(done.bytes, memory),
+        claims=(Claim("write_bytes", done.bytes),),
     )
     outcome.series.set("file_write_mb_per_s", done.by_second())
     return outcome
@@ -150,14 +162,16 @@ def smallfiles_outcome(load: ToolLoad) -> Outcome:
     why = lines["read"]["why"]
     files = lines["create"]["files"]
     size = files * int(load.task.cell.parameters["file_bytes"])
-    rates = {
-        f"{name}s_per_s": line["files"] / line["seconds"] if line["seconds"] else None
-        for name, line in lines.items()
+    figures: dict[str, float | None] = {
+        "duration_s": sum(line["seconds"] for line in lines.values())
     }
+    for name, line in lines.items():
+        seconds = line["seconds"]
+        figures[f"{name}s_per_s"] = line["files"] / seconds if seconds else None
     return whole_outcome(
         load.begin_utc,
         load.lived_s or 0.0,
-        {"duration_s": sum(line["seconds"] for line in lines.values()), **rates},
+        figures,
         transactions=files,
         warnings=(TrialWarning("W010", why, suspect=False),) if why else (),
         claims=(Claim("write_bytes", size), Claim("read_bytes", size)),

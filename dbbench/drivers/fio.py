@@ -7,10 +7,10 @@ from __future__ import annotations
 import contextlib
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from dbbench import process
 from dbbench.drivers import tool
@@ -60,27 +60,29 @@ def driving(task: LoadTask) -> Iterator[Load]:
     task.scratch.chmod(0o777)  # fio runs under another account and writes its logs there
     job = task.raw / "fio.job"
     env = _variables(task.cell)
-    text = locate(task.cell.workload.script).read_text(encoding="utf-8")
-    job.write_text(before(folder, task.cell, task.seed, task.scratch / _LOG) + text)
+    text = before(folder, task.cell, task.seed, task.scratch / _LOG)
+    text += locate(task.cell.workload.script).read_text(encoding="utf-8")
+    job.write_text(text)
     # that account cannot enter the trial's directories
-    given = put_aside(job.read_text(), "fio.job", task.scratch)
-    given.chmod(0o644)
-    argv = [
-        "fio",
-        "--output-format=json+",
-        f"--output={task.scratch / 'fio.json'}",
-        "--eta=always",
-        "--eta-newline=1",
-    ]
+    readable_job = put_aside(text, "fio.job", task.scratch)
+    readable_job.chmod(0o644)
     process.run(
-        ["fio", "--create_only=1", given],
+        ["fio", "--create_only=1", readable_job],
         timeout_s=LAYOUT_S,
         as_user=account,
         env=env,
         cwd=task.scratch,
     )
     pagecache.evict(files.data_files(folder))
-    load = ToolLoad(task, "fio", [*argv, str(given)], _outcome, env)
+    argv = [
+        "fio",
+        "--output-format=json+",
+        f"--output={task.scratch / 'fio.json'}",
+        "--eta=always",
+        "--eta-newline=1",
+        str(readable_job),
+    ]
+    load = ToolLoad(task, "fio", argv, _outcome, env)
 
     def show(line: str) -> Live | None:
         progress = live(line)
@@ -109,7 +111,8 @@ def before(folder: Path, cell: Cell, seed: int, log: Path) -> str:
         "fallocate": "none",  # the extents are those of a file that grew, not reserved in advance
         "overwrite": 1,  # otherwise fio lays out the files of a writing load as holes
     }
-    return "[global]\n" + "".join(f"{name}={value}\n" for name, value in lines.items()) + "\n"
+    options = "".join(f"{name}={value}\n" for name, value in lines.items())
+    return f"[global]\n{options}\n"
 
 
 def find_conflicts(job: str) -> Iterator[tuple[int, str]]:
@@ -118,11 +121,13 @@ def find_conflicts(job: str) -> Iterator[tuple[int, str]]:
     names are paths, because fio derives the names of files from them.
     """
     for number, line in enumerate(job.splitlines(), 1):
-        if section := _SECTION.match(line):
+        section = _SECTION.match(line)
+        option = _OPTION.match(line)
+        if section:
             name = section[1]
             if "/" in name or ".." in name:
                 yield number, f"[{name}]"
-        elif option := _OPTION.match(line):
+        elif option:
             name, value = option[1], option[2] or ""
             external = name == "ioengine" and value.startswith(("external", "/"))
             if external or name in _PROGRAMS or _DECIDED.fullmatch(name):
@@ -130,10 +135,11 @@ def find_conflicts(job: str) -> Iterator[tuple[int, str]]:
 
 
 def _variables(cell: Cell) -> dict[str, str]:
-    return {
-        name.upper(): str(int(value) if isinstance(value, bool) else value)
-        for name, value in cell.values.items()
-    }
+    variables = {}
+    for name, value in cell.values.items():
+        number = int(value) if isinstance(value, bool) else value
+        variables[name.upper()] = str(number)
+    return variables
 
 
 def _outcome(load: ToolLoad) -> Outcome:
@@ -146,11 +152,9 @@ def _outcome(load: ToolLoad) -> Outcome:
         raise DriverFailed(f"{total.errors} of fio's jobs had errors", effect=FAILED)
     if not total.ios or not total.seconds:
         raise NoProgress("fio did no I/O in the window", effect=FAILED)
-    moved = {"read": total.read_bytes, "write": total.write_bytes}
-    rates = {
-        f"{side}_mb_per_s": size / total.seconds / 1e6 if size else None
-        for side, size in moved.items()
-    }
+    figures = {"max_ms": total.longest_ms}
+    for side, size in (("read", total.read_bytes), ("write", total.write_bytes)):
+        figures[f"{side}_mb_per_s"] = size / total.seconds / 1e6 if size else None
     return Outcome(
         begin_utc=load.begin_utc,
         window_s=total.seconds,
@@ -158,7 +162,7 @@ def _outcome(load: ToolLoad) -> Outcome:
         errors=0,
         series=_series(scratch, raw, load.begin_utc + load.slip_s, load.seconds, total.running_utc),
         histogram=total.histogram,
-        figures={"max_ms": total.longest_ms, **rates},
+        figures=figures,
         claims=(
             Claim("read_bytes", total.read_bytes, counted=total.counted),
             Claim("write_bytes", total.write_bytes, counted=total.counted),
@@ -177,20 +181,18 @@ def _series(
     not log, is a gap.
     """
     iops = _logs(scratch, raw, "iops")
-    rates = _logs(scratch, raw, "bw")
+    bandwidths = _logs(scratch, raw, "bw")
     series = Series(seconds, {name: [] for name in FIRST})
-    sides = [by_second(iops, begin_utc, seconds, side, running_utc) for side in (READ, WRITE)]
-    series.set(
-        "tps",
-        [
-            None if r is None and w is None else (r or 0.0) + (w or 0.0)
-            for r, w in zip(*sides, strict=True)
-        ],
-    )
+    tps: Column = [None] * seconds
     for name, side in (("file_read_mb_per_s", READ), ("file_write_mb_per_s", WRITE)):
-        column = by_second(rates, begin_utc, seconds, side, running_utc)
+        ios = by_second(iops, begin_utc, seconds, side, running_utc)
+        for second, rate in enumerate(ios):
+            if rate is not None:
+                tps[second] = (tps[second] or 0.0) + rate
+        column = by_second(bandwidths, begin_utc, seconds, side, running_utc)
         if any(value is not None for value in column):
             series.set(name, [None if value is None else value * _KIB for value in column])
+    series.set("tps", tps)
     return series
 
 
@@ -235,14 +237,16 @@ def parse(text: str) -> FioSummary:
         jobs = ceiling.parse_jobs(text)
     except ValueError as error:
         raise DriverFailed(f"fio's summary cannot be read: {error}") from None
-    sides = [job[side] for job in jobs for side in _SIDES if job[side]["total_ios"]]
+    sides = []
+    for job in jobs:
+        sides += [job[side] for side in _SIDES if job[side]["total_ios"]]
     if not sides:
         raise DriverFailed("the summary of fio has neither reads nor writes")
     histogram = Histogram()
-    printed = _PRINTED.search(text)
     for side in sides:
         for nanoseconds, count in side["clat_ns"].get("bins", {}).items():
             histogram.add(bucket_of(int(nanoseconds) / 1000), count)
+    printed = _PRINTED.search(text)
     return FioSummary(
         seconds=max(side["runtime"] for side in sides) / 1000,
         ios=sum(side["total_ios"] for side in sides),
@@ -251,14 +255,17 @@ def parse(text: str) -> FioSummary:
         histogram=histogram,
         longest_ms=max(side["clat_ns"]["max"] for side in sides) / 1e6,
         errors=sum(1 for job in jobs if job.get("error")),
-        # I/O that uses system calls of its processes or goes to the disk directly (proc_pid_io(5)).
-        counted=all(
-            job.get("ioengine", "psync") in _CALLS
-            or (job.get("ioengine") in _QUEUED and str(job.get("direct", 0)) == "1")
-            for job in (job["job options"] for job in jobs)
-        ),
+        counted=all(_is_counted(job["job options"]) for job in jobs),
         printed_utc=int(printed[1]) / 1000 if printed else None,
     )
+
+
+def _is_counted(options: Mapping[str, object]) -> bool:
+    """Whether I/O uses system calls of its processes or goes to the disk directly (proc_pid_io(5))."""
+    engine = options.get("ioengine", "psync")
+    if engine in _QUEUED:
+        return str(options.get("direct", 0)) == "1"
+    return engine in _CALLS
 
 
 @process.understood("fio")
@@ -278,37 +285,49 @@ def by_second(
     column: Column = [None] * seconds
     for log in logs:
         entries = list(_entries(log, begin_utc))
-        if not any(direction == side for *_, direction in entries):
+        if not entries:
             continue
-        first = entries[0][0]
-        last = entries[-1][1]
+        first = entries[0].begin
+        last = entries[-1].end
+        entries = [entry for entry in entries if entry.direction == side]
+        if not entries:
+            continue
         if running_utc:
             first = min(first, running_utc[0] - begin_utc)
             last = max(last, running_utc[1] - begin_utc)
         points = [(first, 0.0)]
-        for begin, end, rate, _ in (entry for entry in entries if entry[3] == side):
-            done = points[-1][1]
-            points += [(begin, done), (end, done + rate * (end - begin))]
+        done = 0.0
+        for entry in entries:
+            points.append((entry.begin, done))
+            done += entry.rate * (entry.end - entry.begin)
+            points.append((entry.end, done))
+        amounts = rates_of(points, seconds)
         # how much of each second is known
         shares = rates_of([(first, 0.0), (last, last - first)], seconds)
-        for second, (amount, share) in enumerate(
-            zip(rates_of(points, seconds), shares, strict=True)
-        ):
+        for second, share in enumerate(shares):
             if share >= 0.5:
-                column[second] = (column[second] or 0.0) + amount / share
+                column[second] = (column[second] or 0.0) + amounts[second] / share
     return column
 
 
-def _entries(log: str, begin_utc: float) -> Iterator[tuple[float, float, float, str]]:
-    """Yield begin and end in seconds since `begin_utc`, rate and direction of each line of a job's
-    log. A value is the mean since fio's last sample, at the interval's pace or late; whole
-    intervals before it had no I/O. A delay of more than an interval looks the same: then all of
-    fio was stopped, with little or no I/O.
+class _Entry(NamedTuple):
+    """A line of a log: an interval in seconds since the load's begin, and the rate in it."""
+
+    begin: float
+    end: float
+    rate: float
+    direction: str
+
+
+def _entries(log: str, begin_utc: float) -> Iterator[_Entry]:
+    """Yield the lines of a job's log. A value is the mean since fio's last sample, at the
+    interval's pace or late; whole intervals before it had no I/O. A delay of more than an interval
+    looks the same: then all of fio was stopped, with little or no I/O.
     """
     previous = -math.inf
     last = -math.inf
     for line in log.splitlines():
-        ended_ms, value, direction, *_ = (field.strip() for field in line.split(","))
+        ended_ms, rate, direction, *_ = line.split(",")
         end = int(ended_ms) / 1000 - begin_utc
         if end - last > INTERVAL_S / 2:  # otherwise the other direction at the same time
             previous = last
@@ -316,8 +335,9 @@ def _entries(log: str, begin_utc: float) -> Iterator[tuple[float, float, float, 
         length = INTERVAL_S
         if previous > -math.inf:
             since = end - previous
-            length = since - INTERVAL_S * max(0, math.floor(since / INTERVAL_S + _EARLY) - 1)
-        yield end - length, end, float(value), direction
+            idle = math.floor(since / INTERVAL_S + _EARLY) - 1
+            length = since - INTERVAL_S * max(0, idle)
+        yield _Entry(end - length, end, float(rate), direction.strip())
 
 
 def live(line: str) -> Live | None:
@@ -325,6 +345,5 @@ def live(line: str) -> Live | None:
     rates = _IOPS.findall(line)
     if not rates:
         return None
-    return Live(
-        0, sum(float(number) * _TIMES[unit] for number, unit in _ONE.findall(rates[-1])), None
-    )
+    iops = sum(float(number) * _TIMES[unit] for number, unit in _ONE.findall(rates[-1]))
+    return Live(0, iops, None)

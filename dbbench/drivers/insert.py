@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import json
 import math
 import random
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from dbbench.drivers import sysbench
 from dbbench.drivers.protocol import Live, Load, LoadTask
-from dbbench.drivers.sessions import SessionWork, cancel, carry_out, check, connected
+from dbbench.drivers.sessions import SessionWork, cancel, carry_out, check, connect
 from dbbench.drivers.tool import whole_seconds
 from dbbench.engines import sql_of
 from dbbench.engines.sql import rows_of
@@ -27,6 +27,7 @@ from dbbench.errors import DriverFailed
 from dbbench.metrics.outcome import Claim, Outcome
 from dbbench.metrics.table import INSERT_INDEXES
 from dbbench.model import TrialWarning
+from dbbench.results.fileio import write_json
 from dbbench.units import number
 
 TABLE: Final = "purchases"
@@ -53,7 +54,7 @@ RATE: Final = "insert_rows_per_s"  # a metric, and the column of the series
 def driving(task: LoadTask) -> Iterator[Load]:
     """Load, index, then query and insert. See `protocol.Driver`."""
     with (
-        connected(task.server, int(task.cell.parameters["writers"])) as sessions,
+        connect(task.server, int(task.cell.parameters["writers"])) as sessions,
         contextlib.ExitStack() as stack,
     ):
         load = InsertLoad(task, sessions, stack)
@@ -69,11 +70,13 @@ def insert(first: int, rows: int, seed: int) -> str:
     rows.
     """
     rng = random.Random(f"{seed} {first}")
-    values = (
-        f"({number},{rng.randint(1, VALUES['customers'])},{rng.randint(1, VALUES['shops'])},"
-        f"{rng.randint(1, VALUES['prices'])},'{rng.getrandbits(NOTE_BITS):0{NOTE_BITS // 4}x}')"
-        for number in range(first, first + rows)
-    )
+    values = []
+    for key in range(first, first + rows):
+        customer = rng.randint(1, VALUES["customers"])
+        shop = rng.randint(1, VALUES["shops"])
+        price = rng.randint(1, VALUES["prices"])
+        note = f"{rng.getrandbits(NOTE_BITS):0{NOTE_BITS // 4}x}"
+        values.append(f"({key},{customer},{shop},{price},'{note}')")
     return f"INSERT INTO {TABLE} (id, customer, shop, price, note) VALUES {','.join(values)}"
 
 
@@ -84,8 +87,10 @@ class InsertLoad:
         self.task = task
         self.sessions = sessions
         self.stack = stack
-        names = ("rows", "batch", "insert_rate")
-        self.rows, self.batch, self.rate = (int(task.cell.parameters[name]) for name in names)
+        parameters = task.cell.parameters
+        self.rows = int(parameters["rows"])
+        self.batch = int(parameters["batch"])
+        self.rate = int(parameters["insert_rate"])
         self.warmup, self.measure = whole_seconds(task.cell.window)
         self.steps: dict[str, float] = {}  # seconds of the load and of each index
         self.inserted: list[float] = []  # when each batch was committed, UTC
@@ -128,14 +133,21 @@ class InsertLoad:
         """
         assert self.queries is not None
         outcome = self.queries.outcome()
-        per_second = [0.0] * (self.warmup + self.measure)
-        for utc in self.inserted:
-            if 0 <= (second := math.floor(utc - outcome.begin_utc)) < len(per_second):
-                per_second[second] += self.batch
-        outcome.series.set(RATE, [float(rows) for rows in per_second])
-        achieved = sum(per_second[self.warmup :]) / self.measure
+        per_second: list[float | None] = []
+        batches = Counter(math.floor(utc - outcome.begin_utc) for utc in self.inserted)
+        for second in range(self.warmup + self.measure):
+            per_second.append(float(self.batch * batches[second]))
+        outcome.series.set(RATE, per_second)
+        in_window = sum(batches[self.warmup + second] for second in range(self.measure))
+        achieved = self.batch * in_window / self.measure
+
         # The batches that were under way at the edges of the window do not decide.
-        failed = achieved + self.batch * len(self.sessions) / self.measure < LEAST * self.rate
+        at_edges = self.batch * len(self.sessions) / self.measure
+        failed = achieved + at_edges < LEAST * self.rate
+        warnings = list(outcome.warnings)
+        if failed:
+            rates = f"{number(achieved)} rows/s were inserted, and {number(self.rate)} rows/s"
+            warnings.append(TrialWarning("W153", f"{rates} are required"))
         figures = {
             "queries_per_s": None if failed else outcome.transactions / outcome.window_s,
             "load_rows_per_s": self.rows / self.steps["load"],
@@ -143,23 +155,20 @@ class InsertLoad:
             RATE: achieved,
             "required_rows_per_s": float(self.rate),
         }
-        kept = {"seconds": self.steps, **figures}
-        (self.task.raw / "insert.json").write_text(json.dumps(kept, indent=1) + "\n")
-        # each statement is its own transaction
-        queries = sum(claim.total for claim in outcome.claims)
-        statements = queries + math.ceil(self.rows / LOAD_ROWS) + len(self.inserted) + self.deleted
-        text = (
-            f"{number(achieved)} rows/s were inserted, and {number(self.rate)} rows/s are required"
-        )
+        write_json(self.task.raw / "insert.json", {"seconds": self.steps, **figures})
+
+        # Each statement is its own transaction.
+        statements = sum(claim.total for claim in outcome.claims)
+        statements += math.ceil(self.rows / LOAD_ROWS) + len(self.inserted) + self.deleted
         return replace(
             outcome,
             figures={**outcome.figures, **figures},
-            warnings=(*outcome.warnings, *([TrialWarning("W153", text)] if failed else [])),
+            warnings=tuple(warnings),
             claims=(
                 Claim("statements", statements),
                 Claim("rows", self.rows + self.batch * len(self.inserted)),
             ),
-            commits=round(2 * achieved * self.measure / self.batch),
+            commits=2 * in_window,
         )
 
     def _load_and_index(self) -> None:
@@ -171,9 +180,8 @@ class InsertLoad:
             for first in range(1, self.rows + 1, LOAD_ROWS):
                 if self.left.is_set():
                     raise DriverFailed("the load was stopped")
-                rows_of(
-                    session, insert(first, min(LOAD_ROWS, self.rows + 1 - first), self.task.seed)
-                )
+                rows = min(LOAD_ROWS, self.rows + 1 - first)
+                rows_of(session, insert(first, rows, self.task.seed))
         for name, columns in INDEXES.items():
             with self._time(f"index_{name}"):
                 rows_of(session, f"CREATE INDEX {TABLE}_by_{name} ON {TABLE} ({columns})")
@@ -188,14 +196,15 @@ class InsertLoad:
         self.steps[step] = time.monotonic() - began
 
     def _start(self) -> Load:
-        task = self.task
-        cell = replace(task.cell, parameters={"clients": task.cell.parameters["clients"], **VALUES})
-        queries = self.stack.enter_context(sysbench.driving(replace(task, cell=cell)))
+        cell = self.task.cell
+        parameters = {"clients": cell.parameters["clients"], **VALUES}
+        task = replace(self.task, cell=replace(cell, parameters=parameters))
+        queries = self.stack.enter_context(sysbench.driving(task))
         began = time.monotonic()
-        self.works = [
-            SessionWork("inserting", [session], partial(self._write, index, session, began))
-            for index, session in enumerate(self.sessions)
-        ]
+        self.works = []
+        for index, session in enumerate(self.sessions):
+            write = partial(self._write, index, session, began)
+            self.works.append(SessionWork("inserting", [session], write))
         for work in self.works:
             work.start()
         return queries
@@ -209,11 +218,9 @@ class InsertLoad:
                 return
             if time.monotonic() - began >= seconds:
                 return  # late: the rest was due in the window, and is missing in it
-            first = batch * self.batch + 1
+            last = (batch + 1) * self.batch
+            first = last - self.batch + 1
             rows_of(session, insert(self.rows + first, self.batch, self.task.seed))
             self.inserted.append(self.task.clock.now_utc())
-            rows_of(
-                session,
-                f"DELETE FROM {TABLE} WHERE id BETWEEN {first} AND {first + self.batch - 1}",
-            )
+            rows_of(session, f"DELETE FROM {TABLE} WHERE id BETWEEN {first} AND {last}")
             self.deleted += 1

@@ -48,17 +48,16 @@ COUNTS: Final = {
 def driving(task: LoadTask) -> AbstractContextManager[Load]:
     """Run pgbench against the server. See `protocol.Driver`."""
     task.scratch.chmod(0o777)  # pgbench runs under another account and writes its logs there
-    load = _load(task, command(task.server, task.cell, task.seed, task.scratch))
-    return load.running("client", client_account(task.server))
+    return _load(task, task.scratch).running("client", client_account(task.server))
 
 
 def driving_from(client: Client, task: LoadTask) -> AbstractContextManager[Load]:
     """Run pgbench on the client's host."""
-    load = _load(task, command(task.server, task.cell, task.seed, Path(client.at), client))
-    return load.running_from(client, client.env)
+    return _load(task, Path(client.at), client).running_from(client, client.env)
 
 
-def _load(task: LoadTask, argv: list[str]) -> ToolLoad:
+def _load(task: LoadTask, logs: Path, client: Client | None = None) -> ToolLoad:
+    argv = command(task.server, task.cell, task.seed, logs, client)
     return ToolLoad(task, "pgbench", argv, _outcome, live=live, aborted=is_abort)
 
 
@@ -71,101 +70,120 @@ def command(
     program, the server's address, and scripts that are sent there.
     """
     parameters = _parameters(cell)
-    protocol = parameters.get(
-        "protocol", "prepared" if (cell.workload.script or BUILT_IN[0]) in BUILT_IN else ""
-    )
-    rate = parameters.get("rate") or 0
-    port = server.socket.name.rpartition(".")[2]
-    placed = client.place if client else path_for_client
-    return [
-        client.tool if client else str(server.bin / "pgbench"),
-        f"--host={client.spec.address if client else server.socket_dir}",
-        f"--port={client.spec.port if client else port}",
-        f"--username={ROLE if client else server.user}",
+    if client:
+        argv = [
+            client.tool,
+            f"--host={client.spec.address}",
+            f"--port={client.spec.port}",
+            f"--username={ROLE}",
+        ]
+    else:
+        argv = [
+            str(server.bin / "pgbench"),
+            f"--host={server.socket_dir}",
+            f"--port={server.socket.suffix[1:]}",
+            f"--username={server.user}",
+        ]
+    argv += [
         "--no-vacuum",  # the golden copy is already vacuumed
         f"--client={parameters.get('clients', 1)}",
         f"--jobs={_workers(parameters)}",
         f"--time={sum(tool.whole_seconds(cell.window))}",
-        *([f"--protocol={protocol}"] if protocol else []),
+    ]
+    usual_protocol = "prepared" if _script(cell) in BUILT_IN else ""
+    protocol = parameters.get("protocol", usual_protocol)
+    if protocol:
+        argv.append(f"--protocol={protocol}")
+    argv += [
         f"--random-seed={seed}",
         "--progress=1",
         "--log",
         f"--log-prefix={logs / _PREFIX}",
-        *([f"--rate={rate}"] if rate else []),
-        *_script(cell, parameters, placed),
-        server.database,
     ]
+    if parameters.get("rate"):
+        argv.append(f"--rate={parameters['rate']}")
+    argv += _script_words(cell, client.place if client else path_for_client)
+    return [*argv, server.database]
+
+
+def _script(cell: Cell) -> str:
+    return cell.workload.script or BUILT_IN[0]
 
 
 def _parameters(cell: Cell) -> dict[str, Scalar]:
     """Return the parameters of the cell and of a generated dataset, without the location of a
     user's own data.
     """
-    return {**(cell.dataset.parameters if cell.dataset.kind != "source" else {}), **cell.parameters}
+    if cell.dataset.kind == "source":
+        return dict(cell.parameters)
+    return {**cell.dataset.parameters, **cell.parameters}
 
 
-def _script(cell: Cell, parameters: dict[str, Scalar], placed: Callable[[Path], str]) -> list[str]:
-    """Return one script, or several with their weights. `placed`: the path of a file for the tool."""
-    script = cell.workload.script or BUILT_IN[0]
+def _script_words(cell: Cell, place: Callable[[Path], str]) -> list[str]:
+    """Return one script, or several with their weights. `place` returns a file's path for the tool."""
+    script = _script(cell)
     if script in BUILT_IN:
         return [f"--builtin={script}"]
-    variables = {
-        **cell.workload.options,
-        **{name: parameters[name] for name in parameters.keys() - _OWN},
-    }
-    files = (script, *cell.workload.beside)
-    weights = cell.workload.weights
     # Always with a weight: pgbench takes what follows the last @ of an argument for one.
-    weighted = zip(files, weights or [1], strict=False)
-    return [
-        *(f"--file={placed(locate(file))}@{weight}" for file, weight in weighted),
-        *([f"--scale={parameters['scale']}"] if "scale" in parameters else []),
-        *(f"--define={name}={value}" for name, value in sorted(variables.items())),
-    ]
+    files = (script, *cell.workload.beside)
+    weights = cell.workload.weights or [1]
+    words = []
+    for file, weight in zip(files, weights, strict=False):
+        words.append(f"--file={place(locate(file))}@{weight}")
+    parameters = _parameters(cell)
+    if "scale" in parameters:
+        words.append(f"--scale={parameters['scale']}")
+    variables = dict(cell.workload.options)
+    for name in parameters.keys() - _OWN:
+        variables[name] = parameters[name]
+    for name, value in sorted(variables.items()):
+        words.append(f"--define={name}={value}")
+    return words
 
 
 def _workers(parameters: dict[str, Scalar]) -> int:
-    return min(int(parameters.get("threads", 1)), int(parameters.get("clients", 1)))
+    threads = int(parameters.get("threads", 1))
+    clients = int(parameters.get("clients", 1))
+    return min(threads, clients)
 
 
 def _outcome(load: ToolLoad) -> Outcome:
     from dbbench.drivers.pgbench_log import log_files, parse
 
     cell = load.task.cell
+    parameters = _parameters(cell)
     logs = log_files(load.task.scratch, _PREFIX)
-    workers = _workers(_parameters(cell))
+    workers = _workers(parameters)
     if len(logs) != workers:
-        raise DriverFailed(
-            f"{len(logs)} logs of {workers} workers: {[log.name for log in logs]}",
-            effect=tool.FAILED,
-        )
+        names = [log.name for log in logs]
+        raise DriverFailed(f"{len(logs)} logs of {workers} workers: {names}", effect=tool.FAILED)
     counts, skipped = parse(logs, load.begin_utc + load.slip_s, load.seconds)
     for log in logs:
         tool.pack([log], load.task.raw / f"{log.name}.gz")
+
+    # The logs must have as many transactions as pgbench itself counted.
+    events = counts.all_transactions
     printed = tool.read_counts(COUNTS, load.text())
-    tool.same("transactions", counts.all_transactions, printed["processed"], "pgbench")
+    tool.same("transactions", events, printed["processed"], "pgbench")
     if printed["failed"] is not None:
         tool.same("failed transactions", counts.all_errors, printed["failed"], "pgbench")
     tool.same("skipped transactions", skipped, printed["skipped"] or 0, "pgbench")
-    script = cell.workload.script or BUILT_IN[0]
-    events = counts.all_transactions
-    claim = Claim(
-        "transactions", events, custom=script not in BUILT_IN, changes=script in _CHANGING
-    )
-    work = kinds(events, **_ROWS.get(script, {}))
-    pages = (
-        pages_of(events, int(_parameters(cell).get("scale", 0)) * _PAGES) if script in _ROWS else ()
-    )
-    generated = cell.dataset.kind != "source"  # a user's tables may have triggers
-    return replace(
-        tool.outcome_of(load, counts), claims=(claim, *((*work, *pages) if generated else ()))
-    )
+
+    script = _script(cell)
+    custom = script not in BUILT_IN
+    claims = [Claim("transactions", events, custom=custom, changes=script in _CHANGING)]
+    if not custom and cell.dataset.kind != "source":  # a user's tables may have triggers
+        claims += kinds(events, **_ROWS[script])
+        claims += pages_of(events, int(parameters.get("scale", 0)) * _PAGES)
+    return replace(tool.outcome_of(load, counts), claims=tuple(claims))
 
 
 def live(line: str) -> Live | None:
     """Parse a line of `--progress=1`: the second that ended and its tps; None for other lines."""
     match = _PROGRESS.match(line)
-    return Live(round(float(match[1])), float(match[2]), None) if match else None
+    if match is None:
+        return None
+    return Live(round(float(match[1])), float(match[2]), None)
 
 
 def is_abort(line: str) -> bool:

@@ -28,11 +28,12 @@ def log_files(folder: Path, prefix: str) -> list[Path]:
     """Return the logs that pgbench wrote with `--log-prefix`: PREFIX.PID and PREFIX.PID.N, one per
     worker.
     """
-    return sorted(
-        path
-        for path in folder.glob(f"{prefix}.*")
-        if re.fullmatch(r"\d+(\.\d+)?", path.name[len(prefix) + 1 :]) and not path.is_symlink()
-    )
+    name = re.compile(rf"{re.escape(prefix)}\.\d+(\.\d+)?")
+    logs = []
+    for path in folder.iterdir():
+        if name.fullmatch(path.name) and not path.is_symlink():
+            logs.append(path)
+    return sorted(logs)
 
 
 def parse(paths: Iterable[Path], begin_utc: float, seconds: int) -> tuple[Counts, int]:
@@ -46,7 +47,8 @@ def parse(paths: Iterable[Path], begin_utc: float, seconds: int) -> tuple[Counts
         with tool.open_left(path) as log:
             while lines := log.readlines(tool.PIECE_BYTES):
                 try:
-                    skipped += _count(_columns(b"".join(lines)), counts, round(begin_utc * 1e6))
+                    rows = _columns(b"".join(lines))
+                    skipped += _count(rows, counts, round(begin_utc * 1e6))
                 except ValueError as error:
                     raise DriverFailed(f"{path.name} is not a pgbench log: {error}") from None
     return counts, skipped
@@ -60,11 +62,11 @@ def _columns(chunk: bytes) -> Ints:
         return _numbers(chunk)
     # the chunk contains a word; this is rare, and searching every chunk for words would cost more
     except ValueError:
-        return _numbers(
-            _WORDS.sub(
-                lambda word: b" %d " % (_SKIPPED if word[1] == b"skipped" else _FAILED), chunk
-            )
-        )
+        return _numbers(_WORDS.sub(_number_of, chunk))
+
+
+def _number_of(word: re.Match[bytes]) -> bytes:
+    return b" %d " % (_SKIPPED if word[1] == b"skipped" else _FAILED)
 
 
 def _numbers(chunk: bytes) -> Ints:
@@ -83,18 +85,19 @@ def _numbers(chunk: bytes) -> Ints:
 
 
 def _count(rows: Ints, counts: Counts, begin_us: int) -> int:
-    time_us = rows[:, 0]
-    second = (rows[:, 1] * 1_000_000 + rows[:, 2] - begin_us) // 1_000_000
+    time_us, epoch_s, epoch_us = rows.T
+    second = (epoch_s * 1_000_000 + epoch_us - begin_us) // 1_000_000
     inside = (second >= 0) & (second < counts.seconds)
     done = time_us >= 0
     failed = time_us == _FAILED
-
-    took = time_us[done & inside]
-    seconds = second[done & inside]
-    np.add.at(counts.latencies, (seconds, buckets_of(took.astype(np.float64))), 1)
-    np.maximum.at(counts.longest_us, seconds, took)
-    counts.transactions += np.bincount(seconds, minlength=counts.seconds)
-    counts.errors += np.bincount(second[failed & inside], minlength=counts.seconds)
     counts.outside += int((done & ~inside).sum())
     counts.errors_outside += int((failed & ~inside).sum())
+
+    took_us = time_us[done & inside]
+    seconds = second[done & inside]
+    buckets = buckets_of(took_us.astype(np.float64))
+    np.add.at(counts.latencies, (seconds, buckets), 1)
+    np.maximum.at(counts.longest_us, seconds, took_us)
+    counts.transactions += np.bincount(seconds, minlength=counts.seconds)
+    counts.errors += np.bincount(second[failed & inside], minlength=counts.seconds)
     return int((time_us == _SKIPPED).sum())

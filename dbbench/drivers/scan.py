@@ -6,20 +6,20 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import json
 import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from dbbench.drivers.protocol import Live, Load, LoadTask
-from dbbench.drivers.sessions import SessionWork, cancel, carry_out, connected
+from dbbench.drivers.sessions import SessionWork, cancel, carry_out, connect
 from dbbench.drivers.tool import whole_outcome
 from dbbench.engines import sql_of
 from dbbench.engines.sql import Sql, Table
 from dbbench.errors import DriverFailed
 from dbbench.metrics.outcome import Claim, Outcome
 from dbbench.model import Cell, TrialWarning
+from dbbench.results.fileio import write_json
 
 _NAMED: Final = 8  # tables that an error message lists
 
@@ -28,11 +28,13 @@ _NAMED: Final = 8  # tables that an error message lists
 def driving(task: LoadTask) -> Iterator[Load]:
     """Scan all tables of the dataset. See `protocol.Driver`."""
     sql = sql_of(task.server)
-    with connected(task.server, 1) as (first,):
-        tables = _tables(sql, first, task.cell)
+    with connect(task.server, 1) as (connection,):
+        tables = _tables(sql, connection, task.cell)
     passes = _Passes(len(tables), float(task.cell.parameters.get("repeat_for", 0)))
-    with connected(task.server, len(tables)) as connections:
-        sessions = [_Session(sql, *of, passes) for of in zip(connections, tables, strict=True)]
+    with connect(task.server, len(tables)) as connections:
+        sessions = []
+        for connection, table in zip(connections, tables, strict=True):
+            sessions.append(_Session(sql, connection, table, passes))
         # so that no autovacuum, purge or write-back from the start runs during the scan
         task.server.settle()
         load = ScanLoad(task, sessions, passes)
@@ -47,36 +49,35 @@ def _tables(sql: Sql, connection: Any, cell: Cell) -> list[Table]:
     of the largest.
     """
     tables = sql.tables(connection)
-    asked = cell.parameters.get("tables", cell.dataset.parameters.get("tables"))
+    generated = cell.dataset.parameters
+    required = cell.parameters.get("tables", generated.get("tables"))
     if cell.dataset.kind == "source":
-        return chosen(tables, asked, str(cell.dataset.parameters.get("tablespace", "")))
-    if not tables or (asked is not None and len(tables) != asked):
+        return choose(tables, required, str(generated.get("tablespace", "")))
+    if not tables or required not in (None, len(tables)):
         raise DriverFailed(
-            f"the plan requires {asked} tables to scan, but the dataset has {len(tables)}"
+            f"the plan requires {required} tables to scan, but the dataset has {len(tables)}"
         )
     return tables
 
 
-def chosen(tables: list[Table], asked: object, tablespace: str) -> list[Table]:
-    """Return the tables named in "a,b,c", or the `asked` largest non-empty ones. `tablespace`: only
-    tables in it. Raises DriverFailed if a named table, or any table, is missing.
+def choose(tables: list[Table], required: object, tablespace: str) -> list[Table]:
+    """Return the tables named in "a,b,c", or so many of the largest non-empty ones. `tablespace`:
+    only tables in it. Raises DriverFailed if a named table, or any table, is missing.
     """
-    there = {table.name: table for table in tables if tablespace in ("", table.tablespace)}
-    if isinstance(asked, str):
-        names = [name.strip() for name in asked.split(",") if name.strip()]
-        if absent := [name for name in names if name not in there]:
+    by_name = {table.name: table for table in tables if tablespace in ("", table.tablespace)}
+    if isinstance(required, str):
+        names = [name.strip() for name in required.split(",") if name.strip()]
+        absent = [name for name in names if name not in by_name]
+        if absent:
             where = f" in the tablespace {tablespace}" if tablespace else ""
-            raise DriverFailed(
-                f"no table {', '.join(absent)}{where}; there are "
-                f"{', '.join(sorted(there)[:_NAMED])}"
-            )
-        return [there[name] for name in names]
-    filled = sorted(
-        (table for table in there.values() if table.size_bytes), key=lambda table: -table.size_bytes
-    )
+            present = ", ".join(sorted(by_name)[:_NAMED])
+            raise DriverFailed(f"no table {', '.join(absent)}{where}; there are {present}")
+        return [by_name[name] for name in names]
+    filled = [table for table in by_name.values() if table.size_bytes]
     if not filled:
         raise DriverFailed("all tables of the dataset are empty")
-    return filled[: int(str(asked))]
+    filled.sort(key=lambda table: -table.size_bytes)
+    return filled[: int(str(required))]
 
 
 class _Passes:
@@ -156,40 +157,36 @@ class ScanLoad:
             raise DriverFailed(f"the {len(self.sessions)} tables were not all read completely")
         self._keep(passes)
         window_s = sum(passes)
-        size = len(passes) * sum(session.table.size_bytes for session in self.sessions)
-        counted = {
-            session.table.name: session.sql.dirtied_blocks(session.plan)
-            for session in self.sessions
-        }
-        changed = ", ".join(
-            f"{blocks} blocks of {table}" for table, blocks in counted.items() if blocks
-        )
+        size = 0
+        changes = []
+        for session in self.sessions:
+            size += len(passes) * session.table.size_bytes
+            blocks = session.sql.dirtied_blocks(session.plan)
+            if blocks:
+                changes.append(f"{blocks} blocks of {session.table.name}")
+        text = f"EXPLAIN reports dirtied blocks: {', '.join(changes)}"
         return whole_outcome(
             self.begin_utc,
             window_s,
             {"duration_s": window_s / len(passes), "mb_per_s": size / 1e6 / window_s},
             scanned_bytes=size,
             claims=(Claim("table_bytes", total=size),),
-            warnings=(TrialWarning("W118", f"EXPLAIN reports dirtied blocks: {changed}"),)
-            if changed
-            else (),
+            warnings=(TrialWarning("W118", text),) if changes else (),
         )
 
     def _keep(self, passes: list[float]) -> None:
-        tables = [
-            {
-                "table": session.table.name,
-                "size_bytes": session.table.size_bytes,
+        raw = self.task.raw
+        tables = []
+        statements = ""
+        for session in self.sessions:
+            table = session.table
+            times = {
+                "table": table.name,
+                "size_bytes": table.size_bytes,
                 "scans_s": session.seconds,
             }
-            for session in self.sessions
-        ]
-        raw = self.task.raw
-        (raw / "scan.json").write_text(
-            json.dumps({"passes_s": passes, "tables": tables}, indent=1) + "\n"
-        )
-        (raw / "scan.sql").write_text(
-            "".join(f"{session.statement};\n" for session in self.sessions)
-        )
-        for session in self.sessions:
-            (raw / f"plan_{session.table.name}.json").write_text(session.plan + "\n")
+            tables.append(times)
+            statements += f"{session.statement};\n"
+            (raw / f"plan_{table.name}.json").write_text(session.plan + "\n")
+        write_json(raw / "scan.json", {"passes_s": passes, "tables": tables})
+        (raw / "scan.sql").write_text(statements)

@@ -30,16 +30,22 @@ class SessionWork(threads.Helper):
 
 
 @contextlib.contextmanager
-def connected(server: Server, number: int) -> Iterator[list[Any]]:
-    """Yield so many sessions."""
+def connect(server: Server, number: int) -> Iterator[list[Any]]:
+    """Yield so many sessions, which end with the block."""
     with contextlib.ExitStack() as stack:
-        yield [stack.enter_context(contextlib.closing(server.connect())) for _ in range(number)]
+        sessions = []
+        for _ in range(number):
+            session = server.connect()
+            stack.callback(session.close)
+            sessions.append(session)
+        yield sessions
 
 
 def check(server: Server, works: Sequence[SessionWork]) -> None:
     """Raise EngineDied, or the error of the first work that failed."""
     for work in works:
-        if not work.alive and (error := work.error()) is not None:
+        error = None if work.alive else work.error()
+        if error is not None:
             raise fault(server, f"{work.what} failed: {str(error).strip()}", error)
     if works and not server.alive():
         raise fault(server, f"during {works[0].what}", None)
@@ -55,7 +61,8 @@ def carry_out(server: Server, works: Sequence[SessionWork], watch: Callable[[Liv
         work.start()
     while running := [work for work in works if work.alive]:
         check(server, works)
-        if (second := int(time.monotonic() - began)) > shown:
+        second = int(time.monotonic() - began)
+        if second > shown:
             shown = second
             watch(Live(second, None, None))
         running[0].join(POLL_S)
@@ -67,9 +74,10 @@ def cancel(server: Server, works: Sequence[SessionWork]) -> None:
     ended.
     """
     alive = [work for work in works if work.alive]
-    for session in (session for work in alive for session in work.sessions):
-        with contextlib.suppress(Exception):
-            sql_of(server).cancel(server, session)
+    for work in alive:
+        for session in work.sessions:
+            with contextlib.suppress(Exception):
+                sql_of(server).cancel(server, session)
     for work in alive:
         work.join(_CANCEL_S)
 

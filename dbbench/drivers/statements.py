@@ -7,11 +7,10 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import itertools
-import json
 import random
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -20,12 +19,13 @@ from queue import SimpleQueue
 from typing import Any, Final
 
 from dbbench.drivers.protocol import Live, Load, LoadTask, locate
-from dbbench.drivers.sessions import SessionWork, cancel, carry_out, connected
+from dbbench.drivers.sessions import SessionWork, cancel, carry_out, connect
 from dbbench.drivers.tool import whole_outcome
 from dbbench.engines import SERVERS, sql_of
 from dbbench.errors import DriverFailed, ScriptInvalid
 from dbbench.metrics.outcome import Claim, Outcome
 from dbbench.model import Scalar
+from dbbench.results.fileio import write_json
 
 # number of different texts; in all 200 kB, more than any filesystem's compression window
 POOL_ROWS: Final = 1024
@@ -39,21 +39,21 @@ _NAME: Final = re.compile(r"\{(\w+)\}")
 @contextlib.contextmanager
 def driving(task: LoadTask) -> Iterator[Load]:
     """Run the script of the workload. See `protocol.Driver`."""
-    path = locate(task.cell.workload.script)
-    (task.raw / "statements.sql").write_text(text := path.read_text(encoding="utf-8"))
+    cell = task.cell
+    path = locate(cell.workload.script)
+    text = path.read_text(encoding="utf-8")
+    (task.raw / "statements.sql").write_text(text)
     file = task.scratch / "rows.tsv"
-    values = {**task.cell.dataset.parameters, **task.cell.values, "file": file}
+    values = {**cell.dataset.parameters, **cell.values, "file": file}
     try:
         steps = [step.of(values) for step in parse(text, task.server.engine)]
     except ScriptInvalid as error:
         error.where = str(path)
         raise
-    sent_bytes = (
-        write_rows(file, int(task.cell.parameters["file_bytes"]), task.seed)
-        if "file_bytes" in values
-        else 0
-    )
-    with connected(task.server, max(1, int(task.cell.parameters.get("clients", 1)))) as sessions:
+    sent_bytes = 0
+    if "file_bytes" in values:
+        sent_bytes = write_rows(file, int(cell.parameters["file_bytes"]), task.seed)
+    with connect(task.server, max(1, int(cell.parameters.get("clients", 1)))) as sessions:
         load = StatementsLoad(task, sessions, steps, file, sent_bytes)
         try:
             yield load
@@ -94,13 +94,13 @@ class StatementsLoad:
         self.steps = steps
         self.file = file
         self.sent_bytes = sent_bytes
-        self.sessions, self.free = sessions, SimpleQueue[Any]()
+        self.sessions = sessions
+        self.free = SimpleQueue[Any]()
         for session in sessions:
             self.free.put(session)
         if task.cell.dataset.kind == "none":  # those that the script makes itself
-            self.tables = [
-                f"t{number}" for number in range(1, int(task.cell.parameters.get("tables", 1)) + 1)
-            ]
+            count = int(task.cell.parameters.get("tables", 1))
+            self.tables = [f"t{number}" for number in range(1, count + 1)]
         else:
             self.tables = list(self._all_sizes())
         self.done: list[Done] = []
@@ -123,7 +123,8 @@ class StatementsLoad:
 
     def _carry_out(self, timed: bool, watch: Callable[[Live], None]) -> None:
         self.begin_utc = self.task.clock.now_utc()
-        self.works = [SessionWork("the statements", self.sessions, partial(self._run, timed))]
+        run = partial(self._run, timed)
+        self.works = [SessionWork("the statements", self.sessions, run)]
         carry_out(self.server, self.works, watch)
 
     def _run(self, timed: bool) -> None:
@@ -139,22 +140,24 @@ class StatementsLoad:
         began = time.monotonic()
         tables = self.tables if step.each_table else [""]
         with ThreadPoolExecutor(self.free.qsize()) as pool:
-            several = pool.map(lambda table: self._run_on(step, table), tables)
-            statements = [statement for each in several for statement in each]
+            of_tables = pool.map(lambda table: self._run_on(step, table), tables)
+            statements = list(itertools.chain.from_iterable(of_tables))
         seconds = time.monotonic() - began
-        from_file = sum("file" in each for each in statements)
-        dataset = self.task.cell.dataset
-        loaded = int(
-            dataset.parameters.get("table_size" if dataset.kind == "sysbench" else "rows", 0)
-        )
-        rows = (
-            sum(each["rows"] or 0 for each in statements)
-            or loaded * len(tables) * step.each_table
-            or None
-        )
-        size = sum(max(before.get(name, 0), size) for name, size in self._sizes().items())
-        size = self.sent_bytes * from_file or size
-        self.done.append(Done(step.name, step.timed, seconds, rows, size, statements))
+
+        # Rows that the server counted; otherwise all rows of the tables, if it worked on each.
+        rows = sum(statement["rows"] or 0 for statement in statements)
+        if not rows and step.each_table:
+            dataset = self.task.cell.dataset
+            name = "table_size" if dataset.kind == "sysbench" else "rows"
+            rows = int(dataset.parameters.get(name, 0)) * len(tables)
+
+        # Bytes that were sent; otherwise the tables' size, before or after.
+        from_file = sum("file" in statement for statement in statements)
+        size = self.sent_bytes * from_file
+        if not size:
+            after = self._sizes()
+            size = sum(max(before.get(name, 0), after[name]) for name in after)
+        self.done.append(Done(step.name, step.timed, seconds, rows or None, size, statements))
 
     def _run_on(self, step: SqlStep, table: str) -> list[dict[str, Any]]:
         session = self.free.get()
@@ -166,14 +169,10 @@ class StatementsLoad:
                 sql = statement.replace("{table}", table)
                 began = time.monotonic()
                 file, rows = self._execute(session, sql)
-                lines.append(
-                    {
-                        "sql": sql,
-                        "seconds": time.monotonic() - began,
-                        "rows": rows,
-                        **({"file": True} if file else {}),
-                    }
-                )
+                line = {"sql": sql, "seconds": time.monotonic() - began, "rows": rows}
+                if file:
+                    line["file"] = True
+                lines.append(line)
         finally:
             self.free.put(session)
         return lines
@@ -181,22 +180,24 @@ class StatementsLoad:
     def _execute(self, session: Any, sql: str) -> tuple[bool, int | None]:
         """Return (whether it read the file, rows that the server counted)."""
         with contextlib.closing(session.cursor()) as cursor:
-            if self.sent_bytes and sql.upper().startswith("COPY ") and "FROM STDIN" in sql.upper():
+            words = sql.upper()
+            if self.sent_bytes and words.startswith("COPY ") and "FROM STDIN" in words:
                 with self.file.open("rb") as rows:
                     cursor.copy_expert(sql, rows, _READ)
                 return True, cursor.rowcount
             cursor.execute(sql)
-            if cursor.description is not None:
-                if wrong := sql_of(self.server).refusals(cursor.fetchall()):
-                    raise DriverFailed(f"{sql}: {wrong[0]}")
-                return False, None
-            return self.sent_bytes > 0 and str(self.file) in sql, max(0, cursor.rowcount)
+            if cursor.description is None:
+                from_file = self.sent_bytes > 0 and str(self.file) in sql
+                return from_file, max(0, cursor.rowcount)
+            refusals = sql_of(self.server).refusals(cursor.fetchall())
+            if refusals:
+                raise DriverFailed(f"{sql}: {refusals[0]}")
+            return False, None
 
     def _all_sizes(self) -> dict[str, int]:
         with contextlib.closing(self.server.connect()) as connection:
-            return {
-                table.name: table.size_bytes for table in sql_of(self.server).tables(connection)
-            }
+            tables = sql_of(self.server).tables(connection)
+        return {table.name: table.size_bytes for table in tables}
 
     def _sizes(self) -> dict[str, int]:
         """Return logical bytes by table of the load, without those that do not exist yet."""
@@ -209,29 +210,44 @@ class StatementsLoad:
         """
         if not self.ended:
             raise DriverFailed("not all statements were executed")
-        whole = {"steps": [asdict(done) for done in self.done]}
-        (self.task.raw / "statements.json").write_text(json.dumps(whole, indent=1) + "\n")
+        steps = [asdict(done) for done in self.done]
+        write_json(self.task.raw / "statements.json", {"steps": steps})
         timed = [done for done in self.done if done.timed]
         duration_s = sum(done.seconds for done in timed)
-        rows, size = (
-            sum(filter(None, parts)) if parts and all(parts) else None
-            for parts in ([done.rows for done in timed], [done.bytes for done in timed])
-        )
-        statements = [statement for done in timed for statement in done.statements]
-        # A procedure may run further statements.
-        claims = [Claim("statements", total=len(statements), custom=True)]
-        if loaded := sum(
-            statement["rows"] or 0 for statement in statements if statement.get("file")
-        ):
-            claims.append(Claim("rows", total=loaded))
+        rows = _sum_if_all(done.rows for done in timed)
+        size = _sum_if_all(done.bytes for done in timed)
         figures = {
             "duration_s": duration_s,
             "rows_per_s": None if rows is None else rows / duration_s,
             "mb_per_s": None if size is None else size / 1e6 / duration_s,
         }
+
+        # The server may count more statements: a procedure may run further ones.
+        count = 0
+        loaded = 0
+        for done in timed:
+            count += len(done.statements)
+            loaded += sum(line["rows"] or 0 for line in done.statements if "file" in line)
+        claims = [Claim("statements", total=count, custom=True)]
+        if loaded:
+            claims.append(Claim("rows", total=loaded))
         return whole_outcome(
-            self.begin_utc, duration_s, figures, len(statements), claims=tuple(claims)
+            self.begin_utc,
+            duration_s,
+            figures,
+            transactions=count,
+            claims=tuple(claims),
         )
+
+
+def _sum_if_all(numbers: Iterable[int | None]) -> int | None:
+    """Return the sum; None if one of them is missing or 0, or if there are none."""
+    total = 0
+    for number in numbers:
+        if not number:
+            return None
+        total += number
+    return total or None
 
 
 @dataclass(frozen=True)
@@ -248,10 +264,8 @@ class SqlStep:
         """Return the step with every `{name}` except `{table}` filled in. Raises ScriptInvalid for
         an unknown name.
         """
-        return replace(
-            self,
-            statements=tuple(_fill(statement, values, self.name) for statement in self.statements),
-        )
+        statements = tuple(_fill(statement, values, self.name) for statement in self.statements)
+        return replace(self, statements=statements)
 
 
 def parse(text: str, engine: str) -> tuple[SqlStep, ...]:
@@ -263,28 +277,23 @@ def parse(text: str, engine: str) -> tuple[SqlStep, ...]:
     of_engine = tuple(step for step in steps if engine in step.engines)
     if not any(step.timed for step in of_engine):
         raise ScriptInvalid(f"the script has no timed step for {engine}")
-    untimed_after = [
-        later
-        for earlier, later in itertools.pairwise(of_engine)
-        if earlier.timed and not later.timed
-    ]
-    if untimed_after:
-        raise ScriptInvalid(f'step "{untimed_after[0].name}" is untimed, but follows a timed step')
+    for earlier, later in itertools.pairwise(of_engine):
+        if earlier.timed and not later.timed:
+            raise ScriptInvalid(f'step "{later.name}" is untimed, but follows a timed step')
     return of_engine
 
 
 def _step(words: str, body: str) -> SqlStep:
-    name, *about = (word.strip() for word in words.strip().split(";"))
-    statements = tuple(
-        statement.strip() for statement in _END.split(_COMMENT.sub("", body)) if statement.strip()
-    )
-    if not name or not statements:
-        raise ScriptInvalid(f'step "{name}" has no {"name" if not name else "statement"}')
-    step = SqlStep(name, statements)
-    for word in about:
+    name, *keywords = [word.strip() for word in words.split(";")]
+    statements = [statement.strip() for statement in _END.split(_COMMENT.sub("", body))]
+    step = SqlStep(name, tuple(filter(None, statements)))
+    if not name or not step.statements:
+        raise ScriptInvalid(f'step "{name}" has no {"statement" if name else "name"}')
+    for word in keywords:
         if word.startswith("on "):
             engines = tuple(word.split()[1:])
-            if unknown := [statement for statement in engines if statement not in SERVERS]:
+            unknown = [engine for engine in engines if engine not in SERVERS]
+            if unknown:
                 raise ScriptInvalid(f'step "{name}" names the unknown engine "{unknown[0]}"')
             step = replace(step, engines=engines)
         elif word == "each table":
@@ -301,11 +310,12 @@ def _step(words: str, body: str) -> SqlStep:
 
 def _fill(statement: str, values: Mapping[str, Scalar | Path], step: str) -> str:
     def value(match: re.Match[str]) -> str:
-        if match[1] == "table":
+        name = match[1]
+        if name == "table":
             return match[0]
-        if match[1] not in values:
+        if name not in values:
             raise ScriptInvalid(f'step "{step}": {match[0]} is not a parameter of the workload')
-        return str(values[match[1]])
+        return str(values[name])
 
     return _NAME.sub(value, statement)
 
@@ -323,9 +333,8 @@ def write_rows(path: Path, size_bytes: int, seed: int) -> int:
             # 7919 is a prime, so that neighbouring rows use different texts; the hash makes every
             # row unique.
             mark = hashlib.sha256(b"%d" % rows).hexdigest()[:32]
-            size += file.write(
-                f"{rows}\t{rows * 48271 % 10000}\t{words[rows * 7919 % POOL_ROWS]} {mark}\n"
-            )
+            text = words[rows * 7919 % POOL_ROWS]
+            size += file.write(f"{rows}\t{rows * 48271 % 10000}\t{text} {mark}\n")
     return size
 
 
@@ -333,7 +342,14 @@ def pool(seed: int) -> list[str]:
     """Return POOL_ROWS different texts of at most 170 characters (Zipf)."""
     rng = random.Random(seed)
     letters = "etaoinshrdlucmfwypvbgk"
-    weights = [1 / (rank + 2) for rank in range(22)]
-    words = ["".join(rng.choices(letters, weights, k=rng.randint(2, 9))) for _ in range(2000)]
+    weights = [1 / (rank + 2) for rank in range(len(letters))]
+    words = []
+    for _ in range(2000):
+        length = rng.randint(2, 9)
+        words.append("".join(rng.choices(letters, weights, k=length)))
     frequencies = [1 / (rank + 1) for rank in range(len(words))]
-    return [" ".join(rng.choices(words, frequencies, k=40))[:170] for _ in range(POOL_ROWS)]
+    texts = []
+    for _ in range(POOL_ROWS):
+        text = " ".join(rng.choices(words, frequencies, k=40))
+        texts.append(text[:170])
+    return texts

@@ -5,11 +5,10 @@ queue (in buckets of 1.8 %).
 
 from __future__ import annotations
 
-import math
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -56,6 +55,8 @@ _CHANGING: Final = (
 )
 # with updates, and rows that are deleted and inserted again
 _UPDATING: Final = ("oltp_read_write", "oltp_write_only")
+# with one query for each event
+_SINGLE: Final = ("oltp_point_select", "select_random_points", "select_random_ranges")
 _ROWS_PER_PAGE: Final = 100  # at most: 40 in PostgreSQL's pages of 8 KiB, 75 in InnoDB's of 16 KiB
 _WRAPPER: Final = "dbbench_events.lua"
 _OWN_SCRIPTS: Final = ("bulk_insert.lua", "tpcc.lua")  # shipped with dbbench
@@ -75,26 +76,17 @@ COUNTS: Final = {
     "reconnects": re.compile(r"^ +reconnects: +(\d+) ", re.MULTILINE),
 }
 _BAR: Final = re.compile(r"^ *(\d+(?:\.\d+)?) \|[* ]* (\d+)$", re.MULTILINE)
-# Histogram of sysbench.c (OPER_LOG_*): 1024 buckets; the middle of the first is 0.001 ms, that of
-# the last 100 s.
-_LEAST_MS: Final = 1e-3
-_STEP: Final = math.log(1e8) / 1023
 
 
 def driving(task: LoadTask) -> AbstractContextManager[Load]:
     """Run sysbench against the server. See `protocol.Driver`."""
-    script, *_ = [
-        path_for_client(Path(path)) if "/" in path else path
-        for path in (_script(task.cell), *task.cell.workload.beside)
-    ]
+    script = _place_script(task.cell, path_for_client)
     task.scratch.chmod(0o777)  # sysbench runs under another account and writes its counts there
-    load = _load(
-        task,
-        command(task.server, task.cell, task.seed),
-        _environment(task.cell, script, str(task.scratch)),
-    )
+    argv = command(task.server, task.cell, task.seed)
+    env = _environment(task.cell, script, str(task.scratch))
+    load = _load(task, argv, env)
     begin = load.begin_utc - task.clock.utc + task.clock.monotonic
-    load.env = {"DBBENCH_BEGIN": f"{begin:.6f}", **load.env}
+    load.env = {"DBBENCH_BEGIN": f"{begin:.6f}", **env}
     return load.running("client", client_account(task.server))
 
 
@@ -102,28 +94,36 @@ def driving_from(client: Client, task: LoadTask) -> AbstractContextManager[Load]
     """The clock of the client's host sets DBBENCH_BEGIN. The password is on stdin: others could
     read an option.
     """
-    script = _script(task.cell)
-    if "/" in script:  # files that it loads must be in its directory on the client's host
-        script, *_ = [client.place(Path(path)) for path in (script, *task.cell.workload.beside)]
+    script = _place_script(task.cell, client.place)
     argv = command(task.server, task.cell, task.seed, client)
+    env = _environment(task.cell, script, client.at)
+    load = _load(task, argv, env)
     sql = sql_of(task.server)
-    load = _load(task, argv, _environment(task.cell, script, client.at))
     secrets = {} if sql.sysbench_tls else client.env
-    return load.running_from(client, secrets, f'{sql.sysbench}-password="{client.secret}"\n')
+    password = f'{sql.sysbench}-password="{client.secret}"\n'
+    return load.running_from(client, secrets, password)
+
+
+def _place_script(cell: Cell, place: Callable[[Path], str]) -> str:
+    """Return the path of the script for the tool. Files that the script loads must be beside it."""
+    script = _script(cell)
+    if "/" not in script:
+        return script
+    placed = place(Path(script))
+    for path in cell.workload.beside:
+        place(Path(path))
+    return placed
 
 
 def _environment(cell: Cell, script: str, out: str) -> dict[str, str]:
     """Return the wrapper's environment, except for DBBENCH_BEGIN."""
-    queue = {"DBBENCH_QUEUE": "1"} if cell.parameters.get("rate") else {}
-    options = " ".join(
-        f"{name}={_option_text(value)}" for name, value in _implicit_parameters(cell).items()
-    )
-    return {
-        "DBBENCH_SCRIPT": script,
-        "DBBENCH_OUT": out,
-        **({"DBBENCH_OPTIONS": options} if options else {}),
-        **queue,
-    }
+    env = {"DBBENCH_SCRIPT": script, "DBBENCH_OUT": out}
+    options = _words(_implicit_parameters(cell))
+    if options:
+        env["DBBENCH_OPTIONS"] = " ".join(options)
+    if cell.parameters.get("rate"):
+        env["DBBENCH_QUEUE"] = "1"
+    return env
 
 
 def _load(task: LoadTask, argv: list[str], env: dict[str, str]) -> ToolLoad:
@@ -135,21 +135,25 @@ def command(server: Server, cell: Cell, seed: int, client: Client | None = None)
     """Return the argv; the environment has the script. With `client` it is for that host, which
     gets the wrapper.
     """
-    rate = cell.parameters.get("rate") or 0
     wrapper = data_folder().resolve() / "workloads" / _WRAPPER
-    return [
-        client.tool if client else "sysbench",
-        *(connection_from(client, server) if client else sql_of(server).login(server)),
+    if client:
+        argv = [client.tool, *connection_from(client, server)]
+        script = client.place(wrapper)
+    else:
+        argv = ["sysbench", *sql_of(server).login(server)]
+        script = path_for_client(wrapper)
+    argv += [
         f"--threads={cell.parameters.get('clients', 1)}",
         f"--time={sum(tool.whole_seconds(cell.window))}",
         f"--rand-seed={seed % _LARGEST_SEED or _LARGEST_SEED}",
         "--report-interval=1",
         "--percentile=95",
-        *([f"--rate={rate}", "--histogram=on"] if rate else []),
-        *(f"--{name}={_option_text(value)}" for name, value in _script_options(cell).items()),
-        client.place(wrapper) if client else path_for_client(wrapper),
-        "run",
     ]
+    rate = cell.parameters.get("rate")
+    if rate:
+        argv += [f"--rate={rate}", "--histogram=on"]
+    options = [f"--{word}" for word in _words(_script_options(cell))]
+    return [*argv, *options, script, "run"]
 
 
 def connection_from(client: Client, server: Server) -> list[str]:
@@ -157,8 +161,8 @@ def connection_from(client: Client, server: Server) -> list[str]:
     certificates in its current directory; for PostgreSQL libpq takes TLS from the environment.
     """
     address = client.spec
-    tls = sql_of(server).sysbench_tls
-    kind = sql_of(server).sysbench
+    sql = sql_of(server)
+    kind = sql.sysbench
     return [
         "--config-file=/dev/stdin",
         f"--db-driver={kind}",
@@ -166,7 +170,7 @@ def connection_from(client: Client, server: Server) -> list[str]:
         f"--{kind}-port={address.port}",
         f"--{kind}-user={ROLE}",
         f"--{kind}-db={server.database}",
-        *tls,
+        *sql.sysbench_tls,
     ]
 
 
@@ -174,21 +178,24 @@ def one_session_each(cell: Cell) -> bool:
     """Whether each thread of the script opens one session; this is not known for a user's own
     script.
     """
-    return str(cell.parameters.get("script") or cell.workload.script) in (*BUNDLED, *_OWN_SCRIPTS)
+    return _script_name(cell) in (*BUNDLED, *_OWN_SCRIPTS)
+
+
+def _script_name(cell: Cell) -> str:
+    return str(cell.parameters.get("script") or cell.workload.script)
 
 
 def _script(cell: Cell) -> str:
-    script = str(cell.parameters.get("script") or cell.workload.script)
+    script = _script_name(cell)
     return script if script in BUNDLED else str(locate(script))
 
 
 def _script_options(cell: Cell) -> dict[str, Scalar]:
-    loaded = {name: value for name, value in cell.dataset.parameters.items() if name in _OF_DATASET}
-    asked = {**loaded, **cell.values}
-    return {
-        name: asked[name]
-        for name in sorted(asked.keys() - _OWN - _implicit_parameters(cell).keys())
-    }
+    options = dict(cell.values)
+    for name in _OF_DATASET & cell.dataset.parameters.keys():
+        options.setdefault(name, cell.dataset.parameters[name])
+    names = options.keys() - _OWN - _implicit_parameters(cell).keys()
+    return {name: options[name] for name in sorted(names)}
 
 
 def _implicit_parameters(cell: Cell) -> dict[str, Scalar]:
@@ -199,16 +206,20 @@ def _implicit_parameters(cell: Cell) -> dict[str, Scalar]:
         return {}
     values = {**cell.dataset.parameters, **cell.parameters}
     workload = cell.workload
-    names = (
-        (values.keys() & {*_OF_DATASET, *workload.dataset})
-        - _OWN
-        - {*workload.options, *workload.parameters}
-    )
+    of_dataset = {*_OF_DATASET, *workload.dataset} & values.keys()
+    explicit = {*workload.options, *workload.parameters}
+    names = of_dataset - _OWN - explicit
     return {name: values[name] for name in sorted(names)}
 
 
+def _words(options: Mapping[str, Scalar]) -> list[str]:
+    return [f"{name}={_option_text(value)}" for name, value in options.items()]
+
+
 def _option_text(value: Scalar) -> str:
-    return ("on" if value else "off") if isinstance(value, bool) else str(value)
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return str(value)
 
 
 def _outcome(load: ToolLoad) -> Outcome:
@@ -221,40 +232,42 @@ def _outcome(load: ToolLoad) -> Outcome:
     threads = int(cell.parameters.get("clients", 1))
     if len(files) != threads:
         raise DriverFailed(f"{len(files)} result files for {threads} threads", effect=tool.FAILED)
+
+    # The wrapper's counts must be those of sysbench itself, but for the threads' last attempts.
     printed = load.text()
     totals = tool.read_counts(COUNTS, printed)
     counts = parse(files, load.seconds)
-    tool.same("transactions", counts.all_transactions, totals["transactions"], "sysbench")
-    tool.same(
-        "ignored errors", counts.all_errors, totals["errors"], "sysbench", slack=threads
-    )  # the threads' last attempts
+    events = counts.all_transactions
+    tool.same("transactions", events, totals["transactions"], "sysbench")
+    tool.same("ignored errors", counts.all_errors, totals["errors"], "sysbench", slack=threads)
     if totals["reconnects"]:
         raise DriverFailed(f"sysbench reconnected {totals['reconnects']} times", effect=tool.FAILED)
     tool.pack(files, raw / "sysbench_events.txt.gz")
+
+    # With `rate`, latencies include the wait in sysbench's queue.
     if cell.parameters.get("rate"):
         queue = scratch / QUEUE
         written = tool.read_left(queue) if os.path.lexists(queue) else ""
         (raw / "sysbench_queue.txt").write_text(written)
-        whole_run = histogram(printed)
         lived_s = load.lived_s or float(load.seconds)
-        put_queued_latencies(counts, written, whole_run, lived_s)
-    outcome = tool.outcome_of(
-        load, counts, reconnects=float(totals["reconnects"] or 0), **_tpcc(cell, counts)
-    )
+        put_queued_latencies(counts, written, histogram(printed), lived_s)
+
+    outcome = tool.outcome_of(load, counts, reconnects=0.0, **_tpcc(cell, counts))
     if cell.workload.primary == "rows_per_s":  # an event is a statement that inserts `rows` rows
-        outcome.figures["rows_per_s"] = (
-            outcome.transactions * int(cell.parameters["rows"]) / outcome.window_s
-        )
+        rows = outcome.transactions * int(cell.parameters["rows"])
+        outcome.figures["rows_per_s"] = rows / outcome.window_s
     statements = (totals["queries"] or 0) / max(1, totals["transactions"] or 0)
+
     # Of dbbench_recorded.lua; each thread finds it out for itself.
-    left_out = {
-        line.partition("): ")[0]: line
-        for line in printed.splitlines()
-        if line.startswith("left out: ")
-    }
-    warnings = (*outcome.warnings, *(TrialWarning("W019", line) for line in left_out.values()))
+    left_out: dict[str, TrialWarning] = {}
+    for line in printed.splitlines():
+        if line.startswith("left out: "):
+            statement = line.partition("): ")[0]
+            left_out[statement] = TrialWarning("W019", line)
     return replace(
-        outcome, warnings=warnings, claims=claims(cell, counts.all_transactions, statements)
+        outcome,
+        warnings=(*outcome.warnings, *left_out.values()),
+        claims=claims(cell, events, statements),
     )
 
 
@@ -273,40 +286,42 @@ def claims(cell: Cell, events: int, statements: float) -> tuple[Claim, ...]:
     if script not in BUNDLED:
         return (Claim("statements", events, custom=True),)
     changes = script in _CHANGING and generated
-    work = tuple(_kinds(cell, script, options, events)) if generated else ()
-    single = any(
-        _option_text(options.get(name, "off")) in ("on", "1", "true")
-        for name in ("skip_trx", "skip-trx")
-    )
-    if script in _EXPLICIT and not single:
-        return (Claim("transactions", events, changes=changes), *work)
-    if script in _EXPLICIT:  # with skip_trx: statements, most of which only read
-        return (Claim("statements", events * max(1.0, statements)), *work)
-    return (Claim("statements", events, changes=changes), *work)
+    transactions = script in _EXPLICIT
+    if transactions and _option_text(_option(options, "skip_trx", "off")) in ("on", "1", "true"):
+        # statements, most of which only read
+        claim = Claim("statements", events * max(1.0, statements))
+    elif transactions:
+        claim = Claim("transactions", events, changes=changes)
+    else:
+        claim = Claim("statements", events, changes=changes)
+    return (claim, *_kinds(script, options, events)) if generated else (claim,)
 
 
-def _kinds(cell: Cell, script: str, options: Mapping[str, Scalar], events: int) -> Iterator[Claim]:
+def _option(options: Mapping[str, Scalar], name: str, usual: Scalar) -> Scalar:
+    return options.get(name, options.get(name.replace("_", "-"), usual))
+
+
+def _kinds(script: str, options: Mapping[str, Scalar], events: int) -> Iterator[Claim]:
     """Yield the rows that the events of a bundled script read and change, and the pages that they
     are on.
     """
 
-    def times(name: str, usual: int) -> int:
-        return int(options.get(name, options.get(name.replace("_", "-"), usual)))
+    def times(name: str, usual: int, *scripts: str) -> int:
+        return int(_option(options, name, usual)) if script in scripts else 0
 
-    points = times("point_selects", 10) if script in ("oltp_read_only", "oltp_read_write") else 0
-    indexed = (
-        times("index_updates", 1) if script in _UPDATING or script == "oltp_update_index" else 0
-    )
-    plain = (
-        times("non_index_updates", 1)
-        if script in _UPDATING or script == "oltp_update_non_index"
-        else 0
-    )
-    replaced = times("delete_inserts", 1) if script in _UPDATING else 0
-    single = int(script in ("oltp_point_select", "select_random_points", "select_random_ranges"))
-    inserted = replaced or int(script == "oltp_insert")
+    points = times("point_selects", 10, "oltp_read_only", "oltp_read_write")
+    indexed = times("index_updates", 1, "oltp_update_index", *_UPDATING)
+    plain = times("non_index_updates", 1, "oltp_update_non_index", *_UPDATING)
+    replaced = times("delete_inserts", 1, *_UPDATING)
+    single = int(script in _SINGLE)
     read = points + indexed + plain + replaced + single
-    yield from kinds(events, read=read, updated=indexed + plain, deleted=replaced, rows=inserted)
+    yield from kinds(
+        events,
+        read=read,
+        updated=indexed + plain,
+        deleted=replaced,
+        rows=replaced or int(script == "oltp_insert"),
+    )
     if options.get("rand_type") == "uniform" and script != "oltp_insert":
         rows = int(options.get("tables", 1)) * int(options.get("table_size", 0))
         yield from pages_of(events * read, rows / _ROWS_PER_PAGE)
@@ -321,33 +336,31 @@ def _tpcc(cell: Cell, counts: Counts) -> dict[str, float | None]:
         return {}
     warmup, measure = tool.whole_seconds(cell.window)
     measured = counts.measure(warmup, warmup + measure)
-    figures: dict[str, float | None] = {"tpmc": measured.kinds.get(_NEW_ORDER, 0) * 60 / measure}
+    new_orders = measured.kinds.get(_NEW_ORDER, 0)
+    figures: dict[str, float | None] = {"tpmc": new_orders * 60 / measure}
+    histograms = {} if cell.parameters.get("rate") else measured.kind_histograms
     for kind, name in enumerate(TPCC, _NEW_ORDER):
-        histogram = None if cell.parameters.get("rate") else measured.kind_histograms.get(kind)
+        latencies = histograms.get(kind)
         for percent in (50, 95, 99):
-            figures[f"{name}_p{percent}_ms"] = (
-                histogram.percentile_ms(percent) if histogram else None
-            )
+            value = latencies.percentile_ms(percent) if latencies else None
+            figures[f"{name}_p{percent}_ms"] = value
     return figures
 
 
 def live(line: str) -> Live | None:
     """Parse a line of `--report-interval=1`; None for other lines."""
     match = _SECOND.match(line)
-    return Live(int(match[1]), float(match[2]), float(match[3])) if match else None
+    if match is None:
+        return None
+    second, tps, p95_ms = match.groups()
+    return Live(int(second), float(tps), float(p95_ms))
 
 
 def histogram(stdout: str) -> Counter[str]:
     """Parse `--histogram`: counts of the whole run by the latency in ms as printed ("0.797")."""
     begin = stdout.find("Latency histogram")
     end = stdout.find("SQL statistics")
-    return Counter(
-        {ms: int(count) for ms, count in _BAR.findall(stdout[begin:end])}
-        if 0 <= begin < end
-        else {}
-    )
-
-
-def printed_ms(bucket: int) -> str:
-    """Return how sysbench prints the latency of its bucket."""
-    return f"{math.exp(bucket * _STEP + math.log(_LEAST_MS)):.3f}"
+    if not 0 <= begin < end:
+        return Counter()
+    bars = _BAR.findall(stdout[begin:end])
+    return Counter({ms: int(count) for ms, count in bars})

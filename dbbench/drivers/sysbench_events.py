@@ -13,7 +13,6 @@ from typing import Final
 import numpy as np
 
 from dbbench.drivers import tool
-from dbbench.drivers.sysbench import printed_ms
 from dbbench.errors import DriverFailed
 from dbbench.metrics.counts import Counts, Ints
 from dbbench.metrics.histogram import bucket_of
@@ -30,12 +29,17 @@ _COLUMNS: Final = 3
 QUEUE: Final = "queue"
 # tolerated share of events in two intervals; 1 of 382 was on a busy machine
 COUNTED_TWICE: Final = 0.005
+# Histogram of sysbench.c (OPER_LOG_*): 1024 buckets; the middle of the first is 0.001 ms, that of
+# the last 100 s.
+_LEAST_MS: Final = 1e-3
+_STEP: Final = math.log(1e8) / 1023
 
 
 def event_files(folder: Path) -> list[Path]:
     """Return one file per thread, in the order of the threads."""
-    files = (path for path in folder.glob("events.*") if not path.is_symlink())
-    return sorted(files, key=lambda path: int(path.suffix[1:]))
+    files = [path for path in folder.glob("events.*") if not path.is_symlink()]
+    files.sort(key=lambda path: int(path.suffix[1:]))
+    return files
 
 
 def parse(paths: Sequence[Path], seconds: int) -> Counts:
@@ -47,7 +51,8 @@ def parse(paths: Sequence[Path], seconds: int) -> Counts:
         with tool.open_left(path, tool.MOST_TEXT_BYTES) as file:
             content = file.read()
         try:
-            if rows := [_row(line) for line in content.splitlines() if line]:
+            rows = [_row(line) for line in content.splitlines() if line]
+            if rows:
                 _add(np.array(rows, dtype=np.int64), counts)
         except (ValueError, OverflowError, IndexError) as error:
             raise DriverFailed(f"{path.name} is not a file of the event counter: {error}") from None
@@ -65,29 +70,41 @@ def _row(line: bytes) -> tuple[int, ...]:
 
 
 def _add(rows: Ints, counts: Counts) -> None:
-    second, what, value = rows.T
-    inside = (second >= 0) & (second < counts.seconds)
+    # Events and errors before the start or after the end count only in the totals.
+    inside = (rows[:, 0] >= 0) & (rows[:, 0] < counts.seconds)
+    outside = rows[~inside]
+    what = outside[:, 1]
+    counts.outside += int(outside[what >= 0, 2].sum())
+    counts.errors_outside += int(outside[what == _ERRORS, 2].sum())
+
+    second, what, value = rows[inside].T
     events = what >= 0
     errors = what == _ERRORS
-    longest = (what == _LONGEST) & inside
-    np.add.at(
-        counts.latencies, (second[events & inside], what[events & inside]), value[events & inside]
-    )
-    np.add.at(counts.transactions, second[events & inside], value[events & inside])
-    np.add.at(counts.errors, second[errors & inside], value[errors & inside])
+    longest = what == _LONGEST
+    place = (second[events], what[events])
+    np.add.at(counts.latencies, place, value[events])
+    np.add.at(counts.transactions, second[events], value[events])
+    np.add.at(counts.errors, second[errors], value[errors])
     np.maximum.at(counts.longest_us, second[longest], value[longest])
-    for kind in np.unique(what[(what < _KIND) & (what > -_KIND_BUCKETS)]):
-        of_kind = counts.kinds.setdefault(int(_KIND - kind), np.zeros(counts.seconds, np.int64))
-        np.add.at(of_kind, second[(what == kind) & inside], value[(what == kind) & inside])
+
+    # Events of each kind, by the second alone.
+    for code in np.unique(what[(what < _KIND) & (what > -_KIND_BUCKETS)]):
+        kind = int(_KIND - code)
+        if kind not in counts.kinds:
+            counts.kinds[kind] = np.zeros(counts.seconds, np.int64)
+        chosen = what == code
+        np.add.at(counts.kinds[kind], second[chosen], value[chosen])
+
+    # The same, by second and latency.
     kinds, buckets = np.divmod(-what, _KIND_BUCKETS)
-    for kind in np.unique(kinds[what <= -_KIND_BUCKETS]):
+    for kind in np.unique(kinds[what <= -_KIND_BUCKETS]).tolist():
         if not 1 <= kind <= _MOST_KINDS:
             raise ValueError(f"unknown kind of event {kind}")
-        these = (kinds == kind) & inside
-        of_buckets = counts.kind_latencies.setdefault(int(kind), np.zeros_like(counts.latencies))
-        np.add.at(of_buckets, (second[these], buckets[these]), value[these])
-    counts.outside += int(value[events & ~inside].sum())
-    counts.errors_outside += int(value[errors & ~inside].sum())
+        if kind not in counts.kind_latencies:
+            counts.kind_latencies[kind] = np.zeros_like(counts.latencies)
+        chosen = kinds == kind
+        place = (second[chosen], buckets[chosen])
+        np.add.at(counts.kind_latencies[kind], place, value[chosen])
 
 
 def put_queued_latencies(
@@ -108,23 +125,33 @@ def put_queued_latencies(
     for histogram in intervals.values():
         rest.subtract(histogram)
     if (-rest).total() > max(2, COUNTED_TWICE * whole_run.total()):
+        held = sum(histogram.total() for histogram in intervals.values())
         raise DriverFailed(
-            f"the intervals of sysbench hold {sum(h.total() for h in intervals.values())} events, "
+            f"the intervals of sysbench hold {held} events, "
             f"its histogram of the whole run {whole_run.total()}",
             remedy="dbbench reads latencies under a rate from sysbench 1.0 only. Remove `rate` or "
             "install it.",
         )
-    counts.latencies[:], counts.longest_us[:] = 0, 0
+    counts.latencies[:] = 0
+    counts.longest_us[:] = 0
     for end_s, histogram in intervals.items():
-        _put(histogram, math.floor(end_s - 0.5), counts)
-    _put(+rest, math.floor((max(intervals, default=0.0) + lived_s) / 2), counts)
+        _put(histogram, end_s - 0.5, counts)
+    last_s = max(intervals, default=0.0)
+    _put(+rest, (last_s + lived_s) / 2, counts)
 
 
-def _put(histogram: Counter[str], second: int, counts: Counts) -> None:
+def _put(histogram: Counter[str], moment_s: float, counts: Counts) -> None:
+    second = math.floor(moment_s)
     if not 0 <= second < counts.seconds:
         return
     for ms, events in histogram.items():
         latency_us = float(ms) * 1000
         counts.latencies[second, bucket_of(latency_us)] += events
         if events:
-            counts.longest_us[second] = max(int(counts.longest_us[second]), round(latency_us))
+            longest_us = int(counts.longest_us[second])
+            counts.longest_us[second] = max(longest_us, round(latency_us))
+
+
+def printed_ms(bucket: int) -> str:
+    """Return how sysbench prints the latency of its bucket."""
+    return f"{math.exp(bucket * _STEP + math.log(_LEAST_MS)):.3f}"

@@ -64,9 +64,11 @@ class ToolLoad:
     _read: dict[Path, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.seconds = sum(whole_seconds(self.task.cell.window))
-        self.begin_utc, self.slip_s = self.task.clock.now_utc(), self.task.clock.slip_s()
-        self.printed = self.task.raw / f"{self.name}.out", self.task.raw / f"{self.name}.err"
+        task = self.task
+        self.seconds = sum(whole_seconds(task.cell.window))
+        self.begin_utc = task.clock.now_utc()
+        self.slip_s = task.clock.slip_s()
+        self.printed = (task.raw / f"{self.name}.out", task.raw / f"{self.name}.err")
 
     @contextlib.contextmanager
     def running(
@@ -89,35 +91,33 @@ class ToolLoad:
         """
         self._write_command()
         self.program = client.start(self.argv, {**self.env, **secrets}, stdin, *self.printed)
-        self.begin_utc, self.slip_s = (
-            self.program.begin_utc,
-            self.program.there_utc - self.program.begin_utc,
-        )
+        self.begin_utc = self.program.begin_utc
+        self.slip_s = self.program.there_utc - self.begin_utc
         yield self
 
     def _write_command(self) -> None:
         """Write the command in a form that a shell accepts."""
-        words = [
-            *(f"{name}={shlex.quote(value)}" for name, value in self.env.items()),
-            shlex.join(self.argv),
-        ]
-        (self.task.raw / f"{self.name}.command").write_text(" ".join(words) + "\n")
+        words = [f"{name}={shlex.quote(value)}" for name, value in self.env.items()]
+        text = " ".join([*words, shlex.join(self.argv)])
+        (self.task.raw / f"{self.name}.command").write_text(f"{text}\n")
 
     @property
     def pids(self) -> tuple[int, ...]:
         return self.program.pids
 
     def wait_until(self, second: float, watch: Callable[[Live], None]) -> None:
-        while (left_s := second - self._now_s()) > 0:
+        while self._now_s() < second:
             if not self._goes_on(watch):
                 raise self._ended_early()
+            left_s = second - self._now_s()
             time.sleep(min(POLL_S, max(left_s, 0.001)))
 
     def wait(self, watch: Callable[[Live], None]) -> None:
         """Raises as `wait_until`; `outcome` judges the results."""
         while self._goes_on(watch):
             time.sleep(POLL_S)
-        if self.program.poll() != 0 or (self.lived_s or 0.0) < self.seconds - _EARLY_S:
+        lived_s = self.lived_s or 0.0
+        if self.program.poll() != 0 or lived_s < self.seconds - _EARLY_S:
             raise self._ended_early()
 
     def outcome(self) -> Outcome:
@@ -133,24 +133,25 @@ class ToolLoad:
         """Pass on what was printed; return False when the tool has ended. Raises EngineDied,
         DriverFailed.
         """
+        server = self.task.server
         ended = self.program.poll() is not None
         lines = self._new_lines()
-        gave_up = [line for line in lines if self.aborted(line)]
+        gave_up = any(self.aborted(line) for line in lines)
+
+        # A dead server explains why clients gave up; they may notice it earlier than `alive`.
         patience_s = DEATH_S if ended or gave_up else 0.0
-        process.wait_while(
-            lambda: self.task.server.alive() and self.program.poll() != 0, patience_s, 0.02
-        )
-        if not self.task.server.alive():
+        process.wait_while(lambda: server.alive() and self.program.poll() != 0, patience_s, 0.02)
+        if not server.alive():
             raise EngineDied(
-                f"the server (pid {self.task.server.pid}) died; output of the load generator: "
+                f"the server (pid {server.pid}) died; output of the load generator: "
                 f"{self._last_lines()}"
             )
         if gave_up:
-            # The first error, of which the last ones may be an effect.
             raise DriverFailed(f"clients gave up: {self._last_lines()}", effect=FAILED)
         for line in lines:
-            if (second := self.live(line)) is not None:
-                watch(second)
+            progress = self.live(line)
+            if progress is not None:
+                watch(progress)
         if ended and self.lived_s is None:
             self.lived_s = self._now_s()
         return not ended
@@ -158,10 +159,12 @@ class ToolLoad:
     def _new_lines(self) -> list[str]:
         lines: list[str] = []
         for path in self.printed:
+            offset = self._read.get(path, 0)
             with path.open("rb") as output:
-                output.seek(self._read.get(path, 0))
-                whole, end, _cut = output.read().rpartition(b"\n")
-            self._read[path] = self._read.get(path, 0) + len(whole) + len(end)
+                output.seek(offset)
+                text = output.read()
+            whole = text[: text.rfind(b"\n") + 1]  # without a line that is not complete yet
+            self._read[path] = offset + len(whole)
             lines += whole.decode(errors="replace").splitlines()
         return lines
 
@@ -173,11 +176,11 @@ class ToolLoad:
         return DriverFailed(f"{name} ended with status {status}: {self._last_lines()}")
 
     def _last_lines(self) -> str:
+        """Return the first errors, of which the last ones may be an effect; otherwise the end."""
         lines = [line for line in self.text().splitlines() if line.strip()]
-        wrong = [
-            line for line in lines if any(word in line for word in ("FATAL", "ERROR", "error:"))
-        ]
-        return "\n  ".join(list(dict.fromkeys(wrong))[:6] or lines[-6:] or ["nothing"])
+        errors = [line for line in lines if re.search("FATAL|ERROR|error:", line)]
+        first = list(dict.fromkeys(errors))[:6]
+        return "\n  ".join(first or lines[-6:] or ["nothing"])
 
 
 def outcome_of(load: ToolLoad, counts: Counts, **figures: float | None) -> Outcome:
@@ -226,17 +229,19 @@ def rates_of(points: Sequence[tuple[float, float]], seconds: int) -> list[float]
     import numpy as np
 
     times, amounts = zip(*points, strict=True)
-    return [float(growth) for growth in np.diff(np.interp(range(seconds + 1), times, amounts))]
+    amount_at = np.interp(range(seconds + 1), times, amounts)
+    return [float(growth) for growth in np.diff(amount_at)]
 
 
-def same(what: str, ours: int, theirs: int | None, tool: str, slack: int = 0) -> None:
+def same(what: str, counted: int, reported: int | None, tool: str, slack: int = 0) -> None:
     """Compare dbbench's count with the tool's summary. Raises DriverFailed if they differ by more
     than `slack`.
     """
-    if theirs is None:
+    if reported is None:
         raise DriverFailed(f"{tool} printed no summary of its {what}", effect=FAILED)
-    if abs(ours - theirs) > slack:
-        raise DriverFailed(f"dbbench counted {ours} {what}, {tool} reports {theirs}", effect=FAILED)
+    if abs(counted - reported) > slack:
+        text = f"dbbench counted {counted} {what}, {tool} reports {reported}"
+        raise DriverFailed(text, effect=FAILED)
 
 
 def whole_seconds(window: Window) -> tuple[int, int]:
@@ -248,10 +253,11 @@ def whole_seconds(window: Window) -> tuple[int, int]:
 
 def read_counts(patterns: Mapping[str, re.Pattern[str]], printed: str) -> dict[str, int | None]:
     """Return the totals of a tool's summary; None: not printed."""
-    return {
-        name: int(match[1]) if (match := pattern.search(printed)) else None
-        for name, pattern in patterns.items()
-    }
+    totals = {}
+    for name, pattern in patterns.items():
+        match = pattern.search(printed)
+        totals[name] = int(match[1]) if match else None
+    return totals
 
 
 def open_left(path: Path, most_bytes: int = fileio.RAW) -> io.BufferedReader:

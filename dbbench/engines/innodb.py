@@ -272,7 +272,7 @@ def refusal(
         for name, setting in settings.items()
         if name != "log_bin"
     ]
-    argv = mysqld.found(profile, bin).argv(Path("/dev/null"), *options, *checking)
+    argv = mysqld.require(profile, bin).argv(Path("/dev/null"), *options, *checking)
     done = process.run(argv, note=False, ok=range(256), as_user=account())
     wrong = [match[1] for match in _ERROR.finditer(done.stderr)]
     return "; ".join(dict.fromkeys(wrong)) or (
@@ -293,7 +293,7 @@ def serving(
     profile: Profile, datadir: Path, settings: Settings, place: Place
 ) -> Iterator[InnodbServer]:
     """Start the server within the block. See `port.Engine.serving`."""
-    program = mysqld.found(profile, place.bin)
+    program = mysqld.require(profile, place.bin)
     wanted = {name.replace("-", "_"): setting for name, setting in settings.items()}
     text.keep_private(wanted, PRIVATE)
     owner = account()
@@ -444,7 +444,7 @@ def check_pages(
     """Run innochecksum, with these options, on each tablespace of the stopped server but the
     temporary one, and not on the doublewrite buffer.
     """
-    server = mysqld.found(profile, place.bin)
+    server = mysqld.require(profile, place.bin)
     folders = (server.path.parent, server.path.parent.parent / "bin", Path("/usr/bin"))
     beside = (folder / _PAGE_CHECKER for folder in folders)
     program = next(filter(Path.is_file, beside), None) or process.find(_PAGE_CHECKER)

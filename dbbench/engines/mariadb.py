@@ -106,7 +106,7 @@ def create(datadir: Path, place: Place, *options: str) -> None:
     does; the script itself needs another package and, run by root, changes the owner of files
     below /usr/lib.
     """
-    program = mysqld.found(PROFILE, place.bin)
+    program = mysqld.require(PROFILE, place.bin)
     private = {
         "datadir": str(datadir),
         "socket": str(place.sockets / "bootstrap.sock"),

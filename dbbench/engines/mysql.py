@@ -109,7 +109,7 @@ def create(datadir: Path, place: Place, *options: str) -> None:
     private = {"datadir": str(datadir), **PROFILE.private}
     settings = merge_settings(("default", defaults(None)))
     innodb.initialize(
-        mysqld.found(PROFILE, place.bin),
+        mysqld.require(PROFILE, place.bin),
         private,
         settings,
         place,

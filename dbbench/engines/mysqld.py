@@ -72,7 +72,7 @@ def find(profile: Profile, given: Path | None) -> Mysqld | None:
     return next((program for program in programs if program is not None), None)
 
 
-def found(profile: Profile, given: Path | None) -> Mysqld:
+def require(profile: Profile, given: Path | None) -> Mysqld:
     """Return the result of `find`. Raises ProgramMissing if there is none, or if it is too old."""
     server = find(profile, given)
     if server is None:

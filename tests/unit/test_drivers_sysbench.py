@@ -40,7 +40,7 @@ def test_all_threads_counts_add_up_to_sysbenchs_summary(tmp_path: Path) -> None:
     histogram = sysbench.histogram(printed(RATE))
     assert told["transactions"] == histogram.total()
     buckets = {int(line.split()[1]) for line in (RATE / "queue").read_text().splitlines()}
-    assert {sysbench.printed_ms(b) for b in buckets} <= set(histogram)
+    assert {sysbench_events.printed_ms(b) for b in buckets} <= set(histogram)
     denied = (FIXTURES / "sysbench_denied.out").read_text()
     assert set(read_counts(sysbench.COUNTS, denied).values()) == {None}
     assert not sysbench.histogram(denied)

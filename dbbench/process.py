@@ -136,20 +136,25 @@ def user(*names: str) -> User:
     """Return the first account of `names` that exists; without root, the caller's own. Raises
     ProgramMissing.
     """
-    root = os.geteuid() == 0
-    for name in names if root else (os.geteuid(),):
-        with contextlib.suppress(KeyError):
-            entry = pwd.getpwnam(name) if isinstance(name, str) else pwd.getpwuid(name)
-            return User(entry.pw_name, entry.pw_uid, entry.pw_gid)
-    if root:
+    uid = os.geteuid()
+    if uid == 0:
+        for name in names:
+            with contextlib.suppress(KeyError):
+                return _user(pwd.getpwnam(name))
         raise ProgramMissing(
             f"none of the accounts {', '.join(names)} exists on this machine", effect=""
         )
+    with contextlib.suppress(KeyError):
+        return _user(pwd.getpwuid(uid))
     raise ProgramMissing(
-        f"user ID {os.geteuid()} has no entry in /etc/passwd, which database servers require",
+        f"user ID {uid} has no entry in /etc/passwd, which database servers require",
         effect="",  # also asked for in the middle of a trial
         remedy="Add one, in a container to its image:  useradd --uid NUMBER dbbench",
     )
+
+
+def _user(entry: pwd.struct_passwd) -> User:
+    return User(entry.pw_name, entry.pw_uid, entry.pw_gid)
 
 
 def kept_environment() -> dict[str, str]:
@@ -168,7 +173,7 @@ def find(program: str) -> Path | None:
 def understood(program: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
     """Make a parser of the output of `program` raise AnswerUnknown for output that it cannot parse."""
 
-    def made(parse: Callable[P, T]) -> Callable[P, T]:
+    def decorate(parse: Callable[P, T]) -> Callable[P, T]:
         @functools.wraps(parse)
         def read(*given: P.args, **named: P.kwargs) -> T:
             try:
@@ -189,7 +194,7 @@ def understood(program: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
 
         return read
 
-    return made
+    return decorate
 
 
 @contextlib.contextmanager
@@ -261,8 +266,13 @@ def run(
             text = f"{' '.join(words)} was still running after {timeout_s:.0f} s and was killed"
             raise DeadlinePassed(text) from None
         raise
-    printed_out, printed_err = (stream.decode(errors="replace") for stream in (stdout, stderr))
-    done = Completed(words, popen.returncode, printed_out, printed_err, time.monotonic() - began)
+    done = Completed(
+        words,
+        popen.returncode,
+        stdout.decode(errors="replace"),
+        stderr.decode(errors="replace"),
+        time.monotonic() - began,
+    )
     if done.returncode not in ok:
         printed = done.stderr.strip() or done.stdout.strip() or "it printed nothing"
         # mkfs.xfs prints its usage after the reason
@@ -330,8 +340,10 @@ def wait_while(busy: Callable[[], T], within_s: float, every_s: float = 0.05) ->
     value.
     """
     until = time.monotonic() + within_s
-    while (value := busy()) and time.monotonic() < until:
+    value = busy()
+    while value and time.monotonic() < until:
         time.sleep(every_s)
+        value = busy()
     return value
 
 
@@ -407,8 +419,9 @@ def _start(
     def popen() -> subprocess.Popen[bytes]:
         return subprocess.Popen(words, env={**clean, **(env or {})}, cwd=cwd or "/", **streams)
 
+    spawn = _spawn.get()
     try:
-        return spawn(popen) if (spawn := _spawn.get()) else popen()
+        return spawn(popen) if spawn else popen()
     except FileNotFoundError:
         raise ProgramMissing(f"{words[0]} does not exist") from None
     except OSError as error:  # no process or memory left, not executable, a mount with noexec

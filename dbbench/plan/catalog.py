@@ -88,7 +88,7 @@ class Catalog:
         setup = self.setup(arm.use)
         if not arm.adds:
             return setup
-        setup = options.changed(setup, effective_name(arm), arm.mount, arm.mkfs, arm.tuning)
+        setup = options.change(setup, effective_name(arm), arm.mount, arm.mkfs, arm.tuning)
         flaws = "; ".join(options.flaws(setup, arm.mount, arm.mkfs))
         if flaws:
             raise PlanInvalid(f'"{arm.label or setup.name}": {flaws}')

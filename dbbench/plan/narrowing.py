@@ -13,7 +13,7 @@ from dbbench.model import Arm, Plan
 from dbbench.model.plan import MOST_TRIALS
 from dbbench.plan.labels import default_label, label_of, split_fs
 from dbbench.plan.tomlfile import did_you_mean
-from dbbench.storage.filesystems.options import replaced
+from dbbench.storage.filesystems.options import merge
 from dbbench.units import seconds_of
 
 # --quick: long enough for every sampler to record some seconds, and short enough for a person to
@@ -98,7 +98,7 @@ def _only(plan: Plan, labels: Sequence[str]) -> Plan:
         if plan.device.existing:
             raise PlanInvalid(f'--fs: options of "{word}" have no effect with kind = "dir"')
         base = of_label[label]
-        arm = replace(base, label="", mount=replaced(base.mount, options))
+        arm = replace(base, label="", mount=merge(base.mount, options))
         arm = replace(arm, label=default_label(arm, plan.device))
         if arm.label in of_label:
             kept.add(arm.label)

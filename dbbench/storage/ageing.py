@@ -46,7 +46,7 @@ WHOLE: Final = 0.75
 
 @dataclass(frozen=True)
 class Step:
-    """One write: `write` writes `size` bytes of the noise from `at` into the file at `offset`;
+    """One write: `write` writes `size` bytes of the noise from `source` into the file at `offset`;
     `end` says that a file of `size` bytes is complete, so that preallocated space is released
     (xfs).
     """
@@ -55,10 +55,10 @@ class Step:
     name: str = ""
     offset: int = 0
     size: int = 0
-    at: int = 0
+    source: int = 0
 
     def line(self) -> bytes:
-        return f"{self.kind} {self.name} {self.offset} {self.size} {self.at}\n".encode()
+        return f"{self.kind} {self.name} {self.offset} {self.size} {self.source}\n".encode()
 
 
 def sequence(seed: int, whole_bytes: int, churn: float) -> Iterator[Step]:
@@ -74,54 +74,58 @@ class _Sequence:
         self.whole = whole
         self.sizes: dict[str, int] = {}
         self.names: list[str] = []
-        self.made = self.unsynced = 0
+        self.made = 0
+        self.unsynced = 0
 
     def steps(self, churn: float) -> Iterator[Step]:
-        yield from self._filled_file(self.whole)
+        yield from self._fill(self.whole)
         left = int(churn * self.whole)
         while left >= UNIT:
             batch = min(left, max(UNIT, int(BATCH * self.whole)))
             left -= batch
-            yield from self._rewritten(int(REWRITTEN * batch))
+            yield from self._rewrite(int(REWRITTEN * batch))
             freed = 0
             while freed < (1 - REWRITTEN) * batch and self.names:
+                # The last name takes the place of the removed one, which costs the same anywhere.
                 index = self.dice.randrange(len(self.names))
-                self.names[index], self.names[-1] = self.names[-1], self.names[index]
-                name = self.names.pop()
+                name = self.names[index]
+                self.names[index] = self.names[-1]
+                self.names.pop()
                 freed += self.sizes.pop(name)
                 yield Step("remove", name)
-            yield from self._filled_file(freed)
+            yield from self._fill(freed)
         yield Step("sync")
 
-    def _filled_file(self, wanted: int) -> Iterator[Step]:
+    def _fill(self, left: int) -> Iterator[Step]:
         """Yield new files with that many bytes in total, growing in parallel in pieces."""
         growing: list[tuple[str, int]] = []
         largest = max(SMALLEST, min(LARGEST, int(LARGEST_SHARE * self.whole)))
-        while wanted or growing:
-            while wanted and len(growing) < TOGETHER:
-                size = min(wanted, self._even(SMALLEST, largest))
-                wanted -= size
+        while left or growing:
+            while left and len(growing) < TOGETHER:
+                size = min(left, self._even(SMALLEST, largest))
+                left -= size
                 self.made += 1
                 growing.append((f"{self.made % FOLDERS:02}/{self.made:07}", size))
             name, size = growing.pop(0)
             offset = self.sizes.get(name, 0)
             piece = min(size - offset, self._even(UNIT, PIECE))
-            self.sizes[name] = offset + piece
+            end = offset + piece
+            self.sizes[name] = end
             yield from self._write(name, offset, piece)
-            if offset + piece < size:
+            if end < size:
                 growing.append((name, size))
             else:
                 self.names.append(name)
                 yield Step("end", name, size=size)
 
-    def _rewritten(self, wanted: int) -> Iterator[Step]:
-        while wanted >= UNIT and self.names:
+    def _rewrite(self, left: int) -> Iterator[Step]:
+        while left >= UNIT and self.names:
             name = self.names[self.dice.randrange(len(self.names))]
-            piece = min(wanted // UNIT * UNIT, self.sizes[name], self._even(UNIT, PIECE))
-            wanted -= piece
-            yield from self._write(
-                name, self.dice.randrange((self.sizes[name] - piece) // UNIT + 1) * UNIT, piece
-            )
+            size = self.sizes[name]
+            piece = min(left // UNIT * UNIT, size, self._even(UNIT, PIECE))
+            left -= piece
+            places = (size - piece) // UNIT + 1
+            yield from self._write(name, self.dice.randrange(places) * UNIT, piece)
 
     def _write(self, name: str, offset: int, size: int) -> Iterator[Step]:
         yield Step("write", name, offset, size, self.dice.randrange(SAMPLE - size))
@@ -132,7 +136,8 @@ class _Sequence:
 
     def _even(self, low: int, high: int) -> int:
         """Return a multiple of UNIT, uniform on a logarithmic scale."""
-        return max(UNIT, int(low * (high / low) ** self.dice.random()) // UNIT * UNIT)
+        size = int(low * (high / low) ** self.dice.random())
+        return max(UNIT, size // UNIT * UNIT)
 
 
 def age(fs: Mounted, device_bytes: int, asked: Ageing, seed: int) -> AgeFacts:
@@ -178,25 +183,28 @@ def _carry_out(steps: Iterator[Step], root: Path, seed: int) -> tuple[int, int, 
     """
     noise = memoryview(random.Random(seed).randbytes(SAMPLE))
     digest = hashlib.sha256()
-    there: set[str] = set()
-    made = written = 0
+    present: set[str] = set()
+    made = 0
+    written = 0
     for number in range(FOLDERS):
         (root / f"{number:02}").mkdir(parents=True)
     for step in steps:
         digest.update(step.line())
+        path = root / step.name
         if step.kind == "sync":
             filesystems.sync(root)
         elif step.kind == "remove":
-            (root / step.name).unlink()
-            there.discard(step.name)
+            path.unlink()
+            present.discard(step.name)
         elif step.kind == "end":
-            os.truncate(root / step.name, step.size)
+            os.truncate(path, step.size)
         else:
-            made += step.name not in there
-            there.add(step.name)
-            _put(root / step.name, step.offset, noise[step.at : step.at + step.size])
+            if step.name not in present:
+                present.add(step.name)
+                made += 1
+            _put(path, step.offset, noise[step.source : step.source + step.size])
             written += step.size
-    return len(there), made, written, digest.hexdigest()
+    return len(present), made, written, digest.hexdigest()
 
 
 def _put(path: Path, offset: int, content: memoryview) -> None:
@@ -204,4 +212,4 @@ def _put(path: Path, offset: int, content: memoryview) -> None:
         while content:
             done = os.pwrite(fd, content, offset)
             content = content[done:]
-            offset = offset + done
+            offset += done

@@ -54,9 +54,15 @@ class Method:
         return self.flags & os.O_ACCMODE == os.O_RDONLY
 
 
+APPEND_FDATASYNC: Final = Method(
+    "append_fdatasync", "append 16 KiB, fdatasync", 2**14, flush=os.fdatasync, append=True
+)
+APPEND_FSYNC: Final = Method(
+    "append_fsync", "append 16 KiB, fsync", 2**14, flush=os.fsync, append=True
+)
 METHODS: Final = (
-    Method("append_fdatasync", "append 16 KiB, fdatasync", 2**14, flush=os.fdatasync, append=True),
-    Method("append_fsync", "append 16 KiB, fsync", 2**14, flush=os.fsync, append=True),
+    APPEND_FDATASYNC,
+    APPEND_FSYNC,
     Method("append_dsync", "append 16 KiB, O_DSYNC", 2**14, os.O_WRONLY | os.O_DSYNC, append=True),
     Method("overwrite_8k", "overwrite 8 KiB, fdatasync", 2**13, flush=os.fdatasync),
     Method("overwrite_16k", "overwrite 16 KiB, fdatasync", 2**14, flush=os.fdatasync),
@@ -71,14 +77,14 @@ class MeasuredDirectory:
     """
 
     def __init__(self, path: Path, seed: int) -> None:
-        self.path, self._random = path, random.Random(seed)
+        self.path = path
+        self._random = random.Random(seed)
         self._name = path / ".dbbench-probe"
         self._filled = False
         # one that is not locked was left by a killed process
         self._name.mkdir(mode=0o700, exist_ok=True)
-        self._folder = os.open(
-            self._name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-        )
+        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+        self._folder = os.open(self._name, flags)
         status = os.fstat(self._folder)
         problem: Exception | None = None
         if status.st_uid != os.geteuid() or status.st_mode & 0o022:
@@ -105,15 +111,15 @@ class MeasuredDirectory:
             # flushed, or the first flush would also write the new entry
             self._write_new("appended", self._buffer[:])
         elif not self._filled:
-            self._write_new(
-                "filled", *(self._random.randbytes(2**20) for _ in range(FILE_BYTES >> 20))
-            )
+            pieces = [self._random.randbytes(2**20) for _ in range(FILE_BYTES >> 20)]
+            self._write_new("filled", *pieces)
             self._filled = True
-        step = os.preadv if method.reads else os.pwritev
+        transfer = os.preadv if method.reads else os.pwritev
         buffers = [memoryview(self._buffer)[: method.io_bytes]]
         flush = method.flush
         places = FILE_BYTES // method.io_bytes
-        with self._open("appended" if method.append else "filled", method.flags) as fd:
+        name = "appended" if method.append else "filled"
+        with self._open(name, method.flags) as fd:
             taken_s = list[float]()
             begin = time.perf_counter()
             after = begin
@@ -124,7 +130,7 @@ class MeasuredDirectory:
                 elif method.reads:
                     offset = self._random.randrange(places) * method.io_bytes
                 before = time.perf_counter()
-                step(fd, buffers, offset)
+                transfer(fd, buffers, offset)
                 if flush is not None:
                     flush(fd)
                 after = time.perf_counter()
@@ -160,20 +166,27 @@ def syncs(folder: Path, window_s: float, seed: int) -> tuple[tuple[SyncFacts, ..
     """
     each_s = min(_LONGEST_S, max(_SHORTEST_S, window_s * _SHARE))
     try:
+        rows = []
         with contextlib.closing(MeasuredDirectory(folder, seed)) as directory:
-            return tuple(
-                _row(m.name.removeprefix("append_"), directory.measure(m, each_s))
-                for m in METHODS[1::-1]
-            ), ""
+            for method in (APPEND_FSYNC, APPEND_FDATASYNC):
+                taken_s = directory.measure(method, each_s)
+                rows.append(_row(method.name.removeprefix("append_"), taken_s))
+        return tuple(rows), ""
     except (OSError, DbbenchError) as error:
         return (), str(error)
 
 
 def _row(call: str, taken_s: list[float]) -> SyncFacts:
+    count = len(taken_s)
     ordered_ms = [round(1000 * value, 4) for value in sorted(taken_s)]
-    mean_ms = round(1000 * sum(taken_s) / len(taken_s), 4)
-    p50, p99 = (percentile(ordered_ms, percent) for percent in (50, 99))
-    return SyncFacts(call, len(taken_s), mean_ms, p50, p99, ordered_ms[-1])
+    return SyncFacts(
+        call,
+        count,
+        round(1000 * sum(taken_s) / count, 4),
+        percentile(ordered_ms, 50),
+        percentile(ordered_ms, 99),
+        ordered_ms[-1],
+    )
 
 
 def atomic_write_bytes(

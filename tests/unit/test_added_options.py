@@ -15,7 +15,7 @@ from dbbench.plan.labels import split_fs
 from dbbench.plan.narrowing import Narrowing
 from dbbench.plan.promise import of_setup
 from dbbench.storage import filesystems
-from dbbench.storage.filesystems.options import changed, group, replaced, unknown
+from dbbench.storage.filesystems.options import change, group, merge, unknown
 from tests.support.plans import SHIPPED
 
 TABLE = Path(__file__).parents[1] / "fixtures" / "added_options.txt"
@@ -85,7 +85,7 @@ def test_an_option_takes_the_place_of_the_one_of_its_group(
         "atime",
         "relatime",
     )
-    assert replaced(own.split(","), added.split(",")) == tuple(expected.split(","))
+    assert merge(own.split(","), added.split(",")) == tuple(expected.split(","))
 
 
 @pytest.mark.parametrize(
@@ -107,9 +107,9 @@ def test_mkfs_gets_each_value_once(base: str, added: list[str], expected: str) -
 def test_features_are_replaced_one_by_one() -> None:
     """`none` begins anew."""
     own = SHIPPED.setup_of(Arm("ext4", mkfs=("-O", "^has_journal,quota")))
-    once = changed(own, "x", (), ("-O", "has_journal,fast_commit"), {})
+    once = change(own, "x", (), ("-O", "has_journal,fast_commit"), {})
     assert once.mkfs.options == ("-O", "has_journal,quota,fast_commit")
-    assert changed(once, "x", (), ("-O", "none,extent"), {}).mkfs.options == ("-O", "none,extent")
+    assert change(once, "x", (), ("-O", "none,extent"), {}).mkfs.options == ("-O", "none,extent")
 
 
 def test_tuning_is_added_by_engine() -> None:

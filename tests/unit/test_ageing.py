@@ -81,6 +81,6 @@ def test_sizes_are_mixed_and_files_grow_side_by_side() -> None:
     assert steps[-1].kind == "sync"
     ended, writes = ([step for step in steps if step.kind == kind] for kind in ("end", "write"))
     assert len(ended) == len({step.name for step in ended}) == len({step.name for step in writes})
-    assert all(step.at >= 0 and step.at + step.size <= ageing.SAMPLE for step in writes)
+    assert all(step.source >= 0 and step.source + step.size <= ageing.SAMPLE for step in writes)
     fresh = [step.name for step in sequence(1, WHOLE, 0.0) if step.kind == "write"]
     assert sum(one == two for one, two in itertools.pairwise(fresh)) < 0.1 * len(fresh)

@@ -81,13 +81,12 @@ def works(setup: FsSetup, root: Path = Path("/")) -> str | None:
     combinations of mount options are refused only in a trial.
     """
     family = FAMILIES.get(setup.mkfs.family)
+    missing = missing_programs(setup) if family is not None else ()
     lacking: list[str] = []
-    if family is not None and (missing := missing_programs(setup)):
-        wanted = install(setup)
-        lacking.append(
-            f"{', '.join(missing)} not installed"
-            + (f": {packages.install(wanted)}" if wanted else "")
-        )
+    if missing:
+        needed = install(setup)
+        how = f": {packages.install(needed)}" if needed else ""
+        lacking.append(f"{', '.join(missing)} not installed{how}")
     lacking += obstacles(setup, root)
     if lacking:
         return "; ".join(lacking)
@@ -104,21 +103,28 @@ def obstacles(setup: FsSetup, root: Path = Path("/")) -> list[str]:
     if name not in FAMILIES:
         return [f"unknown family {name!r} (known: {', '.join(FAMILIES)})"]
     family = FAMILIES[name]
-    unknown = options.unknown(name, setup.mount) if isinstance(family, Formatted) else None
-    reasons = [reason for reason in (family.lacks(setup, root), unknown) if reason]
-    if setup.mkfs.tune and not (isinstance(family, Formatted) and family.tuner):
-        tuned = (
-            other.name
-            for other in FAMILIES.values()
-            if isinstance(other, Formatted) and other.tuner
-        )
-        reasons.append(f"{name} cannot be tuned after mkfs (supported: {', '.join(tuned)})")
-    if kinds := [layer.kind for layer in setup.layers if layer.kind not in layers.KINDS]:
-        return [*reasons, f"unknown kind of layer: {', '.join(kinds)}"]
-    below = [module for layer in setup.layers for module in layers.KINDS[layer.kind].needs(layer)]
-    module_of_family = (name,) if family.in_kernel else ()
-    modules = dict.fromkeys((*below, *module_of_family))
-    return [*reasons, *(reason for module in modules if (reason := kernel_lacks(module, root)))]
+    reasons = [family.lacks(setup, root)]
+    if isinstance(family, Formatted):
+        reasons.append(options.unknown(name, setup.mount))
+    tunable = [other.name for other in FAMILIES.values() if other.tuner]
+    if setup.mkfs.tune and name not in tunable:
+        reasons.append(f"{name} cannot be tuned after mkfs (supported: {', '.join(tunable)})")
+
+    # The kernel needs a module for each layer, and for the filesystem.
+    modules: list[str] = []
+    unknown_kinds = []
+    for layer in setup.layers:
+        if layer.kind in layers.KINDS:
+            modules += layers.KINDS[layer.kind].needs(layer)
+        else:
+            unknown_kinds.append(layer.kind)
+    if unknown_kinds:
+        reasons.append(f"unknown kind of layer: {', '.join(unknown_kinds)}")
+    else:
+        if family.in_kernel:
+            modules.append(name)
+        reasons += [kernel_lacks(module, root) for module in dict.fromkeys(modules)]
+    return [reason for reason in reasons if reason]
 
 
 def _refusal(setup: FsSetup, family: Formatted) -> str | None:
@@ -140,19 +146,18 @@ def _refusal(setup: FsSetup, family: Formatted) -> str | None:
 
 def missing_programs(setup: FsSetup) -> tuple[str, ...]:
     """Return missing programs of the family and of the layers."""
-    below = [
-        program
-        for layer in setup.layers
-        if layer.kind in layers.KINDS
-        for program in layers.KINDS[layer.kind].PROGRAMS
-    ]
-    programs = (*below, *families.family_by_name(setup.mkfs.family).programs(setup))
+    programs: list[str] = []
+    for layer in setup.layers:
+        if layer.kind in layers.KINDS:
+            programs += layers.KINDS[layer.kind].PROGRAMS
+    programs += families.family_by_name(setup.mkfs.family).programs(setup)
     return tuple(program for program in dict.fromkeys(programs) if process.find(program) is None)
 
 
 def install(setup: FsSetup) -> tuple[str, ...]:
     """Return Debian packages that provide what is missing."""
-    return tuple(dict.fromkeys(filter(None, map(packages.package_of, missing_programs(setup)))))
+    needed = map(packages.package_of, missing_programs(setup))
+    return tuple(dict.fromkeys(filter(None, needed)))
 
 
 def commands(setup: FsSetup, targets: tuple[str, ...], at: str) -> list[tuple[str, ...]]:
@@ -160,7 +165,8 @@ def commands(setup: FsSetup, targets: tuple[str, ...], at: str) -> list[tuple[st
     KeyError.
     """
     below, volumes = layers.commands(setup.layers, targets)
-    return [*below, *family_of(setup).commands(setup, volumes, at), *layers.holding(setup.layers)]
+    inside = family_of(setup).commands(setup, volumes, at)
+    return [*below, *inside, *layers.holding(setup.layers)]
 
 
 def make(setup: FsSetup, device: Device, journal: Journal | None = None) -> Made:
@@ -249,9 +255,8 @@ def verify_files(setup: FsSetup, files: Iterable[Path]) -> None:
             )
     family = family_of(setup)
     algorithm = family.compresses(options_of(setup))
-    if algorithm and not family.has_compression(
-        sorted(written, key=lambda path: path.stat().st_size, reverse=True)
-    ):
+    written.sort(key=lambda path: path.stat().st_size, reverse=True)
+    if algorithm and not family.has_compression(written):
         raise SetupNotInForce(
             f"none of {len(written)} files has a compressed extent although {setup.name!r} "
             f"requests {algorithm}",

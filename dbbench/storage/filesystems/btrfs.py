@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from dbbench import process
 from dbbench.machine.libc import syncfs
@@ -22,7 +22,7 @@ from dbbench.results.fileio import open_fd
 from dbbench.storage.devices import hold, image, note
 from dbbench.storage.devices.port import Device
 from dbbench.storage.filesystems.common import FSCK_S, inode_flags, match, mount_of, option_value
-from dbbench.storage.filesystems.formatted import Formatted, damage_error
+from dbbench.storage.filesystems.formatted import Formatted, damage_error, last_lines
 from dbbench.storage.filesystems.port import (
     Character,
     Check,
@@ -53,36 +53,29 @@ _CHUNK_ITEM = 228
 _CHUNK: Final = struct.Struct("<4Q")  # struct btrfs_chunk: length, owner, stripe length, type
 _DATA: Final = 1  # BTRFS_BLOCK_GROUP_DATA
 _COPIES: Final = ("raid1", "raid10", "dup", "mirror")  # profiles with a second copy
+_SCRUBBED: Final = ("data_bytes_scrubbed", "tree_bytes_scrubbed")
 
 
 def _scrub(stored: Stored) -> str:
     """Run a scrub. Status 3 means uncorrected errors; with corrected ones it is 0, so they are
     counted too.
     """
-    path = stored.fs.path
-    done = process.run(["btrfs", "scrub", "start", "-B", "-R", path], timeout_s=FSCK_S, ok=(0, 3))
-    errors = {
-        key: int(n) for key, n in re.findall(r"^\s*(\w+_errors): (\d+)", done.stdout, re.MULTILINE)
-    }
-    if done.returncode or any(n for key, n in errors.items() if key != "no_csum"):
-        counts = ", ".join(f"{key} {n}" for key, n in errors.items() if n)
-        raise damage_error("scrub", stored, f": {counts or done.stderr.strip()}")
-    read = sum(
-        int(n)
-        for n in re.findall(r"^\s*(?:data|tree)_bytes_scrubbed: (\d+)", done.stdout, re.MULTILINE)
-    )
-    return f"{read} bytes, no errors"
+    argv = ["btrfs", "scrub", "start", "-B", "-R", str(stored.fs.path)]
+    done = process.run(argv, timeout_s=FSCK_S, ok=(0, 3))
+    counts = re.findall(r"^\s*(\w+): (\d+)", done.stdout, re.MULTILINE)
+    errors = [f"{key} {n}" for key, n in counts if key.endswith("_errors") and int(n)]
+    if done.returncode or errors:
+        raise damage_error("scrub", stored, f": {', '.join(errors) or done.stderr.strip()}")
+    scrubbed = [int(n) for key, n in counts if key in _SCRUBBED]
+    return f"{sum(scrubbed)} bytes, no errors"
 
 
 def _check(stored: Stored) -> str:
     """Run btrfs check by name, because it opens the other devices of the filesystem by name too."""
-    done = process.run(
-        ["btrfs", "check", "--readonly", stored.volume.path], timeout_s=FSCK_S, ok=(0, 1)
-    )
+    argv = ["btrfs", "check", "--readonly", str(stored.volume.path)]
+    done = process.run(argv, timeout_s=FSCK_S, ok=(0, 1))
     if done.returncode:
-        raise damage_error(
-            "btrfs check", stored, ":\n  " + "\n  ".join(done.stderr.splitlines()[-8:])
-        )
+        raise damage_error("btrfs check", stored, last_lines(done.stderr))
     return "no errors"
 
 
@@ -105,19 +98,16 @@ class Btrfs(Formatted):
         self.growing = _Devices()
 
     def programs(self, setup: FsSetup) -> tuple[str, ...]:
-        attributes = (
-            *setup.attributes,
-            *(word for volume in setup.volumes.values() for word in volume.attributes),
-        )
-        return (*self.needs, *(("chattr",) if attributes else ()))
+        volumes = setup.volumes.values()
+        if setup.attributes or any(volume.attributes for volume in volumes):
+            return (*self.needs, "chattr")
+        return self.needs
 
     def geometry(self, target: Path) -> dict[str, Scalar]:
         inspect = ["btrfs", "inspect-internal"]
-        superblock = parse_super(process.run([*inspect, "dump-super", target]).stdout)
-        return {
-            **superblock,
-            **parse_chunks(process.run([*inspect, "dump-tree", "-t", "chunk", target]).stdout),
-        }
+        superblock = process.run([*inspect, "dump-super", target]).stdout
+        chunks = process.run([*inspect, "dump-tree", "-t", "chunk", target]).stdout
+        return {**parse_super(superblock), **parse_chunks(chunks)}
 
     def mount_words(self, others: tuple[str, ...]) -> tuple[str, ...]:
         """Return device=: the kernel gets the members from it, without udev or `btrfs device scan`."""
@@ -131,52 +121,51 @@ class Btrfs(Formatted):
         itself.
         """
         if len(devices) > 1:
-            argv = ["btrfs", "device", "scan", "--forget", *(device.argument for device in devices)]
-            process.run(argv, ok=(0, 1), pass_fds=[device.fd for device in devices])
+            names = [device.argument for device in devices]
+            fds = [device.fd for device in devices]
+            process.run(["btrfs", "device", "scan", "--forget", *names], ok=(0, 1), pass_fds=fds)
 
     def volume_commands(self, setup: FsSetup, at: Path) -> list[list[str]]:
         commands = []
         for name, volume in setup.volumes.items():
-            commands.append(["btrfs", "subvolume", "create", str(at / name)])
-            properties = (option.split("=", 1) for option in volume.options)
-            commands += [["btrfs", "property", "set", str(at / name), *pair] for pair in properties]
-            commands += (
-                [["chattr", *volume.attributes, str(at / name)]] if volume.attributes else []
-            )
+            path = str(at / name)
+            commands.append(["btrfs", "subvolume", "create", path])
+            for option in volume.options:
+                commands.append(["btrfs", "property", "set", path, *option.split("=", 1)])
+            if volume.attributes:
+                commands.append(["chattr", *volume.attributes, path])
         return commands
 
     def add_volumes(self, setup: FsSetup, path: Path) -> tuple[str, ...]:
         for argv in self.volume_commands(setup, path):
             process.run(argv)
-        names = [option.split("=")[0] for option in setup.volumes.get("data", Volume()).options]
-        return tuple(
-            process.run(["btrfs", "property", "get", path / "data", name]).stdout.strip()
-            for name in names
-        )
+        properties = []
+        for option in setup.volumes.get("data", Volume()).options:
+            name = option.split("=")[0]
+            done = process.run(["btrfs", "property", "get", path / "data", name])
+            properties.append(done.stdout.strip())
+        return tuple(properties)
 
     def lacks(self, setup: FsSetup, root: Path = Path("/")) -> str | None:
         options = setup.mkfs.options
+        features = root / _FEATURES
         checksum = option_value(options, "--csum") or option_value(options, "--checksum")
-        if reason := _unknown(root / _FEATURES / "supported_checksums", checksum, "checksum"):
-            return reason
-        return _unknown(
-            root / _FEATURES / "supported_sectorsizes", option_value(options, "-s"), "sector size"
+        sector = option_value(options, "-s")
+        return _unknown(features / "supported_checksums", checksum, "checksum") or _unknown(
+            features / "supported_sectorsizes", sector, "sector size"
         )
 
     def conflict(self, setup: FsSetup) -> str | None:
         """Return that data that is overwritten in place, or has no checksums, cannot be compressed,
         or None.
         """
-        both = (*options_of(setup), *attributes_of(setup))
-        without = next(
-            (option for option in both if option in ("nodatacow", "nodatasum", "+C")), None
-        )
         algorithm = self.compresses(options_of(setup))
-        return (
-            f'"{without}" and compression with {algorithm} exclude each other'
-            if without and algorithm
-            else None
-        )
+        if not algorithm:
+            return None
+        for option in (*options_of(setup), *attributes_of(setup)):
+            if option in ("nodatacow", "nodatasum", "+C"):
+                return f'"{option}" and compression with {algorithm} exclude each other'
+        return None
 
     def tears(self, effective: tuple[str, ...], attributes: tuple[str, ...]) -> bool:
         return "nodatacow" in effective or "+C" in attributes
@@ -187,9 +176,10 @@ class Btrfs(Formatted):
 
     def compresses(self, options: tuple[str, ...]) -> str | None:
         for option in reversed(options):
-            if match := re.fullmatch(r"compress(?:ion|-force)?(?:=(\w+)(?::-?\d+)?)?", option):
-                # zlib is the kernel's default
-                return None if match[1] in ("no", "none") else match[1] or "zlib"
+            compress = re.fullmatch(r"compress(?:ion|-force)?(?:=(\w+)(?::-?\d+)?)?", option)
+            if compress:
+                algorithm = compress[1] or "zlib"  # the kernel's default
+                return None if algorithm in ("no", "none") else algorithm
         return None
 
     def compression_ratio(self, path: Path) -> float | None:
@@ -204,25 +194,23 @@ class Btrfs(Formatted):
         repair.
         """
         in_place = "nodatacow" in setup.mount or "+C" in setup.attributes
-        checksums = (
-            "metadata" if in_place or "nodatasum" in setup.mount else self.described.checksums
-        )
+        if in_place or "nodatasum" in setup.mount:
+            return replace(self.described, checksums="metadata", in_place=in_place)
         words = setup.mkfs.options
-        data = option_value(words, "-d") or option_value(words, "--data") or "single"
-        repairs = checksums != "metadata" and data in _COPIES
-        return replace(self.described, checksums=checksums, repairs=repairs, in_place=in_place)
+        data = option_value(words, "-d") or option_value(words, "--data")
+        return replace(self.described, repairs=data in _COPIES)
 
     def taken_bytes(self, fs: Mounted) -> tuple[int, int] | None:
         used = parse_usage(_usage(fs.path))
-        return (
-            (used.get("metadata", 0) + used.get("system", 0), used.get("data", 0)) if used else None
-        )
+        metadata = used.get("metadata", 0) + used.get("system", 0)
+        return metadata, used["data"]
 
     def free_extents(self, fs: Mounted) -> Iterator[FreeExtent]:
         with open_fd(fs.path) as fd:
             for size in _free_ranges(fd):
                 yield size, 1, size
-        if unallocated := parse_usage(_usage(fs.path)).get("unallocated", 0):
+        unallocated = parse_usage(_usage(fs.path))["unallocated"]
+        if unallocated:
             yield unallocated, 1, unallocated
 
     def defragmenting(self, datadir: Path, files: Sequence[Path]) -> list[list[str]]:
@@ -237,7 +225,7 @@ def parse_super(text: str) -> dict[str, Scalar]:
     """Parse the output of dump-super."""
     lines = dict(re.findall(r"^(\w+)\t+(.*)$", text, re.MULTILINE))
     # The list is never empty, because mkfs.btrfs always sets some features.
-    features = text.split("\nincompat_flags")[1].split("(")[1].split(")")[0]
+    features = match(r"^incompat_flags[^(]*\(([^)]*)\)", text)[1]
     return {
         "uuid": lines["fsid"],
         "nodesize": int(lines["nodesize"]),
@@ -264,9 +252,9 @@ def parse_chunks(text: str) -> dict[str, Scalar]:
 @process.understood("compsize")
 def parse_compsize(text: str) -> float | None:
     """Return uncompressed ÷ disk usage from the TOTAL line of `compsize -b`, or None for no data."""
-    (total,) = (line.split() for line in text.splitlines() if line.startswith("TOTAL "))
-    on_disk = int(total[2])
-    uncompressed = int(total[3])
+    total = match(r"^TOTAL +\S+ +(\d+) +(\d+)", text)
+    on_disk = int(total[1])
+    uncompressed = int(total[2])
     return uncompressed / on_disk if on_disk else None
 
 
@@ -277,11 +265,11 @@ def parse_usage(text: str) -> dict[str, int]:
     """
     copies = {"DUP": 2, "RAID1": 2, "RAID10": 2, "RAID1C3": 3, "RAID1C4": 4}
     used_bytes = {"unallocated": int(match(r"^\s*Device unallocated:\s+(\d+)", text)[1])}
-    for kind, profile, used in re.findall(
-        r"^([\w+]+),(\w+): Size:\d+, Used:(\d+)", text, re.MULTILINE
-    ):
+    rows = re.findall(r"^([\w+]+),(\w+): Size:\d+, Used:(\d+)", text, re.MULTILINE)
+    for kind, profile, used in rows:
         key = kind.lower().partition("+")[0]  # a small filesystem has "Data+Metadata"
-        used_bytes[key] = used_bytes.get(key, 0) + int(used) * copies.get(profile.upper(), 1)
+        stored_bytes = int(used) * copies.get(profile.upper(), 1)
+        used_bytes[key] = used_bytes.get(key, 0) + stored_bytes
     if "data" not in used_bytes:
         raise ValueError("no line of its data")
     return used_bytes
@@ -319,42 +307,40 @@ class _Subvolumes:
 
     def lacks(self, stored: Stored) -> str | None:
         """Return why not: in an existing directory, dbbench cannot access the subvolume."""
-        return (
-            None
-            if _is_subvolume(_source(stored))
-            else f"{_source(stored)} is not the root of a subvolume"
-        )
+        source = _source(stored)
+        return None if _is_subvolume(source) else f"{source} is not the root of a subvolume"
 
     def snapshot(self, stored: Stored) -> None:
-        target = stored.fs.path / (self.SNAPSHOT + stored.tag)
-        process.run(["btrfs", "subvolume", "snapshot", "-r", _source(stored), target])
+        _snapshot("-r", _source(stored), stored.fs.path / (self.SNAPSHOT + stored.tag))
 
     @contextlib.contextmanager
     def clone(self, stored: Stored) -> Iterator[Path]:
-        copy = stored.fs.path / (self.CLONE + stored.tag)
-        process.run(
-            ["btrfs", "subvolume", "snapshot", stored.fs.path / (self.SNAPSHOT + stored.tag), copy]
-        )
+        root = stored.fs.path
+        copy = root / (self.CLONE + stored.tag)
+        _snapshot(root / (self.SNAPSHOT + stored.tag), copy)
         yield copy / stored.datadir.relative_to(_source(stored))  # `drop` deletes it
 
     def taken_bytes(self, stored: Stored) -> int | None:
         syncfs(stored.fs.path)
-        both = [stored.fs.path / (name + stored.tag) for name in (self.SNAPSHOT, self.CLONE)]
-        there = [path for path in both if path.exists()]
-        return parse_du(
-            process.run(["btrfs", "filesystem", "du", "-s", "--raw", *there], timeout_s=600).stdout
-        )
+        argv = ["btrfs", "filesystem", "du", "-s", "--raw", *self._existing(stored)]
+        return parse_du(process.run(argv, timeout_s=600).stdout)
+
+    def _existing(self, stored: Stored) -> list[str]:
+        root = stored.fs.path
+        paths = [root / (self.CLONE + stored.tag), root / (self.SNAPSHOT + stored.tag)]
+        return [str(path) for path in paths if path.exists()]
 
     def rollback(self, stored: Stored) -> None:
         """Replace the data directory by the snapshot if it is a subvolume, otherwise mount it in
         its place.
         """
-        root = stored.fs.path
+        snapshot = stored.fs.path / self.SNAPSHOT
+        back = stored.fs.path / self.BACK
         if _source(stored) == stored.datadir:
-            stored.datadir.rename(root / self.BACK)
-            process.run(["btrfs", "subvolume", "snapshot", root / self.SNAPSHOT, stored.datadir])
+            stored.datadir.rename(back)
+            _snapshot(snapshot, stored.datadir)
             return
-        process.run(["btrfs", "subvolume", "snapshot", root / self.SNAPSHOT, root / self.BACK])
+        _snapshot(snapshot, back)
         with self._family.unmount_for(stored, f"subvol={self.BACK}"):
             pass
 
@@ -363,24 +349,27 @@ class _Subvolumes:
         if f"subvol=/{self.BACK}" in mount_of(root).options:
             with self._family.unmount_for(stored):
                 pass
-        names = (self.CLONE + stored.tag, self.SNAPSHOT + stored.tag, self.BACK)
-        if subvolumes := [root / name for name in names if (root / name).exists()]:
-            process.run(
-                ["btrfs", "subvolume", "delete", "--commit-after", *subvolumes], timeout_s=600
-            )
+        subvolumes = self._existing(stored)
+        back = root / self.BACK
+        if back.exists():
+            subvolumes.append(str(back))
+        if subvolumes:
+            argv = ["btrfs", "subvolume", "delete", "--commit-after", *subvolumes]
+            process.run(argv, timeout_s=600)
             process.run(["btrfs", "subvolume", "sync", root], timeout_s=3600)
 
 
 class _Devices:
     def add(self, stored: Stored, spare: Device) -> str:
+        root = str(stored.fs.path)
         note(stored.journal, "made", [spare], uuid=_folder(stored.fs.path).name)
         hold.release(spare.fd)
         # -K: no discard; -f: overwrite a signature that the guard has permitted
-        argv = ["btrfs", "device", "add", "-K", "-f", spare.argument, str(stored.fs.path)]
+        argv = ["btrfs", "device", "add", "-K", "-f", spare.argument, root]
         process.run(argv, pass_fds=(spare.fd,))
-        shown = process.run(["btrfs", "filesystem", "show", stored.fs.path]).stdout
-        count = len(re.findall(r"^\s*devid\s.*path ", shown, re.MULTILINE))
-        return f"{count} devices"
+        printed = process.run(["btrfs", "filesystem", "show", root]).stdout
+        devices = re.findall(r"^\s*devid\s.*path ", printed, re.MULTILINE)
+        return f"{len(devices)} devices"
 
     def rebalance(self, stored: Stored) -> str:
         argv = ["btrfs", "balance", "start", "--full-balance", str(stored.fs.path)]
@@ -394,6 +383,10 @@ def parse_du(text: str) -> int | None:
     """
     rows = re.findall(r"^\s*\d+\s+(\d+)\s+(?:\d+|-)\s+\S", text, re.MULTILINE)
     return sum(int(exclusive) for exclusive in rows) if rows else None
+
+
+def _snapshot(*words: str | Path) -> None:
+    process.run(["btrfs", "subvolume", "snapshot", *words])
 
 
 def _source(stored: Stored) -> Path:
@@ -412,36 +405,56 @@ def _free_ranges(fd: int) -> Iterator[int]:
     """Yield the size of each gap between the extents of the data chunks, by their logical
     addresses.
     """
-    for _, _, start, chunk in _search(
-        fd, _CHUNK_TREE, (_CHUNK_OBJECT, _CHUNK_OBJECT), (_CHUNK_ITEM, _CHUNK_ITEM)
-    ):
-        length, _, _, kind = _CHUNK.unpack_from(chunk)
+    chunks = _search(fd, _CHUNK_TREE, (_CHUNK_OBJECT, _CHUNK_OBJECT), (_CHUNK_ITEM, _CHUNK_ITEM))
+    for chunk in chunks:
+        length, _, _, kind = _CHUNK.unpack_from(chunk.data)
         if not kind & _DATA:
             continue
-        end = start
-        objects = (start, start + length - 1)
-        for begin, item, size, _ in _search(
-            fd, _EXTENT_TREE, objects, (_EXTENT_ITEM, _METADATA_ITEM)
-        ):
-            if begin > end:
-                yield begin - end
+        end = chunk.offset
+        chunk_end = chunk.offset + length
+        objects = (chunk.offset, chunk_end - 1)
+        for item in _search(fd, _EXTENT_TREE, objects, (_EXTENT_ITEM, _METADATA_ITEM)):
+            if item.objectid > end:
+                yield item.objectid - end
             # Mixed chunks: no key contains the size of a node.
-            end = max(end, begin + (size if item == _EXTENT_ITEM else 0))
-        if start + length > end:
-            yield start + length - end
+            size = item.offset if item.type == _EXTENT_ITEM else 0
+            end = max(end, item.objectid + size)
+        if chunk_end > end:
+            yield chunk_end - end
+
+
+class _Item(NamedTuple):
+    """An item of a tree: its key and its content."""
+
+    objectid: int
+    type: int
+    offset: int
+    data: bytes
 
 
 def _search(
     fd: int, tree: int, objects: tuple[int, int], types: tuple[int, int]
-) -> Iterator[tuple[int, int, int, bytes]]:
-    """Yield (objectid, type, offset, data) of a tree's items with BTRFS_IOC_TREE_SEARCH_V2, in the
-    order of their keys. Raises OSError without root.
+) -> Iterator[_Item]:
+    """Yield a tree's items with BTRFS_IOC_TREE_SEARCH_V2, in the order of their keys. Raises
+    OSError without root.
     """
-    (objectid, last), (kind, most) = objects, types
+    objectid, last_object = objects
+    kind, last_type = types
     offset = 0
     while True:
+        # Each call continues after the last key that the one before returned.
         key = _KEY.pack(
-            tree, objectid, last, offset, _MOST, 0, _MOST, kind, most, 2**32 - 1, *(0,) * 5
+            tree,
+            objectid,
+            last_object,
+            offset,
+            _MOST,
+            0,  # every transaction
+            _MOST,
+            kind,
+            last_type,
+            2**32 - 1,
+            *(0,) * 5,  # unused
         )
         buffer = bytearray(key + struct.pack("=Q", _BUFFER) + bytes(_BUFFER))
         fcntl.ioctl(fd, _TREE_SEARCH_V2, buffer)
@@ -449,11 +462,11 @@ def _search(
         end = _KEY.size + 8
         for _ in range(count):
             _, objectid, offset, kind, size = _HEADER.unpack_from(buffer, end)
-            at = end + _HEADER.size
-            end = end + _HEADER.size + size
+            begin = end + _HEADER.size
+            end = begin + size
             # the range compares whole keys, so it contains items of other types
-            if types[0] <= kind <= most:
-                yield objectid, kind, offset, bytes(buffer[at:end])
+            if types[0] <= kind <= last_type:
+                yield _Item(objectid, kind, offset, bytes(buffer[begin:end]))
         if not count:
             return
         offset += 1

@@ -10,6 +10,7 @@ import fcntl
 import os
 import re
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
@@ -35,19 +36,20 @@ _EXTENT_ENCODED: Final = 0x8
 
 def option_value(options: tuple[str, ...], flag: str) -> str | None:
     """Return the word after the last `flag` ("-b 16384"), or None."""
-    return next(
-        (options[i + 1] for i in range(len(options) - 2, -1, -1) if options[i] == flag), None
-    )
+    value = None
+    for word, following in pairwise(options):
+        if word == flag:
+            value = following
+    return value
 
 
 def block_bytes(setup: FsSetup) -> int:
     """Return the size of the blocks that mkfs is asked for ("-b 65536", "-b size=64k"); 0 for its
     default.
     """
+    size = option_value(setup.mkfs.options, "-b") or ""
     with contextlib.suppress(ValueError):
-        return bytes_of(
-            (option_value(setup.mkfs.options, "-b") or "").removeprefix("size=").upper()
-        )
+        return bytes_of(size.removeprefix("size=").upper())
     return 0
 
 
@@ -62,9 +64,10 @@ def mkfs_error(setup: FsSetup, device: Device, failure: Exception) -> DbbenchErr
 
 def match(pattern: str, text: str) -> re.Match[str]:
     """Return the first match of `pattern` in a tool's output. Raises ValueError."""
-    if (match := re.search(pattern, text, re.MULTILINE)) is None:
+    first = re.search(pattern, text, re.MULTILINE)
+    if first is None:
         raise ValueError(f"no line is like {pattern}")
-    return match
+    return first
 
 
 def inode_flags(path: Path) -> int:
@@ -89,22 +92,32 @@ def extents_from(path: Path, offset: int = 0) -> Extents | None:
     """Return a file's extents from that offset on by FIEMAP; None if it has none (ZFS) or cannot be
     read.
     """
-    count = compressed = unwritten = 0
+    count = 0
+    compressed = 0
+    unwritten = 0
     with contextlib.suppress(OSError), path.open("rb") as file:
         for start, length, flags in image.extents(file.fileno()):
-            inner = start + length - max(start, offset)
-            if inner > 0:
-                count += 1
-                compressed += inner if flags & _EXTENT_ENCODED else 0
-                unwritten += inner if flags & image.UNWRITTEN else 0
+            size = start + length - max(start, offset)
+            if size <= 0:
+                continue
+            count += 1
+            if flags & _EXTENT_ENCODED:
+                compressed += size
+            if flags & image.UNWRITTEN:
+                unwritten += size
         return Extents(count, compressed, unwritten)
     return None
 
 
 def extents_of(files: Iterable[Path]) -> int | None:
     """Return the number of extents of all files, or None if the filesystem does not report it."""
-    each = [extents_from(path) for path in files]
-    return None if None in each else sum(extents.count for extents in each if extents is not None)
+    count = 0
+    for path in files:
+        extents = extents_from(path)
+        if extents is None:
+            return None
+        count += extents.count
+    return count
 
 
 def content_bytes(root: Path) -> int:
@@ -123,9 +136,7 @@ def mount_of(path: Path) -> Mount:
     """
     with open_fd(path, os.O_PATH) as fd:
         info = Path(f"/proc/self/fdinfo/{fd}").read_text()
-    mount_id = next(
-        int(line.split()[1]) for line in info.splitlines() if line.startswith("mnt_id:")
-    )
+    mount_id = int(match(r"^mnt_id:\s*(\d+)", info)[1])
     for mount in mounts_of(Path("/proc/self")):
         if mount.id == mount_id:
             return mount
@@ -138,10 +149,12 @@ def until_let_go(argv: Sequence[str | Path], what: object, at: Path | None, effe
     """Repeat umount or zpool export of `what` until it succeeds. Raises UnmountFailed after BUSY_S
     seconds, with the holders of the filesystem at `at`, or with the last message.
     """
-    if failure := retry(lambda: process.run(argv, timeout_s=UMOUNT_S), BUSY_S):
-        by = "; ".join(used.by_files(at) if at else ()) or str(failure)
+    failure = retry(lambda: process.run(argv, timeout_s=UMOUNT_S), BUSY_S)
+    if failure:
+        holders = used.by_files(at) if at else ()
         raise UnmountFailed(
-            f"{what} is still busy after {BUSY_S:.0f} s: it is in use by {by}",
+            f"{what} is still busy after {BUSY_S:.0f} s: "
+            f"it is in use by {'; '.join(holders) or failure}",
             effect=effect,
             remedy=f"End that process, then run: {' '.join(map(str, argv))}",
         ) from failure

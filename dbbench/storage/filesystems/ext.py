@@ -39,12 +39,9 @@ LARGE_BLOCKS: Final = "sys/fs/ext4/features/blocksize_gt_pagesize"
 
 
 def _fsck(stored: Stored) -> str:
-    return (
-        examine(stored, "e2fsck", "-f", "-n", ok=(0, *_DAMAGED))
-        .strip()
-        .splitlines()[-1]
-        .split(": ", 1)[-1]
-    )
+    printed = examine(stored, "e2fsck", "-f", "-n", ok=(0, *_DAMAGED))
+    last_line = printed.strip().splitlines()[-1]
+    return last_line.split(": ", 1)[-1]
 
 
 class Ext(Formatted):
@@ -56,7 +53,8 @@ class Ext(Formatted):
     checks = (Check("e2fsck -fn", _fsck),)
 
     def programs(self, setup: FsSetup) -> tuple[str, ...]:
-        return (f"mkfs.{self.name}", "dumpe2fs", *(("tune2fs",) if setup.mkfs.tune else ()))
+        programs = (f"mkfs.{self.name}", "dumpe2fs")
+        return (*programs, self.tuner) if setup.mkfs.tune else programs
 
     def mkfs_argv(self, setup: FsSetup, targets: tuple[str, ...]) -> list[str]:
         """Return mke2fs without -F: it asks about old signatures only on a terminal. Blocks above
@@ -71,23 +69,18 @@ class Ext(Formatted):
                 extended += next(words, "").split(",")
             else:
                 rest.append(word)
-        force = ["-F"] if block_bytes(setup) > PAGE_BYTES else []
-        return [
-            f"mkfs.{self.name}",
-            "-q",
-            *force,
-            *rest,
-            "-E",
-            ",".join((*_EXTENDED, *extended)),
-            *targets,
-        ]
+        argv = [f"mkfs.{self.name}", "-q"]
+        if block_bytes(setup) > PAGE_BYTES:
+            argv.append("-F")
+        return [*argv, *rest, "-E", ",".join((*_EXTENDED, *extended)), *targets]
 
     def geometry(self, target: Path) -> dict[str, Scalar]:
         return parse_dumpe2fs(process.run(["dumpe2fs", target], timeout_s=300).stdout)
 
     def lacks(self, setup: FsSetup, root: Path = Path("/")) -> str | None:
         size = block_bytes(setup)
-        if size <= PAGE_BYTES or (self.name == "ext4" and (root / LARGE_BLOCKS).exists()):
+        supported = self.name == "ext4" and (root / LARGE_BLOCKS).exists()
+        if size <= PAGE_BYTES or supported:
             return None
         here = f"this is {self.name} of {os.uname().release}"
         return (
@@ -103,11 +96,9 @@ class Ext(Formatted):
         try:
             options = source.read_text().split()
         except OSError as error:
-            table = (proc / "self/mountinfo").read_text().splitlines()
-            by_ext2 = any(
-                line.split(" - ")[-1].startswith(f"ext2 /dev/{device_name} ") for line in table
-            )
-            if not (proc / "fs/ext4" / device_name).exists() and by_ext2:
+            mounts = (proc / "self/mountinfo").read_text()
+            by_ext2 = f" - ext2 /dev/{device_name} " in mounts
+            if by_ext2 and not source.parent.exists():
                 return {"has_journal": False}  # the ext2 driver of the kernel has no journal
             raise KernelLacks(
                 f"{source} cannot be read ({error.strerror}), so dbbench cannot determine whether "
@@ -115,16 +106,19 @@ class Ext(Formatted):
                 effect="Nothing was measured.",
             ) from error
         modes = [option.removeprefix("data=") for option in options if option.startswith("data=")]
-        return {"has_journal": bool(modes), **({"data_mode": modes[-1]} if modes else {})}
+        if not modes:
+            return {"has_journal": False}
+        return {"has_journal": True, "data_mode": modes[-1]}
 
     def flags(self, effective: tuple[str, ...], live: dict[str, Scalar]) -> tuple[Durability, ...]:
         """Return the flags; data=writeback has none: databases use fsync for what they promise."""
+        flags = []
         # the kernel shows "nobarrier" for both
-        barrier = "nobarrier" in effective or "barrier=0" in effective
-        return (
-            *((Durability.NO_BARRIER,) if barrier else ()),
-            *(() if live["has_journal"] else (Durability.NO_JOURNAL,)),
-        )
+        if "nobarrier" in effective or "barrier=0" in effective:
+            flags.append(Durability.NO_BARRIER)
+        if not live["has_journal"]:
+            flags.append(Durability.NO_JOURNAL)
+        return tuple(flags)
 
     def unit_bytes(self, setup: FsSetup, live: Mapping[str, Scalar]) -> int:
         """Return the size of a block or, with bigalloc, of a cluster; data=journal has no direct
@@ -132,35 +126,38 @@ class Ext(Formatted):
         """
         if live.get("data_mode") == "journal":
             return 0
-        with contextlib.suppress(ValueError):
-            if "bigalloc" in (option_value(setup.mkfs.options, "-O") or "").split(","):
-                return bytes_of((option_value(setup.mkfs.options, "-C") or "").upper())
+        features = option_value(setup.mkfs.options, "-O") or ""
+        cluster = option_value(setup.mkfs.options, "-C") or ""
+        if "bigalloc" in features.split(","):
+            with contextlib.suppress(ValueError):
+                return bytes_of(cluster.upper())
         return block_bytes(setup)
 
     def promises(self, setup: FsSetup) -> tuple[Durability, ...]:
         return self.flags(setup.mount, {"has_journal": self._has_journal(setup)})
 
     def conflict(self, setup: FsSetup) -> str | None:
-        needing = (option for option in setup.mount if option.partition("=")[0] in _NEED_JOURNAL)
-        option = None if self._has_journal(setup) else next(needing, None)
-        return option and f'mount option "{option}" needs a journal, which the setup does not have'
+        if self._has_journal(setup):
+            return None
+        for option in setup.mount:
+            if option.partition("=")[0] in _NEED_JOURNAL:
+                return f'mount option "{option}" needs a journal, which the setup does not have'
+        return None
 
     def _has_journal(self, setup: FsSetup) -> bool:
         words = setup.mkfs.options
-        features = [
-            word for flag, value in pairwise(words) if flag == "-O" for word in value.split(",")
-        ]
-        named = [word for word in features if word in ("has_journal", "^has_journal", "none")]
-        return (
-            named[-1] == "has_journal"
-            if named
-            else self.name != "ext2" or bool({"-j", "-J"} & set(words))
-        )
+        journal = self.name != "ext2" or not {"-j", "-J"}.isdisjoint(words)
+        for flag, features in pairwise(words):
+            if flag == "-O":
+                # the last of several features counts
+                for feature in features.split(","):
+                    if feature in ("has_journal", "^has_journal", "none"):
+                        journal = feature == "has_journal"
+        return journal
 
     def free_extents(self, fs: Mounted) -> Iterable[FreeExtent]:
-        return parse_e2freefrag(
-            process.run(["e2freefrag", mount_of(fs.path).source], timeout_s=TOOL_S).stdout
-        )
+        argv = ["e2freefrag", mount_of(fs.path).source]
+        return parse_e2freefrag(process.run(argv, timeout_s=TOOL_S).stdout)
 
 
 class Ext3(Ext):
@@ -187,33 +184,33 @@ FAMILIES: Final = (Ext("ext2"), Ext3("ext3"), Ext4("ext4"))
 @process.understood("dumpe2fs")
 def parse_dumpe2fs(text: str) -> dict[str, Scalar]:
     """Parse the superblock and the groups' flags in dumpe2fs's output."""
-    head = dict(
-        re.findall(r"^([A-Z][^:\n]*):[ \t]+(.*)$", text.split("\nGroup 0:")[0], re.MULTILINE)
-    )
+    superblock = text.partition("\nGroup 0:")[0]
+    head = dict(re.findall(r"^([A-Z][^:\n]*):[ \t]+(.*)$", superblock, re.MULTILINE))
     groups = re.findall(r"^Group \d+:.*$", text, re.MULTILINE)
+    if not groups:
+        raise ValueError("no line of a group")
     features = head["Filesystem features"].split()
+    uninitialised = 0  # lazy initialisation needs checksums of groups
+    if "metadata_csum" in features or "uninit_bg" in features:
+        uninitialised = sum("ITABLE_ZEROED" not in line for line in groups)
     geometry: dict[str, Scalar] = {
         "uuid": head["Filesystem UUID"],
         "block_size": int(head["Block size"]),
         "blocks": int(head["Block count"]),
         "inode_size": int(head["Inode size"]),
-        **({"cluster_size": int(head["Cluster size"])} if "Cluster size" in head else {}),
         "default_mount_options": head["Default mount options"].replace("(none)", ""),
         "has_journal": "has_journal" in features,
         "features": " ".join(features),
         "groups": len(groups),
-        "uninitialised_groups": sum("ITABLE_ZEROED" not in line for line in groups)
-        if "metadata_csum" in features or "uninit_bg" in features
-        else 0,  # lazy initialisation needs checksums of groups
+        "uninitialised_groups": uninitialised,
     }
-    if not groups:
-        raise ValueError("no line of a group")
+    if "Cluster size" in head:
+        geometry["cluster_size"] = int(head["Cluster size"])
     # The size of an external journal is not in this output.
     if geometry["has_journal"] and "Journal device" not in head:
         # A small journal is written as "4096k".
-        geometry["journal_bytes"] = bytes_of(
-            (head.get("Total journal size") or head["Journal size"]).upper()
-        )
+        size = head.get("Total journal size") or head["Journal size"]
+        geometry["journal_bytes"] = bytes_of(size.upper())
     return geometry
 
 
@@ -222,10 +219,9 @@ def parse_e2freefrag(text: str) -> list[FreeExtent]:
     """Parse e2freefrag: "   8K...   16K-  :   2   5   0.00%" means two extents, five blocks."""
     block = match(r"^Blocksize: (\d+) bytes", text)
     table = match(r"^Extent Size Range.*\n([\s\S]*)", text)
-    rows = [
-        match(r"^ *(\d+)([KMGT]?)\.\.\. *\d+[KMGT]?- +: +(\d+) +(\d+) ", row)
-        for row in table[1].splitlines()
-    ]
-    return [
-        (int(row[1]) * _UNITS[row[2]], int(row[3]), int(row[4]) * int(block[1])) for row in rows
-    ]
+    extents = []
+    for line in table[1].splitlines():
+        row = match(r"^ *(\d+)([KMGT]?)\.\.\. *\d+[KMGT]?- +: +(\d+) +(\d+) ", line)
+        least, unit, count, blocks = row.groups()
+        extents.append((int(least) * _UNITS[unit], int(count), int(blocks) * int(block[1])))
+    return extents

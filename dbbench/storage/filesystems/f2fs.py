@@ -19,8 +19,11 @@ from dbbench.storage.filesystems.port import Character, Check, Stored
 def _fsck(stored: Stored) -> str:
     argv = ["fsck.f2fs", "-f", "--dry-run", stored.volume.argument]
     done = process.run(argv, timeout_s=FSCK_S, ok=range(256), pass_fds=(stored.volume.fd,))
-    if wrong := damages(done.stdout) or (done.stderr.strip() if done.returncode else ""):
-        raise damage_error("fsck.f2fs", stored, f": {wrong}")
+    damage = damages(done.stdout)
+    if done.returncode and not damage:
+        damage = done.stderr.strip()
+    if damage:
+        raise damage_error("fsck.f2fs", stored, f": {damage}")
     return "no errors"
 
 
@@ -33,21 +36,20 @@ class F2fs(Formatted):
     checks = (Check("fsck.f2fs --dry-run", _fsck),)
 
     def geometry(self, target: Path) -> dict[str, Scalar]:
-        facts = parse_dump(process.run(["dump.f2fs", "-d", "1", target]).stdout)
-        uuid = process.run(
-            ["blkid", "--probe", "--output", "value", "--match-tag", "UUID", target], note=False
-        )
-        return {"uuid": uuid.stdout.strip(), **facts}
+        dump = process.run(["dump.f2fs", "-d", "1", target])
+        blkid = ["blkid", "--probe", "--output", "value", "--match-tag", "UUID", str(target)]
+        uuid = process.run(blkid, note=False)
+        return {"uuid": uuid.stdout.strip(), **parse_dump(dump.stdout)}
 
     def flags(self, effective: tuple[str, ...], live: dict[str, Scalar]) -> tuple[Durability, ...]:
         """Return the flag of options that send no flush, or make no checkpoints: data since the
         last one is lost.
         """
-        without = ("nobarrier", "fsync_mode=nobarrier")
-        dropped = any(
-            option in without or option.startswith("checkpoint=disable") for option in effective
-        )
-        return (Durability.NO_BARRIER,) if dropped else ()
+        for option in effective:
+            without_flush = option in ("nobarrier", "fsync_mode=nobarrier")
+            if without_flush or option.startswith("checkpoint=disable"):
+                return (Durability.NO_BARRIER,)
+        return ()
 
 
 FAMILY: Final = F2fs("f2fs")
@@ -56,10 +58,8 @@ FAMILY: Final = F2fs("f2fs")
 @process.understood("dump.f2fs")
 def parse_dump(text: str) -> dict[str, Scalar]:
     """Parse superblock and checkpoint in `dump.f2fs -d 1`."""
-    values = {
-        name: int(value)
-        for name, value in re.findall(r"^(\w+)\s+\[0x[ \w]+: (\d+)\]", text, re.MULTILINE)
-    }
+    rows = re.findall(r"^(\w+)\s+\[0x[ \w]+: (\d+)\]", text, re.MULTILINE)
+    values = {name: int(value) for name, value in rows}
     features = re.search(r"^Info: superblock features = \w+ :(.*)$", text, re.MULTILINE)
     block = 2 ** values["log_blocksize"]
     return {
@@ -76,5 +76,9 @@ def parse_dump(text: str) -> dict[str, Scalar]:
 
 def damages(text: str) -> str:
     """Return the failed checks in fsck.f2fs's table; its exit status is 0 for many of them."""
-    failed = (line.removeprefix("[FSCK]").strip() for line in text.splitlines() if "[Fail]" in line)
-    return "; ".join(" ".join(line.split()) for line in failed)
+    failed = []
+    for line in text.splitlines():
+        if "[Fail]" in line:
+            words = line.removeprefix("[FSCK]").split()
+            failed.append(" ".join(words))
+    return "; ".join(failed)

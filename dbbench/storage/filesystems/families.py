@@ -59,12 +59,21 @@ class Directory(Family):
         """Read the kernel's facts; of a filesystem of no family (tmpfs, network, overlay) only its
         options.
         """
-        mount = mount_of(device.path)
+        path = device.path
+        mount = mount_of(path)
         if mount.fstype in FAMILIES:
-            yield FAMILIES[mount.fstype].read_at(device.path)
-        else:
-            lost = Durability.NO_BARRIER if mount.fstype in _IN_MEMORY else Durability.UNKNOWN
-            yield Mounted(device.path, mount.fstype, (), mount.options, None, (lost,), tears=True)
+            yield FAMILIES[mount.fstype].read_at(path)
+            return
+        in_memory = mount.fstype in _IN_MEMORY
+        yield Mounted(
+            path,
+            family=mount.fstype,
+            options_asked=(),
+            options_effective=mount.options,
+            read_ahead_kb=None,
+            flags=(Durability.NO_BARRIER if in_memory else Durability.UNKNOWN,),
+            tears=True,
+        )
 
     def emptying(self, setup: FsSetup, device: Device, fs: Mounted) -> Emptying:
         return EVICTING
@@ -107,4 +116,7 @@ def copies_on_write(setup: FsSetup) -> bool:
 
 def give_back(journal: Journal) -> list[str]:
     """Release what a killed run left of filesystems, according to its journal; return what it was."""
-    return [what for family in FAMILIES.values() for what in family.give_back(journal)]
+    released: list[str] = []
+    for family in FAMILIES.values():
+        released += family.give_back(journal)
+    return released

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar, Final
@@ -47,7 +47,6 @@ class Formatted(Family):
     needs: ClassVar[tuple[str, ...]]  # the programs for making, mounting and reading back
     # It never discards, and overwrites an old signature only because the guard has permitted it.
     mkfs: ClassVar[tuple[str, ...]]
-    tuner: str = ""  # the program that gets the words of `Mkfs.tune`
     # whether mkfs is tried on a sparse file, to learn which options it knows
     tries_mkfs: bool = False
     # options to mount a copy of the whole volume while the original is mounted
@@ -71,8 +70,10 @@ class Formatted(Family):
         """Return the setup's options, with `nodiscard` unless they set discard: some kernels do so
         by default.
         """
-        explicit = any(option.split("=")[0] in ("discard", "nodiscard") for option in setup.mount)
-        return setup.mount if explicit else (*setup.mount, "nodiscard")
+        names = {option.split("=")[0] for option in setup.mount}
+        if names.isdisjoint(("discard", "nodiscard")):
+            return (*setup.mount, "nodiscard")
+        return setup.mount
 
     def mount_words(self, others: tuple[str, ...]) -> tuple[str, ...]:
         """Return mount options that name the other devices, so that no scan is needed."""
@@ -109,16 +110,23 @@ class Formatted(Family):
         return ()
 
     def making(self, setup: FsSetup, targets: tuple[str, ...]) -> list[list[str]]:
-        tuning = [[self.tuner, *setup.mkfs.tune, targets[0]]] if setup.mkfs.tune else []
-        return [self.mkfs_argv(setup, targets), *tuning]
+        commands = [self.mkfs_argv(setup, targets)]
+        if setup.mkfs.tune:
+            commands.append([self.tuner, *setup.mkfs.tune, targets[0]])
+        return commands
+
+    def mounting(self, options: Iterable[str], target: str, at: object) -> list[str]:
+        return ["mount", "-t", self.name, "-o", ",".join(options), target, str(at)]
 
     def commands(self, setup: FsSetup, targets: tuple[str, ...], at: str) -> list[tuple[str, ...]]:
         options = (*self.mount_options(setup), *self.mount_words(targets[1:]))
-        mount = ["mount", "-t", self.name, "-o", ",".join(options), targets[0], at]
-        inside = self.volume_commands(setup, Path(at))
+        commands = self.making(setup, targets)
+        commands.append(self.mounting(options, targets[0], at))
+        commands += self.volume_commands(setup, Path(at))
         if setup.attributes:
-            inside += [["mkdir", f"{at}/data"], ["chattr", *setup.attributes, f"{at}/data"]]
-        return [tuple(argv) for argv in (*self.making(setup, targets), mount, *inside)]
+            commands.append(["mkdir", f"{at}/data"])
+            commands.append(["chattr", *setup.attributes, f"{at}/data"])
+        return list(map(tuple, commands))
 
     def create(self, setup: FsSetup, device: Device, journal: Journal | None) -> Made:
         """Run mkfs on the checked file descriptions, so that a changed name has no effect. Raises
@@ -126,32 +134,30 @@ class Formatted(Family):
         """
         deadline_s = MKFS_S + device.facts.size_bytes * _SECONDS_PER_BYTE
         paths = {member.argument: str(member.path) for member in device.each}
+        fds = [member.fd for member in device.each]
+        commands = []
         try:
-            fds = [member.fd for member in device.each]
+            # Otherwise an old signature that mkfs does not overwrite would remain next to the new
+            # one.
             for fd in fds:
-                # Otherwise an old signature that mkfs does not overwrite would remain next to the
-                # new one.
                 wipe(fd)
             with hold.lent():
-                done = [
-                    process.run(argv, timeout_s=deadline_s, pass_fds=fds)
-                    for argv in self.making(setup, tuple(paths))
-                ]
+                for argv in self.making(setup, tuple(paths)):
+                    done = process.run(argv, timeout_s=deadline_s, pass_fds=fds)
+                    commands.append(tuple(paths.get(word, word) for word in done.argv))
                 geometry = self.geometry(device.path)
         except (errors.CommandFailed, errors.DeadlinePassed) as failure:
             raise common.mkfs_error(setup, device, failure) from failure
         uuid = str(geometry.pop("uuid"))
-        return Made(
-            tuple(tuple(paths.get(word, word) for word in run.argv) for run in done), uuid, geometry
-        )
+        return Made(tuple(commands), uuid, geometry)
 
     @contextlib.contextmanager
     def open(self, setup: FsSetup, device: Device, to: MountPoint) -> Iterator[Mounted]:
-        at = to.path
-        at.mkdir(parents=True, exist_ok=True)
-        asked = self.mount(setup, device, at)
-        with hold.afterwards(lambda: self.unmount(at, device)):
-            yield self._read_back(setup, device, at, asked)
+        path = to.path
+        path.mkdir(parents=True, exist_ok=True)
+        options = self.mount(setup, device, path)
+        with hold.afterwards(lambda: self.unmount(path, device)):
+            yield self._read_back(setup, device, path, options)
 
     @contextlib.contextmanager
     def mounted_again(
@@ -182,17 +188,9 @@ class Formatted(Family):
         """Run mount(8) on the checked descriptions; return the setup's options. Raises MountFailed,
         DeviceChanged.
         """
-        asked = self.mount_options(setup)
+        options = self.mount_options(setup)
         others = self.mount_words(tuple(member.argument for member in device.each[1:]))
-        argv = [
-            "mount",
-            "-t",
-            self.name,
-            "-o",
-            ",".join((*asked, *others, *more)),
-            device.argument,
-            str(at),
-        ]
+        argv = self.mounting((*options, *others, *more), device.argument, at)
         fds = [member.fd for member in device.each]
         with Watch(device.path.name) as kernel:
             try:
@@ -202,7 +200,7 @@ class Formatted(Family):
                 _must_be_ours(device)
                 lines = "\n  ".join(kernel.lines_about() or kernel.lines_about(faults=False) or ())
                 raise errors.MountFailed(
-                    f"{setup.name or self.name} with {','.join(asked)}: {lines or failure}",
+                    f"{setup.name or self.name} with {','.join(options)}: {lines or failure}",
                     effect=f"{device.path} was formatted and is not mounted.",
                     remedy="Read the kernel log with dmesg, and remove the option that it names.",
                 ) from failure
@@ -211,7 +209,7 @@ class Formatted(Family):
         except errors.DeviceChanged:
             process.run(["umount", at], timeout_s=common.UMOUNT_S)
             raise
-        return asked
+        return options
 
     @contextlib.contextmanager
     def _away(self, setup: FsSetup, device: Device, at: Path, *options: str) -> Iterator[None]:
@@ -245,36 +243,35 @@ class Formatted(Family):
             with self._away(setup, device, fs.path):
                 for member in device.each:
                     hold.drop_buffers(member.fd)
-                evict(
-                    [
-                        Path(disk.facts.image)
-                        for disk in device.each
-                        if disk.facts.direct_io is False
-                    ]
-                )
+                    if member.facts.direct_io is False:
+                        evict([Path(member.facts.image)])
 
         return Emptying("unmount and mount", empty)
 
     def _read_back(
-        self, setup: FsSetup, device: Device, at: Path, asked: tuple[str, ...]
+        self, setup: FsSetup, device: Device, at: Path, options: tuple[str, ...]
     ) -> Mounted:
+        # The mount must be that of our device, with all its members and no others.
         mount = common.mount_of(at)
         problem = ""
-        ours = {member.path.stat().st_rdev: member.path.name for member in device.each}
-        if mount.point != at.resolve() or Path(mount.source).stat().st_rdev not in ours:
+        names = {member.path.stat().st_rdev: member.path.name for member in device.each}
+        if mount.point != at.resolve() or Path(mount.source).stat().st_rdev not in names:
             problem = f"belongs to {mount.source} mounted at {mount.point}, not to {device.path}"
-        elif (members := self.members(at)) is not None and members != {*ours.values()}:
-            problem = f"is on {', '.join(sorted(members))}, not on {', '.join(ours.values())}"
+        else:
+            members = self.members(at)
+            if members is not None and members != {*names.values()}:
+                problem = f"is on {', '.join(sorted(members))}, not on {', '.join(names.values())}"
         if problem:
             raise errors.MountFailed(f"{at} {problem}", effect="Nothing was measured.")
-        fs = self._facts(at, asked, attributes_of(setup), self.add_volumes(setup, at))
-        fs = replace(fs, unit_bytes=self.unit_bytes(setup, fs.tunables))
-        discards = [option for option in fs.options_effective if option.split("=")[0] == "discard"]
-        if discards and "nodiscard" in asked:
-            raise errors.MountFailed(
-                f"the kernel uses {discards[0]} on {device.path} although nodiscard was requested"
-            )
-        return fs
+
+        properties = self.add_volumes(setup, at)
+        fs = self._facts(at, options, attributes_of(setup), properties)
+        for option in fs.options_effective:
+            if option.split("=")[0] == "discard" and "nodiscard" in options:
+                raise errors.MountFailed(
+                    f"the kernel uses {option} on {device.path} although nodiscard was requested"
+                )
+        return replace(fs, unit_bytes=self.unit_bytes(setup, fs.tunables))
 
     def _facts(
         self,
@@ -285,9 +282,11 @@ class Formatted(Family):
     ) -> Mounted:
         mount = common.mount_of(path)
         effective = (*mount.options, *properties)
-        live = self.live(sysfs.name_of(os.makedev(*map(int, mount.device.split(":")))) or "")
+        major, minor = map(int, mount.device.split(":"))
+        live = self.live(sysfs.name_of(os.makedev(major, minor)) or "")
         # btrfs: "crc32c (crc32c-intel)", as the kernel chose
-        if checksum := text(self.bdi(path).parent / "checksum"):
+        checksum = text(self.bdi(path).parent / "checksum")
+        if checksum:
             live = {**live, "checksum_implementation": checksum}
         return Mounted(
             path=path,
@@ -318,17 +317,22 @@ def examine(stored: Stored, *argv: str, ok: Sequence[int] = (0, 1)) -> str:
         pass_fds=(stored.volume.fd,),
     )
     if done.returncode:
-        raise damage_error(
-            argv[0], stored, ":\n  " + "\n  ".join((done.stderr + done.stdout).splitlines()[-8:])
-        )
+        raise damage_error(argv[0], stored, last_lines(done.stderr + done.stdout))
     return done.stdout
+
+
+def last_lines(printed: str) -> str:
+    """Return the last lines of a tool's output as the end of a message."""
+    return ":\n  " + "\n  ".join(printed.splitlines()[-8:])
 
 
 def _must_be_ours(device: Device) -> None:
     """Raise DeviceChanged if the device's content is not the filesystem that was handed over to the
     kernel.
     """
-    if change := hold.foreign_write(*(member.fd for member in device.each)):
+    fds = [member.fd for member in device.each]
+    change = hold.foreign_write(*fds)
+    if change:
         raise errors.DeviceChanged(
             f"{device.path} now has {change}, written by another process",
             effect="The trial is incomplete. The data of the other process was not touched.",

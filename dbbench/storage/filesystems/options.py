@@ -92,19 +92,15 @@ def group(option: str) -> str:
     return _SAME.get(name, name)
 
 
-def replaced(own: Iterable[str], added: Iterable[str]) -> tuple[str, ...]:
-    """Return the setup's own mount options with those added; one of the same group takes the place
-    of the own.
+def merge(options: Iterable[str], added: Iterable[str]) -> tuple[str, ...]:
+    """Return a setup's mount options with those added; one of the same group takes the place of the
+    setup's.
     """
-    return tuple(
-        {
-            **{group(option): option for option in own},
-            **{group(option): option for option in added},
-        }.values()
-    )
+    by_group = {group(option): option for option in (*options, *added)}
+    return tuple(by_group.values())
 
 
-def changed(
+def change(
     setup: FsSetup,
     name: str,
     mount: Iterable[str],
@@ -112,18 +108,32 @@ def changed(
     tuning: Mapping[EngineName, Mapping[str, Scalar]],
 ) -> FsSetup:
     """Return the setup with these options and server settings."""
-    merged = {
-        engine: {**setup.tuning.get(engine, {}), **tuning.get(engine, {})}
-        for engine in {**setup.tuning, **tuning}
-    }
-    made = replace(setup.mkfs, options=_replaced_words(setup.mkfs.options, mkfs))
-    return replace(setup, name=name, mount=replaced(setup.mount, mount), mkfs=made, tuning=merged)
+    tunings = dict(setup.tuning)
+    for engine, values in tuning.items():
+        tunings[engine] = {**tunings.get(engine, {}), **values}
+    return replace(
+        setup,
+        name=name,
+        mount=merge(setup.mount, mount),
+        mkfs=replace(setup.mkfs, options=_merge_words(setup.mkfs.options, mkfs)),
+        tuning=tunings,
+    )
 
 
 def flaws(setup: FsSetup, mount: tuple[str, ...], mkfs: tuple[str, ...]) -> Iterator[str]:
     """Yield why these options cannot be added to a setup; `setup` has them already."""
-    groups = [group(option) for option in mount]
-    for option, name in zip(mount, groups, strict=True):
+    yield from _mount_flaws(setup, mount)
+    yield from _mkfs_flaws(mkfs)
+    conflict = family_by_name(setup.mkfs.family).conflict(setup) if mount or mkfs else None
+    if conflict:
+        yield conflict
+
+
+def _mount_flaws(setup: FsSetup, mount: tuple[str, ...]) -> Iterator[str]:
+    """Yield options that dbbench decides itself, contradictions, and options without an effect."""
+    for option in mount:
+        name = group(option)
+        others = [other for other in mount if other != option and group(other) == name]
         if not option or re.search(r"[\s,]", option):
             yield f'"{option}" is not one mount option'
         elif name in _DECIDED or option[:2].lower() == "x-":
@@ -131,31 +141,32 @@ def flaws(setup: FsSetup, mount: tuple[str, ...], mkfs: tuple[str, ...]) -> Iter
                 f'mount option "{option}" is not possible: dbbench decides where and how a '
                 "filesystem is mounted"
             )
-        elif others := [
-            other for other, of in zip(mount, groups, strict=True) if of == name and other != option
-        ]:
+        elif others:
             yield f'mount option "{option}" contradicts "{others[0]}"'
-        if part := next(
-            (part for part, volume in setup.volumes.items() if name in map(group, volume.options)),
-            None,
-        ):
-            yield (
-                f'mount option "{option}" has no effect: the volume "{part}" of the setup sets '
-                "it itself"
-            )
+        for part, volume in setup.volumes.items():
+            if name in map(group, volume.options):
+                yield (
+                    f'mount option "{option}" has no effect: the volume "{part}" of the setup '
+                    "sets it itself"
+                )
+                break
+
+
+def _mkfs_flaws(mkfs: tuple[str, ...]) -> Iterator[str]:
+    """Yield words that are, or could be, the name of another device."""
     previous = ""
     for word in mkfs:
         names = {item.partition("=")[0] for item in word.split(",")}
-        is_value = not word.startswith("-")
-        disk = is_value and any(Path(folder, word).is_block_device() for folder in ("", "/dev"))
-        if "/" in word or names & _DECIDED or disk or (is_value and not previous.startswith("-")):
+        refused = "/" in word or bool(names & _DECIDED)
+        if not word.startswith("-"):
+            disk = any(Path(folder, word).is_block_device() for folder in ("", "/dev"))
+            refused = refused or disk or not previous.startswith("-")
+        if refused:
             yield (
                 f'mkfs option "{word}" is not possible: dbbench decides on which device a '
                 "filesystem is made"
             )
         previous = word
-    if (mount or mkfs) and (reason := family_by_name(setup.mkfs.family).conflict(setup)):
-        yield reason
 
 
 def unknown(family: str, mount: Iterable[str]) -> str | None:
@@ -167,51 +178,66 @@ def unknown(family: str, mount: Iterable[str]) -> str | None:
         os.fdopen(libc.call("syscall", _FSOPEN, family.encode(), 1), "rb", 0) as file,
     ):
         fd = file.fileno()
-        refused = ""
-        try:
-            for option in (option for option in mount if option not in _OF_MOUNT):
-                refused = option
-                name, equals, value = option.partition("=")
-                kind, text = (_SET_STRING, value.encode()) if equals else (_SET_FLAG, None)
+        for option in mount:
+            if option in _OF_MOUNT:
+                continue
+            name, equals, value = option.partition("=")
+            kind, text = (_SET_STRING, value.encode()) if equals else (_SET_FLAG, None)
+            try:
                 libc.call("syscall", _FSCONFIG, fd, kind, name.encode(), text, 0)
-        except OSError as error:
-            lines = []
-            with contextlib.suppress(OSError):
-                # one line each, as "e ext4: Unknown parameter 'foo'"
-                while line := os.read(fd, 4096):
-                    lines.append(line.decode(errors="replace").strip()[2:])
-            return (
-                f'the kernel refuses mount option "{refused}": {"; ".join(lines) or error.strerror}'
-            )
+            except OSError as error:
+                reason = "; ".join(_messages(fd)) or error.strerror
+                return f'the kernel refuses mount option "{option}": {reason}'
     return None
 
 
-def _replaced_words(own: Iterable[str], added: Iterable[str]) -> tuple[str, ...]:
+def _messages(fd: int) -> list[str]:
+    """Return what the kernel wrote about a mount: "e ext4: Unknown parameter 'foo'" per read."""
+    lines = []
+    with contextlib.suppress(OSError):
+        while line := os.read(fd, 4096):
+            lines.append(line.decode(errors="replace").strip()[2:])
+    return lines
+
+
+def _merge_words(options: Iterable[str], added: Iterable[str]) -> tuple[str, ...]:
     """Return mkfs's options with those added; a value or a feature of the same name takes the place
-    of the own.
+    of the setup's.
     """
-    merged: dict[str, dict[str, str | None]] = {}
-    for flag, value in (*_pairs(own), *_pairs(added)):
-        as_list = value is not None and ("=" in value or flag in _LISTS)
-        items = value.split(",") if value is not None and as_list else [value]
-        if flag not in merged or not as_list or "none" in items:
-            merged[flag] = {}
-        merged[flag] |= {
-            (item or "").lstrip("^").partition("=")[0] if as_list else "": item for item in items
-        }
+    # By flag: the items of a list by their names; any other value under "".
+    merged: dict[str, dict[str, str]] = {}
+    for flag, value in (*_pairs(options), *_pairs(added)):
+        items: dict[str, str] = {}
+        is_list = "=" in value or (flag in _LISTS and value != "")
+        if is_list:
+            for item in value.split(","):
+                items[item.lstrip("^").partition("=")[0]] = item
+        elif value:
+            items[""] = value
+        if is_list and "none" not in items.values():
+            items = {**merged.get(flag, {}), **items}
+        merged[flag] = items
+
     words: list[str] = []
-    for flag, values in merged.items():
-        given = [item for item in values.values() if item is not None]
-        for value in given if flag in _REPEATED else [",".join(given)] if given else [None]:
-            words += [flag] if value is None else [flag, value]
+    for flag, items in merged.items():
+        if flag in _REPEATED:
+            for item in items.values():
+                words += [flag, item]
+        else:
+            words += [flag, ",".join(items.values())] if items else [flag]
     return tuple(words)
 
 
-def _pairs(words: Iterable[str]) -> Iterator[tuple[str, str | None]]:
-    """Yield ("-b", "4096") for "-b", "4096" and for "-b4096"; the value is None for an option
+def _pairs(words: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yield ("-b", "4096") for "-b", "4096" and for "-b4096"; the value is "" for an option
     without one.
     """
-    parts = [part for word in words for part in _ATTACHED.split(word) if part]
-    for flag, value in zip(parts, [*parts[1:], "-"], strict=False):
-        if flag.startswith("-"):
-            yield flag, None if value.startswith("-") else value
+    flag = ""
+    for word in words:
+        for part in filter(None, _ATTACHED.split(word)):
+            is_flag = part.startswith("-")
+            if flag:
+                yield flag, "" if is_flag else part
+            flag = part if is_flag else ""
+    if flag:
+        yield flag, ""

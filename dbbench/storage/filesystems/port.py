@@ -77,13 +77,12 @@ class Mounted:
         size cannot tear. TORN_PREVENTED: direct I/O sends an aligned page to the disk as a
         whole.
         """
-        if self.tears or (self.record_bytes is not None and self.record_bytes < page_bytes):
-            return (
-                Durability.TORN_PREVENTED
-                if page_bytes <= self.unit_bytes
-                else Durability.TORN_PAGES
-            )
-        return None
+        record_bytes = page_bytes if self.record_bytes is None else self.record_bytes
+        if not self.tears and page_bytes <= record_bytes:
+            return None
+        if page_bytes <= self.unit_bytes:
+            return Durability.TORN_PREVENTED
+        return Durability.TORN_PAGES
 
 
 @dataclass(frozen=True)
@@ -186,6 +185,7 @@ class Family:
     # made by mkfs and mounted by mount(8); otherwise it caches files itself
     by_mkfs: ClassVar[bool] = False
     in_kernel: ClassVar[bool] = True  # it requires a kernel module of its name
+    tuner: str = ""  # the program that gets the words of `Mkfs.tune`
     period_s: float | None = None  # how often it writes delayed data by itself, in seconds
     reads_with: tuple[str, ...] = ()  # programs that read its facts, which `doctor` lists
     # the command that grows it, mounted, into a volume that has become larger
@@ -312,9 +312,10 @@ class Family:
         if not os.path.lexists(size_of):
             return None
         total = os.statvfs(fs.path)
+        free = total.f_bfree * total.f_frsize
         content = content_bytes(fs.path)
-        taken = int(size_of.read_text()) * BLOCK - total.f_bfree * total.f_frsize
-        return max(0, taken - content), content
+        metadata = int(size_of.read_text()) * BLOCK - free - content
+        return max(0, metadata), content
 
     def defragmenting(self, datadir: Path, files: Sequence[Path]) -> list[list[str]] | None:
         """Return the commands of its tool that defragment the data files, or None without such a

@@ -33,11 +33,9 @@ class Raw(Family):
     in_kernel = False
 
     def conflict(self, setup: FsSetup) -> str | None:
-        return (
-            "there is no filesystem to which options could be added"
-            if setup.mount or setup.mkfs.options
-            else None
-        )
+        if setup.mount or setup.mkfs.options:
+            return "there is no filesystem to which options could be added"
+        return None
 
     def commands(self, setup: FsSetup, targets: tuple[str, ...], at: str) -> list[tuple[str, ...]]:
         """Describe how the tablespace is copied to the device; it was filled as a file of fixed
@@ -53,20 +51,28 @@ class Raw(Family):
         """Make a node `raw` for the device in a memory filesystem; its content remains. Raises
         MountFailed.
         """
-        at = to.path
-        at.mkdir(parents=True, exist_ok=True)
+        path = to.path
+        path.mkdir(parents=True, exist_ok=True)
         try:
-            namespaces.mount("tmpfs", at, "tmpfs", namespaces.MS_NOSUID, "mode=0755,size=64k")
+            namespaces.mount("tmpfs", path, "tmpfs", namespaces.MS_NOSUID, "mode=0755,size=64k")
         except OSError as failure:
-            text = f"tmpfs could not be mounted at {at}: {failure}"
+            text = f"tmpfs could not be mounted at {path}: {failure}"
             raise MountFailed(text, effect="Nothing was changed.") from failure
         try:
-            node = at / NODE
+            node = path / NODE
             os.mknod(node, stat.S_IFBLK | 0o600, device.st_rdev)
-            kb = number(Path(f"/sys/dev/block/{device.number}/bdi/read_ahead_kb"))
-            yield Mounted(at, "raw", (), (), kb, (), True, raw=node)
+            yield Mounted(
+                path,
+                family=self.name,
+                options_asked=(),
+                options_effective=(),
+                read_ahead_kb=number(self.bdi(node) / "read_ahead_kb"),
+                flags=(),
+                tears=True,
+                raw=node,
+            )
         finally:
-            namespaces.unmount(at)
+            namespaces.unmount(path)
 
     def emptying(self, setup: FsSetup, device: Device, fs: Mounted) -> Emptying:
         return Emptying("BLKFLSBUF", lambda: hold.drop_buffers(device.fd))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -74,15 +75,14 @@ def space(fs: Mounted, logical_bytes: int) -> SpaceFacts:
         used = (total.f_blocks - total.f_bfree) * total.f_frsize
     else:
         used = content_bytes(fs.path)
-    algorithm = family_in(fs).compresses(fs.options_effective)
-    # without aged files
-    data = fs.path / "data" if fs.pool is None and (fs.path / "data").is_dir() else fs.path
+
+    family = family_in(fs)
     unread: list[str] = []
-    ratio = (
-        read_or_say("compression", lambda: family_in(fs).compression_ratio(data), unread)
-        if algorithm
-        else None
-    )
+    ratio = None
+    if family.compresses(fs.options_effective):
+        data = fs.path / "data"  # without aged files
+        folder = data if fs.pool is None and data.is_dir() else fs.path
+        ratio = read_or_say("compression", lambda: family.compression_ratio(folder), unread)
     return SpaceFacts(logical_bytes, used, free, ratio, unread=tuple(unread))
 
 
@@ -94,33 +94,36 @@ def least_read_share(fs: Mounted) -> float:
     return _LEAST_READ / _BEST_COMPRESSION if algorithm else _LEAST_READ
 
 
-def find_shape(found: SpaceFacts, fs: Mounted, files: Sequence[Path]) -> SpaceFacts:
+def find_shape(facts: SpaceFacts, fs: Mounted, files: Sequence[Path]) -> SpaceFacts:
     """Return the facts of `space` with the fragmentation. Of an existing directory only its files
     are inspected.
     """
-    found = replace(found, largest=largest(fs, files))
+    facts = replace(facts, largest=largest(fs, files))
     if not os.path.ismount(fs.path):
-        return found
-    unread = list(found.unread)
-    metadata, content = read_or_say("metadata", lambda: family_in(fs).taken_bytes(fs), unread) or (
-        None,
-        0,
-    )
-    share = metadata / (metadata + content) if metadata else None
-    free = free_space(fs, unread)
+        return facts
+    unread = list(facts.unread)
+    taken = read_or_say("metadata", lambda: family_in(fs).taken_bytes(fs), unread)
+    metadata, content = taken or (None, 0)
     return replace(
-        found, metadata_bytes=metadata, metadata_share=share, free=free, unread=tuple(unread)
+        facts,
+        metadata_bytes=metadata,
+        metadata_share=metadata / (metadata + content) if metadata else None,
+        free=free_space(fs, unread),
+        unread=tuple(unread),
     )
 
 
 def largest(fs: Mounted, files: Sequence[Path]) -> tuple[FileShape, ...]:
     """Return the largest of these files with their extents, the largest first."""
-    sizes = sorted(
-        ((path.stat().st_size, path) for path in files), key=lambda entry: (-entry[0], entry[1])
-    )
-    return tuple(
-        FileShape(_below(path, fs.path), size, extents_of([path])) for size, path in sizes[:LARGEST]
-    )
+    sizes = {path: path.stat().st_size for path in files}
+    shapes = []
+    for path in _largest_first(sizes)[:LARGEST]:
+        shapes.append(FileShape(_below(path, fs.path), sizes[path], extents_of([path])))
+    return tuple(shapes)
+
+
+def _largest_first(sizes: Sizes) -> list[Path]:
+    return sorted(sizes, key=lambda path: (-sizes[path], path))
 
 
 def _below(path: Path, root: Path) -> str:
@@ -142,14 +145,15 @@ def free_space(fs: Mounted, unread: list[str] | None = None) -> tuple[FreeExtent
     return read_or_say("free space", read, [] if unread is None else unread)
 
 
-def histogram(found: Iterable[FreeExtent]) -> tuple[FreeExtents, ...]:
+def histogram(extents: Iterable[FreeExtent]) -> tuple[FreeExtents, ...]:
     """Return free extents in bins of powers of two, the smallest first."""
-    bins: dict[int, tuple[int, int]] = {}
-    for size, count, total in found:
+    counts = Counter[int]()
+    totals = Counter[int]()
+    for size, count, total in extents:
         low = 1 << max(0, size.bit_length() - 1)
-        extents, bytes_ = bins.get(low, (0, 0))
-        bins[low] = (extents + count, bytes_ + total)
-    return tuple(FreeExtents(low, *bins[low]) for low in sorted(bins))
+        counts[low] += count
+        totals[low] += total
+    return tuple(FreeExtents(low, counts[low], totals[low]) for low in sorted(counts))
 
 
 def read_or_say(what: str, read: Callable[[], T], unread: list[str]) -> T | None:
@@ -189,10 +193,11 @@ def restored_share(fs: Mounted, files: Sizes) -> float | None:
     """
     if not _compresses(fs):
         return None
-    largest = sorted(files.items(), key=lambda entry: (-entry[1], entry[0]))[:MOST_GROWN]
-    return _share(
-        [(size, extents_from(path)) for path, size in largest if size], "compressed_bytes"
-    )
+    ends = []
+    for path in _largest_first(files)[:MOST_GROWN]:
+        if files[path]:
+            ends.append((files[path], extents_from(path)))
+    return _share(ends, "compressed_bytes")
 
 
 def growth(
@@ -201,12 +206,12 @@ def growth(
     """Return what grew since `before`, the sizes then; new files from 0. `restored`: see
     `restored_share`.
     """
-    tables, log = (_grown(fs, before, files) for files in (data, logs))
+    tables = _grown_files(fs, before, data)
+    log = _grown_files(fs, before, logs)
     ends = [(file.grown_bytes, file.extents) for file in tables[:MOST_GROWN]]
     counts = [extents.count for _, extents in ends if extents is not None]
-    first = sorted(
-        (*tables[:SHOWN_GROWN], *log[:SHOWN_GROWN]), key=lambda file: (-file.grown_bytes, file.path)
-    )
+    largest = [*tables[:SHOWN_GROWN], *log[:SHOWN_GROWN]]
+    largest.sort(key=lambda file: (-file.grown_bytes, file.path))
     return GrowthFacts(
         data_bytes=sum(file.grown_bytes for file in tables),
         log_bytes=sum(file.grown_bytes for file in log),
@@ -214,7 +219,7 @@ def growth(
         compressed_share=_share(ends, "compressed_bytes") if _compresses(fs) else None,
         restored_share=restored,
         preallocated_share=_share(ends, "preallocated_bytes"),
-        largest=tuple(first[:SHOWN_GROWN]),
+        largest=tuple(largest[:SHOWN_GROWN]),
     )
 
 
@@ -222,23 +227,28 @@ def _compresses(fs: Mounted) -> bool:
     return fs.raw is None and family_in(fs).compresses(fs.options_effective) is not None
 
 
-def _grown(fs: Mounted, before: Sizes, files: Sizes) -> list[GrownFile]:
-    grown = {
-        path: size - before.get(path, 0)
-        for path, size in files.items()
-        if size > before.get(path, 0)
-    }
-    first = sorted(grown, key=lambda path: (-grown[path], path))
-    ends = {path: extents_from(path, before.get(path, 0)) for path in first[:MOST_GROWN]}
-    return [
-        GrownFile(_below(path, fs.path), files[path], grown[path], ends.get(path)) for path in first
-    ]
+def _grown_files(fs: Mounted, before: Sizes, files: Sizes) -> list[GrownFile]:
+    """Return the files that grew, those that grew most first; only these have their extents."""
+    grown: dict[Path, int] = {}
+    for path, size in files.items():
+        grown_bytes = size - before.get(path, 0)
+        if grown_bytes > 0:
+            grown[path] = grown_bytes
+    rows: list[GrownFile] = []
+    for path in _largest_first(grown):
+        end = extents_from(path, before.get(path, 0)) if len(rows) < MOST_GROWN else None
+        rows.append(GrownFile(_below(path, fs.path), files[path], grown[path], end))
+    return rows
 
 
 def _share(ends: Sequence[tuple[int, Extents | None]], field: str) -> float | None:
     """Return the share of the bytes; at most 1: the last extent may reach beyond the end of the
     file.
     """
-    counted = [(size, getattr(extents, field)) for size, extents in ends if extents is not None]
-    whole = sum(size for size, _ in counted)
-    return min(1.0, sum(part for _, part in counted) / whole) if whole else None
+    whole = 0
+    part = 0
+    for size, extents in ends:
+        if extents is not None:
+            whole += size
+            part += getattr(extents, field)
+    return min(1.0, part / whole) if whole else None

@@ -17,7 +17,7 @@ from dbbench.model import FsSetup, Layer, Scalar
 from dbbench.storage.devices.port import Device
 from dbbench.storage.filesystems import families
 from dbbench.storage.filesystems.formatted import Formatted
-from dbbench.storage.filesystems.port import Character, Growing, Snapshots, Stored
+from dbbench.storage.filesystems.port import Character, Family, Growing, Snapshots, Stored
 from dbbench.storage.layers import lvm, md
 from dbbench.storage.layers.volume import let_go, note_signatures, open_volume
 
@@ -46,12 +46,9 @@ class _LvmSnapshots:
                 "the volume fills its group; use a setup with `snapshot`, which leaves free space"
             )
         if stored.tag:  # a snapshot during the load, which already uses the setup's own volume
-            thin = facts["snapshot"] == "thin"
-            return (
-                None
-                if thin
-                else "the group's free space is used by the snapshot that the setup holds"
-            )
+            if facts["snapshot"] == "thin":
+                return None
+            return "the group's free space is used by the snapshot that the setup holds"
         lvm.check_snapshot(facts)
         lvm.drop(facts, lvm.HELD)
         return None
@@ -62,20 +59,19 @@ class _LvmSnapshots:
     @contextlib.contextmanager
     def clone(self, stored: Stored) -> Iterator[Path]:
         facts = _facts(stored)
-        at = stored.room / "lvm-copy"
+        clone = CLONE + stored.tag
+        root = stored.room / "lvm-copy"
         family = formatted_of(stored.setup)
-        at.mkdir(parents=True, exist_ok=True)
+        root.mkdir(parents=True, exist_ok=True)
         try:
-            with open_volume(
-                lvm.clone(facts, CLONE + stored.tag, SNAPSHOT + stored.tag), {}
-            ) as copy:
-                family.mount(stored.setup, copy, at, *family.mount_of_copy)
+            with open_volume(lvm.clone(facts, clone, SNAPSHOT + stored.tag), {}) as copy:
+                family.mount(stored.setup, copy, root, *family.mount_of_copy)
                 try:
-                    yield at / stored.datadir.relative_to(stored.fs.path)
+                    yield root / stored.datadir.relative_to(stored.fs.path)
                 finally:
-                    family.unmount(at, copy)
+                    family.unmount(root, copy)
         finally:
-            lvm.drop(facts, ROOM, CLONE + stored.tag)
+            lvm.drop(facts, ROOM, clone)
 
     def taken_bytes(self, stored: Stored) -> int | None:
         """Return the bytes of the snapshot's chunks; None for several thin ones, whose blocks
@@ -115,10 +111,12 @@ class _MdGrowing:
         """Wait until it has finished; then grow the filesystem if there is more space (RAID1 has
         none).
         """
-        array = md.until_idle(_facts(stored))
-        if int(array["size_bytes"]) <= int(_facts(stored)["size_bytes"]):
-            return f"{array['devices']} devices, one more copy"
-        return f"{array['devices']} devices; {_resize(stored)}"
+        before = _facts(stored)
+        array = md.until_idle(before)
+        devices = f"{array['devices']} devices"
+        if int(array["size_bytes"]) <= int(before["size_bytes"]):
+            return f"{devices}, one more copy"
+        return f"{devices}; {_resize(stored)}"
 
 
 _LVM_SNAPSHOTS: Final[Snapshots] = _LvmSnapshots()
@@ -129,25 +127,27 @@ def snapshots_of(setup: FsSetup) -> Snapshots | None:
     """Return what takes snapshots of a setup, or None if neither the filesystem nor a layer
     supports them.
     """
-    return families.family_by_name(setup.mkfs.family).snapshots or _of_layers(setup)
+    return _family(setup).snapshots or _of_layers(setup)
 
 
 def growing_of(setup: FsSetup) -> Growing | None:
     """Return what can add a device, or None if neither the filesystem nor the layer right below it
     supports it.
     """
-    layer = _LAYERS_GROWING.get(setup.layers[-1].kind) if setup.layers else None
-    return families.family_by_name(setup.mkfs.family).growing or layer
+    growing = _family(setup).growing
+    if growing or not setup.layers:
+        return growing
+    return _LAYERS_GROWING.get(setup.layers[-1].kind)
 
 
 def layers_to_add(setup: FsSetup) -> tuple[Layer, ...]:
     """Return the layers that `grow` first makes of further devices, bottom first: for mirrors,
     another mirror.
     """
-    below = (
-        setup.layers if families.family_by_name(setup.mkfs.family).growing else setup.layers[:-1]
-    )
-    return tuple(replace(layer, groups=1) for layer in below) if growing_of(setup) else ()
+    if growing_of(setup) is None:
+        return ()
+    below = setup.layers if _family(setup).growing else setup.layers[:-1]
+    return tuple(replace(layer, groups=1) for layer in below)
 
 
 def devices_to_add(setup: FsSetup) -> int:
@@ -156,20 +156,27 @@ def devices_to_add(setup: FsSetup) -> int:
     """
     if growing_of(setup) is None:
         return 0
-    below = setup.layers[: len(layers_to_add(setup))]
-    return next((setup.devices.min // layer.groups for layer in below if layer.kind == "md"), 1)
+    for layer in setup.layers[: len(layers_to_add(setup))]:
+        if layer.kind == "md":
+            return setup.devices.min // layer.groups
+    return 1
 
 
 def character(setup: FsSetup) -> Character | None:
     """Return the features of a setup, including its layers, or None for an unknown family."""
-    described = families.family_by_name(setup.mkfs.family).character(setup)
+    described = _family(setup).character(setup)
     if described is None or described.snapshots != "no" or not _of_layers(setup):
         return described
     return replace(described, snapshots="by LVM")
 
 
+def _family(setup: FsSetup) -> Family:
+    return families.family_by_name(setup.mkfs.family)
+
+
 def _of_layers(setup: FsSetup) -> Snapshots | None:
-    return _LVM_SNAPSHOTS if any(layer.kind == "lvm" for layer in setup.layers) else None
+    kinds = [layer.kind for layer in setup.layers]
+    return _LVM_SNAPSHOTS if "lvm" in kinds else None
 
 
 def _resize(stored: Stored) -> str:

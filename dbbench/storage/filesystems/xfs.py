@@ -53,13 +53,15 @@ class Xfs(Formatted):
 
     def geometry(self, target: Path) -> dict[str, Scalar]:
         facts = parse_xfs_info(process.run(["xfs_info", target]).stdout)
-        printed = process.run(["xfs_db", "-r", "-c", "sb 0", "-c", "print uuid", target]).stdout
-        return {"uuid": printed.split("=")[1].strip(), **facts}
+        print_uuid = ["xfs_db", "-r", "-c", "sb 0", "-c", "print uuid", str(target)]
+        uuid = process.run(print_uuid).stdout.partition("=")[2]
+        return {"uuid": uuid.strip(), **facts}
 
     def lacks(self, setup: FsSetup, root: Path = Path("/")) -> str | None:
         size = block_bytes(setup)
         release = text(root / "proc/sys/kernel/osrelease") or os.uname().release
-        if size <= PAGE_BYTES or tuple(map(int, re.findall(r"\d+", release)[:2])) >= LARGE_BLOCKS:
+        version = [int(digits) for digits in re.findall(r"\d+", release)[:2]]
+        if size <= PAGE_BYTES or tuple(version) >= LARGE_BLOCKS:
             return None
         return (
             f"blocks of {size} bytes, above the page size of {PAGE_BYTES}, need Linux 6.12; this "
@@ -77,8 +79,9 @@ class Xfs(Formatted):
         return block_bytes(setup)
 
     def free_extents(self, fs: Mounted) -> Iterable[FreeExtent]:
-        text = process.run(["xfs_spaceman", "-c", "freesp -b", fs.path], timeout_s=TOOL_S).stdout
-        return parse_freesp(text, os.statvfs(fs.path).f_frsize)
+        argv = ["xfs_spaceman", "-c", "freesp -b", str(fs.path)]
+        printed = process.run(argv, timeout_s=TOOL_S).stdout
+        return parse_freesp(printed, os.statvfs(fs.path).f_frsize)
 
     def defragmenting(self, datadir: Path, files: Sequence[Path]) -> list[list[str]]:
         """Return xfs_fsr, which skips files that it cannot improve."""
@@ -95,12 +98,14 @@ def parse_xfs_info(text: str) -> dict[str, Scalar]:
     name = ""
     for line in text.splitlines():
         if line[:1].strip():
-            name = line.split("=")[0].split()[0]
-        pairs = re.findall(r"([a-z0-9-]+)=(\d+)", line)
-        sections.setdefault(name, {}).update({key: int(value) for key, value in pairs})
+            name = line.partition("=")[0].split()[0]
+            sections[name] = {}
+        for key, value in re.findall(r"([a-z0-9-]+)=(\d+)", line):
+            sections[name][key] = int(value)
     meta = sections["meta-data"]
     data = sections["data"]
     log = sections["log"]
+    features = {**meta, **sections["naming"]}
     return {
         "block_size": data["bsize"],
         "blocks": data["blocks"],
@@ -112,16 +117,18 @@ def parse_xfs_info(text: str) -> dict[str, Scalar]:
         "reflink": bool(meta["reflink"]),
         "rmapbt": bool(meta["rmapbt"]),
         "crc": bool(meta["crc"]),
-        "features": " ".join(name for name in FEATURES if {**meta, **sections["naming"]}.get(name)),
+        "features": " ".join(name for name in FEATURES if features.get(name)),
     }
 
 
 @process.understood("xfs_spaceman")
 def parse_freesp(text: str, block_size: int) -> list[FreeExtent]:
     """Parse xfs_spaceman's freesp: from, to, extents, blocks, pct; xfsprogs 6.13 has more columns."""
-    head, *rows = (line.split() for line in text.splitlines() if line.strip())
-    low, extents, blocks = (head.index(name) for name in ("from", "extents", "blocks"))
-    return [
-        (int(row[low]) * block_size, int(row[extents]), int(row[blocks]) * block_size)
-        for row in rows
-    ]
+    head, *lines = [line.split() for line in text.splitlines() if line.strip()]
+    extents = []
+    for words in lines:
+        row = dict(zip(head, words, strict=False))
+        least = int(row["from"]) * block_size
+        total = int(row["blocks"]) * block_size
+        extents.append((least, int(row["extents"]), total))
+    return extents

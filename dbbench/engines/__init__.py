@@ -1,5 +1,5 @@
 """Database engines: private servers, and `files`, which has no server. A new engine is a module
-that satisfies `port.Engine`, and a line here.
+(or an object) that satisfies `port.Engine`, and a line here.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from dbbench.errors import DriverFailed
 
 ENGINES: Final[dict[str, Engine]] = {
     "postgres": postgres,
-    "mariadb": mariadb,
-    "mysql": mysql,
+    "mariadb": mariadb.ENGINE,
+    "mysql": mysql.ENGINE,
     "files": files,
 }
 

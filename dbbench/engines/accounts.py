@@ -55,9 +55,12 @@ def _reserve_any(maps: Sequence[Sequence[range]], taken: Container[int]) -> int:
     """Reserve a number that is in each of `maps` and not in `taken`, and that has no name. Raises
     NotRoot.
     """
-    for number in random.sample(NUMBERS, len(NUMBERS)):
-        exists = all(any(number in part for part in parts) for parts in maps)
-        if number not in taken and exists and not _has_name(number) and _reserve(number):
+    numbers = [number for number in NUMBERS if number not in taken]
+    for ranges in maps:
+        numbers = [number for number in numbers if _contain(ranges, number)]
+    random.shuffle(numbers)
+    for number in numbers:
+        if not _has_name(number) and _reserve(number):
             return number
     raise NotRoot(
         f"no user ID between {NUMBERS[0]} and {NUMBERS[-1]} is free",
@@ -66,13 +69,16 @@ def _reserve_any(maps: Sequence[Sequence[range]], taken: Container[int]) -> int:
     )
 
 
+def _contain(ranges: Sequence[range], number: int) -> bool:
+    return any(number in part for part in ranges)
+
+
 def _of_processes() -> set[int]:
     taken = set[int]()
     for status in namespaces.host_proc().glob("[0-9]*/status"):
         with contextlib.suppress(OSError):  # the process has ended
-            for line in re.findall(
-                r"^(?:Uid|Gid|Groups):(.*)", status.read_text(errors="replace"), re.MULTILINE
-            ):
+            text = status.read_text(errors="replace")
+            for line in re.findall(r"^(?:Uid|Gid|Groups):(.*)", text, re.MULTILINE):
                 taken.update(map(int, line.split()))
     return taken
 
@@ -82,10 +88,10 @@ def _of_ranges(tables: tuple[Path, ...] = _RANGES) -> set[int]:
     taken = set[int]()
     for path in tables:
         with contextlib.suppress(OSError):
-            for first, count in re.findall(
-                r"^[^:\n]*:(\d+):(\d+)[ \t]*$", path.read_text(errors="replace"), re.MULTILINE
-            ):
-                taken |= {number for number in NUMBERS if 0 <= number - int(first) < int(count)}
+            text = path.read_text(errors="replace")
+            for first, count in re.findall(r"^[^:\n]*:(\d+):(\d+)[ \t]*$", text, re.MULTILINE):
+                assigned = range(int(first), int(first) + int(count))
+                taken.update(number for number in NUMBERS if number in assigned)
     return taken
 
 
@@ -99,11 +105,11 @@ def _has_name(number: int) -> bool:
 
 def _map(kind: str) -> list[range]:
     """Return the numbers that exist in the user namespace of this process."""
-    rows = [
-        map(int, line.split())
-        for line in Path("/proc/self", f"{kind}_map").read_text().splitlines()
-    ]
-    return [range(first, first + count) for first, _, count in rows]
+    ranges = []
+    for line in Path("/proc/self", f"{kind}_map").read_text().splitlines():
+        first, _, count = map(int, line.split())
+        ranges.append(range(first, first + count))
+    return ranges
 
 
 def _reserve(number: int) -> bool:

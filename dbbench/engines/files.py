@@ -86,7 +86,8 @@ def check(datadir: Path, settings: Settings, place: Place) -> str:
     for path in files:
         try:
             with path.open("rb") as file:
-                size_bytes += (size := path.stat().st_size)
+                size = path.stat().st_size
+                size_bytes += size
                 file.seek(max(0, size - 1))
                 file.read(1)
         except OSError as error:
@@ -96,9 +97,10 @@ def check(datadir: Path, settings: Settings, place: Place) -> str:
 
 def data_files(datadir: Path) -> list[Path]:
     """Return all files that exist now, also while a load makes and removes files."""
-    return sorted(
-        Path(folder, name) for folder, _folders, names in os.walk(datadir) for name in names
-    )
+    files = []
+    for folder, _folders, names in os.walk(datadir):
+        files += [Path(folder, name) for name in names]
+    return sorted(files)
 
 
 def durability(effective: dict[str, str], tears: bool) -> tuple[Durability, ...]:

@@ -5,17 +5,18 @@ files.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import mmap
 import os
 import re
 import secrets
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from shutil import rmtree
-from typing import Final
+from typing import ClassVar, Final
 
 from dbbench import process
 from dbbench.engines import mysqld
@@ -118,6 +119,7 @@ _PAGE: Final = 16384  # InnoDB's default; dbbench does not change it
 _FSP_SIZE: Final = 46
 _FSP_FREE_LIMIT: Final = 50
 _OFF: Final = ("off", "0", "false")
+_ON: Final = ("ON", "1")
 _MIB: Final = 2**20
 _CHUNK: Final = 128 * _MIB  # MySQL rounds a larger buffer pool up to multiples of this
 _POOL_LEAST: Final = 16 * _MIB
@@ -199,11 +201,6 @@ AND table_schema NOT IN ('mysql', 'sys', 'information_schema', 'performance_sche
 )
 
 
-def account() -> process.User:
-    """Return the account of the server. See `accounts.of_server`."""
-    return of_server("mysql", "nobody")
-
-
 def defaults(memory_bytes: int | None) -> dict[str, Scalar]:
     """Return durable settings, explicit wherever versions differ. With direct I/O the buffer pool
     is the only cache, of 60 % of the memory. The log buffer, of which MariaDB has two, is
@@ -213,8 +210,8 @@ def defaults(memory_bytes: int | None) -> dict[str, Scalar]:
     pool = 2 * _CHUNK
     log_buffer = 64 * _MIB
     if memory_bytes:
-        wanted = memory_bytes * 6 // 10
-        pool = wanted // _CHUNK * _CHUNK or max(_POOL_LEAST, wanted // _MIB * _MIB)
+        share = memory_bytes * 6 // 10
+        pool = share // _CHUNK * _CHUNK or max(_POOL_LEAST, share // _MIB * _MIB)
         log_buffer = min(log_buffer, max(2 * _MIB, memory_bytes // 32 // _MIB * _MIB))
     return {
         "innodb_buffer_pool_size": pool,
@@ -260,113 +257,12 @@ def defaults(memory_bytes: int | None) -> dict[str, Scalar]:
     }
 
 
-def refusal(
-    profile: Profile, checking: Sequence[str], settings: Settings, bin: Path | None = None
-) -> str:
-    """Return the server's errors about settings that it refuses. `checking`: options with which it
-    reads all others and ends, with status 0 also for a wrong value. log_bin is left out, because
-    dbbench names its files.
-    """
-    options = [
-        f"--{name}={text.word(setting.value)}"
-        for name, setting in settings.items()
-        if name != "log_bin"
-    ]
-    argv = mysqld.require(profile, bin).argv(Path("/dev/null"), *options, *checking)
-    done = process.run(argv, note=False, ok=range(256), as_user=account())
-    wrong = [match[1] for match in _ERROR.finditer(done.stderr)]
-    return "; ".join(dict.fromkeys(wrong)) or (
-        done.stderr.strip()[-400:] if done.returncode else ""
-    )
-
-
 def redo_bytes(warmup_s: float, measure_s: float) -> int:
     """Return the size of a redo log that the window does not fill: no arm flushes because of its
     own speed.
     """
     needed = int(REDO_RATE * (warmup_s + measure_s))
     return min(REDO_MOST, max(REDO_LEAST, -(-needed // REDO_STEP) * REDO_STEP))
-
-
-@contextlib.contextmanager
-def serving(
-    profile: Profile, datadir: Path, settings: Settings, place: Place
-) -> Iterator[InnodbServer]:
-    """Start the server within the block. See `port.Engine.serving`."""
-    program = mysqld.require(profile, place.bin)
-    wanted = {name.replace("-", "_"): setting for name, setting in settings.items()}
-    text.keep_private(wanted, PRIVATE)
-    owner = account()
-    sockets = own(place.sockets, account())
-    network = place.network
-    forget(sockets, f"{profile.name}.sock*")
-    # large sorts write to the filesystem under test
-    scratch = own(datadir.with_name(datadir.name + ".tmp"), owner)
-    password = secrets.token_urlsafe(24)
-    role = (
-        _ROLE
-        if network is None
-        else f"{_ROLE}GRANT ALL PRIVILEGES ON *.* TO {NAME}@localhost WITH GRANT OPTION;\n"
-    )
-    init = put(
-        role.format(password=password), "init.sql", place, owner, role.format(password=_HIDDEN)
-    )
-    # sysbench runs as that account
-    put_aside(f'mysql-password="{password}"\n', SYSBENCH_OPTIONS, sockets, owner)
-    private = {
-        "datadir": str(datadir),
-        "socket": str(sockets / f"{profile.name}.sock"),
-        "pid_file": str(sockets / f"{profile.name}.pid"),
-        "tmpdir": str(scratch),
-        "init_file": str(init),
-        **({"innodb_log_group_home_dir": str(place.log_dir)} if place.log_dir else {}),
-        **one_tablespace(datadir, place),
-        **profile.private,
-        **_listening(network, owner),
-    }
-    config = put(
-        configuration(wanted, private, place.log_dir, network is not None), "my.cnf", place, owner
-    )
-    launch = Launch(
-        name=f"{profile.name} {program.version}",
-        argv=program.argv(config),
-        datadir=datadir,
-        log=place.log,
-        account=owner,
-        stop=signal.SIGTERM,
-        abort=signal.SIGKILL,  # enough for a server that is a single process
-        remedy=_apparmor_hint(program),
-        open_files=text.open_files(wanted),
-        offset=log_size(place.log),
-    )
-
-    def answer(running: process.Running) -> InnodbServer | None:
-        server = InnodbServer(profile, place, program, running, password)
-        server.database = database_of(datadir)
-        return server.when_ready()
-
-    try:
-        with serving_program(launch, answer) as server, closing(server):
-            # the server has read it, and processes of its account could read the password in it
-            init.unlink()
-            reported = server.report_settings()
-            server.left_out = text.absent_defaults(
-                wanted, reported, program.version, profile.versions
-            )
-            # log_bin may name the log's files, but the server reports ON
-            comparable = {
-                name: s
-                for name, s in wanted.items()
-                if name != "log_bin" or isinstance(s.value, bool)
-            }
-            text.refuse_differences(
-                comparable, reported, text.same_in_mysql, launch.tail("warning")
-            )
-            if network:
-                server.admit(ROLE, network.peer, network.password)
-            yield server
-    finally:
-        rmtree(scratch, ignore_errors=True)
 
 
 def _listening(network: Network | None, owner: process.User) -> dict[str, Scalar]:
@@ -408,219 +304,23 @@ def configuration(
     return "\n".join(lines) + "\n"
 
 
-def check(profile: Profile, datadir: Path, settings: Settings, place: Place) -> str:
-    """Run CHECK TABLE on every user table: it reads each page of each index, checks checksum, order
-    and links, and compares the numbers of entries. Raises DataCorrupt, also for versions that
-    crash on a damaged page.
-    """
-    offset = log_size(place.log)
-    try:
-        with serving(profile, datadir, settings, place) as server:
-            tables, bad = _table_faults(server)
-    except (EngineStartFailed, EngineDied) as error:
-        damage = [
-            line
-            for line in tail(place.log, offset, lines=1000, better="").splitlines()
-            if _CORRUPT.search(line)
-        ]
-        if not damage:
-            raise
-        bad = [str(error).splitlines()[0], *damage]
-    refuse_corrupt("CHECK TABLE", bad)
-    return f"CHECK TABLE of {tables} table{'' if tables == 1 else 's'}"
-
-
-def check_running(server: Server) -> None:
-    """Run CHECK TABLE on every user table of a running server. Raises DataCorrupt, or EngineDied if
-    it crashes.
-    """
-    assert isinstance(server, InnodbServer)
-    refuse_corrupt("CHECK TABLE", _table_faults(server)[1])
-
-
-def check_pages(
-    profile: Profile, options: Sequence[str], datadir: Path, settings: Settings, place: Place
-) -> str:
-    """Run innochecksum, with these options, on each tablespace of the stopped server but the
-    temporary one, and not on the doublewrite buffer.
-    """
-    server = mysqld.require(profile, place.bin)
-    folders = (server.path.parent, server.path.parent.parent / "bin", Path("/usr/bin"))
-    beside = (folder / _PAGE_CHECKER for folder in folders)
-    program = next(filter(Path.is_file, beside), None) or process.find(_PAGE_CHECKER)
-    if program is None:
-        raise ProgramMissing(f"{_PAGE_CHECKER} is not installed")
-    files = [
-        (path, parts)
-        for pattern, parts in _TABLESPACES.items()
-        for path in sorted(datadir.rglob(pattern))
-    ]
-    checks = [(part, file) for file, parts in files for part in parts]
-    checker: list[str | Path] = [*server.loader, program, *options]
-    everything = "\0".join(f"{part}\0{file}" for part, file in checks)
-    # starting each from here would take longer
-    all_of_them = ["xargs", "--null", "--max-args=2", *checker]
-    if process.run(
-        all_of_them, stdin=everything, timeout_s=CHECK_S, ok=(0, 123), as_user=account()
-    ).returncode:
-        for part, file in checks:
-            done = process.run(
-                [*checker, part, file], timeout_s=CHECK_S, ok=(0, 1), as_user=account()
-            )
-            wrong = (done.stdout + done.stderr).splitlines() if done.returncode else ()
-            refuse_corrupt(f"{_PAGE_CHECKER} {file.name}", wrong)
-    return f"checksums of {len(files)} tablespaces"
-
-
-def _table_faults(server: InnodbServer) -> tuple[int, list[str]]:
-    tables = server.tables(SYSTEM_SCHEMAS)
-    with ThreadPoolExecutor(min(_CHECKERS, os.cpu_count() or 1)) as pool:
-        return len(tables), [
-            line for lines in pool.map(server.check_table, tables) for line in lines
-        ]
-
-
-def initialize(
-    program: Mysqld,
-    private: Values,
-    settings: Settings,
-    place: Place,
-    *options: str,
-    stdin: str = "",
-) -> str:
-    """Run the server once, which makes the data directory; return what it printed. Raises
-    EngineStartFailed.
-    """
-    owner = account()
-    datadir = Path(str(private["datadir"]))
-    own(datadir, owner)
-    own(place.sockets, owner)
-    whole = {"tmpdir": str(place.sockets), **one_tablespace(datadir, place), **private}
-    config = put(configuration(settings, whole), "initialize.cnf", place, owner)
-    try:
-        return process.run(
-            program.argv(config, *options), timeout_s=INITIALIZE_S, as_user=owner, stdin=stdin
-        ).stderr
-    except CommandFailed as error:
-        raise EngineStartFailed(
-            f"the data directory {datadir} could not be initialized: {error}"
-        ) from error
-
-
 def one_tablespace(datadir: Path, place: Place) -> dict[str, Scalar]:
     """Return private settings for a single system tablespace: a file of fixed size, or the bare
     device in its place, whose first page has its size (FSP_SIZE, in pages).
     """
     file = datadir / SYSTEM_TABLESPACE
     if file.is_block_device():
-        return {
-            "innodb_data_file_path": f"{SYSTEM_TABLESPACE}:{_pages(file, _FSP_SIZE) * _PAGE // 2**20}Mraw"
-        }
-    if place.tablespace_bytes:
-        return {"innodb_data_file_path": f"{SYSTEM_TABLESPACE}:{place.tablespace_bytes // 2**20}M"}
-    return {}
-
-
-def data_bytes(file: Path) -> int:
-    """Return the size of a file; of a bare device, up to FSP_FREE_LIMIT, beyond which no page was
-    ever used.
-    """
-    return _pages(file, _FSP_FREE_LIMIT) * _PAGE if file.is_block_device() else file.stat().st_size
+        size = f"{_pages(file, _FSP_SIZE) * _PAGE // _MIB}Mraw"
+    elif place.tablespace_bytes:
+        size = f"{place.tablespace_bytes // _MIB}M"
+    else:
+        return {}
+    return {"innodb_data_file_path": f"{SYSTEM_TABLESPACE}:{size}"}
 
 
 def _pages(tablespace: Path, field: int) -> int:
     with tablespace.open("rb") as file:
         return int.from_bytes(file.read(_PAGE)[field : field + 4])
-
-
-def move_data(datadir: Path, device: Path) -> None:
-    """Move the tablespace to the device, compare all bytes, and leave a link. Raises
-    FilesystemFull, RestoreFailed.
-    """
-    file = datadir / SYSTEM_TABLESPACE
-    # page-aligned, as direct I/O requires
-    size = file.stat().st_size
-    buffer = mmap.mmap(-1, _PIECE)
-    with open_fd(device, os.O_RDWR | os.O_DIRECT) as target:
-        if (room := os.lseek(target, 0, os.SEEK_END)) < size:
-            raise FilesystemFull(
-                f"the tablespace needs {size} bytes, but the device has {room}",
-                effect="Nothing was measured.",
-                remedy="Use a larger device or a smaller dataset.",
-            )
-        with file.open("rb", buffering=0) as source:
-            for offset in range(0, size, _PIECE):
-                # always whole blocks: a tablespace's size is a multiple of 1 MiB
-                count = source.readinto(buffer)
-                os.pwritev(target, [memoryview(buffer)[:count]], offset)
-            os.fsync(target)
-            source.seek(0)
-            for offset in range(0, size, _PIECE):
-                piece = source.read(_PIECE)
-                os.preadv(target, [buffer], offset)
-                if buffer[: len(piece)] != piece:
-                    raise RestoreFailed(f"{device} at byte {offset} differs from what was written")
-    file.unlink()
-    file.symlink_to(device)
-    if os.geteuid() == 0:
-        os.chown(device, account().uid, account().gid)
-
-
-def place_log(datadir: Path, folder: Path) -> None:
-    """Move the redo log. A golden copy has no binary log; one made later is made there."""
-    move([path for pattern in _REDO for path in sorted(datadir.glob(pattern))], folder, account())
-
-
-def log_files(datadir: Path, effective: dict[str, str]) -> list[Path]:
-    """Return redo and binary logs at the places that the server's variables name."""
-    redo = (datadir / effective.get("innodb_log_group_home_dir", ".")).resolve()
-    found = [path for pattern in _REDO for path in redo.glob(pattern)]
-    files = [inner for path in found for inner in (path.iterdir() if path.is_dir() else (path,))]
-    if (base := mysqld.binlog_place(effective, datadir)) is not None:
-        files += mysqld.binlog_files(base)
-    return sorted(path.resolve() for path in files)
-
-
-def data_files(datadir: Path) -> list[Path]:
-    """Return tables and indexes of user schemas and the system tablespace, without log, undo and
-    doublewrite files.
-    """
-    schemas = [
-        entry
-        for entry in datadir.glob("[!#]*")
-        if entry.is_dir() and entry.name not in SYSTEM_SCHEMAS
-    ]
-    tables = sorted(
-        path for schema in schemas for path in schema.iterdir() if path.suffix in _TABLE_FILES
-    )
-    return tables + sorted(datadir.glob("ibdata*"))
-
-
-def durability(effective: dict[str, str], _tears: bool) -> tuple[Durability, ...]:
-    """Return the flags of the effective settings. Flush methods without fsync are `no-barrier`: the
-    disk is never told to flush. innodb_flush_log_at_trx_commit 0 and 2, and with a binary log
-    sync_binlog other than 1, lose the last commits; MariaDB's 3 flushes at prepare and at
-    commit. Without doublewrite pages are damaged, also with copy-on-write: a page is several
-    blocks, and MariaDB's checkpoint flushes files before it determines which pages it counts as
-    durable (buf0flu.cc, `log_checkpoint`). DETECT_ONLY and MariaDB's "fast" do not keep a
-    reliable copy.
-    """
-    flags = []
-    method = effective.get("innodb_flush_method", "").lower()
-    if (
-        "no_fsync" in method
-        or method in ("nosync", "littlesync")
-        or effective.get("debug_no_sync") == "ON"
-    ):
-        flags.append(Durability.NO_BARRIER)
-    late = (
-        effective.get("log_bin", "").upper() in ("ON", "1") and effective.get("sync_binlog") != "1"
-    )
-    if effective.get("innodb_flush_log_at_trx_commit", "1") not in ("1", "3") or late:
-        flags.append(Durability.ASYNC_COMMIT)
-    if effective.get("innodb_doublewrite", "ON").upper() not in ("ON", "1", "DETECT_AND_RECOVER"):
-        flags.append(Durability.TORN_PAGES)
-    return tuple(flags)
 
 
 def _apparmor_hint(program: Mysqld) -> str | None:
@@ -632,3 +332,314 @@ def _apparmor_hint(program: Mysqld) -> str | None:
         f"If the log says 'Permission denied': AppArmor confines {program.path} ({profile}); see "
         "aa-complain(8)."
     )
+
+
+def account() -> process.User:
+    """Return the account of the server. See `accounts.of_server`."""
+    return of_server("mysql", "nobody")
+
+
+class Innodb:
+    """MariaDB or MySQL: what both do alike. A subclass has the default settings and makes the data
+    directory. See `port.Engine`, and the abilities there.
+    """
+
+    # options with which the server reads all others and ends, with status 0 also for a wrong value
+    checking: ClassVar[tuple[str, ...]]
+    page_options: ClassVar[tuple[str, ...]] = ()  # of innochecksum
+
+    def __init__(self, profile: Profile) -> None:
+        self.PROFILE = profile
+
+    def programs(self, bin: Path | None = None) -> tuple[str, ...]:
+        """Return the server's program: its path, or its name if none is installed."""
+        program = mysqld.find(self.PROFILE, bin)
+        return (str(program.path) if program else self.PROFILE.programs[0],)
+
+    def installed_version(self, bin: Path | None = None) -> str | None:
+        """Return the version, for example "10.11.19", or None."""
+        program = mysqld.find(self.PROFILE, bin)
+        return program.version if program else None
+
+    account = staticmethod(account)
+
+    def window_settings(self, warmup_s: float, measure_s: float) -> dict[str, Scalar]:
+        """Return a redo log size that the window does not reach."""
+        return dict.fromkeys(self.PROFILE.by_log, redo_bytes(warmup_s, measure_s))
+
+    def refusal(self, settings: Settings, bin: Path | None = None) -> str:
+        """Return the server's errors about settings that it refuses. log_bin is left out, because
+        dbbench names its files.
+        """
+        options = []
+        for name, setting in settings.items():
+            if name != "log_bin":
+                options.append(f"--{name}={text.word(setting.value)}")
+        program = mysqld.require(self.PROFILE, bin)
+        argv = program.argv(Path("/dev/null"), *options, *self.checking)
+        done = process.run(argv, note=False, ok=range(256), as_user=self.account())
+        refusals = [match[1] for match in _ERROR.finditer(done.stderr)]
+        if done.returncode and not refusals:
+            return done.stderr.strip()[-400:]
+        return "; ".join(dict.fromkeys(refusals))
+
+    def initialize(
+        self,
+        program: Mysqld,
+        private: Values,
+        settings: Settings,
+        place: Place,
+        *options: str,
+        stdin: str = "",
+    ) -> str:
+        """Run the server once, which makes the data directory; return what it printed. Raises
+        EngineStartFailed.
+        """
+        owner = self.account()
+        datadir = Path(str(private["datadir"]))
+        own(datadir, owner)
+        own(place.sockets, owner)
+        whole = {"tmpdir": str(place.sockets), **one_tablespace(datadir, place), **private}
+        config = put(configuration(settings, whole), "initialize.cnf", place, owner)
+        argv = program.argv(config, *options)
+        try:
+            done = process.run(argv, timeout_s=INITIALIZE_S, as_user=owner, stdin=stdin)
+        except CommandFailed as error:
+            raise EngineStartFailed(
+                f"the data directory {datadir} could not be initialized: {error}"
+            ) from error
+        return done.stderr
+
+    @contextlib.contextmanager
+    def serving(self, datadir: Path, settings: Settings, place: Place) -> Iterator[InnodbServer]:
+        """Start the server within the block. See `port.Engine.serving`."""
+        profile = self.PROFILE
+        program = mysqld.require(profile, place.bin)
+        settings = {name.replace("-", "_"): setting for name, setting in settings.items()}
+        text.keep_private(settings, PRIVATE)
+        owner = self.account()
+        network = place.network
+        sockets = own(place.sockets, owner)
+        forget(sockets, f"{profile.name}.sock*")
+        # large sorts write to the filesystem under test
+        scratch = own(datadir.with_name(datadir.name + ".tmp"), owner)
+
+        # The role gets its password at the start; sysbench, which runs as the account, reads it.
+        password = secrets.token_urlsafe(24)
+        statements = _ROLE
+        if network is not None:
+            statements += f"GRANT ALL PRIVILEGES ON *.* TO {NAME}@localhost WITH GRANT OPTION;\n"
+        shown = statements.format(password=_HIDDEN)
+        init = put(statements.format(password=password), "init.sql", place, owner, shown)
+        put_aside(f'mysql-password="{password}"\n', SYSBENCH_OPTIONS, sockets, owner)
+
+        private: dict[str, Scalar] = {
+            "datadir": str(datadir),
+            "socket": str(sockets / f"{profile.name}.sock"),
+            "pid_file": str(sockets / f"{profile.name}.pid"),
+            "tmpdir": str(scratch),
+            "init_file": str(init),
+            **one_tablespace(datadir, place),
+            **profile.private,
+            **_listening(network, owner),
+        }
+        if place.log_dir:
+            private["innodb_log_group_home_dir"] = str(place.log_dir)
+        config = configuration(settings, private, place.log_dir, network is not None)
+        launch = Launch(
+            name=f"{profile.name} {program.version}",
+            argv=program.argv(put(config, "my.cnf", place, owner)),
+            datadir=datadir,
+            log=place.log,
+            account=owner,
+            stop=signal.SIGTERM,
+            abort=signal.SIGKILL,  # enough for a server that is a single process
+            remedy=_apparmor_hint(program),
+            open_files=text.open_files(settings),
+            offset=log_size(place.log),
+        )
+
+        def answer(running: process.Running) -> InnodbServer | None:
+            server = InnodbServer(profile, place, program, running, password)
+            server.database = database_of(datadir)
+            return server.when_ready()
+
+        try:
+            with serving_program(launch, answer) as server, closing(server):
+                # the server has read it, and processes of its account could read the password in it
+                init.unlink()
+                reported = server.report_settings()
+                server.left_out = text.absent_defaults(
+                    settings, reported, program.version, profile.versions
+                )
+                # log_bin may name the log's files, but the server reports ON
+                comparable = dict(settings)
+                if "log_bin" in settings and not isinstance(settings["log_bin"].value, bool):
+                    del comparable["log_bin"]
+                warnings = launch.tail("warning")
+                text.refuse_differences(comparable, reported, text.same_in_mysql, warnings)
+                if network:
+                    server.admit(ROLE, network.peer, network.password)
+                yield server
+        finally:
+            rmtree(scratch, ignore_errors=True)
+
+    def check(self, datadir: Path, settings: Settings, place: Place) -> str:
+        """Run CHECK TABLE on every user table: it reads each page of each index, checks checksum,
+        order and links, and compares the numbers of entries. Raises DataCorrupt, also for versions
+        that crash on a damaged page.
+        """
+        offset = log_size(place.log)
+        try:
+            with self.serving(datadir, settings, place) as server:
+                tables, faults = _table_faults(server)
+        except (EngineStartFailed, EngineDied) as error:
+            lines = tail(place.log, offset, lines=1000, better="").splitlines()
+            damage = [line for line in lines if _CORRUPT.search(line)]
+            if not damage:
+                raise
+            faults = [str(error).splitlines()[0], *damage]
+        refuse_corrupt("CHECK TABLE", faults)
+        return f"CHECK TABLE of {tables} table{'' if tables == 1 else 's'}"
+
+    def check_running(self, server: Server) -> None:
+        """Run CHECK TABLE on every user table of a running server. Raises DataCorrupt, or
+        EngineDied if it crashes.
+        """
+        assert isinstance(server, InnodbServer)
+        _, faults = _table_faults(server)
+        refuse_corrupt("CHECK TABLE", faults)
+
+    def check_pages(self, datadir: Path, settings: Settings, place: Place) -> str:
+        """Run innochecksum on each tablespace of the stopped server but the temporary one, and not
+        on the doublewrite buffer.
+        """
+        server = mysqld.require(self.PROFILE, place.bin)
+        folders = (server.path.parent, server.path.parent.parent / "bin", Path("/usr/bin"))
+        beside = (folder / _PAGE_CHECKER for folder in folders)
+        program = next(filter(Path.is_file, beside), None) or process.find(_PAGE_CHECKER)
+        if program is None:
+            raise ProgramMissing(f"{_PAGE_CHECKER} is not installed")
+        checker: list[str | Path] = [*server.loader, program, *self.page_options]
+        checks: list[tuple[str, Path]] = []
+        files = 0
+        for pattern, parts in _TABLESPACES.items():
+            for file in sorted(datadir.rglob(pattern)):
+                files += 1
+                checks += [(part, file) for part in parts]
+
+        # xargs starts them all, which is faster than from here; one by one only to find the fault.
+        owner = self.account()
+        everything = "\0".join(f"{part}\0{file}" for part, file in checks)
+        xargs = ["xargs", "--null", "--max-args=2", *checker]
+        all_checks = process.run(
+            xargs, stdin=everything, timeout_s=CHECK_S, ok=(0, 123), as_user=owner
+        )
+        for part, file in checks if all_checks.returncode else ():
+            done = process.run([*checker, part, file], timeout_s=CHECK_S, ok=(0, 1), as_user=owner)
+            faults = (done.stdout + done.stderr).splitlines() if done.returncode else ()
+            refuse_corrupt(f"{_PAGE_CHECKER} {file.name}", faults)
+        return f"checksums of {files} tablespaces"
+
+    def data_bytes(self, file: Path) -> int:
+        """Return the size of a file; of a bare device, up to FSP_FREE_LIMIT, beyond which no page
+        was ever used.
+        """
+        if file.is_block_device():
+            return _pages(file, _FSP_FREE_LIMIT) * _PAGE
+        return file.stat().st_size
+
+    def move_data(self, datadir: Path, device: Path) -> None:
+        """Move the tablespace to the device, compare all bytes, and leave a link. Raises
+        FilesystemFull, RestoreFailed.
+        """
+        file = datadir / SYSTEM_TABLESPACE
+        # page-aligned, as direct I/O requires
+        size = file.stat().st_size
+        buffer = mmap.mmap(-1, _PIECE)
+        with open_fd(device, os.O_RDWR | os.O_DIRECT) as target:
+            capacity = os.lseek(target, 0, os.SEEK_END)
+            if capacity < size:
+                raise FilesystemFull(
+                    f"the tablespace needs {size} bytes, but the device has {capacity}",
+                    effect="Nothing was measured.",
+                    remedy="Use a larger device or a smaller dataset.",
+                )
+            with file.open("rb", buffering=0) as source:
+                for offset in range(0, size, _PIECE):
+                    # always whole blocks: a tablespace's size is a multiple of 1 MiB
+                    count = source.readinto(buffer)
+                    os.pwritev(target, [memoryview(buffer)[:count]], offset)
+                os.fsync(target)
+                source.seek(0)
+                for offset in range(0, size, _PIECE):
+                    piece = source.read(_PIECE)
+                    os.preadv(target, [buffer], offset)
+                    if buffer[: len(piece)] != piece:
+                        text = f"{device} at byte {offset} differs from what was written"
+                        raise RestoreFailed(text)
+        file.unlink()
+        file.symlink_to(device)
+        if os.geteuid() == 0:
+            owner = self.account()
+            os.chown(device, owner.uid, owner.gid)
+
+    def place_log(self, datadir: Path, folder: Path) -> None:
+        """Move the redo log. A golden copy has no binary log; one made later is made there."""
+        files: list[Path] = []
+        for pattern in _REDO:
+            files += sorted(datadir.glob(pattern))
+        move(files, folder, self.account())
+
+    def log_files(self, datadir: Path, effective: dict[str, str]) -> list[Path]:
+        """Return redo and binary logs at the places that the server's variables name."""
+        redo = (datadir / effective.get("innodb_log_group_home_dir", ".")).resolve()
+        files: list[Path] = []
+        for pattern in _REDO:
+            for path in redo.glob(pattern):
+                files += path.iterdir() if path.is_dir() else [path]
+        binlog = mysqld.binlog_place(effective, datadir)
+        if binlog is not None:
+            files += mysqld.binlog_files(binlog)
+        return sorted(path.resolve() for path in files)
+
+    def data_files(self, datadir: Path) -> list[Path]:
+        """Return tables and indexes of user schemas and the system tablespace, without log, undo
+        and doublewrite files.
+        """
+        tables: list[Path] = []
+        for schema in datadir.glob("[!#]*"):
+            if schema.is_dir() and schema.name not in SYSTEM_SCHEMAS:
+                tables += [path for path in schema.iterdir() if path.suffix in _TABLE_FILES]
+        return sorted(tables) + sorted(datadir.glob("ibdata*"))
+
+    def durability(self, effective: dict[str, str], tears: bool) -> tuple[Durability, ...]:
+        """Return the flags of the effective settings. Flush methods without fsync are `no-barrier`:
+        the disk is never told to flush. innodb_flush_log_at_trx_commit 0 and 2, and with a binary
+        log sync_binlog other than 1, lose the last commits; MariaDB's 3 flushes at prepare and at
+        commit. Without doublewrite pages are damaged, also with copy-on-write: a page is several
+        blocks, and MariaDB's checkpoint flushes files before it determines which pages it counts as
+        durable (buf0flu.cc, `log_checkpoint`). DETECT_ONLY and MariaDB's "fast" do not keep a
+        reliable copy.
+        """
+        flags = []
+        method = effective.get("innodb_flush_method", "").lower()
+        unflushed = "no_fsync" in method or method in ("nosync", "littlesync")
+        if unflushed or effective.get("debug_no_sync") == "ON":
+            flags.append(Durability.NO_BARRIER)
+        has_binlog = effective.get("log_bin", "").upper() in _ON
+        late_binlog = has_binlog and effective.get("sync_binlog") != "1"
+        if late_binlog or effective.get("innodb_flush_log_at_trx_commit", "1") not in ("1", "3"):
+            flags.append(Durability.ASYNC_COMMIT)
+        doublewrite = effective.get("innodb_doublewrite", "ON").upper()
+        if doublewrite not in (*_ON, "DETECT_AND_RECOVER"):
+            flags.append(Durability.TORN_PAGES)
+        return tuple(flags)
+
+
+def _table_faults(server: InnodbServer) -> tuple[int, list[str]]:
+    """Return the number of tables, and what CHECK TABLE found."""
+    tables = server.tables(SYSTEM_SCHEMAS)
+    with ThreadPoolExecutor(min(_CHECKERS, os.cpu_count() or 1)) as pool:
+        faults = itertools.chain.from_iterable(pool.map(server.check_table, tables))
+        return len(tables), list(faults)

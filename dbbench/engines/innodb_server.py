@@ -272,7 +272,8 @@ class InnodbServer(Server):
             try:
                 for name, value in changes.items():
                     rows_of(connection, f"SET GLOBAL {name} = {value}")
-                if dirty := process.wait_while(self.dirty_bytes, FLUSH_S, _STEP_S):
+                dirty = process.wait_while(self.dirty_bytes, FLUSH_S, _STEP_S)
+                if dirty:
                     raise DeadlinePassed(
                         f"{dirty} bytes of pages are still dirty after {FLUSH_S:.0f} s"
                     )
@@ -296,7 +297,8 @@ class InnodbServer(Server):
         lacks = lacking(self.profile, status)
         # MySQL reports it only in a table
         if "innodb_history_list_length" not in self.profile.counters:
-            if history := self._read(_HISTORY):
+            history = self._read(_HISTORY)
+            if history:
                 values["innodb_history_list_length"] = float(history[0][0])
             else:
                 lacks = (*lacks, "trx_rseg_history_len in information_schema.innodb_metrics")
@@ -320,11 +322,11 @@ class InnodbServer(Server):
         if self._opened_before is None:
             self._opened_before = opened
         present = {}
-        for number, user, _host, _database, command, _time, _state, statement in (
-            row[:8] for row in self._read("SHOW PROCESSLIST")
-        ):
-            if user not in _SERVERS_OWN and command != "Daemon" and int(number) not in self._opened:
-                present[int(number)] = f"{user}: {statement or command}"
+        for row in self._read("SHOW PROCESSLIST"):
+            number, user, _host, _database, command, _time, _state, statement = row[:8]
+            if user in _SERVERS_OWN or command == "Daemon" or int(number) in self._opened:
+                continue
+            present[int(number)] = f"{user}: {statement or command}"
         return Sessions(present, opened - self._opened_before)
 
     def recovery_bytes(self) -> int | None:
@@ -347,13 +349,12 @@ class InnodbServer(Server):
             f"the checkpoint moved by {moved / 1e6:.0f} MB while {written / 1e6:.0f} MB of redo "
             "were written"
         )
-        causes = {
-            name: count
-            for name, count in (("redo full", full), ("flushing", ended - full))
-            if count > 0
-        }
-        note = movement if ended else f"burst: no checkpoint in the window; {movement}"
-        return CheckpointFacts(ended=ended, by_cause=causes, note=note)
+        causes = {"redo full": full, "flushing": ended - full}
+        return CheckpointFacts(
+            ended=ended,
+            by_cause={cause: count for cause, count in causes.items() if count > 0},
+            note=movement if ended else f"burst: no checkpoint in the window; {movement}",
+        )
 
     def written_bytes(self, grown: Counts) -> int | None:
         """Return redo + data pages + their doublewrite copies + the binary log, from page counts:
@@ -422,7 +423,10 @@ class InnodbServer(Server):
             f" AND table_schema NOT IN {without} ORDER BY data_length DESC",
             database="",
         )
-        return [".".join("`" + part.replace("`", "``") + "`" for part in table) for table in tables]
+        names = []
+        for schema, table in tables:
+            names.append(f"{_quote(schema)}.{_quote(table)}")
+        return names
 
     def check_table(self, table: str) -> list[str]:
         """Return what CHECK TABLE reports, one line per error. Raises EngineDied if the server
@@ -454,15 +458,17 @@ class InnodbServer(Server):
         begun_at, ends_at = self._under_way
         self._oldest = max(self._oldest, written - checkpoint)
         if checkpoint >= ends_at:
-            self._cycles += begun_at < ends_at
-            self._full += (
-                begun_at < ends_at
-                and self._redo is not None
-                and self._oldest > NEARLY_FULL * self._redo
-            )
+            if begun_at < ends_at:
+                self._cycles += 1
+                if self._redo is not None and self._oldest > NEARLY_FULL * self._redo:
+                    self._full += 1
             self._oldest = 0.0
             self._under_way = (checkpoint, written)
         return float(self._cycles)
+
+
+def _quote(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
 
 
 def to_counters(status: Iterable[tuple[str, str]]) -> dict[str, float]:

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from dbbench.engines.innodb_server import SYSBENCH_OPTIONS
-from dbbench.engines.port import Server
-from dbbench.engines.sql import NULL, Ask, Sql, Table, hashes, rows_of
+from dbbench.engines.sql import NULL, Ask, Endpoint, Sql, Table, hashes, rows_of
 from dbbench.errors import DriverFailed
 
 CHUNK_ROWS: Final = 20_000  # rows per transaction, so that undo and temporary tables stay in memory
@@ -30,16 +29,13 @@ class InnodbSql(Sql):
     sysbench = "mysql"
     sysbench_tls = ("--mysql-ssl=on",)  # 1.0 reads the certificates from its working directory
 
-    def login(self, server: Server) -> list[str]:
-        where = [
-            f"--mysql-socket={server.socket}",
-            f"--mysql-user={server.user}",
-            f"--mysql-db={server.database}",
-        ]
+    def login(self, server: Endpoint) -> list[str]:
         return [
             f"--config-file={server.socket_dir / SYSBENCH_OPTIONS}",
             "--db-driver=mysql",
-            *where,
+            f"--mysql-socket={server.socket}",
+            f"--mysql-user={server.user}",
+            f"--mysql-db={server.database}",
         ]
 
     def quote(self, table: str) -> str:
@@ -70,7 +66,7 @@ class InnodbSql(Sql):
             sums[str(name)] = f"{count} rows, {cursor.fetchone()[1]}"
         return sums
 
-    def cancel(self, server: Server, connection: Any) -> None:
+    def cancel(self, server: Endpoint, connection: Any) -> None:
         with contextlib.closing(server.connect()) as other:
             rows_of(other, f"KILL QUERY {connection.connection_id}")
 

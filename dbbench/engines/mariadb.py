@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Final
 
 from dbbench import process
 from dbbench.engines import innodb, mysqld
+from dbbench.engines.innodb import Innodb
 from dbbench.engines.innodb_server import COUNTERS_OF_MARIADB
 from dbbench.engines.innodb_sql import InnodbSql
 from dbbench.engines.mysqld import Mysqld
@@ -63,99 +63,89 @@ AND GLOBAL_VALUE <> DEFAULT_VALUE FROM information_schema.SYSTEM_VARIABLES WHERE
     },
 )
 
-account = innodb.account
-check_running = innodb.check_running
-data_files = innodb.data_files
-durability = innodb.durability
-log_files = innodb.log_files
-place_log = innodb.place_log
-data_bytes = innodb.data_bytes
-move_data = innodb.move_data
-programs = partial(mysqld.programs, PROFILE)
-installed_version = partial(mysqld.installed_version, PROFILE)
-serving = partial(innodb.serving, PROFILE)
-check = partial(innodb.check, PROFILE)
-# they are not protected by doublewrite
-check_pages = partial(innodb.check_pages, PROFILE, ("--skip-freed-pages",))
-refusal = partial(innodb.refusal, PROFILE, ("--verbose", "--help"))
 
+class MariaDb(Innodb):
+    """MariaDB, with its own program for backups."""
 
-def defaults(memory_bytes: int | None) -> dict[str, Scalar]:
-    """Return InnoDB's defaults and those that only MariaDB has."""
-    return {
-        **innodb.defaults(memory_bytes),
-        "innodb_log_file_size": BUILD_LOG,
-        # The server can bypass the page cache for its log only if it finds the block device of the
-        # file, which it does not on btrfs. Buffering is therefore on for all filesystems, so that
-        # they are comparable.
-        "innodb_log_file_buffering": True,
-        "innodb_checksum_algorithm": "full_crc32",
-        "innodb_purge_batch_size": 127,
-        "innodb_snapshot_isolation": False,
-        "aria_pagecache_buffer_size": 16 * 2**20,
-    }
+    checking = ("--verbose", "--help")
+    # they are not protected by doublewrite
+    page_options = ("--skip-freed-pages",)
 
+    def defaults(self, memory_bytes: int | None) -> dict[str, Scalar]:
+        """Return InnoDB's defaults and those that only MariaDB has."""
+        return {
+            **innodb.defaults(memory_bytes),
+            "innodb_log_file_size": BUILD_LOG,
+            # The server can bypass the page cache for its log only if it finds the block device of
+            # the file, which it does not on btrfs. Buffering is therefore on for all filesystems,
+            # so that they are comparable.
+            "innodb_log_file_buffering": True,
+            "innodb_checksum_algorithm": "full_crc32",
+            "innodb_purge_batch_size": 127,
+            "innodb_snapshot_isolation": False,
+            "aria_pagecache_buffer_size": 16 * 2**20,
+        }
 
-def window_settings(warmup_s: float, measure_s: float) -> dict[str, Scalar]:
-    """Return a redo log size that the window does not reach."""
-    return {"innodb_log_file_size": innodb.redo_bytes(warmup_s, measure_s)}
-
-
-def create(datadir: Path, place: Place, *options: str) -> None:
-    """Make the system tables with the server's SQL files in bootstrap mode, as mariadb-install-db
-    does; the script itself needs another package and, run by root, changes the owner of files
-    below /usr/lib.
-    """
-    program = mysqld.require(PROFILE, place.bin)
-    private = {
-        "datadir": str(datadir),
-        "socket": str(place.sockets / "bootstrap.sock"),
-        "max_allowed_packet": "8M",
-        "net_buffer_length": "16K",
-    }
-    options = (
-        "--bootstrap",
-        "--silent-startup",
-        "--log-warnings=0",
-        "--enforce-storage-engine=",
-        *options,
-    )
-    settings = merge_settings(("default", defaults(None)))
-    tables = _system_tables(program)
-    printed = innodb.initialize(program, private, settings, place, *options, stdin=tables)
-    if "ERROR" in printed:
-        raise EngineStartFailed(
-            f"the data directory {datadir} could not be initialized: {printed.strip()[-800:]}"
+    def create(self, datadir: Path, place: Place, *options: str) -> None:
+        """Make the system tables with the server's SQL files in bootstrap mode, as
+        mariadb-install-db does; the script itself needs another package and, run by root, changes
+        the owner of files below /usr/lib.
+        """
+        program = mysqld.require(PROFILE, place.bin)
+        printed = self.initialize(
+            program,
+            {
+                "datadir": str(datadir),
+                "socket": str(place.sockets / "bootstrap.sock"),
+                "max_allowed_packet": "8M",
+                "net_buffer_length": "16K",
+            },
+            merge_settings(("default", self.defaults(None))),
+            place,
+            "--bootstrap",
+            "--silent-startup",
+            "--log-warnings=0",
+            "--enforce-storage-engine=",
+            *options,
+            stdin=_system_tables(program),
         )
+        if "ERROR" in printed:
+            raise EngineStartFailed(
+                f"the data directory {datadir} could not be initialized: {printed.strip()[-800:]}"
+            )
 
-
-def backup(server: Server, room: Path) -> list[str] | str:
-    """Return the mariadb-backup command, which needs a directory for its notes."""
-    program = next((name for name in ("mariadb-backup", "mariabackup") if process.find(name)), None)
-    if program is None:
+    def backup(self, server: Server, room: Path) -> list[str] | str:
+        """Return the mariadb-backup command, which needs a directory for its notes."""
+        notes = room / "backup"
+        notes.mkdir(exist_ok=True)
+        for program in ("mariadb-backup", "mariabackup"):
+            if process.find(program):
+                return [
+                    program,
+                    "--no-defaults",
+                    "--backup",
+                    "--stream=xbstream",
+                    f"--socket={server.socket}",
+                    f"--user={server.user}",
+                    f"--target-dir={notes}",
+                ]
         return "mariadb-backup is not installed"
-    (work := room / "backup").mkdir(exist_ok=True)
-    return [
-        program,
-        "--no-defaults",
-        "--backup",
-        "--stream=xbstream",
-        f"--socket={server.socket}",
-        f"--user={server.user}",
-        f"--target-dir={work}",
-    ]
+
+
+ENGINE: Final = MariaDb(PROFILE)
 
 
 def _system_tables(program: Mysqld) -> str:
     base = program.path.resolve().parent.parent
-    folders = (base / "share/mysql", base / "share/mariadb", base / "share")
-    share = next((folder for folder in folders if any(folder.glob("*_system_tables.sql"))), None)
-    if share is None:
-        raise ProgramMissing(f"the SQL files of {program.path} were not found")
-    # Since version 11 the files are named mariadb_* instead of mysql_*.
-    files = [
-        next(share.glob(f"m*_{name}.sql"))
-        for name in ("system_tables", "performance_tables", "system_tables_data")
-    ]
-    head = "CREATE DATABASE IF NOT EXISTS mysql;\nUSE mysql;\nSET @auth_root_socket = NULL;\n"
-    return head + "\n".join(path.read_text() for path in files)
+    for share in (base / "share/mysql", base / "share/mariadb", base / "share"):
+        if not any(share.glob("*_system_tables.sql")):
+            continue
+        statements = [
+            "CREATE DATABASE IF NOT EXISTS mysql;\nUSE mysql;\nSET @auth_root_socket = NULL;"
+        ]
+        # Since version 11 the files are named mariadb_* instead of mysql_*.
+        for name in ("system_tables", "performance_tables", "system_tables_data"):
+            file = next(share.glob(f"m*_{name}.sql"))
+            statements.append(file.read_text())
+        return "\n".join(statements)
+    raise ProgramMissing(f"the SQL files of {program.path} were not found")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Final
 
 from dbbench.engines import innodb, mysqld
+from dbbench.engines.innodb import Innodb
 from dbbench.engines.innodb_server import COUNTERS_OF_MYSQL
 from dbbench.engines.innodb_sql import InnodbSql
 from dbbench.engines.port import LOG_BYTES, Place
@@ -55,77 +55,64 @@ FROM performance_schema.variables_info JOIN performance_schema.global_variables 
     lab={**innodb.PROFILE.lab, "innodb_redo_log_capacity": 16 * 2**20},
 )
 
-account = innodb.account
-check_running = innodb.check_running
-data_files = innodb.data_files
-log_files = innodb.log_files
-place_log = innodb.place_log
-data_bytes = innodb.data_bytes
-move_data = innodb.move_data
-programs = partial(mysqld.programs, PROFILE)
-installed_version = partial(mysqld.installed_version, PROFILE)
-serving = partial(innodb.serving, PROFILE)
-check = partial(innodb.check, PROFILE)
-check_pages = partial(innodb.check_pages, PROFILE, ())
-_CHECKING: Final = (
-    *(f"--{name}={word(value)}" for name, value in PROFILE.private.items()),
-    "--validate-config",
-)
-refusal = partial(innodb.refusal, PROFILE, _CHECKING)
 
+class MySql(Innodb):
+    """MySQL, which checks settings with a private server's options."""
 
-def defaults(memory_bytes: int | None) -> dict[str, Scalar]:
-    """Return InnoDB's defaults and MySQL's own. Flushes with fsync: direct I/O is not durable
-    (`durability`).
-    """
-    return {
-        **innodb.defaults(memory_bytes),
-        "innodb_flush_method": "fsync",
-        "innodb_redo_log_capacity": BUILD_LOG,
-        "innodb_use_fdatasync": True,
-        "innodb_log_writer_threads": False,
-        "innodb_page_cleaners": 1,
-        "innodb_doublewrite_pages": 128,
-        "innodb_doublewrite_files": 2,
-        "innodb_numa_interleave": False,
-        "innodb_idle_flush_pct": 100,
-        "innodb_purge_batch_size": 300,
-        "innodb_checksum_algorithm": "crc32",
-        "innodb_dedicated_server": False,
-        "gtid_mode": False,
-        "enforce_gtid_consistency": False,
-    }
-
-
-def window_settings(warmup_s: float, measure_s: float) -> dict[str, Scalar]:
-    """Return a redo log size that the window does not reach."""
-    return {"innodb_redo_log_capacity": innodb.redo_bytes(warmup_s, measure_s)}
-
-
-def create(datadir: Path, place: Place, *options: str) -> None:
-    """Run mysqld --initialize-insecure: root without a password, reachable only through the private
-    socket.
-    """
-    private = {"datadir": str(datadir), **PROFILE.private}
-    settings = merge_settings(("default", defaults(None)))
-    innodb.initialize(
-        mysqld.require(PROFILE, place.bin),
-        private,
-        settings,
-        place,
-        "--initialize-insecure",
-        *options,
+    checking = (
+        *(f"--{name}={word(value)}" for name, value in PROFILE.private.items()),
+        "--validate-config",
     )
 
+    def defaults(self, memory_bytes: int | None) -> dict[str, Scalar]:
+        """Return InnoDB's defaults and MySQL's own. Flushes with fsync: direct I/O is not durable
+        (`durability`).
+        """
+        return {
+            **innodb.defaults(memory_bytes),
+            "innodb_flush_method": "fsync",
+            "innodb_redo_log_capacity": BUILD_LOG,
+            "innodb_use_fdatasync": True,
+            "innodb_log_writer_threads": False,
+            "innodb_page_cleaners": 1,
+            "innodb_doublewrite_pages": 128,
+            "innodb_doublewrite_files": 2,
+            "innodb_numa_interleave": False,
+            "innodb_idle_flush_pct": 100,
+            "innodb_purge_batch_size": 300,
+            "innodb_checksum_algorithm": "crc32",
+            "innodb_dedicated_server": False,
+            "gtid_mode": False,
+            "enforce_gtid_consistency": False,
+        }
 
-def durability(effective: dict[str, str], tears: bool) -> tuple[Durability, ...]:
-    """Return the flags of the settings; with O_DIRECT pages may tear despite doublewrite: from
-    8.0.20 on the server then does not flush the doublewrite file (buf0dblwr.cc,
-    `is_fsync_required`). Copy and page are in the disk's volatile cache at the same time, and a
-    power loss can damage both, as the power-loss lab shows.
-    """
-    flags = innodb.durability(effective, tears)
-    direct = effective.get("innodb_flush_method", "").upper() in ("O_DIRECT", "O_DIRECT_NO_FSYNC")
-    if tears and direct and Durability.TORN_PAGES not in flags:
-        return tuple(flag for flag in Durability if flag in (*flags, Durability.TORN_PAGES))
-    return flags
+    def create(self, datadir: Path, place: Place, *options: str) -> None:
+        """Run mysqld --initialize-insecure: root without a password, reachable only through the private
+        socket.
+        """
+        self.initialize(
+            mysqld.require(PROFILE, place.bin),
+            {"datadir": str(datadir), **PROFILE.private},
+            merge_settings(("default", self.defaults(None))),
+            place,
+            "--initialize-insecure",
+            *options,
+        )
+
+    def durability(self, effective: dict[str, str], tears: bool) -> tuple[Durability, ...]:
+        """Return the flags of the settings; with O_DIRECT pages may tear despite doublewrite: from
+        8.0.20 on the server then does not flush the doublewrite file (buf0dblwr.cc,
+        `is_fsync_required`). Copy and page are in the disk's volatile cache at the same time, and a
+        power loss can damage both, as the power-loss lab shows.
+        """
+        flags = super().durability(effective, tears)
+        direct = effective.get("innodb_flush_method", "").upper() in (
+            "O_DIRECT",
+            "O_DIRECT_NO_FSYNC",
+        )
+        if tears and direct and Durability.TORN_PAGES not in flags:
+            return tuple(flag for flag in Durability if flag in (*flags, Durability.TORN_PAGES))
+        return flags
+
+
+ENGINE: Final = MySql(PROFILE)

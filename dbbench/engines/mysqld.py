@@ -66,10 +66,11 @@ class Mysqld:
 
 def find(profile: Profile, given: Path | None) -> Mysqld | None:
     """Return the program of that engine in `given`, otherwise the installed one, or None."""
-    programs = (
-        _probe(profile.banner, root, path) for root, path in _candidates(profile.programs, given)
-    )
-    return next((program for program in programs if program is not None), None)
+    for root, path in _candidates(profile.programs, given):
+        program = _probe(profile.banner, root, path)
+        if program is not None:
+            return program
+    return None
 
 
 def require(profile: Profile, given: Path | None) -> Mysqld:
@@ -77,10 +78,9 @@ def require(profile: Profile, given: Path | None) -> Mysqld:
     server = find(profile, given)
     if server is None:
         package = profile.package or "the package of its vendor"
+        where = f"in {given}" if given else "is installed"
         raise ProgramMissing(
-            f"no {profile.name} server in {given}"
-            if given
-            else f"no {profile.name} server is installed",
+            f"no {profile.name} server {where}",
             remedy=f"Install {package}, or name the folder of its programs as `bin`.",
         )
     if numbers_of(server.version) < profile.oldest:
@@ -91,37 +91,24 @@ def require(profile: Profile, given: Path | None) -> Mysqld:
     return server
 
 
-def programs(profile: Profile, bin: Path | None = None) -> tuple[str, ...]:
-    """Return the server's program: its path, or its name if none is installed."""
-    server = find(profile, bin)
-    return (str(server.path) if server else profile.programs[0],)
-
-
-def installed_version(profile: Profile, bin: Path | None = None) -> str | None:
-    """Return the version, for example "10.11.19", or None."""
-    server = find(profile, bin)
-    return server.version if server else None
-
-
 def _candidates(names: tuple[str, ...], given: Path | None) -> Iterator[tuple[Path | None, Path]]:
     """Yield (root of another system or None, program)."""
     if given is not None and given.is_file():
         yield None, given
         return
     if given is not None:
-        other = (
-            given
-            if any((given / loader).exists() for loader in _LOADERS) and given != Path("/")
-            else None
-        )
+        is_system = any((given / loader).exists() for loader in _LOADERS)
+        root = given if is_system and given != Path("/") else None
         for folder in _FOLDERS:
-            yield from ((other, given / folder / name) for name in names)
+            for name in names:
+                yield root, given / folder / name
         return
     for name in names:
         hit = process.find(name)
         if hit is not None:
             yield None, hit
-        yield from ((None, folder / name) for folder in _SYSTEM)
+        for directory in _SYSTEM:
+            yield None, directory / name
 
 
 @functools.lru_cache(maxsize=64)
@@ -131,37 +118,32 @@ def _probe(banner: str, root: Path | None, path: Path) -> Mysqld | None:
     loader: tuple[str, ...] = ()
     if root is not None:
         libraries = sorted(str(place) for place in (root / "usr/lib").glob("*-linux-gnu"))
-        used = next(root / name for name in _LOADERS if (root / name).exists())
-        loader = (str(used), "--library-path", ":".join(libraries))
+        linker = next(root / name for name in _LOADERS if (root / name).exists())
+        loader = (str(linker), "--library-path", ":".join(libraries))
+    argv = (*loader, str(path), "--no-defaults", "--version")
     try:
-        printed = process.run(
-            (*loader, path, "--no-defaults", "--version"), note=False, timeout_s=30
-        ).stdout
+        printed = process.run(argv, note=False, timeout_s=30).stdout
     except (CommandFailed, DeadlinePassed):
         return None
     version = _VERSION.search(printed)
-    if version is None or banner not in printed or (_MARIADB in printed) != (banner == _MARIADB):
+    is_mariadb = _MARIADB in printed
+    if version is None or is_mariadb != (banner == _MARIADB):
         return None
     return Mysqld(path, version[1], loader, root)
 
 
 def binlog_place(effective: Mapping[str, str], datadir: Path | None = None) -> Path | None:
     """Return the path of the log's files without their numbers, or None if there is no binary log."""
-    if effective.get("log_bin", "").upper() not in ("ON", "1") or not effective.get(
-        "log_bin_basename"
-    ):
+    base = effective.get("log_bin_basename")
+    if not base or effective.get("log_bin", "").upper() not in ("ON", "1"):
         return None
-    path = Path(effective["log_bin_basename"])
-    return path if datadir is None else datadir / path
+    return Path(base) if datadir is None else datadir / base
 
 
 def binlog_files(base: Path) -> list[Path]:
     """Return the files of the log, without the index of all and MariaDB's index of each (`.idx`)."""
-    return [
-        path
-        for path in sorted(base.parent.glob(f"{base.name}.[0-9]*"))
-        if path.suffix[1:].isdigit()
-    ]
+    files = base.parent.glob(f"{base.name}.[0-9]*")
+    return sorted(path for path in files if path.suffix[1:].isdigit())
 
 
 def purge_binlog(ask: Callable[[str], list[Any]]) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, Protocol, runtime_checkable
 
 from dbbench.engines.settings import Versions, numbers_of
-from dbbench.engines.sql import Sql, rows_of
+from dbbench.engines.sql import Endpoint, Sql, rows_of
 from dbbench.errors import DriverFailed, EngineDied
 from dbbench.model import CheckpointFacts, Durability, Scalar, Settings, TrialWarning, Work
 from dbbench.model.base import PRODUCTION, STANDALONE
@@ -192,7 +192,7 @@ class Profile:
         return ", ".join(f"{name} = {effective[name]}" for name in self.stated if name in effective)
 
 
-class Server:
+class Server(Endpoint):
     """A private running server on a unix socket, and on the network only if `Place` says so. What
     follows `effective_settings` are abilities: those that an engine does not have report
     nothing. `programs`: the directory of its clients (pgbench, psql, ...).
@@ -237,7 +237,6 @@ class Server:
         return self._running is None or self._running.poll() is None
 
     def connect(self, database: str | None = None) -> Any:
-        """Return a DB-API connection in autocommit mode. The caller closes it."""
         raise DriverFailed(f"{self.engine} has no server that accepts statements")
 
     def settle(self) -> None:
@@ -306,22 +305,15 @@ class Server:
         warnings = []
         if newest and numbers_of(self.version)[: len(newest)] > newest:
             release = ".".join(map(str, newest))
-            text = (
-                f"{server} is newer than {release}, the newest release that dbbench was tested with"
-            )
-            warnings.append(TrialWarning("W147", text))
+            text = f"is newer than {release}, the newest release that dbbench was tested with"
+            warnings.append(TrialWarning("W147", f"{server} {text}"))
         if self._lacking:
-            text = (
-                f"{server} should have {', '.join(self._lacking)}; the counters read from there "
-                "are missing"
-            )
-            warnings.append(TrialWarning("W140", text))
+            names = ", ".join(self._lacking)
+            text = f"should have {names}; the counters read from there are missing"
+            warnings.append(TrialWarning("W140", f"{server} {text}"))
         if self.left_out:
-            warnings.append(
-                TrialWarning(
-                    "W147", f"{server} does not have the setting {', '.join(self.left_out)}"
-                )
-            )
+            text = f"does not have the setting {', '.join(self.left_out)}"
+            warnings.append(TrialWarning("W147", f"{server} {text}"))
         return tuple(warnings)
 
     def close(self) -> None:
@@ -348,7 +340,7 @@ class Server:
 
 
 class Engine(Protocol):
-    """A kind of server. Satisfied by a module."""
+    """A kind of server. Satisfied by a module or an object."""
 
     @property
     def PROFILE(self) -> Profile: ...

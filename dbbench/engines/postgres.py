@@ -246,14 +246,23 @@ def installed_version(bin: Path | None = None) -> str | None:
 
 def refusal(settings: Settings, bin: Path | None = None) -> str:
     """Return the server's message about the first of the settings that it refuses."""
-    options = [
-        f"--{name}={text.word(setting.value)}" for name, setting in settings.items() if name != SLOT
+    argv = [
+        str(_require(bin) / "postgres"),
+        "-C",
+        "block_size",
+        "-D",
+        "/",
+        "--config-file=/dev/null",
     ]
-    program = (_found(bin) / "postgres", "-C", "block_size", "-D", "/", "--config-file=/dev/null")
-    done = process.run([*program, *options], note=False, ok=range(256))
+    for name, setting in settings.items():
+        if name != SLOT:
+            argv.append(f"--{name}={text.word(setting.value)}")
+    done = process.run(argv, note=False, ok=range(256))
+    if not done.returncode:
+        return ""
     # after "FATAL" or "HINT"
     messages = [line.partition(":  ")[2] for line in done.stderr.splitlines()]
-    return "; ".join(filter(None, messages)) or done.stderr.strip() if done.returncode else ""
+    return "; ".join(filter(None, messages)) or done.stderr.strip()
 
 
 def account() -> process.User:
@@ -342,7 +351,7 @@ def window_settings(warmup_s: float, measure_s: float) -> dict[str, Scalar]:
 
 def create(datadir: Path, place: Place, *options: str) -> None:
     """Run initdb. The files are not synced: the copy is synced as a whole later."""
-    folder = _found(place.bin)
+    folder = _require(place.bin)
     owner = account()
     own(datadir, owner)
     argv: list[str | Path] = [
@@ -375,34 +384,33 @@ def serving(
     PostgreSQL.
     """
     text.keep_private(settings, PRIVATE)
-    folder = _found(place.bin)
+    folder = _require(place.bin)
     owner = account()
     version = _version(folder)
     slot = switched_on(settings, SLOT)
     settings = {name: setting for name, setting in settings.items() if name != SLOT}
     # the server would refuse to start with others
-    wanted = text.keep_existing(settings, _describe_settings(folder))
+    existing = text.keep_existing(settings, _describe_settings(folder))
     sockets = own(place.sockets, owner)
     forget(sockets, ".s.PGSQL.*")
-    # clients run as the server's account
+
+    # The accounts that may log in: clients run as the server's account.
     names = dict.fromkeys((pwd.getpwuid(os.geteuid()).pw_name, owner.name))
-    ident = put(
-        "".join(f'{_MAP} "{name}" {NAME}\n' for name in names), "pg_ident.conf", place, owner
-    )
+    logins = "".join(f'{_MAP} "{name}" {NAME}\n' for name in names)
+    ident = put(logins, "pg_ident.conf", place, owner)
     private: dict[str, Scalar] = {
         **_LOGGING,
         **_listening(place.network, owner),
         "unix_socket_directories": str(sockets),
         "hba_file": str(put(_hba(place.network), "pg_hba.conf", place, owner)),
         "ident_file": str(ident),
-        **archiving(wanted, datadir, owner),
+        **archiving(existing, datadir, owner),
     }
-    if any(
-        entry.is_dir() and not entry.is_symlink() for entry in (datadir / "pg_tblspc").glob("*")
-    ):
-        # a copy has directories in place of links to tablespaces
+    # a copy has directories in place of links to tablespaces
+    tablespaces = (datadir / "pg_tblspc").glob("*")
+    if any(entry.is_dir() and not entry.is_symlink() for entry in tablespaces):
         private["allow_in_place_tablespaces"] = True
-    config = put(_config(wanted, private), "postgresql.conf", place, owner)
+    config = put(_config(existing, private), "postgresql.conf", place, owner)
     # Also on the command line, because postgresql.auto.conf of a restored cluster overrides the
     # configuration file.
     fixed = [f"--{name}={text.word(value)}" for name, value in private.items()]
@@ -425,10 +433,9 @@ def serving(
 
     with serving_program(launch, answer) as server, contextlib.closing(server):
         server.prepare(slot)
-        server.left_out = text.absent_defaults(settings, wanted, version, PROFILE.versions)
-        text.refuse_differences(
-            wanted, server.reported, text.same_in_postgres, launch.tail("warning")
-        )
+        server.left_out = text.absent_defaults(settings, existing, version, PROFILE.versions)
+        warnings = launch.tail("warning")
+        text.refuse_differences(existing, server.reported, text.same_in_postgres, warnings)
         if place.network:
             server.admit(ROLE, place.network.password)
         yield server
@@ -462,12 +469,13 @@ def check(datadir: Path, settings: Settings, place: Place) -> str:
 
 def check_pages(datadir: Path, settings: Settings, place: Place) -> str:
     """Run pg_checksums, after a recovery if the server was not stopped cleanly."""
-    argv: list[str | Path] = [_found(place.bin) / "pg_checksums", "--check", f"--pgdata={datadir}"]
-    done = process.run(argv, timeout_s=CHECK_S, ok=(0, 1), as_user=account())
+    argv = [str(_require(place.bin) / "pg_checksums"), "--check", f"--pgdata={datadir}"]
+    run = functools.partial(process.run, argv, timeout_s=CHECK_S, ok=(0, 1), as_user=account())
+    done = run()
     if "must be shut down" in done.stderr:
         with serving(datadir, settings, place):
             pass
-        done = process.run(argv, timeout_s=CHECK_S, ok=(0, 1), as_user=account())
+        done = run()
     if "data checksums are not enabled" in done.stderr:  # a copy of a cluster without them
         return "no data checksums"
     refuse_corrupt("pg_checksums", done.stderr.splitlines() if done.returncode else [])
@@ -531,16 +539,14 @@ def data_files(datadir: Path) -> list[Path]:
     """
     spaces = sorted((datadir / "pg_tblspc").glob("*"))
     linked = [space for space in spaces if space.is_symlink()]
-    roots = linked or [datadir / "base", *spaces]
-    files = [
-        Path(folder, name)
-        for root in roots
-        for folder, _folders, names in os.walk(root)
-        for name in names
-        if _RELATION.fullmatch(name)
-    ]
-    # comparing paths takes four times as long
-    return sorted((path for path in files if path.is_file()), key=str)
+    files = []
+    for root in linked or [datadir / "base", *spaces]:
+        for folder, _folders, names in os.walk(root):
+            for name in names:
+                path = Path(folder, name)
+                if _RELATION.fullmatch(name) and path.is_file():
+                    files.append(path)
+    return sorted(files, key=str)  # comparing paths takes four times as long
 
 
 def durability(effective: dict[str, str], tears: bool) -> tuple[Durability, ...]:
@@ -549,14 +555,16 @@ def durability(effective: dict[str, str], tears: bool) -> tuple[Durability, ...]
     filesystems that can tear them.
     """
     flags = {"fsync": Durability.NO_BARRIER, "synchronous_commit": Durability.ASYNC_COMMIT}
-    flags |= {"full_page_writes": Durability.TORN_PAGES} if tears else {}
+    if tears:
+        flags["full_page_writes"] = Durability.TORN_PAGES
     return tuple(flag for name, flag in flags.items() if effective.get(name) == "off")
 
 
 @functools.lru_cache
 def _describe_settings(folder: Path) -> frozenset[str]:
-    lines = process.run((folder / "postgres", "--describe-config"), note=False).stdout.splitlines()
-    return frozenset(line.partition("\t")[0].lower() for line in lines)
+    done = process.run((folder / "postgres", "--describe-config"), note=False)
+    names = [line.partition("\t")[0] for line in done.stdout.splitlines()]
+    return frozenset(map(str.lower, names))
 
 
 def archiving(settings: Settings, datadir: Path, owner: process.User) -> dict[str, Scalar]:
@@ -594,7 +602,8 @@ def _listening(network: Network | None, owner: process.User) -> dict[str, Scalar
 
 def _config(settings: Settings, private: dict[str, Scalar]) -> str:
     lines = ["# This file is complete: the configuration of the system is not read."]
-    whole = {**{name: Setting(value, "private") for name, value in private.items()}, **settings}
+    whole = {name: Setting(value, "private") for name, value in private.items()}
+    whole.update(settings)
     for name, setting in whole.items():
         quoted = text.word(setting.value).replace("\\", "\\\\").replace("'", "''")
         lines.append(f"{name} = '{quoted}'  # {setting.origin}")
@@ -606,18 +615,19 @@ def _folder(given: Path | None) -> Path | None:
     Fedora.
     """
     if given is not None:
-        return next(
-            (place for place in (given, given / "bin") if (place / "postgres").is_file()), None
-        )
-    places = [*Path("/usr/lib/postgresql").glob("*/bin"), *Path("/usr").glob("pgsql-*/bin")]
+        places = [given, given / "bin"]
+    else:
+        places = [*Path("/usr/lib/postgresql").glob("*/bin"), *Path("/usr").glob("pgsql-*/bin")]
     folders = [place for place in places if (place / "postgres").is_file()]
+    if given is not None:
+        return folders[0] if folders else None
     if folders:
         return max(folders, key=lambda place: _major(place.parent.name.removeprefix("pgsql-")))
-    hit = process.find("postgres")
-    return hit.parent if hit else None
+    program = process.find("postgres")
+    return program.parent if program else None
 
 
-def _found(given: Path | None) -> Path:
+def _require(given: Path | None) -> Path:
     folder = _folder(given)
     if folder is None:
         raise ProgramMissing(

@@ -163,10 +163,12 @@ class Reading:
 
     def counters(self, row: Iterable[Mapping[str, object] | None]) -> dict[str, float]:
         """Return the numbers of a row; a counter without a value is omitted."""
-        values = {name: value for part in row for name, value in (part or {}).items()}
-        return {
-            name: float(value) for name, value in values.items() if isinstance(value, int | float)
-        }
+        counters = {}
+        for part in row:
+            for name, value in (part or {}).items():
+                if isinstance(value, int | float):
+                    counters[name] = float(value)
+        return counters
 
     def without_value(self, counters: Mapping[str, float]) -> tuple[str, ...]:
         return tuple(origin for name, origin in self.origins.items() if name not in counters)
@@ -185,18 +187,22 @@ def reading(
     for source in SOURCES:
         if numbers_of(version) not in source.versions or source.setting in off:
             continue
-        there = columns.get(source.view, ())
+        present = columns.get(source.view, ())
         also = source.also.split()
-        wanted = dict.fromkeys((*source.columns.values(), *also))
-        lacking += [f"{source.view}.{column}" for column in wanted if column not in there]
-        usable = {name: column for name, column in source.columns.items() if column in there}
-        if usable and all(column in there for column in also):
-            pairs = ", ".join(
-                f"'{name}', {source.formula.format(column)}" for name, column in usable.items()
-            )
+        for column in (*source.columns.values(), *also):
+            if column not in present:
+                lacking.append(f"{source.view}.{column}")
+        if not present or not set(also) <= set(present):
+            continue
+        pairs = []
+        for name, column in source.columns.items():
+            if column in present:
+                pairs.append(f"'{name}', {source.formula.format(column)}")
+                origins[name] = f"{source.view}.{column}"
+        if pairs:
             where = f" WHERE {source.where}" if source.where else ""
-            parts.append(f"(SELECT jsonb_build_object({pairs}) FROM {source.view}{where})")
-            origins.update({name: f"{source.view}.{column}" for name, column in usable.items()})
+            counters = f"jsonb_build_object({', '.join(pairs)})"
+            parts.append(f"(SELECT {counters} FROM {source.view}{where})")
     return Reading("SELECT " + ", ".join(parts), origins, tuple(dict.fromkeys(lacking)))
 
 
@@ -227,18 +233,19 @@ class CheckpointLog:
         self._offset += len(new)
         *lines, self._rest = (self._rest + new).split(b"\n")
         self._counts.update(checkpoint_events(line.decode(errors="replace") for line in lines))
-        return {
-            f"checkpoints_{name}": float(self._counts[name]) for name in ("begun", "ended", *CAUSES)
-        }
+        names = ("begun", "ended", *CAUSES)
+        return {f"checkpoints_{name}": float(self._counts[name]) for name in names}
 
 
 def checkpoint_events(lines: Iterable[str]) -> list[str]:
     """Return `begun`, its cause, and `ended`, in the order of the log."""
     events = []
     for line in lines:
-        if begun := _BEGUN.search(line):
-            causes = (_CAUSES[word] for word in begun[1].split() if word in _CAUSES)
-            events += ["begun", next(causes, "requested")]
+        begun = _BEGUN.search(line)
+        if begun:
+            causes = [_CAUSES[word] for word in begun[1].split() if word in _CAUSES]
+            events.append("begun")
+            events.append(causes[0] if causes else "requested")
         elif _ENDED.search(line):
             events.append("ended")
     return events

@@ -199,7 +199,8 @@ class PostgresServer(Server):
                 self.checkpoint()
             return activity
 
-        if activity := process.wait_while(busy, SETTLE_S):
+        activity = process.wait_while(busy, SETTLE_S)
+        if activity:
             raise DeadlinePassed(f"{', '.join(activity)} still running after {SETTLE_S:.0f} s")
         self.checkpoint()
 
@@ -348,5 +349,7 @@ def huge_pages(pid: int | None) -> str:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     except OSError:
         return "unknown"
-    sizes = [line.split()[1] for line in lines if line.startswith("HugetlbPages:")]
-    return "unknown" if not sizes else "on" if int(sizes[0]) else "off"
+    for line in lines:
+        if line.startswith("HugetlbPages:"):
+            return "on" if int(line.split()[1]) else "off"
+    return "unknown"

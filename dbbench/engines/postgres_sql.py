@@ -9,8 +9,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final
 
-from dbbench.engines.port import Server
-from dbbench.engines.sql import Ask, Sql, Table, hashes, rows_of
+from dbbench.engines.sql import Ask, Endpoint, Sql, Table, hashes, rows_of
 from dbbench.errors import DriverFailed, LiveServerUnreadable
 
 _SCAN_SESSION: Final = {
@@ -35,7 +34,7 @@ class PostgresSql(Sql):
     sysbench = "pgsql"
     sysbench_tls = ()
 
-    def login(self, server: Server) -> list[str]:
+    def login(self, server: Endpoint) -> list[str]:
         port = server.socket.name.rpartition(".")[2]
         where = [f"--pgsql-host={server.socket_dir}", f"--pgsql-port={port}"]
         return [
@@ -78,7 +77,7 @@ class PostgresSql(Sql):
             sums[str(table)] = str(cursor.fetchone()[0])
         return sums
 
-    def cancel(self, server: Server, connection: Any) -> None:
+    def cancel(self, server: Endpoint, connection: Any) -> None:
         connection.cancel()
 
     def other_plan(self, ask: Ask, recorded: str, sample: str, database: str) -> str:

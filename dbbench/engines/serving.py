@@ -115,13 +115,14 @@ def tail(
     try:
         with log.open("rb") as file:
             file.seek(offset)
-            every = file.read().decode(errors="replace").splitlines()
+            text = file.read().decode(errors="replace")
     except OSError as error:
         return f"  ({log}: {error.strerror})"
-    shown = [f"  {line}" for line in every if containing in line.lower()]
-    shown = [line for line in shown if better in line.lower()] or shown
-    shown = [*{line.lstrip(_TIME): line for line in shown}.values()]
-    return "\n".join(shown[-lines:]) or f"  (its log has no {containing or 'line'})"
+    matching = [f"  {line}" for line in text.splitlines() if containing in line.lower()]
+    preferred = [line for line in matching if better in line.lower()]
+    by_text = {line.lstrip(_TIME): line for line in preferred or matching}
+    last = list(by_text.values())[-lines:]
+    return "\n".join(last) or f"  (its log has no {containing or 'line'})"
 
 
 @contextlib.contextmanager
@@ -159,9 +160,9 @@ def raise_open_files(needed: int) -> None:
     each possible file.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = min(most_files(), max(needed, _OPEN_FILES))
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    limit = min(most_files(), max(needed, _OPEN_FILES))
+    if soft != resource.RLIM_INFINITY and soft < limit:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
 
 
 def most_files() -> int:
@@ -254,14 +255,14 @@ def _end_orphans(launch: Launch) -> None:
     datadir = launch.datadir.resolve()
 
     def kill() -> bool:
-        found = False
+        killed = False
         for entry in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):  # it has ended
                 exe = str((entry / "exe").readlink()).removesuffix(" (deleted)")
                 if exe == program and (entry / "cwd").readlink() == datadir:
                     os.kill(int(entry.name), signal.SIGKILL)
-                    found = True
-        return found
+                    killed = True
+        return killed
 
     process.wait_while(kill, 2.0, POLL_S)
 

@@ -81,7 +81,9 @@ def word(value: Scalar) -> str:
     """Return a setting's value as the servers read it. Raises SettingRefused for a line break or a
     NUL.
     """
-    text = ("on" if value else "off") if isinstance(value, bool) else str(value)
+    text = str(value)
+    if isinstance(value, bool):
+        text = "on" if value else "off"
     if any(ord(letter) < 32 for letter in text):
         raise SettingRefused(
             f"{text!r} cannot be written to a configuration file",
@@ -98,8 +100,10 @@ def respelt_size(engine: str, value: Scalar) -> str | None:
     if match is None:
         return None
     unit = match[2].upper()
-    spelt = match[1] + ({"K": "kB"}.get(unit, f"{unit}B") if engine == "postgres" else unit)
-    return spelt if spelt != match[0].replace(" ", "") else None
+    if engine == "postgres":
+        unit = "kB" if unit == "K" else f"{unit}B"
+    size = match[1] + unit
+    return None if size == match[0].replace(" ", "") else size
 
 
 def keep_private(settings: Settings, private: Iterable[str]) -> None:
@@ -242,10 +246,11 @@ def open_files(settings: Settings) -> int:
     settings: two for each table, one for each connection (MariaDB 10.11 uses 30 more, MySQL 10).
     0 for PostgreSQL, which adapts to any limit.
     """
-    tables, connections, limit = (_number(settings, name) for name in FILES_OF)
-    return (
-        0 if tables is None else max(_FURTHER_FILES + (connections or 0) + 2 * tables, limit or 0)
-    )
+    tables, connections, limit = [_number(settings, name) for name in FILES_OF]
+    if tables is None:
+        return 0
+    needed = _FURTHER_FILES + (connections or 0) + 2 * tables
+    return max(needed, limit or 0)
 
 
 def redo_bytes(settings: Settings) -> int:
@@ -265,12 +270,14 @@ def _bare(text: str) -> str:
 
 def _number(settings: Settings, name: str) -> int | None:
     """Return the value of a setting of MariaDB or MySQL; None if it is not set or not a number."""
-    number = (
-        _quantity(_bare(word(settings[name].value)), _MYSQL_UNITS) if name in settings else None
-    )
+    if name not in settings:
+        return None
+    number = _quantity(_bare(word(settings[name].value)), _MYSQL_UNITS)
     return None if number is None else int(number)
 
 
 def _quantity(text: str, units: dict[str, float] | dict[str, int]) -> float | None:
     match = _NUMBER.fullmatch(text.strip())
-    return float(match[1]) * units[match[2]] if match and match[2] in units else None
+    if match is None or match[2] not in units:
+        return None
+    return float(match[1]) * units[match[2]]

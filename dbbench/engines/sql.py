@@ -7,10 +7,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
-
-if TYPE_CHECKING:
-    from dbbench.engines.port import Server
+from pathlib import Path
+from typing import Any, ClassVar, Final, Protocol
 
 HASH_BYTES: Final = 64  # length of a SHA-512 hash
 NULL: Final = "\\N"  # a missing value in the rows of `Sql.put`, as COPY writes it
@@ -28,6 +26,19 @@ class Table:
     tablespace: str = ""  # PostgreSQL: the table's tablespace if it is not that of the database
 
 
+class Endpoint:
+    """Where the clients of a server log in."""
+
+    user: str  # database role
+    database: str
+    socket: Path
+    socket_dir: Path
+
+    def connect(self, database: str | None = None) -> Any:
+        """Return a DB-API connection in autocommit mode. The caller closes it."""
+        raise NotImplementedError
+
+
 class Sql(Protocol):
     """How statements for an engine are written, and how its clients log in. A list of statements
     may be empty.
@@ -42,7 +53,7 @@ class Sql(Protocol):
     # options that enable TLS; (): environment variables enable it
     sysbench_tls: ClassVar[tuple[str, ...]]
 
-    def login(self, server: Server) -> list[str]:
+    def login(self, server: Endpoint) -> list[str]:
         """Return the options with which sysbench connects to the socket. A password is read from a
         file.
         """
@@ -58,7 +69,7 @@ class Sql(Protocol):
         Writes nothing.
         """
 
-    def cancel(self, server: Server, connection: Any) -> None:
+    def cancel(self, server: Endpoint, connection: Any) -> None:
         """Cancel the statement of a session."""
 
     def refusals(self, rows: Sequence[Sequence[Any]]) -> list[str]:
@@ -137,7 +148,7 @@ def hashes(expression: str, size: int, salt: int) -> list[str]:
 
 
 @contextlib.contextmanager
-def cursor_of(server: Server) -> Iterator[Any]:
+def cursor_of(server: Endpoint) -> Iterator[Any]:
     """Yield a cursor of a new session in the server's own database, in autocommit mode."""
     with (
         contextlib.closing(server.connect()) as connection,
@@ -146,12 +157,12 @@ def cursor_of(server: Server) -> Iterator[Any]:
         yield cursor
 
 
-def execute(server: Server, *statements: str, database: str | None = None) -> None:
+def execute(server: Endpoint, *statements: str, database: str | None = None) -> None:
     """Run statements in one session, each as its own transaction."""
     rows(server, *statements, database=database)
 
 
-def rows(server: Server, *statements: str, database: str | None = None) -> list[tuple[Any, ...]]:
+def rows(server: Endpoint, *statements: str, database: str | None = None) -> list[tuple[Any, ...]]:
     """Return all rows of the last of the statements; [] if it has no result."""
     fetched: list[tuple[Any, ...]] = []
     with contextlib.closing(server.connect(database)) as connection:

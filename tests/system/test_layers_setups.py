@@ -213,13 +213,13 @@ def test_a_server_that_waits_for_space_is_told_at_once(name: str, tmp_path: Path
         filesystems.make(setup, device)
         with filesystems.mount(setup, device, own / "mnt") as fs:
             datadir = filesystems.data_directory(setup, fs)
-            mariadb.create(datadir, place)
+            mariadb.ENGINE.create(datadir, place)
             began = time.monotonic()
             with (
                 pytest.raises(
                     (FilesystemFull, EngineStartFailed), match=r"waits for space|error 28"
                 ),
-                mariadb.serving(
+                mariadb.ENGINE.serving(
                     datadir, merge_settings(("plan", {"innodb_log_file_size": 1024 * MIB})), place
                 ),
             ):

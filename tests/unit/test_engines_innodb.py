@@ -155,7 +155,7 @@ def test_redo_is_out_of_the_windows_reach(window: tuple[float, float], expected:
     assert innodb.redo_bytes(*window) == expected
 
 
-@pytest.mark.parametrize("defaults", [mariadb.defaults, mysql.defaults])
+@pytest.mark.parametrize("defaults", [mariadb.ENGINE.defaults, mysql.ENGINE.defaults])
 def test_the_buffer_pool_follows_the_memory(
     defaults: Callable[[int | None], dict[str, object]],
 ) -> None:
@@ -197,7 +197,7 @@ def test_data_files_are_tables_of_users(tmp_path: Path) -> None:
     for name in wanted + other:
         write_file(tmp_path / name)
     assert sorted(
-        str(path.relative_to(tmp_path)) for path in innodb.data_files(tmp_path)
+        str(path.relative_to(tmp_path)) for path in mariadb.ENGINE.data_files(tmp_path)
     ) == sorted(wanted)
 
 

@@ -36,18 +36,23 @@ def test_mariadb_is_never_taken_for_mysql(tmp_path: Path) -> None:
     assert folder is not None
     for spelling in ("mariadbd", "mysqld"):
         (tmp_path / spelling).symlink_to(folder / "mariadbd")
-        assert mariadb.installed_version(tmp_path / spelling) == mariadb.installed_version()
-        assert mysql_engine.installed_version(tmp_path / spelling) is None
-    assert mysql_engine.installed_version(tmp_path) is None
+        assert (
+            mariadb.ENGINE.installed_version(tmp_path / spelling)
+            == mariadb.ENGINE.installed_version()
+        )
+        assert mysql_engine.ENGINE.installed_version(tmp_path / spelling) is None
+    assert mysql_engine.ENGINE.installed_version(tmp_path) is None
     with pytest.raises(ProgramMissing, match="no mysql server in"):
-        mysql_engine.create(tmp_path / "data", Place(tmp_path / "s", tmp_path / "logs", tmp_path))
+        mysql_engine.ENGINE.create(
+            tmp_path / "data", Place(tmp_path / "s", tmp_path / "logs", tmp_path)
+        )
 
 
 @pytest.mark.needs("engine:mysql")
 def test_mysql_is_never_taken_for_mariadb() -> None:
     """The folder of a MySQL holds no MariaDB."""
-    assert mariadb.installed_version(engine_bin("mysql")) is None
-    assert mysql_engine.installed_version(engine_bin("mysql")) is not None
+    assert mariadb.ENGINE.installed_version(engine_bin("mysql")) is None
+    assert mysql_engine.ENGINE.installed_version(engine_bin("mysql")) is not None
 
 
 @pytest.mark.needs("engine:mariadb")

@@ -119,7 +119,7 @@ def test_a_folder_without_a_server_is_named(cluster: Case, tmp_path: Path) -> No
     """`bin` that holds no server: which folder, and what to do."""
     assert postgres.installed_version(tmp_path) is None
     with pytest.raises(ProgramMissing, match=str(tmp_path)):
-        postgres._found(tmp_path)
+        postgres._require(tmp_path)
 
 
 def test_programs_are_there(cluster: Case) -> None:

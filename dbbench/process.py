@@ -22,7 +22,13 @@ from pathlib import Path
 from typing import IO, Any, NoReturn, ParamSpec, TypeVar
 
 from dbbench import packages
-from dbbench.errors import AnswerUnknown, CommandFailed, DeadlinePassed, ProgramMissing
+from dbbench.errors import (
+    AnswerUnknown,
+    CommandFailed,
+    DbbenchError,
+    DeadlinePassed,
+    ProgramMissing,
+)
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -30,6 +36,13 @@ Argv = Sequence[str | Path]
 Entering = Callable[[], contextlib.AbstractContextManager[None]]
 
 _LONGEST_MS = 2**31 - 1  # poll(2) waits for at most 24 days
+# A loop of Python that an ordinary core finishes in less; a machine that is emulated or busy takes
+# many times as long.
+_LOOPS = 200_000
+_LOOPS_S = 0.03
+_SLOWEST = 100.0
+# A shorter limit is that of a question, whose answer can be missing.
+_QUESTION_S = 60.0
 _KEPT = (
     "SSH_AUTH_SOCK",
     "XDG_CACHE_HOME",
@@ -47,6 +60,10 @@ _recorded: contextvars.ContextVar[list[list[str]] | None] = contextvars.ContextV
 )
 _places: contextvars.ContextVar[Mapping[str, Entering]] = contextvars.ContextVar(
     "places", default=types.MappingProxyType({})
+)
+# the phase of a trial, and the moment of the deadline that the plan gives it (time.monotonic)
+_phase: contextvars.ContextVar[tuple[str, float | None] | None] = contextvars.ContextVar(
+    "phase", default=None
 )
 Spawn = Callable[[Callable[[], subprocess.Popen[bytes]]], subprocess.Popen[bytes]]
 _spawn: contextvars.ContextVar[Spawn | None] = contextvars.ContextVar("spawn", default=None)
@@ -94,13 +111,16 @@ class Running:
         return self.popen.poll()
 
     def wait(self, timeout_s: float) -> int:
-        """Return the exit status. Raises DeadlinePassed after `timeout_s`."""
+        """Return the exit status. Raises DeadlinePassed after `allowed_s(timeout_s)`."""
+        limit_s = timeout_s
         try:
             return _wait(self.popen, timeout_s)
         except subprocess.TimeoutExpired:
-            raise DeadlinePassed(
-                f"{self.argv[0]} is still running after {timeout_s:.0f} s"
-            ) from None
+            limit_s = allowed_s(timeout_s)
+        try:
+            return _wait(self.popen, limit_s - timeout_s)
+        except subprocess.TimeoutExpired:
+            raise too_late(f"{self.argv[0]} is still running after {limit_s:.0f} s") from None
 
     def stop(self, how: signal.Signals = signal.SIGTERM) -> int:
         """Send the signal `how`, and SIGKILL after the grace period; return the exit status."""
@@ -226,6 +246,47 @@ def spawning(spawn: Spawn) -> contextlib.AbstractContextManager[object]:
     return _within(_spawn, spawn)
 
 
+def in_phase(name: str, asked_s: float | None) -> contextlib.AbstractContextManager[object]:
+    """Let programs of the block run for the seconds that the plan gives this phase, instead of
+    their own limits.
+    """
+    until = None if asked_s is None else time.monotonic() + asked_s
+    return _within(_phase, (name, until))
+
+
+def allowed_s(usual_s: float) -> float:
+    """Return how long a program may run whose limit on an ordinary machine is `usual_s`: longer on
+    a slow machine, and as long as the plan gives the phase in [deadlines].
+    """
+    longest_s = usual_s * _slowness()
+    phase = _phase.get()
+    if phase is None or phase[1] is None or usual_s < _QUESTION_S:
+        return longest_s
+    return max(longest_s, usual_s + phase[1] - time.monotonic())
+
+
+def too_late(evidence: str) -> DbbenchError:
+    """Return DeadlinePassed for a program that ran longer than it may."""
+    phase = _phase.get()
+    remedy = "Run the command by hand: it hangs, or this machine is too slow or too busy."
+    if phase is not None:
+        remedy = (
+            f"Set a longer deadline in [deadlines] of the plan, for example {phase[0]} = "
+            '"12h", unless the program hangs.'
+        )
+    return DeadlinePassed(evidence, remedy=remedy)
+
+
+def _slowness() -> float:
+    """Return how many times longer than on an ordinary machine a computation takes at this moment;
+    at least 1.
+    """
+    began = time.perf_counter()
+    for _ in range(_LOOPS):
+        pass
+    return min(_SLOWEST, max(1.0, (time.perf_counter() - began) / _LOOPS_S))
+
+
 def run(
     argv: Argv,
     *,
@@ -240,10 +301,11 @@ def run(
 ) -> Completed:
     """Run a program to its end. `env` is added to a small clean environment (PATH, LANG=C.UTF-8,
     TZ=UTC, HOME). Raises ProgramMissing, CommandFailed (status not in `ok`) and DeadlinePassed
-    (the program is killed).
+    (the program is killed after `allowed_s(timeout_s)`).
     """
     words = _resolve(argv, note)
     began = time.monotonic()
+    limit_s = timeout_s
     popen = _start(
         words,
         as_user,
@@ -255,16 +317,19 @@ def run(
         pass_fds=pass_fds,
     )
     try:
-        stdout, stderr = popen.communicate(
-            stdin.encode() if isinstance(stdin, str) else stdin, timeout=timeout_s
-        )
+        given = stdin.encode() if isinstance(stdin, str) else stdin
+        try:
+            stdout, stderr = popen.communicate(given, timeout=timeout_s)
+        except subprocess.TimeoutExpired:
+            limit_s = allowed_s(timeout_s)
+            stdout, stderr = popen.communicate(timeout=limit_s - timeout_s)
     except BaseException as error:
         # do not read its pipes to the end: a daemon that it started may keep them open
         popen.kill()
         popen.wait()
         if isinstance(error, subprocess.TimeoutExpired):
-            text = f"{' '.join(words)} was still running after {timeout_s:.0f} s and was killed"
-            raise DeadlinePassed(text) from None
+            text = f"{' '.join(words)} was still running after {limit_s:.0f} s and was killed"
+            raise too_late(text) from None
         raise
     done = Completed(
         words,

@@ -156,9 +156,11 @@ def _clean_run(folder: Path, dry_run: bool) -> list[Left]:
         left += [Left("unfinished trial", path, _size(path)) for path in leftovers(folder)]
         if dry_run:
             return left
+        from dbbench.machine.limits.cgroup import stop_units
         from dbbench.run.recover import give_back
         from dbbench.storage.devices import image
 
+        stop_units(journal)
         ended = give_back(folder, journal)
         image.give_back_images(journal)
         kept = {path for what in _TAKEN for path in journal.outstanding(what)}

@@ -23,7 +23,7 @@ from dbbench.errors import EXIT_OK, EXIT_USAGE, ProgramMissing
 from dbbench.labs.powercut import requirements
 from dbbench.machine import host
 from dbbench.machine.host import tunables, versions
-from dbbench.machine.limits import cgroup
+from dbbench.machine.limits import cgroup, throttle
 from dbbench.plan.request import load_request
 from dbbench.report.text import columns, put, put_json, put_paragraph
 from dbbench.run.disk_space import free_bytes
@@ -251,17 +251,20 @@ def _system(results_folder: Path) -> Iterator[Probe]:
         "every trial",
         f"use a kernel with {', '.join(spaces)} namespaces",
     )
-    groups = cgroup.hierarchy()
-    limits = not isinstance(groups, str)
-    yield Probe(
-        Purpose.MEASURE,
-        "control groups",
-        limits,
-        groups if isinstance(groups, str) else f"v{groups.version}",
-        "`memory` in a plan",
-        "mount the memory controller, see cgroups(7)",
-        optional=True,
-    )
+    for what, controller, reason in (
+        ("`memory` in a plan", cgroup.MEMORY, cgroup.obstacle()),
+        ("`limit` in a plan", cgroup.IO, throttle.obstacle()),
+    ):
+        groups = cgroup.hierarchy(controller=controller)
+        yield Probe(
+            Purpose.MEASURE,
+            f"control groups: {controller}",
+            not reason,
+            reason or (groups if isinstance(groups, str) else f"v{groups.version}"),
+            what,
+            f"mount the {controller} controller, see cgroups(7)",
+            optional=True,
+        )
     for what, path in (("results", results_folder), ("golden copies", cache_folder())):
         free = free_bytes(path)
         yield Probe(

@@ -191,7 +191,9 @@ def build(server: Server, dataset: Dataset) -> None:
             f"the dataset {dataset.kind} "
             f"({', '.join(f'{k} {v}' for k, v in dataset.parameters.items())}): "
             + str(error).strip(),
-            remedy="Read the server log. Frequent causes are a full disk and too little memory.",
+            remedy=error.remedy
+            if isinstance(error, DeadlinePassed)
+            else "Read the server log. Frequent causes are a full disk and too little memory.",
         ) from error
 
 

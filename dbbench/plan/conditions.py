@@ -129,10 +129,13 @@ def _sources(cells: Sequence[Cell]) -> Iterator[str]:
 def _memory(served: Sequence[Cell]) -> Iterator[str]:
     machine = cgroup.usable_bytes()
     where = cgroup.hierarchy()
+    reason = where if isinstance(where, str) else ""
+    if not reason and any(cell.memory_bytes is not None for cell in served):
+        reason = cgroup.obstacle()
     for cell in served:
         limit = cell.memory_bytes
         size = tables_bytes(cell)
-        held = limit is not None and not isinstance(where, str)
+        held = limit is not None and not reason
         pool = (
             own_cache_bytes(settings_of(cell)) if profile_of(cell.engine.name).direct_io else None
         )
@@ -150,10 +153,10 @@ def _memory(served: Sequence[Cell]) -> Iterator[str]:
                 f"up to {size_text(could)} can cache data" if could else "all memory can cache data"
             )
             yield f"Memory is not limited: {of}, and {sized}. Set `memory` in the plan to limit it."
-        elif isinstance(where, str):
+        elif isinstance(where, str) or reason:
             yield (
                 f"The servers' caches are sized for {size_text(limit)}, but the kernel cannot "
-                f"enforce this here ({where}, W038); {sized}."
+                f"enforce this here ({reason}, W038); {sized}."
             )
         else:
             yield (

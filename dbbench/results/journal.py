@@ -35,6 +35,7 @@ OURS: Final = {
     "layer": r"(md|lvm|crypt):dbbench-{tag}[0-9a-f]+",
     "pool": r"dbbench-{tag}[0-9a-f]+",
     "cgroup": r"/(.+/)?dbbench-[^/]+-{tag}",
+    "unit": r"dbbench-{tag}\.service",
     "throttle": r"[0-9]+:[0-9]+ [0-9]+ [0-9]+",
 }
 

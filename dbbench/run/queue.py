@@ -61,7 +61,8 @@ def execute(
         for identity in wipe:
             queue.folder.journal.note("wipe", device=identity)
         began = time.monotonic()
-        queue.work_off()
+        with limits.prepared(queue.folder.run.cells, queue.folder.journal):
+            queue.work_off()
         image.give_back_images(queue.folder.journal, RELEASE_S)
         queue.conclude(began)
 

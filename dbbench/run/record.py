@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from dbbench import __version__, errors, model
+from dbbench import __version__, errors, model, process
 from dbbench.engines import profile_of
 from dbbench.metrics.histogram import Histogram
 from dbbench.metrics.series import Clock, Series
@@ -92,7 +92,8 @@ class Record:
         began = time.monotonic()
         began_utc = self.clock.now_utc()
         try:
-            with deadline(phase, limit_s):
+            asked_s = self.run.plan.deadlines.get(phase)
+            with deadline(phase, limit_s), process.in_phase(phase.value, asked_s):
                 yield
         finally:
             seconds = time.monotonic() - began

@@ -20,10 +20,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from dbbench import datasets, results
-from dbbench.errors import DatasetBuildFailed, DbbenchError, Interrupted, RunLocked, Terminated
+from dbbench import datasets, process, results
+from dbbench.errors import (
+    DatasetBuildFailed,
+    DbbenchError,
+    DeadlinePassed,
+    Interrupted,
+    RunLocked,
+    Terminated,
+)
 from dbbench.machine import namespaces
-from dbbench.model import Run
+from dbbench.model import Phase, Run
 from dbbench.model.base import adapter
 from dbbench.model.events import Emit, Event
 from dbbench.plan import identity
@@ -122,8 +129,17 @@ def _build_golden(folder: RunFolder, request: Request, workdir: WorkDir, emit: E
     user.
     """
     cell = folder.run.cell(request.item)
+    title = f"the dataset of {cell.workload.name} on {cell.engine.name}"
+    effect = "The copy was removed; nothing was measured."
+    # A copy is built before the first trial, so that its deadline is that of restoring it.
+    asked_s = folder.run.plan.deadlines.get(Phase.RESTORE)
     try:
-        restore.ensure_golden(cell, workdir, emit)
+        with process.in_phase(Phase.RESTORE.value, asked_s):
+            restore.ensure_golden(cell, workdir, emit)
+    except DeadlinePassed as error:
+        raise DatasetBuildFailed(
+            f"{title}: {error.evidence}", effect=effect, remedy=error.remedy
+        ) from error
     except DbbenchError:
         raise
     except Exception as error:
@@ -131,9 +147,8 @@ def _build_golden(folder: RunFolder, request: Request, workdir: WorkDir, emit: E
         cause = translate(error, workdir.root)
         kind = type(cause) if isinstance(cause, DbbenchError) else DatasetBuildFailed
         raise kind(
-            f"the dataset of {cell.workload.name} on {cell.engine.name}: {type(error).__name__}: "
-            f"{error}",
-            effect="The copy was removed; nothing was measured.",
+            f"{title}: {type(error).__name__}: {error}",
+            effect=effect,
             remedy="If the message does not say what to correct, report it with launcher.log of the "
             "run.",
         ) from error

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from dbbench import cli, packages
+from dbbench.machine.limits import cgroup
 from dbbench.storage.filesystems import FAMILIES
 from tests.support.road import Road
 from tests.support.runs import small_run
@@ -20,6 +21,12 @@ def every_package_exists(monkeypatch: pytest.MonkeyPatch) -> None:
     machines.
     """
     monkeypatch.setattr(packages, "policy", lambda _name: "  Candidate: 1.0\n")
+
+
+@pytest.fixture(autouse=True)
+def no_units_of_systemd(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Start no transient unit, as on a machine without systemd."""
+    monkeypatch.setattr(cgroup, "SYSTEMD", Path("/nonexistent"))
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dbbench.errors import EngineDied, KernelLacks, MachineTooSmall
+from dbbench.errors import CommandFailed, EngineDied, KernelLacks, MachineTooSmall
 from dbbench.machine import cores, host
 from dbbench.machine.limits import ControlGroup, cgroup, confine, throttle
 from dbbench.model import DeviceLimit, EngineSpec
@@ -45,8 +45,15 @@ def test_version_2_is_used_beside_our_own_group(tmp_path: Path) -> None:
     (point / "cgroup.controllers").write_text("cpu io memory pids\n")
     me = process(tmp_path, V2.format(point), "0::/user/session\n")
     found = cgroup.hierarchy(process=me)
-    assert found == cgroup.Hierarchy(2, point / "user/session", point / "user", point)
-    assert (point / "user/cgroup.subtree_control").read_text() == "+memory"
+    assert found == cgroup.Hierarchy(2, point / "user/session", point)
+    (point / "cgroup.subtree_control").write_text("cpu memory pids\n")
+    journal = Journal(tmp_path / "j")
+    with cgroup.make_group(found, "dbbench-g", journal) as group:
+        assert group.path == point / "user/dbbench-g"
+        assert (point / "user/cgroup.subtree_control").read_text() == "+memory"
+    # only what was enabled is disabled again
+    assert (point / "user/cgroup.subtree_control").read_text() == "-memory"
+    assert (point / "cgroup.subtree_control").read_text() == "cpu memory pids\n"
 
 
 def test_version_1_is_used_within_our_own_group(tmp_path: Path) -> None:
@@ -61,7 +68,7 @@ def test_version_1_is_used_within_our_own_group(tmp_path: Path) -> None:
     two.mkdir()
     (two / "cgroup.controllers").write_text("hugetlb\n")
     me = process(tmp_path, V2.format(two) + V1.format(one), "4:memory:/box\n0::/\n")
-    assert cgroup.hierarchy(process=me) == cgroup.Hierarchy(1, one / "box", one / "box", one)
+    assert cgroup.hierarchy(process=me) == cgroup.Hierarchy(1, one / "box", one)
 
 
 @pytest.mark.parametrize(("version", "name"), [(2, "memory.max"), (1, "memory.limit_in_bytes")])
@@ -92,7 +99,7 @@ def test_limit_is_set_without_swap_and_journalled_first(
 ) -> None:
     """Swap would be a second memory. The journal has the group before it is there."""
     journal = Journal(tmp_path / "j")
-    where = cgroup.Hierarchy(version, tmp_path, tmp_path, tmp_path)
+    where = cgroup.Hierarchy(version, tmp_path, tmp_path)
     name = f"dbbench-g-{journal.tag}"
     with cgroup.make_group(where, name, journal, 4096) as group:
         assert journal.outstanding("cgroup") == [str(tmp_path / name)]
@@ -144,7 +151,7 @@ def io_hierarchy(monkeypatch: pytest.MonkeyPatch, version: int, point: Path) -> 
     Version 0: none.
     """
     (home := point / "box").mkdir(exist_ok=True)
-    where = cgroup.Hierarchy(version, home, point if version == 2 else home, point)
+    where = cgroup.Hierarchy(version, home, point, "io")
     answer = where if version else "only root may make control groups"
     monkeypatch.setattr(cgroup, "hierarchy", lambda *_, controller: answer)
     return Journal(point / "j")
@@ -199,15 +206,102 @@ def test_version_2_limits_the_group_that_has_this_process(
     journal = io_hierarchy(monkeypatch, 2, tmp_path)
     (memory := tmp_path / "memory").mkdir()
     group = tmp_path / f"dbbench-io-{journal.tag}"
-    with throttle.limit_disks(
-        ["7:2"], DeviceLimit(iops=500), journal, None, ControlGroup(2, memory, memory)
-    ):
+    limit = DeviceLimit(iops=500)
+    with throttle.limit_disks(["7:2"], limit, journal, None):
+        throttle.limit_group(ControlGroup(2, memory, memory), ["7:2"], limit)
         rules = {(path / "io.max").read_text() for path in (group, memory)}
         assert rules == {"7:2 riops=500 wiops=500 rbps=max wbps=max"}
         assert (group / "cgroup.procs").read_text() == "0"
         for path in group.iterdir():
             path.unlink()
     assert not group.exists()
+
+
+def delegated(point: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A service of systemd with Delegate=yes: this process is in a group below the unit's."""
+    unit = point / "system.slice/nightly.service"
+    (unit / "dbbench").mkdir(parents=True)
+    (unit / "cgroup.controllers").write_text("cpu io memory pids\n")
+    (unit / "cgroup.procs").write_text("")
+    monkeypatch.setattr(os, "getxattr", lambda path, name: b"1" if path == unit else missing())
+    monkeypatch.setattr(cgroup, "SYSTEMD", point)
+    return unit
+
+
+def missing() -> bytes:
+    raise OSError("no such attribute")
+
+
+def test_groups_of_a_delegated_unit_are_below_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that its MemoryMax= also holds for the server."""
+    unit = delegated(tmp_path, monkeypatch)
+    where = cgroup.Hierarchy(2, unit / "dbbench", tmp_path, "memory")
+    with cgroup.make_group(where, "dbbench-g", Journal(tmp_path / "j")) as group:
+        assert group.path == unit / "dbbench-g"
+    assert (unit / "cgroup.subtree_control").read_text() == "+memory"
+
+
+@pytest.mark.parametrize(
+    ("home", "slice_name"),
+    [
+        ("system.slice/run-u1.service", "system.slice"),
+        ("system.slice/nightly.service/dbbench", "system.slice"),
+        ("user.slice/user-0.slice/session-1.scope", "system.slice"),
+        ("db.slice/db-test.slice/a.scope", "db-test.slice"),
+        ("", "system.slice"),
+    ],
+)
+def test_below_systemd_groups_are_in_a_delegated_unit(
+    home: str, slice_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has the memory limit of this process. It is journalled before it is started, and stopped."""
+    unit = delegated(tmp_path, monkeypatch)
+    (unit / "cgroup.procs").write_text("1\n")  # it has processes, so that none can be made in it
+    monkeypatch.setattr(cgroup, "usable_bytes", lambda: 2**20)
+    journal = Journal(tmp_path / "j")
+    name = f"dbbench-{journal.tag}.service"
+    slices = {"db-test.slice": "db.slice/db-test.slice"}.get(slice_name, slice_name)
+    own = tmp_path / slices / name
+    commands: list[list[str]] = []
+
+    def run(argv: list[str], **_: Any) -> None:
+        assert journal.outstanding("unit") == [name]
+        commands.append(argv)
+        if argv[0] == "systemd-run":
+            own.mkdir(parents=True)
+            (own / "cgroup.procs").write_text("")
+            (own / "cgroup.controllers").write_text("cpu io memory pids\n")
+
+    monkeypatch.setattr("dbbench.process.run", run)
+    where = cgroup.Hierarchy(2, tmp_path / home, tmp_path, "memory")
+    monkeypatch.setattr(cgroup, "hierarchy", lambda *_, controller: where)
+    with cgroup.unit(journal), cgroup.make_group(where, "dbbench-g", journal) as group:
+        assert group.path == own / "dbbench-g"
+        assert (own / "cgroup.subtree_control").read_text() in ("+memory", "+io")
+    started, stopped = commands
+    assert {f"--slice={slice_name}", "--property=Delegate=yes"} < {*started}
+    assert "--property=MemoryMax=1048576" in started
+    assert stopped == ["systemctl", "stop", name]
+    assert journal.outstanding("unit") == []
+
+
+def test_a_unit_that_cannot_be_started_is_said_before_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`plan` and `run` try the limit before a device is touched, and leave nothing."""
+    delegated(tmp_path, monkeypatch)
+    where = cgroup.Hierarchy(2, tmp_path / "user.slice/a.scope", tmp_path, "io")
+    monkeypatch.setattr(cgroup, "hierarchy", lambda *_, controller: where)
+
+    def run(argv: list[str], **_: Any) -> None:
+        raise CommandFailed("Failed to connect to bus")
+
+    monkeypatch.setattr("dbbench.process.run", run)
+    cgroup.obstacle.cache_clear()
+    assert throttle.obstacle() == "the kernel refused a control group: Failed to connect to bus"
+    cgroup.obstacle.cache_clear()
 
 
 def test_a_limit_that_the_kernel_does_not_keep_is_an_error(

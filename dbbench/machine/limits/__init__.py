@@ -26,6 +26,7 @@ __all__ = [
     "cgroup",
     "confine",
     "give_back",
+    "prepared",
     "throttle",
 ]
 
@@ -81,9 +82,11 @@ def confine(
     # groups of a killed trial: the hierarchy may be mounted only in a trial's namespace
     give_back(journal)
     with contextlib.ExitStack() as stack:
-        group, reason = _group(stack, cell.memory_bytes, name, journal, at)
         if cell.limit is not None:
-            stack.enter_context(throttle.limit_disks(disks, cell.limit, journal, at, group))
+            stack.enter_context(throttle.limit_disks(disks, cell.limit, journal, at))
+        group, reason = _group(stack, cell.memory_bytes, name, journal, at)
+        if cell.limit is not None and group is not None:
+            throttle.limit_group(group, disks, cell.limit)
         places = {
             "server": lambda: _entering(group, chosen),
             "client": lambda: on_cores(chosen.client),
@@ -95,6 +98,19 @@ def confine(
             _check_oom(group, error)
             raise
         _check_oom(group, None)
+
+
+@contextlib.contextmanager
+def prepared(cells: Sequence[Cell], journal: Journal) -> Iterator[None]:
+    """Make it possible within the block that trials of these cells limit memory and disks. What
+    does not succeed is reported by each trial.
+    """
+    cgroup.stop_units(journal)  # of a killed run
+    with contextlib.ExitStack() as stack:
+        if any(cell.memory_bytes is not None or cell.limit is not None for cell in cells):
+            with contextlib.suppress(OSError):
+                stack.enter_context(cgroup.unit(journal))
+        yield
 
 
 def give_back(journal: Journal) -> None:
@@ -120,7 +136,7 @@ def _group(
         group_name = f"dbbench-{name}-{journal.tag}"
         return stack.enter_context(cgroup.make_group(where, group_name, journal, memory_bytes)), ""
     except OSError as error:
-        return None, f"the kernel refused a control group: {error}"
+        return None, cgroup.refusal(error)
 
 
 @contextlib.contextmanager

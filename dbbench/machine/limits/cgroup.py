@@ -1,30 +1,40 @@
 """Control groups, version 2 or 1: a group with a memory limit for one server, and the groups of
 other processes. The group counts the server's memory and its page cache. It outlives its
 processes, so the journal records it first.
+
+In version 2, systemd owns all groups but those below a unit with Delegate= (systemd.resource-control(5)):
+groups are made below such a unit.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import os
+import shlex
+import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from dbbench import process
+from dbbench.errors import DbbenchError
 from dbbench.machine import host, namespaces
 from dbbench.machine.host.proc import content, number, text
 from dbbench.machine.mounts import Mount, mounts_of
 from dbbench.results.journal import Journal
 
 WHAT: Final = "cgroup"  # the kind of its entries in the journal
+UNIT: Final = "unit"  # the kind of the entries of units of systemd
 _GONE_S: Final = 5.0  # a group cannot be removed before the last of its processes has been reaped
 _STEP_S: Final = 0.02
 _SELF: Final = Path("/proc/self")
 MEMORY = "memory"
 IO = "io"
+SYSTEMD: Final = Path("/run/systemd/system")  # exists while systemd is running: sd_booted(3)
+_UNIT_S: Final = 60.0  # for the start of a unit, which takes milliseconds on an idle machine
 _V1_NAMES: Final = {MEMORY: "memory", IO: "blkio"}  # of these controllers
 # Files that can slow down or stop the processes of a group: cgroups(7),
 # Documentation/admin-guide/cgroup-v1 and -v2.
@@ -79,12 +89,12 @@ _V2: Final = (
 
 @dataclass(frozen=True)
 class Hierarchy:
-    """Where groups with limits can be made. `home`: the group of this process."""
+    """A hierarchy of groups with a controller. `home`: the group of this process."""
 
     version: int
     home: Path
-    parent: Path  # the directory in which groups are made
     point: Path  # the root of the hierarchy
+    controller: str = MEMORY
 
 
 @dataclass(frozen=True)
@@ -146,7 +156,32 @@ def hierarchy(
     if place is None:
         return f"no control group hierarchy with the {controller} controller is mounted"
     version, point, home = place
-    return Hierarchy(version, home, _parent(point, home, version, controller), point)
+    return Hierarchy(version, home, point, controller)
+
+
+@functools.cache
+def obstacle(controller: str = MEMORY) -> str:
+    """Make a group with this controller and remove it; return why that failed, "" if it did not."""
+    where = hierarchy(controller=controller)
+    if isinstance(where, str):
+        return where
+    try:
+        with tempfile.TemporaryDirectory(prefix="dbbench-", dir="/tmp") as folder:
+            journal = Journal(Path(folder) / "journal.jsonl")
+            name = f"dbbench-check-{journal.tag}"
+            with unit(journal), make_group(where, name, journal) as group:
+                file = "memory.max" if controller == MEMORY else "io.max"
+                # not in the cgroup.controllers of the parent, which a trial would notice too late
+                if where.version == 2 and not (group.path / file).exists():
+                    return f"{group.path} has no {file}"
+    except OSError as error:
+        return refusal(error)
+    return ""
+
+
+def refusal(error: OSError) -> str:
+    """Return the error of a group that could not be made as a reason."""
+    return f"the kernel refused a control group: {error}"
 
 
 def usable_bytes(process: Path = _SELF) -> int | None:
@@ -157,9 +192,7 @@ def usable_bytes(process: Path = _SELF) -> int | None:
     if place := _find(process, MEMORY):
         version, point, home = place
         name = "memory.max" if version == 2 else "memory.limit_in_bytes"
-        sizes += [
-            number(group / name) for group in (home, *home.parents) if group.is_relative_to(point)
-        ]
+        sizes += [number(group / name) for group in _up(home, point)]
     return min((size for size in sizes if size is not None), default=None)
 
 
@@ -170,16 +203,17 @@ def make_group(
     """Make a group, with a memory limit without swap; remove it at the end. Raises OSError if the
     kernel refuses.
     """
-    path = where.parent / name
-    journal.note("take", what=WHAT, path=str(path))
-    try:
-        path.mkdir(exist_ok=True)
-        if limit_bytes is not None:
-            _set(where, path, limit_bytes)
-        yield ControlGroup(where.version, path, where.home)
-    finally:
-        if _remove(path):
-            journal.note("give_back", what=WHAT, path=str(path))
+    with _parent(where, journal) as parent:
+        path = parent / name
+        journal.note("take", what=WHAT, path=str(path))
+        try:
+            path.mkdir(exist_ok=True)
+            if limit_bytes is not None:
+                _set(where, path, limit_bytes)
+            yield ControlGroup(where.version, path, where.home)
+        finally:
+            if _remove(path):
+                journal.note("give_back", what=WHAT, path=str(path))
 
 
 def give_back(journal: Journal) -> list[str]:
@@ -190,6 +224,12 @@ def give_back(journal: Journal) -> list[str]:
     for path in gone:
         journal.note("give_back", what=WHAT, path=path)
     return gone
+
+
+def stop_units(journal: Journal) -> None:
+    """Stop the unit left by a killed run, with all that runs in it."""
+    for name in journal.outstanding(UNIT):
+        _stop(name, journal)
 
 
 def _set(where: Hierarchy, path: Path, limit_bytes: int) -> None:
@@ -234,17 +274,154 @@ def _groups_of(listed: str, table: Sequence[Mount]) -> Iterator[Path]:
             yield folder if folder.is_dir() else mount.point
 
 
-def _parent(point: Path, home: Path, version: int, controller: str) -> Path:
-    """Return where to make a group. Version 1: inside this process's group, whose limits then apply
-    too. Version 2 allows no processes in groups with controllers: next to it, in a parent of
-    groups only.
+@contextlib.contextmanager
+def _parent(where: Hierarchy, journal: Journal) -> Iterator[Path]:
+    """Yield where to make a group, with the controller. Version 1: inside this process's group,
+    whose limits then apply too. Version 2 allows no processes in groups with controllers: next to
+    it, below the same delegated unit; else in the run's unit; without systemd also next to it.
     """
-    parent = home if version == 1 or home == point else home.parent
-    if version == 2:
-        # usually already enabled; if it is refused, its files do not exist
-        with contextlib.suppress(OSError):
-            (parent / "cgroup.subtree_control").write_text(f"+{controller}")
-    return parent
+    if where.version == 1 or where.home == where.point:
+        beside = where.home
+    else:
+        beside = where.home.parent
+    if where.version == 1:
+        yield beside
+    elif _is_delegated(beside, where.controller):
+        _enable(beside, where.controller)
+        yield beside
+    elif SYSTEMD.is_dir():
+        own = _of_unit(where, _unit_of(journal))
+        if not own.is_dir():
+            raise FileNotFoundError(f"systemd has not started {_unit_of(journal)}")
+        yield own
+    else:
+        with _enabled(where, beside):
+            yield beside
+
+
+def _is_delegated(group: Path, controller: str) -> bool:
+    """Whether systemd leaves the groups below this one to the unit's programs, and it has only
+    groups.
+    """
+    try:
+        delegated = os.getxattr(group, "trusted.delegate") == b"1"
+    except OSError:
+        return False
+    return delegated and not text(group / "cgroup.procs") and controller in _controllers(group)
+
+
+def _controllers(group: Path, file: str = "cgroup.controllers") -> list[str]:
+    return (text(group / file) or "").split()
+
+
+def _enable(group: Path, controller: str) -> bool:
+    """Give the groups in this one the controller; return whether they did not have it. Raises
+    OSError.
+    """
+    if controller in _controllers(group, "cgroup.subtree_control"):
+        return False
+    (group / "cgroup.subtree_control").write_text(f"+{controller}")
+    return True
+
+
+@contextlib.contextmanager
+def _enabled(where: Hierarchy, parent: Path) -> Iterator[None]:
+    """Give the groups in `parent` the controller, from the root down, and take back what was given.
+    A killed process leaves it, which limits nothing.
+    """
+    with contextlib.ExitStack() as stack:
+        for level in _up(parent, where.point)[::-1]:
+            if _enable(level, where.controller):
+                stack.callback(_disable, level, where.controller)
+        yield
+
+
+def _disable(group: Path, controller: str) -> None:
+    if any(group.glob("dbbench-*")):  # another run uses it meanwhile
+        return
+    with contextlib.suppress(OSError):
+        (group / "cgroup.subtree_control").write_text(f"-{controller}")
+
+
+def _up(group: Path, point: Path) -> list[Path]:
+    """Return the group and those above it up to the root of the hierarchy."""
+    return [above for above in (group, *group.parents) if above.is_relative_to(point)]
+
+
+@contextlib.contextmanager
+def unit(journal: Journal) -> Iterator[None]:
+    """Keep a transient unit of systemd within the block, below which this run can make groups, if
+    it needs one. Only for a process outside of a trial's namespaces, from which systemd cannot be
+    asked. Raises OSError.
+    """
+    where = next(filter(_needs_unit, map(_hierarchy_of, (MEMORY, IO))), None)
+    if not isinstance(where, Hierarchy):
+        yield
+        return
+    name = _unit_of(journal)
+    journal.note("take", what=UNIT, path=name)
+    try:
+        _start(where, name)
+        yield
+    finally:
+        _stop(name, journal)
+
+
+def _hierarchy_of(controller: str) -> Hierarchy | str:
+    return hierarchy(controller=controller)
+
+
+def _needs_unit(where: Hierarchy | str) -> bool:
+    return (
+        isinstance(where, Hierarchy)
+        and where.version == 2
+        and SYSTEMD.is_dir()
+        and not _is_delegated(where.home.parent, where.controller)
+    )
+
+
+def _unit_of(journal: Journal) -> str:
+    return f"dbbench-{journal.tag}.service"
+
+
+def _slices(where: Hierarchy) -> list[str]:
+    """Return the slices of this process, or system.slice if they end with a login."""
+    home = where.home.relative_to(where.point).parts
+    slices = list(itertools.takewhile(lambda part: part.endswith(".slice"), home))
+    return slices if slices and slices[0] != "user.slice" else ["system.slice"]
+
+
+def _of_unit(where: Hierarchy, name: str) -> Path:
+    return where.point.joinpath(*_slices(where), name)
+
+
+def _start(where: Hierarchy, name: str) -> None:
+    """Start a unit with all controllers, and with the memory limit of this process."""
+    group = _of_unit(where, name)
+    argv = ["systemd-run", "--quiet", "--collect", f"--unit={name}"]
+    argv += [f"--slice={_slices(where)[-1]}", "--property=Delegate=yes"]
+    usable = usable_bytes()
+    if usable is not None and usable != host.memory_bytes():
+        argv.append(f"--property=MemoryMax={usable}")
+    # A group with processes cannot have groups with controllers in it.
+    keeper = shlex.quote(str(group / "keeper"))
+    script = f"mkdir {keeper} && echo 0 >{keeper}/cgroup.procs && exec sleep infinity"
+    try:
+        process.run([*argv, "--", "/bin/sh", "-c", script], timeout_s=_UNIT_S, note=False)
+    except DbbenchError as error:
+        raise OSError(error.evidence) from error
+    process.wait_while(lambda: text(group / "cgroup.procs") != "", _UNIT_S, _STEP_S)
+    for controller in {MEMORY, IO} & {*_controllers(group)}:
+        _enable(group, controller)
+
+
+def _stop(name: str, journal: Journal) -> None:
+    """Stop a transient unit, which ends all that runs in it; what could not be stopped stays
+    recorded.
+    """
+    with contextlib.suppress(DbbenchError):
+        process.run(["systemctl", "stop", name], timeout_s=_UNIT_S, ok=(0, 5), note=False)
+        journal.note("give_back", what=UNIT, path=name)
 
 
 def _move(group: Path) -> None:

@@ -23,24 +23,20 @@ from dbbench.results.journal import Journal
 
 WHAT: Final = "throttle"  # the kind of its entries in the journal: "MAJOR:MINOR IOPS BYTES"
 UNITS: Final = ("iops", "bps")
+# of the error in a run, after the check before it
+_LATE: Final = "Completed trials are kept. The device may have been overwritten."
 Rates = tuple[int, int]  # IOPS and bytes per second; 0: not limited
 
 
 @contextlib.contextmanager
 def limit_disks(
-    disks: Sequence[str],
-    limit: DeviceLimit,
-    journal: Journal,
-    at: Path | None,
-    memory: ControlGroup | None = None,
+    disks: Sequence[str], limit: DeviceLimit, journal: Journal, at: Path | None
 ) -> Iterator[str]:
-    """Limit disks ("7:2") within the block; yield by what. `memory`: the server's group. Raises
-    KernelLacks.
-    """
+    """Limit disks ("7:2") within the block; yield by what. Raises KernelLacks."""
     where = cgroup.hierarchy(at, controller=IO)
-    rates = (limit.iops or 0, round((limit.mb_per_s or 0) * 1e6))
+    rates = _rates(limit)
     if isinstance(where, str):
-        raise refused(where)
+        raise refused(where, _LATE)
     give_back(journal)
     with contextlib.ExitStack() as stack:
         try:
@@ -50,21 +46,39 @@ def limit_disks(
                     cgroup.make_group(where, f"dbbench-io-{journal.tag}", journal)
                 )
                 stack.enter_context(group.enter())  # everything that this process starts is in it
-                groups = [group.path, *([memory.path] if memory and memory.version == 2 else [])]
+                groups = [group.path]
             # a rule of version 2 ends with its group
             for disk in disks if where.version == 1 else ():
                 stack.callback(give_back, journal)
                 journal.note("take", what=WHAT, path=" ".join(map(str, (disk, *rates))))
             for group_path in groups:
-                for disk in disks:
-                    _set(where.version, group_path, disk, rates)
-                    if (actual := _read(where.version, group_path, disk)) != rates:
-                        raise KernelLacks(
-                            f"{group_path}: the limit of device {disk} is {actual}, not {rates}"
-                        )
+                _enforce(where.version, group_path, disks, rates)
         except OSError as error:
-            raise refused(str(error)) from error
+            raise refused(str(error), _LATE) from error
         yield f"cgroup v{where.version}"
+
+
+def limit_group(group: ControlGroup, disks: Sequence[str], limit: DeviceLimit) -> None:
+    """Limit the disks for a further group, which version 2 would not limit. Raises KernelLacks."""
+    if group.version != 2:
+        return
+    try:
+        _enforce(2, group.path, disks, _rates(limit))
+    except OSError as error:
+        raise refused(str(error), _LATE) from error
+
+
+def _rates(limit: DeviceLimit) -> Rates:
+    return limit.iops or 0, round((limit.mb_per_s or 0) * 1e6)
+
+
+def _enforce(version: int, group: Path, disks: Sequence[str], rates: Rates) -> None:
+    """Set the limits of a group and read them back. Raises KernelLacks and OSError."""
+    for disk in disks:
+        _set(version, group, disk, rates)
+        if (actual := _read(version, group, disk)) != rates:
+            text = f"the limit of device {disk} in {group} is {actual}, not {rates}"
+            raise refused(text, _LATE)
 
 
 def give_back(journal: Journal) -> None:
@@ -83,20 +97,23 @@ def give_back(journal: Journal) -> None:
 
 
 def obstacle() -> str:
-    """Return why no limit can be set on this machine; "" if none is known."""
+    """Return why no limit can be set on this machine; "" if none is known. Version 2 is tried."""
     where = cgroup.hierarchy(controller=IO)
     if isinstance(where, str):  # a trial mounts it in a namespace of its own, if the kernel has it
         return "" if "blkio" in (text(Path("/proc/cgroups")) or "").split() else where
-    folder = where.point if where.version == 1 else where.parent
-    return "" if os.access(folder / "cgroup.procs", os.W_OK) else f"{folder} is not writable"
+    if where.version == 2:
+        return cgroup.obstacle(IO)
+    procs = where.point / "cgroup.procs"
+    return "" if os.access(procs, os.W_OK) else f"{where.point} is not writable"
 
 
-def refused(reason: str) -> DbbenchError:
+def refused(reason: str, effect: str | None = None) -> DbbenchError:
     """Return the error of a limit that cannot be enforced."""
     return KernelLacks(
         f"limit in [device] cannot be enforced: {reason}",
-        remedy="Run on a host whose control groups have the controller blkio or io, or remove the "
-        "limit.",
+        effect=effect,
+        remedy="Remove `limit` from [device], or run on a host whose control groups have the "
+        "controller io or blkio. `dbbench doctor` tries it.",
     )
 
 

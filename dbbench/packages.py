@@ -163,6 +163,9 @@ TOOLS: Final = (
     Tool("test", ("ssh", "ssh-keygen"), "openssh-client", "openssh-clients", optional=True),
     Tool("test", ("ip",), "iproute2", "iproute", optional=True),
     Tool("test", ("debootstrap",), "debootstrap", "debootstrap"),
+    # the stock server of tests/machine
+    Tool("test", ("mmdebstrap",), "mmdebstrap", "mmdebstrap", optional=True),
+    Tool("test", ("qemu-system-x86_64",), "qemu-system-x86", "qemu-system-x86", optional=True),
     # layers and filesystems of the second kernel
     Tool("test", ("mdadm",), "mdadm", "mdadm", optional=True),
     Tool("test", ("lvcreate", "vgcreate", "lvs"), "lvm2", "lvm2", optional=True),

@@ -13,6 +13,7 @@ from typing import Final
 
 from dbbench import datasets, errors, results
 from dbbench.engines.serving import tail
+from dbbench.machine import limits
 from dbbench.metrics.table import METRICS
 from dbbench.model import Run, Status, TrialSpec
 from dbbench.model.events import Emit, Event

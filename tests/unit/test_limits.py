@@ -229,6 +229,7 @@ def delegated(point: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def missing() -> bytes:
+    """Answer as for a group without that attribute."""
     raise OSError("no such attribute")
 
 

@@ -280,13 +280,11 @@ def _parent(where: Hierarchy, journal: Journal) -> Iterator[Path]:
     whose limits then apply too. Version 2 allows no processes in groups with controllers: next to
     it, below the same delegated unit; else in the run's unit; without systemd also next to it.
     """
-    if where.version == 1 or where.home == where.point:
-        beside = where.home
-    else:
-        beside = where.home.parent
     if where.version == 1:
-        yield beside
-    elif _is_delegated(beside, where.controller):
+        yield where.home
+        return
+    beside = where.home if where.home == where.point else where.home.parent
+    if _is_delegated(beside, where.controller):
         _enable(beside, where.controller)
         yield beside
     elif SYSTEMD.is_dir():

@@ -1,0 +1,186 @@
+"""dbbench, installed from its .deb, on a stock Debian 13 server: what an administrator does first,
+limits below systemd, refusals, a stopped nightly unit, a power cut.
+"""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import artifacts
+import pytest
+
+from tests.machine import stock_server
+from tests.machine.stock_server import Server
+
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.needs(
+        "root", "qemu-system-x86_64", "mmdebstrap", "ssh", "ssh-keygen", "mke2fs", "dpkg-deb", "git"
+    ),
+]
+DISK: Final = "/dev/disk/by-id/nvme-QEMU_NVMe_Ctrl_{}_1"
+SCSI: Final = "/dev/disk/by-id/scsi-0QEMU_QEMU_HARDDISK_SCSI0"
+# Tiny, with deadlines for a machine that is emulated.
+PLAN: Final = """
+name = "stock"
+fs_setups = ["{setup}"]
+blocks = {blocks}
+seed = 1
+warmup = "1s"
+measure = "2s"
+{more}
+repeat_suspect = false
+[device]
+kind = "{kind}"
+{device}
+[[engine]]
+name = "postgres"
+[[workload]]
+name = "pgbench-tpcb"
+scale = 1
+clients = 1
+[deadlines]
+canary = "1h"
+mkfs = "1h"
+mount = "1h"
+restore = "6h"
+start = "1h"
+warmup = "1h"
+measure = "1h"
+stop = "1h"
+space = "1h"
+"""
+
+
+def plan(
+    device: str, setup: str = "ext4", blocks: int = 1, more: str = "", kind: str = "block"
+) -> str:
+    """A plan for these disks."""
+    return PLAN.format(kind=kind, device=device, setup=setup, blocks=blocks, more=more)
+
+
+@pytest.fixture(scope="module")
+def deb(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The package of this checkout."""
+    folder = tmp_path_factory.mktemp("dist")
+    assert artifacts.main(["deb", "--dist", str(folder), "--level", "1"]) == 0
+    (made,) = folder.glob("*.deb")
+    return made
+
+
+@pytest.fixture(scope="module")
+def server(deb: Path) -> Iterator[Server]:
+    """A server for all tests of this file, in their order."""
+    try:
+        with stock_server.running("trixie", [deb]) as started:
+            yield started
+    except stock_server.Unavailable as lack:
+        pytest.skip(f"needs {lack}")
+
+
+def trials(server: Server, run: str) -> list[dict[str, Any]]:
+    """The trials of a run below /root/results."""
+    text = server.answer(f"cd /root/results/{run}/trials && cat */trial.json | tr -d '\\n'")
+    decoder = json.JSONDecoder()
+    found = []
+    while text:
+        trial, end = decoder.raw_decode(text)
+        found.append(trial)
+        text = text[end:].lstrip()
+    return found
+
+
+@pytest.mark.parametrize(("user", "sudo"), [("root", ""), ("ops", "sudo ")])
+def test_doctor_finds_nothing_missing(server: Server, user: str, sudo: str) -> None:
+    """Also what it tries: both limits, below systemd. It lists the disks that are not in use."""
+    document = json.loads(server.answer(f"{sudo}dbbench doctor --json", user))
+    rows = {row["check"]: row for row in document["checks"]}
+    assert rows["control groups: memory"]["ok"] and rows["control groups: io"]["ok"]
+    for serial in stock_server.DISKS:
+        assert serial in json.dumps(document)
+    assert server.answer("systemctl list-units --all --no-legend 'dbbench*'") == ""
+
+
+# While the run lasts, the limits of all groups of dbbench, each line once.
+WATCH: Final = """
+systemctl reset-failed
+systemd-run --quiet --unit=limited -p MemoryMax=2G --working-directory=/root \
+  -p StandardOutput=file:/root/log -p StandardError=file:/root/log \
+  dbbench run plan.toml --wipe NVME0 --name limited --progress plain
+while systemctl is-active --quiet limited; do
+  grep -H . $(find /sys/fs/cgroup/system.slice -path '*/dbbench-*' \
+    \\( -name memory.max -o -name io.max \\)) 2>/dev/null
+  sleep 1
+done | sort -u
+systemctl is-failed limited >/dev/null && cat /root/log && exit 1
+exit 0
+"""
+
+
+def test_limits_in_a_service_are_enforced_and_read_back(server: Server) -> None:
+    """systemd enables the controller io for nobody. The unit's MemoryMax= also holds for the
+    server, although a unit has no HOME. Nothing is left.
+    """
+    device = f'path = "{DISK.format("NVME0")}"\nlimit = {{ iops = 500 }}'
+    server.answer("cat >/root/plan.toml", stdin=plan(device, more='memory = "256MiB"'))
+    limits = server.answer(WATCH)
+    assert f".service/memory.max:{2 << 30}" in limits
+    assert f"/memory.max:{256 << 20}" in limits
+    assert limits.count("riops=500 wiops=500") >= 2  # of the server's group, and of the others
+    (trial,) = trials(server, "limited")
+    assert trial["error"] is None
+    assert trial["memory"]["enforced"] == trial["limit"]["enforced"] == "cgroup v2"
+    assert trial["memory"]["limit_bytes"] == 256 << 20
+    assert not server.answer("systemctl list-units --all --no-legend 'dbbench*'")
+    assert not server.answer("find /sys/fs/cgroup -name 'dbbench-*'")
+    server.answer("test -d /root/.cache/dbbench && ! test -e /.cache && ! test -e /.local")
+
+
+def test_a_mounted_disk_is_refused_and_stays_as_it_is(server: Server) -> None:
+    """Also with the identity that permits to overwrite it."""
+    disk = DISK.format("NVME1")
+    server.answer(f"mkfs.ext4 -q {disk} && mount {disk} /mnt && echo kept >/mnt/file")
+    server.answer("cat >/root/plan.toml", stdin=plan(f'path = "{disk}"'))
+    refused = server.command("cd /root && dbbench run plan.toml --wipe NVME1 --name refused")
+    assert refused.returncode == 2 and "E104" in refused.stderr and "/mnt" in refused.stderr
+    assert (
+        server.answer("umount /mnt && mount -o ro " + disk + " /mnt && cat /mnt/file") == "kept\n"
+    )
+    server.answer(f"umount /mnt && wipefs -qa {disk}")
+
+
+def test_stopping_the_nightly_unit_does_not_leave_it_failed(server: Server) -> None:
+    """The unit of the .deb, stopped in mid-run: alerts on failed units stay quiet."""
+    text = plan('size = "512MiB"', blocks=3, more='memory = "256MiB"', kind="loop")
+    server.answer("mkdir -p /etc/dbbench && cat >/etc/dbbench/n.toml", stdin=text)
+    server.answer("systemctl start --no-block dbbench-nightly@n.service")
+    server.wait_for("ls -d /var/lib/dbbench/results/*/")
+    server.answer("systemctl stop dbbench-nightly@n.service")
+    state = server.answer("systemctl show -P ActiveState -P ExecMainStatus dbbench-nightly@n")
+    log = server.answer("journalctl --no-pager -u dbbench-nightly@n | tail -20")
+    assert state.split() == ["inactive", "143"], log
+    assert server.answer("mount | grep -c /run/dbbench || true").strip() == "0"
+
+
+def test_a_run_on_an_array_goes_on_after_a_power_cut(server: Server) -> None:
+    """udev assembles the array when the server boots again, and the run removes it first. The
+    trial that was published before is kept.
+    """
+    device = f'paths = ["{DISK.format("NVME1")}", "{SCSI}"]'
+    server.answer("cat >/root/plan.toml", stdin=plan(device, "ext4-md1", blocks=2))
+    run = "dbbench run plan.toml --name array --progress plain"
+    server.answer(
+        "systemd-run --quiet --unit=array --working-directory=/root -p StandardError=file:/root/log"
+        f" {run} --wipe NVME1 --wipe SCSI0"
+    )
+    server.wait_for("ls /root/results/array/trials/*/trial.json || ! tail -3 /root/log")
+    server.wait_for("grep raid1 /proc/mdstat")
+    (kept,) = trials(server, "array")
+    server.answer("sync")
+    server.cut_power()
+    server.boot()
+    server.answer(f"cd /root && {run}")
+    first, second = trials(server, "array")
+    assert kept in (first, second) and first["error"] is second["error"] is None
+    assert "raid1" not in server.answer("cat /proc/mdstat")

@@ -197,7 +197,8 @@ def run_to_end(
 
 def export(outcome: NightOutcome, root: Path, files: dict[str, str | None]) -> None:
     """Write the night in the formats of other programs. `files` has a path or None for each format."""
-    from dbbench.report.exports import FORMATS, report_of
+    from dbbench.report.exports import FORMATS
+    from dbbench.report.exports.entries import report_of
     from dbbench.report.verdicts import verdicts
     from dbbench.results.fileio import write_text
 

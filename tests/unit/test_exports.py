@@ -12,7 +12,8 @@ from synthetic import TPCB, Shape
 from dbbench import process
 from dbbench.compare import Row
 from dbbench.metrics.table import METRICS
-from dbbench.report.exports import FORMATS, ArmFigures, Report, report_of
+from dbbench.report.exports import FORMATS
+from dbbench.report.exports.entries import ArmFigures, Report, report_of
 from dbbench.report.verdicts import gate, verdicts
 
 HOSTILE = 'a"b\\c<d>&|`*\n\x00'

@@ -195,7 +195,8 @@ def run(argv: Sequence[str]) -> int:
     # Children and this process must find the same files. A system unit has no HOME, or "/".
     if os.environ.get("HOME") in (None, "", "/"):
         os.environ["HOME"] = _home_of_account()
-    options = Options(json="--json" in argv)  # errors before the options are read are JSON too
+    # Errors before the options are read are JSON, too.
+    options = Options(json="--json" in argv, argv=tuple(argv))
     status = _status(list(argv), options)
     for stream in (sys.stdout, sys.stderr):  # what is left in them would fail when Python exits
         with contextlib.suppress(OSError):
@@ -293,6 +294,7 @@ def tell(error: DbbenchError, options: Options, cause: BaseException | None = No
     JSON with --json.
     """
     kind = error_kinds()[error.id]
+    remedy = error.remedy or kind.remedy
     trace = ""
     if options.verbose:
         import traceback
@@ -301,40 +303,39 @@ def tell(error: DbbenchError, options: Options, cause: BaseException | None = No
     if options.json:
         from dbbench.report.text import put_json
 
+        content = {
+            "id": error.id,
+            "title": kind.title,
+            "evidence": error.evidence,
+            "where": error.where,
+            "effect": error.effect or None,
+            "remedy": remedy,
+            "exit_status": error.exit_code,
+            "traceback": trace or None,
+        }
         with contextlib.suppress(OSError):
-            put_json(
-                {
-                    "error": {
-                        "id": error.id,
-                        "title": kind.title,
-                        "evidence": error.evidence,
-                        "where": error.where,
-                        "effect": error.effect or None,
-                        "remedy": error.remedy or kind.remedy,
-                        "exit_status": error.exit_code,
-                        "traceback": trace or None,
-                    }
-                },
-                err=True,
-            )
+            put_json({"error": content}, err=True)
         return
-    from dbbench.report.text import columns, wrapped
 
+    from dbbench.report.text import columns, wrap
+
+    word = "error"
+    colour = "red"
+    if isinstance(error, Interrupted | Terminated):
+        word = "stopped"
+        colour = "yellow"
     width = columns(sys.stderr) or sys.maxsize
-    word, colour = (
-        ("stopped", "yellow") if isinstance(error, Interrupted | Terminated) else ("error", "red")
-    )
-    lines = [
-        part
-        for line in f"{word} {error.id}: {error.evidence}".splitlines()
-        for part in wrapped(line, width)
-    ]
+    lines = []
+    for line in f"{word} {error.id}: {error.evidence}".splitlines():
+        lines += wrap(line, width)
     lines += [f"  {line}" for line in (error.where or "").splitlines()]
-    rest = " ".join(part for part in (error.effect, error.remedy or kind.remedy) if part)
-    lines += [part for line in rest.splitlines() for part in wrapped(f"  {line}", width)]
-    lines += [trace] if trace else []
+    for line in " ".join(filter(None, (error.effect, remedy))).splitlines():
+        lines += wrap(f"  {line}", width)
+    if trace:
+        lines.append(trace)
     text = on_terminal("\n".join(lines)).removeprefix(word)
-    word = click.style(word, fg=colour, bold=True) if options.has_colour(sys.stderr) else word
+    if options.has_colour(sys.stderr):
+        word = click.style(word, fg=colour, bold=True)
     with contextlib.suppress(OSError):
         print(f"{word}{text}", file=sys.stderr, flush=True)
 

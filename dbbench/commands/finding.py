@@ -80,16 +80,19 @@ def load_runs(options: Options, names: tuple[str, ...]) -> list[LoadedRun]:
     """Return the runs without damaged trials, which are reported at the end. Raises RunMissing,
     ResultDamaged.
     """
+    paths = [folder_of(options.results_folder, name) for name in names]
     loaded_runs: list[LoadedRun] = []
     damaged: list[ResultDamaged] = []
-    for path in [folder_of(options.results_folder, name) for name in names]:
+    for path in paths:
         try:
             run = results.load_whole(path)
         except ResultDamaged as error:
             damaged.append(error)
             continue
-        damaged += [results.all_of(run)] if run.damaged else []
-        loaded_runs += [run] if run.trials or not run.damaged else []
+        if run.damaged:
+            damaged.append(results.all_of(run))
+        if run.trials or not run.damaged:
+            loaded_runs.append(run)
     return readable(options, without_copies(loaded_runs), damaged)
 
 
@@ -101,19 +104,22 @@ def without_copies(runs: Sequence[LoadedRun]) -> list[LoadedRun]:
         {(trial.host, trial.run, trial.id, trial.anchor_utc) for trial in run.trials}
         for run in runs
     ]
-    return [
-        run
-        for place, (run, its) in enumerate(zip(runs, trials, strict=True))
-        if not its or not (its in trials[:place] or any(its < other for other in trials))
-    ]
+    kept = []
+    for place, run in enumerate(runs):
+        of_run = trials[place]
+        # Of two equal runs the first one stays.
+        is_copy = of_run in trials[:place] or any(of_run < others for others in trials)
+        if not of_run or not is_copy:
+            kept.append(run)
+    return kept
 
 
-def readable(options: Options, found: list[Item], damaged: Sequence[DbbenchError]) -> list[Item]:
+def readable(options: Options, items: list[Item], damaged: Sequence[DbbenchError]) -> list[Item]:
     """Return what could be read; the errors are reported at the end. If nothing is left, raise the
     last error.
     """
-    for error in damaged if found else damaged[:-1]:
-        options.passed_over.append(error)
-    if damaged and not found:
+    if damaged and not items:
+        options.passed_over += damaged[:-1]
         raise damaged[-1]
-    return found
+    options.passed_over += damaged
+    return items

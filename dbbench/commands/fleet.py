@@ -24,7 +24,7 @@ from dbbench.commands.options import (
     progress_option,
     results_option,
 )
-from dbbench.commands.show import again, resumable
+from dbbench.commands.resuming import resumable, resume_command
 from dbbench.errors import ProgramMissing, RunMissing
 from dbbench.fleet import fleet_files, here
 from dbbench.fleet.fleet_files import Fleet
@@ -176,7 +176,7 @@ def run(options: Options, **given: Any) -> int:
     if fleet is not None and fleet.finished:
         click.echo(f"fleet {fleet.name} is already finished; --new starts another", err=True)
     else:
-        with resumable(again()):
+        with resumable(resume_command(options)):
             fleet = operate.work(root, request, fleet, hosts, partial(options.shown, renderer))
     return conclude(options, root, fleet)
 

@@ -18,7 +18,7 @@ from dbbench.commands.options import (
     progress_option,
     results_option,
 )
-from dbbench.commands.show import again, resumable
+from dbbench.commands.resuming import resumable, resume_command
 from dbbench.errors import NightMissing
 from dbbench.model import plain
 from dbbench.model.base import NAME
@@ -95,7 +95,7 @@ def run(
     root = options.results_folder.resolve()
 
     def run_plan(wanted: PlanRequest, name: str) -> LoadedRun:
-        with resumable(again()), options.shown(renderer) as emit:
+        with resumable(resume_command(options)), options.shown(renderer) as emit:
             return tonight.run_to_end(wanted, root, name, wipe, emit)
 
     outcome = tonight.run_night(

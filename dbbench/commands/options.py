@@ -48,6 +48,7 @@ class Options:
     passed_over: list[DbbenchError] = field(default_factory=list)
     results_folder: Path = Path("results")  # value of --results, for commands that have it
     progress: str = "auto"  # value of --progress
+    argv: tuple[str, ...] = ()  # the command line without the program
 
     def has_colour(self, stream: TextIO) -> bool:
         return stream.isatty() and not self.no_color and not os.environ.get("NO_COLOR")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -94,7 +94,7 @@ def command(
         raise click.UsageError(
             "--share requires --name and cannot be combined with --until-precision"
         )
-    from dbbench.commands.show import again, resumable
+    from dbbench.commands.resuming import resumable, resume_command
     from dbbench.plan.forecast import apply_budget, forecast, recall
     from dbbench.plan.narrowing import Narrowing
     from dbbench.plan.request import able, load_request, take_share
@@ -103,19 +103,21 @@ def command(
     from dbbench.run.create import choose, create, is_complete, must_be_of, refine, scripts_of
     from dbbench.run.preflight import check_run
 
-    wanted = take_share(
-        able(load_request(plan_file, options.paths, Narrowing(**narrowing)), options.paths), part
-    )
+    # The part of the plan that this machine and these options leave.
+    whole = able(load_request(plan_file, options.paths, Narrowing(**narrowing)), options.paths)
     root = options.results_folder.resolve()
-    wanted = replace(wanted, expanded=recall(wanted.plan, wanted.expanded, root))
-    plan, expanded, allowance = apply_budget(wanted.plan, wanted.expanded, wanted.step)
-    folder = choose(root, wanted, new=new, name=name)
+    request = take_share(whole, part)
+    request = replace(request, expanded=recall(request.plan, request.expanded, root))
+    plan, expanded, allowance = apply_budget(request.plan, request.expanded, request.step)
+
+    # A run of the same plan is resumed.
+    folder = choose(root, request, new=new, name=name)
     if folder is not None:
-        other_margin = folder.run.plan.margin != wanted.plan.margin
-        changes = precision is not None or wanted.plan.budget_s is not None or other_margin
+        other_margin = folder.run.plan.margin != request.plan.margin
+        changes = precision is not None or request.plan.budget_s is not None or other_margin
         if changes or not is_complete(folder):
-            must_be_of(folder, wanted)
-        refine(folder, precision, wanted.plan)
+            must_be_of(folder, request)
+        refine(folder, precision, request.plan)
         if is_complete(folder):
             status = _conclude(options, folder.path, before=not other_margin)
             other = "--name ANOTHER" if name else "--new"
@@ -123,18 +125,20 @@ def command(
                 f"run {folder.path.name} is already finished; {other} starts another", err=True
             )
             return status
-    check_run(replace(wanted, plan=plan, expanded=expanded), plan_file, root, folder, wipe)
+
+    # Everything that can refuse the run does so before it has a folder.
+    check_run(replace(request, plan=plan, expanded=expanded), plan_file, root, folder, wipe)
     if folder is None:
-        folder = RunFolder(create(root, wanted, name, __version__, precision))
-    keep_scripts(folder.path, scripts_of(wanted))
-    announced = (
-        [allowance.text, forecast(plan, expanded, root).text] if allowance is not None else []
-    )
+        folder = RunFolder(create(root, request, name, __version__, precision))
+    keep_scripts(folder.path, scripts_of(request))
+    notes = []
+    if allowance is not None:
+        notes += [allowance.text, forecast(plan, expanded, root).text]
     if folder.run.budget is not None and folder.run.budget.used_s:
-        announced.append(f"{duration_text(folder.run.budget.used_s)} of the budget is already used")
+        notes.append(f"{duration_text(folder.run.budget.used_s)} of the budget is already used")
     path = folder.path
-    with notifying(notify, path, plan.name), resumable(again(path.name)):
-        _drive(options, folder, wanted.sha256, wipe, announced)
+    with notifying(notify, path, plan.name), resumable(resume_command(options, path.name)):
+        _drive(options, folder, request.sha256, wipe, notes)
         return _conclude(options, path)
 
 
@@ -155,14 +159,11 @@ def notifying(words: str | None, path: Path, plan: str) -> Iterator[None]:
     finally:
         if words is not None:
             statuses = [trial.status.value for trial in load_run(path).trials]
-            stopped = isinstance(error, Interrupted | Terminated)
-            state = (
-                "stopped"
-                if stopped
-                else "failed"
-                if error is not None or "failed" in statuses
-                else "ok"
-            )
+            state = "ok"
+            if isinstance(error, Interrupted | Terminated):
+                state = "stopped"
+            elif error is not None or "failed" in statuses:
+                state = "failed"
             notify(
                 words,
                 {
@@ -183,37 +184,31 @@ def _drive(
     folder: RunFolder,
     sha256: str,
     wipe: tuple[str, ...],
-    announced: Iterable[str],
+    notes: Sequence[str],
 ) -> None:
-    from dbbench.commands.show import again
+    from dbbench.commands.resuming import resume_command
     from dbbench.model.events import Event
     from dbbench.plan.conditions import limits
     from dbbench.report.progress import renderer
     from dbbench.run.create import set_killed_aside
     from dbbench.run.queue import execute
 
+    run = folder.run
+    texts = [*notes, *filter(None, [limits(run.plan, run.cells)])]
+    texts += [f"skipped {arm}: {reason}" for arm, reason in run.skipped.items()]
     try:
         with options.shown(renderer) as emit:
-            for text in filter(None, (*announced, limits(folder.run.plan, folder.run.cells))):
-                emit(Event("note", {"text": text}))
-            for arm, reason in folder.run.skipped.items():
-                emit(Event("note", {"text": f"skipped {arm}: {reason}"}))
             for trial in set_killed_aside(folder):
-                emit(
-                    Event(
-                        "note",
-                        {
-                            "text": f"running {trial} again because its process died ({TrialDied.id})"
-                        },
-                    )
-                )
+                texts.append(f"running {trial} again because its process died ({TrialDied.id})")
+            for text in texts:
+                emit(Event("note", {"text": text}))
             execute(folder.path, sha256, wipe=wipe, emit=emit)
     except (KeyboardInterrupt, Interrupted, Terminated) as stop:
         kind = type(stop) if isinstance(stop, DbbenchError) else Interrupted
         raise kind(
-            f"run {folder.run.name} was stopped",
+            f"run {run.name} was stopped",
             effect="Finished trials are kept.",
-            remedy=f"Resume it with:  {again(folder.run.name)}",
+            remedy=f"Resume it with:  {resume_command(options, run.name)}",
         ) from None
 
 
@@ -236,6 +231,7 @@ def _conclude(options: Options, folder: Path, before: bool = False) -> int:
     budget = None if run.budget is None else {"budget_s": run.plan.budget_s, **plain(run.budget)}
     names = {"run": loaded.path.name, "path": str(loaded.path)}
     status = put_verdict(options, [loaded], page, names, skipped=run.skipped, budget=budget)
-    if (text := budget_text(run)) and not options.json:
+    text = budget_text(run)
+    if text and not options.json:
         put(f"  {text}")
     return status

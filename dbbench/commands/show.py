@@ -4,10 +4,7 @@ trial.
 
 from __future__ import annotations
 
-import contextlib
-import shlex
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,16 +14,14 @@ import click
 from dbbench import __version__, results
 from dbbench.commands.finding import REPORT, folder_of, results_of, run_argument
 from dbbench.commands.options import Options, command_line, results_option
-from dbbench.errors import FilesystemFull, NotWritable, ResultDamaged, RunMissing, UnknownName
+from dbbench.errors import ResultDamaged, RunMissing, UnknownName
 from dbbench.fleet import here
-from dbbench.metrics.table import METRICS
-from dbbench.model import Status, Trial, plain
+from dbbench.model import Status, plain
 from dbbench.plan import writes
 from dbbench.plan.tomlfile import did_you_mean
 from dbbench.report.text import put, put_json, put_paragraph, put_table
-from dbbench.report.trial_text import trial_text
+from dbbench.report.trial_text import trial_cells, trial_text
 from dbbench.results import LoadedRun, all_of, load_whole
-from dbbench.units import number
 
 
 @command_line("dbbench show", "dbbench show RUN TRIAL", statuses=(0, 1, 2))
@@ -49,11 +44,9 @@ def command(options: Options, run: str | None, trial: str | None) -> None:
 
 
 def _put_runs(options: Options, folder: Path) -> None:
-    rows = (
-        results.index_rows(folder, results.runs(folder), _run_row, __version__)
-        if folder.is_dir()
-        else []
-    )
+    rows: list[dict[str, Any]] = []
+    if folder.is_dir():
+        rows = results.index_rows(folder, results.runs(folder), _run_row, __version__)
     if options.json:
         put_json({"runs": rows})
     elif not rows:
@@ -63,11 +56,25 @@ def _put_runs(options: Options, folder: Path) -> None:
         )
     else:
         header = ("run", "created", "state", "trials", "ok", "suspect", "failed", "filesystems")
-        put_table(
-            header, [_words(row) for row in rows], right=("trials", "ok", "suspect", "failed")
-        )
+        cells = [_cells(row) for row in rows]
+        put_table(header, cells, right=("trials", "ok", "suspect", "failed"))
         for line in here.sentences(here.without_coordinator(folder)):
             put(line)
+
+
+def _cells(row: dict[str, Any]) -> tuple[object, ...]:
+    if row["error"]:
+        return (row["name"], None, "damaged", None, None, None, None, row["error"])
+    return (
+        row["name"],
+        row["created"][:16].replace("T", " "),
+        row["state"],
+        f"{row['done']}/{row['trials']}",
+        row["ok"],
+        row["suspect"],
+        row["failed"],
+        " ".join(row["fs_setups"]),
+    )
 
 
 def _run_row(path: Path) -> dict[str, Any]:
@@ -107,34 +114,18 @@ def _run_row(path: Path) -> dict[str, Any]:
     }
 
 
-def _words(row: dict[str, Any]) -> tuple[object, ...]:
-    if row["error"]:
-        return (row["name"], None, "damaged", None, None, None, None, row["error"])
-    created = row["created"][:16].replace("T", " ")
-    trials = f"{row['done']}/{row['trials']}"
-    return (
-        row["name"],
-        created,
-        row["state"],
-        trials,
-        row["ok"],
-        row["suspect"],
-        row["failed"],
-        " ".join(row["fs_setups"]),
-    )
-
-
 def _put_run(options: Options, run: LoadedRun) -> None:
-    options.passed_over += [all_of(run)] if run.damaged else []
-    working = [
-        host for host in here.without_coordinator(run.path.parent) if host.run.name == run.path.name
-    ]
+    if run.damaged:
+        options.passed_over.append(all_of(run))
+    hosts = here.without_coordinator(run.path.parent)
+    working = [host for host in hosts if host.run.name == run.path.name]
+    damaged = {name: error.id for name, error in run.damaged.items()}
     if options.json:
         put_json(
             {
                 "run": plain(run.run),
                 "trials": [plain(trial) for trial in run.trials],
-                "damaged": {name: error.id for name, error in run.damaged.items()},
+                "damaged": damaged,
                 "at_work_here": [host.row() for host in working],
             }
         )
@@ -147,52 +138,15 @@ def _put_run(options: Options, run: LoadedRun) -> None:
     )
     page = run.path / REPORT
     put(f"folder {run.path}" + (f", page {page}" if page.exists() else ""))
-    if text := writes.deviation(run.trials):
-        put(text)
+    deviation = writes.deviation(run.trials)
+    if deviation:
+        put(deviation)
+    rows = [trial_cells(trial, run) for trial in run.trials]
+    rows += [(name, "damaged", None, None, error) for name, error in damaged.items()]
     header = ("trial", "status", "value", "seconds", "warnings")
-    damaged = [(name, "damaged", None, None, error.id) for name, error in run.damaged.items()]
-    put_table(
-        header,
-        [*(trial_cells(trial, run) for trial in run.trials), *damaged],
-        right=("value", "seconds"),
-    )
+    put_table(header, rows, right=("value", "seconds"))
     for line in here.sentences(working):
         put(line)
-
-
-def again(name: str = "") -> str:
-    """Return this command line as one that resumes its run; `name`: of the run, in case that the
-    command was --new.
-    """
-    words = [word for word in sys.argv[1:] if word != "--new"]
-    return "dbbench " + shlex.join(
-        [*words, "--name", name] if name and "--new" in sys.argv else words
-    )
-
-
-@contextlib.contextmanager
-def resumable(resume: str) -> Iterator[None]:
-    """If a results disk is full or not writable in the block, the error says how to resume."""
-    try:
-        yield
-    except (FilesystemFull, NotWritable) as error:
-        error.remedy = f"Free some disk space or correct the cause, then resume with:  {resume}"
-        raise
-
-
-def trial_cells(trial: Trial, run: LoadedRun) -> tuple[object, ...]:
-    """Return the row of a trial: id, status, primary metric, seconds, and each warning once."""
-    cells = run.run.cells
-    metric = next(
-        (cell.workload.primary for cell in cells if cell.workload.name == trial.workload), "tps"
-    )
-    value = trial.summary.get(metric)
-    shown = f"{number(value)} {METRICS[metric].unit}" if value is not None else None
-    seconds = round(sum(phase.seconds for phase in trial.phases))
-    notes = list(dict.fromkeys(warning.id for warning in trial.warnings))
-    if trial.error is not None:
-        notes.insert(0, f"{trial.error.id} in {trial.error.phase or '?'}: {trial.error.text}")
-    return (trial.id, trial.status.value, shown, seconds, " ".join(notes))
 
 
 def _put_trial(options: Options, run: LoadedRun, name: str) -> None:

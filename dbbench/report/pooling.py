@@ -35,31 +35,34 @@ def version_names(loaded: LoadedRun, by: str, runs: Sequence[LoadedRun]) -> list
     """
     if by == "engine_version":
         return [trial.engine_version for trial in loaded.trials]
-    alone = [run.path.name for run in runs].count(loaded.path.name) == 1
-    of_run = (
-        str(loaded.run.host.get("kernel"))
-        if by == "kernel"
-        else loaded.path.name
-        if alone
-        else str(loaded.path)
-    )
-    return [of_run] * len(loaded.trials)
+    if by == "kernel":
+        name = str(loaded.run.host.get("kernel"))
+    else:
+        names = [run.path.name for run in runs]
+        alone = names.count(loaded.path.name) == 1
+        name = loaded.path.name if alone else str(loaded.path)
+    return [name] * len(loaded.trials)
 
 
 def check_pool(runs: Sequence[LoadedRun], by: str = "fs") -> None:
     """Raise RunsUnlike if trials of runs that differ would have one mean: all, or those with the
     same versions `by`.
     """
-    pools = grouped(runs, lambda run: frozenset(version_names(run, by, runs) if by != "fs" else ()))
-    for pool in pools.values():
-        if unlike := differences(pool):
-            first, *others = (run.path.name for run in pool)
-            raise RunsUnlike(
-                f"{', '.join(others)} cannot be compared together with {first}: the runs differ "
-                f"in {'; '.join(unlike)}",
-                remedy=f"Compare them without pairs:  dbbench compare {' '.join(others)} --against "
-                f"{first}",
-            )
+
+    def versions(run: LoadedRun) -> frozenset[str]:
+        return frozenset() if by == "fs" else frozenset(version_names(run, by, runs))
+
+    for pool in grouped(runs, versions).values():
+        unlike = differences(pool)
+        if not unlike:
+            continue
+        first, *others = (run.path.name for run in pool)
+        raise RunsUnlike(
+            f"{', '.join(others)} cannot be compared together with {first}: the runs differ in "
+            f"{'; '.join(unlike)}",
+            remedy=f"Compare them without pairs:  dbbench compare {' '.join(others)} --against "
+            f"{first}",
+        )
 
 
 def differences(runs: Sequence[LoadedRun]) -> list[str]:
@@ -67,26 +70,31 @@ def differences(runs: Sequence[LoadedRun]) -> list[str]:
     values. What only some runs have is no difference. Versions may differ between hosts of one
     plan: pairs never cross hosts.
     """
-    of_fleet = (
-        len({run.run.plan_sha256 for run in runs})
-        == 1
-        < len({run.run.host.get("hostname") for run in runs})
-    )
-    versions: dict[str, dict[str, None]] = {}
+    plans = {run.run.plan_sha256 for run in runs}
+    of_fleet = len(plans) == 1 and len(_hosts(runs)) > 1
+    versions: dict[str, list[str]] = {}
     facts: dict[str, list[dict[str, str]]] = {}
     for run in runs:
         host = f" on {run.run.host.get('hostname')}" if of_fleet else ""
         for name in run.versions.keys() - _DRAWING:
-            versions.setdefault(name + host, {})[run.versions[name]] = None
+            versions.setdefault(name + host, []).append(run.versions[name])
         for what, tree in _conditions(run.run).items():
             facts.setdefault(what, []).append(flatten(tree))
-    values = {
-        f"{key} of {what}": dict.fromkeys(known.get(key) or "none" for known in each)
-        for what, each in facts.items()
-        for key in dict.fromkeys(key for known in each for key in known)
-    }
-    every = {**values, **dict(sorted(versions.items()))}
-    return [f"{key} ({' and '.join(each)})" for key, each in every.items() if len(each) > 1]
+
+    values = {}
+    for what, of_runs in facts.items():
+        for key in dict.fromkeys(key for of_run in of_runs for key in of_run):
+            values[f"{key} of {what}"] = [of_run.get(key) or "none" for of_run in of_runs]
+    lines = []
+    for key, of_runs_values in {**values, **dict(sorted(versions.items()))}.items():
+        distinct = dict.fromkeys(of_runs_values)
+        if len(distinct) > 1:
+            lines.append(f"{key} ({' and '.join(distinct)})")
+    return lines
+
+
+def _hosts(runs: Sequence[LoadedRun]) -> set[str]:
+    return {str(run.run.host.get("hostname")) for run in runs}
 
 
 def _conditions(run: Run) -> dict[str, dict[str, Any]]:
@@ -107,24 +115,22 @@ def _conditions(run: Run) -> dict[str, dict[str, Any]]:
 
 def cautions(runs: Sequence[LoadedRun]) -> Iterator[Remark]:
     """Yield remarks about hosts that differ between runs whose trials share a row."""
-    if len({str(run.run.host.get("hostname")) for run in runs}) > 1:
+    if len(_hosts(runs)) > 1:
         yield remark(RemarkKind.RUNS_DIFFER, what="the host")
     yield from profile_cautions(runs)
-    if emulated := [run.path.name for run in runs if run.run.host.get("second_kernel")]:
-        yield remark(RemarkKind.SECOND_KERNEL, runs=", ".join(emulated))
+    rehearsed = [run.path.name for run in runs if run.run.host.get("second_kernel")]
+    if rehearsed:
+        yield remark(RemarkKind.SECOND_KERNEL, runs=", ".join(rehearsed))
 
 
 def profile_cautions(runs: Sequence[LoadedRun]) -> Iterator[Remark]:
     """Yield a remark for each engine that has different settings profiles in the runs."""
-    servers = [
-        cell.engine
-        for run in runs
-        for cell in run.run.cells
-        if profile_of(cell.engine.name).has_server
-    ]
-    for engine, of in grouped(servers, lambda server: server.name).items():
-        if len(profiles := dict.fromkeys(server.profile for server in of)) > 1:
-            yield remark(
-                RemarkKind.RUNS_DIFFER,
-                what=f"the settings profile of {engine} ({' and '.join(profiles)})",
-            )
+    profiles: dict[str, dict[str, None]] = {}
+    for run in runs:
+        for cell in run.run.cells:
+            if profile_of(cell.engine.name).has_server:
+                profiles.setdefault(cell.engine.name, {})[cell.engine.profile] = None
+    for engine, names in profiles.items():
+        if len(names) > 1:
+            what = f"the settings profile of {engine} ({' and '.join(names)})"
+            yield remark(RemarkKind.RUNS_DIFFER, what=what)

@@ -14,7 +14,7 @@ from typing import Any, Final, TextIO
 import click
 
 from dbbench.model.base import SCHEMA
-from dbbench.units import GROUP, finite, grouped, inert, on_terminal
+from dbbench.units import GROUP, finite, inert, on_terminal
 
 WIDTH: Final = 110  # columns of wrapped lines where there is no terminal
 _NARROWEST: Final = 40
@@ -24,11 +24,10 @@ _NUMBER_GAP: Final = re.compile(r"(?<=\d) (?=%|\d)")  # a line must not end here
 def columns(stream: TextIO | None = None) -> int | None:
     """Return the columns of the terminal of `stream`, stdout by default; None if it is not one."""
     try:
-        return max(
-            _NARROWEST, os.get_terminal_size((stream or sys.stdout).fileno()).columns or WIDTH
-        )
+        size = os.get_terminal_size((stream or sys.stdout).fileno())
     except (OSError, ValueError):
         return None
+    return max(_NARROWEST, size.columns or WIDTH)
 
 
 def put(text: str = "") -> None:
@@ -40,25 +39,29 @@ def put_paragraph(text: str, without_terminal: int = WIDTH) -> None:
     """Print a long line of the result as several; those after the first are indented. A number
     keeps its %. `without_terminal`: the columns if stdout is not a terminal.
     """
-    for line in wrapped(text, columns() or without_terminal):
+    for line in wrap(text, columns() or without_terminal):
         put(line)
 
 
-def wrapped(text: str, width: int) -> list[str]:
+def wrap(text: str, width: int) -> list[str]:
     """Return a long line as several. A command, which follows a colon and two spaces, stays whole
     in its own line.
     """
     text, _, command = text.partition(":  ")
-    indent = " " * (len(text) - len(text.lstrip(" !")))
     whole = f"{text}:  {command}" if command else text
     if len(whole) <= width:
         return [whole]
-    further = f"{indent}  " if text.startswith(" ") else indent
-    text = _NUMBER_GAP.sub(GROUP, f"{text}:" if command else text)
+    indent = " " * (len(text) - len(text.lstrip(" !")))
     lines = textwrap.wrap(
-        text, width, subsequent_indent=further, break_long_words=False, break_on_hyphens=False
+        _NUMBER_GAP.sub(GROUP, f"{text}:" if command else text),
+        width,
+        subsequent_indent=f"{indent}  " if text[:1] == " " else indent,
+        break_long_words=False,
+        break_on_hyphens=False,
     )
-    return [*lines, *([f"{indent}    {command}"] if command else [])]
+    if command:
+        lines.append(f"{indent}    {command}")
+    return lines
 
 
 def put_json(content: dict[str, Any], err: bool = False) -> None:
@@ -77,22 +80,19 @@ def put_table(
     """Print columns of equal width, those of `right` aligned to the right. Cells wrap if the
     terminal is too narrow.
     """
-    lines = [
-        list(header),
-        *([_NUMBER_GAP.sub(GROUP, _cell(value)) for value in row] for row in rows),
-    ]
+    lines = [list(header)]
+    for row in rows:
+        lines.append([_NUMBER_GAP.sub(GROUP, _cell(value)) for value in row])
     widths = _fitting(lines)
     for line in lines:
-        cells = [
-            textwrap.wrap(text, width, break_on_hyphens=False) if len(text) > width else [text]
-            for text, width in zip(line, widths, strict=True)
-        ]
+        cells = []
+        for text, width in zip(line, widths, strict=True):
+            fits = len(text) <= width
+            cells.append([text] if fits else textwrap.wrap(text, width, break_on_hyphens=False))
         for parts in itertools.zip_longest(*cells, fillvalue=""):
-            row = zip(header, parts, widths, strict=True)
-            words = (
-                text.rjust(width) if title in right else text.ljust(width)
-                for title, text, width in row
-            )
+            words = []
+            for title, text, width in zip(header, parts, widths, strict=True):
+                words.append(text.rjust(width) if title in right else text.ljust(width))
             put("  ".join(words).rstrip())
 
 
@@ -100,40 +100,47 @@ def put_reasons(rows: Iterable[dict[str, Any]]) -> None:
     """Print below a catalogue each `reason` why entries do not work here, once, with the names of
     these entries.
     """
-    by_reason = grouped((row for row in rows if row["reason"]), lambda row: row["reason"])
-    if by_reason:
+    names_of: dict[str, list[str]] = {}
+    for row in rows:
+        if row["reason"]:
+            names_of.setdefault(row["reason"], []).append(row["name"])
+    if names_of:
         put("\nnot on this machine")
-    for reason, of in by_reason.items():
-        put_paragraph(f"  {', '.join(row['name'] for row in of)}: {reason}")
+    for reason, names in names_of.items():
+        put_paragraph(f"  {', '.join(names)}: {reason}")
 
 
 def _fitting(lines: Sequence[Sequence[str]]) -> list[int]:
     """Return the columns' widths. On a narrow terminal cells of several words wrap, then long
     names; numbers never.
     """
-    cells = list(zip(*lines, strict=True))
-    widths = [max(map(len, column)) for column in cells]
-    words = [
-        max(len(word) for cell in column for word in re.split("[ \n]", cell)) for column in cells
-    ]
-    names = [not any(cell[:1] in "+−0123456789" for cell in column if cell) for column in cells]
+    space = columns() or sys.maxsize
+    widths = []
+    longest_words = []
+    are_names = []
+    for column in zip(*lines, strict=True):
+        widths.append(max(map(len, column)))
+        words = [word for cell in column for word in re.split("[ \n]", cell)]
+        longest_words.append(max(map(len, words)))
+        are_names.append(not any(cell[:1] in "+−0123456789" for cell in column if cell))
+
+    # Take a character at a time from the widest column that may still shrink.
     for most in (sys.maxsize, 16, 12, 8):
-        least = [min(word, most) if name else word for word, name in zip(words, names, strict=True)]
-        while sum(widths) + 2 * (len(widths) - 1) > (columns() or sys.maxsize) and widths != least:
-            wide = [at for at, width in enumerate(widths) if width > least[at]]
-            widths[max(wide, key=lambda at: widths[at])] -= 1
+        least = []
+        for longest, is_name in zip(longest_words, are_names, strict=True):
+            least.append(min(longest, most) if is_name else longest)
+        while sum(widths) + 2 * (len(widths) - 1) > space and widths != least:
+            wide = [place for place, width in enumerate(widths) if width > least[place]]
+            widths[max(wide, key=lambda place: widths[place])] -= 1
     return widths
 
 
 def table_text(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """Return the same as a Markdown table."""
     lines = ["| " + " | ".join(header) + " |", "|" + " --- |" * len(header)]
-    lines += [
-        "| "
-        + " | ".join(_cell(value).replace("|", "\\|").replace("<", "&lt;") for value in row)
-        + " |"
-        for row in rows
-    ]
+    for row in rows:
+        cells = [_cell(value).replace("|", "\\|").replace("<", "&lt;") for value in row]
+        lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 

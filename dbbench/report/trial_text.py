@@ -13,6 +13,19 @@ from dbbench.results import LoadedRun
 from dbbench.units import count, duration_text, number, percent, size_text, time_text
 
 
+def trial_cells(trial: Trial, run: LoadedRun) -> tuple[object, ...]:
+    """Return the row of a trial: id, status, primary metric, seconds, and each warning once."""
+    primary = {cell.workload.name: cell.workload.primary for cell in run.run.cells}
+    metric = primary.get(trial.workload, "tps")
+    value = trial.summary.get(metric)
+    amount = None if value is None else f"{number(value)} {METRICS[metric].unit}"
+    seconds = round(sum(phase.seconds for phase in trial.phases))
+    notes = list(dict.fromkeys(warning.id for warning in trial.warnings))
+    if trial.error is not None:
+        notes.insert(0, f"{trial.error.id} in {trial.error.phase or '?'}: {trial.error.text}")
+    return (trial.id, trial.status.value, amount, seconds, " ".join(notes))
+
+
 def trial_text(trial: Trial, run: LoadedRun) -> Iterator[str]:
     """Return the lines that describe a trial of the run: phases, figures, latencies, proofs and
     warnings.
@@ -63,17 +76,15 @@ def _growth(trial: Trial) -> Iterator[str]:
         f"tables {size_text(grown.data_bytes or 0)}",
         f"logs {size_text(grown.log_bytes or 0)}",
     ]
-    parts += [] if grown.extents is None else [f"{grown.extents} extents"]
+    if grown.extents is not None:
+        parts.append(f"{grown.extents} extents")
     if grown.compressed_share is not None:
-        before = (
-            "" if grown.restored_share is None else f" (restored: {percent(grown.restored_share)})"
-        )
-        parts.append(f"{percent(grown.compressed_share)} compressed{before}")
-    parts += (
-        [f"{percent(grown.preallocated_share)} allocated but not yet written"]
-        if grown.preallocated_share
-        else []
-    )
+        part = f"{percent(grown.compressed_share)} compressed"
+        if grown.restored_share is not None:
+            part += f" (restored: {percent(grown.restored_share)})"
+        parts.append(part)
+    if grown.preallocated_share:
+        parts.append(f"{percent(grown.preallocated_share)} allocated but not yet written")
     yield f"  grown during the load: {', '.join(parts)}"
 
 
@@ -128,29 +139,21 @@ def _snapshots(trial: Trial) -> Iterator[str]:
     if not facts.how:
         yield f"  snapshots {planned}: not possible: {facts.note}"
         return
-    values = [
-        f"{name}: {value}" for name, value in snapshot_column([facts]).items() if name != "taken"
-    ]
-    yield (
-        f"  snapshots by {facts.how}, {planned}: "
-        f"{'; '.join([f'{len(facts.taken)} taken', *values])}"
-    )
+    values = [f"{len(facts.taken)} taken"]
+    for name, value in snapshot_column([facts]).items():
+        if name != "taken":
+            values.append(f"{name}: {value}")
+    yield f"  snapshots by {facts.how}, {planned}: {'; '.join(values)}"
 
 
 def _operations(trial: Trial) -> Iterator[str]:
     for step in trial.operations:
-        took = (
-            "failed"
-            if step.failed
-            else "not possible"
-            if step.seconds is None
-            else duration_text(step.seconds)
-        )
-        more = [size_text(step.bytes)] if step.bytes is not None else []
-        yield (
-            f"  {step.name:<32} {took:>12}  "
-            f"{', '.join([*more, *([step.text] if step.text else [])])}".rstrip()
-        )
+        took = "not possible" if step.seconds is None else duration_text(step.seconds)
+        if step.failed:
+            took = "failed"
+        size = "" if step.bytes is None else size_text(step.bytes)
+        details = ", ".join(filter(None, (size, step.text)))
+        yield f"  {step.name:<32} {took:>12}  {details}".rstrip()
 
 
 def _filesystem(trial: Trial) -> Iterator[str]:
@@ -162,14 +165,14 @@ def _filesystem(trial: Trial) -> Iterator[str]:
         options = ",".join(facts.mount_options_effective)
         yield f"  {family}, durability class {facts.durability_class}; mounted {options}"
     yield from _small_writes(trial, fs)
-    for argv in (argv for facts in fs.volumes.values() for argv in facts.mkfs):
-        yield f"  {' '.join(argv)}"
-    if trial.io is not None and (log := trial.io.wal) is not None and log.write_bytes is not None:
+    for facts in fs.volumes.values():
+        for argv in facts.mkfs:
+            yield f"  {' '.join(argv)}"
+    log = trial.io.wal if trial.io is not None else None
+    if trial.io is not None and log is not None and log.write_bytes is not None:
         both = size_text(trial.io.write_bytes or 0)
-        yield (
-            f"  written in the window {both}, of it to the log's device "
-            f"{size_text(log.write_bytes)}"
-        )
+        of_log = size_text(log.write_bytes)
+        yield f"  written in the window {both}, of it to the log's device {of_log}"
 
 
 def _small_writes(trial: Trial, fs: FilesystemFacts) -> Iterator[str]:
@@ -178,23 +181,17 @@ def _small_writes(trial: Trial, fs: FilesystemFacts) -> Iterator[str]:
     beside = "" if bare is None else f"; the bare device: write and flush {number(bare)} ms"
     for role, facts in fs.volumes.items():
         where = "" if role == "data" else " to the log's filesystem"
-        shown = [
+        syncs = [
             f"{row.call} {number(row.mean_ms)} ms (p99 {number(row.p99_ms)})" for row in facts.syncs
         ]
-        if shown:
-            yield f"  append of 16 KiB{where}: {', '.join(shown)}{beside}"
+        if syncs:
+            yield f"  append of 16 KiB{where}: {', '.join(syncs)}{beside}"
         elif facts.syncs_note:
             yield f"  append of 16 KiB{where}: not measured: {facts.syncs_note}"
         queue = facts.queue.get("atomic_write_unit_max_bytes")
         if facts.atomic_writes is not None or queue is not None:
-            device = (
-                "not reported"
-                if queue is None
-                else "none"
-                if queue == "0"
-                else f"up to {queue} bytes"
-            )
-            yield (
-                f"  atomic writes{where}: filesystem {facts.atomic_writes or 'not reported'}, "
-                f"device {device}"
-            )
+            # The kernel's number of bytes; "0" of a device without them.
+            special = {None: "not reported", "0": "none"}
+            device = special.get(queue, f"up to {queue} bytes")
+            by_fs = facts.atomic_writes or "not reported"
+            yield f"  atomic writes{where}: filesystem {by_fs}, device {device}"

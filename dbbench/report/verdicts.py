@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from dbbench import compare
 from dbbench.compare import ByHost, Interaction, Row
 from dbbench.compare.remarks import Remark, RemarkKind, remark
-from dbbench.compare.verdict import BEHIND, without_guard
+from dbbench.compare.verdict import BEHIND, LIMITED, without_guard
 from dbbench.errors import EXIT_INCONCLUSIVE, EXIT_OK, EXIT_REGRESSION, UnknownName
 from dbbench.metrics.table import METRICS, Metric
 from dbbench.model import Trial, title_of
@@ -28,6 +29,10 @@ class VerdictTable(NamedTuple):
     variant: str
     metric: Metric
     rows: list[Row]
+
+    @property
+    def group(self) -> compare.Group:
+        return (self.engine, self.workload, self.variant)
 
 
 class Verdicts(NamedTuple):
@@ -51,51 +56,48 @@ def verdicts(
     metric.
     """
     _check_metric(metric, (*METRICS, ALL))
-    trials = (
-        list(runs[0].trials)
-        if len(runs) == 1
-        else [trial for run in _separate(runs) for trial in run]
-    )
     cells = [cell for run in runs for cell in run.run.cells]
     primary = _primaries(runs)
     arms = list(dict.fromkeys(cell.arm for cell in cells))
     chosen = baseline or runs[0].run.baseline
     if chosen not in arms:
         raise UnknownName(f'"{chosen}" is not a setup of these runs{did_you_mean(chosen, arms)}')
-    tables = []
-    cautions = tuple(pooling.cautions(runs))
-    hosts = list[ByHost]()
+
+    # A table for each engine and workload.
+    trials = list(runs[0].trials) if len(runs) == 1 else list(itertools.chain(*_separate(runs)))
     stopped = {key: why for run in runs for key, why in compare.reasons_stopped(run.run).items()}
     comparison = compare.Comparison(trials, chosen, primary, runs[0].run.plan.margin, stopped)
+    cautions = tuple(pooling.cautions(runs))
+    tables = []
+    hosts: list[ByHost] = []
     for key, group in compare.groups(trials).items():
-        for judged in METRICS if metric == ALL else [metric or primary.get(key[1], "tps")]:
-            if rows := comparison.rows(key, judged):
-                tables.append(VerdictTable(*key, METRICS[judged], _with_notes(rows, cautions)))
-                hosts += compare.by_host(group, chosen, judged)
+        judged = [metric or primary.get(key[1], "tps")]
+        for name in METRICS if metric == ALL else judged:
+            rows = comparison.rows(key, name)
+            if rows:
+                tables.append(VerdictTable(*key, METRICS[name], _with_notes(rows, cautions)))
+                hosts += compare.by_host(group, chosen, name)
     planned: list[compare.Group] = [cell.group for cell in cells]
-    tables.sort(
-        key=lambda t: (t.workload, t.engine, planned.index((t.engine, t.workload, t.variant)))
-    )
+    tables.sort(key=lambda t: (t.workload, t.engine, planned.index(t.group)))
+
+    # What is true of several tables.
     levels = {cell.group: cell.levels for cell in cells if cell.levels}
-    interactions = list[Interaction]()
-    crossed = list[str]()
-    factors = {factor for of in levels.values() for factor in of}
-    for judged in dict.fromkeys(table.metric.name for table in tables):
-        rows = [row for table in tables if table.metric.name == judged for row in table.rows]
-        interactions += compare.interactions(rows, levels, METRICS[judged])
+    factors = {factor for of_group in levels.values() for factor in of_group}
+    interactions: list[Interaction] = []
+    findings: list[str] = []
+    for name in dict.fromkeys(table.metric.name for table in tables):
+        rows = [row for table in tables if table.metric.name == name for row in table.rows]
+        interactions += compare.interactions(rows, levels, METRICS[name])
         curves = [curve for curve in compare.crossings(rows) if curve.parameter not in factors]
-        lead = f"{METRICS[judged].label}: " if metric == ALL else ""
-        crossed += [
-            lead + text
-            for text in sentences.join(sentences.crossing(curve, chosen) for curve in curves)
-        ]
-    unlike = [
-        f"{arm.engine} {title_of(arm.workload, arm.variant)}: {text}"
-        for arm in hosts
-        for text in sentences.join([sentences.disagreement(arm, chosen)])
-    ]
-    above = sentences.join(sentences.no_limit(run.exceeded) for run in runs)
-    return Verdicts(chosen, tables, [*crossed, *unlike, *above], hosts, interactions, runs)
+        lead = f"{METRICS[name].label}: " if metric == ALL else ""
+        crossed = sentences.join(sentences.crossing(curve, chosen) for curve in curves)
+        findings += [lead + text for text in crossed]
+    for arm in hosts:
+        where = f"{arm.engine} {title_of(arm.workload, arm.variant)}"
+        text = sentences.disagreement(arm, chosen)
+        findings += [f"{where}: {line}" for line in sentences.join([text])]
+    findings += sentences.join(sentences.no_limit(run.exceeded) for run in runs)
+    return Verdicts(chosen, tables, findings, hosts, interactions, runs)
 
 
 def compare_groups(
@@ -105,13 +107,13 @@ def compare_groups(
     have the same one.
     """
     _check_metric(metric, METRICS)
-    separate = _separate(runs)
     primary = _primaries(runs)
-    value_of = {
-        trial.id: value
-        for run, loaded in zip(separate, runs, strict=True)
-        for trial, value in zip(run, pooling.version_names(loaded, by, runs), strict=True)
-    }
+    trials: list[Trial] = []
+    names: list[str] = []
+    for run, of_run in zip(runs, _separate(runs), strict=True):
+        trials += of_run
+        names += pooling.version_names(run, by, runs)
+    value_of = {trial.id: name for trial, name in zip(trials, names, strict=True)}
     values = list(dict.fromkeys(value_of.values()))
     if len(values) < 2 or (baseline is not None and baseline not in values):
         hint = "" if baseline is None else did_you_mean(baseline, values)
@@ -120,19 +122,17 @@ def compare_groups(
             f"{option}: these runs have {', '.join(values) or 'no trial'}{hint}; at least two "
             "are needed"
         )
+
     unlike = ", ".join(pooling.differences(runs)) if by == "run" else ""
-    cautions = (
-        (remark(RemarkKind.RUNS_DIFFER, what=unlike),)
-        if unlike
-        else tuple(pooling.profile_cautions(runs))
-    )
+    cautions = tuple(pooling.profile_cautions(runs))
+    if unlike:
+        cautions = (remark(RemarkKind.RUNS_DIFFER, what=unlike),)
     margin = runs[-1].run.plan.margin  # of `compare NEW --against OLD` that of NEW
     tables: dict[tuple[compare.Group, str], VerdictTable] = {}
-    for key, group in compare.groups([trial for run in separate for trial in run]).items():
+    for key, group in compare.groups(trials).items():
         judged = METRICS[metric or primary.get(key[1], "tps")]
-        for row in _with_notes(
-            compare.unpaired_rows(group, value_of, judged.name, baseline, margin), cautions
-        ):
+        rows = compare.unpaired_rows(group, value_of, judged.name, baseline, margin)
+        for row in _with_notes(rows, cautions):
             arm = row.fs_setup.rpartition(" @ ")[0]
             tables.setdefault((key, arm), VerdictTable(*key, judged, [])).rows.append(row)
     return Verdicts(baseline or values[0], list(tables.values()), runs=runs)
@@ -153,12 +153,11 @@ def _separate(runs: Sequence[LoadedRun]) -> list[list[Trial]]:
     offset = 0
     separate = []
     for run in runs:
-        separate.append(
-            [
-                dataclasses.replace(trial, id=f"{run.path}/{trial.id}", block=trial.block + offset)
-                for trial in run.trials
-            ]
-        )
+        trials = []
+        for trial in run.trials:
+            ident = f"{run.path}/{trial.id}"
+            trials.append(dataclasses.replace(trial, id=ident, block=trial.block + offset))
+        separate.append(trials)
         offset += max((spec.block for spec in run.run.order), default=0)
     return separate
 
@@ -172,10 +171,10 @@ def gate(verdicts: Verdicts) -> int:
     undecided, else 0.
     """
     rows = [row for table in verdicts.tables for row in without_guard(table.rows)]
-    words = {row.verdict for row in rows}
     if any(row.verdict in BEHIND and not is_expected(row, verdicts) for row in rows):
         return EXIT_REGRESSION
-    return EXIT_INCONCLUSIVE if words & {"inconclusive", "device-limited"} or not words else EXIT_OK
+    undecided = any(row.verdict in ("inconclusive", LIMITED) for row in rows)
+    return EXIT_INCONCLUSIVE if undecided or not rows else EXIT_OK
 
 
 def is_expected(row: Row, verdicts: Verdicts) -> bool:

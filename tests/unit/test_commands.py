@@ -18,7 +18,7 @@ from dbbench import cli, packages, results
 from dbbench.commands.doctor import Probe, of_plan, put_rows
 from dbbench.commands.options import Options
 from dbbench.commands.report import put_verdict
-from dbbench.commands.show import resumable, trial_cells
+from dbbench.commands.resuming import resumable
 from dbbench.errors import (
     DiskTooSmall,
     FilesystemFull,
@@ -31,6 +31,7 @@ from dbbench.errors import (
 )
 from dbbench.model import Fault, Settings, Status, TrialWarning, WearFacts
 from dbbench.plan.request import PlanRequest, load_request
+from dbbench.report.trial_text import trial_cells
 from dbbench.results import LoadedRun
 from dbbench.results.fileio import try_lock
 from dbbench.results.journal import Journal, tag_of

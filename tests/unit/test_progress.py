@@ -11,7 +11,7 @@ import pytest
 from dbbench.errors import Interrupted, Terminated
 from dbbench.model.events import Event, ignore, parse
 from dbbench.report.progress import Display, PlainLines, live, renderer, shown
-from dbbench.report.progress.live import above, drawn
+from dbbench.report.progress.live import above, draw
 from dbbench.report.progress.state import State, eta, mean_and_spread, opening, spark
 from tests.support.terminal import WideStream
 
@@ -262,7 +262,7 @@ def test_a_warning_is_shown_once_for_each_setup_and_counted() -> None:
         and "suspect W012 (trial 2 of ext4)  " in lines[3]
         and len(lines) == 4
     )
-    assert "  suspect  W012: ext4 2" in drawn(state_at(events), 100.0, 80)
+    assert "  suspect  W012: ext4 2" in draw(state_at(events), 100.0, 80)
 
 
 def test_plain_says_where_it_stands_when_nothing_ends() -> None:
@@ -394,13 +394,13 @@ def test_the_drawing_shows_phases_throughput_and_what_is_done() -> None:
             *PLAYED[4:6],
         ]
     )
-    lines = drawn(state, 101.0, 120)
+    lines = draw(state, 101.0, 120)
     assert (
         lines[1] == "[2/4] xfs postgres tpcb #1   restore ✓ 0:41  measure ━━━━━━━━╸───── 1:12/2:00"
     )
     assert lines[2] == "        1 912 tx/s █   p95 18.3 ms"
     assert lines[3] == "  done  postgres tpcb: ext4 2 004 (1)"
-    line = drawn(state, 101.0, 70)[1]
+    line = draw(state, 101.0, 70)[1]
     assert "measure" in line and "restore" not in line
 
 
@@ -412,7 +412,7 @@ def test_the_end_and_the_phase_are_never_cut_off(width: int) -> None:
     state.take(begun(2, "xfs-with-a-log-on-a-disk-of-its-own-and-large-inodes"), 100.0)
     state.take(Event("phase_begin", {"phase": "measure", "expected_s": 120}), 100.0)
     state.took_s = [600.0]
-    head, line, *_ = drawn(state, 160.0, width)
+    head, line, *_ = draw(state, 160.0, width)
     assert re.search(r"   about 2\d min left, until \d\d:\d\d$", head) and len(head) == width
     assert line.endswith("1:00/2:00") and len(line) <= width
 
@@ -421,10 +421,10 @@ def test_what_is_not_measured_or_over_is_not_drawn() -> None:
     """A scan has no transactions, and no preparation lasts after the end of the run."""
     second = Event("second", {"phase": "measure", "second": 1, "of": 2, "tps": None})
     state = state_at([BEGIN, begun(1, "ext4"), Event("phase_begin", {"phase": "measure"}), second])
-    assert "tx/s" not in "".join(drawn(state, 101.0, 120))
+    assert "tx/s" not in "".join(draw(state, 101.0, 120))
     prepare = Event("prepare", {"what": "measuring the bare device again"})
     state = state_at([BEGIN, ended(1, "ext4", 2004.0), prepare, Event("run_end", {})])
-    assert "prepare" not in "".join(drawn(state, 101.0, 120))
+    assert "prepare" not in "".join(draw(state, 101.0, 120))
 
 
 def test_only_findings_and_failures_stay_above() -> None:
@@ -453,7 +453,7 @@ def test_a_line_above_the_display_divides_no_number() -> None:
 def test_setups_that_are_done_continue_on_further_lines() -> None:
     """At 80 columns none of six setups is cut off."""
     state = state_at([BEGIN, *(ended(n, f"a-long-setup-{n}", 2004.0 + n) for n in range(1, 7))])
-    lines = drawn(state, 101.0, 80)
+    lines = draw(state, 101.0, 80)
     assert all(
         f"a-long-setup-{n} 2 00{4 + n}" in " ".join("\n".join(lines).split()) for n in range(1, 6)
     )

@@ -14,8 +14,7 @@ import json
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from types import SimpleNamespace as View
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import jinja2
 from markupsafe import Markup
@@ -28,24 +27,25 @@ from dbbench.model import plain
 from dbbench.model.base import data_folder
 from dbbench.report.harm_table import HarmTable
 from dbbench.report.page.charts import latency, nights
-from dbbench.report.page.charts.dots import dot_plots
+from dbbench.report.page.charts.dots import DotPlot, dot_plots
 from dbbench.report.page.charts.figures import RELATIVE, figures, picture
-from dbbench.report.page.charts.nights import Course, night_charts
+from dbbench.report.page.charts.latency import Distribution
+from dbbench.report.page.charts.nights import Course, NightChart, night_charts
 from dbbench.report.page.charts.telemetry import telemetry
-from dbbench.report.page.charts.timelines import timelines
-from dbbench.report.page.charts.why import whys
-from dbbench.report.page.choose import choose
-from dbbench.report.page.environment import conditions, environment
-from dbbench.report.page.findings import findings
+from dbbench.report.page.charts.timelines import Timelines, timelines
+from dbbench.report.page.charts.why import Why, whys
+from dbbench.report.page.choose import Choices, choose
+from dbbench.report.page.environment import Environment, conditions, environment
+from dbbench.report.page.findings import Finding, findings
 from dbbench.report.page.groups import Group, groups, marks_of
-from dbbench.report.page.headline import SIGNS, verdict
-from dbbench.report.page.method import method, subtitle
-from dbbench.report.page.operations import operation_tables, snapshot_tables
+from dbbench.report.page.headline import SIGNS, Verdict, verdict
+from dbbench.report.page.method import Method, method, subtitle
+from dbbench.report.page.operations import StepTable, operation_tables, snapshot_tables
 from dbbench.report.page.redaction import redact_run
-from dbbench.report.page.results import document, headings_of, result_table
-from dbbench.report.page.space import space_table
-from dbbench.report.page.studies import then_and_now
-from dbbench.report.page.theme import LIGHT, dark_colors, template
+from dbbench.report.page.results import Heading, ResultTable, document, headings_of, result_table
+from dbbench.report.page.space import SpaceTable, space_table
+from dbbench.report.page.studies import StudySection, then_and_now
+from dbbench.report.page.theme import LIGHT, Mark, dark_colors, template
 from dbbench.report.verdict_table import row_document
 from dbbench.results import LoadedRun, load_run
 
@@ -82,6 +82,46 @@ SCRIPTS: Final = ("data.js", "figures.js", "page.js", "pictures.js")
 HEAD_SCRIPT: Final = "head.js"
 
 
+class GroupSection(NamedTuple):
+    """What the page shows about one engine and workload."""
+
+    group: Group
+    table: ResultTable
+    dots: tuple[DotPlot, DotPlot] | None
+    whys: tuple[Why, ...]
+    timelines: Timelines
+    figures: list[dict[str, Any]]
+
+
+class Page(NamedTuple):
+    """The page for its template, mostly an attribute a section. `mark_of` is by arm; `drawing` is
+    for the page's script, `results` for download. `lab_alone`: without trials, the sections about
+    them are omitted.
+    """
+
+    title: str
+    subtitle: str
+    marks: tuple[Mark, ...]
+    verdict: Verdict
+    comparisons: tuple[GroupSection, ...]
+    terms: tuple[Heading, ...]
+    choose: Choices
+    latencies: tuple[Distribution, ...]
+    findings: tuple[Finding, ...]
+    space: SpaceTable
+    operations: tuple[StepTable, ...]
+    nights: tuple[NightChart, ...]
+    studies: tuple[StudySection, ...]
+    power_cuts: list[HarmTable]
+    mark_of: dict[str, Mark]
+    lab_alone: bool
+    conditions: tuple[str, ...]
+    environment: Environment
+    method: Method
+    drawing: dict[str, Any]
+    results: dict[str, Any]
+
+
 def render(
     runs: Sequence[LoadedRun | Path | str],
     redact: Sequence[str] = (),
@@ -91,18 +131,15 @@ def render(
     "paths", "params" in `redact`. `nights`: from `dbbench.nightly.analysis.courses_of`. Raises
     RunMissing, ResultDamaged, UnknownName.
     """
-    return html(
-        build(
-            [run if isinstance(run, LoadedRun) else load_run(run) for run in runs], redact, nights
-        )
-    )
+    loaded = [run if isinstance(run, LoadedRun) else load_run(run) for run in runs]
+    return html(build(loaded, redact, nights))
 
 
 def build(
     runs: Sequence[LoadedRun], redact: Sequence[str] = (), courses: Sequence[Course] = ()
-) -> View:
-    """Return the page for its template, an attribute a section, without what `redact` names. Raises
-    ResultDamaged if a series cannot be read.
+) -> Page:
+    """Return the page for its template, without what `redact` names. Raises ResultDamaged if a
+    series cannot be read.
     """
     courses = nights.without_hosts(courses) if "hosts" in redact else courses
     regressions = nights.regressions(courses, [run.path.name for run in runs])
@@ -112,13 +149,21 @@ def build(
     comparisons = tuple(map(_comparison, page_groups))
     warnings = findings(page_groups)
     distributions = latency.latencies(page_groups)
-    return View(
+    drawn = []
+    for section in comparisons:
+        parts = {"charts": section.figures, "table": document(section.table)}
+        drawn.append(section.timelines.data | parts)
+    results = _results(runs, comparisons)
+    results["latency"] = list(map(latency.document, distributions))
+    if courses:
+        results["nights"] = nights.document(courses)
+    return Page(
         title=" + ".join(loaded.run.name for loaded in runs),
         subtitle=subtitle(page_groups),
         marks=tuple(marks.values()),
         verdict=verdict(page_groups, warnings, regressions),
         comparisons=comparisons,
-        terms=headings_of([comparison.table for comparison in comparisons]),
+        terms=headings_of([section.table for section in comparisons]),
         choose=choose(page_groups),
         latencies=distributions,
         findings=warnings,
@@ -127,34 +172,27 @@ def build(
         nights=night_charts(courses, marks),
         studies=then_and_now(page_groups),
         power_cuts=[HarmTable(loaded, loaded.lab) for loaded in runs if loaded.lab is not None],
-        mark_of=marks,  # of the arms
-        # without trials, the sections about them are omitted
+        mark_of=marks,
         lab_alone=not any(loaded.run.order for loaded in runs),
         conditions=conditions(page_groups),
         environment=environment(page_groups),
         method=method(page_groups, redact),
-        drawing={  # for the page's script
+        drawing={
             "about": subtitle(page_groups),
             "template": template(LIGHT),
             "dark": dark_colors(tuple(marks.values())),
             "relative": RELATIVE,
             "picture": picture(),
-            "groups": [
-                c.timelines.data | {"charts": c.figures, "table": document(c.table)}
-                for c in comparisons
-            ],
+            "groups": drawn,
         },
-        results=_results(runs, comparisons)  # for download
-        | {"latency": list(map(latency.document, distributions))}
-        | ({"nights": nights.document(courses)} if courses else {}),
+        results=results,
     )
 
 
-def _comparison(group: Group) -> View:
-    """Return what the page shows about one engine and workload."""
+def _comparison(group: Group) -> GroupSection:
     seconds = telemetry(group)
     lines = timelines(group, seconds)
-    return View(
+    return GroupSection(
         group=group,
         table=result_table(group),
         dots=dot_plots(group),
@@ -164,32 +202,37 @@ def _comparison(group: Group) -> View:
     )
 
 
-def _results(runs: Sequence[LoadedRun], comparisons: Sequence[View]) -> dict[str, Any]:
+def _results(runs: Sequence[LoadedRun], comparisons: Sequence[GroupSection]) -> dict[str, Any]:
     tables: list[dict[str, Any]] = []
-    for group, metric in [
-        (c.group, heading.metric) for c in comparisons for heading in c.table.headings
-    ]:
-        names = {"run": group.loaded.run.name, "baseline": group.baseline, "metric": metric.name}
-        rows = [row_document(row, metric) for row in group.rows_of(metric.name)]
-        tables.append(
-            {**names, "rows": [{key: row[key] for key in row if key not in names} for row in rows]}
-        )
     trials = []
-    for group, trial in [(c.group, trial) for c in comparisons for trial in c.group.trials]:
-        whole = plain(trial)
-        trials.append(
-            {key: whole[key] for key in TRIAL_KEYS} | {"used": trial.id in group.counted_ids}
-        )
-    labs = [
-        {"run": loaded.run.name, **plain(loaded.lab)} for loaded in runs if loaded.lab is not None
-    ]
-    return {
+    for section in comparisons:
+        group = section.group
+        for heading in section.table.headings:
+            metric = heading.metric
+            table: dict[str, Any] = {
+                "run": group.loaded.run.name,
+                "baseline": group.baseline,
+                "metric": metric.name,
+            }
+            rows = []
+            for row in group.rows_of(metric.name):
+                values = row_document(row, metric)
+                rows.append({key: values[key] for key in values if key not in table})
+            tables.append({**table, "rows": rows})
+        for trial in group.trials:
+            whole = plain(trial)
+            entry = {key: whole[key] for key in TRIAL_KEYS}
+            trials.append({**entry, "used": trial.id in group.counted_ids})
+    results: dict[str, Any] = {
         "schema": SCHEMA,
         "runs": [loaded.run.name for loaded in runs],
         "compare": tables,
         "trials": trials,
-        **({"powercut": labs} if labs else {}),
     }
+    labs = [{"run": run.run.name, **plain(run.lab)} for run in runs if run.lab is not None]
+    if labs:
+        results["powercut"] = labs
+    return results
 
 
 @cache
@@ -220,26 +263,19 @@ def templates() -> jinja2.Environment:
     return environment
 
 
-def html(model: View) -> str:
+def html(model: Page) -> str:
     """Return the whole page as text."""
-    folder = data_folder() / "reports"
-    own = (
-        '(() => {\n"use strict";\n'
-        + "\n".join(_asset(folder, name) for name in SCRIPTS)
-        + "\n})();"
-    )
-    library_text = (
-        _asset(folder, LIBRARY)
-        if any(comparison.figures for comparison in model.comparisons)
-        else ""
-    )
-    head, library, script = map(Markup, (_asset(folder, HEAD_SCRIPT), library_text, own))
+    pieces = "\n".join(_asset(name) for name in SCRIPTS)
+    has_figures = any(section.figures for section in model.comparisons)
+    head = Markup(_asset(HEAD_SCRIPT))
+    library = Markup(_asset(LIBRARY) if has_figures else "")
+    script = Markup(f'(() => {{\n"use strict";\n{pieces}\n}})();')
     return (
         templates()
         .get_template("page.html.j2")
         .render(
             page=model,
-            style=Markup(_asset(folder, "page.css")),
+            style=Markup(_asset("page.css")),
             head_script=head,
             library=library,
             script=script,
@@ -260,18 +296,18 @@ def embed(content: Any) -> Markup:
     )
 
 
-def _asset(folder: Path, name: str) -> str:
-    return (folder / "assets" / name).read_text(encoding="utf-8").strip()
+def _asset(name: str) -> str:
+    return (data_folder() / "reports" / "assets" / name).read_text(encoding="utf-8").strip()
 
 
 def _policy(scripts: list[Markup]) -> str:
     """Return the content security policy: it allows these scripts, inline styles, and pictures made
     by the page.
     """
-    hashes = [
-        f"'sha256-{base64.b64encode(hashlib.sha256(s.encode()).digest()).decode()}'"
-        for s in scripts
-    ]
+    hashes = []
+    for script in scripts:
+        digest = hashlib.sha256(script.encode()).digest()
+        hashes.append(f"'sha256-{base64.b64encode(digest).decode()}'")
     return (
         f"default-src 'none'; script-src {' '.join(hashes)}; style-src 'unsafe-inline'; img-src "
         "data: blob:; connect-src 'none'; form-action 'none'; base-uri 'none'"

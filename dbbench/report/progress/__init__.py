@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -17,7 +18,7 @@ from dbbench.errors import Interrupted, Terminated
 from dbbench.machine import threads
 from dbbench.model.events import Emit, Event, ignore
 from dbbench.report.progress.state import State, copy_text, eta, opening, result, trial_name
-from dbbench.report.text import columns, wrapped
+from dbbench.report.text import columns, wrap
 from dbbench.units import number, on_terminal, time_text
 
 EVERY_S: Final = 30.0  # without a terminal, a line is printed at least so often
@@ -103,13 +104,17 @@ class Lines:
     """
 
     def __init__(self, stream: TextIO, every_s: float = EVERY_S) -> None:
-        self._stream, self._every_s, self._printed = stream, every_s, time.monotonic()
+        self._stream = stream
+        self._every_s = every_s
+        self._printed = time.monotonic()
 
     def put(self, line: str) -> None:
-        if line:
-            self._printed, width = time.monotonic(), columns(self._stream)
-            for part in wrapped(line, width) if width else [line]:
-                print(on_terminal(part), file=self._stream, flush=True)
+        if not line:
+            return
+        self._printed = time.monotonic()
+        width = columns(self._stream) or sys.maxsize
+        for part in wrap(line, width):
+            print(on_terminal(part), file=self._stream, flush=True)
 
     def due(self) -> bool:
         return time.monotonic() - self._printed >= self._every_s
@@ -157,25 +162,19 @@ class PlainLines(Lines):
             case "trial_end":
                 left = eta(state.left_s(time.monotonic()))
                 value = f"{result(data)} {causes}".rstrip()
-                return (
-                    f"{self._count(data)} {trial_name(data)}: {value}  {time_text(trial_s)}  "
-                    f"{left}".rstrip()
-                )
+                name = f"{self._count(data)} {trial_name(data)}"
+                return f"{name}: {value}  {time_text(trial_s)}  {left}".rstrip()
             case "warning":
                 return state.news
             case "note":
                 return str(data.get("text"))
             case "run_end":
                 counts = [
-                    f"{data.get(word)} {word}"
-                    for word in ("ok", "suspect", "failed")
-                    if data.get(word)
+                    f"{data[word]} {word}" for word in ("ok", "suspect", "failed") if data.get(word)
                 ]
-                result_of_all = ", ".join(counts) or "no trials left to run"
-                return (
-                    f"run {data.get('name')}: {result_of_all} in "
-                    f"{time_text(data.get('seconds') or 0)}"
-                )
+                trials = ", ".join(counts) or "no trials left to run"
+                took = time_text(data.get("seconds") or 0)
+                return f"run {data.get('name')}: {trials} in {took}"
         return ""
 
     def _standing(self) -> str:
@@ -199,5 +198,6 @@ class PlainLines(Lines):
         return "  ".join([*words, eta(state.left_s(now))]).rstrip()
 
     def _count(self, data: dict[str, Any]) -> str:
-        width = len(str(self._state.total))
-        return f"[{data.get('position', self._state.finished):>{width}}/{data.get('total') or self._state.total}]"
+        position = str(data.get("position", self._state.finished))
+        total = data.get("total") or self._state.total
+        return f"[{position.rjust(len(str(self._state.total)))}/{total}]"

@@ -21,7 +21,7 @@ from dbbench.report.progress.state import (
     spark,
     trial_name,
 )
-from dbbench.report.text import wrapped
+from dbbench.report.text import wrap
 from dbbench.units import join_words, number, on_terminal, time_text
 
 _BAR: Final = 14
@@ -51,14 +51,14 @@ class Screen(contextlib.AbstractContextManager["Screen"]):
         self._state.take(event)
         text, style = above(event, self._state)
         for line in text.splitlines():
-            for part in wrapped(line, self.console.width):  # rich would divide "1 912"
+            for part in wrap(line, self.console.width):  # rich would divide "1 912"
                 self.console.print(Text(on_terminal(part), style))
 
     def tick(self) -> None:
         self._live.refresh()
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        for line in drawn(self._state, time.monotonic(), options.max_width):
+        for line in draw(self._state, time.monotonic(), options.max_width):
             yield Text(line, no_wrap=True, overflow="ellipsis")
 
 
@@ -72,67 +72,64 @@ def above(event: Event, state: State) -> tuple[str, str]:
     return str(data.get("text")) if event.kind == "note" else "", ""
 
 
-def drawn(state: State, now: float, width: int) -> list[str]:
+def draw(state: State, now: float, width: int) -> list[str]:
     """Return the lines of a state, with as many ended phases as there is space for."""
-    left = eta(state.left_s(now))  # at the right margin, and never cut off
-    head = f"run {state.run.get('name', '')}  {opening(state.run)}"
-    head = _crop(f"{head}   ", width - len(left)).ljust(width - len(left)) + left if left else head
-    lines = [head] if state.run else []  # the power-loss lab has no run
+    lines = []
+    if state.run:  # the power-loss lab has no run
+        head = f"run {state.run.get('name', '')}  {opening(state.run)}"
+        left = eta(state.left_s(now))
+        if left:  # at the right margin, and never cut off
+            space = width - len(left)
+            head = _crop(f"{head}   ", space).ljust(space) + left
+        lines.append(head)
     if state.preparing:
-        share = (
-            f" {_bar(state.fraction)} {100 * state.fraction:.0f} %"
-            if state.fraction is not None
-            else ""
-        )
+        share = ""
+        if state.fraction is not None:
+            share = f" {_bar(state.fraction)} {100 * state.fraction:.0f} %"
         lines.append(f"  prepare: {state.preparing}{share}")
     if state.trial:
-        digits = len(str(state.total))
-        lead = (
-            f"[{state.trial.get('position'):>{digits}}/{state.total}] {trial_name(state.trial)}   "
-        )
+        position = str(state.trial.get("position")).rjust(len(str(state.total)))
+        lead = f"[{position}/{state.total}] {trial_name(state.trial)}   "
         words = _phases(state, now)
         while len(words) > 1 and len(lead + "  ".join(words)) > width:
             words.pop(0)
-        lines.append(_crop(lead, width - len("  ".join(words))) + "  ".join(words))
+        phases = "  ".join(words)
+        lines.append(_crop(lead, width - len(phases)) + phases)
         if any(tps is not None for tps in state.tps):  # a scan has none
-            p95 = (
-                f"   p95 {number(state.second.get('p95_ms'))} ms"
-                if state.second.get("p95_ms") is not None
-                else ""
-            )
-            lines.append(f"        {number(state.second.get('tps'))} tx/s {spark(state.tps)}{p95}")
-    counts: dict[str, list[str]] = {}
-    for (ident, setup), n in state.warned.items():
-        counts.setdefault(ident, []).append(f"{setup} {n}")
-    warned = (
-        [f"  suspect  {'; '.join(f'{ident}: {join_words(of)}' for ident, of in counts.items())}"]
-        if counts
-        else []
-    )
-    lines += [part for line in _done(state) + warned for part in wrapped(line, width)]
+            line = f"        {number(state.second.get('tps'))} tx/s {spark(state.tps)}"
+            p95_ms = state.second.get("p95_ms")
+            lines.append(line if p95_ms is None else f"{line}   p95 {number(p95_ms)} ms")
+    for line in [*_done(state), *_suspects(state)]:
+        lines += wrap(line, width)
     return [on_terminal(line) for line in lines]
+
+
+def _suspects(state: State) -> list[str]:
+    setups_of: dict[str, list[str]] = {}
+    for (ident, setup), trials in state.warned.items():
+        setups_of.setdefault(ident, []).append(f"{setup} {trials}")
+    words = [f"{ident}: {join_words(setups)}" for ident, setups in setups_of.items()]
+    return [f"  suspect  {'; '.join(words)}"] if words else []
 
 
 def _phases(state: State, now: float) -> list[str]:
     words = []
     for name, seconds in state.phases.items():
         word = _WORDS.get(name, name)
-        if seconds is None:
-            spent = state.phase_s(now)
-            if state.copied.get("phase") == name:
-                words.append(
-                    f"{word} {_bar(state.copied['bytes'] / max(1, state.copied['of']))} "
-                    f"{copy_text(state.copied)}"
-                )
-            elif state.expected_s:
-                share = min(1.0, spent / state.expected_s)
-                words.append(
-                    f"{word} {_bar(share)} {time_text(spent)}/{time_text(state.expected_s)}"
-                )
-            else:
-                words.append(f"{word} {time_text(spent)}")
-        elif name in _SHOWN:
-            words.append(f"{word} ✓ {time_text(seconds)}")
+        if seconds is not None:
+            if name in _SHOWN:
+                words.append(f"{word} ✓ {time_text(seconds)}")
+            continue
+        spent = state.phase_s(now)
+        if state.copied.get("phase") == name:
+            share = state.copied["bytes"] / max(1, state.copied["of"])
+            words.append(f"{word} {_bar(share)} {copy_text(state.copied)}")
+        elif state.expected_s:
+            share = min(1.0, spent / state.expected_s)
+            clock = f"{time_text(spent)}/{time_text(state.expected_s)}"
+            words.append(f"{word} {_bar(share)} {clock}")
+        else:
+            words.append(f"{word} {time_text(spent)}")
     return words
 
 

@@ -58,9 +58,8 @@ class State:
 
     @property
     def phase(self) -> str:
-        return next(
-            (name for name, seconds in reversed(self.phases.items()) if seconds is None), ""
-        )
+        running = [name for name, seconds in self.phases.items() if seconds is None]
+        return running[-1] if running else ""
 
     def phase_s(self, now: float) -> float:
         """Return the seconds of the current phase, as counted by the load if it reports them."""
@@ -76,7 +75,8 @@ class State:
         remaining = self.total - self.finished
         budget_s = self.budget_until - now
         if budget_s > -math.inf:
-            remaining = max(int(self.run.get("first") or 0) - self.finished, int(bool(self.trial)))
+            in_any_case = int(self.run.get("first") or 0) - self.finished
+            remaining = max(in_any_case, 1 if self.trial else 0)
         elif remaining <= 0:
             return None
         if not self.took_s:
@@ -86,10 +86,11 @@ class State:
         return max(0.0, budget_s, remaining * mean - already)
 
     def _run_begin(self, data: dict[str, Any], now: float) -> None:
-        self.run, self.finished = data, int(data.get("done") or 0)
-        self.budget_until = (
-            -math.inf if data.get("budget_s") is None else now + float(data["budget_s"])
-        )
+        self.run = data
+        self.finished = int(data.get("done") or 0)
+        self.budget_until = -math.inf
+        if data.get("budget_s") is not None:
+            self.budget_until = now + float(data["budget_s"])
         self._note(data, now)
 
     def _run_end(self, data: dict[str, Any], now: float) -> None:
@@ -104,7 +105,8 @@ class State:
             self.run = {**self.run, "trials": self.total, "blocks": blocks}
 
     def _prepare(self, data: dict[str, Any], now: float) -> None:
-        self.preparing, self.fraction = str(data.get("what", "")), data.get("fraction")
+        self.preparing = str(data.get("what", ""))
+        self.fraction = data.get("fraction")
 
     def _trial_begin(self, data: dict[str, Any], now: float) -> None:
         self._note(data, now)
@@ -137,9 +139,13 @@ class State:
         self.news = ""
         if not data.get("suspect", True) or ident in self.causes:
             return
-        n = self.warned[ident, setup] = self.warned.get((ident, setup), 0) + 1
-        self.causes[ident] = ident if n == 1 else f"{ident} (trial {n} of {setup})"
-        self.news = f"! {ident} {setup}: {data.get('text')}" if n == 1 else ""
+        trials = self.warned.get((ident, setup), 0) + 1
+        self.warned[ident, setup] = trials
+        if trials == 1:
+            self.causes[ident] = ident
+            self.news = f"! {ident} {setup}: {data.get('text')}"
+        else:
+            self.causes[ident] = f"{ident} (trial {trials} of {setup})"
 
     def _trial_end(self, data: dict[str, Any], now: float) -> None:
         self.finished += 1
@@ -158,9 +164,11 @@ def eta(left_s: float | None, wall: float | None = None) -> str:
     """Return "about 7 min left, until 22:00" in local time; "" if nothing is known yet."""
     if left_s is None:
         return ""
-    end = time.localtime((time.time() if wall is None else wall) + left_s)
+    now = time.time() if wall is None else wall
+    clock = "%H:%M" if left_s < DAY_S else "%a %H:%M"
+    until = time.strftime(clock, time.localtime(now + left_s))
     words = "less than 2 min" if left_s < 90 else f"about {duration_text(60 * round(left_s / 60))}"
-    return f"{words} left, until {time.strftime('%H:%M' if left_s < DAY_S else '%a %H:%M', end)}"
+    return f"{words} left, until {until}"
 
 
 def copy_text(data: dict[str, Any]) -> str:
@@ -172,9 +180,15 @@ def copy_text(data: dict[str, Any]) -> str:
 def spark(values: Sequence[float | None]) -> str:
     """Return one bar per second, scaled to the largest; a gap is a space."""
     top = max((value for value in values if value is not None), default=0.0)
-    if top <= 0:
-        return "".join(" " if value is None else _BARS[0] for value in values)
-    return "".join(" " if v is None else _BARS[min(7, int(8 * v / top))] for v in values)
+    bars = ""
+    for value in values:
+        if value is None:
+            bars += " "
+        elif top <= 0:
+            bars += _BARS[0]
+        else:
+            bars += _BARS[min(7, int(8 * value / top))]
+    return bars
 
 
 def mean_and_spread(values: Sequence[float]) -> str:
@@ -190,21 +204,18 @@ def mean_and_spread(values: Sequence[float]) -> str:
 
 def trial_name(data: dict[str, Any]) -> str:
     """Return "xfs postgres pgbench-tpcb #2", with the attempt if it is not the first."""
+    work = f"{data.get('engine')} {data.get('workload')}"
     again = f" attempt {data['attempt']}" if (data.get("attempt") or 1) > 1 else ""
-    return (
-        f"{data.get('arm')} {data.get('engine')} {data.get('workload')} #{data.get('block')}{again}"
-    )
+    return f"{data.get('arm')} {work} #{data.get('block')}{again}"
 
 
 def result(data: dict[str, Any]) -> str:
     """Return "1 912 tx/s" of a trial_end event, or the error's text if it failed."""
     if data.get("status") == "failed":
-        error = data.get("error") or {}
-        return (
-            f"failed in {error.get('phase') or '?'}: {error.get('id')} {error.get('text')}"
-            if error
-            else "failed"
-        )
+        error = data.get("error")
+        if not error:
+            return "failed"
+        return f"failed in {error.get('phase') or '?'}: {error.get('id')} {error.get('text')}"
     metric = METRICS.get(str(data.get("metric")))
     unit = f" {metric.unit}" if metric else ""
     suspect = "  suspect" if data.get("status") == "suspect" else ""
@@ -213,8 +224,8 @@ def result(data: dict[str, Any]) -> str:
 
 def opening(run: dict[str, Any]) -> str:
     """Return "3 setups x 5 blocks, 27 trials, seed 42", and how many trials are already done."""
-    size = (
-        f"{count(len(run.get('arms') or ()), 'setup')} x {count(run.get('blocks') or 0, 'block')}"
-    )
+    setups = count(len(run.get("arms") or ()), "setup")
+    blocks = count(run.get("blocks") or 0, "block")
+    trials = count(run.get("trials") or 0, "trial")
     done = f", {run['done']} already done" if run.get("done") else ""
-    return f"{size}, {count(run.get('trials') or 0, 'trial')}{done}, seed {run.get('seed')}"
+    return f"{setups} x {blocks}, {trials}{done}, seed {run.get('seed')}"

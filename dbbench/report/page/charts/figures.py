@@ -26,12 +26,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import plotly.graph_objects as go
 
 from dbbench.report.page.charts.telemetry import LEAST_TRIALS, Telemetry
 from dbbench.report.page.charts.timelines import Panel, TimelineChart, Timelines
+from dbbench.report.page.groups import Group
 from dbbench.report.page.theme import LIGHT
 from dbbench.units import GROUP
 
@@ -43,18 +44,29 @@ ROW: Final = 13  # height of a row of the strip, px
 MOST_WARNINGS: Final = 8  # labels of warnings above a chart
 CHECKPOINT: Final = "checkpoint"  # the row of the strip for checkpoints
 SMALL: Final = {"size": 11}
-HATCHED: Final = {
+HATCHED: Final[dict[str, Any]] = {
     "shape": "/",
     "fgcolor": LIGHT.kinds[1],
     "bgcolor": LIGHT.kinds[2],
     "size": 5,
     "solidity": 0.28,
 }
-KINDS: Final = {  # of CPU time: fill, hatching, sign in the key and its colour
-    "user": (LIGHT.kinds[0], None, "■", LIGHT.kinds[0]),
-    "system": (LIGHT.kinds[1], None, "■", LIGHT.kinds[1]),
-    "iowait": (LIGHT.kinds[2], HATCHED, "▨", LIGHT.kinds[1]),
-    "steal": (LIGHT.kinds[3], None, "■", LIGHT.kinds[3]),
+
+
+class CpuKind(NamedTuple):
+    """How a kind of CPU time is drawn: its area, and its sign in the key."""
+
+    fill: str
+    sign: str
+    sign_color: str
+    pattern: dict[str, Any] | None = None
+
+
+KINDS: Final = {
+    "user": CpuKind(LIGHT.kinds[0], "■", LIGHT.kinds[0]),
+    "system": CpuKind(LIGHT.kinds[1], "■", LIGHT.kinds[1]),
+    "iowait": CpuKind(LIGHT.kinds[2], "▨", LIGHT.kinds[1], HATCHED),
+    "steal": CpuKind(LIGHT.kinds[3], "■", LIGHT.kinds[3]),
 }
 # of traces and axes in that view
 RELATIVE: Final = {"hovertemplate": f"%{{y:,.0f}}{GROUP}%", "ticksuffix": " %"}
@@ -72,18 +84,20 @@ def figures(seconds: Telemetry, timelines: Timelines) -> list[dict[str, Any]]:
 
 
 def _figure(chart: TimelineChart, seconds: Telemetry, timelines: Timelines) -> dict[str, Any]:
+    traces: list[go.Scatter] = []
     if chart.kind == "stack":
-        traces = [
-            trace for arm in range(len(seconds.group.arms)) for trace in _areas(chart.panels, arm)
-        ]
+        for arm in range(len(seconds.group.arms)):
+            traces += _areas(chart.panels, arm)
         return _plain(traces, _stack(chart, seconds))
-    traces = [t for n, panel in enumerate(chart.panels, 1) for t in _lines(panel, seconds, n)]
+
+    for n, panel in enumerate(chart.panels, 1):
+        traces += _lines(panel, seconds, n)
     if chart.kind == "grid":
         return _plain(traces, _grid(chart, seconds))
+
     strip = _strip(seconds, timelines.data["trials"])
-    wide, narrow = (
-        _headline(chart, seconds, timelines.warnings, strip, phone) for phone in (False, True)
-    )
+    wide = _headline(chart, seconds, timelines.warnings, strip, narrow=False)
+    narrow = _headline(chart, seconds, timelines.warnings, strip, narrow=True)
     return _plain([*traces, *strip], wide) | {"narrow": _plain([], narrow)["layout"]}
 
 
@@ -111,17 +125,17 @@ def _lines(panel: Panel, seconds: Telemetry, n: int) -> list[go.Scatter]:
     of a median.
     """
     group = seconds.group
+    x, y = _axes(n)
+    shared = {"xaxis": x, "yaxis": y, "mode": "lines"}
+    with_text = shared | {"hovertemplate": f"%{{y:,.{panel.digits}f}}{GROUP}{panel.unit}"}
+    without_text = shared | {"hoverinfo": "skip"}
     traces = []
     for index, arm in enumerate(group.arms):
         rows = [(row, trial) for row, trial in enumerate(seconds.trials) if trial.fs_setup == arm]
         used = [row for row, trial in rows if trial.id in group.counted_ids]
         few = 0 < len(used) < LEAST_TRIALS
         mark = group.marks[arm]
-        x, y = _axes(n)
-        shared = {"xaxis": x, "yaxis": y, "mode": "lines"}
         meta = {"key": panel.key, "arm": index}
-        shown = shared | {"hovertemplate": f"%{{y:,.{panel.digits}f}}{GROUP}{panel.unit}"}
-        hidden = shared | {"hoverinfo": "skip"}
         if not few:
             traces.append(
                 go.Scatter(
@@ -129,32 +143,38 @@ def _lines(panel: Panel, seconds: Telemetry, n: int) -> list[go.Scatter]:
                     line={"width": 0},
                     fill="toself",
                     fillcolor=mark.band,
-                    **hidden,
+                    **without_text,
                 )
             )
             traces.append(
                 go.Scatter(
                     meta=meta | {"of": "rows", "rows": used, "trials": True},
                     line={"color": mark.pale, "width": 1.1, "dash": mark.dash},
-                    **hidden,
+                    **without_text,
                 )
             )
+
+        # Single trials: all if there are few, else those that do not count.
         for row, trial in rows:
             counts = trial.id in group.counted_ids
-            if few or not counts:
-                of_row = meta | {"of": "rows", "rows": [row]} | ({} if counts else {"trials": True})
-                name = f"{_text(mark.name)} block {trial.block}{'' if counts else ', excluded'}"
-                line = {
-                    "color": mark.light,
-                    "width": 1.6 if few else 1.1,
-                    "dash": mark.dash if counts else "2px,2px",
-                }
-                traces.append(go.Scatter(meta=of_row, name=name, line=line, **shown))
+            if counts and not few:
+                continue
+            of_row: dict[str, Any] = meta | {"of": "rows", "rows": [row]}
+            name = f"{_text(mark.name)} block {trial.block}"
+            if not counts:
+                of_row["trials"] = True
+                name += ", excluded"
+            line = {
+                "color": mark.light,
+                "width": 1.6 if few else 1.1,
+                "dash": mark.dash if counts else "2px,2px",
+            }
+            traces.append(go.Scatter(meta=of_row, name=name, line=line, **with_text))
+
         if not few:
             line = {"color": mark.light, "width": 2, "dash": mark.dash}
-            traces.append(
-                go.Scatter(meta=meta | {"of": "median"}, name=_text(mark.name), line=line, **shown)
-            )
+            of_median = meta | {"of": "median"}
+            traces.append(go.Scatter(meta=of_median, name=_text(mark.name), line=line, **with_text))
     return traces
 
 
@@ -166,48 +186,43 @@ def _headline(
     narrow: bool,
 ) -> go.Layout:
     group = seconds.group
+
+    # The strip is above the plot; `cut` is where the plot ends, as a share of the height.
     rows = len({trace.meta["row"] for trace in strip})
     plot = 280 if chart.ident == "tps" else 220
     height = ROW * rows + 14 if rows else 0
+    cut = plot / (plot + height)
     top = 38 if warnings else 22
     longest = max(map(len, group.arms))
-    cut = plot / (plot + height)
     left = max(56.0, 12 + 6.4 * min(longest, 20)) if rows and not narrow else 56
     right = 8 if narrow else 14 + 7.6 * min(longest, 24)
+
     above: dict[str, Any] = {"xref": "x", "yref": "paper", "y": 1, "yanchor": "bottom"}
-    font = {"size": 11.5, "color": LIGHT.muted}
-    labels = [
-        {**above, "x": seconds.warmup - 0.5, "xanchor": "left", "text": "window", "font": font}
-    ]
+    window = above | {
+        "x": seconds.warmup - 0.5,
+        "xanchor": "left",
+        "text": "window",
+        "font": {"size": 11.5, "color": LIGHT.muted},
+    }
+    labels = [window]
     if seconds.warmup:
-        labels.append(labels[0] | {"xanchor": "right", "xshift": -4, "text": "warm-up"})
-    labels += [
-        {
-            **above,
-            "name": f"arm {arm}",
-            "x": second,
-            "xanchor": "center",
-            "yshift": 16,
-            "text": f"▾ {_text(warning)}",
-            "font": SMALL | {"color": LIGHT.warn},
-        }
-        for warning, second, arm in warnings[:MOST_WARNINGS]
-    ]
-    ends = [
-        {
-            "name": f"end arm {index}",
-            "xref": "x domain",
-            "yref": "y domain",
-            "x": 1,
-            "y": 0,
-            "xanchor": "left",
-            "xshift": 7,
-            "yanchor": "middle",
-            "text": _text(arm),
-            "font": {"size": 12.5, "color": group.marks[arm].light},
-        }
-        for index, arm in enumerate(group.arms)
-    ]
+        labels.append(window | {"xanchor": "right", "xshift": -4, "text": "warm-up"})
+    for warning, second, arm in warnings[:MOST_WARNINGS]:
+        labels.append(
+            {
+                **above,
+                "name": f"arm {arm}",
+                "x": second,
+                "xanchor": "center",
+                "yshift": 16,
+                "text": f"▾ {_text(warning)}",
+                "font": SMALL | {"color": LIGHT.warn},
+            }
+        )
+    labels.append(_empty(1))
+    if not narrow:
+        labels += [_end_name(group, index) for index in range(len(group.arms))]
+
     layout = go.Layout(
         height=plot + height + top + 30,
         margin={"l": left, "r": right, "t": top, "b": 30},
@@ -218,7 +233,7 @@ def _headline(
         },
         yaxis={"domain": [0, cut], "anchor": "x"},
         shapes=_shapes(1, seconds),
-        annotations=[*labels, _empty(1), *([] if narrow else ends)],
+        annotations=labels,
         meta={},
     )
     if rows:
@@ -235,27 +250,38 @@ def _headline(
     return layout
 
 
+def _end_name(group: Group, index: int) -> dict[str, Any]:
+    """Return the name of an arm at the end of its line."""
+    arm = group.arms[index]
+    return {
+        "name": f"end arm {index}",
+        "xref": "x domain",
+        "yref": "y domain",
+        "x": 1,
+        "y": 0,
+        "xanchor": "left",
+        "xshift": 7,
+        "yanchor": "middle",
+        "text": _text(arm),
+        "font": {"size": 12.5, "color": group.marks[arm].light},
+    }
+
+
 def _strip(seconds: Telemetry, trials: Sequence[dict[str, Any]]) -> list[go.Scatter]:
     group = seconds.group
-    traces = []
+    stalls = []
     checkpoints = []
     for index, arm in enumerate(group.arms):
-        mark = group.marks[arm]
         used = [trial for trial in trials if trial["arm"] == index and trial["used"]]
         if any(trial["stalls"] for trial in used):
-            traces.append(
-                _ticks(
-                    {"of": "stalls", "arm": index, "row": _text(arm)},
-                    arm,
-                    "stalled, block %{text}",
-                    mark.light,
-                )
-            )
+            meta = {"of": "stalls", "arm": index, "row": _text(arm)}
+            color = group.marks[arm].light
+            stalls.append(_ticks(meta, arm, "stalled, block %{text}", color))
         if any(trial["checkpoints"] for trial in used):
-            hover = f"begins, {_text(arm)} block %{{text}}"
             meta = {"of": "checkpoints", "arm": index, "row": CHECKPOINT}
+            hover = f"begins, {_text(arm)} block %{{text}}"
             checkpoints.append(_ticks(meta, CHECKPOINT, hover, LIGHT.muted))
-    return traces + checkpoints
+    return stalls + checkpoints
 
 
 def _ticks(meta: dict[str, Any], name: str, hover: str, color: str) -> go.Scatter:
@@ -276,9 +302,11 @@ def _grid(chart: TimelineChart, seconds: Telemetry) -> go.Layout:
     titles = []
     for n, panel in enumerate(chart.panels, 1):
         note = f", {panel.note}" if panel.note else ""
+        title = panel.title or chart.title
         unit = panel.unit if panel.title else ""
-        for view, scale in (("absolute", unit), ("relative", f"% of {seconds.group.baseline}")):
-            titles.append(_title(n, f"{view} means", panel.title or chart.title, scale + note))
+        relative = f"% of {seconds.group.baseline}"
+        titles.append(_title(n, "absolute means", title, unit + note))
+        titles.append(_title(n, "relative means", title, relative + note))
         titles.append(_empty(n))
     layout.annotations = titles
     return layout
@@ -289,42 +317,41 @@ def _stack(chart: TimelineChart, seconds: Telemetry) -> go.Layout:
     layout = _cells(len(arms), 150, 46, seconds, by_arm=True)
     for n in range(1, len(arms) + 1):
         layout[f"yaxis{n}"].update(range=[0, 100], tickvals=[0, 25, 50, 75, 100], ticksuffix=" %")
-    signs = (
-        f'<span style="color:{KINDS[p.key][3]}">{KINDS[p.key][2]}</span> {p.title}'
-        for p in chart.panels
-    )
-    key = {
-        "name": "means",
-        "xref": "paper",
-        "yref": "paper",
-        "x": 1,
-        "y": 1,
-        "xanchor": "right",
-        "yanchor": "bottom",
-        "yshift": 22,
-        "text": "   ".join(signs),
-        "font": {"size": 12.5, "color": LIGHT.ink},
-    }
-    titles = [
-        item
-        for index, arm in enumerate(arms)
-        for item in (_title(index + 1, f"arm {index}", arm, ""), _empty(index + 1, f" arm {index}"))
+    signs = []
+    for panel in chart.panels:
+        kind = KINDS[panel.key]
+        signs.append(f'<span style="color:{kind.sign_color}">{kind.sign}</span> {panel.title}')
+    annotations: list[dict[str, Any]] = [
+        {
+            "name": "means",
+            "xref": "paper",
+            "yref": "paper",
+            "x": 1,
+            "y": 1,
+            "xanchor": "right",
+            "yanchor": "bottom",
+            "yshift": 22,
+            "text": "   ".join(signs),
+            "font": {"size": 12.5, "color": LIGHT.ink},
+        }
     ]
-    layout.annotations = [key, *titles]
+    for index, arm in enumerate(arms):
+        annotations.append(_title(index + 1, f"arm {index}", arm, ""))
+        annotations.append(_empty(index + 1, f" arm {index}"))
+    layout.annotations = annotations
     return layout
 
 
 def _cells(
     plots: int, height: int, top: int, seconds: Telemetry, by_arm: bool = False
 ) -> go.Layout:
+    shapes = []
+    for n in range(1, plots + 1):
+        shapes += _shapes(n, seconds, f"arm {n - 1}" if by_arm else "")
     layout = go.Layout(
         margin={"l": 50, "r": 14, "t": top, "b": 30},
         grid={"xgap": 0.16, "ygap": GAP / (height + GAP)},
-        shapes=[
-            shape
-            for n in range(1, plots + 1)
-            for shape in _shapes(n, seconds, f"arm {n - 1}" if by_arm else "")
-        ],
+        shapes=shapes,
         meta={"columns": COLUMNS, "height": height, "gap": GAP, "points": POINTS},
     )
     for n in range(1, plots + 1):
@@ -346,31 +373,28 @@ def _areas(panels: Sequence[Panel], arm: int) -> list[go.Scatter]:
     keys = [panel.key for panel in panels]
     traces = []
     for n, panel in enumerate(panels, 1):
-        fill, pattern, _, _ = KINDS[panel.key]
+        kind = KINDS[panel.key]
         meta = {"keys": keys[:n], "arm": arm}
-        traces += [
+        shared = {"xaxis": x, "yaxis": y, "mode": "lines", "name": panel.title}
+        traces.append(
             go.Scatter(
                 meta={"of": "area", **meta},
-                xaxis=x,
-                yaxis=y,
-                mode="lines",
-                name=panel.title,
                 hoverinfo="skip",
                 line={"width": 0},
                 fill="toself",
-                fillcolor=fill,
-                fillpattern=pattern,
-            ),
+                fillcolor=kind.fill,
+                fillpattern=kind.pattern,
+                **shared,
+            )
+        )
+        traces.append(
             go.Scatter(
                 meta={"of": "sum", **meta},
-                xaxis=x,
-                yaxis=y,
-                mode="lines",
-                name=panel.title,
                 hovertemplate=f"%{{customdata:.1f}}{GROUP}%",
-                line={"width": 0, "color": fill},
-            ),
-        ]
+                line={"width": 0, "color": kind.fill},
+                **shared,
+            )
+        )
     return traces
 
 
@@ -410,21 +434,29 @@ def _empty(n: int, arm: str = "") -> dict[str, Any]:
 def _shapes(n: int, seconds: Telemetry, arm: str = "") -> list[dict[str, Any]]:
     x, y = _axes(n)
     upright = {"xref": x, "yref": f"{y} domain", "y0": 0, "y1": 1}
-    warmup = {
-        "name": arm,
-        "type": "rect",
-        "x0": -0.5,
-        "x1": seconds.warmup - 0.5,
-        "fillcolor": LIGHT.shade,
-        "line": {"width": 0},
-        "layer": "below",
-    }
-    marked = {
-        "name": f"marked {arm}",
-        "type": "line",
-        "x0": 0,
-        "x1": 0,
-        "line": {"color": LIGHT.warn, "width": 1.6},
-        "layer": "above",
-    }
-    return [upright | shape for shape in ((warmup, marked) if seconds.warmup else (marked,))]
+    shapes = []
+    if seconds.warmup:
+        shapes.append(
+            {
+                **upright,
+                "name": arm,
+                "type": "rect",
+                "x0": -0.5,
+                "x1": seconds.warmup - 0.5,
+                "fillcolor": LIGHT.shade,
+                "line": {"width": 0},
+                "layer": "below",
+            }
+        )
+    shapes.append(
+        {
+            **upright,
+            "name": f"marked {arm}",
+            "type": "line",
+            "x0": 0,
+            "x1": 0,
+            "line": {"color": LIGHT.warn, "width": 1.6},
+            "layer": "above",
+        }
+    )
+    return shapes

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from types import SimpleNamespace as View
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from dbbench.compare import means
 from dbbench.metrics.histogram import LEAST_ABOVE, PERCENTILES, Histogram, merge, percentile_ms
 from dbbench.report.page.charts.kit import PHONE, Axis, Chart, Frame, Line, Ticks
-from dbbench.report.page.groups import Group
+from dbbench.report.page.groups import ArmLabel, Group
 from dbbench.units import number
 
 FRAME: Final = Frame(PHONE, 232, 46.0, 350.0, 10.0, 194.0)
@@ -25,99 +24,114 @@ DIGITS: Final = (1, 2, 5)
 HEADINGS: Final = (*PERCENTILES, "max")
 
 
-def document(table: View) -> dict[str, Any]:
+class LatencyRow(NamedTuple):
+    """An arm: the means of its trials' percentiles in ms by name, and its longest transaction."""
+
+    arm: ArmLabel
+    transactions: int
+    percentiles: dict[str, float | None]
+    longest_ms: float | None
+
+
+class Distribution(NamedTuple):
+    """The latencies of a group."""
+
+    group: Group
+    chart: Chart
+    rows: list[LatencyRow]
+
+
+def document(table: Distribution) -> dict[str, Any]:
     """Return a distribution for the download."""
+    rows = []
+    for row in table.rows:
+        entry = {
+            "fs_setup": row.arm.name,
+            "transactions": row.transactions,
+            "max_ms": row.longest_ms,
+        }
+        for name, value in row.percentiles.items():
+            entry[f"{name.replace('.', '')}_ms"] = value
+        rows.append(entry)
     return {
         "run": table.group.loaded.run.name,
         "engine": table.group.engine,
         "workload": table.group.workload,
-        "rows": [
-            {
-                "fs_setup": row.arm.name,
-                "transactions": row.transactions,
-                "max_ms": row.longest_ms,
-                **{f"{name.replace('.', '')}_ms": value for name, value in row.percentiles.items()},
-            }
-            for row in table.rows
-        ],
+        "rows": rows,
     }
 
 
-def latencies(groups: Sequence[Group]) -> tuple[View, ...]:
-    """Return a distribution for each group that recorded latencies: its chart, and for each arm the
-    means of its trials' percentiles in ms by name, and the longest transaction. Raises
-    ResultDamaged.
-    """
+def latencies(groups: Sequence[Group]) -> tuple[Distribution, ...]:
+    """Return a distribution for each group that recorded latencies. Raises ResultDamaged."""
     distributions = []
     for group in groups:
-        each = {
-            row.fs_setup: [*map(group.loaded.histogram, group.used_of(row.fs_setup))]
-            for row in group.ordered_rows
-        }
-        histograms = {arm: merge(of_arm) for arm, of_arm in each.items()}
-        histograms = {
-            arm: whole
-            for arm, whole in histograms.items()
-            if percentile_ms(whole, FIRST) is not None
-        }
-        percentiles = {
-            name: means(
-                {arm: [h.percentile_ms(share) for h in of_arm if h] for arm, of_arm in each.items()}
-            )
-            for name, share in PERCENTILES.items()
-        }
+        of_trials = {}
+        whole_of = {}
+        for row in group.ordered_rows:
+            arm = row.fs_setup
+            histograms = [group.loaded.histogram(trial) for trial in group.used_of(arm)]
+            of_trials[arm] = [histogram for histogram in histograms if histogram]
+            whole = merge(histograms)
+            if percentile_ms(whole, FIRST) is not None:
+                whole_of[arm] = whole
+
+        means_of = {}
+        for name, share in PERCENTILES.items():
+            values = {
+                arm: [histogram.percentile_ms(share) for histogram in histograms]
+                for arm, histograms in of_trials.items()
+            }
+            means_of[name] = means(values)
+
         rows = []
         for row in group.ordered_rows:
-            if whole := histograms.get(row.fs_setup):
-                enough = {
-                    name
-                    for name, share in PERCENTILES.items()
-                    if percentile_ms(whole, share) is not None
-                }
-                own = {
-                    name: of[row.fs_setup] if name in enough else None
-                    for name, of in percentiles.items()
-                }
-                longest = [trial.summary.get("max_ms") for trial in group.used_of(row.fs_setup)]
-                longest_ms = max((ms for ms in longest if ms is not None), default=None)
-                rows.append(
-                    View(
-                        arm=group.arm(row),
-                        transactions=whole.total,
-                        percentiles=own,
-                        longest_ms=longest_ms,
-                    )
-                )
+            arm = row.fs_setup
+            if arm not in whole_of:
+                continue
+            percentiles = {}
+            for name, share in PERCENTILES.items():
+                # All trials together must have enough transactions above it.
+                enough = percentile_ms(whole_of[arm], share) is not None
+                percentiles[name] = means_of[name][arm] if enough else None
+            longest = [trial.summary.get("max_ms") for trial in group.used_of(arm)]
+            longest_ms = max((ms for ms in longest if ms is not None), default=None)
+            total = whole_of[arm].total
+            rows.append(LatencyRow(group.arm(row), total, percentiles, longest_ms))
         if rows:
-            distributions.append(View(group=group, chart=_chart(group, histograms), rows=rows))
+            distributions.append(Distribution(group, _chart(group, whole_of), rows))
     return tuple(distributions)
 
 
 def _chart(group: Group, histograms: dict[str, Histogram]) -> Chart:
     curves = {group.marks[arm]: _points(whole) for arm, whole in histograms.items()}
-    values = [math.log10(value) for points in curves.values() for _, value in points]
+    points = [point for curve in curves.values() for point in curve]
+
+    # The axis is at least half a decade.
+    values = [math.log10(value) for _, value in points]
     low = min(values)
     high = max(values)
-    pad = max(0.05 * (high - low), (0.5 - (high - low)) / 2)  # the axis is at least half a decade
-    last = max([_nines(99.0), *(nines for points in curves.values() for nines, _ in points)])
-    x = FRAME.along(_nines(FIRST), last)
+    pad = max(0.05 * (high - low), (0.5 - (high - low)) / 2)
     y = FRAME.up(low - pad, high + pad)
-    labels = {
-        name: _nines(share) for name, share in PERCENTILES.items() if name not in NOT_ON_THE_AXIS
-    }
+
+    last = max([_nines(99.0), *(nines for nines, _ in points)])
+    x = FRAME.along(_nines(FIRST), last)
+    along = []
+    for name, share in PERCENTILES.items():
+        nines = _nines(share)
+        if name not in NOT_ON_THE_AXIS and nines <= last + 0.01:
+            along.append((x(nines), name))
+
+    lines = []
+    for mark, curve in curves.items():
+        corners = [f"{x(nines)} {y(math.log10(value))}" for nines, value in curve]
+        lines.append(Line(mark, "M" + "L".join(corners)))
     return Chart(
         ident=f"l-{group.ident}",
         caption=group.title,
         frame=FRAME,
         up=_ticks(y),
-        along=[(x(nines), name) for name, nines in labels.items() if nines <= last + 0.01],
-        lines=tuple(
-            Line(
-                mark,
-                "M" + "L".join(f"{x(nines)} {y(math.log10(value))}" for nines, value in points),
-            )
-            for mark, points in curves.items()
-        ),
+        along=along,
+        lines=tuple(lines),
         below="transactions that are at most this slow",
     )
 
@@ -137,12 +151,11 @@ def _points(whole: Histogram) -> list[tuple[float, float]]:
 
 
 def _ticks(y: Axis) -> Ticks:
-    powers = range(math.floor(y.low) - 1, math.ceil(y.high) + 1)
-    ticks = [
-        digit * 10.0**power
-        for power in powers
-        for digit in (DIGITS if y.high - y.low < 2.2 else (1,))
-    ]
-    return [
-        (y(math.log10(tick)), number(tick)) for tick in ticks if y.low <= math.log10(tick) <= y.high
-    ]
+    digits = DIGITS if y.high - y.low < 2.2 else (1,)
+    ticks = []
+    for power in range(math.floor(y.low) - 1, math.ceil(y.high) + 1):
+        for digit in digits:
+            tick = digit * 10.0**power
+            if y.low <= math.log10(tick) <= y.high:
+                ticks.append((y(math.log10(tick)), number(tick)))
+    return ticks

@@ -9,8 +9,7 @@ import math
 import statistics
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from types import SimpleNamespace as View
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from dbbench.compare import changepoints
 from dbbench.model import plain
@@ -58,18 +57,29 @@ class Course:
     accepted: tuple[tuple[str, str], ...] = ()  # (night, reason) of accepted baselines
 
 
-# The nights from the first up to, but not including, the second, and the geometric median of those
-# that count.
-_Level = tuple[int, int, float | None]
-
-
-def night_charts(courses: Sequence[Course], marks: dict[str, Mark]) -> tuple[View, ...]:
-    """Return a drawing for each series that has a figure from at least one good night. Its mark is
-    None if the arm is not in the runs of the page.
+class _Level(NamedTuple):
+    """The nights from `start` up to, but not including, `end`, and the geometric median of those
+    that count.
     """
+
+    start: int
+    end: int
+    median: float | None
+
+
+class NightChart(NamedTuple):
+    """A series. The mark is None if the arm is not in the runs of the page."""
+
+    course: Course
+    mark: Mark | None
+    chart: Chart
+
+
+def night_charts(courses: Sequence[Course], marks: dict[str, Mark]) -> tuple[NightChart, ...]:
+    """Return a drawing for each series that has a figure from at least one good night."""
     counted = [course for course in courses if any(point.value for point in course.points)]
     return tuple(
-        View(course=course, mark=marks.get(course.arm), chart=_chart(f"n{index}", course))
+        NightChart(course, marks.get(course.arm), _chart(f"n{index}", course))
         for index, course in enumerate(counted)
     )
 
@@ -78,31 +88,28 @@ def regressions(courses: Sequence[Course], runs: Collection[str]) -> tuple[str, 
     """Return a sentence for each series with a confirmed regression on the night of one of these
     runs.
     """
-    return tuple(
-        _regression(course, point)
-        for course in courses
-        for point in course.points
-        if point.run in runs and point.state == "regression"
-    )
+    sentences = []
+    for course in courses:
+        for point in course.points:
+            if point.run in runs and point.state == "regression":
+                sentences.append(_regression(course, point))
+    return tuple(sentences)
 
 
 def _regression(course: Course, point: NightPoint) -> str:
     against = f" compared with {course.against}" if course.against else " itself"
-    size = (
-        ""
-        if point.ratio is None or point.level is None
-        else f" {change(point.ratio / point.level)} from its level"
-    )
+    size = ""
+    if point.ratio is not None and point.level is not None:
+        size = f" {change(point.ratio / point.level)} from its level"
     began = point.since or point.night
     since = "" if began == point.night else f", since the night of {began}"
-    facts = [
-        text for other in course.points if other.night == began for text in other.changed.values()
-    ]
-    new = (
-        f"Changed that night: {'; '.join(facts)}."
-        if facts
-        else "No version and no host changed that night."
-    )
+    facts: list[str] = []
+    for other in course.points:
+        if other.night == began:
+            facts += other.changed.values()
+    new = "No version and no host changed that night."
+    if facts:
+        new = f"Changed that night: {'; '.join(facts)}."
     text = f"{course.arm}{against}, {course.title}:{size}{since}. {new}"
     return f"**Regression on the night of {point.night}**: {text}"
 
@@ -118,62 +125,55 @@ def document(courses: Sequence[Course]) -> list[dict[str, Any]]:
 
 def without_hosts(courses: Sequence[Course]) -> tuple[Course, ...]:
     """Return the series without the names of hosts."""
-    return tuple(
-        replace(
-            course,
-            points=tuple(
-                replace(
-                    point,
-                    changed={name: text for name, text in point.changed.items() if name != "host"},
-                )
-                for point in course.points
-            ),
-        )
-        for course in courses
-    )
+    cleaned = []
+    for course in courses:
+        points = []
+        for point in course.points:
+            changed = {name: text for name, text in point.changed.items() if name != "host"}
+            points.append(replace(point, changed=changed))
+        cleaned.append(replace(course, points=tuple(points)))
+    return tuple(cleaned)
 
 
 def _chart(ident: str, course: Course) -> Chart:
     values = [point.value for point in course.points]
-    counted = [value for value in values if value]
-    starts = [0, *changepoints(values)]
     levels = []
-    for start, end in itertools.pairwise([*starts, len(values)]):
+    for start, end in itertools.pairwise([0, *changepoints(values), len(values)]):
         logs = [math.log(value) for value in values[start:end] if value]
-        levels.append((start, end, math.exp(statistics.median(logs)) if logs else None))
-    x = FRAME.along(-0.5, len(values) - 0.5)
-    # All nights that count. Other nights and intervals may be cut off.
+        median = math.exp(statistics.median(logs)) if logs else None
+        levels.append(_Level(start, end, median))
+
+    # The axis has all nights that count. Other nights and intervals may be cut off.
+    counted = [value for value in values if value]
     low = min(counted)
     high = max(counted)
     pad = max(0.15 * (high - low), (LEAST_SPAN * high - (high - low)) / 2)
+    x = FRAME.along(-0.5, len(values) - 0.5)
     y = FRAME.up(max(0.0, low - pad), high + pad)
-    points = tuple(
-        Point(x(i), y.clip(point.ratio), _label(point, course), not point.good)
-        for i, point in enumerate(course.points)
-        if point.ratio is not None and point.ratio > 0
-    )
-    path = "".join(
-        f"M{x(start - 0.5)} {y.clip(value)}H{x(end - 0.5)}" for start, end, value in levels if value
-    )
-    bars = "".join(
-        f"M{x(i)} {y.clip(point.lo)}V{y.clip(point.hi)}"
-        for i, point in enumerate(course.points)
-        if point.value and point.lo is not None and point.hi is not None
-    )
+
+    points = []
+    bars = ""
+    for place, point in enumerate(course.points):
+        if point.ratio is not None and point.ratio > 0:
+            label = _label(point, course)
+            points.append(Point(x(place), y.clip(point.ratio), label, hollow=not point.good))
+        if point.value and point.lo is not None and point.hi is not None:
+            bars += f"M{x(place)} {y.clip(point.lo)}V{y.clip(point.hi)}"
+    path = ""
+    for level in levels:
+        if level.median:
+            path += f"M{x(level.start - 0.5)} {y.clip(level.median)}H{x(level.end - 0.5)}"
+
+    steps = [*_changes(course, levels, x), *_acceptances(course, x)]
+    ends = dict.fromkeys((0, len(values) - 1))
     return Chart(
         ident=ident,
         caption=_caption(course, values, levels),
         frame=FRAME,
         up=[(y(tick), _tick(tick, course)) for tick in y.ticks(4)],
-        along=[
-            (x(place), course.points[place].night) for place in dict.fromkeys((0, len(values) - 1))
-        ],
-        lines=(Line(None, path, points, bars),),
-        steps=tuple(
-            sorted(
-                [*_changes(course, levels, x), *_acceptances(course, x)], key=lambda step: step.x
-            )
-        ),
+        along=[(x(place), course.points[place].night) for place in ends],
+        lines=(Line(None, path, tuple(points), bars),),
+        steps=tuple(sorted(steps, key=lambda step: step.x)),
         anchors="edges",
     )
 
@@ -185,43 +185,41 @@ def _tick(tick: float, course: Course) -> str:
 
 
 def _label(point: NightPoint, course: Course) -> str:
-    if not course.against:
-        words = number(point.ratio)
+    if course.against:
+        words = change(point.ratio)
+        if point.lo is not None and point.hi is not None:
+            words += f" ({interval(point.lo, point.hi)})"
     else:
-        bounded = point.lo is not None and point.hi is not None
-        words = change(point.ratio) + (f" ({interval(point.lo, point.hi)})" if bounded else "")
+        words = number(point.ratio)
     return f"{point.night}: {words}" + ("" if point.good else "; does not count")
 
 
 def _changes(course: Course, levels: Sequence[_Level], x: Axis) -> Iterator[LevelStep]:
-    for (_, _, before), (start, _, value) in itertools.pairwise(levels):
-        if before and value:
-            first = course.points[start]
-            states = [point.state for point in course.points[start:]]
-            state = next((s for s in states[:CONFIRMED] if s in ("regression", "improvement")), "")
-            new = f" ({'; '.join(first.changed.values())})" if first.changed else ""
-            yield LevelStep(
-                x(start - 0.5), state, f"{change(value / before)} since {first.night}{new}"
-            )
+    for before, level in itertools.pairwise(levels):
+        if not (before.median and level.median):
+            continue
+        first = course.points[level.start]
+        following = course.points[level.start : level.start + CONFIRMED]
+        confirmed = [p.state for p in following if p.state in ("regression", "improvement")]
+        new = f" ({'; '.join(first.changed.values())})" if first.changed else ""
+        text = f"{change(level.median / before.median)} since {first.night}{new}"
+        yield LevelStep(x(level.start - 0.5), confirmed[0] if confirmed else "", text)
 
 
 def _acceptances(course: Course, x: Axis) -> Iterator[LevelStep]:
     place = {point.night: index for index, point in enumerate(course.points)}
     for night, reason in course.accepted:
         if night in place:
-            yield LevelStep(
-                x(place[night]), "accepted", f"{night}: accepted as the new level ({reason})"
-            )
+            text = f"{night}: accepted as the new level ({reason})"
+            yield LevelStep(x(place[night]), "accepted", text)
 
 
 def _caption(course: Course, values: Sequence[float | None], levels: Sequence[_Level]) -> str:
     nights = sum(value is not None for value in values)
-    level = levels[-1][2]
     missing = f" ({len(values) - nights} without a usable result)" if nights < len(values) else ""
-    now = f"{change(level)} compared with {course.against}" if course.against else number(level)
-    moves = (
-        count(len(levels) - 1, "change") + " of level" if len(levels) > 1 else "no change of level"
-    )
-    return (
-        f"{count(nights, 'night')}{missing}; current level {'' if level is None else now}; {moves}."
-    )
+    level = levels[-1].median
+    now = "" if level is None else number(level)
+    if level is not None and course.against:
+        now = f"{change(level)} compared with {course.against}"
+    changes = count(len(levels) - 1, "change") if len(levels) > 1 else "no change"
+    return f"{count(nights, 'night')}{missing}; current level {now}; {changes} of level."

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from types import SimpleNamespace as View
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, NamedTuple
 
 from dbbench.compare import Row
 from dbbench.compare.verdict import AHEAD, BEHIND
 from dbbench.metrics.table import METRICS
 from dbbench.report.page.charts.telemetry import Telemetry
 from dbbench.report.page.charts.timelines import mean_of_panel
-from dbbench.report.page.groups import Group
+from dbbench.report.page.groups import ArmLabel, Group
 from dbbench.units import GROUP, change, join_words, number
 
 MOVED: Final = math.log(1.10)  # a smaller change is drawn pale and listed as unchanged
@@ -57,94 +57,147 @@ PANELS: Final = (
 WAITS: Final = (("read wait", "r"), ("write wait", "w"), ("flush", "f"))
 
 
-def whys(group: Group, seconds: Telemetry) -> tuple[View, ...]:
-    """Return a panel for each arm that has a pair with the baseline. It is open if it has a
-    difference to explain; `missing` was not measured, and `negligible` concerns less than 1 % of
-    the time or of the bytes.
+class About(NamedTuple):
+    """A measurement. `part` is what it concerns: a key of `_shares`."""
+
+    label: str
+    unit: str
+    part: str
+
+
+@dataclass
+class Factor:
+    """A measurement of both arms, perhaps a cause. `ratio` is None if one of the values is zero or
+    not known; `far` is its logarithm, then infinite. `share` of the time or of the bytes is None
+    if it is not known. `x` and `arrow` are the end of its line.
     """
+
+    about: About
+    baseline: float | None
+    candidate: float | None
+    ratio: float | None
+    share: float | None = None
+    x: float = 0.0
+    arrow: str = ""
+
+    @property
+    def label(self) -> str:
+        return self.about.label
+
+    @property
+    def far(self) -> float:
+        if self.ratio is None:
+            return math.copysign(math.inf, (self.candidate or 0) - (self.baseline or 0))
+        return math.log(self.ratio)
+
+    @property
+    def has_changed_much(self) -> bool:
+        return abs(self.far) >= MOVED
+
+    @property
+    def is_negligible(self) -> bool:
+        if self.share is not None and self.share < LEAST_SHARE:
+            return True
+        return max(self.baseline or 0.0, self.candidate or 0.0) < NOTHING
+
+    @property
+    def rank(self) -> tuple[bool, float]:
+        share = LEAST_SHARE if self.share is None else self.share
+        return not self.has_changed_much, -min(REACH, abs(self.far)) * share
+
+    @property
+    def words(self) -> str:
+        if self.ratio is None:
+            return "from zero" if self.candidate else "to zero"
+        sign = "×" if self.ratio >= 1 else "÷"
+        return f"{sign}{GROUP}{number(max(self.ratio, 1 / self.ratio))}"
+
+    @property
+    def both(self) -> str:
+        unit = f"{GROUP}{self.about.unit}" if self.about.unit else ""
+        return f"{number(self.baseline)} → {number(self.candidate)}{unit}"
+
+
+class Why(NamedTuple):
+    """The panel of an arm. It is open if it has a difference to explain; `missing` was not
+    measured, and `negligible` concerns less than 1 % of the time or of the bytes. `one` is the x
+    of a ratio of 1.
+    """
+
+    arm: ArmLabel
+    sentence: str
+    factors: list[Factor]
+    missing: list[str]
+    negligible: list[str]
+    open: bool
+    one: float = WIDTH / 2
+    width: int = WIDTH
+
+
+def whys(group: Group, seconds: Telemetry) -> tuple[Why, ...]:
+    """Return a panel for each arm that has a pair with the baseline."""
     reasons = []
     shares = {arm: _shares(group, seconds, arm) for arm in group.arms}
     for row in group.rows[1:]:
         if row.ratio is None:
             continue
-        every = list(_factors(group, seconds, row.fs_setup))
-        known = [f for f in every if f.baseline is not None and f.candidate is not None]
-        for f in known:
-            of_both = (of.get(f.part) for of in (shares[group.baseline], shares[row.fs_setup]))
-            f.share = max((share for share in of_both if share is not None), default=None)
-        shown = [
-            f
-            for f in known
-            if (f.share is None or f.share >= LEAST_SHARE)
-            and max(f.baseline, f.candidate) >= NOTHING
-        ]
-        reach = min(REACH, max([LEAST_REACH, *(abs(f.far) for f in shown if f.ratio is not None)]))
-        for f in shown:
-            inside = max(-reach, min(reach, f.far))
-            f.x = round(WIDTH / 2 + inside / reach * (WIDTH / 2 - 8), 1)
-            f.arrow = "" if abs(f.far) <= reach * 1.0001 else "right" if f.far > 0 else "left"
-        shown.sort(key=_rank)
+        missing = []
+        negligible = []
+        shown = []
+        for factor in _factors(group, seconds, row.fs_setup):
+            part = factor.about.part
+            of_both = (shares[arm].get(part) for arm in (group.baseline, row.fs_setup))
+            factor.share = max((share for share in of_both if share is not None), default=None)
+            if factor.baseline is None or factor.candidate is None:
+                missing.append(factor.label)
+            elif factor.is_negligible:
+                negligible.append(factor.label)
+            else:
+                shown.append(factor)
+        _place(shown)
+        shown.sort(key=lambda factor: factor.rank)
         reasons.append(
-            View(
+            Why(
                 arm=group.arm(row),
                 sentence=_sentence(row, group, shown),
                 factors=shown,
-                missing=[f.label for f in every if f not in known],
-                negligible=[f.label for f in known if f not in shown],
+                missing=missing,
+                negligible=negligible,
                 open=row.verdict in (*AHEAD, *BEHIND),
-                one=WIDTH / 2,  # x of a ratio of 1
-                width=WIDTH,
             )
         )
     return tuple(reasons)
 
 
-def _rank(factor: View) -> tuple[bool, float]:
-    share = LEAST_SHARE if factor.share is None else factor.share
-    return not factor.has_changed_much, -min(REACH, abs(factor.far)) * share
+def _place(factors: Sequence[Factor]) -> None:
+    """Set the ends of the lines. The axis is as long as the largest ratio demands."""
+    lengths = [abs(factor.far) for factor in factors if factor.ratio is not None]
+    reach = min(REACH, max([LEAST_REACH, *lengths]))
+    for factor in factors:
+        inside = max(-reach, min(reach, factor.far))
+        factor.x = round(WIDTH / 2 + inside / reach * (WIDTH / 2 - 8), 1)
+        if abs(factor.far) > reach * 1.0001:
+            factor.arrow = "right" if factor.far > 0 else "left"
 
 
-def _factors(group: Group, seconds: Telemetry, arm: str) -> Iterator[View]:
+def _factors(group: Group, seconds: Telemetry, arm: str) -> Iterator[Factor]:
     trials = [*group.used_of(group.baseline), *group.used_of(arm)]
     for name, part in FIGURES:
-        if rows := {row.fs_setup: row for row in group.rows_of(name)}:
-            values = (group.value(group.baseline, name), group.value(arm, name))
-            positive = all((trial.summary.get(name) or 0.0) > 0 for trial in trials)
-            ratio = rows[arm].ratio if arm in rows and positive else _ratio(*values)
-            yield _factor((METRICS[name].label, METRICS[name].unit, part), *values, ratio)
+        row = group.row(arm, name)
+        if row is None and not group.rows_of(name):
+            continue
+        baseline = group.value(group.baseline, name)
+        candidate = group.value(arm, name)
+        # A geometric mean is only of values above zero.
+        positive = all((trial.summary.get(name) or 0.0) > 0 for trial in trials)
+        ratio = row.ratio if row and positive else _ratio(baseline, candidate)
+        about = About(METRICS[name].label, METRICS[name].unit, part)
+        yield Factor(about, baseline, candidate, ratio)
     for key, label, unit, part in PANELS:
-        values = (mean_of_panel(key, group.baseline, seconds), mean_of_panel(key, arm, seconds))
-        yield _factor((label, unit, part), *values, _ratio(*values))
-
-
-def _factor(
-    about: tuple[str, str, str],
-    baseline: float | None,
-    candidate: float | None,
-    ratio: float | None,
-) -> View:
-    """Return a measurement of both arms, perhaps a cause. `about`: its label, its unit and what it
-    concerns. `ratio` is None if one of the values is zero or not known.
-    """
-    label, unit, part = about
-    if ratio is None:
-        words = "from zero" if candidate else "to zero"
-        far = math.copysign(math.inf, (candidate or 0) - (baseline or 0))
-    else:
-        words = f"{'×' if ratio >= 1 else '÷'}{GROUP}{number(max(ratio, 1 / ratio))}"
-        far = math.log(ratio)
-    both = f"{number(baseline)} → {number(candidate)}{f'{GROUP}{unit}' if unit else ''}"
-    return View(
-        label=label,
-        part=part,
-        baseline=baseline,
-        candidate=candidate,
-        ratio=ratio,
-        words=words,
-        far=far,
-        both=both,
-        has_changed_much=abs(far) >= MOVED,
-    )
+        baseline = mean_of_panel(key, group.baseline, seconds)
+        candidate = mean_of_panel(key, arm, seconds)
+        about = About(label, unit, part)
+        yield Factor(about, baseline, candidate, _ratio(baseline, candidate))
 
 
 def _ratio(baseline: float | None, candidate: float | None) -> float | None:
@@ -158,40 +211,42 @@ def _shares(group: Group, seconds: Telemetry, arm: str) -> dict[str, float]:
     not known. CPU time is a share of that of all cores; reads, writes and flushes share the time
     in which the device had a request.
     """
-    percent = {
-        "cpu": group.value(arm, "cpu_pct"),
-        **{key: mean_of_panel(key, arm, seconds) for key in ("system", "iowait")},
-    }
-    shares = {part: pct / 100 for part, pct in percent.items() if pct is not None}
-    if (queue := mean_of_panel("queue", arm, seconds)) is not None:
+    shares = {}
+    percent = {"cpu": group.value(arm, "cpu_pct")}
+    for key in ("system", "iowait"):
+        percent[key] = mean_of_panel(key, arm, seconds)
+    for part, value in percent.items():
+        if value is not None:
+            shares[part] = value / 100
+
+    queue = mean_of_panel("queue", arm, seconds)
+    if queue is not None:
         shares["in flight"] = min(1.0, queue)
+
     for unit in ("tx", "gib"):
         read = group.value(arm, f"read_kb_per_{unit}")
         written = group.value(arm, f"write_kb_per_{unit}")
         if read is not None and written is not None and read + written > 0:
             shares |= {"read": read / (read + written), "written": written / (read + written)}
-    waits = {
-        part: seconds.product(arm, f"{side}_await_ms", f"{side}_per_s") / 1000
-        for part, side in WAITS
-    }
-    if in_flight := math.fsum(waits.values()):
-        waits = {part: wait / in_flight * min(1.0, in_flight) for part, wait in waits.items()}
-        shares |= {**waits, "requests": waits["read wait"] + waits["write wait"]}
+
+    waits = {}
+    for part, side in WAITS:
+        waits[part] = seconds.product(arm, f"{side}_await_ms", f"{side}_per_s") / 1000
+    in_flight = math.fsum(waits.values())
+    if in_flight:
+        for part, wait in waits.items():
+            shares[part] = wait / in_flight * min(1.0, in_flight)
+        shares["requests"] = shares["read wait"] + shares["write wait"]
     return shares
 
 
-def _sentence(row: Row, group: Group, factors: Sequence[View]) -> str:
-    head = (
-        f"{row.fs_setup}: {group.metric.label} {change(row.ratio)} compared with {group.baseline}"
-    )
+def _sentence(row: Row, group: Group, factors: Sequence[Factor]) -> str:
+    differs = f"{group.metric.label} {change(row.ratio)}"
+    head = f"{row.fs_setup}: {differs} compared with {group.baseline}."
     if not factors:
-        return f"{head}. Nothing else was measured for this pair."
-    far = [f for f in factors if f.has_changed_much]
+        return f"{head} Nothing else was measured for this pair."
+    moved = [f"{f.label} ({f.words})" for f in factors if f.has_changed_much]
     still = [f.label for f in factors if not f.has_changed_much]
-    moved = (
-        f"Also changed: {join_words([f'{f.label} ({f.words})' for f in far[:4]])}."
-        if far
-        else "Nothing else changed."
-    )
+    also = f"Also changed: {join_words(moved[:4])}." if moved else "Nothing else changed."
     rest = f" Within 10{GROUP}%: {join_words(still)}." if still else ""
-    return f"{head}. {moved}{rest}"
+    return f"{head} {also}{rest}"

@@ -29,18 +29,18 @@ def command(options: Options, ids: tuple[str, ...], every: bool) -> None:
         raise click.UsageError(
             "Missing argument 'ID'. Use --all to explain all errors and warnings."
         )
-    entries = [_entry(name, existing) for name in (existing if every else ids)]
+    names = list(existing) if every else ids
+    entries = [_entry(name, existing) for name in names]
     options.put({"entries": entries}, "\n\n".join(map(_text, entries)))
 
 
 def _entry(name: str, existing: dict[str, Kind]) -> dict[str, object]:
     ident = name.upper()
     if ident not in existing:
-        near = [
-            f"{each} ({kind.title})"
-            for each, kind in existing.items()
-            if ident in kind.title.upper() or each[:2] == ident[:2]
-        ]
+        near = []
+        for other, kind in existing.items():
+            if ident in kind.title.upper() or other[:2] == ident[:2]:
+                near.append(f"{other} ({kind.title})")
         listed = f"These are similar: {', '.join(near[:_MOST])}. " if near else ""
         raise UnknownName(
             f"no error or warning has the ID {name!r}",
@@ -63,8 +63,9 @@ def _text(entry: dict[str, object]) -> str:
         parts.append(f"Exit status {entry['exit_code']}.")
     if entry["suspect"]:
         parts.append("The trial is marked suspect and its block is repeated.")
-    wrapped = [
-        textwrap.fill(part, columns() or WIDTH, initial_indent="  ", subsequent_indent="  ")
-        for part in parts
-    ]
-    return "\n".join([f"{entry['id']}: {entry['title']}", *wrapped])
+    lines = [f"{entry['id']}: {entry['title']}"]
+    for part in parts:
+        lines.append(
+            textwrap.fill(part, columns() or WIDTH, initial_indent="  ", subsequent_indent="  ")
+        )
+    return "\n".join(lines)

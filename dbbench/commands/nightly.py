@@ -94,12 +94,12 @@ def run(
     """
     root = options.results_folder.resolve()
 
-    def run_plan(wanted: PlanRequest, name: str) -> LoadedRun:
+    def run_plan(request: PlanRequest, name: str) -> LoadedRun:
         with resumable(resume_command(options)), options.shown(renderer) as emit:
-            return tonight.run_to_end(wanted, root, name, wipe, emit)
+            return tonight.run_to_end(request, root, name, wipe, emit)
 
     outcome = tonight.run_night(
-        tonight.asked_tonight(plan_file, options.paths, blocks), root, window, run_plan
+        tonight.tonights_request(plan_file, options.paths, blocks), root, window, run_plan
     )
     tonight.export(outcome, root, files)
     if outcome.news and notify:

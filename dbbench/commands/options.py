@@ -59,7 +59,8 @@ class Options:
 
         if self.json:
             text.put_json(document)
-        for line in lines if not self.json else ():
+            return
+        for line in lines:
             text.put(line)
 
     def shown(self, renderer: Callable[..., T]) -> T:
@@ -125,21 +126,22 @@ class Command(click.Command):
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         if self.others:
             put_commands(formatter, self.others)
-        options = [param for param in self.get_params(ctx) if isinstance(param, click.Option)]
-        records = [(bool({*param.opts} & GLOBAL), param.get_help_record(ctx)) for param in options]
-        for title, shared in (("Options", False), ("Global options", True)):
-            if rows := [
-                record for common, record in records if record is not None and common is shared
-            ]:
+        sections: dict[str, list[tuple[str, str]]] = {"Options": [], "Global options": []}
+        for param in self.get_params(ctx):
+            record = param.get_help_record(ctx) if isinstance(param, click.Option) else None
+            if record is not None:
+                title = "Options" if GLOBAL.isdisjoint(param.opts) else "Global options"
+                sections[title].append(record)
+        for title, rows in sections.items():
+            if rows:
                 with formatter.section(title):
                     formatter.write_dl(rows)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         if self.examples:
             with formatter.section("Examples"):
-                formatter.write(
-                    "".join(f"{'':{formatter.current_indent}}{line}\n" for line in self.examples)
-                )
+                for line in self.examples:
+                    formatter.write(f"{' ' * formatter.current_indent}{line}\n")
         with formatter.section("Exit status"):
             formatter.write_dl([(str(status), STATUSES[status]) for status in self.statuses])
 

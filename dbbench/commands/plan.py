@@ -37,15 +37,15 @@ def command(options: Options, plan_file: str, **narrowing: Any) -> int:
     from dbbench.report.text import put_json
     from dbbench.run.preflight import refusals
 
-    wanted = able(load_request(plan_file, options.paths, Narrowing(**narrowing)), options.paths)
-    expanded = recall(wanted.plan, wanted.expanded, options.results_folder)
-    plan, expanded, allowance = apply_budget(wanted.plan, expanded)
-    wanted = replace(wanted, plan=plan, expanded=expanded)
-    look = preview(wanted.plan, wanted.expanded)
-    expected = forecast(wanted.plan, wanted.expanded, options.results_folder)
-    refused = refusals(wanted, options.results_folder)
+    request = able(load_request(plan_file, options.paths, Narrowing(**narrowing)), options.paths)
+    expanded = recall(request.plan, request.expanded, options.results_folder)
+    plan, expanded, allowance = apply_budget(request.plan, expanded)
+    request = replace(request, plan=plan, expanded=expanded)
+    look = preview(request.plan, request.expanded)
+    expected = forecast(request.plan, request.expanded, options.results_folder)
+    refused = refusals(request, options.results_folder)
     if options.json:
-        document = as_document(wanted, look, expected, options.results_folder)
+        document = as_document(request, look, expected, options.results_folder)
         problems = [
             {
                 "id": refusal.id,
@@ -59,12 +59,12 @@ def command(options: Options, plan_file: str, **narrowing: Any) -> int:
             {
                 **document,
                 "budget": None if allowance is None else plain(allowance),
-                "skipped": wanted.skipped,
+                "skipped": request.skipped,
                 "refused": problems,
             }
         )
     else:
         if refused:
             put_refusals(refused)
-        put_plan(wanted, look, expected, allowance, options.results_folder)
+        put_plan(request, look, expected, allowance, options.results_folder)
     return refused[0].exit_code if refused else EXIT_OK

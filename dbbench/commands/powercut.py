@@ -125,15 +125,15 @@ def conclude(options: Options, folder: Path, trials: dict[str, Any] | None = Non
     return EXIT_OK
 
 
-def run_lab(options: Options, wanted: PlanRequest, name: str | None, order: Order) -> Path:
+def run_lab(options: Options, request: PlanRequest, name: str | None, order: Order) -> Path:
     """Carry out the order for the request; return the folder with the results. Raises
     LabUnavailable, RunNameTaken, and DeadlinePassed after the results so far were printed.
     """
     if why := unavailable():
         raise LabUnavailable(why, effect="Nothing was changed.")
-    folder = folder_of_lab(options.results_folder.resolve(), wanted, name)
+    folder = folder_of_lab(options.results_folder.resolve(), request, name)
     with concluding(options, folder), options.shown(renderer) as emit, results.lock(folder):
-        examine(folder, wanted.sha256, order, emit)
+        examine(folder, request.sha256, order, emit)
     return folder
 
 
@@ -149,19 +149,19 @@ def concluding(options: Options, folder: Path) -> Iterator[None]:
         raise
 
 
-def folder_of_lab(results_folder: Path, wanted: PlanRequest, name: str | None) -> Path:
+def folder_of_lab(results_folder: Path, request: PlanRequest, name: str | None) -> Path:
     """Return a new directory, or that of a run of the same plan, or of a lab that was stopped
     before its first cut. Raises RunNameTaken, RunLocked.
     """
     # Not the hash of the plan itself: `run` would see this directory as a finished run of the plan.
     alone = dataclasses.replace(
-        wanted, sha256=f"powercut-{wanted.sha256}", expanded=wanted.expanded._replace(order=())
+        request, sha256=f"powercut-{request.sha256}", expanded=request.expanded._replace(order=())
     )
     if name is None or not (results_folder / name).exists():
         return create(
             results_folder,
             alone,
-            name or free_name(results_folder, f"{wanted.plan.name}-powercut"),
+            name or free_name(results_folder, f"{request.plan.name}-powercut"),
             __version__,
         )
     folder = results_folder / name
@@ -169,8 +169,8 @@ def folder_of_lab(results_folder: Path, wanted: PlanRequest, name: str | None) -
         run = results.RunFolder(folder)
         lab = results.load_lab(folder, verify=False)
         holds_cuts = lab is not None and (lab.complete or lab.rows)
-        if run.run.plan_sha256 in (wanted.sha256, alone.sha256) and not holds_cuts:
-            must_be_of(run, wanted)
+        if run.run.plan_sha256 in (request.sha256, alone.sha256) and not holds_cuts:
+            must_be_of(run, request)
             return folder
     raise RunNameTaken(
         f"{folder} belongs to another plan, or already has results of the lab",

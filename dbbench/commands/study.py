@@ -103,13 +103,13 @@ def run_(
         )
     if not size.cuts:
         return status
-    wanted = able(load_request(str(path), options.paths), options.paths)
-    newest = results.find_runs(options.results_folder, wanted.sha256)[0]
+    request = able(load_request(str(path), options.paths), options.paths)
+    newest = results.find_runs(options.results_folder, request.sha256)[0]
     folder = options.results_folder / (run_name or newest.path.name)
-    if (lab := results.load_lab(folder)) is None or not lab.complete:
-        powercut.run_lab(
-            options, wanted, folder.name, Order(wanted.plan.seed, size.cuts, rounds=size.rounds)
-        )
+    lab = results.load_lab(folder)
+    if lab is None or not lab.complete:
+        order = Order(request.plan.seed, size.cuts, rounds=size.rounds)
+        powercut.run_lab(options, request, folder.name, order)
     return max(status, powercut.conclude(options, folder, json.loads(printed.getvalue() or "{}")))
 
 
@@ -118,18 +118,11 @@ def _put_all(options: Options) -> None:
     if options.json:
         put_json({"studies": rows})
         return
-    put_table(
-        ("name", "engine", "runs here", "what was compared"),
-        [
-            (
-                row["name"],
-                row["engine"] or ", ".join(row["engines"]),
-                not row["reason"],
-                row["title"],
-            )
-            for row in rows
-        ],
-    )
+    cells = []
+    for row in rows:
+        engine = row["engine"] or ", ".join(row["engines"])
+        cells.append((row["name"], engine, not row["reason"], row["title"]))
+    put_table(("name", "engine", "runs here", "what was compared"), cells)
     put_reasons(rows)
 
 
@@ -159,20 +152,14 @@ def command(options: Options, name: str, scale: str) -> None:
     put(f"{study.title}\n{study.address}\n")
     put_paragraph(study.did)
     put()
-    rows = [
-        (
-            table.workload,
-            f"{table.metric} ({variant})" if variant else table.metric,
-            arm,
-            _published_text(table, arm),
-            "; ".join(
-                filter(None, (table.note, "superseded" if study.superseded and table.then else ""))
-            ),
-        )
-        for table in study.table
-        for variant in (studies.variant_of(table, study.scales["full"]),)
-        for arm in (*table.then, *table.ratios)
-    ]
+    rows = []
+    for table in study.table:
+        variant = studies.variant_of(table, study.scales["full"])
+        metric = f"{table.metric} ({variant})" if variant else table.metric
+        superseded = "superseded" if study.superseded and table.then else ""
+        note = "; ".join(filter(None, (table.note, superseded)))
+        for arm in (*table.then, *table.ratios):
+            rows.append((table.workload, metric, arm, _published_text(table, arm), note))
     if rows:
         put_table(("workload", "metric", "fs setup", "published", "note"), rows)
     for what in (*study.differs, *study.notes):
@@ -181,9 +168,8 @@ def command(options: Options, name: str, scale: str) -> None:
         put(f"\nsee also {reference.address}")
         put_paragraph(f"  {reference.did}")
         for what, values in reference.figures.items():
-            put_paragraph(
-                f"  {what}: " + ", ".join(f"{of} {value:g}" for of, value in values.items())
-            )
+            figures = [f"{name} {value:g}" for name, value in values.items()]
+            put_paragraph(f"  {what}: {', '.join(figures)}")
     put("\nscales")
     for word in SCALES:
         put_paragraph(f"  {word}: {study.scales[word].takes}")
@@ -220,9 +206,9 @@ def _impossible(study: Study, servers: dict[str, list[str]]) -> str | None:
     with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
         file.write(studies.plan_text(study, DEFAULT, servers))
         file.flush()
-        wanted = load_request(file.name, [])
-    skipped = list_gaps(wanted, [])
-    plan = wanted.plan
+        request = load_request(file.name, [])
+    skipped = list_gaps(request, [])
+    plan = request.plan
     baseline = plan.baseline or plan.fs_setups[0].label
     others = [arm.label for arm in plan.fs_setups if arm.label != baseline]
     if baseline in skipped or (others and all(arm in skipped for arm in others)):

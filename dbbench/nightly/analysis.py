@@ -5,7 +5,6 @@ what earlier nights have confirmed, and whether a notification is due.
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
@@ -78,78 +77,78 @@ def confirm(finding: NightFinding, again: Ratio | None) -> NightFinding:
     level = finding.level
     if level is None or again is None or again.lo is None or again.hi is None:
         return finding
-    lower = finding.ratio < level
-    if (
-        again.hi < level * math.exp(-finding.margin)
-        if lower
-        else again.lo > level * math.exp(finding.margin)
-    ):
-        state = "regression" if finding.worse else "improvement"
-        note = "confirmed"
+    if finding.ratio < level:
+        excludes = again.hi < level * math.exp(-finding.margin)
     else:
-        state = "ok"
-        note = "not confirmed"
-    note = f"{note} by {again.n} more blocks: {again.ratio / level - 1:+.1%}"
+        excludes = again.lo > level * math.exp(finding.margin)
+    state = "ok"
+    if excludes:
+        state = "regression" if finding.worse else "improvement"
+    word = "confirmed" if excludes else "not confirmed"
+    note = f"{word} by {again.n} more blocks: {again.ratio / level - 1:+.1%}"
     return dataclasses.replace(finding, state=state, notes=(*finding.notes, note))
 
 
 def series_of(key: str, nights: Sequence[Night]) -> tuple[list[str], list[float | None]]:
     """Return (dates, ratios) of a series, with None for nights that are missing or not good."""
-    dated = list(by_date(nights))
-    ratios = [
-        night.ratios.get(key) if night is not None and night.good else None for _, night in dated
-    ]
-    return [date for date, _ in dated], [None if ratio is None else ratio.ratio for ratio in ratios]
+    dates = []
+    ratios = []
+    for date, night in by_date(nights):
+        ratio = night.ratios.get(key) if night is not None and night.good else None
+        dates.append(date)
+        ratios.append(None if ratio is None else ratio.ratio)
+    return dates, ratios
 
 
 def _finding(
     key: str, value: Ratio, past: Sequence[Night], tonight: Night, accepted: Accepted | None
 ) -> NightFinding:
-    settled = [
-        n.ratios[key] for n in past if n.good and key in n.ratios and n.states.get(key) not in MOVED
-    ]
+    settled = []
+    for night in past:
+        if night.good and key in night.ratios and night.states.get(key) not in MOVED:
+            settled.append(night.ratios[key])
     level, bound, margin = _level(key, settled, value, accepted)
     if level is None or math.isinf(bound):
-        return NightFinding(
-            key, "learning", value.ratio, notes=("no earlier runs to compare with yet",)
-        )
-    away = math.log(value.ratio / level)
-    worse = (away < 0) == (value.better == "higher")
+        note = "no earlier runs to compare with yet"
+        return NightFinding(key, "learning", value.ratio, notes=(note,))
+    distance = math.log(value.ratio / level)
+    worse = (distance < 0) == (value.better == "higher")
+
+    # A change point counts as new for some nights.
     dates, values = series_of(key, [*past, tonight])
     recent = [place for place in changepoints(values) if place >= len(values) - RECENT]
-    stepped = (
-        bool(recent)
-        and abs(
-            statistics.median(math.log(v) for v in values[recent[-1] :] if v is not None)
-            - math.log(level)
-        )
-        >= SHIFT
-    )
-    if not tonight.good or not (abs(away) > max(SHIFT, bound) or (stepped and abs(away) >= SHIFT)):
+    stepped = False
+    if recent:
+        logs = [math.log(ratio) for ratio in values[recent[-1] :] if ratio is not None]
+        stepped = abs(statistics.median(logs) - math.log(level)) >= SHIFT
+
+    is_far = abs(distance) > max(SHIFT, bound)
+    if not tonight.good or not (is_far or (stepped and abs(distance) >= SHIFT)):
         return NightFinding(key, "ok", value.ratio, level, None, worse)
+
+    # What changed in the night in which the series did.
     change_date = dates[recent[-1]] if stepped else tonight.night
-    changes = [
-        change
-        for night in (*past, tonight)
-        if night.night == change_date
-        for change in night.changes
-    ]
-    notes = tuple(f"the same night: {change.text}" for change in changes)
-    state = past[-1].states.get(key, "") if past else ""
-    still = "regression" if worse else "improvement"
-    if state == still:
-        same = list(
-            itertools.takewhile(lambda night: night.states.get(key) == still, reversed(past))
-        )
-        change_date = same[-1].night
+    notes: list[str] = []
+    for night in (*past, tonight):
+        if night.night == change_date:
+            notes += [f"the same night: {change.text}" for change in night.changes]
+
+    # A series that is still at its confirmed new level needs no second confirmation.
+    state = "suspect"
+    moved = "regression" if worse else "improvement"
+    for night in reversed(past):
+        if night.states.get(key) != moved:
+            break
+        state = moved
+        change_date = night.night
     return NightFinding(
         key,
-        still if state == still else "suspect",
+        state,
         value.ratio,
         level,
         change_date,
         worse,
-        notes,
+        tuple(notes),
         margin,
     )
 
@@ -164,11 +163,8 @@ def _level(
     logs = [math.log(ratio.ratio) for ratio in settled]
     if len(settled) >= ENOUGH:
         middle = statistics.median(logs)
-        return (
-            math.exp(middle),
-            FAR * 1.4826 * statistics.median(abs(value - middle) for value in logs),
-            0.0,
-        )
+        deviation = statistics.median(abs(value - middle) for value in logs)
+        return math.exp(middle), FAR * 1.4826 * deviation, 0.0
     if accepted is not None and key in accepted.ratios:
         base = accepted.ratios[key]
         return base.ratio, _few(_half(base), _half(tonight)), _half(base)
@@ -178,11 +174,11 @@ def _level(
     return math.exp(statistics.median(logs)), _few(half_width, _half(tonight)), half_width
 
 
-def _few(known: float, tonight: float) -> float:
-    """Return how far tonight may be from a level of few nights: at most FEW, because a second run
-    is cheap.
+def _few(level: float, tonight: float) -> float:
+    """Return how far tonight may be from a level of few nights, from half the interval of both: at
+    most FEW, because a second run is cheap.
     """
-    both = math.hypot(known, tonight)
+    both = math.hypot(level, tonight)
     return both if math.isinf(both) else min(both, FEW)
 
 
@@ -209,47 +205,45 @@ def courses_of(
                 if entry.run in dates
             )
             if not dates.keys().isdisjoint(runs):
-                courses += [
-                    _course(key, nights, accepted)
-                    for key in dict.fromkeys(k for n in nights for k in n.ratios)
-                ]
+                keys = dict.fromkeys(key for night in nights for key in night.ratios)
+                courses += [_course(key, nights, accepted) for key in keys]
     return tuple(courses)
 
 
 def _course(key: str, nights: Sequence[Night], accepted: tuple[tuple[str, str], ...]) -> Course:
     title, _, arm = key.rpartition(": ")
-    reference = next(
-        (
-            name
-            for night in nights
-            for name in night.ratios
-            if name.startswith(f"{title}: ") and name.endswith(ITSELF)
-        ),
-        "",
-    )
-    itself = arm.endswith(ITSELF)
-    points = tuple(
-        NightPoint(date, None) if night is None else _point(night, key)
-        for date, night in by_date(nights)
-    )
-    against = "" if itself else reference.rpartition(": ")[2].removesuffix(ITSELF)
-    return Course(title, arm.removesuffix(ITSELF), against, points, accepted)
+    against = ""
+    if not arm.endswith(ITSELF):
+        against = _reference(title, nights)
+    points = []
+    for date, night in by_date(nights):
+        points.append(NightPoint(date, None) if night is None else _point(night, key))
+    return Course(title, arm.removesuffix(ITSELF), against, tuple(points), accepted)
+
+
+def _reference(title: str, nights: Sequence[Night]) -> str:
+    """Return the arm of this engine and workload whose own figure is a series; "" if none is."""
+    for night in nights:
+        for key in night.ratios:
+            of, _, arm = key.rpartition(": ")
+            if of == title and arm.endswith(ITSELF):
+                return arm.removesuffix(ITSELF)
+    return ""
 
 
 def _point(night: Night, key: str) -> NightPoint:
     ratio = night.ratios.get(key)
-    value, lo, hi = (None, None, None) if ratio is None else (ratio.ratio, ratio.lo, ratio.hi)
     return NightPoint(
-        night.night,
-        value,
-        lo,
-        hi,
-        night.good,
-        night.states.get(key, ""),
-        {change.name: change.text for change in night.changes},
-        night.run,
-        night.levels.get(key),
-        night.since.get(key, ""),
+        night=night.night,
+        ratio=ratio.ratio if ratio else None,
+        lo=ratio.lo if ratio else None,
+        hi=ratio.hi if ratio else None,
+        good=night.good,
+        state=night.states.get(key, ""),
+        changed={change.name: change.text for change in night.changes},
+        run=night.run,
+        level=night.levels.get(key),
+        since=night.since.get(key, ""),
     )
 
 
@@ -270,33 +264,39 @@ class Regression:
 
 def regressions(nights: Mapping[str, Sequence[Night]]) -> list[Regression]:
     """Return all confirmed regressions of these plans' nights, the newest first."""
-    every = (
-        regression
-        for plan, own in nights.items()
-        for series in dict.fromkeys(key for night in own for key in night.states)
-        for regression in _of(plan, series, own)
-    )
+    every: list[Regression] = []
+    for plan, of_plan in nights.items():
+        for series in dict.fromkeys(key for night in of_plan for key in night.states):
+            every += _of(plan, series, of_plan)
     return sorted(every, key=lambda each: (each.since, each.plan, each.series), reverse=True)
 
 
 def _of(plan: str, series: str, nights: Sequence[Night]) -> Iterator[Regression]:
-    # A night without a value for the series does not end a regression.
-    valued = [
-        night
-        for night in nights
-        if series in night.states
-        and (night.states[series] != "regression" or series in night.ratios)
-    ]
-    stretches = [
-        list(of) for _, of in itertools.groupby(valued, lambda night: night.states[series])
-    ]
-    for (first, *_), after in itertools.zip_longest(stretches, stretches[1:]):
-        if first.states[series] == "regression":
-            until = after[0].night if after else None
-            changed = tuple(change.text for change in first.changes)
-            yield Regression(
-                plan, series, first.night, until, first.ratios[series].ratio, first.run, changed
-            )
+    first: Night | None = None
+    for night in nights:
+        state = night.states.get(series)
+        # A night without a value for the series does not end a regression.
+        if state is None or (state == "regression" and series not in night.ratios):
+            continue
+        if state == "regression":
+            first = first or night
+        elif first is not None:
+            yield _regression(plan, series, first, night.night)
+            first = None
+    if first is not None:
+        yield _regression(plan, series, first, None)
+
+
+def _regression(plan: str, series: str, first: Night, until: str | None) -> Regression:
+    return Regression(
+        plan=plan,
+        series=series,
+        since=first.night,
+        until=until,
+        ratio=first.ratios[series].ratio,
+        run=first.run,
+        changed=tuple(change.text for change in first.changes),
+    )
 
 
 def overall(tonight: Night, findings: Sequence[NightFinding], missing: Sequence[str]) -> str:
@@ -323,13 +323,12 @@ def differs(results: Path, plan: str, word: str, findings: Sequence[NightFinding
     }
     try:
         before = sound_json(read_bytes(path, results))
-        known_state = before["state"]
-        known_series = before["series"]
+        last_state = before["state"]
+        last_series = dict(before["series"])
     except (OSError, ValueError, KeyError, TypeError, ResultDamaged):
-        known_state = "ok"
-        known_series = {}
+        last_state = "ok"
+        last_series = {}
     write_json(path, {"state": word, "series": series})
-    return bool(
-        known_state != word
-        or any(dict(known_series).get(key, "ok") != state for key, state in series.items())
-    )
+    if last_state != word:
+        return True
+    return any(last_series.get(key, "ok") != state for key, state in series.items())

@@ -67,9 +67,7 @@ def every_plan(results: Path, damaged: list[DbbenchError] | None) -> dict[str, l
 
 def append(results: Path, plan: str, night: Night) -> None:
     """Add a night, or replace that of the same run, atomically."""
-    nights = [
-        known_night for known_night in all_nights(results, plan) if known_night.run != night.run
-    ]
+    nights = [other for other in all_nights(results, plan) if other.run != night.run]
     folder = results / FOLDER
     with fileio.writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -96,7 +94,9 @@ def _night(line: bytes) -> Night:
 def by_date(nights: Sequence[Night]) -> Iterator[tuple[str, Night | None]]:
     """Yield the nights with their dates, and between them None for each date without a night."""
     for before, night in zip((None, *nights), nights, strict=False):
-        yield from ((date, None) for date in (_missing_between(before, night) if before else []))
+        if before is not None:
+            for date in _missing_between(before, night):
+                yield date, None
         yield night.night, night
 
 
@@ -105,18 +105,17 @@ def missing_dates(nights: Sequence[Night]) -> list[str]:
     return [date for date, night in by_date(nights) if night is None]
 
 
-def _missing_between(one: Night, other: Night) -> list[str]:
+def _missing_between(earlier: Night, later: Night) -> list[str]:
     """Return the dates between two nights, none if the later one began within MOST_AGE_H of the
     earlier one. Then no night was left out, also if the schedule has another time zone than this
     machine, and the clock changed.
     """
-    began, then = (
-        datetime.datetime.fromisoformat(night.created).astimezone() for night in (one, other)
-    )
-    if then - began <= datetime.timedelta(hours=MOST_AGE_H):
+    before = datetime.datetime.fromisoformat(earlier.created).astimezone()
+    after = datetime.datetime.fromisoformat(later.created).astimezone()
+    if after - before <= datetime.timedelta(hours=MOST_AGE_H):
         return []
-    first = datetime.date.fromisoformat(one.night)
-    days = (datetime.date.fromisoformat(other.night) - first).days
+    first = datetime.date.fromisoformat(earlier.night)
+    days = (datetime.date.fromisoformat(later.night) - first).days
     return [(first + datetime.timedelta(n)).isoformat() for n in range(1, days)]
 
 
@@ -149,12 +148,11 @@ def prune(results: Path, nights: Sequence[Night], today: datetime.date) -> list[
             for folder in sorted(trials.glob("[!.]*"))
             if folder.is_dir() and not folder.is_symlink()
         ]
-        removed = sum(_prune(folder, age > SERIES_DAYS) for folder in folders)
+        seconds_too = age > SERIES_DAYS
+        removed = sum(_prune(folder, seconds_too) for folder in folders)
         if removed:
-            pruned.append(
-                f"{night.run}: raw output{' and seconds' if age > SERIES_DAYS else ''} of "
-                f"{removed} trials"
-            )
+            what = "raw output and seconds" if seconds_too else "raw output"
+            pruned.append(f"{night.run}: {what} of {removed} trials")
     return pruned
 
 
@@ -162,23 +160,20 @@ def _prune(trial: Path, seconds_too: bool) -> bool:
     """Remove expired data once checksums are written, so that the directory stays valid; return if
     there was any.
     """
-    gone = [trial / "raw", *((trial / name for name in _SECONDS) if seconds_too else ())]
-    gone = [path for path in gone if os.path.lexists(path)]
-    if not gone:
+    names = ["raw", *_SECONDS] if seconds_too else ["raw"]
+    expired = [trial / name for name in names if os.path.lexists(trial / name)]
+    if not expired:
         return False
     with fileio.writing(trial):
-        kept = sorted(
-            p
-            for p in trial.rglob("*")
-            if p.is_file()
-            and p.name != SUMS
-            and not any(p == path or path in p.parents for path in gone)
-        )
-        fileio.write_text(
-            trial / SUMS,
-            "".join(f"{fileio.sha256(path, trial)}  {path.relative_to(trial)}\n" for path in kept),
-        )
-        for path in gone:
+        # The checksums of what stays.
+        lines = []
+        for path in sorted(trial.rglob("*")):
+            stays = not any(path.is_relative_to(root) for root in expired)
+            if stays and path.is_file() and path.name != SUMS:
+                lines.append(f"{fileio.sha256(path, trial)}  {path.relative_to(trial)}\n")
+        fileio.write_text(trial / SUMS, "".join(lines))
+
+        for path in expired:
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path)
             else:

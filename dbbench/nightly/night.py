@@ -176,7 +176,7 @@ def local_date(utc: str) -> datetime.date:
     return datetime.datetime.fromisoformat(utc).astimezone().date()
 
 
-def guarded(plan: Plan) -> Plan:
+def add_guard(plan: Plan) -> Plan:
     """Return the plan with the guard among its arms; the reference is its baseline. With kind `dir`
     and one directory per arm, the guard needs a separate directory; without one in the plan,
     there is no guard.

@@ -26,7 +26,7 @@ from dbbench.model import plain
 from dbbench.model.events import Emit, Event
 from dbbench.nightly import history
 from dbbench.nightly.analysis import MOVED, NightFinding, confirm, differs, judge, overall
-from dbbench.nightly.night import ITSELF, Night, document_of, guarded, local_date, night_of
+from dbbench.nightly.night import ITSELF, Night, add_guard, document_of, local_date, night_of
 from dbbench.plan.request import PlanRequest
 from dbbench.results import LoadedRun
 from dbbench.units import iso
@@ -74,7 +74,7 @@ class NightOutcome(NamedTuple):
         }
 
 
-def asked_tonight(plan_file: str, paths: list[str], blocks: int | None) -> PlanRequest:
+def tonights_request(plan_file: str, paths: list[str], blocks: int | None) -> PlanRequest:
     """Return the plan with its guard, in tonight's order."""
     from dbbench.plan import load, narrow
     from dbbench.plan.catalog import catalog
@@ -87,16 +87,16 @@ def asked_tonight(plan_file: str, paths: list[str], blocks: int | None) -> PlanR
     plan = narrow(
         load(Path(plan_file), entries), Narrowing(blocks=blocks, seed=int(f"{today():%Y%m%d}"))
     )
-    return of_plan(given_text(Path(plan_file), MOST_BYTES), guarded(plan), entries)
+    return of_plan(given_text(Path(plan_file), MOST_BYTES), add_guard(plan), entries)
 
 
-def run_night(wanted: PlanRequest, root: Path, window: int, run_plan: RunPlan) -> NightOutcome:
+def run_night(request: PlanRequest, root: Path, window: int, run_plan: RunPlan) -> NightOutcome:
     """Run, judge and record this night. `window`: the number of earlier nights that it is compared
     with.
     """
-    name = wanted.plan.name
+    name = request.plan.name
     with history.one_at_a_time(root, name):
-        night, findings = _judge(wanted, root, window, run_plan)
+        night, findings = _judge(request, root, window, run_plan)
         before = [other for other in history.all_nights(root, name) if other.run != night.run][-1:]
         missing = history.missing_dates([*before, night])
         history.append(root, name, night)
@@ -107,17 +107,17 @@ def run_night(wanted: PlanRequest, root: Path, window: int, run_plan: RunPlan) -
 
 
 def _judge(
-    wanted: PlanRequest, root: Path, window: int, run_plan: RunPlan
+    request: PlanRequest, root: Path, window: int, run_plan: RunPlan
 ) -> tuple[Night, list[NightFinding]]:
     """Return the night and its findings; a second run decides about suspects."""
-    name = wanted.plan.name
+    name = request.plan.name
     before = history.all_nights(root, name)
-    loaded = run_plan(wanted, f"{name}-night")
+    loaded = run_plan(request, f"{name}-night")
     others = [night for night in before if night.run != loaded.path.name]
     night = night_of(loaded, others[-1] if others else None)
     findings = judge(others, night, history.acceptance(root, name), window)
     if any(finding.state == "suspect" for finding in findings):
-        again = night_of(run_plan(_second(wanted, findings), f"{name}-confirm"))
+        again = night_of(run_plan(_second(request, findings), f"{name}-confirm"))
         findings = [
             _answer(finding, again) if finding.state == "suspect" else finding
             for finding in findings
@@ -142,18 +142,20 @@ def _answer(finding: NightFinding, again: Night) -> NightFinding:
     return dataclasses.replace(finding, notes=(*finding.notes, note))
 
 
-def _second(wanted: PlanRequest, findings: Sequence[NightFinding]) -> PlanRequest:
+def _second(request: PlanRequest, findings: Sequence[NightFinding]) -> PlanRequest:
     """Return the second run's plan: reference, guard and suspects only, with enough blocks, in
     another order.
     """
     from dbbench.plan import Expanded, identity, make_order
 
     keys = [finding.key for finding in findings if finding.state == "suspect"]
-    plan = wanted.plan
+    plan = request.plan
     arms = {key.rpartition(": ")[2] for key in keys} | {plan.baseline, plan.baseline + GUARD}
     titles = {key.rpartition(": ")[0] for key in keys}
     cells = tuple(
-        c for c in wanted.expanded.cells if c.arm in arms and f"{c.engine.name} {c.title}" in titles
+        cell
+        for cell in request.expanded.cells
+        if cell.arm in arms and f"{cell.engine.name} {cell.title}" in titles
     )
     plan = dataclasses.replace(
         plan,
@@ -163,11 +165,11 @@ def _second(wanted: PlanRequest, findings: Sequence[NightFinding]) -> PlanReques
         fs_setups=tuple(arm for arm in plan.fs_setups if arm.label in arms),
     )
     expanded = Expanded(cells, tuple(make_order(cells, plan.blocks, plan.seed)))
-    return PlanRequest(wanted.text, plan, expanded, identity(plan, cells))
+    return PlanRequest(request.text, plan, expanded, identity(plan, cells))
 
 
 def run_to_end(
-    wanted: PlanRequest, root: Path, name: str, wipe: tuple[str, ...], emit: Emit
+    request: PlanRequest, root: Path, name: str, wipe: tuple[str, ...], emit: Emit
 ) -> LoadedRun:
     """Return the finished run of this plan. A stopped run of the same night is resumed."""
     from dbbench.plan.conditions import limits
@@ -177,21 +179,22 @@ def run_to_end(
     from dbbench.run.preflight import check_run
     from dbbench.run.queue import execute
 
-    folder = results.find_open(root, wanted.sha256) if root.is_dir() else None
+    folder = results.find_open(root, request.sha256) if root.is_dir() else None
     if folder is not None:
-        must_be_of(folder, wanted)
-    check_run(wanted, "PLAN", root, folder, wipe)
+        must_be_of(folder, request)
+    check_run(request, "PLAN", root, folder, wipe)
     if folder is None:
-        wanted = dataclasses.replace(wanted, expanded=recall(wanted.plan, wanted.expanded, root))
-    path = (
-        folder.path
-        if folder
-        else create(root, wanted, free_name(root, name, today().isoformat()), __version__)
-    )
-    keep_scripts(path, scripts_of(wanted))
-    if text := limits(wanted.plan, wanted.expanded.cells):
+        request = dataclasses.replace(
+            request, expanded=recall(request.plan, request.expanded, root)
+        )
+        path = create(root, request, free_name(root, name, today().isoformat()), __version__)
+    else:
+        path = folder.path
+    keep_scripts(path, scripts_of(request))
+    text = limits(request.plan, request.expanded.cells)
+    if text:
         emit(Event("note", {"text": text}))
-    execute(path, wanted.sha256, wipe=wipe, emit=emit)
+    execute(path, request.sha256, wipe=wipe, emit=emit)
     return results.load_run(path)
 
 
@@ -214,13 +217,11 @@ def export(outcome: NightOutcome, root: Path, files: dict[str, str | None]) -> N
             state = "guard" if entry.row.fs_setup == loaded.run.baseline + GUARD else "reference"
             notes = entry.notes
         else:
-            level = (
-                ()
-                if finding.change is None
-                else (f"{finding.change - 1:+.1%} compared with the accepted nights",)
-            )
             state = finding.state
-            notes = (*level, *finding.notes)
+            notes = finding.notes
+            if finding.change is not None:
+                level = f"{finding.change - 1:+.1%} compared with the accepted nights"
+                notes = (level, *notes)
         entries.append(entry._replace(state=state, notes=notes))
     problems = (
         *base.problems,

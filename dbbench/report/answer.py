@@ -7,6 +7,7 @@ support.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
@@ -70,13 +71,12 @@ def answer(tables: Sequence[VerdictTable], runs: Sequence[LoadedRun] = ()) -> An
     first: dict[tuple[str, ...], VerdictTable] = {}
     for table in tables:
         if table.rows:
-            first.setdefault(
-                (table.engine, table.workload, table.variant, table.rows[0].fs_setup), table
-            )
+            first.setdefault((*table.group, table.rows[0].fs_setup), table)
     judged = list(first.values())
-    pairs = [
-        pair for table in judged if table.rows[0].value is not None for pair in pairs_of(table)
-    ]
+    pairs: list[Pair] = []
+    for table in judged:
+        if table.rows[0].value is not None:
+            pairs += pairs_of(table)
     sentences = [*_differences(pairs, judged), *_others(pairs, judged), *_without_pairs(judged)]
     caveats = [*_short(runs), *_incomplete(runs), *_durability(judged), *_suspect(judged)]
     return Answer(tuple(sentences) or ("Nothing was measured.",), tuple(caveats))
@@ -91,46 +91,51 @@ def pairs_of(table: VerdictTable) -> list[Pair]:
 
 
 def _differences(pairs: Sequence[Pair], tables: Sequence[VerdictTable]) -> Iterator[str]:
-    certain = [pair for pair in pairs if pair.outcome in (*AHEAD, *BEHIND)]
-    names = dict.fromkeys(pair.row.fs_setup for pair in pairs)
-    if (
-        len(names) > 1
-        and all(pair.outcome in BEHIND for pair in pairs)
-        and len({p.base.fs_setup for p in pairs}) == 1
-    ):
+    names = list(dict.fromkeys(pair.row.fs_setup for pair in pairs))
+    bases = {pair.base.fs_setup for pair in pairs}
+    if len(names) > 1 and len(bases) == 1 and all(pair.outcome in BEHIND for pair in pairs):
         word = "fastest" if all(pair.table.metric.words == "speed" for pair in pairs) else "best"
-        yield f"**{pairs[0].base.fs_setup}** is the {word} setup{_where(pairs, tables)}."
-    of_names = [pair for name in names for pair in certain if pair.row.fs_setup == name]
-    for of in _alike(of_names, tables):
-        for together in [of] if len(of) > 2 else [{name: own} for name, own in of.items()]:
-            own = [pair for pairs_of_setup in together.values() for pair in pairs_of_setup]
-            are = "is" if len(together) == 1 else "are"
-            yield f"{_names(list(together))} {are} {', and '.join(_clauses(own, tables))}."
+        yield f"**{bases.pop()}** is the {word} setup{_where(pairs, tables)}."
+
+    certain = [pair for pair in pairs if pair.outcome in (*AHEAD, *BEHIND)]
+    certain.sort(key=lambda pair: names.index(pair.row.fs_setup))
+    for setups in _alike(certain, tables):
+        if len(setups) > 2:
+            yield _difference(setups, tables)
+        else:
+            for name, of_setup in setups.items():
+                yield _difference({name: of_setup}, tables)
+
+
+def _difference(setups: dict[str, list[Pair]], tables: Sequence[VerdictTable]) -> str:
+    pairs = list(itertools.chain(*setups.values()))
+    are = "is" if len(setups) == 1 else "are"
+    return f"{_names(list(setups))} {are} {', and '.join(_clauses(pairs, tables))}."
 
 
 def _alike(pairs: Iterable[Pair], tables: Sequence[VerdictTable]) -> list[dict[str, list[Pair]]]:
     """Return the pairs by setup; setups that have the same outcomes in the same tests are together."""
-    by_setup = grouped(pairs, lambda pair: pair.row.fs_setup)
-    alike = grouped(
-        by_setup.items(),
-        lambda setup: tuple(
-            (pair.base.fs_setup, _place(pair.table, tables), pair.outcome) for pair in setup[1]
-        ),
-    )
-    return [dict(setups) for setups in alike.values()]
+    alike: dict[object, dict[str, list[Pair]]] = {}
+    for name, of_setup in grouped(pairs, lambda pair: pair.row.fs_setup).items():
+        outcomes = tuple(
+            (pair.base.fs_setup, _place(pair.table, tables), pair.outcome) for pair in of_setup
+        )
+        alike.setdefault(outcomes, {})[name] = of_setup
+    return list(alike.values())
 
 
 def _clauses(pairs: Sequence[Pair], tables: Sequence[VerdictTable]) -> list[str]:
     base = pairs[0].base.fs_setup
-    clauses = list[str]()
+    clauses: list[str] = []
     for alike in grouped(pairs, lambda pair: pair.outcome).values():
-        if name := _near(alike):
-            clauses.append(f"about {name}{'' if clauses else f' as {base}'}{_where(alike, tables)}")
+        near = _near(alike)
+        if near:
+            than = "" if clauses else f" as {base}"
+            clauses.append(f"about {near}{than}{_where(alike, tables)}")
             continue
-        for metric, own in grouped(alike, _sized_by).items():
-            clauses.append(
-                _size(own, metric, "" if clauses else f" than {base}") + _where(own, tables)
-            )
+        for metric, of_metric in grouped(alike, _sized_by).items():
+            than = "" if clauses else f" than {base}"
+            clauses.append(_size(of_metric, metric, than) + _where(of_metric, tables))
     return clauses
 
 
@@ -146,19 +151,15 @@ def _near(pairs: Sequence[Pair]) -> str:
     """Return "half as fast" if all pairs are near that; "" if they are not near a ratio that has a
     name.
     """
-    speeds = [
-        pair.row.ratio if _sized_by(pair) is None else 1 / pair.row.ratio
-        for pair in pairs
-        if pair.row.ratio
-    ]
-    if any(pair.table.metric.words != "speed" for pair in pairs) or len(speeds) < len(pairs):
-        return ""
-    named = (
-        name
-        for ratio, name in _NAMED.items()
-        if all(1 / _NEAR <= speed / ratio <= _NEAR for speed in speeds)
-    )
-    return next(named, "")
+    speeds = []
+    for pair in pairs:
+        if not pair.row.ratio or pair.table.metric.words != "speed":
+            return ""
+        speeds.append(pair.row.ratio if _sized_by(pair) is None else 1 / pair.row.ratio)
+    for ratio, name in _NAMED.items():
+        if all(1 / _NEAR <= speed / ratio <= _NEAR for speed in speeds):
+            return name
+    return ""
 
 
 def _size(pairs: Sequence[Pair], metric: Metric | None, than: str) -> str:
@@ -168,65 +169,66 @@ def _size(pairs: Sequence[Pair], metric: Metric | None, than: str) -> str:
     ratios = sorted(pair.row.ratio for pair in pairs if pair.row.ratio is not None)
     word = pairs[0].outcome
     if metric is not None:
-        changes = " to ".join(dict.fromkeys(change(ratio) for ratio in (ratios[0], ratios[-1])))
-        return f"{word}{than} ({metric.label} {changes})"
+        changes = dict.fromkeys((change(ratios[0]), change(ratios[-1])))
+        return f"{word}{than} ({metric.label} {' to '.join(changes)})"
     percents = sorted(abs(100 * (ratio - 1)) for ratio in ratios)
-    ends = dict.fromkeys(
-        f"{percent:.0f}" if percent >= 9.95 else f"{percent:.1f}" for percent in percents
-    )
-    lowest = next(iter(ends))
-    highest = next(reversed(ends))
-    return f"{lowest if lowest == highest else f'{lowest} to {highest}'}{GROUP}% {word}{than}"
+    ends = dict.fromkeys(map(_percent, (percents[0], percents[-1])))
+    return f"{' to '.join(ends)}{GROUP}% {word}{than}"
+
+
+def _percent(percent: float) -> str:
+    return f"{percent:.0f}" if percent >= 9.95 else f"{percent:.1f}"
 
 
 def _others(pairs: Sequence[Pair], tables: Sequence[VerdictTable]) -> Iterator[str]:
     for outcome in ("same", "inconclusive", Verdict.LIMITED, TOO_FEW, NO_RESULT):
-        for of in _alike((pair for pair in pairs if pair.outcome == outcome), tables):
-            together = [pair for own in of.values() for pair in own]
-            yield _outcome(outcome, together, list(of), _where(together, tables))
+        for setups in _alike((pair for pair in pairs if pair.outcome == outcome), tables):
+            together = list(itertools.chain(*setups.values()))
+            yield _outcome(outcome, together, list(setups), _where(together, tables))
 
 
 def _outcome(outcome: str, pairs: Sequence[Pair], names: list[str], where: str) -> str:
     base = pairs[0].base.fs_setup
-    are = "is" if len(names) == 1 else "are"
+    alone = len(names) == 1
+    setups = _names(names)
+    are = "is" if alone else "are"
     if outcome == "same":
         margin = f"{100 * pairs[0].row.margin:.3g}{GROUP}%"
-        return f"{_names(names)} {are} the same as {base} within {margin}{where}."
+        return f"{setups} {are} the same as {base} within {margin}{where}."
     if outcome == TOO_FEW:
-        least = f"{max(pair.row.n for pair in pairs)} of at least {LEAST_BLOCKS} blocks are done"
-        return f"{_names(names)} cannot be compared with {base} yet{where}: {least}."
+        done = f"{max(pair.row.n for pair in pairs)} of at least {LEAST_BLOCKS} blocks are done"
+        return f"{setups} cannot be compared with {base} yet{where}: {done}."
     if outcome == NO_RESULT:
-        failed = sum(
-            int(note.values["failed"])
-            for pair in pairs
-            for note in pair.row.notes
-            if note.kind is RemarkKind.FAILED
-        )
+        failed = _sum_of(RemarkKind.FAILED, "failed", [pair.row for pair in pairs])
         why = f": {count(failed, 'trial')} failed" if failed else ""
-        return (
-            f"{_names(names)} {'has' if len(names) == 1 else 'have'} no result to compare with "
-            f"{base}{where}{why}."
-        )
-    together = [base, *names] if len(names) == 1 else names
-    apart = "" if len(names) == 1 else f" from {base}"
+        have = "has" if alone else "have"
+        return f"{setups} {have} no result to compare with {base}{where}{why}."
+    both = _names([base, *names])
     if outcome == Verdict.LIMITED:
-        return (
-            f"{_names([base, *names])} reached the limit of the device{where}, so they cannot be "
-            "compared there."
-        )
-    return f"{_names(together)} cannot be told apart{apart} yet{where}{_price(pairs)}."
+        return f"{both} reached the limit of the device{where}, so they cannot be compared there."
+    if alone:
+        return f"{both} cannot be told apart yet{where}{_price(pairs)}."
+    return f"{setups} cannot be told apart from {base} yet{where}{_price(pairs)}."
+
+
+def _sum_of(kind: RemarkKind, value: str, rows: Iterable[Row]) -> int:
+    """Return the sum of a value of the remarks of this kind."""
+    notes = [note for row in rows for note in row.notes if note.kind is kind]
+    return sum(int(note.values[value]) for note in notes)
 
 
 def _price(pairs: Sequence[Pair]) -> str:
     """Return ": 8 to 90 more blocks would be needed"."""
-    notes = [note for pair in pairs for note in pair.row.notes]
-    blocks = sorted(
-        int(note.values["blocks"])
-        for note in notes
-        if note.kind in (RemarkKind.MORE_BLOCKS, RemarkKind.MORE_BLOCKS_MINUTES)
-    )
-    ends = [str(n) for n in dict.fromkeys((*blocks[:1], *blocks[-1:]))]
-    if any(note.kind is RemarkKind.TOO_MANY_BLOCKS for note in notes):
+    blocks = []
+    too_many = False
+    for pair in pairs:
+        for note in pair.row.notes:
+            too_many = too_many or note.kind is RemarkKind.TOO_MANY_BLOCKS
+            if note.kind in (RemarkKind.MORE_BLOCKS, RemarkKind.MORE_BLOCKS_MINUTES):
+                blocks.append(int(note.values["blocks"]))
+    blocks.sort()
+    ends = [str(number) for number in dict.fromkeys((*blocks[:1], *blocks[-1:]))]
+    if too_many:
         ends = [*ends[:1], "more than 90"]
     noun = "block" if ends == ["1"] else "blocks"
     return f": {' to '.join(ends)} more {noun} would be needed" if ends else ""
@@ -234,22 +236,20 @@ def _price(pairs: Sequence[Pair]) -> str:
 
 def _without_pairs(tables: Sequence[VerdictTable]) -> Iterator[str]:
     missing = [table for table in tables if table.rows[0].value is None]
-    for (base, why), of in grouped(
-        missing, lambda t: (t.rows[0].fs_setup, why_without(t.rows[0]))
-    ).items():
-        yield f"**Nothing can be compared**{_in_tests(of, tables)}: of the baseline {base}, {why}."
-    measured = [
-        table for table in tables if table.rows[0].value is not None and not pairs_of(table)
-    ]
-    for name, own in grouped(measured, lambda table: table.rows[0].fs_setup).items():
-        if any(len(without_guard(table.rows)) > 1 for table in own):
+    reasons = grouped(missing, lambda t: (t.rows[0].fs_setup, why_without(t.rows[0])))
+    for (base, why), of_base in reasons.items():
+        where = _in_tests(of_base, tables)
+        yield f"**Nothing can be compared**{where}: of the baseline {base}, {why}."
+
+    alone = [table for table in tables if table.rows[0].value is not None and not pairs_of(table)]
+    for name, of_name in grouped(alone, lambda table: table.rows[0].fs_setup).items():
+        if any(len(without_guard(table.rows)) > 1 for table in of_name):
             yield f"No other setup has the durability class of **{name}**."
             continue
-        values = [
-            table.metric.with_unit(table.rows[0].value)
-            + (f" in {_place(table, tables)}" if len(tables) > 1 else "")
-            for table in own
-        ]
+        values = []
+        for table in of_name:
+            where = f" in {_place(table, tables)}" if len(tables) > 1 else ""
+            values.append(table.metric.with_unit(table.rows[0].value) + where)
         yield f"**{name}** reached {join_words(values)}; no other setup was measured."
 
 
@@ -262,59 +262,49 @@ def _in_tests(some: Sequence[VerdictTable], tables: Sequence[VerdictTable]) -> s
     is only one.
     """
     base = some[0].rows[0].fs_setup
-    places = dict.fromkeys(_place(table, tables) for table in some)
+    places = list(dict.fromkeys(_place(table, tables) for table in some))
     total = len({_place(table, tables) for table in tables if table.rows[0].fs_setup == base})
     if total == 1:
         return ""
-    if len(places) == total or len(places) > 2:
-        few = f"{len(places)} of {total} tests"
-        return f" in {_WORDS.get(total, f'all {total} tests') if len(places) == total else few}"
-    return (
-        f" {'with' if all(table.variant in places for table in some) else 'in'} "
-        f"{join_words(list(places))}"
-    )
+    if len(places) == total:
+        return f" in {_WORDS.get(total, f'all {total} tests')}"
+    if len(places) > 2:
+        return f" in {len(places)} of {total} tests"
+    preposition = "with" if all(table.variant in places for table in some) else "in"
+    return f" {preposition} {join_words(places)}"
 
 
 def _place(table: VerdictTable, tables: Sequence[VerdictTable]) -> str:
     """Return what distinguishes the table from the others: engine, workload and variant as far as
     they differ.
     """
-    engines = {each.engine for each in tables}
-    workloads = {each.workload for each in tables}
-    words = [table.engine] if len(engines) > 1 else []
-    words += [table.workload] if len(workloads) > 1 or not (words or table.variant) else []
+    words = []
+    if len({other.engine for other in tables}) > 1:
+        words.append(table.engine)
+    several_workloads = len({other.workload for other in tables}) > 1
+    if several_workloads or not (words or table.variant):
+        words.append(table.workload)
     return " ".join([*words, table.variant]).strip()
 
 
 def _names(names: list[str]) -> str:
-    shown = (
-        names
-        if len(names) <= MOST_NAMED
-        else [*names[: MOST_NAMED - 1], f"{len(names) - MOST_NAMED + 1} others"]
-    )
-    return join_words([f"**{name}**" for name in shown])
+    shown = [f"**{name}**" for name in names]
+    if len(names) > MOST_NAMED:
+        shown[MOST_NAMED - 1 :] = [f"**{len(names) - MOST_NAMED + 1} others**"]
+    return join_words(shown)
 
 
 def _short(runs: Sequence[LoadedRun]) -> Iterator[tuple[str, str]]:
-    windows = {
-        cell.window.measure_s
-        for run in runs
-        for cell in run.run.cells
-        if cell.window.kind == "fixed"
-    }
-    if short := sorted(seconds for seconds in windows if seconds < SHORT_WINDOW_S):
-        lengths = join_words([duration_text(seconds) for seconds in short])
-        burst = any(
-            warning.id == "W002"
-            for run in runs
-            for trial in run.trials
-            for warning in trial.warnings
-        )
-        why = ", too short to contain a checkpoint" if burst else ""
-        yield (
-            SHORT,
-            f"**This was a smoke test** (windows of {lengths}{why}); for a decision: dbbench init",
-        )
+    windows = [cell.window for run in runs for cell in run.run.cells]
+    lengths = {window.measure_s for window in windows if window.kind == "fixed"}
+    short = sorted(seconds for seconds in lengths if seconds < SHORT_WINDOW_S)
+    if not short:
+        return
+    trials = [trial for run in runs for trial in run.trials]
+    burst = any(warning.id == "W002" for trial in trials for warning in trial.warnings)
+    why = ", too short to contain a checkpoint" if burst else ""
+    text = f"windows of {join_words(list(map(duration_text, short)))}{why}"
+    yield SHORT, f"**This was a smoke test** ({text}); for a decision: dbbench init"
 
 
 def _incomplete(runs: Sequence[LoadedRun]) -> Iterator[tuple[str, str]]:
@@ -325,45 +315,39 @@ def _incomplete(runs: Sequence[LoadedRun]) -> Iterator[tuple[str, str]]:
             done = total - len(run.remaining)
             text = f"{done} of {total} trials are done. The same dbbench run command resumes it."
             yield UNFINISHED, f"**{name} is not finished**: {text}"
-        if failed := sum(trial.status is Status.FAILED for trial in run.trials):
+        failed = sum(trial.status is Status.FAILED for trial in run.trials)
+        if failed:
             yield FAILED, f"**{failed} of {count(len(run.trials), 'trial')} failed**."
         for setup, why in run.run.skipped.items():
             yield SKIPPED, f"**{setup} was not run**: {why}."
 
 
 def _durability(tables: Sequence[VerdictTable]) -> Iterator[tuple[str, str]]:
-    unlike = [
-        (row, table.rows[0])
-        for table in tables
-        for row in without_guard(table.rows)[1:]
-        if row.mixed_durability
-    ]
-    texts = dict.fromkeys(
-        (row.fs_setup, class_of(row), base.fs_setup, class_of(base)) for row, base in unlike
-    )
-    for name, own, base, of_base in texts:
-        text = (
-            f"**{name}** is not ranked: its durability class is {own}, that of {base} is {of_base}."
-        )
-        yield DURABILITY, f"{text} After a power loss they do not preserve the same data."
+    texts: dict[str, None] = {}
+    for table in tables:
+        base = table.rows[0]
+        for row in without_guard(table.rows)[1:]:
+            if row.mixed_durability:
+                text = (
+                    f"**{row.fs_setup}** is not ranked: its durability class is {class_of(row)}, "
+                    f"that of {base.fs_setup} is {class_of(base)}. After a power loss they do not "
+                    "preserve the same data."
+                )
+                texts[text] = None
+    for text in texts:
+        yield DURABILITY, text
 
 
 def _suspect(tables: Sequence[VerdictTable]) -> Iterator[tuple[str, str]]:
-    counts = []
+    suspect = 0
+    trials = 0
     for table in tables:
-        suspect = sum(
-            int(note.values["suspect"])
-            for row in table.rows
-            for note in row.notes
-            if note.kind is RemarkKind.SUSPECT
-        )
-        trials = sum(row.trials for row in table.rows)
-        counts += [(suspect, trials)] if 2 * suspect > trials else []
-    if counts:
-        suspect, trials = (sum(column) for column in zip(*counts, strict=True))
+        of_table = _sum_of(RemarkKind.SUSPECT, "suspect", table.rows)
+        total = sum(row.trials for row in table.rows)
+        if 2 * of_table > total:
+            suspect += of_table
+            trials += total
+    if suspect:
         verb = "is" if trials == 1 else "are"
-        yield (
-            SUSPECT,
-            f"**{suspect}** of {count(trials, 'trial')} {verb} suspect: read these results with "
-            "care.",
-        )
+        counts = f"**{suspect}** of {count(trials, 'trial')} {verb} suspect"
+        yield SUSPECT, f"{counts}: read these results with care."

@@ -105,28 +105,30 @@ class HarmTable:
         ]
 
     def _reports(self, row: LabRow) -> tuple[str, ...]:
-        cells = (
-            cell
-            for cell in self.run.run.cells
-            if (cell.arm, cell.engine.name) == (row.fs_setup, row.engine)
-        )
-        return next(filter(None, map(promise.reports_of, cells)), ())
+        for cell in self.run.run.cells:
+            if cell.arm == row.fs_setup and cell.engine.name == row.engine:
+                reports = promise.reports_of(cell)
+                if reports:
+                    return reports
+        return ()
 
     @property
     def published(self) -> list[str]:
         """Return for each public report what it counted, and whether the lab found harm."""
-        found = {
+        conclusions: dict[Conclusion | None, str] = {
             Conclusion.HARMED: "this test found harm too",
             Conclusion.UNHARMED: "this test does not confirm it",
         }
-        return [
-            f"{line.row.fs_setup} with {line.server}: {report} reports {REPORTED[report]}; "
-            f"{found[line.row.conclusion]}: {line.row.statement}"
-            for line in self.lines
-            if line.row.conclusion in found
-            for report in line.reports
-            if report in REPORTED
-        ]
+        sentences = []
+        for line in self.lines:
+            conclusion = conclusions.get(line.row.conclusion)
+            for report in line.reports:
+                if conclusion and report in REPORTED:
+                    sentences.append(
+                        f"{line.row.fs_setup} with {line.server}: {report} reports "
+                        f"{REPORTED[report]}; {conclusion}: {line.row.statement}"
+                    )
+        return sentences
 
     @property
     def columns(self) -> list[str]:

@@ -63,8 +63,8 @@ def crossing(curve: Curve, baseline: str) -> str:
     if curve.crosses is None:
         return ""
     first, second = (
-        f"{row.verdict} at {curve.parameter}={at:g} ({change(row.ratio)})"
-        for at, row in curve.crosses
+        f"{row.verdict} at {curve.parameter}={level:g} ({change(row.ratio)})"
+        for level, row in curve.crosses
     )
     where = ", ".join(filter(None, (f"{curve.engine} {curve.workload}", curve.rest)))
     return f"{where}: **{curve.fs_setup}** is {first} and {second}, compared with {baseline}."

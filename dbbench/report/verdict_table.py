@@ -47,10 +47,12 @@ def _field(
     return Column(key, title, lambda row, _metric: getattr(row, key), text, right, page)
 
 
-# The answer and the columns say these.
-_SAID_ABOVE: Final = frozenset(
+# Remarks that the answer and the columns make.
+_STATED: Final = frozenset(
     (RemarkKind.OTHER_CLASS, RemarkKind.TOO_FEW_BLOCKS, RemarkKind.DEVICE_LIMITED)
 )
+
+_ALL: Final = ["all setups"]
 
 # A column is added here and nowhere else.
 COLUMNS: Final = [
@@ -117,23 +119,27 @@ def row_document(row: Row, metric: Metric) -> dict[str, Any]:
 
 def as_document(verdicts: Verdicts) -> dict[str, Any]:
     """Return the JSON of `compare --json`. `metric` is "primary" if the tables have several."""
-    metrics = {table.metric.name for table in verdicts.tables}
     words = answer(verdicts.tables, verdicts.runs)
-    return {
+    rows = []
+    for table in verdicts.tables:
+        rows += [row_document(row, table.metric) for row in table.rows]
+    metrics = list(dict.fromkeys(table.metric.name for table in verdicts.tables))
+    document = {
         "schema": SCHEMA,
         "baseline": verdicts.baseline,
-        "answer": list(map(sentences.plain_text, words.sentences)),
+        "answer": [sentences.plain_text(text) for text in words.sentences],
         "caveats": [
             {"kind": kind, "text": sentences.plain_text(text)} for kind, text in words.caveats
         ],
-        "metric": metrics.pop() if len(metrics) == 1 else "primary" if metrics else None,
-        "rows": [
-            row_document(row, table.metric) for table in verdicts.tables for row in table.rows
-        ],
+        "metric": "primary" if len(metrics) > 1 else next(iter(metrics), None),
+        "rows": rows,
         "findings": verdicts.findings,
-        **({"hosts": plain(verdicts.hosts)} if verdicts.hosts else {}),
-        **({"interactions": plain(verdicts.interactions)} if verdicts.interactions else {}),
     }
+    if verdicts.hosts:
+        document["hosts"] = plain(verdicts.hosts)
+    if verdicts.interactions:
+        document["interactions"] = plain(verdicts.interactions)
+    return document
 
 
 def as_csv(verdicts: Verdicts) -> str:
@@ -142,39 +148,32 @@ def as_csv(verdicts: Verdicts) -> str:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow([column.key for column in COLUMNS if column.key])
     for row in as_document(verdicts)["rows"]:
-        writer.writerow(
-            [_no_formula("; ".join(v) if isinstance(v, list) else v) for v in row.values()]
-        )
+        writer.writerow(map(_csv_cell, row.values()))
     return text.getvalue().rstrip("\n")
 
 
-def _no_formula(value: Any) -> Any:
-    """Return the value, with an apostrophe before text that a spreadsheet would take for a formula."""
-    return (
-        f"'{value}"
-        if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r"))
-        else value
-    )
+def _csv_cell(value: Any) -> Any:
+    if isinstance(value, list):
+        value = "; ".join(value)
+    if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")):
+        return f"'{value}"  # else a spreadsheet would take it for a formula
+    return value
 
 
 def as_markdown(verdicts: Verdicts) -> str:
     """Return the answer, and a heading and a table for each engine and workload, in Markdown."""
     columns = [column for column in COLUMNS if column.title]
+    titles = [column.title for column in columns]
     words = answer(verdicts.tables, verdicts.runs)
     parts = [sentences.plain_text(" ".join(words.sentences)) + "\n"]
     parts += [f"- Caveat: {sentences.plain_text(text)}" for _, text in words.caveats]
     for table in verdicts.tables:
         cells = [[column.words(row, table.metric) for column in columns] for row in table.rows]
-        parts.append(
-            f"\n### {_title(table)}\n\n{table_text([column.title for column in columns], cells)}\n"
-        )
+        parts.append(f"\n### {_title(table)}\n\n{table_text(titles, cells)}\n")
         parts += [f"- {line}" for line in _host_lines(verdicts, table)]
-    return (
-        "\n".join(
-            [*parts, *(f"- {text}" for text in (*_factor_lines(verdicts), *verdicts.findings))]
-        ).rstrip()
-        + "\n"
-    )
+    parts += [f"- {text}" for text in _factor_lines(verdicts)]
+    parts += [f"- {text}" for text in verdicts.findings]
+    return "\n".join(parts).rstrip() + "\n"
 
 
 def put_tables(verdicts: Verdicts, details: bool = False) -> None:
@@ -183,78 +182,83 @@ def put_tables(verdicts: Verdicts, details: bool = False) -> None:
         put("These runs have no results to compare.")
         return
     words = answer(verdicts.tables, verdicts.runs)
+    for sentence in (" ".join(words.sentences), *(text for _, text in words.caveats)):
+        put_paragraph(sentence.replace("**", ""))
+
+    # A remark that a caveat or a column makes is left out.
     implied = {SHORT: RemarkKind.BURST, sentences.SUSPECT: RemarkKind.SUSPECT}
-    known = _SAID_ABOVE | {implied[kind] for kind, _ in words.caveats if kind in implied}
-    of_tables = [(table, _remarks(table, known)) for table in verdicts.tables]
+    stated = _STATED | {implied[kind] for kind, _ in words.caveats if kind in implied}
+    remarks_of = [_remarks(table, stated) for table in verdicts.tables]
     common = [
         text
-        for text, names in of_tables[0][1].items()
-        if names == ["all setups"] and all(others.get(text) == names for _, others in of_tables)
+        for text, names in remarks_of[0].items()
+        if names == _ALL and all(remarks.get(text) == names for remarks in remarks_of)
     ]
-    for text in (" ".join(words.sentences), *(caveat for _, caveat in words.caveats)):
-        put_paragraph(text.replace("**", ""))
-    for table, remarks in of_tables:
-        blocks = {count(row.n, "block") for row in table.rows}
-        put(f"\n{', '.join([_title(table), *(blocks if len(blocks) == 1 else ())])}")
+
+    for table, remarks in zip(verdicts.tables, remarks_of, strict=True):
         _put_table(table, details)
         for text, names in remarks.items():
             if text not in common:
                 put_paragraph(f"  {join_words(names)}: {text}")
         for line in _host_lines(verdicts, table):
             put_paragraph(f"  {line}")
-    below = [*(f"all results: {text}" for text in common), *_factor_lines(verdicts)]
-    for number, line in enumerate([*below, *(f"! {text}" for text in verdicts.findings)]):
-        if number == 0:
-            put()
+
+    below = [f"all results: {text}" for text in common]
+    below += _factor_lines(verdicts)
+    below += [f"! {text}" for text in verdicts.findings]
+    if below:
+        put()
+    for line in below:
         put_paragraph(line)
 
 
 def _put_table(table: VerdictTable, details: bool) -> None:
     # Notes are not among the columns, because a column of them would be wider than a terminal.
+    title = _title(table)
     hidden = ["notes"]
+    blocks = {count(row.n, "block") for row in table.rows}
+    if len(blocks) == 1:
+        title += f", {blocks.pop()}"
+        hidden.append("blocks")
     if {row.durability_class for row in table.rows} == {"full"}:
         hidden.append("durability")
-    if len({row.n for row in table.rows}) == 1:
-        hidden.append("blocks")
+    put(f"\n{title}")
     columns = [column for column in COLUMNS if column.title and column.title not in hidden]
     cells = [[column.words(row, table.metric) for column in columns] for row in table.rows]
-    put_table(
-        [column.title for column in columns],
-        cells,
-        [column.title for column in columns if column.right],
-    )
-    for row in table.rows if details else ():
-        if row.level is not None:
-            put_paragraph(
-                f"  {row.fs_setup}: level {100 * row.level:.3g}{GROUP}%, {sentences.freedom(row)}"
-            )
+    right = [column.title for column in columns if column.right]
+    put_table([column.title for column in columns], cells, right)
+    if details:
+        for row in table.rows:
+            if row.level is not None:
+                level = f"level {100 * row.level:.3g}{GROUP}%"
+                put_paragraph(f"  {row.fs_setup}: {level}, {sentences.freedom(row)}")
 
 
-def _remarks(table: VerdictTable, known: Set[RemarkKind]) -> dict[str, list[str]]:
-    """Return each remark about rows of the table, without the known kinds, with the setups that
+def _remarks(table: VerdictTable, stated: Set[RemarkKind]) -> dict[str, list[str]]:
+    """Return each remark about rows of the table, without the stated kinds, with the setups that
     have it.
     """
-    names: dict[str, list[str]] = {}
+    names_of: dict[str, list[str]] = {}
     for row in table.rows:
-        for text in texts(about for about in row.notes if about.kind not in known):
-            names.setdefault(text, []).append(row.fs_setup)
-    return {
-        text: ["all setups"] if 1 < len(table.rows) == len(of) else of for text, of in names.items()
-    }
+        for text in texts(note for note in row.notes if note.kind not in stated):
+            names_of.setdefault(text, []).append(row.fs_setup)
+    for text, names in names_of.items():
+        if 1 < len(table.rows) == len(names):
+            names_of[text] = _ALL
+    return names_of
 
 
 def _factor_lines(verdicts: Verdicts) -> Iterator[str]:
     several = len({factor.metric for factor in verdicts.interactions}) > 1
     for factor in verdicts.interactions:
-        yield (f"{METRICS[factor.metric].label}: " if several else "") + sentences.plain_text(
-            sentences.interaction(factor)
-        )
+        lead = f"{METRICS[factor.metric].label}: " if several else ""
+        yield lead + sentences.plain_text(sentences.interaction(factor))
 
 
 def _host_lines(verdicts: Verdicts, table: VerdictTable) -> Iterator[str]:
-    here = (table.engine, table.workload, table.variant, table.metric.name)
     for arm in verdicts.hosts:
-        if (arm.engine, arm.workload, arm.variant, arm.metric) == here:
+        group = (arm.engine, arm.workload, arm.variant)
+        if group == table.group and arm.metric == table.metric.name:
             yield sentences.by_host(arm)
 
 

@@ -10,10 +10,10 @@ from typing import Final, NamedTuple
 from dbbench import compare
 from dbbench.compare import ByHost, Interaction, Row
 from dbbench.compare.remarks import Remark, RemarkKind, remark
-from dbbench.compare.verdict import BEHIND, LIMITED, without_guard
+from dbbench.compare.verdict import BEHIND, without_guard
 from dbbench.errors import EXIT_INCONCLUSIVE, EXIT_OK, EXIT_REGRESSION, UnknownName
 from dbbench.metrics.table import METRICS, Metric
-from dbbench.model import Trial, title_of
+from dbbench.model import Trial, Verdict, title_of
 from dbbench.plan.tomlfile import did_you_mean
 from dbbench.report import pooling, sentences
 from dbbench.results import LoadedRun
@@ -71,8 +71,8 @@ def verdicts(
     tables = []
     hosts: list[ByHost] = []
     for key, group in compare.groups(trials).items():
-        judged = [metric or primary.get(key[1], "tps")]
-        for name in METRICS if metric == ALL else judged:
+        names = list(METRICS) if metric == ALL else [metric or primary.get(key[1], "tps")]
+        for name in names:
             rows = comparison.rows(key, name)
             if rows:
                 tables.append(VerdictTable(*key, METRICS[name], _with_notes(rows, cautions)))
@@ -173,7 +173,7 @@ def gate(verdicts: Verdicts) -> int:
     rows = [row for table in verdicts.tables for row in without_guard(table.rows)]
     if any(row.verdict in BEHIND and not is_expected(row, verdicts) for row in rows):
         return EXIT_REGRESSION
-    undecided = any(row.verdict in ("inconclusive", LIMITED) for row in rows)
+    undecided = any(row.verdict in (Verdict.INCONCLUSIVE, Verdict.LIMITED) for row in rows)
     return EXIT_INCONCLUSIVE if undecided or not rows else EXIT_OK
 
 

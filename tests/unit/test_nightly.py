@@ -28,8 +28,8 @@ from dbbench.nightly.night import (
     Change,
     Night,
     Ratio,
+    add_guard,
     document_of,
-    guarded,
     local_date,
     night_of,
 )
@@ -265,11 +265,11 @@ def test_the_guard_is_the_reference_again(tmp_path: Path) -> None:
     ratios are of the other arms, and the reference has its own figure.
     """
     usual = results.load_spec(synthetic.write(tmp_path, Shape())).plan
-    once = guarded(usual)
+    once = add_guard(usual)
     assert once.fs_setups[-1] == Arm("ext4", "ext4-guard")
-    assert guarded(once) == once
+    assert add_guard(once) == once
     own = dataclasses.replace(usual, device=DeviceSpec("dir", paths={"ext4": "/a"}))
-    assert guarded(own) == own
+    assert add_guard(own) == own
     slow = Shape(arms=("ext4", "xfs", "ext4-guard"), work=TPCB, blocks=5, noise=0.004)
     found = night_of(synthetic.loaded(tmp_path / "slow", slow))
     assert not found.good and "guard" in found.reasons[0]  # the fixture's unknown arms run at 0.9

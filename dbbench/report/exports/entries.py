@@ -53,7 +53,7 @@ def report_of(verdicts: Verdicts) -> Report:
     entries = []
     for table in verdicts.tables:
         for row in table.rows:
-            state = row.verdict
+            state: str = row.verdict
             if state in FAILS and is_expected(row, verdicts):
                 state += ", as expected"
             entries.append(ArmFigures(row, table.metric, state, texts(row.notes)))

@@ -22,7 +22,7 @@ _BASE_UNITS: Final = {
 _LONG_NAMES: Final = {"mb_per_s": "processed_mb_per_s", "kb_per_s": "applied_kb_per_s"}
 
 
-class Family(NamedTuple):
+class Gauge(NamedTuple):
     """A gauge of each setup. `value` is None where there is none."""
 
     name: str
@@ -39,8 +39,8 @@ def openmetrics(report: Report) -> str:
     whole = {"run": report.run, "host": report.host}
     for metric in dict.fromkeys(entry.metric for entry in report.entries):
         entries = [entry for entry in report.entries if entry.metric == metric]
-        for family in _families(metric):
-            lines += _family_lines(family, entries, whole)
+        for gauge in _gauges(metric):
+            lines += _gauge_lines(gauge, entries, whole)
     lines += [
         "# TYPE dbbench_last_run_timestamp_seconds gauge",
         "# HELP dbbench_last_run_timestamp_seconds start of the run; alert on its age",
@@ -50,16 +50,16 @@ def openmetrics(report: Report) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _families(metric: Metric) -> tuple[Family, ...]:
+def _gauges(metric: Metric) -> tuple[Gauge, ...]:
     base, factor = _in_base_units(metric.name)
     name = f"dbbench_{base}"
     ratio = f"{metric.label}, candidate divided by baseline"
     return (
-        Family(name, metric.label, lambda entry: entry.row.value, factor),
-        Family(f"{name}_ratio", ratio, lambda entry: entry.row.ratio),
-        Family(f"{name}_ratio_lower", "lower bound of the ratio", lambda entry: entry.row.lo),
-        Family(f"{name}_ratio_upper", "upper bound of the ratio", lambda entry: entry.row.hi),
-        Family(f"{name}_bad", "1 for a regression, else 0", lambda entry: entry.state in FAILS),
+        Gauge(name, metric.label, lambda entry: entry.row.value, factor),
+        Gauge(f"{name}_ratio", ratio, lambda entry: entry.row.ratio),
+        Gauge(f"{name}_ratio_lower", "lower bound of the ratio", lambda entry: entry.row.lo),
+        Gauge(f"{name}_ratio_upper", "upper bound of the ratio", lambda entry: entry.row.hi),
+        Gauge(f"{name}_bad", "1 for a regression, else 0", lambda entry: entry.state in FAILS),
     )
 
 
@@ -77,14 +77,14 @@ def _in_base_units(name: str) -> tuple[str, float]:
     return "_".join(words), factor
 
 
-def _family_lines(
-    family: Family, entries: Sequence[ArmFigures], whole: dict[str, str]
+def _gauge_lines(
+    gauge: Gauge, entries: Sequence[ArmFigures], whole: dict[str, str]
 ) -> Iterator[str]:
-    measured = [(entry, family.value(entry)) for entry in entries]
+    measured = [(entry, gauge.value(entry)) for entry in entries]
     amounts = [(entry, value) for entry, value in measured if value is not None]
     if amounts:
-        yield f"# TYPE {family.name} gauge"
-        yield f"# HELP {family.name} {_escape(family.about)}"
+        yield f"# TYPE {gauge.name} gauge"
+        yield f"# HELP {gauge.name} {_escape(gauge.about)}"
     for entry, value in amounts:
         labels = {
             "engine": entry.row.engine,
@@ -93,8 +93,8 @@ def _family_lines(
             **whole,
         }
         # 15 digits hide what the factor adds: 0.1 × 3.
-        amount = float(f"{value * family.factor:.15g}")
-        yield f"{family.name}{_labels(labels)} {amount!r}"
+        amount = float(f"{value * gauge.factor:.15g}")
+        yield f"{gauge.name}{_labels(labels)} {amount!r}"
 
 
 def _labels(labels: dict[str, str]) -> str:

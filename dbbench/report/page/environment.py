@@ -39,7 +39,7 @@ class EngineSettings(NamedTuple):
     effective: int
 
 
-class Machine(NamedTuple):
+class MachineFacts(NamedTuple):
     """A host, or the whole run if it used a single one."""
 
     name: str
@@ -103,13 +103,13 @@ def environment(groups: Sequence[Group]) -> Environment:
     )
 
 
-def _machines(run: Run) -> Iterator[Machine]:
+def _machines(run: Run) -> Iterator[MachineFacts]:
     if not run.hosts:
         versions = {**run.versions, "dbbench": run.dbbench_version}
-        yield Machine(run.name, flatten(run.host), versions)
+        yield MachineFacts(run.name, flatten(run.host), versions)
     for name, host in run.hosts.items():
         others = {key: host[key] for key in host if key not in ("versions", "hostname")}
-        yield Machine(name, flatten(others), dict(host.get("versions", {})))
+        yield MachineFacts(name, flatten(others), dict(host.get("versions", {})))
 
 
 def _versions(title: str, trials: Sequence[Trial]) -> list[Fact]:

@@ -14,7 +14,7 @@ from dbbench.report.page.groups import Group
 from dbbench.units import count
 
 
-class Place(NamedTuple):
+class Occurrence(NamedTuple):
     """Where a finding appeared: a trial and its evidence. `link` leads to its second in the
     timelines.
     """
@@ -35,7 +35,7 @@ class Finding(NamedTuple):
     title: str
     why: str
     grave: bool
-    places: list[Place]
+    places: list[Occurrence]
     whose: str
     texts: list[tuple[str, int]]
 
@@ -43,8 +43,8 @@ class Finding(NamedTuple):
 def findings(groups: Sequence[Group]) -> tuple[Finding, ...]:
     """Return errors first, then warnings, by ID, each with its places."""
     total = 0
-    errors: dict[str, list[Place]] = {}
-    warnings: dict[str, list[Place]] = {}
+    errors: dict[str, list[Occurrence]] = {}
+    warnings: dict[str, list[Occurrence]] = {}
     for group in groups:
         total += len(group.trials)
         for trial in group.trials:
@@ -52,10 +52,10 @@ def findings(groups: Sequence[Group]) -> tuple[Finding, ...]:
             name = f"{trial.fs_setup} block {trial.block}{again} ({group.title})"
             if trial.error is not None:
                 where = f"{name}, in phase {trial.error.phase or 'unknown'}"
-                place = Place(where, trial.error.text, suspect=True)
+                place = Occurrence(where, trial.error.text, suspect=True)
                 errors.setdefault(trial.error.id, []).append(place)
             for warning in trial.warnings:
-                place = Place(name, warning.text, bool(warning.suspect), warning.second)
+                place = Occurrence(name, warning.text, bool(warning.suspect), warning.second)
                 if warning.second is not None:
                     place = place._replace(link=_link(group, trial, warning.second))
                 warnings.setdefault(warning.id, []).append(place)
@@ -77,7 +77,7 @@ def _link(group: Group, trial: Trial, second: int) -> str:
     return f"#c={group.ident}&fs={group.arms.index(trial.fs_setup)}&trials=1&at={second}"
 
 
-def _finding(ident: str, title: str, why: str, places: list[Place], total: int) -> Finding:
+def _finding(ident: str, title: str, why: str, places: list[Occurrence], total: int) -> Finding:
     trials = {place.where for place in places}
     if len(trials) == total and total > 1:
         whose = f"all {total} trials"

@@ -36,7 +36,7 @@ SIGNS: Final = {  # verdicts must be readable without colour
 FIRST: Final = (SHORT, UNFINISHED, SUSPECT)  # kinds of caveats that are shown above the answer
 
 
-class Verdict(NamedTuple):
+class VerdictSection(NamedTuple):
     """The first section: `regressions` and `caveats` are above the answer. `answers` are (name of
     the run if there are several, sentences).
     """
@@ -54,7 +54,7 @@ class Verdict(NamedTuple):
 
 def verdict(
     groups: Sequence[Group], warnings: Sequence[Finding], regressions: tuple[str, ...] = ()
-) -> Verdict:
+) -> VerdictSection:
     """Return the first section of the page. Its words and numbers are those of `dbbench compare`.
     The regressions, of the nights of these runs, are before everything else.
     """
@@ -70,7 +70,7 @@ def verdict(
         caveats += words.caveats
         factors += map(interaction, judged.interactions)
         tables.append(as_markdown(judged))
-    return Verdict(
+    return VerdictSection(
         regressions=[("regression", text) for text in regressions],
         caveats=[caveat for caveat in caveats if caveat[0] in FIRST],
         answers=tuple(answers),

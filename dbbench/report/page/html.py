@@ -38,8 +38,8 @@ from dbbench.report.page.choose import Choices, choose
 from dbbench.report.page.environment import Environment, conditions, environment
 from dbbench.report.page.findings import Finding, findings
 from dbbench.report.page.groups import Group, groups, marks_of
-from dbbench.report.page.headline import SIGNS, Verdict, verdict
-from dbbench.report.page.method import Method, method, subtitle
+from dbbench.report.page.headline import SIGNS, VerdictSection, verdict
+from dbbench.report.page.method import MethodSection, method, subtitle
 from dbbench.report.page.operations import StepTable, operation_tables, snapshot_tables
 from dbbench.report.page.redaction import redact_run
 from dbbench.report.page.results import Heading, ResultTable, document, headings_of, result_table
@@ -102,7 +102,7 @@ class Page(NamedTuple):
     title: str
     subtitle: str
     marks: tuple[Mark, ...]
-    verdict: Verdict
+    verdict: VerdictSection
     comparisons: tuple[GroupSection, ...]
     terms: tuple[Heading, ...]
     choose: Choices
@@ -117,7 +117,7 @@ class Page(NamedTuple):
     lab_alone: bool
     conditions: tuple[str, ...]
     environment: Environment
-    method: Method
+    method: MethodSection
     drawing: dict[str, Any]
     results: dict[str, Any]
 

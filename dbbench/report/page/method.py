@@ -26,7 +26,7 @@ class Repeat(NamedTuple):
     budget: str
 
 
-class Method(NamedTuple):
+class MethodSection(NamedTuple):
     """The section. `levels` are those of the confidence intervals."""
 
     levels: list[str]
@@ -34,7 +34,7 @@ class Method(NamedTuple):
     repeats: list[Repeat]
 
 
-def method(groups: Sequence[Group], redact: Sequence[str] = ()) -> Method:
+def method(groups: Sequence[Group], redact: Sequence[str] = ()) -> MethodSection:
     """Return the section on how the figures were made, with the command and the plan of each run;
     without the plan if hosts, paths or parameters are redacted.
     """
@@ -48,7 +48,7 @@ def method(groups: Sequence[Group], redact: Sequence[str] = ()) -> Method:
         text = "" if redact else _plan_text(plan)
         repeats.append(Repeat(run, shlex.join(["dbbench", *words]), text, budget_text(run)))
     workloads = [(group, _workload(group)) for group in groups]
-    return Method([f"{level:.4g}" for level in levels], workloads, repeats)
+    return MethodSection([f"{level:.4g}" for level in levels], workloads, repeats)
 
 
 def _plan_text(plan: Path) -> str:

@@ -31,13 +31,13 @@ ROUNDS: Final = 21
 # If the client's clock is behind by at most this much, dbbench waits until the certificate is valid
 # there.
 SKEW_S: Final = 5.0
-_TOOLS: Final = {
+# where each load generator may be, besides PATH
+_PATTERNS: Final[dict[str, tuple[str, ...]]] = {
     "pgbench": ("/usr/lib/postgresql/*/bin/pgbench", "/usr/pgsql-*/bin/pgbench"),
     "sysbench": (),
 }
 # other versions have other options for TLS and another format of the histogram
 _SYSBENCH: Final = "1.0."
-_RUN_S: Final = 10.0
 
 
 @dataclass
@@ -177,18 +177,12 @@ def tool_of(session: Session, driver: str, version: str) -> tuple[str, str]:
     several pgbench versions, the one with the server's major version is used, otherwise the
     newest.
     """
-    if not session.ask("find", names=["setpriv"], patterns=[]):
+    if not session.facts["setpriv"]:
         raise _lacks(session, "setpriv", "util-linux")
-    paths = session.ask("find", names=[driver], patterns=list(_TOOLS[driver]))
-    version_of = dict[str, str]()
-    for path in paths:
-        with contextlib.suppress(ClientUnusable):  # it does not end, for example
-            status, text = session.ask("run", argv=[path, "--version"], within_s=_RUN_S)
-            version_of |= {path: text.strip()} if status == 0 else {}
+    version_of: dict[str, str] = session.ask("versions", name=driver, patterns=_PATTERNS[driver])
     if not version_of:
-        raise _lacks(
-            session, driver, "postgresql-contrib or postgresql" if driver == "pgbench" else driver
-        )
+        package = "postgresql-contrib or postgresql" if driver == "pgbench" else driver
+        raise _lacks(session, driver, package)
     same = [path for path, text in version_of.items() if major(text) == major(version)]
     path = (
         same[0]
@@ -207,7 +201,7 @@ def reachable(session: Session, spec: ClientSpec) -> tuple[str, list[float]]:
     word = secrets.token_hex(16)
     with answering(spec, word) as peers:
         try:
-            answer = session.ask(
+            took: list[float] = session.ask(
                 "reach", host=spec.address, port=spec.port, word=word, times=ROUNDS, within_s=5.0
             )
         except ClientUnusable as error:
@@ -221,7 +215,7 @@ def reachable(session: Session, spec: ClientSpec) -> tuple[str, list[float]]:
             f"{spec.host} connected from {', '.join(sorted(peers)) or 'no address'}, but exactly "
             "one address is required"
         )
-    return peers.pop(), answer["took_s"]
+    return peers.pop(), took
 
 
 def offset_of(session: Session, clock: Clock) -> tuple[float, float]:

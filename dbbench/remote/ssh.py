@@ -4,6 +4,7 @@ generator's host.
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
 import os
@@ -13,7 +14,7 @@ import subprocess
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import Any, Final
 
 from dbbench import process
 from dbbench.errors import ClientUnusable, DbbenchError, DriverFailed
@@ -70,7 +71,6 @@ class Session:
         self.facts: dict[str, Any] = {}
         self._ssh, self._writing = ssh, threading.Lock()
         self._answers: queue.Queue[dict[str, Any] | None] = queue.Queue()
-        self._target: Path | None = None  # file for the bytes that arrive next
         self._done = threading.Event()
         self._helpers = [
             threads.Helper(f"client {what}", work)
@@ -101,13 +101,13 @@ class Session:
             raise self._unreachable(self._last_lines())
         self.facts = first["hello"]
 
-    def ask(self, do: str, content: bytes = b"", timeout_s: float = ASK_S, **what: Any) -> Any:
+    def ask(self, do: str, **what: Any) -> Any:
         """Send a request; return the agent's answer. Raises DriverFailed, or ClientUnusable if it
         failed there.
         """
         try:
-            self._write(json.dumps({"do": do, **what}).encode() + b"\n" + content)
-            answer = self._answers.get(timeout=timeout_s)
+            self._write(json.dumps({"do": do, **what}).encode() + b"\n")
+            answer = self._answers.get(timeout=ASK_S)
         except (OSError, queue.Empty):
             answer = None
         if answer is None:
@@ -119,12 +119,13 @@ class Session:
         return answer.get("answer")
 
     def put(self, name: str, content: bytes) -> str:
-        return str(self.ask("put", content, name=name, size=len(content)))
+        return str(self.ask("put", name=name, content=base64.b64encode(content).decode()))
 
     def get(self, name: str, target: Path) -> None:
         """Copy a file of the agent's directory. Raises DriverFailed."""
-        self._target = target
-        self.ask("get", name=name, timeout_s=3600.0)
+        with target.open("wb") as file:
+            while piece := self.ask("read", name=name, at=file.tell()):
+                file.write(base64.b64decode(piece))
 
     def lost(self, what: str) -> DbbenchError:
         """Return the error for a broken connection: HelperDied if a thread of dbbench caused it."""
@@ -170,13 +171,13 @@ class Session:
         pipe = self._ssh.popen.stdout
         assert pipe is not None
         try:
-            while line := _line(pipe):
-                self._hear(line, pipe)
+            while line := pipe.readline():
+                self._hear(line)
         finally:
             self._done.set()
             self._answers.put(None)
 
-    def _hear(self, line: bytes, pipe: IO[bytes]) -> None:
+    def _hear(self, line: bytes) -> None:
         try:
             answer = json.loads(line)
         except ValueError:
@@ -188,28 +189,12 @@ class Session:
                 file.write(answer["text"])
         elif "ended" in answer:
             self.ended = answer
-        elif "bytes" in answer:
-            self._answers.put({} if self._took(int(answer["bytes"]), pipe) else None)
         else:
             self._answers.put(answer)
 
-    def _took(self, size: int, pipe: IO[bytes]) -> bool:
-        """Write the next bytes into the requested file; return False if they did not all arrive."""
-        assert self._target is not None
-        with self._target.open("wb") as file:
-            while size and (piece := pipe.read(min(size, 1 << 20))):
-                file.write(piece)
-                size -= len(piece)
-        return size == 0
-
     def _last_lines(self) -> str:
-        try:
-            lines = [
-                line for line in self.log.read_text(errors="replace").splitlines() if line.strip()
-            ]
-        except OSError:
-            lines = []
-        return "; ".join(lines[-3:]) or "nothing"
+        lines = self.log.read_text(errors="replace").splitlines()
+        return "; ".join([line for line in lines if line.strip()][-3:]) or "nothing"
 
     def _unreachable(self, why: str) -> DbbenchError:
         return ClientUnusable(
@@ -238,10 +223,3 @@ def session_on(host: str, log: Path) -> Iterator[Session]:
         finally:
             session.close()
         session.check()
-
-
-def _line(pipe: IO[bytes]) -> bytes:
-    """Return the next line; b"" at the end, and for a pipe that was closed."""
-    with contextlib.suppress(OSError, ValueError):
-        return pipe.readline()
-    return b""

@@ -1,16 +1,17 @@
 """The other host of a load generator: password, transferred files, clock, programs, and the agent."""
 
+import base64
 import dataclasses
 import io
 import itertools
 import json
-import os
+import signal
 import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -65,7 +66,13 @@ class Answers:
     """A session whose answers are given by functions, and which notes what it was asked."""
 
     host = "load@db2"
-    facts = {"folder": "/tmp/there", "cores": [0, 1, 2, 3], "hostname": "db2", "kernel": "6.1"}  # noqa: RUF012
+    facts: ClassVar[dict[str, Any]] = {
+        "folder": "/tmp/there",
+        "cores": [0, 1, 2, 3],
+        "hostname": "db2",
+        "kernel": "6.1",
+        "setpriv": "/usr/bin/setpriv",
+    }
 
     def __init__(self, **answers: Callable[..., Any]) -> None:
         self.answers, self.asked, self.gone, self.ended = (
@@ -76,7 +83,7 @@ class Answers:
         )
         self.prints: dict[str, Path] = {}
 
-    def ask(self, do: str, content: bytes = b"", timeout_s: float = 60, **what: Any) -> Any:
+    def ask(self, do: str, **what: Any) -> Any:
         self.asked.append((do, what))
         return self.answers[do](**what)
 
@@ -224,12 +231,7 @@ def test_end_of_the_connection_is_an_error_and_no_end_of_the_tool() -> None:
 
 def tools(**told: str) -> Answers:
     """A host with these programs, by their paths."""
-    return Answers(
-        find=lambda names, patterns: (
-            ["/usr/bin/setpriv"] if names == ["setpriv"] else list(told.values())
-        ),
-        run=lambda argv, within_s: [0, {v: k for k, v in told.items()}[argv[0]]],
-    )
+    return Answers(versions=lambda name, patterns: {path: text for text, path in told.items()})
 
 
 def test_pgbench_of_the_servers_own_version_is_taken() -> None:
@@ -242,7 +244,7 @@ def test_pgbench_of_the_servers_own_version_is_taken() -> None:
     )
     assert remote.tool_of(has, "pgbench", "15.9") == ("/15/pgbench", "pgbench (PostgreSQL) 15.4")  # type: ignore[arg-type]
     assert remote.tool_of(has, "pgbench", "16.1")[0] == "/17/pgbench"  # type: ignore[arg-type]
-    assert set(AWAY) == set(remote._TOOLS)
+    assert set(AWAY) == set(remote._PATTERNS)
     with pytest.raises(ClientUnusable, match="load@db2 has no sysbench"):
         remote.tool_of(tools(), "sysbench", "")  # type: ignore[arg-type]
     with pytest.raises(ClientUnusable, match=r"sysbench 1\.0 is required"):
@@ -265,14 +267,7 @@ def test_only_a_peer_with_the_word_is_the_client(tmp_path: Path) -> None:
     with networks.answering(spec, "word") as peers:  # connections are accepted in their order
         with socket.create_connection(("127.0.0.1", port), 5.0, ("127.0.0.2", 0)) as other:
             other.sendall(b"gues")
-        assert (
-            len(
-                agent.Agent(tmp_path, os.getpid()).reach("127.0.0.1", port, "word", 3, 5.0)[
-                    "took_s"
-                ]
-            )
-            == 3
-        )
+        assert len(agent.Agent(tmp_path).reach("127.0.0.1", port, "word", 3, 5.0)) == 3
         deadline = time.monotonic() + 60
         while not peers and time.monotonic() < deadline:
             time.sleep(0.01)
@@ -282,47 +277,40 @@ def test_only_a_peer_with_the_word_is_the_client(tmp_path: Path) -> None:
 def test_agent_writes_what_it_is_sent_for_itself_alone(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Into its folder whatever the name says, of mode 600; a second request may come in the same
-    piece. A missing file is reported, and the agent continues; it ends at the end of stdin.
+    """Into its folder whatever the name says, of mode 600, and back in pieces. A missing file is
+    reported, and the agent continues; it ends at the end of stdin.
     """
-    stdin, wire = os.pipe()
-    one = agent.Agent(tmp_path, os.getpid(), stdin)
-    os.write(wire, b'{"do": "put", "name": "../a", "size": 5}\nh\nllo{"do": "files"}\n')
-    assert one.answer_next()
-    answers = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
-    assert answers == [{"answer": str(tmp_path / "a")}, {"answer": {"a": 5}}]
-    assert (tmp_path / "a").read_bytes() == b"h\nllo" and (
-        tmp_path / "a"
-    ).stat().st_mode & 0o777 == 0o600
-    os.write(wire, b'{"do": "get", "name": "no"}\n{"do": "beat"}\n')
-    assert one.answer_next()
-    assert json.loads(capfd.readouterr().out)["error"].startswith("get: ")
-    os.close(wire)
-    assert not one.answer_next()
-    os.close(stdin)
+    requests = [
+        {"do": "put", "name": "../a", "content": base64.b64encode(b"h\nllo").decode()},
+        {"do": "files"},
+        {"do": "read", "name": "../a", "at": 2},
+        {"do": "read", "name": "a", "at": 5},
+        {"do": "beat"},
+        {"do": "read", "name": "no", "at": 0},
+    ]
+    left = signal.alarm(0)  # the limit of this test
+    agent.Agent(tmp_path).serve([json.dumps(request).encode() for request in requests])
+    assert 0 < signal.alarm(left) <= agent.SILENCE_S  # silence ends it
+    put, files, middle, end, missing = map(json.loads, capfd.readouterr().out.splitlines())
+    path = tmp_path / "a"
+    assert (put, files) == ({"answer": str(path)}, {"answer": ["a"]})
+    assert base64.b64decode(middle["answer"]) == b"llo" and end == {"answer": ""}
+    assert missing["error"].startswith("read: ")
+    assert path.read_bytes() == b"h\nllo" and path.stat().st_mode & 0o777 == 0o600
 
 
-def test_session_parts_answers_from_output_and_files(tmp_path: Path) -> None:
-    """A login shell's greeting is not an answer; output of a tool goes to its file, and bytes to
-    their request.
-    """
-    bytes_ = b"12\n45"
-    line = b'{"bytes": 5}\n'
+def test_session_parts_answers_from_output(tmp_path: Path) -> None:
+    """A login shell's greeting is not an answer; output of a tool goes to its file."""
     pipe = io.BytesIO(
         b'Welcome\n"quoted"\n{"output": "out", "text": "progress\\n"}\n{"answer": 7}\n'
-        + line
-        + bytes_
-        + b'{"ended": 0, "cpu_s": 1.5}\n'
+        b'{"ended": 0, "cpu_s": 1.5}\n'
     )
     ssh: Any = SimpleNamespace(popen=SimpleNamespace(stdout=pipe))
     session = Session("db2", ssh, tmp_path / "log")
     session.prints = {"out": tmp_path / "out"}
-    session._target = tmp_path / "file"
     session._listen()
-    assert [session._answers.get_nowait() for _ in range(3)] == [{"answer": 7}, {}, None]
-    assert (tmp_path / "out").read_text() == "progress\n" and (
-        tmp_path / "file"
-    ).read_bytes() == bytes_
+    assert [session._answers.get_nowait() for _ in range(2)] == [{"answer": 7}, None]
+    assert (tmp_path / "out").read_text() == "progress\n"
     assert session.ended == {"ended": 0, "cpu_s": 1.5} and session.gone
 
 

@@ -4,12 +4,12 @@ used up.
 
 from __future__ import annotations
 
-import dataclasses
 import random
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
-from dbbench.compare.stopping import examine
+from dbbench.compare.stopping import Examined, examine
 from dbbench.model import Budget, BudgetEnd, Cell, Question, Run, Status, Trial, TrialSpec
 from dbbench.model.plan import MOST_TRIALS
 from dbbench.model.run import QuestionKind
@@ -31,35 +31,41 @@ def further(run: Run, trials: Mapping[str, Trial]) -> Run:
     """
     step = 1 if run.budget is None else run.budget.step
     block = max((spec.block for spec in run.order), default=0) + step
-    if run.precision is None and (run.budget is None or step != 1):
-        return (
-            run
-            if run.budget is None
-            else _if_it_fits(run, another(run, block, run.cells) if step else [])
-        )
-    run = dataclasses.replace(run, questions=_examine(run, list(trials.values())))
+    if run.precision is None and run.budget is None:
+        return run
+    if run.precision is None and step != 1:
+        return _add_if_it_fits(run, another(run, block, run.cells) if step else [])
+    run = replace(run, questions=_examine(run, list(trials.values())))
+    if run.precision is not None and block > MOST_BLOCKS:
+        return _add_if_it_fits(run, [])
     left = list[Cell]()
     for cells in grouped(run.cells, lambda cell: cell.group).values():
-        candidates = [cell for cell in cells if cell.arm != run.baseline]
-        open_cells = [cell for cell in candidates if run.questions[cell.id].kind == "open"]
-        if (open_cells or not candidates) and (run.precision is None or block <= MOST_BLOCKS):
-            left += [*open_cells, *(cell for cell in cells if cell.arm == run.baseline)]
-    return _if_it_fits(run, another(run, block, left))
+        baseline = [cell for cell in cells if cell.arm == run.baseline]
+        others = [cell for cell in cells if cell.arm != run.baseline]
+        open_cells = [cell for cell in others if run.questions[cell.id].kind == "open"]
+        if open_cells or not others:
+            left += [*open_cells, *baseline]
+    return _add_if_it_fits(run, another(run, block, left))
 
 
-def _if_it_fits(run: Run, block: list[TrialSpec]) -> Run:
+def _add_if_it_fits(run: Run, block: list[TrialSpec]) -> Run:
     ended: BudgetEnd = ""
     if run.budget is not None:
-        if not block:
-            kinds = {question.kind for question in run.questions.values()}
-            closed: BudgetEnd = "decided" if run.precision is None else "precision"
-            ended = closed if kinds and "open" not in kinds else "most"
-        elif len(run.order) + len(block) > MOST_TRIALS:
-            ended = "most"
-        elif not fits(run, block):
-            ended = "time"
-        run = dataclasses.replace(run, budget=dataclasses.replace(run.budget, ended=ended))
-    return run if ended else dataclasses.replace(run, order=(*run.order, *block))
+        ended = _why_ended(run, block)
+        run = replace(run, budget=replace(run.budget, ended=ended))
+    return run if ended else replace(run, order=(*run.order, *block))
+
+
+def _why_ended(run: Run, block: list[TrialSpec]) -> BudgetEnd:
+    """Return why this block is not run; "" if it is."""
+    if not block:
+        kinds = {question.kind for question in run.questions.values()}
+        if not kinds or "open" in kinds:
+            return "most"
+        return "decided" if run.precision is None else "precision"
+    if len(run.order) + len(block) > MOST_TRIALS:
+        return "most"
+    return "" if fits(run, block) else "time"
 
 
 def fits(run: Run, specs: Sequence[TrialSpec]) -> bool:
@@ -90,9 +96,8 @@ def may_begin(run: Run, spec: TrialSpec) -> bool:
 
 def of_first_blocks(run: Run, spec: TrialSpec) -> bool:
     """Return whether the trial belongs to the blocks that run in any case."""
-    return spec.attempt == 1 and spec.block <= max(
-        run.plan.blocks, run.budget.step if run.budget else 0
-    )
+    first = max(run.plan.blocks, run.budget.step if run.budget else 0)
+    return spec.attempt == 1 and spec.block <= first
 
 
 def charge(run: Run, seconds: float, cell: str = "") -> Run:
@@ -105,10 +110,8 @@ def charge(run: Run, seconds: float, cell: str = "") -> Run:
     times = dict(run.budget.cell_s)
     if cell:
         times[cell] = (times[cell] + seconds) / 2 if cell in times else seconds
-    return dataclasses.replace(
-        run,
-        budget=dataclasses.replace(run.budget, used_s=run.budget.used_s + seconds, cell_s=times),
-    )
+    budget = replace(run.budget, used_s=run.budget.used_s + seconds, cell_s=times)
+    return replace(run, budget=budget)
 
 
 def conclude(run: Run, done: Collection[str]) -> tuple[Run, list[str]]:
@@ -118,27 +121,28 @@ def conclude(run: Run, done: Collection[str]) -> tuple[Run, list[str]]:
     """
     if run.budget is None or run.plan.budget_s is None:
         return run, []
+    finished = [spec for spec in run.order if spec.id in done]
     missing = [spec for spec in run.order if spec.id not in done]
     torn = {spec.block for spec in missing if spec.attempt == 1}
-    order = tuple(spec for spec in run.order if spec.block not in torn and spec.id in done)
-    aside = [spec.id for spec in run.order if spec.block in torn and spec.id in done]
-    why: BudgetEnd = run.budget.ended
+    order = tuple(spec for spec in finished if spec.block not in torn)
+    aside = [spec.id for spec in finished if spec.block in torn]
+
+    # Why the run ended: in the middle of a block, or without time for another one. Blocks that run
+    # in any case may have needed more time than there was.
+    ended: BudgetEnd = run.budget.ended
     if missing:
-        why = "cut" if torn else "time"
-    whole = {spec.block for spec in order}
+        ended = "cut" if torn else "time"
     beyond = any(spec.attempt == 1 and not of_first_blocks(run, spec) for spec in order)
-    if why == "time" and run.budget.used_s > run.plan.budget_s and not beyond:
-        why = "first"
-    budget = dataclasses.replace(run.budget, ended=why, blocks=len(whole))
-    return dataclasses.replace(run, order=order, budget=budget), aside
+    if ended == "time" and run.budget.used_s > run.plan.budget_s and not beyond:
+        ended = "first"
+    blocks = len({spec.block for spec in order})
+    budget = replace(run.budget, ended=ended, blocks=blocks)
+    return replace(run, order=order, budget=budget), aside
 
 
 def _examine(run: Run, trials: list[Trial]) -> dict[str, Question]:
-    questions = {
-        name: question
-        for name, question in run.questions.items()
-        if question.kind in ("decided", "settled")
-    }
+    closed = ("decided", "settled")
+    questions = {name: old for name, old in run.questions.items() if old.kind in closed}
     primary = {cell.workload.name: cell.workload.primary for cell in run.cells}
     examined = examine(trials, run.baseline, primary, run.plan.margin)
     for key, cells in grouped(run.cells, lambda cell: cell.group).items():
@@ -146,18 +150,25 @@ def _examine(run: Run, trials: list[Trial]) -> dict[str, Question]:
         for cell in cells:
             if cell.arm == run.baseline or cell.id in questions:
                 continue
-            pair = examined.get((key, cell.arm))
             if _hopeless(cell.arm, of_group) or _hopeless(run.baseline, of_group):
                 questions[cell.id] = Question("given-up")
-            elif pair is None:
-                questions[cell.id] = Question("open")
             else:
-                pairs = pair.guess.n
-                half = pair.half_width()
-                precise = run.precision is not None and pairs >= LEAST and half <= run.precision
-                kind: QuestionKind = "decided" if pair.verdict else "settled" if precise else "open"
-                questions[cell.id] = Question(kind, pairs, half, pair.verdict)
+                pair = examined.get((key, cell.arm))
+                questions[cell.id] = _question(pair, run.precision)
     return questions
+
+
+def _question(pair: Examined | None, precision: float | None) -> Question:
+    if pair is None:
+        return Question("open")
+    pairs = pair.guess.n
+    half = pair.half_width()
+    kind: QuestionKind = "open"
+    if pair.verdict:
+        kind = "decided"
+    elif precision is not None and pairs >= LEAST and half <= precision:
+        kind = "settled"
+    return Question(kind, pairs, half, pair.verdict)
 
 
 def _hopeless(arm: str, trials: list[Trial]) -> bool:
@@ -173,7 +184,7 @@ def another(run: Run, block: int, cells: Collection[Cell]) -> list[TrialSpec]:
     names = {cell.id for cell in cells}
     planned = make_order(run.cells, block, run.plan.seed)
     inside = [spec for spec in planned if spec.block == block and spec.cell in names]
-    return [dataclasses.replace(spec, position=last + i) for i, spec in enumerate(inside, start=1)]
+    return [replace(spec, position=last + i) for i, spec in enumerate(inside, start=1)]
 
 
 def extend(run: Run, status_of: Callable[[TrialSpec], Status]) -> Run:
@@ -181,29 +192,25 @@ def extend(run: Run, status_of: Callable[[TrialSpec], Status]) -> Run:
     while they fit. A failed trial is not repeated, because its failure would most likely happen
     again.
     """
+    if not run.plan.repeat_suspect:
+        return run
     planned = sum(spec.attempt == 1 for spec in run.order)
     extra = int(planned * EXTRA_TRIALS) - (len(run.order) - planned)
-    order = list(run.order)
+    # not the length of the order: a host of a fleet has only some of the plan's positions
     last = max((spec.position for spec in run.order), default=0)
-    for block in _suspect_blocks(run, status_of) if run.plan.repeat_suspect else []:
-        if len(block) <= extra and fits(run, [*order[len(run.order) :], *block]):
+    added = list[TrialSpec]()
+    # Pairs are formed within a group, so it is repeated as a whole.
+    blocks = grouped(run.order, lambda spec: (run.cell(spec.cell).group, spec.block))
+    for block in blocks.values():
+        if any(spec.attempt != 1 for spec in block):
+            continue
+        if not any(status_of(spec) is Status.SUSPECT for spec in block):
+            continue
+        if len(block) <= extra and fits(run, [*added, *block]):
             extra -= len(block)
             random.Random(f"{run.plan.seed}:{block[0].id}").shuffle(block)
             for spec in block:
-                again = f"{spec.cell}-b{spec.block}-a2"
-                # not the length of the order: a host of a fleet has only some of the plan's
-                # positions
                 last += 1
-                order.append(dataclasses.replace(spec, id=again, attempt=2, position=last))
-    return run if len(order) == len(run.order) else dataclasses.replace(run, order=tuple(order))
-
-
-def _suspect_blocks(run: Run, status_of: Callable[[TrialSpec], Status]) -> list[list[TrialSpec]]:
-    # Pairs are formed within a group, so it is repeated as a whole.
-    blocks = grouped(run.order, lambda spec: (run.cell(spec.cell).group, spec.block))
-    return [
-        block
-        for block in blocks.values()
-        if all(spec.attempt == 1 for spec in block)
-        and any(status_of(spec) is Status.SUSPECT for spec in block)
-    ]
+                again = f"{spec.cell}-b{spec.block}-a2"
+                added.append(replace(spec, id=again, attempt=2, position=last))
+    return replace(run, order=(*run.order, *added)) if added else run

@@ -36,23 +36,25 @@ def shortages(
     """
     needs: list[tuple[Path, int, str]] = [(results, len(expanded.order) * RESULT_BYTES, "results")]
     if images is None:
-        needs += [
-            (Path(spec.at or results), spec.image_bytes, "image")
-            for spec in plan.device.volumes.values()
-            if spec.image_bytes
-        ]
+        for spec in plan.device.volumes.values():
+            if spec.image_bytes:
+                needs.append((Path(spec.at or results), spec.image_bytes, "image"))
     else:
         needs += [(folder, size, "image") for folder, size in images.items()]
-    if missing := golden_bytes(expanded):
+    missing = golden_bytes(expanded)
+    if missing:
         needs.append((golden.cache_folder(), missing, "golden copies"))
         yield from unwritable(golden.cache_folder(), "the environment variable DBBENCH_CACHE")
     if plan.device.directories:
         needs += _largest_trials(plan.device.directories, expanded)
+
+    # Directories on one disk share its space.
     for group in grouped(needs, lambda need: nearest(need[0]).stat().st_dev).values():
         needed = int(sum(size for _, size, _ in group) * SPARE)
-        free = free_bytes(group[0][0])
+        folder = group[0][0]
+        free = free_bytes(folder)
         # 0: a filesystem without a size
-        if needed > free and os.statvfs(nearest(group[0][0])).f_blocks:
+        if needed > free and os.statvfs(nearest(folder)).f_blocks:
             what = ", ".join(f"{name} {size_text(size)} at {path}" for path, size, name in group)
             where = '"paths"' if plan.device.directories else '"at"'
             yield errors.DiskTooSmall(
@@ -99,31 +101,39 @@ def fits(plan: Plan, expanded: Expanded) -> Iterator[errors.DbbenchError]:
     """Yield an error for each volume on whose device a dataset, its server's logs or the aged files
     do not fit.
     """
-    if size := min(filter(None, plan.device.disk_bytes(devices.size_bytes)), default=0):
-        sizes = [
-            (dataset_bytes(cell) + estimate_of(cell).table_bytes, _log_bytes(cell)["data"], cell)
-            for cell in expanded.cells
-        ]
-        dataset, logs, cell = max(sizes, key=lambda row: row[0] + row[1])
+    # The volume of the data: the largest dataset with the logs that are there.
+    size = min(filter(None, plan.device.disk_bytes(devices.size_bytes)), default=0)
+    if size:
+        dataset = 0
+        logs = 0
+        engine = ""
+        for cell in expanded.cells:
+            data_bytes = dataset_bytes(cell) + estimate_of(cell).table_bytes
+            log_bytes = _log_bytes(cell)["data"]
+            if not engine or data_bytes + log_bytes > dataset + logs:
+                dataset = data_bytes
+                logs = log_bytes
+                engine = cell.engine.name
         aged = int(plan.age.fill * size) if plan.age else 0
         if dataset + logs + aged > size * (USABLE if aged else 1):
-            beside = f" in addition to {size_text(aged)} of aged files" if aged else ""
-            with_logs = f" with {size_text(logs)} of {cell.engine.name}'s logs" if logs else ""
-            what = f"a dataset of about {size_text(dataset)}{with_logs}{beside}"
-            smaller = [
-                "a larger device",
-                "a smaller dataset",
-                *(["smaller logs (redo log, window)"] if logs else []),
-                *(["a smaller fill in [age]"] if aged else []),
-            ]
+            what = f"a dataset of about {size_text(dataset)}"
+            remedy = "Use a larger device or a smaller dataset"
+            if logs:
+                what += f" with {size_text(logs)} of {engine}'s logs"
+                remedy += " or smaller logs (redo log, window)"
+            if aged:
+                what += f" in addition to {size_text(aged)} of aged files"
+                remedy += " or a smaller fill in [age]"
             text = f"{what} does not fit on a device of {size_text(size)}"
-            yield errors.DiskTooSmall(text, remedy=f"Use {' or '.join(smaller)}.")
+            yield errors.DiskTooSmall(text, remedy=f"{remedy}.")
+
+    # The volume of the log.
     logs = max(_log_bytes(cell).get("log", 0) for cell in expanded.cells)
     log_size = sum(plan.device.volumes["log"].disk_bytes(devices.size_bytes)) if logs else 0
     if log_size and logs > log_size * USABLE:
+        text = f"logs of about {size_text(logs)} do not fit on [device.wal]"
         yield errors.DiskTooSmall(
-            f"logs of about {size_text(logs)} do not fit on [device.wal], which has "
-            f"{size_text(log_size)}",
+            f"{text}, which has {size_text(log_size)}",
             remedy="Use a larger device for [device.wal], a smaller redo log, or a shorter window.",
         )
 
@@ -136,15 +146,12 @@ def unwritable(folder: Path, option: str) -> Iterator[errors.DbbenchError]:
     space = os.statvfs(there)
     virtual = not space.f_blocks and not space.f_files  # /proc, /sys
     if virtual or not os.access(there, os.W_OK):
-        what = (
-            "is on a filesystem of the kernel, which holds no files of users"
-            if virtual
-            else "is not writable"
-        )
-        above = "" if there == folder.absolute() else f"{folder} cannot be created: "
-        yield errors.NotWritable(
-            f"{above}{there} {what}", remedy=f"Name another folder with {option}."
-        )
+        text = f"{there} is not writable"
+        if virtual:
+            text = f"{there} is on a filesystem of the kernel, which holds no files of users"
+        if there != folder.absolute():
+            text = f"{folder} cannot be created: {text}"
+        yield errors.NotWritable(text, remedy=f"Name another folder with {option}.")
 
 
 def golden_bytes(expanded: Expanded) -> int:

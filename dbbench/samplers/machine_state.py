@@ -7,9 +7,9 @@ from __future__ import annotations
 import os
 import select
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from dbbench.machine.host import proc as proc_files
 from dbbench.machine.host.proc import Task, below, content, disk_counts, schedule_of, times_run
@@ -17,6 +17,7 @@ from dbbench.machine.limits.cgroup import Groups
 from dbbench.machine.mounts import Mount, mount_holding, parsed_mounts
 
 Values = Mapping[tuple[str, str], str]
+Key = TypeVar("Key")
 
 # states of a process that a signal or a tracer has stopped (proc_pid_stat(5))
 _STOPPED: Final = "Tt"
@@ -60,12 +61,10 @@ class Mounts:
             self._values = {}
             for path in self._paths:
                 mount = mount_holding(path, table)
-                of = (
-                    ("not mounted",)
-                    if mount is None
-                    else (f"{mount.fstype} on {mount.device}", *mount.options)
-                )
-                self._values["W132", str(path)] = ",".join(of)
+                value = "not mounted"
+                if mount is not None:
+                    value = ",".join((f"{mount.fstype} on {mount.device}", *mount.options))
+                self._values["W132", str(path)] = value
         return self._values
 
     def _read(self) -> bytes:
@@ -81,8 +80,12 @@ class SettingFiles:
         self._paths = {name: str(path) for name, path in paths.items() if path.is_file()}
 
     def values(self) -> Values:
-        read = {name: content(path) for name, path in self._paths.items()}
-        return {("W018", name): text for name, text in read.items() if text is not None}
+        values = dict[tuple[str, str], str]()
+        for name, path in self._paths.items():
+            text = content(path)
+            if text is not None:
+                values["W018", name] = text
+        return values
 
 
 class Processes:
@@ -102,17 +105,18 @@ class Processes:
 
     def read(self) -> None:
         table = proc_files.tasks(self._proc, self._foreign)
-        alive = [
-            pid
-            for pid, started in self._ours.items()
-            if pid in table and table[pid].started == started
-        ]
-        self._now = {pid: table[pid] for pid in sorted(below((*self._roots, *alive), table))}
-        self._ours = {pid: process.started for pid, process in self._now.items()}
-        self._foreign |= table.keys() - self._now.keys()
-        self._threads = {
-            pid: proc_files.threads(process, self._proc) for pid, process in self._now.items()
-        }
+        alive = []
+        for pid, started in self._ours.items():
+            if pid in table and table[pid].started == started:
+                alive.append(pid)
+        ours = below((*self._roots, *alive), table)
+        self._now = {pid: table[pid] for pid in sorted(ours)}
+        self._foreign |= table.keys() - ours
+        self._ours = {}
+        self._threads = {}
+        for pid, process in self._now.items():
+            self._ours[pid] = process.started
+            self._threads[pid] = proc_files.threads(process, self._proc)
         self._listed = {pid: self._groups_of(pid) for pid in self._now}
 
     def _groups_of(self, pid: int) -> str:
@@ -129,12 +133,14 @@ class Processes:
 
     def list_idle(self) -> list[tuple[int, str, str]]:
         """Return the processes that do not run: pid, name and "stopped" or "frozen"."""
-        frozen = {listed: self._groups.frozen(listed) for listed in set(self._listed.values())}
-        return [
-            (pid, process.name, "stopped" if process.state in _STOPPED else "frozen")
-            for pid, process in self._now.items()
-            if process.state in _STOPPED or frozen[self._listed[pid]]
-        ]
+        frozen = {groups: self._groups.frozen(groups) for groups in set(self._listed.values())}
+        idle = []
+        for pid, process in self._now.items():
+            if process.state in _STOPPED:
+                idle.append((pid, process.name, "stopped"))
+            elif frozen[self._listed[pid]]:
+                idle.append((pid, process.name, "frozen"))
+        return idle
 
     def list_rescheduling(self) -> list[str]:
         """Return changes in the scheduling of threads since the last call (W133), without this
@@ -144,37 +150,35 @@ class Processes:
         before = self._scheduled
         changes = list[str]()
         self._scheduled = {}
-        for pid, tasks in self._threads.items():
-            for thread in tasks if pid != os.getpid() else ():
+        for pid, threads in self._threads.items():
+            if pid == os.getpid():
+                continue
+            for thread in threads:
                 if thread.started > settled:
                     continue
                 key = (thread.pid, thread.started)
-                self._scheduled[key] = now = schedule_of(thread)
-                if (old := before.get(key, now)) != now:
-                    who = f"{thread.name} (pid {pid})" + (
-                        f" thread {thread.pid}" if thread.pid != pid else ""
-                    )
-                    changes += [
-                        f"{name} of {who}: {_pair(old[name], value)}"
-                        for name, value in now.items()
-                        if old.get(name, value) != value
-                    ]
+                now = schedule_of(thread)
+                self._scheduled[key] = now
+                who = f"{thread.name} (pid {pid})"
+                if thread.pid != pid:
+                    who += f" thread {thread.pid}"
+                for name, old, new in _changes(before.get(key, now), now):
+                    changes.append(f"{name} of {who}: {_pair(old, new)}")
         return changes
 
     def values(self) -> Values:
         """Return the control groups of each process and their limits (W133), without this process,
         which enters groups when it starts programs.
         """
-        others = {pid: listed for pid, listed in self._listed.items() if pid != os.getpid()}
-        values = {
-            ("W133", f"control groups of {self._now[pid].name} (pid {pid})"): listed
-            for pid, listed in others.items()
-        }
-        for listed in set(others.values()):
-            values.update(
-                {("W133", path): value for path, value in self._groups.limits(listed).items()}
-            )
-        return values
+        values = dict[tuple[str, str], str]()
+        limits = dict[str, str]()
+        for pid, groups in self._listed.items():
+            if pid == os.getpid():
+                continue
+            values["W133", f"control groups of {self._now[pid].name} (pid {pid})"] = groups
+        for groups in set(values.values()):
+            limits |= self._groups.limits(groups)
+        return values | {("W133", path): value for path, value in limits.items()}
 
     def steps(self, root: int) -> int | None:
         """Return how often threads of this process and its descendants were given a CPU so far;
@@ -204,10 +208,16 @@ def requests(disks: Iterable[str]) -> int | None:
 
 def differences(before: Values, after: Values) -> list[tuple[str, str]]:
     """Return (warning, text) for each value that both readings have and that differs."""
-    changed = (
-        (key, before[key], value) for key, value in after.items() if before.get(key, value) != value
-    )
-    return [(kind, f"{subject}: {_pair(old, new)}") for (kind, subject), old, new in changed]
+    changes = _changes(before, after)
+    return [(kind, f"{subject}: {_pair(old, new)}") for (kind, subject), old, new in changes]
+
+
+def _changes(before: Mapping[Key, str], after: Mapping[Key, str]) -> Iterator[tuple[Key, str, str]]:
+    """Yield key, old and new value for each that both have and that differs."""
+    for key, new in after.items():
+        old = before.get(key, new)
+        if old != new:
+            yield key, old, new
 
 
 def _pair(before: str, after: str) -> str:

@@ -42,16 +42,18 @@ def attach(
 ) -> Iterator[dict[Role, Device]]:
     """Attach and lock the trial's devices within the block, with the read-ahead of the plan."""
     specs = plan.device.volumes
-    wanted = dict[Role, DiskSet]()
+    disk_sets = dict[Role, DiskSet]()
     for role, setup in setups_of(plan, cell).items():
         number = setup.devices.max
         spare = writes.spares(plan, setup)
-        wanted[role] = DiskSet(specs[role], images.get(role, ()), number, spare, _sectors(setup))
+        sectors = _sectors(setup)
+        disk_sets[role] = DiskSet(specs[role], images.get(role, ()), number, spare, sectors)
     with (
-        devices.attach(wanted, permit, cell.arm) as volumes,
+        devices.attach(disk_sets, permit, cell.arm) as volumes,
         tunables.on_disks(devices.leaves_of(volumes), plan.equal_readahead_bytes),
     ):
-        permit.note(disks := [disk for device in volumes.values() for disk in device.each])
+        disks = [disk for device in volumes.values() for disk in device.each]
+        permit.note(disks)
         erase(disks)
         yield volumes
 
@@ -83,9 +85,8 @@ def host_state(disks: Volumes, setup: FsSetup, journal: Journal) -> dict[str, An
     state = tunables.state()
     sectors = _sectors(setup)
     for role, device in disks.items():  # named separately: setups have different numbers of disks
-        state |= tunables.block_layer(
-            device.leaves, called="disk" if role == "data" else "log disk"
-        )
+        called = "disk" if role == "data" else "log disk"
+        state |= tunables.block_layer(device.leaves, called=called)
     if sectors not in _first_states(journal):
         journal.note(_STATE, state=state, sectors=sectors)
     return state
@@ -96,20 +97,20 @@ def first_host_state(setup: FsSetup, journal: Journal) -> dict[str, Any]:
     the same; or {}.
     """
     states = _first_states(journal)
-    sectors = {
-        name: value
-        for name, value in states.get(_sectors(setup), {}).items()
-        if name.rpartition(": ")[2] in tunables.SECTORS
-    }
-    return {**next(iter(states.values()), {}), **sectors}
+    first = dict(next(iter(states.values()), {}))
+    for name, value in states.get(_sectors(setup), {}).items():
+        if name.rpartition(": ")[2] in tunables.SECTORS:
+            first[name] = value
+    return first
 
 
 def _first_states(journal: Journal) -> dict[Any, dict[str, Any]]:
-    return {
-        entry.get("sectors"): entry["state"]
-        for entry in journal.entries()
-        if entry.get("event") == _STATE and isinstance(entry.get("state"), dict)
-    }
+    states = dict[Any, dict[str, Any]]()
+    for entry in journal.entries():
+        state = entry.get("state")
+        if entry.get("event") == _STATE and isinstance(state, dict):
+            states[entry.get("sectors")] = state
+    return states
 
 
 def _sectors(setup: FsSetup) -> int:
@@ -131,7 +132,8 @@ def count_writes(plan: Plan, cell: Cell, clock: DiskClock) -> WriteFacts | None:
     """
     if plan.device.existing:
         return None
-    return WriteFacts(sum(writes.of_trial(plan, cell).values()), clock.difference()["write_bytes"])
+    estimated = sum(writes.of_trial(plan, cell).values())
+    return WriteFacts(estimated, clock.difference()["write_bytes"])
 
 
 def _image_facts(before: DeviceFacts) -> DeviceFacts:

@@ -28,9 +28,8 @@ def make_layers(setups: Setups, disks: Volumes, journal: Journal) -> Iterator[di
         volumes: dict[Role, Device] = {}
         for role, setup in setups.items():
             to_add = layers_to_add(setup)
-            volumes[role] = stack.enter_context(
-                layers.stack_layers(setup.layers, disks[role], journal, to_add)
-            )
+            made = layers.stack_layers(setup.layers, disks[role], journal, to_add)
+            volumes[role] = stack.enter_context(made)
         yield volumes
 
 

@@ -283,8 +283,8 @@ def _labs_and_fleet() -> Iterator[Probe]:
         yield Probe(
             Purpose.POWERCUT,
             need.name,
-            need.found is not None,
-            need.found,
+            need.evidence is not None,
+            need.evidence,
             "`dbbench powercut`",
             need.remedy,
             to_install,

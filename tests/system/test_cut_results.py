@@ -167,7 +167,7 @@ def missed(
     # directory blocks in place, and does not mount again where the disk tears one (units of 512
     # bytes).
     span = (seen.log.at(min(seen.done_ns.values())), seen.log.at(max(seen.done_ns.values())))
-    cuts = disk_images.chosen_cuts(disk_images.Section(seen.log, [span]), count, SEED, AIMS)
+    cuts = disk_images.choose_cuts(disk_images.Section(seen.log, [span]), count, SEED, AIMS)
     media = Media([seen.base], seen.log, [folder / "medium.img"])
     image = folder / "cut.img"
     for cut in cuts:

@@ -96,7 +96,7 @@ def test_power_is_lost_at_the_next_write_if_nothing_was_written(disk: Disk) -> N
     assert log.span(2 * MS, 4 * MS) == (1, 3)
     assert [
         cut.position
-        for cut in disk_images.chosen_cuts(Section(log, [log.span(2 * MS, 4 * MS)]), 2, "s")
+        for cut in disk_images.choose_cuts(Section(log, [log.span(2 * MS, 4 * MS)]), 2, "s")
     ] == [2, 2]
     assert log.span(0, 10 * MS) == (0, 2)
     assert log.span(11 * MS, 12 * MS) == (3, 3)
@@ -284,7 +284,7 @@ def test_aims_hit_what_they_are_for(disk: Disk) -> None:
     """
     found = busy(disk)
     section = Section(found, [(0, len(found.entries))], [77, 190])
-    cuts = disk_images.chosen_cuts(section, 40, "seed")
+    cuts = disk_images.choose_cuts(section, 40, "seed")
     assert {cut.aim for cut in cuts} == set(disk_images.AIMS)
     assert {cut.unit for cut in cuts} == set(disk_images.UNITS)
     assert [cut.position for cut in cuts] == sorted(cut.position for cut in cuts)
@@ -302,9 +302,9 @@ def test_aims_hit_what_they_are_for(disk: Disk) -> None:
             )
             assert 0 <= since < disk_images.AFTER_CHANGE_NS
         assert (cut.keep == 0) == (cut.aim == "drop")
-    assert cuts == disk_images.chosen_cuts(section, 40, "seed")
-    assert cuts != disk_images.chosen_cuts(section, 40, "other")
-    cuts = disk_images.chosen_cuts(Section(found, [(20, 60), (200, 240)]), 60, "seed")
+    assert cuts == disk_images.choose_cuts(section, 40, "seed")
+    assert cuts != disk_images.choose_cuts(section, 40, "other")
+    cuts = disk_images.choose_cuts(Section(found, [(20, 60), (200, 240)]), 60, "seed")
     assert all(20 <= cut.position < 60 or 200 <= cut.position < 240 for cut in cuts)
     assert {cut.position < 100 for cut in cuts} == {True, False}
 
@@ -312,7 +312,7 @@ def test_aims_hit_what_they_are_for(disk: Disk) -> None:
 def test_aims_look_at_the_disk_that_is_flushed(disk: Disk) -> None:
     """A flush of a disk with nothing unflushed is no commit's, however much another disk holds."""
     found = disk.write(0, b"p", blocks=64).flush(disk=1).write(1, b"c", disk=1).flush(disk=1).log()
-    cuts = disk_images.chosen_cuts(Section(found, [(0, 4)]), 8, "seed", ("checkpoint", "commit"))
+    cuts = disk_images.choose_cuts(Section(found, [(0, 4)]), 8, "seed", ("checkpoint", "commit"))
     assert {(cut.aim, cut.position) for cut in cuts} == {("commit", 3)}
 
 
@@ -323,14 +323,14 @@ def test_aim_without_its_flush_takes_a_weaker_one(disk: Disk) -> None:
     small = disk.write(0, b"a").flush().write(1, b"b").flush().write(2, b"c").log()
     assert {
         cut.aim
-        for cut in disk_images.chosen_cuts(Section(small, [(0, 5)]), 8, "s", ("checkpoint",))
+        for cut in disk_images.choose_cuts(Section(small, [(0, 5)]), 8, "s", ("checkpoint",))
     } == {"commit"}
     bare = small.without_flushes()
     assert {
-        cut.aim for cut in disk_images.chosen_cuts(Section(bare, [(0, 3)]), 8, "s", ("checkpoint",))
+        cut.aim for cut in disk_images.choose_cuts(Section(bare, [(0, 3)]), 8, "s", ("checkpoint",))
     } == {"subset"}
     with pytest.raises(ValueError, match="nothing was written"):
-        disk_images.chosen_cuts(Section(small, [(0, 1)]), 3, "s")
+        disk_images.choose_cuts(Section(small, [(0, 1)]), 3, "s")
 
 
 def test_transactions_follow_from_their_number_and_answers_count_before_the_cut() -> None:
@@ -538,7 +538,7 @@ def test_controls_are_cut_right_after_commits(disk: Disk) -> None:
     section = recording.working_section
     assert section.commits == [3, 3, 4]
     assert {
-        cut.position for cut in disk_images.chosen_cuts(section, 20, "s", ("drop", "subset"))
+        cut.position for cut in disk_images.choose_cuts(section, 20, "s", ("drop", "subset"))
     } == {3, 4}
 
 

@@ -51,7 +51,7 @@ class Requirement(NamedTuple):
     """
 
     name: str
-    found: str | None
+    evidence: str | None  # None: it is missing
     command: str = ""
     program: str = ""
 
@@ -64,7 +64,7 @@ class Requirement(NamedTuple):
 
 
 def requirements() -> Iterator[Requirement]:
-    """Yield what the lab needs from this machine; `found` is None for what is missing."""
+    """Yield what the lab needs from this machine; those that are missing have no evidence."""
     fuse = os.access("/dev/fuse", os.R_OK | os.W_OK)
     yield Requirement("/dev/fuse", "accessible" if fuse else None, "modprobe fuse, as root")
     path = library()
@@ -88,7 +88,7 @@ def available_bytes() -> float:
 
 def unavailable() -> str | None:
     """Return why the lab cannot run on this machine, with what to install, or None."""
-    need = next((need for need in requirements() if need.found is None), None)
+    need = next((need for need in requirements() if need.evidence is None), None)
     return None if need is None else f"{need.name} is missing: {need.remedy}"
 
 
@@ -108,7 +108,8 @@ def examine(
             "the power-loss lab requires root, because it mounts filesystems",
             remedy="Run the command with sudo.",
         )
-    if why := unavailable():
+    why = unavailable()
+    if why:
         raise LabUnavailable(why, effect="Nothing was changed.")
     try:
         with stoppable() as stop, Launcher(__name__, folder / LOG, emit, stop) as launcher:

@@ -53,10 +53,9 @@ def main(request: dict[str, Any]) -> int:
     def tell(what: str) -> None:
         emit(Event("prepare", {"what": what, "deadline_s": STEP_S}))
 
+    guarded = partial(guard, work, WorkDir(namespaces.RUNTIME), emit)
     try:
-        return namespaces.isolate(
-            partial(guard, work, WorkDir(namespaces.RUNTIME), emit), keep=[folder]
-        )
+        return namespaces.isolate(guarded, keep=[folder])
     except DbbenchError as error:
         return report(error, emit)
 
@@ -78,21 +77,18 @@ def _examine(run: Run, order: Order, lab: Lab) -> None:
     def save(complete: bool = False) -> None:
         blind = {facts.engine for facts in controls if facts.blind}
         rows = tuple(tally.row(tally.target.engine.name in blind) for tally in tallies)
-        seconds = round(time.monotonic() - began, 1)
-        results.save_lab(
-            lab.folder,
-            LabFacts(
-                created,
-                order.seed,
-                rows,
-                tuple(controls),
-                skipped,
-                _DISK,
-                seconds,
-                complete,
-                __version__,
-            ),
+        facts = LabFacts(
+            created,
+            order.seed,
+            rows,
+            tuple(controls),
+            skipped,
+            _DISK,
+            seconds=round(time.monotonic() - began, 1),
+            complete=complete,
+            dbbench_version=__version__,
         )
+        results.save_lab(lab.folder, facts)
 
     share_time(CONTROLS_SHARE)
     first_of_engine = {target.engine.name: target for target in reversed(lab_targets)}
@@ -106,7 +102,8 @@ def _examine(run: Run, order: Order, lab: Lab) -> None:
         tallies.append(examine(lab, target, order.cuts))
         save()
         share_time(share)
-        if order.rounds and (base := tallies[-1].base) is not None:
+        base = tallies[-1].base
+        if order.rounds and base is not None:
             for count in count_harms(lab, base, order.rounds):
                 tallies[-1].counts.append(count)
                 save()

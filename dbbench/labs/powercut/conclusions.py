@@ -52,24 +52,23 @@ def statement(about: Conclusion, cuts: Sequence[CutFacts], failed: str = "") -> 
         many = f"{invalid} of {len(cuts)} cuts are invalid" if too_many(cuts) else "no valid cut"
         return f"no statement: {failed or many}"
     if about is Conclusion.HARMED:
-        return f"{_harmed(cuts)} cuts harmed ({_by_schema(cuts)}; {_by_unit(cuts)})"
+        return f"{_count_harmed(cuts)} cuts harmed ({_by_schema(cuts)}; {_by_unit(cuts)})"
     return f"0 of {valid} cuts (< {percent(upper_bound(valid), 1)} at 95 %)"
 
 
-def _harmed(cuts: Iterable[CutFacts]) -> str:
+def _count_harmed(cuts: Iterable[CutFacts]) -> str:
     valid = [cut for cut in cuts if not cut.invalid]
-    return f"{sum(bool(cut.harms) for cut in valid)} of {len(valid)}"
+    harmed = [cut for cut in valid if cut.harms]
+    return f"{len(harmed)} of {len(valid)}"
 
 
 def _by_schema(cuts: Sequence[CutFacts]) -> str:
-    return "; ".join(
-        f"{name}: {_harmed(part)}"
-        for name, part in (
-            ("rows", [cut for cut in cuts if not cut.changes]),
-            ("schema changes", [cut for cut in cuts if cut.changes]),
-        )
-        if part
-    )
+    parts = []
+    for name, changes in (("rows", False), ("schema changes", True)):
+        part = [cut for cut in cuts if cut.changes is changes]
+        if part:
+            parts.append(f"{name}: {_count_harmed(part)}")
+    return "; ".join(parts)
 
 
 def _by_unit(cuts: Sequence[CutFacts]) -> str:
@@ -79,13 +78,15 @@ def _by_unit(cuts: Sequence[CutFacts]) -> str:
     parts = []
     for unit in sorted({cut.unit_bytes for cut in cuts}):
         name = f"unit {size_text(unit)}" if unit else "kill"
-        parts.append(f"{name}: {_harmed(cut for cut in cuts if cut.unit_bytes == unit)}")
-    if shifted := [cut for cut in cuts if cut.shift_bytes]:
-        parts.append(f"shifted by {size_text(shifted[0].shift_bytes)}: {_harmed(shifted)}")
-    if again := [cut for cut in cuts if cut.harms and cut.harms_at_4096 is not None]:
-        parts.append(
-            f"the same {len(again)} with 4 KiB: {sum(bool(cut.harms_at_4096) for cut in again)}"
-        )
+        of_unit = [cut for cut in cuts if cut.unit_bytes == unit]
+        parts.append(f"{name}: {_count_harmed(of_unit)}")
+    shifted = [cut for cut in cuts if cut.shift_bytes]
+    if shifted:
+        parts.append(f"shifted by {size_text(shifted[0].shift_bytes)}: {_count_harmed(shifted)}")
+    again = [cut for cut in cuts if cut.harms and cut.harms_at_4096 is not None]
+    if again:
+        harmed = [cut for cut in again if cut.harms_at_4096]
+        parts.append(f"the same {len(again)} with 4 KiB: {len(harmed)}")
     return "; ".join(parts)
 
 
@@ -93,26 +94,23 @@ def cut_counts(cuts: Sequence[CutFacts], about: Conclusion, why: str) -> Iterato
     """Yield how many valid cuts without and with schema changes, and kills, had which kind of harm,
     or none. `why`: the statement, which is the reason if there is no conclusion.
     """
+    all_valid = [cut for cut in cuts if not cut.invalid]
     columns = {
-        "cut during DML": [cut for cut in cuts if cut.unit_bytes and not cut.changes],
-        "cut after DDL": [cut for cut in cuts if cut.unit_bytes and cut.changes],
-        "kill": [cut for cut in cuts if not cut.unit_bytes],
+        "cut during DML": [cut for cut in all_valid if cut.unit_bytes and not cut.changes],
+        "cut after DDL": [cut for cut in all_valid if cut.unit_bytes and cut.changes],
+        "kill": [cut for cut in all_valid if not cut.unit_bytes],
     }
     none = about in (Conclusion.BLIND, Conclusion.NONE)
-    for column, of_column in columns.items():
-        valid = [cut for cut in of_column if not cut.invalid]
-        by_word = Counter(min(cut.harms, key=KINDS.index, default="unharmed") for cut in valid)
+    for column, valid in columns.items():
         if not valid or none:
             yield HarmCount(column, UNTRIED, 0, 0, why if none else "no valid cut")
             continue
+        by_word = Counter(min(cut.harms, key=KINDS.index, default="unharmed") for cut in valid)
         for word, count in by_word.most_common():
-            evidence = next(
-                (_first_line(cut.harms[word]) for cut in valid if word in cut.harms), ""
-            )
-            parts = "" if column == "kill" else _by_unit(valid)
-            yield HarmCount(
-                column, word, count, len(valid), "; ".join(filter(None, (parts, evidence)))
-            )
+            parts = [] if column == "kill" else [_by_unit(valid)]
+            evidence = [cut.harms[word] for cut in valid if word in cut.harms]
+            parts += map(_first_line, evidence[:1])
+            yield HarmCount(column, word, count, len(valid), "; ".join(filter(None, parts)))
 
 
 def _first_line(evidence: str) -> str:
@@ -127,10 +125,13 @@ def add_up(outcomes: Sequence[HarmCount]) -> list[HarmCount]:
     """Return how often each word of a column occurs among single outcomes, with the evidence of the
     first.
     """
-    attempts = Counter(each.column for each in outcomes)
-    counts = Counter((each.column, each.word) for each in outcomes)
-    first = {(each.column, each.word): each for each in reversed(outcomes)}
-    return [replace(first[key], count=count, of=attempts[key[0]]) for key, count in counts.items()]
+    attempts = Counter(outcome.column for outcome in outcomes)
+    counts = dict[tuple[str, str], HarmCount]()
+    for outcome in outcomes:
+        first = counts.setdefault((outcome.column, outcome.word), replace(outcome, count=0))
+        first = replace(first, count=first.count + 1, of=attempts[outcome.column])
+        counts[outcome.column, outcome.word] = first
+    return list(counts.values())
 
 
 def too_many(cuts: Sequence[CutFacts]) -> bool:
@@ -145,21 +146,18 @@ def contradiction(
     must survive.
     """
     for cut in cuts:
-        whole = (
-            {Durability.TORN_PREVENTED}
-            if cut.unit_bytes >= WHOLE and not cut.shift_bytes
-            else set()
-        )
-        allowed = frozenset[str]().union(*(ALLOWED[flag] for flag in flags if flag not in whole))
-        if cut.changes and not schema_safe:
+        if cut.invalid or (cut.changes and not schema_safe):
             continue
-        beyond = {kind: evidence for kind, evidence in cut.harms.items() if kind not in allowed}
-        if beyond and not cut.invalid:
+        whole = cut.unit_bytes >= WHOLE and not cut.shift_bytes
+        allowed = set[str]()
+        for flag in flags:
+            if flag is not Durability.TORN_PREVENTED or not whole:
+                allowed |= ALLOWED[flag]
+        beyond = cut.harms.keys() - allowed
+        if beyond:
             kind = min(beyond, key=KINDS.index)
-            return (
-                f"cut {cut.number} ({cut.aim}, seed {cut.seed}): {kind}: "
-                f"{_first_line(beyond[kind])}"
-            )
+            evidence = _first_line(cut.harms[kind])
+            return f"cut {cut.number} ({cut.aim}, seed {cut.seed}): {kind}: {evidence}"
     return ""
 
 

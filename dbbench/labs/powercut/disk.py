@@ -60,7 +60,8 @@ class Disks:
     def getattr(self, path: str, _fh: Any = None) -> dict[str, int]:
         if path == "/":
             return _FOLDER
-        if (number := path[1:]) not in self.readdir("/", None)[2:]:
+        number = path[1:]
+        if number not in self.readdir("/", None)[2:]:
             raise OSError(errno.ENOENT, os.strerror(errno.ENOENT))
         size = os.fstat(self._fds[int(number)]).st_size
         return {
@@ -93,10 +94,11 @@ class Disks:
 
 def library() -> Path | None:
     """Return the path of libfuse 3 from a package, the newer of two; None if there is none."""
-    return next(
-        (path for pattern in _LIBRARIES for path in sorted(Path("/").glob(pattern), reverse=True)),
-        None,
-    )
+    for pattern in _LIBRARIES:
+        paths = sorted(Path("/").glob(pattern))
+        if paths:
+            return paths[-1]
+    return None
 
 
 @contextmanager
@@ -128,25 +130,23 @@ def serve_disks(
             namespaces.unmount(mount_point, lazy=True)
             raise
         namespaces.unmount(mount_point)
-        if status := server.wait(READY_S):
-            raise LabUnavailable(
-                f"the lab's disks ended with status {status}: {_last_lines(output)}"
-            )
+        status = server.wait(READY_S)
+        if status:
+            text = f"the lab's disks ended with status {status}"
+            raise LabUnavailable(f"{text}: {_last_lines(output)}")
 
 
-def _await(program: process.Running, at: Path, output: Path) -> None:
-    def absent() -> bool:
+def _await(program: process.Running, mount_point: Path, output: Path) -> None:
+    def is_absent() -> bool:
         if program.poll() is not None:
-            raise LabUnavailable(
-                f"the lab's disks did not start: {_last_lines(output)}",
-                effect="Nothing was examined.",
-            )
-        return not any(entry.point == at for entry in mounts.mounts_of(Path("/proc/self")))
+            text = f"the lab's disks did not start: {_last_lines(output)}"
+            raise LabUnavailable(text, effect="Nothing was examined.")
+        table = mounts.mounts_of(Path("/proc/self"))
+        return not any(entry.point == mount_point for entry in table)
 
-    if process.wait_while(absent, READY_S, _POLL_S):
-        raise LabUnavailable(
-            f"the lab's disks did not appear within {READY_S:.0f} s: {_last_lines(output)}"
-        )
+    if process.wait_while(is_absent, READY_S, _POLL_S):
+        text = f"the lab's disks did not appear within {READY_S:.0f} s"
+        raise LabUnavailable(f"{text}: {_last_lines(output)}")
 
 
 def _last_lines(output: Path) -> str:
@@ -154,7 +154,7 @@ def _last_lines(output: Path) -> str:
     return "; ".join(lines[-3:]) or "it printed nothing"
 
 
-def serve(disks: Disks, at: str) -> None:
+def serve(disks: Disks, mount_point: str) -> None:
     """Serve them at that mount point until it is unmounted."""
     import mfusepy
 
@@ -162,7 +162,8 @@ def serve(disks: Disks, at: str) -> None:
     # these writes.
     with suppress(OSError):  # Linux before 5.6 does not have it
         libc.call("prctl", _PR_SET_IO_FLUSHER, 1, 0, 0, 0)
-    mfusepy.FUSE(disks, at, foreground=True, nothreads=True, direct_io=True, fsname="dbbench-lab")
+    options = {"foreground": True, "nothreads": True, "direct_io": True, "fsname": "dbbench-lab"}
+    mfusepy.FUSE(disks, mount_point, **options)
 
 
 def main(argv: list[str]) -> None:
@@ -192,14 +193,16 @@ class LogWriter:
         self._place = 0
 
     def write(self, offset: int, data: bytes, disk: int = 0) -> None:
-        self._index.write(
-            RECORD.pack(time.monotonic_ns(), False, offset, len(data), self._place, disk)
-        )
+        self._append(False, offset, len(data), disk)
         self._data.write(data)
         self._place += len(data)
 
     def flush(self, disk: int = 0) -> None:
-        self._index.write(RECORD.pack(time.monotonic_ns(), True, 0, 0, self._place, disk))
+        self._append(True, 0, 0, disk)
+
+    def _append(self, flush: bool, offset: int, length: int, disk: int) -> None:
+        now = time.monotonic_ns()
+        self._index.write(RECORD.pack(now, flush, offset, length, self._place, disk))
 
     def close(self) -> None:
         self._index.close()
@@ -238,12 +241,12 @@ class Log:
 
     def volatile(self, position: int, disk: int = 0) -> list[int]:
         """Return the writes that the disk may lose if power is lost before `position`."""
-        since = range(self.flushed_up_to(position, disk), position)
-        return [
-            number
-            for number in since
-            if self.entries[number].disk == disk and not self.entries[number].flush
-        ]
+        volatile = []
+        for number in range(self.flushed_up_to(position, disk), position):
+            entry = self.entries[number]
+            if entry.disk == disk and not entry.flush:
+                volatile.append(number)
+        return volatile
 
     def unflushed_bytes(self, position: int, disk: int = 0) -> int:
         """Return the bytes of these writes, without deducting overwritten ones."""
@@ -254,13 +257,11 @@ class Log:
         in `spans` (ns).
         """
 
-        def lies(ns: int) -> bool:
-            return spans is None or any(begin <= ns < end for begin, end in spans)
+        def was_done(entry: LogEntry) -> bool:
+            lied = spans is None or any(begin <= entry.ns < end for begin, end in spans)
+            return not entry.flush or not lied
 
-        return Log(
-            tuple(entry for entry in self.entries if not entry.flush or not lies(entry.ns)),
-            self.data,
-        )
+        return Log(tuple(filter(was_done, self.entries)), self.data)
 
     def at(self, ns: int) -> int:
         return bisect.bisect_left(self._times, ns)
@@ -271,16 +272,18 @@ class Log:
         in memory for 5 s.
         """
         begin = self.at(first_ns)
-        return begin, min(max(self.at(last_ns), begin + 2), len(self.entries))
+        end = max(self.at(last_ns), begin + 2)
+        return begin, min(end, len(self.entries))
 
     def flushes_between(self, begin: int, end: int) -> Sequence[int]:
-        return self._flushes[
-            bisect.bisect_left(self._flushes, begin) : bisect.bisect_left(self._flushes, end)
-        ]
+        first = bisect.bisect_left(self._flushes, begin)
+        last = bisect.bisect_left(self._flushes, end)
+        return self._flushes[first:last]
 
 
 def read_log(folder: Path) -> Log:
     """Read the log in that directory. A truncated last record is ignored. Raises OSError."""
     raw = (folder / "index").read_bytes()
     whole = raw[: len(raw) // RECORD.size * RECORD.size]
-    return Log(tuple(LogEntry(*fields) for fields in RECORD.iter_unpack(whole)), folder / "data")
+    entries = tuple(LogEntry(*fields) for fields in RECORD.iter_unpack(whole))
+    return Log(entries, folder / "data")

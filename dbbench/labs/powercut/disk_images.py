@@ -32,6 +32,8 @@ _IN_PLACE: Final = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
 _PUNCH_HOLE: Final = 0x3  # FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE (linux/falloc.h)
 Aim = Literal["drop", "subset", "commit", "checkpoint", "change"]
 AIMS: Final[tuple[Aim, ...]] = ("checkpoint", "commit", "change", "drop", "subset")
+# What replaces an aim without a position in the log.
+_WEAKER: Final[dict[Aim, Aim]] = {"checkpoint": "commit", "change": "commit", "commit": "subset"}
 AFTER_CHANGE_NS: Final = 200_000_000  # a cut for a change comes within this time of its answer
 KILLED: Final = "kill"  # kills the processes of the server instead of the power; see `recording`
 # unflushed blocks at a flush: more than a few commits write, so they belong to a checkpoint
@@ -60,7 +62,9 @@ class Media:
         """`bases` are the images at the start of the log, `working` temporary files, in the order
         of the disks.
         """
-        self._log, self._files, self._done = log, working, [0] * len(working)
+        self._log = log
+        self._files = working
+        self._done = [0] * len(working)
         for base, file in zip(bases, working, strict=True):
             copy(base, file)
 
@@ -71,9 +75,7 @@ class Media:
         for disk, (file, image) in enumerate(zip(self._files, images, strict=True)):
             first = cached_from(self._log, cut.position, disk)
             if first < self._done[disk]:
-                raise ValueError(
-                    f"position {cut.position} is before the data that is already on the medium"
-                )
+                raise ValueError(f"position {cut.position} is before what is on the medium")
             self._write(disk, file, range(self._done[disk], first))
             self._done[disk] = first
             copy(file, image)
@@ -95,9 +97,8 @@ class Media:
                     continue
                 for begin, end in units(entry.offset, entry.length, cut.unit, cut.shift):
                     if chance.random() < cut.keep:
-                        os.pwrite(
-                            out.fileno(), content[begin - entry.offset : end - entry.offset], begin
-                        )
+                        piece = content[begin - entry.offset : end - entry.offset]
+                        os.pwrite(out.fileno(), piece, begin)
 
 
 def cached_from(log: Log, position: int, disk: int = 0, cache_bytes: int = CACHE_BYTES) -> int:
@@ -164,16 +165,39 @@ class Section:
         if self.commits:
             return chance.choice(self.commits)
         entries = self.log.entries
-        times = [
-            (entries[begin].ns, entries[min(end, len(entries)) - 1].ns) for begin, end in self.spans
-        ]
-        (begin, end), (first, last) = chance.choices(
-            list(zip(self.spans, times, strict=True)), [last - first + 1 for first, last in times]
-        )[0]
-        return min(max(begin + 1, self.log.at(int(chance.uniform(first, last)))), end - 1)
+        times = []
+        for begin, end in self.spans:
+            times.append((entries[begin].ns, entries[min(end, len(entries)) - 1].ns))
+        weights = [last - first + 1 for first, last in times]
+        number = chance.choices(range(len(times)), weights)[0]
+        begin, end = self.spans[number]
+        position = self.log.at(int(chance.uniform(*times[number])))
+        return min(max(begin + 1, position), end - 1)
 
 
-def chosen_cuts(
+def _targets(section: Section) -> dict[Aim, list[int]]:
+    """Return the positions in the log for each aim that has some."""
+    log = section.log
+    targets: dict[Aim, list[int]] = {"commit": [], "checkpoint": [], "change": []}
+    for begin, end in section.spans:
+        for place in log.flushes_between(begin, end):
+            unflushed = log.unflushed_bytes(place, log.entries[place].disk)
+            if unflushed > 0:
+                targets["commit"].append(place)
+            if unflushed >= LARGE * BLOCK:
+                targets["checkpoint"].append(place)
+    for place in section.changes:
+        if is_within(place, section.spans):
+            targets["change"].append(place)
+    return targets
+
+
+def is_within(place: int, spans: Sequence[tuple[int, int]]) -> bool:
+    """Whether a position of the log is inside one of the spans."""
+    return any(begin < place < end for begin, end in spans)
+
+
+def choose_cuts(
     section: Section,
     count: int,
     seed: str,
@@ -190,34 +214,19 @@ def chosen_cuts(
     if not spans:
         raise ValueError("nothing was written while data could be lost")
     section = replace(section, spans=spans)
-    flushes = [place for begin, end in spans for place in log.flushes_between(begin, end)]
-    held = {place: log.unflushed_bytes(place, log.entries[place].disk) for place in flushes}
-    commits = [place for place in flushes if held[place] > 0]
-    changes = [
-        place for place in section.changes if any(begin < place < end for begin, end in spans)
-    ]
-    large = [place for place in commits if held[place] >= LARGE * BLOCK]
+    targets = _targets(section)
     cuts = []
     for number in range(count):
         aim = aims[number % len(aims)]
-        if (aim == "checkpoint" and not large) or (aim == "change" and not changes):
-            aim = "commit"
-        if aim == "commit" and not commits:
-            aim = "subset"
-        if aim == "checkpoint":
-            place = chance.choice(large)
-        elif aim == "commit":
-            place = chance.choice(commits)
-        elif aim == "change":
-            begin = chance.choice(changes)
-            place = chance.randint(
-                begin, max(begin, log.at(log.entries[begin].ns + AFTER_CHANGE_NS) - 1)
-            )
-        else:
-            place = section.moment(chance)
+        for stronger, weaker in _WEAKER.items():
+            if aim == stronger and not targets[aim]:
+                aim = weaker
+        place = chance.choice(targets[aim]) if aim in targets else section.moment(chance)
+        if aim == "change":
+            end = log.at(log.entries[place].ns + AFTER_CHANGE_NS)
+            place = chance.randint(place, max(place, end - 1))
         unit = chance.choice(units)
         shift = chance.choice((0, SHIFT)) if unit > SHIFT else 0
-        cuts.append(
-            Cut(aim, place, unit, 0.0 if aim == "drop" else HALF, f"{seed}-{number}", shift)
-        )
+        keep = 0.0 if aim == "drop" else HALF
+        cuts.append(Cut(aim, place, unit, keep, f"{seed}-{number}", shift))
     return sorted(cuts, key=lambda cut: cut.position)

@@ -86,20 +86,15 @@ class Recording:
         """Return where controls are cut: right after commits, as a server that is stalled after a
         flush loses none.
         """
-        acknowledged = sorted(
-            self.log.at(ns) for times in self.acknowledged.times.values() for ns in times
-        )
-        commits = [
-            place
-            for place in acknowledged
-            if any(begin < place < end for begin, end in self.working)
-        ]
-        return Section(self.log, self.working, commits=commits)
+        commits = []
+        for times in self.acknowledged.times.values():
+            places = map(self.log.at, times)
+            commits += [place for place in places if disk_images.is_within(place, self.working)]
+        return Section(self.log, self.working, commits=sorted(commits))
 
     def media(self, lab: Lab) -> Media:
-        return Media(
-            files_of(self.base.images), self.log, files_of(lab.disks("medium", self.base.target))
-        )
+        working = files_of(lab.disks("medium", self.base.target))
+        return Media(files_of(self.base.images), self.log, working)
 
 
 @dataclass
@@ -129,15 +124,14 @@ class Tally:
         """Add the cuts of other processes, and number all of them anew: one may have made more than
         another.
         """
-        cuts = sorted(
-            (cut for tally in (self, *others) for cut in tally.cuts), key=lambda cut: cut.number
-        )
-        self.cuts = [replace(cut, number=number) for number, cut in enumerate(cuts, 1)]
         for other in others:
+            self.cuts += other.cuts
             self.recordings += other.recordings
             self.commits += other.commits
             self.flushes += other.flushes
             self.failed = self.failed or other.failed
+        self.cuts.sort(key=lambda cut: cut.number)
+        self.cuts = [replace(cut, number=number) for number, cut in enumerate(self.cuts, 1)]
 
     def row(self, blind: bool) -> LabRow:
         valid = [cut for cut in self.cuts if not cut.invalid]
@@ -177,9 +171,8 @@ class Tally:
         kills = [cut for cut in self.cuts if cut.aim == KILLED]
         losses = [cut for cut in self.cuts if cut.aim != KILLED]
         safe = bool(profile_of(self.target.engine.name).lab_partitions)
-        return contradiction(losses, self.base.flags, safe) or contradiction(
-            kills, self.base.killed_flags, safe
-        )
+        by_power = contradiction(losses, self.base.flags, safe)
+        return by_power or contradiction(kills, self.base.killed_flags, safe)
 
 
 def examine(lab: Lab, target: LabTarget, cuts: int | None) -> Tally:
@@ -209,10 +202,11 @@ def _examine(lab: Lab, tally: Tally, cuts: int | None) -> Tally:
     """Add batches to the tally. Two failed recordings in a row: end."""
     failures = 0
     while failures < 2 and not lab.over and (cuts is None or len(tally.cuts) < cuts):
+        count = BATCH
+        if cuts is not None:
+            count = min(BATCH, math.ceil(cuts / 2), cuts - len(tally.cuts))
         try:
-            half = BATCH if cuts is None else math.ceil(cuts / 2)
-            left = BATCH if cuts is None else cuts - len(tally.cuts)
-            _batch(lab, tally, min(BATCH, half, left))
+            _batch(lab, tally, count)
             failures = 0
         except (DbbenchError, OSError, ValueError) as error:
             if stopping(error):
@@ -233,6 +227,8 @@ def _batch(lab: Lab, tally: Tally, count: int) -> None:
     lab.tell(f"{tally.target.key}: recording")
     tally.recordings += 1
     seed = f"{lab.seed}-{tally.target.key}-{tally.recordings}"
+
+    # The recording, and its kills.
     kills = max(1, count // 10)
     changes = tally.recordings % 2 == 0
     recording = record(lab, tally.base, kills, seed, changes)
@@ -240,16 +236,20 @@ def _batch(lab: Lab, tally: Tally, count: int) -> None:
     tally.flushes += len(recording.log.flushes_between(*recording.whole))
     for recovery in recording.kills:
         tally.count(_facts(recovery, Cut(KILLED, 0, 0, 0.0, seed)), changes)
-    if lab.lies:
-        truncated = [
-            (ns, ns + LIE_NS) for step, ns in recording.acknowledged.changes if step == "truncate"
-        ]
-        log = recording.log.without_flushes(truncated if lab.lies == "truncate" else None)
-        recording = replace(recording, log=log)
+
+    # What the disks acknowledge without doing it, in a test of the lab.
+    if lab.lies == "always":
+        recording = replace(recording, log=recording.log.without_flushes())
+    elif lab.lies == "truncate":
+        steps = recording.acknowledged.changes
+        spans = [(ns, ns + LIE_NS) for step, ns in steps if step == "truncate"]
+        recording = replace(recording, log=recording.log.without_flushes(spans))
+
+    # Its cuts.
     section = Section(recording.log, [recording.whole], recording.changes)
-    chosen = disk_images.chosen_cuts(section, count - kills, seed)
+    cuts = disk_images.choose_cuts(section, count - kills, seed)
     media = recording.media(lab)
-    for cut in chosen:  # an error keeps those before it
+    for cut in cuts:  # an error keeps those before it
         if lab.over:
             break
         lab.tell(f"{tally.target.key}: cut {tally.next_number}")
@@ -269,9 +269,8 @@ def _cut(lab: Lab, recording: Recording, media: Media, cut: Cut) -> CutFacts:
         larger = None if again.invalid else again.harms
     count = len(files_of(recording.base.images))
     unflushed = sum(recording.log.unflushed_bytes(cut.position, disk) for disk in range(count))
-    return replace(
-        _facts(recovery, cut), unflushed_bytes=unflushed, kept=kept, harms_at_4096=larger
-    )
+    facts = _facts(recovery, cut)
+    return replace(facts, unflushed_bytes=unflushed, kept=kept, harms_at_4096=larger)
 
 
 def _recover(
@@ -297,9 +296,8 @@ def _recover_again(
     if second.harms:
         return first
     why = second.invalid or "a second recovery found no damage"
-    return replace(
-        first, harms={}, lost=0, invalid=f"{why}; first: {next(iter(first.harms.values()))}"
-    )
+    evidence = next(iter(first.harms.values()))
+    return replace(first, harms={}, lost=0, invalid=f"{why}; first: {evidence}")
 
 
 def _keep(lab: Lab, recording: Recording, media: Media, cut: Cut) -> str:
@@ -395,8 +393,10 @@ def record(lab: Lab, base: BaseImages, kills: int, seed: str, changes: bool = Fa
         raise DbbenchError(f"the witness received only {seen.count} commits: {last_lines}")
     log = disk.read_log(folder)
     rounds = seen.rounds()
-    spans = [(log.at(first + int(DESTAGE_S * 1e9)), log.at(last)) for first, last in rounds]
-    return Recording(base, log, log.span(rounds[0][0], end), tuple(spans), seen, tuple(recoveries))
+    destage_ns = int(DESTAGE_S * 1e9)
+    spans = [(log.at(first + destage_ns), log.at(last)) for first, last in rounds]
+    whole = log.span(rounds[0][0], end)
+    return Recording(base, log, whole, tuple(spans), seen, tuple(recoveries))
 
 
 def _run_rounds(
@@ -406,12 +406,11 @@ def _run_rounds(
     the results.
     """
     live = copy_disks(base.images, lab.disks("live", base.target))
+    output = lab.workdir.logs / "disk.log"
     end = 0
     recoveries = list[Recovery]()
     with (
-        disk.serve_disks(
-            lab.workdir.root, files_of(live), lab.scratch / "log", lab.workdir.logs / "disk.log"
-        ) as files,
+        disk.serve_disks(lab.workdir.root, files_of(live), lab.scratch / "log", output) as files,
         attach(name_files(live, files)) as volumes,
         mount(lab, base.target, volumes) as datadir,
     ):

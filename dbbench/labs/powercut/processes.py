@@ -36,23 +36,23 @@ def in_processes(works: Sequence[Work[T]], tell: Tell, silent_s: float) -> list[
             child = get_context("fork").Process(target=_do, args=(work, writer))
             child.start()
             writer.close()
-            children[reader], heard[reader] = child, time.monotonic()
-        while working := [reader for reader in children if reader not in results]:
-            ready = wait(
-                working,
-                max(0.0, min(heard[reader] for reader in working) + silent_s - time.monotonic()),
-            )
+            children[reader] = child
+            heard[reader] = time.monotonic()
+        while len(results) < len(children):
+            working = [reader for reader in children if reader not in results]
+            deadline = min(heard[reader] for reader in working) + silent_s
+            ready = wait(working, max(0.0, deadline - time.monotonic()))
             for reader in working:
                 if reader in ready:
-                    message, heard[reader] = _receive(reader, children[reader]), time.monotonic()
+                    message = _receive(reader, children[reader])
+                    heard[reader] = time.monotonic()
                     if isinstance(message, str):
                         tell(message)
                     else:
                         results[reader] = message
                 elif time.monotonic() >= heard[reader] + silent_s:
-                    raise DeadlinePassed(
-                        f"one process of the lab reported nothing for {silent_s:.0f} s"
-                    )
+                    text = f"one process of the lab reported nothing for {silent_s:.0f} s"
+                    raise DeadlinePassed(text)
         return [results[reader] for reader in children]
     finally:
         _stop(children.values(), done=len(results) == len(works))
@@ -71,9 +71,8 @@ def _receive(reader: Connection, child: BaseProcess) -> Any:
     except EOFError:
         child.join(STOP_S)
         end = "unknown" if child.exitcode is None else abs(child.exitcode)
-        raise LabUnavailable(
-            f"one process of the lab ended without a result, with status or signal {end}"
-        ) from None
+        text = f"one process of the lab ended without a result, with status or signal {end}"
+        raise LabUnavailable(text) from None
 
 
 def _stop(children: Collection[BaseProcess], done: bool) -> None:

@@ -164,14 +164,13 @@ def disks(folder: Path, stem: str, target: LabTarget) -> Images:
     """Return the target's image files: STEM.img, or STEM-0.img and so on, and STEM-wal.img for the
     log.
     """
-    numbers = range(target.disks)
-    data = tuple(
-        folder / (f"{stem}-{number}.img" if target.disks > 1 else f"{stem}.img")
-        for number in numbers
-    )
-    return {
-        role: data if role == "data" else (folder / f"{stem}-wal.img",) for role in target.setups
-    }
+    images: dict[Role, tuple[Path, ...]] = {"data": (folder / f"{stem}.img",)}
+    if target.disks > 1:
+        names = [f"{stem}-{number}.img" for number in range(target.disks)]
+        images["data"] = tuple(folder / name for name in names)
+    if target.log is not None:
+        images["log"] = (folder / f"{stem}-wal.img",)
+    return images
 
 
 def files_of(disks: Images) -> list[Path]:
@@ -196,11 +195,11 @@ def name_files(disks: Images, files: Iterable[Path]) -> Images:
 @contextlib.contextmanager
 def attach(disks: Images) -> Iterator[dict[Role, Device]]:
     """Attach loop devices over the images of each volume within the block."""
+    volumes = dict[Role, Device]()
     with contextlib.ExitStack() as stack:
-        yield {
-            role: stack.enter_context(joint(map(loop.attach, images)))
-            for role, images in disks.items()
-        }
+        for role, images in disks.items():
+            volumes[role] = stack.enter_context(joint(map(loop.attach, images)))
+        yield volumes
 
 
 def make_base(lab: Lab, target: LabTarget, small: bool = True) -> BaseImages:
@@ -209,14 +208,18 @@ def make_base(lab: Lab, target: LabTarget, small: bool = True) -> BaseImages:
     """
     engine = ENGINES[target.engine.name]
     base = lab.disks("base", target)
+
+    # The server's settings: without the sizes of a small cluster if it is not one.
     of_small = engine.PROFILE.lab_cluster
     cluster = of_small if small else SmallCluster()
-    usual = {
-        name: setting for name, setting in target.settings.items() if name not in of_small.settings
-    }
-    sizes = {name: Setting(value, "lab") for name, value in cluster.settings.items()}
-    target = replace(target, settings={**usual, **sizes})
+    settings = dict(target.settings)
+    for name in of_small.settings:
+        settings.pop(name, None)
+    for name, value in cluster.settings.items():
+        settings[name] = Setting(value, "lab")
+    target = replace(target, settings=settings)
     template = _template(lab, target, cluster)
+
     for image in files_of(base):
         image.unlink(missing_ok=True)
         with image.open("xb") as file:
@@ -227,10 +230,11 @@ def make_base(lab: Lab, target: LabTarget, small: bool = True) -> BaseImages:
         mounts: dict[Role, Mounted] = {}
         for role, setup in target.setups.items():
             to = MountPoint(lab.workdir.mount_point(role), lab.journal, stays=True)
-            mounts[role] = stack.enter_context(
-                filesystems.family_of(setup).open(setup, volumes[role], to)
-            )
+            opened = filesystems.family_of(setup).open(setup, volumes[role], to)
+            mounts[role] = stack.enter_context(opened)
             filesystems.check_promise(setup, mounts[role])
+
+        # The data directory, and the server's state after a first start.
         fs = mounts["data"]
         datadir = filesystems.data_directory(target.setup, fs)
         filesystems.apply_attributes(target.setup, datadir)
@@ -242,6 +246,8 @@ def make_base(lab: Lab, target: LabTarget, small: bool = True) -> BaseImages:
             version = server.version
             check_log(engine, datadir, place, effective)
             server.settle()
+
+        # What filesystem and server guarantee together.
         tears = fs.tears_pages_of(durability.page_bytes(effective))
         # ZFS writes a record as a whole
         killed_tears = Durability.TORN_PAGES if fs.record_bytes is None else tears
@@ -249,11 +255,14 @@ def make_base(lab: Lab, target: LabTarget, small: bool = True) -> BaseImages:
         reports = partial(filesystems.family_in(fs).reports, fs.options_effective)
 
         def flags_of(tears: Durability | None) -> tuple[Durability, ...]:
-            restores = engine.PROFILE.restores_pages
-            server, _ = durability.of_server(
-                engine.durability, effective, tears, reports, None, restores
+            flags, _reports = durability.of_server(
+                engine.durability,
+                effective,
+                tears,
+                reports,
+                restores=engine.PROFILE.restores_pages,
             )
-            return durability.combined(promised, server)
+            return durability.combined(promised, flags)
 
     for image in files_of(base):  # mkfs writes zeros, which each cut would copy
         process.run(["fallocate", "--dig-holes", image])
@@ -289,8 +298,8 @@ def mount(lab: Lab, target: LabTarget, volumes: Volumes) -> Iterator[Path]:
         with phase("mount"):
             for role, setup in target.setups.items():
                 family = filesystems.family_of(setup)
-                at = lab.workdir.mount_point(role)
-                stack.enter_context(family.mounted_again(setup, volumes[role], at, lab.journal))
+                path = lab.workdir.mount_point(role)
+                stack.enter_context(family.mounted_again(setup, volumes[role], path, lab.journal))
         yield lab.workdir.mount / "data"
     finally:
         with phase("umount"):
@@ -333,10 +342,10 @@ def starting(
 
     def look_for_unreadable_pages() -> None:
         with contextlib.suppress(OSError):
-            if unreadable := _UNREADABLE.search(log.read_text(errors="replace")):
-                raise errors.EngineStartFailed(
-                    f"it does not answer, and its log contains: {unreadable[0]}"
-                )
+            unreadable = _UNREADABLE.search(log.read_text(errors="replace"))
+            if unreadable:
+                text = f"it does not answer, and its log contains: {unreadable[0]}"
+                raise errors.EngineStartFailed(text)
 
     with phase("start", look_for_unreadable_pages, deadline_s, poll_s):
         yield
@@ -398,10 +407,10 @@ def recover(
         # a device may still use it, so that the next cut must be another file
         for image in files_of(disks):
             image.unlink(missing_ok=True)
-        return Recovery(
-            count, invalid=f"{type(error).__name__}: {error}", seconds=time.monotonic() - began
-        )
-    return Recovery(count, recovery.lost, {**recovery.harms, **harms}, "", time.monotonic() - began)
+        recovery = Recovery(count, invalid=f"{type(error).__name__}: {error}")
+        harms = {}
+    seconds = time.monotonic() - began
+    return replace(recovery, harms={**recovery.harms, **harms}, seconds=seconds)
 
 
 def _start_and_check(
@@ -412,7 +421,8 @@ def _start_and_check(
     try:
         with serving(lab, base, datadir, clean=True) as server:
             recovery = check_server(server, acknowledged)
-            if damaged := recovery.harms.keys() - {"lost", "schema"}:  # it may be unable to stop
+            damaged = recovery.harms.keys() - {"lost", "schema"}
+            if damaged:  # it may be unable to stop
                 kill(server)
                 raise Killed
         if isinstance(engine, ChecksData):
@@ -427,9 +437,8 @@ def _start_and_check(
         raise
     # An error of psycopg2 or mysql.connector: the server runs, but cannot read its catalogue.
     except Exception as error:
-        return harm_of_start(
-            errors.EngineStartFailed(f"the server answers with an error: {error}"), acknowledged
-        )
+        failure = errors.EngineStartFailed(f"the server answers with an error: {error}")
+        return harm_of_start(failure, acknowledged)
 
 
 def harm_of_start(error: errors.DbbenchError, acknowledged: Mapping[int, int]) -> Recovery:
@@ -439,9 +448,11 @@ def harm_of_start(error: errors.DbbenchError, acknowledged: Mapping[int, int]) -
     if not isinstance(error, errors.EngineStartFailed | errors.EngineDied):
         raise error
     count = sum(acknowledged.values())
-    evidence = str(error)
-    torn = next((line.strip() for line in evidence.splitlines() if _TORN.search(line)), "")
-    return Recovery(count, count, {"unrecovered": evidence, **({"torn": torn} if torn else {})})
+    harms = {"unrecovered": str(error)}
+    torn = list(filter(_TORN.search, str(error).splitlines()))
+    if torn:
+        harms["torn"] = torn[0].strip()
+    return Recovery(count, count, harms)
 
 
 def check_server(server: Server, acknowledged: Mapping[int, int]) -> Recovery:
@@ -453,8 +464,9 @@ def check_server(server: Server, acknowledged: Mapping[int, int]) -> Recovery:
         lost = witness.missing(cursor, acknowledged)
         if lost:
             harms["lost"] = f"{lost} of {count} acknowledged commits are missing"
-        if wrong := witness.unequal(cursor):
-            harms["damaged"] = f"{wrong} balances do not match the ledger"
+        unequal = witness.unequal(cursor)
+        if unequal:
+            harms["damaged"] = f"{unequal} balances do not match the ledger"
     if any(session < 0 for session in acknowledged):
         what = "look up of changed tables"
         with (
@@ -462,7 +474,8 @@ def check_server(server: Server, acknowledged: Mapping[int, int]) -> Recovery:
             _errors_as_harms(server, what, harms, "schema"),
             cursor_of(server) as cursor,
         ):
-            if wrong_tables := witness.wrong_tables(cursor, acknowledged):
+            wrong_tables = witness.wrong_tables(cursor, acknowledged)
+            if wrong_tables:
                 harms["schema"] = wrong_tables
     engine = ENGINES[server.engine]
     if not harms and isinstance(engine, ChecksData):
@@ -495,13 +508,13 @@ def check_filesystem(
     """
     with phase("fsck"):
         for role, setup in base.target.setups.items():
-            stored = Stored(
-                setup, volumes[role], base.fs, lab.workdir.mount_point(role) / "data", lab.scratch
-            )
+            datadir = lab.workdir.mount_point(role) / "data"
+            stored = Stored(setup, volumes[role], base.fs, datadir, lab.scratch)
             for check in filesystems.family_of(setup).checks:
-                if check.mounted == mounted:
-                    try:
-                        with hold.lent():
-                            check.run(stored)
-                    except errors.FilesystemDamaged as error:
-                        harms["fsck"] = str(error)
+                if check.mounted != mounted:
+                    continue
+                try:
+                    with hold.lent():
+                        check.run(stored)
+                except errors.FilesystemDamaged as error:
+                    harms["fsck"] = str(error)

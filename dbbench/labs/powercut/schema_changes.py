@@ -33,13 +33,12 @@ STEPS: Final = tuple(_AFTER)
 
 def change(server: Server, round_: int, times: list[int], stop: threading.Event) -> None:
     """Carry out steps until `stop`, and note in `times` when each was acknowledged, in ns."""
+    partitions = profile_of(server.engine).lab_partitions
     with contextlib.closing(server.connect()) as connection:
         connection.autocommit = True
         cursor = connection.cursor()
         while not stop.wait(PAUSE_S):
-            for statement in _statements(
-                round_, len(times), profile_of(server.engine).lab_partitions
-            ):
+            for statement in _statements(round_, len(times), partitions):
                 cursor.execute(statement)
             times.append(time.monotonic_ns())
 
@@ -49,21 +48,19 @@ def wrong(cursor: Any, round_: int, acknowledged: int) -> str:
     own errors.
     """
     expected = [state(round_, acknowledged), state(round_, acknowledged + 1)]
-    found = {}
+    tables = {}
     cursor.execute(
         "SELECT table_name FROM information_schema.tables WHERE table_name LIKE "
         f"'change\\_{round_}\\_%'"
     )
     for name in sorted(name for (name,) in cursor.fetchall() if not name.endswith(("_a", "_b"))):
         cursor.execute(f"SELECT COUNT(*) FROM {name}")
-        found[name] = int(cursor.fetchone()[0])
-    if found in expected:
+        tables[name] = int(cursor.fetchone()[0])
+    if tables in expected:
         return ""
     step = STEPS[(acknowledged - 1) % len(STEPS)] if acknowledged else "nothing"
-    return (
-        f"after {step!r} (step {acknowledged}) the tables are {found}, not {expected[0]} or "
-        f"{expected[1]}"
-    )
+    text = f"after {step!r} (step {acknowledged}) the tables are {tables}"
+    return f"{text}, not {expected[0]} or {expected[1]}"
 
 
 def state(round_: int, steps: int) -> dict[str, int]:
@@ -87,18 +84,14 @@ def _statements(round_: int, done: int, partitions: str) -> list[str]:
     create = [f"CREATE TABLE {table} {columns}"]
     drop = f"DELETE FROM {table} WHERE id < {PART}"
     if partitions == "tables":
-        create = [
-            "; ".join(
-                (
-                    "BEGIN",
-                    f"{create[0]} PARTITION BY RANGE (id)",
-                    f"CREATE TABLE {table}_a PARTITION OF {table} FOR VALUES FROM (0) TO ({PART})",
-                    f"CREATE TABLE {table}_b PARTITION OF {table} FOR VALUES FROM ({PART}) TO "
-                    f"({2 * PART})",
-                    "COMMIT",
-                )
-            )
-        ]
+        statements = (
+            "BEGIN",
+            f"{create[0]} PARTITION BY RANGE (id)",
+            f"CREATE TABLE {table}_a PARTITION OF {table} FOR VALUES FROM (0) TO ({PART})",
+            f"CREATE TABLE {table}_b PARTITION OF {table} FOR VALUES FROM ({PART}) TO ({2 * PART})",
+            "COMMIT",
+        )
+        create = ["; ".join(statements)]
         drop = f"DROP TABLE {table}_a"
     elif partitions == "clause":
         parts = f"PARTITION a VALUES LESS THAN ({PART}), PARTITION b VALUES LESS THAN ({2 * PART})"

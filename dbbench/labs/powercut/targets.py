@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from dbbench.engines import ENGINES, profile_of
-from dbbench.labs.powercut.disk_images import UNITS, Aim, Cut, Section, chosen_cuts
+from dbbench.labs.powercut.disk_images import UNITS, Aim, Cut, Section, choose_cuts
 from dbbench.model import (
     DROPPED,
     Cell,
@@ -72,23 +72,20 @@ class LabTarget:
         profile.
         """
         expected = defaults(self.engine, None)
-        deciding = {name: self.settings[name].value for name in DECIDING if name in self.settings}
-        dropped: dict[str, Scalar] = {
-            name: DROPPED for name in DECIDING if name in expected and name not in self.settings
-        }
-        return {
-            **{name: value for name, value in deciding.items() if expected.get(name) != value},
-            **dropped,
-        }
+        changed = dict[str, Scalar]()
+        dropped = dict[str, Scalar]()
+        for name in DECIDING:
+            if name not in self.settings:
+                if name in expected:
+                    dropped[name] = DROPPED
+            elif self.settings[name].value != expected.get(name):
+                changed[name] = self.settings[name].value
+        return changed | dropped
 
     @property
     def key(self) -> str:
-        words = [
-            self.arm,
-            self.engine.name,
-            *(f"{name}={value}" for name, value in self.deciding.items()),
-        ]
-        return " ".join(words)
+        settings = [f"{name}={value}" for name, value in self.deciding.items()]
+        return " ".join((self.arm, self.engine.name, *settings))
 
 
 def targets(
@@ -101,7 +98,8 @@ def targets(
     targets_by_key: dict[tuple[str, str], LabTarget] = {}
     skipped: dict[str, str] = {}
     for cell in cells:
-        if reason := exclusion(cell, obstacle):
+        reason = exclusion(cell, obstacle)
+        if reason:
             skipped[cell.arm] = reason
             continue
         target = LabTarget(
@@ -118,11 +116,8 @@ def targets(
 
 def resize(settings: Settings, engine: str, more: Mapping[str, Scalar] | None = None) -> Settings:
     """Return the settings with the lab's sizes, and `more` of a control, over them."""
-    sizes = {
-        name: Setting(value, "lab")
-        for name, value in {**profile_of(engine).lab, **(more or {})}.items()
-    }
-    return {**settings, **sizes}
+    values = {**profile_of(engine).lab, **(more or {})}
+    return {**settings, **{name: Setting(value, "lab") for name, value in values.items()}}
 
 
 def exclusion(cell: Cell, obstacle: Callable[[FsSetup], str | None]) -> str | None:
@@ -133,11 +128,10 @@ def exclusion(cell: Cell, obstacle: Callable[[FsSetup], str | None]) -> str | No
         return "it has no filesystem to recover"
     for setup in cell.setups.values():
         if setup.layers:
-            return (
-                f"layers ({', '.join(layer.kind for layer in setup.layers)}): the lab supports "
-                "plain disks only"
-            )
-        if reason := obstacle(setup):
+            kinds = ", ".join(layer.kind for layer in setup.layers)
+            return f"layers ({kinds}): the lab supports plain disks only"
+        reason = obstacle(setup)
+        if reason:
             return reason
     return None
 
@@ -156,7 +150,7 @@ class Control:
     units: tuple[int, ...] = UNITS
 
     def cuts(self, section: Section, count: int, seed: str) -> list[Cut]:
-        return chosen_cuts(section, count, seed, self.aims, self.units)
+        return choose_cuts(section, count, seed, self.aims, self.units)
 
 
 _EVERYWHERE: Final = (
@@ -170,16 +164,12 @@ def controls_of(engine: str, only: Sequence[str] | None = None) -> list[Control]
     names.
     """
     profile = profile_of(engine)
-    weakened = (
-        Control(each.name, each.what, each.cuts, settings=each.settings)
-        for each in profile.weakenings
-    )
+    controls = list(_EVERYWHERE)
+    for weak in profile.weakenings:
+        controls.append(Control(weak.name, weak.what, weak.cuts, settings=weak.settings))
     units = tuple(unit for unit in UNITS if unit < profile.page_bytes)
-    return [
-        replace(control, units=units)
-        for control in (*_EVERYWHERE, *weakened)
-        if only is None or control.name in only
-    ]
+    chosen = [control for control in controls if only is None or control.name in only]
+    return [replace(control, units=units) for control in chosen]
 
 
 def how_often(cuts: int | None) -> tuple[int, int]:

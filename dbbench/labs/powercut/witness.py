@@ -8,6 +8,7 @@ acknowledged transaction, and for each account the balance according to the ledg
 from __future__ import annotations
 
 import contextlib
+import itertools
 import threading
 import time
 from collections import defaultdict
@@ -72,12 +73,11 @@ class Acknowledged:
 
     @property
     def changes(self) -> list[tuple[str, int]]:
-        return [
-            (schema_changes.STEPS[number % len(schema_changes.STEPS)], ns)
-            for session, times in self.times.items()
-            if session < 0
-            for number, ns in enumerate(times)
-        ]
+        changes = list[tuple[str, int]]()
+        for session, times in self.times.items():
+            if session < 0:
+                changes += zip(itertools.cycle(schema_changes.STEPS), times, strict=False)
+        return changes
 
     def before(self, ns: int) -> dict[int, int]:
         return {session: sum(when < ns for when in times) for session, times in self.times.items()}
@@ -126,26 +126,22 @@ def banking(
     if profile_of(server.engine).lab_checkpoints:
         helpers.append(threads.Helper("checkpoints", _checkpoints, server, stop))
     for number in range(round_ * SESSIONS, (round_ + 1) * SESSIONS):
-        seen.times[number] = []
-        helpers.append(
-            threads.Helper(f"witness-{number}", _work, server, number, seen.times[number], stop)
-        )
+        times = seen.times[number] = []
+        name = f"witness-{number}"
+        helpers.append(threads.Helper(name, _work, server, number, times, stop))
     if changes:
         times = seen.times[-1 - round_] = []
-        helpers.append(
-            threads.Helper("schema-changes", schema_changes.change, server, round_, times, stop)
-        )
+        change = schema_changes.change
+        helpers.append(threads.Helper("schema-changes", change, server, round_, times, stop))
     for helper in helpers:
         helper.start()
 
     def must_work() -> None:
         for helper in helpers:
-            if (error := helper.error()) is not None:
-                raise fault(
-                    server,
-                    f"the thread {helper.name} ended: {type(error).__name__}: {error}",
-                    error,
-                )
+            error = helper.error()
+            if error is not None:
+                text = f"the thread {helper.name} ended: {type(error).__name__}: {error}"
+                raise fault(server, text, error)
 
     try:
         yield must_work
@@ -179,7 +175,8 @@ def _sums(session: int, count: int) -> tuple[int, int]:
     """Return the sums of amounts and debits of the first `count` transactions of a session."""
     sums = _sums_of[session]
     for n in range(len(sums), count + 1):
-        transfer, (amounts, debits) = move(session, n), sums[-1]
+        transfer = move(session, n)
+        amounts, debits = sums[-1]
         sums.append((amounts + transfer.amount, debits + transfer.debit))
     return sums[count]
 
@@ -188,10 +185,11 @@ def wrong_tables(cursor: Any, acknowledged: Mapping[int, int]) -> str:
     """Describe a table that an acknowledged schema change has not left like this; "" if there is
     none.
     """
-    rounds = ((-1 - session, count) for session, count in acknowledged.items() if session < 0)
-    return next(
-        filter(None, (schema_changes.wrong(cursor, round_, count) for round_, count in rounds)), ""
-    )
+    for session, count in acknowledged.items():
+        text = schema_changes.wrong(cursor, -1 - session, count) if session < 0 else ""
+        if text:
+            return text
+    return ""
 
 
 def unequal(cursor: Any) -> int:
@@ -202,14 +200,12 @@ def unequal(cursor: Any) -> int:
 
 def _statements(session: int, n: int) -> list[str]:
     transfer = move(session, n)
-    changes = sorted(
-        [(transfer.debit, -transfer.amount), (transfer.credit, transfer.amount)]
-    )  # always in the same order, to avoid deadlocks
-    return [
-        f"INSERT INTO ledger VALUES ({session}, {n}, {transfer.debit}, {transfer.credit}, "
-        f"{transfer.amount})",
-        *(_UPDATE.format(amount, account) for account, amount in changes),
-    ]
+    values = (session, n, transfer.debit, transfer.credit, transfer.amount)
+    changes = {transfer.debit: -transfer.amount, transfer.credit: transfer.amount}
+    statements = [f"INSERT INTO ledger VALUES ({', '.join(map(str, values))})"]
+    for account in sorted(changes):  # always in the same order, to avoid deadlocks
+        statements.append(_UPDATE.format(changes[account], account))
+    return statements
 
 
 def _work(server: Server, session: int, times: list[int], stop: threading.Event) -> None:
@@ -219,9 +215,11 @@ def _work(server: Server, session: int, times: list[int], stop: threading.Event)
         connection.autocommit = whole
         while not stop.wait(PAUSE_S):
             statements = _statements(session, len(times) + 1)
-            for statement in ["; ".join(("BEGIN", *statements, "COMMIT"))] if whole else statements:
-                cursor.execute(statement)
-            if not whole:
+            if whole:
+                cursor.execute("; ".join(("BEGIN", *statements, "COMMIT")))
+            else:
+                for statement in statements:
+                    cursor.execute(statement)
                 connection.commit()
             times.append(time.monotonic_ns())
 

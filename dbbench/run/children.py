@@ -133,9 +133,8 @@ class Child:
             try:
                 self._status = int(self._server.recv(_MESSAGE_BYTES) or -signal.SIGKILL)
             except TimeoutError:
-                raise DeadlinePassed(
-                    f"process {self.pid} is still running after {timeout_s:.0f} s"
-                ) from None
+                text = f"process {self.pid} is still running after {timeout_s:.0f} s"
+                raise DeadlinePassed(text) from None
             finally:
                 self._server.settimeout(None)
         return self._status
@@ -174,24 +173,25 @@ class Launcher(ExitStack):
         if self._server is not None and self._server[0].poll() is None:
             return
         self.close()
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.enter_context(ours)
+        requests, its_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.enter_context(requests)
         env = {
             **process.kept_environment(),
             "PYTHONDONTWRITEBYTECODE": "1",
             namespaces.PARENT: str(os.getpid()),
         }
-        command = [sys.executable, "-m", self._module, str(theirs.fileno()), str(self.log.parent)]
-        with theirs, self._log_file() as log:
+        fd = its_end.fileno()
+        command = [sys.executable, "-m", self._module, str(fd), str(self.log.parent)]
+        with its_end, self._log_file() as log:
             server = process.running(
                 command,
                 stdout=log.fileno(),
                 env=env,
-                pass_fds=(theirs.fileno(),),
+                pass_fds=(fd,),
                 grace_s=STOP_GRACE_S,
                 own_session=True,
             )
-            self._server = self.enter_context(server), ours
+            self._server = (self.enter_context(server), requests)
 
     def run(self, request: dict[str, Any], overdue: Overdue | None = None) -> int:
         """Do this work in a process; return its exit status. Raises the error that it reports, an
@@ -303,15 +303,12 @@ class Overdue:
         if limit_s is not None:
             name = f"phase {phase}" if phase else f'"{event.data.get("what")}"'
             self._until = time.monotonic() + limit_s + self._grace_s
-            self._what = (
-                f"{name} was still running {self._grace_s:.0f} s after its deadline of "
-                f"{limit_s:.0f} s"
-            )
+            late = f"{self._grace_s:.0f} s after its deadline of {limit_s:.0f} s"
+            self._what = f"{name} was still running {late}"
         elif event.kind == "phase_end" and self._until < math.inf:
             self._until = time.monotonic() + self._between_s
-            self._what = (
-                f"the trial reported nothing for {self._between_s:.0f} s after phase {phase}"
-            )
+            silent = f"{self._between_s:.0f} s after phase {phase}"
+            self._what = f"the trial reported nothing for {silent}"
 
     def lines(self, pid: int, fd: int) -> Iterator[bytes]:
         """Yield the lines that the process writes to the pipe. Raises TrialStuck if it is overdue."""
@@ -333,16 +330,18 @@ def waiting(pid: int) -> str:
     """Return what the child processes of `pid` wait for: those in state D first, each with its
     kernel function.
     """
-    readable = []
+    asleep = []  # in state D
+    awake = []
     table = tasks()
-    for child in (table[number] for number in below((pid,), table) - {pid}):
-        asleep = child.state == "D"
-        where = content(PROC / f"{child.pid}/wchan")
-        if where is not None:  # else it is gone
-            name = f"{child.name} (pid {child.pid}{', state D' if asleep else ''})"
-            readable.append(
-                (not asleep, f"{name} in {where}" if where not in ("", "0") else f"{name} running")
-            )
-    return (
-        "; ".join(text for _awake, text in sorted(readable)[:_NAMED]) or "it has no child processes"
-    )
+    for number in below((pid,), table) - {pid}:
+        child = table[number]
+        where = content(PROC / f"{number}/wchan")
+        if where is None:  # it is gone
+            continue
+        does = "running" if where in ("", "0") else f"in {where}"
+        if child.state == "D":
+            asleep.append(f"{child.name} (pid {number}, state D) {does}")
+        else:
+            awake.append(f"{child.name} (pid {number}) {does}")
+    texts = sorted(asleep) + sorted(awake)
+    return "; ".join(texts[:_NAMED]) or "it has no child processes"

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import itertools
 import string
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from dbbench import results
@@ -32,7 +32,8 @@ def choose(
     if new or not results_folder.is_dir():
         return None
     of_plan = results.find_runs(results_folder, wanted.sha256)
-    return next((folder for folder in of_plan if folder.pending), None) or next(iter(of_plan), None)
+    unfinished = [folder for folder in of_plan if folder.pending]
+    return next(iter((*unfinished, *of_plan)), None)
 
 
 def create(
@@ -74,14 +75,12 @@ def refine(folder: RunFolder, precision: float | None, plan: Plan) -> None:
     if precision is None and (before.budget_s, before.margin) == (plan.budget_s, plan.margin):
         return
     with folder.lock():
-        new = dataclasses.replace(before, budget_s=plan.budget_s, margin=plan.margin)
-        run = dataclasses.replace(folder.run, plan=new)
+        new = replace(before, budget_s=plan.budget_s, margin=plan.margin)
+        run = replace(folder.run, plan=new)
         if precision is not None or before.margin != plan.margin:
-            run = dataclasses.replace(run, precision=precision or run.precision, questions={})
+            run = replace(run, precision=precision or run.precision, questions={})
         if run.budget is not None:
-            run = dataclasses.replace(
-                run, budget=dataclasses.replace(run.budget, ended="", blocks=None)
-            )
+            run = replace(run, budget=replace(run.budget, ended="", blocks=None))
         if not folder.pending:
             finished = {trial.id: trial for trial in folder.trials}
             longer = further(run, finished)
@@ -98,11 +97,11 @@ def deaths(folder: RunFolder) -> list[str]:
     """Return the ids of trials that failed because their process died, which is not evidence about
     the filesystem.
     """
-    return [
-        trial.id
-        for trial in folder.trials
-        if trial.error is not None and trial.error.id == TrialDied.id
-    ]
+    ids = []
+    for trial in folder.trials:
+        if trial.error is not None and trial.error.id == TrialDied.id:
+            ids.append(trial.id)
+    return ids
 
 
 def set_killed_aside(folder: RunFolder) -> list[str]:
@@ -142,13 +141,14 @@ def scripts_of(wanted: PlanRequest) -> dict[str, str]:
 
 def free_name(results_folder: Path, plan_name: str, day: str | None = None) -> str:
     """Return plan name, date and the first free letter: "new-server-2026-11-21-a"."""
-    words = (
-        word
-        for length in itertools.count(1)
-        for word in itertools.product(string.ascii_lowercase, repeat=length)
-    )
-    names = (f"{plan_name}-{day or time.strftime('%Y-%m-%d')}-{''.join(word)}" for word in words)
-    return next(name for name in names if not (results_folder / name).exists())
+    day = day or time.strftime("%Y-%m-%d")
+    length = 0
+    while True:
+        length += 1
+        for letters in itertools.product(string.ascii_lowercase, repeat=length):
+            name = f"{plan_name}-{day}-{''.join(letters)}"
+            if not (results_folder / name).exists():
+                return name
 
 
 def _of_that_name(results_folder: Path, wanted: PlanRequest, name: str) -> RunFolder | None:

@@ -55,7 +55,8 @@ class Record:
         self.run = folder.run
         self.spec = spec
         self.emit = emit
-        self.cell, self.draft = self.run.cell(spec.cell), Draft(folder.path, spec.id)
+        self.cell = self.run.cell(spec.cell)
+        self.draft = Draft(folder.path, spec.id)
         self.clock = Clock()
         self.facts = Facts()
         self.series: Series | None = None
@@ -82,13 +83,13 @@ class Record:
         self._phase = phase
         limit_s = self._deadline_s(phase)
         window = self.cell.window
-        expected = {
-            model.Phase.WARMUP: None if self.cell.workload.prepares else window.warmup_s,
-            model.Phase.MEASURE: window.measure_s or None,
-        }
-        self.tell(
-            "phase_begin", phase=phase.value, expected_s=expected.get(phase), deadline_s=limit_s
-        )
+        expected_s: float | None = None
+        if phase is model.Phase.WARMUP and not self.cell.workload.prepares:
+            expected_s = window.warmup_s
+        elif phase is model.Phase.MEASURE:
+            expected_s = window.measure_s or None
+        name = phase.value
+        self.tell("phase_begin", phase=name, expected_s=expected_s, deadline_s=limit_s)
         began = time.monotonic()
         began_utc = self.clock.now_utc()
         try:
@@ -97,10 +98,10 @@ class Record:
                 yield
         finally:
             seconds = time.monotonic() - began
-            self._phases.append(
-                model.PhaseTime(phase, iso(began_utc), iso(began_utc + seconds), round(seconds, 3))
-            )
-            self.tell("phase_end", phase=phase.value, seconds=round(seconds, 3))
+            ended = iso(began_utc + seconds)
+            seconds = round(seconds, 3)
+            self._phases.append(model.PhaseTime(phase, iso(began_utc), ended, seconds))
+            self.tell("phase_end", phase=name, seconds=seconds)
 
     def phase_s(self, phase: model.Phase) -> float:
         return sum(done.seconds for done in self._phases if done.name is phase)
@@ -128,24 +129,20 @@ class Record:
         return trial
 
     def _trial(self) -> model.Trial:
-        suspect = any(warning.suspect for warning in self._warnings)
-        status = (
-            model.Status.FAILED
-            if self._error
-            else model.Status.SUSPECT
-            if suspect
-            else model.Status.OK
-        )
+        status = model.Status.OK
+        if self._error:
+            status = model.Status.FAILED
+        elif any(warning.suspect for warning in self._warnings):
+            status = model.Status.SUSPECT
+        engine = self.cell.engine
         return model.Trial(
             id=self.spec.id,
             run=self.run.name,
             host=str(self.run.host.get("hostname", "")),
             fs_setup=self.cell.arm,
             setup=self.cell.setup.name,
-            engine=self.cell.engine.name,
-            profile=self.cell.engine.profile
-            if profile_of(self.cell.engine.name).has_server
-            else "",
+            engine=engine.name,
+            profile=engine.profile if profile_of(engine.name).has_server else "",
             workload=self.cell.workload.name,
             variant=self.cell.variant,
             block=self.spec.block,
@@ -192,10 +189,10 @@ def deadline(phase: model.Phase, seconds: float) -> Iterator[None]:
     """Raise DeadlinePassed in the block if it runs longer than `seconds` (main thread only)."""
 
     def late(_signal: int, _frame: object) -> None:
+        example = f'{phase.value} = "2h"'
         raise errors.DeadlinePassed(
             f"phase {phase.value} exceeded its deadline of {seconds:.0f} s",
-            remedy=f"Set a longer deadline in [deadlines] of the plan, for example {phase.value} = "
-            '"2h".',
+            remedy=f"Set a longer deadline in [deadlines] of the plan, for example {example}.",
         )
 
     before = signal.signal(signal.SIGALRM, late)
@@ -209,9 +206,8 @@ def deadline(phase: model.Phase, seconds: float) -> Iterator[None]:
 
 def stopping(error: BaseException) -> bool:
     """Return whether the error is a request to stop: such a trial has no result and runs again."""
-    return isinstance(
-        error, errors.Interrupted | errors.Terminated | KeyboardInterrupt | SystemExit
-    )
+    requests = (errors.Interrupted, errors.Terminated, KeyboardInterrupt, SystemExit)
+    return isinstance(error, requests)
 
 
 def keep_logs(logs: Path, raw: Path) -> None:

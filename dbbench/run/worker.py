@@ -105,19 +105,14 @@ def main(document: dict[str, Any]) -> int:
     try:
         if os.geteuid() != 0:
             return _without_namespaces(work, folder, emit)
-        paths = run.plan.device.directories.values()
-        keep = [
-            path,
-            *image.folders_of_images(run, path),
-            datasets.golden.cache_folder(),
-            *map(Path, paths),
-        ]
-        keep += [place for cell in run.cells for place in datasets.sources.places(cell.dataset)]
+        # What the process keeps of the machine's directories.
+        keep = [path, *image.folders_of_images(run, path), datasets.golden.cache_folder()]
+        keep += map(Path, run.plan.device.directories.values())
+        for cell in run.cells:
+            keep += datasets.sources.places(cell.dataset)
         if run.plan.client is not None:  # the files that ssh reads and the file of the password
-            keep += [
-                Path(run.plan.client.password_file),
-                Path(os.environ.get("SSH_AUTH_SOCK", "/")),
-            ]
+            keep.append(Path(run.plan.client.password_file))
+            keep.append(Path(os.environ.get("SSH_AUTH_SOCK", "/")))
         workdir = WorkDir(namespaces.RUNTIME, path / ELSEWHERE)
         return namespaces.isolate(lambda: guard(work, workdir, emit), keep=keep)
     except DbbenchError as error:
@@ -162,35 +157,32 @@ def _measure_ceiling(folder: RunFolder, request: Request, workdir: WorkDir, _emi
     path = folder.path
     longest = max(cell.window.measure_s for cell in run.cells)
     permit = Permit(request.wipe, folder.journal)
-    wanted = devices.DiskSet(run.plan.device, image.images_of(run, path).get("data", ()))
-    with devices.attach({"data": wanted}, permit) as volumes:
-        permit.note(disks := volumes["data"].each)
+    disk_set = devices.DiskSet(run.plan.device, image.images_of(run, path).get("data", ()))
+    with devices.attach({"data": disk_set}, permit) as volumes:
+        disks = volumes["data"].each
+        permit.note(disks)
         attach.erase(disks)
         disk = disks[0]
         each_s = ceiling.row_seconds(longest)
         seed = run.plan.seed
-        now = ceiling.measure(disk, each_s, seed)
+        facts = ceiling.measure(disk, each_s, seed)
         first = results.load_ceiling(path)
-        if first is None and (limits := run.plan.device.limit) and now.rows:
-            measured = [
-                ceiling.measure_limit(disk, level, each_s, seed, folder.journal, workdir.root)
-                for level in limits.levels
-            ]
-            now = dataclasses.replace(now, limits=tuple(measured))
-        results.save_ceiling(
-            path, now if first is None else dataclasses.replace(first, again=now.rows)
-        )
+        if first is not None:
+            facts = dataclasses.replace(first, again=facts.rows)
+        elif run.plan.device.limit and facts.rows:
+            limits = []
+            for level in run.plan.device.limit.levels:
+                args = (disk, level, each_s, seed, folder.journal, workdir.root)
+                limits.append(ceiling.measure_limit(*args))
+            facts = dataclasses.replace(facts, limits=tuple(limits))
+        results.save_ceiling(path, facts)
 
 
 def _run_trial(folder: RunFolder, request: Request, workdir: WorkDir, emit: Emit) -> None:
     record = Record(folder, folder.run.trial(request.item), emit)
+    images = image.images_of(folder.run, folder.path)
     try:
-        run_trial(
-            record,
-            workdir,
-            image.images_of(folder.run, folder.path),
-            Permit(request.wipe, folder.journal),
-        )
+        run_trial(record, workdir, images, Permit(request.wipe, folder.journal))
     finally:
         shutil.rmtree(workdir.elsewhere, ignore_errors=True)
 

@@ -28,17 +28,17 @@ def emptier(
     """Return a function that empties the caches of all volumes while no process uses them, and
     proves it for files.
     """
-    each = [
-        filesystems.emptying(setup, volumes[role], mounts[role]) for role, setup in setups.items()
-    ]
+    emptiers = []
+    for role, setup in setups.items():
+        emptiers.append(filesystems.emptying(setup, volumes[role], mounts[role]))
 
     def empty() -> None:
-        for part in each:
-            part.empty()
+        for volume in emptiers:
+            volume.empty()
         for fs in mounts.values():
             equalize_readahead(fs, plan.equal_readahead_bytes)
 
-    by = dataclasses.replace(each[0], empty=empty)
+    by = dataclasses.replace(emptiers[0], empty=empty)
     share = shape.least_read_share(mounts["data"])
     disks = volumes["data"].leaves
     return partial(pagecache.empty_and_prove, seed=plan.seed, disks=disks, by=by, least_share=share)
@@ -47,4 +47,6 @@ def emptier(
 def drop(cell: Cell, ready: StoredDatabase) -> CacheFacts:
     """Empty the caches of the trial's data files."""
     files = ready.data_files(ready.datadir)
-    return ready.cold(files) if files or profile_of(cell.engine.name).has_server else _NO_FILES
+    if not files and not profile_of(cell.engine.name).has_server:
+        return _NO_FILES
+    return ready.cold(files)

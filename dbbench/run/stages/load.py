@@ -45,10 +45,14 @@ def reach(
 def list_samplers(cell: Cell, disks: Volumes, mounts: Mounts, server: Server) -> Sampled:
     """Return what the samplers read: the disks, the mounts, the server."""
     first = {role: device.leaves[0] for role, device in disks.items() if device.leaves}
-    own_server = server if profile_of(cell.engine.name).has_server else None
-    all_disks = tuple(dict.fromkeys((*leaves_of(disks), *shared_disks(disks))))
+    all_disks = dict.fromkeys((*leaves_of(disks), *shared_disks(disks)))
     return Sampled(
-        first.get("data"), own_server, first.get("log"), all_disks, paths(mounts), sessions_of(cell)
+        disk=first.get("data"),
+        server=server if profile_of(cell.engine.name).has_server else None,
+        log=first.get("log"),
+        disks=tuple(all_disks),
+        mounts=paths(mounts),
+        sessions=sessions_of(cell),
     )
 
 

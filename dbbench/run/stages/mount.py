@@ -31,10 +31,9 @@ def mount(
     with contextlib.ExitStack() as stack:
         mounts: dict[Role, Mounted] = {}
         for role, setup in setups_of(plan, cell).items():
-            at = workdir.mount_point(role)
-            fs = stack.enter_context(
-                filesystems.mount(setup, volumes[role], at, journal, _arc_bytes(cell))
-            )
+            point = workdir.mount_point(role)
+            mounted = filesystems.mount(setup, volumes[role], point, journal, _arc_bytes(cell))
+            fs = stack.enter_context(mounted)
             mounts[role] = equalize_readahead(fs, plan.equal_readahead_bytes)
         # the data directory is next to the log; only the tables are on the device
         if mounts["data"].raw:
@@ -47,17 +46,18 @@ def equalize_readahead(fs: Mounted, size_bytes: int | None) -> Mounted:
     """Set the plan's read-ahead on the mounted filesystem; btrfs has a setting of its own for it."""
     if size_bytes is None:
         return fs
-    return dataclasses.replace(
-        fs, read_ahead_kb=tunables.on_mount(family_in(fs).bdi(fs.path), size_bytes)
-    )
+    kilobytes = tunables.on_mount(family_in(fs).bdi(fs.path), size_bytes)
+    return dataclasses.replace(fs, read_ahead_kb=kilobytes)
 
 
 def _arc_bytes(cell: Cell) -> int | None:
     """Return the limit of ZFS's cache, which no group counts: the plan's memory less the server's
     own cache.
     """
-    whole = cell.memory_bytes
-    return None if whole is None else max(0, whole - (own_cache_bytes(settings_of(cell)) or 0))
+    if cell.memory_bytes is None:
+        return None
+    own_cache = own_cache_bytes(settings_of(cell)) or 0
+    return max(0, cell.memory_bytes - own_cache)
 
 
 def facts(
@@ -66,10 +66,9 @@ def facts(
     """Return what the kernel reports; durability is that of all volumes together. Raises
     SetupNotInForce.
     """
-    each = {
-        role: _facts_of(setup, volumes[role], made[role], mounts[role])
-        for role, setup in setups.items()
-    }
+    each = {}
+    for role, setup in setups.items():
+        each[role] = _facts_of(setup, volumes[role], made[role], mounts[role])
     flags = durability.combined(*(volume.durability_flags for volume in each.values()))
     return dataclasses.replace(
         each["data"],

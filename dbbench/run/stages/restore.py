@@ -26,15 +26,17 @@ from dbbench.run.workdir import WorkDir
 from dbbench.storage import filesystems
 from dbbench.storage.filesystems import Mounted, Stored
 
-TOLD_EVERY_S: Final = 1.0
+_EVERY_S: Final = 1.0
 
 
 def ensure_golden(cell: Cell, workdir: WorkDir, emit: Emit) -> Golden:
     """Return the cell's golden copy, and build it if the cache does not have it."""
-    made_of = datasets.golden.recipe(cell.engine, cell.dataset, cell.raw)
-    return datasets.golden.ensure(
-        made_of, workdir.place(cell.engine), lambda what: emit(Event("prepare", {"what": what}))
-    )
+    recipe = datasets.golden.recipe(cell.engine, cell.dataset, cell.raw)
+
+    def tell(what: str) -> None:
+        emit(Event("prepare", {"what": what}))
+
+    return datasets.golden.ensure(recipe, workdir.place(cell.engine), tell)
 
 
 def restore(cell: Cell, setup: FsSetup, fs: Mounted, workdir: WorkDir, emit: Emit) -> Restored:
@@ -43,6 +45,8 @@ def restore(cell: Cell, setup: FsSetup, fs: Mounted, workdir: WorkDir, emit: Emi
     """
     engine = ENGINES[cell.engine.name]
     golden = ensure_golden(cell, workdir, emit)
+
+    # The copy, or the part of it that is one tablespace, on the filesystem under test.
     datadir = filesystems.data_directory(setup, fs)
     account = engine.account()
     filesystems.apply_attributes(setup, datadir)
@@ -53,15 +57,16 @@ def restore(cell: Cell, setup: FsSetup, fs: Mounted, workdir: WorkDir, emit: Emi
         oid = golden.manifest.tablespaces[tablespace]
         here, rest = datasets.split(golden, f"pg_tblspc/{oid}")
     copy = datasets.restore_copy(here, datadir, account, pace(emit))
-    # the rest of the cluster is off the device under test, with a link to the tablespace
+
+    # The rest of the cluster is off the device under test, with a link to the tablespace.
     if tablespace:
         shutil.rmtree(workdir.elsewhere, ignore_errors=True)
         workdir.elsewhere.mkdir(0o755)
-        server = (
-            datasets.golden.way_to(workdir.elsewhere, account, workdir.root / "elsewhere") / "data"
-        )
+        way = datasets.golden.way_to(workdir.elsewhere, account, workdir.root / "elsewhere")
+        server = way / "data"
         datasets.restore_copy(rest, server, account)
         (server / "pg_tblspc" / oid).symlink_to(datadir)
+
     filesystems.verify_files(setup, engine.data_files(server))
     if fs.raw is not None and isinstance(engine, UsesBareDevice):
         engine.move_data(datadir, fs.raw)
@@ -73,15 +78,15 @@ def restore(cell: Cell, setup: FsSetup, fs: Mounted, workdir: WorkDir, emit: Emi
 def _facts(golden: Golden, here: Golden, cell: Cell, tablespace: str) -> DatasetFacts:
     made = golden.manifest
     parameters = cell.dataset.parameters
-    of_user = cell.dataset.kind == "source"
+    source = ""
+    if cell.dataset.kind == "source":
+        source = f"{parameters['form']} of {cell.engine.name} {parameters['version']}".strip()
     return DatasetFacts(
         kind=cell.dataset.kind,
-        key=golden.manifest.key,
+        key=made.key,
         bytes=here.manifest.logical_bytes,
         compressibility=made.compressibility,
-        source=f"{parameters['form']} of {cell.engine.name} {parameters['version']}".strip()
-        if of_user
-        else "",
+        source=source,
         tablespace=tablespace,
         told=tuple(map(datasets.sources.text, made.changes)),
         changes=made.changes,
@@ -92,27 +97,24 @@ def pace(emit: Emit, clock: Callable[[], float] = time.monotonic) -> Progress:
     """Return a function that reports bytes, rate (10^6 bytes per second) and remaining seconds,
     once per second.
     """
-    began = told = clock()
+    began = clock()
+    last = began
 
     def tell(done: int, of: int) -> None:
-        nonlocal told
+        nonlocal last
         now = clock()
-        if now - told < TOLD_EVERY_S or not done:
+        if now - last < _EVERY_S or not done:
             return
-        told = now
+        last = now
         rate = done / (now - began)
-        emit(
-            Event(
-                "copied",
-                {
-                    "phase": Phase.RESTORE.value,
-                    "bytes": done,
-                    "of": of,
-                    "mb_per_s": rate / 1e6,
-                    "left_s": max(0.0, (of - done) / rate),
-                },
-            )
-        )
+        progress = {
+            "phase": Phase.RESTORE.value,
+            "bytes": done,
+            "of": of,
+            "mb_per_s": rate / 1e6,
+            "left_s": max(0.0, (of - done) / rate),
+        }
+        emit(Event("copied", progress))
 
     return tell
 
@@ -144,10 +146,11 @@ def check_log(engine: Engine, datadir: Path, place: Place, effective: dict[str, 
     folder = place.log_dir.resolve()
     astray = [path for path in files if folder not in path.parents]
     if astray or not files:
+        text = f"{folder} contains no log file"
+        if astray:
+            text = f"{astray[0]} of the write-ahead log is not in {folder}"
         raise FilesElsewhere(
-            f"{astray[0]} of the write-ahead log is not in {folder}"
-            if astray
-            else f"{folder} contains no log file",
+            text,
             effect="Nothing was measured.",
             remedy="Remove settings for the location of the log (innodb_log_group_home_dir, "
             "log_bin) from the plan.",
@@ -162,9 +165,8 @@ def fill(
     """
     engine = ENGINES[cell.engine.name]
     settings = settings_of(cell)
-    second = dataclasses.replace(
-        place, sockets=place.sockets.with_name("s2"), logs=place.logs / "clone"
-    )
+    sockets = place.sockets.with_name("s2")
+    second = dataclasses.replace(place, sockets=sockets, logs=place.logs / "clone")
     small = {**settings, **merge_settings(("clone", {**engine.PROFILE.small}))}
     return StoredDatabase(
         **vars(stored),

@@ -23,6 +23,7 @@ from dbbench.errors import DbbenchError, client_error
 from dbbench.machine import threads
 from dbbench.metrics import summary
 from dbbench.metrics.outcome import Outcome
+from dbbench.metrics.series import Column
 from dbbench.model import SnapshotFacts, SnapshotSpec, SnapshotTaken, TrialWarning, Window
 from dbbench.operations import StoredDatabase
 from dbbench.operations.copies import REFLINK
@@ -161,9 +162,9 @@ class SnapshotSchedule:
             self._by.drop(self._kept[0][1])
             del self._kept[0]
             drop_s = time.monotonic() - began
-        self.taken.append(
-            SnapshotTaken(begin_utc, self._now_utc(), snapshot_s, ready_s, drop_s, text=text)
-        )
+        end_utc = self._now_utc()
+        taken = SnapshotTaken(begin_utc, end_utc, snapshot_s, ready_s, drop_s, text=text)
+        self.taken.append(taken)
 
     @contextlib.contextmanager
     def _note_error(self, what: str) -> Iterator[None]:
@@ -175,11 +176,9 @@ class SnapshotSchedule:
         except Exception as error:
             if not (isinstance(error, DbbenchError | OSError) or client_error(error)):
                 raise
-            reason = (
-                error.evidence
-                if isinstance(error, DbbenchError)
-                else f"{type(error).__name__}: {error}"
-            )
+            reason = f"{type(error).__name__}: {error}"
+            if isinstance(error, DbbenchError):
+                reason = error.evidence
             self.fault = self.fault or f"{what} failed after {len(self.taken)} snapshots: {reason}"
 
 
@@ -191,9 +190,8 @@ def query(server: Server) -> str:
         if not tables:
             return "no table"
         name = min(tables, key=lambda table: (table.size_bytes, table.name)).name
-        return (
-            f"{name}: {rows_of(connection, f'SELECT COUNT(*) FROM {sql.quote(name)}')[0][0]} rows"
-        )
+        count = rows_of(connection, f"SELECT COUNT(*) FROM {sql.quote(name)}")[0][0]
+        return f"{name}: {count} rows"
 
 
 def with_cost(facts: SnapshotFacts, outcome: Outcome, window: Window) -> SnapshotFacts:
@@ -202,42 +200,36 @@ def with_cost(facts: SnapshotFacts, outcome: Outcome, window: Window) -> Snapsho
     """
     begin = outcome.begin_utc
     series = outcome.series
-    facts = replace(
-        facts,
-        taken=tuple(
-            replace(each, at_s=round(each.at_s - begin, 3), until_s=round(each.until_s - begin, 3))
-            for each in facts.taken
-        ),
-    )
-    rates = next(
-        (
-            series[name]
-            for name in RATES
-            if name in series and any(v is not None for v in series[name])
-        ),
-        [],
-    )
+
+    # The seconds of the load in which a snapshot was taken.
+    shifted = []
+    busy = set[int]()
+    for snapshot in facts.taken:
+        at_s = round(snapshot.at_s - begin, 3)
+        until_s = round(snapshot.until_s - begin, 3)
+        shifted.append(replace(snapshot, at_s=at_s, until_s=until_s))
+        busy.update(range(math.floor(at_s), math.ceil(until_s)))
+    facts = replace(facts, taken=tuple(shifted))
+
+    # The first rate that was measured, in these seconds and in others.
+    rates: Column = []
+    for name in RATES:
+        if name in series and any(value is not None for value in series[name]):
+            rates = series[name]
+            break
     if window.kind != "fixed" and None in rates[: int(outcome.window_s)]:
         # If log arrives in batches, the rate of a second depends more on the batch than on a
         # snapshot.
         return facts
-    busy = {
-        second
-        for each in facts.taken
-        for second in range(math.floor(each.at_s), math.ceil(each.until_s))
-    }
     first = round(window.warmup_s) if window.kind == "fixed" else 0
-    measured = [
-        (second, rate)
-        for second, rate in enumerate(summary.measured_seconds(window, rates), first)
-        if rate is not None
-    ]
-    within = [rate for second, rate in measured if second in busy]
-    others = [rate for second, rate in measured if second not in busy]
+    within = list[float]()
+    others = list[float]()
+    for second, rate in enumerate(summary.measured_seconds(window, rates), first):
+        if rate is not None:
+            (within if second in busy else others).append(rate)
     if min(len(within), len(others)) < LEAST_SECONDS:
         return facts
     inner = statistics.fmean(within)
     outer = statistics.fmean(others)
-    return replace(
-        facts, rate_within=inner, rate_beside=outer, cost_ratio=inner / outer if outer else None
-    )
+    ratio = inner / outer if outer else None
+    return replace(facts, rate_within=inner, rate_beside=outer, cost_ratio=ratio)

@@ -21,8 +21,9 @@ from dbbench.storage.filesystems import Mounted, shape
 def check(dataset: Dataset, mounts: Mounts, ready: StoredDatabase) -> str:
     """Return what was checked. Raises FilesystemDamaged, DataCorrupt."""
     for fs in mounts.values():
-        if bad := shape.healthy(fs):
-            raise FilesystemDamaged(bad, remedy="Read the kernel log with dmesg.")
+        damage = shape.healthy(fs)
+        if damage:
+            raise FilesystemDamaged(damage, remedy="Read the kernel log with dmesg.")
     text = ready.check(ready.datadir)
     if dataset.kind != "tpcc":
         return text
@@ -32,12 +33,10 @@ def check(dataset: Dataset, mounts: Mounts, ready: StoredDatabase) -> str:
 
 def space(fs: Mounted, engine: Engine, files: Sequence[Path]) -> SpaceFacts:
     """Return the space of the data: logical, on disk, and its fragmentation."""
-    size = (
-        engine.data_bytes
-        if isinstance(engine, UsesBareDevice)
-        else lambda file: file.stat().st_size
-    )
-    logical = sum(map(size, files))
+    if isinstance(engine, UsesBareDevice):
+        logical = sum(map(engine.data_bytes, files))
+    else:
+        logical = sum(file.stat().st_size for file in files)
     if fs.raw is not None:
         return SpaceFacts(logical)  # a bare device has no used or free space
     return shape.find_shape(shape.space(fs, logical), fs, files)
@@ -55,13 +54,10 @@ def probe(
         if fs.raw is not None:
             each[role] = dataclasses.replace(of_volume, syncs_note="there is no filesystem")
             continue
-        where = (
-            folder
-            if folder is not None and folder.is_dir() and folder.is_relative_to(fs.path)
-            else fs.path
-        )
-        rows, note = small_io.syncs(where, cell.window.measure_s, seed)
-        least, most = small_io.atomic_write_bytes(where) or (None, None)
+        if folder is None or not folder.is_dir() or not folder.is_relative_to(fs.path):
+            folder = fs.path
+        rows, note = small_io.syncs(folder, cell.window.measure_s, seed)
+        least, most = small_io.atomic_write_bytes(folder) or (None, None)
         each[role] = dataclasses.replace(
             of_volume,
             syncs=rows,

@@ -38,13 +38,13 @@ def command(options: Options, folders: tuple[str, ...]) -> None:
                     "run": run.folder.name,
                     "path": str(run.folder),
                     "added": list(run.added),
-                    "known": list(run.known),
+                    "known": list(run.unchanged),
                 }
                 for run in done
             ]
         },
         *(
-            f"{run.folder.name}: {len(run.added)} trials added, {len(run.known)} already "
+            f"{run.folder.name}: {len(run.added)} trials added, {len(run.unchanged)} already "
             f"present; {run.folder}"
             for run in done
         ),

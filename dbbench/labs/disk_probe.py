@@ -5,7 +5,6 @@ turns.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import math
 import random
 import shutil
@@ -44,6 +43,7 @@ FOREIGN_BYTES_S = 2**20
 FOREIGN_REQUESTS_S = 50.0
 LEAST_S: Final = 15e-6  # of a flush; the fastest devices take as long
 ROTATION_S: Final = 0.002  # half a rotation at 15 000 rpm
+Round = Mapping[str, list[float]]  # method -> seconds of each call
 RELATIONS: Final = {
     "faster": "commits faster than",
     "slower": "commits more slowly than",
@@ -93,31 +93,23 @@ class Probed:
             model = f" ({disk['model']})" if disk["model"] else ""
             disks.append(f"{name}{model}{kind}, write cache {disk['write_cache'] or 'unknown'}")
         below = f" on {'; '.join(disks)}" if disks else ""
-        layers = (
-            f", with {join_words(self.facts['layers'])} in between" if self.facts["layers"] else ""
-        )
-        machine = (
-            f", in a virtual machine ({self.facts['virtualisation']})"
-            if self.facts["virtualisation"]
-            else ""
-        )
-        return f"{self.facts['filesystem']}{below}{layers}{machine}"
+        text = f"{self.facts['filesystem']}{below}"
+        if self.facts["layers"]:
+            text += f", with {join_words(self.facts['layers'])} in between"
+        if self.facts["virtualisation"]:
+            text += f", in a virtual machine ({self.facts['virtualisation']})"
+        return text
 
     @property
     def sentence(self) -> str:
         commit = self.latencies[0]
-        rank = (
-            ("thousand", commit.p999_ms)
-            if commit.p999_ms is not None
-            else ("hundred", commit.p99_ms)
-        )
-        tail = (
-            "" if rank[1] is None else f"; one in a {rank[0]} takes {duration_text(rank[1] / 1000)}"
-        )
-        return (
-            f"one session can commit about {number(float(f'{commit.per_s:.2g}'))} times per "
-            f"second{tail}"
-        )
+        rate = number(float(f"{commit.per_s:.2g}"))
+        text = f"one session can commit about {rate} times per second"
+        if commit.p999_ms is not None:
+            return f"{text}; one in a thousand takes {duration_text(commit.p999_ms / 1000)}"
+        if commit.p99_ms is not None:
+            return f"{text}; one in a hundred takes {duration_text(commit.p99_ms / 1000)}"
+        return text
 
 
 @dataclass(frozen=True)
@@ -135,13 +127,11 @@ class DirectoryPair:
 
     @property
     def sentence(self) -> str:
-        figures = (
-            f"{change(self.ratio)}, {100 * LEVEL:.0f} % interval {interval(self.low, self.high)}"
-        )
         text = f"too few rounds to compare {self.path} with {self.baseline}"
         if self.low is not None and self.high is not None:
-            verdict = RELATIONS[word(math.log(self.low), math.log(self.high), RATE)]
-            text = f"{self.path} {verdict} {self.baseline} ({figures})"
+            relation = RELATIONS[word(math.log(self.low), math.log(self.high), RATE)]
+            width = f"{100 * LEVEL:.0f} % interval {interval(self.low, self.high)}"
+            text = f"{self.path} {relation} {self.baseline} ({change(self.ratio)}, {width})"
         disks = join_words(list(self.same_disks))
         return f"{text}; the same disk lies under both: {disks}" if disks else text
 
@@ -152,50 +142,63 @@ def probe(
     """Measure directories for `seconds` in all. Raises FileUnreadable, DeviceInUse, DiskTooSmall."""
     turns = random.Random(seed)
     with contextlib.ExitStack() as stack:
-        directories = [
-            stack.enter_context(_open(path, seed + number)) for number, path in enumerate(paths)
-        ]
+        directories = []
+        for number, path in enumerate(paths):
+            directories.append(stack.enter_context(_open(path, seed + number)))
         disks = [disks_below(path) for path in paths]
         physical = [_physical(leaves) for leaves in disks]
-        foreign = [{disk: DiskClock([disk]) for disk in leaves} for leaves in physical]
+
+        # What other processes do while the probe is idle.
+        idle = {disk: DiskClock([disk]) for leaves in physical for disk in leaves}
         time.sleep(LOOK_S)
-        busy = [
-            tuple(filter(None, itertools.starmap(_foreign_text, each.items()))) for each in foreign
-        ]
-        taken: list[list[dict[str, list[float]]]] = [[] for _ in paths]
+        foreign = {disk: _foreign_text(disk, clock) for disk, clock in idle.items()}
+
+        # Rounds of all directories, in random order.
+        rounds: list[list[Round]] = [[] for _ in paths]
         clocks = [DiskClock(leaves) for leaves in disks]
         end = time.monotonic() + seconds
-        while not taken[0] or time.monotonic() < end:
-            for at in turns.sample(range(len(paths)), len(paths)):
-                taken[at].append(_round(directories[at], turns))
+        while not rounds[0] or time.monotonic() < end:
+            for number in turns.sample(range(len(paths)), len(paths)):
+                rounds[number].append(_round(directories[number], turns))
         flushed = [clock.difference()["flushes"] for clock in clocks]
+
+    # What a directory is, and how fast; directories on the same disks share its flushes.
     probed = []
     machine = host.virtualisation()
-    reads = {method.name for method in METHODS if method.reads}
-    for at, path in enumerate(paths):
-        latencies = tuple(
-            Latency.of(m.name, [value for turn in taken[at] for value in turn[m.name]])
-            for m in METHODS
-            if all(m.name in turn for turn in taken[at])
-        )
-        calls = sum(row.count for row in latencies if row.method not in reads) * disks.count(
-            disks[at]
-        )
-        facts = _facts(path, physical[at], machine)
-        cautions = (*_cautions(facts, latencies, flushed[at], calls), *busy[at])
-        probed.append(Probed(str(path), facts, latencies, cautions))
-    return probed, [_pair(paths, taken, physical, at) for at in range(1, len(paths))]
+    for number, path in enumerate(paths):
+        latencies = _latencies(rounds[number])
+        flushing = [latencies[method.name].count for method in METHODS if not method.reads]
+        calls = sum(flushing) * disks.count(disks[number])
+        facts = _facts(path, physical[number], machine)
+        rows = tuple(latencies.values())
+        cautions = _cautions(facts, rows, flushed[number], calls)
+        cautions += [foreign[disk] for disk in physical[number] if foreign[disk]]
+        probed.append(Probed(str(path), facts, rows, tuple(cautions)))
+    pairs = []
+    for number in range(1, len(paths)):
+        same = tuple(disk for disk in physical[number] if disk in physical[0])
+        ratio, low, high = _compare(rounds[0], rounds[number])
+        pairs.append(DirectoryPair(str(paths[number]), str(paths[0]), ratio, low, high, same))
+    return probed, pairs
+
+
+def _latencies(rounds: Sequence[Round]) -> dict[str, Latency]:
+    """Return the latencies of each method that every round has."""
+    latencies = {}
+    for method in METHODS:
+        if all(method.name in values for values in rounds):
+            taken_s = [second for values in rounds for second in values[method.name]]
+            latencies[method.name] = Latency.of(method.name, taken_s)
+    return latencies
 
 
 def _open(path: Path, seed: int) -> contextlib.closing[MeasuredDirectory]:
     try:
-        if (free := shutil.disk_usage(path).free) < MOST_BYTES:
-            text = (
-                f"{path} has {size_text(free)} of free space; the probe needs "
-                f"{size_text(MOST_BYTES)}"
-            )
+        free = shutil.disk_usage(path).free
+        if free < MOST_BYTES:
+            text = f"{path} has {size_text(free)} of free space"
             raise DiskTooSmall(
-                text,
+                f"{text}; the probe needs {size_text(MOST_BYTES)}",
                 effect="Nothing was measured.",
                 remedy="Free some space or name another directory.",
             )
@@ -207,15 +210,15 @@ def _open(path: Path, seed: int) -> contextlib.closing[MeasuredDirectory]:
         ) from None
 
 
-def _round(directory: MeasuredDirectory, turns: random.Random) -> dict[str, list[float]]:
+def _round(directory: MeasuredDirectory, turns: random.Random) -> Round:
     """Measure every method once, in random order. One that the filesystem refuses is left out."""
-    share = {
-        m.name: ROUND_S / 2 if m is COMMIT else ROUND_S / 2 / (len(METHODS) - 1) for m in METHODS
-    }
     taken: dict[str, list[float]] = {}
     for method in turns.sample(METHODS, len(METHODS)):
+        seconds = ROUND_S / 2
+        if method is not COMMIT:
+            seconds /= len(METHODS) - 1
         try:
-            taken[method.name] = directory.measure(method, share[method.name])
+            taken[method.name] = directory.measure(method, seconds)
         except OSError as error:
             if method.reads:
                 continue
@@ -223,31 +226,30 @@ def _round(directory: MeasuredDirectory, turns: random.Random) -> dict[str, list
     return taken
 
 
-def _pair(
-    paths: Sequence[Path],
-    taken: Sequence[Sequence[Mapping[str, list[float]]]],
-    disks: Sequence[tuple[str, ...]],
-    at: int,
-) -> DirectoryPair:
-    rates = [
-        [len(turn[COMMIT.name]) / sum(turn[COMMIT.name]) for turn in taken[each]]
-        for each in (0, at)
-    ]
-    result = estimate(list(zip(*rates, strict=True)))
-    low, high = map(math.exp, result.bounds(LEVEL)) if result.n >= LEAST_BLOCKS else (None, None)
-    same = tuple(disk for disk in disks[at] if disk in disks[0])
-    return DirectoryPair(str(paths[at]), str(paths[0]), result.ratio, low, high, same)
+def _compare(
+    baseline: Sequence[Round], rounds: Sequence[Round]
+) -> tuple[float, float | None, float | None]:
+    """Return the ratio of commits per second, and its interval."""
+    pairs = list(zip(map(_commit_rate, baseline), map(_commit_rate, rounds), strict=True))
+    result = estimate(pairs)
+    if result.n < LEAST_BLOCKS:
+        return result.ratio, None, None
+    low, high = result.bounds(LEVEL)
+    return result.ratio, math.exp(low), math.exp(high)
+
+
+def _commit_rate(values: Round) -> float:
+    return len(values[COMMIT.name]) / sum(values[COMMIT.name])
 
 
 def _physical(leaves: tuple[str, ...]) -> tuple[str, ...]:
     """Return these disks, and those below the files of loop devices among them."""
-    files = [sysfs.attribute(name, "loop/backing_file") for name in leaves]
-    folders = [Path(file).parent for file in files if file]
-    return tuple(
-        dict.fromkeys(
-            [*leaves, *(disk for each in folders if each.is_dir() for disk in disks_below(each))]
-        )
-    )
+    disks = list(leaves)
+    for name in leaves:
+        file = sysfs.attribute(name, "loop/backing_file")
+        if file and Path(file).parent.is_dir():
+            disks += disks_below(Path(file).parent)
+    return tuple(dict.fromkeys(disks))
 
 
 def _facts(path: Path, leaves: tuple[str, ...], virtualisation: str | None) -> dict[str, Any]:
@@ -261,26 +263,23 @@ def _facts(path: Path, leaves: tuple[str, ...], virtualisation: str | None) -> d
     for device in below:  # from the filesystem's device down to the disks
         slaves = sysfs.slaves(device)
         below += [sysfs.disk_of(slave) for slave in slaves]
-        uuid = sysfs.attribute(device, "dm/uuid") or ""
-        if slaves:
-            layers.add(
-                uuid.partition("-")[0] if uuid else "RAID" if device.startswith("md") else device
-            )
-    attributes = {leaf: sysfs.queue_attributes(leaf) for leaf in leaves}
-    for values in attributes.values():
-        if virtualisation and values.get("rotational") == "1":
-            del values["rotational"]
-    wanted = ("rotational", "write_cache", "fua", "atomic_write_unit_max_bytes")
+        uuid = sysfs.attribute(device, "dm/uuid")
+        if slaves and uuid:
+            layers.add(uuid.partition("-")[0])
+        elif slaves:
+            layers.add("RAID" if device.startswith("md") else device)
+    disks = {}
+    for leaf in leaves:
+        attributes = sysfs.queue_attributes(leaf)
+        if virtualisation and attributes.get("rotational") == "1":
+            del attributes["rotational"]
+        disks[leaf] = {"model": naming.model(leaf) or None}
+        for key in ("rotational", "write_cache", "fua", "atomic_write_unit_max_bytes"):
+            disks[leaf][key] = attributes.get(key)
     return {
         "filesystem": mount.fstype,
         "options": list(mount.options),
-        "disks": {
-            leaf: {
-                "model": naming.model(leaf) or None,
-                **{key: attributes[leaf].get(key) for key in wanted},
-            }
-            for leaf in leaves
-        },
+        "disks": disks,
         "layers": sorted(layers),
         "virtualisation": virtualisation,
         "atomic_write_bytes": atomic_write_bytes(path),
@@ -289,37 +288,29 @@ def _facts(path: Path, leaves: tuple[str, ...], virtualisation: str | None) -> d
 
 def _cautions(
     facts: Mapping[str, Any], rows: Sequence[Latency], flushed: int | None, calls: int
-) -> tuple[str, ...]:
+) -> list[str]:
     """Return reasons not to believe that a flushed write is safe after a power loss."""
     cautions = []
-    fastest_s = (
-        min(
-            (row.p50_ms for row in rows if row.p50_ms and "fdatasync" in row.method),
-            default=math.inf,
-        )
-        / 1000
-    )
+    flushes_ms = [row.p50_ms for row in rows if row.p50_ms and "fdatasync" in row.method]
+    fastest_s = min(flushes_ms, default=math.inf) / 1000
     disks = facts["disks"]
     rotating = [name for name, disk in disks.items() if disk["rotational"] == "1"]
     if not disks:
         cautions.append("the kernel shows no disk below: data is in memory, or on another machine")
     elif flushed is not None and flushed < calls / 10:
-        cautions.append(
-            f"only {count(flushed, 'flush', 'flushes')} reached the disk for {number(calls)} "
-            "calls: the filesystem does not flush its cache, so commits can be lost in a power "
-            "loss"
+        few = (
+            f"only {count(flushed, 'flush', 'flushes')} reached the disk for {number(calls)} calls"
         )
+        lost = "the filesystem does not flush its cache, so commits can be lost in a power loss"
+        cautions.append(f"{few}: {lost}")
     early = f"a flush takes {duration_text(fastest_s)}"
     if disks and fastest_s < LEAST_S:
-        cautions.append(
-            f"{early}: faster than any disk, so something confirms it before the data are safe"
-        )
+        why = "faster than any disk, so something confirms it before the data are safe"
+        cautions.append(f"{early}: {why}")
     elif rotating and fastest_s < ROTATION_S:
-        cautions.append(
-            f"{early}, but {join_words(rotating)} claims to rotate: it does not, or a cache "
-            "confirms flushes before the data are safe"
-        )
-    return tuple(cautions)
+        why = "it does not, or a cache confirms flushes before the data are safe"
+        cautions.append(f"{early}, but {join_words(rotating)} claims to rotate: {why}")
+    return cautions
 
 
 def _foreign_text(disk: str, clock: DiskClock) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -23,6 +23,7 @@ COMMON: Final = 0.10  # if the limits of reads and writes differ by less, they a
 FLUSHED: Final = "_fdatasync"  # rows of single flushed writes
 BOTH: Final = "reads and writes"
 Kind = tuple[str, str]  # side and unit of a DeviceRate
+Rows = tuple[CeilingRow, ...]
 
 
 class Exceeded(NamedTuple):
@@ -59,17 +60,14 @@ def limits_of(rows: Sequence[CeilingRow]) -> dict[Kind, float]:
     """
     limits = {(row.name, "IOPS"): row.iops for row in rows if row.name.endswith(FLUSHED)}
     for unit in ("IOPS", "MB/s"):
-        reads, writes = (
-            max(
-                (
-                    row.iops if unit == "IOPS" else row.mb_per_s
-                    for row in rows
-                    if row.name.startswith(side)
-                ),
-                default=0,
-            )
-            for side in ("read", "write")
-        )
+        reads = 0.0
+        writes = 0.0
+        for row in rows:
+            rate = row.iops if unit == "IOPS" else row.mb_per_s
+            if row.name.startswith("read"):
+                reads = max(reads, rate)
+            elif row.name.startswith("write"):
+                writes = max(writes, rate)
         limits |= {("reads", unit): reads, ("writes", unit): writes}
         if min(reads, writes) > (1 - COMMON) * max(reads, writes):
             limits[BOTH, unit] = max(reads, writes)
@@ -84,67 +82,58 @@ def judge(
     host.
     """
     whole = ceiling or CeilingFacts()
-    measured = {
-        trial.id: trial.ceiling
-        for trial in trials
-        if trial.ceiling is not None and trial.ceiling.rates
-    }
-    exceeded: list[Exceeded] = []
-    limits: dict[tuple[CeilingRow, ...], dict[Kind, float]] = {}
-    for rows in dict.fromkeys(facts.rows for facts in measured.values()):
+
+    # The highest rate of each kind, by the measurement of the trial's host.
+    highest = dict[Rows, dict[Kind, tuple[float, str]]]()
+    for trial in trials:
+        if trial.ceiling is None or not trial.ceiling.rates:
+            continue
+        of_rows = highest.setdefault(trial.ceiling.rows, {})
+        for rate in trial.ceiling.rates:
+            kind = (rate.side, rate.unit)
+            of_rows[kind] = max(of_rows.get(kind, (0.0, "")), (rate.median, trial.fs_setup))
+
+    # Which measurements are limits, and which were exceeded.
+    exceeded = list[Exceeded]()
+    limits = dict[Rows, dict[Kind, float]]()
+    for rows, of_rows in highest.items():
         again = limits_of(whole.again if whole.rows == rows else ())
-        of_rows = [
-            trial for trial in trials if trial.id in measured and measured[trial.id].rows == rows
-        ]
         limits[rows] = {}
         for kind, before in limits_of(rows).items():
             if again and kind not in again:
                 continue  # reads and writes have a common limit according to one measurement only
+            side, unit = kind
             after = again.get(kind)
             limit = max(before, after or 0.0)
-            rates = [
-                (rate.median, trial.fs_setup)
-                for trial in of_rows
-                for rate in measured[trial.id].rates
-                if (rate.side, rate.unit) == kind
-            ]
-            highest, arm = max(rates, default=(0.0, ""))
-            if highest <= BEYOND * limit:
+            most, arm = of_rows.get(kind, (0.0, ""))
+            if most <= BEYOND * limit:
                 limits[rows][kind] = limit
-            elif (
-                kind[0] != BOTH or {("reads", kind[1]), ("writes", kind[1])} <= limits[rows].keys()
-            ):
-                exceeded.append(Exceeded(*kind, before, after, arm, highest))
-    with_limits = (
-        _with_limits(t, limits[measured[t.id].rows]) if t.id in measured else t for t in trials
-    )
-    return tuple(with_limits), tuple(exceeded)
+            elif side != BOTH or {("reads", unit), ("writes", unit)} <= limits[rows].keys():
+                exceeded.append(Exceeded(side, unit, before, after, arm, most))
+    with_limits = tuple(_with_limits(trial, limits) for trial in trials)
+    return with_limits, tuple(exceeded)
 
 
-def _with_limits(trial: Trial, limits: dict[Kind, float]) -> Trial:
-    rates = trial.ceiling.rates if trial.ceiling is not None else ()
-    at = [
-        rate
-        for rate in rates
-        if rate.constant and rate.median / limits.get((rate.side, rate.unit), math.inf) >= NEAR
-    ]
-    common = {rate.unit for rate in at if rate.side == BOTH}
-    texts = [
-        f"{rate.side} constant at {rate.median:.4g} {rate.unit}; the bare device delivers "
-        f"{limits[rate.side, rate.unit]:.4g}"
-        for rate in at
-        if rate.side == BOTH or rate.unit not in common
-    ]
-    shares = [
-        100 * rate.median / limits[rate.side, rate.unit]
-        for rate in rates
-        if rate.side.endswith(FLUSHED) and (rate.side, rate.unit) in limits
-    ]
-    warnings = (
-        (*trial.warnings, TrialWarning("W042", "; ".join(texts))) if texts else trial.warnings
-    )
-    return replace(
-        trial,
-        warnings=warnings,
-        summary={**trial.summary, "ceiling_pct": shares[0] if shares else None},
-    )
+def _with_limits(trial: Trial, limits: Mapping[Rows, Mapping[Kind, float]]) -> Trial:
+    if trial.ceiling is None or not trial.ceiling.rates:
+        return trial
+    of_rows = limits[trial.ceiling.rows]
+    shares = list[float]()  # of single flushed writes, in per cent
+    texts = dict[Kind, str]()
+    for rate in trial.ceiling.rates:
+        kind = (rate.side, rate.unit)
+        limit = of_rows.get(kind, math.inf)
+        if rate.side.endswith(FLUSHED) and kind in of_rows:
+            shares.append(100 * rate.median / limit)
+        if rate.constant and rate.median / limit >= NEAR:
+            constant = f"{rate.side} constant at {rate.median:.4g} {rate.unit}"
+            texts[kind] = f"{constant}; the bare device delivers {limit:.4g}"
+    # The common limit of reads and writes says more than that of each.
+    for side, unit in list(texts):
+        if side != BOTH and (BOTH, unit) in texts:
+            del texts[side, unit]
+    if texts:
+        warning = TrialWarning("W042", "; ".join(texts.values()))
+        trial = replace(trial, warnings=(*trial.warnings, warning))
+    ceiling_pct = shares[0] if shares else None
+    return replace(trial, summary={**trial.summary, "ceiling_pct": ceiling_pct})

@@ -33,6 +33,16 @@ from dbbench.results.runs import (
 from dbbench.results.trials import damage, results_of, set_aside
 from dbbench.units import grouped
 
+# what a damaged file makes its readers raise
+_UNREADABLE: Final = (
+    OSError,
+    EOFError,
+    ValueError,
+    KeyError,
+    TypeError,
+    AttributeError,
+    zlib.error,
+)
 _MOST_KEYS: Final = 8  # differing keys that an error lists
 _MOST_NAMED: Final = 5  # damaged trials, or damaged files of a trial, that an error lists
 
@@ -99,23 +109,25 @@ def must_match(
     plan = replace(plan, margin=stored.plan.margin)
     if None not in (plan.budget_s, stored.plan.budget_s):
         plan = replace(plan, budget_s=stored.plan.budget_s)
-    typed_run, stored_run = (
-        {"plan": plain(of_plan), "cells": [plain(cell.without_measurements) for cell in of_cells]}
-        for of_plan, of_cells in ((plan, cells), (stored.plan, stored.cells))
-    )
-    keys = list(_differing("", typed_run, stored_run))
+    keys = list(_differing("", _plain(plan, cells), _plain(stored.plan, stored.cells)))
     for name, text in scripts.items():
         copy = path / "scripts" / name
         if os.path.lexists(copy) and read_bytes(copy, path.parent) != text.encode():
             keys.append(f"scripts/{name}")
     if keys:
-        more = f" and {len(keys) - _MOST_KEYS} more" if len(keys) > _MOST_KEYS else ""
+        text = f"{path} was not made from this plan, although run.json names its hash"
+        names = ", ".join(keys[:_MOST_KEYS])
+        if len(keys) > _MOST_KEYS:
+            names += f" and {len(keys) - _MOST_KEYS} more"
+        why = "Another program or user changed the run, or its folder was moved."
         raise RunLocked(
-            f"{path} was not made from this plan, although run.json names its hash; keys that "
-            f"differ: {', '.join(keys[:_MOST_KEYS])}{more}",
-            remedy="Another program or user changed the run, or its folder was moved. Start another run "
-            "with --name.",
+            f"{text}; keys that differ: {names}",
+            remedy=f"{why} Start another run with --name.",
         )
+
+
+def _plain(plan: Plan, cells: Sequence[Cell]) -> dict[str, Any]:
+    return {"plan": plain(plan), "cells": [plain(cell.without_measurements) for cell in cells]}
 
 
 def _differing(key: str, typed: Any, stored: Any) -> Iterator[str]:
@@ -152,21 +164,17 @@ class LoadedRun:
             pandas = importlib.import_module("pandas")
         except ImportError:
             remedy = "Install it:  python3 -m pip install pandas"
-            raise ProgramMissing(
-                "the Python package pandas is not installed", remedy=remedy
-            ) from None
+            text = "the Python package pandas is not installed"
+            raise ProgramMissing(text, remedy=remedy) from None
         keys = ("run", "id", "host", "fs_setup", "engine", "workload", "block", "attempt")
-        return pandas.DataFrame(
-            [
-                {
-                    **{key: getattr(trial, key) for key in keys},
-                    "status": trial.status.value,
-                    **{f"parameter {name}": value for name, value in trial.parameters.items()},
-                    **trial.summary,
-                }
-                for trial in self.trials
-            ]
-        )
+        rows = []
+        for trial in self.trials:
+            row = {key: getattr(trial, key) for key in keys}
+            row["status"] = trial.status.value
+            for name, value in trial.parameters.items():
+                row[f"parameter {name}"] = value
+            rows.append(row | trial.summary)
+        return pandas.DataFrame(rows)
 
     @property
     def remaining(self) -> list[str]:
@@ -175,14 +183,17 @@ class LoadedRun:
 
     @property
     def versions(self) -> dict[str, str]:
-        kernel = {"kernel": str(self.run.host["kernel"])} if self.run.host.get("kernel") else {}
-        with_version = (trial for trial in self.trials if trial.engine_version)
-        servers = {
-            f"{engine} server": " and ".join(dict.fromkeys(trial.engine_version for trial in of))
-            for engine, of in grouped(with_version, lambda trial: trial.engine).items()
-        }
-        programs = {name: str(version) for name, version in self.run.versions.items() if version}
-        return {**kernel, **servers, **programs, "dbbench": self.run.dbbench_version}
+        versions = dict[str, str]()
+        if self.run.host.get("kernel"):
+            versions["kernel"] = str(self.run.host["kernel"])
+        started = [trial for trial in self.trials if trial.engine_version]
+        for engine, trials in grouped(started, lambda trial: trial.engine).items():
+            of_engine = dict.fromkeys(trial.engine_version for trial in trials)
+            versions[f"{engine} server"] = " and ".join(of_engine)
+        for name, version in self.run.versions.items():
+            if version:
+                versions[name] = str(version)
+        return {**versions, "dbbench": self.run.dbbench_version}
 
     def readable(self) -> LoadedRun:
         """Return the run with only the trials whose series and histogram can be read; the others
@@ -232,15 +243,7 @@ def _reading(run: Path, path: Path) -> Iterator[None]:
     with _of(run):
         try:
             yield
-        except (
-            OSError,
-            EOFError,
-            ValueError,
-            KeyError,
-            TypeError,
-            AttributeError,
-            zlib.error,
-        ) as error:
+        except _UNREADABLE as error:
             raise ResultDamaged(f"{path}: {error}") from error
 
 
@@ -287,38 +290,37 @@ def all_of(loaded: LoadedRun, since: LoadedRun | None = None) -> ResultDamaged:
     """Return one error for all damaged trials of a run, or for those damaged `since`, of the kind
     of the first one.
     """
-    return _of_run(
-        loaded.path,
-        {
-            name: error
-            for name, error in loaded.damaged.items()
-            if since is None or name not in since.damaged
-        },
-    )
+    damaged = dict(loaded.damaged)
+    for name in since.damaged if since is not None else ():
+        damaged.pop(name, None)
+    return _of_run(loaded.path, damaged)
 
 
 def _of_run(folder: Path, damaged: Mapping[str, ResultDamaged]) -> ResultDamaged:
     first = next(iter(damaged))
+    texts = [f"{trial_id}: {error.evidence}" for trial_id, error in damaged.items()]
+    remove = f"remove the damaged trial (rm -r {folder / 'trials' / first})"
     error = type(damaged[first])(
-        f"{folder}: "
-        f"{_shorten([f'{trial_id}: {error.evidence}' for trial_id, error in damaged.items()], 'trials')}",
+        f"{folder}: {_shorten(texts, 'trials')}",
         effect="Nothing was changed.",
-        remedy="Restore the folder from a copy, or remove the damaged trial "
-        f"(rm -r {folder / 'trials' / first}) and run the plan again.",
+        remedy=f"Restore the folder from a copy, or {remove} and run the plan again.",
     )
     error.run = str(folder)
     return error
 
 
 def _shorten(texts: list[str], things: str) -> str:
-    more = [f"and {len(texts) - _MOST_NAMED} more {things}"] if len(texts) > _MOST_NAMED else []
-    return "; ".join([*texts[:_MOST_NAMED], *more])
+    if len(texts) > _MOST_NAMED:
+        more = f"and {len(texts) - _MOST_NAMED} more {things}"
+        texts = [*texts[:_MOST_NAMED], more]
+    return "; ".join(texts)
 
 
 def read_trial(run_folder: Path, spec: TrialSpec, cell: Cell, *, verify: bool = False) -> Trial:
     """Return the finished trial of `spec`. Raises ResultDamaged."""
     folder = run_folder / "trials" / spec.id
-    if verify and (faults := damage(folder)):
+    faults = damage(folder) if verify else []
+    if faults:
         raise ResultDamaged(_shorten(faults, "files"))
     trial = load_trial(folder)
     expected = (

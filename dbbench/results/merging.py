@@ -4,16 +4,16 @@ merge runs of the same plan with each trial once and with the facts of each host
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import shutil
 import stat
 from collections.abc import Collection, Iterator
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any, Final, NamedTuple
 
 from dbbench.errors import ImportRefused, ResultDamaged, RunMissing, RunNameTaken
-from dbbench.model import Cell, Run, Workload
+from dbbench.model import Cell, Run
 from dbbench.model.base import NAME
 from dbbench.results.ceiling import FILE as CEILING
 from dbbench.results.fileio import (
@@ -38,7 +38,7 @@ class Merged(NamedTuple):
 
     folder: Path
     added: list[str]  # ids of trials that are new here
-    known: list[str]  # ids of trials that already exist here with the same content
+    unchanged: list[str]  # ids of trials that already exist here with the same content
 
 
 def sources(folder: Path) -> list[Path]:
@@ -52,10 +52,10 @@ def sources(folder: Path) -> list[Path]:
     folder = folder.resolve()  # the argument may be a symbolic link; below it no link is followed
     if os.path.lexists(folder / "run.json"):
         return [folder]
-    if not (contained := folders(folder)):
-        raise RunMissing(
-            f"{folder} contains no run", remedy="Name the folder of a run, or a results folder."
-        )
+    contained = folders(folder)
+    if not contained:
+        remedy = "Name the folder of a run, or a results folder."
+        raise RunMissing(f"{folder} contains no run", remedy=remedy)
     return contained
 
 
@@ -70,30 +70,36 @@ def merge(source: Path, results: Path) -> Merged:
                 f"{source / name} is a symbolic link",
                 remedy="Name the folder that the link points to.",
             )
-    their_run = load_spec(source)
-    folder = results / checked_name(their_run.name)
-    finished = _list_trials(source, their_run)
-    paths = sorted((source / "scripts").iterdir()) if (source / "scripts").is_dir() else []
-    scripts = {path.name: _text(source, f"scripts/{path.name}") for path in paths}
+
+    # Read and verify all of it.
+    incoming = load_spec(source)
+    folder = results / checked_name(incoming.name)
+    finished = _list_trials(source, incoming)
+    scripts = dict[str, str]()
+    if (source / "scripts").is_dir():
+        for path in sorted((source / "scripts").iterdir()):
+            scripts[path.name] = _text(source, f"scripts/{path.name}")
     if folder.exists():
-        ours = _same_plan(folder, their_run)
+        run = _same_plan(folder, incoming)
         for trial in finished:
             standing(trial, folder / "trials" / trial.name)
     else:
-        ours = dataclasses.replace(
-            their_run, hosts=facts_of(their_run), cells=own_scripts(their_run.cells, folder)
-        )
-        create_run(results, ours, _text(source, "plan.toml"))
+        cells = own_scripts(incoming.cells, folder)
+        run = replace(incoming, hosts=facts_of(incoming), cells=cells)
+        create_run(results, run, _text(source, "plan.toml"))
+
+    # Write: what makes trials valid is there before they are.
+    merged = Merged(folder, [], [])
     with lock(folder):
         keep_scripts(folder, scripts)
         done = finished_here(folder) | {trial.name for trial in finished}
-        save_spec(folder, pool(unite(ours, their_run), their_run, done))
+        save_spec(folder, pool(unite(run, incoming), incoming, done))
         if (source / CEILING).is_file() and not os.path.lexists(folder / CEILING):
             write_text(folder / CEILING, _text(source, CEILING))
-        new = {trial.name: take(trial, folder) for trial in finished}
-    return Merged(
-        folder, [name for name in new if new[name]], [name for name in new if not new[name]]
-    )
+        for trial in finished:
+            is_new = take(trial, folder)
+            (merged.added if is_new else merged.unchanged).append(trial.name)
+    return merged
 
 
 def unite(ours: Run, theirs: Run) -> Run:
@@ -105,7 +111,7 @@ def unite(ours: Run, theirs: Run) -> Run:
         if specs.setdefault(spec.id, spec) != spec:
             raise ImportRefused(f"{ours.name}: trial {spec.id} differs between the two runs")
     order = sorted(specs.values(), key=lambda spec: (spec.position, spec.attempt, spec.id))
-    return dataclasses.replace(ours, order=tuple(order), hosts={**ours.hosts, **facts_of(theirs)})
+    return replace(ours, order=tuple(order), hosts={**ours.hosts, **facts_of(theirs)})
 
 
 def pool(run: Run, theirs: Run, done: Collection[str]) -> Run:
@@ -115,32 +121,35 @@ def pool(run: Run, theirs: Run, done: Collection[str]) -> Run:
     if run.budget is None or theirs.budget is None:
         return run
     longest = max(run.budget, theirs.budget, key=lambda budget: budget.used_s)
-    whole = {spec.block for spec in run.order} - {
-        spec.block for spec in run.order if spec.id not in done
-    }
-    blocks = None if None in (run.budget.blocks, theirs.budget.blocks) else len(whole)
-    return dataclasses.replace(run, budget=dataclasses.replace(longest, blocks=blocks))
+    blocks = None
+    if None not in (run.budget.blocks, theirs.budget.blocks):
+        torn = {spec.block for spec in run.order if spec.id not in done}
+        blocks = len({spec.block for spec in run.order} - torn)
+    return replace(run, budget=replace(longest, blocks=blocks))
 
 
 def facts_of(run: Run) -> dict[str, dict[str, Any]]:
     """Return the hosts of a run with their facts; for a run of a single machine, that machine."""
+    if run.hosts:
+        return run.hosts
     name = str(run.host.get("hostname") or "unknown")
-    return run.hosts or {
-        name: {**run.host, "versions": {**run.versions, "dbbench": run.dbbench_version}}
-    }
+    versions = {**run.versions, "dbbench": run.dbbench_version}
+    return {name: {**run.host, "versions": versions}}
 
 
 def own_scripts(cells: tuple[Cell, ...], folder: Path) -> tuple[Cell, ...]:
     """Return the cells with their workloads' scripts in `folder`/scripts."""
 
-    def placed(script: str) -> str:
-        return str(folder / "scripts" / Path(script).name) if Path(script).is_absolute() else script
+    def place(script: str) -> str:
+        path = Path(script)
+        return str(folder / "scripts" / path.name) if path.is_absolute() else script
 
-    def own(workload: Workload) -> Workload:
-        beside = tuple(map(placed, workload.beside))
-        return dataclasses.replace(workload, script=placed(workload.script), beside=beside)
+    def replace_scripts(cell: Cell) -> Cell:
+        script = place(cell.workload.script)
+        beside = tuple(map(place, cell.workload.beside))
+        return replace(cell, workload=replace(cell.workload, script=script, beside=beside))
 
-    return tuple(dataclasses.replace(cell, workload=own(cell.workload)) for cell in cells)
+    return tuple(map(replace_scripts, cells))
 
 
 def keep_scripts(folder: Path, scripts: dict[str, str]) -> None:
@@ -178,7 +187,7 @@ def _same_plan(folder: Path, theirs: Run) -> Run:
             remedy=f"Rename the existing run: mv {folder} {folder}-old",
         )
     unite(ours, theirs)
-    return ours if ours.hosts else dataclasses.replace(ours, hosts=facts_of(ours))
+    return ours if ours.hosts else replace(ours, hosts=facts_of(ours))
 
 
 def _text(run: Path, name: str) -> str:
@@ -282,13 +291,12 @@ def must_be_whole(folder: Path) -> None:
     if SUMS in there:
         sums = read_bytes(folder / SUMS, results_of(folder)).decode(errors="replace")
         listed = {str(inner(line.partition("  ")[2])) for line in sums.splitlines()}
-        faults = damage(folder) + [
-            f"{name} is not listed in {SUMS}" for name in sorted(there - {SUMS} - listed)
-        ]
+        faults = damage(folder)
+        for name in sorted(there - {SUMS} - listed):
+            faults.append(f"{name} is not listed in {SUMS}")
     if faults:
-        raise ResultDamaged(
-            f"{folder.name.removeprefix('.partial-')}: {'; '.join(faults)}", effect=UNCHANGED
-        )
+        trial = folder.name.removeprefix(".partial-")
+        raise ResultDamaged(f"{trial}: {'; '.join(faults)}", effect=UNCHANGED)
 
 
 def standing(ours: Path, final: Path) -> bool:

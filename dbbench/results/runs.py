@@ -84,21 +84,19 @@ def written_spec(run: model.Run) -> bytes:
 
 def load_spec(folder: Path) -> model.Run:
     """Read run.json. Raises RunMissing if there is none, ResultDamaged if it cannot be read."""
-    missing = RunMissing(
-        f"{folder} contains no run.json", remedy="List the runs with: dbbench show"
-    )
+    remedy = "List the runs with: dbbench show"
+    missing = RunMissing(f"{folder} contains no run.json", remedy=remedy)
     path = folder / "run.json"
     run = read_as(model.Run, path, folder.parent, missing)
     for name in (run.name, *(spec.id for spec in run.order)):
         if not NAME.fullmatch(name):  # directories have these names
-            raise ResultDamaged(
-                f"{path} is invalid: {name!r} is not a valid name of a run or trial"
-            )
+            text = f"{name!r} is not a valid name of a run or trial"
+            raise ResultDamaged(f"{path} is invalid: {text}")
     cells = {cell.id for cell in run.cells}
-    if strange := next((spec for spec in run.order if spec.cell not in cells), None):
-        raise ResultDamaged(
-            f"{path} is invalid: trial {strange.id} belongs to a cell that is not listed"
-        )
+    for spec in run.order:
+        if spec.cell not in cells:
+            text = f"trial {spec.id} belongs to a cell that is not listed"
+            raise ResultDamaged(f"{path} is invalid: {text}")
     return run
 
 
@@ -113,9 +111,8 @@ def list_results(folder: Path) -> set[str]:
     """
     try:
         with os.scandir(folder / "trials") as entries:
-            return {
-                entry.name for entry in entries if not entry.name.startswith(".") and entry.is_dir()
-            }
+            folders = [entry.name for entry in entries if entry.is_dir()]
+            return {name for name in folders if not name.startswith(".")}
     except (FileNotFoundError, NotADirectoryError):
         return set()
 
@@ -130,10 +127,9 @@ def drivable(run: model.Run) -> bool:
     """Whether `dbbench run` may continue the run: it is not a fleet's, not imported, and not a
     share of a plan.
     """
-    shared = run.budget is not None and run.budget.step != 1
-    return (
-        not run.hosts and not shared and len({spec.block for spec in run.order}) >= run.plan.blocks
-    )
+    if run.hosts or (run.budget is not None and run.budget.step != 1):
+        return False
+    return len({spec.block for spec in run.order}) >= run.plan.blocks
 
 
 @contextlib.contextmanager
@@ -167,7 +163,8 @@ def load_lab(folder: Path, *, verify: bool = True) -> model.LabFacts | None:
     path = folder / LAB
     if not os.path.lexists(path):
         return None
-    if verify and (faults := damage(folder, folder.parent, LAB)):
+    faults = damage(folder, folder.parent, LAB) if verify else []
+    if faults:
         raise ResultDamaged(
             f"{folder}: " + "; ".join(faults),
             effect="Nothing was changed.",

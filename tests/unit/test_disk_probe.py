@@ -18,7 +18,7 @@ import pytest
 from dbbench import process
 from dbbench.errors import DeviceInUse, DiskTooSmall, FileUnreadable
 from dbbench.labs import disk_probe
-from dbbench.labs.disk_probe import Latency, Probed, probe
+from dbbench.labs.disk_probe import DirectoryPair, Latency, Probed, probe
 from dbbench.storage.devices import sysfs
 from dbbench.storage.devices.directory import disks_below
 from dbbench.storage.small_io import METHODS, MeasuredDirectory
@@ -105,13 +105,14 @@ def test_a_directory_is_rarely_called_different_from_itself() -> None:
             {METHODS[0].name: [0.002 * factor * draw.lognormvariate(0, 0.3)]} for _ in range(15)
         ]
 
-    paths = [Path("a"), Path("b")]
-    pairs = [disk_probe._pair(paths, [rounds(1), rounds(1)], [(), ()], 1) for _ in range(200)]
-    assert (
-        sum(None not in (pair.low, pair.high) and not pair.low <= 1 <= pair.high for pair in pairs)
-        <= 10
-    )
-    assert "faster" in disk_probe._pair(paths, [rounds(1), rounds(0.5)], [(), ()], 1).sentence
+    different = 0
+    for _ in range(200):
+        _ratio, low, high = disk_probe._compare(rounds(1), rounds(1))
+        assert low is not None and high is not None
+        different += not low <= 1 <= high
+    assert different <= 10
+    ratio, low, high = disk_probe._compare(rounds(1), rounds(0.5))
+    assert "b commits faster than a" in DirectoryPair("b", "a", ratio, low, high, ()).sentence
 
 
 @pytest.mark.parametrize(

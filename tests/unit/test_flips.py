@@ -21,10 +21,13 @@ def disk(path: Path, **blocks: bytes) -> Path:
 
 def test_a_block_is_found_on_each_disk(tmp_path: Path) -> None:
     """Both copies of a mirror are places; holes are not read."""
-    disks = {"data": (disk(tmp_path / "0", _3=A, _40=B), disk(tmp_path / "1", _5=B, _9=A))}
+    first = disk(tmp_path / "0", _3=A, _40=B)
+    second = disk(tmp_path / "1", _5=B, _9=A)
+    disks = {"data": (first, second)}
     assert flips._places(disks, {A}) == [(0, 3 * FLIPPED), (1, 9 * FLIPPED)]
     assert flips._places(disks, {bytes(FLIPPED)}) == []
-    assert [offset for offset, _ in flips._written(disks["data"][0])] == [3 * FLIPPED, 40 * FLIPPED]
+    offsets = [offset for _number, offset, _block in flips._written({"data": (first,)})]
+    assert offsets == [3 * FLIPPED, 40 * FLIPPED]
 
 
 def test_only_whole_blocks_with_content_are_sought(tmp_path: Path) -> None:

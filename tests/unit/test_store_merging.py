@@ -62,7 +62,7 @@ def test_import_is_idempotent(host: Callable[..., Path], tmp_path: Path) -> None
     merging.merge(source, here)
     before = {path: path.stat().st_mtime_ns for path in (here / "r/trials").rglob("*")}
     again = merging.merge(source, here)
-    assert (len(again.added), len(again.known)) == (0, 1)
+    assert (len(again.added), len(again.unchanged)) == (0, 1)
     assert before == {path: path.stat().st_mtime_ns for path in (here / "r/trials").rglob("*")}
     assert results.find_open(here, "cafe") is None
     (tmp_path / "none").mkdir()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import random
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -79,11 +79,9 @@ def flip_bytes(lab: Lab, base: BaseImages, rounds: int) -> list[HarmCount]:
                 outcomes.append(HarmCount(column, word, 1, 1, text))
         counts += add_up(outcomes)
         if not outcomes:
-            why = (
-                TIME_USED_UP
-                if sample.places
-                else "no block on the disks has the content of its files"
-            )
+            why = "no block on the disks has the content of its files"
+            if sample.places:
+                why = TIME_USED_UP
             counts.append(HarmCount(column, UNTRIED, 0, 0, why))
     for stem in ("crashed", "plain", "flipped"):
         for image in files_of(lab.disks(stem, base.target)):
@@ -99,53 +97,41 @@ def _samples(lab: Lab, base: BaseImages) -> dict[str, Sample]:
     seen = witness.Acknowledged()
     crashed = copy_disks(base.images, lab.disks("crashed", base.target))
     with attach(crashed) as volumes, mount(lab, base.target, volumes) as datadir:
-        roots = (lab.workdir.mount_point(role) for role in base.target.setups)
-        every = (
-            path
-            for root in roots
-            for path in root.rglob("*")
-            if path.is_file() and not path.is_symlink()
-        )
-        inside = {hash(block) for path in every for block in _blocks(path)}
+        # Blocks that belong to a file cannot be of a directory.
+        inside = set[int]()
+        for role in base.target.setups:
+            for path in lab.workdir.mount_point(role).rglob("*"):
+                if path.is_file() and not path.is_symlink():
+                    inside.update(map(hash, _blocks(path)))
         with serving(lab, base, datadir) as server:
             files = _files(server, datadir)
             effective = server.effective_settings()
             # without the first page, which is the same in several indexes
             contents = {kind: set(list(_blocks(path))[4:]) for kind, path in files.items()}
-            before = {
-                block
-                for path in log_files_of(engine, datadir, effective)
-                for block in _blocks(path)
-            }
+            before = _blocks_of(log_files_of(engine, datadir, effective))
             with witness.banking(server, 0, seen, False) as must_work:
                 time.sleep(LOG_S)
                 must_work()
                 kill(server)
-        log = {
-            block for path in log_files_of(engine, datadir, effective) for block in _blocks(path)
-        } - before
+        log = _blocks_of(log_files_of(engine, datadir, effective)) - before
     name = os.fsencode(files["table"].name)
-    contents["metadata"] = {
-        block
-        for image in files_of(base.images)
-        for _, block in _written(image)
-        if name in block and hash(block) not in inside
-    }
-    samples = {
-        kind: Sample(base.images, _places(base.images, blocks)) for kind, blocks in contents.items()
-    }
-    return {
-        **samples,
-        "log": Sample(crashed, _places(crashed, log), seen.before(time.monotonic_ns())),
-    }
+    contents["metadata"] = set()
+    for _number, _offset, block in _written(base.images):
+        if name in block and hash(block) not in inside:
+            contents["metadata"].add(block)
+    samples = {}
+    for kind, blocks in contents.items():
+        samples[kind] = Sample(base.images, _places(base.images, blocks))
+    acknowledged = seen.before(time.monotonic_ns())
+    samples["log"] = Sample(crashed, _places(crashed, log), acknowledged)
+    return samples
 
 
 def _files(server: Server, datadir: Path) -> dict[str, Path]:
     if profile_of(server.engine).dialect == "mysql":
         return {"table": datadir / server.database / "account.ibd"}
-    ((table, index),) = rows(
-        server, "SELECT pg_relation_filepath('account'), pg_relation_filepath('account_pkey')"
-    )
+    query = "SELECT pg_relation_filepath('account'), pg_relation_filepath('account_pkey')"
+    ((table, index),) = rows(server, query)
     return {"table": datadir / table, "index": datadir / index}
 
 
@@ -160,11 +146,8 @@ def _round(
         word, evidence = _attempt(lab, base, sample, place)
         if word != "harmless":
             break
-    if (
-        word == "database"
-        and kind != "log"
-        and profile_of(base.target.engine.name).chosen_checksums
-    ):
+    optional = profile_of(base.target.engine.name).chosen_checksums
+    if word == "database" and kind != "log" and optional:
         plain = copy_disks(base.images, lab.disks("plain", base.target))
         with attach(plain) as volumes, mount(lab, base.target, volumes) as datadir:
             seal(datadir, base.place, False)
@@ -178,7 +161,8 @@ def _attempt(lab: Lab, base: BaseImages, sample: Sample, place: tuple[int, int])
     """Change one block of a copy, and use everything. A phase that exceeds its deadline is an
     outcome: `hangs`.
     """
-    disks, (number, offset) = copy_disks(sample.disks, lab.disks("flipped", base.target)), place
+    disks = copy_disks(sample.disks, lab.disks("flipped", base.target))
+    number, offset = place
     lab.tell(f"{base.target.key}: 4 KiB changed on disk {number} at byte {offset}")
     lab.server_log.unlink(missing_ok=True)  # the new log must be of this attempt only
     noticed = dict[str, str]()
@@ -189,12 +173,11 @@ def _attempt(lab: Lab, base: BaseImages, sample: Sample, place: tuple[int, int])
             try:
                 with mount(lab, base.target, volumes) as datadir:
                     wrong = _read_everything(lab, base, datadir, sample.acknowledged, noticed)
-                    faults = [
-                        line
-                        for leaf in leaves_of(volumes)
-                        for line in kernel.lines_about(leaf) or ()
-                    ]
-                    noticed.update({"filesystem": faults[0]} if faults else {})
+                    faults = list[str]()
+                    for leaf in leaves_of(volumes):
+                        faults += kernel.lines_about(leaf) or ()
+                    if faults:
+                        noticed["filesystem"] = faults[0]
                     if not noticed:
                         check_filesystem(lab, base, volumes, noticed, mounted=True)
             except errors.MountFailed as error:
@@ -255,25 +238,20 @@ def _difference(server: Server, acknowledged: Mapping[int, int]) -> str:
         cursor.execute("SELECT id, filler FROM account")
         by_scan += cursor.fetchall()
         for first in range(0, witness.ACCOUNTS, RANGE):
-            cursor.execute(
-                f"SELECT id, filler FROM account WHERE id >= {first} AND id < {first + RANGE}"
-            )
+            ids = f"id >= {first} AND id < {first + RANGE}"
+            cursor.execute(f"SELECT id, filler FROM account WHERE {ids}")
             by_index += cursor.fetchall()
     expected = {(number, witness.FILLER) for number in range(witness.ACCOUNTS)}
-    for how, found in (("scan", by_scan), ("index", by_index)):
-        if len(found) != len(expected) or set(found) != expected:
-            return (
-                f"{len(expected - set(found))} of {len(expected)} rows are missing or changed "
-                f"(read by {how})"
-            )
+    for how, accounts in (("scan", by_scan), ("index", by_index)):
+        if len(accounts) != len(expected) or set(accounts) != expected:
+            wrong = len(expected - set(accounts))
+            return f"{wrong} of {len(expected)} rows are missing or changed (read by {how})"
     with cursor_of(server) as cursor:
-        if lost := witness.missing(cursor, acknowledged):
+        lost = witness.missing(cursor, acknowledged)
+        if lost:
             return f"{lost} of {sum(acknowledged.values())} acknowledged commits are missing"
-        return (
-            f"{wrong} balances do not match the ledger"
-            if (wrong := witness.unequal(cursor))
-            else ""
-        )
+        unequal = witness.unequal(cursor)
+        return f"{unequal} balances do not match the ledger" if unequal else ""
 
 
 def _flip(image: Path, offset: int) -> bytes:
@@ -286,12 +264,7 @@ def _flip(image: Path, offset: int) -> bytes:
 
 def _places(disks: Images, blocks: set[bytes]) -> list[tuple[int, int]]:
     """Return where these blocks are on the disks."""
-    return [
-        (number, offset)
-        for number, image in enumerate(files_of(disks))
-        for offset, block in _written(image)
-        if block in blocks
-    ]
+    return [(number, offset) for number, offset, block in _written(disks) if block in blocks]
 
 
 def _blocks(path: Path) -> Iterator[bytes]:
@@ -302,9 +275,14 @@ def _blocks(path: Path) -> Iterator[bytes]:
                 yield block.ljust(FLIPPED, b"\0")
 
 
-def _written(image: Path) -> Iterator[tuple[int, bytes]]:
-    """Yield offset and content of each block of an image that is not in a hole."""
-    with image.open("rb") as file:
-        for begin, end in data_parts(file.fileno(), 0, image.stat().st_size):
-            for offset in range(begin - begin % FLIPPED, end, FLIPPED):
-                yield offset, os.pread(file.fileno(), FLIPPED, offset)
+def _blocks_of(paths: Iterable[Path]) -> set[bytes]:
+    return {block for path in paths for block in _blocks(path)}
+
+
+def _written(disks: Images) -> Iterator[tuple[int, int, bytes]]:
+    """Yield the disk's number, offset and content of each block that is not in a hole."""
+    for number, image in enumerate(files_of(disks)):
+        with image.open("rb") as file:
+            for begin, end in data_parts(file.fileno(), 0, image.stat().st_size):
+                for offset in range(begin - begin % FLIPPED, end, FLIPPED):
+                    yield number, offset, os.pread(file.fileno(), FLIPPED, offset)

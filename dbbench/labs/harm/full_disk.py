@@ -94,12 +94,11 @@ class RowWriter:
         """
         stop = threading.Event()
         self.answered = time.monotonic()
-        helpers = [
-            threads.Helper(f"rows-{session}", self._write, server, session, stop)
-            for session in range(SESSIONS)
-        ]
-        for helper in helpers:
+        helpers = []
+        for session in range(SESSIONS):
+            helper = threads.Helper(f"rows-{session}", self._write, server, session, stop)
             helper.start()
+            helpers.append(helper)
         try:
             yield
         except BaseException:
@@ -248,9 +247,8 @@ def delete(ballast: Sequence[Path]) -> None:
         try:
             file.unlink()
         except OSError as error:
-            raise FilesystemFull(
-                f"a file cannot be deleted from the full filesystem: {error}"
-            ) from error
+            text = f"a file cannot be deleted from the full filesystem: {error}"
+            raise FilesystemFull(text) from error
 
 
 def _accepts_after_deletion(server: Server, writer: RowWriter, ballast: Sequence[Path]) -> bool:
@@ -284,13 +282,12 @@ def _look_up(
             execute(server, f"INSERT INTO filling VALUES ({SESSIONS}, 0, '')")
             lost = writer.missing(server)
         if lost:
-            return _outcome(
-                AFTER, "lost", f"{lost} of {writer.count} acknowledged commits are missing"
-            )
-        if harms := check_server(server, {}).harms:
+            text = f"{lost} of {writer.count} acknowledged commits are missing"
+            return _outcome(AFTER, "lost", text)
+        harms = check_server(server, {}).harms
+        if harms:
             return _outcome(AFTER, "damaged", "; ".join(harms.values()))
     if not accepts:
-        return _outcome(
-            AFTER, "restarted", f"no commit within {ACCEPT_S:.0f} s after a file was deleted"
-        )
+        text = f"no commit within {ACCEPT_S:.0f} s after a file was deleted"
+        return _outcome(AFTER, "restarted", text)
     return _outcome(AFTER, "recovers", f"{writer.count} acknowledged commits are present")

@@ -18,7 +18,7 @@ from dbbench import packages, process
 from dbbench.commands.options import Options, command_line, results_option
 from dbbench.datasets.golden import cache_folder
 from dbbench.drivers import PROGRAMS
-from dbbench.engines import ENGINES, SERVERS, profile_of
+from dbbench.engines import ENGINES, SERVERS, innodb, profile_of
 from dbbench.errors import EXIT_OK, EXIT_USAGE, ProgramMissing
 from dbbench.labs.powercut import requirements
 from dbbench.machine import host
@@ -321,6 +321,16 @@ def _host() -> Iterator[Probe]:
         "never or madvise",
         "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled",
     )
+    for server in innodb.CONFINED:
+        if remedy := innodb.confined(server):
+            yield Probe(
+                Purpose.HOST,
+                f"AppArmor: {server.name}",
+                False,
+                "a profile is enforced",
+                "plans with this server",
+                remedy,
+            )
     psi = Path("/proc/pressure/io").exists()
     yield Probe(
         Purpose.HOST,

@@ -46,6 +46,7 @@ from dbbench.errors import (
     ProgramMissing,
     RestoreFailed,
 )
+from dbbench.machine.host.proc import content
 from dbbench.model import Durability, Scalar, Settings
 from dbbench.model.base import PRODUCTION, STANDALONE
 from dbbench.remote import Network
@@ -126,7 +127,9 @@ _POOL_LEAST: Final = 16 * _MIB
 # files of MariaDB and older MySQL; directory of MySQL since 8.0.30
 _REDO: Final = ("ib_logfile*", "#innodb_redo")
 _PIECE: Final = 2**20
-_APPARMOR: Final = Path("/etc/apparmor.d")
+_APPARMOR: Final = Path("/sys/kernel/security/apparmor/profiles")
+# A server in another directory has no profile.
+CONFINED: Final = (Path("/usr/sbin/mysqld"), Path("/usr/sbin/mariadbd"))
 
 # Building uses a slow shutdown, which purges undo and merges the change buffer, so that no trial
 # has to do this work. Binary logs are kept short, and MariaDB's system tablespace grows in steps of
@@ -323,14 +326,18 @@ def _pages(tablespace: Path, field: int) -> int:
         return int.from_bytes(file.read(_PAGE)[field : field + 4])
 
 
-def _apparmor_hint(program: Mysqld) -> str | None:
-    profile = _APPARMOR / "usr.sbin.mysqld"
-    disabled = _APPARMOR / "disable/usr.sbin.mysqld"
-    if str(program.path) != "/usr/sbin/mysqld" or not profile.exists() or disabled.exists():
+def confined(program: Path, profiles: Path = _APPARMOR) -> str | None:
+    """Return what to do about the profile of AppArmor that is in force for this server: it denies
+    data directories elsewhere. None without one, or if the profiles cannot be read.
+    """
+    names = {f"{program} (enforce)", f"{program.name} (enforce)"}
+    loaded = (content(str(profiles)) or "").splitlines()
+    if program not in CONFINED or not names & {*loaded}:
         return None
+    file = f"/etc/apparmor.d/{str(program).strip('/').replace('/', '.')}"
     return (
-        f"If the log says 'Permission denied': AppArmor confines {program.path} ({profile}); see "
-        "aa-complain(8)."
+        f"AppArmor confines {program} to the directories of its package. Until the next boot:  "
+        f"apparmor_parser --remove {file}"
     )
 
 
@@ -454,7 +461,7 @@ class Innodb:
             account=owner,
             stop=signal.SIGTERM,
             abort=signal.SIGKILL,  # enough for a server that is a single process
-            remedy=_apparmor_hint(program),
+            remedy=confined(program.path),
             open_files=text.open_files(settings),
             offset=log_size(place.log),
         )

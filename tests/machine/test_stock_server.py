@@ -28,7 +28,7 @@ fs_setups = ["{setup}"]
 blocks = {blocks}
 seed = 1
 warmup = "1s"
-measure = "2s"
+measure = "5s"
 {more}
 repeat_suspect = false
 [device]
@@ -122,12 +122,12 @@ def test_limits_in_a_service_are_enforced_and_read_back(server: Server) -> None:
     """systemd enables the controller io for nobody. The unit's MemoryMax= also holds for the
     server, although a unit has no HOME. Nothing is left.
     """
-    device = f'path = "{DISK.format("NVME0")}"\nlimit = {{ iops = 500 }}'
+    device = f'path = "{DISK.format("NVME0")}"\nlimit = {{ iops = 2000 }}'
     server.answer("cat >/root/plan.toml", stdin=plan(device, more='memory = "256MiB"'))
     limits = server.answer(WATCH)
     assert f".service/memory.max:{2 << 30}" in limits
     assert f"/memory.max:{256 << 20}" in limits
-    assert limits.count("riops=500 wiops=500") >= 2  # of the server's group, and of the others
+    assert limits.count("riops=2000 wiops=2000") >= 2  # of the server's group, and of the others
     (trial,) = trials(server, "limited")
     assert trial["error"] is None
     assert trial["memory"]["enforced"] == trial["limit"]["enforced"] == "cgroup v2"

@@ -251,3 +251,26 @@ def test_a_server_that_waits_for_space_is_told(tmp_path: Path) -> None:
         serving._has_room(launch)
     assert "Aborting" not in str(told.value)
     serving._has_room(dataclasses.replace(launch, offset=log.stat().st_size))
+
+
+@pytest.mark.parametrize(
+    ("loaded", "program", "said"),
+    [
+        ("/usr/sbin/mysqld (enforce)\n", "/usr/sbin/mysqld", True),
+        ("lsb_release (enforce)\nmysqld (enforce)\n", "/usr/sbin/mysqld", True),
+        ("/usr/sbin/mysqld (complain)\n", "/usr/sbin/mysqld", False),
+        ("mariadbd (unconfined)\n", "/usr/sbin/mariadbd", False),
+        ("/usr/sbin/mysqld (enforce)\n", "/opt/mysql/bin/mysqld", False),
+        ("", "/usr/sbin/mysqld", False),
+    ],
+)
+def test_the_line_that_helps_with_a_profile_of_apparmor(
+    loaded: str, program: str, said: bool, tmp_path: Path
+) -> None:
+    """Ubuntu's profile of mysqld denies every data directory but that of its package."""
+    profiles = tmp_path / "profiles"
+    assert innodb.confined(Path(program), profiles) is None
+    profiles.write_text(loaded)
+    remedy = innodb.confined(Path(program), profiles)
+    helps = "apparmor_parser --remove /etc/apparmor.d/usr.sbin.mysqld"
+    assert remedy is None if not said else remedy is not None and remedy.endswith(helps)

@@ -18,7 +18,7 @@ help:
 	@echo 'make install    install dbbench in .venv, with the link $(LINK)'
 	@echo 'make uninstall  remove that link'
 	@echo 'make test       run linters and the tests that every machine supports (18 minutes on two cores)'
-	@echo 'make test-all   run tests that need long builds or repetition: second kernel, MySQL, other releases (35 minutes)'
+	@echo 'make test-all   run tests that need long builds or repetition: second kernel, stock server, MySQL, other releases (50 minutes)'
 	@echo 'make quick      run linters and the tests that do not need root (5 minutes)'
 	@echo 'make coverage   run the unit tests with coverage (5 minutes)'
 	@echo 'make soak       run the long tests: hundreds of kills and power losses (many hours)'

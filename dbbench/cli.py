@@ -195,6 +195,8 @@ def run(argv: Sequence[str]) -> int:
     # Children and this process must find the same files. A system unit has no HOME, or "/".
     if os.environ.get("HOME") in (None, "", "/"):
         os.environ["HOME"] = _home_of_account()
+    with contextlib.suppress(FileNotFoundError):  # the working directory was removed
+        _resolve_folders()
     # Errors before the options are read are JSON, too.
     options = Options(json="--json" in argv, argv=tuple(argv))
     status = _status(list(argv), options)
@@ -204,6 +206,15 @@ def run(argv: Sequence[str]) -> int:
             continue
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
     return status
+
+
+def _resolve_folders() -> None:
+    """Make the folders in the environment absolute: children have another working directory."""
+    if cache := os.environ.get("DBBENCH_CACHE"):
+        os.environ["DBBENCH_CACHE"] = str(Path(cache).absolute())
+    if folders := os.environ.get("DBBENCH_PATH"):
+        parts = (str(Path(part).absolute()) for part in folders.split(":") if part)
+        os.environ["DBBENCH_PATH"] = ":".join(parts)
 
 
 def _home_of_account() -> str:

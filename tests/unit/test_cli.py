@@ -130,6 +130,17 @@ def test_without_a_home_directory_the_accounts_own_is_used(
     assert environ["HOME"] == pwd.getpwuid(os.geteuid()).pw_dir
 
 
+def test_relative_folders_of_the_environment_are_those_of_the_working_directory(
+    printed: Any, environ: dict[str, str], here: Path
+) -> None:
+    """Children have another one: they searched golden copies below the root directory."""
+    environ["DBBENCH_CACHE"] = "cache"
+    environ["DBBENCH_PATH"] = "/nonexistent:own:."
+    printed("explain", "E003")
+    assert environ["DBBENCH_CACHE"] == str(here / "cache")
+    assert environ["DBBENCH_PATH"] == f"/nonexistent:{here}/own:{here}"
+
+
 def test_a_home_directory_that_is_given_is_kept(
     printed: Any, environ: dict[str, str], tmp_path: Path
 ) -> None:

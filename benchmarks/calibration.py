@@ -105,7 +105,14 @@ class Case:
 EQUAL: Final = "equal scatter"
 SCATTERS: Final = (EQUAL, "log-normal 0.5", "log-normal 0.8", "baseline × 3", "another arm × 3")
 GRID: Final = tuple(
-    Case(*parts) for parts in itertools.product(HOSTS, SCATTERS, (2, 3, 5), (1, 3), (3, 5, 7))
+    Case(*parts)
+    for parts in itertools.product(
+        HOSTS,
+        SCATTERS,
+        (2, 3, 5),
+        (1, 3),
+        (3, 5, 7),
+    )
 )
 # The part of the grid that `make bench` runs: the hosts and sizes with the highest risk of errors
 # by shared variance.
@@ -169,7 +176,12 @@ class Figure:
         return f"  {self.text:<46} {self.value:6.3f}{target}{'  MISSED' if self.missed else ''}"
 
 
-def document(host: Host, ratio: float, blocks: int, rng: numpy.random.Generator) -> dict[str, Any]:
+def document(
+    host: Host,
+    ratio: float,
+    blocks: int,
+    rng: numpy.random.Generator,
+) -> dict[str, Any]:
     """Return a run of two arms as input of `compare`. Candidate ÷ baseline is `ratio`, apart from
     disturbances.
     """
@@ -243,7 +255,22 @@ def share(
     hit: Callable[[dict[str, Any]], bool],
 ) -> float:
     """Return the share of sets for whose verdict `hit` is true."""
-    return sum(hit(compare(document(host, ratio, blocks, rng))) for _ in range(sets)) / sets
+    return (
+        sum(
+            hit(
+                compare(
+                    document(
+                        host,
+                        ratio,
+                        blocks,
+                        rng,
+                    )
+                )
+            )
+            for _ in range(sets)
+        )
+        / sets
+    )
 
 
 def verdicts(host: Host, sets: int, rng: numpy.random.Generator) -> Iterator[Figure]:
@@ -345,7 +372,12 @@ def sharing(case: Case, sets: int, rng: numpy.random.Generator) -> Iterator[Figu
         rows = compare_all(run_document(case, [0.62] * others, rng))
         covered += sum(row["lo"] <= 0.62 <= row["hi"] for row in rows)
     families = sets * case.workloads
-    yield Figure("A/A called different, of families", alarms / families, FALSE_ALARMS, at_most=True)
+    yield Figure(
+        "A/A called different, of families",
+        alarms / families,
+        FALSE_ALARMS,
+        at_most=True,
+    )
     yield Figure("the intervals cover 0.62", covered / (families * others), SHARED_COVERAGE)
 
 
@@ -400,7 +432,12 @@ def stopping(
         covered += sum(row.lo <= 0.62 <= row.hi for row in table if row.lo and row.hi)
         errors += [float(numpy.log(row.ratio / 0.62)) for row in table if row.ratio]
     families = sets * case.workloads
-    yield Figure("A/A called different, of families", alarms / families, FALSE_ALARMS, at_most=True)
+    yield Figure(
+        "A/A called different, of families",
+        alarms / families,
+        FALSE_ALARMS,
+        at_most=True,
+    )
     yield Figure("the intervals cover 0.62", covered / (families * others), SHARED_COVERAGE)
     judged = not case.host.outliers  # unnoticed outliers bias every ratio
     yield Figure(
@@ -452,7 +489,16 @@ def spread(
         host, dealt = mine
         for spec in trials_of_host(order, dealt):
             level = 1.0 if spec.cell == "a" else ratio * float(numpy.exp(own[number]))
-            entry = _trial(HOSTS[0], spec.cell, level, spec.block, 1, speed[number], 0.0, rng)
+            entry = _trial(
+                HOSTS[0],
+                spec.cell,
+                level,
+                spec.block,
+                1,
+                speed[number],
+                0.0,
+                rng,
+            )
             tps = float(numpy.mean(entry["tps"][WARMUP_S:]))
             trials.append(
                 Trial(
@@ -470,7 +516,11 @@ def spread(
                 )
             )
             entries.append(entry)
-    return {"trials": entries, "baseline": "a", "candidate": "b"}, trials
+    return {
+        "trials": entries,
+        "baseline": "a",
+        "candidate": "b",
+    }, trials
 
 
 def fleet(sets: int, rng: numpy.random.Generator) -> Iterator[Figure]:
@@ -489,9 +539,28 @@ def fleet(sets: int, rng: numpy.random.Generator) -> Iterator[Figure]:
     found = sum(compare(spread(4, 0.9, rng)[0])["verdict"] == "slower" for _ in range(sets)) / sets
     yield Figure(f"−10 % found, 4 hosts, n = {FLEET_BLOCKS}", found, 0.9)
     for apart, limit, at_most in ((0.0, FALSE_ALARMS, True), (0.1, 0.8, False)):
-        told = sum(_disagree(spread(4, 1.0, rng, 12, apart)[1]) for _ in range(sets)) / sets
+        told = (
+            sum(
+                _disagree(
+                    spread(
+                        4,
+                        1.0,
+                        rng,
+                        12,
+                        apart,
+                    )[1]
+                )
+                for _ in range(sets)
+            )
+            / sets
+        )
         said = "alike called unlike" if at_most else "10 % apart called unlike"
-        yield Figure(f"4 hosts {said}, n = 12", told, limit, at_most=at_most)
+        yield Figure(
+            f"4 hosts {said}, n = 12",
+            told,
+            limit,
+            at_most=at_most,
+        )
 
 
 def _disagree(trials: list[Trial]) -> bool:
@@ -637,7 +706,16 @@ def nightly(kind: Nights, sets: int, rng: numpy.random.Generator) -> Iterator[Fi
         for _ in range(sets):
             at = int(rng.integers(30, 70))
             placed += any(
-                abs(night - at) <= 1 for night in changepoints(series(kind, rng, step, at, at + 30))
+                abs(night - at) <= 1
+                for night in changepoints(
+                    series(
+                        kind,
+                        rng,
+                        step,
+                        at,
+                        at + 30,
+                    )
+                )
             )
         yield Figure(
             f"−{100 * (1 - step):.0f} % placed within ±1 night",
@@ -674,7 +752,12 @@ def figures(sets: int, seed: int) -> Iterator[tuple[str, list[Figure]]]:
             yield (
                 about,
                 list(
-                    stopping(case, sets // 4, numpy.random.default_rng([seed, number]), PRECISION)
+                    stopping(
+                        case,
+                        sets // 4,
+                        numpy.random.default_rng([seed, number]),
+                        PRECISION,
+                    )
                 ),
             )
     about = f"fleet: hosts' speeds differ by {100 * HOST_CV:.0f} %, blocks dealt whole"

@@ -58,12 +58,25 @@ IDEAL_OF_A_SECOND: Final = 1.3
 GROWTH_KB: Final = 60_000
 CORE: Final = 0.005  # share of a core that a worker uses in a window
 WINDOW_S: Final = 60.0
-ASSIGNMENT: Final = Assignment("", b"", "# plan\n", {}, (), __version__)
+ASSIGNMENT: Final = Assignment(
+    "",
+    b"",
+    "# plan\n",
+    {},
+    (),
+    __version__,
+)
 
 
 def plan_run(blocks: int, trial_s: float) -> Run:
     """Return a run with two arms; a trial lasts `trial_s`."""
-    workload = Workload("TPC-B", "pgbench", ("postgres",), {"kind": "pgbench"}, name="w")
+    workload = Workload(
+        "TPC-B",
+        "pgbench",
+        ("postgres",),
+        {"kind": "pgbench"},
+        name="w",
+    )
     cells = tuple(
         Cell(
             f"{arm}.postgres.w",
@@ -78,7 +91,13 @@ def plan_run(blocks: int, trial_s: float) -> Run:
         for arm in ("ext4", "xfs")
     )
     order = tuple(
-        TrialSpec(f"{cell.id}-b{block}-a1", cell.id, block, 1, 2 * block + i - 1)
+        TrialSpec(
+            f"{cell.id}-b{block}-a1",
+            cell.id,
+            block,
+            1,
+            2 * block + i - 1,
+        )
         for block in range(1, blocks + 1)
         for i, cell in enumerate(cells)
     )
@@ -90,7 +109,14 @@ def plan_run(blocks: int, trial_s: float) -> Run:
         blocks=blocks,
         repeat_suspect=False,
     )
-    return Run("f", "2026-01-01T00:00:00Z", plan, "cafe", cells, order)
+    return Run(
+        "f",
+        "2026-01-01T00:00:00Z",
+        plan,
+        "cafe",
+        cells,
+        order,
+    )
 
 
 def made(results: Path, run: Run, hosts: list[str]) -> Fleet:
@@ -103,7 +129,12 @@ def made(results: Path, run: Run, hosts: list[str]) -> Fleet:
     return fleet
 
 
-def held(text: str, value: float, limit: float, unit: str = "") -> bool:
+def held(
+    text: str,
+    value: float,
+    limit: float,
+    unit: str = "",
+) -> bool:
     """Print a figure next to its target; return whether the target is met."""
     print(
         f"  {text:<58} {value:10.3f}{unit}  ≤ {limit:g}{'' if value <= limit else '  MISSED'}",
@@ -198,7 +229,13 @@ def real(folder: Path) -> bool:
         connection = Connection(address, folder / "hosts/certs")
         names = sorted(connection.wait_for_hosts(lambda found: len(found) == 16, 120))
         fleet = made(folder, plan_run(800, 1.0), names)
-        coordinator = Coordinator(folder, fleet, connection, ASSIGNMENT, ignore)
+        coordinator = Coordinator(
+            folder,
+            fleet,
+            connection,
+            ASSIGNMENT,
+            ignore,
+        )
         began = time.monotonic()
         cpu = time.process_time()
         coordinator.work()
@@ -209,7 +246,12 @@ def real(folder: Path) -> bool:
     return all(
         [
             held("trials that were not collected", 1600 - home, 0),
-            held("coordinator's CPU a trial, engine included", 1000 * own / 1600, CPU_MS, " ms"),
+            held(
+                "coordinator's CPU a trial, engine included",
+                1000 * own / 1600,
+                CPU_MS,
+                " ms",
+            ),
             held("time ÷ ideal", took / 100, IDEAL_OF_A_SECOND),
         ]
     )
@@ -226,7 +268,13 @@ def quiet(folder: Path) -> bool:
         run = dataclasses.replace(
             plan_run(1, WINDOW_S + 20), order=plan_run(1, WINDOW_S + 20).order[:1]
         )
-        coordinator = Coordinator(folder, made(folder, run, names), connection, ASSIGNMENT, ignore)
+        coordinator = Coordinator(
+            folder,
+            made(folder, run, names),
+            connection,
+            ASSIGNMENT,
+            ignore,
+        )
         state = HostFolder(folder / "hosts" / names[0] / "f")
         while not state.path.is_dir() or state.state().phase != "measure":
             coordinator.step()

@@ -96,7 +96,16 @@ def cell_of(case: Case, seconds: int) -> Cell:
     parameters = {**case.dataset.parameters, "clients": case.clients}
     setup = FsSetup("x", Mkfs("x"))
     window = Window("fixed", WARMUP_S, seconds)
-    return Cell("c", "x", setup, EngineSpec(engine), workload, parameters, case.dataset, window)
+    return Cell(
+        "c",
+        "x",
+        setup,
+        EngineSpec(engine),
+        workload,
+        parameters,
+        case.dataset,
+        window,
+    )
 
 
 def through_dbbench(server: Server, cell: Cell, seed: int) -> tuple[float, float]:
@@ -107,7 +116,16 @@ def through_dbbench(server: Server, cell: Cell, seed: int) -> tuple[float, float
         raw.mkdir()
         scratch.mkdir()
         driver = DRIVERS[cell.workload.driver]
-        with driver.driving(LoadTask(server, cell, seed, Clock(), raw, scratch)) as load:
+        with driver.driving(
+            LoadTask(
+                server,
+                cell,
+                seed,
+                Clock(),
+                raw,
+                scratch,
+            )
+        ) as load:
             load.wait_until(WARMUP_S, lambda _live: None)
             began = time.monotonic()
             cpu = time.process_time()
@@ -117,7 +135,12 @@ def through_dbbench(server: Server, cell: Cell, seed: int) -> tuple[float, float
     return outcome.transactions / outcome.window_s, busy
 
 
-def bare(server: Server, cell: Cell, seed: int, logged: bool) -> float:
+def bare(
+    server: Server,
+    cell: Cell,
+    seed: int,
+    logged: bool,
+) -> float:
     """Start the same command without dbbench; return tps of the window from what the tool prints
     per second.
     """
@@ -140,7 +163,13 @@ def bare(server: Server, cell: Cell, seed: int, logged: bool) -> float:
     )
 
 
-def measure(name: str, pairs: int, seconds: int, folder: Path, logged: bool) -> bool:
+def measure(
+    name: str,
+    pairs: int,
+    seconds: int,
+    folder: Path,
+    logged: bool,
+) -> bool:
     """Run the pairs of a case and print its line; return whether it meets the targets."""
     case = CASES[name]
     orders = [("dbbench", "bare"), ("bare", "dbbench")] * ((pairs + 1) // 2)
@@ -183,11 +212,24 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("cases", nargs="*", metavar="CASE", default=list(CASES))
+    parser.add_argument(
+        "cases",
+        nargs="*",
+        metavar="CASE",
+        default=list(CASES),
+    )
     parser.add_argument("--pairs", type=int, default=10)
     parser.add_argument("--seconds", type=int, default=10)
-    parser.add_argument("--silent", action="store_true", help="the bare pgbench writes no log")
-    parser.add_argument("--folder", type=Path, default=Path("/var/tmp"))
+    parser.add_argument(
+        "--silent",
+        action="store_true",
+        help="the bare pgbench writes no log",
+    )
+    parser.add_argument(
+        "--folder",
+        type=Path,
+        default=Path("/var/tmp"),
+    )
     asked = parser.parse_args()
     if os.geteuid() != 0:
         raise SystemExit("root is needed: the servers run as their own accounts")

@@ -80,7 +80,12 @@ def browse(chromium: str, page: Path) -> tuple[float, float]:
     return first_s, float(heap)
 
 
-def measure(name: str, shape: Shape, budget: Budget, chromium: str) -> bool:
+def measure(
+    name: str,
+    shape: Shape,
+    budget: Budget,
+    chromium: str,
+) -> bool:
     """Print a case; return whether it is within its limits."""
     with tempfile.TemporaryDirectory() as folder:
         run = synthetic.write(Path(folder, "results"), shape)
@@ -109,7 +114,15 @@ def main() -> int:
     )
     parser.add_argument("--chromium", default="/usr/bin/chromium")
     asked = parser.parse_args()
-    good = [measure(name, shape, budget, asked.chromium) for name, (shape, budget) in CASES.items()]
+    good = [
+        measure(
+            name,
+            shape,
+            budget,
+            asked.chromium,
+        )
+        for name, (shape, budget) in CASES.items()
+    ]
     print("ok" if all(good) else "missed: a budget above")
     return 0 if all(good) else 1
 

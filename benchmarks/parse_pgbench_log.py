@@ -65,7 +65,12 @@ def main() -> int:
         write_log(log, lines)
         for times in (1, 4):
             argv = [sys.executable, __file__, "--parse", str(log), str(times)]
-            said = subprocess.run(argv, check=True, capture_output=True, text=True).stdout.split()
+            said = subprocess.run(
+                argv,
+                check=True,
+                capture_output=True,
+                text=True,
+            ).stdout.split()
             rates.append(int(said[0]) / float(said[1]))
             peaks.append(int(said[2]))
             print(

@@ -34,17 +34,86 @@ BASELINE = "ext4"
 TWIN = "ext4-b"
 # Transactions per second on two machines: read-write at three scales, read-only at the largest.
 PUBLISHED: Final[list[tuple[str, dict[str, float]]]] = [
-    (WRITE, {"ext4": 85291, "xfs": 85765, "btrfs": 33352, "zfs-8k": 61028, "zfs-8k-nofpw": 62376}),
-    (WRITE, {"ext4": 58736, "xfs": 58991, "btrfs": 27952, "zfs-8k": 32568, "zfs-8k-nofpw": 36488}),
-    (WRITE, {"ext4": 30495, "xfs": 30977, "btrfs": 6541, "zfs-8k": 3822, "zfs-8k-nofpw": 6457}),
+    (
+        WRITE,
+        {
+            "ext4": 85291,
+            "xfs": 85765,
+            "btrfs": 33352,
+            "zfs-8k": 61028,
+            "zfs-8k-nofpw": 62376,
+        },
+    ),
+    (
+        WRITE,
+        {
+            "ext4": 58736,
+            "xfs": 58991,
+            "btrfs": 27952,
+            "zfs-8k": 32568,
+            "zfs-8k-nofpw": 36488,
+        },
+    ),
+    (
+        WRITE,
+        {
+            "ext4": 30495,
+            "xfs": 30977,
+            "btrfs": 6541,
+            "zfs-8k": 3822,
+            "zfs-8k-nofpw": 6457,
+        },
+    ),
     (
         READ,
-        {"ext4": 139685, "xfs": 143471, "btrfs": 125503, "zfs-8k": 93711, "zfs-8k-nofpw": 93782},
+        {
+            "ext4": 139685,
+            "xfs": 143471,
+            "btrfs": 125503,
+            "zfs-8k": 93711,
+            "zfs-8k-nofpw": 93782,
+        },
     ),
-    (WRITE, {"ext4": 20777, "xfs": 20241, "btrfs": 8097, "zfs-8k": 19352, "zfs-8k-nofpw": 19144}),
-    (WRITE, {"ext4": 7707, "xfs": 7650, "btrfs": 3508, "zfs-8k": 5803, "zfs-8k-nofpw": 6607}),
-    (WRITE, {"ext4": 5826, "xfs": 5891, "btrfs": 2199, "zfs-8k": 3064, "zfs-8k-nofpw": 3964}),
-    (READ, {"ext4": 40145, "xfs": 40528, "btrfs": 34906, "zfs-8k": 22720, "zfs-8k-nofpw": 22763}),
+    (
+        WRITE,
+        {
+            "ext4": 20777,
+            "xfs": 20241,
+            "btrfs": 8097,
+            "zfs-8k": 19352,
+            "zfs-8k-nofpw": 19144,
+        },
+    ),
+    (
+        WRITE,
+        {
+            "ext4": 7707,
+            "xfs": 7650,
+            "btrfs": 3508,
+            "zfs-8k": 5803,
+            "zfs-8k-nofpw": 6607,
+        },
+    ),
+    (
+        WRITE,
+        {
+            "ext4": 5826,
+            "xfs": 5891,
+            "btrfs": 2199,
+            "zfs-8k": 3064,
+            "zfs-8k-nofpw": 3964,
+        },
+    ),
+    (
+        READ,
+        {
+            "ext4": 40145,
+            "xfs": 40528,
+            "btrfs": 34906,
+            "zfs-8k": 22720,
+            "zfs-8k-nofpw": 22763,
+        },
+    ),
 ]
 # Expected ratios with current kernels, from the same and newer sources.
 TODAY: Final = {
@@ -156,9 +225,21 @@ def main() -> int:
         ("measure", 120),
     ):
         parser.add_argument(f"--{name}", type=int, default=value)
-    parser.add_argument("--memory", default="", help="of the server; default: all")
-    parser.add_argument("--size", default="16GiB", help="of the loop file")
-    parser.add_argument("--at", default="/var/tmp", help="where loop file and results lie")
+    parser.add_argument(
+        "--memory",
+        default="",
+        help="of the server; default: all",
+    )
+    parser.add_argument(
+        "--size",
+        default="16GiB",
+        help="of the loop file",
+    )
+    parser.add_argument(
+        "--at",
+        default="/var/tmp",
+        help="where loop file and results lie",
+    )
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="dbbench-pgfs-", dir=given.at) as name:
         folder = Path(name)

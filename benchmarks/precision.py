@@ -105,15 +105,31 @@ def make_run(folder: Path, values: Values) -> Run:
     work = [pair for pair in WORK if pair[1] in works]
     run = results.load_spec(
         synthetic.write(
-            folder, synthetic.Shape(ordered, work, series=False, samplers=False, missing=10**6)
+            folder,
+            synthetic.Shape(
+                ordered,
+                work,
+                series=False,
+                samplers=False,
+                missing=10**6,
+            ),
         )
     )
     return dataclasses.replace(
-        run, plan=dataclasses.replace(run.plan, baseline="ext4", repeat_suspect=False)
+        run,
+        plan=dataclasses.replace(
+            run.plan,
+            baseline="ext4",
+            repeat_suspect=False,
+        ),
     )
 
 
-def measured(run: Run, specs: tuple[TrialSpec, ...], values: Values) -> dict[str, Trial]:
+def measured(
+    run: Run,
+    specs: tuple[TrialSpec, ...],
+    values: Values,
+) -> dict[str, Trial]:
     """Return the trials of these cells with the drawn values."""
     trials = {}
     for spec in specs:
@@ -154,7 +170,14 @@ def by_whole_blocks(run: Run, values: Values, precision: float) -> int:
         count = count + len(new)
         for cell in [cell for cell in cells if cell.arm != "ext4" and block >= LEAST]:
             of_group = [t for t in trials if (t.engine, t.workload, t.variant) == cell.group]
-            guess = estimate_of(values_of(of_group, "ext4", cell.arm, cell.workload.primary))
+            guess = estimate_of(
+                values_of(
+                    of_group,
+                    "ext4",
+                    cell.arm,
+                    cell.workload.primary,
+                )
+            )
             if guess and math.expm1(guess.log_ratio().half_width(0.98)) <= precision:
                 left.discard((cell.group, cell.arm))
     return count
@@ -194,13 +217,23 @@ def compare_precisions(
         )
 
 
-def in_ten_minutes(name: str, run: Run, draw: Draw, replays: int, budget_s: float = 580.0) -> str:
+def in_ten_minutes(
+    name: str,
+    run: Run,
+    draw: Draw,
+    replays: int,
+    budget_s: float = 580.0,
+) -> str:
     """Return how wide the intervals are after the budget of the demo, with whole blocks and with
     `further`.
     """
     plan = dataclasses.replace(run.plan, budget_s=budget_s)
     times = {cell.id: TRIAL_S for cell in run.cells}
-    timed = dataclasses.replace(run, plan=plan, budget=Budget(cell_s=times))
+    timed = dataclasses.replace(
+        run,
+        plan=plan,
+        budget=Budget(cell_s=times),
+    )
     blocks = int(budget_s / TRIAL_S / len(run.cells))
     primary = {cell.workload.name: cell.workload.primary for cell in run.cells}
     widths: dict[str, list[float]] = {"before": [], "now": []}

@@ -50,7 +50,11 @@ def main() -> int:
     """Measure all families and return the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--folder", type=Path, default=Path("/var/tmp"))
+    parser.add_argument(
+        "--folder",
+        type=Path,
+        default=Path("/var/tmp"),
+    )
     parser.add_argument(
         "--data", type=Path, help="take this data directory instead of building one"
     )
@@ -95,12 +99,21 @@ def copied(work: Path, data: Path) -> Golden:
     return Golden(work / "copy", whole)
 
 
-def measured(family: str, copy: Golden, work: Path, rounds: int) -> bool:
+def measured(
+    family: str,
+    copy: Golden,
+    work: Path,
+    rounds: int,
+) -> bool:
     """Measure one family and print its line; return whether all targets are met."""
     setup = FsSetup(family, Mkfs(family), mount=("noatime",))
     owner = process.user("postgres", "nobody")
     copied_s: list[float] = []
-    seconds: dict[str, list[float]] = {"write": [], "copy": [], "cp": []}
+    seconds: dict[str, list[float]] = {
+        "write": [],
+        "copy": [],
+        "cp": [],
+    }
     with loop.attach(work / "image") as device:
         filesystems.make(setup, device)
         with filesystems.mount(setup, device, work / "mnt") as fs:

@@ -55,15 +55,33 @@ scale = {scale}
 Prepare = Callable[[Path], None]
 
 
-def run_trial(folder: Path, number: int, warmup: int = 1, measure: int = 1) -> tuple[Trial, float]:
+def run_trial(
+    folder: Path,
+    number: int,
+    warmup: int = 1,
+    measure: int = 1,
+) -> tuple[Trial, float]:
     """Run a plan of one trial; return it and the wall seconds of its process, without images and
     golden copies.
     """
     path = folder / "plan.toml"
-    path.write_text(PLAN.format(warmup=warmup, measure=measure, scale=SCALE))
+    path.write_text(
+        PLAN.format(
+            warmup=warmup,
+            measure=measure,
+            scale=SCALE,
+        )
+    )
     plan = load(path, catalog())
     cells, order, _ = expand(plan, catalog())
-    run = Run(f"r{number}", "2026-01-01T00:00:00Z", plan, identity(plan, cells), cells, order)
+    run = Run(
+        f"r{number}",
+        "2026-01-01T00:00:00Z",
+        plan,
+        identity(plan, cells),
+        cells,
+        order,
+    )
     where = results.create_run(folder, run, path.read_text())
     marks: dict[str, float] = {}
     execute(
@@ -104,7 +122,12 @@ class Round(NamedTuple):
     trial: Trial
 
 
-def compare_once(folder: Path, golden: Path, prepare: Prepare, number: int) -> Round:
+def compare_once(
+    folder: Path,
+    golden: Path,
+    prepare: Prepare,
+    number: int,
+) -> Round:
     """Let the script and a trial take a turn each; `prepare` sets the cache state before both."""
     image = folder / "hand.img"
     bin_folder = sorted(Path("/usr/lib/postgresql").glob("*/bin"))[-1]

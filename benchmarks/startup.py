@@ -18,7 +18,11 @@ MOST_MS = 150
 def milliseconds(*words: str) -> float:
     """Return the wall time of a process."""
     began = time.perf_counter()
-    subprocess.run([sys.executable, *words], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(
+        [sys.executable, *words],
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
     return (time.perf_counter() - began) * 1000
 
 

@@ -121,7 +121,12 @@ def load(
     return cores, withheld, [series[name][FREE_S : FREE_S + len(order)] for name in COLUMNS]
 
 
-def measure(name: str, rounds: int, period_us: int, folder: Path) -> None:
+def measure(
+    name: str,
+    rounds: int,
+    period_us: int,
+    folder: Path,
+) -> None:
     """Run the rounds of a case and print its table."""
     shuffled = random.Random(1)
     cpus = os.cpu_count() or 1
@@ -147,7 +152,11 @@ def measure(name: str, rounds: int, period_us: int, folder: Path) -> None:
     print(f"  scatter of seconds without a quota: {', '.join(scatters)}", flush=True)
 
 
-def logs_of(values: list[float | None], order: list[float], quota: float) -> list[float]:
+def logs_of(
+    values: list[float | None],
+    order: list[float],
+    quota: float,
+) -> list[float]:
     """Return the logarithms of the seconds with that quota, in the order of the rounds."""
     return [
         math.log(value or math.nan) for value, q in zip(values, order, strict=True) if q == quota
@@ -185,7 +194,11 @@ def main() -> None:
     )
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--period-ms", type=int, default=20)
-    parser.add_argument("--folder", type=Path, default=Path("/var/tmp"))
+    parser.add_argument(
+        "--folder",
+        type=Path,
+        default=Path("/var/tmp"),
+    )
     asked = parser.parse_args()
     if asked.rounds < 3:
         parser.error("--rounds must be at least 3")

@@ -98,7 +98,11 @@ class AllCommands(Commands):
         command: click.Command = module.command
         return command
 
-    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+    def shell_complete(
+        self,
+        ctx: click.Context,
+        incomplete: str,
+    ) -> list[CompletionItem]:
         named = [
             CompletionItem(name, help=COMMANDS[name][1])
             for name in COMMANDS
@@ -106,7 +110,11 @@ class AllCommands(Commands):
         ]
         return named if incomplete[:1] != "-" else super().shell_complete(ctx, incomplete)
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+    def format_commands(
+        self,
+        ctx: click.Context,
+        formatter: click.HelpFormatter,
+    ) -> None:
         width = max(len(name) for name in COMMANDS)
         for heading, entries in GROUPS.items():
             with formatter.section(heading):
@@ -300,7 +308,11 @@ def _invoke(argv: list[str], options: Options) -> int:
     return outcome if isinstance(outcome, int) else 0
 
 
-def tell(error: DbbenchError, options: Options, cause: BaseException | None = None) -> None:
+def tell(
+    error: DbbenchError,
+    options: Options,
+    cause: BaseException | None = None,
+) -> None:
     """Print an error on stderr: what, evidence, where, effect, remedy; with -v the traceback; as
     JSON with --json.
     """

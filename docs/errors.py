@@ -78,7 +78,12 @@ def _entry(name: str, kind: Kind, note: str) -> str:
 
 
 def _filled(text: str) -> str:
-    return textwrap.fill(text, 120, break_long_words=False, break_on_hyphens=False)
+    return textwrap.fill(
+        text,
+        120,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 if __name__ == "__main__":

@@ -46,9 +46,19 @@ def purpose(name: str) -> str:
     return text.split(". ")[0].rstrip(".").replace("`", "")
 
 
-def box(name: str, x: float, y: float, width: float) -> str:
+def box(
+    name: str,
+    x: float,
+    y: float,
+    width: float,
+) -> str:
     """Return the box of a package: its name, and its purpose in at most two lines."""
-    wrapped = textwrap.wrap(purpose(name), int((width - 20) / 6.8), max_lines=2, placeholder=" …")
+    wrapped = textwrap.wrap(
+        purpose(name),
+        int((width - 20) / 6.8),
+        max_lines=2,
+        placeholder=" …",
+    )
     texts = [f'<text class="name" x="{x + 10}" y="{y + 18}">{name}</text>']
     texts += [
         f'<text x="{x + 10}" y="{y + 34 + 15 * i}">{html.escape(line)}</text>'

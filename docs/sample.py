@@ -66,7 +66,12 @@ def photographed(page: Path) -> bytes:
             options.add_argument(flag)
         browser = webdriver.Chrome(options=options, service=Service("/usr/bin/chromedriver"))
         try:
-            command(browser, "Emulation.setEmulatedMedia", media="", features=[LIGHT, STILL])
+            command(
+                browser,
+                "Emulation.setEmulatedMedia",
+                media="",
+                features=[LIGHT, STILL],
+            )
             screen(browser, WIDTH)
             browser.get(page.resolve().as_uri())
             height = int(until(browser, END))
@@ -100,7 +105,12 @@ def main(run: Path | None) -> None:
             process.run(argv, env=environment, timeout_s=LIMIT_S)
             run = results / "demo"
         argv = [*program, "compare", run.name, "--results", run.parent]
-        printed = process.run(argv, env=environment, ok=(0, 4), cwd=ROOT).stdout
+        printed = process.run(
+            argv,
+            env=environment,
+            ok=(0, 4),
+            cwd=ROOT,
+        ).stdout
         README.write_text(sampled(README.read_text(encoding="utf-8"), printed), encoding="utf-8")
         process.run([*program, "report", run.name, "--results", run.parent], env=environment)
         PICTURE.write_bytes(photographed(run / "report.html"))

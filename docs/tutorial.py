@@ -54,7 +54,10 @@ def server(folder: Path) -> Iterator[dict[str, str]]:
     with engine.serving(
         folder / "data", merge_settings(("default", engine.defaults(None))), place
     ) as running:
-        yield {"PGHOST": str(running.socket_dir), "PGUSER": running.user}
+        yield {
+            "PGHOST": str(running.socket_dir),
+            "PGUSER": running.user,
+        }
 
 
 @contextmanager
@@ -74,7 +77,11 @@ def output_of(command: str, folder: Path) -> str:
     machines.
     """
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}:/usr/sbin:/sbin"
-    environment = {"PATH": path, "PYTHONPATH": str(ROOT), "COLUMNS": "110"}
+    environment = {
+        "PATH": path,
+        "PYTHONPATH": str(ROOT),
+        "COLUMNS": "110",
+    }
     with ExitStack() as stack:
         if command.startswith(CLIENTS):
             environment |= stack.enter_context(server(folder.parent / "server"))

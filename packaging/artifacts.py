@@ -152,15 +152,37 @@ def exported(folder: Path) -> Source:
     """Copy the files of the checkout that git does not ignore, and write the commit and the man
     pages beside them.
     """
-    listed = _printed(*GIT, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+    listed = _printed(
+        *GIT,
+        "ls-files",
+        "-z",
+        "--cached",
+        "--others",
+        "--exclude-standard",
+    )
     for name in filter(None, listed.split("\0")):
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         if os.path.lexists(ROOT / name):  # the index may still list deleted files
             shutil.copy2(ROOT / name, path, follow_symlinks=False)
     (folder / "dbbench" / BAKED).write_text(of_checkout(ROOT) + "\n", encoding="utf-8")
-    made = datetime.fromtimestamp(int(_printed(*GIT, "log", "-1", "--format=%ct")), UTC)
-    _checked(sys.executable, str(HERE / "man.py"), str(folder / "man"), str(made.date()))
+    made = datetime.fromtimestamp(
+        int(
+            _printed(
+                *GIT,
+                "log",
+                "-1",
+                "--format=%ct",
+            )
+        ),
+        UTC,
+    )
+    _checked(
+        sys.executable,
+        str(HERE / "man.py"),
+        str(folder / "man"),
+        str(made.date()),
+    )
     return Source(folder, made)
 
 
@@ -174,7 +196,14 @@ def wheel(source: Source, dist: Path) -> Path:
     ]
     with (source.folder / "setup.cfg").open("a") as config:
         config.write("\n".join(["", "[options.data_files]", *pages, ""]))
-    _checked(sys.executable, "-c", _WHEEL, str(dist.resolve()), cwd=source.folder, made=source.made)
+    _checked(
+        sys.executable,
+        "-c",
+        _WHEEL,
+        str(dist.resolve()),
+        cwd=source.folder,
+        made=source.made,
+    )
     return dist / f"dbbench-{__version__}-py3-none-any.whl"
 
 
@@ -182,7 +211,13 @@ def wheel(source: Source, dist: Path) -> Path:
 #   --------------------------------------------------------------------------------------
 
 
-def deb(source: Source, wheel: Path, dist: Path, arch: str, level: int = 6) -> Path:
+def deb(
+    source: Source,
+    wheel: Path,
+    dist: Path,
+    arch: str,
+    level: int = 6,
+) -> Path:
     """Build the .deb from the wheel, with what Debian lacks; `level` is that of xz."""
     with tempfile.TemporaryDirectory(prefix="dbbench-deb-", dir="/var/tmp") as work:
         tree = Path(work) / "tree"
@@ -301,7 +336,15 @@ def _shared(tree: Path, source: Source) -> None:
     for shell, name in COMPLETIONS.items():
         (tree / name).parent.mkdir(parents=True, exist_ok=True)
         (tree / name).write_text(
-            _printed(sys.executable, "-m", "dbbench", "completion", shell, cwd=source.folder) + "\n"
+            _printed(
+                sys.executable,
+                "-m",
+                "dbbench",
+                "completion",
+                shell,
+                cwd=source.folder,
+            )
+            + "\n"
         )
     units = tree / "usr/lib/systemd/system"
     units.mkdir(parents=True)
@@ -418,7 +461,14 @@ def _checked(*argv: str, cwd: Path = ROOT, made: datetime | None = None) -> str:
     env = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"}
     if made is not None:
         env["SOURCE_DATE_EPOCH"] = str(int(made.timestamp()))
-    done = subprocess.run(argv, cwd=cwd, env=env, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        argv,
+        cwd=cwd,
+        env=env,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     if done.returncode:
         lines = (done.stderr or done.stdout).splitlines()[-20:]
         raise SystemExit(

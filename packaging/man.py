@@ -36,7 +36,11 @@ def pages(day: date) -> dict[str, str]:
 
 def commands_page(day: date) -> str:
     """Return dbbench(1)."""
-    context = click.Context(group, info_name="dbbench", **group.context_settings)
+    context = click.Context(
+        group,
+        info_name="dbbench",
+        **group.context_settings,
+    )
     shared = {parameter.name for parameter in group.get_params(context)}
     lines = [
         _head("DBBENCH", 1, day, "User Commands"),
@@ -88,7 +92,12 @@ def commands_page(day: date) -> str:
 def _command(
     command: click.Command, name: str, parent: click.Context, shared: set[str | None]
 ) -> Iterator[str]:
-    context = click.Context(command, info_name=name, parent=parent, **command.context_settings)
+    context = click.Context(
+        command,
+        info_name=name,
+        parent=parent,
+        **command.context_settings,
+    )
     words = " ".join(
         piece for piece in command.collect_usage_pieces(context) if piece != "[OPTIONS]"
     )
@@ -219,7 +228,12 @@ def _inline(text: str) -> str:
     return _guarded("".join(shown))
 
 
-def _head(name: str, number: int, day: date, title: str) -> str:
+def _head(
+    name: str,
+    number: int,
+    day: date,
+    title: str,
+) -> str:
     return f'.TH {name} {number} "{day}" "dbbench {__version__}" "{title}"'
 
 

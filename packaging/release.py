@@ -39,7 +39,11 @@ def command(*argv: str | Path) -> Callable[[], str]:
     """
 
     def check() -> str:
-        status = subprocess.run(argv, cwd=ROOT, check=False).returncode
+        status = subprocess.run(
+            argv,
+            cwd=ROOT,
+            check=False,
+        ).returncode
         return f"{' '.join(map(str, argv))} ended with status {status}" if status else ""
 
     return check
@@ -92,7 +96,13 @@ def demo_twice() -> str:
         ]
         kept: list[list[str]] = []
         for _time in range(2):
-            if (status := subprocess.run(argv, cwd=ROOT, check=False).returncode) != 0:
+            if (
+                status := subprocess.run(
+                    argv,
+                    cwd=ROOT,
+                    check=False,
+                ).returncode
+            ) != 0:
                 return f"the demo ended with status {status}"
             kept.append(sorted(path.name for path in Path(work, "demo/trials").iterdir()))
         return "" if kept[0] and kept[0] == kept[1] else "the second demo ran trials"
@@ -144,7 +154,11 @@ def checked(items: Sequence[Item]) -> int:
 def main() -> int:
     """Run the checklist, or print it."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--list", action="store_true", help="print the items and check nothing")
+    parser.add_argument(
+        "--list",
+        action="store_true",
+        help="print the items and check nothing",
+    )
     if parser.parse_args().list:
         print("\n".join(item.title for item in ITEMS))
         return 0

@@ -21,7 +21,12 @@ _MOST: Final = 6  # similar entries that are listed
     nargs=-1,
     shell_complete=completing(lambda: error_kinds() | warning_kinds()),
 )
-@click.option("--all", "every", is_flag=True, help="Explain all errors and warnings.")
+@click.option(
+    "--all",
+    "every",
+    is_flag=True,
+    help="Explain all errors and warnings.",
+)
 def command(options: Options, ids: tuple[str, ...], every: bool) -> None:
     """Explain what an error (E...) or a warning (W...) means and what to do about it."""
     existing = error_kinds() | warning_kinds()
@@ -66,6 +71,11 @@ def _text(entry: dict[str, object]) -> str:
     lines = [f"{entry['id']}: {entry['title']}"]
     for part in parts:
         lines.append(
-            textwrap.fill(part, columns() or WIDTH, initial_indent="  ", subsequent_indent="  ")
+            textwrap.fill(
+                part,
+                columns() or WIDTH,
+                initial_indent="  ",
+                subsequent_indent="  ",
+            )
         )
     return "\n".join(lines)

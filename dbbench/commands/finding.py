@@ -114,7 +114,11 @@ def without_copies(runs: Sequence[LoadedRun]) -> list[LoadedRun]:
     return kept
 
 
-def readable(options: Options, items: list[Item], damaged: Sequence[DbbenchError]) -> list[Item]:
+def readable(
+    options: Options,
+    items: list[Item],
+    damaged: Sequence[DbbenchError],
+) -> list[Item]:
     """Return what could be read; the errors are reported at the end. If nothing is left, raise the
     last error.
     """

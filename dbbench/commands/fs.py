@@ -60,7 +60,10 @@ def _row(setup: FsSetup) -> dict[str, Any]:
         "name": setup.name,
         "family": setup.mkfs.family,
         "layers": [layer.kind for layer in setup.layers],
-        "devices": {"min": setup.devices.min, "max": setup.devices.max},
+        "devices": {
+            "min": setup.devices.min,
+            "max": setup.devices.max,
+        },
         "works": reason is None,
         "reason": reason,
         "install": list(filesystems.install(setup)),

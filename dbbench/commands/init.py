@@ -65,7 +65,11 @@ _PROGRAM: Final = "/usr/local/bin/dbbench"
     metavar="NAME",
     help="Workload [default: one per engine].",
 )
-@click.option("--budget", metavar="TIME", help="Time for the whole run, for example 8h.")
+@click.option(
+    "--budget",
+    metavar="TIME",
+    help="Time for the whole run, for example 8h.",
+)
 @click.option(
     "-o", "--output", default="plan.toml", metavar="FILE", show_default=True, help="File to write."
 )
@@ -81,7 +85,11 @@ _PROGRAM: Final = "/usr/local/bin/dbbench"
 )
 @click.option("--user", help="User to connect as [default: this account's name].")
 @click.option("--database", help="Database to read the sizes of.")
-@click.option("--example", type=click.Choice(_EXAMPLES), help="Write this example plan instead.")
+@click.option(
+    "--example",
+    type=click.Choice(_EXAMPLES),
+    help="Write this example plan instead.",
+)
 @click.option(
     "--units",
     type=click.Path(path_type=Path, file_okay=False),
@@ -157,7 +165,14 @@ def _proposal(
     chosen = tuple(name for name in SERVERS if name in engines) or installed_engines()
     disk = str(Path(device).absolute()) if device else None
     directories = tuple(Path(path).absolute() for path in _words(dirs))
-    return Proposal(chosen, directories, tuple(_words(fs)), disk, tuple(workloads), budget)
+    return Proposal(
+        chosen,
+        directories,
+        tuple(_words(fs)),
+        disk,
+        tuple(workloads),
+        budget,
+    )
 
 
 def _ask() -> dict[str, Any]:

@@ -60,9 +60,21 @@ def command(**_given: Any) -> None:
     show_default=True,
     help="Compare with the median of the last N nights.",
 )
-@click.option("--junit", metavar="FILE", help="Write JUnit XML to FILE.")
-@click.option("--openmetrics", metavar="FILE", help="Write OpenMetrics text to FILE.")
-@click.option("--markdown", metavar="FILE", help="Write GitHub Markdown to FILE.")
+@click.option(
+    "--junit",
+    metavar="FILE",
+    help="Write JUnit XML to FILE.",
+)
+@click.option(
+    "--openmetrics",
+    metavar="FILE",
+    help="Write OpenMetrics text to FILE.",
+)
+@click.option(
+    "--markdown",
+    metavar="FILE",
+    help="Write GitHub Markdown to FILE.",
+)
 @click.option(
     "--notify",
     metavar="CMD",
@@ -140,7 +152,12 @@ def status(options: Options, plan: str | None) -> None:
     ]
     regressions = analysis.regressions(nights)
     if options.json:
-        put_json({"nights": rows, "regressions": [plain(regression) for regression in regressions]})
+        put_json(
+            {
+                "nights": rows,
+                "regressions": [plain(regression) for regression in regressions],
+            }
+        )
     else:
         _put_status(root, rows, regressions)
     if plan:

@@ -16,7 +16,10 @@ from click.shell_completion import CompletionItem
 from dbbench.errors import EXIT_USAGE, DbbenchError, NotWritable
 from dbbench.units import share_of
 
-CONTEXT: Final = {"help_option_names": ["-h", "--help"], "max_content_width": 200}
+CONTEXT: Final = {
+    "help_option_names": ["-h", "--help"],
+    "max_content_width": 200,
+}
 # options of every command
 GLOBAL: Final = {"--path", "--no-color", "--json", "--quiet", "--verbose", "--help"}
 STATUSES: Final = {
@@ -81,7 +84,12 @@ def _keep(ctx: click.Context, param: click.Parameter, value: Any) -> None:
 
 def kept_option(*names: str, **kwargs: Any) -> Callable[[Function], Function]:
     """Return an option whose value is kept in Options and not passed to the command."""
-    return click.option(*names, expose_value=False, callback=_keep, **kwargs)
+    return click.option(
+        *names,
+        expose_value=False,
+        callback=_keep,
+        **kwargs,
+    )
 
 
 def with_options(function: Function, *options: Callable[[Function], Function]) -> Function:
@@ -101,9 +109,22 @@ def global_options(function: Function) -> Function:
             is_flag=True,
             help="Print details: tracebacks of errors, and how intervals are calculated.",
         ),
-        kept_option("-q", "--quiet", is_flag=True, help="Hide progress."),
-        kept_option("--json", is_flag=True, help="Print one JSON document instead of a table."),
-        kept_option("--no-color", is_flag=True, help="Disable colours (as NO_COLOR does)."),
+        kept_option(
+            "-q",
+            "--quiet",
+            is_flag=True,
+            help="Hide progress.",
+        ),
+        kept_option(
+            "--json",
+            is_flag=True,
+            help="Print one JSON document instead of a table.",
+        ),
+        kept_option(
+            "--no-color",
+            is_flag=True,
+            help="Disable colours (as NO_COLOR does).",
+        ),
         kept_option(
             "--path",
             "paths",
@@ -123,10 +144,17 @@ class Command(click.Command):
     statuses: tuple[int, ...] = (0, 2)
     others: tuple[click.Command, ...] = ()  # commands after the same noun
 
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+    def format_options(
+        self,
+        ctx: click.Context,
+        formatter: click.HelpFormatter,
+    ) -> None:
         if self.others:
             put_commands(formatter, self.others)
-        sections: dict[str, list[tuple[str, str]]] = {"Options": [], "Global options": []}
+        sections: dict[str, list[tuple[str, str]]] = {
+            "Options": [],
+            "Global options": [],
+        }
         for param in self.get_params(ctx):
             record = param.get_help_record(ctx) if isinstance(param, click.Option) else None
             if record is not None:
@@ -137,7 +165,11 @@ class Command(click.Command):
                 with formatter.section(title):
                     formatter.write_dl(rows)
 
-    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+    def format_epilog(
+        self,
+        ctx: click.Context,
+        formatter: click.HelpFormatter,
+    ) -> None:
         if self.examples:
             with formatter.section("Examples"):
                 for line in self.examples:
@@ -152,9 +184,11 @@ def command_line(
     """Return `click.command` with the global options, and Options as the function's first argument."""
 
     def decorate(function: Callable[..., Any]) -> Command:
-        made = click.command(cls=Command, context_settings=CONTEXT, **kwargs)(
-            global_options(click.pass_obj(function))
-        )
+        made = click.command(
+            cls=Command,
+            context_settings=CONTEXT,
+            **kwargs,
+        )(global_options(click.pass_obj(function)))
         made.examples = examples
         made.statuses = statuses
         return made
@@ -184,11 +218,19 @@ class Commands(Command, click.Group):
             ctx.fail(f"no command {args[0]!r}{did_you_mean(args[0], names)}")
         return super().resolve_command(ctx, args)
 
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+    def format_options(
+        self,
+        ctx: click.Context,
+        formatter: click.HelpFormatter,
+    ) -> None:
         self.format_commands(ctx, formatter)
         super().format_options(ctx, formatter)
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+    def format_commands(
+        self,
+        ctx: click.Context,
+        formatter: click.HelpFormatter,
+    ) -> None:
         put_commands(formatter, self.commands.values())
 
 
@@ -281,7 +323,12 @@ def plan_options(function: Function) -> Function:
             help="Use only this cell, for example xfs.postgres.scan; * matches any text. "
             "Repeatable.",
         ),
-        click.option("--blocks", type=int, metavar="N", help="Override the number of blocks."),
+        click.option(
+            "--blocks",
+            type=int,
+            metavar="N",
+            help="Override the number of blocks.",
+        ),
         click.option(
             "--budget",
             metavar="TIME",
@@ -296,7 +343,11 @@ def plan_options(function: Function) -> Function:
     )
 
 
-def _parse_share(_ctx: click.Context, _param: click.Parameter, value: str | None) -> float | None:
+def _parse_share(
+    _ctx: click.Context,
+    _param: click.Parameter,
+    value: str | None,
+) -> float | None:
     """Convert "2%" or "0.02" to 0.02."""
     try:
         return None if value is None else share_of(value)
@@ -346,7 +397,12 @@ def catalogue(
                 show(options, name, **given)
 
         complete = completing(lambda: [*names(), *(command.name or "" for command in commands)])
-        argument = click.argument("name", required=False, metavar="[NAME]", shell_complete=complete)
+        argument = click.argument(
+            "name",
+            required=False,
+            metavar="[NAME]",
+            shell_complete=complete,
+        )
         shown = command_line(*examples)(argument(function))
         shown.others = commands
         return Chooser(shown, commands) if commands else shown

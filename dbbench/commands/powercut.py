@@ -64,7 +64,12 @@ CUTS = 30  # for each setup and engine, unless --cuts or --minutes is given
     "setup and engine.",
 )
 @fs_option
-@click.option("--seed", type=int, metavar="N", help="Random seed for the cut points.")
+@click.option(
+    "--seed",
+    type=int,
+    metavar="N",
+    help="Random seed for the cut points.",
+)
 @click.option(
     "--name",
     metavar="RUN",
@@ -94,11 +99,25 @@ def command(
     cuts = CUTS if cuts is None and minutes is None else cuts
     return conclude(
         options,
-        run_lab(options, request, name, Order(request.plan.seed, cuts, minutes, rounds=rounds)),
+        run_lab(
+            options,
+            request,
+            name,
+            Order(
+                request.plan.seed,
+                cuts,
+                minutes,
+                rounds=rounds,
+            ),
+        ),
     )
 
 
-def conclude(options: Options, folder: Path, trials: dict[str, Any] | None = None) -> int:
+def conclude(
+    options: Options,
+    folder: Path,
+    trials: dict[str, Any] | None = None,
+) -> int:
     """Write the page of a run with results of the lab and print them; with --json, after the
     document of its trials. Raises LabContradicts.
     """
@@ -125,7 +144,12 @@ def conclude(options: Options, folder: Path, trials: dict[str, Any] | None = Non
     return EXIT_OK
 
 
-def run_lab(options: Options, request: PlanRequest, name: str | None, order: Order) -> Path:
+def run_lab(
+    options: Options,
+    request: PlanRequest,
+    name: str | None,
+    order: Order,
+) -> Path:
     """Carry out the order for the request; return the folder with the results. Raises
     LabUnavailable, RunNameTaken, and DeadlinePassed after the results so far were printed.
     """
@@ -149,7 +173,11 @@ def concluding(options: Options, folder: Path) -> Iterator[None]:
         raise
 
 
-def folder_of_lab(results_folder: Path, request: PlanRequest, name: str | None) -> Path:
+def folder_of_lab(
+    results_folder: Path,
+    request: PlanRequest,
+    name: str | None,
+) -> Path:
     """Return a new directory, or that of a run of the same plan, or of a lab that was stopped
     before its first cut. Raises RunNameTaken, RunLocked.
     """

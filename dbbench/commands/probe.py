@@ -23,8 +23,17 @@ from dbbench.units import duration_text, number, seconds_of
     show_default=True,
     help="How long to measure, all directories together.",
 )
-@click.option("--seed", default=1, show_default=True, help="Seed of the order and the data.")
-@click.option("--markdown", is_flag=True, help="Print the tables as Markdown.")
+@click.option(
+    "--seed",
+    default=1,
+    show_default=True,
+    help="Seed of the order and the data.",
+)
+@click.option(
+    "--markdown",
+    is_flag=True,
+    help="Print the tables as Markdown.",
+)
 def command(
     options: Options, directories: tuple[Path, ...], time: str, seed: int, markdown: bool
 ) -> None:

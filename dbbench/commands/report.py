@@ -33,7 +33,12 @@ MOST_FAILED: Final = 3  # failed trials that are listed; `dbbench show` lists al
     metavar="FILE",
     help="Write to FILE [default: report.html in the (first) run's folder].",
 )
-@click.option("--open", "show", is_flag=True, help="Open the page in the browser.")
+@click.option(
+    "--open",
+    "show",
+    is_flag=True,
+    help="Open the page in the browser.",
+)
 @click.option(
     "--redact",
     metavar="WORDS",
@@ -49,7 +54,13 @@ def command(
     path = write_page(
         options, read, Path(output) if output else None, tuple(filter(None, redact.split(",")))
     )
-    options.put({"path": str(path), "bytes": path.stat().st_size}, str(path))
+    options.put(
+        {
+            "path": str(path),
+            "bytes": path.stat().st_size,
+        },
+        str(path),
+    )
     if show:
         click.launch(str(path))
 
@@ -62,7 +73,12 @@ def write_page(
     """
     while True:
         try:
-            return write(runs, path or runs[0].path / REPORT, redact, options.passed_over)
+            return write(
+                runs,
+                path or runs[0].path / REPORT,
+                redact,
+                options.passed_over,
+            )
         except ResultDamaged as error:
             bad = next((run for run in runs if str(run.path) == error.run), None)
             if bad is None:

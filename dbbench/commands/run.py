@@ -49,8 +49,16 @@ def parse_part(
 @plan_options
 @results_option
 @precision_option
-@click.option("--new", is_flag=True, help="Start a new run even if one can be resumed.")
-@click.option("--name", metavar="RUN", help="Name of the run; a run of that name is resumed.")
+@click.option(
+    "--new",
+    is_flag=True,
+    help="Start a new run even if one can be resumed.",
+)
+@click.option(
+    "--name",
+    metavar="RUN",
+    help="Name of the run; a run of that name is resumed.",
+)
 @click.option(
     "--share",
     "part",
@@ -127,7 +135,17 @@ def command(
             return status
 
     # Everything that can refuse the run does so before it has a folder.
-    check_run(replace(request, plan=plan, expanded=expanded), plan_file, root, folder, wipe)
+    check_run(
+        replace(
+            request,
+            plan=plan,
+            expanded=expanded,
+        ),
+        plan_file,
+        root,
+        folder,
+        wipe,
+    )
     if folder is None:
         folder = RunFolder(create(root, request, name, __version__, precision))
     keep_scripts(folder.path, scripts_of(request))
@@ -174,7 +192,12 @@ def notifying(words: str | None, path: Path, plan: str) -> Iterator[None]:
                     "ok": statuses.count("ok"),
                     "suspect": statuses.count("suspect"),
                     "failed": statuses.count("failed"),
-                    "error": None if error is None else {"id": error.id, "text": error.evidence},
+                    "error": None
+                    if error is None
+                    else {
+                        "id": error.id,
+                        "text": error.evidence,
+                    },
                 },
             )
 
@@ -230,7 +253,14 @@ def _conclude(options: Options, folder: Path, before: bool = False) -> int:
     run = loaded.run
     budget = None if run.budget is None else {"budget_s": run.plan.budget_s, **plain(run.budget)}
     names = {"run": loaded.path.name, "path": str(loaded.path)}
-    status = put_verdict(options, [loaded], page, names, skipped=run.skipped, budget=budget)
+    status = put_verdict(
+        options,
+        [loaded],
+        page,
+        names,
+        skipped=run.skipped,
+        budget=budget,
+    )
     text = budget_text(run)
     if text and not options.json:
         put(f"  {text}")

@@ -46,7 +46,12 @@ def command(options: Options, run: str | None, trial: str | None) -> None:
 def _put_runs(options: Options, folder: Path) -> None:
     rows: list[dict[str, Any]] = []
     if folder.is_dir():
-        rows = results.index_rows(folder, results.runs(folder), _run_row, __version__)
+        rows = results.index_rows(
+            folder,
+            results.runs(folder),
+            _run_row,
+            __version__,
+        )
     if options.json:
         put_json({"runs": rows})
     elif not rows:
@@ -81,7 +86,11 @@ def _run_row(path: Path) -> dict[str, Any]:
     """Return what `show --json` prints of a run. If it is damaged, only name, path, state and error
     are known.
     """
-    row: dict[str, Any] = {"name": path.name, "path": str(path), "state": "damaged"}
+    row: dict[str, Any] = {
+        "name": path.name,
+        "path": str(path),
+        "state": "damaged",
+    }
     row |= dict.fromkeys(
         (
             "created",

@@ -42,7 +42,11 @@ scale_option = click.option(
 )
 
 
-@command_line("dbbench study run NAME --scale tiny", name="run", statuses=(0, 1, 2, 5, 130, 143))
+@command_line(
+    "dbbench study run NAME --scale tiny",
+    name="run",
+    statuses=(0, 1, 2, 5, 130, 143),
+)
 @click.argument("name")
 @scale_option
 @click.option(
@@ -56,7 +60,11 @@ scale_option = click.option(
     help="Folder of a server's programs; repeat to compare versions [default: the newest "
     "installed].",
 )
-@click.option("--new", is_flag=True, help="Start a new run even if one can be resumed.")
+@click.option(
+    "--new",
+    is_flag=True,
+    help="Start a new run even if one can be resumed.",
+)
 @progress_option
 @results_option
 @click.pass_context

@@ -107,7 +107,12 @@ def from_statements(
             + "; ".join(list(dict.fromkeys(each.why for each in recording.statements))[:3]),
             effect="Nothing was written.",
         )
-    files = writing.files_of(output.stem, recording, engines, _dataset(options, data_of))
+    files = writing.files_of(
+        output.stem,
+        recording,
+        engines,
+        _dataset(options, data_of),
+    )
     with contextlib.suppress(OSError):  # reported with the first file
         output.parent.mkdir(parents=True, exist_ok=True)
     write_new({output.parent / name: content.decode() for name, content in files.items()})
@@ -136,7 +141,12 @@ def _dataset(options: Options, data_of: str | None) -> str:
     )
 
 
-def _tell(options: Options, output: Path, recording: RecordedStatements, files: list[str]) -> None:
+def _tell(
+    options: Options,
+    output: Path,
+    recording: RecordedStatements,
+    files: list[str],
+) -> None:
     from dbbench.introspect.recordings import APPROXIMATED, GROUPS, LEFT_OUT, REPRODUCED
 
     groups = {
@@ -161,7 +171,10 @@ def _tell(options: Options, output: Path, recording: RecordedStatements, files: 
                 "files": files,
                 "share": shares[REPRODUCED][0],
                 "shares": {
-                    group.replace(" ", "_"): {"calls": calls, "time": time}
+                    group.replace(" ", "_"): {
+                        "calls": calls,
+                        "time": time,
+                    }
                     for group, (calls, time) in shares.items()
                 },
                 "kept": lists[REPRODUCED] + lists[APPROXIMATED],

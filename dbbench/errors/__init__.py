@@ -93,7 +93,14 @@ def collect_errors(
 
 def _error(id: str) -> type[DbbenchError]:
     """Return a class of its own for an ID, so that callers can catch it."""
-    return type(id, (DbbenchError,), {"id": id, "__module__": __name__})
+    return type(
+        id,
+        (DbbenchError,),
+        {
+            "id": id,
+            "__module__": __name__,
+        },
+    )
 
 
 # Usage: the plan and other input

@@ -86,7 +86,11 @@ def confirm(finding: NightFinding, again: Ratio | None) -> NightFinding:
         state = "regression" if finding.worse else "improvement"
     word = "confirmed" if excludes else "not confirmed"
     note = f"{word} by {again.n} more blocks: {again.ratio / level - 1:+.1%}"
-    return dataclasses.replace(finding, state=state, notes=(*finding.notes, note))
+    return dataclasses.replace(
+        finding,
+        state=state,
+        notes=(*finding.notes, note),
+    )
 
 
 def series_of(key: str, nights: Sequence[Night]) -> tuple[list[str], list[float | None]]:
@@ -110,7 +114,12 @@ def _finding(
     level, bound, margin = _level(key, settled, value, accepted)
     if level is None or math.isinf(bound):
         note = "no earlier runs to compare with yet"
-        return NightFinding(key, "learning", value.ratio, notes=(note,))
+        return NightFinding(
+            key,
+            "learning",
+            value.ratio,
+            notes=(note,),
+        )
     distance = math.log(value.ratio / level)
     worse = (distance < 0) == (value.better == "higher")
 
@@ -124,7 +133,14 @@ def _finding(
 
     is_far = abs(distance) > max(SHIFT, bound)
     if not tonight.good or not (is_far or (stepped and abs(distance) >= SHIFT)):
-        return NightFinding(key, "ok", value.ratio, level, None, worse)
+        return NightFinding(
+            key,
+            "ok",
+            value.ratio,
+            level,
+            None,
+            worse,
+        )
 
     # What changed in the night in which the series did.
     change_date = dates[recent[-1]] if stepped else tonight.night
@@ -210,7 +226,11 @@ def courses_of(
     return tuple(courses)
 
 
-def _course(key: str, nights: Sequence[Night], accepted: tuple[tuple[str, str], ...]) -> Course:
+def _course(
+    key: str,
+    nights: Sequence[Night],
+    accepted: tuple[tuple[str, str], ...],
+) -> Course:
     title, _, arm = key.rpartition(": ")
     against = ""
     if not arm.endswith(ITSELF):
@@ -218,7 +238,13 @@ def _course(key: str, nights: Sequence[Night], accepted: tuple[tuple[str, str], 
     points = []
     for date, night in by_date(nights):
         points.append(NightPoint(date, None) if night is None else _point(night, key))
-    return Course(title, arm.removesuffix(ITSELF), against, tuple(points), accepted)
+    return Course(
+        title,
+        arm.removesuffix(ITSELF),
+        against,
+        tuple(points),
+        accepted,
+    )
 
 
 def _reference(title: str, nights: Sequence[Night]) -> str:
@@ -268,7 +294,11 @@ def regressions(nights: Mapping[str, Sequence[Night]]) -> list[Regression]:
     for plan, of_plan in nights.items():
         for series in dict.fromkeys(key for night in of_plan for key in night.states):
             every += _of(plan, series, of_plan)
-    return sorted(every, key=lambda each: (each.since, each.plan, each.series), reverse=True)
+    return sorted(
+        every,
+        key=lambda each: (each.since, each.plan, each.series),
+        reverse=True,
+    )
 
 
 def _of(plan: str, series: str, nights: Sequence[Night]) -> Iterator[Regression]:
@@ -287,7 +317,12 @@ def _of(plan: str, series: str, nights: Sequence[Night]) -> Iterator[Regression]
         yield _regression(plan, series, first, None)
 
 
-def _regression(plan: str, series: str, first: Night, until: str | None) -> Regression:
+def _regression(
+    plan: str,
+    series: str,
+    first: Night,
+    until: str | None,
+) -> Regression:
     return Regression(
         plan=plan,
         series=series,
@@ -299,7 +334,11 @@ def _regression(plan: str, series: str, first: Night, until: str | None) -> Regr
     )
 
 
-def overall(tonight: Night, findings: Sequence[NightFinding], missing: Sequence[str]) -> str:
+def overall(
+    tonight: Night,
+    findings: Sequence[NightFinding],
+    missing: Sequence[str],
+) -> str:
     """Return one word: regression, failed, inconclusive (invalid or missing nights), improvement,
     ok.
     """
@@ -313,7 +352,12 @@ def overall(tonight: Night, findings: Sequence[NightFinding], missing: Sequence[
     return "improvement" if "improvement" in states else "ok"
 
 
-def differs(results: Path, plan: str, word: str, findings: Sequence[NightFinding]) -> bool:
+def differs(
+    results: Path,
+    plan: str,
+    word: str,
+    findings: Sequence[NightFinding],
+) -> bool:
     """Return whether the state differs from the last one, so that a notification is due; save it as
     the last one. For the first night this is True unless nothing is wrong.
     """

@@ -73,7 +73,11 @@ def append(results: Path, plan: str, night: Night) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         fileio.sync(results)
     lines = [
-        json.dumps(document_of(entry), ensure_ascii=False, allow_nan=False)
+        json.dumps(
+            document_of(entry),
+            ensure_ascii=False,
+            allow_nan=False,
+        )
         for entry in (*nights, night)
     ]
     fileio.write_text(folder / f"{plan}.jsonl", "\n".join(lines) + "\n")
@@ -201,7 +205,13 @@ def acceptance(results: Path, plan: str) -> Accepted | None:
 def accept(results: Path, loaded: LoadedRun, reason: str) -> Accepted:
     """Accept a run's level for its plan from now on."""
     night = night_of(loaded)
-    entry = Accepted(loaded.path.name, loaded.run.created, reason, iso(time.time()), night.ratios)
+    entry = Accepted(
+        loaded.path.name,
+        loaded.run.created,
+        reason,
+        iso(time.time()),
+        night.ratios,
+    )
     all_entries = acceptances(results)
     all_entries.setdefault(loaded.run.plan.name, []).append(entry)
     fileio.write_json(results / BASELINES_FILE, plain(all_entries))

@@ -126,7 +126,11 @@ def night_of(loaded: LoadedRun, before: Night | None = None) -> Night:
     )
 
 
-def _ratios(group: Sequence[Trial], baseline: str, metric: Metric) -> Iterator[tuple[str, Ratio]]:
+def _ratios(
+    group: Sequence[Trial],
+    baseline: str,
+    metric: Metric,
+) -> Iterator[tuple[str, Ratio]]:
     """Yield (arm, ratio) except for the guard; the reference's own value shows changes that affect
     all arms.
     """
@@ -134,7 +138,16 @@ def _ratios(group: Sequence[Trial], baseline: str, metric: Metric) -> Iterator[t
         if row.verdict == "baseline" and row.value is not None:
             yield baseline + ITSELF, _own(group, baseline, metric)
         elif not row.fs_setup.endswith(GUARD) and row.ratio is not None:
-            yield row.fs_setup, Ratio(row.ratio, row.lo, row.hi, row.n, metric.better)
+            yield (
+                row.fs_setup,
+                Ratio(
+                    row.ratio,
+                    row.lo,
+                    row.hi,
+                    row.n,
+                    metric.better,
+                ),
+            )
 
 
 def _own(group: Sequence[Trial], arm: str, metric: Metric) -> Ratio:
@@ -143,10 +156,19 @@ def _own(group: Sequence[Trial], arm: str, metric: Metric) -> Ratio:
         trial.summary.get(metric.name) for trial in compare.chosen(group) if trial.fs_setup == arm
     ]
     guess = estimate([(1.0, value) for value in values if value])
-    return Ratio(guess.ratio, *guess.interval(), guess.n, metric.better)
+    return Ratio(
+        guess.ratio,
+        *guess.interval(),
+        guess.n,
+        metric.better,
+    )
 
 
-def _guard_says(group: Sequence[Trial], baseline: str, metric: Metric) -> Iterator[str]:
+def _guard_says(
+    group: Sequence[Trial],
+    baseline: str,
+    metric: Metric,
+) -> Iterator[str]:
     """Yield a line if the guard differs from the reference."""
     guess = estimate_of(values_of(group, baseline, baseline + GUARD, metric.name))
     if (
@@ -188,7 +210,11 @@ def add_guard(plan: Plan) -> Plan:
     if label in {arm.label for arm in plan.fs_setups} or plan.device.directories:
         return plan
     arms = (*plan.fs_setups, dataclasses.replace(reference, label=label))
-    return dataclasses.replace(plan, fs_setups=arms, baseline=reference.label)
+    return dataclasses.replace(
+        plan,
+        fs_setups=arms,
+        baseline=reference.label,
+    )
 
 
 def document_of(night: Night) -> dict[str, Any]:

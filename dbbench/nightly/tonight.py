@@ -74,7 +74,11 @@ class NightOutcome(NamedTuple):
         }
 
 
-def tonights_request(plan_file: str, paths: list[str], blocks: int | None) -> PlanRequest:
+def tonights_request(
+    plan_file: str,
+    paths: list[str],
+    blocks: int | None,
+) -> PlanRequest:
     """Return the plan with its guard, in tonight's order."""
     from dbbench.plan import load, narrow
     from dbbench.plan.catalog import catalog
@@ -90,7 +94,12 @@ def tonights_request(plan_file: str, paths: list[str], blocks: int | None) -> Pl
     return of_plan(given_text(Path(plan_file), MOST_BYTES), add_guard(plan), entries)
 
 
-def run_night(request: PlanRequest, root: Path, window: int, run_plan: RunPlan) -> NightOutcome:
+def run_night(
+    request: PlanRequest,
+    root: Path,
+    window: int,
+    run_plan: RunPlan,
+) -> NightOutcome:
     """Run, judge and record this night. `window`: the number of earlier nights that it is compared
     with.
     """
@@ -103,7 +112,15 @@ def run_night(request: PlanRequest, root: Path, window: int, run_plan: RunPlan) 
         state = overall(night, findings, missing)
         news = differs(root, name, state, findings)
         pruned = history.prune(root, history.all_nights(root, name), today())
-    return NightOutcome(name, state, night, findings, missing, pruned, news)
+    return NightOutcome(
+        name,
+        state,
+        night,
+        findings,
+        missing,
+        pruned,
+        news,
+    )
 
 
 def _judge(
@@ -165,7 +182,12 @@ def _second(request: PlanRequest, findings: Sequence[NightFinding]) -> PlanReque
         fs_setups=tuple(arm for arm in plan.fs_setups if arm.label in arms),
     )
     expanded = Expanded(cells, tuple(make_order(cells, plan.blocks, plan.seed)))
-    return PlanRequest(request.text, plan, expanded, identity(plan, cells))
+    return PlanRequest(
+        request.text,
+        plan,
+        expanded,
+        identity(plan, cells),
+    )
 
 
 def run_to_end(
@@ -187,7 +209,12 @@ def run_to_end(
         request = dataclasses.replace(
             request, expanded=recall(request.plan, request.expanded, root)
         )
-        path = create(root, request, free_name(root, name, today().isoformat()), __version__)
+        path = create(
+            root,
+            request,
+            free_name(root, name, today().isoformat()),
+            __version__,
+        )
     else:
         path = folder.path
     keep_scripts(path, scripts_of(request))
@@ -246,7 +273,10 @@ def notify(words: str, document: dict[str, Any]) -> None:
             shlex.split(words),
             stdin=json.dumps(document, ensure_ascii=False),
             timeout_s=60.0,
-            env={"DBBENCH_STATE": document["state"], "DBBENCH_PLAN": document["plan"]},
+            env={
+                "DBBENCH_STATE": document["state"],
+                "DBBENCH_PLAN": document["plan"],
+            },
         )
     except (DbbenchError, ValueError) as error:
         click.echo(f"--notify failed: {error}", err=True)

@@ -37,7 +37,12 @@ _NAMED: Final = {
     2.0: "twice as fast",
 }
 _NEAR: Final = 1.15  # ratios within this factor of a named one have its name
-_WORDS: Final = {2: "both tests", 3: "all three tests", 4: "all four tests", 5: "all five tests"}
+_WORDS: Final = {
+    2: "both tests",
+    3: "all three tests",
+    4: "all four tests",
+    5: "all five tests",
+}
 
 
 class Answer(NamedTuple):
@@ -184,10 +189,20 @@ def _others(pairs: Sequence[Pair], tables: Sequence[VerdictTable]) -> Iterator[s
     for outcome in ("same", "inconclusive", Verdict.LIMITED, TOO_FEW, NO_RESULT):
         for setups in _alike((pair for pair in pairs if pair.outcome == outcome), tables):
             together = list(itertools.chain(*setups.values()))
-            yield _outcome(outcome, together, list(setups), _where(together, tables))
+            yield _outcome(
+                outcome,
+                together,
+                list(setups),
+                _where(together, tables),
+            )
 
 
-def _outcome(outcome: str, pairs: Sequence[Pair], names: list[str], where: str) -> str:
+def _outcome(
+    outcome: str,
+    pairs: Sequence[Pair],
+    names: list[str],
+    where: str,
+) -> str:
     base = pairs[0].base.fs_setup
     alone = len(names) == 1
     setups = _names(names)

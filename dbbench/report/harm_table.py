@@ -245,7 +245,12 @@ class HarmTable:
                     for outcome in line.row.counts
                 ],
                 "price": {
-                    metric: {"value": row.value, "ratio": row.ratio, "lo": row.lo, "hi": row.hi}
+                    metric: {
+                        "value": row.value,
+                        "ratio": row.ratio,
+                        "lo": row.lo,
+                        "hi": row.hi,
+                    }
                     for metric, row in line.price.items()
                 },
             }

@@ -48,7 +48,13 @@ def as_document(
         "disk_bytes": look.disk_bytes,
         "written_bytes": look.written_bytes,
         "written": look.written,
-        "commands": [{"fs_setup": arm, "argv": list(argv)} for arm, argv in look.commands],
+        "commands": [
+            {
+                "fs_setup": arm,
+                "argv": list(argv),
+            }
+            for arm, argv in look.commands
+        ],
         "devices": _devices(wanted, look, results_folder),
         "conditions": [
             conditions.effect(wanted.plan),
@@ -192,7 +198,11 @@ def _device_text(device: dict[str, Any]) -> str:
     return f"{size_text(device['written_bytes'])} {what} ({', '.join([*details, life])})"
 
 
-def _devices(wanted: PlanRequest, look: Preview, results_folder: Path) -> list[dict[str, Any]]:
+def _devices(
+    wanted: PlanRequest,
+    look: Preview,
+    results_folder: Path,
+) -> list[dict[str, Any]]:
     """Return the images, disks or directories of the plan, those of the log last, with the bytes
     that the run writes to each and the share of the disk's rated endurance, if it reports that.
     Several images or disks share the bytes.
@@ -212,7 +222,12 @@ def _devices(wanted: PlanRequest, look: Preview, results_folder: Path) -> list[d
         paths = volume.disks or [volume.at for _ in range(volume.count) if volume.image_bytes]
         size = volume.size_bytes if volume.image_bytes else None
         rows += [
-            {"kind": spec.kind, "path": path, "size_bytes": size, "written_bytes": 0}
+            {
+                "kind": spec.kind,
+                "path": path,
+                "size_bytes": size,
+                "written_bytes": 0,
+            }
             for path in paths
         ]
     for row in rows:

@@ -15,7 +15,11 @@ from dbbench.results import Exceeded
 from dbbench.results.ceiling import BOTH, FLUSHED
 from dbbench.units import GROUP, change, count, interval, join_words, level_text, number
 
-_DID: Final = {"reads": "read", "writes": "wrote", BOTH: "read and wrote"}
+_DID: Final = {
+    "reads": "read",
+    "writes": "wrote",
+    BOTH: "read and wrote",
+}
 MOST_NAMED: Final = 5  # setups in a sentence; the table lists all
 SUSPECT: Final = "suspect"
 DURABILITY: Final = "durability"

@@ -71,7 +71,12 @@ def put_json(content: dict[str, Any], err: bool = False) -> None:
 
 def json_text(content: Any) -> str:
     """Return one JSON document: UTF-8, null for what is not measured, never NaN."""
-    return json.dumps(finite(content), ensure_ascii=False, indent=1, allow_nan=False)
+    return json.dumps(
+        finite(content),
+        ensure_ascii=False,
+        indent=1,
+        allow_nan=False,
+    )
 
 
 def put_table(

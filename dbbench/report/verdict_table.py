@@ -44,7 +44,14 @@ def _field(
     right: bool = False,
     page: Literal["", "cell", "download"] = "",
 ) -> Column:
-    return Column(key, title, lambda row, _metric: getattr(row, key), text, right, page)
+    return Column(
+        key,
+        title,
+        lambda row, _metric: getattr(row, key),
+        text,
+        right,
+        page,
+    )
 
 
 # Remarks that the answer and the columns make.
@@ -129,7 +136,11 @@ def as_document(verdicts: Verdicts) -> dict[str, Any]:
         "baseline": verdicts.baseline,
         "answer": [sentences.plain_text(text) for text in words.sentences],
         "caveats": [
-            {"kind": kind, "text": sentences.plain_text(text)} for kind, text in words.caveats
+            {
+                "kind": kind,
+                "text": sentences.plain_text(text),
+            }
+            for kind, text in words.caveats
         ],
         "metric": "primary" if len(metrics) > 1 else next(iter(metrics), None),
         "rows": rows,
@@ -186,7 +197,10 @@ def put_tables(verdicts: Verdicts, details: bool = False) -> None:
         put_paragraph(sentence.replace("**", ""))
 
     # A remark that a caveat or a column makes is left out.
-    implied = {SHORT: RemarkKind.BURST, sentences.SUSPECT: RemarkKind.SUSPECT}
+    implied = {
+        SHORT: RemarkKind.BURST,
+        sentences.SUSPECT: RemarkKind.SUSPECT,
+    }
     stated = _STATED | {implied[kind] for kind, _ in words.caveats if kind in implied}
     remarks_of = [_remarks(table, stated) for table in verdicts.tables]
     common = [

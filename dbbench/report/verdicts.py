@@ -66,7 +66,13 @@ def verdicts(
     # A table for each engine and workload.
     trials = list(runs[0].trials) if len(runs) == 1 else list(itertools.chain(*_separate(runs)))
     stopped = {key: why for run in runs for key, why in compare.reasons_stopped(run.run).items()}
-    comparison = compare.Comparison(trials, chosen, primary, runs[0].run.plan.margin, stopped)
+    comparison = compare.Comparison(
+        trials,
+        chosen,
+        primary,
+        runs[0].run.plan.margin,
+        stopped,
+    )
     cautions = tuple(pooling.cautions(runs))
     tables = []
     hosts: list[ByHost] = []
@@ -97,7 +103,14 @@ def verdicts(
         text = sentences.disagreement(arm, chosen)
         findings += [f"{where}: {line}" for line in sentences.join([text])]
     findings += sentences.join(sentences.no_limit(run.exceeded) for run in runs)
-    return Verdicts(chosen, tables, findings, hosts, interactions, runs)
+    return Verdicts(
+        chosen,
+        tables,
+        findings,
+        hosts,
+        interactions,
+        runs,
+    )
 
 
 def compare_groups(
@@ -156,7 +169,13 @@ def _separate(runs: Sequence[LoadedRun]) -> list[list[Trial]]:
         trials = []
         for trial in run.trials:
             ident = f"{run.path}/{trial.id}"
-            trials.append(dataclasses.replace(trial, id=ident, block=trial.block + offset))
+            trials.append(
+                dataclasses.replace(
+                    trial,
+                    id=ident,
+                    block=trial.block + offset,
+                )
+            )
         separate.append(trials)
         offset += max((spec.block for spec in run.run.order), default=0)
     return separate

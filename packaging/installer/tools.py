@@ -56,11 +56,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="packages.py", description=__doc__.splitlines()[0] if __doc__ else ""
     )
-    parser.add_argument("groups", nargs="*", choices=("run", "test", []), metavar="run|test")
+    parser.add_argument(
+        "groups",
+        nargs="*",
+        choices=("run", "test", []),
+        metavar="run|test",
+    )
     parser.add_argument(
         "--demo", type=Path, metavar="PLAN", help="print the demo's plan for the installed servers"
     )
-    parser.add_argument("--without", action="append", default=[], choices=("postgres", "mariadb"))
+    parser.add_argument(
+        "--without",
+        action="append",
+        default=[],
+        choices=("postgres", "mariadb"),
+    )
     parser.add_argument(
         "--dry-run", action="store_true", help="list the packages without installing them"
     )
@@ -419,7 +429,13 @@ def _checked(argv: list[str], *, check: bool = True) -> subprocess.CompletedProc
         argv, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
     )
     if check and done.returncode != 0:
-        print(done.stdout, done.stderr, sep="", end="", file=sys.stderr)
+        print(
+            done.stdout,
+            done.stderr,
+            sep="",
+            end="",
+            file=sys.stderr,
+        )
         _fail(
             "E201",
             f"{' '.join(argv[:2])} ended with status {done.returncode}",
@@ -430,7 +446,12 @@ def _checked(argv: list[str], *, check: bool = True) -> subprocess.CompletedProc
     return done
 
 
-def _fail(error: str, evidence: str, remedy: str, changed: bool = False) -> NoReturn:
+def _fail(
+    error: str,
+    evidence: str,
+    remedy: str,
+    changed: bool = False,
+) -> NoReturn:
     effect = "" if changed else "Nothing was changed. "
     print(f"error {error}: {evidence}\n  {effect}{remedy}", file=sys.stderr)
     sys.exit(EXIT_ENVIRONMENT)

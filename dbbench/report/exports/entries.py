@@ -56,7 +56,14 @@ def report_of(verdicts: Verdicts) -> Report:
             state: str = row.verdict
             if state in FAILS and is_expected(row, verdicts):
                 state += ", as expected"
-            entries.append(ArmFigures(row, table.metric, state, texts(row.notes)))
+            entries.append(
+                ArmFigures(
+                    row,
+                    table.metric,
+                    state,
+                    texts(row.notes),
+                )
+            )
 
     runs = [loaded.run for loaded in verdicts.runs]
     trials = [trial for loaded in verdicts.runs for trial in loaded.trials]

@@ -35,7 +35,12 @@ def junit(report: Report) -> str:
     for entry in report.entries:
         _add_case(suite, entry)
     if report.problems:
-        case = ET.SubElement(suite, "testcase", classname=title, name="the run as a whole")
+        case = ET.SubElement(
+            suite,
+            "testcase",
+            classname=title,
+            name="the run as a whole",
+        )
         ET.SubElement(case, "error", message=_clean("; ".join(report.problems)))
     for name, tag in COUNTS.items():
         suite.set(name, str(len(list(suite.iter(tag)))))
@@ -53,7 +58,12 @@ def _add_case(suite: ET.Element, entry: ArmFigures) -> None:
     details = _clean("; ".join([_change_text(entry.row), *entry.notes]))
     text = f"{entry.state}: {details}"
     if entry.state in FAILS:
-        ET.SubElement(case, "failure", message=text, type=entry.state)
+        ET.SubElement(
+            case,
+            "failure",
+            message=text,
+            type=entry.state,
+        )
     elif entry.state in SKIPPED:
         ET.SubElement(case, "skipped", message=text)
     else:

@@ -19,7 +19,10 @@ _BASE_UNITS: Final = {
     "mb": ("bytes", 1e6),
     "gib": ("gibibytes", 1.0),
 }
-_LONG_NAMES: Final = {"mb_per_s": "processed_mb_per_s", "kb_per_s": "applied_kb_per_s"}
+_LONG_NAMES: Final = {
+    "mb_per_s": "processed_mb_per_s",
+    "kb_per_s": "applied_kb_per_s",
+}
 
 
 class Gauge(NamedTuple):
@@ -55,7 +58,12 @@ def _gauges(metric: Metric) -> tuple[Gauge, ...]:
     name = f"dbbench_{base}"
     ratio = f"{metric.label}, candidate divided by baseline"
     return (
-        Gauge(name, metric.label, lambda entry: entry.row.value, factor),
+        Gauge(
+            name,
+            metric.label,
+            lambda entry: entry.row.value,
+            factor,
+        ),
         Gauge(f"{name}_ratio", ratio, lambda entry: entry.row.ratio),
         Gauge(f"{name}_ratio_lower", "lower bound of the ratio", lambda entry: entry.row.lo),
         Gauge(f"{name}_ratio_upper", "upper bound of the ratio", lambda entry: entry.row.hi),

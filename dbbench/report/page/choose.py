@@ -18,7 +18,10 @@ from dbbench.storage.filesystems.port import Character
 from dbbench.storage.filesystems.volumes import character
 from dbbench.units import MISSING, duration_text
 
-CPU: Final = {"cpu_ms_per_tx": "tx", "cpu_ms_per_gib": "GiB"}  # a workload has one of them
+CPU: Final = {
+    "cpu_ms_per_tx": "tx",
+    "cpu_ms_per_gib": "GiB",
+}  # a workload has one of them
 HEADINGS: Final = (
     "checksums",
     "repairs itself",

@@ -55,7 +55,12 @@ def findings(groups: Sequence[Group]) -> tuple[Finding, ...]:
                 place = Occurrence(where, trial.error.text, suspect=True)
                 errors.setdefault(trial.error.id, []).append(place)
             for warning in trial.warnings:
-                place = Occurrence(name, warning.text, bool(warning.suspect), warning.second)
+                place = Occurrence(
+                    name,
+                    warning.text,
+                    bool(warning.suspect),
+                    warning.second,
+                )
                 if warning.second is not None:
                     place = place._replace(link=_link(group, trial, warning.second))
                 warnings.setdefault(warning.id, []).append(place)
@@ -77,7 +82,13 @@ def _link(group: Group, trial: Trial, second: int) -> str:
     return f"#c={group.ident}&fs={group.arms.index(trial.fs_setup)}&trials=1&at={second}"
 
 
-def _finding(ident: str, title: str, why: str, places: list[Occurrence], total: int) -> Finding:
+def _finding(
+    ident: str,
+    title: str,
+    why: str,
+    places: list[Occurrence],
+    total: int,
+) -> Finding:
     trials = {place.where for place in places}
     if len(trials) == total and total > 1:
         whose = f"all {total} trials"
@@ -87,4 +98,12 @@ def _finding(ident: str, title: str, why: str, places: list[Occurrence], total: 
         whose = count(len(trials), "trial")
     grave = any(place.suspect for place in places)
     evidence = Counter(place.text for place in places)
-    return Finding(ident, title, why, grave, places, whose, list(evidence.items()))
+    return Finding(
+        ident,
+        title,
+        why,
+        grave,
+        places,
+        whose,
+        list(evidence.items()),
+    )

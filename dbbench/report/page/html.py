@@ -151,7 +151,10 @@ def build(
     distributions = latency.latencies(page_groups)
     drawn = []
     for section in comparisons:
-        parts = {"charts": section.figures, "table": document(section.table)}
+        parts = {
+            "charts": section.figures,
+            "table": document(section.table),
+        }
         drawn.append(section.timelines.data | parts)
     results = _results(runs, comparisons)
     results["latency"] = list(map(latency.document, distributions))
@@ -290,7 +293,12 @@ def embed(content: Any) -> Markup:
     """Return JSON that is safe inside a script element. Raises ValueError for NaN; keys keep their
     order.
     """
-    text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    text = json.dumps(
+        content,
+        ensure_ascii=False,
+        allow_nan=False,
+        separators=(",", ":"),
+    )
     return Markup(
         text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
     )

@@ -46,7 +46,14 @@ def method(groups: Sequence[Group], redact: Sequence[str] = ()) -> MethodSection
         where = "plan.toml" if redact else str(plan)
         words = ["run", where, "--new"] if run.order else ["powercut", where]
         text = "" if redact else _plan_text(plan)
-        repeats.append(Repeat(run, shlex.join(["dbbench", *words]), text, budget_text(run)))
+        repeats.append(
+            Repeat(
+                run,
+                shlex.join(["dbbench", *words]),
+                text,
+                budget_text(run),
+            )
+        )
     workloads = [(group, _workload(group)) for group in groups]
     return MethodSection([f"{level:.4g}" for level in levels], workloads, repeats)
 

@@ -67,7 +67,13 @@ def operation_tables(groups: Sequence[Group]) -> Iterator[StepTable]:
             word = operation_of(step)
             return planned.index(word) if word in planned else -1
 
-        yield from _table(group, OPERATIONS, columns, sorted(_steps(columns), key=place), notes)
+        yield from _table(
+            group,
+            OPERATIONS,
+            columns,
+            sorted(_steps(columns), key=place),
+            notes,
+        )
 
 
 def operation_of(step: str) -> str:

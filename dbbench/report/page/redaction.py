@@ -97,7 +97,12 @@ def _clients(run: LoadedRun) -> set[str]:
     return words | ({client.host, client.address} if client else set())
 
 
-def _walk(node: Any, clean: Clean, hide: frozenset[str], key: str = "") -> Any:
+def _walk(
+    node: Any,
+    clean: Clean,
+    hide: frozenset[str],
+    key: str = "",
+) -> Any:
     """Return the node, which is the value of `key`, without what is redacted."""
     if isinstance(node, dict):
         return {

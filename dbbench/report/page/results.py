@@ -60,7 +60,10 @@ SECTIONS: Final[dict[str, dict[str, str]]] = {
         f"{name}_per_gib": COSTS[name]
         for name in ("cpu_ms", "read_kb", "write_kb", "io_operations", "context_switches")
     },
-    "Space": {"disk_bytes": "on disk", "compression_ratio": "compr."},
+    "Space": {
+        "disk_bytes": "on disk",
+        "compression_ratio": "compr.",
+    },
     "Files": dict.fromkeys(
         (
             "read_mb_per_s",
@@ -151,7 +154,10 @@ def document(table: ResultTable) -> dict[str, Any]:
         verdict = [column.value(result.row, table.metric) for column in columns]
         values = [cell.value for cell in result.cells]
         rows.append([*verdict, *values, result.used, len(result.excluded)])
-    return {"columns": [*keys, *metrics, "trials_used", "trials_excluded"], "rows": rows}
+    return {
+        "columns": [*keys, *metrics, "trials_used", "trials_excluded"],
+        "rows": rows,
+    }
 
 
 def result_table(group: Group) -> ResultTable:
@@ -197,7 +203,14 @@ def _arm_result(
     for heading, values in columns.items():
         value = values.get(arm)
         below = longest if heading.metric.name in STALLS else ""
-        cells.append(MetricCell(heading, value, heading.metric.text(value), below))
+        cells.append(
+            MetricCell(
+                heading,
+                value,
+                heading.metric.text(value),
+                below,
+            )
+        )
     return ArmResult(
         row,
         group.arm(row),

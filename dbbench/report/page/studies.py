@@ -66,7 +66,12 @@ def then_and_now(groups: Sequence[Group]) -> tuple[StudySection, ...]:
         scale = study.scales.get(planned.scale)
         tables: list[ThenAndNow] = []
         for table in study.table:
-            tables += _tables(study, table, studies.variant_of(table, scale), of_run)
+            tables += _tables(
+                study,
+                table,
+                studies.variant_of(table, scale),
+                of_run,
+            )
         sections.append(
             StudySection(
                 study=study,
@@ -109,7 +114,12 @@ def is_variant(cell: Cell, variant: str) -> bool:
     return name not in cell.parameters or level_text(cell.parameters[name]) == value
 
 
-def _line(group: Group, table: StudyTable, metric: Metric, arm: str) -> StudyLine:
+def _line(
+    group: Group,
+    table: StudyTable,
+    metric: Metric,
+    arm: str,
+) -> StudyLine:
     base = table.then.get(group.baseline)
     value = table.then.get(arm)
     ratio = table.ratios.get(arm)

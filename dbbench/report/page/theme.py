@@ -154,7 +154,11 @@ def template(look: Look) -> dict[str, Any]:
             "bordercolor": look.muted,
             "font": {"size": 12.5, "color": look.ink},
         },
-        modebar={"bgcolor": "rgba(0,0,0,0)", "color": look.muted, "activecolor": look.ink},
+        modebar={
+            "bgcolor": "rgba(0,0,0,0)",
+            "color": look.muted,
+            "activecolor": look.ink,
+        },
         xaxis=axis
         | {
             "showgrid": False,
@@ -170,8 +174,20 @@ def template(look: Look) -> dict[str, Any]:
             "spikedash": "solid",
             "spikecolor": look.muted,
         },
-        yaxis=axis | {"fixedrange": True, "rangemode": "tozero", "nticks": 5, "tickformat": ","},
-        annotationdefaults={"showarrow": False, "font": {"size": 12, "color": look.muted}},
+        yaxis=axis
+        | {
+            "fixedrange": True,
+            "rangemode": "tozero",
+            "nticks": 5,
+            "tickformat": ",",
+        },
+        annotationdefaults={
+            "showarrow": False,
+            "font": {
+                "size": 12,
+                "color": look.muted,
+            },
+        },
         shapedefaults={"line": {"width": 0}, "layer": "below"},
     )
     plain: dict[str, Any] = go.layout.Template(layout=layout).to_plotly_json()

@@ -35,7 +35,12 @@ class Display(Protocol):
     def tick(self) -> None: ...
 
 
-def renderer(kind: str, stream: TextIO, *, color: bool = True) -> AbstractContextManager[Emit]:
+def renderer(
+    kind: str,
+    stream: TextIO,
+    *,
+    color: bool = True,
+) -> AbstractContextManager[Emit]:
     """Yield a function that shows events on `stream`. With `auto` they are redrawn on a terminal,
     else plain.
     """
@@ -151,7 +156,13 @@ class PlainLines(Lines):
             self._printed = time.monotonic()
             self.put(self._standing())
 
-    def _line(self, event: Event, was_preparing: str, trial_s: float, causes: str) -> str:
+    def _line(
+        self,
+        event: Event,
+        was_preparing: str,
+        trial_s: float,
+        causes: str,
+    ) -> str:
         data = event.data
         state = self._state
         match event.kind:

@@ -37,8 +37,16 @@ class Screen(contextlib.AbstractContextManager["Screen"]):
 
     def __init__(self, stream: TextIO, color: bool) -> None:
         self._state = State()
-        self.console = Console(file=stream, no_color=not color, highlight=False)
-        self._live = Live(self, console=self.console, auto_refresh=False)
+        self.console = Console(
+            file=stream,
+            no_color=not color,
+            highlight=False,
+        )
+        self._live = Live(
+            self,
+            console=self.console,
+            auto_refresh=False,
+        )
 
     def __enter__(self) -> Screen:
         self._live.start(refresh=True)
@@ -57,7 +65,11 @@ class Screen(contextlib.AbstractContextManager["Screen"]):
     def tick(self) -> None:
         self._live.refresh()
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+    def __rich_console__(
+        self,
+        console: Console,
+        options: ConsoleOptions,
+    ) -> RenderResult:
         for line in draw(self._state, time.monotonic(), options.max_width):
             yield Text(line, no_wrap=True, overflow="ellipsis")
 

@@ -112,7 +112,17 @@ def answer_plots(groups: Sequence[Group]) -> tuple[tuple[DotPlot, DotPlot], ...]
 def _both(
     ident: str, groups: Sequence[tuple[Group, Ratios]], titled: bool = False
 ) -> tuple[DotPlot, DotPlot]:
-    return _plot(ident, groups, titled, narrow=False), _plot(ident, groups, titled, narrow=True)
+    return _plot(
+        ident,
+        groups,
+        titled,
+        narrow=False,
+    ), _plot(
+        ident,
+        groups,
+        titled,
+        narrow=True,
+    )
 
 
 def _points(group: Group, arm: str) -> list[Compared]:
@@ -167,7 +177,14 @@ def _plot(
                 if not counts:
                     text += f"; excluded: {reason(trial)}"
                 of_block = round(middle + (trial.block - (blocks + 1) / 2) * spread, 1)
-                dots.append(Point(x(ratio), of_block, text, hollow=not counts))
+                dots.append(
+                    Point(
+                        x(ratio),
+                        of_block,
+                        text,
+                        hollow=not counts,
+                    )
+                )
             interval = None
             if row.lo is not None and row.hi is not None:
                 interval = (x.clip(row.lo), x.clip(row.hi))

@@ -69,7 +69,10 @@ KINDS: Final = {
     "steal": CpuKind(LIGHT.kinds[3], "■", LIGHT.kinds[3]),
 }
 # of traces and axes in that view
-RELATIVE: Final = {"hovertemplate": f"%{{y:,.0f}}{GROUP}%", "ticksuffix": " %"}
+RELATIVE: Final = {
+    "hovertemplate": f"%{{y:,.0f}}{GROUP}%",
+    "ticksuffix": " %",
+}
 
 
 def figures(seconds: Telemetry, timelines: Timelines) -> list[dict[str, Any]]:
@@ -83,7 +86,11 @@ def figures(seconds: Telemetry, timelines: Timelines) -> list[dict[str, Any]]:
     ]
 
 
-def _figure(chart: TimelineChart, seconds: Telemetry, timelines: Timelines) -> dict[str, Any]:
+def _figure(
+    chart: TimelineChart,
+    seconds: Telemetry,
+    timelines: Timelines,
+) -> dict[str, Any]:
     traces: list[go.Scatter] = []
     if chart.kind == "stack":
         for arm in range(len(seconds.group.arms)):
@@ -105,12 +112,22 @@ def _plain(traces: Sequence[go.Scatter], layout: go.Layout) -> dict[str, Any]:
     """Return what `go.Figure(traces, layout).to_plotly_json()` returns; its copies would take more
     than half of the time that the page takes.
     """
-    return {"data": [trace.to_plotly_json() for trace in traces], "layout": layout.to_plotly_json()}
+    return {
+        "data": [trace.to_plotly_json() for trace in traces],
+        "layout": layout.to_plotly_json(),
+    }
 
 
 def picture() -> dict[str, Any]:
     """Return the layout that is added to a chart when it is saved as a picture."""
-    title = {"font": {"size": 13, "color": LIGHT.ink}, "x": 0.01, "xanchor": "left"}
+    title = {
+        "font": {
+            "size": 13,
+            "color": LIGHT.ink,
+        },
+        "x": 0.01,
+        "xanchor": "left",
+    }
     plain: dict[str, Any] = go.Layout(title=title, paper_bgcolor=LIGHT.ground).to_plotly_json()
     return plain
 
@@ -148,8 +165,17 @@ def _lines(panel: Panel, seconds: Telemetry, n: int) -> list[go.Scatter]:
             )
             traces.append(
                 go.Scatter(
-                    meta=meta | {"of": "rows", "rows": used, "trials": True},
-                    line={"color": mark.pale, "width": 1.1, "dash": mark.dash},
+                    meta=meta
+                    | {
+                        "of": "rows",
+                        "rows": used,
+                        "trials": True,
+                    },
+                    line={
+                        "color": mark.pale,
+                        "width": 1.1,
+                        "dash": mark.dash,
+                    },
                     **without_text,
                 )
             )
@@ -159,7 +185,10 @@ def _lines(panel: Panel, seconds: Telemetry, n: int) -> list[go.Scatter]:
             counts = trial.id in group.counted_ids
             if counts and not few:
                 continue
-            of_row: dict[str, Any] = meta | {"of": "rows", "rows": [row]}
+            of_row: dict[str, Any] = meta | {
+                "of": "rows",
+                "rows": [row],
+            }
             name = f"{_text(mark.name)} block {trial.block}"
             if not counts:
                 of_row["trials"] = True
@@ -169,12 +198,30 @@ def _lines(panel: Panel, seconds: Telemetry, n: int) -> list[go.Scatter]:
                 "width": 1.6 if few else 1.1,
                 "dash": mark.dash if counts else "2px,2px",
             }
-            traces.append(go.Scatter(meta=of_row, name=name, line=line, **with_text))
+            traces.append(
+                go.Scatter(
+                    meta=of_row,
+                    name=name,
+                    line=line,
+                    **with_text,
+                )
+            )
 
         if not few:
-            line = {"color": mark.light, "width": 2, "dash": mark.dash}
+            line = {
+                "color": mark.light,
+                "width": 2,
+                "dash": mark.dash,
+            }
             of_median = meta | {"of": "median"}
-            traces.append(go.Scatter(meta=of_median, name=_text(mark.name), line=line, **with_text))
+            traces.append(
+                go.Scatter(
+                    meta=of_median,
+                    name=_text(mark.name),
+                    line=line,
+                    **with_text,
+                )
+            )
     return traces
 
 
@@ -197,7 +244,12 @@ def _headline(
     left = max(56.0, 12 + 6.4 * min(longest, 20)) if rows and not narrow else 56
     right = 8 if narrow else 14 + 7.6 * min(longest, 24)
 
-    above: dict[str, Any] = {"xref": "x", "yref": "paper", "y": 1, "yanchor": "bottom"}
+    above: dict[str, Any] = {
+        "xref": "x",
+        "yref": "paper",
+        "y": 1,
+        "yanchor": "bottom",
+    }
     window = above | {
         "x": seconds.warmup - 0.5,
         "xanchor": "left",
@@ -206,7 +258,14 @@ def _headline(
     }
     labels = [window]
     if seconds.warmup:
-        labels.append(window | {"xanchor": "right", "xshift": -4, "text": "warm-up"})
+        labels.append(
+            window
+            | {
+                "xanchor": "right",
+                "xshift": -4,
+                "text": "warm-up",
+            }
+        )
     for warning, second, arm in warnings[:MOST_WARNINGS]:
         labels.append(
             {
@@ -278,14 +337,30 @@ def _strip(seconds: Telemetry, trials: Sequence[dict[str, Any]]) -> list[go.Scat
             color = group.marks[arm].light
             stalls.append(_ticks(meta, arm, "stalled, block %{text}", color))
         if any(trial["checkpoints"] for trial in used):
-            meta = {"of": "checkpoints", "arm": index, "row": CHECKPOINT}
+            meta = {
+                "of": "checkpoints",
+                "arm": index,
+                "row": CHECKPOINT,
+            }
             hover = f"begins, {_text(arm)} block %{{text}}"
             checkpoints.append(_ticks(meta, CHECKPOINT, hover, LIGHT.muted))
     return stalls + checkpoints
 
 
-def _ticks(meta: dict[str, Any], name: str, hover: str, color: str) -> go.Scatter:
-    marker = {"symbol": "line-ns", "size": 9, "line": {"width": 1.8, "color": color}}
+def _ticks(
+    meta: dict[str, Any],
+    name: str,
+    hover: str,
+    color: str,
+) -> go.Scatter:
+    marker = {
+        "symbol": "line-ns",
+        "size": 9,
+        "line": {
+            "width": 1.8,
+            "color": color,
+        },
+    }
     return go.Scatter(
         meta=meta,
         xaxis="x",
@@ -316,7 +391,11 @@ def _stack(chart: TimelineChart, seconds: Telemetry) -> go.Layout:
     arms = seconds.group.arms
     layout = _cells(len(arms), 150, 46, seconds, by_arm=True)
     for n in range(1, len(arms) + 1):
-        layout[f"yaxis{n}"].update(range=[0, 100], tickvals=[0, 25, 50, 75, 100], ticksuffix=" %")
+        layout[f"yaxis{n}"].update(
+            range=[0, 100],
+            tickvals=[0, 25, 50, 75, 100],
+            ticksuffix=" %",
+        )
     signs = []
     for panel in chart.panels:
         kind = KINDS[panel.key]
@@ -352,7 +431,12 @@ def _cells(
         margin={"l": 50, "r": 14, "t": top, "b": 30},
         grid={"xgap": 0.16, "ygap": GAP / (height + GAP)},
         shapes=shapes,
-        meta={"columns": COLUMNS, "height": height, "gap": GAP, "points": POINTS},
+        meta={
+            "columns": COLUMNS,
+            "height": height,
+            "gap": GAP,
+            "points": POINTS,
+        },
     )
     for n in range(1, plots + 1):
         x, y = _axes(n)
@@ -375,7 +459,12 @@ def _areas(panels: Sequence[Panel], arm: int) -> list[go.Scatter]:
     for n, panel in enumerate(panels, 1):
         kind = KINDS[panel.key]
         meta = {"keys": keys[:n], "arm": arm}
-        shared = {"xaxis": x, "yaxis": y, "mode": "lines", "name": panel.title}
+        shared = {
+            "xaxis": x,
+            "yaxis": y,
+            "mode": "lines",
+            "name": panel.title,
+        }
         traces.append(
             go.Scatter(
                 meta={"of": "area", **meta},
@@ -403,7 +492,12 @@ def _text(name: str) -> str:
     return escape(name, quote=False)
 
 
-def _title(n: int, name: str, title: str, scale: str) -> dict[str, Any]:
+def _title(
+    n: int,
+    name: str,
+    title: str,
+    scale: str,
+) -> dict[str, Any]:
     x, y = _axes(n)
     return {
         "name": name,

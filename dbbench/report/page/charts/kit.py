@@ -49,7 +49,13 @@ class Axis(NamedTuple):
         exactly 1.
         """
         return [
-            1 + tick for tick in Axis(self.low - 1, self.high - 1, self.start, self.end).ticks(most)
+            1 + tick
+            for tick in Axis(
+                self.low - 1,
+                self.high - 1,
+                self.start,
+                self.end,
+            ).ticks(most)
         ]
 
 

@@ -96,7 +96,14 @@ def latencies(groups: Sequence[Group]) -> tuple[Distribution, ...]:
             longest = [trial.summary.get("max_ms") for trial in group.used_of(arm)]
             longest_ms = max((ms for ms in longest if ms is not None), default=None)
             total = whole_of[arm].total
-            rows.append(LatencyRow(group.arm(row), total, percentiles, longest_ms))
+            rows.append(
+                LatencyRow(
+                    group.arm(row),
+                    total,
+                    percentiles,
+                    longest_ms,
+                )
+            )
         if rows:
             distributions.append(Distribution(group, _chart(group, whole_of), rows))
     return tuple(distributions)

@@ -156,7 +156,14 @@ def _chart(ident: str, course: Course) -> Chart:
     for place, point in enumerate(course.points):
         if point.ratio is not None and point.ratio > 0:
             label = _label(point, course)
-            points.append(Point(x(place), y.clip(point.ratio), label, hollow=not point.good))
+            points.append(
+                Point(
+                    x(place),
+                    y.clip(point.ratio),
+                    label,
+                    hollow=not point.good,
+                )
+            )
         if point.value and point.lo is not None and point.hi is not None:
             bars += f"M{x(place)} {y.clip(point.lo)}V{y.clip(point.hi)}"
     path = ""
@@ -214,7 +221,11 @@ def _acceptances(course: Course, x: Axis) -> Iterator[LevelStep]:
             yield LevelStep(x(place[night]), "accepted", text)
 
 
-def _caption(course: Course, values: Sequence[float | None], levels: Sequence[_Level]) -> str:
+def _caption(
+    course: Course,
+    values: Sequence[float | None],
+    levels: Sequence[_Level],
+) -> str:
     nights = sum(value is not None for value in values)
     missing = f" ({len(values) - nights} without a usable result)" if nights < len(values) else ""
     level = levels[-1].median

@@ -90,7 +90,12 @@ class Telemetry:
         inside = values[self.windows[trial_id]]
         return inside[np.isfinite(inside)]
 
-    def product(self, arm: str, name: str, other: str) -> float:
+    def product(
+        self,
+        arm: str,
+        name: str,
+        other: str,
+    ) -> float:
         """Return the mean of the product of two columns in the windows of the arm's used trials; a
         gap counts as 0.
         """

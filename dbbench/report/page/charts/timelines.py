@@ -326,7 +326,15 @@ def _charts(group: Group, seconds: Telemetry) -> tuple[TimelineChart, ...]:
         panels = tuple(panel for each in chart.panels if (panel := each.recorded(seconds)))
         if panels:
             charts.append(
-                chart._replace(panels=panels, caption=_caption(chart, panels, group, seconds))
+                chart._replace(
+                    panels=panels,
+                    caption=_caption(
+                        chart,
+                        panels,
+                        group,
+                        seconds,
+                    ),
+                )
             )
         elif chart in ALWAYS:
             why = chart.recorder if seconds.series else "no trial left a series"

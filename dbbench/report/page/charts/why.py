@@ -197,7 +197,12 @@ def _factors(group: Group, seconds: Telemetry, arm: str) -> Iterator[Factor]:
         baseline = mean_of_panel(key, group.baseline, seconds)
         candidate = mean_of_panel(key, arm, seconds)
         about = About(label, unit, part)
-        yield Factor(about, baseline, candidate, _ratio(baseline, candidate))
+        yield Factor(
+            about,
+            baseline,
+            candidate,
+            _ratio(baseline, candidate),
+        )
 
 
 def _ratio(baseline: float | None, candidate: float | None) -> float | None:
@@ -227,7 +232,10 @@ def _shares(group: Group, seconds: Telemetry, arm: str) -> dict[str, float]:
         read = group.value(arm, f"read_kb_per_{unit}")
         written = group.value(arm, f"write_kb_per_{unit}")
         if read is not None and written is not None and read + written > 0:
-            shares |= {"read": read / (read + written), "written": written / (read + written)}
+            shares |= {
+                "read": read / (read + written),
+                "written": written / (read + written),
+            }
 
     waits = {}
     for part, side in WAITS:

@@ -167,12 +167,13 @@ class Figure:
 
     @property
     def missed(self) -> bool:
-        return self.limit is not None and (
-            self.value > self.limit if self.at_most else self.value < self.limit
-        )
+        if self.limit is None:
+            return False
+        return self.value > self.limit if self.at_most else self.value < self.limit
 
     def line(self) -> str:
-        target = "" if self.limit is None else f"  {'≤' if self.at_most else '≥'} {self.limit:g}"
+        sign = "≤" if self.at_most else "≥"
+        target = "" if self.limit is None else f"  {sign} {self.limit:g}"
         return f"  {self.text:<46} {self.value:6.3f}{target}{'  MISSED' if self.missed else ''}"
 
 
@@ -300,9 +301,10 @@ def verdicts(host: Host, sets: int, rng: numpy.random.Generator) -> Iterator[Fig
         (0.9, 5, 0.9, 0.85),
         (0.95, 10, 0.85, 0.75),
     ):
-        target = (with_drift if drifting else limit) if judged else None
+        target = with_drift if drifting else limit
         text = f"−{100 * (1 - ratio):.0f} % found, n = {blocks}"
-        yield Figure(text, share(sets, host, ratio, blocks, rng, slower), target)
+        value = share(sets, host, ratio, blocks, rng, slower)
+        yield Figure(text, value, target if judged else None)
     for blocks in (3, 5, 10):
         yield Figure(
             f"the interval covers 0.62, n = {blocks}",
@@ -475,7 +477,7 @@ def spread(
     ratios of the hosts.
     """
     speed = rng.normal(0, HOST_CV, hosts)
-    own = rng.normal(0, apart, hosts)
+    of_host = rng.normal(0, apart, hosts)
     order = tuple(
         TrialSpec(f"{arm}-b{block}-a1", arm, block, 1, 0)
         for block in range(1, blocks + 1)
@@ -483,12 +485,10 @@ def spread(
     )
     entries = list[dict[str, Any]]()
     trials = list[Trial]()
-    for number, mine in enumerate(
-        first_blocks(order, [f"h{n}" for n in range(hosts)], "spread").items()
-    ):
-        host, dealt = mine
+    shares = first_blocks(order, [f"h{n}" for n in range(hosts)], "spread")
+    for number, (host, dealt) in enumerate(shares.items()):
         for spec in trials_of_host(order, dealt):
-            level = 1.0 if spec.cell == "a" else ratio * float(numpy.exp(own[number]))
+            level = 1.0 if spec.cell == "a" else ratio * float(numpy.exp(of_host[number]))
             entry = _trial(
                 HOSTS[0],
                 spec.cell,
@@ -536,37 +536,25 @@ def fleet(sets: int, rng: numpy.random.Generator) -> Iterator[Figure]:
             FALSE_ALARMS,
             at_most=True,
         )
-    found = sum(compare(spread(4, 0.9, rng)[0])["verdict"] == "slower" for _ in range(sets)) / sets
-    yield Figure(f"−10 % found, 4 hosts, n = {FLEET_BLOCKS}", found, 0.9)
+    words = [compare(spread(4, 0.9, rng)[0])["verdict"] for _ in range(sets)]
+    yield Figure(f"−10 % found, 4 hosts, n = {FLEET_BLOCKS}", words.count("slower") / sets, 0.9)
     for apart, limit, at_most in ((0.0, FALSE_ALARMS, True), (0.1, 0.8, False)):
-        told = (
-            sum(
-                _disagree(
-                    spread(
-                        4,
-                        1.0,
-                        rng,
-                        12,
-                        apart,
-                    )[1]
-                )
-                for _ in range(sets)
-            )
-            / sets
-        )
-        said = "alike called unlike" if at_most else "10 % apart called unlike"
+        unlike = 0
+        for _ in range(sets):
+            _, trials = spread(4, 1.0, rng, 12, apart)
+            unlike += _disagree(trials)
+        text = "alike called unlike" if at_most else "10 % apart called unlike"
         yield Figure(
-            f"4 hosts {said}, n = 12",
-            told,
+            f"4 hosts {text}, n = 12",
+            unlike / sets,
             limit,
             at_most=at_most,
         )
 
 
 def _disagree(trials: list[Trial]) -> bool:
-    return any(
-        one.spread is not None and one.spread.disagree for one in by_host(trials, "a", "tps")
-    )
+    arms = by_host(trials, "a", "tps")
+    return any(arm.spread is not None and arm.spread.disagree for arm in arms)
 
 
 @dataclass(frozen=True)
@@ -655,24 +643,23 @@ def factors(host: Host, sets: int, rng: numpy.random.Generator) -> Iterator[Figu
     alarms = list[float]()
     for design in FACTORIALS:
         for blocks in (3, 5):
-            runs = [factor_run(host, design, blocks, 1.0, rng) for _ in range(sets)]
-            alarms.append(sum(any(one.verdict in ALARMS for one in run) for run in runs) / sets)
+            called = 0
+            for _ in range(sets):
+                run = factor_run(host, design, blocks, 1.0, rng)
+                called += any(interaction.verdict in ALARMS for interaction in run)
+            alarms.append(called / sets)
             yield Figure(
                 f"none, but one reported: {design.text}, n = {blocks}",
                 alarms[-1],
                 FALSE_ALARMS,
                 at_most=True,
             )
-        runs = [factor_run(host, design, 5, INTERACTION, rng) for _ in range(sets)]
-        met = (
-            sum(
-                any(c.verdict == "depends" and c.fs_setup == "arm1" for c in run[0].contrasts)
-                for run in runs
-            )
-            / sets
-        )
+        met = 0
+        for _ in range(sets):
+            contrasts = factor_run(host, design, 5, INTERACTION, rng)[0].contrasts
+            met += any(c.verdict == "depends" and c.fs_setup == "arm1" for c in contrasts)
         target = None if host.outliers else 0.9
-        yield Figure(f"+15 % found: {design.text}, n = 5", met, target)
+        yield Figure(f"+15 % found: {design.text}, n = 5", met / sets, target)
     yield Figure(
         "none, but one reported: mean of all",
         sum(alarms) / len(alarms),
@@ -682,14 +669,18 @@ def factors(host: Host, sets: int, rng: numpy.random.Generator) -> Iterator[Figu
 
 
 def series(
-    kind: Nights, rng: numpy.random.Generator, step: float = 1.0, at: int = 0, nights: int = NIGHTS
+    kind: Nights,
+    rng: numpy.random.Generator,
+    step: float = 1.0,
+    begin: int = 0,
+    nights: int = NIGHTS,
 ) -> list[float | None]:
-    """Return the ratios of nights, with a step at night `at`."""
+    """Return the ratios of nights, with a step at night `begin`."""
     sd = kind.sd or rng.uniform(0.01, 0.05)
     logs = ar1(nights, kind.memory, rng) * sd + kind.drift * numpy.arange(nights) / 100
     slow = rng.random(nights) < kind.outliers
     logs[slow] -= rng.exponential(0.3, slow.sum())
-    logs[at:] += numpy.log(step)
+    logs[begin:] += numpy.log(step)
     return [None if rng.random() < MISSING else float(value) for value in numpy.exp(logs)]
 
 
@@ -697,26 +688,16 @@ def nightly(kind: Nights, sets: int, rng: numpy.random.Generator) -> Iterator[Fi
     """Yield the false alarms of series without a step, counted as if reported night after night,
     and the detected steps.
     """
-    alarms = sum(len(told(series(kind, rng))) for _ in range(sets)) / sets
+    alarms = sum(len(alarms_of(series(kind, rng))) for _ in range(sets)) / sets
     yield Figure(
         "false alarms in 100 nights", alarms, NIGHTLY_ALARMS if kind.judged else None, at_most=True
     )
     for step, limit in ((0.9, 0.8), (0.8, 0.9)):
         placed = 0
         for _ in range(sets):
-            at = int(rng.integers(30, 70))
-            placed += any(
-                abs(night - at) <= 1
-                for night in changepoints(
-                    series(
-                        kind,
-                        rng,
-                        step,
-                        at,
-                        at + 30,
-                    )
-                )
-            )
+            begin = int(rng.integers(30, 70))
+            nights = changepoints(series(kind, rng, step, begin, begin + 30))
+            placed += any(abs(night - begin) <= 1 for night in nights)
         yield Figure(
             f"−{100 * (1 - step):.0f} % placed within ±1 night",
             placed / sets,
@@ -724,7 +705,7 @@ def nightly(kind: Nights, sets: int, rng: numpy.random.Generator) -> Iterator[Fi
         )
 
 
-def told(nights: list[float | None]) -> list[int]:
+def alarms_of(nights: list[float | None]) -> list[int]:
     """Return the changes that a nightly job would have reported. No change vanishes, so the last
     result has all.
     """
@@ -776,18 +757,20 @@ def figures(sets: int, seed: int) -> Iterator[tuple[str, list[Figure]]]:
         )
 
 
+def _grid(sets: int, seed: int) -> Iterator[tuple[str, list[Figure]]]:
+    for number, case in enumerate(GRID):
+        yield case.text, list(sharing(case, sets, numpy.random.default_rng([seed, number])))
+
+
 def main() -> int:
     """Print all figures; return 1 if a target was missed."""
-    sets, seed = (int(word) for word in (sys.argv[1:3] + ["1000", "1"][len(sys.argv[1:3]) :])[:2])
+    sets = int(sys.argv[1]) if len(sys.argv) > 1 else 1000
+    seed = int(sys.argv[2]) if len(sys.argv) > 2 else 1
     missed = 0
-    whole = "grid" in sys.argv[3:]
-    grid = (
-        (case.text, list(sharing(case, sets, numpy.random.default_rng([seed, number]))))
-        for number, case in enumerate(GRID)
-    )
-    for about, found in grid if whole else figures(sets, seed):
+    tables = _grid(sets, seed) if "grid" in sys.argv[3:] else figures(sets, seed)
+    for about, lines in tables:
         print(about)
-        for figure in found:
+        for figure in lines:
             print(figure.line(), flush=True)
             missed += figure.missed
     print(f"{missed} targets missed")

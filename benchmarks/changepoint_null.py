@@ -40,35 +40,35 @@ def thresholds(memory: float) -> list[float]:
     so far exceeds.
     """
     left = nights_of(memory, numpy.random.default_rng(round(memory * 10) + 1))
-    found = []
+    limits = []
     for count in range(6, nightly_levels.MOST_NIGHTS + 1):
         exceeds, _ = nightly_levels.scan(left[:, :count])
         limit = float(numpy.quantile(exceeds, 1 - ALARMS))
-        found.append(limit)
+        limits.append(limit)
         left = left[exceeds <= limit]
-    return found
+    return limits
 
 
-def smoothed(found: list[list[float]]) -> list[tuple[int, float]]:
+def smooth(limits: list[list[float]]) -> list[tuple[int, float]]:
     """Return the highest threshold of all correlations, smoothed over neighbouring numbers of
     nights.
     """
-    highest = numpy.max(found, axis=0)
+    highest = numpy.max(limits, axis=0)
     rows = []
     for count in ROWS:
         near = [n for n in range(6, len(highest) + 6) if abs(n - count) <= count / 8]
-        slope, level = (
-            numpy.polyfit([1 / n for n in near], [highest[n - 6] for n in near], 1)
-            if len(near) > 2
-            else (0.0, highest[count - 6])
-        )
+        slope = 0.0
+        level = highest[count - 6]
+        if len(near) > 2:
+            heights = [highest[n - 6] for n in near]
+            slope, level = numpy.polyfit([1 / n for n in near], heights, 1)
         rows.append((count, round(float(level + slope / count), 2)))
     return rows
 
 
 def main() -> None:
     """Print the table, as it is in the module."""
-    table = smoothed([thresholds(memory) for memory in MEMORIES])
+    table = smooth([thresholds(memory) for memory in MEMORIES])
     print("THRESHOLDS: Final = (")
     for count, limit in table:
         print(f"    ({count}, {limit}),")

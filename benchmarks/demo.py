@@ -51,7 +51,7 @@ def compared(folder: Path, number: int) -> list[dict[str, Any]]:
 def main() -> int:
     """Print each run's verdicts and the totals; return 1 if a target was missed."""
     runs = int(sys.argv[1]) if len(sys.argv) > 1 else 10
-    told = 0
+    everywhere = 0
     differs = 0
     of = 0
     with tempfile.TemporaryDirectory(prefix="dbbench-demo-") as folder:
@@ -68,12 +68,12 @@ def main() -> int:
                     flush=True,
                 )
             called = [row["fs_setup"] for row in rows if row["verdict"] in (*AHEAD, *BEHIND)]
-            told += called.count("btrfs") == 3
+            everywhere += called.count("btrfs") == 3
             differs += called.count("again")
             of += sum(row["fs_setup"] == "again" for row in rows)
-    print(f"btrfs differs from ext4 in all three workloads in {told} of {runs} runs")
+    print(f"btrfs differs from ext4 in all three workloads in {everywhere} of {runs} runs")
     print(f"ext4 differs from itself in {differs} of {of} comparisons")
-    return 0 if told == runs and differs <= of / 30 else 1
+    return 0 if everywhere == runs and differs <= of / 30 else 1
 
 
 if __name__ == "__main__":

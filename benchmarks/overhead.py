@@ -71,20 +71,20 @@ CASES = {
 @contextlib.contextmanager
 def serving(case: Case, folder: Path) -> Iterator[Server]:
     """Start a server of the case's engine with its dataset, in `folder`."""
-    own = Path(tempfile.mkdtemp(prefix="dbb", dir=folder))
-    own.chmod(0o755)
+    home = Path(tempfile.mkdtemp(prefix="dbb", dir=folder))
+    home.chmod(0o755)
     engine = ENGINES[case.engine]
-    place = Place(own / "s", own / "log")
+    place = Place(home / "s", home / "log")
     settings = merge_settings(
         ("default", engine.defaults(SERVER_MEMORY)), ("window", engine.window_settings(60, 120))
     )
     try:
-        engine.create(own / "data", place)
-        with engine.serving(own / "data", settings, place) as server:
+        engine.create(home / "data", place)
+        with engine.serving(home / "data", settings, place) as server:
             generated.build(server, case.dataset)
             yield server
     finally:
-        shutil.rmtree(own)
+        shutil.rmtree(home)
 
 
 def cell_of(case: Case, seconds: int) -> Cell:
@@ -153,14 +153,12 @@ def bare(
             argv = [*sysbench.command(server, cell, seed)[:-2], cell.workload.script, "run"]
             live = sysbench.live
         done = process.run(argv, timeout_s=600)
-    seconds = [
-        found
-        for line in (done.stdout + done.stderr).splitlines()
-        if (found := live(line)) is not None
-    ]
-    return statistics.fmean(
-        found.tps for found in seconds if found.tps is not None and found.second > WARMUP_S
-    )
+    rates = []
+    for line in (done.stdout + done.stderr).splitlines():
+        second = live(line)
+        if second is not None and second.tps is not None and second.second > WARMUP_S:
+            rates.append(second.tps)
+    return statistics.fmean(rates)
 
 
 def measure(
@@ -180,19 +178,19 @@ def measure(
     rates = []
     with serving(case, folder) as server:
         for pair, order in enumerate(orders[:pairs]):
-            found: dict[str, float] = {}
+            tps: dict[str, float] = {}
             for place, which in enumerate(order):
                 server.checkpoint()
                 if which == "bare":
-                    found[which] = bare(server, cell, 2 * pair + place + 1, logged)
+                    tps[which] = bare(server, cell, 2 * pair + place + 1, logged)
                 else:
-                    found[which], cpu = through_dbbench(server, cell, 2 * pair + place + 1)
+                    tps[which], cpu = through_dbbench(server, cell, 2 * pair + place + 1)
                     busy.append(cpu)
-            logs.append(math.log(found["dbbench"] / found["bare"]))
-            rates.append(found["bare"])
+            logs.append(math.log(tps["dbbench"] / tps["bare"]))
+            rates.append(tps["bare"])
             print(
-                f"  {name} {pair + 1}/{pairs}  bare {found['bare']:.0f}  dbbench "
-                f"{found['dbbench']:.0f}",
+                f"  {name} {pair + 1}/{pairs}  bare {tps['bare']:.0f}  dbbench "
+                f"{tps['dbbench']:.0f}",
                 flush=True,
             )
     mean = math.fsum(logs) / pairs

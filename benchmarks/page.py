@@ -104,7 +104,7 @@ def measure(
         (render_s, budget.render_s),
         (heap, budget.heap_bytes),
     ]
-    return all(most is None or found <= most for found, most in kept)
+    return all(most is None or value <= most for value, most in kept)
 
 
 def main() -> int:

@@ -65,16 +65,16 @@ def main() -> int:
         write_log(log, lines)
         for times in (1, 4):
             argv = [sys.executable, __file__, "--parse", str(log), str(times)]
-            said = subprocess.run(
+            words = subprocess.run(
                 argv,
                 check=True,
                 capture_output=True,
                 text=True,
             ).stdout.split()
-            rates.append(int(said[0]) / float(said[1]))
-            peaks.append(int(said[2]))
+            rates.append(int(words[0]) / float(words[1]))
+            peaks.append(int(words[2]))
             print(
-                f"{int(said[0]):>10} lines  {rates[-1] / 1e6:.2f} M lines/s  peak "
+                f"{int(words[0]):>10} lines  {rates[-1] / 1e6:.2f} M lines/s  peak "
                 f"{peaks[-1] / 1024:.0f} MiB"
             )
     good = min(rates) >= LEAST_RATE and peaks[1] <= peaks[0] * MOST_GROWTH

@@ -166,14 +166,14 @@ def arms(folder: Path) -> tuple[list[Any], list[str]]:
     """Return the entries of `fs_setups` that work here with the durability class of the baseline,
     and why the others do not.
     """
-    known = {row["name"]: row for row in json.loads(dbbench(folder, "fs", "--json"))}
+    setups = {row["name"]: row for row in json.loads(dbbench(folder, "fs", "--json"))}
     missing = {}
     for name in PUBLISHED[0][1]:
-        own = known[name]["durability_class"]
-        if not known[name]["works"]:
-            missing[name] = known[name]["reason"]
-        elif own != known[BASELINE]["durability_class"]:
-            missing[name] = f"its class here is {own}, not that of {BASELINE}"
+        durability = setups[name]["durability_class"]
+        if not setups[name]["works"]:
+            missing[name] = setups[name]["reason"]
+        elif durability != setups[BASELINE]["durability_class"]:
+            missing[name] = f"its class here is {durability}, not that of {BASELINE}"
     names: list[Any] = [name for name in PUBLISHED[0][1] if name not in missing]
     return [*names, {"use": BASELINE, "label": TWIN}], [
         f"{name}: {reason}" for name, reason in missing.items()
@@ -263,12 +263,12 @@ def main() -> int:
             print(line(row))
     for reason in missing:
         print(f"left out: {reason}")
-    found = faults(rows)
+    lines = faults(rows)
     print(
-        "\n".join(found)
+        "\n".join(lines)
         or "ext4 is not called different from itself; all arms have one durability class"
     )
-    return 1 if found else 0
+    return 1 if lines else 0
 
 
 if __name__ == "__main__":

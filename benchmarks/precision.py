@@ -64,10 +64,10 @@ def replayed(recorded: Values, rng: numpy.random.Generator) -> Draw:
         picked = rng.integers(0, count, blocks)
         other = rng.integers(0, count, blocks)
         drawn = {key: values[picked] for key, values in recorded.items()}
-        return drawn | {
-            (work, "again"): recorded[work, "ext4"][other]
-            for work in {work for work, _ in recorded}
-        }
+        for work, arm in recorded:
+            if arm == "ext4":
+                drawn[work, "again"] = recorded[work, arm][other]
+        return drawn
 
     return draw
 
@@ -237,7 +237,9 @@ def in_ten_minutes(
     blocks = int(budget_s / TRIAL_S / len(run.cells))
     primary = {cell.workload.name: cell.workload.primary for cell in run.cells}
     widths: dict[str, list[float]] = {"before": [], "now": []}
-    told = differs = families = 0
+    apart = 0
+    differs = 0
+    families = 0
     for _ in range(replays):
         values = draw(60)
         order = tuple(
@@ -254,17 +256,18 @@ def in_ten_minutes(
                 if row.fs_setup in ("again", "xfs") and row.lo and row.hi
             ]
             if when == "now":
-                own = [row for row in table if row.fs_setup == "again"]
-                differs = differs + sum(row.verdict in DIFFERENT for row in own)
-                families = families + len(own)
-                told += all(row.verdict in DIFFERENT for row in table if row.fs_setup == "btrfs")
+                again = [row.verdict for row in table if row.fs_setup == "again"]
+                differs += sum(verdict in DIFFERENT for verdict in again)
+                families += len(again)
+                btrfs = [row.verdict for row in table if row.fs_setup == "btrfs"]
+                apart += all(verdict in DIFFERENT for verdict in btrfs)
     before, now = (100 * statistics.median(of) for of in widths.values())
     alike = f"ext4 differs from itself in {differs} of {families}"
     widths_text = (
         f"±{before:.1f} % with {blocks} whole blocks, now ±{now:.1f} % ({now / before:.2f})"
     )
-    apart = f"btrfs is told apart everywhere in {told} of {replays}"
-    return f"{name:<34} ten minutes: {widths_text}; {apart}, {alike}"
+    different = f"btrfs is told apart everywhere in {apart} of {replays}"
+    return f"{name:<34} ten minutes: {widths_text}; {different}, {alike}"
 
 
 def main() -> int:

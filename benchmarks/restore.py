@@ -146,8 +146,8 @@ def write(target: Path, size: int) -> None:
     fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
     try:
         for number in range(size // BLOCK):
-            at = number % SOURCE_BLOCKS * BLOCK
-            os.write(fd, source[at : at + BLOCK])
+            begin = number % SOURCE_BLOCKS * BLOCK
+            os.write(fd, source[begin : begin + BLOCK])
         os.fsync(fd)
     finally:
         os.close(fd)

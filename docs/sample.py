@@ -79,7 +79,8 @@ def photographed(page: Path) -> bytes:
             while height != before:  # until nothing moves any more
                 screen(browser, WIDTH, height)
                 time.sleep(SETTLE_S)
-                height, before = int(until(browser, END)), height
+                before = height
+                height = int(until(browser, END))
             shot = command(browser, "Page.captureScreenshot", format="png")
         finally:
             browser.quit()

@@ -251,8 +251,8 @@ def vendored(folder: Path, target: Path, arch: str) -> list[Path]:
         ([name for name in VENDORED if name not in COMPILED], [("3.11", "any")]),
         (COMPILED, [(python, f"manylinux2014_{machine}") for python in PYTHONS]),
     ):
-        wanted = target / "wanted.txt"
-        wanted.write_text("".join(locked(name, texts) for name in names))
+        requirements = target / "wanted.txt"
+        requirements.write_text("".join(locked(name, texts) for name in names))
         for python, platform in tags:
             _checked(
                 sys.executable,
@@ -270,7 +270,7 @@ def vendored(folder: Path, target: Path, arch: str) -> list[Path]:
                 "--dest",
                 str(target),
                 "-r",
-                str(wanted),
+                str(requirements),
             )
     return sorted(target.glob("*.whl"))
 
@@ -404,13 +404,13 @@ def _control(tree: Path, source: Source, arch: str) -> None:
 
 def maintainer() -> str:
     """Return the name and address of the control file."""
-    found = re.search(
+    match = re.search(
         r"^Maintainer: (.*)$",
         (HERE / "debian/control.in").read_text(encoding="utf-8"),
         re.MULTILINE,
     )
-    assert found is not None
-    return found[1]
+    assert match is not None
+    return match[1]
 
 
 def _executable(path: Path) -> bool:

@@ -157,12 +157,12 @@ def plan_page(markdown: str, day: date) -> str:
 
 def _section(document: str, heading: str) -> str:
     text = (ROOT / "docs" / document).read_text(encoding="utf-8")
-    found = re.search(
+    match = re.search(
         rf"^## {re.escape(heading)}\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL
     )
-    if found is None:
+    if match is None:
         raise SystemExit(f"docs/{document} has no heading {heading!r}")
-    return found[1]
+    return match[1]
 
 
 def _blocks(markdown: str) -> Iterator[str]:

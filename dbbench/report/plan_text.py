@@ -129,11 +129,11 @@ def put_plan(
     )
     _put_classes(cells, classes)
     _put_list("conditions", conditions.sentences(plan, cells))
-    parameters = [
-        ", ".join(f"{key} = {value}" for key, value in cell.parameters.items()) for cell in cells
-    ]
-    named = [f"{cell.workload.name}: {text}" for cell, text in zip(cells, parameters, strict=True)]
-    _put_list("parameters", dict.fromkeys(named))
+    parameters = []
+    for cell in cells:
+        values = ", ".join(f"{key} = {value}" for key, value in cell.parameters.items())
+        parameters.append(f"{cell.workload.name}: {values}")
+    _put_list("parameters", dict.fromkeys(parameters))
     if look.commands:
         put("\ncommands that make the filesystem of each trial")
     for arm, argv in look.commands:  # not wrapped, so that they can be copied
@@ -164,12 +164,11 @@ def _classes(wanted: PlanRequest) -> dict[str, str | None]:
 
 
 def _put_classes(cells: Sequence[Cell], classes: Mapping[str, str | None]) -> None:
+    mixed = []
     compared = grouped(cells, lambda cell: (cell.engine.name, cell.title))
-    mixed = [
-        f"{title} on {engine}"
-        for (engine, title), of in compared.items()
-        if len({classes[cell.id] for cell in of}) > 1
-    ]
+    for (engine, title), of_group in compared.items():
+        if len({classes[cell.id] for cell in of_group}) > 1:
+            mixed.append(f"{title} on {engine}")
     if mixed:
         put_paragraph(
             f"W022: durability classes differ in {', '.join(mixed)}: a setup may be faster because "
@@ -181,21 +180,22 @@ def _device_text(device: dict[str, Any]) -> str:
     share = device["endurance_share"]
     size = device["size_bytes"]
     place = device["path"] or "the results folder"
-    what = (
-        f"to a file of {size_text(size)} in {place}" if device["kind"] == "loop" else f"to {place}"
-    )
-    details = [] if device["kind"] == "loop" or not size else [size_text(size)]
-    details += [f"identity {device['identity']}"] if device["identity"] else []
+    what = f"to {place}"
+    details = []
+    if device["kind"] == "loop":
+        what = f"to a file of {size_text(size)} in {place}"
+    elif size:
+        details.append(size_text(size))
+    if device["identity"]:
+        details.append(f"identity {device['identity']}")
     if device["kind"] != "block":
-        details.append(
-            f"{device['filesystem']} on {', '.join(device['disks']) or 'no disk of this machine'}"
-        )
-    life = (
-        "wear not reported"
-        if share is None
-        else f"{100 * share:.2g} % of the disk's rated endurance"
-    )
-    return f"{size_text(device['written_bytes'])} {what} ({', '.join([*details, life])})"
+        disks = ", ".join(device["disks"]) or "no disk of this machine"
+        details.append(f"{device['filesystem']} on {disks}")
+    if share is None:
+        details.append("wear not reported")
+    else:
+        details.append(f"{100 * share:.2g} % of the disk's rated endurance")
+    return f"{size_text(device['written_bytes'])} {what} ({', '.join(details)})"
 
 
 def _devices(
@@ -221,15 +221,15 @@ def _devices(
     for volume in spec.volumes.values():
         paths = volume.disks or [volume.at for _ in range(volume.count) if volume.image_bytes]
         size = volume.size_bytes if volume.image_bytes else None
-        rows += [
-            {
-                "kind": spec.kind,
-                "path": path,
-                "size_bytes": size,
-                "written_bytes": 0,
-            }
-            for path in paths
-        ]
+        for disk in paths:
+            rows.append(
+                {
+                    "kind": spec.kind,
+                    "path": disk,
+                    "size_bytes": size,
+                    "written_bytes": 0,
+                }
+            )
     for row in rows:
         path = Path(row["path"] or results_folder)
         row |= {"identity": None, "filesystem": None, "disks": []}

@@ -110,18 +110,19 @@ def _provide(tools: list[packages.Tool], dry_run: bool) -> int:
         return _as_root(tools)
     for tool in tools:
         print(f"missing: {', '.join(tool.missing())} ({packages.in_release(tool.debian)})")
-    wanted = _packages(tools)
+    names = _packages(tools)
     print(f"apt-get installs {len(plan.new)} packages: {' '.join(plan.new)}", flush=True)
     if plan.upgraded:
         print(f"and upgrades, because these depend on it: {' '.join(plan.upgraded)}", flush=True)
     if dry_run:
         return 0
     with _no_cluster(), _no_services():
-        _install(wanted)
-    if names := ", ".join(name for tool in tools for name in tool.missing()):
+        _install(names)
+    missing = ", ".join(name for tool in tools for name in tool.missing())
+    if missing:
         _fail(
             "E201",
-            f"{names} is still missing after apt-get",
+            f"{missing} is still missing after apt-get",
             "Run dbbench doctor for details.",
             changed=True,
         )

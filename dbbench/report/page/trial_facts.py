@@ -31,16 +31,20 @@ def facts(trial: Trial) -> dict[str, str]:
     if trial.client is not None:
         every["load generator"] = f"{trial.client.tool} on {trial.client.hostname}, over TLS"
     every["fs setup"] = trial.setup
-    if (fs := trial.filesystem) is not None:
-        every |= _filesystem(fs) | (_of_log(_filesystem(fs.wal)) if fs.wal else {})
-    if (device := trial.device) is not None:
-        every |= _device(device) | (_of_log(_device(device.wal)) if device.wal else {})
+    if trial.filesystem is not None:
+        every |= _filesystem(trial.filesystem)
+        if trial.filesystem.wal:
+            every |= _of_log(_filesystem(trial.filesystem.wal))
+    if trial.device is not None:
+        every |= _device(trial.device)
+        if trial.device.wal:
+            every |= _of_log(_device(trial.device.wal))
     if trial.dataset is not None:
         every |= _dataset(trial.dataset)
     if trial.cache is not None:
-        proof = (
-            "verified" if trial.cache.proved else f"not verified: {trial.cache.reason}".rstrip(": ")
-        )
+        proof = "verified"
+        if not trial.cache.proved:
+            proof = f"not verified: {trial.cache.reason}".rstrip(": ")
         every["cold cache"] = f"{trial.cache.method}, {proof}" if trial.cache.method else proof
     return {key: value for key, value in every.items() if value}
 
@@ -50,16 +54,20 @@ def _of_log(every: Mapping[str, str]) -> dict[str, str]:
 
 
 def _filesystem(fs: FilesystemFacts) -> dict[str, str]:
-    mkfs = [["DEVICE" if _TARGET.match(word) else word for word in argv] for argv in fs.mkfs]
-    geometry = {key: value for key, value in fs.geometry.items() if "uuid" not in key}
+    commands = []
+    for argv in fs.mkfs:
+        commands.append(" ".join("DEVICE" if _TARGET.match(word) else word for word in argv))
+    geometry = [
+        f"{key} {fact_text(value, key)}" for key, value in fs.geometry.items() if "uuid" not in key
+    ]
     return {
         "filesystem": fs.family,
         "durability class": fs.durability_class,
-        "mkfs": " ; ".join(map(" ".join, mkfs)),
+        "mkfs": " ; ".join(commands),
         "mount options requested": ",".join(fs.mount_options_asked),
         "mount options effective": ",".join(fs.mount_options_effective),
         "read-ahead": "" if fs.read_ahead_kb is None else f"{fs.read_ahead_kb} kB",
-        "geometry": ", ".join(f"{key} {fact_text(value, key)}" for key, value in geometry.items()),
+        "geometry": ", ".join(geometry),
         "atomic writes": fs.atomic_writes or "",
         **{f"queue: {key}": value for key, value in fs.queue.items()},
     }
@@ -76,12 +84,11 @@ def _dataset(dataset: DatasetFacts) -> dict[str, str]:
 
 
 def _device(device: DeviceFacts) -> dict[str, str]:
+    direct = "" if device.direct_io is None else fact_text(device.direct_io)
     return {
         "device": " ".join(filter(None, (device.kind, device.model, device.serial))),
         "device size": size_text(device.size_bytes),
-        "direct I/O of the loop device": ""
-        if device.direct_io is None
-        else fact_text(device.direct_io),
+        "direct I/O of the loop device": direct,
     }
 
 
@@ -93,9 +100,8 @@ def server_settings(trial: Trial) -> dict[str, str]:
         return {}
     settings = {"version": trial.engine_version}
     settings |= {name: fact_text(setting.value) for name, setting in trial.settings.items()}
-    settings |= {
-        name: value for name, value in trial.effective_settings.items() if name not in settings
-    }
+    for name, value in trial.effective_settings.items():
+        settings.setdefault(name, value)
     return {name: value for name, value in settings.items() if not _PLACES.search(name)}
 
 

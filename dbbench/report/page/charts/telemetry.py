@@ -60,24 +60,22 @@ class Telemetry:
 
     @cached_property
     def _columns(self) -> dict[str, dict[str, Values]]:
-        return {
-            ident: {name: np.array(series[name], np.float64) for name in series}
-            for ident, series in self.series.items()
-        }
+        columns = {}
+        for ident, series in self.series.items():
+            columns[ident] = {name: np.array(series[name], np.float64) for name in series}
+        return columns
 
     @cached_property
     def windows(self) -> dict[str, NDArray[np.bool_]]:
         """Return for each trial which of its seconds are in the measured window."""
-        return {
-            ident: np.array([name == Phase.MEASURE for name in names], bool)
-            for ident, names in self.phases.items()
-        }
+        windows = {}
+        for ident, names in self.phases.items():
+            windows[ident] = np.array([name == Phase.MEASURE for name in names], bool)
+        return windows
 
     def has(self, name: str) -> bool:
-        return any(
-            name in columns and np.isfinite(columns[name]).any()
-            for columns in self._columns.values()
-        )
+        columns = [columns[name] for columns in self._columns.values() if name in columns]
+        return any(np.isfinite(column).any() for column in columns)
 
     def values(self, trial_id: str, name: str) -> Values:
         """Return a trial's column with gaps where there is no value; only gaps if it has no such
@@ -99,12 +97,14 @@ class Telemetry:
         """Return the mean of the product of two columns in the windows of the arm's used trials; a
         gap counts as 0.
         """
-        parts = [
-            (self.values(t.id, name) * self.values(t.id, other))[self.windows[t.id]]
-            for t in self.trials_of(arm)
-        ]
-        seconds = sum(part.size for part in parts)
-        return math.fsum(float(np.nansum(part)) for part in parts) / seconds if seconds else 0.0
+        sums = []
+        seconds = 0
+        for trial in self.trials_of(arm):
+            products = self.values(trial.id, name) * self.values(trial.id, other)
+            inside = products[self.windows[trial.id]]
+            sums.append(float(np.nansum(inside)))
+            seconds += inside.size
+        return math.fsum(sums) / seconds if seconds else 0.0
 
     def stalls(self, trial: Trial) -> list[int]:
         """Return the stalls of the window, as `metrics.summary` counts them: seconds from the start
@@ -114,14 +114,16 @@ class Telemetry:
         window = self.window_values(trial.id, tps)
         if not window.size:
             return []
-        stalled = stalls(tps.tolist(), float(np.median(window)))
-        return [
-            int(second) for second in np.flatnonzero(np.array(stalled) & self.windows[trial.id])
-        ]
+        stalled = np.array(stalls(tps.tolist(), float(np.median(window))))
+        return _seconds(stalled & self.windows[trial.id])
 
     def checkpoints(self, trial: Trial) -> list[int]:
         begun = self.values(trial.id, "checkpoints_begun_per_s")
-        return [int(second) for second in np.flatnonzero(begun >= BEGUN)]
+        return _seconds(begun >= BEGUN)
+
+
+def _seconds(marked: NDArray[np.bool_]) -> list[int]:
+    return [int(second) for second in np.flatnonzero(marked)]
 
 
 def telemetry(group: Group) -> Telemetry:

@@ -56,11 +56,6 @@ PACKAGES: Final = (  # of Debian, with spaces between
     " python3 python3-click python3-jinja2 python3-msgpack python3-numpy python3-packaging"
     " python3-psutil python3-psycopg2 python3-yaml python3-rich python3-scipy python3-tornado"
 )
-# Packages start no service while they are installed.
-POLICY: Final = (
-    'mkdir -p "$1/usr/sbin"; printf "#!/bin/sh\\nexit 101\\n" >"$1/usr/sbin/policy-rc.d";'
-    ' chmod +x "$1/usr/sbin/policy-rc.d"'
-)
 # The distribution's servers are stopped: they would take half of the emulated processors.
 FURNISH: Final = """
 useradd --create-home --shell /bin/bash --groups sudo,adm ops
@@ -101,7 +96,7 @@ def image(suite: str) -> Path:
     """Return the folder with root.img, vmlinuz, initrd and the key of ssh; build it if it is
     missing or incomplete. Raises Unavailable.
     """
-    recipe = [FORMAT, suite, PACKAGES, FURNISH, FILES, POLICY]
+    recipe = [FORMAT, suite, PACKAGES, FURNISH, FILES]
     key = hashlib.sha256(json.dumps(recipe).encode()).hexdigest()[:12]
     folder = cache() / f"{suite}-{key}"
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -134,12 +129,10 @@ def _build(suite: str, folder: Path) -> None:
             f"--include={','.join(PACKAGES.split())}",
             '--aptopt=APT::Install-Recommends "false"',
             '--aptopt=Acquire::Check-Valid-Until "false"',
-            f"--setup-hook={POLICY}",
             suite,
             root,
             mirror(DEBIAN),
         )
-        (root / "usr/sbin/policy-rc.d").unlink()
         for name, content in FILES.items():
             (root / name).unlink(missing_ok=True)
             (root / name).write_text(content)

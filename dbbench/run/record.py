@@ -11,40 +11,17 @@ import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from dbbench import __version__, errors, model, process
 from dbbench.engines import profile_of
 from dbbench.metrics.histogram import Histogram
 from dbbench.metrics.series import Clock, Series
 from dbbench.model.events import Emit, Event
+from dbbench.model.times import DEADLINES_S, UNBOUNDED_WORK_S
 from dbbench.results import Draft, RunFolder
 from dbbench.results.fileio import FULL, unwritable, writing
 from dbbench.units import iso
-
-# In seconds: long enough for a slow disk and a large dataset, short enough that a trial that hangs
-# at night has ended by the morning. `deadlines` in the plan overrides each; the lengths of warm-up
-# and window are added to theirs.
-DEADLINES_S: Final[dict[model.Phase, float]] = {
-    model.Phase.CANARY: 120,
-    model.Phase.CONDITION: 24 * 3600,
-    model.Phase.MKFS: 600,
-    model.Phase.MOUNT: 300,
-    model.Phase.AGE: 6 * 3600,
-    model.Phase.RESTORE: 6 * 3600,
-    model.Phase.SETTLE: 3600,
-    model.Phase.DROP_CACHE: 900,
-    model.Phase.START: 1800,
-    model.Phase.WARMUP: 120,
-    model.Phase.MEASURE: 300,
-    model.Phase.DRAIN: 3600,
-    model.Phase.STOP: 1800,
-    model.Phase.CHECK: 6 * 3600,
-    model.Phase.SPACE: 1800,
-    model.Phase.OPERATIONS: 6 * 3600,
-}
-# a scan or copy has no fixed length, but after half a day it hangs
-UNBOUNDED_WORK_S: Final = 12 * 3600.0
 
 
 class Record:

@@ -23,11 +23,11 @@ from dbbench.commands.options import Chooser
 from dbbench.errors import DbbenchError, all_errors, error_kinds, warning_kinds
 from dbbench.metrics.table import COUNTS, METRICS
 from dbbench.model.base import PRODUCTION
+from dbbench.model.times import DEADLINES_S
 from dbbench.plan import catalog
 from dbbench.plan.conditions import sentences
 from dbbench.plan.promise import of_setup
 from dbbench.plan.tomlfile import written_fields
-from dbbench.run.record import DEADLINES_S
 from dbbench.units import bytes_of, seconds_of, share_of
 from tests.support.files import write_file
 

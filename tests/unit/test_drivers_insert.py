@@ -12,11 +12,12 @@ from dbbench.drivers import insert
 from dbbench.metrics.table import METRICS
 from dbbench.model import Phase, Status, TrialWarning
 from dbbench.model.events import Event
+from dbbench.model.times import UNBOUNDED_WORK_S
 from dbbench.plan import catalog
 from dbbench.report.answer import answer
 from dbbench.report.sentences import plain_text
 from dbbench.report.verdicts import VerdictTable
-from dbbench.run.record import UNBOUNDED_WORK_S, Record
+from dbbench.run.record import Record
 from tests.support.judged import Judged, outcome
 from tests.support.runs import small_run
 

@@ -43,15 +43,21 @@ def of_server(
     `Profile.restores_pages`.
     """
     settings = dict(effective)
-    of_fs = reports(Durability.TORN_PAGES in flags_of(settings, True))
-    flags = flags_of(settings, tears is not None)
-    own = () if restores or tears is None or Durability.TORN_PAGES in flags else (ON_MYSQL,)
+    flags = set(flags_of(settings, tears is not None))
+    repairs = Durability.TORN_PAGES not in flags_of(settings, True)
+    reported = reports(not repairs)
+    if tears is not None and not restores and Durability.TORN_PAGES not in flags:
+        reported = (*reported, ON_MYSQL)
+
+    # A disk that writes a page as a whole prevents torn pages, if the page cache does not split it.
     direct = "O_DIRECT" in effective.get("innodb_flush_method", "").upper()
     atomic = direct and (unit_bytes is None or unit_bytes >= page_bytes(effective))
     if atomic and tears is Durability.TORN_PREVENTED and Durability.TORN_PAGES in flags:
-        flags = (*(flag for flag in flags if flag is not Durability.TORN_PAGES), tears)
-    reported = (*of_fs, *own)
-    return combined(flags, (Durability.REPORTED_UNSAFE,) if reported else ()), reported
+        flags.remove(Durability.TORN_PAGES)
+        flags.add(Durability.TORN_PREVENTED)
+    if reported:
+        flags.add(Durability.REPORTED_UNSAFE)
+    return combined(flags), reported
 
 
 def page_bytes(effective: Mapping[str, str]) -> int:
@@ -63,12 +69,10 @@ def forced_writes(effective: Mapping[str, str], fua: bool) -> bool:
     """Return whether the server writes its log with forced writes (FUA), which the disk must
     support; a commit may then need no flush request. fdatasync(2) always sends one.
     """
-    method = effective.get("innodb_flush_method", "").upper()
-    opened = (
-        effective.get("wal_sync_method") in ("open_sync", "open_datasync") or method == "O_DSYNC"
-    )
     return fua and (
-        opened or effective.get("innodb_log_file_write_through", "OFF").upper() in ("ON", "1")
+        effective.get("wal_sync_method") in ("open_sync", "open_datasync")
+        or effective.get("innodb_flush_method", "").upper() == "O_DSYNC"
+        or effective.get("innodb_log_file_write_through", "").upper() in ("ON", "1")
     )
 
 
@@ -101,14 +105,11 @@ def flushes_verdict(
         return f"not measurable ({reason or 'nothing counts flushes here'})", False
     if not commits:
         return "not measurable (no commits in the window)", False
+    if flushes > 0:
+        return f"{flushes / commits:.3g} device flushes per commit", False
     promised = needs_flushes(flags)
-    if flushes == 0:
-        if forced and promised:
-            return (
-                "not measurable (0 flushes: the log's writes may be forced (FUA), which are not "
-                "counted)",
-                False,
-            )
-        text = f"0 device flushes for {commits} commits, class {durability_class(flags)}"
-        return text, promised
-    return f"{flushes / commits:.3g} device flushes per commit", False
+    if forced and promised:
+        reason = "0 flushes: the log's writes may be forced (FUA), which are not counted"
+        return f"not measurable ({reason})", False
+    text = f"0 device flushes for {commits} commits, class {durability_class(flags)}"
+    return text, promised

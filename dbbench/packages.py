@@ -75,13 +75,13 @@ class Tool(NamedTuple):
     optional: bool = False  # if no package has it, only the tests that need it are skipped
 
     def missing(self) -> list[str]:
+        """Return what of it is not installed."""
         if self.module:
             return [] if importlib.util.find_spec(self.module) else [self.module]
-        return [
-            name
-            for name in self.programs
-            if not find(name) and not (self.places and any(Path("/").glob(f"{self.places}/{name}")))
-        ]
+        return [name for name in self.programs if not find(name) and not self._is_placed(name)]
+
+    def _is_placed(self, name: str) -> bool:
+        return bool(self.places) and any(Path("/").glob(f"{self.places}/{name}"))
 
 
 TOOLS: Final = (
@@ -190,9 +190,8 @@ def package_of(program: str, family: str = "debian") -> str | None:
 
 def is_essential(program: str) -> bool:
     """Return whether every benchmark needs it, and not only some plans or tests."""
-    return any(
-        program in tool.programs and tool.group == "run" and not tool.optional for tool in TOOLS
-    )
+    essential = [tool for tool in TOOLS if tool.group == "run" and not tool.optional]
+    return any(program in tool.programs for tool in essential)
 
 
 def extra(name: str) -> str:
@@ -205,11 +204,9 @@ def extra(name: str) -> str:
     except importlib.metadata.PackageNotFoundError:
         listed = []
     lines = [shlex.quote(condition.sub("", line)) for line in listed if condition.search(line)]
-    return (
-        f"{shlex.quote(sys.executable)} -m pip install {' '.join(lines)}"
-        if lines
-        else f"install the extra {name}"
-    )
+    if not lines:
+        return f"install the extra {name}"
+    return f"{shlex.quote(sys.executable)} -m pip install {' '.join(lines)}"
 
 
 def in_release(names: str) -> str:
@@ -288,9 +285,9 @@ def remedy(programs: Sequence[str]) -> str:
                 f"{Path(name).name} belongs to {package}, which is installed ({neighbour}), but is "
                 f"not in {looked}. Find it with  dpkg -L {package}  and add its directory to PATH."
             )
-    there, absent = _missing(programs)
+    available, absent = _missing(programs)
     lines += map(fix, absent)
-    command = install(there, "--no-install-recommends") if there else ""
+    command = install(available, "--no-install-recommends") if available else ""
     return "\n".join(filter(None, (command, *lines)))
 
 
@@ -303,28 +300,29 @@ def _missing(programs: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return the packages of which no program is installed: those that apt can install, and the
     others.
     """
-    names = dict.fromkeys(
-        package for name in programs if (package := package_of(name)) and not _neighbour(name)
-    )
-    there = [name for name in names if exists(name)]
-    return there, [name for name in names if name not in there]
+    names = dict[str, None]()
+    for program in programs:
+        package = package_of(program)
+        if package and not _neighbour(program):
+            names[package] = None
+    available = [name for name in names if exists(name)]
+    return available, [name for name in names if name not in available]
 
 
 def _neighbour(program: str) -> str | None:
     """Return the path of another program of the same package; None if the package is not installed."""
-    others = next((tool.programs for tool in TOOLS if Path(program).name in tool.programs), ())
-    return next((path for name in others if (path := find(name))), None)
+    for tool in TOOLS:
+        if Path(program).name in tool.programs:
+            return next(filter(None, map(find, tool.programs)), None)
+    return None
 
 
 def missing(groups: Sequence[str], without: Sequence[str] = ()) -> list[Tool]:
     """Return the tools of `groups` of which a program is not installed, without the engines in
     `without`.
     """
-    return [
-        tool
-        for tool in TOOLS
-        if tool.group in groups and tool.engine not in without and tool.missing()
-    ]
+    selected = [tool for tool in TOOLS if tool.group in groups and tool.engine not in without]
+    return [tool for tool in selected if tool.missing()]
 
 
 def has_candidate(package: str) -> bool:
@@ -350,6 +348,5 @@ def policy(package: str) -> str:
 
 
 if __name__ == "__main__":
-    runpy.run_path(
-        str(Path(__file__).with_name("data") / "installer/tools.py"), run_name="__main__"
-    )
+    installer = Path(__file__).with_name("data") / "installer/tools.py"
+    runpy.run_path(str(installer), run_name="__main__")

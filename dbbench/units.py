@@ -81,9 +81,11 @@ def share_of(written: object) -> float:
     """Return the share of "3%" or 0.03, which is more than 0 and less than 1. Raises ValueError."""
     text = str(written).strip()  # "True" is no number
     try:
-        share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+        share = float(text.removesuffix("%"))
     except ValueError:
         share = math.nan
+    if text.endswith("%"):
+        share /= 100
     if not 0 < share < 1:
         expected = 'a percentage such as "3%", more than 0 and less than 100 %'
         raise ValueError(f"expected {expected}, not {written!r}"[:_LONGEST])
@@ -106,8 +108,9 @@ def _parse(written: object, units: dict[str, float] | dict[str, int], expected: 
 
 def size_text(size_bytes: float) -> str:
     """Return "1.5 GiB" for 1610612736."""
-    for unit, factor in (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
-        if abs(amount := size_bytes / factor) >= 1:
+    for unit in ("TiB", "GiB", "MiB", "KiB"):
+        amount = size_bytes / _SIZES[unit.lower()]
+        if abs(amount) >= 1:
             return f"{amount:.3g} {unit}" if amount < 1000 else f"{amount:.0f} {unit}"
     return f"{size_bytes:.0f} B"
 
@@ -127,15 +130,13 @@ def duration_text(seconds: float | None) -> str:
     if seconds >= 100:
         minutes, rest = divmod(round(seconds), 60)
         hours, minutes = divmod(minutes, 60)
-        parts = (
-            (f"{hours} h", f"{minutes} min", f"{rest} s")
-            if hours
-            else (f"{minutes} min", f"{rest} s")
-        )
-        return " ".join(part for part in parts[:2] if not part.startswith("0 "))
-    if seconds >= 1 or not seconds:
+        # The two largest units, of which the second may be 0.
+        parts = [f"{hours} h", f"{minutes} min"] if hours else [f"{minutes} min", f"{rest} s"]
+        return " ".join(part for part in parts if not part.startswith("0 "))
+    if seconds >= 1 or seconds == 0:
         return f"{seconds:.3g} s"
-    return f"{1000 * seconds:.0f} ms" if seconds >= 0.01 else f"{1000 * seconds:.2g} ms"
+    ms = 1000 * seconds
+    return f"{ms:.0f} ms" if ms >= 10 else f"{ms:.2g} ms"
 
 
 def number(value: float | None) -> str:
@@ -166,18 +167,15 @@ def change(ratio: float | None) -> str:
 def round_change(ratio: float) -> str:
     """Return the change at the tick of an axis: "−50 %", "+2.5 %"."""
     percent = (ratio - 1) * 100
-    return (
-        _typeset(f"{percent:+,.0f}" if abs(percent) >= 99.95 else f"{percent:+.3g}") + f"{GROUP}%"
-    )
+    text = f"{percent:+,.0f}" if abs(percent) >= 99.95 else f"{percent:+.3g}"
+    return f"{_typeset(text)}{GROUP}%"
 
 
 def interval(low: float | None, high: float | None) -> str:
     """Return two ratios as an interval of changes: "−22.9..−19.9 %"."""
-    return (
-        MISSING
-        if low is None or high is None
-        else f"{_change_text(low)}..{_change_text(high)}{GROUP}%"
-    )
+    if low is None or high is None:
+        return MISSING
+    return f"{_change_text(low)}..{_change_text(high)}{GROUP}%"
 
 
 def _change_text(ratio: float) -> str:
@@ -214,11 +212,9 @@ def ranges(numbers: Iterable[int]) -> list[str]:
 
 def join_words(words: list[str]) -> str:
     """Return "a", "a and b" or "a, b and c"."""
-    return (
-        words[0]
-        if len(words) == 1
-        else ", ".join(words[:-1]) + (f" and {words[-1]}" if words else "")
-    )
+    if len(words) < 2:
+        return "".join(words)
+    return f"{', '.join(words[:-1])} and {words[-1]}"
 
 
 def level_text(value: object) -> str:

@@ -84,34 +84,35 @@ class RecordedStatements:
 
     def shares(self, statements: list[Statement]) -> tuple[float, float | None]:
         """Return the share of all calls, and of all time (None if it was not recorded)."""
-        calls = sum(each.calls for each in statements) / max(
-            1, sum(each.calls for each in self.statements)
-        )
-        seconds = sum(each.seconds or 0.0 for each in self.statements)
-        if not seconds or None in (each.seconds for each in self.statements):
+        all_calls = sum(each.calls for each in self.statements)
+        calls = sum(each.calls for each in statements) / max(1, all_calls)
+        if any(each.seconds is None for each in self.statements):
             return calls, None
-        return calls, sum(each.seconds or 0.0 for each in statements) / seconds
+        all_seconds = sum(each.seconds or 0.0 for each in self.statements)
+        seconds = sum(each.seconds or 0.0 for each in statements)
+        return calls, seconds / all_seconds if all_seconds else None
 
 
 def read(path: Path) -> RecordedStatements:
     """Return the file's statements. Raises FileUnreadable, ProgramMissing, ScriptInvalid."""
     data = read_input(path, LARGEST)
-    if packed := next((names for magic, names in PACKED.items() if data.startswith(magic)), None):
-        raise _unreadable(
-            path, f"it is compressed ({packed[0]})", f"Unpack it:  {packed[1]} {path}"
-        )
+    for magic, (kind, unpack) in PACKED.items():
+        if data.startswith(magic):
+            raise _unreadable(path, f"it is compressed ({kind})", f"Unpack it:  {unpack} {path}")
     # as PowerShell redirects output
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        raise _unreadable(
-            path, "it is encoded as UTF-16", f"Convert it:  iconv -f UTF-16 -t UTF-8 {path}"
-        )
-    slow = _TIMED.search(data)
-    statements = _read_slow_log(data) if slow else _read_export(data, path)
+        remedy = f"Convert it:  iconv -f UTF-16 -t UTF-8 {path}"
+        raise _unreadable(path, "it is encoded as UTF-16", remedy)
+    if _TIMED.search(data):
+        dialect = "mysql"
+        statements = _read_slow_log(data)
+    else:
+        dialect = "postgres"
+        statements = _read_export(data, path)
     if not statements:
         raise _unreadable(path, "it contains no statements")
-    return RecordedStatements(
-        str(path), "mysql" if slow else "postgres", sorted(statements, key=lambda s: -s.calls)
-    )
+    statements.sort(key=lambda statement: -statement.calls)
+    return RecordedStatements(str(path), dialect, statements)
 
 
 def _unreadable(path: Path, why: str, remedy: str | None = None) -> DbbenchError:
@@ -131,7 +132,8 @@ def _read_export(data: bytes, path: Path) -> list[Statement]:
     calls_of = Counter[str]()
     rows = csv.DictReader(io.StringIO(data.decode("utf-8-sig", errors="replace"), newline=""))
     try:
-        if (columns := rows.fieldnames) is not None and not {"query", "calls"} <= {*columns}:
+        columns = rows.fieldnames
+        if columns is not None and not {"query", "calls"} <= {*columns}:
             named = one_line(", ".join(columns)) or "none"
             raise _unreadable(
                 path, f"its first line names no columns `query` and `calls`, but: {named}"
@@ -141,23 +143,19 @@ def _read_export(data: bytes, path: Path) -> list[Statement]:
             database = row.get("datname") or row.get("dbid") or ""
             calls = int(row["calls"])
             ms = row.get("total_exec_time") or row.get("total_time")
-            if (why := refusal(text, "postgres")) != CONTROL and calls > 0:
-                statement = statements.setdefault(
-                    (database, text), Statement(text, database=database)
-                )
+            why = refusal(text, "postgres")
+            if why != CONTROL and calls > 0:
+                kind = Statement(text, database=database)
+                statement = statements.setdefault((database, text), kind)
                 statement.add(calls, float(ms) / 1000 if ms else None, why)
                 calls_of[database] += calls
     except (csv.Error, TypeError, ValueError):
-        why = (
-            "has no `query`, no whole number of `calls`, or a time that is not a number such as "
-            "52.5"
-        )
-        raise _unreadable(path, f"line {rows.line_num} {why}") from None
+        why = "no whole number of `calls`, or a time that is not a number such as 52.5"
+        raise _unreadable(path, f"line {rows.line_num} has no `query`, {why}") from None
     for statement in statements.values():
         if statement.database != calls_of.most_common(1)[0][0]:
-            statement.leave_out(
-                statement.why or f"of another database ({one_line(statement.database)})"
-            )
+            other = f"of another database ({one_line(statement.database)})"
+            statement.leave_out(statement.why or other)
     return list(statements.values())
 
 
@@ -187,11 +185,10 @@ def _read_slow_log(data: bytes) -> list[Statement]:
         # a server names the database when it changes
         database = base.strip("`").replace("``", "`") or database
         unread -= bool(time) and (command != "Admin" or text.startswith("administrator command"))
-        if (
-            command == "Admin"
-            or text == "/* No query */"
-            or (why := refusal(text, "mysql")) == CONTROL
-        ):
+        if command == "Admin" or text == "/* No query */":
+            continue
+        why = refusal(text, "mysql")
+        if why == CONTROL:
             continue
         if tail.endswith(text.encode(errors="surrogateescape")):
             why = "the recording ends within it"

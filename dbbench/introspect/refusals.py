@@ -7,7 +7,8 @@ from __future__ import annotations
 import functools
 import logging
 import re
-from typing import Any, ClassVar, Final
+from collections.abc import Callable
+from typing import Any, ClassVar, Final, NamedTuple
 
 import sqlglot
 from sqlglot import TokenType as T
@@ -47,8 +48,6 @@ _REFUSED: Final = (
     (r".*\b(outfile|dumpfile)\b", "it writes a file of the server"),
     (r"(?!.*\b(insert|replace|merge)\b).*\binto\b", "it writes its result elsewhere (INTO)"),
 )
-# comments that MySQL and MariaDB execute
-_EXECUTED: Final = re.compile(r"/\*M?!\d*(.*?)\*/", re.DOTALL)
 
 
 class _MySQL(MySQL):
@@ -56,47 +55,65 @@ class _MySQL(MySQL):
         COMMANDS: ClassVar[set[T]] = set()  # REPLACE is split into tokens, too
 
 
+class _Dialect(NamedTuple):
+    """What differs between the dialects of recordings."""
+
+    grammar: Any  # of sqlglot
+    executed: re.Pattern[str] | None  # comments that the server executes
+    # whether this text, or the same without literals, depends on what is not recorded
+    depends: Callable[[str, str], bool]
+    reason: str
+
+
+_DIALECTS: Final = {
+    "postgres": _Dialect(
+        "postgres",
+        None,
+        lambda text, _bare: "\\" in text,  # its meaning in a literal is a setting of the server
+        "a backslash, after which the end of a literal is unknown",
+    ),
+    "mysql": _Dialect(
+        _MySQL,
+        re.compile(r"/\*M?!\d*(.*?)\*/", re.DOTALL),
+        lambda _text, bare: "@" in bare or "?" in bare,
+        "a variable of the session, or a value that was not recorded",
+    ),
+}
+
+
 def tokens(text: str, dialect: str) -> list[Any]:
     """Return sqlglot's tokens. Raises ValueError if a quote or a comment has no end."""
     try:
-        return sqlglot.tokenize(text, _MySQL if dialect == "mysql" else dialect)
+        return sqlglot.tokenize(text, _DIALECTS[dialect].grammar)
     except (SqlglotError, RecursionError):
         raise ValueError("an unterminated quote or comment") from None
 
 
 @functools.lru_cache(10_000)
 def _refusal(text: str, dialect: str) -> str:
-    words = [
-        (each.token_type, text[each.start : each.end + 1].lower()) for each in tokens(text, dialect)
-    ]
-    bare = " ".join(
-        re.sub(r"\W+", "_", word[1:-1])
-        if kind == T.IDENTIFIER
-        else "0"
-        if kind == T.NUMBER or kind.name.endswith("STRING")
-        else word
-        for kind, word in words
-    ).rstrip("; ")
-    for pattern, why in _REFUSED:
+    words = []
+    for token in tokens(text, dialect):
+        word = text[token.start : token.end + 1].lower()
+        if token.token_type == T.IDENTIFIER:
+            word = re.sub(r"\W+", "_", word[1:-1])
+        elif token.token_type == T.NUMBER or token.token_type.name.endswith("STRING"):
+            word = "0"
+        words.append(word)
+    bare = " ".join(words).rstrip("; ")
+    for pattern, reason in _REFUSED:
         if match := re.match(pattern, bare, re.DOTALL):
             name = match.groupdict().get("name")
-            return f"{why} ({one_line(name.upper())})" if name else why
-    if dialect == "mysql":
-        return (
-            "a variable of the session, or a value that was not recorded"
-            if re.search("[@?]", bare)
-            else ""
-        )
-    # Both statements of "a; b" would run. What a backslash does in a literal depends on settings of
-    # the server.
-    return "a backslash, after which the end of a literal is unknown" if "\\" in text else ""
+            return f"{reason} ({one_line(name.upper())})" if name else reason
+    spoken = _DIALECTS[dialect]
+    return spoken.reason if spoken.depends(text, bare) else ""
 
 
 def refusal(text: str, dialect: str) -> str:
     """Return why the statement cannot be used; "" if it can."""
     # they do not decide; `$1,$` would begin a string
     text = re.sub(r"(?<![\w.!$])\$?\d+(?![\w.])", "0", text)
-    executed = _EXECUTED.sub(r" \1 ", text) if dialect == "mysql" else text
+    comment = _DIALECTS[dialect].executed
+    executed = comment.sub(r" \1 ", text) if comment else text
     try:
         return _refusal(text, dialect) or _refusal(executed, dialect)
     except ValueError as error:

@@ -19,6 +19,7 @@ from dbbench.machine import mounts
 from dbbench.plan.proposal import RunningServer
 
 _WINDOW_S: Final = (60, 120)  # warm-up and window of the plan
+_SAME: Final = {"postgres": same_in_postgres, "mysql": same_in_mysql}  # by dialect
 PATHS: Final = (
     "/run/postgresql/.s.PGSQL.*",
     "/tmp/.s.PGSQL.*",
@@ -35,9 +36,8 @@ class LiveServer:
         self._connection = connection
         # "PostgreSQL 15.18 (Debian)", "10.11.8-MariaDB", "8.0.36"
         text = str(self.rows("SELECT version()")[0][0])
-        self.engine = (
-            "postgres" if text.startswith("Pos") else "mariadb" if "MariaDB" in text else "mysql"
-        )
+        words = {"PostgreSQL": "postgres", "MariaDB": "mariadb"}
+        self.engine = next((name for word, name in words.items() if word in text), "mysql")
         self.version = text.removeprefix("PostgreSQL ").replace("-", " ").split()[0]
 
     def rows(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
@@ -53,10 +53,15 @@ class LiveServer:
         """
         ((size, place),) = self.rows(profile_of(self.engine).live_data)
         table = mounts.mounts_of(Path("/proc/self"))
-        mount = mounts.mount_holding(Path(place).resolve(), table) if place else None
-        size = None if size is None else int(size)
+        profile, settings = self._settings(memory_bytes)
         return RunningServer(
-            self.engine, self.version, self.socket, *self._settings(memory_bytes), size, mount
+            engine=self.engine,
+            version=self.version,
+            socket=self.socket,
+            profile=profile,
+            settings=settings,
+            data_bytes=None if size is None else int(size),
+            mount=mounts.mount_holding(Path(place).resolve(), table) if place else None,
         )
 
     def _settings(self, memory_bytes: int | None) -> tuple[str, dict[str, str]]:
@@ -65,35 +70,39 @@ class LiveServer:
         """
         engine = ENGINES[self.engine]
         profile = profile_of(self.engine)
-        same = same_in_postgres if profile.dialect == "postgres" else same_in_mysql
-        rows = {
-            key: (text, Reported(number, unit), changed)
-            for key, text, number, unit, changed in self.rows(profile.live_settings)
-        }
-        named = {key for key in rows if re.fullmatch(profile.live_names, key)}
+        same = _SAME[profile.dialect]
+        rows = {name: rest for name, *rest in self.rows(profile.live_settings)}
+        reported = {name: Reported(number, unit) for name, (_, number, unit, _) in rows.items()}
+        named = {name for name in rows if re.fullmatch(profile.live_names, name)}
+
+        # The settings that each profile sets otherwise, of those that a plan cannot set.
         defaults = {**engine.defaults(memory_bytes), **engine.window_settings(*_WINDOW_S)}
-        profiles = {
-            name: {**defaults, **values} for name, values in profile.settings_profiles.items()
-        }
-        name = min(
-            profiles,
-            key=lambda name: sum(
-                not same(value, rows[key][1])
-                for key, value in profiles[name].items()
-                if key in rows.keys() - named
-            ),
-        )
-        return name, {
-            key: text
-            for key, (text, reported, changed) in rows.items()
-            if key in named
-            and (not same(profiles[name][key], reported) if key in profiles[name] else changed)
-        }
+        differences = {}
+        for name, values in profile.settings_profiles.items():
+            changed = {**defaults, **values}
+            compared = (changed.keys() & rows.keys()) - named
+            differences[name] = sum(not same(changed[key], reported[key]) for key in compared)
+        nearest = min(differences, key=differences.__getitem__)
+
+        # What a plan can set, and dbbench would set otherwise.
+        settings = {}
+        expected = {**defaults, **profile.settings_profiles[nearest]}
+        for name in [name for name in rows if name in named]:
+            text, _, _, changed_here = rows[name]
+            differs = changed_here
+            if name in expected:
+                differs = not same(expected[name], reported[name])
+            if differs:
+                settings[name] = text
+        return nearest, settings
 
 
 def sockets() -> list[Path]:
     """Return the sockets at the places that packages use."""
-    return sorted(path for place in PATHS for path in Path("/").glob(place[1:]) if path.is_socket())
+    paths: list[Path] = []
+    for place in PATHS:
+        paths += filter(Path.is_socket, Path("/").glob(place[1:]))
+    return sorted(paths)
 
 
 @contextlib.contextmanager

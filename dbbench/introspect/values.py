@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import sqlglot
 from sqlglot import exp
@@ -37,24 +37,34 @@ _TEXTS: Final = re.compile(
     r'text|(var)?char|character( varying)?|bpchar|"?char"?|name|', re.IGNORECASE
 )
 _TIMES: Final = r"date|time(stamp)?(tz| with(out)? time zone)?"
-_Rule = tuple[Callable[[random.Random], object], Callable[[str], object]]
-# Type in a cast or of the server, how a value of it is drawn, and read from a text. Other types
-# have no rule.
-_RULES: Final[tuple[tuple[str, _Rule], ...]] = (
-    (r"smallint|int2", (lambda rng: rng.randint(1, 32_767), int)),
-    (r"(big)?int(eger)?|int[48]", (lambda rng: rng.randint(1, MOST), int)),
-    (
-        r"decimal|numeric|real|double( precision)?|float[48]?",
-        (lambda rng: rng.randint(1, MOST), Decimal),
-    ),
-    (r"bytea|jsonb?|" + _TEXTS.pattern, (lambda rng: rng.randint(1, MOST), str)),
-    (
-        _TIMES,
-        (lambda rng: BEGAN + timedelta(seconds=rng.randint(0, SPAN_S)), datetime.fromisoformat),
-    ),
-    (r"interval", (lambda rng: f"{rng.randint(1, SPAN_S)} seconds", str)),
-    (r"bool(ean)?", (lambda rng: rng.random() < 0.5, str)),
-    (r"uuid", (lambda rng: uuid.UUID(int=rng.getrandbits(128)), str)),
+
+
+class _Rule(NamedTuple):
+    """How a value of a type is drawn, and read from a text."""
+
+    types: str  # pattern of the type in a cast or of the server
+    draw: Callable[[random.Random], object]
+    read: Callable[[str], object]
+
+
+def _draw_number(rng: random.Random) -> int:
+    return rng.randint(1, MOST)
+
+
+def _draw_time(rng: random.Random) -> datetime:
+    return BEGAN + timedelta(seconds=rng.randint(0, SPAN_S))
+
+
+# Other types have no rule.
+_RULES: Final = (
+    _Rule(r"smallint|int2", lambda rng: rng.randint(1, 32_767), int),
+    _Rule(r"(big)?int(eger)?|int[48]", _draw_number, int),
+    _Rule(r"decimal|numeric|real|double( precision)?|float[48]?", _draw_number, Decimal),
+    _Rule(r"bytea|jsonb?|" + _TEXTS.pattern, _draw_number, str),
+    _Rule(_TIMES, _draw_time, datetime.fromisoformat),
+    _Rule(r"interval", lambda rng: f"{rng.randint(1, SPAN_S)} seconds", str),
+    _Rule(r"bool(ean)?", lambda rng: rng.random() < 0.5, str),
+    _Rule(r"uuid", lambda rng: uuid.UUID(int=rng.getrandbits(128)), str),
 )
 # of columns that hold times
 _NAMES: Final = re.compile(r".*(_at|_on|date|day|time(stamp)?|_ts)", re.IGNORECASE)
@@ -85,14 +95,18 @@ class Placeholder:
         rule fits it.
         """
         kind = self.type.removesuffix("[]")
-        if (rule := _rule_of(kind)) is None:
+        rule = _rule_of(kind)
+        if rule is None:
             raise ValueError(f"a parameter of type {self.type}")
         if self.argument and _TEXTS.fullmatch(kind):
             raise ValueError("a text for a function, which may accept few values")
         if self.type.endswith("[]"):
-            one = Placeholder(kind, values=self.values, argument=False)
-            elements = (re.sub(r'(["\\])', r"\\\1", str(one.draw(rng))) for _ in range(ELEMENTS))
-            return "{" + ",".join(f'"{element}"' for element in elements) + "}"
+            element = Placeholder(kind, values=self.values, argument=False)
+            texts = []
+            for _ in range(ELEMENTS):
+                text = re.sub(r'(["\\])', r"\\\1", str(element.draw(rng)))
+                texts.append(f'"{text}"')
+            return "{" + ",".join(texts) + "}"
         if self.rows is not None:
             return rng.randint(min(1, self.rows), self.rows)
         if isinstance(begin, datetime):
@@ -101,14 +115,13 @@ class Placeholder:
             return begin + rng.randint(0, WIDTH)
         if self.values and all(isinstance(value, int) for value in self.values):
             return rng.randint(min(self.values), max(self.values))
-        return rng.choice(self.values) if self.values else rule[0](rng)
+        return rng.choice(self.values) if self.values else rule.draw(rng)
 
 
 @functools.cache
 def _rule_of(kind: str) -> _Rule | None:
-    return next(
-        (rule for pattern, rule in _RULES if re.fullmatch(pattern, kind, re.IGNORECASE)), None
-    )
+    matching = (rule for rule in _RULES if re.fullmatch(rule.types, kind, re.IGNORECASE))
+    return next(matching, None)
 
 
 def samples_of(text: str, ask: Ask | None, most_bytes: int) -> tuple[list[str], list[str]]:
@@ -120,14 +133,13 @@ def samples_of(text: str, ask: Ask | None, most_bytes: int) -> tuple[list[str], 
     parameters = _complete(text, ask)
     differences = list[str]()
     if re.match(r"insert\b(?!.*\bon conflict\b)", text, re.IGNORECASE | re.DOTALL):
-        place = min(
-            (match.start() for match in re.finditer(r"\breturning\b", text, re.IGNORECASE)),
-            default=len(text),
-        )
+        returning = re.search(r"\breturning\b", text, re.IGNORECASE)
+        place = returning.start() if returning else len(text)
         text = f"{text[:place]}\nON CONFLICT DO NOTHING {text[place:]}".rstrip()
         differences.append("rows whose key exists are not inserted (ON CONFLICT DO NOTHING)")
     if any(not parameter.values for parameter in parameters.values()):
         differences.append("guessed values")
+    # The parameters in the text are replaced by literals.
     rng = random.Random(1)
     samples = list[str]()
     values = dict[int, object]()
@@ -154,10 +166,8 @@ def _complete(text: str, ask: Ask | None) -> dict[int, Placeholder]:
             parameter.values = _values(ask, parameter, tables)
         elif not parameter.type and _NAMES.fullmatch(parameter.column):
             parameter.type = "timestamp"
-    return {
-        number: parameters[number]
-        for number in sorted(numbers, key=lambda each: (parameters[each].after, each))
-    }
+    in_order = sorted(numbers, key=lambda number: (parameters[number].after, number))
+    return {number: parameters[number] for number in in_order}
 
 
 def parameters_of(text: str) -> tuple[dict[int, Placeholder], tuple[str, ...]]:
@@ -165,11 +175,7 @@ def parameters_of(text: str) -> tuple[dict[int, Placeholder], tuple[str, ...]]:
     it. Raises ValueError for a $ that is no parameter.
     """
     marked = _PARAMETER.sub(r" :p\1 ", _TYPED.sub(_CAST, text))
-    if sum(
-        f":{token.text}" == marked[token.start - 1 : token.end + 1]
-        for token in tokens(marked, "postgres")
-        if re.fullmatch(r"p\d+", token.text)
-    ) != len(_PARAMETER.findall(text)):
+    if _count_marks(marked) != len(_PARAMETER.findall(text)):
         raise ValueError("a $ in a literal, a name or a comment")
     try:
         tree = sqlglot.parse_one(marked, dialect="postgres")
@@ -180,6 +186,7 @@ def parameters_of(text: str) -> tuple[dict[int, Placeholder], tuple[str, ...]]:
         child: Any = node
         parent: Any = node.parent
         parameter = parameters.setdefault(_number(node), Placeholder())
+        # Its type is that of the casts around it.
         while isinstance(parent, exp.Cast | exp.Paren | exp.Neg | exp.Any | exp.All):
             if isinstance(parent, exp.Cast):
                 parameter.type = parent.to.sql("postgres")
@@ -187,6 +194,7 @@ def parameters_of(text: str) -> tuple[dict[int, Placeholder], tuple[str, ...]]:
                 parameter.type = f"{parameter.type.removesuffix('[]')}[]"
             child = parent
             parent = parent.parent
+        # What the expression around it says.
         parameter.argument = isinstance(parent, _CALLS) and not isinstance(parent, _HARMLESS)
         if isinstance(parent, exp.Limit | exp.Fetch | exp.Offset):
             parameter.rows = 0 if isinstance(parent, exp.Offset) else ROWS
@@ -198,34 +206,36 @@ def parameters_of(text: str) -> tuple[dict[int, Placeholder], tuple[str, ...]]:
     return parameters, tuple(dict.fromkeys(table.name for table in tree.find_all(exp.Table)))
 
 
+def _count_marks(marked: str) -> int:
+    """Return the number of :pN that are tokens of their own."""
+    count = 0
+    for token in tokens(marked, "postgres"):
+        if re.fullmatch(r"p\d+", token.text):
+            count += marked[token.start - 1 : token.end + 1] == f":{token.text}"
+    return count
+
+
 def _number(node: Any) -> int:
     """Return n of $n, also below a cast; 0 for anything else."""
-    inner = (
-        node.find(exp.Placeholder)
-        if isinstance(node, exp.Placeholder | exp.Cast | exp.Paren)
-        else None
-    )
+    if not isinstance(node, exp.Placeholder | exp.Cast | exp.Paren):
+        return 0
+    inner = node.find(exp.Placeholder)
     return int(inner.name[1:]) if inner is not None and inner.name[1:].isdigit() else 0
 
 
 def _column(parent: Any, child: Any) -> str:
+    """Return the column that is compared with the expression `child`, or set to it."""
     if isinstance(parent, exp.Predicate):  # also IN and BETWEEN
-        return next(
-            (
-                side.name
-                for side in (parent.this, parent.expression)
-                if isinstance(side, exp.Column)
-            ),
-            "",
-        )
+        for side in (parent.this, parent.expression):
+            if isinstance(side, exp.Column):
+                return str(side.name)
     insert = parent.find_ancestor(exp.Insert) if isinstance(parent, exp.Tuple) else None
-    columns = (
-        insert.this.expressions
-        if insert is not None and isinstance(insert.this, exp.Schema)
-        else []
-    )
-    values = zip(columns, parent.expressions, strict=False) if columns else ()
-    return next((str(column.name) for column, value in values if value is child), "")
+    if insert is None or not isinstance(insert.this, exp.Schema):
+        return ""
+    for column, value in zip(insert.this.expressions, parent.expressions, strict=False):
+        if value is child:
+            return str(column.name)
+    return ""
 
 
 def _start(end: Any) -> int:
@@ -235,16 +245,20 @@ def _start(end: Any) -> int:
     top = end
     while isinstance(top.parent, exp.And):
         top = top.parent
-    begins = [node for node in top.find_all(exp.GT, exp.GTE) if isinstance(node.left, exp.Column)]
-    return next((_number(node.right) for node in begins if node.left.sql() == end.left.sql()), 0)
+    for begin in top.find_all(exp.GT, exp.GTE):
+        if isinstance(begin.left, exp.Column) and begin.left.sql() == end.left.sql():
+            return _number(begin.right)
+    return 0
 
 
 def _values(ask: Ask, parameter: Placeholder, tables: tuple[str, ...]) -> tuple[Any, ...]:
     """Return the values of its column in the server's statistics, numbers and times as such."""
     rule = _rule_of(parameter.type.removesuffix("[]"))
+    if not rule or not parameter.column or parameter.rows is not None:
+        return ()
     values = list[Any]()
-    if rule and parameter.column and parameter.rows is None:
-        for value in postgres_sql.common_values(ask, parameter.column, tables):
+    for text in postgres_sql.common_values(ask, parameter.column, tables):
+        if len(text) <= LONGEST:
             with contextlib.suppress(ValueError, ArithmeticError):  # infinity, BC
-                values += [rule[1](value)] if len(value) <= LONGEST else []
+                values.append(rule.read(text))
     return tuple(values)

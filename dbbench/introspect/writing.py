@@ -36,13 +36,12 @@ def choose(recording: RecordedStatements, live: LiveServer | None, most: int) ->
         try:
             if most == 0:
                 raise ValueError("not among the most frequent statements")
-            _limit(statement, recording.dialect, most_bytes, live.rows if live else None)
-            if live and (sql := profile_of(live.engine).sql):
-                statement.approximate(
-                    sql.other_plan(
-                        live.rows, statement.text, statement.samples[0], statement.database
-                    )
-                )
+            _limit(statement, most_bytes, live.rows if live else None)
+            sql = profile_of(live.engine).sql if live else None
+            if live and sql:
+                sample = statement.samples[0]
+                other = sql.other_plan(live.rows, statement.text, sample, statement.database)
+                statement.approximate(other)
             most -= 1
         except ValueError as error:
             statement.leave_out(str(error))
@@ -50,9 +49,9 @@ def choose(recording: RecordedStatements, live: LiveServer | None, most: int) ->
             statement.leave_out(f"the server refuses it ({error.evidence.split(': ', 1)[-1]})")
 
 
-def _limit(statement: Statement, dialect: str, most_bytes: int, ask: Ask | None) -> None:
+def _limit(statement: Statement, most_bytes: int, ask: Ask | None) -> None:
     """Keep a random sample of at most that size. Raises ValueError if none fits."""
-    if dialect == "postgres":
+    if not statement.samples:  # the recording has parameters instead of values
         statement.samples, differences = samples_of(statement.text, ask, most_bytes)
         statement.approximate(*differences)
     elif re.match(r"insert\b(?!.*\b(ignore|duplicate)\b)", statement.text, re.DOTALL):
@@ -60,10 +59,10 @@ def _limit(statement: Statement, dialect: str, most_bytes: int, ask: Ask | None)
             "inserts its recorded keys again; those that exist are errors of the trial"
         )
     random.Random(1).shuffle(statement.samples)
-    sizes = itertools.accumulate(
-        len(text.encode(errors="surrogateescape")) + ENTRY for text in statement.samples
-    )
-    statement.samples[:] = statement.samples[: sum(size <= most_bytes for size in sizes)]
+    lengths = [len(text.encode(errors="surrogateescape")) for text in statement.samples]
+    sizes = itertools.accumulate(length + ENTRY for length in lengths)
+    fitting = sum(size <= most_bytes for size in sizes)
+    statement.samples[:] = statement.samples[:fitting]
     if not statement.samples:
         raise ValueError(f"longer than {size_text(most_bytes)}")
 
@@ -80,30 +79,23 @@ def files_of(
     texts = bytearray()
     exact, _ = recording.shares([each for each in kept if each.group == REPRODUCED])
     folder = data_folder() / "workloads"
-    toml = (
-        (folder / "dbbench_recorded.in")
-        .read_text()
-        .format(
-            name=name,
-            source=re.sub(r"[^A-Za-z0-9._-]", "_", recording.source.rpartition("/")[2]),
-            kept=len(kept),
-            all=len(recording.statements),
-            share=percent(exact, 1),
-            engines=json.dumps(list(engines)),
-            dataset=dataset,
-        )
-        .encode()
+    toml = (folder / "dbbench_recorded.in").read_text()
+    toml = toml.format(
+        name=name,
+        source=re.sub(r"[^A-Za-z0-9._-]", "_", recording.source.rpartition("/")[2]),
+        kept=len(kept),
+        all=len(recording.statements),
+        share=percent(exact, 1),
+        engines=json.dumps(list(engines)),
+        dataset=dataset,
     )
     # The format of the statements is described in the script.
     begin = ENTRY * sum(len(each.samples) for each in kept)
     whole = sum(each.calls for each in kept)
     for statement in kept:
         # In the copy, PostgreSQL's database has the name of dbbench.
-        base = (
-            ""
-            if recording.dialect == "postgres"
-            else statement.database.encode(errors="surrogateescape").hex()
-        )
+        base = "" if recording.dialect == "postgres" else statement.database
+        base = base.encode(errors="surrogateescape").hex()
         weight = max(1, round(WEIGHTS * statement.calls / whole))
         kinds += f"{weight} {base or '-'} {len(statement.samples)}\n".encode()
         for sample in statement.samples:
@@ -112,7 +104,7 @@ def files_of(
             texts += text
     script = (folder / "dbbench_recorded.lua").read_bytes()
     return {
-        f"{name}.toml": toml,
+        f"{name}.toml": toml.encode(),
         f"{name}.lua": script,
         f"{name}.statements": bytes(kinds + b"\n" + index + texts),
     }

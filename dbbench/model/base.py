@@ -70,24 +70,26 @@ def _written_seconds(given: object, info: ValidationInfo) -> float:
     return seconds
 
 
+def _locate(path: str, info: ValidationInfo) -> str:
+    folder = (info.context or {}).get("folder")
+    return str(folder / path) if path and folder else path
+
+
+def _as_list(given: object) -> object:
+    if given is None:
+        return ()
+    return given if isinstance(given, list | tuple) else (given,)
+
+
 Seconds = Annotated[float, BeforeValidator(_written_seconds)]
 Whole = Annotated[int, Field(strict=True)]  # true is no number
 EngineName = Annotated[str, AfterValidator(_engine)]
 # A path that begins in the directory of the file that names it; absolute then, as a trial runs in
 # another directory.
-Located = Annotated[
-    str,
-    AfterValidator(
-        lambda path, info: (
-            str(folder / path) if path and (folder := (info.context or {}).get("folder")) else path
-        )
-    ),
-]
+Located = Annotated[str, AfterValidator(_locate)]
 # Accept one value instead of a table, and instead of a list.
 ONE_FOR_ALL: Final = BeforeValidator(lambda given: {"": given} if isinstance(given, str) else given)
-SEVERAL: Final = BeforeValidator(
-    lambda given: given if isinstance(given, list | tuple) else () if given is None else (given,)
-)
+SEVERAL: Final = BeforeValidator(_as_list)
 
 
 class Phase(StrEnum):
@@ -155,11 +157,10 @@ def durability_class(flags: tuple[Durability, ...], page_bytes: int = 0) -> str:
     """Return the durability class for these flags, worst first; `full` if there are none.
     `page_bytes`: the unit that the disk has to write at once, which the class then names.
     """
-    units = {Durability.TORN_PREVENTED: f" (unit {page_bytes}, aligned)"} if page_bytes else {}
-    return (
-        " + ".join(flag.value + units.get(flag, "") for flag in Durability if flag in flags)
-        or "full"
-    )
+    words = {flag: flag.value for flag in Durability if flag in flags}
+    if page_bytes and Durability.TORN_PREVENTED in words:
+        words[Durability.TORN_PREVENTED] += f" (unit {page_bytes}, aligned)"
+    return " + ".join(words.values()) or "full"
 
 
 def adapter(kind: type[_T]) -> TypeAdapter[_T]:

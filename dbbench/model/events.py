@@ -39,9 +39,8 @@ class Event:
         """Return the event as one line of JSON without the newline; a number that is not finite is
         null.
         """
-        return json.dumps(
-            {"kind": self.kind, "data": finite(self.data)}, ensure_ascii=False, default=str
-        )
+        whole = {"kind": self.kind, "data": finite(self.data)}
+        return json.dumps(whole, ensure_ascii=False, default=str)
 
 
 Emit = Callable[[Event], None]

@@ -27,6 +27,7 @@ from dbbench.model.base import (
     Share,
     Whole,
 )
+from dbbench.model.times import MEASURE_S, WARMUP_S
 
 # 10 s each take more than two days; each trial is a line of run.json and of many tables
 MOST_TRIALS: Final = 20_000
@@ -67,8 +68,8 @@ def _check_address(written: str) -> str:
 def _check_limits(limits: DeviceLimits) -> DeviceLimits:
     if not (limits.iops or limits.mb_per_s):
         raise ValueError('requires "iops" or "mb_per_s"')
-    numbers = {len(of) for of in (limits.iops, limits.mb_per_s, limits.price)} - {0, 1}
-    if len(numbers) > 1:
+    lengths = {len(limits.iops), len(limits.mb_per_s), len(limits.price)}
+    if len(lengths - {0, 1}) > 1:
         raise ValueError(
             "has lists of different lengths; the first values of all lists are one level, and so on"
         )
@@ -154,7 +155,10 @@ class DeviceLimits:
     def levels(self) -> tuple[DeviceLimit, ...]:
         lists = self.iops, self.mb_per_s, self.price
         number = max(map(len, lists))
-        columns = (of * number if len(of) == 1 else of or (None,) * number for of in lists)
+        columns = []
+        for values in lists:
+            repeated = values * number if len(values) == 1 else values
+            columns.append(repeated or (None,) * number)
         return tuple(DeviceLimit(*level) for level in zip(*columns, strict=True))
 
 
@@ -180,21 +184,34 @@ class DeviceSpec:
 
     @property
     def existing(self) -> bool:
+        """Whether the filesystems exist already."""
         return self.kind == "dir"
+
+    @property
+    def has_images(self) -> bool:
+        """Whether the filesystems are in image files."""
+        return self.kind == "loop"
 
     @property
     def volumes(self) -> dict[Role, DeviceSpec]:
         """Return the devices of each volume, as if it were the only one."""
-        if (log := self.wal) is None:
+        log = self.wal
+        if log is None:
             return {"data": self}
-        own = DeviceSpec(
-            self.kind, log.size_bytes, log.at or self.at, path=log.path, identity=log.identity
+        of_log = DeviceSpec(
+            self.kind,
+            log.size_bytes,
+            log.at or self.at,
+            path=log.path,
+            identity=log.identity,
         )
-        return {"data": replace(self, wal=None), "log": own}
+        return {"data": replace(self, wal=None), "log": of_log}
 
     @property
     def disks(self) -> tuple[str, ...]:
-        return () if self.kind != "block" else (self.path,) if self.path else tuple(self.paths)
+        if self.existing or self.has_images:
+            return ()
+        return (self.path,) if self.path else tuple(self.paths)
 
     @property
     def directories(self) -> dict[str, str]:
@@ -205,28 +222,24 @@ class DeviceSpec:
         """Return the names of the disks in commands that are only shown: loop devices have none
         before they exist.
         """
-        if self.kind != "loop":
+        if not self.has_images:
             return self.disks
-        return (
-            ("LOOP",)
-            if self.count == 1
-            else tuple(f"LOOP{number}" for number in range(1, self.count + 1))
-        )
+        if self.count == 1:
+            return ("LOOP",)
+        return tuple(f"LOOP{number}" for number in range(1, self.count + 1))
 
     @property
     def image_bytes(self) -> int:
         """Return the size of all image files, with that of the log."""
-        return (
-            sum(spec.count * spec.size_bytes for spec in self.volumes.values())
-            if self.kind == "loop"
-            else 0
-        )
+        if not self.has_images:
+            return 0
+        return sum(spec.count * spec.size_bytes for spec in self.volumes.values())
 
     def disk_bytes(self, measure: Callable[[Path], int | None]) -> list[int]:
         """Return the size of each disk, 0 for one that does not exist; `measure` returns that of a
         block device.
         """
-        sizes = [self.size_bytes] * self.count if self.kind == "loop" else []
+        sizes = [self.size_bytes] * self.count if self.has_images else []
         return sizes + [measure(Path(path)) or 0 for path in self.disks]
 
     @property
@@ -352,8 +365,8 @@ class Plan:
     budget_s: Annotated[Deadline | None, Field(alias="budget")] = None
     margin: Share = MARGIN
     seed: Whole = 1
-    warmup_s: Annotated[WholeSeconds, Field(alias="warmup")] = 60.0
-    measure_s: Annotated[Measure, Field(alias="measure")] = 120.0
+    warmup_s: Annotated[WholeSeconds, Field(alias="warmup")] = WARMUP_S
+    measure_s: Annotated[Measure, Field(alias="measure")] = MEASURE_S
     memory: Annotated[tuple[Bytes, ...], SEVERAL] = ()  # each value becomes a separate cell
     checkpoints: Literal["time", "log"] = "time"  # what starts a checkpoint; "time": two per window
     # set on every filesystem
@@ -364,5 +377,5 @@ class Plan:
     age: Ageing | None = None
     snapshots: SnapshotSpec | None = None  # taken during the load
     operations: tuple[str, ...] = ()  # from `operations.OPERATIONS`; timed after the load
-    # override the default deadlines in run/record.py
+    # override those of DEADLINES_S
     deadlines: dict[Phase, Deadline] = field(default_factory=dict)

@@ -84,11 +84,9 @@ class Cell:
 
     @property
     def setups(self) -> dict[Role, FsSetup]:
-        return (
-            {"data": self.setup}
-            if self.wal_setup is None
-            else {"data": self.setup, "log": self.wal_setup}
-        )
+        if self.wal_setup is None:
+            return {"data": self.setup}
+        return {"data": self.setup, "log": self.wal_setup}
 
     @property
     def group(self) -> tuple[str, str, str]:
@@ -206,11 +204,9 @@ class Run:
 
     @property
     def blocks(self) -> int:
-        return (
-            self.plan.blocks
-            if self.budget is None or self.budget.blocks is None
-            else self.budget.blocks
-        )
+        if self.budget is None or self.budget.blocks is None:
+            return self.plan.blocks
+        return self.budget.blocks
 
     @property
     def baseline(self) -> str:
@@ -239,12 +235,11 @@ def merge_settings(*layers: tuple[str, dict[str, Scalar]]) -> Settings:
     settings: Settings = {}
     for origin, layer in layers:
         dropped = {spelt(name) for name, value in layer.items() if value == DROPPED}
-        settings = {
-            name: setting for name, setting in settings.items() if spelt(name) not in dropped
-        }
-        settings |= {
-            name: Setting(value, origin) for name, value in layer.items() if value != DROPPED
-        }
+        for name in [name for name in settings if spelt(name) in dropped]:
+            del settings[name]
+        for name, value in layer.items():
+            if value != DROPPED:
+                settings[name] = Setting(value, origin)
     return settings
 
 

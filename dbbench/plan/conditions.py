@@ -90,11 +90,11 @@ def _profiles(served: Sequence[Cell]) -> Iterator[str]:
         for name in profile.stated:
             if name in settings and (origin := settings[name].origin) != "default":
                 values[name] += f" (set by the {origin.replace('_', ' ')})"
-        statements.setdefault((cell.engine.name, cell.engine.profile), {})[
-            profile.statement(values)
-        ] = None
-    for (engine, name), of in statements.items():
-        yield f"{profile_of(engine).title} runs with the {name} profile: {'; or '.join(of)}."
+        of_profile = statements.setdefault((cell.engine.name, cell.engine.profile), {})
+        of_profile[profile.statement(values)] = None
+    for (engine, name), of_profile in statements.items():
+        text = "; or ".join(of_profile)
+        yield f"{profile_of(engine).title} runs with the {name} profile: {text}."
 
 
 def _logs(cells: Sequence[Cell]) -> Iterator[str]:
@@ -112,16 +112,16 @@ def _logs(cells: Sequence[Cell]) -> Iterator[str]:
 
 def _sources(cells: Sequence[Cell]) -> Iterator[str]:
     for cell in cells:
-        own = cell.dataset.parameters
+        data = cell.dataset.parameters
         if cell.dataset.kind == "source":
-            alone = f"; only its tablespace {own['tablespace']}" if "tablespace" in own else ""
+            alone = f"; only its tablespace {data['tablespace']}" if "tablespace" in data else ""
             yield (
-                f"{cell.workload.name} uses your own data: {own['path']}, {own['form']} of "
-                f"{cell.engine.name} {own['version']}{alone}."
+                f"{cell.workload.name} uses your own data: {data['path']}, {data['form']} of "
+                f"{cell.engine.name} {data['version']}{alone}."
             )
-        elif "tablespace" in own:
+        elif "tablespace" in data:
             yield (
-                f"{cell.workload.name}: only the tables (tablespace {own['tablespace']}) are on "
+                f"{cell.workload.name}: only the tables (tablespace {data['tablespace']}) are on "
                 "the filesystem under test; the cluster is elsewhere (W101)."
             )
 
@@ -133,26 +133,28 @@ def _memory(served: Sequence[Cell]) -> Iterator[str]:
     if not reason and any(cell.memory_bytes is not None for cell in served):
         reason = cgroup.obstacle()
     for cell in served:
+        # The memory that can hold data: the limit, else the server's own cache, else all of it.
         limit = cell.memory_bytes
+        could = machine
+        if profile_of(cell.engine.name).direct_io:
+            could = own_cache_bytes(settings_of(cell)) or machine
+        if limit is not None and not reason:
+            could = limit
+
+        # The tables, compared with it.
         size = tables_bytes(cell)
-        held = limit is not None and not reason
-        pool = (
-            own_cache_bytes(settings_of(cell)) if profile_of(cell.engine.name).direct_io else None
-        )
-        could = limit if held else pool or machine
-        meant = f", {size / could:.2g} times this ({label(size / could)})" if could else ""
         title = title_of(cell.workload.name, without_levels(cell.variant, cell.levels))
-        guess = (
-            " (estimated)"
-            if cell.dataset.kind == "source" and COPIED not in cell.dataset.parameters
-            else ""
-        )
-        sized = f"the tables of {title} on {cell.engine.name} take {size_text(size)}{guess}{meant}"
+        sized = f"the tables of {title} on {cell.engine.name} take {size_text(size)}"
+        if cell.dataset.kind == "source" and COPIED not in cell.dataset.parameters:
+            sized += " (estimated)"
+        if could:
+            sized += f", {size / could:.2g} times this ({label(size / could)})"
         if limit is None:
-            of = (
-                f"up to {size_text(could)} can cache data" if could else "all memory can cache data"
+            cache = f"up to {size_text(could)}" if could else "all memory"
+            yield (
+                f"Memory is not limited: {cache} can cache data, and {sized}. Set `memory` in the "
+                "plan to limit it."
             )
-            yield f"Memory is not limited: {of}, and {sized}. Set `memory` in the plan to limit it."
         elif isinstance(where, str) or reason:
             yield (
                 f"The servers' caches are sized for {size_text(limit)}, but the kernel cannot "
@@ -186,13 +188,13 @@ def _row_locks(served: Sequence[Cell]) -> Iterator[str]:
 
 
 def _client(plan: Plan) -> Iterator[str]:
-    if plan.client is None:
+    client = plan.client
+    if client is None:
         return
-    at = plan.client
     yield (
-        f"The load comes from {at.host} over the network to {at.address} port {at.port}, with TLS "
-        "and a password. Every latency includes a network round trip and the encryption, for all "
-        "filesystems alike. Compare these results only with those of a client on another host."
+        f"The load comes from {client.host} over the network to {client.address} port "
+        f"{client.port}, with TLS and a password. Every latency includes a network round trip and "
+        "the encryption, for all filesystems alike. Compare these results only with those of a client on another host."
     )
 
 
@@ -203,21 +205,21 @@ def _cores(served: Sequence[Cell]) -> Iterator[str]:
         specs.setdefault(cell.engine.name, cell.engine)
     for engine, spec in specs.items():
         try:
-            found = cores.chosen_cores(spec, os.sched_getaffinity(0), alone=away)
+            chosen = cores.chosen_cores(spec, os.sched_getaffinity(0), alone=away)
         except MachineTooSmall as error:
             yield f"{engine} cannot run on the requested cores: {error.evidence}."
             continue
-        server = cores.written_cores(found.server)
-        client = cores.written_cores(found.client)
-        node = f" of NUMA node {found.numa_node}" if found.numa_node is not None else ""
-        if away or not found.common:
+        server = cores.written_cores(chosen.server)
+        client = cores.written_cores(chosen.client)
+        node = f" of NUMA node {chosen.numa_node}" if chosen.numa_node is not None else ""
+        if away or not chosen.common:
             yield (
                 f"{engine} runs on cores {server}{node}, the load generator on "
                 f"{'another host' if away else client}."
             )
         else:
             yield (
-                f"{engine} and the load generator share {len(found.common)} cores and compete for "
+                f"{engine} and the load generator share {len(chosen.common)} cores and compete for "
                 f"them. With {cores.APART_FROM} or more cores, each gets its own."
             )
 
@@ -230,7 +232,8 @@ def _checkpoints(plan: Plan, served: Sequence[Cell]) -> Iterator[str]:
         yield (
             "Checkpoints start after every 128 MiB of log, so a faster filesystem has more of them."
         )
-    for seconds in sorted(windows) if plan.checkpoints == "time" else ():
+        return
+    for seconds in sorted(windows):
         if seconds >= SHORT_WINDOW_S:  # PostgreSQL's shortest interval is 30 s
             yield (
                 f"Each window of {seconds:g} s contains two checkpoints, started by time, not by "
@@ -242,23 +245,22 @@ def limits(plan: Plan, cells: Sequence[Cell]) -> str:
     """Return what is known before the first trial to limit what the results mean, with the IDs of
     PLANNED; "" if nothing is.
     """
-    fixed = [cell for cell in cells if cell.window.kind == "fixed"]
-    windows = {cell.window.measure_s for cell in fixed if cell.window.measure_s < SHORT_WINDOW_S}
-    warm_ups = {
-        cell.window.warmup_s
-        for cell in fixed
-        if (period := family_by_name(cell.setup.mkfs.family).writes_out_s(cell.setup.mount, {}))
-        is not None
-        and cell.window.warmup_s < PERIODS * period
-    }
-    small = plan.device.image_bytes and min(
-        volume.size_bytes for volume in plan.device.volumes.values()
-    )
-    texts = [
-        *(f"windows of {seconds:g} s (W001, W002)" for seconds in sorted(windows)),
-        *(f"a warm-up of {seconds:g} s (W001)" for seconds in sorted(warm_ups)),
-        *([f"a device of {size_text(small)} (W021)"] if small and small < SMALL_DEVICE else []),
-    ]
+    windows = set()
+    warm_ups = set()
+    for cell in cells:
+        if cell.window.kind != "fixed":
+            continue
+        if cell.window.measure_s < SHORT_WINDOW_S:
+            windows.add(cell.window.measure_s)
+        period = family_by_name(cell.setup.mkfs.family).writes_out_s(cell.setup.mount, {})
+        if period is not None and cell.window.warmup_s < PERIODS * period:
+            warm_ups.add(cell.window.warmup_s)
+    texts = [f"windows of {seconds:g} s (W001, W002)" for seconds in sorted(windows)]
+    texts += [f"a warm-up of {seconds:g} s (W001)" for seconds in sorted(warm_ups)]
+    if plan.device.image_bytes:
+        smallest = min(volume.size_bytes for volume in plan.device.volumes.values())
+        if smallest < SMALL_DEVICE:
+            texts.append(f"a device of {size_text(smallest)} (W021)")
     return f"Limits of this plan: {join_words(texts)}." if texts else ""
 
 

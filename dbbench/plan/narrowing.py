@@ -5,21 +5,17 @@ from __future__ import annotations
 import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any
 
 from dbbench.compare.interval import LEAST_BLOCKS
 from dbbench.errors import PlanInvalid, UnknownName
 from dbbench.model import Arm, Plan
 from dbbench.model.plan import MOST_TRIALS
+from dbbench.model.times import QUICK_MEASURE_S, QUICK_WARMUP_S
 from dbbench.plan.labels import default_label, label_of, split_fs
 from dbbench.plan.tomlfile import did_you_mean
 from dbbench.storage.filesystems.options import merge
 from dbbench.units import seconds_of
-
-# --quick: long enough for every sampler to record some seconds, and short enough for a person to
-#   wait.
-QUICK_WARMUP_S: Final = 2.0
-QUICK_MEASURE_S: Final = 5.0
 
 
 @dataclass(frozen=True)
@@ -51,11 +47,10 @@ def narrow(plan: Plan, to: Narrowing) -> Plan:
     if to.fs:
         plan = _only(plan, to.fs)
     if to.quick:
-        workloads = tuple(
-            replace(w, warmup_s=QUICK_WARMUP_S, measure_s=QUICK_MEASURE_S) for w in plan.workload
-        )
-        plan = replace(plan, workload=workloads, blocks=1, budget_s=None, repeat_suspect=False)
-        plan = replace(plan, warmup_s=QUICK_WARMUP_S, measure_s=QUICK_MEASURE_S)
+        windows: dict[str, Any] = {"warmup_s": QUICK_WARMUP_S, "measure_s": QUICK_MEASURE_S}
+        workloads = tuple(replace(workload, **windows) for workload in plan.workload)
+        plan = replace(plan, workload=workloads, **windows)
+        plan = replace(plan, blocks=1, budget_s=None, repeat_suspect=False)
     if to.budget is not None:
         plan = replace(plan, budget_s=_budget(to.budget), blocks=LEAST_BLOCKS)
     if blocks is not None:
@@ -65,7 +60,8 @@ def narrow(plan: Plan, to: Narrowing) -> Plan:
 
 def _budget(written: str) -> float:
     try:
-        if (seconds := seconds_of(written)) > 0:
+        seconds = seconds_of(written)
+        if seconds > 0:
             return seconds
         reason = "must be more than 0 s"
     except ValueError as error:
@@ -75,39 +71,47 @@ def _budget(written: str) -> float:
     )
 
 
-def _only(plan: Plan, labels: Sequence[str]) -> Plan:
-    of_label = {arm.label: arm for arm in plan.fs_setups}
+def _only(plan: Plan, entries: Sequence[str]) -> Plan:
+    arms = {arm.label: arm for arm in plan.fs_setups}
     kept = set()
     added = dict[str, Arm]()
-    for word, options in split_fs(labels, lambda word: label_of(word, plan.fs_setups) is not None):
-        if (label := label_of(word, plan.fs_setups)) is None:
-            raise UnknownName(
-                f'--fs: "{word}" is not listed in fs_setups of the '
-                f"plan{did_you_mean(word, of_label)}"
-            )
+    for word, options in split_fs(entries, lambda word: label_of(word, arms.values()) is not None):
+        label = label_of(word, arms.values())
+        if label is None:
+            hint = did_you_mean(word, arms)
+            raise UnknownName(f'--fs: "{word}" is not listed in fs_setups of the plan{hint}')
         if not options:
             kept.add(label)
             continue
-        for option in options:  # a misspelled setup after options looks like another option
-            alike = [arm.use for arm in plan.fs_setups if abs(len(arm.use) - len(option)) <= 1]
-            if alike and (hint := difflib.get_close_matches(option, alike, 1)):
-                raise UnknownName(
-                    f'--fs: "{option}" is not listed in fs_setups of the plan; did you mean '
-                    f'"{hint[0]}"?'
-                )
-        if plan.device.existing:
-            raise PlanInvalid(f'--fs: options of "{word}" have no effect with kind = "dir"')
-        base = of_label[label]
-        arm = replace(base, label="", mount=merge(base.mount, options))
-        arm = replace(arm, label=default_label(arm, plan.device))
-        if arm.label in of_label:
+        arm = _with_options(plan, arms[label], word, options)
+        if arm.label in arms:
             kept.add(arm.label)
         else:
             added[arm.label] = arm
-    arms = (*(arm for arm in plan.fs_setups if arm.label in kept), *added.values())
+
+    chosen = [arm for arm in plan.fs_setups if arm.label in kept]
+    chosen += added.values()
     device = plan.device
     if isinstance(device.paths, dict):
         paths = {label: path for label, path in device.paths.items() if label in kept}
         device = replace(device, paths=paths)
-    baseline = plan.baseline if plan.baseline in kept else arms[0].label
-    return replace(plan, fs_setups=arms, baseline=baseline, device=device)
+    baseline = plan.baseline if plan.baseline in kept else chosen[0].label
+    return replace(plan, fs_setups=tuple(chosen), baseline=baseline, device=device)
+
+
+def _with_options(plan: Plan, base: Arm, word: str, options: tuple[str, ...]) -> Arm:
+    """Return the arm with these mount options. Raises UnknownName for a misspelled setup, which
+    looks like another option; PlanInvalid.
+    """
+    for option in options:
+        alike = [arm.use for arm in plan.fs_setups if abs(len(arm.use) - len(option)) <= 1]
+        hints = difflib.get_close_matches(option, alike, 1)
+        if hints:
+            raise UnknownName(
+                f'--fs: "{option}" is not listed in fs_setups of the plan; did you mean '
+                f'"{hints[0]}"?'
+            )
+    if plan.device.existing:
+        raise PlanInvalid(f'--fs: options of "{word}" have no effect with kind = "dir"')
+    arm = replace(base, label="", mount=merge(base.mount, options))
+    return replace(arm, label=default_label(arm, plan.device))

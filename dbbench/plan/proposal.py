@@ -78,15 +78,15 @@ class Proposal:
     workloads: tuple[str, ...] = ()
     budget: str | None = None
 
-    def text(self, file: Path, known: Catalog) -> str:
+    def text(self, file: Path, available: Catalog) -> str:
         """Return the text of the plan `file`. Raises UnknownName, DeviceUnusable, PlanInvalid."""
-        entries = split_fs(self.setups or _SETUPS, known.setups.__contains__)
+        entries = split_fs(self.setups or _SETUPS, available.setups.__contains__)
         arms = [Arm(name, mount=options) for name, options in entries]
+        setups = []
+        for arm in arms:
+            table = {"use": arm.use, "mount": arm.mount}
+            setups.append(_inline(table) if arm.adds else _toml(arm.use))
         budget = self.budget or ("30min" if self.directories else None)
-        setups = [
-            _inline({"use": arm.use, "mount": arm.mount}) if arm.adds else _quoted(arm.use)
-            for arm in arms
-        ]
         values = {
             "file": str(file),
             "name": _name(file),
@@ -96,29 +96,30 @@ class Proposal:
             "length": _BUDGET.format(budget) if budget else _BLOCKS,
             "baseline": default_label(arms[0], None),
         }
-        loads = self._loads(known)
+        loads = self._loads(available)
         if self.directories:
-            values |= _of_directories(self.directories, known) | {
-                "workloads": ", ".join(map(_inline, loads))
-            }
-            return _filled("directories.in", values)
+            values |= _of_directories(self.directories, available)
+            values["workloads"] = ", ".join(map(_inline, loads))
+            return _fill("directories.in", values)
         for arm in arms:
-            known.setup_of(arm)
-        values["device"] = _DISK.format(_quoted(self.disk)) if self.disk else _LOOP
-        values["workloads"] = "\n\n".join(
-            "[[workload]]\n" + "\n".join(_pairs(load)) for load in loads
-        )
-        return _filled("filesystems.in", values)
+            available.setup_of(arm)
+        tables = ["\n".join(("[[workload]]", *_pairs(load))) for load in loads]
+        values["device"] = _DISK.format(_toml(self.disk)) if self.disk else _LOOP
+        values["workloads"] = "\n\n".join(tables)
+        return _fill("filesystems.in", values)
 
-    def _loads(self, known: Catalog) -> list[dict[str, object]]:
+    def _loads(self, available: Catalog) -> list[dict[str, object]]:
         """Return the workloads with their parameters; by default one for each kind of engine."""
         if self.workloads:
-            return [{"name": known.workload(name).name} for name in self.workloads]
+            return [{"name": available.workload(name).name} for name in self.workloads]
         loads: list[dict[str, object]] = []
-        for kind, load in _WORKLOADS.items():
+        for kind, parameters in _WORKLOADS.items():
             engines = [name for name in self.engines if profile_of(name).generated == kind]
             if engines:
-                loads.append({**load, **({"engines": engines} if len(self.engines) > 1 else {})})
+                load: dict[str, object] = dict(parameters)
+                if len(self.engines) > 1:
+                    load["engines"] = engines
+                loads.append(load)
         return loads
 
 
@@ -135,7 +136,7 @@ class RunningServer:
     data_bytes: int | None
     mount: Mount | None  # the mount that contains the data directory
 
-    def nearest_setup(self, known: Catalog) -> tuple[str, str]:
+    def nearest_setup(self, available: Catalog) -> tuple[str, str]:
         """Return the fs setup that is closest to the mount, and in which respects it may differ."""
         if self.mount is None:
             return (
@@ -143,62 +144,51 @@ class RunningServer:
                 "this role cannot read the path of the data directory; choose the setup yourself",
             )
         family = self.mount.fstype
-        options = set(self.mount.options)
         if family.startswith("zfs"):
             return (
                 "zfs",
                 "choose the nearest zfs setup: `zfs get all` shows record size and compression",
             )
         # The compression of btrfs also in the spelling that people use.
-        options |= {
-            re.sub(r"^(compress(?:-force)?=(?:zlib|zstd)):3$", r"\1", option) for option in options
-        }
+        options = set(self.mount.options)
+        for option in self.mount.options:
+            options.add(re.sub(r"^(compress(?:-force)?=(?:zlib|zstd)):3$", r"\1", option))
         nearest: list[tuple[int, int, str]] = []
-        for name in known.setups:
+        for name in available.setups:
             with contextlib.suppress(DbbenchError):
-                setup = known.setup(name)
-                special = (
-                    setup.layers
-                    or setup.volumes
-                    or setup.attributes
-                    or promises(setup)
-                    or setup.mkfs.options
-                )
-                own = set(setup.mount) - _QUIET
-                if setup.mkfs.family == family and not special and own <= options:
-                    nearest.append((len(own), -len(name), name))
+                setup = available.setup(name)
+                special = setup.layers or setup.volumes or setup.attributes or setup.mkfs.options
+                needed = set(setup.mount) - _QUIET
+                usual = setup.mkfs.family == family and not special and not promises(setup)
+                if usual and needed <= options:
+                    nearest.append((len(needed), -len(name), name))
         if not nearest:
             return "ext4", f"no fs setup uses {family}; choose the nearest one yourself"
         return max(nearest)[2], ""
 
-    def text(self, file: Path, known: Catalog, memory_bytes: int | None) -> str:
+    def text(self, file: Path, available: Catalog, memory_bytes: int | None) -> str:
         """Return the text of the plan `file`."""
-        profile, (baseline, unsure), size = (
-            profile_of(self.engine),
-            self.nearest_setup(known),
-            self.data_bytes or 0,
-        )
-        sizes = {
-            "scale": max(1, size // SCALE_BYTES),
-            "table_size": max(1000, size // SYSBENCH_ROW_BYTES // _TABLES),
-        }
-        load = {key: sizes.get(key, value) for key, value in _WORKLOADS[profile.generated].items()}
-        plain = {
-            name: text
-            for name, text in self.settings.items()
-            if _BARE.fullmatch(name) and text.isprintable()
-        }
-        place = self.mount
-        path = shlex.quote(str(self.socket))
-        ground = (
-            f"{place.fstype} ({','.join(place.options)}) at {place.point}"
-            if place
-            else "an unknown filesystem"
-        )
+        profile = profile_of(self.engine)
+        baseline, unsure = self.nearest_setup(available)
+        size = self.data_bytes or 0
+
+        # The dataset has the size of the server's data.
+        load = dict(_WORKLOADS[profile.generated])
+        if "scale" in load:
+            load["scale"] = max(1, size // SCALE_BYTES)
+        else:
+            load["table_size"] = max(1000, size // SYSBENCH_ROW_BYTES // _TABLES)
+        place = "an unknown filesystem"
+        if self.mount is not None:
+            mounted = ",".join(self.mount.options)
+            place = f"{self.mount.fstype} ({mounted}) at {self.mount.point}"
+        data = "data of unknown size"
+        if self.data_bytes is not None:
+            data = f"{size_text(size)}, as the dataset below"
         command = profile.copying.format(
             host=shlex.quote(str(self.socket.parent)),
             port=self.socket.suffix[1:],
-            socket=path,
+            socket=shlex.quote(str(self.socket)),
             copy=_COPY,
         )
         values = {
@@ -211,67 +201,66 @@ class RunningServer:
             "copy": _COPY,
             "command": command,
             "baseline": baseline,
-            "ground": ground,
-            "setups": _quoted(list(dict.fromkeys((baseline, *_SETUPS)))),
+            "ground": place,
+            "setups": _toml(list(dict.fromkeys((baseline, *_SETUPS)))),
             "memory": f"{max(1, (memory_bytes or 8 * 2**30) // 2**30)}GiB",
             "device": f"{max(_LEAST_GIB, -(-int(size * _FREE) // 2**30))}GiB",
-            "data": "data of unknown size"
-            if self.data_bytes is None
-            else f"{size_text(size)}, as the dataset below",
+            "data": data,
         }
         # What a server reports may contain line breaks.
         values = {key: one_line(value, len(value)) for key, value in values.items()}
-        values["settings"] = "\n".join(f"settings.{pair}" for pair in _pairs(plain)) or "# (none)"
-        values |= {"workload": "\n".join(_pairs(load)), "unsure": unsure and f"  # {unsure}"}
-        return _filled("from-running.in", values)
+        lines = []
+        for name, text in self.settings.items():
+            if _BARE.fullmatch(name) and text.isprintable():
+                lines.append(f"settings.{name} = {_toml(text)}")
+        values["settings"] = "\n".join(lines) or "# (none)"
+        values["workload"] = "\n".join(_pairs(load))
+        values["unsure"] = f"  # {unsure}" if unsure else ""
+        return _fill("from-running.in", values)
 
 
 def installed_engines() -> tuple[EngineName, ...]:
     """Return the engines whose server is installed here; the first of all if none is."""
     from dbbench.engines import ENGINES
 
-    return (
-        tuple(name for name in SERVERS if ENGINES[name].installed_version() is not None)
-        or SERVERS[:1]
-    )
+    installed = [name for name in SERVERS if ENGINES[name].installed_version() is not None]
+    return tuple(installed) or SERVERS[:1]
 
 
-def _of_directories(directories: tuple[Path, ...], known: Catalog) -> dict[str, str]:
+def _of_directories(directories: tuple[Path, ...], available: Catalog) -> dict[str, str]:
     real = [check_directory(path) for path in directories]
     if len(set(real)) < len(real):
         raise PlanInvalid(f"a directory is listed twice: {', '.join(map(str, directories))}")
     labels = distinct([str(path) for path in real])
-    kinds = [mount_of(path).fstype for path in real]
-    arms = [
-        {"use": kind if kind in known.setups else _SETUPS[0], "label": label}
-        for kind, label in zip(kinds, labels, strict=True)
-    ]
-    paths = {label: str(path) for label, path in zip(labels, real, strict=True)}
+    arms = []
+    for path, label in zip(real, labels, strict=True):
+        kind = mount_of(path).fstype
+        arms.append({"use": kind if kind in available.setups else _SETUPS[0], "label": label})
+    paths = dict(zip(labels, map(str, real), strict=True))
     return {"setups": ", ".join(map(_inline, arms)), "paths": ", ".join(_pairs(paths))}
 
 
-def _filled(template: str, values: Mapping[str, str]) -> str:
-    return Template((data_folder() / "plans" / template).read_text(encoding="utf-8")).substitute(
-        values
-    )
+def _fill(template: str, values: Mapping[str, str]) -> str:
+    text = (data_folder() / "plans" / template).read_text(encoding="utf-8")
+    return Template(text).substitute(values)
 
 
 def _name(file: Path) -> str:
-    return (
-        "".join(c if c.isalnum() or c in "._-" else "-" for c in file.stem).strip("._-") or "plan"
-    )
+    letters = [letter if letter.isalnum() or letter in "._-" else "-" for letter in file.stem]
+    return "".join(letters).strip("._-") or "plan"
 
 
-def _quoted(value: object) -> str:
+def _toml(value: object) -> str:
     # strings, numbers and lists are written as in TOML
     return json.dumps(value, ensure_ascii=False)
 
 
 def _pairs(table: Mapping[str, object]) -> list[str]:
-    return [
-        f"{key if _BARE.fullmatch(key) else _quoted(key)} = {_quoted(value)}"
-        for key, value in table.items()
-    ]
+    pairs = []
+    for key, value in table.items():
+        written = key if _BARE.fullmatch(key) else _toml(key)
+        pairs.append(f"{written} = {_toml(value)}")
+    return pairs
 
 
 def _inline(table: Mapping[str, object]) -> str:

@@ -1,7 +1,7 @@
 """TOML files written by a person: read with line numbers, all errors at once, with "did you mean".
-`tomllib` returns values without their places, so a small scanner reads the same text again and
-notes the line of each key. It only runs on text that `tomllib` has accepted and therefore needs
-no error handling.
+`tomllib` returns values without their places, and tomlkit keeps the text of each item but not its
+line, so a small scanner reads the same text again and notes the line of each key. It only runs on
+text that `tomllib` has accepted and therefore needs no error handling.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import tomllib
 import types
 import typing
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -93,9 +93,9 @@ class Document:
 
     def nearest(self, key: Key) -> Key:
         """Return `key`, or the nearest table around it that is in the file; () if there is none."""
-        return next(
-            (key[:length] for length in range(len(key), 0, -1) if key[:length] in self.lines), ()
-        )
+        while key and key not in self.lines:
+            key = key[:-1]
+        return key
 
     def where(self, key: Key) -> str:
         """Return `plan.toml:12`, or only the path if the key is not in the file."""
@@ -104,7 +104,8 @@ class Document:
 
     def flaw(self, key: Key, text: str) -> None:
         """Note an error; `finish` raises all of them."""
-        text = text if len(text) <= _LONGEST else f"{text[: _LONGEST - 80]}...{text[-80:]}"
+        if len(text) > _LONGEST:
+            text = f"{text[: _LONGEST - 80]}...{text[-80:]}"
         if (key, text) not in self.flaws:
             self.flaws.append((key, text))
         if len(self.flaws) >= _MOST_FLAWS:
@@ -128,32 +129,41 @@ def read(path: Path) -> Document:
     # editors of Windows begin a file with this mark
     text = given_text(path, MOST_BYTES).removeprefix("\ufeff")
     # the time of tomllib grows with the square of the number of parts
-    if long := _LONG_KEY.search(text):
-        line = text.count("\n", 0, long.start()) + 1
+    long = _LONG_KEY.search(text)
+    if long:
+        line = _line_at(text, long.start())
         raise PlanInvalid(f"{path}:{line}  a key has more than {_DEEPEST} parts")
     try:
         data = tomllib.loads(text)
         lines = _Scanner(text.replace("\r\n", "\n")).scan()
     except tomllib.TOMLDecodeError as error:
-        message = re.sub(r" \(at (line (\d+), column \d+|end of document)\)$", "", str(error))
-        message = next(
-            (text for words, text in _SYNTAX.items() if message.startswith(words)), message
-        )
-        line_match = re.search(r"at line (\d+)", str(error))
-        place = f"{path}:{line_match[1]}" if line_match else f"{path}:{text.count(chr(10)) + 1}"
-        raise PlanInvalid(f"{place}  invalid TOML: {message[:_LONGEST]}") from None
+        message, line = _explain_syntax(str(error), text)
+        raise PlanInvalid(f"{path}:{line}  invalid TOML: {message[:_LONGEST]}") from None
     except RecursionError:  # on the line with the most brackets
         brackets = [line.count("[") + line.count("{") for line in text.split("\n")]
         line = 1 + brackets.index(max(brackets))
         raise PlanInvalid(f"{path}:{line}  values are nested too deeply") from None
     except ValueError:
         longest = max(re.finditer(r"\d+", text), key=lambda number: len(number[0]))
-        line = 1 + text.count("\n", 0, longest.start())
+        line = _line_at(text, longest.start())
         raise PlanInvalid(f"{path}:{line}  a number has too many digits") from None
     document = Document(path, data, lines, text)
     _check_values(document)
     document.finish()
     return document
+
+
+def _line_at(text: str, position: int) -> int:
+    return 1 + text.count("\n", 0, position)
+
+
+def _explain_syntax(error: str, text: str) -> tuple[str, int]:
+    """Return an error of tomllib in words for a person, and its line."""
+    message, _, place = error.rpartition(" (at ")
+    match = re.match(r"line (\d+)", place)
+    line = int(match[1]) if match else _line_at(text, len(text))
+    explained = (words for begin, words in _SYNTAX.items() if message.startswith(begin))
+    return next(explained, message or error), line
 
 
 def _check_values(document: Document) -> None:
@@ -169,9 +179,13 @@ def _check_values(document: Document) -> None:
             left += [((*key, name), inner) for name, inner in value.items()]
         elif isinstance(value, list):
             left += [((*key, index), inner) for index, inner in enumerate(value)]
-        elif why := _why_not(value):
-            name = next((str(part) for part in reversed(key) if isinstance(part, str)), "")
-            document.flaw(key, f'"{name}" {why}')
+        elif reason := _why_not(value):
+            document.flaw(key, f'"{_name_in(key)}" {reason}')
+
+
+def _name_in(key: Key) -> str:
+    """Return the last name in a key, without indices."""
+    return next((part for part in reversed(key) if isinstance(part, str)), "")
 
 
 def _why_not(value: Any) -> str:
@@ -186,23 +200,24 @@ def _why_not(value: Any) -> str:
 
 
 def convert(
-    document: Document, kind: type[Noun], data: dict[str, Any], at: Key = ()
+    document: Document, kind: type[Noun], data: dict[str, Any], table: Key = ()
 ) -> Noun | None:
-    """Convert `data` to a dataclass, or note its errors with the lines of the keys below `at` and
-    return None. If only values are out of bounds, their defaults are returned, so that other
+    """Convert `data` to a dataclass, or note its errors with the lines of the keys below `table`
+    and return None. If only values are out of bounds, their defaults are returned, so that other
     checks find more.
     """
     before = len(document.flaws)
-    _unknown_keys(document, kind, data, at)
+    _unknown_keys(document, kind, data, table)
     context = {"engines": tuple(ENGINES), "folder": document.path.absolute().parent}
     try:
         noun = adapter(kind).validate_python(data, context=context)
     except ValidationError as error:
-        _note_findings(document, error, at)
-        if all(finding["type"] in (*_BOUNDS, "value_error") for finding in error.errors()):
+        _note_findings(document, error, table)
+        kinds = {finding["type"] for finding in error.errors()}
+        if kinds <= {*_BOUNDS, "value_error"}:
             outside = {finding["loc"][0] for finding in error.errors()}
+            rest = {name: value for name, value in data.items() if name not in outside}
             with contextlib.suppress(ValidationError):
-                rest = {name: value for name, value in data.items() if name not in outside}
                 return adapter(kind).validate_python(rest, context=context)
         return None
     return noun if len(document.flaws) == before else None
@@ -217,43 +232,43 @@ def read_as(
     that `check` notes.
     """
     document = read(path)
-    if (noun := convert(document, kind, document.data)) is not None:
+    noun = convert(document, kind, document.data)
+    if noun is not None:
         check(document, noun)
     document.finish()
     assert noun is not None  # a file without flaws gives a value
     return dataclasses.replace(noun, name=path.stem)
 
 
-def _note_findings(document: Document, error: ValidationError, at: Key) -> None:
+def _note_findings(document: Document, error: ValidationError, table: Key) -> None:
     """Note pydantic's errors, one per key; a union reports an error for each of its members, whose
     names it adds.
     """
     by_key: dict[Key, list[str]] = {}
     for finding in error.errors():
-        place = (*at, *finding["loc"])
+        place = (*table, *finding["loc"])
         if finding["type"] == "missing":
             document.flaw(place[:-1], f'"{place[-1]}" is missing')
         # `_unknown_keys` notes these
         elif finding["type"] not in ("extra_forbidden", "unexpected_keyword_argument"):
-            by_key.setdefault(document.nearest(place) or place[:1], []).append(_message(finding))
+            key = document.nearest(place) or place[:1]
+            by_key.setdefault(key, []).append(_message(finding))
     for key, texts in by_key.items():
-        name = next((str(part) for part in reversed(key) if isinstance(part, str)), "")
-        document.flaw(
-            key, f'"{name}" ' + " or ".join(dict.fromkeys(texts)).replace(" or must be ", " or ")
-        )
+        text = " or ".join(dict.fromkeys(texts)).replace(" or must be ", " or ")
+        document.flaw(key, f'"{_name_in(key)}" {text}')
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
+def did_you_mean(word: str, names: Iterable[str]) -> str:
     """Return `; did you mean "clients"?`, or the known words if they are few and none is similar."""
-    words = sorted(known)
+    words = sorted(names)
     few = f"; known: {', '.join(words)}" if 0 < len(words) <= 20 else ""
     return _near(word, words) or few
 
 
-def _near(word: str, known: Iterable[str]) -> str:
+def _near(word: str, names: Sequence[str]) -> str:
     if len(word) > _LONGEST_WORD:
         return ""
-    hits = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+    hits = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
     return f'; did you mean "{hits[0]}"?' if hits else ""
 
 
@@ -279,33 +294,33 @@ def _message(finding: Any) -> str:
     return message.replace("expected", "must be", 1)
 
 
-def _unknown_keys(document: Document, kind: Any, data: Any, at: Key) -> None:
+def _unknown_keys(document: Document, kind: Any, data: Any, key: Key) -> None:
     if isinstance(data, list | tuple):
         inner = next((arg for arg in typing.get_args(kind) if arg is not Ellipsis), None)
         for index, item in enumerate(data):
-            _unknown_keys(document, inner, item, (*at, index))
+            _unknown_keys(document, inner, item, (*key, index))
     elif isinstance(data, dict) and typing.get_origin(kind) is dict:
         for name, item in data.items():
-            _unknown_keys(document, typing.get_args(kind)[1], item, (*at, name))
+            _unknown_keys(document, typing.get_args(kind)[1], item, (*key, name))
     elif isinstance(data, dict) and dataclasses.is_dataclass(kind):
         fields = written_fields(kind)
         for name, item in data.items():
             if name in fields:
-                _unknown_keys(document, fields[name], item, (*at, name))
+                _unknown_keys(document, fields[name], item, (*key, name))
             else:
-                document.flaw((*at, name), f'unknown key "{name}"{did_you_mean(name, fields)}')
+                document.flaw((*key, name), f'unknown key "{name}"{did_you_mean(name, fields)}')
 
 
 def written_fields(kind: Any) -> dict[str, Any]:
     """Return the keys that a person may write for a dataclass (its aliases), with their types."""
     fields: dict[str, Any] = {}
     for name, hint in typing.get_type_hints(kind, include_extras=True).items():
-        metadata = [
-            meta for meta in getattr(hint, "__metadata__", ()) if isinstance(meta, FieldInfo)
-        ]
-        alias = next((meta.alias for meta in metadata if meta.alias), None)
-        if not name.startswith("__") and typing.get_origin(hint) is not typing.ClassVar:
-            fields[alias or name] = _bare(hint)
+        if name.startswith("__") or typing.get_origin(hint) is typing.ClassVar:
+            continue
+        for meta in getattr(hint, "__metadata__", ()):
+            if isinstance(meta, FieldInfo) and meta.alias:
+                name = meta.alias
+        fields[name] = _bare(hint)
     return fields
 
 
@@ -327,7 +342,8 @@ class _Scanner:
         self.tokens: deque[tuple[int, str]] = deque()  # with their lines
         line = 1
         for match in _TOKEN.finditer(text):
-            if (token := match[0].strip()) and token[0] != "#":
+            token = match[0].strip()
+            if token and not token.startswith("#"):
                 self.tokens.append((line, token))
             line += match[0].count("\n")
 
@@ -342,13 +358,15 @@ class _Scanner:
 
     def _header(self) -> Key:
         line, _ = self.tokens.popleft()
-        if is_array := self.tokens[0][1] == "[":
+        is_array = self.tokens[0][1] == "["
+        if is_array:
             self.tokens.popleft()
         table: Key = ()
         *tables, name = self._key("]")
         for part in tables:
             table = (*table, part)
-            table += (self.tables[table],) if table in self.tables else ()
+            if table in self.tables:
+                table = (*table, self.tables[table])
         table = (*table, name)
         self.lines.setdefault(table, line)
         if is_array:

@@ -6,6 +6,7 @@ published values next to the measured ones.
 
 from __future__ import annotations
 
+import itertools
 import json
 import string
 from collections.abc import Mapping, Sequence
@@ -113,86 +114,86 @@ def study(name: str) -> Study:
 
 
 def servers_of(
-    found: Study, installed: Installed, given: Sequence[str] = ()
+    chosen: Study, installed: Installed, given: Sequence[str] = ()
 ) -> dict[str, list[str]]:
     """Return the folders of the servers that the study runs, by engine: those of the first engine
     that has one in a version that will do, or of every engine if the plan has `$servers`. Raises
     ProgramMissing with what is required and what is there instead, also if one of the `given`
     folders has no server that the study runs.
     """
-    suitable = {
-        name: [
-            folder
-            for folder, version in installed.get(name, {}).items()
-            if suits(version, found.servers.get(name, ()))
-        ]
-        for name in found.engines
-    }
-    servers = {name: folders for name, folders in suitable.items() if folders}
-    if "$servers" not in found.plan:
+    servers: dict[str, list[str]] = {}
+    present = []
+    for name in chosen.engines:
+        branches = chosen.servers.get(name, ())
+        for folder, version in installed.get(name, {}).items():
+            present.append(f"{name} {version}")
+            if suits(version, branches):
+                servers.setdefault(name, []).append(folder)
+    if "$servers" not in chosen.plan:
         servers = dict(list(servers.items())[:1])
-    unused = [
-        folder for folder in given if not any(folder in folders for folders in servers.values())
-    ]
+    used = list(itertools.chain.from_iterable(servers.values()))
+    unused = [f"; it cannot use {folder}" for folder in given if folder not in used]
     if servers and not unused:
         return servers
-    present = ", ".join(
-        f"{name} {version}"
-        for name in found.engines
-        for version in installed.get(name, {}).values()
-    )
+    there = ", ".join(present) or "none of them"
     raise ProgramMissing(
-        f"study {found.name} requires {servers_text(found)}; installed: {present or 'none of them'}"
-        + "".join(f"; it cannot use {folder}" for folder in unused),
+        f"study {chosen.name} requires {servers_text(chosen)}; installed: {there}{''.join(unused)}",
         remedy="Install the server, or name the folder of its programs with --bin. dbbench doctor "
         "lists the packages.",
     )
 
 
-def servers_text(found: Study) -> str:
+def servers_text(chosen: Study) -> str:
     """Return the servers of which the study requires one: "postgres 18 or later"."""
-    versions = {name: ", ".join(found.servers.get(name, ())) for name in found.engines}
-    return " or ".join(
-        f"{name} {version} or later" if version else name for name, version in versions.items()
-    )
+    texts = []
+    for name in chosen.engines:
+        version = ", ".join(chosen.servers.get(name, ()))
+        texts.append(f"{name} {version} or later" if version else name)
+    return " or ".join(texts)
 
 
 def suits(version: str, branches: Sequence[str]) -> bool:
     """Return whether the version is later than all of `branches`, or in one and not older; or if
     there are none.
     """
-    firsts = [numbers_of(first) for first in branches]
+    if not branches:
+        return True
     numbers = numbers_of(version)
-    return (
-        not firsts
-        or numbers >= max(firsts)
-        or any(f[:1] == numbers[:1] and f <= numbers for f in firsts)
-    )
+    oldest = [numbers_of(branch) for branch in branches]
+    of_branch = [first for first in oldest if first[:1] == numbers[:1]]
+    return numbers >= max(oldest) or any(numbers >= first for first in of_branch)
 
 
-def plan_text(found: Study, scale: str, servers: Mapping[str, Sequence[str]]) -> str:
+def plan_text(chosen: Study, scale: str, servers: Mapping[str, Sequence[str]]) -> str:
     """Return the plan of a scale as a file. `servers`: folders of programs, by engine; "" is the
     newest installed. Raises UnknownName for a scale that does not exist.
     """
-    if scale not in found.scales:
+    if scale not in chosen.scales:
         raise UnknownName(f'unknown scale "{scale}"{did_you_mean(scale, SCALES)}')
-    places = {name: level_text(value) for name, value in found.scales[scale].values.items()}
-    bins = {}
-    for name, folders in servers.items():
-        given = [folder for folder in folders if folder]
-        bins[name] = f"bin = {json.dumps(given[0] if len(given) == 1 else given)}" if given else ""
-    engine, bin = next(iter(bins.items()))
-    tables = "\n\n".join(
-        f'[[engine]]\nname = "{name}"\n{bin}'.strip() for name, bin in bins.items()
+    takes = chosen.scales[scale].takes
+    places = {name: level_text(value) for name, value in chosen.scales[scale].values.items()}
+    bins = {name: _bin_line(folders) for name, folders in servers.items()}
+    tables = [f'[[engine]]\nname = "{name}"\n{line}'.strip() for name, line in bins.items()]
+    engine, line = next(iter(bins.items()))
+    text = string.Template(chosen.plan.strip()).substitute(
+        places, engine=engine, bin=line, servers="\n\n".join(tables)
     )
-    text = string.Template(found.plan.strip()).substitute(
-        places, engine=engine, bin=bin, servers=tables
+    lines = (
+        f"# {chosen.title}",
+        f"# {chosen.address}",
+        f"# Scale {scale}: {takes}.",
+        f'name = "{chosen.name}-{scale}"',
+        f'study = {{ name = "{chosen.name}", scale = "{scale}" }}',
+        f"{text}\n",
     )
-    head = f"# {found.title}\n# {found.address}\n# Scale {scale}: {found.scales[scale].takes}.\n"
-    named = (
-        f'name = "{found.name}-{scale}"\nstudy = {{ name = "{found.name}", scale = "{scale}" }}\n'
-    )
-    return f"{head}{named}{text}\n"
+    return "\n".join(lines)
+
+
+def _bin_line(folders: Sequence[str]) -> str:
+    named = list(filter(None, folders))
+    if not named:
+        return ""
+    return f"bin = {json.dumps(named[0] if len(named) == 1 else named)}"
 
 
 def interval_text(table: StudyTable, arm: str) -> str:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import synthetic
 
 from dbbench import cli, packages
 from dbbench.machine.limits import cgroup
@@ -67,6 +68,13 @@ def printed(capsys: pytest.CaptureFixture[str]) -> Any:
         return err if code else out
 
     return run
+
+
+@pytest.fixture
+def results_folder(tmp_path: Path) -> Path:
+    """A results folder with a run `demo` of three filesystems, three workloads and three blocks."""
+    synthetic.write(tmp_path / "results", synthetic.Shape())
+    return tmp_path / "results"
 
 
 @pytest.fixture

@@ -1,13 +1,12 @@
 import contextlib
 import json
 import os
-import pty
 import pwd
 import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,13 +19,11 @@ from synthetic import Shape
 from dbbench import cli, packages, process
 from dbbench.commands import explain, run
 from dbbench.commands.options import Options
-from dbbench.errors import DeviceInUse, Interrupted, Terminated, error_kinds, warning_kinds
-from dbbench.plan import studies
-from dbbench.plan.catalog import catalog
+from dbbench.errors import DeviceInUse, Interrupted, Terminated
 from dbbench.report.text import put_paragraph
 from tests.support.files import write_file
 from tests.support.plans import plan
-from tests.support.terminal import Terminal, WideStream, dbbench_on
+from tests.support.terminal import WideStream
 
 Failing = Callable[[BaseException], None]
 
@@ -157,16 +154,6 @@ def test_sigterm_becomes_an_error() -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
 
-@pytest.mark.parametrize("argv", [[], ["fleet"]])
-def test_a_group_without_a_command_prints_its_help(
-    capsys: pytest.CaptureFixture[str], argv: list[str]
-) -> None:
-    """The help goes to stderr, without an error message."""
-    assert cli.run(argv) == 2
-    out, err = capsys.readouterr()
-    assert out == "" and err.startswith(f"Usage: {' '.join(['dbbench', *argv])} [OPTIONS] COMMAND")
-
-
 @pytest.mark.parametrize(
     ("argv", "meant"),
     [
@@ -190,76 +177,6 @@ def test_wrong_usage_is_exit_code_2(
     assert f"Nothing was changed. See:  {command}" in err and " --help\n" in err
 
 
-def test_every_command_has_its_help(printed: Any) -> None:
-    """`dbbench --help` lists the groups in their order, each with its commands below it, and each
-    of them explains itself.
-    """
-    lines = [line for line in printed("--help").splitlines() if not line.startswith("   ")]
-    below = lines[lines.index("Measure:") + 1 : lines.index("Options:")]
-    assert [line.split()[0] for line in below if line.startswith("  ")] == list(cli.COMMANDS)
-    assert [line[:-1] for line in lines if line.endswith(":") and line[:-1] in cli.GROUPS] == list(
-        cli.GROUPS
-    )
-    for name in cli.COMMANDS:
-        assert f"Usage: dbbench {name}" in printed(name, "--help")
-
-
-@pytest.mark.starts_processes  # git, for the commit of the version
-def test_help_has_own_options_first_then_examples_and_exit_statuses(printed: Any) -> None:
-    """Of a command, of a group and of dbbench; -V is --version."""
-    headings = ["Options:", "Global options:", "Examples:", "Exit status:"]
-    for words in (["compare"], ["run"], ["fleet", "run"], []):
-        text = printed(*words, "--help")
-        shown = [line for line in text.splitlines() if line in headings]
-        assert shown == headings
-        assert "--verbose" in text.partition("Global options:")[2]
-    assert re.search("  130  .*resumes", text)
-    assert printed("-V").startswith("dbbench ")
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_prints_a_script(shell: str, printed: Any) -> None:
-    """It asks dbbench by the variable that `run` looks for."""
-    assert f"_DBBENCH_COMPLETE={shell}_complete" in printed("completion", shell)
-
-
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        ("nightl", "nightly"),
-        ("nightly acc", "accept"),
-        ("fs btrfs-z", "btrfs-zstd"),
-        ("study ru", "run"),
-        ("compare --format junit --ba", "--baseline"),
-        ("compare --metric p95", "p95_ms"),
-        ("explain W01", "W012"),
-        ("compare a --against de", "demo"),
-        ("run pla", "pla"),
-        ("show de", "demo"),
-    ],
-)
-def test_completions(
-    words: str,
-    expected: str,
-    tmp_path: Path,
-    here: Path,
-    environ: dict[str, str],
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """Commands, names of the catalogues, runs of the results folder, options; a plan is a file."""
-    (tmp_path / "results/demo").mkdir(parents=True)
-    (tmp_path / "results/demo/run.json").touch()
-    for name, value in (
-        ("_DBBENCH_COMPLETE", "bash_complete"),
-        ("COMP_WORDS", f"dbbench {words}"),
-        ("COMP_CWORD", str(len(words.split()))),
-    ):
-        environ[name] = value
-    cli.run([])
-    kind = "file" if words.startswith("run") else "plain"
-    assert f"{kind},{expected}" in capsys.readouterr().out.splitlines()
-
-
 @pytest.mark.parametrize(
     ("before", "after"),
     [(["--json"], []), ([], ["--json"]), (["--no-color"], ["--json"]), (["-v"], ["--json", "-q"])],
@@ -280,33 +197,6 @@ def test_paths_of_both_places_are_searched(tmp_path: Path) -> None:
     with cli.group.make_context("dbbench", argv, obj=options) as context:
         cli.group.invoke(context)
     assert options.paths == [str(tmp_path / "b"), str(tmp_path / "a")]
-
-
-def test_every_id_can_be_explained(printed: Any) -> None:
-    """`explain` knows each ID, in any case of letters; with `--all` it prints each with its remedy,
-    on lines of at most 120 characters. Meaning and remedy have at most 60 words together.
-    """
-    for name in error_kinds():
-        assert printed("explain", name.lower()).startswith(f"{name}: ")
-    lines = printed("explain", "--all").splitlines()
-    assert [line[:4] for line in lines if line[1:4].isdigit()] == [*error_kinds(), *warning_kinds()]
-    assert sum(line.startswith("  Remedy: ") for line in lines) == len(error_kinds()) + len(
-        warning_kinds()
-    )
-    assert max(map(len, lines)) <= 120
-    kinds = error_kinds() | warning_kinds()
-    assert {
-        name for name, kind in kinds.items() if len(f"{kind.meaning} {kind.remedy}".split()) > 60
-    } == set()
-
-
-def test_an_unknown_id_names_its_neighbours(printed: Any) -> None:
-    """An ID that does not exist is answered with a few of its group, and a word with the titles
-    that contain it.
-    """
-    assert "E104" in printed("explain", "E199", code=2)
-    err = printed("explain", "checkpoint", code=2)
-    assert "W002 (no checkpoint in the window)" in err and "E104" not in err
 
 
 @pytest.mark.parametrize(
@@ -355,30 +245,6 @@ def test_a_results_folder_that_does_not_exist_is_an_error(
     )
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["run"],
-        ["plan"],
-        ["compare"],
-        ["fs"],
-        ["workload"],
-        ["workload", "from-statements"],
-        ["study"],
-        ["study", "run"],
-        *(["nightly", each] for each in ("run", "status", "accept", "baseline")),
-        *(["fleet", each] for each in ("run", "worker", "scheduler", "status", "stop")),
-    ],
-)
-def test_help_has_examples_of_the_command(printed: Any, words: list[str]) -> None:
-    """Each begins with the command itself, and fits a terminal of 80 columns."""
-    examples = (
-        printed(*words, "--help").partition("Examples:\n")[2].partition("\n\n")[0].splitlines()
-    )
-    assert examples and all(line.startswith(f"  dbbench {' '.join(words)}") for line in examples)
-    assert max(map(len, examples)) <= 80
-
-
 def test_colours_only_on_a_terminal_and_unless_forbidden(environ: dict[str, str]) -> None:
     """NO_COLOR, --no-color and a pipe each mean no colours."""
     environ.pop("NO_COLOR", None)
@@ -403,180 +269,6 @@ def test_errors_of_a_plan_are_printed_below_each_other(tmp_path: Path, printed: 
     assert lines[1].startswith(f'  {path}:2  unknown fs setup "ext5"')
     assert lines[2] == f'  {path}:3  unknown key "blcks"; did you mean "blocks"?'
     assert lines[3].startswith("  Nothing was changed. Correct the listed lines")
-
-
-@pytest.mark.starts_processes
-@pytest.mark.parametrize(
-    "engines", [("postgres",), ("mariadb",), ("mysql",), ("postgres", "mariadb", "mysql")]
-)
-def test_what_init_writes_is_a_good_plan(
-    tmp_path: Path, printed: Any, engines: tuple[str, ...]
-) -> None:
-    """The plan can be expanded as it is, is commented, and `plan` does not object to its warm-up."""
-    path = tmp_path / "my plan.toml"
-    argv = [word for engine in engines for word in ("--engine", engine)]
-    printed("init", *argv, "-o", str(path))
-    document = json.loads(printed("plan", str(path), "--json", code=None))
-    assert {trial["engine"] for trial in document["trials"]} == set(engines)
-    assert "btrfs" in {
-        trial["fs_setup"] for trial in document["trials"]
-    } and "W001" not in json.dumps(document)
-    assert path.read_text().count("#") > 15
-
-
-@pytest.mark.starts_processes
-def test_init_for_directories_writes_six_lines(here: Path, printed: Any) -> None:
-    """Besides comments; the labels are the parts of the paths that differ. `plan` finds plan.toml
-    by itself.
-    """
-    for name in ("a", "b"):
-        (here / name / "pg").mkdir(parents=True)
-    printed("init", "--dirs", "a/pg,b/pg", "--engine", "postgres", "--budget", "1h")
-    lines = [
-        line for line in Path("plan.toml").read_text().splitlines() if not line.startswith("#")
-    ]
-    assert len(lines) == 6 and 'budget = "1h"' in lines[-1]
-    document = json.loads(printed("plan", "--json", code=None))
-    assert document["plan"]["device"]["paths"] == {
-        name: str(here / name / "pg") for name in ("a", "b")
-    }
-
-
-@pytest.mark.starts_processes
-def test_init_takes_mount_options(printed: Any, here: Path) -> None:
-    """As `--fs` of a run does: a word after options is another option. A plan that is there stays
-    as it is.
-    """
-    command = ["init", "--engine", "postgres", "--fs", "ext4,ext4:commit=60,data=writeback,xfs"]
-    printed(*command)
-    document = json.loads(printed("plan", "--json", code=None))
-    labels = {trial["fs_setup"] for trial in document["trials"]}
-    assert labels == {"ext4", "ext4:commit=60+data=writeback", "xfs"}
-    Path("plan.toml").write_text("mine")
-    assert "E804" in printed(*command, code=2) and Path("plan.toml").read_text() == "mine"
-
-
-@pytest.mark.parametrize(
-    ("argv", "identifier", "text"),
-    [
-        (["--dirs", "missing"], "E101", "does not exist"),
-        (["--dirs", "full"], "E101", "full/dbbench"),
-        (["--dirs", "/etc"], "E101", "belongs to the operating system"),
-        (["--dirs", "empty,empty"], "E001", "listed twice"),
-        (["--fs", "xsf"], "E002", 'did you mean "xfs"?'),
-        (["--fs", "btrfs-nodatacow:compress=lzo"], "E001", "exclude each other"),
-        (["--workload", "pgbench-tpbc"], "E002", 'did you mean "pgbench-tpcb"?'),
-        (["--budget", "soon"], "", "soon"),
-        (["--dirs", "empty", "--fs", "ext4"], "", "--dirs cannot be combined"),
-    ],
-)
-def test_init_refuses_bad_answers(
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    here: Path,
-    argv: list[str],
-    identifier: str,
-    text: str,
-) -> None:
-    """With the reason, and without writing a plan."""
-    (tmp_path / "full/precious").mkdir(parents=True)
-    (tmp_path / "empty").mkdir()
-    assert cli.run(["init", "--engine", "postgres", *argv]) in (2, 5)
-    error = capsys.readouterr().err
-    assert identifier in error and text in error
-    assert not Path("plan.toml").exists()
-
-
-@pytest.mark.starts_processes
-@pytest.mark.parametrize(
-    ("answer", "loads"), [("", ["pgbench-tpcb"]), ("scan, tpcc", ["scan", "tpcc"])]
-)
-def test_init_asks_on_a_terminal(answer: str, loads: list[str], tmp_path: Path) -> None:
-    """Five questions, of which a wrong answer is asked again; in a pipe it asks nothing."""
-    terminal, side = pty.openpty()
-    command = [sys.executable, "-m", "dbbench", "init"]
-    environment = {**os.environ, "PYTHONPATH": str(Path(cli.__file__).parents[1])}
-    with subprocess.Popen(
-        command, cwd=tmp_path, stdin=side, stdout=side, stderr=side, env=environment
-    ) as process:
-        os.write(terminal, f"/etc\n/dev/sdx\next4,xfs\npostgre\npostgres\n{answer}\n2h\n".encode())
-        assert process.wait(timeout=120) == 0
-    text = (tmp_path / "plan.toml").read_text()
-    assert 'path = "/dev/sdx"' in text and '["ext4", "xfs"]' in text and 'budget = "2h"' in text
-    assert 'engine = [{ name = "postgres" }]' in text
-    assert re.findall(r'^name = "(.*)"', text, re.MULTILINE)[1:] == loads
-    output = os.read(terminal, 65536).decode()
-    os.close(terminal)
-    os.close(side)
-    assert (
-        output.count("]: ") == 7
-        and "postgre is not one of" in output
-        and "operating system" in output
-    )
-    silent = subprocess.run(
-        [*command, "-o", "other.toml"],
-        cwd=tmp_path,
-        stdin=subprocess.DEVNULL,
-        text=True,
-        capture_output=True,
-        timeout=120,
-        check=True,
-        env=environment,
-    )
-    assert silent.stdout.startswith("Wrote other.toml")
-
-
-@pytest.mark.parametrize("command", ["plan", "run"])
-def test_a_missing_plan_names_the_command_that_writes_one(
-    printed: Any, here: Path, command: str
-) -> None:
-    """Also without an argument."""
-    assert (
-        "plan.toml does not exist" in (error := printed(command, code=2))
-        and "dbbench init" in error
-    )
-
-
-@pytest.mark.starts_processes
-@pytest.mark.parametrize("name", ["demo", "tiny"])
-def test_init_writes_the_example_plans(tmp_path: Path, printed: Any, name: str) -> None:
-    """They are part of the program, and can be expanded as they are."""
-    path = tmp_path / "plan.toml"
-    printed("init", "--example", name, "-o", str(path))
-    assert json.loads(printed("plan", str(path), "--json", code=None))["trials"]
-
-
-@pytest.mark.parametrize(
-    ("folder", "start"), [("bin", "{}/bin/dbbench "), ("a 100%", '"{}/a 100%%/dbbench" ')]
-)
-def test_init_writes_the_units_of_this_program(
-    tmp_path: Path, printed: Any, monkeypatch: pytest.MonkeyPatch, folder: str, start: str
-) -> None:
-    """With the path that it was started by, in quotes where systemd needs them, into a new folder;
-    files that are there stay as they are.
-    """
-    program = tmp_path / folder / "dbbench"
-    program.parent.mkdir()
-    program.write_text("")
-    program.chmod(0o755)
-    monkeypatch.setattr("sys.argv", [str(program)])
-    paths = [
-        Path(path)
-        for path in json.loads(printed("init", "--units", str(tmp_path / "new/units"), "--json"))[
-            "paths"
-        ]
-    ]
-    assert sorted({path.suffix for path in paths}) == [".service", ".timer"]
-    started = [
-        line
-        for path in paths
-        for line in path.read_text().splitlines()
-        if line.startswith("ExecStart=")
-    ]
-    assert len(started) == 2 and all(
-        line.startswith(f"ExecStart={start.format(tmp_path)}nightly ") for line in started
-    )
-    assert cli.run(["init", "--units", str(tmp_path / "new/units")]) == 2
 
 
 @pytest.mark.parametrize(
@@ -707,18 +399,3 @@ def test_an_error_fits_the_terminal() -> None:
         and lines[-1].strip() == remedy.partition(":  ")[2]
     )
     assert max(map(len, lines[:-1])) <= 60
-
-
-@pytest.mark.starts_processes
-@pytest.mark.parametrize(
-    ("command", "names"),
-    [("fs", catalog([]).setups), ("workload", catalog([]).workloads), ("study", studies.names())],
-)
-def test_catalogues_on_a_terminal_of_80_columns(
-    tmp_path: Path, command: str, names: Collection[str]
-) -> None:
-    """No line is wider, and every name is whole at the start of a line."""
-    terminal = Terminal(80, 24)
-    assert dbbench_on(terminal, [command], tmp_path, os.environ, within_s=120) == 0
-    assert not terminal.screen.wrapped
-    assert {line.split(" ")[0] for line in terminal.screen.text.splitlines() if line} >= set(names)

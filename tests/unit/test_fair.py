@@ -15,19 +15,13 @@ from dbbench.compare.conditions import device_limits, unequal
 from dbbench.compare.remarks import texts
 from dbbench.errors import PlanInvalid
 from dbbench.machine.host import tunables
-from dbbench.metrics.series import Series
 from dbbench.metrics.table import METRICS
 from dbbench.model import (
-    CeilingFacts,
-    CeilingRow,
     Cell,
     CheckpointFacts,
     ClientFacts,
     CoresFacts,
-    DeviceFacts,
-    DeviceLimit,
     FilesystemFacts,
-    LimitFacts,
     MemoryFacts,
     Plan,
     Trial,
@@ -36,12 +30,10 @@ from dbbench.model import (
 )
 from dbbench.plan import conditions, workloads
 from dbbench.report.answer import answer
-from dbbench.report.sentences import no_limit, plain_text
+from dbbench.report.sentences import plain_text
 from dbbench.report.verdicts import VerdictTable
-from dbbench.results import Exceeded
-from dbbench.results.ceiling import judge
 from dbbench.results.journal import Journal
-from dbbench.run.evaluate import device, fairness
+from dbbench.run.evaluate import fairness
 from dbbench.run.meter import ProcessFigures
 from dbbench.run.stages.attach import first_host_state
 from tests.support import plans
@@ -146,203 +138,6 @@ def test_the_files_that_are_watched_are_those_of_disks_and_volumes(tmp_path: Pat
         "scheduler",
         "nr_requests",
     }
-
-
-CEILING = CeilingFacts(
-    (
-        CeilingRow("write_8k_fdatasync", 150, 1.2, 6.6),
-        CeilingRow("write_8k", 300, 2.4, 100),
-        CeilingRow("read_8k", 40_000, 320, 0.7),
-        CeilingRow("write_1m", 230, 240, 130),
-        CeilingRow("read_1m", 900, 900, 35),
-    )
-)
-
-
-def rated(name: str = "ext4-1", tps: float = 120.0, **columns: list[float | None]) -> Trial:
-    """A trial of five seconds with these columns, as it is stored."""
-    facts = device.with_rates(CEILING, Series(5, columns), cell(), tps)
-    return trial(name[:-2], int(name[-1]), tps, ceiling=facts)
-
-
-def limit_of(*trials: Trial, ceiling: CeilingFacts | None = None) -> list[str]:
-    """What limited each of the trials of a run, "" for none."""
-    return [
-        "; ".join(w.text for w in one.warnings if w.id == "W042")
-        for one in judge(trials, ceiling)[0]
-    ]
-
-
-@pytest.mark.parametrize(
-    ("columns", "limit"),
-    [
-        # low, scattered
-        ({"w_per_s": [200, 200, 200, 200, 200]}, ""),
-        ({"w_per_s": [100, 500, 300, 150, 450]}, ""),
-        # above, too few
-        ({"w_per_s": [330, 330, 330, 330, 330]}, ""),
-        ({"w_per_s": [300, None, None, None, 300]}, ""),
-        (
-            {"w_per_s": [285, 311.9, 260, 309, 300]},
-            "writes constant at 300 IOPS; the bare device delivers 300",
-        ),
-        # of 1024 bytes; fio's MB have 10^6
-        (
-            {"w_kb_per_s": [240e6 / 1024] * 5, "r_kb_per_s": [0.0] * 5},
-            "writes constant at 240 MB/s; the bare device delivers 240",
-        ),
-    ],
-)
-def test_columns_flat_at_the_ceiling_are_called_so(
-    columns: dict[str, list[float | None]], limit: str
-) -> None:
-    """As recorded under a limit of 300 writes per second on a busy machine. Other series do not
-    show a limit.
-    """
-    found = rated(**({"r_per_s": [204, 139, 96, 91, 109]} | columns))
-    assert limit_of(found) == [limit]
-    assert judge([found], None)[0][0].summary["ceiling_pct"] == 80
-
-
-def test_without_a_ceiling_nothing_is_said() -> None:
-    """No fio, no share and no limit. Cloud disks count reads and writes alike: neither is at the
-    ceiling, their sum is.
-    """
-    series = Series(5, {"r_per_s": [600, 400, 700, 500, 550], "w_per_s": [400, 600, 300, 500, 450]})
-    absent = CeilingFacts(note="fio is not installed")
-    assert device.with_rates(absent, series, cell(), 100.0) == absent
-    assert judge([trial(ceiling=absent)], None) == ((trial(ceiling=absent),), ())
-    both = CeilingFacts((CeilingRow("write_8k", 1000, 8, 1), CeilingRow("read_8k", 1010, 8, 1)))
-    facts = device.with_rates(both, series, cell(), None)
-    assert limit_of(trial(ceiling=facts)) == [
-        "reads and writes constant at 1000 IOPS; the bare device delivers 1010"
-    ]
-
-
-def reading(name: str, mb: float) -> Trial:
-    """A trial that reads so many MB/s in each second."""
-    return rated(name, r_kb_per_s=[mb * 1e6 / 1024] * 5, w_kb_per_s=[0.0] * 5)
-
-
-def test_what_any_trial_exceeds_is_no_limit_for_the_others() -> None:
-    """btrfs stays at what fio measured, but ext4 reads twice as much from the same device. What
-    writes reach is another matter.
-    """
-    writing = rated("xfs-1", r_kb_per_s=[0.0] * 5, w_kb_per_s=[240e6 / 1024] * 5)
-    trials = [reading("btrfs-1", 900), reading("ext4-1", 960), writing]
-    assert limit_of(*trials) == [
-        "reads constant at 900 MB/s; the bare device delivers 900",
-        "reads constant at 960 MB/s; the bare device delivers 900",
-        "writes constant at 240 MB/s; the bare device delivers 240",
-    ]
-    trials.append(reading("ext4-2", 1830))
-    assert limit_of(*trials) == [
-        "",
-        "",
-        "writes constant at 240 MB/s; the bare device delivers 240",
-        "",
-    ]
-    exceeded = judge(trials, None)[1]
-    assert exceeded == (Exceeded("reads", "MB/s", 900, None, "ext4", 1830),)
-    assert plain_text(no_limit(exceeded)) == (
-        "Not a limit of the device: fio measured 900 MB/s, but ext4 read 1 830 MB/s."
-    )
-
-
-def test_a_second_measurement_after_the_run_counts_if_it_is_higher() -> None:
-    """The first may have been disturbed. Of another host, whose first one differs, it says nothing."""
-    trials = [reading("ext4-1", 1800), reading("btrfs-1", 900)]
-    higher = dataclasses.replace(
-        CEILING, again=(*CEILING.rows[:-1], CeilingRow("read_1m", 1800, 1850, 20))
-    )
-    assert limit_of(*trials, ceiling=higher) == [
-        "reads constant at 1800 MB/s; the bare device delivers 1850",
-        "",
-    ]
-    assert judge(trials, higher)[1] == ()
-    lower = dataclasses.replace(
-        CEILING, again=(*CEILING.rows[:-1], CeilingRow("read_1m", 1200, 1200, 30))
-    )
-    (exceeded,) = judge(trials, lower)[1]
-    assert "fio measured 900 MB/s before the run and 1 200 after it" in plain_text(
-        no_limit([exceeded])
-    )
-    other = dataclasses.replace(higher, rows=CEILING.rows[1:])
-    assert limit_of(*trials, ceiling=other) == ["", ""]
-
-
-def test_commits_that_share_flushes_have_no_share_of_the_ceiling() -> None:
-    """Above 108 % of single flushed writes it is no ceiling, for no trial of the run."""
-    trials, exceeded = judge([rated(tps=120.0), rated("xfs-1", tps=162.0)], None)
-    assert [one.summary["ceiling_pct"] for one in trials] == [80, 108]
-    assert exceeded == ()
-    trials, exceeded = judge([rated(tps=120.0), rated("xfs-1", tps=163.0)], None)
-    assert [one.summary["ceiling_pct"] for one in trials] == [None, None]
-    assert plain_text(no_limit(exceeded)) == (
-        "Not a limit of the device: fio measured 150 flushed single writes of 8 KiB per second, "
-        "but xfs reached 163 transactions per second, so the share of the ceiling is not shown."
-    )
-
-
-@pytest.mark.parametrize(
-    ("busy", "requests", "kb", "expected"),
-    [
-        (100.0, 40.0, 400.0, True),  # the slowest measurement was 150 IOPS and 1.2 MB/s
-        (100.0, 100.0, 400.0, False),
-        (100.0, 40.0, 20_000.0, False),  # few and large
-        (50.0, 40.0, 400.0, False),  # it waited for the load
-        (None, 40.0, 400.0, False),
-    ],
-)
-def test_a_device_that_fell_below_what_it_gave_before_the_run_is_reported(
-    busy: float | None, requests: float, kb: float, expected: bool
-) -> None:
-    """Busy second after second, and less than half of its slowest measurement in requests and in
-    bytes. A load shorter than iostat's first interval has an empty lead column and no other.
-    """
-    columns: dict[str, list[float | None]] = {
-        "util_pct": [100.0, 100.0, busy, busy, busy],
-        "r_per_s": [0.0] * 5,
-        "r_kb_per_s": [0.0] * 5,
-        "w_per_s": [900.0, 900.0, requests, requests, requests],
-        "w_kb_per_s": [9000.0, 9000.0, kb, kb, kb],
-    }
-    found = list(device.slower(CEILING, Series(5, columns), cell()))
-    assert [(warning.id, warning.suspect) for warning in found] == (
-        [("W106", True)] if expected else []
-    )
-    assert list(device.slower(CEILING, Series(1, {"util_pct": [None]}), cell())) == []
-
-
-@pytest.mark.parametrize(
-    ("asked", "expected"),
-    [
-        (DeviceLimit(iops=300), ""),
-        (DeviceLimit(mb_per_s=2.4576), ""),  # 300 writes of 8 KiB
-        (DeviceLimit(iops=200), "write_8k of fio completed 300 IOPS instead of 200"),
-        (DeviceLimit(iops=400), "write_8k of fio completed 300 IOPS instead of 400"),
-    ],
-)
-def test_a_limit_that_fio_did_not_measure_is_reported(asked: DeviceLimit, expected: str) -> None:
-    """Above it and below it: the kernel does not enforce it, or the disk is slower."""
-    limit = LimitFacts(asked, "cgroup v1", (CeilingRow("write_8k", 300, 2.4576, 100),))
-    warnings = list(device.exceeds_limit(limit, CEILING, None))
-    assert [(warning.id, warning.text) for warning in warnings] == (
-        [("W157", expected)] if expected else []
-    )
-
-
-def test_a_window_above_the_limit_is_reported() -> None:
-    """What kernel threads write may not be limited. Two devices may do twice as much."""
-    ceiling = rated(w_per_s=[500.0] * 5, r_per_s=[0.0] * 5).ceiling
-    one = DeviceFacts("loop", "/dev/loop1", "loop1", 2**30)
-    two = dataclasses.replace(one, members=(one, one))
-    assert ceiling is not None
-    limit = LimitFacts(DeviceLimit(iops=300))
-    (warning,) = device.exceeds_limit(limit, ceiling, one)
-    assert warning.text == "writes in the window: 500 IOPS instead of at most 300"
-    assert list(device.exceeds_limit(limit, ceiling, two)) == []
-    assert list(device.exceeds_limit(None, ceiling, one)) == []
 
 
 @pytest.mark.parametrize(

@@ -322,6 +322,8 @@ def run_document(
     arms = range(case.arms)
     host = case.host
     cells = list(itertools.product(arms, range(case.workloads)))
+
+    # How much each arm scatters.
     sds = {cell: host.trial_cv * _factor(case.scatter, cell[0], rng) for cell in cells}
     levels = numpy.log([1000.0, *(1000.0 * ratio for ratio in ratios)])
     trials: list[dict[str, Any]] = []
@@ -485,6 +487,8 @@ def spread(
     )
     entries = list[dict[str, Any]]()
     trials = list[Trial]()
+
+    # Each host measures whole blocks, at a speed of its own.
     shares = first_blocks(order, [f"h{n}" for n in range(hosts)], "spread")
     for number, (host, dealt) in enumerate(shares.items()):
         for spec in trials_of_host(order, dealt):
@@ -590,6 +594,8 @@ def factor_run(
     """
     combos = list(itertools.product(*map(range, design.levels)))
     cells = list(itertools.product(range(design.arms), combos))
+
+    # Setups and combinations differ, which is no interaction.
     of_arm = rng.normal(0, 0.2, design.arms)
     of_combo = dict(zip(combos, rng.normal(0, 0.3, len(combos)), strict=True))
     trials = list[Trial]()

@@ -347,6 +347,8 @@ def tell(
     if isinstance(error, Interrupted | Terminated):
         word = "stopped"
         colour = "yellow"
+
+    # The evidence and the remedy wrap; where and the traceback keep their lines.
     width = columns(sys.stderr) or sys.maxsize
     lines = []
     for line in f"{word} {error.id}: {error.evidence}".splitlines():

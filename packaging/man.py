@@ -64,6 +64,8 @@ def commands_page(day: date) -> str:
         ".SH OPTIONS",
         "Every command accepts these options.",
     ]
+
+    # The commands in the order of the help.
     lines += _options(group, context, set())
     lines.append(".SH COMMANDS")
     for heading, entries in GROUPS.items():

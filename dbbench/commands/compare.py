@@ -84,18 +84,20 @@ def command(
     """
     if against is not None and (baseline is not None or by != "fs"):
         raise click.UsageError("--against cannot be combined with --baseline or --by")
+
+    # Runs are paired by block, or compared as wholes.
     read = load_runs(options, runs)
     if against is not None:
         read = without_copies([*load_runs(options, (against,)), *read])
         verdicts = judge.compare_groups(read, "run", None, metric)
     else:
         check_pool(read, by)
-        fs = by == "fs"
-        verdicts = (
-            judge.verdicts(read, baseline, metric)
-            if fs
-            else judge.compare_groups(read, by, baseline, metric)
-        )
+        if by == "fs":
+            verdicts = judge.verdicts(read, baseline, metric)
+        else:
+            verdicts = judge.compare_groups(read, by, baseline, metric)
+
+    # Text is for people, everything else for programs.
     form = "json" if options.json else form
     if form == "text" and output is not None:
         raise click.UsageError(

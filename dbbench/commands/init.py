@@ -126,9 +126,13 @@ def command(
             "--dirs cannot be combined with --fs or --device: existing directories are not "
             "formatted"
         )
+
+    # The files of systemd instead of a plan.
     if units:
         _write_units(options, units)
         return
+
+    # The plan: an example, of a running server, or from the answers.
     chosen: tuple[str, ...] = ()
     if example:
         text = (data_folder() / "plans" / f"{example}.toml").read_text(encoding="utf-8")

@@ -37,10 +37,13 @@ def command(options: Options, plan_file: str, **narrowing: Any) -> int:
     from dbbench.report.text import put_json
     from dbbench.run.preflight import refusals
 
+    # What a run would do, with what earlier runs took.
     request = able(load_request(plan_file, options.paths, Narrowing(**narrowing)), options.paths)
     expanded = recall(request.plan, request.expanded, options.results_folder)
     plan, expanded, allowance = apply_budget(request.plan, expanded)
     request = replace(request, plan=plan, expanded=expanded)
+
+    # What it costs, what it detects, and why it would be refused.
     look = preview(request.plan, request.expanded)
     expected = forecast(request.plan, request.expanded, options.results_folder)
     refused = refusals(request, options.results_folder)

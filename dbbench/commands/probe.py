@@ -51,6 +51,8 @@ def command(
         raise click.BadParameter(str(error), param_hint="--time") from None
     if not options.quiet:
         click.echo(f"measuring for {duration_text(seconds)}", err=True)
+
+    # The measurement, which takes as long as the user asked for.
     probed, pairs = probe(directories, seconds, seed)
     if options.json:
         put_json(
@@ -61,6 +63,8 @@ def command(
             }
         )
         return
+
+    # A table for each directory, then a sentence for each pair.
     titles = {method.name: method.title for method in METHODS}
     header = ("method", "values", "per s", "p50 ms", "p99 ms", "p99.9 ms", "max ms")
     for each in probed:

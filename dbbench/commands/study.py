@@ -90,9 +90,13 @@ def run_(
     path = options.results_folder / f"{name}-{scale}.toml"
     if size.cuts and (why := unavailable()):
         raise LabUnavailable(why, effect="Nothing was changed.")
+
+    # The plan stays beside the run that is made from it.
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
     write_text(path, text)
+
+    # With --json, the document of the run becomes a part of that of the lab.
     printed = io.StringIO()
     with (
         contextlib.redirect_stdout(printed)
@@ -109,6 +113,8 @@ def run_(
             notify=None,
             **rest,
         )
+
+    # The power-loss lab of the same setups, into the folder of the run.
     if not size.cuts:
         return status
     request = able(load_request(str(path), options.paths), options.paths)

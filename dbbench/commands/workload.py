@@ -93,6 +93,8 @@ def from_statements(
         raise click.UsageError(
             f"{output} must be DIR/workloads/NAME.toml, so that --path DIR finds it"
         )
+
+    # A live server shows which statements can be run again, and with which values.
     recording = recordings.read(file)
     engines = _engines(recording, engine)
     with reading(socket, user, database) if socket else contextlib.nullcontext() as live:
@@ -107,6 +109,8 @@ def from_statements(
             + "; ".join(list(dict.fromkeys(each.why for each in recording.statements))[:3]),
             effect="Nothing was written.",
         )
+
+    # Everything that can refuse has been checked; now the files.
     files = writing.files_of(
         output.stem,
         recording,

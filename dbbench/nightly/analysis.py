@@ -111,6 +111,8 @@ def _finding(
     for night in past:
         if night.good and key in night.ratios and night.states.get(key) not in MOVED:
             settled.append(night.ratios[key])
+
+    # Without a level or an interval nothing can be said yet.
     level, bound, margin = _level(key, settled, value, accepted)
     if level is None or math.isinf(bound):
         note = "no earlier runs to compare with yet"

@@ -201,6 +201,7 @@ def run_to_end(
     from dbbench.run.preflight import check_run
     from dbbench.run.queue import execute
 
+    # A run of this night that was stopped goes on.
     folder = results.find_open(root, request.sha256) if root.is_dir() else None
     if folder is not None:
         must_be_of(folder, request)
@@ -237,6 +238,8 @@ def export(outcome: NightOutcome, root: Path, files: dict[str, str | None]) -> N
     loaded = results.load_run(root / outcome.night.run, verify=False)
     base = report_of(verdicts([loaded]))
     findings = {finding.key: finding for finding in outcome.findings}
+
+    # The verdict of the run becomes the finding of the night.
     entries = []
     for entry in base.entries:
         finding = findings.get(entry.name) or findings.get(entry.name + ITSELF)

@@ -73,6 +73,7 @@ def answer(tables: Sequence[VerdictTable], runs: Sequence[LoadedRun] = ()) -> An
     """Return the answer of the first table of each test; with the runs that they were made of, also
     the caveats about the runs.
     """
+    # With --metric all a test has several tables.
     first: dict[tuple[str, ...], VerdictTable] = {}
     for table in tables:
         if table.rows:
@@ -102,6 +103,7 @@ def _differences(pairs: Sequence[Pair], tables: Sequence[VerdictTable]) -> Itera
         word = "fastest" if all(pair.table.metric.words == "speed" for pair in pairs) else "best"
         yield f"**{bases.pop()}** is the {word} setup{_where(pairs, tables)}."
 
+    # Setups with the same outcomes share a sentence if there are more than two.
     certain = [pair for pair in pairs if pair.outcome in (*AHEAD, *BEHIND)]
     certain.sort(key=lambda pair: names.index(pair.row.fs_setup))
     for setups in _alike(certain, tables):
@@ -256,6 +258,7 @@ def _without_pairs(tables: Sequence[VerdictTable]) -> Iterator[str]:
         where = _in_tests(of_base, tables)
         yield f"**Nothing can be compared**{where}: of the baseline {base}, {why}."
 
+    # A baseline without anything to compare it with.
     alone = [table for table in tables if table.rows[0].value is not None and not pairs_of(table)]
     for name, of_name in grouped(alone, lambda table: table.rows[0].fs_setup).items():
         if any(len(without_guard(table.rows)) > 1 for table in of_name):

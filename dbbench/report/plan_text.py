@@ -87,6 +87,8 @@ def put_plan(
         f"{plan.name}: {counts} in random order (seed {plan.seed}); baseline "
         f"{plan.baseline or plan.fs_setups[0].label}"
     )
+
+    # The cost of the run: time, space and bytes.
     causes = sorted(look.written.items(), key=lambda pair: -pair[1])
     written = ", ".join(f"{cause} {size_text(size)}" for cause, size in causes if size)
     measured = (
@@ -100,6 +102,8 @@ def put_plan(
     put_paragraph(f"  written: about {size_text(look.written_bytes)}: {written}{measured}")
     for device in _devices(wanted, look, results_folder):
         put_paragraph(f"    {_device_text(device)}")
+
+    # What it detects, and what it does to this machine.
     put_paragraph(f"  precision: {expected.text}")
     put_paragraph(f"  this machine: {conditions.effect(plan)}")
     for arm, reason in wanted.skipped.items():
@@ -127,6 +131,8 @@ def put_plan(
     put_table(
         ("setup", "engine", "workload", "load", "durability", "trial"), rows, right=("trial",)
     )
+
+    # What holds for several cells.
     _put_classes(cells, classes)
     _put_list("conditions", conditions.sentences(plan, cells))
     parameters = []

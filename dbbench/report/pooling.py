@@ -81,6 +81,7 @@ def differences(runs: Sequence[LoadedRun]) -> list[str]:
         for what, tree in _conditions(run.run).items():
             facts.setdefault(what, []).append(flatten(tree))
 
+    # Of each fact its values, in the order of the runs.
     values = {}
     for what, of_runs in facts.items():
         for key in dict.fromkeys(key for of_run in of_runs for key in of_run):

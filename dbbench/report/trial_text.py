@@ -30,6 +30,7 @@ def trial_text(trial: Trial, run: LoadedRun) -> Iterator[str]:
     """Return the lines that describe a trial of the run: phases, figures, latencies, proofs and
     warnings.
     """
+    # What it was.
     yield f"{trial.id}: {trial.status.value}"
     work = title_of(trial.workload, trial.variant)
     yield (
@@ -44,6 +45,8 @@ def trial_text(trial: Trial, run: LoadedRun) -> Iterator[str]:
     if trial.error is not None:
         yield f"  error {trial.error.id} in {trial.error.phase or '?'}: {trial.error.text}"
     yield from _filesystem(trial)
+
+    # How long it took, and what it measured.
     yield "  phases  " + "  ".join(f"{p.name} {time_text(p.seconds)}" for p in trial.phases)
     labels = {name: METRICS[name].label if name in METRICS else name for name in trial.summary}
     width = max(map(len, labels.values()), default=0)
@@ -51,6 +54,8 @@ def trial_text(trial: Trial, run: LoadedRun) -> Iterator[str]:
         unit = METRICS[name].unit if name in METRICS else ""
         yield f"  {labels[name]:<{width}}  {number(value)} {unit}".rstrip()
     yield from _latency(trial, run)
+
+    # What its figures rest on.
     if trial.cache is not None:
         proof = "verified" if trial.cache.proved else f"not verified: {trial.cache.reason}"
         yield f"  cold cache by {trial.cache.method}: {proof}"
@@ -62,6 +67,8 @@ def trial_text(trial: Trial, run: LoadedRun) -> Iterator[str]:
     yield from _growth(trial)
     yield from _snapshots(trial)
     yield from _operations(trial)
+
+    # What a reader must know about it.
     for warning in trial.warnings:
         when = f" at second {warning.second}" if warning.second is not None else ""
         yield f"  ! {warning.id}{when}: {warning.text}"

@@ -72,6 +72,8 @@ def _row(group: Group, arm: str) -> Row | None:
 def _choice(arm: str, groups: Sequence[Group], rows: list[Row | None]) -> Choice:
     measured = [(group, row) for group, row in zip(groups, rows, strict=True) if row is not None]
     first, row = measured[0]
+
+    # What the filesystem of this setup can do.
     setup = next(cell.setup for cell in first.cells if cell.arm == arm)
     apart = any(group.apart(row) for group, row in measured)
     return Choice(

@@ -65,6 +65,7 @@ def findings(groups: Sequence[Group]) -> tuple[Finding, ...]:
                     place = place._replace(link=_link(group, trial, warning.second))
                 warnings.setdefault(warning.id, []).append(place)
 
+    # Results of another version may have IDs that this one does not know.
     failure = Kind("the trial failed", "", "")
     foreign = Kind("a warning of another version of dbbench", "", "")
     entries = []

@@ -58,6 +58,7 @@ def verdict(
     """Return the first section of the page. Its words and numbers are those of `dbbench compare`.
     The regressions, of the nights of these runs, are before everything else.
     """
+    # Each run is judged alone; their answers follow one another.
     answers = []
     caveats: list[Notice] = []
     factors: list[str] = []
@@ -110,6 +111,8 @@ def _markdown(groups: Sequence[Group], tables: Sequence[str]) -> Iterator[str]:
     yield from tables
 
     trials = [trial for group in groups for trial in group.trials]
+
+    # The commands that made each filesystem.
     yield "\n```sh"
     for arm in all_arms(groups):
         yield f"# {arm}"
@@ -131,6 +134,8 @@ def _settings(trials: Sequence[Trial]) -> Iterator[str]:
             f"{name} = {fact_text(setting.value)}"
             for name, setting in sorted(trial.settings.items())
         ]
+
+    # What all arms have is listed once.
     first = next(iter(settings.values()))
     same = [line for line in first if all(line in lines for lines in settings.values())]
     yield from same

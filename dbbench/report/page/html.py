@@ -141,14 +141,19 @@ def build(
     """Return the page for its template, without what `redact` names. Raises ResultDamaged if a
     series cannot be read.
     """
+    # What is redacted leaves first, so that no section can show it.
     courses = nights.without_hosts(courses) if "hosts" in redact else courses
     regressions = nights.regressions(courses, [run.path.name for run in runs])
     runs = [redact_run(run, tuple(redact)) for run in runs]
+
+    # What several sections use.
     page_groups = groups(runs)
     marks = marks_of(runs)
     comparisons = tuple(map(_comparison, page_groups))
     warnings = findings(page_groups)
     distributions = latency.latencies(page_groups)
+
+    # What the script draws, and what a reader can download.
     drawn = []
     for section in comparisons:
         parts = {

@@ -39,6 +39,8 @@ def method(groups: Sequence[Group], redact: Sequence[str] = ()) -> MethodSection
     without the plan if hosts, paths or parameters are redacted.
     """
     levels = sorted({row.level for group in groups for row in group.rows if row.level is not None})
+
+    # The command that repeats each run.
     repeats = []
     for loaded in loaded_runs(groups):
         run = loaded.run
@@ -114,6 +116,8 @@ def subtitle(groups: Sequence[Group]) -> str:
             if device := trial.device:
                 model = device.model or f"{device.kind} device"
                 devices.append(f"{model}, {size_text(device.size_bytes)}")
+
+    # A guard is the baseline a second time, not a setup.
     guards = {group.baseline + GUARD for group in groups}
     setups = [arm for arm in all_arms(groups) if arm not in guards]
     engines = dict.fromkeys(group.engine_title for group in groups)

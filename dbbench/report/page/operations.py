@@ -61,6 +61,7 @@ def operation_tables(groups: Sequence[Group]) -> Iterator[StepTable]:
                 if fact.seconds is None:
                     notes.append((arm, f"{fact.name}: {fact.text}"))
 
+        # Steps of the plan in its order; those of every trial come before them.
         planned = list(group.loaded.run.plan.operations)
 
         def place(step: str, planned: list[str] = planned) -> int:
@@ -128,6 +129,7 @@ def _table(
 
 
 def _operations(facts: Sequence[OperationFacts]) -> dict[str, str]:
+    # A trial may take a step more than once.
     seconds: dict[str, list[float]] = {}
     last: dict[str, int | None] = {}
     for fact in facts:

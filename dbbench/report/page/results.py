@@ -174,6 +174,7 @@ def result_table(group: Group) -> ResultTable:
         elif _expects(metric, group):
             absent.append(metric.label)
 
+    # Arms of another class and without a figure are last, the others from best to worst.
     sign = -1 if group.metric.better == "higher" else 1
 
     def place(result: ArmResult) -> tuple[bool, bool, float]:
@@ -235,6 +236,8 @@ def _notes(rows: Sequence[ArmResult]) -> list[tuple[str, tuple[str, ...]]]:
         ]
         for result in rows
     }
+
+    # What all rows share is written once.
     first = next(iter(notes_of.values()), [])
     shared = [note for note in first if all(note in notes for notes in notes_of.values())]
     lines = [("", texts(shared))]
@@ -262,6 +265,8 @@ def _headings(group: Group) -> list[Heading]:
         noun = "query" if profile_of(group.engine).has_server else "run"
 
     headings = []
+
+    # The primary metric first, then each section.
     columns = [(section, name) for section, metrics in SECTIONS.items() for name in metrics]
     for section, name in [("Speed", primary.name), *columns]:
         if name in omitted:

@@ -51,6 +51,7 @@ def space_table(groups: Sequence[Group]) -> SpaceTable:
             if any(value is not None for value in values):
                 lines.append((group, group.arm(row), values))
 
+    # A column that no trial has is only named below the table.
     kept = [any(values[i] is not None for _, _, values in lines) for i in range(len(COLUMNS))]
     shown = list(itertools.compress(COLUMNS, kept))
     rows = []

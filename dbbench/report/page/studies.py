@@ -122,6 +122,8 @@ def _line(
 ) -> StudyLine:
     base = table.then.get(group.baseline)
     value = table.then.get(arm)
+
+    # Some articles published ratios, others the figures.
     ratio = table.ratios.get(arm)
     if not ratio and value is not None and base and arm != group.baseline:
         ratio = value / base
@@ -155,6 +157,8 @@ def _conditions(study: Study, groups: Sequence[Group]) -> Iterator[tuple[str, st
             checksums.add(
                 fs.tunables.get("checksum_implementation") or fs.geometry.get("checksum") or ""
             )
+
+    # What the article names, as it is here.
     servers = [group.engine_title for group in groups if profile_of(group.engine).has_server]
     here = {
         "hardware": _hardware(host, trials),

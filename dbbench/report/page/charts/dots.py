@@ -157,6 +157,7 @@ def _plot(
     tall = 14.0 if titled else max(30.0, min(54.0, 14.0 + 5.0 * blocks))
     spread = (tall - 10) / (blocks - 1) if blocks > 1 else 0.0
 
+    # Row by row, from above; the baseline has none.
     rows = []
     titles = []
     apart_at = 0.0
@@ -201,6 +202,8 @@ def _plot(
             )
             y += tall + sizes.gap
         y += sizes.after_group
+
+    # The frame and what is around it.
     bottom = y - sizes.gap + sizes.bottom
 
     baselines = {group.baseline for group, _ in groups}

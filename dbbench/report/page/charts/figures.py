@@ -244,6 +244,7 @@ def _headline(
     left = max(56.0, 12 + 6.4 * min(longest, 20)) if rows and not narrow else 56
     right = 8 if narrow else 14 + 7.6 * min(longest, 24)
 
+    # What is written above the plot: where the window begins, and warnings.
     above: dict[str, Any] = {
         "xref": "x",
         "yref": "paper",
@@ -278,6 +279,8 @@ def _headline(
                 "font": SMALL | {"color": LIGHT.warn},
             }
         )
+
+    # What is written in the plot and beside it.
     labels.append(_empty(1))
     if not narrow:
         labels += [_end_name(group, index) for index in range(len(group.arms))]
@@ -295,6 +298,8 @@ def _headline(
         annotations=labels,
         meta={},
     )
+
+    # The strip, a row for each arm.
     if rows:
         layout.yaxis2 = {
             "type": "category",

@@ -65,6 +65,7 @@ def latencies(groups: Sequence[Group]) -> tuple[Distribution, ...]:
     """Return a distribution for each group that recorded latencies. Raises ResultDamaged."""
     distributions = []
     for group in groups:
+        # The histograms of each arm: one for each trial, and all together.
         of_trials = {}
         whole_of = {}
         for row in group.ordered_rows:
@@ -75,6 +76,7 @@ def latencies(groups: Sequence[Group]) -> tuple[Distribution, ...]:
             if percentile_ms(whole, FIRST) is not None:
                 whole_of[arm] = whole
 
+        # Percentiles are means over the trials.
         means_of = {}
         for name, share in PERCENTILES.items():
             values = {
@@ -120,6 +122,7 @@ def _chart(group: Group, histograms: dict[str, Histogram]) -> Chart:
     pad = max(0.05 * (high - low), (0.5 - (high - low)) / 2)
     y = FRAME.up(low - pad, high + pad)
 
+    # The axis reaches p99 even if no arm has enough transactions for it.
     last = max([_nines(99.0), *(nines for nines, _ in points)])
     x = FRAME.along(_nines(FIRST), last)
     along = []

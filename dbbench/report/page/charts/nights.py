@@ -137,6 +137,8 @@ def without_hosts(courses: Sequence[Course]) -> tuple[Course, ...]:
 
 def _chart(ident: str, course: Course) -> Chart:
     values = [point.value for point in course.points]
+
+    # The level between two change points is the median of its nights.
     levels = []
     for start, end in itertools.pairwise([0, *changepoints(values), len(values)]):
         logs = [math.log(value) for value in values[start:end] if value]
@@ -151,6 +153,7 @@ def _chart(ident: str, course: Course) -> Chart:
     x = FRAME.along(-0.5, len(values) - 0.5)
     y = FRAME.up(max(0.0, low - pad), high + pad)
 
+    # Each night, with its interval.
     points = []
     bars = ""
     for place, point in enumerate(course.points):
@@ -166,6 +169,8 @@ def _chart(ident: str, course: Course) -> Chart:
             )
         if point.value and point.lo is not None and point.hi is not None:
             bars += f"M{x(place)} {y.clip(point.lo)}V{y.clip(point.hi)}"
+
+    # A horizontal line for each level.
     path = ""
     for level in levels:
         if level.median:

@@ -244,6 +244,8 @@ def timelines(group: Group, seconds: Telemetry) -> Timelines:
     """Return the charts of a group and their data."""
     charts = _charts(group, seconds)
     trials = seconds.trials
+
+    # The seconds of each panel, packed; with many trials as means of several seconds.
     series = {}
     for chart in charts:
         fine = chart.kind == "headline" or len(trials) * seconds.seconds <= MOST_VALUES

@@ -141,6 +141,8 @@ def whys(group: Group, seconds: Telemetry) -> tuple[Why, ...]:
     for row in group.rows[1:]:
         if row.ratio is None:
             continue
+
+        # What was measured in both arms, and concerns enough of the time or of the bytes.
         missing = []
         negligible = []
         shown = []
@@ -228,6 +230,7 @@ def _shares(group: Group, seconds: Telemetry, arm: str) -> dict[str, float]:
     if queue is not None:
         shares["in flight"] = min(1.0, queue)
 
+    # A workload has one of these units.
     for unit in ("tx", "gib"):
         read = group.value(arm, f"read_kb_per_{unit}")
         written = group.value(arm, f"write_kb_per_{unit}")
@@ -237,6 +240,7 @@ def _shares(group: Group, seconds: Telemetry, arm: str) -> dict[str, float]:
                 "written": written / (read + written),
             }
 
+    # Waiting is shared in proportion to latency × rate (Little).
     waits = {}
     for part, side in WAITS:
         waits[part] = seconds.product(arm, f"{side}_await_ms", f"{side}_per_s") / 1000

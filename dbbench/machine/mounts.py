@@ -42,9 +42,13 @@ def mount_holding(path: Path, table: Sequence[Mount]) -> Mount | None:
     """Return the mount that contains `path` (absolute, without symlinks), or None if the table has
     none.
     """
-    above = [entry for entry in table if entry.point == path or entry.point in path.parents]
-    deepest = max((len(entry.point.parts) for entry in above), default=0)
-    return next((entry for entry in reversed(above) if len(entry.point.parts) == deepest), None)
+    deepest: Mount | None = None  # the last one of several on the same point
+    for entry in table:
+        if entry.point != path and entry.point not in path.parents:
+            continue
+        if deepest is None or len(entry.point.parts) >= len(deepest.point.parts):
+            deepest = entry
+    return deepest
 
 
 def _line(words: list[str]) -> Mount:

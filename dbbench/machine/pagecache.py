@@ -216,22 +216,21 @@ def empty_and_prove(
     empty. `least_share`: the share of the sample's bytes that the device must deliver. If data
     remains in memory, the page cache of the whole machine is dropped, which needs root.
     """
-    held = [path for path in files if _size(path)]
-    if not held:
+    files = [path for path in files if _size(path)]
+    if not files:
         return CacheFacts(reason="there are no data files")
-    facts, remains = _empty_once(held, sample(held, seed), disks, by, least_share)
+    facts, remains = _empty_once(files, sample(files, seed), disks, by, least_share)
     if not remains:
         return facts
 
     def drop_all() -> None:
         by.empty()
-        drop(held[0], control)
+        drop(files[0], control)
 
     whole = replace(by, how=f"{by.how}, then drop_caches of the whole machine", empty=drop_all)
     try:
-        return replace(
-            _empty_once(held, sample(held, seed), disks, whole, least_share)[0], whole_machine=True
-        )
+        facts_after, _ = _empty_once(files, sample(files, seed), disks, whole, least_share)
+        return replace(facts_after, whole_machine=True)
     except OSError:  # only root may drop it, and not in every container
         return facts
 
@@ -264,18 +263,13 @@ def _empty_once(
     _empty(by, files)  # the load begins without what the sample has read
     last = resident_bytes(files)
     after = max(after, last) if after is not None and last is not None else None
-    reason = _first_reason(before, after, own_before, own_after, by.keeps_data) or _sample_reason(
-        sample_bytes, delivered, least_share
-    )
+    reason = _first_reason(before, after, own_before, own_after, by.keeps_data)
+    reason = reason or _sample_reason(sample_bytes, delivered, least_share)
     remains = bool(after) or (delivered is not None and delivered < sample_bytes * least_share)
-    resident_before, resident_after = (
-        None if pages is None else pages + (own or 0)
-        for pages, own in ((before, own_before), (after, own_after))
-    )
     facts = CacheFacts(
         touched + by.how,
-        resident_before,
-        resident_after,
+        None if before is None else before + (own_before or 0),
+        None if after is None else after + (own_after or 0),
         sample_bytes,
         delivered,
         not reason,

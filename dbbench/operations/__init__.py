@@ -12,7 +12,7 @@ from dbbench.model import OperationFacts
 from dbbench.operations.backup import base_backup, clone, snapshot
 from dbbench.operations.crash import crash_recovery
 from dbbench.operations.maintenance import fsck, grow, repair, scan
-from dbbench.operations.steps import Operation, StoredDatabase
+from dbbench.operations.steps import Operation, StoredDatabase, impossible
 
 __all__ = ["OPERATIONS", "StoredDatabase", "operate"]
 
@@ -46,10 +46,7 @@ def operate(
             raise
         except (DbbenchError, OSError) as error:
             steps.append(OperationFacts(name, None, text=str(error), failed=True))
-            left = names[number + 1 :]
-            steps += [
-                OperationFacts(later, None, text=f"not tried: {name} failed before")
-                for later in left
-            ]
+            for later in names[number + 1 :]:
+                steps.append(impossible(later, f"not tried: {name} failed before"))
             break
     return tuple(steps)

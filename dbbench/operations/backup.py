@@ -51,8 +51,9 @@ def clone(filled: StoredDatabase) -> Iterator[OperationFacts]:
 
 
 def _try(name: str, how: Snapshots, filled: StoredDatabase) -> Iterator[OperationFacts]:
-    if why := filled.obstacle(how):
-        yield impossible(name, why)
+    obstacle = filled.obstacle(how)
+    if obstacle:
+        yield impossible(name, obstacle)
         return
     try:
         yield from (_while_it_runs if how.atomic else _run_at_rest)(name, how, filled)
@@ -114,17 +115,14 @@ def _free_bytes(filled: StoredDatabase) -> int | None:
 
 
 def _add_rows(server: Server) -> None:
-    doubling = (
-        f"INSERT INTO {TABLE} SELECT id + {2**power}, filler FROM {TABLE}"
-        for power in range(DOUBLINGS)
-    )
-    execute(
-        server,
+    statements = [
         f"DROP TABLE IF EXISTS {TABLE}",
         f"CREATE TABLE {TABLE} (id INT PRIMARY KEY, filler VARCHAR(120) NOT NULL)",
         f"INSERT INTO {TABLE} VALUES (0, '{'x' * 120}')",
-        *doubling,
-    )
+    ]
+    for power in range(DOUBLINGS):
+        statements.append(f"INSERT INTO {TABLE} SELECT id + {2**power}, filler FROM {TABLE}")
+    execute(server, *statements)
 
 
 def _add_later_row(server: Server) -> None:
@@ -137,10 +135,8 @@ def _must_be_of_before(server: Server, what: str) -> str:
     """
     ((count, first),) = rows(server, f"SELECT COUNT(*), COALESCE(MIN(id), 0) FROM {TABLE}")
     if int(count) != ROWS or int(first) == LATER:
-        raise FilesystemDamaged(
-            f"{what}: {count} rows, the first of id {first}; {ROWS} were acknowledged before it, "
-            "from 0 on"
-        )
+        expected = f"{ROWS} were acknowledged before it, from 0 on"
+        raise FilesystemDamaged(f"{what}: {count} rows, the first of id {first}; {expected}")
     return f"{count} rows, all of them acknowledged before"
 
 
@@ -149,11 +145,10 @@ def base_backup(filled: StoredDatabase) -> Iterator[OperationFacts]:
     cache_text = cold(filled)
     with filled.serving(filled.datadir) as server:
         engine = ENGINES[server.engine]
-        argv = (
-            engine.backup(server, filled.room)
-            if isinstance(engine, BacksUp)
-            else _NO_BACKUP.format(server.engine)
-        )
+        if not isinstance(engine, BacksUp):
+            yield impossible("base-backup", _NO_BACKUP.format(server.engine))
+            return
+        argv = engine.backup(server, filled.room)
         if isinstance(argv, str):
             yield impossible("base-backup", argv)
             return
@@ -161,9 +156,8 @@ def base_backup(filled: StoredDatabase) -> Iterator[OperationFacts]:
         size = _stream(argv, filled.room, server.env)
         done = end_step("base-backup", began, None, size)
     rate = size / 1e6 / (done.seconds or 1.0)
-    yield replace(
-        done, text=f"{rate:.0f} MB/s by {Path(argv[0]).name}, streamed and discarded; {cache_text}"
-    )
+    text = f"{rate:.0f} MB/s by {Path(argv[0]).name}, streamed and discarded"
+    yield replace(done, text=f"{text}; {cache_text}")
 
 
 def _stream(argv: list[str], room: Path, env: Mapping[str, str]) -> int:
@@ -177,7 +171,6 @@ def _stream(argv: list[str], room: Path, env: Mapping[str, str]) -> int:
             status = program.popen.wait()
         if status:
             lines = messages.read_text(errors="replace").splitlines()
-            raise OperationFailed(
-                f"{argv[0]} ended with status {status}:\n  " + "\n  ".join(lines[-6:])
-            )
+            text = "\n  ".join(lines[-6:])
+            raise OperationFailed(f"{argv[0]} ended with status {status}:\n  {text}")
     return size

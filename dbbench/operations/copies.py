@@ -65,25 +65,19 @@ class Copies:
         if self.reflink == "always" and not self.shares(stored.fs.path):
             return f"{stored.fs.family} with these options does not support reflinks"
         if self.server is not None and not profile_of(self.server.engine).copied_running:
-            return (
-                f"files of a running {self.server.engine} that are copied one after the other "
-                "are not consistent"
-            )
+            files = f"files of a running {self.server.engine}"
+            return f"{files} that are copied one after the other are not consistent"
         if self.reflink == "always":
             return None
-        folders = os.walk(stored.datadir)
-        size = sum(
-            Path(folder, name).lstat().st_size
-            for folder, _folders, names in folders
-            for name in names
-        )
+        size = 0
+        for folder, _folders, names in os.walk(stored.datadir):
+            for name in names:
+                size += Path(folder, name).lstat().st_size
         free = shutil.disk_usage(stored.fs.path).free
         needed = int(size * _SPARE)
-        return (
-            None
-            if needed <= free
-            else f"a copy needs {size_text(needed)}, but only {size_text(free)} is free"
-        )
+        if needed <= free:
+            return None
+        return f"a copy needs {size_text(needed)}, but only {size_text(free)} is free"
 
     def snapshot(self, stored: Stored) -> None:
         if self.server is None:
@@ -96,12 +90,9 @@ class Copies:
         be equal.
         """
         target.mkdir(mode=0o700)
-        filesystems.apply_attributes(
-            replace(stored.setup, attributes=attributes_of(stored.setup)), target
-        )
-        process.run(
-            ["cp", "-a", f"--reflink={self.reflink}", f"{source}/.", target], timeout_s=_COPY_S
-        )
+        setup = replace(stored.setup, attributes=attributes_of(stored.setup))
+        filesystems.apply_attributes(setup, target)
+        process.run(_cp(self.reflink, source, target), timeout_s=_COPY_S)
         filesystems.sync(stored.fs.path)
 
     @contextlib.contextmanager
@@ -170,22 +161,22 @@ def _back_up(server: Server, source: Path, target: Path) -> None:
     shutil.chown(target / "backup_label", owner.st_uid, owner.st_gid)
 
 
+def _cp(reflink: str, source: Path, target: Path) -> list[str]:
+    return ["cp", "-a", f"--reflink={reflink}", f"{source}/.", str(target)]
+
+
 def _copy_live(source: Path, target: Path) -> None:
     """Run cp -a into a new directory. Files that the server removes meanwhile are not needed by a
     backup.
     """
     target.mkdir(mode=0o700)
-    done = process.run(
-        ["cp", "-a", "--reflink=always", f"{source}/.", target], timeout_s=_COPY_S, ok=(0, 1)
-    )
-    if done.returncode and (wrong := without_vanishing(done.stderr)):
-        raise OperationFailed("cp says:\n  " + "\n  ".join(wrong[:4]))
+    done = process.run(_cp("always", source, target), timeout_s=_COPY_S, ok=(0, 1))
+    messages = without_vanishing(done.stderr) if done.returncode else []
+    if messages:
+        raise OperationFailed("cp says:\n  " + "\n  ".join(messages[:4]))
 
 
 def without_vanishing(text: str) -> list[str]:
     """Return cp's messages without those about files that no longer exist."""
-    return [
-        line
-        for line in text.splitlines()
-        if line.strip() and not line.endswith("No such file or directory")
-    ]
+    lines = [line for line in text.splitlines() if line.strip()]
+    return [line for line in lines if not line.endswith("No such file or directory")]

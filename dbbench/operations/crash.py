@@ -40,7 +40,7 @@ def crash_recovery(filled: StoredDatabase) -> Iterator[OperationFacts]:
 
 
 def _kill(filled: StoredDatabase) -> tuple[int, int | None]:
-    written = list[_Writer]()
+    writers = list[_Writer]()
     log_bytes = None
     killed = False
     try:
@@ -48,29 +48,32 @@ def _kill(filled: StoredDatabase) -> tuple[int, int | None]:
             columns = "writer INT, id INT, filler VARCHAR(200) NOT NULL, PRIMARY KEY (writer, id)"
             execute(server, f"DROP TABLE IF EXISTS {TABLE}", f"CREATE TABLE {TABLE} ({columns})")
             server.checkpoint()
-            written = [_Writer(server, number) for number in range(SESSIONS)]
-            for writer in written:
+            writers = [_Writer(server, number) for number in range(SESSIONS)]
+            for writer in writers:
                 writer.helper.start()
             time.sleep(LOAD_S)
             log_bytes = server.recovery_bytes()
-            if early := next(filter(None, (writer.helper.error() for writer in written)), None):
-                raise OperationFailed(f"the load before the crash failed: {early}")
+            for writer in writers:
+                error = writer.helper.error()
+                if error:
+                    raise OperationFailed(f"the load before the crash failed: {error}")
             if server.pid is None:
                 raise OperationFailed("this engine has no server to kill")
             killed = True
             os.kill(server.pid, signal.SIGKILL)
-            for writer in written:
+            for writer in writers:
                 writer.helper.join()
                 writer.helper.error()  # expected: the server was killed
     except EngineDied:
         if not killed:
             raise
-    return sum(writer.acknowledged for writer in written) * ROWS, log_bytes
+    return sum(writer.acknowledged for writer in writers) * ROWS, log_bytes
 
 
 class _Writer:
     def __init__(self, server: Server, number: int) -> None:
-        self.number, self.connection = number, server.connect()
+        self.number = number
+        self.connection = server.connect()
         self.acknowledged = 0  # number of acknowledged transactions
         self.helper = threads.Helper(f"crash-{number}", self._write)
 
@@ -78,10 +81,9 @@ class _Writer:
         with closing(self.connection), closing(self.connection.cursor()) as cursor:
             while True:
                 first = self.acknowledged * ROWS
-                values = ", ".join(
-                    f"({self.number}, {first + row}, '{'x' * 200}')" for row in range(ROWS)
-                )
-                cursor.execute(f"INSERT INTO {TABLE} VALUES {values}")
+                numbers = range(first, first + ROWS)
+                values = [f"({self.number}, {number}, '{'x' * 200}')" for number in numbers]
+                cursor.execute(f"INSERT INTO {TABLE} VALUES {', '.join(values)}")
                 self.acknowledged += 1
 
 
@@ -91,8 +93,6 @@ def _must_have(server: Server, acknowledged: int) -> None:
     """
     ((count, whole),) = rows(server, f"SELECT COUNT(*), COUNT(DISTINCT writer) FROM {TABLE}")
     if not acknowledged <= int(count) <= acknowledged + SESSIONS * ROWS:
-        raise FilesystemDamaged(
-            f"after the crash there are {count} rows of {whole} sessions; {acknowledged} were "
-            "acknowledged"
-        )
+        text = f"after the crash there are {count} rows of {whole} sessions"
+        raise FilesystemDamaged(f"{text}; {acknowledged} were acknowledged")
     execute(server, f"DROP TABLE {TABLE}")

@@ -51,10 +51,8 @@ def grow(filled: StoredDatabase) -> Iterator[OperationFacts]:
     able = volumes.growing_of(filled.setup)
     spare = filled.volume.spare
     if able is None:
-        yield impossible(
-            "grow",
-            f"{filled.fs.family} cannot take another device, and neither can a layer below it",
-        )
+        text = f"{filled.fs.family} cannot take another device, and neither can a layer below it"
+        yield impossible("grow", text)
         return
     if spare is None:
         yield impossible("grow", "the plan has no device beyond those that the fs setup uses")
@@ -93,9 +91,7 @@ def of_filesystem(filled: StoredDatabase) -> OperationFacts:
     filesystems.sync(filled.fs.path)
     done = end_step("repair: filesystem", began)
     words = " ".join(word for word in argvs[0] if not word.startswith("/"))
-    return OperationFacts(
-        done.name, done.seconds, text=f"{words}: {before} extents before, {extents_of(files)} after"
-    )
+    return replace(done, text=f"{words}: {before} extents before, {extents_of(files)} after")
 
 
 def of_engine(filled: StoredDatabase) -> OperationFacts:
@@ -111,14 +107,13 @@ def of_engine(filled: StoredDatabase) -> OperationFacts:
         server.checkpoint()
         filesystems.sync(filled.fs.path)
         done = end_step("repair: engine", began)
-    text = (
-        f"{verb} of {len(tables)} tables: {before} extents before, {extents_of(filled.files)} after"
-    )
-    return OperationFacts(done.name, done.seconds, text=text)
+    after = extents_of(filled.files)
+    text = f"{verb} of {len(tables)} tables: {before} extents before, {after} after"
+    return replace(done, text=text)
 
 
-def read_tables(name: str, server: Server, said: str) -> OperationFacts:
-    """Read every table of the server once; `said`: what happened to the cache before."""
+def read_tables(name: str, server: Server, cache_text: str) -> OperationFacts:
+    """Read every table of the server once; `cache_text`: what happened to the cache before."""
     sql = sql_of(server)
     with contextlib.closing(server.connect()) as connection:
         tables = sql.tables(connection)
@@ -127,27 +122,28 @@ def read_tables(name: str, server: Server, said: str) -> OperationFacts:
             sql.scan_plan(connection, sql.scan(connection, table.name))
         done = end_step(name, began, None, sum(table.size_bytes for table in tables))
     rate = (done.bytes or 0) / 1e6 / (done.seconds or 1.0)
-    return replace(done, text=f"{len(tables)} tables, {rate:.0f} MB/s, {said}")
+    return replace(done, text=f"{len(tables)} tables, {rate:.0f} MB/s, {cache_text}")
 
 
 def scan(
     filled: StoredDatabase, read: Callable[[str, Server, str], OperationFacts] = read_tables
 ) -> Iterator[OperationFacts]:
     """Run two steps, whose bytes are those of the tables that `read` reads."""
-    said = cold(filled)
+    cache_text = cold(filled)
     with filled.serving(filled.datadir) as server:
-        yield read(SCAN_OF_DATA, server, said)
+        yield read(SCAN_OF_DATA, server, cache_text)
     how = volumes.snapshots_of(filled.setup)
     if how is None:
         yield impossible(SCAN_OF_CLONE, filled.no_snapshots)
         return
-    if why := filled.obstacle(how):
-        yield impossible(SCAN_OF_CLONE, why)
+    obstacle = filled.obstacle(how)
+    if obstacle:
+        yield impossible(SCAN_OF_CLONE, obstacle)
         return
     try:
         how.snapshot(filled)
-        said = cold(filled)
+        cache_text = cold(filled)
         with how.clone(filled) as datadir, filled.serving_copy(datadir) as server:
-            yield read(SCAN_OF_CLONE, server, said)
+            yield read(SCAN_OF_CLONE, server, cache_text)
     finally:
         how.drop(filled)

@@ -85,8 +85,6 @@ def cold(filled: StoredDatabase) -> str:
     """Empty the cache of the data files; return a description of the result."""
     filesystems.sync(filled.fs.path)
     facts = filled.cold(filled.data_files(filled.datadir))
-    return (
-        "from a cold cache"
-        if facts.proved
-        else f"the cache could not be verified as cold: {facts.reason}"
-    )
+    if facts.proved:
+        return "from a cold cache"
+    return f"the cache could not be verified as cold: {facts.reason}"

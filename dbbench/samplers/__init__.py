@@ -45,11 +45,12 @@ class Samples:
 def beside(target: Sampled, raw: Path) -> Iterator[Samples]:
     """Run every sampler within the block. Raises ProgramMissing before any of them has started."""
     with contextlib.ExitStack() as stack:
-        parts = {
-            name: stack.enter_context(sampler.beside(target, raw))
-            for name, sampler in SAMPLERS.items()
-        }
-        yield Samples({name: part for name, part in parts.items() if part is not None})
+        parts = dict[str, Sampling]()
+        for name, sampler in SAMPLERS.items():
+            part = stack.enter_context(sampler.beside(target, raw))
+            if part is not None:
+                parts[name] = part
+        yield Samples(parts)
 
 
 def programs() -> tuple[str, ...]:

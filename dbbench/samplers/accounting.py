@@ -52,7 +52,8 @@ class CpuClock:
         `system_cpu_s` (user, nice, system, irq, softirq); `client_cpu_s` (up to the end of a
         client that this process has waited for) and `dbbench_cpu_s`.
         """
-        (began, cpu_before, before), (now, cpu, after) = self._before, self._read()
+        began, cpu_before, before = self._before
+        now, cpu, after = self._read()
         client_s, own_s = self._split(before, after)
         return {
             "seconds": now - began,
@@ -103,10 +104,10 @@ def _tree_s(
     """
     total = 0.0
     for pid in below(roots, after, without):
+        total += after[pid].all_s
         old = before.get(pid)
-        total += after[pid].all_s - (
-            old.all_s if old and old.started == after[pid].started else 0.0
-        )
+        if old and old.started == after[pid].started:
+            total -= old.all_s
     return total
 
 
@@ -116,7 +117,8 @@ class IoClock:
     """
 
     def __init__(self, *, proc: Path = PROC) -> None:
-        self._proc, self._before = proc, io_counts("self", proc)
+        self._proc = proc
+        self._before = io_counts("self", proc)
 
     def difference(self) -> dict[str, int | None]:
         """Return `read_bytes` and `write_bytes`, the larger of the bytes of system calls and those
@@ -154,7 +156,7 @@ class TaskClock:
         self._foreign: set[int] = set()
         # by thread id and start time, at the last reading
         self._switches: dict[tuple[int, int], int] | None = None
-        self._at = 0.0
+        self._monotonic = 0.0
         self._counted = 0
         self._seconds = 0.0
         self.server_bytes: int | None = None  # the largest of all readings
@@ -166,32 +168,33 @@ class TaskClock:
             if ended.wait(_EVERY_S):
                 return
 
-    def read(self, at: float) -> None:
-        """Read all threads once, and the memory of each process of the server; `at`: the time, in
-        seconds.
-        """
+    def read(self, monotonic: float) -> None:
+        """Read all threads once, and the memory of each process of the server, at this time."""
         table = tasks(self._proc, self._foreign)
         ours = below(self._roots, table)
         self._foreign |= table.keys() - ours
+
+        # Context switches, unless a process is missing.
         switches = dict[tuple[int, int], int]()
         for pid in ours:
             for thread in proc_files.threads(table[pid], self._proc):
-                switches[thread.pid, thread.started] = times_run(
-                    f"{self._proc}/{pid}/task/{thread.pid}"
-                )
+                counted = times_run(f"{self._proc}/{pid}/task/{thread.pid}")
+                switches[thread.pid, thread.started] = counted
         if self._switches is not None and set(self._roots) <= ours and any(switches.values()):
-            self._counted += sum(
-                max(0, count - self._switches.get(key, 0)) for key, count in switches.items()
-            )
-            self._seconds += at - self._at
+            for key, count in switches.items():
+                self._counted += max(0, count - self._switches.get(key, 0))
+            self._seconds += monotonic - self._monotonic
         self._switches = switches
-        self._at = at
+        self._monotonic = monotonic
+
+        # Open files and memory: of the server, if there is one.
+        server = below(self._server, table)
         if self._places and len(self._outside) < _LOOKS:
-            pids = below(self._server, table) if self._server else ours
-            self._outside.append(
-                files_elsewhere(pids, self._places, bool(self._server), self._proc)
-            )
-        if (memory := _memory_bytes(below(self._server, table), self._proc)) is not None:
+            pids = server if self._server else ours
+            files = files_elsewhere(pids, self._places, bool(self._server), self._proc)
+            self._outside.append(files)
+        memory = _memory_bytes(server, self._proc)
+        if memory is not None:
             self.server_bytes = max(memory, self.server_bytes or 0)
 
     def elsewhere(self) -> set[str]:
@@ -213,18 +216,16 @@ def files_elsewhere(
     """Return the regular files outside of these directories that the processes have open, or have
     open for writing, without deleted ones, which are temporary or only in memory.
     """
+    folders = tuple(f"{place}/" for place in places)
     files = set()
     for pid in pids:
         with contextlib.suppress(OSError):  # the process has ended
             for entry in os.scandir(f"{proc}/{pid}/fd"):
                 with contextlib.suppress(OSError):
                     file = str(Path(entry.path).readlink())
-                    inside = any(f"{file}/".startswith(f"{place}/") for place in places)
-                    if (
-                        inside
-                        or file.endswith(" (deleted)")
-                        or not stat.S_ISREG(entry.stat().st_mode)
-                    ):
+                    if f"{file}/".startswith(folders) or file.endswith(" (deleted)"):
+                        continue
+                    if not stat.S_ISREG(entry.stat().st_mode):
                         continue
                     if not only_written or is_for_writing(proc / str(pid) / "fdinfo" / entry.name):
                         files.add(file)
@@ -238,8 +239,11 @@ def _memory_bytes(server: Collection[int], proc: Path) -> int | None:
     """
     private = shared = huge = 0
     for pid in server:
-        lines = (line.split() for line in (content(f"{proc}/{pid}/status") or "").splitlines())
-        kb = {words[0]: int(words[1]) for words in lines if len(words) == 3 and words[2] == "kB"}
+        kb = dict[str, int]()
+        for line in (content(f"{proc}/{pid}/status") or "").splitlines():
+            words = line.split()
+            if len(words) == 3 and words[2] == "kB":
+                kb[words[0]] = int(words[1])
         private += kb.get("RssAnon:", 0)
         shared = max(shared, kb.get("RssShmem:", 0))
         huge = max(huge, kb.get("HugetlbPages:", 0))
@@ -259,19 +263,17 @@ class DiskClock:
         """Return `read_bytes`, `write_bytes`, `read_operations`, `write_operations` (requests that
         the disk completed, after merging) and `flushes`; None if not counted.
         """
-        after = self._read()
-        return {
-            name: None if old is None or (new := after[name]) is None else new - old
-            for name, old in self._before.items()
-        }
+        grown = dict[str, int | None]()
+        for name, new in self._read().items():
+            old = self._before[name]
+            grown[name] = None if old is None or new is None else new - old
+        return grown
 
     def _read(self) -> dict[str, int | None]:
-        each = [
-            counters for disk in self.disks if (counters := sysfs.io_counters(disk)) is not None
-        ]
-        whole = bool(each) and len(each) == len(self.disks)
-        sums = {
-            name: sum(counters[name] for counters in each) if whole else None
-            for name in sysfs.COUNTED
-        }
+        sums: dict[str, int | None] = dict.fromkeys(sysfs.COUNTED, 0 if self.disks else None)
+        for disk in self.disks:
+            counters = sysfs.io_counters(disk) or {}
+            for name, total in sums.items():
+                counter = counters.get(name)
+                sums[name] = None if total is None or counter is None else total + counter
         return {**sums, "flushes": sysfs.flushes(self.disks)}

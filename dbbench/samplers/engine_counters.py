@@ -90,16 +90,16 @@ class Counters:
             self._fatal = True
 
     def read(self, begin_utc: float, seconds: int) -> tuple[Series, list[TrialWarning]]:
-        pairs = itertools.pairwise(self.readings)
-        seen = on_the_second(
-            ((b.due_utc, 1.0 if _usable(a, b) else None) for a, b in pairs), begin_utc, seconds
-        )
+        points = []
+        for before, after in itertools.pairwise(self.readings):
+            points.append((after.due_utc, 1.0 if _usable(before, after) else None))
+        readable = on_the_second(points, begin_utc, seconds)
         warnings = []
-        if self._fatal or (
-            self.readings and all(reading.counters is None for reading in self.readings)
-        ):
+        failed = [reading for reading in self.readings if reading.counters is None]
+        if self._fatal or (failed and len(failed) == len(self.readings)):
             warnings.append(TrialWarning("W013", f"counters: {self._fault}"))
-        if gaps := gap_warning("counters", seen):
+        gaps = gap_warning("counters", readable)
+        if gaps:
             why = f": {self._fault}" if self._fault else ""
             warnings.append(TrialWarning(gaps.id, gaps.text + why, gaps.second))
         warnings += foreign_sessions(self.readings, self._expected, begin_utc, seconds)
@@ -153,26 +153,28 @@ def foreign_sessions(
     foreign = set[int]()
     first_seconds = dict[str, int]()
     for reading in readings:
-        if (now := reading.sessions) is None:
+        now = reading.sessions
+        if now is None:
             continue
         second = math.floor(reading.due_utc - begin_utc)
         if 0 <= second <= seconds:  # a session is noticed up to a second later
             second = min(second, seconds - 1)
             if now.configured != before.configured and before.configured:
                 yield TrialWarning("W128", "the server read its configuration again", second)
-            if (more := _beyond(now, expected)) > _beyond(before, expected):
+            more = _beyond(now, expected)
+            if more > _beyond(before, expected):
                 new = now.present.keys() - before.present.keys()
-                foreign |= new if len(new) <= more else set()
-                if not 0 < len(new) <= more:
+                listed = 0 < len(new) <= more
+                foreign |= new if listed else set()
+                if not listed:
                     first_seconds.setdefault(f"{more} in total, not listed by the server", second)
             for number in sorted(foreign & now.present.keys()):
                 first_seconds.setdefault(now.present[number], second)
         before = now
-    if first_seconds:
-        texts = [
-            f"{' '.join(session.split())} (second {second})"
-            for session, second in first_seconds.items()
-        ]
+    texts = []
+    for session, second in first_seconds.items():
+        texts.append(f"{' '.join(session.split())} (second {second})")
+    if texts:
         yield TrialWarning("W135", "; ".join(texts[:_SHOWN]), min(first_seconds.values()))
 
 

@@ -49,7 +49,7 @@ def beside(target: Sampled, raw: Path) -> Iterator[Sampling | None]:
     if target.disk is None:
         yield None
         return
-    disks = (target.disk, *([target.log] if target.log else []))
+    disks = (target.disk, target.log) if target.log else (target.disk,)
     document = raw / "iostat.json"
     log = raw / "iostat.log"
     # LC_ALL=C: decimal points. ISO: times with their zone. -y: without the first report, of the
@@ -76,47 +76,51 @@ def _read(document: Path, disk: str, log: str = "") -> SysstatDocument:
     return rows if rows.whole else rows._replace(fault=f"{document.name} is truncated")
 
 
+def _stamp(report: Mapping[str, Any]) -> int | None:
+    try:
+        end = datetime.fromisoformat(report["timestamp"])
+    except (KeyError, TypeError, ValueError):
+        return None
+    # a local format does not contain a zone
+    return None if end.tzinfo is None else int(end.timestamp())
+
+
 @process.understood("iostat")
 def parse(text: str, disk: str, log: str = "") -> SysstatDocument:
     """Return the entries of `disk` in order, with the columns of `log`. Intervals without `disk`
     are omitted.
     """
-    prefixes = {disk: "", **({log: "log_"} if log else {})}
+    prefixes = {disk: "", log: "log_"} if log else {disk: ""}
     reports, whole = statistics(text)
     entries = list[Interval]()
     strange = list[object]()
     rows: dict[str, list[Mapping[str, Any]]] = {name: [] for name in prefixes}
+    printed = dict[str, None]()  # names of all disks
     for report in reports:
-        try:
-            end = datetime.fromisoformat(report["timestamp"])
-        except (KeyError, TypeError, ValueError):
-            end = None
-        if end is None or end.tzinfo is None:  # a local format, which does not contain a zone
+        stamp = _stamp(report)
+        if stamp is None:
             strange.append(report.get("timestamp"))
             continue
         named = {row.get("disk_device"): row for row in report.get("disk", [])}
         values: dict[str, float | None] = {}
         for name, prefix in prefixes.items():
-            if row := named.get(name):
-                rows[name].append(row)
-                values.update(
-                    {
-                        prefix + column: value
-                        for column, value in numbers(row, _COLUMNS, _PER_REQUEST)
-                    }
-                )
+            row = named.get(name)
+            if not row:
+                continue
+            rows[name].append(row)
+            for column, value in numbers(row, _COLUMNS, _PER_REQUEST):
+                values[prefix + column] = value
         if disk in named:
-            stamp = int(end.timestamp())
-            entries.append(Interval(stamp, stamp - entries[-1].stamp if entries else 1, values))
-    listed = dict.fromkeys(
-        str(row.get("disk_device")) for report in reports for row in report.get("disk", [])
-    )
-    absent = ", ".join(listed) or "no disk"
-    texts = [
-        missing_keys(name, of_disk, _COLUMNS)
-        if of_disk
-        else f"expected the disk {name}, read {absent}"
-        for name, of_disk in rows.items()
-    ]
+            interval = stamp - entries[-1].stamp if entries else 1
+            entries.append(Interval(stamp, interval, values))
+        printed.update(dict.fromkeys(map(str, named)))
+
+    # What is not as expected: a disk without a row, or a row without a key.
+    texts = []
+    for name, of_disk in rows.items():
+        text = f"expected the disk {name}, read {', '.join(printed) or 'no disk'}"
+        if of_disk:
+            text = missing_keys(name, of_disk, _COLUMNS)
+        texts.append(text)
     unexpected = "; ".join(filter(None, texts)) if reports else ""
     return SysstatDocument.of(entries, whole, strange, "an ISO time with its zone", unexpected)

@@ -93,11 +93,10 @@ class Machine:
         self._mounts = Mounts(target.mounts)
         roots = (os.getpid(),) if self._server is None else (os.getpid(), self._server)
         self._processes = Processes(roots, Groups(self._mounts.table()), proc)
-        self._files = SettingFiles(
-            {**tunables.paths_to_watch(), **tunables.block_files(target.disks, target.mounts)}
-        )
+        block_files = tunables.block_files(target.disks, target.mounts)
+        self._files = SettingFiles({**tunables.paths_to_watch(), **block_files})
         self._writes = WriteWatch(target.disks)
-        self._found: list[Disturbance] = []
+        self._findings: list[Disturbance] = []
         self._began = clocks()
         self._turn = self._began  # both clocks at the last reading
         self._values: Values = {}
@@ -124,16 +123,16 @@ class Machine:
     def read(self, begin_utc: float, seconds: int) -> tuple[Series, list[TrialWarning]]:
         end_utc = begin_utc + seconds
         # A change is noticed up to a second later.
-        found = (
-            finding for finding in self._found if begin_utc <= finding.utc < end_utc + _EVERY_S
-        )
-        of_load = [
-            dataclasses.replace(finding, utc=min(finding.utc, end_utc - 0.001)) for finding in found
-        ]
-        kinds = {finding.id for finding in of_load}
-        return Series(seconds), [
-            warning(kind, of_load, begin_utc) for kind in KINDS if kind in kinds
-        ]
+        by_kind: dict[str, list[Disturbance]] = {kind: [] for kind in KINDS}
+        for finding in self._findings:
+            if begin_utc <= finding.utc < end_utc + _EVERY_S:
+                utc = min(finding.utc, end_utc - 0.001)
+                by_kind[finding.id].append(dataclasses.replace(finding, utc=utc))
+        warnings = []
+        for kind, findings in by_kind.items():
+            if findings:
+                warnings.append(warning(kind, findings, begin_utc))
+        return Series(seconds), warnings
 
     def look(self) -> None:
         late_s = self._look_at_clocks()
@@ -164,17 +163,15 @@ class Machine:
         """Return by how many seconds this reading is late."""
         before = self._turn
         self._turn = self._clocks()
-        utc_s, monotonic_s = (now - then for now, then in zip(self._turn, before, strict=True))
-        if abs(step := utc_s - monotonic_s) > _STEP_S:
+        utc_s = self._turn[0] - before[0]
+        monotonic_s = self._turn[1] - before[1]
+        step = utc_s - monotonic_s
+        if abs(step) > _STEP_S:
             self._note("W023", f"the system clock was set by {step:+.1f} s")
         late_s = monotonic_s - _EVERY_S
         if late_s >= _LATE_S:
-            self._note(
-                _STANDING,
-                f"dbbench, or the machine (pid {os.getpid()}) stopped",
-                late_s,
-                ago_s=late_s,
-            )
+            text = f"dbbench, or the machine (pid {os.getpid()}) stopped"
+            self._note(_STANDING, text, late_s, ago_s=late_s)
         return max(0.0, late_s)
 
     def _look_at_progress(self, stopped: bool, seconds: float) -> None:
@@ -194,30 +191,29 @@ class Machine:
     def _note(self, kind: str, text: str, lasted_s: float = 0.0, ago_s: float = 0.0) -> None:
         # monotonic: not affected if the clock is set
         utc = self._began[0] + self._clocks()[1] - self._began[1] - ago_s
-        self._found.append(Disturbance(utc, kind, text, lasted_s))
-        line = {
-            "utc": iso(utc),
-            "id": kind,
-            "what": text,
-            **({"seconds": round(lasted_s, 3)} if lasted_s else {}),
-        }
+        self._findings.append(Disturbance(utc, kind, text, lasted_s))
+        line: dict[str, object] = {"utc": iso(utc), "id": kind, "what": text}
+        if lasted_s:
+            line["seconds"] = round(lasted_s, 3)
         # the warning needs no file
         with contextlib.suppress(OSError), self._log.open("a", encoding="utf-8") as log:
             log.write(json.dumps(line) + "\n")
 
 
 def warning(kind: str, findings: list[Disturbance], begin_utc: float) -> TrialWarning:
-    """Return the findings of one kind as a warning: the duration for stopped processes, the time
+    """Return the findings of that kind as a warning: the duration for stopped processes, the time
     for changes.
     """
-    same_kind = [finding for finding in findings if finding.id == kind]
-    first = min(int(finding.utc - begin_utc) for finding in same_kind)
+    seconds = [int(finding.utc - begin_utc) for finding in findings]
     if kind == _STANDING:
         lasted = Counter[str]()
-        for finding in same_kind:
+        for finding in findings:
             lasted[finding.text] += round(finding.lasted_s)
         texts = [f"{text} for about {count} s" for text, count in lasted.most_common()]
     else:
-        texts = [f"{finding.text} (second {int(finding.utc - begin_utc)})" for finding in same_kind]
-    more = f" and {len(texts) - _SHOWN} others" if len(texts) > _SHOWN else ""
-    return TrialWarning(kind, "; ".join(texts[:_SHOWN]) + more, second=first)
+        pairs = zip(findings, seconds, strict=True)
+        texts = [f"{finding.text} (second {second})" for finding, second in pairs]
+    text = "; ".join(texts[:_SHOWN])
+    if len(texts) > _SHOWN:
+        text += f" and {len(texts) - _SHOWN} others"
+    return TrialWarning(kind, text, second=min(seconds))

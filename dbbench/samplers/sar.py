@@ -117,11 +117,12 @@ def wait_between_records(pid: int) -> None:
     """Wait 1 s at most until the recorder sleeps: a signal during a write would damage the record,
     and so the file.
     """
-    process.wait_while(
-        lambda: (found := task(f"{PROC}/{pid}")) is not None and found.state in "RD",
-        1.0,
-        every_s=0.002,
-    )
+
+    def is_writing() -> bool:
+        recorder = task(f"{PROC}/{pid}")
+        return recorder is not None and recorder.state in "RD"
+
+    process.wait_while(is_writing, 1.0, every_s=0.002)
 
 
 def _names(disk: str | None) -> tuple[str, ...]:
@@ -139,7 +140,7 @@ def _read(binary: Path, disk_names: tuple[str, ...]) -> SysstatDocument:
     records before that.
     """
     pressure = Path("/proc/pressure").is_dir()
-    options = (*_OPTIONS, *(_PRESSURE if pressure else ()))
+    options = _OPTIONS + _PRESSURE if pressure else _OPTIONS
     try:
         done = run(["sadf", "-j", binary, "--", *options], timeout_s=120, ok=range(256))
     except (CommandFailed, DeadlinePassed, ProgramMissing) as error:
@@ -177,12 +178,11 @@ def parse(text: str, disk_names: tuple[str, ...], pressure: bool = True) -> Syss
             continue
         sections = _sections(raw, disk_names)
         read.append(sections)
-        rows_by_table = (
-            (row, (_TABLES | _PSI)[name]) for name, row in sections.items() if row is not None
-        )
-        values = dict(
-            pair for row, table in rows_by_table for pair in numbers(row, table, _PER_REQUEST)
-        )
+        values = dict[str, float | None]()
+        for name, table in (_TABLES | _PSI).items():
+            row = sections[name]
+            if row is not None:
+                values.update(numbers(row, table, _PER_REQUEST))
         entries.append(Interval(*stamp, values))
     return SysstatDocument.of(entries, whole, strange, _STAMP, _surplus(read, tables, disk_names))
 
@@ -195,7 +195,8 @@ def _surplus(
     """
     texts = []
     for name, table in tables.items():
-        rows = [row for sections in read if (row := sections[name]) is not None]
+        sections = [entry[name] for entry in read]
+        rows = [row for row in sections if row is not None]
         if name != "disk" or rows:
             texts.append(missing_keys(name, rows, table))
         elif disk_names:
@@ -203,30 +204,28 @@ def _surplus(
     return "; ".join(filter(None, texts)) if read else ""
 
 
-def _stamp(found: Any) -> tuple[int, float] | None:
+def _stamp(stamp: Any) -> tuple[int, float] | None:
     """Return the end of an interval and its length. sysstat up to 12.6 writes "utc": 1, from 12.7
     on "tz": "UTC".
     """
     try:
-        end = datetime.fromisoformat(f"{found['date']}T{found['time']}").replace(tzinfo=UTC)
-        interval = float(found["interval"])
+        end = datetime.fromisoformat(f"{stamp['date']}T{stamp['time']}").replace(tzinfo=UTC)
+        interval = float(stamp["interval"])
     except (KeyError, TypeError, ValueError):
         return None
-    return (
-        (int(end.timestamp()), interval)
-        if found.get("utc") == 1 or found.get("tz") == "UTC"
-        else None
-    )
+    if stamp.get("utc") != 1 and stamp.get("tz") != "UTC":
+        return None
+    return int(end.timestamp()), interval
 
 
 def _sections(raw: Mapping[str, Any], disk_names: tuple[str, ...]) -> _Sections:
     io = raw.get("io", {})
     psi = raw.get("psi", {})
+    cpus = [row for row in raw.get("cpu-load", []) if row.get("cpu") == "all"]
+    disks = [row for row in raw.get("disk", []) if row.get("disk-device") in disk_names]
     return {
-        "cpu-load": next((row for row in raw.get("cpu-load", []) if row.get("cpu") == "all"), None),
-        "disk": next(
-            (row for row in raw.get("disk", []) if row.get("disk-device") in disk_names), None
-        ),
+        "cpu-load": next(iter(cpus), None),
+        "disk": next(iter(disks), None),
         "io": io,
         "io-reads": io.get("io-reads"),
         "io-writes": io.get("io-writes"),

@@ -5,6 +5,7 @@ It has no gaps.
 from __future__ import annotations
 
 import contextlib
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -66,17 +67,24 @@ class ServerLog:
             self.events = events(file.read().decode(errors="replace"))
 
     def read(self, begin_utc: float, seconds: int) -> tuple[Series, list[TrialWarning]]:
-        inside = [
-            (int(event.utc - begin_utc), event) for event in self.events if event.utc >= begin_utc
-        ]
-        inside = [(second, event) for second, event in inside if second < seconds]
-        bad = [(second, event) for second, event in inside if event.kind == "error"]
+        # The seconds of the load in which something was logged.
+        errors = []
+        vacuums = []
+        text = ""  # of the first error
+        for event in self.events:
+            second = math.floor(event.utc - begin_utc)
+            if not 0 <= second < seconds:
+                continue
+            if event.kind == "autovacuum":
+                vacuums.append(second)
+            else:
+                errors.append(second)
+                text = text or event.text[:_SHOWN]
         warnings = []
-        if bad:
-            more = f" (and {len(bad) - 1} more)" if len(bad) > 1 else ""
-            warnings.append(TrialWarning("W025", bad[0][1].text[:_SHOWN] + more, second=bad[0][0]))
-        columns = {"server_log_errors": _count(seconds, [second for second, _ in bad])}
-        vacuums = [second for second, event in inside if event.kind == "autovacuum"]
+        if errors:
+            more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+            warnings.append(TrialWarning("W025", text + more, second=errors[0]))
+        columns = {"server_log_errors": _count(seconds, errors)}
         if vacuums:
             columns["autovacuum_runs"] = _count(seconds, vacuums)
         return Series(seconds, columns), warnings
@@ -89,11 +97,16 @@ def events(text: str) -> list[LogEvent]:
         match = _LINE.match(line)
         if match is None:
             continue
-        kind = (
-            "error" if _BAD.search(match[3]) else "autovacuum" if _VACUUM.search(match[3]) else ""
-        )
-        if kind and (utc := _utc(match[1], match[2])) is not None:
-            log_events.append(LogEvent(utc, kind, match[3].strip()))
+        date, moment, message = match.groups()
+        if _BAD.search(message):
+            kind = "error"
+        elif _VACUUM.search(message):
+            kind = "autovacuum"
+        else:
+            continue
+        utc = _utc(date, moment)
+        if utc is not None:
+            log_events.append(LogEvent(utc, kind, message.strip()))
     return log_events
 
 

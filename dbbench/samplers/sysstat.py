@@ -79,11 +79,9 @@ def missing_keys(name: str, rows: Sequence[Mapping[str, Any]], expected: Iterabl
     """
     keys = dict.fromkeys(key for row in rows for key in row)
     absent = [key for key in expected if key not in keys]
-    return (
-        f"{name}: expected {', '.join(absent)}, read {', '.join(keys) or 'nothing'}"
-        if absent
-        else ""
-    )
+    if not absent:
+        return ""
+    return f"{name}: expected {', '.join(absent)}, read {', '.join(keys) or 'nothing'}"
 
 
 def statistics(text: str) -> tuple[list[dict[str, Any]], bool]:
@@ -156,14 +154,13 @@ class Recorder:
     def note_end(self, program: Running, log: Path) -> None:
         """Note whether the program ended by itself; call this before stopping it."""
         status = program.poll()
-        if status is not None:
-            last_line = (
-                log.read_text(errors="replace").strip().splitlines()[-1:] if log.is_file() else []
-            )
-            how = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
-            self.ended_early = f"{Path(program.argv[0]).name} {how}" + "".join(
-                f": {line}" for line in last_line
-            )
+        if status is None:
+            return
+        how = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
+        self.ended_early = f"{Path(program.argv[0]).name} {how}"
+        lines = log.read_text(errors="replace").strip().splitlines() if log.is_file() else []
+        if lines:
+            self.ended_early += f": {lines[-1]}"
 
     def read(self, begin_utc: float, seconds: int) -> tuple[Series, list[TrialWarning]]:
         document = self._read_document()
@@ -185,13 +182,12 @@ class Recorder:
             kind = "W014" if short else "W013"
             yield TrialWarning(kind, f"{self.name}: {why}; {share}", hole)
         elif not good and not short and not unexpected:
-            unexpected = (
-                f"expected an entry for each of {len(column)} seconds, read "
-                f"{_span(document.entries)}"
-            )
+            expected = f"expected an entry for each of {len(column)} seconds"
+            unexpected = f"{expected}, read {_span(document.entries)}"
         if unexpected:
             yield TrialWarning("W140", f"{self.name}: {unexpected}; {share}", hole)
-        if gaps := gap_warning(self.name, column):
+        gaps = gap_warning(self.name, column)
+        if gaps:
             yield gaps
 
 

@@ -87,45 +87,45 @@ def reading(ours: tuple[int, ...] = (), proc: Path | None = None) -> LoadReading
     with contextlib.suppress(OSError):
         table = proc_files.tasks(where)
     own_pids = _of_our_namespace(table, where) or below((os.getpid(), *ours), table)
-    processes = {(process.pid, process.started): process for process in table.values()}
-    kernel = [process.all_s for process in table.values() if process.kernel]
-    return LoadReading(
-        time.monotonic(),
-        proc_files.cpu_times(where),
-        {key: process for key, process in processes.items() if process.pid in own_pids},
-        {
-            key: process
-            for key, process in processes.items()
-            if process.pid not in own_pids and not process.kernel
-        },
-        sum(kernel) if kernel else None,
-        events(where),
-        {
-            key: moved
-            for key, process in processes.items()
-            if not process.kernel and (moved := proc_files.moved_bytes(process.pid, where))
-        },
-    )
+    own = dict[tuple[int, int], Task]()
+    foreign = dict[tuple[int, int], Task]()
+    moved = dict[tuple[int, int], MovedBytes]()
+    kernel_s: float | None = None
+    monotonic = time.monotonic()
+    cpu = proc_files.cpu_times(where)
+    for process in table.values():
+        if process.kernel:
+            kernel_s = (kernel_s or 0.0) + process.all_s
+        key = (process.pid, process.started)
+        if process.pid in own_pids:
+            own[key] = process
+        elif not process.kernel:
+            foreign[key] = process
+        transferred = None if process.kernel else proc_files.moved_bytes(process.pid, where)
+        if transferred:
+            moved[key] = transferred
+    return LoadReading(monotonic, cpu, own, foreign, kernel_s, events(where), moved)
 
 
 def events(proc: Path, cpus: Path = CPUS) -> dict[str, int]:
     """Return counts since boot: `throttled` (CPUs slowed down because of heat), `cache_drops`
     (writes to drop_caches that dropped the page cache), `swapped_pages` (in and out).
     """
-    throttled = [number(path) for path in cpus.glob("cpu*/thermal_throttle/*_throttle_count")]
+    paths = cpus.glob("cpu*/thermal_throttle/*_throttle_count")
     counted: dict[str, int] = {}
     with contextlib.suppress(OSError):
         counted = proc_files.vmstat(proc)
-    swapped = [counted.get(name) for name in ("pswpin", "pswpout")]
     parts = {
-        "throttled": throttled,
+        "throttled": list(map(number, paths)),
         "cache_drops": [counted.get("drop_pagecache")],
-        "swapped_pages": swapped,
+        "swapped_pages": [counted.get("pswpin"), counted.get("pswpout")],
     }
-    known = {
-        name: [value for value in values if value is not None] for name, values in parts.items()
-    }
-    return {name: sum(values) for name, values in known.items() if values}
+    totals = {}
+    for name, parts_of in parts.items():
+        values = [value for value in parts_of if value is not None]
+        if values:
+            totals[name] = sum(values)
+    return totals
 
 
 def _sum_moves(
@@ -134,13 +134,19 @@ def _sum_moves(
     """Return the bytes that these processes moved, None if unknown. Ended children count if a
     parent waited for them.
     """
-    each = [
-        (before.moved.get(key, MovedBytes(0, 0, 0)), after.moved[key])
-        for key in among
-        if key in after.moved
-    ]
-    grown = [[max(0, new - old) for old, new in zip(*pair, strict=True)] for pair in each]
-    return MovedBytes(*map(sum, zip(*grown, strict=True))) if grown else None
+    total: MovedBytes | None = None
+    for key in among:
+        new = after.moved.get(key)
+        if new is None:
+            continue
+        old = before.moved.get(key, MovedBytes(0, 0, 0))
+        total = total or MovedBytes(0, 0, 0)
+        total = MovedBytes(
+            total.read + max(0, new.read - old.read),
+            total.written + max(0, new.written - old.written),
+            total.called + max(0, new.called - old.called),
+        )
+    return total
 
 
 def foreign_load(before: LoadReading, after: LoadReading) -> HostLoad:
@@ -153,18 +159,17 @@ def foreign_load(before: LoadReading, after: LoadReading) -> HostLoad:
     # Not what belonged to the trial at the first reading: if a parent ends, its children leave the
     # tree.
     foreign_now = {key: process for key, process in after.foreign.items() if key not in before.ours}
-    used = sorted(_each(before.foreign, foreign_now), key=lambda pair: -pair[1])
-    busiest = tuple(
-        ForeignProcess(process.pid, process.name, cpu_s) for process, cpu_s in used[:5] if cpu_s > 0
-    )
-    counted = {
-        name: now - before.events[name]
-        for name, now in after.events.items()
-        if name in before.events
-    }
+    busiest = list[ForeignProcess]()
+    for process, cpu_s in sorted(_each(before.foreign, foreign_now), key=lambda pair: -pair[1])[:5]:
+        if cpu_s > 0:
+            busiest.append(ForeignProcess(process.pid, process.name, cpu_s))
+    counted = {}
+    for name, now in after.events.items():
+        if name in before.events:
+            counted[name] = now - before.events[name]
     moved = (_sum_moves(before, after, after.ours), _sum_moves(before, after, foreign_now))
     if before.cpu is None or after.cpu is None or seconds <= 0:
-        return HostLoad(seconds, None, None, None, None, busiest, counted, *moved)
+        return HostLoad(seconds, None, None, None, None, tuple(busiest), counted, *moved)
     if after.kernel_s is not None:
         foreign = _grown(before.foreign, foreign_now)
     else:
@@ -177,7 +182,7 @@ def foreign_load(before: LoadReading, after: LoadReading) -> HostLoad:
         foreign,
         _share(foreign, seconds * after.cpu.cpus),
         _share(after.cpu.steal_s - before.cpu.steal_s, total),
-        busiest,
+        tuple(busiest),
         counted,
         *moved,
     )
@@ -208,12 +213,14 @@ def load_warnings(load: HostLoad) -> Iterator[TrialWarning]:
     if load.steal_share is not None and load.steal_share >= STEAL_SHARE:
         text = f"the hypervisor took {percent(load.steal_share, 1)} of the CPU time {time_text}"
         yield TrialWarning("W015", text)
-    if times := load.events.get("throttled"):
-        yield TrialWarning("W015", f"the CPUs were throttled {count(times, 'time')} {time_text}")
-    if times := load.events.get("cache_drops"):
-        yield TrialWarning(
-            "W130", f"the machine's page cache was dropped {count(times, 'time')} {time_text}"
-        )
+    throttled = load.events.get("throttled")
+    if throttled:
+        text = f"the CPUs were throttled {count(throttled, 'time')} {time_text}"
+        yield TrialWarning("W015", text)
+    drops = load.events.get("cache_drops")
+    if drops:
+        text = f"the machine's page cache was dropped {count(drops, 'time')} {time_text}"
+        yield TrialWarning("W130", text)
     swapped = load.events.get("swapped_pages", 0) * mmap.PAGESIZE
     if load.seconds > 0 and swapped / load.seconds >= SWAPPED_BYTES_PER_S:
         yield TrialWarning("W131", f"{swapped / 1e6:.0f} MB were swapped {time_text}")
@@ -267,10 +274,11 @@ def _grown(before: Mapping[tuple[int, int], Task], after: Mapping[tuple[int, int
 def _each(
     before: Mapping[tuple[int, int], Task], after: Mapping[tuple[int, int], Task]
 ) -> list[tuple[Task, float]]:
-    return [
-        (process, process.own_s - (before[key].own_s if key in before else 0.0))
-        for key, process in after.items()
-    ]
+    used = []
+    for key, process in after.items():
+        earlier_s = before[key].own_s if key in before else 0.0
+        used.append((process, process.own_s - earlier_s))
+    return used
 
 
 def _share(part: float, whole: float) -> float | None:

@@ -84,7 +84,8 @@ def io_counts(pid: int | str, proc: Path = PROC) -> dict[str, int]:
 
 def moved_bytes(pid: int, proc: Path = PROC) -> MovedBytes | None:
     """Return the bytes of a process, or None as `io_counts`."""
-    if not (counts := io_counts(pid, proc)):
+    counts = io_counts(pid, proc)
+    if not counts:
         return None
     return MovedBytes(
         counts["read_bytes"],
@@ -127,7 +128,7 @@ def common(paths: Iterable[Path]) -> str | None:
     """Return the distinct contents of files that should agree (one per CPU), joined by ", "; None
     without files.
     """
-    contents = {content for path in paths if (content := text(path)) is not None}
+    contents = {content for content in map(text, paths) if content is not None}
     return ", ".join(sorted(contents)) or None
 
 
@@ -177,7 +178,7 @@ def task(folder: str) -> Task | None:
     rest = tail.split()
     try:
         flags = int(rest[6])
-        own = int(rest[11]) + int(rest[12])
+        used = int(rest[11]) + int(rest[12])
         reaped = int(rest[13]) + int(rest[14])
         return Task(
             int(number),
@@ -190,7 +191,7 @@ def task(folder: str) -> Task | None:
             int(rest[17]),
             int(rest[19]),
             rest[38] if rest[37] == "0" else f"{rest[38]}/{rest[37]}",
-            own / _TICKS,
+            used / _TICKS,
             reaped / _TICKS,
         )
     except (IndexError, ValueError):
@@ -203,9 +204,10 @@ def tasks(proc: Path = PROC, without: set[int] | None = None) -> dict[int, Task]
     """
     names = os.listdir(proc)  # noqa: PTH208 -- names only; Path objects cost three times as much
     listed = {int(name) for name in names if name.isdigit()}
-    known = set() if without is None else without
-    known &= listed
-    read = (task(f"{proc}/{pid}") for pid in listed - known)
+    if without is not None:
+        without &= listed
+        listed = listed - without
+    read = (task(f"{proc}/{pid}") for pid in listed)
     return {process.pid: process for process in read if process is not None}
 
 

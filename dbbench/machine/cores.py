@@ -124,10 +124,11 @@ def _parse_cpus(words: str | None, usable: frozenset[int], key: str) -> frozense
     if words is None:
         return None
     named = parsed_cores(words)
-    if missing := named - usable:
+    missing = named - usable
+    if missing:
+        text = f'{key} = "{words}": CPU {written_cores(missing)} is not available'
         raise MachineTooSmall(
-            f'{key} = "{words}": CPU {written_cores(missing)} is not available (available: '
-            f"{written_cores(usable)})",
+            f"{text} (available: {written_cores(usable)})",
             effect="Nothing was measured.",
             remedy=f"Correct {key} in the plan's [[engine]].",
         )

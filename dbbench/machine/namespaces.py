@@ -180,9 +180,10 @@ def private_folder() -> Path:
     PermissionError.
     """
     folder = RUNTIME
+    outer = RUNTIME / _OUTER
     if os.geteuid() != 0:
         folder = Path.home() / ".local/state/dbbench" / os.uname().nodename
-    elif (outer := RUNTIME / _OUTER).is_dir():
+    elif outer.is_dir():
         return outer
     folder.mkdir(0o700, parents=True, exist_ok=True)
     status = folder.lstat()

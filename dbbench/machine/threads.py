@@ -27,7 +27,7 @@ class Helper:
         self.name = name
         self._error: BaseException | None = None
 
-        def kept() -> None:
+        def keep_error() -> None:
             try:
                 work(*args, **kwargs)
             except BaseException as error:
@@ -35,7 +35,9 @@ class Helper:
                 _dead.append(self)
 
         context = contextvars.copy_context()
-        self._thread = threading.Thread(target=context.run, args=(kept,), name=name, daemon=True)
+        self._thread = threading.Thread(
+            target=context.run, args=(keep_error,), name=name, daemon=True
+        )
 
     def start(self) -> None:
         self._thread.start()
@@ -94,12 +96,12 @@ def check_all() -> Iterator[None]:
     of_libraries = list[DbbenchError]()
     before = threading.excepthook
 
-    def noted(args: threading.ExceptHookArgs) -> None:
+    def note(args: threading.ExceptHookArgs) -> None:
         before(args)  # prints the traceback
         name = args.thread.name if args.thread is not None else "unknown"
         of_libraries.append(_death(name, args.exc_value))
 
-    threading.excepthook = noted
+    threading.excepthook = note
     try:
         yield
     finally:

@@ -113,9 +113,9 @@ def _score(rest: Sequence[float]) -> float:
 
 
 def _means(values: Sequence[float | None], size: int) -> list[float]:
-    whole = len(values) // size * size
-    batches = [
-        [v for v in values[begin : begin + size] if v is not None]
-        for begin in range(0, whole, size)
-    ]
-    return [statistics.fmean(batch) for batch in batches if batch]
+    means = []
+    for end in range(size, len(values) + 1, size):
+        batch = [value for value in values[end - size : end] if value is not None]
+        if batch:
+            means.append(statistics.fmean(batch))
+    return means

@@ -39,11 +39,12 @@ def throughput(outcome: Outcome, drain_s: float | None) -> dict[str, float | Non
     """
     if outcome.histogram is None:
         return {}
+    sustained = None
+    if drain_s is not None:
+        sustained = outcome.transactions / (outcome.window_s + drain_s)
     return {
         "tps": outcome.transactions / outcome.window_s,
-        "sustained_tps": None
-        if drain_s is None
-        else outcome.transactions / (outcome.window_s + drain_s),
+        "sustained_tps": sustained,
         "transactions": outcome.transactions,
         "errors": outcome.errors,
     }
@@ -135,11 +136,12 @@ def stability(
 def scan_summary(operations: Iterable[OperationFacts]) -> dict[str, float | None]:
     """Return the rates of the operation `scan` (10^6 bytes per second); {} without it."""
     metrics = {SCAN_OF_DATA: "scan_mb_per_s", SCAN_OF_CLONE: "clone_scan_mb_per_s"}
-    return {
-        metrics[one.name]: one.bytes / 1e6 / one.seconds if one.bytes and one.seconds else None
-        for one in operations
-        if one.name in metrics
-    }
+    rates = dict[str, float | None]()
+    for step in operations:
+        if step.name in metrics:
+            rate = step.bytes / 1e6 / step.seconds if step.bytes and step.seconds else None
+            rates[metrics[step.name]] = rate
+    return rates
 
 
 def completion_summary(

@@ -356,7 +356,8 @@ def parsed_as(kind: type[_T], written: bytes) -> _T:
 
 
 def _number(word: str) -> float:
-    if not abs(value := float(word)) <= _LARGEST:  # NaN is not
+    value = float(word)
+    if not abs(value) <= _LARGEST:  # NaN is not
         raise ValueError(f"{word[:20]} is too large or not a number")
     return int(word) if word.lstrip("-").isdigit() else value
 

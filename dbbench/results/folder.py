@@ -291,8 +291,9 @@ def all_of(loaded: LoadedRun, since: LoadedRun | None = None) -> ResultDamaged:
     of the first one.
     """
     damaged = dict(loaded.damaged)
-    for name in since.damaged if since is not None else ():
-        damaged.pop(name, None)
+    if since is not None:
+        for name in since.damaged:
+            damaged.pop(name, None)
     return _of_run(loaded.path, damaged)
 
 

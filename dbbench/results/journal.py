@@ -185,10 +185,10 @@ def of(entry: Mapping[str, Any], tag: str) -> str:
 def holds(entry: Mapping[str, Any], tag: str) -> bool:
     """Whether a line of that run's journal has this user's seal."""
     with contextlib.suppress(OSError):
-        if key := _key():
-            return hmac.compare_digest(
-                str(entry.get("seal")).encode(), _seal(entry, tag, key).encode()
-            )
+        key = _key()
+        if key:
+            seal = str(entry.get("seal"))
+            return hmac.compare_digest(seal.encode(), _seal(entry, tag, key).encode())
     return False
 
 

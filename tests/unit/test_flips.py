@@ -26,7 +26,7 @@ def test_a_block_is_found_on_each_disk(tmp_path: Path) -> None:
     disks = {"data": (first, second)}
     assert flips._places(disks, {A}) == [(0, 3 * FLIPPED), (1, 9 * FLIPPED)]
     assert flips._places(disks, {bytes(FLIPPED)}) == []
-    offsets = [offset for _number, offset, _block in flips._written({"data": (first,)})]
+    offsets = [offset for _number, offset, _block in flips._list_blocks({"data": (first,)})]
     assert offsets == [3 * FLIPPED, 40 * FLIPPED]
 
 

@@ -116,7 +116,7 @@ def _samples(lab: Lab, base: BaseImages) -> dict[str, Sample]:
         log = _blocks_of(log_files_of(engine, datadir, effective)) - before
     name = os.fsencode(files["table"].name)
     contents["metadata"] = set()
-    for _number, _offset, block in _written(base.images):
+    for _number, _offset, block in _list_blocks(base.images):
         if name in block and hash(block) not in inside:
             contents["metadata"].add(block)
     samples = {}
@@ -264,7 +264,7 @@ def _flip(image: Path, offset: int) -> bytes:
 
 def _places(disks: Images, blocks: set[bytes]) -> list[tuple[int, int]]:
     """Return where these blocks are on the disks."""
-    return [(number, offset) for number, offset, block in _written(disks) if block in blocks]
+    return [(number, offset) for number, offset, block in _list_blocks(disks) if block in blocks]
 
 
 def _blocks(path: Path) -> Iterator[bytes]:
@@ -279,7 +279,7 @@ def _blocks_of(paths: Iterable[Path]) -> set[bytes]:
     return {block for path in paths for block in _blocks(path)}
 
 
-def _written(disks: Images) -> Iterator[tuple[int, int, bytes]]:
+def _list_blocks(disks: Images) -> Iterator[tuple[int, int, bytes]]:
     """Yield the disk's number, offset and content of each block that is not in a hole."""
     for number, image in enumerate(files_of(disks)):
         with image.open("rb") as file:

@@ -140,8 +140,9 @@ def copy(source: Path, target: Path) -> None:
         stale = os.fstat(new).st_size > 0
         os.truncate(new, size)
         for begin, end in (*data_parts(old, 0, size), (size, size)):
-            for first, last in data_parts(new, hole, begin) if stale else ():
-                libc.call("fallocate", new, _PUNCH_HOLE, first, last - first)
+            if stale:
+                for first, last in data_parts(new, hole, begin):
+                    libc.call("fallocate", new, _PUNCH_HOLE, first, last - first)
             os.lseek(new, begin, os.SEEK_SET)
             while begin < end:
                 begin += os.sendfile(new, old, begin, min(_COPY, end - begin))

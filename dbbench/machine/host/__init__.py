@@ -96,7 +96,8 @@ def versions() -> dict[str, str]:
     """
     versions_by_program = {"python": platform.python_version()}
     for program, arguments in _TOOLS.items():
-        if find(program) and (version := _printed_version(program, arguments)):
+        version = _printed_version(program, arguments) if find(program) else None
+        if version:
             versions_by_program[program] = version
     for package in _PACKAGES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
@@ -109,40 +110,34 @@ def virtualisation(root: Path = Path("/")) -> str | None:
     if find("systemd-detect-virt"):
         with contextlib.suppress(*_NO_ANSWER):
             # Status 1 means "none". --vm ignores containers, which do not withhold CPU time.
-            printed = run(
-                ["systemd-detect-virt", "--vm"], timeout_s=10, ok=(0, 1), note=False
-            ).stdout.strip()
+            argv = ["systemd-detect-virt", "--vm"]
+            printed = run(argv, timeout_s=10, ok=(0, 1), note=False).stdout.strip()
             if printed:
                 return printed
-    if hypervisor := text(root / "sys/hypervisor/type"):
+    hypervisor = text(root / "sys/hypervisor/type")
+    if hypervisor:
         return hypervisor
     cpuinfo = text(root / "proc/cpuinfo") or ""
-    return (
-        "unknown hypervisor"
-        if re.search(r"^flags\s*:.*\bhypervisor\b", cpuinfo, re.MULTILINE)
-        else None
-    )
+    flag = re.search(r"^flags\s*:.*\bhypervisor\b", cpuinfo, re.MULTILINE)
+    return "unknown hypervisor" if flag else None
 
 
 def second_kernel(root: Path = Path("/")) -> str | None:
     """Return a note about numbers from user-mode Linux, or None on any other kernel."""
     cpuinfo = text(root / "proc/cpuinfo") or ""
-    return (
-        f"user-mode Linux {os.uname().release}, not comparable"
-        if "User Mode Linux" in cpuinfo
-        else None
-    )
+    if "User Mode Linux" not in cpuinfo:
+        return None
+    return f"user-mode Linux {os.uname().release}, not comparable"
 
 
 def without_io_uring(root: Path = Path("/")) -> str | None:
     """Return why the kernel refuses io_uring to a server, which is not root, or None if it does
     not.
     """
-    if (disabled := text(root / "proc/sys/kernel/io_uring_disabled")) in ("1", "2"):
-        return (
-            f"the kernel refuses io_uring: sysctl kernel.io_uring_disabled is {disabled}; 0 "
-            "permits it"
-        )
+    disabled = text(root / "proc/sys/kernel/io_uring_disabled")
+    if disabled in ("1", "2"):
+        setting = f"sysctl kernel.io_uring_disabled is {disabled}"
+        return f"the kernel refuses io_uring: {setting}; 0 permits it"
     try:
         libc.call("syscall", _IO_URING_SETUP, 1, None)
     except OSError as error:

@@ -87,7 +87,7 @@ def reading(ours: tuple[int, ...] = (), proc: Path | None = None) -> LoadReading
     with contextlib.suppress(OSError):
         table = proc_files.tasks(where)
     own_pids = _of_our_namespace(table, where) or below((os.getpid(), *ours), table)
-    own = dict[tuple[int, int], Task]()
+    of_trial = dict[tuple[int, int], Task]()
     foreign = dict[tuple[int, int], Task]()
     moved = dict[tuple[int, int], MovedBytes]()
     kernel_s: float | None = None
@@ -98,13 +98,13 @@ def reading(ours: tuple[int, ...] = (), proc: Path | None = None) -> LoadReading
             kernel_s = (kernel_s or 0.0) + process.all_s
         key = (process.pid, process.started)
         if process.pid in own_pids:
-            own[key] = process
+            of_trial[key] = process
         elif not process.kernel:
             foreign[key] = process
         transferred = None if process.kernel else proc_files.moved_bytes(process.pid, where)
         if transferred:
             moved[key] = transferred
-    return LoadReading(monotonic, cpu, own, foreign, kernel_s, events(where), moved)
+    return LoadReading(monotonic, cpu, of_trial, foreign, kernel_s, events(where), moved)
 
 
 def events(proc: Path, cpus: Path = CPUS) -> dict[str, int]:

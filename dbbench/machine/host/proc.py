@@ -243,7 +243,7 @@ def threads(process: Task, proc: Path = PROC) -> list[Task]:
 
 
 @functools.cache
-def _listed(cpus: frozenset[int]) -> str:
+def _list_cpus(cpus: frozenset[int]) -> str:
     return ",".join(map(str, sorted(cpus)))
 
 
@@ -251,7 +251,7 @@ def schedule_of(thread: Task) -> dict[str, str]:
     """Return how a thread is scheduled now, as text by name; what cannot be read is omitted."""
     values = {"nice": thread.nice, "scheduling policy": thread.policy}
     with contextlib.suppress(OSError):
-        values["CPUs"] = _listed(frozenset(os.sched_getaffinity(thread.pid)))
+        values["CPUs"] = _list_cpus(frozenset(os.sched_getaffinity(thread.pid)))
     with contextlib.suppress(OSError):
         if _IOPRIO_GET is not None:
             values["I/O priority"] = str(

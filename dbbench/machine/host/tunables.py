@@ -118,25 +118,26 @@ def state(root: Path = Path("/")) -> dict[str, Value]:
     idle = sorted((cpu / "cpu0/cpuidle").glob("state*"), key=lambda path: int(path.name[5:]))
     no_turbo = number(cpu / "intel_pstate/no_turbo")
     boost = number(cpu / "cpufreq/boost")
-    turbo = boost if no_turbo is None else not no_turbo
+    turbo: str | None = None
+    if no_turbo is not None or boost is not None:
+        turbo = "on" if no_turbo == 0 or (no_turbo is None and boost) else "off"
+    states = [text(path / "name") or "?" for path in idle if number(path / "disable") != 1]
     swaps = text(proc / "swaps")
+    swap_kb: int | None = None
+    if swaps is not None:
+        swap_kb = sum(int(line.split()[-3]) for line in swaps.splitlines()[1:])
     values: dict[str, Value] = {
         "cpus_online": text(cpu / "online"),
         "governor": common(cpu.glob("cpufreq/policy*/scaling_governor")),
         "cpu_max_khz": common(cpu.glob("cpufreq/policy*/scaling_max_freq")),
         "energy_preference": common(cpu.glob("cpufreq/policy*/energy_performance_preference")),
-        "turbo": None if turbo is None else "on" if turbo else "off",
+        "turbo": turbo,
         "smt": text(cpu / "smt/control"),
-        "c_states": " ".join(
-            text(path / "name") or "?" for path in idle if number(path / "disable") != 1
-        )
-        or None,
+        "c_states": " ".join(states) or None,
         "thp": chosen(thp / "enabled"),
         "thp_defrag": chosen(thp / "defrag"),
         "numa_balancing": number(proc / "sys/kernel/numa_balancing"),
-        "swap_kb": None
-        if swaps is None
-        else sum(int(line.split()[-3]) for line in swaps.splitlines()[1:]),
+        "swap_kb": swap_kb,
     }
     values.update({f"vm_{name}": number(proc / "sys/vm" / name) for name in _VM})
     for path in sorted((cpu / "vulnerabilities").glob("*")):

@@ -72,7 +72,9 @@ def compare(claims: tuple[Claim, ...], readings: Readings, cell: Cell) -> tuple[
         facts.append(_fact(claim, counted, cell))
     # what a transaction of a user's script does is only compared between setups
     for claim in claims:
-        for kind in WORK_KINDS if claim.custom else ():
+        if not claim.custom:
+            continue
+        for kind in WORK_KINDS:
             rows = getattr(work, kind)
             if rows is not None:
                 facts.append(WorkFacts(kind, round(claim.total), rows))

@@ -143,7 +143,7 @@ def test_a_mounted_disk_is_refused_and_stays_as_it_is(server: Server) -> None:
     server.answer(f"mkfs.ext4 -q {disk} && mount {disk} /mnt && echo kept >/mnt/file")
     server.answer("cat >/root/plan.toml", stdin=plan(f'path = "{disk}"'))
     refused = server.command("cd /root && dbbench run plan.toml --wipe NVME1 --name refused")
-    assert refused.returncode == 2 and "E104" in refused.stderr and "/mnt" in refused.stderr
+    assert refused.returncode == 5 and "is mounted at /mnt" in refused.stderr, refused.stderr
     assert (
         server.answer("umount /mnt && mount -o ro " + disk + " /mnt && cat /mnt/file") == "kept\n"
     )

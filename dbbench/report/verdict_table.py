@@ -19,6 +19,12 @@ from dbbench.report.text import put, put_paragraph, put_table, table_text
 from dbbench.report.verdicts import Verdicts, VerdictTable
 from dbbench.units import GROUP, change, count, interval, join_words
 
+# Remarks that the answer and the columns make.
+_STATED: Final = frozenset(
+    (RemarkKind.OTHER_CLASS, RemarkKind.TOO_FEW_BLOCKS, RemarkKind.DEVICE_LIMITED)
+)
+_ALL: Final = ["all setups"]
+
 
 class Column(NamedTuple):
     """A column: programs read `value` under `key`, people read `text` (without one, the value)
@@ -53,13 +59,6 @@ def _field(
         page,
     )
 
-
-# Remarks that the answer and the columns make.
-_STATED: Final = frozenset(
-    (RemarkKind.OTHER_CLASS, RemarkKind.TOO_FEW_BLOCKS, RemarkKind.DEVICE_LIMITED)
-)
-
-_ALL: Final = ["all setups"]
 
 # A column is added here and nowhere else.
 COLUMNS: Final = [

@@ -59,14 +59,13 @@ def choose(groups: Sequence[Group]) -> Choices:
     guards = {group.baseline + GUARD for group in groups}
     choices = []
     for arm in all_arms(groups):
-        rows = [_row(group, arm) for group in groups]
+        rows = []
+        for group in groups:
+            row = group.row(arm, group.metric.name)
+            rows.append(row if row and row.value is not None else None)
         if arm not in guards and any(rows):
             choices.append(_choice(arm, groups, rows))
     return Choices(groups, sorted(choices, key=lambda choice: choice.arm.apart))
-
-
-def _row(group: Group, arm: str) -> Row | None:
-    return next((row for row in group.rows if row.fs_setup == arm and row.value is not None), None)
 
 
 def _choice(arm: str, groups: Sequence[Group], rows: list[Row | None]) -> Choice:

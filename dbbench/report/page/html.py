@@ -43,7 +43,7 @@ from dbbench.report.page.method import MethodSection, method, subtitle
 from dbbench.report.page.operations import StepTable, operation_tables, snapshot_tables
 from dbbench.report.page.redaction import redact_run
 from dbbench.report.page.results import Heading, ResultTable, document, headings_of, result_table
-from dbbench.report.page.space import SpaceTable, space_table
+from dbbench.report.page.space_table import SpaceTable, space_table
 from dbbench.report.page.studies import StudySection, then_and_now
 from dbbench.report.page.theme import LIGHT, Mark, dark_colors, template
 from dbbench.report.verdict_table import row_document

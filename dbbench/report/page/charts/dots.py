@@ -13,7 +13,7 @@ from dbbench.compare.pairing import pairs_of
 from dbbench.compare.verdict import without_guard
 from dbbench.metrics.table import Metric
 from dbbench.model import Trial
-from dbbench.report.page.charts.kit import PHONE, Axis, Frame, Point
+from dbbench.report.page.charts.kit import PHONE, Frame, PixelAxis, Point
 from dbbench.report.page.groups import ArmLabel, Group, reason
 from dbbench.units import change, round_change
 
@@ -149,7 +149,7 @@ def _plot(
     ident: str, groups: Sequence[tuple[Group, Ratios]], titled: bool, narrow: bool
 ) -> DotPlot:
     sizes = SIZES[titled, narrow]
-    x = Axis(*_span(groups), sizes.left, sizes.right)
+    x = PixelAxis(*_span(groups), sizes.left, sizes.right)
 
     # The points of a row are below each other by block.
     points = [point for _, ratios in groups for of_arm in ratios.values() for point in of_arm]

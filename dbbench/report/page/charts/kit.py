@@ -16,7 +16,7 @@ PHONE: Final = 358
 Ticks = Sequence[tuple[float, str]]  # (pixel, label)
 
 
-class Axis(NamedTuple):
+class PixelAxis(NamedTuple):
     """A linear scale: values `low` to `high` at the pixels `start` to `end`; a vertical `start` is
     the larger.
     """
@@ -50,7 +50,7 @@ class Axis(NamedTuple):
         """
         return [
             1 + tick
-            for tick in Axis(
+            for tick in PixelAxis(
                 self.low - 1,
                 self.high - 1,
                 self.start,
@@ -69,11 +69,11 @@ class Frame(NamedTuple):
     top: float
     bottom: float
 
-    def along(self, low: float, high: float) -> Axis:
-        return Axis(low, high, self.left, self.right)
+    def along(self, low: float, high: float) -> PixelAxis:
+        return PixelAxis(low, high, self.left, self.right)
 
-    def up(self, low: float, high: float) -> Axis:
-        return Axis(low, high, self.bottom, self.top)
+    def up(self, low: float, high: float) -> PixelAxis:
+        return PixelAxis(low, high, self.bottom, self.top)
 
 
 class Point(NamedTuple):

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from dbbench.compare import means
 from dbbench.metrics.histogram import LEAST_ABOVE, PERCENTILES, Histogram, merge, percentile_ms
-from dbbench.report.page.charts.kit import PHONE, Axis, Chart, Frame, Line, Ticks
+from dbbench.report.page.charts.kit import PHONE, Chart, Frame, Line, PixelAxis, Ticks
 from dbbench.report.page.groups import ArmLabel, Group
 from dbbench.units import number
 
@@ -160,7 +160,7 @@ def _points(whole: Histogram) -> list[tuple[float, float]]:
     return [(nines, ms) for nines, ms in points if ms is not None]
 
 
-def _ticks(y: Axis) -> Ticks:
+def _ticks(y: PixelAxis) -> Ticks:
     digits = DIGITS if y.high - y.low < 2.2 else (1,)
     ticks = []
     for power in range(math.floor(y.low) - 1, math.ceil(y.high) + 1):

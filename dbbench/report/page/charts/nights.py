@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from dbbench.compare import changepoints
 from dbbench.model import plain
-from dbbench.report.page.charts.kit import PHONE, Axis, Chart, Frame, LevelStep, Line, Point
+from dbbench.report.page.charts.kit import PHONE, Chart, Frame, LevelStep, Line, PixelAxis, Point
 from dbbench.report.page.theme import Mark
 from dbbench.units import GROUP, change, count, interval, number, round_change
 
@@ -206,7 +206,7 @@ def _label(point: NightPoint, course: Course) -> str:
     return f"{point.night}: {words}" + ("" if point.good else "; does not count")
 
 
-def _changes(course: Course, levels: Sequence[_Level], x: Axis) -> Iterator[LevelStep]:
+def _changes(course: Course, levels: Sequence[_Level], x: PixelAxis) -> Iterator[LevelStep]:
     for before, level in itertools.pairwise(levels):
         if not (before.median and level.median):
             continue
@@ -218,7 +218,7 @@ def _changes(course: Course, levels: Sequence[_Level], x: Axis) -> Iterator[Leve
         yield LevelStep(x(level.start - 0.5), confirmed[0] if confirmed else "", text)
 
 
-def _acceptances(course: Course, x: Axis) -> Iterator[LevelStep]:
+def _acceptances(course: Course, x: PixelAxis) -> Iterator[LevelStep]:
     place = {point.night: index for index, point in enumerate(course.points)}
     for night, reason in course.accepted:
         if night in place:

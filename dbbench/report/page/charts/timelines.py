@@ -41,7 +41,7 @@ class Panel(NamedTuple):
     # column with the number of requests of each second, of which the values are means
     requests: str = ""
 
-    def recorded(self, seconds: Telemetry) -> Panel | None:
+    def choose_source(self, seconds: Telemetry) -> Panel | None:
         """Return the panel as it is drawn; None if no trial has any of its sources."""
         for source in self.sources:
             if seconds.has(source[0]):
@@ -255,18 +255,14 @@ def timelines(group: Group, seconds: Telemetry) -> Timelines:
             rows = [coarse(panel.column(seconds, trial.id), every) for trial in trials]
             series[panel.key] = [every, length, *pack(rows, length)]
     place = {arm: index for index, arm in enumerate(group.arms)}
-    warnings = sorted(
-        {
-            (w.id, w.second, place[t.fs_setup])
-            for t in trials
-            for w in t.warnings
-            if w.second is not None and 0 <= w.second < seconds.seconds
-        },
-        key=lambda warning: warning[1:],
-    )
+    warnings = set()
+    for trial in trials:
+        for warning in trial.warnings:
+            if warning.second is not None and 0 <= warning.second < seconds.seconds:
+                warnings.add((warning.id, warning.second, place[trial.fs_setup]))
     return Timelines(
         charts,
-        warnings,
+        sorted(warnings, key=lambda warning: warning[1:]),
         {
             "id": group.ident,
             "title": group.title,
@@ -325,7 +321,8 @@ def pack(rows: Sequence[Values], length: int) -> Packed:
 def _charts(group: Group, seconds: Telemetry) -> tuple[TimelineChart, ...]:
     charts = []
     for chart in CHARTS:
-        panels = tuple(panel for each in chart.panels if (panel := each.recorded(seconds)))
+        sources = [panel.choose_source(seconds) for panel in chart.panels]
+        panels = tuple(panel for panel in sources if panel is not None)
         if panels:
             charts.append(
                 chart._replace(
@@ -346,7 +343,7 @@ def _charts(group: Group, seconds: Telemetry) -> tuple[TimelineChart, ...]:
 
 def mean_of_panel(key: str, arm: str, seconds: Telemetry) -> float | None:
     """Return the mean of the panel with that key; None if no trial has its columns."""
-    panel = PANELS[key].recorded(seconds)
+    panel = PANELS[key].choose_source(seconds)
     return panel.mean(arm, seconds) if panel is not None else None
 
 

@@ -73,7 +73,15 @@ class Latency:
             return 1000 * percentile(ordered, percent) if beyond >= BEYOND - 1e-9 else None
 
         per_s = len(ordered) / sum(ordered)
-        return cls(method, len(ordered), per_s, rank(50), rank(99), rank(99.9), 1000 * ordered[-1])
+        return cls(
+            method,
+            len(ordered),
+            per_s,
+            rank(50),
+            rank(99),
+            rank(99.9),
+            1000 * ordered[-1],
+        )
 
 
 @dataclass(frozen=True)
@@ -206,7 +214,9 @@ def _open(path: Path, seed: int) -> contextlib.closing[MeasuredDirectory]:
     except OSError as error:
         remedy = "Name an existing directory in which you may create files."
         raise FileUnreadable(
-            f"{path}: {error.strerror}", effect="Nothing was measured.", remedy=remedy
+            f"{path}: {error.strerror}",
+            effect="Nothing was measured.",
+            remedy=remedy,
         ) from None
 
 
@@ -252,7 +262,11 @@ def _physical(leaves: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(disks))
 
 
-def _facts(path: Path, leaves: tuple[str, ...], virtualisation: str | None) -> dict[str, Any]:
+def _facts(
+    path: Path,
+    leaves: tuple[str, ...],
+    virtualisation: str | None,
+) -> dict[str, Any]:
     """Return the facts, None if unknown, as is the rotation of a virtual disk: it claims to rotate
     whatever it is.
     """
@@ -287,7 +301,10 @@ def _facts(path: Path, leaves: tuple[str, ...], virtualisation: str | None) -> d
 
 
 def _cautions(
-    facts: Mapping[str, Any], rows: Sequence[Latency], flushed: int | None, calls: int
+    facts: Mapping[str, Any],
+    rows: Sequence[Latency],
+    flushed: int | None,
+    calls: int,
 ) -> list[str]:
     """Return reasons not to believe that a flushed write is safe after a power loss."""
     cautions = []

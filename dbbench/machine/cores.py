@@ -45,7 +45,10 @@ class Cores:
 
 
 def chosen_cores(
-    engine: EngineSpec, online: Collection[int], system: Path = _SYSTEM, alone: bool = False
+    engine: EngineSpec,
+    online: Collection[int],
+    system: Path = _SYSTEM,
+    alone: bool = False,
 ) -> Cores:
     """Return the CPUs of one trial, of the CPUs `online` that this process may use. `alone`: the
     load generator is on another host. A side that the plan does not set uses what the other

@@ -98,7 +98,11 @@ _private = False
 
 
 def mount(
-    source: str | Path, target: Path, fstype: str = "", flags: int = 0, data: str = ""
+    source: str | Path,
+    target: Path,
+    fstype: str = "",
+    flags: int = 0,
+    data: str = "",
 ) -> None:
     """Call mount(2). Raises OSError with the errno of the kernel and `target`."""
     words = [os.fsencode(str(word)) or None for word in (source, target, fstype, data)]
@@ -108,7 +112,10 @@ def mount(
 def unmount(path: Path, lazy: bool = False) -> None:
     """Call umount2(2) without following a symlink; `lazy` detaches it at once. Raises OSError."""
     libc.call(
-        "umount2", os.fsencode(path), UMOUNT_NOFOLLOW | (MNT_DETACH if lazy else 0), path=path
+        "umount2",
+        os.fsencode(path),
+        UMOUNT_NOFOLLOW | (MNT_DETACH if lazy else 0),
+        path=path,
     )
 
 
@@ -188,7 +195,11 @@ def private_folder() -> Path:
     folder.mkdir(0o700, parents=True, exist_ok=True)
     status = folder.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
-        raise PermissionError(errno.EPERM, "it is not a directory of this user", str(folder))
+        raise PermissionError(
+            errno.EPERM,
+            "it is not a directory of this user",
+            str(folder),
+        )
     folder.chmod(0o700)
     return folder
 
@@ -236,7 +247,11 @@ def foreign(table: Sequence[Mount], keep: Iterable[Path]) -> list[Mount]:
 
 
 def _first_process(
-    work: Callable[[], int], keep: Sequence[Path], alive: int, complain: int, mask: Iterable[int]
+    work: Callable[[], int],
+    keep: Sequence[Path],
+    alive: int,
+    complain: int,
+    mask: Iterable[int],
 ) -> NoReturn:
     """Run as pid 1: wait for the worker, and reap orphans but not the children of the worker's
     Popen objects.
@@ -267,7 +282,11 @@ def _furnish(keep: Sequence[Path]) -> None:
     paths = [Path(word) for word in (*_NEEDED, *sys.path, sys.prefix, sys.base_prefix)]
     paths += [Path.cwd(), Path.home(), *keep]
     for left in detach_foreign(path.resolve() for path in paths):
-        print(f"dbbench: left in the trial's namespace: {left}", file=sys.stderr, flush=True)
+        print(
+            f"dbbench: left in the trial's namespace: {left}",
+            file=sys.stderr,
+            flush=True,
+        )
     # the tmpfs covers it
     outer = os.open(private_folder(), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     mount("tmpfs", RUNTIME, "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755")
@@ -276,8 +295,19 @@ def _furnish(keep: Sequence[Path]) -> None:
     mount(f"/proc/self/fd/{outer}", RUNTIME / _OUTER, flags=MS_BIND)
     os.close(outer)
     mount("/proc", RUNTIME / "host_proc", flags=MS_BIND)
-    mount("proc", Path("/proc"), "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
-    mount("tmpfs", Path("/dev/shm").resolve(), "tmpfs", MS_NOSUID | MS_NODEV, "mode=1777")
+    mount(
+        "proc",
+        Path("/proc"),
+        "proc",
+        MS_NOSUID | MS_NODEV | MS_NOEXEC,
+    )
+    mount(
+        "tmpfs",
+        Path("/dev/shm").resolve(),
+        "tmpfs",
+        MS_NOSUID | MS_NODEV,
+        "mode=1777",
+    )
 
 
 def _worker(work: Callable[[], int], mask: Iterable[int]) -> int:

@@ -144,7 +144,11 @@ def evict(files: Sequence[Path]) -> None:
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
 
 
-def sample(files: Sequence[Path], seed: int, size_bytes: int = SAMPLE_BYTES) -> list[Piece]:
+def sample(
+    files: Sequence[Path],
+    seed: int,
+    size_bytes: int = SAMPLE_BYTES,
+) -> list[Piece]:
     """Return random ranges of the files, aligned to 1 MiB, without holes, `size_bytes` in total or
     all there is.
     """
@@ -227,7 +231,11 @@ def empty_and_prove(
         by.empty()
         drop(files[0], control)
 
-    whole = replace(by, how=f"{by.how}, then drop_caches of the whole machine", empty=drop_all)
+    whole = replace(
+        by,
+        how=f"{by.how}, then drop_caches of the whole machine",
+        empty=drop_all,
+    )
     try:
         facts_after, _ = _empty_once(files, sample(files, seed), disks, whole, least_share)
         return replace(facts_after, whole_machine=True)

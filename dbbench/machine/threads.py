@@ -36,7 +36,10 @@ class Helper:
 
         context = contextvars.copy_context()
         self._thread = threading.Thread(
-            target=context.run, args=(keep_error,), name=name, daemon=True
+            target=context.run,
+            args=(keep_error,),
+            name=name,
+            daemon=True,
         )
 
     def start(self) -> None:
@@ -71,7 +74,9 @@ class Helper:
 
 @contextlib.contextmanager
 def beside(
-    name: str, work: Callable[[threading.Event], object], limit_s: float | None = None
+    name: str,
+    work: Callable[[threading.Event], object],
+    limit_s: float | None = None,
 ) -> Iterator[Helper]:
     """Run `work(ended)` in a thread while the block runs. At its end the event is set and the work
     is awaited for at most `limit_s`; its exception is raised unless the block itself raises one.

@@ -81,7 +81,9 @@ class Series:
 
 
 def on_the_second(
-    points: Iterable[tuple[float, float | None]], begin_utc: float, seconds: int
+    points: Iterable[tuple[float, float | None]],
+    begin_utc: float,
+    seconds: int,
 ) -> Column:
     """Return a column from points (UTC epoch seconds at the END of an interval of one second,
     value). A value belongs to the second with the middle of its interval: none is a gap, of two

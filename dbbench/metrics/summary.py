@@ -56,7 +56,13 @@ def latencies(outcome: Outcome) -> dict[str, float | None]:
     """
     if outcome.histogram is None:
         return {}
-    percentiles = {"p50_ms": 50.0, "p95_ms": 95.0, "p99_ms": 99.0, "p999_ms": 99.9, "max_ms": 100.0}
+    percentiles = {
+        "p50_ms": 50.0,
+        "p95_ms": 95.0,
+        "p99_ms": 99.0,
+        "p999_ms": 99.9,
+        "max_ms": 100.0,
+    }
     return {name: outcome.histogram.percentile_ms(percent) for name, percent in percentiles.items()}
 
 
@@ -106,7 +112,9 @@ def syncs(filesystem: FilesystemFacts) -> dict[str, float | None]:
 
 
 def stability(
-    window: Window, tps: Column, figures: Mapping[str, float | None]
+    window: Window,
+    tps: Column,
+    figures: Mapping[str, float | None],
 ) -> dict[str, float | None]:
     """Return how even the window was: CV of the seconds, floor (1st percentile ÷ median, None if
     that is 0), longest stall, p99 ÷ p50.

@@ -32,7 +32,9 @@ _THE_TRIALS: Final = (FilesystemDamaged, Interrupted, Terminated)
 
 
 def operate(
-    names: Sequence[str], filled: StoredDatabase, operations: Mapping[str, Operation] = OPERATIONS
+    names: Sequence[str],
+    filled: StoredDatabase,
+    operations: Mapping[str, Operation] = OPERATIONS,
 ) -> tuple[OperationFacts, ...]:
     """Run the operations until a step fails; then only the load's results are valid. Raises
     FilesystemDamaged.

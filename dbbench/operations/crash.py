@@ -46,7 +46,11 @@ def _kill(filled: StoredDatabase) -> tuple[int, int | None]:
     try:
         with filled.serving(filled.datadir) as server:
             columns = "writer INT, id INT, filler VARCHAR(200) NOT NULL, PRIMARY KEY (writer, id)"
-            execute(server, f"DROP TABLE IF EXISTS {TABLE}", f"CREATE TABLE {TABLE} ({columns})")
+            execute(
+                server,
+                f"DROP TABLE IF EXISTS {TABLE}",
+                f"CREATE TABLE {TABLE} ({columns})",
+            )
             server.checkpoint()
             writers = [_Writer(server, number) for number in range(SESSIONS)]
             for writer in writers:

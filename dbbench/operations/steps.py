@@ -63,7 +63,10 @@ Operation = Callable[[StoredDatabase], Iterator[OperationFacts]]
 
 
 def end_step(
-    name: str, began: float, text: str | None = None, bytes: int | None = None
+    name: str,
+    began: float,
+    text: str | None = None,
+    bytes: int | None = None,
 ) -> OperationFacts:
     """Return a step that began at `began` (monotonic clock) and ends now."""
     return OperationFacts(name, round(time.monotonic() - began, 6), bytes, text or "")

@@ -78,14 +78,20 @@ def unwritable(error: OSError, what: Path | str) -> errors.DbbenchError:
     if error.errno in FULL:
         remedy = "Free some disk space, then run the same command again."
         return errors.FilesystemFull(
-            f"no space left while writing {what}", effect=kept, remedy=remedy
+            f"no space left while writing {what}",
+            effect=kept,
+            remedy=remedy,
         )
     reason = error.strerror
     remedy = _REMEDIES.get(error.errno or 0, "Choose another place (--results DIR, -o FILE).")
     if error.errno == errno.ENOENT and not Path(what).parent.exists():
         reason = f"the directory {Path(what).parent} does not exist"
         remedy = "Create it, or choose another place."
-    return errors.NotWritable(f"{what} cannot be written: {reason}", effect=kept, remedy=remedy)
+    return errors.NotWritable(
+        f"{what} cannot be written: {reason}",
+        effect=kept,
+        remedy=remedy,
+    )
 
 
 @contextlib.contextmanager
@@ -162,7 +168,11 @@ def own_file(path: Path, flags: int, mode: int) -> int:
     """
     with contextlib.suppress(FileNotFoundError):
         _check_own(path, path.lstat())
-    fd = os.open(path, flags | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, mode)
+    fd = os.open(
+        path,
+        flags | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC,
+        mode,
+    )
     try:
         _check_own(path, os.fstat(fd))
     except OSError:
@@ -174,12 +184,20 @@ def own_file(path: Path, flags: int, mode: int) -> int:
 def _check_own(path: Path, found: os.stat_result) -> None:
     _must_be_regular(path, found.st_mode)
     if found.st_nlink > 1:
-        raise NotRegular(errno.EMLINK, "it is a hard link to a file with another name", str(path))
+        raise NotRegular(
+            errno.EMLINK,
+            "it is a hard link to a file with another name",
+            str(path),
+        )
 
 
 def _must_be_regular(path: Path, mode: int) -> None:
     if not stat.S_ISREG(mode):
-        raise NotRegular(errno.EINVAL, f"it is {kind_of(mode)}, not a regular file", str(path))
+        raise NotRegular(
+            errno.EINVAL,
+            f"it is {kind_of(mode)}, not a regular file",
+            str(path),
+        )
 
 
 def remove(path: Path) -> bool:
@@ -197,7 +215,10 @@ def remove(path: Path) -> bool:
 
 @contextlib.contextmanager
 def open_fd(
-    path: str | Path, flags: int = os.O_RDONLY, mode: int = 0o600, dir_fd: int | None = None
+    path: str | Path,
+    flags: int = os.O_RDONLY,
+    mode: int = 0o600,
+    dir_fd: int | None = None,
 ) -> Iterator[int]:
     """Yield a descriptor of the file, which is closed at the end. Raises OSError."""
     fd = os.open(path, flags, mode, dir_fd=dir_fd)
@@ -325,7 +346,10 @@ def sound_json(written: bytes) -> Any:
 
 
 def read_as(
-    kind: type[_T], path: Path, below: Path, missing: errors.DbbenchError | None = None
+    kind: type[_T],
+    path: Path,
+    below: Path,
+    missing: errors.DbbenchError | None = None,
 ) -> _T:
     """Read a JSON file in the results folder `below` as this dataclass. Raises `missing` if the
     file does not exist, ResultDamaged, and what `read_bytes` raises.
@@ -371,7 +395,9 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _too_large(path: Path, most_bytes: int) -> TooLarge:
     return TooLarge(
-        errno.EFBIG, f"it is larger than {size_text(most_bytes)}, the limit here", str(path)
+        errno.EFBIG,
+        f"it is larger than {size_text(most_bytes)}, the limit here",
+        str(path),
     )
 
 
@@ -435,7 +461,11 @@ def _locate(path: Path, below: Path | None) -> int:
     if below is None:
         return os.open(path, os.O_PATH | os.O_CLOEXEC)
     with _folder_of(path, below) as folder:
-        return os.open(path.name, os.O_PATH | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=folder)
+        return os.open(
+            path.name,
+            os.O_PATH | os.O_CLOEXEC | os.O_NOFOLLOW,
+            dir_fd=folder,
+        )
 
 
 @contextlib.contextmanager
@@ -456,7 +486,9 @@ def _folder_of(path: Path, below: Path) -> Iterator[int]:
             if not stat.S_ISDIR(mode):
                 kind = "a regular file" if stat.S_ISREG(mode) else kind_of(mode)
                 raise NotRegular(
-                    errno.ENOTDIR, f'"{folder}" in its path is {kind}, not a directory', str(path)
+                    errno.ENOTDIR,
+                    f'"{folder}" in its path is {kind}, not a directory',
+                    str(path),
                 )
         yield fd
     finally:

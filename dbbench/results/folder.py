@@ -97,7 +97,10 @@ class RunFolder:
 
 
 def must_match(
-    folder: RunFolder, plan: Plan, cells: Sequence[Cell], scripts: Mapping[str, str]
+    folder: RunFolder,
+    plan: Plan,
+    cells: Sequence[Cell],
+    scripts: Mapping[str, str],
 ) -> None:
     """Raise RunLocked with the keys of run.json that differ from what the user's plan gives, and
     with the scripts of the run that do: a results folder does not decide what is executed.
@@ -317,7 +320,13 @@ def _shorten(texts: list[str], things: str) -> str:
     return "; ".join(texts)
 
 
-def read_trial(run_folder: Path, spec: TrialSpec, cell: Cell, *, verify: bool = False) -> Trial:
+def read_trial(
+    run_folder: Path,
+    spec: TrialSpec,
+    cell: Cell,
+    *,
+    verify: bool = False,
+) -> Trial:
     """Return the finished trial of `spec`. Raises ResultDamaged."""
     folder = run_folder / "trials" / spec.id
     faults = damage(folder) if verify else []
@@ -362,7 +371,11 @@ def find_runs(results: Path, plan_sha256: str) -> list[RunFolder]:
                 folder = RunFolder(path)
                 if folder.run.plan_sha256 == plan_sha256 and drivable(folder.run):
                     of_plan.append(folder)
-    return sorted(of_plan, key=lambda folder: (folder.run.created, folder.path), reverse=True)
+    return sorted(
+        of_plan,
+        key=lambda folder: (folder.run.created, folder.path),
+        reverse=True,
+    )
 
 
 def find_open(results: Path, plan_sha256: str) -> RunFolder | None:

@@ -19,7 +19,10 @@ IndexRow = dict[str, Any]
 
 
 def index_rows(
-    results: Path, runs: list[Path], make: Callable[[Path], IndexRow], maker: str
+    results: Path,
+    runs: list[Path],
+    make: Callable[[Path], IndexRow],
+    maker: str,
 ) -> list[IndexRow]:
     """Return `make(run)` for each run, from the index if neither run.json nor the directory of
     trials has changed. A trial's directory is written once, so the time of `trials/` changes

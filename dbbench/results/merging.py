@@ -111,7 +111,11 @@ def unite(ours: Run, theirs: Run) -> Run:
         if specs.setdefault(spec.id, spec) != spec:
             raise ImportRefused(f"{ours.name}: trial {spec.id} differs between the two runs")
     order = sorted(specs.values(), key=lambda spec: (spec.position, spec.attempt, spec.id))
-    return replace(ours, order=tuple(order), hosts={**ours.hosts, **facts_of(theirs)})
+    return replace(
+        ours,
+        order=tuple(order),
+        hosts={**ours.hosts, **facts_of(theirs)},
+    )
 
 
 def pool(run: Run, theirs: Run, done: Collection[str]) -> Run:

@@ -101,7 +101,11 @@ def results_of(trial: Path) -> Path:
     return trial.absolute().parents[2]
 
 
-def damage(folder: Path, below: Path | None = None, least: str = "trial.json") -> list[str]:
+def damage(
+    folder: Path,
+    below: Path | None = None,
+    least: str = "trial.json",
+) -> list[str]:
     """Return one line for each file of a finished trial that is not as it was written; [] if all
     are intact. `below`: the results folder, if `folder` is not a trial's. `least`: a file that
     the checksums must name. Raises ResultNotRegular, ResultDamaged.

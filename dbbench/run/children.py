@@ -233,7 +233,11 @@ class Launcher(ExitStack):
         output, written = os.pipe()
         try:
             with self._log_file() as log:
-                socket.send_fds(requests, [json.dumps(request).encode()], [written, log.fileno()])
+                socket.send_fds(
+                    requests,
+                    [json.dumps(request).encode()],
+                    [written, log.fileno()],
+                )
             pid, fds, _flags, _address = socket.recv_fds(requests, _MESSAGE_BYTES, 1)
         except ConnectionError:
             pid = b""
@@ -277,7 +281,10 @@ def serve(main: Callable[[dict[str, Any]], int]) -> NoReturn:
 
 
 def _work(
-    main: Callable[[dict[str, Any]], int], request: dict[str, Any], fds: Sequence[int], parent: int
+    main: Callable[[dict[str, Any]], int],
+    request: dict[str, Any],
+    fds: Sequence[int],
+    parent: int,
 ) -> int:
     os.setsid()
     for fd, target in zip(fds, (1, 2), strict=True):

@@ -22,7 +22,11 @@ from dbbench.units import iso
 
 
 def choose(
-    results_folder: Path, wanted: PlanRequest, *, new: bool, name: str | None
+    results_folder: Path,
+    wanted: PlanRequest,
+    *,
+    new: bool,
+    name: str | None,
 ) -> RunFolder | None:
     """Return the plan's run to resume: `name`, the newest unfinished, or the newest. Raises
     RunNameTaken.

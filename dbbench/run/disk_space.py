@@ -29,7 +29,10 @@ SPARE: Final = 1.05  # factor on the required disk space, because other processe
 
 
 def shortages(
-    plan: Plan, expanded: Expanded, results: Path, images: dict[Path, int] | None
+    plan: Plan,
+    expanded: Expanded,
+    results: Path,
+    images: dict[Path, int] | None,
 ) -> Iterator[errors.DbbenchError]:
     """Yield an error for each disk without space, and for a cache that cannot be written. `images`:
     bytes that the run's images still need, by directory.

@@ -354,7 +354,11 @@ def _io(clock: DiskClock) -> IoFacts:
 
 def _unwritten_bytes() -> int:
     """Return Dirty and Writeback of the whole machine (proc_meminfo(5))."""
-    kilobytes = re.findall(r"^(?:Dirty|Writeback): *(\d+)", MEMINFO.read_text(), re.MULTILINE)
+    kilobytes = re.findall(
+        r"^(?:Dirty|Writeback): *(\d+)",
+        MEMINFO.read_text(),
+        re.MULTILINE,
+    )
     return 1024 * sum(map(int, kilobytes))
 
 

@@ -50,7 +50,12 @@ class Record:
     def warn(self, *warnings: model.TrialWarning) -> None:
         for warning in warnings:
             self._warnings.append(warning)
-            self.tell("warning", id=warning.id, text=warning.text, suspect=warning.suspect)
+            self.tell(
+                "warning",
+                id=warning.id,
+                text=warning.text,
+                suspect=warning.suspect,
+            )
 
     @contextlib.contextmanager
     def stage(self, phase: model.Phase) -> Iterator[None]:
@@ -66,7 +71,12 @@ class Record:
         elif phase is model.Phase.MEASURE:
             expected_s = window.measure_s or None
         name = phase.value
-        self.tell("phase_begin", phase=name, expected_s=expected_s, deadline_s=limit_s)
+        self.tell(
+            "phase_begin",
+            phase=name,
+            expected_s=expected_s,
+            deadline_s=limit_s,
+        )
         began = time.monotonic()
         began_utc = self.clock.now_utc()
         try:

@@ -42,7 +42,12 @@ from dbbench.storage.filesystems import Stored, shape
 Images = Mapping[Role, tuple[Path, ...]]  # only for kind loop
 
 
-def run_trial(trial: Record, workdir: WorkDir, images: Images, permit: Permit) -> Status:
+def run_trial(
+    trial: Record,
+    workdir: WorkDir,
+    images: Images,
+    permit: Permit,
+) -> Status:
     """Run one trial and publish it; return its status. Errors make it failed; only a request to
     stop, or a refusal to begin (a device that may not be used, a missing program: exit codes 2
     and 5), is raised, without a result.
@@ -60,7 +65,12 @@ def run_trial(trial: Record, workdir: WorkDir, images: Images, permit: Permit) -
     return trial.publish().status
 
 
-def drive(trial: Record, workdir: WorkDir, images: Images, permit: Permit) -> None:
+def drive(
+    trial: Record,
+    workdir: WorkDir,
+    images: Images,
+    permit: Permit,
+) -> None:
     """Run the stages. Each is timed, reported as progress, and stopped at its deadline."""
     stage = trial.stage
     facts = trial.facts
@@ -107,10 +117,18 @@ def drive(trial: Record, workdir: WorkDir, images: Images, permit: Permit) -> No
             datadir = restored.datadir or fs.path / "data"
             place = restore.move_log(setups, mounts, engine, datadir, workdir.place(cell.engine))
             stored = Stored(
-                setups["data"], volumes["data"], fs, datadir, workdir.operations, journal=journal
+                setups["data"],
+                volumes["data"],
+                fs,
+                datadir,
+                workdir.operations,
+                journal=journal,
             )
             ready = restore.fill(
-                cell, stored, place, drop_cache.emptier(plan, setups, volumes, mounts)
+                cell,
+                stored,
+                place,
+                drop_cache.emptier(plan, setups, volumes, mounts),
             )
 
         with stage(Phase.SETTLE):
@@ -200,7 +218,15 @@ def run_load(
                 elsewhere=facts.dataset is not None and bool(facts.dataset.tablespace),
             )
         )
-        task = LoadTask(server, cell, plan.seed, trial.clock, raw, workdir.scratch, ready.cold)
+        task = LoadTask(
+            server,
+            cell,
+            plan.seed,
+            trial.clock,
+            raw,
+            workdir.scratch,
+            ready.cold,
+        )
         with generate_load(task, client) as generator:
             if window.kind == "fixed" or cell.workload.prepares:
                 with stage(Phase.WARMUP):
@@ -288,4 +314,10 @@ def limits_of(
     """
     mount_point = workdir.root if os.geteuid() == 0 else None
     numbers = [disk.number for device in disks.values() for disk in device.each]
-    return confine(trial.cell, trial.run.name, trial.folder.journal, mount_point, numbers)
+    return confine(
+        trial.cell,
+        trial.run.name,
+        trial.folder.journal,
+        mount_point,
+        numbers,
+    )

@@ -119,7 +119,12 @@ def main(document: dict[str, Any]) -> int:
         return report(error, emit)
 
 
-def _build_golden(folder: RunFolder, request: Request, workdir: WorkDir, emit: Emit) -> None:
+def _build_golden(
+    folder: RunFolder,
+    request: Request,
+    workdir: WorkDir,
+    emit: Emit,
+) -> None:
     """Build the golden copy of a cell; whatever fails is an error of dbbench, which reaches the
     user.
     """
@@ -133,7 +138,9 @@ def _build_golden(folder: RunFolder, request: Request, workdir: WorkDir, emit: E
             restore.ensure_golden(cell, workdir, emit)
     except DeadlinePassed as error:
         raise DatasetBuildFailed(
-            f"{title}: {error.evidence}", effect=effect, remedy=error.remedy
+            f"{title}: {error.evidence}",
+            effect=effect,
+            remedy=error.remedy,
         ) from error
     except DbbenchError:
         raise
@@ -149,7 +156,12 @@ def _build_golden(folder: RunFolder, request: Request, workdir: WorkDir, emit: E
         ) from error
 
 
-def _measure_ceiling(folder: RunFolder, request: Request, workdir: WorkDir, _emit: Emit) -> None:
+def _measure_ceiling(
+    folder: RunFolder,
+    request: Request,
+    workdir: WorkDir,
+    _emit: Emit,
+) -> None:
     """Measure the first device without a filesystem: before the run with each of the limits, or
     again after it.
     """
@@ -178,19 +190,37 @@ def _measure_ceiling(folder: RunFolder, request: Request, workdir: WorkDir, _emi
         results.save_ceiling(path, facts)
 
 
-def _run_trial(folder: RunFolder, request: Request, workdir: WorkDir, emit: Emit) -> None:
+def _run_trial(
+    folder: RunFolder,
+    request: Request,
+    workdir: WorkDir,
+    emit: Emit,
+) -> None:
     record = Record(folder, folder.run.trial(request.item), emit)
     images = image.images_of(folder.run, folder.path)
     try:
-        run_trial(record, workdir, images, Permit(request.wipe, folder.journal))
+        run_trial(
+            record,
+            workdir,
+            images,
+            Permit(request.wipe, folder.journal),
+        )
     finally:
         shutil.rmtree(workdir.elsewhere, ignore_errors=True)
 
 
-WORKS: Final = {"trial": _run_trial, "golden": _build_golden, "ceiling": _measure_ceiling}
+WORKS: Final = {
+    "trial": _run_trial,
+    "golden": _build_golden,
+    "ceiling": _measure_ceiling,
+}
 
 
-def guard(work: Callable[[WorkDir], None], workdir: WorkDir, emit: Emit) -> int:
+def guard(
+    work: Callable[[WorkDir], None],
+    workdir: WorkDir,
+    emit: Emit,
+) -> int:
     """Do the work in its directory; return 0, or the exit status of the error, which is reported to
     the parent.
     """
@@ -204,7 +234,11 @@ def guard(work: Callable[[WorkDir], None], workdir: WorkDir, emit: Emit) -> int:
     return 0
 
 
-def _without_namespaces(work: Callable[[WorkDir], None], folder: RunFolder, emit: Emit) -> int:
+def _without_namespaces(
+    work: Callable[[WorkDir], None],
+    folder: RunFolder,
+    emit: Emit,
+) -> int:
     namespaces.die_with_parent()
     journal = folder.journal
     runtime = Path(tempfile.mkdtemp(prefix=f"dbbench-{journal.tag}-", dir="/tmp"))

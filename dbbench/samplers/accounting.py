@@ -40,7 +40,11 @@ class CpuClock:
     """
 
     def __init__(
-        self, client: Sequence[int] = (), server: int | None = None, *, proc: Path = PROC
+        self,
+        client: Sequence[int] = (),
+        server: int | None = None,
+        *,
+        proc: Path = PROC,
     ) -> None:
         self._client = tuple(client)
         self._apart = {*client, *(() if server is None else (server,))}
@@ -211,7 +215,10 @@ class TaskClock:
 
 
 def files_elsewhere(
-    pids: Collection[int], places: Sequence[str], only_written: bool, proc: Path = PROC
+    pids: Collection[int],
+    places: Sequence[str],
+    only_written: bool,
+    proc: Path = PROC,
 ) -> set[str]:
     """Return the regular files outside of these directories that the processes have open, or have
     open for writing, without deleted ones, which are temporary or only in memory.

@@ -144,7 +144,10 @@ class Counters:
 
 
 def foreign_sessions(
-    readings: Sequence[CountersReading], expected: int | None, begin_utc: float, seconds: int
+    readings: Sequence[CountersReading],
+    expected: int | None,
+    begin_utc: float,
+    seconds: int,
 ) -> Iterator[TrialWarning]:
     """Yield W135 for more sessions than the load generator opens, and W128 for a reload of the
     configuration.
@@ -175,7 +178,11 @@ def foreign_sessions(
     for session, second in first_seconds.items():
         texts.append(f"{' '.join(session.split())} (second {second})")
     if texts:
-        yield TrialWarning("W135", "; ".join(texts[:_SHOWN]), min(first_seconds.values()))
+        yield TrialWarning(
+            "W135",
+            "; ".join(texts[:_SHOWN]),
+            min(first_seconds.values()),
+        )
 
 
 def _beyond(sessions: Sessions, expected: int | None) -> int:
@@ -189,7 +196,11 @@ def _usable(before: CountersReading, after: CountersReading) -> bool:
     return readable and after.due_utc - before.due_utc <= _LONGEST_S
 
 
-def to_series(readings: Sequence[CountersReading], begin_utc: float, seconds: int) -> Series:
+def to_series(
+    readings: Sequence[CountersReading],
+    begin_utc: float,
+    seconds: int,
+) -> Series:
     """Return differences per second of counters, and gauges as they are; a counter that decreased
     is a gap.
     """

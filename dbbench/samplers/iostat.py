@@ -58,9 +58,18 @@ def beside(target: Sampled, raw: Path) -> Iterator[Sampling | None]:
     argv = ["iostat", "-x", "-t", "-y", "-o", "JSON", "1", *disks]
     # On SIGINT iostat completes the JSON document.
     with process.running(
-        argv, stdout=document, stderr=log, env=env, stop_with=signal.SIGINT
+        argv,
+        stdout=document,
+        stderr=log,
+        env=env,
+        stop_with=signal.SIGINT,
     ) as program:
-        recording = Recorder("iostat", "util_pct", time.time(), lambda: _read(document, *disks))
+        recording = Recorder(
+            "iostat",
+            "util_pct",
+            time.time(),
+            lambda: _read(document, *disks),
+        )
         try:
             yield recording
         finally:
@@ -123,4 +132,10 @@ def parse(text: str, disk: str, log: str = "") -> SysstatDocument:
             text = missing_keys(name, of_disk, _COLUMNS)
         texts.append(text)
     unexpected = "; ".join(filter(None, texts)) if reports else ""
-    return SysstatDocument.of(entries, whole, strange, "an ISO time with its zone", unexpected)
+    return SysstatDocument.of(
+        entries,
+        whole,
+        strange,
+        "an ISO time with its zone",
+        unexpected,
+    )

@@ -186,9 +186,19 @@ class Machine:
         self._still = 0 if moved or stopped else self._still + 1
         if self._still >= _STILL:
             lasted = seconds * (_STILL if self._still == _STILL else 1)
-            self._note(_STANDING, f"the server (pid {self._server}) made no progress", lasted)
+            self._note(
+                _STANDING,
+                f"the server (pid {self._server}) made no progress",
+                lasted,
+            )
 
-    def _note(self, kind: str, text: str, lasted_s: float = 0.0, ago_s: float = 0.0) -> None:
+    def _note(
+        self,
+        kind: str,
+        text: str,
+        lasted_s: float = 0.0,
+        ago_s: float = 0.0,
+    ) -> None:
         # monotonic: not affected if the clock is set
         utc = self._began[0] + self._clocks()[1] - self._began[1] - ago_s
         self._findings.append(Disturbance(utc, kind, text, lasted_s))

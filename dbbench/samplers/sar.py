@@ -102,7 +102,12 @@ def beside(target: Sampled, raw: Path) -> Iterator[Sampling]:
     log = raw / "sar.log"
     names = _names(target.disk)
     with running(["sadc", "-S", "DISK", "1", binary], stdout=log) as program:
-        recording = Recorder("sar", "cpu_user_pct", time.time(), lambda: _read(binary, names))
+        recording = Recorder(
+            "sar",
+            "cpu_user_pct",
+            time.time(),
+            lambda: _read(binary, names),
+        )
         try:
             yield recording
         finally:
@@ -142,7 +147,11 @@ def _read(binary: Path, disk_names: tuple[str, ...]) -> SysstatDocument:
     pressure = Path("/proc/pressure").is_dir()
     options = _OPTIONS + _PRESSURE if pressure else _OPTIONS
     try:
-        done = run(["sadf", "-j", binary, "--", *options], timeout_s=120, ok=range(256))
+        done = run(
+            ["sadf", "-j", binary, "--", *options],
+            timeout_s=120,
+            ok=range(256),
+        )
     except (CommandFailed, DeadlinePassed, ProgramMissing) as error:
         return SysstatDocument(fault=str(error))
     with gzip.GzipFile(binary.with_suffix(".json.gz"), "wb", 6, mtime=0) as packed:
@@ -161,7 +170,11 @@ def _read(binary: Path, disk_names: tuple[str, ...]) -> SysstatDocument:
 
 
 @process.understood("sadf")
-def parse(text: str, disk_names: tuple[str, ...], pressure: bool = True) -> SysstatDocument:
+def parse(
+    text: str,
+    disk_names: tuple[str, ...],
+    pressure: bool = True,
+) -> SysstatDocument:
     """Return the entries in order, with only the disks in `disk_names`: the kernel's name and
     sysstat's of a device that is gone (`dev7-0`), or (). `pressure`: whether sadf printed
     pressure stall information.
@@ -184,11 +197,19 @@ def parse(text: str, disk_names: tuple[str, ...], pressure: bool = True) -> Syss
             if row is not None:
                 values.update(numbers(row, table, _PER_REQUEST))
         entries.append(Interval(*stamp, values))
-    return SysstatDocument.of(entries, whole, strange, _STAMP, _surplus(read, tables, disk_names))
+    return SysstatDocument.of(
+        entries,
+        whole,
+        strange,
+        _STAMP,
+        _surplus(read, tables, disk_names),
+    )
 
 
 def _surplus(
-    read: list[_Sections], tables: Mapping[str, Table], disk_names: tuple[str, ...]
+    read: list[_Sections],
+    tables: Mapping[str, Table],
+    disk_names: tuple[str, ...],
 ) -> str:
     """Return sections and keys that no entry has. sysstat omits an idle disk, so one entry with it
     is sufficient.

@@ -63,7 +63,9 @@ Table = Mapping[str, tuple[str, float]]  # the tool's key -> (dbbench's column, 
 
 
 def numbers(
-    row: Mapping[str, Any], table: Table, per_request: Mapping[str, str]
+    row: Mapping[str, Any],
+    table: Table,
+    per_request: Mapping[str, str],
 ) -> Iterator[tuple[str, float | None]]:
     """Yield (column, value) of a table. `per_request`: keys that have no value without requests,
     whose rate is another key; the tools print 0 or nothing.
@@ -73,7 +75,11 @@ def numbers(
         yield column, float(value) * factor if isinstance(value, int | float) else None
 
 
-def missing_keys(name: str, rows: Sequence[Mapping[str, Any]], expected: Iterable[str]) -> str:
+def missing_keys(
+    name: str,
+    rows: Sequence[Mapping[str, Any]],
+    expected: Iterable[str],
+) -> str:
     """Return a message about the `expected` keys that no row has, with those that exist; "" if none
     is missing. Without it, such a column would only be empty.
     """
@@ -124,7 +130,10 @@ def ends(entries: Sequence[Interval], began_utc: float) -> list[float]:
 
 
 def to_series(
-    entries: Sequence[Interval], began_utc: float, begin_utc: float, seconds: int
+    entries: Sequence[Interval],
+    began_utc: float,
+    begin_utc: float,
+    seconds: int,
 ) -> Series:
     """Return the columns of all entries on the trial's clock."""
     names = list(dict.fromkeys(name for entry in entries for name in entry.values))
@@ -143,7 +152,11 @@ class Recorder:
     """
 
     def __init__(
-        self, name: str, lead: str, began_utc: float, read: Callable[[], SysstatDocument]
+        self,
+        name: str,
+        lead: str,
+        began_utc: float,
+        read: Callable[[], SysstatDocument],
     ) -> None:
         self.name = name
         self.lead = lead

@@ -20,7 +20,10 @@ ATTEMPTS: Final[Mapping[str, Attempt]] = {"flip": flip_bytes, "full disk": fill_
 
 
 def count_harms(
-    lab: Lab, base: BaseImages, rounds: int, attempts: Mapping[str, Attempt] = ATTEMPTS
+    lab: Lab,
+    base: BaseImages,
+    rounds: int,
+    attempts: Mapping[str, Attempt] = ATTEMPTS,
 ) -> Iterator[HarmCount]:
     """Try everything on copies of the base; what cannot be tried is counted as untried, with the
     reason.

@@ -136,7 +136,11 @@ def _files(server: Server, datadir: Path) -> dict[str, Path]:
 
 
 def _round(
-    lab: Lab, base: BaseImages, kind: str, sample: Sample, chance: random.Random
+    lab: Lab,
+    base: BaseImages,
+    kind: str,
+    sample: Sample,
+    chance: random.Random,
 ) -> tuple[str, str]:
     """Change blocks, one at a time, until one matters; return the outcome in one word, and its
     evidence. What the database notices is tried again without its data checksums, if they can be
@@ -157,7 +161,12 @@ def _round(
     return word, evidence
 
 
-def _attempt(lab: Lab, base: BaseImages, sample: Sample, place: tuple[int, int]) -> tuple[str, str]:
+def _attempt(
+    lab: Lab,
+    base: BaseImages,
+    sample: Sample,
+    place: tuple[int, int],
+) -> tuple[str, str]:
     """Change one block of a copy, and use everything. A phase that exceeds its deadline is an
     outcome: `hangs`.
     """

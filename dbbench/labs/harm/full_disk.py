@@ -214,7 +214,12 @@ def _take(place: Path, left: int) -> Path:
     return ballast
 
 
-def observe(lab: Lab, server: Server, writer: RowWriter, places: Sequence[Path]) -> HarmCount:
+def observe(
+    lab: Lab,
+    server: Server,
+    writer: RowWriter,
+    places: Sequence[Path],
+) -> HarmCount:
     """Wait for the server's answer to a full disk. Raises DbbenchError if it is not full."""
     began = time.monotonic()
     word = ""
@@ -257,7 +262,11 @@ def _accepts_after_deletion(server: Server, writer: RowWriter, ballast: Sequence
     """
     delete(ballast)
     before = writer.count
-    process.wait_while(lambda: writer.count == before and server.alive(), ACCEPT_S, _POLL_S)
+    process.wait_while(
+        lambda: writer.count == before and server.alive(),
+        ACCEPT_S,
+        _POLL_S,
+    )
     if writer.count == before:
         kill(server)
     return writer.count > before
@@ -272,7 +281,11 @@ def _start_while_full(lab: Lab, base: BaseImages, datadir: Path) -> HarmCount:
 
 
 def _look_up(
-    lab: Lab, base: BaseImages, datadir: Path, writer: RowWriter, accepts: bool
+    lab: Lab,
+    base: BaseImages,
+    datadir: Path,
+    writer: RowWriter,
+    accepts: bool,
 ) -> HarmCount:
     """Start the server again, with space: insert a row, look up every acknowledged one, and check
     every page.
@@ -290,4 +303,8 @@ def _look_up(
     if not accepts:
         text = f"no commit within {ACCEPT_S:.0f} s after a file was deleted"
         return _outcome(AFTER, "restarted", text)
-    return _outcome(AFTER, "recovers", f"{writer.count} acknowledged commits are present")
+    return _outcome(
+        AFTER,
+        "recovers",
+        f"{writer.count} acknowledged commits are present",
+    )

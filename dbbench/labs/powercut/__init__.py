@@ -66,22 +66,38 @@ class Requirement(NamedTuple):
 def requirements() -> Iterator[Requirement]:
     """Yield what the lab needs from this machine; those that are missing have no evidence."""
     fuse = os.access("/dev/fuse", os.R_OK | os.W_OK)
-    yield Requirement("/dev/fuse", "accessible" if fuse else None, "modprobe fuse, as root")
+    yield Requirement(
+        "/dev/fuse",
+        "accessible" if fuse else None,
+        "modprobe fuse, as root",
+    )
     path = library()
-    yield Requirement("libfuse 3", str(path) if path else None, program=packages.FUSE)
+    yield Requirement(
+        "libfuse 3",
+        str(path) if path else None,
+        program=packages.FUSE,
+    )
     module = importlib.util.find_spec("mfusepy") is not None
-    yield Requirement("mfusepy", "installed" if module else None, packages.extra("lab"))
+    yield Requirement(
+        "mfusepy",
+        "installed" if module else None,
+        packages.extra("lab"),
+    )
     needed = f"{MEMORY_BYTES // 2**20} MiB"
     enough = available_bytes() >= MEMORY_BYTES
     yield Requirement(
-        f"{needed} of available memory", "yes" if enough else None, f"free {needed} for the disks"
+        f"{needed} of available memory",
+        "yes" if enough else None,
+        f"free {needed} for the disks",
     )
 
 
 def available_bytes() -> float:
     """Return the memory that is available; infinity if the kernel does not report it."""
     meminfo = re.search(
-        r"^MemAvailable: *(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE
+        r"^MemAvailable: *(\d+) kB",
+        Path("/proc/meminfo").read_text(),
+        re.MULTILINE,
     )
     return int(meminfo[1]) * 1024 if meminfo else math.inf
 
@@ -93,7 +109,11 @@ def unavailable() -> str | None:
 
 
 def examine(
-    folder: Path, sha256: str, order: Order, emit: Emit, overdue: Overdue | None = None
+    folder: Path,
+    sha256: str,
+    order: Order,
+    emit: Emit,
+    overdue: Overdue | None = None,
 ) -> None:
     """Carry out the order for the cells of the run in `folder`, which takes the results; `sha256`
     identifies the user's plan. Raises NotRoot, LabUnavailable, DeadlinePassed, Interrupted,
@@ -113,7 +133,11 @@ def examine(
         raise LabUnavailable(why, effect="Nothing was changed.")
     try:
         with stoppable() as stop, Launcher(__name__, folder / LOG, emit, stop) as launcher:
-            request = {"folder": str(folder), "sha256": sha256, "order": dataclasses.asdict(order)}
+            request = {
+                "folder": str(folder),
+                "sha256": sha256,
+                "order": dataclasses.asdict(order),
+            }
             status = launcher.run(request, overdue)
     except TrialStuck as stuck:
         raise DeadlinePassed(

@@ -48,7 +48,11 @@ def main(request: dict[str, Any]) -> int:
 
     def work(workdir: WorkDir) -> None:
         run = private(results.load_spec(folder), workdir, request["sha256"])
-        _examine(run, order, Lab(workdir, folder, order.seed, tell, order.lies))
+        _examine(
+            run,
+            order,
+            Lab(workdir, folder, order.seed, tell, order.lies),
+        )
 
     def tell(what: str) -> None:
         emit(Event("prepare", {"what": what, "deadline_s": STEP_S}))

@@ -42,7 +42,11 @@ def conclusion(cuts: Sequence[CutFacts], blind: bool, failed: bool = False) -> C
     return Conclusion.HARMED if any(cut.harms for cut in valid) else Conclusion.UNHARMED
 
 
-def statement(about: Conclusion, cuts: Sequence[CutFacts], failed: str = "") -> str:
+def statement(
+    about: Conclusion,
+    cuts: Sequence[CutFacts],
+    failed: str = "",
+) -> str:
     """Describe the conclusion; `failed`: why there are no more recordings."""
     invalid = sum(bool(cut.invalid) for cut in cuts)
     valid = len(cuts) - invalid
@@ -110,7 +114,13 @@ def cut_counts(cuts: Sequence[CutFacts], about: Conclusion, why: str) -> Iterato
             parts = [] if column == "kill" else [_by_unit(valid)]
             evidence = [cut.harms[word] for cut in valid if word in cut.harms]
             parts += map(_first_line, evidence[:1])
-            yield HarmCount(column, word, count, len(valid), "; ".join(filter(None, parts)))
+            yield HarmCount(
+                column,
+                word,
+                count,
+                len(valid),
+                "; ".join(filter(None, parts)),
+            )
 
 
 def _first_line(evidence: str) -> str:
@@ -140,7 +150,9 @@ def too_many(cuts: Sequence[CutFacts]) -> bool:
 
 
 def contradiction(
-    cuts: Iterable[CutFacts], flags: Iterable[Durability], schema_safe: bool = True
+    cuts: Iterable[CutFacts],
+    flags: Iterable[Durability],
+    schema_safe: bool = True,
 ) -> str:
     """Describe the first harm that the flags do not allow, or "". `schema_safe`: schema changes
     must survive.

@@ -162,7 +162,12 @@ def serve(disks: Disks, mount_point: str) -> None:
     # these writes.
     with suppress(OSError):  # Linux before 5.6 does not have it
         libc.call("prctl", _PR_SET_IO_FLUSHER, 1, 0, 0, 0)
-    options = {"foreground": True, "nothreads": True, "direct_io": True, "fsname": "dbbench-lab"}
+    options = {
+        "foreground": True,
+        "nothreads": True,
+        "direct_io": True,
+        "fsname": "dbbench-lab",
+    }
     mfusepy.FUSE(disks, mount_point, **options)
 
 

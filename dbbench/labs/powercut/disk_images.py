@@ -33,7 +33,11 @@ _PUNCH_HOLE: Final = 0x3  # FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE (linux/fa
 Aim = Literal["drop", "subset", "commit", "checkpoint", "change"]
 AIMS: Final[tuple[Aim, ...]] = ("checkpoint", "commit", "change", "drop", "subset")
 # What replaces an aim without a position in the log.
-_WEAKER: Final[dict[Aim, Aim]] = {"checkpoint": "commit", "change": "commit", "commit": "subset"}
+_WEAKER: Final[dict[Aim, Aim]] = {
+    "checkpoint": "commit",
+    "change": "commit",
+    "commit": "subset",
+}
 AFTER_CHANGE_NS: Final = 200_000_000  # a cut for a change comes within this time of its answer
 KILLED: Final = "kill"  # kills the processes of the server instead of the power; see `recording`
 # unflushed blocks at a flush: more than a few commits write, so they belong to a checkpoint
@@ -82,7 +86,13 @@ class Media:
             if cut.keep > 0:
                 self._write(disk, image, range(first, cut.position), cut)
 
-    def _write(self, disk: int, image: Path, numbers: range, cut: Cut | None = None) -> None:
+    def _write(
+        self,
+        disk: int,
+        image: Path,
+        numbers: range,
+        cut: Cut | None = None,
+    ) -> None:
         """Write these entries of the log, of a cut only the units that its caches have kept."""
         chance = random.Random(f"{cut.seed}/{disk}") if cut else None
         with image.open("r+b", buffering=0) as out, self._log.data.open("rb") as data:
@@ -101,7 +111,12 @@ class Media:
                         os.pwrite(out.fileno(), piece, begin)
 
 
-def cached_from(log: Log, position: int, disk: int = 0, cache_bytes: int = CACHE_BYTES) -> int:
+def cached_from(
+    log: Log,
+    position: int,
+    disk: int = 0,
+    cache_bytes: int = CACHE_BYTES,
+) -> int:
     """Return the first entry that may be only in that disk's cache if power is lost before
     `position`.
     """

@@ -189,7 +189,11 @@ def examine(lab: Lab, target: LabTarget, cuts: int | None) -> Tally:
 
     def work(number: int, tell: Callable[[str], None]) -> Tally:
         share = None if cuts is None else (cuts + count - number) // count
-        return _examine(replace(labs[number - 1], tell=tell), Tally(target, number, count), share)
+        return _examine(
+            replace(labs[number - 1], tell=tell),
+            Tally(target, number, count),
+            share,
+        )
 
     works = [partial(work, number) for number in range(1, count + 1)]
     tally, *others = in_processes(works, lab.tell, STEP_S) if count > 1 else [work(1, lab.tell)]
@@ -270,11 +274,20 @@ def _cut(lab: Lab, recording: Recording, media: Media, cut: Cut) -> CutFacts:
     count = len(files_of(recording.base.images))
     unflushed = sum(recording.log.unflushed_bytes(cut.position, disk) for disk in range(count))
     facts = _facts(recovery, cut)
-    return replace(facts, unflushed_bytes=unflushed, kept=kept, harms_at_4096=larger)
+    return replace(
+        facts,
+        unflushed_bytes=unflushed,
+        kept=kept,
+        harms_at_4096=larger,
+    )
 
 
 def _recover(
-    lab: Lab, recording: Recording, media: Media, cut: Cut, quick: bool = False
+    lab: Lab,
+    recording: Recording,
+    media: Media,
+    cut: Cut,
+    quick: bool = False,
 ) -> Recovery:
     disks = lab.disks("cut", recording.base.target)
     media.cut(cut, files_of(disks))
@@ -283,7 +296,11 @@ def _recover(
 
 
 def _recover_again(
-    lab: Lab, recording: Recording, media: Media, cut: Cut, first: Recovery
+    lab: Lab,
+    recording: Recording,
+    media: Media,
+    cut: Cut,
+    first: Recovery,
 ) -> Recovery:
     """Return the result; harm counts only if a second recovery on another device finds it too."""
     # This image occupies the loop device of the first recovery, so that the second one uses
@@ -339,7 +356,11 @@ def _facts(recovery: Recovery, cut: Cut) -> CutFacts:
 
 
 def try_control(
-    lab: Lab, control: Control, engine: LabTarget, tries: int, needed: int
+    lab: Lab,
+    control: Control,
+    engine: LabTarget,
+    tries: int,
+    needed: int,
 ) -> ControlFacts:
     """Try a control until it has lost `needed` times, after `tries` attempts, or until the lab's
     time is used up. A lab whose control cannot be recorded, or did not lose in the time, is
@@ -349,7 +370,16 @@ def try_control(
     name = f"control {control.name} on {engine.engine.name}"
     harmed = 0
     valid = 0
-    facts = ControlFacts(control.name, engine.engine.name, control.what, tries, needed, 0, 0, True)
+    facts = ControlFacts(
+        control.name,
+        engine.engine.name,
+        control.what,
+        tries,
+        needed,
+        0,
+        0,
+        True,
+    )
     lab.tell(name)
     try:
         base = make_base(lab, target)
@@ -372,10 +402,21 @@ def try_control(
         if stopping(error):
             raise
         return replace(facts, note=str(error))
-    return replace(facts, valid=valid, harmed=harmed, blind=is_blind(tries, needed, harmed, valid))
+    return replace(
+        facts,
+        valid=valid,
+        harmed=harmed,
+        blind=is_blind(tries, needed, harmed, valid),
+    )
 
 
-def record(lab: Lab, base: BaseImages, kills: int, seed: str, changes: bool = False) -> Recording:
+def record(
+    lab: Lab,
+    base: BaseImages,
+    kills: int,
+    seed: str,
+    changes: bool = False,
+) -> Recording:
     """Record `kills` + 1 rounds of the witness, and kill the server between two; with schema
     changes if `changes`. Raises DbbenchError on failure. The lab's directory contains the files
     of the last recording.
@@ -400,7 +441,11 @@ def record(lab: Lab, base: BaseImages, kills: int, seed: str, changes: bool = Fa
 
 
 def _run_rounds(
-    lab: Lab, base: BaseImages, seen: Acknowledged, waits_s: Sequence[float], changes: bool
+    lab: Lab,
+    base: BaseImages,
+    seen: Acknowledged,
+    waits_s: Sequence[float],
+    changes: bool,
 ) -> tuple[int, list[Recovery]]:
     """Work for these times, kill and check after each; return when the last round ended, in ns, and
     the results.
@@ -410,7 +455,12 @@ def _run_rounds(
     end = 0
     recoveries = list[Recovery]()
     with (
-        disk.serve_disks(lab.workdir.root, files_of(live), lab.scratch / "log", output) as files,
+        disk.serve_disks(
+            lab.workdir.root,
+            files_of(live),
+            lab.scratch / "log",
+            output,
+        ) as files,
         attach(name_files(live, files)) as volumes,
         mount(lab, base.target, volumes) as datadir,
     ):

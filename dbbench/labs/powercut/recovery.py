@@ -118,7 +118,12 @@ class Lab:
         workdir = WorkDir(self.workdir.root / str(number))
         workdir.root.mkdir(exist_ok=True)
         workdir.make()
-        return replace(self, workdir=workdir, seed=f"{self.seed}-process-{number}", kept={})
+        return replace(
+            self,
+            workdir=workdir,
+            seed=f"{self.seed}-process-{number}",
+            kept={},
+        )
 
     def remove_images(self) -> None:
         """Remove images and logs of the last target, also those of other processes: they are in
@@ -240,7 +245,13 @@ def make_base(lab: Lab, target: LabTarget, small: bool = True) -> BaseImages:
         filesystems.apply_attributes(target.setup, datadir)
         process.run(["cp", "-a", "--reflink=never", f"{template}/.", datadir], timeout_s=120)
         filesystems.verify_files(target.setup, engine.data_files(datadir))
-        place = move_log(target.setups, mounts, engine, datadir, lab.workdir.place(target.engine))
+        place = move_log(
+            target.setups,
+            mounts,
+            engine,
+            datadir,
+            lab.workdir.place(target.engine),
+        )
         with engine.serving(datadir, target.settings, place) as server:
             effective = server.effective_settings()
             version = server.version
@@ -266,7 +277,15 @@ def make_base(lab: Lab, target: LabTarget, small: bool = True) -> BaseImages:
 
     for image in files_of(base):  # mkfs writes zeros, which each cut would copy
         process.run(["fallocate", "--dig-holes", image])
-    return BaseImages(target, base, place, flags_of(tears), flags_of(killed_tears), version, fs)
+    return BaseImages(
+        target,
+        base,
+        place,
+        flags_of(tears),
+        flags_of(killed_tears),
+        version,
+        fs,
+    )
 
 
 def _template(lab: Lab, target: LabTarget, cluster: SmallCluster) -> Path:
@@ -307,7 +326,12 @@ def mount(lab: Lab, target: LabTarget, volumes: Volumes) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def serving(lab: Lab, base: BaseImages, datadir: Path, clean: bool = False) -> Iterator[Server]:
+def serving(
+    lab: Lab,
+    base: BaseImages,
+    datadir: Path,
+    clean: bool = False,
+) -> Iterator[Server]:
     """Run the target's server within the block; then kill it with all its processes, or stop it if
     `clean`.
     """
@@ -334,7 +358,9 @@ def kill(server: Server) -> None:
 
 @contextlib.contextmanager
 def starting(
-    log: Path, deadline_s: float = DEADLINES_S["start"], poll_s: float = POLL_S
+    log: Path,
+    deadline_s: float = DEADLINES_S["start"],
+    poll_s: float = POLL_S,
 ) -> Iterator[None]:
     """Run the phase in which a server starts; end it early if the log says that a page cannot be
     read.
@@ -380,7 +406,11 @@ def phase(
 
 
 def recover(
-    lab: Lab, base: BaseImages, disks: Images, acknowledged: Mapping[int, int], quick: bool = False
+    lab: Lab,
+    base: BaseImages,
+    disks: Images,
+    acknowledged: Mapping[int, int],
+    quick: bool = False,
 ) -> Recovery:
     """Recover the disks and check them; `quick` omits checks that cannot clear a harmed cut (for
     controls). A phase that exceeded its deadline, or a failed unmount or detach, is a fault of
@@ -414,7 +444,10 @@ def recover(
 
 
 def _start_and_check(
-    lab: Lab, base: BaseImages, datadir: Path, acknowledged: Mapping[int, int]
+    lab: Lab,
+    base: BaseImages,
+    datadir: Path,
+    acknowledged: Mapping[int, int],
 ) -> Recovery:
     engine = ENGINES[base.target.engine.name]
     damaged = set[str]()
@@ -486,7 +519,10 @@ def check_server(server: Server, acknowledged: Mapping[int, int]) -> Recovery:
 
 @contextlib.contextmanager
 def _errors_as_harms(
-    server: Server, what: str, harms: dict[str, str], kind: str = "damaged"
+    server: Server,
+    what: str,
+    harms: dict[str, str],
+    kind: str = "damaged",
 ) -> Iterator[None]:
     try:
         yield
@@ -501,7 +537,11 @@ def _errors_as_harms(
 
 
 def check_filesystem(
-    lab: Lab, base: BaseImages, volumes: Volumes, harms: dict[str, str], mounted: bool = False
+    lab: Lab,
+    base: BaseImages,
+    volumes: Volumes,
+    harms: dict[str, str],
+    mounted: bool = False,
 ) -> None:
     """Run the checks that require an unmounted filesystem, or those of a mounted one, which read
     everything again; add what they find as "fsck".

@@ -31,7 +31,12 @@ _AFTER: Final = {
 STEPS: Final = tuple(_AFTER)
 
 
-def change(server: Server, round_: int, times: list[int], stop: threading.Event) -> None:
+def change(
+    server: Server,
+    round_: int,
+    times: list[int],
+    stop: threading.Event,
+) -> None:
     """Carry out steps until `stop`, and note in `times` when each was acknowledged, in ns."""
     partitions = profile_of(server.engine).lab_partitions
     with contextlib.closing(server.connect()) as connection:

@@ -89,7 +89,9 @@ class LabTarget:
 
 
 def targets(
-    cells: Iterable[Cell], given: int, obstacle: Callable[[FsSetup], str | None] = works
+    cells: Iterable[Cell],
+    given: int,
+    obstacle: Callable[[FsSetup], str | None] = works,
 ) -> tuple[list[LabTarget], dict[str, str]]:
     """Return the targets of these cells, and by arm why another one is not tested. `given`: the
     devices of the plan; each setup uses as many of the lab's disks as a trial would use of them.
@@ -114,7 +116,11 @@ def targets(
     return list(targets_by_key.values()), skipped
 
 
-def resize(settings: Settings, engine: str, more: Mapping[str, Scalar] | None = None) -> Settings:
+def resize(
+    settings: Settings,
+    engine: str,
+    more: Mapping[str, Scalar] | None = None,
+) -> Settings:
     """Return the settings with the lab's sizes, and `more` of a control, over them."""
     values = {**profile_of(engine).lab, **(more or {})}
     return {**settings, **{name: Setting(value, "lab") for name, value in values.items()}}

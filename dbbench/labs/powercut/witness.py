@@ -60,7 +60,11 @@ def move(session: int, n: int) -> Move:
     # spreads the transfers over all accounts
     mixed = (session * 2654435761 + n * 40503 + n * n * 97) & 0xFFFFFFFF
     debit = mixed % ACCOUNTS
-    return Move(debit, (debit + 1 + mixed // ACCOUNTS % (ACCOUNTS - 1)) % ACCOUNTS, 1 + mixed % 97)
+    return Move(
+        debit,
+        (debit + 1 + mixed // ACCOUNTS % (ACCOUNTS - 1)) % ACCOUNTS,
+        1 + mixed % 97,
+    )
 
 
 @dataclass
@@ -114,7 +118,10 @@ def create_tables(server: Server) -> None:
 
 @contextlib.contextmanager
 def banking(
-    server: Server, round_: int, seen: Acknowledged, changes: bool
+    server: Server,
+    round_: int,
+    seen: Acknowledged,
+    changes: bool,
 ) -> Iterator[Callable[[], None]]:
     """Run sessions, one with checkpoints, and one that changes the schema if `changes`, until the
     block or the server ends. `round_` makes their numbers new: a killed server may contain a
@@ -208,7 +215,12 @@ def _statements(session: int, n: int) -> list[str]:
     return statements
 
 
-def _work(server: Server, session: int, times: list[int], stop: threading.Event) -> None:
+def _work(
+    server: Server,
+    session: int,
+    times: list[int],
+    stop: threading.Event,
+) -> None:
     with contextlib.closing(server.connect()) as connection:
         cursor = connection.cursor()
         whole = sql_of(server).one_message

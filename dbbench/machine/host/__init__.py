@@ -173,13 +173,22 @@ def _field(cpuinfo: str, name: str) -> str | None:
 
 def memory_bytes(root: Path = Path("/")) -> int | None:
     """Return the size of the machine's memory."""
-    match = re.search(r"^MemTotal:\s+(\d+) kB$", text(root / "proc/meminfo") or "", re.MULTILINE)
+    match = re.search(
+        r"^MemTotal:\s+(\d+) kB$",
+        text(root / "proc/meminfo") or "",
+        re.MULTILINE,
+    )
     return int(match[1]) * 1024 if match else None
 
 
 def _printed_version(program: str, arguments: tuple[str, ...]) -> str | None:
     with contextlib.suppress(*_NO_ANSWER):
-        done = run([program, *arguments], timeout_s=10, ok=range(256), note=False)
+        done = run(
+            [program, *arguments],
+            timeout_s=10,
+            ok=range(256),
+            note=False,
+        )
         match = _VERSION.search(done.stdout) or _VERSION.search(done.stderr)
         return match[0] if match else None
     return None

@@ -104,7 +104,15 @@ def reading(ours: tuple[int, ...] = (), proc: Path | None = None) -> LoadReading
         transferred = None if process.kernel else proc_files.moved_bytes(process.pid, where)
         if transferred:
             moved[key] = transferred
-    return LoadReading(monotonic, cpu, of_trial, foreign, kernel_s, events(where), moved)
+    return LoadReading(
+        monotonic,
+        cpu,
+        of_trial,
+        foreign,
+        kernel_s,
+        events(where),
+        moved,
+    )
 
 
 def events(proc: Path, cpus: Path = CPUS) -> dict[str, int]:
@@ -129,7 +137,9 @@ def events(proc: Path, cpus: Path = CPUS) -> dict[str, int]:
 
 
 def _sum_moves(
-    before: LoadReading, after: LoadReading, among: Iterable[tuple[int, int]]
+    before: LoadReading,
+    after: LoadReading,
+    among: Iterable[tuple[int, int]],
 ) -> MovedBytes | None:
     """Return the bytes that these processes moved, None if unknown. Ended children count if a
     parent waited for them.
@@ -169,7 +179,16 @@ def foreign_load(before: LoadReading, after: LoadReading) -> HostLoad:
             counted[name] = now - before.events[name]
     moved = (_sum_moves(before, after, after.ours), _sum_moves(before, after, foreign_now))
     if before.cpu is None or after.cpu is None or seconds <= 0:
-        return HostLoad(seconds, None, None, None, None, tuple(busiest), counted, *moved)
+        return HostLoad(
+            seconds,
+            None,
+            None,
+            None,
+            None,
+            tuple(busiest),
+            counted,
+            *moved,
+        )
     if after.kernel_s is not None:
         foreign = _grown(before.foreign, foreign_now)
     else:

@@ -51,7 +51,13 @@ def cpu_times(proc: Path = PROC) -> CpuTimes | None:
     # user and nice include the guests
     total = user + nice + system + irq + softirq + idle + iowait + steal
     guests = guest + guest_nice
-    return CpuTimes(user + nice + system + irq + softirq - guests, steal, guests, total, cpus)
+    return CpuTimes(
+        user + nice + system + irq + softirq - guests,
+        steal,
+        guests,
+        total,
+        cpus,
+    )
 
 
 def vmstat(proc: Path = PROC) -> dict[str, int]:
@@ -212,7 +218,9 @@ def tasks(proc: Path = PROC, without: set[int] | None = None) -> dict[int, Task]
 
 
 def below(
-    roots: Iterable[int], table: Mapping[int, Task], without: Collection[int] = ()
+    roots: Iterable[int],
+    table: Mapping[int, Task],
+    without: Collection[int] = (),
 ) -> set[int]:
     """Return the pids of existing roots and all processes below them, without the branches that
     begin in `without`.

@@ -158,7 +158,9 @@ def differences(before: Mapping[str, object], after: Mapping[str, object]) -> li
 
 
 def block_layer(
-    disks: Sequence[str], root: Path = Path("/"), called: str = "disk"
+    disks: Sequence[str],
+    root: Path = Path("/"),
+    called: str = "disk",
 ) -> dict[str, str | None]:
     """Return the block layer's settings of whole disks: "disk: scheduler", for several "disk 2:
     scheduler", or None.
@@ -175,7 +177,9 @@ def block_layer(
 
 
 def block_files(
-    disks: Sequence[str], mounts: Sequence[Path], root: Path = Path("/")
+    disks: Sequence[str],
+    mounts: Sequence[Path],
+    root: Path = Path("/"),
 ) -> dict[str, Path]:
     """Return the files of settings that can be changed, for the disks and for the volumes that
     contain the paths.

@@ -72,7 +72,11 @@ def judge(trial: Record, observed: Observed) -> None:
     """
     of_samples = _series(trial, observed)
     _facts(trial, observed)
-    trial.warn(*observed.outcome.warnings, *of_samples, *observed.readings.warnings())
+    trial.warn(
+        *observed.outcome.warnings,
+        *of_samples,
+        *observed.readings.warnings(),
+    )
     for warnings in WARNINGS:
         trial.warn(*warnings(trial, observed))
     _compare_work(trial, observed)
@@ -109,7 +113,11 @@ def _facts(trial: Record, observed: Observed) -> None:
     drain_s = round(trial.phase_s(model.Phase.DRAIN), 3)
     facts.drain = model.DrainFacts(readings.debt_bytes, drain_s, readings.drain_write_bytes)
     facts.memory = fairness.memory(
-        cell, readings, effective, facts.space.logical_bytes, trial.run.host.get("memory_bytes")
+        cell,
+        readings,
+        effective,
+        facts.space.logical_bytes,
+        trial.run.host.get("memory_bytes"),
     )
     facts.cores = fairness.cores(cell, readings.processes)
     client = readings.bench.client
@@ -176,7 +184,9 @@ def _summary(trial: Record, observed: Observed) -> dict[str, float | None]:
 
 
 def compare_settings(
-    asked: model.Settings, before: Mapping[str, str], after: Mapping[str, str]
+    asked: model.Settings,
+    before: Mapping[str, str],
+    after: Mapping[str, str],
 ) -> Iterator[TrialWarning]:
     """Yield W128 if a setting of the plan, or one that affects flushes, was changed during the
     load.

@@ -89,7 +89,9 @@ def silent(window: Window, series: Series) -> Iterator[TrialWarning]:
 
 
 def exceeds_limit(
-    limit: LimitFacts | None, ceiling: CeilingFacts, device: DeviceFacts | None
+    limit: LimitFacts | None,
+    ceiling: CeilingFacts,
+    device: DeviceFacts | None,
 ) -> Iterator[TrialWarning]:
     """Yield W157 if fio did not measure the limit on the bare device, or the devices exceeded it in
     the window.
@@ -115,7 +117,10 @@ def exceeds_limit(
 
 
 def with_rates(
-    ceiling: CeilingFacts, series: Series, cell: Cell, tps: float | None
+    ceiling: CeilingFacts,
+    series: Series,
+    cell: Cell,
+    tps: float | None,
 ) -> CeilingFacts:
     """Return the ceiling with the device's rates. `tps`: transactions that flush. `results.ceiling`
     judges them.

@@ -69,7 +69,11 @@ def memory(
     )
 
 
-def how_read(effective: Mapping[str, str], resident: int | None, dataset: int | None) -> str | None:
+def how_read(
+    effective: Mapping[str, str],
+    resident: int | None,
+    dataset: int | None,
+) -> str | None:
     """Return whether requested direct I/O was direct: then hardly any page of the files is in the
     page cache.
     """
@@ -97,7 +101,10 @@ def cores(cell: Cell, processes: ProcessFigures) -> CoresFacts | None:
 
 
 def warnings(
-    cell: Cell, memory: MemoryFacts, cores: CoresFacts | None, limits: Confined
+    cell: Cell,
+    memory: MemoryFacts,
+    cores: CoresFacts | None,
+    limits: Confined,
 ) -> Iterator[TrialWarning]:
     """Yield the warnings about memory and CPUs of a trial."""
     if memory.limit_bytes and not memory.enforced:

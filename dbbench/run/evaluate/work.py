@@ -107,7 +107,11 @@ def _fact(claim: Claim, counted: int | None, cell: Cell) -> WorkFacts:
 
 
 def flushes(
-    outcome: Outcome, readings: Readings, cell: Cell, flags: tuple[Durability, ...], logs: int
+    outcome: Outcome,
+    readings: Readings,
+    cell: Cell,
+    flags: tuple[Durability, ...],
+    logs: int,
 ) -> Iterator[WorkFacts]:
     """Yield the flushes that commits needed, if promised and counted. `logs`: the logs that each
     commit flushes.
@@ -120,7 +124,11 @@ def flushes(
     yield WorkFacts("flushes", writes, counted, max(0, least))
 
 
-def log(outcome: Outcome, facts: tuple[WorkFacts, ...], readings: Readings) -> Iterator[WorkFacts]:
+def log(
+    outcome: Outcome,
+    facts: tuple[WorkFacts, ...],
+    readings: Readings,
+) -> Iterator[WorkFacts]:
     """Yield the bytes of log and binary log of the commits that the server counted, or of changed
     rows.
     """

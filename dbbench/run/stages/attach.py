@@ -38,7 +38,10 @@ def setups_of(plan: Plan, cell: Cell) -> dict[Role, FsSetup]:
 
 @contextlib.contextmanager
 def attach(
-    plan: Plan, cell: Cell, images: Mapping[Role, tuple[Path, ...]], permit: Permit
+    plan: Plan,
+    cell: Cell,
+    images: Mapping[Role, tuple[Path, ...]],
+    permit: Permit,
 ) -> Iterator[dict[Role, Device]]:
     """Attach and lock the trial's devices within the block, with the read-ahead of the plan."""
     specs = plan.device.volumes
@@ -140,4 +143,8 @@ def _image_facts(before: DeviceFacts) -> DeviceFacts:
     if not before.image:
         return before
     blocks, extents = allocation(Path(before.image))
-    return dataclasses.replace(before, image_blocks_after=blocks, image_extents_after=extents)
+    return dataclasses.replace(
+        before,
+        image_blocks_after=blocks,
+        image_extents_after=extents,
+    )

@@ -41,7 +41,13 @@ def emptier(
     by = dataclasses.replace(emptiers[0], empty=empty)
     share = shape.least_read_share(mounts["data"])
     disks = volumes["data"].leaves
-    return partial(pagecache.empty_and_prove, seed=plan.seed, disks=disks, by=by, least_share=share)
+    return partial(
+        pagecache.empty_and_prove,
+        seed=plan.seed,
+        disks=disks,
+        by=by,
+        least_share=share,
+    )
 
 
 def drop(cell: Cell, ready: StoredDatabase) -> CacheFacts:

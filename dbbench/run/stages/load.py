@@ -37,7 +37,12 @@ def reach(
         yield None, place
         return
     version = ENGINES[cell.engine.name].installed_version(cell.engine.bin) or ""
-    client = Client(cell.client, cell.workload.driver, version, workdir.root / "client")
+    client = Client(
+        cell.client,
+        cell.workload.driver,
+        version,
+        workdir.root / "client",
+    )
     with client.reach(clock, raw, workdir.scratch) as network:
         yield client, dataclasses.replace(place, network=network)
 

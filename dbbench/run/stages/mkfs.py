@@ -33,7 +33,12 @@ def make_layers(setups: Setups, disks: Volumes, journal: Journal) -> Iterator[di
         yield volumes
 
 
-def make(setups: Setups, volumes: Volumes, journal: Journal, cell_id: str) -> dict[Role, Made]:
+def make(
+    setups: Setups,
+    volumes: Volumes,
+    journal: Journal,
+    cell_id: str,
+) -> dict[Role, Made]:
     """Make the filesystems; afterwards every block of a loop image is allocated and written."""
     made = {role: filesystems.make(setup, volumes[role], journal) for role, setup in setups.items()}
     for role, volume in volumes.items():
@@ -42,5 +47,11 @@ def make(setups: Setups, volumes: Volumes, journal: Journal, cell_id: str) -> di
                 write_out(Path(member.facts.image))
             # so that the guard of the next trial recognises the layers
             note_signatures(member, journal)
-        devices.note(journal, "made", volume.each, uuid=made[role].uuid, trial=cell_id)
+        devices.note(
+            journal,
+            "made",
+            volume.each,
+            uuid=made[role].uuid,
+            trial=cell_id,
+        )
     return made

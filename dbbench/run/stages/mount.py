@@ -23,7 +23,11 @@ from dbbench.storage.filesystems import Made, Mounted, family_in
 
 @contextlib.contextmanager
 def mount(
-    plan: Plan, cell: Cell, volumes: Volumes, workdir: WorkDir, journal: Journal
+    plan: Plan,
+    cell: Cell,
+    volumes: Volumes,
+    workdir: WorkDir,
+    journal: Journal,
 ) -> Iterator[dict[Role, Mounted]]:
     """Mount the filesystems within the block. A failure of the block on a full one is
     FilesystemFull.
@@ -61,7 +65,10 @@ def _arc_bytes(cell: Cell) -> int | None:
 
 
 def facts(
-    setups: Setups, volumes: Volumes, made: Mapping[Role, Made], mounts: Mounts
+    setups: Setups,
+    volumes: Volumes,
+    made: Mapping[Role, Made],
+    mounts: Mounts,
 ) -> FilesystemFacts:
     """Return what the kernel reports; durability is that of all volumes together. Raises
     SetupNotInForce.

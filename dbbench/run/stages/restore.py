@@ -39,7 +39,13 @@ def ensure_golden(cell: Cell, workdir: WorkDir, emit: Emit) -> Golden:
     return datasets.golden.ensure(recipe, workdir.place(cell.engine), tell)
 
 
-def restore(cell: Cell, setup: FsSetup, fs: Mounted, workdir: WorkDir, emit: Emit) -> Restored:
+def restore(
+    cell: Cell,
+    setup: FsSetup,
+    fs: Mounted,
+    workdir: WorkDir,
+    emit: Emit,
+) -> Restored:
     """Restore the golden copy with the setup's attributes, and verify it; `datadir` is the server's
     data directory.
     """
@@ -72,7 +78,11 @@ def restore(cell: Cell, setup: FsSetup, fs: Mounted, workdir: WorkDir, emit: Emi
         engine.move_data(datadir, fs.raw)
     if cell.dataset.kind == "archive":
         datasets.archive.hand_over(golden, datadir, engine, workdir.scratch)
-    return dataclasses.replace(copy, datadir=server, facts=_facts(golden, here, cell, tablespace))
+    return dataclasses.replace(
+        copy,
+        datadir=server,
+        facts=_facts(golden, here, cell, tablespace),
+    )
 
 
 def _facts(golden: Golden, here: Golden, cell: Cell, tablespace: str) -> DatasetFacts:
@@ -119,7 +129,13 @@ def pace(emit: Emit, clock: Callable[[], float] = time.monotonic) -> Progress:
     return tell
 
 
-def move_log(setups: Setups, mounts: Mounts, engine: Engine, datadir: Path, place: Place) -> Place:
+def move_log(
+    setups: Setups,
+    mounts: Mounts,
+    engine: Engine,
+    datadir: Path,
+    place: Place,
+) -> Place:
     """Move the restored log to its own filesystem or volume; return the place with its directory,
     or unchanged.
     """
@@ -136,7 +152,12 @@ def move_log(setups: Setups, mounts: Mounts, engine: Engine, datadir: Path, plac
     return dataclasses.replace(place, log_dir=folder)
 
 
-def check_log(engine: Engine, datadir: Path, place: Place, effective: dict[str, str]) -> None:
+def check_log(
+    engine: Engine,
+    datadir: Path,
+    place: Place,
+    effective: dict[str, str],
+) -> None:
     """Raise FilesElsewhere if a file of the running server's log is not in the directory to which
     it was moved.
     """
@@ -158,7 +179,10 @@ def check_log(engine: Engine, datadir: Path, place: Place, effective: dict[str, 
 
 
 def fill(
-    cell: Cell, stored: Stored, place: Place, cold: Callable[[Sequence[Path]], CacheFacts]
+    cell: Cell,
+    stored: Stored,
+    place: Place,
+    cold: Callable[[Sequence[Path]], CacheFacts],
 ) -> StoredDatabase:
     """Return the filesystem with its server at `place`, and another server with separate
     directories next to it.

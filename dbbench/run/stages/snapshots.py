@@ -38,7 +38,10 @@ RATES: Final = ("tps", "apply_kb_per_s")
 
 
 def beside_load(
-    plan: SnapshotSpec | None, filled: StoredDatabase, server: Server, now_utc: Callable[[], float]
+    plan: SnapshotSpec | None,
+    filled: StoredDatabase,
+    server: Server,
+    now_utc: Callable[[], float],
 ) -> AbstractContextManager[SnapshotSchedule | None]:
     """Take the plan's snapshots within the block, then drop them. `fault`: why not; the load's
     results are valid.
@@ -71,7 +74,10 @@ def lacks(how: Snapshots, filled: StoredDatabase) -> str | None:
 
 @contextlib.contextmanager
 def taking(
-    plan: SnapshotSpec, filled: StoredDatabase, how: Snapshots, now_utc: Callable[[], float]
+    plan: SnapshotSpec,
+    filled: StoredDatabase,
+    how: Snapshots,
+    now_utc: Callable[[], float],
 ) -> Iterator[SnapshotSchedule]:
     """Take snapshots within the block; then complete one in progress, read the space of the kept
     ones, and drop all.
@@ -110,7 +116,11 @@ class SnapshotSchedule:
     @property
     def facts(self) -> SnapshotFacts:
         return SnapshotFacts(
-            self._plan.every_s, self._plan.keep, self._how, note=self.fault, taken=tuple(self.taken)
+            self._plan.every_s,
+            self._plan.keep,
+            self._how,
+            note=self.fault,
+            taken=tuple(self.taken),
         )
 
     @property
@@ -232,4 +242,9 @@ def with_cost(facts: SnapshotFacts, outcome: Outcome, window: Window) -> Snapsho
     inner = statistics.fmean(within)
     outer = statistics.fmean(others)
     ratio = inner / outer if outer else None
-    return replace(facts, rate_within=inner, rate_beside=outer, cost_ratio=ratio)
+    return replace(
+        facts,
+        rate_within=inner,
+        rate_beside=outer,
+        cost_ratio=ratio,
+    )

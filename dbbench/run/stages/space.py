@@ -43,7 +43,11 @@ def space(fs: Mounted, engine: Engine, files: Sequence[Path]) -> SpaceFacts:
 
 
 def probe(
-    cell: Cell, seed: int, mounts: Mounts, facts: FilesystemFacts, datadir: Path
+    cell: Cell,
+    seed: int,
+    mounts: Mounts,
+    facts: FilesystemFacts,
+    datadir: Path,
 ) -> FilesystemFacts:
     """Add the latency of fsync and the limits of atomic writes in the directories of data and log."""
     folders = {"data": datadir, "log": filesystems.log_directory(cell.setup, mounts)}
@@ -74,7 +78,11 @@ def file_sizes(engine: Engine, datadir: Path, effective: dict[str, str]) -> dict
 
 
 def growth(
-    fs: Mounted, engine: Engine, datadir: Path, effective: dict[str, str], before: dict[Path, int]
+    fs: Mounted,
+    engine: Engine,
+    datadir: Path,
+    effective: dict[str, str],
+    before: dict[Path, int],
 ) -> GrowthFacts:
     """Return how files that grew since `before` (of `file_sizes`) are stored. They are written back
     first.

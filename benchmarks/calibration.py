@@ -39,7 +39,6 @@ from dbbench.compare import (
     trials_of,
 )
 from dbbench.compare.stopping import LOOKS
-from dbbench.fleet.dealing import first_blocks, trials_of_host
 from dbbench.metrics.table import METRICS
 from dbbench.model import Status, Trial, TrialSpec
 from dbbench.run.adaptive import LEAST
@@ -488,10 +487,10 @@ def spread(
     entries = list[dict[str, Any]]()
     trials = list[Trial]()
 
-    # Each host measures whole blocks, at a speed of its own.
-    shares = first_blocks(order, [f"h{n}" for n in range(hosts)], "spread")
-    for number, (host, dealt) in enumerate(shares.items()):
-        for spec in trials_of_host(order, dealt):
+    # Each host measures whole blocks, at a speed of its own. Hosts take blocks in turn.
+    for number in range(hosts):
+        host = f"h{number}"
+        for spec in [spec for spec in order if (spec.block - 1) % hosts == number]:
             level = 1.0 if spec.cell == "a" else ratio * float(numpy.exp(of_host[number]))
             entry = _trial(
                 HOSTS[0],

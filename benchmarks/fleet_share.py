@@ -1,11 +1,10 @@
-"""The share of a host with simulated trials, which sleep and are published. The workers of
-`fleet.py` start it.
-
-Small, because sixteen of them start at once on the cores of one machine.
+"""The process of a part on a host with simulated trials, which sleep and are published. The workers
+of `fleet.py` start it.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from pathlib import Path
@@ -14,27 +13,25 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from dbbench import results
 from dbbench.fleet import share
-from dbbench.fleet.share import Share, become_share
 from dbbench.model import Status, Trial
 from dbbench.model.events import Event
 
 
-def simulate(share: Share) -> None:
-    """Replace `run.queue.execute`: a trial sleeps for its window and is published."""
-    folder = share.host.folder
-    emit = share.emit
-    run = results.load_spec(folder)
-    while left := results.pending(folder, run := share.between(run)):
-        spec = left[0]
-        emit(Event("trial_begin", {"id": spec.id}))
-        emit(Event("phase_begin", {"phase": "measure"}))
+def simulate(results_folder: Path, host: str) -> None:
+    """Replace `share.run_share`: a trial sleeps for its window and is published."""
+    work = json.load(sys.stdin)
+    run = results.parsed_spec(work["spec"].encode())
+    folder = results_folder / run.name
+    share._make_run(work, run, folder, host)
+    for spec in results.pending(folder, run):
+        share._emit(Event("trial_begin", {"id": spec.id}))
         time.sleep(run.cells[0].window.measure_s)
         draft = results.Draft(folder, spec.id)
         (draft.raw / "pgbench.out").write_text("x" * 20_000)
         trial = Trial(
             spec.id,
             run.name,
-            str(run.host["hostname"]),
+            host,
             spec.cell.partition(".")[0],
             "postgres",
             "w",
@@ -45,9 +42,9 @@ def simulate(share: Share) -> None:
             summary={"tps": 9.5},
         )
         draft.publish(trial, None, [], None)
-        emit(Event("trial_end", {"id": spec.id}))
+        end = {"trial": spec.id, "arm": trial.fs_setup, "engine": "postgres", "workload": "w"}
+        share._emit(Event("trial_end", end))
 
 
 if __name__ == "__main__":
-    share.lock_of = lambda _run, folder: folder / "disk.lock"
-    become_share(Path(sys.argv[1]), simulate)
+    simulate(Path(sys.argv[1]), sys.argv[2])

@@ -412,25 +412,6 @@ def wait_while(busy: Callable[[], T], within_s: float, every_s: float = 0.05) ->
     return value
 
 
-def become_daemon(log: int) -> None:
-    """Continue as a daemon with output to `log`; the original process exits with 0. Call it before
-    any thread.
-    """
-    for stream in (sys.stdout, sys.stderr):
-        stream.flush()
-    if os.fork():
-        os._exit(0)
-    os.setsid()
-    if os.fork():  # only the leader of a session could acquire a terminal
-        os._exit(0)
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    for fd, target in ((nothing, 0), (log, 1), (log, 2)):
-        os.dup2(fd, target)
-    os.close(nothing)
-    os.close(log)
-    os.chdir("/")
-
-
 def end_with(work: Callable[P, int], *given: P.args, **named: P.kwargs) -> NoReturn:
     """End this forked process with the status of `work`, or 1 after an exception; clean up nothing
     of its parent.

@@ -16,7 +16,7 @@ from dbbench.commands.finding import folder_of, results_of, run_argument
 from dbbench.commands.options import Options, command_line, results_option
 from dbbench.datasets.golden import cache_folder, disk_bytes, evict
 from dbbench.errors import DbbenchError, RunLocked, collect_errors
-from dbbench.fleet import fleet_files, here
+from dbbench.fleet import fleet_files, security
 from dbbench.fleet.fleet_files import Fleet
 from dbbench.results.journal import Journal
 from dbbench.results.trials import leftovers
@@ -53,8 +53,7 @@ def command(options: Options, run: str | None, golden: bool, dry_run: bool) -> N
     """Remove images, unfinished trials and temporary folders of runs and fleets that no process
     uses.
 
-    Results are never removed. An unfinished run can still be resumed. If a fleet is finished,
-    the copies of its collected trials that its hosts on this machine hold are removed too.
+    Results are never removed. An unfinished run can still be resumed.
     """
     gone = _clean_each(_units(options, run), dry_run, options.passed_over if run is None else None)
     if golden:
@@ -77,7 +76,6 @@ def _units(options: Options, run: str | None) -> list[Unit]:
             for path in results.runs(results_folder)
             if path.name not in fleet_runs
         ]
-        units.append(partial(_clean_worker, results_folder))
     elif run is not None and not fleets:
         units.append(partial(_clean_run, folder_of(results_folder, run)))
     return units
@@ -100,42 +98,28 @@ def _clean_each(units: list[Unit], dry_run: bool, failed: list[DbbenchError] | N
 
 
 def _clean_fleet(results_folder: Path, fleet: Fleet, dry_run: bool) -> list[Left]:
-    """Clean the runs of a fleet, and what its hosts on this machine left; hosts that still run
-    trials are skipped.
+    """Clean the runs of a fleet, here and of its hosts of `--local`, and the keys that a killed
+    coordinator has left. Runs of hosts that are still at work are skipped.
     """
     # so that no coordinator is collecting trials
-    with results.lock(fleet_files.folder_of(results_folder, fleet.name)):
+    folder = fleet_files.folder_of(results_folder, fleet.name)
+    with results.lock(folder):
         runs = [
             results_folder / name
             for name in fleet.runs
             if (results_folder / name / "run.json").is_file()
         ]
-        units: list[Unit] = [
-            partial(_clean_run, path)
-            for path in (*runs, *here.runs_here(results_folder, fleet.name))
-        ]
-        units += [
-            partial(_clean_worker, path) for path in here.hosts_here(results_folder, fleet.name)
-        ]
+        runs += fleet_files.local_runs(results_folder, fleet.name)
         failed: list[DbbenchError] = []
-        leftovers = _clean_each(units, dry_run, failed)
-        for path in here.copies(results_folder, fleet):
-            leftovers.append(Left("copy of a result", path, _size(path)))
+        left = _clean_each([partial(_clean_run, path) for path in runs], dry_run, failed)
+        keys = security.folder_of_fleet(folder)
+        if keys.is_dir():
+            left.append(Left("keys of a fleet", keys, _size(keys)))
             if not dry_run:
-                shutil.rmtree(path)
+                shutil.rmtree(keys)
     if failed:
         raise failed[0]
-    return leftovers
-
-
-def _clean_worker(results_folder: Path, dry_run: bool) -> list[Left]:
-    if not (results_folder / here.SCRATCH).is_dir() or (results_folder / here.SCRATCH).is_symlink():
-        return []
-    with here.worker_of(results_folder) as scratch:
-        leftovers = [Left("scratch folder", scratch, _size(scratch))]
-        if not dry_run:
-            shutil.rmtree(scratch)
-    return leftovers
+    return left
 
 
 def _clean_run(folder: Path, dry_run: bool) -> list[Left]:

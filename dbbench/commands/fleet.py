@@ -26,15 +26,14 @@ from dbbench.commands.options import (
 )
 from dbbench.commands.resuming import resumable, resume_command
 from dbbench.errors import ProgramMissing, RunMissing
-from dbbench.fleet import fleet_files, here
+from dbbench.fleet import fleet_files, security
 from dbbench.fleet.fleet_files import Fleet
-from dbbench.fleet.host import valid_name
 from dbbench.machine import namespaces
 from dbbench.plan.narrowing import Narrowing
 from dbbench.plan.request import load_request
-from dbbench.report.progress.hosts import HOST_HEADER, host_cells, renderer, standing
+from dbbench.report.progress.hosts import HOST_HEADER, host_cells, renderer
 from dbbench.report.text import put, put_json, put_table
-from dbbench.units import seconds_of
+from dbbench.units import count, seconds_of
 
 certs_option = click.option(
     "--certs",
@@ -77,9 +76,6 @@ def command() -> None:
     default=None,
     help="Distribute the plan's blocks over the hosts.",
 )
-@click.option(
-    "--detach", is_flag=True, help="With --local: let the hosts continue when this command ends."
-)
 @precision_option
 @click.option(
     "--hosts",
@@ -93,7 +89,7 @@ def command() -> None:
     default="10m",
     metavar="TIME",
     show_default=True,
-    help="Give up on a host that has not answered for this long.",
+    help="Give up what no host can run for this long, because hosts are gone.",
 )
 @click.option(
     "--listen",
@@ -126,9 +122,9 @@ def command() -> None:
 def run(options: Options, **given: Any) -> int:
     """Run a plan on several hosts and collect the results; the same command resumes it.
 
-    Hosts on other machines continue without this command, the scheduler or a worker. Those of
-    --local stop after their current trial when this command has ended, unless --detach is given.
-    Ctrl-C stops this command only; `dbbench fleet stop` stops the hosts.
+    A part of a plan (a block, or with --each the whole plan of a host) runs again, on another host
+    if that may run it, when its host's worker dies. When this command ends, hosts stop their
+    trials.
     """
     needs_engine()
     if (
@@ -138,10 +134,6 @@ def run(options: Options, **given: Any) -> int:
         raise click.UsageError(
             "exactly one of --scheduler, --ssh and --local, and one of --each and --spread, is "
             "required"
-        )
-    if given["detach"] and given["local"] is None:
-        raise click.UsageError(
-            "--detach has no effect without --local: hosts on other machines always continue"
         )
     if given["precision"] is not None and given["mode"] == "each":
         raise click.UsageError("--until-precision requires --spread")
@@ -161,6 +153,7 @@ def run(options: Options, **given: Any) -> int:
         given["least"] or 1,
         given["wipe"],
         seconds_of(given["gone_after"]),
+        resume_command(options),
     )
     hosts = HostOptions(
         given["scheduler"],
@@ -170,7 +163,6 @@ def run(options: Options, **given: Any) -> int:
         given["remote"],
         given["host_results"],
         given["certs"],
-        given["detach"],
     )
     fleet = operate.choose(root, request)
     if fleet is not None and fleet.finished:
@@ -198,12 +190,13 @@ def worker(
 ) -> None:
     """Make this machine a host of the fleet whose scheduler is at ADDRESS, until it is stopped."""
     needs_engine()
-    end_with_coordinator()
+    if namespaces.PARENT in os.environ:
+        # The coordinator of a fleet on this machine has started it, and it ends with that.
+        namespaces.die_with_parent()
     from dbbench.fleet import daemons
 
-    daemons.work(
-        address, valid_name(name or os.uname().nodename), options.results_folder, certs, give_up
-    )
+    host_name = security.valid_name(name or os.uname().nodename)
+    daemons.work(address, host_name, options.results_folder, certs, give_up)
 
 
 @command_line("dbbench fleet scheduler --listen tls://coordinator.lan", name="scheduler")
@@ -218,8 +211,7 @@ def worker(
 def scheduler(options: Options, listen: str, certs: Path | None) -> None:
     """Run a scheduler with TLS. If the directory of the certificates does not exist, it is made."""
     needs_engine()
-    end_with_coordinator()
-    from dbbench.fleet import daemons, security
+    from dbbench.fleet import daemons
 
     listen = security.whole(listen)  # refused before anything is made
     folder = security.make(certs)
@@ -237,37 +229,31 @@ def scheduler(options: Options, listen: str, certs: Path | None) -> None:
 @click.argument("name", metavar="[RUN]", required=False)
 @results_option
 def status(options: Options, name: str | None) -> None:
-    """Show each host of a fleet: trial, phase, expected end, time of the last answer."""
-    root = options.results_folder
+    """Show the hosts of a fleet as its scheduler knows them: trial, last event."""
+    needs_engine()
+    root = options.results_folder.resolve()
     fleet = chosen(root, name)
-    reported = fleet_files.load_status(root, fleet.name)
-    rows = reported.get("hosts", [])
-    coordinated = fleet_files.coordinator(fleet_files.folder_of(root, fleet.name)) is not None
-    working = here.running(root, fleet.name)
-    working += [host for host in here.without_coordinator(root) if host.fleet != fleet.name]
+    from dbbench.fleet.operate import report
+
+    rows = None if fleet.finished else report(root, fleet)
+    collected = sum(len(results.list_results(root / run)) for run in fleet.runs)
     if options.json:
         put_json(
             {
                 "name": fleet.name,
                 "mode": fleet.mode,
                 "finished": fleet.finished,
-                "coordinator": coordinated,
-                "utc": reported.get("utc"),
-                "hosts": rows,
-                "at_work_here": [host.row() for host in working],
+                "scheduler": rows is not None,
+                "collected": collected,
+                "hosts": rows or [],
             }
         )
         return
+    put(f"fleet {fleet.name}: {count(collected, 'trial')} collected")
     if rows:
         put_table(HOST_HEADER, [host_cells(row, time.time()) for row in rows])
-        put(standing(rows))
-    if not coordinated and not fleet.finished:
-        put(
-            "No coordinator is running, so this is the last reported state. The same `fleet run` "
-            "command resumes."
-        )
-    for line in here.sentences(working if not coordinated else []):
-        put(line)
+    if rows is None and not fleet.finished:
+        put("No scheduler answers. The same `fleet run` command resumes.")
 
 
 @command_line("dbbench fleet stop", name="stop")
@@ -281,44 +267,30 @@ def status(options: Options, name: str | None) -> None:
 @certs_option
 @results_option
 def stop(options: Options, name: str | None, address: str | None, certs: Path | None) -> None:
-    """Stop the trials of a fleet's hosts cleanly; finished trials are kept, and `fleet run`
-    resumes.
+    """Stop a fleet: its hosts stop their trials cleanly, and its coordinator ends.
 
-    Hosts on this machine are stopped even if no scheduler answers.
+    Finished trials are kept, and `fleet run` resumes. Keys that a killed coordinator has left are
+    removed.
     """
+    needs_engine()
     root = options.results_folder.resolve()
-    working = here.running(root, name) if name is not None else []
-    # This machine may be a host of a fleet that has its coordinator on another machine.
-    fleet = None if working and not fleet_files.exists(root, str(name)) else chosen(root, name)
-    if fleet is not None:
-        working = here.running(root, fleet.name)
-    left = here.stop(working)
-    for host in working:
-        put(
-            f"{host.host}: still stopping (process {host.pid})"
-            if host in left
-            else f"{host.host}: stopped"
-        )
-    if fleet is not None and (
-        address or fleet.blocks.keys() - {path.name for path in here.hosts_here(root, fleet.name)}
-    ):
-        needs_engine()
-        from dbbench.fleet.operate import stop as stop_others
+    fleet = chosen(root, name)
+    from dbbench.fleet.operate import keys_of
+    from dbbench.fleet.operate import stop as stop_fleet
 
-        for host_name in stop_others(root, fleet, address or fleet.scheduler, certs):
-            put(f"{host_name}: stopped")
+    keys = keys_of(root, fleet.name)
+    had_keys = keys.is_dir()
+    stopped = stop_fleet(root, fleet, address, certs)
+    for host_name in stopped:
+        put(f"{host_name}: stopped")
+    if not stopped:
+        put(f"no host runs trials of fleet {fleet.name}")
+    if had_keys and not keys.is_dir():
+        put(f"removed the keys of a killed coordinator: {keys}")
 
 
 for each in (run, worker, scheduler, status, stop):
     command.add_command(each)
-
-
-def end_with_coordinator() -> None:
-    """If the coordinator of a `--local` fleet started this process, kill the process when the
-    coordinator ends.
-    """
-    if namespaces.PARENT in os.environ:
-        namespaces.die_with_parent()
 
 
 def needs_engine() -> None:

@@ -15,7 +15,6 @@ from dbbench import __version__, results
 from dbbench.commands.finding import REPORT, folder_of, results_of, run_argument
 from dbbench.commands.options import Options, command_line, results_option
 from dbbench.errors import ResultDamaged, RunMissing, UnknownName
-from dbbench.fleet import here
 from dbbench.model import Status, plain
 from dbbench.plan import writes
 from dbbench.plan.tomlfile import did_you_mean
@@ -63,8 +62,6 @@ def _put_runs(options: Options, folder: Path) -> None:
         header = ("run", "created", "state", "trials", "ok", "suspect", "failed", "filesystems")
         cells = [_cells(row) for row in rows]
         put_table(header, cells, right=("trials", "ok", "suspect", "failed"))
-        for line in here.sentences(here.without_coordinator(folder)):
-            put(line)
 
 
 def _cells(row: dict[str, Any]) -> tuple[object, ...]:
@@ -126,8 +123,6 @@ def _run_row(path: Path) -> dict[str, Any]:
 def _put_run(options: Options, run: LoadedRun) -> None:
     if run.damaged:
         options.passed_over.append(all_of(run))
-    hosts = here.without_coordinator(run.path.parent)
-    working = [host for host in hosts if host.run.name == run.path.name]
     damaged = {name: error.id for name, error in run.damaged.items()}
     if options.json:
         put_json(
@@ -135,7 +130,6 @@ def _put_run(options: Options, run: LoadedRun) -> None:
                 "run": plain(run.run),
                 "trials": [plain(trial) for trial in run.trials],
                 "damaged": damaged,
-                "at_work_here": [host.row() for host in working],
             }
         )
         return
@@ -154,8 +148,6 @@ def _put_run(options: Options, run: LoadedRun) -> None:
     rows += [(name, "damaged", None, None, error) for name, error in damaged.items()]
     header = ("trial", "status", "value", "seconds", "warnings")
     put_table(header, rows, right=("value", "seconds"))
-    for line in here.sentences(working):
-        put(line)
 
 
 def _put_trial(options: Options, run: LoadedRun, name: str) -> None:

@@ -199,8 +199,6 @@ ImportRefused: Final = _error("E830")
 FleetUnreachable: Final = _error("E831")
 FleetInsecure: Final = _error("E833")
 HostLost: Final = _error("E834")
-CoordinatorGone: Final = _error("E835")
-BudgetUsedUp: Final = _error("E836")
 
 # The program
 CommandFailed: Final = _error("E900")

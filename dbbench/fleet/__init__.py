@@ -1,12 +1,8 @@
-"""One plan on many machines: a coordinator deals blocks, a worker on each host has them run, and
-the results come back.
-host         a machine (or a part of one) with a name and its own results folder
-worker       listens on a host: one thread of dask.distributed; may die at any time (`worker`,
-             `host`)
-share        runs a host's blocks as `dbbench run` does, from the run's directory only; outlives
-             all others
-coordinator  deals blocks, asks for results, and stores them; may die at any time
+"""One plan on several machines: dask.distributed schedules its parts, retries and cancels them.
+part         a block of the plan (`spread`), or the whole plan of a host (`each`): one dask task
+worker       dask's worker on a host (`daemons`); for a part it starts a process (`task`, `share`)
+share        that process runs the part as `dbbench run --share` does, and ends with its worker
+coordinator  submits parts, imports the results that they return as `dbbench import` does, prints
 
-A question is "which results do you have that I do not", so it may be repeated, also by another
-coordinator: nothing is started twice. Only `connection` and `daemons` import dask.distributed.
+Only `daemons`, `task`, `launch` and `scheduler` import dask.distributed.
 """

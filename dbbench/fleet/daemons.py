@@ -1,11 +1,10 @@
-"""Worker and scheduler of dask.distributed, configured without dashboards and with TLS."""
+"""Worker and scheduler of dask.distributed, configured without web pages and with TLS."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import select
-import shutil
 import signal
 import sys
 import threading
@@ -15,14 +14,17 @@ from typing import Any, Final
 
 import dask
 
-from dbbench.fleet import here, security
-from dbbench.fleet.connection import DISK, PLACE
-from dbbench.fleet.host import HERE
-from dbbench.machine import threads
+from dbbench import __version__
+from dbbench.errors import DbbenchError, RunLocked
+from dbbench.fleet import security
+from dbbench.machine import namespaces, threads
+from dbbench.results.fileio import exclusive
 
-# Background work of a Dask worker: with the defaults it wakes 50 times per second and uses 1.6 % of
-# a core.
+# The background work of dask: with the defaults a worker wakes 50 times per second and uses 1.6 %
+# of a core. dask's files are in a directory of this user only: below /tmp, other accounts could
+# plant links where dask writes.
 QUIET: Final[dict[str, Any]] = {
+    "temporary-directory": str(namespaces.private_folder() / "dask"),
     "distributed.admin.tick.interval": "10s",
     "distributed.admin.tick.limit": "1h",
     "distributed.admin.tick.cycle": "60s",
@@ -35,19 +37,24 @@ QUIET: Final[dict[str, Any]] = {
     "distributed.worker.memory.pause": False,
     "distributed.worker.memory.terminate": False,
     "distributed.worker.daemon": False,
-    "distributed.scheduler.work-stealing": False,
+    "distributed.scheduler.work-stealing-interval": "5s",
     "distributed.scheduler.active-memory-manager.start": False,
-    "distributed.scheduler.allowed-failures": 0,  # the coordinator repeats lost questions itself
     "distributed.diagnostics.nvml": False,
     "distributed.comm.retry.count": 0,
-    "logging": {"distributed": "warning"},
+    "distributed.deploy.lost-worker-timeout": "365d",  # `launch` starts it again
+    "logging": {"distributed": "error"},
 }
 dask.config.set(QUIET)
 
 import distributed  # noqa: E402  (some of it is read when it is imported)
 
+from dbbench.fleet.task import HERE, STOP_S  # noqa: E402
+
+PLACE: Final = "host_"  # resource of the worker of one host
+VERSION: Final = f"dbbench-{__version__}"  # resource of a worker with this version of dbbench
+LOCK: Final = ".fleet-worker.lock"
 HEARTBEAT_S: Final = 5.0
-_AGAIN_S: Final = 2.0  # a scheduler that died is restarted by the process that started it
+_AGAIN_S: Final = 2.0  # between two attempts to reach a scheduler
 _STEP_S: Final = 0.5
 _leave = threading.Event()  # the daemon is to end
 
@@ -60,40 +67,52 @@ class _Quiet:
 
 
 class Worker(_Quiet, distributed.Worker):  # type: ignore[misc]
-    """A worker that answers one question at a time, with a heartbeat every few seconds."""
+    """A worker that runs one part at a time, with a heartbeat every few seconds."""
 
     async def heartbeat(self) -> None:
         await super().heartbeat()
         self.periodic_callbacks["heartbeat"].callback_time = 1000 * HEARTBEAT_S
 
     async def find_missing(self) -> None:
-        """Do nothing: workers do not depend on each other's data."""
+        """Do nothing: parts do not depend on each other's data."""
 
 
 class Scheduler(_Quiet, distributed.Scheduler):  # type: ignore[misc]
-    """A scheduler that serves questions only."""
+    """A scheduler that serves tasks only."""
+
+
+def resources(name: str) -> dict[str, float]:
+    """Return the resources of the worker of a host."""
+    return {f"{PLACE}{name}": 1.0, VERSION: 1.0}
 
 
 def work(
     address: str, name: str, results: Path, certs: Path | None, give_up_s: float | None
 ) -> None:
-    """Answer questions on this host until SIGINT or SIGTERM, or the end of its ssh. Without a
-    scheduler, wait for one for `give_up_s` seconds (None: forever). Raises FleetInsecure;
-    RunLocked for a used results folder.
+    """Run parts on this host until SIGINT or SIGTERM, or the end of its ssh. Without a scheduler,
+    wait for one for `give_up_s` seconds (None: forever). Raises FleetInsecure; RunLocked for a
+    used results folder.
     """
     address = security.whole(address)
     secured = security.of(certs)
     HERE.name = name
     HERE.results = results.resolve()
+    HERE.results.mkdir(parents=True, exist_ok=True)
     if certs == security.STDIN:
         threads.Helper("ssh", _leave_with_ssh).start()
-    with here.worker_of(HERE.results) as scratch:
+    with exclusive(HERE.results / LOCK, _in_use):
         heard = time.monotonic()
         while not _leave.is_set() and (give_up_s is None or time.monotonic() - heard < give_up_s):
-            if asyncio.run(_serve(address, name, secured, scratch)):
+            if asyncio.run(_serve(address, name, secured)):
                 heard = time.monotonic()
-            if not _leave.is_set():
-                time.sleep(_AGAIN_S)
+            _leave.wait(_AGAIN_S)
+
+
+def _in_use(pid: str) -> DbbenchError:
+    return RunLocked(
+        f"{HERE.results} is used by another fleet worker: process {pid}",
+        remedy="Name another folder: --results DIR.",
+    )
 
 
 def _leave_with_ssh() -> None:
@@ -106,15 +125,14 @@ def _leave_with_ssh() -> None:
     _leave.set()
 
 
-async def _serve(address: str, name: str, secured: Any, scratch: Path) -> bool:
-    """Run the worker once; return whether it reached a scheduler."""
+async def _serve(address: str, name: str, secured: Any) -> bool:
+    """Run the worker until its scheduler or this process ends; return whether it reached one."""
     worker = Worker(
         address,
         nthreads=1,
         name=name,
-        resources={f"{PLACE}{name}": 1, DISK: 1},
+        resources=resources(name),
         security=secured,
-        local_directory=str(scratch),
         memory_limit=0,
         dashboard=False,
         death_timeout=10,
@@ -125,33 +143,40 @@ async def _serve(address: str, name: str, secured: Any, scratch: Path) -> bool:
     _leave_at_signals()
     try:
         await worker
-        while (
-            worker.status not in (distributed.Status.closed, distributed.Status.failed)
-            and not _leave.is_set()
-        ):
+        while worker.status == distributed.Status.running and not _leave.is_set():
             await asyncio.sleep(_STEP_S)
         return True
     except (OSError, TimeoutError, ValueError, RuntimeError):
         return False
     finally:
-        with contextlib.suppress(Exception):  # the worker ends, whether it closes cleanly or not
-            await worker.close(timeout=2)
-        shutil.rmtree(scratch, ignore_errors=True)
+        # The worker ends, whether it closes cleanly or not. Closing waits for the task, which
+        # stops its trial.
+        with contextlib.suppress(Exception):
+            await worker.close(timeout=STOP_S)
 
 
 def schedule(address: str, certs: Path | None) -> None:
     """Run a scheduler on `address` until SIGINT or SIGTERM. Raises FleetInsecure, or OSError if the
     port is in use.
     """
+    asyncio.run(_schedule(scheduler_options(address, security.of(certs))))
+
+
+def scheduler_options(address: str, secured: Any) -> dict[str, Any]:
+    """Return the arguments of a Scheduler that listens on `address`. Raises FleetInsecure."""
     host, port = security.parts(address)
-    asyncio.run(_schedule(host, port, security.of(certs)))
+    return {
+        "host": host,
+        "port": port,
+        "protocol": security.PROTOCOL,
+        "security": secured,
+        "dashboard": False,
+    }
 
 
-async def _schedule(host: str, port: int, secured: Any) -> None:
+async def _schedule(options: dict[str, Any]) -> None:
     _leave_at_signals()
-    scheduler = Scheduler(
-        host=host, port=port, protocol=security.PROTOCOL, security=secured, dashboard=False
-    )
+    scheduler = Scheduler(**options)
     await scheduler
     try:
         while scheduler.status == distributed.Status.running and not _leave.is_set():

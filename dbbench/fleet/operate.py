@@ -1,36 +1,38 @@
-"""What `dbbench fleet run` and `stop` do: resume a fleet or make a new one, and run it to its end."""
+"""What `dbbench fleet run`, `status` and `stop` do: resume a fleet or make a new one, run it to its
+end, report and stop it.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import shlex
+import shutil
 import signal
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, NoReturn
 
 from dbbench import __version__, errors, results
-from dbbench.fleet import fleet_files, launch, security
-from dbbench.fleet.connection import Connection
+from dbbench.fleet import fleet_files, security
 from dbbench.fleet.coordinator import Coordinator
-from dbbench.fleet.dealing import first_blocks
 from dbbench.fleet.fleet_files import Fleet
-from dbbench.fleet.launch import HostOptions
-from dbbench.fleet.messages import Assignment, StopRequest
+from dbbench.fleet.launch import Cluster, HostOptions, cluster
+from dbbench.fleet.parts import parts_of
+from dbbench.fleet.scheduler import Hosts, Scheduler
+from dbbench.fleet.task import Work
 from dbbench.model import Budget, Run
+from dbbench.model.base import NAME
 from dbbench.model.events import Emit, Event
-from dbbench.plan import make_order
 from dbbench.plan.conditions import limits
 from dbbench.plan.forecast import apply_budget
 from dbbench.plan.request import PlanRequest
-from dbbench.run.create import free_name, must_be_of, refine, scripts_of
+from dbbench.results.merging import keep_scripts, own_scripts
+from dbbench.run.create import free_name, must_be_of, scripts_of
 from dbbench.units import iso
 
-_START_S: Final = 60.0  # time to wait for the hosts of a scheduler
-_ANSWER_S: Final = 30.0
+_START_S: Final = 60.0  # time to wait for the first hosts
+_LOOK_S: Final = 0.5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,6 +47,7 @@ class FleetRequest:
     least_hosts: int
     wipe: tuple[str, ...]  # devices that may be erased
     gone_after_s: float
+    again: str  # the command that resumes the fleet
 
 
 def choose(root: Path, request: FleetRequest) -> Fleet | None:
@@ -53,66 +56,26 @@ def choose(root: Path, request: FleetRequest) -> Fleet | None:
     RunNameTaken, RunLocked.
     """
     wanted = request.plan
-    # refuses a budget that is too short before anything starts
+    # A budget that is too short is refused before anything starts.
     apply_budget(wanted.plan, wanted.expanded)
     if wanted.plan.client is not None:
         raise errors.PlanInvalid(
             "[client] names the address of one machine, but a fleet has several",
             remedy="Remove [client], or run the plan on each machine with `dbbench run`.",
         )
+    if wanted.plan.budget_s is not None and request.precision is not None:
+        raise errors.PlanInvalid(
+            "--until-precision cannot be combined with the budget of a fleet, which each host has "
+            "for itself",
+            remedy="Remove one of them.",
+        )
     fleet = _existing(root, request)
     if fleet is None or (request.precision is None and fleet.finished):
         return fleet
-    _must_match(root, fleet, wanted)
-    if request.precision is not None:
-        with fleet_files.coordinating(root, fleet.name):
-            folder = results.RunFolder(root / fleet.name)
-            refine(folder, request.precision, folder.run.plan)
-            fleet = dataclasses.replace(fleet, finished=fleet.finished and not folder.pending)
-            fleet_files.save(root, fleet)
-    return fleet
-
-
-def work(
-    root: Path,
-    request: FleetRequest,
-    fleet: Fleet | None,
-    options: HostOptions,
-    show: Callable[[], contextlib.AbstractContextManager[Emit]],
-) -> Fleet:
-    """Run the plan until all trials are collected. Raises FleetUnreachable, HostLost, Interrupted,
-    Terminated.
-    """
-    wanted = request.plan
-    name = fleet.name if fleet else request.name or free_name(root, wanted.plan.name)
-    folder = fleet_files.folder_of(root, name)
-    before = fleet.scheduler if fleet else None
-    with (
-        fleet_files.coordinating(root, name),
-        _detachable(options.ends_with_coordinator) as check,
-        launch.connect(options, folder, before, check) as (connection, hosts, address),
-    ):
-        if fleet is None:
-            hosts = hosts or sorted(
-                connection.wait_for_hosts(lambda hosts: len(hosts) >= request.least_hosts, _START_S)
-            )
-            fleet = _create(root, request, name, hosts, address)
-        assignment = Assignment("", b"", wanted.text, scripts_of(wanted), request.wipe, __version__)
-        with show() as emit:
-            budget = _about_budget(root, request, fleet)
-            for text in filter(None, (*budget, limits(wanted.plan, wanted.expanded.cells))):
-                emit(Event("note", {"text": text}))
-            _must_match(root, fleet, wanted)
-            Coordinator(
-                root,
-                fleet,
-                connection,
-                assignment,
-                emit,
-                gone_after_s=request.gone_after_s,
-                tied=options.ends_with_coordinator,
-            ).work()
-    return fleet
+    for run in fleet.runs:
+        if (root / run / "run.json").exists():
+            must_be_of(results.RunFolder(root / run), wanted)
+    return dataclasses.replace(fleet, finished=False)
 
 
 def _existing(root: Path, request: FleetRequest) -> Fleet | None:
@@ -122,10 +85,14 @@ def _existing(root: Path, request: FleetRequest) -> Fleet | None:
     plan = (request.plan.sha256, request.mode)
     name = request.name
     same = [fleet for fleet in fleet_files.fleets(root) if (fleet.plan_sha256, fleet.mode) == plan]
-    if name is None:
-        return (
-            None if request.new or not same else ([f for f in same if not f.finished] or same)[-1]
+    if name is not None and not NAME.fullmatch(name):
+        raise errors.RunNameTaken(
+            f'invalid name of a fleet "{name}": use letters, digits and . _ + : = -'
         )
+    if name is None:
+        unfinished = [fleet for fleet in same if not fleet.finished]
+        candidates = unfinished or same
+        return candidates[-1] if candidates and not request.new else None
     for fleet in same:
         if fleet.name == name:
             return fleet
@@ -137,111 +104,193 @@ def _existing(root: Path, request: FleetRequest) -> Fleet | None:
     return None
 
 
-def _must_match(root: Path, fleet: Fleet, wanted: PlanRequest) -> None:
-    """Check that the runs of the fleet are those of the user's plan. Raises RunLocked."""
-    for name in fleet.runs:
-        must_be_of(results.RunFolder(root / name), wanted)
-
-
-def _about_budget(root: Path, request: FleetRequest, fleet: Fleet) -> list[str]:
-    """Return lines about the budget: what it is expected to allow, or that the fleet keeps its
-    first budget.
+def work(
+    root: Path,
+    request: FleetRequest,
+    fleet: Fleet | None,
+    options: HostOptions,
+    show: Callable[[], contextlib.AbstractContextManager[Emit]],
+) -> Fleet:
+    """Run the plan until all results are imported. Raises FleetUnreachable, HostLost, Interrupted,
+    Terminated.
     """
-    _, _, allowance = apply_budget(request.plan.plan, request.plan.expanded)
-    if allowance is None:
-        return []
-    if results.load_spec(root / fleet.runs[0]).plan.budget_s != allowance.budget_s:
-        return [f"fleet {fleet.name} keeps its original budget; --new starts another fleet"]
-    return [f"on each host: {allowance.text}"]
+    wanted = request.plan
+    name = fleet.name if fleet else request.name or free_name(root, wanted.plan.name)
+    folder = fleet_files.folder_of(root, name)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(fleet_files.coordinating(root, name))
+        stack.enter_context(_stoppable(request.again))
+        with cluster(options, folder) as started:
+            scheduler = Scheduler(started.address, started.certs, name)
+            with contextlib.closing(scheduler):
+                hosts = _wait_for_hosts(scheduler, started, request.least_hosts, fleet)
+                fleet = fleet or _new_fleet(request, name, hosts)
+                fleet = dataclasses.replace(fleet, scheduler=started.address)
+                fleet_files.save(root, fleet)
+                run = _run_of(root, request, fleet)
+                with show() as emit:
+                    for text in _notes(request, fleet):
+                        emit(Event("note", {"text": text}))
+                    coordinator = Coordinator(
+                        root,
+                        fleet,
+                        parts_of(fleet, run, wanted),
+                        run,
+                        Work("", "", wanted.text, scripts_of(wanted), request.wipe, ""),
+                        emit,
+                        gone_after_s=request.gone_after_s,
+                    )
+                    coordinator.work(scheduler)
+        # What the hosts of --local have is collected, and their workers have ended.
+        shutil.rmtree(folder / fleet_files.HOSTS, ignore_errors=True)
+    return coordinator.fleet
 
 
-def _create(root: Path, request: FleetRequest, name: str, hosts: list[str], address: str) -> Fleet:
-    if not hosts:
+def _wait_for_hosts(
+    scheduler: Scheduler, started: Cluster, least: int, fleet: Fleet | None
+) -> list[str]:
+    """Return the connected hosts, as soon as all of those that dbbench starts, or `least`, are
+    there. Raises FleetUnreachable if a new fleet would lack hosts.
+    """
+    until = time.monotonic() + _START_S
+    while True:
+        there = scheduler.hosts().keys()
+        missing = sorted(started.logs.keys() - there)
+        is_enough = not missing and len(there) >= least
+        if is_enough or time.monotonic() > until:
+            break
+        time.sleep(_LOOK_S)
+    if fleet is None and missing:
+        raise errors.FleetUnreachable(
+            f"no worker started on {', '.join(missing)}",
+            effect="Nothing was started.",
+            remedy=f"See {', '.join(str(started.logs[name]) for name in missing)}.",
+        )
+    if fleet is None and not there:
         raise errors.FleetUnreachable(
             "no fleet worker is connected to the scheduler",
             effect="Nothing was started.",
             remedy="On each host:  dbbench fleet worker ADDRESS",
         )
-    wanted = request.plan
-    plan = wanted.plan
-    cells = wanted.expanded.cells
-    trials = wanted.expanded.order
-    # Each host gets one block and adds others while its budget lasts.
-    if plan.budget_s is not None and request.mode == "spread":
-        trials = tuple(make_order(cells, max(plan.blocks, len(hosts)), plan.seed))
-    fleet = Fleet(
+    return sorted(there)
+
+
+def _new_fleet(request: FleetRequest, name: str, hosts: list[str]) -> Fleet:
+    return Fleet(
         name,
         "each" if request.mode == "each" else "spread",
         iso(time.time()),
-        wanted.sha256,
-        first_blocks(trials, hosts, request.mode),
-        scheduler=address,
+        request.plan.sha256,
+        tuple(hosts),
+        budget_s=request.plan.plan.budget_s,
     )
+
+
+def _run_of(root: Path, request: FleetRequest, fleet: Fleet) -> Run:
+    """Return the run of which hosts get parts: plan and cells are the user's, never those of a
+    results folder. With `spread` and no budget, the results have one run, whose order grows;
+    other runs are made when results are imported.
+    """
+    wanted = request.plan
+    plan = dataclasses.replace(wanted.plan, budget_s=fleet.budget_s)
     run = Run(
-        name,
+        fleet.name,
         fleet.created,
         plan,
         wanted.sha256,
-        cells,
-        trials,
+        wanted.expanded.cells,
+        wanted.expanded.order,
         dbbench_version=__version__,
         precision=request.precision,
         budget=None if plan.budget_s is None else Budget(),
         skipped=wanted.skipped,
     )
-    fleet_files.save(root, fleet)
-    fleet_files.create_runs(root, fleet, run, wanted.text, scripts_of(wanted))
-    return fleet
+    if fleet.mode == "each" or run.budget is not None:
+        return run
+    folder = root / fleet.name
+    if not (folder / "run.json").exists():
+        hosts = {name: dict[str, Any]() for name in fleet.hosts}
+        cells = own_scripts(run.cells, folder)
+        results.create_run(root, dataclasses.replace(run, cells=cells, hosts=hosts), wanted.text)
+    keep_scripts(folder, scripts_of(wanted))
+    stored = results.load_spec(folder)
+    if request.precision is not None:
+        stored = dataclasses.replace(stored, precision=request.precision, questions={})
+        results.save_spec(folder, stored)
+    return dataclasses.replace(run, order=stored.order)
+
+
+def _notes(request: FleetRequest, fleet: Fleet) -> Iterator[str]:
+    """Yield lines about the budget and the limits of the plan."""
+    plan = request.plan.plan
+    _, _, allowance = apply_budget(plan, request.plan.expanded)
+    if plan.budget_s != fleet.budget_s:
+        yield f"fleet {fleet.name} keeps its original budget; --new starts another fleet"
+    elif allowance is not None:
+        yield f"on each host: {allowance.text}"
+    text = limits(plan, request.plan.expanded.cells)
+    if text:
+        yield text
 
 
 @contextlib.contextmanager
-def _detachable(tied: bool) -> Iterator[Callable[[], None]]:
-    """On SIGINT or SIGTERM stop the coordinator, but not the hosts; `tied` ones stop after their
-    current trial. Yield a function that then raises Interrupted or Terminated, for moments
-    without half-done work. A second signal: at once.
-    """
-    arrived = list[int]()
+def _stoppable(again: str) -> Iterator[None]:
+    """Stop on SIGINT and SIGTERM; say how to resume. Raises Interrupted, Terminated."""
 
-    def note(number: int, _frame: object) -> None:
-        if arrived:
-            raise KeyboardInterrupt
-        arrived.append(number)
+    def terminate(_number: int, _frame: object) -> NoReturn:
+        raise errors.Terminated("stopped on request")
 
-    def check() -> None:
-        if arrived:
-            raise (errors.Interrupted if arrived[0] == signal.SIGINT else errors.Terminated)(
-                "stopped on request"
-            )
-
-    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = signal.signal(signal.SIGTERM, terminate)
     try:
-        yield check
+        yield
     except (KeyboardInterrupt, errors.Interrupted, errors.Terminated) as stopped:
-        raise (type(stopped) if isinstance(stopped, errors.DbbenchError) else errors.Interrupted)(
-            "the coordinator was stopped",
-            effect="The hosts on this machine stop after their current trial; collected results are "
-            "kept."
-            if tied
-            else "The hosts continue with their blocks; collected results are kept.",
-            remedy=f"Resume it with:  dbbench {shlex.join(sys.argv[1:])}\nTo stop the hosts:  "
-            "dbbench fleet stop",
+        kind = type(stopped) if isinstance(stopped, errors.DbbenchError) else errors.Interrupted
+        raise kind(
+            "the fleet was stopped",
+            effect="The hosts stop their trials; finished trials are kept.",
+            remedy=f"Resume it with:  {again}",
         ) from None
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        signal.signal(signal.SIGTERM, before)
 
 
-def stop(root: Path, fleet: Fleet, address: str, certs: Path | None) -> list[str]:
-    """Ask the hosts to stop; return those that did. Raises FleetUnreachable."""
-    own_certs = security.folder_of_fleet(fleet_files.folder_of(root, fleet.name))
-    connection = Connection(address, certs or (own_certs if own_certs.is_dir() else None))
-    connection.connect()
-    hosts = sorted(connection.hosts().keys() & fleet.blocks.keys())
-    for host in hosts:
-        connection.ask(host, StopRequest(fleet.run_of(host)))
-    answers = dict[str, object]()
-    until = time.monotonic() + _ANSWER_S
-    while len(answers) < len(hosts) and time.monotonic() < until:
-        answers |= dict(connection.answers(1.0))
-    connection.close()
-    return sorted(host for host, answer in answers.items() if answer is None)
+def report(root: Path, fleet: Fleet) -> list[dict[str, Any]] | None:
+    """Return a row for each host of a fleet; None if no scheduler answers."""
+    try:
+        scheduler = _scheduler_of(root, fleet, fleet.scheduler, None)
+    except errors.DbbenchError:
+        return None
+    with contextlib.closing(scheduler):
+        hosts = Hosts(connected=set(scheduler.hosts()))
+        for event in scheduler.past_events():
+            if event["kind"] != "stop":
+                hosts.follow(event, fleet)
+        return hosts.rows()
+
+
+def stop(root: Path, fleet: Fleet, address: str | None, certs: Path | None) -> list[str]:
+    """Cancel the parts that hosts are running; return the hosts. If the coordinator was killed,
+    its scheduler has ended with it, and the keys that it has left are removed. Raises
+    FleetUnreachable if the scheduler of `address` does not answer.
+    """
+    stopped: list[str] = []
+    try:
+        scheduler = _scheduler_of(root, fleet, address or fleet.scheduler, certs)
+        with contextlib.closing(scheduler):
+            stopped = scheduler.stop()
+    except (errors.FleetUnreachable, errors.FileUnreadable):
+        if address is not None:
+            raise
+    with contextlib.suppress(errors.RunLocked), fleet_files.coordinating(root, fleet.name):
+        shutil.rmtree(keys_of(root, fleet.name), ignore_errors=True)
+    return stopped
+
+
+def keys_of(root: Path, name: str) -> Path:
+    """Return the directory of the keys that a fleet with its own scheduler has."""
+    return security.folder_of_fleet(fleet_files.folder_of(root, name))
+
+
+def _scheduler_of(root: Path, fleet: Fleet, address: str, certs: Path | None) -> Scheduler:
+    keys = keys_of(root, fleet.name)
+    return Scheduler(address, certs or (keys if keys.is_dir() else None), fleet.name)

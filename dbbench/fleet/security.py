@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from dbbench.errors import FileUnreadable, FleetInsecure
+from dbbench.errors import FileUnreadable, FleetInsecure, ImportRefused
 from dbbench.machine import namespaces
+from dbbench.model.base import NAME
 from dbbench.remote import certificates
 from dbbench.remote.certificates import KeyPair
 from dbbench.results.fileio import writing
@@ -29,6 +30,17 @@ CA = "ca.pem"
 KEY = "host.key"
 # in place of a directory: the three files, one after the other, are read from standard input
 STDIN: Final = Path("-")
+
+
+def valid_name(name: str) -> str:
+    """Return a host's name as used in results and resources. Raises ImportRefused if it is not
+    valid.
+    """
+    if not NAME.fullmatch(name):
+        raise ImportRefused(
+            f"invalid host name {name!r}: use letters, digits and . _ + : = -", effect=""
+        )
+    return name
 
 
 def default_folder() -> Path:
@@ -48,7 +60,7 @@ def parts(address: str) -> tuple[str, int]:
     """Return host and port of an address. Raises FleetInsecure for every protocol except TLS."""
     url = urlsplit(address if "://" in address else f"{PROTOCOL}://{address}")
     host = url.hostname or "127.0.0.1"
-    port = url.port or PORT
+    port = PORT if url.port is None else url.port
     if url.scheme != PROTOCOL:
         raise FleetInsecure(
             f"{address} does not use TLS",
@@ -106,7 +118,8 @@ def files_of(certs: Path | None) -> list[Path]:
     FileUnreadable.
     """
     files = [(certs or default_folder()) / name for name in (CERT, CA, KEY)]
-    if missing := [str(path) for path in files if not path.is_file()]:
+    missing = [str(path) for path in files if not path.is_file()]
+    if missing:
         raise FileUnreadable(
             f"no certificates: {', '.join(missing)}",
             remedy="Copy them from the scheduler's machine: `dbbench fleet scheduler` makes them "

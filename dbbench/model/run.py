@@ -161,9 +161,7 @@ class Budget:
     `most`: a run cannot have more. "": not finished.
     """
 
-    # distance between block numbers: N of --share K/N; 0: the coordinator of a fleet adds the
-    # blocks
-    step: int = 1
+    step: int = 1  # distance between block numbers: N of --share K/N
     used_s: float = 0.0  # preparation and trials, including those before an interruption
     # cell -> wall-clock time of a trial, including its process
     cell_s: dict[str, float] = field(default_factory=dict)

@@ -34,7 +34,7 @@ def further(run: Run, trials: Mapping[str, Trial]) -> Run:
     if run.precision is None and run.budget is None:
         return run
     if run.precision is None and step != 1:
-        return _add_if_it_fits(run, another(run, block, run.cells) if step else [])
+        return _add_if_it_fits(run, another(run, block, run.cells))
     run = replace(run, questions=_examine(run, list(trials.values())))
     if run.precision is not None and block > MOST_BLOCKS:
         return _add_if_it_fits(run, [])

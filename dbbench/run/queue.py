@@ -7,7 +7,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -28,12 +28,9 @@ from dbbench.run.children import Launcher, stoppable
 from dbbench.run.record import Record
 from dbbench.run.recover import RELEASE_S, give_back
 from dbbench.storage.devices import image
-from dbbench.units import duration_text
 
 _REFUSED: Final = (errors.MakeFailed.id, errors.MountFailed.id, errors.SetupNotInForce.id)
 LOG: Final = "launcher.log"  # in the run's directory: stderr of the trials' processes
-
-Between = Callable[[Run], Run]  # called before each trial; returns the run to continue with
 
 
 def execute(
@@ -42,10 +39,9 @@ def execute(
     *,
     wipe: tuple[str, ...] = (),
     emit: Emit,
-    between: Between = lambda run: run,
 ) -> None:
     """Run the remaining trials of the run in `path`. Every process compares `sha256`, the identity
-    of the user's plan, with run.json. `between` is called when no trial is running. Raises
+    of the user's plan, with run.json. Raises
     RunLocked, the error of a trial that could not begin, Interrupted and Terminated; the same
     command resumes the run.
     """
@@ -54,9 +50,7 @@ def execute(
         stoppable() as stop,
         Launcher(worker.__name__, path / LOG, emit, stop) as launcher,
     ):
-        queue = Queue(
-            RunFolder(path), launcher, worker.Request("", str(path), sha256, wipe), between
-        )
+        queue = Queue(RunFolder(path), launcher, worker.Request("", str(path), sha256, wipe))
         worker.must_be(queue.folder.run, sha256)
         give_back(path, queue.folder.journal)
         for identity in wipe:
@@ -71,13 +65,10 @@ def execute(
 class Queue:
     """The trials of one locked run that are still to be done."""
 
-    def __init__(
-        self, folder: RunFolder, launcher: Launcher, request: worker.Request, between: Between
-    ) -> None:
+    def __init__(self, folder: RunFolder, launcher: Launcher, request: worker.Request) -> None:
         self.folder = folder
         self._launcher = launcher
         self._emit = launcher.emit
-        self._between = between
         self._request = request  # what each process is started with; its work and item differ
         self._charged = time.monotonic()  # the time until then is charged to the budget
 
@@ -109,13 +100,9 @@ class Queue:
             raise
 
     def conclude(self, began: float) -> None:
-        """Report the end of the run; set trials of a block aside that the budget interrupted.
-        Raises BudgetUsedUp.
-        """
+        """Report the end of the run; set trials of a block aside that the budget interrupted."""
         run = self.run
         if run.budget is not None:
-            if run.budget.step == 0 and self.folder.pending:
-                raise errors.BudgetUsedUp(f"{run.name} used {duration_text(run.budget.used_s)}")
             run, aside = conclude(run, results.list_results(self.folder.path))
             self.folder.set_aside(aside, "budget")
             self.folder.save(run)
@@ -181,7 +168,6 @@ class Queue:
             else (self._add_block, self._repeat)
         )
         while True:
-            self.folder.run = self._between(self.run)
             for add in lengthen:
                 if not self.folder.pending:
                     add()

@@ -1,7 +1,7 @@
 """dask-jobqueue: a worker on each of eight nodes of a Slurm cluster, and the fleet's scheduler
 here.
 
-The share of a host ends with its job: ask for a time in which its blocks are done. Run it, then
+What a host runs ends with its job: ask for a time in which its blocks are done. Run it, then
 in another terminal:
 
     dbbench fleet run plan.toml --scheduler tls://coordinator.lan:8786 --spread --hosts 8
@@ -20,6 +20,8 @@ if __name__ == "__main__":
         queue="bench",
         cores=1,  # a worker processes one request at a time
         processes=1,
+        nanny=False,  # the worker itself starts the trials, and they end with it
+        local_directory="/run/dbbench-dask",  # below /tmp, other accounts could plant links
         memory="2GB",
         walltime="12:00:00",
         job_extra_directives=["--exclusive"],  # no other job runs on the node while it measures

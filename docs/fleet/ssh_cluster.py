@@ -29,10 +29,13 @@ if __name__ == "__main__":
     comm |= {f"tls.{role}.cert": f"{CERTS}/host.pem" for role in roles}
     comm |= {f"tls.{role}.key": f"{CERTS}/host.key" for role in roles}
     dask.config.set({f"distributed.comm.{key}": value for key, value in comm.items()})
+    # Below /tmp, other accounts could plant links where dask writes as root.
+    dask.config.set({"temporary-directory": "/run/dbbench-dask"})
     cluster = SSHCluster(
         [SCHEDULER, *HOSTS],
         connect_options=CONNECT,
         worker_options={"nthreads": 1, "preload": "dbbench.fleet.preload"},
+        worker_class="distributed.Worker",  # it starts the trials, and they end with it
         scheduler_options={"port": 8786, "dashboard": False},
     )
     print(f"{cluster.scheduler_address}: {len(HOSTS)} hosts")

@@ -1,31 +1,28 @@
-"""Simulated hosts: an engine for the coordinator of a fleet, on a simulated clock."""
+"""Simulated hosts of a fleet: a scheduler whose tasks are finished as soon as they are submitted."""
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
-import math
-import time
-from collections.abc import Iterator
+from collections.abc import Collection
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
-from pydantic import TypeAdapter
-
-from dbbench.errors import BudgetUsedUp
-from dbbench.fleet import dealing, fleet_files, messages
-from dbbench.fleet.connection import Connection, Lost
+from dbbench import results
+from dbbench.errors import DbbenchError
+from dbbench.fleet import parcel
+from dbbench.fleet.coordinator import Coordinator
 from dbbench.fleet.fleet_files import Fleet
+from dbbench.fleet.parts import Part, parts_of
+from dbbench.fleet.scheduler import Host
+from dbbench.fleet.task import Outcome, Work
 from dbbench.model import Run, TrialSpec, plain
-from dbbench.plan import make_order
+from dbbench.model.events import Emit, ignore
+from dbbench.plan import Expanded, make_order
+from dbbench.plan.request import PlanRequest
 from dbbench.results.fileio import sha256
-from dbbench.results.merging import files_of
 from tests.support.runs import small_run
 from tests.support.trials import trial
-
-TRIAL_S = 10.0
-_RUN = TypeAdapter(Run)
 
 
 def two_arms(blocks: int) -> Run:
@@ -36,161 +33,134 @@ def two_arms(blocks: int) -> Run:
         for arm in ("ext4", "xfs")
     )
     order = tuple(make_order(cells, blocks, 1))
-    return dataclasses.replace(
-        run, cells=cells, order=order, plan=dataclasses.replace(run.plan, blocks=blocks)
-    )
+    plan = dataclasses.replace(run.plan, blocks=blocks, repeat_suspect=False)
+    return dataclasses.replace(run, cells=cells, order=order, plan=plan)
 
 
 def new_fleet(
-    run: Run, names: list[str], results_folder: Path, mode: Literal["spread", "each"] = "spread"
-) -> Hosts:
-    """Make a fleet that runs `run`, and return its hosts, whose folders are beside the results
-    folder.
-    """
-    fleet = Fleet(
-        run.name, mode, run.created, run.plan_sha256, dealing.first_blocks(run.order, names, mode)
+    run: Run, results_folder: Path, hosts: Collection[str], mode: Any = "spread"
+) -> Fleet:
+    """Return a fleet that runs `run`, and make its results as `fleet run` does."""
+    names = tuple(sorted(hosts))
+    fleet = Fleet(run.name, mode, run.created, run.plan_sha256, names, budget_s=run.plan.budget_s)
+    if mode == "spread" and run.budget is None:
+        named = dataclasses.replace(run, hosts={name: dict[str, Any]() for name in names})
+        results.create_run(results_folder, named, "# plan\n")
+    return fleet
+
+
+def coordinator(
+    results_folder: Path, fleet: Fleet, run: Run, emit: Emit = ignore, gone_after_s: float = 600.0
+) -> Coordinator:
+    """Return the coordinator of a fleet, the first one or a later one."""
+    folder = results_folder / fleet.name
+    if (folder / "run.json").exists():
+        run = dataclasses.replace(run, order=results.load_spec(folder).order)
+    wanted = PlanRequest("# plan\n", run.plan, Expanded(run.cells, run.order), run.plan_sha256)
+    return Coordinator(
+        results_folder,
+        fleet,
+        parts_of(fleet, run, wanted),
+        run,
+        Work("", "", "# plan\n", {}, (), ""),
+        emit,
+        gone_after_s=gone_after_s,
+        look_s=0.0,
     )
-    fleet_files.save(results_folder, fleet)
-    fleet_files.create_runs(results_folder, fleet, run, "# plan\n", {})
-    return Hosts(names, results_folder.with_name(f"{results_folder.name}-hosts"))
 
 
-class Hosts(Connection):
-    """An engine whose hosts run trials of TRIAL_S on a simulated clock; it includes the
-    coordinator's CPU time.
-    """
+@dataclasses.dataclass
+class Task:
+    """A part that a simulated host has run."""
 
-    def __init__(self, names: list[str], folder: Path) -> None:
-        super().__init__("tls://made.up")
-        self.names = names
+    result: Outcome | None
+    done: bool = True
+
+    def outcome(self) -> Outcome | None:
+        """Return what the host returns."""
+        return self.result
+
+
+class Hosts:
+    """A scheduler with simulated hosts. They take parts in turn."""
+
+    def __init__(self, folder: Path, names: Collection[str]) -> None:
+        from dbbench.fleet import daemons
+
         self.folder = folder
-        self.now = 1e9
-        # CPU seconds of this simulation, and at the start
-        self._theirs, self._began = 0.0, time.thread_time()
-        self.order: dict[str, tuple[TrialSpec, ...]] = {}
-        self.ready: dict[str, float] = {}  # when the current trial of a host is finished
-        self.finished: dict[str, list[str]] = {}
-        self.waiting: list[tuple[float, str, messages.Question]] = []
-        self.dead: set[str] = set()
-        self.refuse: dict[str, str] = {}
-        self.asked: list[messages.Question] = []
-        self.lose = 0  # number of the next answers that are lost
-        self.budget_s = math.inf  # a host starts no trial after this time
-        # host -> time of its trials in the budget; default TRIAL_S
-        self.trial_s: dict[str, float] = {}
+        self.there = {name: Host(name, f"tls://{name}", daemons.resources(name)) for name in names}
+        self.unusable: set[str] = set()
+        self.refuses: dict[str, str] = {}  # host -> evidence of its error
+        self.damages: set[str] = set()  # hosts whose parcels are damaged
+        self.lost = 0  # number of the next tasks that are lost with their scheduler
+        self.suspect: set[str] = set()  # ids of trials
+        self.ran: list[tuple[str, str]] = []  # (host, part), in order
+        self._turn = 0
 
-    def clock(self) -> float:
-        """Return the time of the hosts plus the coordinator's CPU time; other load does not affect
-        CPU time.
-        """
-        return self.now + self.own_s
+    def is_connected(self) -> bool:
+        """Return whether the scheduler answers."""
+        return True
 
-    @property
-    def own_s(self) -> float:
-        """Return the CPU seconds of the coordinator."""
-        return time.thread_time() - self._began - self._theirs
+    def hosts(self) -> dict[str, Host]:
+        """Return the hosts that are connected."""
+        return self.there
 
-    def hosts(self) -> dict[str, float]:
-        """Return all hosts except the dead ones."""
-        return {name: self.clock() for name in self.names if name not in self.dead}
+    def events(self) -> list[dict[str, Any]]:
+        """Return no events."""
+        return []
 
-    def ask(self, host: str, question: messages.Question) -> None:
-        """Note the time of the answer."""
-        with self._inside():
-            assert host not in [name for _, name, _ in self.waiting], (
-                "one question at a time for each host"
-            )
-            self.asked.append(question)
-            at = (
-                self._advanced(host, question)
-                if isinstance(question, messages.ResultRequest)
-                else self.clock()
-            )
-            self.waiting.append((at, host, question))
+    def set_usable(self, host: Host, usable: bool) -> None:
+        """Note whether the host gets parts."""
+        (self.unusable.discard if usable else self.unusable.add)(host.name)
 
-    def _advanced(self, host: str, question: messages.ResultRequest) -> float:
-        """Return when the next trial beyond `taken` is finished; the one after it starts when this
-        one was fetched.
-        """
-        if set(self.finished[host]) - set(question.taken):
-            return self.clock()
-        left = [spec for spec in self.order[host] if spec.id not in self.finished[host]]
-        return self.clock() + (min(TRIAL_S, question.patience_s) if left else 0.0)
+    def submit(self, part: Part, work: Work) -> Task:
+        """Run a part on the next host that may run it."""
+        if self.lost:
+            self.lost -= 1
+            return Task(None)
+        able = [name for name in self.there if name not in self.unusable]
+        self._turn += 1
+        host = part.host or able[self._turn % len(able)]
+        if host in self.refuses:
+            return Task(Outcome(host, error=DbbenchError(self.refuses[host]).as_data()))
+        self.ran.append((host, part.name))
+        packed = self._run(host, work)
+        if host in self.damages:
+            packed = packed[: len(packed) // 2]
+        return Task(Outcome(host, packed))
 
-    def answers(self, timeout_s: float) -> list[tuple[str, messages.Answer | Lost]]:
-        """Return the next answer that is due, and advance the clock to it."""
-        with self._inside():
-            return self._next(timeout_s)
+    def _run(self, host: str, work: Work) -> bytes:
+        """Finish the trials of a part in the host's folder."""
+        run = results.parsed_spec(work.spec.encode())
+        run = dataclasses.replace(run, host={"hostname": host, "kernel": "6.1"})
+        folder = self.folder / host / run.name
+        if not folder.exists():
+            (self.folder / host).mkdir(parents=True, exist_ok=True)
+            results.create_run(self.folder / host, run, work.plan)
+        results.save_spec(folder, run)
+        for spec in run.order:
+            if not (folder / "trials" / spec.id).exists():
+                self._publish(folder, host, spec)
+        return parcel.pack(folder)
 
-    @contextlib.contextmanager
-    def _inside(self) -> Iterator[None]:
-        """Do not count the CPU time of the block as the coordinator's."""
-        began = time.thread_time()
-        try:
-            yield
-        finally:
-            self._theirs += time.thread_time() - began
-
-    def _next(self, timeout_s: float) -> list[tuple[str, messages.Answer | Lost]]:
-        due = sorted((w for w in self.waiting if w[1] not in self.dead), key=lambda w: w[:2])
-        if not due or due[0][0] > self.clock() + timeout_s:
-            self.now += timeout_s
-            return []
-        at, host, question = due[0]
-        self.waiting.remove(due[0])
-        self.now += max(0.0, at - self.clock())
-        if self.lose:
-            self.lose -= 1
-            return [(host, Lost())]
-        return [(host, self._answer(host, question))]
-
-    def forget(self, host: str) -> None:
-        """Do not answer the question of this host."""
-        self.waiting = [entry for entry in self.waiting if entry[1] != host]
-
-    def _answer(self, host: str, question: messages.Question) -> messages.Answer:
-        match question:
-            case messages.Assignment() if host in self.refuse:
-                return messages.Refusal({"evidence": self.refuse[host], "remedy": None})
-            case messages.Assignment():
-                self.order[host] = _RUN.validate_json(question.spec).order
-                self.finished.setdefault(host, [])
-                return {"hostname": host, "kernel": "6.1", "versions": {}}
-            case messages.ResultRequest():
-                return self._seen(host, question)
-        raise AssertionError(question)
-
-    def _seen(self, host: str, question: messages.ResultRequest) -> messages.HostReport:
-        left = [spec for spec in self.order[host] if spec.id not in self.finished[host]]
-        over = len(self.finished[host]) * self.trial_s.get(host, TRIAL_S) >= self.budget_s
-        if left and not over and not set(self.finished[host]) - set(question.taken):
-            self.publish(host, left.pop(0))
-        new = next((i for i in self.finished[host] if i not in question.taken), "")
-        state = messages.HostState(
-            mean_s=TRIAL_S,
-            ended=not left or over,
-            since=self.clock(),
-            used_s=len(self.finished[host]) * self.trial_s.get(host, TRIAL_S),
-            error={"id": BudgetUsedUp.id, "evidence": ""} if left and over else None,
-        )
-        if not new:
-            return messages.HostReport(True, state)
-        folder = self.folder / host / "trials" / new
-        batch = messages.Batch(
-            tuple((name, (folder / name).read_bytes()) for name, _ in files_of(folder))
-        )
-        return messages.HostReport(True, state, new, batch)
-
-    def publish(self, host: str, spec: TrialSpec) -> None:
-        """Finish a trial at once."""
-        folder = self.folder / host / "trials" / spec.id
-        (folder / "raw").mkdir(parents=True)
+    def _publish(self, folder: Path, host: str, spec: TrialSpec) -> None:
+        trial_folder = folder / "trials" / spec.id
+        (trial_folder / "raw").mkdir(parents=True)
         arm = spec.cell.partition(".")[0]
-        made = trial(arm, spec.block, 9.5, id=spec.id, run="f", host=host, position=spec.position)
+        status = "suspect" if spec.id in self.suspect else "ok"
+        made = trial(
+            arm,
+            spec.block,
+            9.5,
+            id=spec.id,
+            run="f",
+            host=host,
+            position=spec.position,
+            attempt=spec.attempt,
+            status=status,
+        )
         content = {"trial.json": json.dumps(plain(made)), "raw/pgbench.out": "x" * 9000}
         for name, text in content.items():
-            (folder / name).write_text(text)
-        (folder / "SHA256SUMS").write_text(
-            "".join(f"{sha256(folder / name, folder)}  {name}\n" for name in content)
-        )
-        self.finished[host].append(spec.id)
+            (trial_folder / name).write_text(text)
+        sums = [f"{sha256(trial_folder / name, trial_folder)}  {name}\n" for name in content]
+        (trial_folder / "SHA256SUMS").write_text("".join(sums))

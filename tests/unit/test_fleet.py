@@ -1,345 +1,258 @@
-"""The fleet without dask: assignment of blocks, the coordinator with simulated hosts, addresses,
-imports.
-"""
+"""The coordinator of a fleet with simulated hosts: parts, losses, refusals, repeats, budgets."""
 
 import dataclasses
-import io
-import resource
-import ssl
-import subprocess
-import sys
-import tempfile
-from collections.abc import Callable, Iterator
+import shutil
 from pathlib import Path
-from typing import Literal
 
 import pytest
 
+pytest.importorskip("distributed")
+
 from dbbench import results
-from dbbench.errors import FileUnreadable, FleetInsecure, HostLost, NotWritable
-from dbbench.fleet import dealing, fleet_files, host, launch, security
+from dbbench.errors import HostLost, ImportRefused, NotWritable, ResultDamaged, Terminated
+from dbbench.fleet import fleet_files, parcel
 from dbbench.fleet.coordinator import Coordinator
-from dbbench.fleet.messages import Assignment
-from dbbench.machine import namespaces
-from dbbench.model import TrialSpec
-from dbbench.model.events import Event, ignore
-from tests.support.fleet_hosts import TRIAL_S, Hosts, new_fleet, two_arms
+from dbbench.fleet.fleet_files import Fleet
+from dbbench.fleet.parts import blocks_of, parts_of
+from dbbench.model import Budget, Run
+from dbbench.model.events import Event
+from dbbench.plan import Expanded
+from dbbench.plan.request import PlanRequest
+from dbbench.run.adaptive import LEAST
+from tests.support.fleet_hosts import Hosts, coordinator, new_fleet, two_arms
 
-AtWork = Callable[..., tuple[Coordinator, Hosts, list[Event]]]
-ASSIGNMENT = Assignment("", b"", "# plan\n", {}, (), "1")
-
-
-@pytest.fixture
-def room(tmp_path: Path) -> Iterator[Path]:
-    """A folder in memory: what is fsynced costs nothing there."""
-    memory = Path("/dev/shm")
-    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else tmp_path) as folder:
-        yield Path(folder)
+NAMES = ("a", "b")
 
 
 @pytest.fixture
-def at_work(room: Path) -> AtWork:
-    """Return a function that makes coordinators of so many simulated hosts; with the same hosts it
-    resumes.
-    """
-
-    def make(
-        count: int,
-        blocks: int,
-        mode: Literal["spread", "each"] = "spread",
-        hosts: Hosts | None = None,
-    ) -> tuple[Coordinator, Hosts, list[Event]]:
-        names = [f"h{number:03d}" for number in range(count)]
-        results_folder = room / "results"
-        told = list[Event]()
-        hosts = hosts or new_fleet(two_arms(blocks), names, results_folder, mode)
-        fleet = fleet_files.load(results_folder, "f")
-        return (
-            Coordinator(results_folder, fleet, hosts, ASSIGNMENT, told.append, clock=hosts.clock),
-            hosts,
-            told,
-        )
-
-    return make
+def hosts(tmp_path: Path) -> Hosts:
+    """Two hosts, whose folders are beside the results."""
+    return Hosts(tmp_path / "hosts", NAMES)
 
 
-def test_blocks_are_dealt_whole_and_evenly() -> None:
-    """Every block to one host, none twice, and no host has two more than another; with --each the
-    host is a factor.
-    """
-    dealt = dealing.first_blocks(two_arms(10).order, ["b", "a", "c"], "spread")
-    assert sorted(block for mine in dealt.values() for block in mine) == list(range(1, 11))
-    assert {len(mine) for mine in dealt.values()} == {3, 4}
-    assert dealing.first_blocks(two_arms(10).order, ["c", "b", "a"], "spread") == dealt
-    assert dealing.first_blocks(two_arms(3).order, ["a", "b"], "each") == {
-        "a": (1, 2, 3),
-        "b": (1, 2, 3),
-    }
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """The results folder."""
+    folder = tmp_path / "results"
+    folder.mkdir()
+    return folder
 
 
-def test_blocks_without_a_host_go_to_who_has_least_left() -> None:
-    """Whole, and the others stay where they are. Blocks that the run does not have any more are
-    dropped.
-    """
-    dealt = dealing.deal(two_arms(5).order, {"a": (1,), "b": (2, 5), "c": (3,)}, {"b": 2, "c": 0})
-    assert dealt == {"a": (1,), "b": (2, 5), "c": (3, 4)}
-    assert dealing.deal(two_arms(5).order, dealt, {"b": 2}) == dealt
-    assert dealing.deal(two_arms(2).order, dealt, {}) == {"a": (1,), "b": (2,), "c": ()}
+def run_fleet(root: Path, fleet: Fleet, run: Run, hosts: Hosts) -> Fleet:
+    """Run a fleet to its end; return what is stored of it."""
+    coordinator(root, fleet, run).work(hosts)  # type: ignore[arg-type]
+    return fleet_files.load(root, fleet.name)
+
+
+def hosts_of_blocks(root: Path, name: str = "f") -> dict[int, set[str]]:
+    """Return the hosts that each block of a run comes from."""
+    blocks: dict[int, set[str]] = {}
+    for trial in results.load_run(root / name).trials:
+        blocks.setdefault(trial.block, set()).add(trial.host)
+    return blocks
+
+
+def test_each_block_is_a_part_and_so_is_its_repeat() -> None:
+    """A part has the trials of one block and one attempt, in the order of the plan."""
+    run = two_arms(3)
+    again = dataclasses.replace(run.order[0], id="x-b2-a2", block=2, attempt=2)
+    parts = blocks_of(dataclasses.replace(run, order=(*run.order, again)))
+    assert {part.name for part in parts} == {"block-1", "block-2", "block-3", "block-2-a2"}
+    assert [spec for part in parts for spec in part.run.order if spec.attempt == 1] == [*run.order]
+    assert {part.host for part in parts} == {None}
 
 
 @pytest.mark.parametrize("mode", ["spread", "each"])
-def test_results_are_those_of_one_machine(at_work: AtWork, room: Path, mode: str) -> None:
-    """All trials of the plan with their ids, in the plan's order; each keeps its host, a block has
-    one.
-    """
-    coordinator, hosts, _ = at_work(4, 6, mode)
-    coordinator.work()
-    names = ["f"] if mode == "spread" else [f"f-{name}" for name in hosts.names]
-    for name in names:
-        run = results.load_run(room / "results" / name)
-        assert [trial.id for trial in run.trials] == [spec.id for spec in run.run.order]
-        by_block = {
-            block: {t.host for t in run.trials if t.block == block} for block in range(1, 7)
-        }
-        assert {len(found) for found in by_block.values()} == {1}
-        assert run.run.hosts.keys() == {host for found in by_block.values() for host in found}
-        assert {facts["kernel"] for facts in run.run.hosts.values()} == {"6.1"}
+def test_results_are_those_of_one_machine(mode: str, root: Path, hosts: Hosts) -> None:
+    """All trials of the plan have their ids and the plan's order; a block comes from one host."""
+    run = two_arms(6)
+    fleet = run_fleet(root, new_fleet(run, root, NAMES, mode), run, hosts)
+    assert fleet.finished
+    for name in fleet.runs:
+        loaded = results.load_run(root / name)
+        assert [trial.id for trial in loaded.trials] == [spec.id for spec in run.order]
+        blocks = hosts_of_blocks(root, name)
+        assert {len(of_block) for of_block in blocks.values()} == {1}
+        assert {facts["kernel"] for facts in loaded.run.hosts.values()} == {"6.1"}
+        assert loaded.run.hosts.keys() == set().union(*blocks.values())
 
 
-@pytest.mark.parametrize("killed", [False, True])
-def test_lost_answers_are_asked_again(at_work: AtWork, room: Path, killed: bool) -> None:
-    """A worker or scheduler that dies costs an answer, never a trial. A coordinator that was killed
-    in the middle is replaced by the same command: nothing is driven or fetched twice.
-    """
-    coordinator, hosts, _ = at_work(2, 4)
-    if killed:
-        while len(list((room / "results/f/trials").glob("[!.]*"))) < 3:
-            coordinator.step()
-        for name in hosts.names:
-            hosts.forget(name)
-        coordinator, _, _ = at_work(2, 4, hosts=hosts)
-    for _ in range(0 if killed else 8):
-        hosts.lose = 1
-        coordinator.step()
-        coordinator.step()
-    coordinator.work()
-    assert results.load_run(room / "results/f").remaining == []
-    driven = [trial for finished in hosts.finished.values() for trial in finished]
-    assert len(driven) == len(set(driven)) == 8
+def test_lost_tasks_are_submitted_again(root: Path, hosts: Hosts) -> None:
+    """A scheduler that died has forgotten them."""
+    run = two_arms(3)
+    hosts.lost = 3
+    assert run_fleet(root, new_fleet(run, root, NAMES), run, hosts).finished
+    assert sorted(part for _host, part in hosts.ran) == ["block-1", "block-2", "block-3"]
 
 
-def test_gone_host_has_its_blocks_dealt_again_whole(at_work: AtWork, room: Path) -> None:
-    """With spread: a torn block is driven again by one other host, what is home of it set aside,
-    and it is said.
-    """
-    coordinator, hosts, told = at_work(2, 6)
-    while len(hosts.finished.get("h001", ())) < 3 or len(coordinator.hosts["h001"].taken) < 3:
-        coordinator.step()
-    hosts.dead.add("h001")
-    coordinator.work()
-    run = results.load_run(room / "results/f")
-    assert run.remaining == []
-    assert all(len({t.host for t in run.trials if t.block == block}) == 1 for block in range(1, 7))
-    aside = sorted(path.name for path in (room / "results/f/set-aside/h001").iterdir())
-    assert len(aside) == 1
-    assert any(
-        "reassigned as a whole; 1 finished trial will" in str(event.data.get("text"))
-        for event in told
-    )
-    assert coordinator.hosts["h001"].gone and not coordinator.hosts["h000"].gone
+def test_host_that_refuses_gets_no_more_parts(root: Path, hosts: Hosts) -> None:
+    """Its blocks are run by the other host, and it is not named in the results."""
+    run = two_arms(4)
+    hosts.refuses["a"] = "mkfs.xfs is not installed"
+    assert run_fleet(root, new_fleet(run, root, NAMES), run, hosts).finished
+    assert hosts.unusable == {"a"}
+    assert set(results.load_spec(root / "f").hosts) == {"b"}
 
 
-def test_gone_host_of_each_is_an_error(at_work: AtWork, room: Path) -> None:
-    """With `each`, no other host can run its trials: the others finish, then the error is reported."""
-    coordinator, hosts, _ = at_work(2, 2, "each")
-    hosts.refuse["h001"] = "no mkfs.xfs"
-    with pytest.raises(HostLost, match=r"h001: no mkfs\.xfs; 4 trials were not collected"):
-        coordinator.work()
-    assert results.load_run(room / "results/f-h000").remaining == []
-    assert not fleet_files.load(room / "results", "f").finished
+def test_fleet_without_an_able_host_fails_and_resumes(root: Path, hosts: Hosts) -> None:
+    """The error has every host's reason; the next command asks the hosts again."""
+    run = two_arms(2)
+    fleet = new_fleet(run, root, NAMES)
+    hosts.refuses = dict.fromkeys(NAMES, "no mkfs.xfs")
+    with pytest.raises(HostLost, match=r"a: E999 no mkfs.xfs.*b: E999 no mkfs.xfs"):
+        run_fleet(root, fleet, run, hosts)
+    assert not fleet_files.load(root, "f").finished
+    hosts.refuses.clear()
+    hosts.unusable.clear()
+    assert run_fleet(root, fleet, run, hosts).finished
 
 
-def test_damaged_transfer_is_never_a_result(at_work: AtWork, room: Path) -> None:
-    """Bytes that do not match the checksums are requested again; a host that keeps sending them is
-    given up.
-    """
-    coordinator, hosts, _ = at_work(1, 1)
-    publish = hosts.publish
-
-    def spoilt(host: str, spec: TrialSpec) -> None:
-        publish(host, spec)
-        path = hosts.folder / host / "trials" / spec.id / "trial.json"
-        path.write_text(path.read_text().replace("9.5", "9.6"))
-
-    hosts.publish = spoilt  # type: ignore[method-assign]
-    with pytest.raises(HostLost, match="altered"):
-        coordinator.work()
-    assert list((room / "results/f/trials").glob("[!.]*")) == []
+def test_host_of_each_that_is_gone_is_an_error(root: Path, hosts: Hosts) -> None:
+    """The results of the other one are kept, and nobody else runs its plan."""
+    run = two_arms(2)
+    del hosts.there["b"]
+    fleet = new_fleet(run, root, NAMES, "each")
+    with pytest.raises(HostLost, match="b: no answer for 0 s"):
+        coordinator(root, fleet, run, gone_after_s=0.0).work(hosts)  # type: ignore[arg-type]
+    assert results.load_run(root / "f-a").remaining == []
+    assert not (root / "f-b").exists()
 
 
-def test_results_that_cannot_be_written_end_the_coordinator(at_work: AtWork, room: Path) -> None:
-    """A failure of the disk here is not one of the host, whose result is fetched when the fleet is
-    resumed.
-    """
-    coordinator, hosts, _ = at_work(1, 1)
-    (room / "results/f/trials").rmdir()
-    (room / "results/f/trials").write_text("")
+def test_host_with_another_version_is_not_used(root: Path, hosts: Hosts) -> None:
+    """It never gets a task, because dask would unpickle it with other code."""
+    run = two_arms(2)
+    notes = list[Event]()
+    hosts.there["a"] = dataclasses.replace(hosts.there["a"], resources={"host_a": 1.0})
+    hosts.unusable.add("a")
+    coordinator(root, new_fleet(run, root, NAMES), run, notes.append).work(hosts)  # type: ignore[arg-type]
+    assert {host for host, _part in hosts.ran} == {"b"}
+    assert any("another version of dbbench" in str(event.data.get("text")) for event in notes)
+
+
+def test_damaged_parcel_is_never_a_result(root: Path, hosts: Hosts) -> None:
+    """Its host gets no more parts, and the other one runs them."""
+    run = two_arms(3)
+    hosts.damages.add("a")
+    assert run_fleet(root, new_fleet(run, root, NAMES), run, hosts).finished
+    assert set().union(*hosts_of_blocks(root).values()) == {"b"}
+    assert list((root / ".fleet/f/arrived").iterdir()) == []
+
+
+def test_results_that_cannot_be_written_end_the_coordinator(root: Path, hosts: Hosts) -> None:
+    """This is no fault of a host."""
+    run = two_arms(2)
+    fleet = new_fleet(run, root, NAMES)
+    shutil.rmtree(root / "f/trials")
+    (root / "f/trials").write_text("")
     with pytest.raises(NotWritable):
-        coordinator.work()
-    assert not coordinator.hosts["h000"].gone
-    (room / "results/f/trials").unlink()
-    hosts.waiting.clear()
-    at_work(1, 1, hosts=hosts)[0].work()
-    assert results.load_run(room / "results/f").remaining == []
+        run_fleet(root, fleet, run, hosts)
 
 
-def test_large_fleet_is_cheap(at_work: AtWork) -> None:
-    """200 hosts with four trials each: flat memory, 1.1 x the ideal time at trials of 10 s.
-    benchmarks/fleet.py has a hundred each, and the coordinator's CPU.
-    """
-    coordinator, hosts, _ = at_work(200, 400)
-    coordinator.emit = ignore
-    began = hosts.clock()
-    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    coordinator.work()
-    assert hosts.clock() - began <= 1.1 * 4 * TRIAL_S
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory < 50_000  # kB
+def test_killed_coordinator_loses_nothing_that_has_arrived(root: Path, hosts: Hosts) -> None:
+    """What was written to the disk is imported by the next one, and is not run again."""
+    run = two_arms(3)
+    fleet = new_fleet(run, root, NAMES)
+    fleet_files.save(root, fleet)
+    first = coordinator(root, fleet, run)
+    block = first.open_parts[0]
+    outcome = hosts.submit(block, dataclasses.replace(first._work, run="f", spec=block.spec))
+    assert outcome.result is not None
+    parcel.unpack(outcome.result.parcel, root / ".fleet/f/arrived" / block.name)
+    assert run_fleet(root, fleet_files.load(root, "f"), run, hosts).finished
+    assert sorted(part for _host, part in hosts.ran) == ["block-1", "block-2", "block-3"]
+    assert results.load_run(root / "f").remaining == []
 
 
-def test_new_blocks_are_run_last() -> None:
-    """A block that is assigned later never interrupts another; one that went elsewhere is dropped;
-    repeats stay.
-    """
-    order = two_arms(6).order
-    run = dataclasses.replace(two_arms(6), order=dealing.trials_of_host(order, (3, 5)))
-    again = dataclasses.replace(run.order[0], id=run.order[0].id.replace("-a1", "-a2"), attempt=2)
-    run = dataclasses.replace(run, order=(*run.order, again))
-
-    def blocks(*mine: int) -> list[int]:
-        task = host.HostTask(
-            dataclasses.replace(run, order=dealing.trials_of_host(order, mine)), ()
-        )
-        return [spec.block for spec in host._merge(run, task).order]
-
-    assert blocks(5, 1, 3) == [3, 3, 5, 5, 3, 1, 1]
-    assert blocks(1, 5) == [5, 5, 1, 1]
+def test_finished_parts_are_not_run_again(root: Path, hosts: Hosts) -> None:
+    """A coordinator that was killed before it noted a part finds its trials in the results."""
+    run = two_arms(2)
+    fleet = run_fleet(root, new_fleet(run, root, NAMES), run, hosts)
+    again = Hosts(hosts.folder.with_name("others"), NAMES)
+    run_fleet(root, dataclasses.replace(fleet, collected=(), finished=False), run, again)
+    assert again.ran == []
 
 
-@pytest.mark.parametrize(
-    "address",
-    [
-        "tcp://0.0.0.0:8786",
-        "tcp://127.0.0.1:8786",
-        "tcp://localhost",
-        "tcp://db1:8786",
-        "ucx://127.0.0.1",
-    ],
-)
-def test_without_tls_no_address_is_accepted(address: str, room: Path) -> None:
-    """A scheduler speaks pickle to root, on loopback with every account of the machine: refused
-    with exit code 5. An address without a protocol is TLS, which requires certificates.
-    """
-    with pytest.raises(FleetInsecure) as refused:
-        security.whole(address)
-    assert refused.value.exit_code == 5
-    assert (security.whole("db1"), security.whole("127.0.0.1:9000")) == (
-        "tls://db1:8786",
-        "tls://127.0.0.1:9000",
-    )
-    with pytest.raises(FileUnreadable):
-        security.of(room)
+def test_stop_of_the_fleet_ends_the_coordinator(
+    root: Path, hosts: Hosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`fleet stop` on another machine tells it through the scheduler."""
+    run = two_arms(2)
+    monkeypatch.setattr(hosts, "events", lambda: [{"kind": "stop"}])
+    with pytest.raises(Terminated):
+        run_fleet(root, new_fleet(run, root, NAMES), run, hosts)
 
 
-@pytest.mark.starts_processes
-@pytest.mark.needs("openssl")
-def test_certificates_are_private(room: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Made once, without the authority's key, in a directory of mode 0700. Their text is accepted
-    in their place. A key that others can read is refused.
-    """
-    pytest.importorskip("distributed")
-    folder = room / "config/fleet"
-    assert security.make(folder) == folder
-    files = security.files_of(folder)
-    assert sorted(folder.iterdir()) == sorted(files)
-    assert {path.stat().st_mode & 0o777 for path in (*files, folder)} == {0o600, 0o700}
-    before = [path.read_text() for path in files]
-    security.make(folder)
-    assert [path.read_text() for path in files] == before
-    monkeypatch.setattr(sys, "stdin", io.StringIO("".join(before)))
-    for secured in (security.of(folder), security.of(security.STDIN)):
-        context = secured.get_connection_args("worker")["ssl_context"]
-        assert (context.verify_mode, context.minimum_version) == (
-            ssl.CERT_REQUIRED,
-            ssl.TLSVersion.TLSv1_3,
-        )
-    with pytest.raises(FileUnreadable):
-        security.of(security.STDIN)  # nothing is left
-    assert [path.name for path in folder.parent.iterdir()] == ["fleet"]
-    (folder / security.KEY).chmod(0o640)
-    with pytest.raises(FleetInsecure):
-        security.of(folder)
+def test_suspect_block_is_repeated_as_a_whole(root: Path, hosts: Hosts) -> None:
+    """On any host, after all blocks, as on one machine."""
+    run = two_arms(2)
+    run = dataclasses.replace(run, plan=dataclasses.replace(run.plan, repeat_suspect=True))
+    hosts.suspect = {"xfs.postgres.w-b2-a1"}
+    run_fleet(root, new_fleet(run, root, NAMES), run, hosts)
+    assert [part for _host, part in hosts.ran][2:] == ["block-2-a2"]
+    loaded = results.load_run(root / "f")
+    assert loaded.remaining == [] and sum(trial.attempt == 2 for trial in loaded.trials) == 2
 
 
-def test_each_fleet_has_its_certificates(room: Path) -> None:
-    """Fleets of the same name in other results, or of other names, do not share an authority."""
-    folders = {
-        security.folder_of_fleet(room / name) for name in ("a/.fleet/r", "b/.fleet/r", "b/.fleet/s")
-    }
-    assert len(folders) == 3 and {folder.parent for folder in folders} == {
-        namespaces.private_folder()
-    }
-    assert security.folder_of_fleet(room / "a/.fleet/../.fleet/r") in folders
+def test_blocks_are_added_until_the_precision_is_reached(root: Path, hosts: Hosts) -> None:
+    """One for each host at a time, from LEAST pairs on, and no further. Hosts decide nothing."""
+    run = two_arms(2)
+    # Equal figures would otherwise be the same at once.
+    plan = dataclasses.replace(run.plan, margin=1e-9)
+    run = dataclasses.replace(run, plan=plan, precision=0.05)
+    run_fleet(root, new_fleet(run, root, NAMES), run, hosts)
+    loaded = results.load_run(root / "f")
+    assert {spec.block for spec in loaded.run.order} == set(range(1, LEAST + 2))
+    question = loaded.run.questions["xfs.postgres.w"]
+    assert (question.kind, question.pairs) == ("settled", LEAST + 1)
+    assert loaded.remaining == [] and {len(of) for of in hosts_of_blocks(root).values()} == {1}
 
 
-HEAVY = {
-    "dbbench.run.queue",
-    "dbbench.storage.devices",
-    "dbbench.engines",
-    "dbbench.drivers",
-    "numpy",
-    "scipy",
-    "psutil",
-}
+def test_budget_of_a_spread_fleet_gives_each_host_a_share(root: Path) -> None:
+    """As `run --share` does: each host begins with whole blocks and adds every N-th."""
+    run = two_arms(3)
+    plan = dataclasses.replace(run.plan, budget_s=3600.0)
+    run = dataclasses.replace(run, plan=plan, budget=Budget())
+    wanted = PlanRequest("", plan, Expanded(run.cells, run.order), run.plan_sha256)
+    parts = parts_of(new_fleet(run, root, NAMES), run, wanted)
+    blocks = [sorted({spec.block for spec in part.run.order}) for part in parts]
+    assert blocks == [[1, 3], [2]]
+    assert [part.run.budget for part in parts] == [Budget(step=2)] * 2
 
 
-@pytest.mark.starts_processes
-@pytest.mark.parametrize(
-    ("modules", "unneeded"),
-    [
-        (
-            "dbbench.cli, dbbench.commands.fleet, dbbench.fleet.operate, dbbench.fleet.host",
-            {"dask", "distributed"},
-        ),
-        ("dbbench.fleet.host, dbbench.fleet.share", HEAVY),
-    ],
-)
-def test_nothing_is_imported_without_need(modules: str, unneeded: set[str]) -> None:
-    """The commands and the fleet's own modules, but those that start daemons, import no dask. What
-    answers and waits on a host knows files only; the runner, with all that drives trials, comes
-    later.
-    """
-    code = f"import sys, {modules}; print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert unneeded & set(done.stdout.split()) == set()
+@pytest.mark.parametrize("name", ["/etc/x", "../x", "trials/../../x"])
+def test_parcel_writes_only_below_its_folder(name: str, tmp_path: Path) -> None:
+    """A name that leads out of it is refused, and so is what is no regular file."""
+    import io
+    import tarfile
+
+    for kind in (tarfile.REGTYPE, tarfile.SYMTYPE, tarfile.DIRTYPE):
+        packed = io.BytesIO()
+        with tarfile.open(fileobj=packed, mode="w:gz") as tar:
+            entry = tarfile.TarInfo(name)
+            entry.type = kind
+            entry.linkname = "/etc/passwd"
+            tar.addfile(entry)
+        with pytest.raises(ImportRefused):
+            parcel.unpack(packed.getvalue(), tmp_path / "a/b/part")
+    assert not (tmp_path / "a/b/part").exists()
+    assert [path.name for path in tmp_path.rglob("x")] == []
 
 
-def test_worker_by_ssh_is_one_command(room: Path, programs: Path) -> None:
-    """The remote shell gets one quoted line; the host is named without the account; no password is
-    requested. The certificates are its standard input.
-    """
-    (programs / "ssh").touch(0o755)
-    for name in (security.CERT, security.CA, security.KEY):
-        (room / name).write_text(f"{name}\n")
-        (room / name).chmod(0o600)
-    options = launch.HostOptions(
-        None, "root@db1, db2", None, None, "sudo dbbench", "/my results", None, False
-    )
-    found = launch.ssh_workers(options, "tls://me:8786", room, Path("/x"))
-    assert found["db2"].stdin == b"host.pem\nca.pem\nhost.key\n" and "host.key" not in repr(found)
-    assert sorted(found) == ["db1", "db2"]
-    assert found["db1"].argv[0] == "ssh" and "BatchMode=yes" in found["db1"].argv
-    worker = (
-        "sudo dbbench fleet worker tls://me:8786 --name db1 --results '/my results' --give-up 60 "
-        "--certs -"
-    )
-    assert found["db1"].argv[-3:] == ("--", "root@db1", worker)
+def test_cut_parcel_is_damaged(root: Path, hosts: Hosts, tmp_path: Path) -> None:
+    """Wherever it was cut."""
+    run = two_arms(1)
+    run_fleet(root, new_fleet(run, root, NAMES), run, hosts)
+    packed = parcel.pack(root / "f")
+    for length in (0, 1, len(packed) // 3, len(packed) // 2):
+        with pytest.raises(ResultDamaged):
+            parcel.unpack(packed[:length], tmp_path / "part")
+
+
+def test_coordinator_counts_what_is_there(root: Path, hosts: Hosts) -> None:
+    """The first event of a resumed fleet has the trials that were collected before."""
+    run = two_arms(3)
+    fleet = run_fleet(root, new_fleet(run, root, NAMES), run, hosts)
+    events = list[Event]()
+    later: Coordinator = coordinator(root, fleet, run, events.append)
+    later.work(hosts)  # type: ignore[arg-type]
+    assert (events[0].data["done"], events[0].data["trials"]) == (6, 6)

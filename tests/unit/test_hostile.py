@@ -2,7 +2,6 @@
 executed.
 """
 
-import contextlib
 import csv
 import hashlib
 import io
@@ -23,11 +22,9 @@ import synthetic
 from synthetic import TPCB, Shape
 
 from dbbench import cli, results
-from dbbench.errors import DbbenchError, NotWritable, ResultDamaged, ResultNotRegular
+from dbbench.errors import NotWritable, ResultDamaged, ResultNotRegular
 from dbbench.fleet import fleet_files
 from dbbench.fleet.fleet_files import Fleet
-from dbbench.fleet.host_folder import HostFolder, Taken
-from dbbench.fleet.messages import HostState
 from dbbench.report.verdict_table import as_csv
 from dbbench.report.verdicts import verdicts
 from dbbench.results.fileio import read_bytes, write_text
@@ -191,18 +188,12 @@ def test_clean_of_one_run_leaves_what_another_has(
 
 
 @pytest.mark.parametrize("plant", ["link", "fifo", "sparse"])
-@pytest.mark.parametrize("name", ["lock", "state.json", "../../.fleet/f/.lock"])
-def test_a_fleets_files_are_not_written_through(
-    name: str, plant: str, copy: Path, victim: Path, capsys: pytest.CaptureFixture[str]
+def test_a_fleets_lock_is_not_written_through(
+    plant: str, copy: Path, victim: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`show` looks for hosts that work without a coordinator; what is in the place of their locks
-    stays as it is.
-    """
-    for fleet, host in (("f", "bad"), ("bad", "h")):
-        fleet_files.save(copy, Fleet(fleet, "spread", "2026-01-01T00:00:00Z", "x", {host: (1,)}))
-    write_file(copy / "bad/fleet/lock")
-    (path := copy / "bad/fleet" / name).unlink(missing_ok=True)
-    PLANTS[plant](path, victim)
+    """What is in the place of the coordinator's lock stays as it is."""
+    fleet_files.save(copy, Fleet("f", "spread", "2026-01-01T00:00:00Z", "x", ("bad",)))
+    PLANTS[plant](copy / ".fleet/f/.lock", victim)
     for argv in (["show", "bad"], ["show"], ["clean"]):
         began = time.process_time()
         cli.run([*argv, "--results", str(copy)])
@@ -211,38 +202,17 @@ def test_a_fleets_files_are_not_written_through(
         assert argv == ["clean"] or "bad" in out
 
 
-@pytest.mark.parametrize("name", ["lock", "state.json", "taken.json"])
-def test_a_host_writes_into_no_planted_file(name: str, copy: Path, victim: Path) -> None:
-    """What a worker and a share write into a run's folder reaches no other file: a link is planted
-    for each.
-    """
-    (host := HostFolder(copy / "bad")).make()
-    (path := host.path / name).symlink_to(victim)
-    before = victim.stat()
-    for work in (
-        host.pid,
-        lambda: host.save_receipt(Taken(("t",))),
-        lambda: host.save_state(HostState()),
-    ):
-        with contextlib.suppress(OSError, DbbenchError):
-            work()
-    assert path.name == name and victim.stat().st_mtime_ns == before.st_mtime_ns
-
-
-@pytest.mark.parametrize(
-    "linked", [".fleet", ".fleet/f", ".fleet/f/hosts", ".fleet/f/hosts/h", ".fleet-worker"]
-)
+@pytest.mark.parametrize("linked", [".fleet", ".fleet/f", ".fleet/f/hosts", ".fleet/f/hosts/h"])
 def test_clean_follows_no_link_of_a_fleet(linked: str, tmp_path: Path) -> None:
-    """The copies of its hosts go when they are home; those behind a link are another's results."""
+    """What is behind a link is another's results."""
     results_folder = tmp_path / "r"
     elsewhere = tmp_path / "elsewhere"
     synthetic.write(results_folder, Shape(name="f", arms=("ext4", "xfs"), work=TPCB, blocks=1))
-    fleet_files.save(
-        results_folder,
-        Fleet("f", "spread", "2026-01-01T00:00:00Z", "x", {"h": (1,)}, finished=True),
-    )
+    fleet = Fleet("f", "spread", "2026-01-01T00:00:00Z", "x", ("h",), finished=True)
+    fleet_files.save(results_folder, fleet)
     shutil.copytree(results_folder / "f", results_folder / ".fleet/f/hosts/h/f")
-    (results_folder / ".fleet-worker").mkdir()
+    partial = results_folder / ".fleet/f/hosts/h/f/trials/.partial-x"
+    partial.mkdir()
     (results_folder / linked).rename(elsewhere)
     (results_folder / linked).symlink_to(elsewhere)
     before = sorted(elsewhere.rglob("*"))
@@ -370,7 +340,6 @@ OF_RESULTS = (
     "nightly/p.jsonl",
     ".fleet/f/fleet.json",
     ".dbbench-index.json",
-    ".fleet-worker",
 )
 COMMANDS = (
     ["show"],
@@ -445,8 +414,7 @@ def test_what_is_planted_is_named_and_hides_nothing(
             assert "xfs.postgres.pgbench-tpcb-b1-a1" in out, (out, err)
         if status and argv == ["show", "bad"]:
             assert "bad" in err, err
-    # which is a worker's own
-    assert os.path.lexists(path) or (name, plant) == (".fleet-worker", "directory")
+    assert os.path.lexists(path)
 
 
 @pytest.mark.parametrize("name", ["plan.toml", "series.csv.gz", "nightly/p.jsonl"])

@@ -8,81 +8,66 @@ from dbbench.units import epoch
 
 ROW = {
     "host": "db1",
-    "run": "f",
+    "connected": True,
     "trial": "xfs.postgres.w-b2-a1",
-    "phase": "measure",
-    "phase_s": 61.0,
-    "done": 3,
-    "trials": 10,
-    "blocks": [2],
-    "eta_s": 750.0,
-    "heard": "2026-11-21T18:00:00.000Z",
     "note": "",
+    "since": "2026-11-21T18:00:00.000Z",
 }
+NOW = epoch("2026-11-21T18:01:02.000Z")
+ALL = {"utc": "", "done": 3, "trials": 10, "hosts": [ROW]}
 
 
-def test_hosts_are_lines() -> None:
-    """Of a host: trial, phase and its time, what is home, time of the last answer; a dash for
-    unknown values. Of all: what is home of how many, how many hosts are in which phase, and the
-    slowest host's time.
-    """
-    now = epoch("2026-11-21T18:00:05.000Z")
-    shown = dict(zip(hosts.HOST_HEADER, hosts.host_cells(ROW, now), strict=True))
-    assert (shown["host"], shown["phase"], shown["for"], shown["done"]) == (
-        "db1",
-        "measure",
-        "1:01",
-        "3/10",
-    )
-    assert shown["last answer"] == "0:05 ago"
-    waiting = hosts.host_cells({**ROW, "trial": "", "phase_s": None, "eta_s": None}, now)
-    assert [waiting[index] for index in (1, 3, 5)] == ["–", "–", "–"]
-    other = {**ROW, "host": "db2", "phase": "restore", "done": 2, "eta_s": 30.0}
-    words = hosts.standing([ROW, other])
-    assert words.startswith(
-        "5/20 trials collected; 1 measure, 1 restore; about 12 min left, until "
-    )
+def test_a_host_is_a_line() -> None:
+    """Its trial and the age of its last event; a dash for what is unknown."""
+    assert hosts.host_cells(ROW, NOW) == ("db1", "xfs.postgres.w-b2-a1", "1:02 ago", "")
+    new = {**ROW, "trial": "", "since": None, "note": "writing the image"}
+    assert hosts.host_cells(new, NOW) == ("db1", "–", "–", "writing the image")
+    assert hosts.host_cells({**new, "connected": False}, NOW)[3] == "not connected"
+
+
+def test_all_hosts_are_a_line() -> None:
+    """Finished trials of how many, and what each host does."""
+    other = {**ROW, "host": "db2", "connected": False}
+    line = hosts.standing({**ALL, "hosts": [ROW, other]}, NOW)
+    assert line == "3/10 trials; db1: xfs.postgres.w-b2-a1, 1:02 ago; db2: not connected"
 
 
 def test_plain_and_json_progress() -> None:
     """Plain: the beginning, each trial, notes, the end. JSON: each event as a line, hosts too."""
+    trial_end = {
+        "host": "a",
+        "arm": "xfs",
+        "engine": "postgres",
+        "workload": "w",
+        "block": 2,
+        "attempt": 1,
+        "status": "ok",
+        "metric": "tps",
+        "value": 1912.0,
+        "error": None,
+    }
+    begin = {"name": "f", "mode": "spread", "hosts": ["a", "b"], "trials": 8, "done": 2}
     events = [
-        Event(
-            "fleet_begin",
-            {"name": "f", "mode": "spread", "hosts": ["a", "b"], "trials": 8, "done": 2},
-        ),
-        Event("hosts", {"utc": "", "hosts": [ROW]}),
-        Event(
-            "trial_end",
-            {
-                "host": "a",
-                "arm": "xfs",
-                "engine": "postgres",
-                "workload": "w",
-                "block": 2,
-                "attempt": 1,
-                "status": "ok",
-                "metric": "tps",
-                "value": 1912.0,
-                "error": None,
-            },
-        ),
+        Event("fleet_begin", begin),
+        Event("hosts", ALL),
+        Event("trial_end", trial_end),
+        Event("note", {"text": "building a dataset", "host": "b"}),
+        Event("note", {"text": "2 more trials: block-2-a2"}),
         Event("fleet_end", {"name": "f", "trials": 8, "lacking": []}),
     ]
-    told = {}
+    printed = {}
     for kind in ("plain", "json", "auto", "none"):
         stream = io.StringIO()
         with hosts.renderer(kind, stream) as emit:
             for event in events:
                 emit(event)
-        told[kind] = stream.getvalue().splitlines()
-    assert (
-        told["plain"]
-        == told["auto"]
-        == [
-            "fleet f: spread, 2 hosts, 8 trials, 2 already collected",
-            "a: xfs postgres w #2: 1 912 tx/s",
-            "fleet f: 8 trials collected",
-        ]
-    )
-    assert (len(told["json"]), told["none"]) == (4, [])
+        printed[kind] = stream.getvalue().splitlines()
+    assert printed["plain"] == printed["auto"]
+    assert printed["plain"] == [
+        "fleet f: spread, 2 hosts, 8 trials, 2 already collected",
+        "a: xfs postgres w #2: 1 912 tx/s",
+        "b: building a dataset",
+        "2 more trials: block-2-a2",
+        "fleet f: 8 trials",
+    ]
+    assert (len(printed["json"]), printed["none"]) == (6, [])

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any, Final, TextIO
 
 from dbbench.model.events import Emit, Event
 from dbbench.report.progress import Lines, shown
-from dbbench.report.progress.state import eta, result, trial_name
-from dbbench.units import epoch, time_text
+from dbbench.report.progress.state import result, trial_name
+from dbbench.units import count, epoch, time_text
 
-HOST_HEADER: Final = ("host", "trial", "phase", "for", "done", "ETA", "last answer", "")
+HOST_HEADER: Final = ("host", "trial", "last event", "")
 
 
 def renderer(
@@ -23,18 +22,15 @@ def renderer(
     return shown(kind, stream, lambda: contextlib.nullcontext(_PlainLines(stream)))
 
 
-def host_cells(row: dict[str, Any], now: float) -> tuple[str, ...]:
+def host_cells(row: Mapping[str, Any], now: float) -> tuple[str, ...]:
     """Return the cells of a host's row, for `fleet status`."""
-    eta = row["eta_s"]
+    since = row["since"]
+    note = row["note"]
     return (
         str(row["host"]),
         str(row["trial"] or "–"),
-        str(row["phase"]),
-        "–" if row["phase_s"] is None else time_text(row["phase_s"]),
-        f"{row['done']}/{row['trials']}",
-        "–" if eta is None else time.strftime("%H:%M", time.localtime(now + eta)) if eta else "",
-        f"{time_text(max(0.0, now - epoch(row['heard'])))} ago",
-        str(row["note"]),
+        "–" if since is None else f"{time_text(max(0.0, now - epoch(since)))} ago",
+        str(note) if row["connected"] else "not connected",
     )
 
 
@@ -45,34 +41,33 @@ def trial_line(event: Event) -> str:
         case "fleet_begin":
             done = f", {data['done']} already collected" if data["done"] else ""
             return (
-                f"fleet {data['name']}: {data['mode']}, {len(data['hosts'])} hosts, "
+                f"fleet {data['name']}: {data['mode']}, {count(len(data['hosts']), 'host')}, "
                 f"{data['trials']} trials{done}"
             )
         case "trial_end":
             return f"{data['host']}: {trial_name(data)}: {result(data)}"
         case "note":
-            return str(data["text"])
+            host = f"{data['host']}: " if "host" in data else ""
+            return f"{host}{data['text']}"
         case "fleet_end":
             lacking = f"; incomplete: {', '.join(data['lacking'])}" if data["lacking"] else ""
-            return f"fleet {data['name']}: {data['trials']} trials collected{lacking}"
+            return f"fleet {data['name']}: {data['trials']} trials{lacking}"
     return ""
 
 
 class _PlainLines(Lines):
     def take(self, event: Event) -> None:
         self.put(
-            standing(event.data["hosts"])
+            standing(event.data, time.time())
             if event.kind == "hosts" and self.due()
             else trial_line(event)
         )
 
 
-def standing(rows: Sequence[dict[str, Any]]) -> str:
-    """Return "12/40 trials collected; 3 measure, 1 restore; about 12 min left, until 22:00"."""
-    done = sum(row["done"] for row in rows)
-    trials = sum(row["trials"] for row in rows)
-    phases = Counter(str(row["phase"]) for row in rows)
-    words = ", ".join(f"{count} {phase}" for phase, count in sorted(phases.items()))
-    estimates = [row["eta_s"] for row in rows if row["eta_s"] is not None]
-    left = f"; {eta(max(estimates))}" if estimates and max(estimates) else ""
-    return f"{done}/{trials} trials collected; {words}{left}"
+def standing(data: Mapping[str, Any], now: float) -> str:
+    """Return "12/40 trials; db1: xfs.postgres.w-b2-a1 (1:02); db2: not connected"."""
+    words = [f"{data['done']}/{data['trials']} trials"]
+    for row in data["hosts"]:
+        host, trial, since, note = host_cells(row, now)
+        words.append(f"{host}: {note or f'{trial}, {since}'}")
+    return "; ".join(words)

@@ -1,0 +1,78 @@
+"""The parts of a fleet's plan: each is run by one host as a whole, because pairs are formed within a
+block.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+from dbbench import results
+from dbbench.fleet.fleet_files import Fleet
+from dbbench.model import Budget, Run, TrialSpec
+from dbbench.plan.request import PlanRequest, take_share
+from dbbench.run.adaptive import extend, further
+from dbbench.units import grouped
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one host runs at a time."""
+
+    name: str  # also the name of a folder
+    run: Run  # as the host begins it, with the order of the part
+    host: str | None = None  # the only host that may run it
+
+    @property
+    def spec(self) -> str:
+        """Return run.json of the host."""
+        return results.written_spec(self.run).decode()
+
+
+def parts_of(fleet: Fleet, run: Run, wanted: PlanRequest) -> list[Part]:
+    """Return the whole plan for each host (`each`), or its blocks; with a budget, which applies to
+    a host, shares of the blocks.
+    """
+    if fleet.mode == "each":
+        runs = {host: dataclasses.replace(run, name=fleet.run_of(host)) for host in fleet.hosts}
+        return [Part(host, of_host, host) for host, of_host in runs.items()]
+    if wanted.plan.budget_s is None:
+        return blocks_of(run)
+    parts = []
+    hosts = len(fleet.hosts)
+    for number in range(1, hosts + 1):
+        order = take_share(wanted, (number, hosts)).expanded.order
+        share = dataclasses.replace(run, order=order, budget=Budget(step=hosts))
+        parts.append(Part(f"share-{number}", share))
+    return parts
+
+
+def blocks_of(run: Run) -> list[Part]:
+    """Return each block of the run, and each repeat of one."""
+    parts = []
+    for (block, attempt), order in grouped(run.order, _block_and_attempt).items():
+        name = f"block-{block}" if attempt == 1 else f"block-{block}-a{attempt}"
+        # A host adds no blocks of its own, and is not itself a fleet.
+        of_block = dataclasses.replace(run, order=tuple(order), precision=None, hosts={})
+        parts.append(Part(name, of_block))
+    return parts
+
+
+def further_parts(folder: results.RunFolder, run: Run, hosts: int) -> list[Part]:
+    """Return more blocks for the collected run in `folder`, and store them in its order: repeats of
+    blocks with a suspect trial; if there are none, blocks of open questions, one for each host
+    before the precision is checked again. Plan and cells are those of `run`.
+    """
+    trials = {trial.id: trial for trial in folder.trials}
+    before = folder.run.order
+    longer = extend(folder.run, lambda spec: folder.trial(spec).status)
+    if longer.order == before and longer.precision is not None:
+        for _ in range(hosts):
+            longer = further(longer, trials)
+    folder.save(longer)
+    added = tuple(spec for spec in longer.order if spec not in before)
+    return blocks_of(dataclasses.replace(run, order=added))
+
+
+def _block_and_attempt(spec: TrialSpec) -> tuple[int, int]:
+    return spec.block, spec.attempt

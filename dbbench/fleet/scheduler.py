@@ -1,0 +1,209 @@
+"""What the coordinator, `fleet status` and `fleet stop` ask of a scheduler of dask."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import queue
+import time
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import CancelledError
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from dbbench.errors import DbbenchError, FleetUnreachable
+from dbbench.fleet import daemons, security
+from dbbench.fleet.fleet_files import Fleet
+from dbbench.fleet.parts import Part
+from dbbench.fleet.task import Outcome, Work, run_part
+from dbbench.units import iso
+
+import distributed  # isort: skip  (`daemons` configures dask before it is imported)
+
+_TIMEOUT: Final = "20s"
+_FETCH: Final = "60s"
+_GONE: Final = (OSError, TimeoutError)  # dask's CommClosedError is an OSError
+
+
+@dataclass(frozen=True)
+class Host:
+    """A worker that is connected to the scheduler."""
+
+    name: str
+    address: str
+    resources: dict[str, float]
+
+    @property
+    def is_same_version(self) -> bool:
+        return daemons.VERSION in self.resources
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether it may get parts: a host that refused one gets no others."""
+        return self.resources.get(daemons.VERSION, 0.0) > 0
+
+
+@dataclass
+class Hosts:
+    """What the hosts have reported, by name."""
+
+    connected: set[str] = field(default_factory=set)
+    finished: set[tuple[str, str]] = field(default_factory=set)  # names of runs, ids of trials
+    reports: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def follow(self, event: dict[str, Any], fleet: Fleet) -> None:
+        """Take an event of a host (`task._REPORTED`)."""
+        host = event["host"]
+        data = event["data"]
+        report = self.reports.setdefault(host, {"trial": "", "note": ""})
+        report["since"] = time.time()
+        match event["kind"]:
+            case "trial_begin":
+                report["trial"] = data["id"]
+                report["note"] = ""
+            case "trial_end":
+                report["trial"] = ""
+                self.finished.add((fleet.run_of(host), data["trial"]))
+            case "prepare":
+                report["note"] = data["what"]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return a row of each host for `fleet status`."""
+        return [
+            {
+                "host": name,
+                "connected": name in self.connected,
+                "trial": report.get("trial", ""),
+                "note": report.get("note", ""),
+                "since": iso(report["since"]) if "since" in report else None,
+            }
+            for name in sorted({*self.connected, *self.reports})
+            for report in [self.reports.get(name, {})]
+        ]
+
+
+class Submitted:
+    """A part that the scheduler has."""
+
+    def __init__(self, future: Any) -> None:
+        self._future = future
+
+    @property
+    def done(self) -> bool:
+        return bool(self._future.done())
+
+    def outcome(self) -> Outcome | None:
+        """Return what its task returned; None if it was lost with its scheduler."""
+        try:
+            outcome: Outcome = self._future.result(timeout=_FETCH)
+        except (CancelledError, *_GONE):
+            return None
+        except Exception as error:  # KilledWorker: every worker that had this part died
+            evidence = str(error).strip().splitlines()[0]
+            return Outcome("", error=DbbenchError(evidence).as_data())
+        return outcome
+
+
+class Scheduler:
+    """A connection to a scheduler, for one fleet."""
+
+    def __init__(self, address: str, certs: Path | None, fleet_name: str) -> None:
+        """Raises FleetInsecure, FileUnreadable, FleetUnreachable."""
+        self.address = security.whole(address)
+        self._security = security.of(certs)
+        self._name = fleet_name
+        self._topic = f"dbbench/{fleet_name}"
+        self._events: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+        self._client = self._connect()
+
+    def _connect(self) -> Any:
+        try:
+            return distributed.Client(
+                self.address, security=self._security, timeout=_TIMEOUT, set_as_default=False
+            )
+        except (*_GONE, ValueError) as error:
+            raise FleetUnreachable(
+                f"no scheduler at {self.address}: {error}",
+                remedy="Start it with: dbbench fleet scheduler",
+            ) from error
+
+    def close(self) -> None:
+        """Disconnect; the scheduler cancels the parts that this connection has submitted."""
+        with contextlib.suppress(Exception):  # the connection is already closed
+            self._client.close(timeout="5s")
+
+    def is_connected(self) -> bool:
+        """Return whether the scheduler answers; connect again after it died."""
+        if self._client.status == "closed":
+            with contextlib.suppress(FleetUnreachable):
+                self._client = self._connect()
+        return bool(self._client.status == "running")
+
+    def hosts(self) -> dict[str, Host]:
+        """Return the connected hosts by name; none while the scheduler does not answer."""
+        try:
+            # A scheduler that was started again does not know the subscription.
+            self._client.subscribe_topic(self._topic, self._receive)
+            workers = self._client.scheduler_info(n_workers=-1)["workers"]
+        except _GONE:
+            return {}
+        hosts = {}
+        for address, worker in workers.items():
+            for resource in worker.get("resources", {}):
+                if resource.startswith(daemons.PLACE):
+                    name = resource.removeprefix(daemons.PLACE)
+                    hosts[name] = Host(name, address, worker["resources"])
+        return hosts
+
+    def set_usable(self, host: Host, usable: bool) -> None:
+        """Let the scheduler give parts to a host, or not."""
+        with contextlib.suppress(*_GONE):
+            self._client.run(
+                _set_resource, float(usable), workers=[host.address], on_error="ignore"
+            )
+
+    def submit(self, part: Part, work: Work) -> Submitted:
+        """Submit a part. dask gives it to another host, if it may run there, when a worker dies."""
+        needed = {daemons.VERSION: 1.0}
+        if part.host is not None:
+            needed[f"{daemons.PLACE}{part.host}"] = 1.0
+        work = dataclasses.replace(work, topic=self._topic)
+        # A key that was used before could mean a task that its host has not yet stopped.
+        key = f"{self._name}/{part.name}/{uuid.uuid4().hex[:12]}"
+        future = self._client.submit(run_part, work, key=key, pure=False, resources=needed)
+        return Submitted(future)
+
+    def events(self) -> Iterator[dict[str, Any]]:
+        """Yield the events of hosts since the last call."""
+        while not self._events.empty():
+            yield self._events.get()
+
+    def _receive(self, event: tuple[float, dict[str, Any]]) -> None:
+        self._events.put(event[1])
+
+    def past_events(self) -> list[dict[str, Any]]:
+        """Return the last events of hosts, oldest first."""
+        return [event for _time, event in self._client.get_events(self._topic)]
+
+    def stop(self) -> list[str]:
+        """Cancel the fleet's parts that hosts are running, and tell its coordinator; return the
+        hosts.
+        """
+        self._client.log_event(self._topic, {"kind": "stop"})
+        running = self._client.processing()
+        stopped = []
+        for host in self.hosts().values():
+            keys = [
+                key for key in running.get(host.address, ()) if key.startswith(f"{self._name}/")
+            ]
+            futures = [distributed.Future(key, self._client) for key in keys]
+            self._client.cancel(futures, force=True)
+            if keys:
+                stopped.append(host.name)
+        return sorted(stopped)
+
+
+async def _set_resource(quantity: float, dask_worker: Any) -> None:
+    await dask_worker.set_resources(**{daemons.VERSION: quantity})

@@ -97,7 +97,9 @@ class Probed:
     def place(self) -> str:
         disks = []
         for name, disk in self.facts["disks"].items():
-            kind = {"0": "", "1": ", rotating"}.get(disk["rotational"], ", kind unknown")
+            kind = ", rotating" if disk["rotational"] == "1" else ""
+            if disk["rotational"] is None and self.facts["virtualisation"]:
+                kind = ", a virtual disk"
             model = f" ({disk['model']})" if disk["model"] else ""
             disks.append(f"{name}{model}{kind}, write cache {disk['write_cache'] or 'unknown'}")
         below = f" on {'; '.join(disks)}" if disks else ""

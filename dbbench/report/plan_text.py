@@ -157,9 +157,10 @@ def put_refusals(refused: Sequence[DbbenchError]) -> None:
     """List the reasons why a run on this machine would be refused, each with its remedy."""
     put("`dbbench run` would refuse this plan on this machine:")
     for error in refused:
-        put_paragraph(f"  {error.id} {error.title}: {error.evidence}")
-        for line in (error.remedy or "").splitlines():
-            put_paragraph(f"    {line}")
+        first, *more = f"{error.id} {error.title}: {error.evidence}".splitlines()
+        put_paragraph(f"  {first}")
+        for line in (*more, *(error.remedy or "").splitlines()):
+            put_paragraph(f"    {line.strip()}")
     put()
 
 

@@ -8,6 +8,7 @@ import shutil
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -193,6 +194,21 @@ def test_a_blank_device_is_ours_and_locked(disk: Disk) -> None:
     # another lane may have it open just then
     process.wait_while(lambda: len(guard.reasons(disk.path)) > 1, 10)
     assert [reason.kind for reason in guard.reasons(disk.path)] == ["signature"]
+
+
+@pytest.mark.parametrize("doing", ["fcntl.flock(f, fcntl.LOCK_EX)", "None"])
+def test_udev_may_take_its_time(disk: Disk, doing: str) -> None:
+    """It locks and reads a disk that dbbench itself has closed. On a slow machine that takes longer
+    than another program gets.
+    """
+    script = (
+        "import fcntl, sys, time; open('/proc/self/comm', 'w').write('(udev-worker)'); "
+        f"f = open(sys.argv[1], 'rb'); {doing}; print(1, flush=True); time.sleep(4)"
+    )
+    with beside(sys.executable, "-c", script, disk.path):
+        began = time.monotonic()
+        with attached(disk):
+            assert time.monotonic() - began > 2
 
 
 def test_a_locked_device_is_left_alone(disk: Disk) -> None:

@@ -17,7 +17,7 @@ from dbbench.commands.options import Options
 from dbbench.errors import AnswerUnknown, DeviceInUse, DeviceNotEmpty, DeviceUnusable, DiskTooSmall
 from dbbench.model import DeviceSpec
 from dbbench.storage import devices
-from dbbench.storage.devices import DiskSet, Listed, directory, guard, image, naming, sysfs
+from dbbench.storage.devices import DiskSet, Listed, directory, guard, image, naming, sysfs, used
 from dbbench.storage.devices.port import Device
 from tests.support.files import write_file
 from tests.support.permit import Permit
@@ -138,7 +138,7 @@ def test_wipefs_output_is_read() -> None:
     )
     assert guard.parse((FIXTURES / "wipefs_dos.json").read_text())[0].text == "dos at byte 510"
     assert guard.parse((FIXTURES / "wipefs_empty.json").read_text()) == []
-    with pytest.raises(ValueError, match="Expecting value"):
+    with pytest.raises(AnswerUnknown, match="Expecting value"):
         guard.parse("")
 
 
@@ -428,3 +428,40 @@ def test_disks_are_listed_without_lsblk() -> None:
         "vda": ("disk", ()),
         "vdb": ("disk", ()),
     }
+
+
+LAYERS = [
+    ("dm", "my--vg-data", "LVM-abc", "vgchange -an my-vg"),
+    ("dm", "secret", "CRYPT-LUKS2-abc", "cryptsetup close secret"),
+    ("dm", "mpatha", "mpath-36001", "multipath -f mpatha"),
+    ("dm", "other", "", "dmsetup remove other"),
+    ("md", "raid1", "", "mdadm --stop /dev/dm-0"),
+]
+
+
+@pytest.mark.parametrize(("kind", "name", "uuid", "command"), LAYERS)
+def test_a_disk_in_use_is_refused_with_the_command_that_releases_it(
+    sys_tree: Path, kind: str, name: str, uuid: str, command: str
+) -> None:
+    """The layer that holds the disk is named as its owner named it, with the command of its kind."""
+    folder = sys_tree / "devices/dm-0" / kind
+    for place in ("name", "uuid") if kind == "dm" else ("level",):
+        write_file(folder / place, {"name": name, "uuid": uuid, "level": name}[place] + "\n")
+    device = used.Target("sdb", frozenset(), frozenset())
+    reasons = [guard.Reason("in use", text) for text in used.by_layers(device)]
+    with pytest.raises(DeviceInUse) as refused:
+        guard.refuse(Path("/dev/sdb"), "sdb", reasons, Permit())
+    assert name in refused.value.evidence
+    assert f"\n  {command}" in str(refused.value.remedy)
+    assert "dbbench clean" not in str(refused.value.remedy)
+
+
+def test_layers_are_released_from_top_to_bottom(sys_tree: Path) -> None:
+    """A volume on a disk that another volume is made of: the upper one first."""
+    add(sys_tree, "dm-1", "253:1", sys_tree / "devices/dm-1")
+    (sys_tree / "devices/dm-0/holders/dm-1").touch()
+    for name, volume in (("dm-0", "dbbench-lower"), ("dm-1", "upper")):
+        write_file(sys_tree / "devices" / name / "dm/name", volume)
+        write_file(sys_tree / "devices" / name / "dm/uuid", "CRYPT-PLAIN-x")
+    assert used.releases("sdb") == ["cryptsetup close upper", "cryptsetup close dbbench-lower"]
+    assert [used.is_of_dbbench(name) for name in ("dm-0", "dm-1")] == [True, False]

@@ -75,7 +75,7 @@ def test_a_virtual_disk_is_of_unknown_kind(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(
         sysfs, "queue_attributes", lambda _name: {"rotational": "1", "write_cache": "write back"}
     )
-    for machine, words in (("kvm", "sdz, kind unknown"), (None, "sdz, rotating")):
+    for machine, words in (("kvm", "sdz, a virtual disk"), (None, "sdz, rotating")):
         facts = disk_probe._facts(Path("/"), ("sdz",), machine)
         assert words in Probed("/", facts, (), ()).place
 

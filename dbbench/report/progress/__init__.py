@@ -199,13 +199,14 @@ class PlainLines(Lines):
         of = f"/{time_text(state.expected_s)}" if state.expected_s else ""
         words = [
             f"{self._count(state.trial)} {trial_name(state.trial)}: "
-            f"{state.phase or 'between phases'} {time_text(state.phase_s(now))}{of}"
+            f"{state.place} {time_text(state.phase_s(now))}{of if state.phase else ''}"
         ]
         if state.copied.get("phase") == state.phase:
             words.append(copy_text(state.copied))
         if state.second.get("tps") is not None and state.phase == state.second.get("phase"):
             words.append(f"{number(state.second['tps'])} tx/s")
-            words.append(f"p95 {number(state.second.get('p95_ms'))} ms")
+            if state.second.get("p95_ms") is not None:  # fio reports latencies at its end
+                words.append(f"p95 {number(state.second['p95_ms'])} ms")
         return "  ".join([*words, eta(state.left_s(now))]).rstrip()
 
     def _count(self, data: dict[str, Any]) -> str:

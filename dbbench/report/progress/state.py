@@ -61,8 +61,16 @@ class State:
         running = [name for name, seconds in self.phases.items() if seconds is None]
         return running[-1] if running else ""
 
+    @property
+    def place(self) -> str:
+        """The current phase, or between two of them the one that has ended."""
+        ended = next(reversed(self.phases), "")
+        return self.phase or (f"after {ended}" if ended else "starting")
+
     def phase_s(self, now: float) -> float:
-        """Return the seconds of the current phase, as counted by the load if it reports them."""
+        """Return the seconds of the current phase, as counted by the load if it reports them, or
+        since the last one ended.
+        """
         if self.second.get("phase") == self.phase and self.phase:
             return float(self.second["second"])
         return now - self.phase_began
@@ -112,6 +120,7 @@ class State:
         self._note(data, now)
         self.trial = data
         self.began = now
+        self.phase_began = now
         self.preparing = ""
         self.phases = {}
         self.second = {}
@@ -125,6 +134,7 @@ class State:
 
     def _phase_end(self, data: dict[str, Any], now: float) -> None:
         self.phases[str(data["phase"])] = float(data["seconds"])
+        self.phase_began = now
 
     def _copied(self, data: dict[str, Any], now: float) -> None:
         self.copied = data

@@ -100,8 +100,16 @@ def must_be(path: Path, name: str, expected: str | None) -> None:
 
 
 def _lock(fd: int, path: Path) -> None:
+    """Lock a device; wait longer for udev than for others, and for a holder that cannot be seen."""
     # udev, and a run that looks for a free loop device, lock a device for an instant.
-    if process.wait_while(lambda: not try_lock(fd), _SETTLE_S):
+    if not process.wait_while(lambda: not try_lock(fd), _SETTLE_S):
+        return
+
+    def is_udev() -> bool:
+        return not try_lock(fd) and guard.locked_by_udev(fd)
+
+    process.wait_while(is_udev, guard.UDEV_S)
+    if not try_lock(fd):
         raise DeviceInUse(
             f"{path} is locked (flock) by another run or a partitioning "
             f"program:{guard.locked_by(fd)}",

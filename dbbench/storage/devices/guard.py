@@ -36,6 +36,9 @@ _LOOKED_AT: Final = 2**20
 _UNSEEN_SHOWN: Final = 3  # suspected processes that are named if none is proved to use the device
 _WITHIN_S: Final = 2.0
 _MOMENT_S: Final = 2.0
+# udev locks and reads a disk while it handles the event of a process that has closed it, dbbench's
+# included. On a slow machine this took several seconds.
+UDEV_S: Final = 60.0
 _LEAST: Final = 64  # places that are read even if this takes longer than _WITHIN_S
 _PIECE: Final = 2**16  # bytes that are read at each place
 # Second superblocks: of ext2/3/4 with blocks of 1, 2 and 4 KiB, and of btrfs. Those of xfs are near
@@ -59,6 +62,9 @@ class Reason:
 HELD: Final = Reason(
     "in use", "it is held exclusively (O_EXCL), as mounts, swap, md, dm and some programs do"
 )
+
+
+NO_LOCKER: Final = "\n  the process that holds the lock is not visible"
 
 
 @dataclass(frozen=True)
@@ -154,15 +160,17 @@ def found_on(fd: int, *, mine: Set[int], fstab: Path = FSTAB) -> list[Reason]:
 
 def _opened(device: used.Target, proc: Path, mine: Set[int]) -> list[str]:
     """Return who has it open, after _MOMENT_S: a program that lists disks opens each of them for a
-    moment.
+    moment. udev gets more time, because it reads every disk that a process has closed.
     """
     found: list[str] = []
 
-    def is_open() -> bool:
+    def openers() -> list[str]:
         found[:] = used.by_open_files(device, proc, mine)
-        return not all(isinstance(text, used.Unseen) for text in found)
+        return [text for text in found if not isinstance(text, used.Unseen)]
 
-    process.wait_while(is_open, _MOMENT_S)
+    process.wait_while(openers, _MOMENT_S)
+    if all(isinstance(text, used.ByUdev) for text in found):
+        process.wait_while(openers, UDEV_S)
     return found
 
 
@@ -183,16 +191,26 @@ def must_be_alone(fd: int) -> None:
 
 def locked_by(fd: int) -> str:
     """Return the holders of the flock(2) on that file or device node, one per line."""
-    try:
-        lockers = used.by_locks(os.fstat(fd), host_proc())
-    except (OSError, ValueError) as error:
-        lockers = [f"cannot determine which process holds the lock: {error}"]
-    shown = [text for text in lockers if not isinstance(text, used.Unseen)] or lockers[
-        :_UNSEEN_SHOWN
-    ]
+    lockers = _lockers(fd)
+    shown = [text for text in lockers if not isinstance(text, used.Unseen)]
     return "".join(
-        f"\n  {text}" for text in shown or ["the process that holds the lock is not visible"]
+        f"\n  {text}"
+        for text in shown
+        or lockers[:_UNSEEN_SHOWN]
+        or ["the process that holds the lock is not visible"]
     )
+
+
+def locked_by_udev(fd: int) -> bool:
+    """Whether udev holds the flock(2), or a process that has ended meanwhile."""
+    return all(isinstance(text, used.ByUdev) for text in _lockers(fd))
+
+
+def _lockers(fd: int) -> list[str]:
+    try:
+        return used.by_locks(os.fstat(fd), host_proc())
+    except (OSError, ValueError) as error:
+        return [f"cannot determine which process holds the lock: {error}"]
 
 
 def signatures_of(fd: int) -> list[Reason]:
@@ -243,11 +261,7 @@ def refuse(path: Path, name: str, found: Sequence[Reason], permit: Permit) -> No
     found = sorted(found, key=lambda reason: reason.kind != "in use")  # what decides first
     lines = "".join(f"\n  {reason.text}" for reason in found)
     if any(reason.kind == "in use" for reason in found):
-        raise DeviceInUse(
-            f"{shown} is in use:{lines}",
-            remedy="Release it (umount, swapoff, losetup -d, remove the line in fstab), or choose "
-            "another device.",
-        )
+        raise DeviceInUse(f"{shown} is in use:{lines}", remedy=_release(name))
     if permit.wipe(word) or all(
         reason.kind == "unseen" or permit.is_ours(reason, word) for reason in found
     ):
@@ -255,6 +269,25 @@ def refuse(path: Path, name: str, found: Sequence[Reason], permit: Permit) -> No
     raise DeviceNotEmpty(
         f"{shown} may contain data:{lines}",
         remedy=f"If everything on it may be erased: dbbench run PLAN --wipe {word}",
+    )
+
+
+def _release(name: str) -> str:
+    """Return the remedy for a device in use: the commands for the layers on it."""
+    commands = used.releases(name)
+    if not commands:
+        return (
+            "Release it (umount, swapoff, losetup -d, remove the line in fstab), or choose another "
+            "device."
+        )
+    ours = any(map(used.is_of_dbbench, sysfs.above(name)))
+    return "\n".join(
+        [
+            "If nothing uses it any more, unmount what is on it, then release it, or choose another "
+            "device:",
+            *(f"  {command}" for command in commands),
+            *(["A killed run of dbbench left it:  dbbench clean"] if ours else []),
+        ]
     )
 
 

@@ -30,6 +30,7 @@ _IN_CLOSE_WRITE: Final = 0x8
 # struct inotify_event without the name: watch, mask, cookie, length of the name
 _EVENT: Final = struct.Struct("=iIII")
 _EVENTS_BYTES: Final = 65536
+_UDEV: Final = ("(udev-worker)", "systemd-udevd", "udevd")  # names of its processes
 _SHOWN: Final = 5  # processes that a message names
 _COMMAND: Final = 120  # longest command line in a message, in characters
 
@@ -95,6 +96,12 @@ class WriteWatch:
 
 class Unseen(str):
     """Evidence that a possible user could not be inspected. It does not prove a use."""
+
+    __slots__ = ()
+
+
+class ByUdev(str):
+    """Evidence of a use by udev, which ends by itself."""
 
     __slots__ = ()
 
@@ -166,7 +173,7 @@ def _openers(
                 opened = by_file.get((status.st_dev, status.st_ino), ())
             if opened and not (process.name == me and int(fd) in mine):
                 for device in opened:
-                    openers[device.name][f"opened by {_who(process)}"] = None
+                    openers[device.name][_use(process, f"opened by {_who(process)}")] = None
 
     unreadable = _each(proc, look, "the open files")
     return {name: list(texts) for name, texts in openers.items()}, unreadable
@@ -220,7 +227,8 @@ def by_locks(file: os.stat_result, proc: Path) -> list[str]:
         return same and "FLOCK" in (process / "fdinfo" / fd).read_text()
 
     users, unreadable = _with_descriptor(proc, hit)
-    return [f"locked by {_who(process)}: {_command(process)}" for process in users] + unreadable
+    locked = [_use(process, f"locked by {_who(process)}: {_command(process)}") for process in users]
+    return locked + unreadable
 
 
 def _with_descriptor(
@@ -349,8 +357,51 @@ def by_swaps(device: Target, proc: Path) -> list[str]:
 def by_layers(device: Target) -> list[str]:
     """Return partitions on it, and md or dm devices that are built on it."""
     users = [f"it has the partition {name}" for name in sysfs.partitions(device.name)]
-    users += [f"it is held by {name}" for name in sysfs.holders(device.name)]
+    users += [f"it is held by {holder(name)}" for name in sysfs.holders(device.name)]
     return users
+
+
+def holder(name: str) -> str:
+    """Return the kernel name of a layer, with the name that its owner gave it."""
+    volume = sysfs.attribute(name, "dm/name")
+    level = sysfs.attribute(name, "md/level")
+    if volume:
+        return f"{name} (/dev/mapper/{volume})"
+    return f"{name} (md {level})" if level else name
+
+
+def releases(name: str) -> list[str]:
+    """Return the commands that release the layers on a device, the upper ones first."""
+    commands = map(_release, reversed(sysfs.above(name)))
+    return list(dict.fromkeys(filter(None, commands)))
+
+
+def is_of_dbbench(layer: str) -> bool:
+    """Whether a run of dbbench made this layer, by its name."""
+    if (sysfs.attribute(layer, "dm/name") or "").startswith("dbbench-"):
+        return True
+    return any(link.resolve().name == layer for link in Path("/dev/md").glob("*dbbench-*"))
+
+
+def _release(name: str) -> str:
+    """Return the command for one layer; "" for a partition and for an unknown kind."""
+    volume = sysfs.attribute(name, "dm/name") or ""
+    # what made a volume of device-mapper stands before the first hyphen of its UUID
+    kind = (sysfs.attribute(name, "dm/uuid") or "").partition("-")[0]
+    if kind == "LVM":
+        return f"vgchange -an {_group_of(volume)}"
+    if kind == "CRYPT":
+        return f"cryptsetup close {volume}"
+    if kind == "mpath":
+        return f"multipath -f {volume}"
+    if volume:
+        return f"dmsetup remove {volume}"
+    return f"mdadm --stop /dev/{name}" if sysfs.attribute(name, "md/level") else ""
+
+
+def _group_of(volume: str) -> str:
+    """Return the volume group in device-mapper's name of a volume: "my--vg-data" is "my-vg"."""
+    return volume.replace("--", "\0").partition("-")[0].replace("\0", "-")
 
 
 def by_fstab(device: Target, fstab: Path, tags: Set[str]) -> list[str]:
@@ -448,6 +499,10 @@ def _each(proc: Path, look: Callable[[Path], None], what: str) -> list[str]:
 
 def _who(process: Path) -> str:
     return f"process {process.name} ({text(process / 'comm') or 'unknown'})"
+
+
+def _use(process: Path, sentence: str) -> str:
+    return ByUdev(sentence) if text(process / "comm") in _UDEV else sentence
 
 
 def _command(process: Path) -> str:

@@ -27,7 +27,8 @@ from dbbench.storage.layers.volume import (
 )
 
 _ENV: Final = {"MDADM_NO_UDEV": "1"}  # mdadm creates device nodes itself and does not wait for udev
-# home host of the arrays: no machine has this name, so none assembles them at boot
+# Home host of the arrays, by which a machine recognises an array as foreign: at boot udev assembles
+# it as /dev/md/dbbench:NAME and no configuration file names it.
 _HOST: Final = "dbbench"
 _REDUNDANT: Final = (1, 10)
 _RESHAPE_S: Final = 6 * 3600.0  # long enough to read and write every block of large disks

@@ -32,7 +32,14 @@ _SIZES: Final = {
     "m": 2**20,
     "g": 2**30,
 }
-_TIMES: Final = {"": 1.0, "s": 1.0, "ms": 0.001, "min": 60.0, "m": 60.0, "h": 3600.0}
+_TIMES: Final = {
+    "": 1.0,
+    "s": 1.0,
+    "ms": 0.001,
+    "min": 60.0,
+    "m": 60.0,
+    "h": 3600.0,
+}
 _MOST_BYTES: Final = 2**63  # no kernel supports larger files
 _MOST_S: Final = 366 * 86400.0
 _LONGEST: Final = 200  # characters of the message about an invalid value
@@ -92,7 +99,11 @@ def share_of(written: object) -> float:
     return share
 
 
-def _parse(written: object, units: dict[str, float] | dict[str, int], expected: str) -> float:
+def _parse(
+    written: object,
+    units: dict[str, float] | dict[str, int],
+    expected: str,
+) -> float:
     if isinstance(written, bool) or not isinstance(written, int | float | str):
         raise ValueError(f"expected {expected}")
     if not isinstance(written, str):

@@ -117,7 +117,12 @@ def compare_all(document: Mapping[str, Any]) -> list[dict[str, Any]]:
         "df_shared",
         "verdict",
     )
-    table = rows(trials_of(document["trials"]), baseline, margin=margin, settled=settled)
+    table = rows(
+        trials_of(document["trials"]),
+        baseline,
+        margin=margin,
+        settled=settled,
+    )
     compared = [row for row in table if row.fs_setup != baseline]
     return [{key: plain(getattr(row, key)) for key in keys} for row in compared]
 
@@ -139,7 +144,11 @@ def _notes(
 ) -> Iterator[Remark]:
     blocks = len({trial.block for trial in trials})
     if len(pairs) < blocks:
-        yield remark(RemarkKind.BLOCKS_LEFT_OUT, left_out=blocks - len(pairs), blocks=blocks)
+        yield remark(
+            RemarkKind.BLOCKS_LEFT_OUT,
+            left_out=blocks - len(pairs),
+            blocks=blocks,
+        )
     if usable < len(pairs):
         yield remark(RemarkKind.PAIRS_LEFT_OUT, left_out=len(pairs) - usable)
     statuses = [trial.status for pair in pairs for trial in pair]

@@ -81,7 +81,11 @@ def _memory_sentence(trial: Trial) -> str | None:
 
 
 def _cache(direct: str, buffered: str, fallback: str) -> Text:
-    texts = {"direct": direct, "buffered": buffered, "buffered-fallback": fallback}
+    texts = {
+        "direct": direct,
+        "buffered": buffered,
+        "buffered-fallback": fallback,
+    }
     return lambda trial: texts.get(trial.memory.direct or "") if trial.memory else None
 
 
@@ -288,7 +292,11 @@ def _features(base: Sequence[Trial], other: Sequence[Trial]) -> Iterator[Remark]
         sets = base_features[family] | other_features[family]
         if len(sets) > 1:
             differing = sorted(frozenset.union(*sets) - frozenset.intersection(*sets))
-            yield remark(RemarkKind.OTHER_FEATURES, family=family, features=", ".join(differing))
+            yield remark(
+                RemarkKind.OTHER_FEATURES,
+                family=family,
+                features=", ".join(differing),
+            )
 
 
 def _family_features(trials: Sequence[Trial]) -> dict[str, set[frozenset[str]]]:
@@ -339,7 +347,11 @@ def _checkpoints(base: Sequence[Trial], other: Sequence[Trial]) -> Iterator[Rema
     median = _median_checkpoints(base)
     other_median = _median_checkpoints(other)
     if median is not None and other_median is not None and abs(median - other_median) >= 1:
-        yield remark(RemarkKind.UNEQUAL_CHECKPOINTS, candidate=other_median, baseline=median)
+        yield remark(
+            RemarkKind.UNEQUAL_CHECKPOINTS,
+            candidate=other_median,
+            baseline=median,
+        )
 
 
 def _median_checkpoints(trials: Sequence[Trial]) -> float | None:
@@ -355,7 +367,10 @@ def _median_checkpoints(trials: Sequence[Trial]) -> float | None:
 
 def _unequal(what: str, baseline: set[Any], candidate: set[Any]) -> Remark:
     return remark(
-        RemarkKind.UNEQUAL, what=what, candidate=_values(candidate), baseline=_values(baseline)
+        RemarkKind.UNEQUAL,
+        what=what,
+        candidate=_values(candidate),
+        baseline=_values(baseline),
     )
 
 

@@ -137,7 +137,10 @@ class _Factor(NamedTuple):
 
 
 def _interactions(
-    key: Group, combinations: list[_Combination], planned: list[Levels], metric: Metric
+    key: Group,
+    combinations: list[_Combination],
+    planned: list[Levels],
+    metric: Metric,
 ) -> list[Interaction]:
     rows = [combination.row for combination in combinations]
     baseline = next((row.fs_setup for row in rows if row.verdict is Verdict.BASELINE), None)

@@ -192,7 +192,10 @@ def _axes(count: int) -> Nights:
 
 
 def _taking_part(
-    nights: Nights, after: NDArray[Any], middle: Nights, shift: Nights
+    nights: Nights,
+    after: NDArray[Any],
+    middle: Nights,
+    shift: Nights,
 ) -> NDArray[Any]:
     """Whether on both sides the share BEYOND of the nights is nearer to the level of its side than
     to the other.

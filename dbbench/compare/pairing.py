@@ -59,7 +59,11 @@ def _usable(trials: Sequence[Trial], arm: str) -> list[Trial]:
     ]
 
 
-def pairs_of(group: Sequence[Trial], baseline: str, candidate: str) -> list[tuple[Trial, Trial]]:
+def pairs_of(
+    group: Sequence[Trial],
+    baseline: str,
+    candidate: str,
+) -> list[tuple[Trial, Trial]]:
     """Return the (baseline, candidate) trials of one (engine, workload) group, by block.
     Completeness is per pair: the earliest attempt of the block in which both are ok; without
     one, each arm's earliest ok trial; without that, the earliest attempt in which neither
@@ -92,7 +96,12 @@ def _pair_of_one_attempt(
     return None
 
 
-def values_of(group: Sequence[Trial], baseline: str, candidate: str, metric: str) -> Pairs:
+def values_of(
+    group: Sequence[Trial],
+    baseline: str,
+    candidate: str,
+    metric: str,
+) -> Pairs:
     """Return the (baseline, candidate) values of the pairs of which both trials have the metric."""
     values = []
     for base, other in pairs_of(group, baseline, candidate):

@@ -39,7 +39,10 @@ class Examined(NamedTuple):
 
 
 def examine(
-    trials: Sequence[Trial], baseline: str, metric: str | Mapping[str, str], margin: float = MARGIN
+    trials: Sequence[Trial],
+    baseline: str,
+    metric: str | Mapping[str, str],
+    margin: float = MARGIN,
 ) -> dict[tuple[Group, str], Examined]:
     """Return each (group, arm) with enough pairs for an interval. Pass all trials of a run, as to
     `rows`.

@@ -60,7 +60,11 @@ def unpaired_rows(
     return table
 
 
-def _arm_rows(of_arm: Mapping[str, Sequence[Trial]], metric: Metric, margin: float) -> list[Row]:
+def _arm_rows(
+    of_arm: Mapping[str, Sequence[Trial]],
+    metric: Metric,
+    margin: float,
+) -> list[Row]:
     """Return the rows of an arm, of which the first value is the baseline."""
     logs = {}
     for value, trials in of_arm.items():
@@ -77,15 +81,28 @@ def _arm_rows(of_arm: Mapping[str, Sequence[Trial]], metric: Metric, margin: flo
     for value, trials in of_arm.items():
         row = replace(_row(value, trials, logs[value]), margin=margin)
         if value == base:
-            row = replace(row, ratio=1.0 if logs[base] else None, verdict=Verdict.BASELINE)
+            row = replace(
+                row,
+                ratio=1.0 if logs[base] else None,
+                verdict=Verdict.BASELINE,
+            )
         elif not logs[base] or not logs[value]:
             row = replace(row, notes=(remark(RemarkKind.NOTHING_TO_COMPARE), NOTE))
         elif value not in levels:
             notes = (remark(RemarkKind.TOO_FEW_BLOCKS), NOTE)
-            row = replace(row, ratio=math.exp(ratios[value].mean), notes=notes)
+            row = replace(
+                row,
+                ratio=math.exp(ratios[value].mean),
+                notes=notes,
+            )
         else:
             row = with_interval(row, ratios[value], levels[value], metric)
-            row = replace(row, ratio=math.exp(ratios[value].mean), notes=(NOTE,), df_shared=0.0)
+            row = replace(
+                row,
+                ratio=math.exp(ratios[value].mean),
+                notes=(NOTE,),
+                df_shared=0.0,
+            )
         table.append(row)
     return table
 
@@ -180,7 +197,11 @@ def heterogeneity(hosts: Sequence[Estimate]) -> Heterogeneity | None:
     return Heterogeneity(q, df, p, max(0.0, (q - df) / q) if q else 0.0)
 
 
-def by_host(trials: Sequence[Trial], baseline: str, metric: str) -> list[ByHost]:
+def by_host(
+    trials: Sequence[Trial],
+    baseline: str,
+    metric: str,
+) -> list[ByHost]:
     """Return each arm's ratio on each host, for trials from several hosts; [] for one host."""
     arms = []
     for (engine, workload, variant), group in sorted(groups(trials).items()):

@@ -73,7 +73,12 @@ class Row:
         return self.log_ratio.df if self.log_ratio else None
 
 
-def word(low: float, high: float, metric: Metric, margin: float = MARGIN) -> Verdict:
+def word(
+    low: float,
+    high: float,
+    metric: Metric,
+    margin: float = MARGIN,
+) -> Verdict:
     """Return the verdict of an interval of log ratios: different, else same within the margin, else
     inconclusive.
     """
@@ -150,7 +155,12 @@ def rows(
     return table
 
 
-def _group_rows(group: GroupPairs, baseline: str, margin: float, level: float) -> list[Row]:
+def _group_rows(
+    group: GroupPairs,
+    baseline: str,
+    margin: float,
+    level: float,
+) -> list[Row]:
     metric = group.metric
     counted = grouped(chosen(group.trials), lambda trial: trial.fs_setup)
     log_ratios = {arm: guess.log_ratio() for arm, guess in group.estimates.items()}
@@ -178,7 +188,12 @@ def _group_rows(group: GroupPairs, baseline: str, margin: float, level: float) -
         row = _arm_row(group, arm, trials, mean_of[arm])
         classes = {row.durability_class, base_class}
         mixed = len(classes) > 1 and UNKNOWN not in classes
-        row = replace(row, mixed_durability=mixed, margin=margin, wins=_wins(pairs, metric))
+        row = replace(
+            row,
+            mixed_durability=mixed,
+            margin=margin,
+            wins=_wins(pairs, metric),
+        )
         row = _judge(row, group.estimates.get(arm), levels.get(arm), metric, block_minutes)
         table.append(_with_conditions(row, base_trials, trials))
     sign = -1 if metric.better == "higher" else 1
@@ -186,7 +201,12 @@ def _group_rows(group: GroupPairs, baseline: str, margin: float, level: float) -
     return [base_row, *table]
 
 
-def _arm_row(group: GroupPairs, arm: str, trials: list[Trial], value: float | None) -> Row:
+def _arm_row(
+    group: GroupPairs,
+    arm: str,
+    trials: list[Trial],
+    value: float | None,
+) -> Row:
     """Return what is known of an arm without the baseline; `trials` are those that count."""
     first = group.trials[0]
     return Row(
@@ -230,7 +250,12 @@ def _judge(
     return replace(row, notes=notes, df_shared=guess.shared_df)
 
 
-def with_interval(row: Row, log_ratio: LogRatio, level: float, metric: Metric) -> Row:
+def with_interval(
+    row: Row,
+    log_ratio: LogRatio,
+    level: float,
+    metric: Metric,
+) -> Row:
     """Return the row with its interval at that confidence, and the verdict of it."""
     low, high = log_ratio.bounds(level)
     return replace(
@@ -243,7 +268,11 @@ def with_interval(row: Row, log_ratio: LogRatio, level: float, metric: Metric) -
     )
 
 
-def _with_conditions(row: Row, base: Sequence[Trial], candidate: Sequence[Trial]) -> Row:
+def _with_conditions(
+    row: Row,
+    base: Sequence[Trial],
+    candidate: Sequence[Trial],
+) -> Row:
     """If the device limited both arms, "same" would describe the device and not the filesystems."""
     row = replace(row, notes=(*row.notes, *unequal(base, candidate)))
     undecided = row.verdict in (Verdict.SAME, Verdict.INCONCLUSIVE)
@@ -253,7 +282,12 @@ def _with_conditions(row: Row, base: Sequence[Trial], candidate: Sequence[Trial]
     return row
 
 
-def _notes(group: list[Trial], arm: str, counted: list[Trial], metric: Metric) -> Iterator[Remark]:
+def _notes(
+    group: list[Trial],
+    arm: str,
+    counted: list[Trial],
+    metric: Metric,
+) -> Iterator[Remark]:
     statuses = Counter(trial.status for trial in group if trial.fs_setup == arm)
     if failed := statuses[Status.FAILED]:
         yield remark(RemarkKind.FAILED, failed=failed)
@@ -281,13 +315,21 @@ def _meanings_of_warnings(trials: list[Trial], metric: str) -> Iterator[Remark]:
         if warned[warning]:
             yield remark(kind)
     if missed := warned["W153"]:
-        yield remark(RemarkKind.RATE_MISSED, missed=missed, trials=len(trials))
+        yield remark(
+            RemarkKind.RATE_MISSED,
+            missed=missed,
+            trials=len(trials),
+        )
     unsteady = warned["W005"]
     if unsteady and metric in (*THROUGHPUT, "sustained_tps"):
         if unsteady == len(trials):
             yield remark(RemarkKind.UNSTEADY)
         else:
-            yield remark(RemarkKind.PARTLY_UNSTEADY, unsteady=unsteady, trials=len(trials))
+            yield remark(
+                RemarkKind.PARTLY_UNSTEADY,
+                unsteady=unsteady,
+                trials=len(trials),
+            )
 
 
 def values_in(trials: Iterable[Trial], metric: str) -> list[float]:
@@ -344,7 +386,9 @@ def _price(more: int | None, block_minutes: float | None) -> Remark:
     if block_minutes is None:
         return remark(RemarkKind.MORE_BLOCKS, blocks=more)
     return remark(
-        RemarkKind.MORE_BLOCKS_MINUTES, blocks=more, minutes=max(1, round(more * block_minutes))
+        RemarkKind.MORE_BLOCKS_MINUTES,
+        blocks=more,
+        minutes=max(1, round(more * block_minutes)),
     )
 
 

@@ -115,7 +115,11 @@ def read(path: Path) -> RecordedStatements:
     return RecordedStatements(str(path), dialect, statements)
 
 
-def _unreadable(path: Path, why: str, remedy: str | None = None) -> DbbenchError:
+def _unreadable(
+    path: Path,
+    why: str,
+    remedy: str | None = None,
+) -> DbbenchError:
     return ScriptInvalid(
         f"{path} is not a recording of statements: {why}",
         effect="Nothing was written.",
@@ -174,7 +178,11 @@ def _read_slow_log(data: bytes) -> list[Statement]:
         "--filter",
         _EVENT,
     ]
-    lines = process.run(argv, stdin=data, timeout_s=DIGEST_S).stdout.splitlines()
+    lines = process.run(
+        argv,
+        stdin=data,
+        timeout_s=DIGEST_S,
+    ).stdout.splitlines()
     tail = data.rstrip()
     database = ""
     unread = len(_TIMED.findall(data))

@@ -101,7 +101,11 @@ class Placeholder:
         if self.argument and _TEXTS.fullmatch(kind):
             raise ValueError("a text for a function, which may accept few values")
         if self.type.endswith("[]"):
-            element = Placeholder(kind, values=self.values, argument=False)
+            element = Placeholder(
+                kind,
+                values=self.values,
+                argument=False,
+            )
             texts = []
             for _ in range(ELEMENTS):
                 text = re.sub(r'(["\\])', r"\\\1", str(element.draw(rng)))
@@ -124,7 +128,11 @@ def _rule_of(kind: str) -> _Rule | None:
     return next(matching, None)
 
 
-def samples_of(text: str, ask: Ask | None, most_bytes: int) -> tuple[list[str], list[str]]:
+def samples_of(
+    text: str,
+    ask: Ask | None,
+    most_bytes: int,
+) -> tuple[list[str], list[str]]:
     """Return statements with values, and how they differ from the recorded one. `ask` queries a
     server with its tables. Raises ValueError with the reason if no value can be drawn,
     LiveServerUnreadable if the server refuses it.
@@ -251,7 +259,11 @@ def _start(end: Any) -> int:
     return 0
 
 
-def _values(ask: Ask, parameter: Placeholder, tables: tuple[str, ...]) -> tuple[Any, ...]:
+def _values(
+    ask: Ask,
+    parameter: Placeholder,
+    tables: tuple[str, ...],
+) -> tuple[Any, ...]:
     """Return the values of its column in the server's statistics, numbers and times as such."""
     rule = _rule_of(parameter.type.removesuffix("[]"))
     if not rule or not parameter.column or parameter.rows is not None:

@@ -26,7 +26,11 @@ ENTRY: Final = 20  # bytes of the index of workloads/dbbench_recorded.lua per st
 SAMPLE_BYTES: Final = 12 * 2**20
 
 
-def choose(recording: RecordedStatements, live: LiveServer | None, most: int) -> None:
+def choose(
+    recording: RecordedStatements,
+    live: LiveServer | None,
+    most: int,
+) -> None:
     """Leave out what cannot be sent again, and all but the `most` frequent. `live`: a server with
     these tables.
     """
@@ -68,7 +72,10 @@ def _limit(statement: Statement, most_bytes: int, ask: Ask | None) -> None:
 
 
 def files_of(
-    name: str, recording: RecordedStatements, engines: Sequence[str], dataset: str
+    name: str,
+    recording: RecordedStatements,
+    engines: Sequence[str],
+    dataset: str,
 ) -> dict[str, bytes]:
     """Return the content of the workload's files, by name; the first is the TOML file, of which
     `dataset` is a line.

@@ -35,7 +35,11 @@ STANDALONE = "standalone"
 # Names become part of file names, which have at most 255 bytes, and of trial IDs.
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+:=-]{0,239}")
 # kind of dataset -> the parameter that `size` sets
-SIZE_PARAMETERS: Final = {"pgbench": "scale", "sysbench": "table_size", "tpcc": "warehouses"}
+SIZE_PARAMETERS: Final = {
+    "pgbench": "scale",
+    "sysbench": "table_size",
+    "tpcc": "warehouses",
+}
 # The kinds of datasets whose rows can be generated with a given compressibility.
 PACKED: Final = ("sysbench", "clone-tables")
 

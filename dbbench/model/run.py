@@ -109,7 +109,11 @@ class Cell:
         """
         sizes = ("bytes", COPIED) if self.dataset.kind == "source" else ()
         kept = {name: value for name, value in self.dataset.parameters.items() if name not in sizes}
-        return replace(self, earlier=None, dataset=replace(self.dataset, parameters=kept))
+        return replace(
+            self,
+            earlier=None,
+            dataset=replace(self.dataset, parameters=kept),
+        )
 
 
 def title_of(workload: str, variant: str) -> str:

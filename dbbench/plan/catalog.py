@@ -46,7 +46,12 @@ _PROTOCOL: Final = {
     )
 }
 _PACKED: Final = {
-    "compressibility": Parameter("number", min=0, max=1, help="share of a file that zlib removes")
+    "compressibility": Parameter(
+        "number",
+        min=0,
+        max=1,
+        help="share of a file that zlib removes",
+    )
 }
 # Of the parameters that are those of the generated dataset; a workload may describe them itself.
 _DATASET_HELP: Final = {
@@ -60,7 +65,11 @@ _DATASET_HELP: Final = {
     "items": "number of items, and of rows of stock per warehouse",
     "seed": "seed of the dataset",
 }
-_TYPE_OF: Final[dict[type, Any]] = {bool: "boolean", int: "integer", float: "number"}
+_TYPE_OF: Final[dict[type, Any]] = {
+    bool: "boolean",
+    int: "integer",
+    float: "number",
+}
 _TYPES: Final[dict[str, tuple[Any, str]]] = {
     "tables": ((int, str), "a number or a text in quotes"),
     "integer": (int, "a whole number"),

@@ -106,7 +106,13 @@ def _check_labels(draft: PlanDraft) -> None:
             _check_name(document, ("device", "paths", label), "fs_setups has no", label, labels)
 
 
-def _check_name(document: Document, key: Key, what: str, name: str, names: Collection[str]) -> None:
+def _check_name(
+    document: Document,
+    key: Key,
+    what: str,
+    name: str,
+    names: Collection[str],
+) -> None:
     if name not in names:
         document.flaw(key, f'{what} "{name}"{did_you_mean(name, names)}')
 
@@ -186,7 +192,12 @@ def _check_engine(draft: PlanDraft, key: Key, engine: EngineSpec) -> None:
             _check_size(document, place, engine.name, value)
 
 
-def _check_profile(document: Document, key: Key, engine: Profile, name: str) -> None:
+def _check_profile(
+    document: Document,
+    key: Key,
+    engine: Profile,
+    name: str,
+) -> None:
     _check_name(document, key, f"{engine.title} has no profile", name, engine.settings_profiles)
 
 
@@ -202,7 +213,12 @@ def _names_with_default(draft: PlanDraft, engine: EngineSpec) -> set[str]:
     return set(map(spelt, names))
 
 
-def _check_size(document: Document, key: Key, engine: str, value: Scalar) -> None:
+def _check_size(
+    document: Document,
+    key: Key,
+    engine: str,
+    value: Scalar,
+) -> None:
     """Note a size in the unit of another server: the server would refuse it in every trial."""
     if respelt := respelt_size(engine, value):
         text = f'"{value}" is not a size in the format of this server; write "{respelt}"'
@@ -210,7 +226,10 @@ def _check_size(document: Document, key: Key, engine: str, value: Scalar) -> Non
 
 
 def _check_factor(
-    document: Document, name: str, levels: Sequence[Scalar], engines: Sequence[EngineSpec]
+    document: Document,
+    name: str,
+    levels: Sequence[Scalar],
+    engines: Sequence[EngineSpec],
 ) -> None:
     key = ("factors", name)
     check_list(document, key, list(levels), levels, "setting")
@@ -229,7 +248,10 @@ def _check_factor(
 
 
 def _check_levels(
-    document: Document, name: str, levels: Sequence[Scalar], engine: EngineSpec
+    document: Document,
+    name: str,
+    levels: Sequence[Scalar],
+    engine: EngineSpec,
 ) -> None:
     key = ("factors", name)
     profile = profile_of(engine.name)

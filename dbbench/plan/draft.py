@@ -138,7 +138,11 @@ def _short_form(word: str, catalog: Catalog) -> dict[str, Any]:
     return {"use": name, "mount": list(options)}
 
 
-def _setup(document: Document, key: Key, setup: Callable[[], FsSetup]) -> FsSetup | None:
+def _setup(
+    document: Document,
+    key: Key,
+    setup: Callable[[], FsSetup],
+) -> FsSetup | None:
     try:
         return setup()
     except (UnknownName, PlanInvalid) as error:
@@ -207,7 +211,12 @@ def _split_lists(
     return single, sweeps
 
 
-def _part(document: Document, kind: type[Any], item: Any, key: Key) -> Any:
+def _part(
+    document: Document,
+    kind: type[Any],
+    item: Any,
+    key: Key,
+) -> Any:
     if not isinstance(item, dict):
         document.flaw(key, f'each entry of "{key[0]}" must be a table, not {item!r}')
         return None

@@ -192,7 +192,11 @@ def _load(
     return values, dataset or place_tables(dataset_of(workload, values), spec)
 
 
-def _window(plan: model.Plan, spec: model.WorkloadSpec, workload: model.Workload) -> model.Window:
+def _window(
+    plan: model.Plan,
+    spec: model.WorkloadSpec,
+    workload: model.Workload,
+) -> model.Window:
     if workload.window == "to-completion":
         return model.Window("to-completion", 0.0, 0.0)
     warmup_s = plan.warmup_s if spec.warmup_s is None else spec.warmup_s
@@ -200,7 +204,11 @@ def _window(plan: model.Plan, spec: model.WorkloadSpec, workload: model.Workload
     return model.Window("fixed", warmup_s, measure_s)
 
 
-def make_order(cells: tuple[model.Cell, ...], blocks: int, seed: int) -> list[model.TrialSpec]:
+def make_order(
+    cells: tuple[model.Cell, ...],
+    blocks: int,
+    seed: int,
+) -> list[model.TrialSpec]:
     """Return blocks of all cells, each in random order. Cells are sorted by draws of
     `Random(seed).random()`, whose sequence Python guarantees to keep between versions; it does
     not guarantee this for `shuffle`.
@@ -216,7 +224,11 @@ def make_order(cells: tuple[model.Cell, ...], blocks: int, seed: int) -> list[mo
     return order
 
 
-def deal(order: Sequence[model.TrialSpec], index: int, of: int) -> tuple[model.TrialSpec, ...]:
+def deal(
+    order: Sequence[model.TrialSpec],
+    index: int,
+    of: int,
+) -> tuple[model.TrialSpec, ...]:
     """Return the trials of every `of`-th block, beginning with the `index`-th (from 1), in their
     order. The shares together are the whole order; two shares differ by at most one block.
     """

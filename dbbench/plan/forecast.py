@@ -67,7 +67,11 @@ class Forecast:
         )
 
 
-def forecast(plan: Plan, expanded: Expanded, results_folder: Path) -> Forecast:
+def forecast(
+    plan: Plan,
+    expanded: Expanded,
+    results_folder: Path,
+) -> Forecast:
     """Return what the plan's blocks would detect, if its setups scatter like earlier runs of this
     host.
     """
@@ -209,7 +213,11 @@ def apply_budget(
     return plan, expanded._replace(order=order), allowance
 
 
-def _check_windows(budget_s: float, expanded: Expanded, blocks: int) -> None:
+def _check_windows(
+    budget_s: float,
+    expanded: Expanded,
+    blocks: int,
+) -> None:
     windows = {cell.id: cell.window.seconds for cell in expanded.cells}
     load_s = sum(windows[spec.cell] for spec in expanded.order)
     if load_s > budget_s:
@@ -222,7 +230,11 @@ def _check_windows(budget_s: float, expanded: Expanded, blocks: int) -> None:
         )
 
 
-def recall(plan: Plan, expanded: Expanded, results_folder: Path) -> Expanded:
+def recall(
+    plan: Plan,
+    expanded: Expanded,
+    results_folder: Path,
+) -> Expanded:
     """Return the trials with what the load of each cell did in the newest runs of this host on such
     a device, and with the size of a user's own data that was copied before.
     """

@@ -50,9 +50,18 @@ def narrow(plan: Plan, to: Narrowing) -> Plan:
         windows: dict[str, Any] = {"warmup_s": QUICK_WARMUP_S, "measure_s": QUICK_MEASURE_S}
         workloads = tuple(replace(workload, **windows) for workload in plan.workload)
         plan = replace(plan, workload=workloads, **windows)
-        plan = replace(plan, blocks=1, budget_s=None, repeat_suspect=False)
+        plan = replace(
+            plan,
+            blocks=1,
+            budget_s=None,
+            repeat_suspect=False,
+        )
     if to.budget is not None:
-        plan = replace(plan, budget_s=_budget(to.budget), blocks=LEAST_BLOCKS)
+        plan = replace(
+            plan,
+            budget_s=_budget(to.budget),
+            blocks=LEAST_BLOCKS,
+        )
     if blocks is not None:
         plan = replace(plan, blocks=blocks, budget_s=None)
     return plan if to.seed is None else replace(plan, seed=to.seed)
@@ -96,10 +105,20 @@ def _only(plan: Plan, entries: Sequence[str]) -> Plan:
         paths = {label: path for label, path in device.paths.items() if label in kept}
         device = replace(device, paths=paths)
     baseline = plan.baseline if plan.baseline in kept else chosen[0].label
-    return replace(plan, fs_setups=tuple(chosen), baseline=baseline, device=device)
+    return replace(
+        plan,
+        fs_setups=tuple(chosen),
+        baseline=baseline,
+        device=device,
+    )
 
 
-def _with_options(plan: Plan, base: Arm, word: str, options: tuple[str, ...]) -> Arm:
+def _with_options(
+    plan: Plan,
+    base: Arm,
+    word: str,
+    options: tuple[str, ...],
+) -> Arm:
     """Return the arm with these mount options. Raises UnknownName for a misspelled setup, which
     looks like another option; PlanInvalid.
     """

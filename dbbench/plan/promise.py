@@ -55,7 +55,10 @@ def _of_cell(cell: Cell) -> tuple[tuple[Durability, ...], tuple[str, ...]]:
 
 
 def _of(
-    setup: FsSetup, engine: EngineName, values: Mapping[str, Scalar], restores: bool
+    setup: FsSetup,
+    engine: EngineName,
+    values: Mapping[str, Scalar],
+    restores: bool,
 ) -> tuple[tuple[Durability, ...], tuple[str, ...]]:
     effective = {name: word(value) for name, value in values.items()}
     profile = ENGINES[engine].PROFILE

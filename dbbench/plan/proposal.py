@@ -49,7 +49,11 @@ kind = "block"      # it is ERASED; `dbbench run` refuses it if it is in use or 
 path = {}"""
 _TABLES: Final = 8
 _WORKLOADS: Final[dict[str, dict[str, Scalar]]] = {  # by the engine's kind of dataset
-    "pgbench": {"name": "pgbench-tpcb", "scale": 50, "clients": 8},
+    "pgbench": {
+        "name": "pgbench-tpcb",
+        "scale": 50,
+        "clients": 8,
+    },
     "sysbench": {
         "name": "sysbench-oltp-read-write",
         "tables": _TABLES,
@@ -166,7 +170,12 @@ class RunningServer:
             return "ext4", f"no fs setup uses {family}; choose the nearest one yourself"
         return max(nearest)[2], ""
 
-    def text(self, file: Path, available: Catalog, memory_bytes: int | None) -> str:
+    def text(
+        self,
+        file: Path,
+        available: Catalog,
+        memory_bytes: int | None,
+    ) -> str:
         """Return the text of the plan `file`."""
         profile = profile_of(self.engine)
         baseline, unsure = self.nearest_setup(available)

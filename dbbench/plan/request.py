@@ -32,7 +32,11 @@ class PlanRequest:
     only: tuple[str, ...] = ()  # patterns of cells, from --only
 
 
-def load_request(file: str, paths: list[str], narrowing: Narrowing | None = None) -> PlanRequest:
+def load_request(
+    file: str,
+    paths: list[str],
+    narrowing: Narrowing | None = None,
+) -> PlanRequest:
     """Read the plan and apply the command line; `skipped` has the arms that are the same as another
     setup. Raises FileUnreadable, PlanInvalid, UnknownName.
     """
@@ -48,7 +52,12 @@ def load_request(file: str, paths: list[str], narrowing: Narrowing | None = None
     return of_plan(given_text(Path(file), MOST_BYTES), plan, available, tuple(to.only))
 
 
-def of_plan(text: str, plan: Plan, available: Catalog, only: tuple[str, ...] = ()) -> PlanRequest:
+def of_plan(
+    text: str,
+    plan: Plan,
+    available: Catalog,
+    only: tuple[str, ...] = (),
+) -> PlanRequest:
     """Return the request for a plan; arms without a cell are not among its arms. Raises
     PlanInvalid.
     """
@@ -84,7 +93,14 @@ def able(request: PlanRequest, paths: list[str]) -> PlanRequest:
         factors[name] = tuple(of for of in levels if level_text(name, of) not in skipped)
     plan = replace(plan, fs_setups=rest, factors=factors)
     possible = of_plan(request.text, plan, catalog(paths), request.only)
-    return replace(possible, skipped={**request.skipped, **possible.skipped, **skipped})
+    return replace(
+        possible,
+        skipped={
+            **request.skipped,
+            **possible.skipped,
+            **skipped,
+        },
+    )
 
 
 def list_gaps(request: PlanRequest, paths: list[str]) -> dict[str, str]:
@@ -123,7 +139,11 @@ def _without_setting(cell: Cell) -> str | None:
     return None
 
 
-def _without_filesystem(arm: Arm, plan: Plan, available: Catalog) -> str | None:
+def _without_filesystem(
+    arm: Arm,
+    plan: Plan,
+    available: Catalog,
+) -> str | None:
     """Return why this machine cannot make the arm's filesystems, or None."""
     from dbbench.storage import filesystems
 
@@ -171,4 +191,8 @@ def take_share(request: PlanRequest, part: tuple[int, int] | None) -> PlanReques
         raise PlanInvalid(
             f"--share {index}/{shares} contains no block, because the plan has only {plan.blocks}"
         )
-    return replace(request, expanded=request.expanded._replace(order=order), step=shares)
+    return replace(
+        request,
+        expanded=request.expanded._replace(order=order),
+        step=shares,
+    )

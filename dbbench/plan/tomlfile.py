@@ -200,7 +200,10 @@ def _why_not(value: Any) -> str:
 
 
 def convert(
-    document: Document, kind: type[Noun], data: dict[str, Any], table: Key = ()
+    document: Document,
+    kind: type[Noun],
+    data: dict[str, Any],
+    table: Key = (),
 ) -> Noun | None:
     """Convert `data` to a dataclass, or note its errors with the lines of the keys below `table`
     and return None. If only values are out of bounds, their defaults are returned, so that other
@@ -240,7 +243,11 @@ def read_as(
     return dataclasses.replace(noun, name=path.stem)
 
 
-def _note_findings(document: Document, error: ValidationError, table: Key) -> None:
+def _note_findings(
+    document: Document,
+    error: ValidationError,
+    table: Key,
+) -> None:
     """Note pydantic's errors, one per key; a union reports an error for each of its members, whose
     names it adds.
     """
@@ -294,7 +301,12 @@ def _message(finding: Any) -> str:
     return message.replace("expected", "must be", 1)
 
 
-def _unknown_keys(document: Document, kind: Any, data: Any, key: Key) -> None:
+def _unknown_keys(
+    document: Document,
+    kind: Any,
+    data: Any,
+    key: Key,
+) -> None:
     if isinstance(data, list | tuple):
         inner = next((arg for arg in typing.get_args(kind) if arg is not Ellipsis), None)
         for index, item in enumerate(data):

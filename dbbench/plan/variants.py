@@ -62,7 +62,11 @@ def variants(
     for choice, limit, levels in itertools.product(choices, limits, combined):
         # The values of the lists, each where it belongs.
         words = []
-        values: dict[str, dict[str, Any]] = {"parameter": {}, "setting": {}, "plan": {}}
+        values: dict[str, dict[str, Any]] = {
+            "parameter": {},
+            "setting": {},
+            "plan": {},
+        }
         for axis, value in zip(axes, choice, strict=True):
             values[axis.kind][axis.name] = value
             if len(axis.values) > 1:
@@ -151,7 +155,11 @@ def with_levels(engine: EngineSpec, levels: Mapping[str, Scalar]) -> EngineSpec:
         for setting in [setting for setting in settings if spelt(setting) in spellings]:
             del settings[setting]
         settings |= changed
-    return dataclasses.replace(engine, profile=profile, settings=settings)
+    return dataclasses.replace(
+        engine,
+        profile=profile,
+        settings=settings,
+    )
 
 
 def level_text(factor: str, level: Scalar) -> str:

@@ -37,11 +37,18 @@ CACHED: Final = 0.8  # dataset ÷ memory; below this ratio reads from the disk e
 IO_BOUND: Final = 2.0  # dataset ÷ memory; from this ratio on, most reads are from the disk
 # Dataset ÷ memory of the three words: far enough from the limits 0.8 and 2 that an error of some
 # per cent in the size of a row does not change the word.
-RATIOS: Final = {"cached": 0.5, "edge": 1.25, "io-bound": 3.0}
+RATIOS: Final = {
+    "cached": 0.5,
+    "edge": 1.25,
+    "io-bound": 3.0,
+}
 
 
 def read_workload(
-    document: Document, item: Any, key: Key, catalog: Catalog
+    document: Document,
+    item: Any,
+    key: Key,
+    catalog: Catalog,
 ) -> tuple[WorkloadSpec, Workload] | None:
     """Return the entry and its workload, or note the errors and return None."""
     if not isinstance(item, dict):
@@ -59,11 +66,18 @@ def read_workload(
     values = _parameters(document, item, key, workload)
     single = {name: inner[0] for name, inner in values.items() if len(inner) == 1}
     several = {name: inner for name, inner in values.items() if len(inner) > 1}
-    return dataclasses.replace(spec, parameters=single, sweeps=several), workload
+    return dataclasses.replace(
+        spec,
+        parameters=single,
+        sweeps=several,
+    ), workload
 
 
 def _parameters(
-    document: Document, item: dict[str, Any], key: Key, workload: Workload
+    document: Document,
+    item: dict[str, Any],
+    key: Key,
+    workload: Workload,
 ) -> dict[str, tuple[Scalar, ...]]:
     possible = parameters(workload)
     values = {}
@@ -77,7 +91,12 @@ def _parameters(
     return values
 
 
-def _values(document: Document, parameter: Parameter, given: Any, key: Key) -> tuple[Scalar, ...]:
+def _values(
+    document: Document,
+    parameter: Parameter,
+    given: Any,
+    key: Key,
+) -> tuple[Scalar, ...]:
     values: list[Scalar] = []
     for index, value in enumerate(given if isinstance(given, list) else [given]):
         try:
@@ -93,7 +112,13 @@ def _values(document: Document, parameter: Parameter, given: Any, key: Key) -> t
     return tuple(values)
 
 
-def check_list(document: Document, key: Key, given: Any, values: Sequence[Any], kind: str) -> None:
+def check_list(
+    document: Document,
+    key: Key,
+    given: Any,
+    values: Sequence[Any],
+    kind: str,
+) -> None:
     """Note a list that is empty or has a value twice. `kind`: "size", "path" or another. Raises
     PlanInvalid if it has more values than a plan can have cells.
     """
@@ -151,7 +176,11 @@ def own_values(
     return {name: value for name, value in values.items() if name not in left_out}
 
 
-def resize(kind: str, values: dict[str, Scalar], memory_bytes: int | None) -> dict[str, Scalar]:
+def resize(
+    kind: str,
+    values: dict[str, Scalar],
+    memory_bytes: int | None,
+) -> dict[str, Scalar]:
     """Return `values` with `size` converted to the amount of data: pgbench's scale, sysbench's
     rows, TPC-C's warehouses. Raises ValueError if the plan sets no memory to which the size
     could refer.
@@ -169,7 +198,13 @@ def resize(kind: str, values: dict[str, Scalar], memory_bytes: int | None) -> di
 def _unit_bytes(kind: str, values: dict[str, Scalar]) -> int:
     """Return the bytes that the dataset grows by if its size parameter grows by 1."""
     if kind == "tpcc":
-        return tpcc.loaded_bytes({**tpcc.PARAMETERS, **values, "warehouses": 1})
+        return tpcc.loaded_bytes(
+            {
+                **tpcc.PARAMETERS,
+                **values,
+                "warehouses": 1,
+            }
+        )
     if kind == "pgbench":
         return generated.SCALE_BYTES
     return generated.SYSBENCH_ROW_BYTES * int(values.get("tables", 1))

@@ -52,7 +52,13 @@ EMPTY_SHARE: Final = 0.4  # share of the largest size of an empty server; a gold
 RANDOM_RATE: Final = 100 * MB  # bytes/s of preconditioning
 ROUNDS: Final = 8  # rounds of preconditioning until the rate is steady; between 5 and 25
 # profile of btrfs's data -> its copies
-BTRFS_COPIES: Final = {"raid1": 2, "raid10": 2, "dup": 2, "raid1c3": 3, "raid1c4": 4}
+BTRFS_COPIES: Final = {
+    "raid1": 2,
+    "raid10": 2,
+    "dup": 2,
+    "raid1c3": 3,
+    "raid1c4": 4,
+}
 # Operation -> multiple of the data.
 OPERATIONS: Final = {
     "clone": 1.5,

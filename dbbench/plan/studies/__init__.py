@@ -164,7 +164,11 @@ def suits(version: str, branches: Sequence[str]) -> bool:
     return numbers >= max(oldest) or any(numbers >= first for first in of_branch)
 
 
-def plan_text(chosen: Study, scale: str, servers: Mapping[str, Sequence[str]]) -> str:
+def plan_text(
+    chosen: Study,
+    scale: str,
+    servers: Mapping[str, Sequence[str]],
+) -> str:
     """Return the plan of a scale as a file. `servers`: folders of programs, by engine; "" is the
     newest installed. Raises UnknownName for a scale that does not exist.
     """
@@ -176,7 +180,10 @@ def plan_text(chosen: Study, scale: str, servers: Mapping[str, Sequence[str]]) -
     tables = [f'[[engine]]\nname = "{name}"\n{line}'.strip() for name, line in bins.items()]
     engine, line = next(iter(bins.items()))
     text = string.Template(chosen.plan.strip()).substitute(
-        places, engine=engine, bin=line, servers="\n\n".join(tables)
+        places,
+        engine=engine,
+        bin=line,
+        servers="\n\n".join(tables),
     )
     lines = (
         f"# {chosen.title}",

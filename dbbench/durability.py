@@ -55,6 +55,7 @@ def of_server(
     if atomic and tears is Durability.TORN_PREVENTED and Durability.TORN_PAGES in flags:
         flags.remove(Durability.TORN_PAGES)
         flags.add(Durability.TORN_PREVENTED)
+    # A report makes the class unsafe, whatever the settings promise.
     if reported:
         flags.add(Durability.REPORTED_UNSAFE)
     return combined(flags), reported

@@ -78,9 +78,9 @@ class Tool(NamedTuple):
         """Return what of it is not installed."""
         if self.module:
             return [] if importlib.util.find_spec(self.module) else [self.module]
-        return [name for name in self.programs if not find(name) and not self._is_placed(name)]
+        return [name for name in self.programs if not find(name) and not self._in_places(name)]
 
-    def _is_placed(self, name: str) -> bool:
+    def _in_places(self, name: str) -> bool:
         return bool(self.places) and any(Path("/").glob(f"{self.places}/{name}"))
 
 

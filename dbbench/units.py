@@ -104,6 +104,7 @@ def _parse(
     units: dict[str, float] | dict[str, int],
     expected: str,
 ) -> float:
+    # True would count as 1.
     if isinstance(written, bool) or not isinstance(written, int | float | str):
         raise ValueError(f"expected {expected}")
     if not isinstance(written, str):

@@ -71,6 +71,7 @@ def compare(document: Mapping[str, Any]) -> dict[str, Any]:
         raise ValueError(f"baseline and candidate are both {baseline!r}")
     arms = (baseline, candidate)
     trials = trials_of([entry for entry in document["trials"] if entry["fs_setup"] in arms])
+    # Only pairs in which both made progress have a ratio.
     pairs = pairs_of(trials, baseline, candidate)
     values = [pair for pair in values_of(trials, baseline, candidate, "tps") if all(pair)]
     result: dict[str, Any] = {
@@ -123,8 +124,11 @@ def compare_all(document: Mapping[str, Any]) -> list[dict[str, Any]]:
         margin=margin,
         settled=settled,
     )
-    compared = [row for row in table if row.fs_setup != baseline]
-    return [{key: plain(getattr(row, key)) for key in keys} for row in compared]
+    documents = []
+    for row in table:
+        if row.fs_setup != baseline:
+            documents.append({key: plain(getattr(row, key)) for key in keys})
+    return documents
 
 
 def changepoints(series: Sequence[float | None]) -> list[int]:

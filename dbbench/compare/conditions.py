@@ -269,6 +269,7 @@ def _host(base: Sequence[Trial], other: Sequence[Trial]) -> Iterator[Remark]:
             other_values = {trial.host_state[name] for trial in other}
             if base_values != other_values:
                 differing.append(_unequal(name, base_values, other_values))
+    # The page lists all of them.
     yield from differing[:MOST_LISTED]
     if len(differing) > MOST_LISTED:
         yield remark(RemarkKind.MORE_UNEQUAL, settings=len(differing) - MOST_LISTED)
@@ -289,6 +290,7 @@ def _features(base: Sequence[Trial], other: Sequence[Trial]) -> Iterator[Remark]
     base_features = _family_features(base)
     other_features = _family_features(other)
     for family in sorted(base_features.keys() & other_features.keys()):
+        # Arms of one family whose trials all have the same features do not differ.
         sets = base_features[family] | other_features[family]
         if len(sets) > 1:
             differing = sorted(frozenset.union(*sets) - frozenset.intersection(*sets))
@@ -319,6 +321,7 @@ def _work(base: Sequence[Trial], other: Sequence[Trial]) -> Iterator[Remark]:
     for kind in COMPARED_KINDS:
         if kind not in base_rows or kind not in other_rows:
             continue
+        # A few per cent are chance: the mix of transactions is random.
         median = statistics.median(base_rows[kind])
         other_median = statistics.median(other_rows[kind])
         if abs(median - other_median) > max(LEAST_ROWS, ROWS_OFF * max(median, other_median)):

@@ -110,6 +110,7 @@ def interactions(
     plan. `rows` are those of a whole run by that metric, `levels` has the factors of each group,
     in the plan's order. Arms of another durability class than the baseline are left out.
     """
+    # Rows that differ only in the levels of factors belong together.
     families: dict[_Family, list[_Combination]] = {}
     for row in rows:
         group = (row.engine, row.workload, row.variant)
@@ -201,6 +202,7 @@ def _means(
     """Return the mean log ratio of each arm at each level. It has no interval if a row has none, or
     if a combination is missing.
     """
+    # The rows of an arm at a level, over all combinations of the other factors.
     rows_at: dict[tuple[str, Scalar], list[Row]] = {}
     for arm in dict.fromkeys(each.row.fs_setup for each in combinations):
         for level in levels:
@@ -294,6 +296,7 @@ def _verdict(
         sides.setdefault(ratio.fs_setup, []).append(side)
 
     words = {contrast.verdict for contrast in contrasts}
+    # A ratio that changes matters most if the arm also changes sides.
     depending = [of.fs_setup for of in contrasts if of.verdict is Verdict.DEPENDS]
     if any({"ahead", "behind"} <= set(sides[arm]) for arm in depending):
         return FactorVerdict.ORDER_DEPENDS

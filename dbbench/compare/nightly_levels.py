@@ -71,6 +71,7 @@ def find(series: Sequence[float | None]) -> list[int]:
 def _places(logs: Nights) -> list[int]:
     places: list[int] = []
     for end in range(2 * LEAST_NIGHTS, len(logs) + 1):
+        # A recent change may still move by a night or two.
         if places and end - places[-1] <= SETTLED:
             places[-1] = _refine(logs, places, end)
         begin = max(places[-1] if places else 0, end - MOST_NIGHTS)
@@ -115,15 +116,18 @@ def scan(nights: Nights) -> tuple[Nights, NDArray[Any]]:
     """
     nights = nights - nights.mean(axis=1, keepdims=True)
     clean = without_outliers(nights)
+    # The best split of each row.
     t_values, shifts, within = _t_values(clean)
     best = t_values.argmax(axis=1)
     rows = np.arange(len(clean))
     place = best + LEAST_NIGHTS
+    # The two levels around it, and how much more of the noise they would leave.
     after = np.arange(clean.shape[1])[None, :] >= place[:, None]
     left = np.where(after, 0, clean).sum(axis=1) / place
     shift = shifts[rows, best]
     levels = np.where(after, (left + shift)[:, None], left[:, None])
     exceeds = t_values[rows, best] / _inflation(clean - levels)
+    # A drift fits a curve better than two levels, and outliers are not a level.
     stepped = (np.abs(shift) >= SHIFT) & (within[rows, best] < _around_a_curve(clean))
     return np.where(
         stepped & _taking_part(nights, after, left + shift / 2, shift), exceeds, 0.0
@@ -135,6 +139,7 @@ def without_outliers(nights: Nights) -> Nights:
     nights stays.
     """
     median = np.empty_like(nights)
+    # The ends have fewer neighbours: the median of the first and the last three nights.
     windows = np.lib.stride_tricks.sliding_window_view(nights, 5, axis=1)
     median[:, 2:-2] = np.sort(windows, axis=2)[:, :, 2]  # three times as fast as np.median
     median[:, :2] = np.sort(nights[:, :3], axis=1)[:, 1:2]
@@ -151,10 +156,12 @@ def _t_values(clean: Nights) -> tuple[Nights, Nights, Nights]:
     """
     count = clean.shape[1]
     before = np.arange(LEAST_NIGHTS, count - LEAST_NIGHTS + 1)
+    # Cumulative sums give the means of all splits at once.
     sums = clean.cumsum(axis=1)[:, before - 1]
     total = clean.sum(axis=1, keepdims=True)
     shifts = (total - sums) / (count - before) - sums / before
     weight = before * (count - before) / count
+    # What the two means leave of the sum of squares around one mean.
     within = ((clean - total / count) ** 2).sum(axis=1, keepdims=True) - shifts**2 * weight
     sd = np.sqrt(np.maximum(within, 0.0) / (count - 2))
     return np.abs(shifts) * np.sqrt(weight) / np.maximum(sd, LEAST_SD), shifts, within
@@ -201,6 +208,7 @@ def _taking_part(
     to the other.
     """
     higher = (nights > middle[:, None]) == (shift > 0)[:, None]
+    # Of both sides, so that a few odd nights do not make a step.
     follow = (higher & after).sum(axis=1) >= BEYOND * after.sum(axis=1)
     stay = (~higher & ~after).sum(axis=1) >= BEYOND * (~after).sum(axis=1)
     taking_part: NDArray[Any] = np.logical_and(follow, stay)

@@ -77,6 +77,7 @@ def _prior(pairs: list[Estimate]) -> tuple[float, float]:
     beyond = variance - by_chance
     if beyond <= 0:
         return math.inf, math.exp(mean / 2)
+    # Solved for the degrees of freedom that explain this scatter.
     half = _inverse_trigamma(beyond)
     log_variance = mean + float(digamma(half)) - math.log(half)
     return 2 * half, math.exp(log_variance / 2)

@@ -69,6 +69,7 @@ def _arm_rows(
     logs = {}
     for value, trials in of_arm.items():
         logs[value] = [math.log(number) for number in values_in(trials, metric.name) if number > 0]
+    # Holm's procedure covers the values that have an interval.
     base, *others = logs
     ratios = {value: welch(logs[base], logs[value]) for value in others}
     enough = {
@@ -186,6 +187,7 @@ def heterogeneity(hosts: Sequence[Estimate]) -> Heterogeneity | None:
     within_df = total - len(hosts)
     if df < 1 or within_df < 2:
         return None
+    # The scatter between the hosts, and the pooled one of blocks within them.
     mean = math.fsum(host.n * host.mean for host in hosts) / total
     between = math.fsum(host.n * (host.mean - mean) ** 2 for host in hosts)
     within = math.fsum((host.n - 1) * host.sd**2 for host in hosts) / within_df

@@ -113,6 +113,7 @@ def pair_groups(
     """
     measured: dict[Group, GroupPairs] = {}
     for key, group in sorted(groups(trials).items()):
+        # A group that has neither the metric nor a reason for its absence is left out.
         judged = METRICS[metric if isinstance(metric, str) else metric.get(key[1], "tps")]
         absent = WHY_ABSENT.get(judged.name, "")
         if not values_in(group, judged.name) and not any(_has(trial, absent) for trial in group):
@@ -126,6 +127,7 @@ def pair_groups(
                 estimates[arm] = guess
         measured[key] = GroupPairs(judged, group, pairs, estimates)
 
+    # All groups of the run know more about the scatter than each pair alone.
     shared = share_variance({key: about.estimates for key, about in measured.items()})
     return {key: about._replace(estimates=shared[key]) for key, about in measured.items()}
 

@@ -183,6 +183,7 @@ def _read_slow_log(data: bytes) -> list[Statement]:
         stdin=data,
         timeout_s=DIGEST_S,
     ).stdout.splitlines()
+    # The last statement may be incomplete, if the file was copied while the server wrote it.
     tail = data.rstrip()
     database = ""
     unread = len(_TIMED.findall(data))

@@ -71,6 +71,7 @@ class LiveServer:
         engine = ENGINES[self.engine]
         profile = profile_of(self.engine)
         same = _SAME[profile.dialect]
+        # All settings of the server: text, number, unit, whether it was changed.
         rows = {name: rest for name, *rest in self.rows(profile.live_settings)}
         reported = {name: Reported(number, unit) for name, (_, number, unit, _) in rows.items()}
         named = {name for name in rows if re.fullmatch(profile.live_names, name)}

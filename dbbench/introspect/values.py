@@ -139,6 +139,7 @@ def samples_of(
     """
     text = text.rstrip("; \n\t")
     parameters = _complete(text, ask)
+    # A row that exists already would be an error of each trial.
     differences = list[str]()
     if re.match(r"insert\b(?!.*\bon conflict\b)", text, re.IGNORECASE | re.DOTALL):
         returning = re.search(r"\breturning\b", text, re.IGNORECASE)
@@ -165,6 +166,7 @@ def samples_of(
 def _complete(text: str, ask: Ask | None) -> dict[int, Placeholder]:
     """Return all parameters, the begin of a range before its end. Raises ValueError."""
     parameters, tables = parameters_of(text)
+    # The server knows the types of the parameters that the text does not name.
     numbers = {int(number) for number in _PARAMETER.findall(text)}
     types = postgres_sql.parameter_types(ask, _TYPED.sub(_CAST, text)) if ask else []
     for number in numbers:

@@ -86,6 +86,7 @@ def files_of(
     texts = bytearray()
     exact, _ = recording.shares([each for each in kept if each.group == REPRODUCED])
     folder = data_folder() / "workloads"
+    # The description of the workload.
     toml = (folder / "dbbench_recorded.in").read_text()
     toml = toml.format(
         name=name,

@@ -106,6 +106,7 @@ class Catalog:
     def workload(self, name: str) -> Workload:
         """Return the workload of that name. Raises UnknownName, PlanInvalid."""
         workload = read_as(_path(name, self.workloads, "workload"), Workload, _check_workload)
+        # A job file may not decide what dbbench measures.
         job = self.script(workload) if workload.driver == "fio" else None
         if job is not None:
             conflicts = fio.find_conflicts(given_text(job, MOST_SCRIPT))
@@ -152,6 +153,7 @@ def catalog(paths: Sequence[str | Path] = ()) -> Catalog:
 
 def parameters(workload: Workload) -> dict[str, Parameter]:
     """Return what a plan may set: the parameters of the workload and of its dataset."""
+    # Every parameter of the dataset can be set, even if the workload does not describe it.
     possible: dict[str, Parameter] = {}
     for name, value in workload.dataset_parameters.items():
         possible[name] = Parameter(
@@ -159,6 +161,7 @@ def parameters(workload: Workload) -> dict[str, Parameter]:
             default=value,
             help=_DATASET_HELP.get(name, "of the dataset"),
         )
+    # Parameters that the kind of dataset or the driver adds.
     kind = workload.dataset.get("kind")
     if kind in SIZE_PARAMETERS:
         possible |= _SIZE
@@ -257,6 +260,7 @@ def _check_workload(document: Document, workload: Workload) -> None:
         _check_script(document, ("beside", index), file)
         if "/" in file or not (document.path.parent / file).is_file():
             document.flaw(("beside", index), f'"{file}" is not a file in the directory of this one')
+    # pgbench chooses among the scripts.
     all_weighted = len(workload.weights) == 1 + len(workload.beside)
     if workload.weights and not (all_weighted and workload.driver == "pgbench"):
         text = (

@@ -61,6 +61,7 @@ def _check(draft: PlanDraft) -> None:
         _check_workload(draft, key)
     for key, engine in draft.engines.items():
         _check_engine(draft, key, engine)
+    # Keys of the plan itself.
     memory = document.data.get("memory")
     if isinstance(memory, list):
         # an invalid size is reported when the plan is converted to its types
@@ -80,6 +81,7 @@ def _check_names(draft: PlanDraft) -> None:
     for key, arm in draft.arms.items():
         if not NAME.fullmatch(arm.label):
             document.flaw(key, f'invalid label "{arm.label}": use letters, digits and . _ + : = -')
+    # Names of other parts of dbbench.
     for key, setup in draft.setups.items():
         what = f'fs setup "{setup.name}" has the unknown family'
         _check_name(document, key, what, setup.mkfs.family, FAMILIES)
@@ -88,6 +90,7 @@ def _check_names(draft: PlanDraft) -> None:
     if draft.plan is not None and draft.plan.study is not None:
         study = draft.plan.study.name
         _check_name(document, ("study", "name"), "unknown study", study, studies.names())
+    # Names of arms.
     baseline = document.data.get("baseline")
     if isinstance(baseline, str) and labels and label_of(baseline, draft.arms.values()) is None:
         _check_name(document, ("baseline",), "fs_setups has no baseline", baseline, labels)
@@ -130,6 +133,7 @@ def _check_workload(draft: PlanDraft, key: Key) -> None:
     document = draft.document
     engines = draft.engines.values()
     spec, workload = draft.workloads[key]
+    # The workload must run on some engine of the plan.
     runs_on = f"(supported: {', '.join(workload.engines)})"
     for index, name in enumerate(spec.engines):
         place = (*key, "engines", index)
@@ -168,6 +172,7 @@ def _check_engine(draft: PlanDraft, key: Key, engine: EngineSpec) -> None:
     loads = draft.workloads.values()
     if draft.whole and loads and not any(engines_of(spec, load, [engine]) for spec, load in loads):
         document.flaw((*key, "name"), f'no workload of this plan supports engine "{engine.name}"')
+    # Its programs, its CPUs, and then its settings.
     if profile.has_server:
         _check_profile(document, (*key, "profile"), profile, engine.profile)
     check_list(document, (*key, "bin"), draft.value((*key, "bin")), engine.bins, "path")

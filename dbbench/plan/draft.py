@@ -26,6 +26,7 @@ class PlanDraft:
 
     def __init__(self, document: Document, catalog: Catalog) -> None:
         self.document = document
+        # The device first, because the labels of arms depend on it.
         device: DeviceSpec | None = _part(
             document, DeviceSpec, document.data.get("device", {}), ("device",)
         )

@@ -44,6 +44,7 @@ def expand(plan: model.Plan, catalog: Catalog) -> Expanded:
     if reason := too_many(plan, workloads):
         raise PlanInvalid(reason)
     cells, skipped = _distinct(plan, _cells(plan, catalog), catalog)
+    # The folder of a trial has its name.
     for cell in cells:
         if not NAME.fullmatch(f"{cell.id}-b{MOST_TRIALS}-a99"):  # a trial's directory has this name
             raise PlanInvalid(
@@ -66,6 +67,7 @@ def identity(plan: model.Plan, cells: tuple[model.Cell, ...]) -> str:
     del whole["plan"]["margin"]
     if whole["plan"].pop("budget_s") is not None:
         whole["budget"] = True
+    # Scripts count by their content, wherever they are.
     for cell in whole["cells"]:
         workload = cell["workload"]
         if Path(workload["script"]).is_absolute():
@@ -213,6 +215,7 @@ def make_order(
     `Random(seed).random()`, whose sequence Python guarantees to keep between versions; it does
     not guarantee this for `shuffle`.
     """
+    # Within a block the order is random, so that a drift of the host favours no arm.
     draw = random.Random(seed)
     order: list[model.TrialSpec] = []
     for block in range(1, blocks + 1):

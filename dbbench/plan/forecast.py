@@ -78,6 +78,7 @@ def forecast(
     primary = {}
     for cell in expanded.cells:
         primary[cell.engine.name, cell.workload.name] = cell.workload.primary
+    # Earlier runs say how much the trials of a cell scatter here.
     of_runs = _newest(list(_variances(run, primary)) for run in _earlier(results_folder))
     variances = list(itertools.chain.from_iterable(of_runs))
     cv = math.sqrt(math.fsum(variances) / len(variances) / 2) if variances else DEFAULT_CV
@@ -266,6 +267,7 @@ def _earlier_load(cell: Cell, trials: Sequence[Trial]) -> EarlierLoad | None:
     """
     if cell.workload.driver == "insert":
         return None  # the rate of its window does not include the load of its table before
+    # Trials with the same parameters are the best guess.
     alike = [trial for trial in trials if _is_alike(trial, cell)]
     same = [trial for trial in alike if trial.parameters == cell.parameters]
     usable = alike if cell.window.kind == "fixed" and not same else same
@@ -380,6 +382,7 @@ def _earlier(results_folder: Path) -> Iterator[LoadedRun]:
     """Yield the runs of this host, newest first. Runs that cannot be read are skipped."""
     if not results_folder.is_dir():
         return
+    # A run says in a small file whether it is of this host; only those are read.
     loaded = []
     for folder in results.runs(results_folder):
         with contextlib.suppress(DbbenchError):

@@ -98,6 +98,7 @@ def _only(plan: Plan, entries: Sequence[str]) -> Plan:
         else:
             added[arm.label] = arm
 
+    # The arms in the order of the plan, then the added ones.
     chosen = [arm for arm in plan.fs_setups if arm.label in kept]
     chosen += added.values()
     device = plan.device

@@ -67,6 +67,7 @@ def preview(plan: Plan, expanded: Expanded) -> Preview:
         written[cell.id] = writes.of_trial(plan, cell)
         by_arm[cell.id] = {cell.arm: sum(written[cell.id].values())}
         trial_s[cell.id] = _trial_s(cell, written[cell.id])
+    # What the run prepares once.
     image_bytes = plan.device.image_bytes
     files = {"golden copies": sum(goldens.values()), "results": len(trials) * RESULT_BYTES}
     prepare_s = image_bytes / IMAGE_RATE + files["golden copies"] / LOAD_RATE
@@ -84,6 +85,7 @@ def preview(plan: Plan, expanded: Expanded) -> Preview:
 
 def _trial_s(cell: Cell, written: Mapping[str, int]) -> float:
     size = dataset_bytes(cell)
+    # The golden copy is read and written.
     copy_s = 2 * size / COPY_RATE
     load_s = _load_s(cell, size, written.get("load", 0))
     aged_s = written.get("ageing", 0) / AGE_RATE

@@ -100,6 +100,7 @@ class Proposal:
             "length": _BUDGET.format(budget) if budget else _BLOCKS,
             "baseline": default_label(arms[0], None),
         }
+        # Directories have filesystems already, so no setup is made.
         loads = self._loads(available)
         if self.directories:
             values |= _of_directories(self.directories, available)
@@ -157,6 +158,7 @@ class RunningServer:
         options = set(self.mount.options)
         for option in self.mount.options:
             options.add(re.sub(r"^(compress(?:-force)?=(?:zlib|zstd)):3$", r"\1", option))
+        # Of the setups whose options the mount has, the one with the most; then the shortest name.
         nearest: list[tuple[int, int, str]] = []
         for name in available.setups:
             with contextlib.suppress(DbbenchError):

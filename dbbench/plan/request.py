@@ -40,6 +40,7 @@ def load_request(
     """Read the plan and apply the command line; `skipped` has the arms that are the same as another
     setup. Raises FileUnreadable, PlanInvalid, UnknownName.
     """
+    # Each pattern must match a cell, because a misspelled one would select nothing.
     available = catalog(paths)
     to = narrowing or Narrowing()
     plan = narrow(load(Path(file), available), to)
@@ -85,6 +86,7 @@ def able(request: PlanRequest, paths: list[str]) -> PlanRequest:
     """
     plan = request.plan
     skipped = list_gaps(request, paths)
+    # Without the baseline nothing can be compared.
     rest = tuple(arm for arm in plan.fs_setups if arm.label not in skipped)
     if not skipped or not rest or (plan.baseline or plan.fs_setups[0].label) in skipped:
         return request
@@ -113,9 +115,11 @@ def list_gaps(request: PlanRequest, paths: list[str]) -> dict[str, str]:
     for cell in request.expanded.cells:
         if reason := _without_setting(cell):
             gaps[cell.arm] = reason
-    for arm in plan.fs_setups if not plan.device.directories else ():
-        if reason := _without_filesystem(arm, plan, available):
-            gaps[arm.label] = reason
+    # Filesystems that exist need not be made.
+    if not plan.device.directories:
+        for arm in plan.fs_setups:
+            if reason := _without_filesystem(arm, plan, available):
+                gaps[arm.label] = reason
     return {**gaps, **_refused_levels(plan)}
 
 

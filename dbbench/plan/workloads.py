@@ -144,6 +144,7 @@ def dataset_of(spec: WorkloadSpec, engine: str) -> Dataset | None:
             f'"source" of {spec.name} has no path for {engine}', remedy=f'{engine} = "PATH" in it'
         )
     source = sources.look(Path(path))
+    # What only a physical copy, or only PostgreSQL, can do.
     profile = profile_of(source.engine)
     actual = f"but {source.path} is {source.form}"
     postgres = "requires a physical copy of PostgreSQL"
@@ -172,6 +173,7 @@ def own_values(
     generated_only = parameters(workload).keys() & {*workload.dataset_parameters, "size"}
     if workload.driver == "scan":
         generated_only -= {"tables"}  # the number of the user's tables to scan
+    # What the plan sets applies to a user's data, too.
     left_out = generated_only - given.keys()
     return {name: value for name, value in values.items() if name not in left_out}
 

@@ -151,6 +151,7 @@ def of_trial(plan: Plan, cell: Cell) -> dict[str, int]:
     """Return the bytes that one trial of the cell writes to its devices, by cause."""
     times = copies(plan, cell.setup)
     empty = profile_of(cell.engine.name).empty_bytes
+    # What every trial writes: mkfs, and the copy of the data.
     data = tables_bytes(cell) + int(EMPTY_SHARE * empty)
     whole = sum(plan.device.disk_bytes(devices.size_bytes)[: devices_of(plan, cell.setup)])
     share = COMPRESSED if compression(cell.setup) else 1
@@ -222,6 +223,7 @@ def once(
         return {}
     # The baseline measures single flushed writes in two sizes, parallel writes, and writes of 1
     # MiB.
+    # The measurement of the bare device is as long as the windows allow.
     windows = [spec.measure_s or 0 for spec in plan.workload]
     each_s = ceiling.row_seconds(max(plan.measure_s, *windows))
     parts = {"baseline measurement": int(each_s * (2 * WRITE_RATE + 2 * RANDOM_RATE))}

@@ -53,6 +53,15 @@ def test_clear_difference_is_slower_and_has_the_interval() -> None:
     assert row.lo is not None and row.hi is not None and row.lo < 0.505 < row.hi < 1
 
 
+def test_a_row_keeps_the_log_ratio_of_its_interval() -> None:
+    """Whoever combines rows needs the error itself, not the interval that was made of it."""
+    row = rows(arms([1000, 1010, 990], [500, 515, 497]), "ext4")[1]
+    assert row.log_ratio is not None and row.level is not None
+    low, high = row.log_ratio.bounds(row.level)
+    assert (row.lo, row.hi) == (math.exp(low), math.exp(high))
+    assert (row.df, math.exp(row.log_ratio.mean)) == (2, row.ratio)
+
+
 def test_same_needs_the_whole_interval_within_five_percent() -> None:
     """Half a percent apart with little scatter is the same; with much scatter it is inconclusive,
     with a price.

@@ -70,42 +70,53 @@ def hand_over(golden: Golden, datadir: Path, engine: Engine, scratch: Path) -> N
     standby with an empty inbox. Raises RestoreFailed if a file of the archive has changed.
     """
     source = golden.path / ARCHIVE
+    damages = []
     try:
-        wrong = [
-            log.name
-            for log in load(source).logs
-            if crc_of(source / log.name) != (log.size, log.crc32)
-        ]
+        for log in load(source).logs:
+            if crc_of(source / log.name) != (log.size, log.crc32):
+                damages.append(log.name)
     except (OSError, ValueError) as error:
-        wrong = [str(error)]
-    if wrong:
+        damages = [str(error)]
+    if damages:
         condemn(golden)
         raise RestoreFailed(
-            f"the archive of the golden copy {golden.path} is damaged: {', '.join(wrong[:5])}",
+            f"the archive of the golden copy {golden.path} is damaged: {', '.join(damages[:5])}",
             **DAMAGED,
         )
-    seen = scratch / ARCHIVE
-    inbox = scratch / INBOX
-    owner = engine.account()
-    # in a private mount namespace; the account may not reach the cache
+
+    # In a private mount namespace it is mounted, because the account may not reach the cache.
+    archive = scratch / ARCHIVE
     if namespaces.host_proc() != Path("/proc"):
-        seen.mkdir(0o755)
-        namespaces.mount(source, seen, flags=namespaces.MS_BIND)
+        archive.mkdir(0o755)
+        namespaces.mount(source, archive, flags=namespaces.MS_BIND)
     else:
-        seen.symlink_to(source)
+        archive.symlink_to(source)
+    inbox = scratch / INBOX
     inbox.mkdir(0o755)
-    if (datadir / "PG_VERSION").exists():
-        with (datadir / "postgresql.auto.conf").open("a") as config:
-            config.write(_STANDBY.format(inbox=inbox))
-        (signal := datadir / "standby.signal").touch(0o600)
-        if os.geteuid() == 0:
-            os.chown(signal, owner.uid, owner.gid)
+    if not (datadir / "PG_VERSION").exists():
+        return
+    with (datadir / "postgresql.auto.conf").open("a") as config:
+        config.write(_STANDBY.format(inbox=inbox))
+    signal = datadir / "standby.signal"
+    signal.touch(0o600)
+    if os.geteuid() == 0:
+        owner = engine.account()
+        os.chown(signal, owner.uid, owner.gid)
 
 
 def _segments(server: Server, dataset: Dataset, primary: Path, archive: Path) -> Archive:
     parameters = dataset.parameters
     with cursor_of(server) as cursor:
         ask = partial(_ask, cursor)
+
+        def grown() -> int:
+            return lsn(ask("SELECT pg_current_wal_lsn()")) - began
+
+        def sessions() -> int:
+            return int(
+                ask("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'pgbench'")
+            )
+
         began = lsn(ask("SELECT pg_current_wal_lsn()"))
         first = ask("SELECT pg_walfile_name(pg_current_wal_lsn())")
         argv = [
@@ -121,26 +132,16 @@ def _segments(server: Server, dataset: Dataset, primary: Path, archive: Path) ->
             f"--username={server.user}",
             server.database,
         ]
-        _drive(
-            server,
-            argv,
-            lambda: lsn(ask("SELECT pg_current_wal_lsn()")) - began,
-            int(parameters["log_bytes"]),
-        )
-        _calm(
-            lambda: int(
-                ask("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'pgbench'")
-            )
-        )
+        _drive(server, argv, grown, int(parameters["log_bytes"]))
+        _calm(sessions)
         ask("CHECKPOINT")
         last = ask("SELECT pg_walfile_name(pg_current_wal_lsn())")
         end = lsn(ask("SELECT pg_switch_wal()"))
         sums = checksums_of(server)
-    names = sorted(
-        path.name for path in (primary / "pg_wal").iterdir() if _SEGMENT.fullmatch(path.name)
-    )
-    names_between = [name for name in names if first <= name <= last]
-    return Archive(_take_logs(primary / "pg_wal", archive, names_between), end, sums)
+    log = primary / "pg_wal"
+    names = [path.name for path in log.iterdir() if _SEGMENT.fullmatch(path.name)]
+    names = sorted(name for name in names if first <= name <= last)
+    return Archive(_take_logs(log, archive, names), end, sums)
 
 
 def _binary_logs(server: Server, dataset: Dataset, primary: Path, archive: Path) -> Archive:
@@ -164,34 +165,39 @@ def _binary_logs(server: Server, dataset: Dataset, primary: Path, archive: Path)
 
     with cursor_of(server) as cursor:
         ask = partial(_ask, cursor)
-        ask("FLUSH BINARY LOGS")  # begins a log without the statements of the server's start
-        before = len(files()) - 1
-        wanted = int(parameters["log_bytes"])
-        _drive(server, argv, lambda: sum(path.stat().st_size for path in files()[before:]), wanted)
-        _calm(
-            lambda: int(
+
+        def grown() -> int:
+            return sum(path.stat().st_size for path in files()[before:])
+
+        def sessions() -> int:
+            return int(
                 ask(
                     "SELECT COUNT(*) - 1 FROM information_schema.processlist WHERE user = 'dbbench'"
                 )
             )
-        )
+
+        ask("FLUSH BINARY LOGS")  # begins a log without the statements of the server's start
+        before = len(files()) - 1
+        _drive(server, argv, grown, int(parameters["log_bytes"]))
+        _calm(sessions)
         ask("FLUSH BINARY LOGS")
         names = [path.name for path in files()[before:-1]]  # without the new, empty log
         sums = checksums_of(server)
     return Archive(_take_logs(primary, archive, names), 0, sums)
 
 
-def _drive(server: Server, argv: list[Any], grown: Callable[[], int], wanted: int) -> None:
-    """Run the load as the account of clients until `grown` returns `wanted` bytes. Raises
+def _drive(server: Server, argv: list[Any], grown: Callable[[], int], log_bytes: int) -> None:
+    """Run the load as the account of clients until `grown` returns so many bytes. Raises
     DatasetBuildFailed.
     """
-    until = time.monotonic() + STUCK_S + wanted / STUCK_RATE
+    until = time.monotonic() + STUCK_S + log_bytes / STUCK_RATE
     with process.running(argv, as_user=client_account(server)) as load:
-        while (so_far := grown()) < wanted:
-            if load.poll() is not None or time.monotonic() > until:
+        while grown() < log_bytes:
+            ended = load.poll() is not None
+            if ended or time.monotonic() > until:
                 raise DatasetBuildFailed(
-                    f"the log of the primary has {so_far} of {wanted} bytes, and {argv[0]} "
-                    + ("has ended" if load.poll() is not None else "is too slow")
+                    f"the log of the primary has {grown()} of {log_bytes} bytes, "
+                    f"and {argv[0]} {'has ended' if ended else 'is too slow'}"
                 )
             time.sleep(_POLL_S)
 

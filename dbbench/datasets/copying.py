@@ -90,20 +90,21 @@ def restore_copy(
             (datadir / entry.path).mkdir(0o700)
         with ThreadPoolExecutor(min(CHECKERS, len(os.sched_getaffinity(0)))) as checkers:
             written = _delay(_copy_files(golden, datadir, owner, progress), lag_bytes)
-            answers = [
-                (entry, checkers.submit(_equal, datadir / entry.path, entry)) for entry in written
-            ]
+            answers = []
+            for entry in written:
+                answers.append((entry, checkers.submit(_equal, datadir / entry.path, entry)))
             # Modes last and bottom-up, because a directory may be read-only.
             for entry in reversed(manifest.of_kind("dir")):
-                os.chown(datadir / entry.path, owner.uid, owner.gid)
-                (datadir / entry.path).chmod(entry.mode)
+                path = datadir / entry.path
+                os.chown(path, owner.uid, owner.gid)
+                path.chmod(entry.mode)
             os.chown(datadir, owner.uid, owner.gid)
             datadir.chmod(0o700)  # PostgreSQL accepts only this and 0750
             syncfs(datadir)
             copy_s = time.monotonic() - began
-        wrong = [entry for entry, answer in answers if not answer.result()]
-    if wrong:
-        raise _difference(golden, wrong)
+        differing = [entry for entry, answer in answers if not answer.result()]
+    if differing:
+        raise _difference(golden, differing)
     return Restored(manifest.logical_bytes, copy_s)
 
 
@@ -126,7 +127,8 @@ def _make_root(golden: Golden, datadir: Path) -> None:
     if any(datadir.iterdir()):
         raise RestoreFailed(f"{datadir} is not an empty directory", effect="Nothing was changed.")
     mount = mounts.mount_holding(datadir.resolve(), mounts.mounts_of(Path("/proc/self")))
-    if mount is not None and any(option.startswith("compress") for option in mount.options):
+    options = mount.options if mount is not None else ()
+    if any(option.startswith("compress") for option in options):
         return  # the space that compressed data will need is not known in advance
     # Without what ext4 reserves for root: the server's account may not use it.
     if _needed_bytes(golden.manifest) > shutil.disk_usage(datadir).free:
@@ -137,7 +139,8 @@ def _needed_bytes(manifest: Manifest) -> int:
     """Return the space of the copy on a filesystem without compression, excluding the filesystem's
     own metadata.
     """
-    return sum(-(-entry.size // ALLOCATION) * ALLOCATION for entry in manifest.entries)
+    blocks = sum(-(-entry.size // ALLOCATION) for entry in manifest.entries)
+    return blocks * ALLOCATION
 
 
 def _copy_files(golden: Golden, datadir: Path, owner: User, progress: Progress) -> Iterator[Entry]:
@@ -191,17 +194,19 @@ def _equal(target: Path, entry: Entry) -> bool:
     return crc_of(target) == (entry.size, entry.crc32)
 
 
-def _difference(golden: Golden, wrong: list[Entry]) -> DbbenchError:
+def _difference(golden: Golden, differing: list[Entry]) -> DbbenchError:
     """Return the error for files that differ: the golden copy, which is then not used again, or the
     restored ones.
     """
     damaged = []
-    for entry in wrong:
+    for entry in differing:
         with _reading(golden, entry):
-            damaged += [] if _equal(golden.data / entry.path, entry) else [entry]
-    entries = damaged or wrong
+            if not _equal(golden.data / entry.path, entry):
+                damaged.append(entry)
+    entries = damaged or differing
     names = ", ".join(entry.path for entry in entries[:NAMED])
-    names += f" and {len(entries) - NAMED} more" if len(entries) > NAMED else ""
+    if len(entries) > NAMED:
+        names += f" and {len(entries) - NAMED} more"
     if damaged:
         condemn(golden)
         return RestoreFailed(

@@ -55,6 +55,7 @@ STUCK_S: Final = 600.0
 # row unique.
 _ROW: Final = "n, n * 48271 % 10000, concat(p.body, ' ', left({hash}, 32))"
 _JOIN: Final = f"JOIN clone_pool p ON p.id = (n * 7919) % {statements.POOL_ROWS}"
+_READ_LOG: Final = "Read the server log. Frequent causes are a full disk and too little memory."
 LARGE: Final = "large_table"
 NAME: Final = "compressibility"
 # Rows with a given compressibility consist of incompressible noise and a compressible constant.
@@ -80,7 +81,8 @@ def fill_in(dataset: Dataset, engine: str) -> Dataset:
         **PARAMETERS[kind],
         **{name: _value(kind, name, value) for name, value in dataset.parameters.items()},
     }
-    if space := str(parameters.get(TABLESPACE, "")):
+    space = str(parameters.get(TABLESPACE, ""))
+    if space:
         if not profile.tablespaces:
             raise PlanInvalid(f'{engine} does not support "tablespace"')
         if space.startswith("pg_") or not re.fullmatch(r"[a-z_][a-z0-9_]{0,62}", space):
@@ -90,17 +92,17 @@ def fill_in(dataset: Dataset, engine: str) -> Dataset:
     for name in ("scale", "tables", "warehouses", "districts", "customers", "items"):
         if parameters.get(name, 1) == 0:
             raise PlanInvalid(f'"{name}" of the dataset must be 1 or more')
+
+    # What has no effect does not belong to the key of the copy.
     without_effect = {name for name in ("large_bytes", TABLESPACE) if not parameters.get(name)}
     if kind == "clone-tables":
-        parameters["rows"] = parameters["rows"] or max(
-            1, int(parameters["table_bytes"]) // CLONE_ROW_BYTES
-        )
+        rows = int(parameters["table_bytes"]) // CLONE_ROW_BYTES
+        parameters["rows"] = parameters["rows"] or max(1, rows)
         without_effect.add("table_bytes")
     if kind == "archive":
         without_effect |= {"scale", "tables", "table_size"} - PARAMETERS[profile.generated].keys()
-    return Dataset(
-        kind, {name: parameters[name] for name in sorted(parameters.keys() - without_effect)}
-    )
+    names = sorted(parameters.keys() - without_effect)
+    return Dataset(kind, {name: parameters[name] for name in names})
 
 
 def _value(kind: str, name: str, value: Scalar) -> Scalar:
@@ -125,34 +127,27 @@ def _value(kind: str, name: str, value: Scalar) -> Scalar:
 def size_bytes(dataset: Dataset, engine: str) -> int:
     """Estimate the size of its data directory in bytes, rather too large."""
     parameters = fill_in(dataset, engine).parameters
+    loaded = int(parameters.get("large_bytes", 0)) * 115 // 100
     match dataset.kind:
         case "pgbench":
-            loaded = (
-                int(parameters["scale"])
-                * SCALE_BYTES
-                * 100
-                // max(10, int(parameters["fillfactor"]))
-            )
+            scale_bytes = int(parameters["scale"]) * SCALE_BYTES
+            loaded += scale_bytes * 100 // max(10, int(parameters["fillfactor"]))
         case "sysbench":
-            loaded = int(parameters["tables"]) * int(parameters["table_size"]) * SYSBENCH_ROW_BYTES
+            rows = int(parameters["tables"]) * int(parameters["table_size"])
+            loaded += rows * SYSBENCH_ROW_BYTES
         case "clone-tables":
-            loaded = (
-                int(parameters["tables"]) * int(parameters["rows"]) * CLONE_ROW_BYTES * 115 // 100
-            )
+            rows = int(parameters["tables"]) * int(parameters["rows"])
+            loaded += rows * CLONE_ROW_BYTES * 115 // 100
         case "tpcc":
-            loaded = tpcc.loaded_bytes(parameters)
+            loaded += tpcc.loaded_bytes(parameters)
         # the standby's size at the end: rows added by the log are smaller than the log
         case "archive":
-            return size_bytes(_base(fill_in(dataset, engine), engine), engine) + int(
-                parameters["log_bytes"]
-            )
+            base = _base(fill_in(dataset, engine), engine)
+            return size_bytes(base, engine) + int(parameters["log_bytes"])
         case "source" if COPIED in parameters:
             return int(parameters[COPIED])
         case "source":
             loaded = int(parameters["bytes"])
-        case _:
-            loaded = 0
-    loaded += int(parameters["large_bytes"]) * 115 // 100 if "large_bytes" in parameters else 0
     return profile_of(engine).empty_bytes + loaded * 11 // 10
 
 
@@ -175,8 +170,9 @@ def build(server: Server, dataset: Dataset) -> None:
         base = _base(dataset, server.engine) if dataset.kind == "archive" else dataset
         if base.kind in BUILDERS:
             BUILDERS[base.kind](server, base)
-        if large := int(dataset.parameters.get("large_bytes", 0)):
-            _fill(server, [LARGE], max(1, large // CLONE_ROW_BYTES), seed=1)
+        large_bytes = int(dataset.parameters.get("large_bytes", 0))
+        if large_bytes:
+            _fill(server, [LARGE], max(1, large_bytes // CLONE_ROW_BYTES), seed=1)
         if profile_of(server.engine).has_server:
             sql = sql_of(server)
             with contextlib.closing(server.connect()) as connection:
@@ -187,13 +183,10 @@ def build(server: Server, dataset: Dataset) -> None:
         of_server = any(kind.__name__ == "Error" for kind in type(error).__mro__)
         if not of_server and not isinstance(error, CommandFailed | DeadlinePassed):
             raise
+        parameters = ", ".join(f"{name} {value}" for name, value in dataset.parameters.items())
         raise DatasetBuildFailed(
-            f"the dataset {dataset.kind} "
-            f"({', '.join(f'{k} {v}' for k, v in dataset.parameters.items())}): "
-            + str(error).strip(),
-            remedy=error.remedy
-            if isinstance(error, DeadlinePassed)
-            else "Read the server log. Frequent causes are a full disk and too little memory.",
+            f"the dataset {dataset.kind} ({parameters}): {str(error).strip()}",
+            remedy=error.remedy if isinstance(error, DeadlinePassed) else _READ_LOG,
         ) from error
 
 
@@ -227,7 +220,7 @@ def _sysbench(server: Server, dataset: Dataset) -> None:
     share = parameters.get(NAME)
     tables = int(parameters["tables"])
     size = parameters["table_size"]
-    threads = max(1, min(len(os.sched_getaffinity(0)), tables))
+    threads = _threads(tables)
     _run(
         server,
         dataset,
@@ -240,30 +233,29 @@ def _sysbench(server: Server, dataset: Dataset) -> None:
         f"--threads={threads}",
         "prepare",
     )
-    if share is not None:
-        noisy = [
-            (length, round(length * noise("sysbench", server.engine, float(share))))
-            for length in COLUMNS
-        ]
-        columns = ", ".join(
-            sql.noisy_text(part, length - part, salt) for salt, (length, part) in enumerate(noisy)
+    if share is None:
+        return
+
+    # sysbench made empty tables, which get rows of the requested compressibility.
+    noise_share = noise("sysbench", server.engine, float(share))
+    columns = ["n", f"n * 48271 % {size} + 1"]
+    for salt, length in enumerate(COLUMNS):
+        part = round(length * noise_share)
+        columns.append(sql.noisy_text(part, length - part, salt))
+    row = ", ".join(columns)
+    for number in range(1, tables + 1):
+        table = f"sbtest{number}"
+        execute(
+            server,
+            *sql.fill(table, "id, k, c, pad", row, int(size)),
+            *sql.set_number(table, int(size)),
         )
-        row = f"n, n * 48271 % {size} + 1, {columns}"
-        for table in (f"sbtest{number}" for number in range(1, tables + 1)):
-            execute(
-                server,
-                *sql.fill(table, "id, k, c, pad", row, int(size)),
-                *sql.set_number(table, int(size)),
-            )
 
 
 def _base(dataset: Dataset, engine: str) -> Dataset:
     kind = profile_of(engine).generated
-    parameters = dataset.parameters
-    return fill_in(
-        Dataset(kind, {name: parameters[name] for name in PARAMETERS[kind] if name in parameters}),
-        engine,
-    )
+    names = PARAMETERS[kind].keys() & dataset.parameters.keys()
+    return fill_in(Dataset(kind, {name: dataset.parameters[name] for name in names}), engine)
 
 
 def _clone_tables(server: Server, dataset: Dataset) -> None:
@@ -310,9 +302,17 @@ def _fill(server: Server, tables: Sequence[str], rows: int, seed: int) -> None:
     sql = sql_of(server)
     execute(server, *sql.analyse("clone_pool"))
     row = _ROW.format(hash=sql.row_hash)
-    with ThreadPoolExecutor(max(1, min(len(os.sched_getaffinity(0)), len(tables)))) as pool:
-        list(pool.map(lambda table: execute(server, *sql.clone(table, row, rows, _JOIN)), tables))
+
+    def make(table: str) -> None:
+        execute(server, *sql.clone(table, row, rows, _JOIN))
+
+    with ThreadPoolExecutor(_threads(len(tables))) as pool:
+        list(pool.map(make, tables))
     execute(server, "DROP TABLE clone_pool")
+
+
+def _threads(tables: int) -> int:
+    return max(1, min(len(os.sched_getaffinity(0)), tables))
 
 
 BUILDERS: Final[dict[str, Callable[[Server, Dataset], None]]] = {

@@ -19,11 +19,20 @@ from typing import Final
 from dbbench import engines, process
 from dbbench.datasets import archive, generated, manifest, sources
 from dbbench.datasets.manifest import FORMAT, Golden, Manifest, load, lock_of
-from dbbench.engines.port import Engine, Place
+from dbbench.engines.port import Engine, Place, Profile
 from dbbench.errors import DatasetBuildFailed, DiskTooSmall, PlanInvalid, ProgramMissing
 from dbbench.machine import namespaces
 from dbbench.machine.libc import syncfs
-from dbbench.model import Dataset, EngineSpec, Settings, SourceChange, merge_settings, plain, spelt
+from dbbench.model import (
+    Dataset,
+    EngineSpec,
+    Scalar,
+    Settings,
+    SourceChange,
+    merge_settings,
+    plain,
+    spelt,
+)
 from dbbench.model.run import COPIED
 from dbbench.process import User
 from dbbench.results.fileio import lock_file, naming_full, sha256, sync
@@ -36,6 +45,7 @@ _NOT_BYTES: Final = ("path", "bytes", COPIED)
 DEFAULT_LIMIT: Final = 50 * 2**30  # bytes; a dozen copies as large as the memory of a small server
 # × the dataset's size: on a raw device a tablespace cannot grow for rows that a load adds
 TABLESPACE_ROOM: Final = 1.5
+TABLESPACE_STEP: Final = 64 * 2**20
 
 
 @dataclass(frozen=True)
@@ -55,30 +65,31 @@ class Recipe:
     def key(self) -> str:
         """Return a directory name: readable at the beginning, followed by a hash of everything."""
         profile = engines.profile_of(self.engine.name)
-        limits = profile.limits  # they do not affect the copy
-        settings = {
-            name: setting.value for name, setting in self.settings.items() if name not in limits
-        }
-        loaded = plain(self.dataset)
-        loaded["parameters"] = {
-            name: value for name, value in loaded["parameters"].items() if name not in _NOT_BYTES
-        }
+        dataset = plain(self.dataset)
+        for name in _NOT_BYTES:
+            dataset["parameters"].pop(name, None)
         whole = [
             FORMAT,
             self.engine.name,
             self.version,
             self.build,
             profile.locale,
-            loaded,
-            settings,
+            dataset,
+            _values(self.settings, profile),
         ]
-        whole += [self.tablespace_bytes] if self.tablespace_bytes else []
-        primary = {
-            name: setting.value for name, setting in self.primary.items() if name not in limits
-        }
-        whole += [primary] if primary else []
+        if self.tablespace_bytes:
+            whole.append(self.tablespace_bytes)
+        primary = _values(self.primary, profile)
+        if primary:
+            whole.append(primary)
         digest = hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()
         return f"{self.engine.name}-{self.version}-{self.dataset.kind}-{digest[:16]}"
+
+
+def _values(settings: Settings, profile: Profile) -> dict[str, Scalar]:
+    """Return the values of settings without limits, which do not affect the copy."""
+    names = settings.keys() - profile.limits
+    return {name: settings[name].value for name in names}
 
 
 def recipe(spec: EngineSpec, dataset: Dataset, raw: bool = False) -> Recipe:
@@ -101,26 +112,23 @@ def recipe(spec: EngineSpec, dataset: Dataset, raw: bool = False) -> Recipe:
     defaults = ("default", engine.defaults(None))
     # The server need not be durable: the copy is synced as a whole afterwards, and a killed build
     # is discarded.
-    building = {**profile.building, **(profile.one_tablespace if raw else {})}
+    building = dict(profile.building)
+    tablespace_bytes = 0
+    if raw:
+        building |= profile.one_tablespace
+        least = int(generated.size_bytes(whole, spec.name) * TABLESPACE_ROOM)
+        tablespace_bytes = -(-least // TABLESPACE_STEP) * TABLESPACE_STEP
     if sources.kept_as_it_is(whole):
         building |= profile.unsettled
-    limits = (
-        "plan",
-        {name: value for name, value in spec.settings.items() if spelt(name) in profile.limits},
-    )
-    settings = merge_settings(defaults, ("build", building), limits)
-    space = (
-        -(-int(generated.size_bytes(whole, spec.name) * TABLESPACE_ROOM) // 2**26) * 2**26
-        if raw
-        else 0
-    )
+    limits = {name: value for name, value in spec.settings.items() if spelt(name) in profile.limits}
+    settings = merge_settings(defaults, ("build", building), ("plan", limits))
     primary: Settings = {}
     if whole.kind == "archive":
         primary = merge_settings(defaults, ("build", {**building, **profile.primary}))
         if not profile.standby:  # a standby does not start with lower limits than its primary's
-            primary |= merge_settings(limits)
+            primary |= merge_settings(("plan", limits))
     build = _program_sum(engine.programs(spec.bin), profile.programs)
-    return Recipe(spec, version, build, whole, settings, space, primary)
+    return Recipe(spec, version, build, whole, settings, tablespace_bytes, primary)
 
 
 def ensure(
@@ -248,19 +256,24 @@ def _program_sum(programs: tuple[str, ...], servers: tuple[str, ...]) -> str:
     """Return the SHA-256 of the server program, "" if it is missing: two builds of one version may
     differ.
     """
-    program = next((path for path in map(Path, programs) if path.name in servers), None)
-    path = program if program is None or program.is_absolute() else process.find(program.name)
-    return (
-        sha256(path.resolve(), path.resolve().parent) if path is not None and path.is_file() else ""
-    )
+    for program in programs:
+        name = Path(program).name
+        if name in servers:
+            path = Path(program) if Path(program).is_absolute() else process.find(name)
+            if path is None or not path.is_file():
+                return ""
+            return sha256(path.resolve(), path.resolve().parent)
+    return ""
 
 
 def cache_folder() -> Path:
     """Return DBBENCH_CACHE, or dbbench/golden in the XDG cache. It need not exist."""
-    if configured := os.environ.get("DBBENCH_CACHE"):
+    configured = os.environ.get("DBBENCH_CACHE")
+    if configured:
         return Path(configured).absolute()
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    return (Path(base) if base.startswith("/") else Path.home() / ".cache") / "dbbench" / "golden"
+    xdg = os.environ.get("XDG_CACHE_HOME", "")
+    base = Path(xdg) if xdg.startswith("/") else Path.home() / ".cache"
+    return base / "dbbench" / "golden"
 
 
 def size_limit() -> int:
@@ -300,21 +313,26 @@ def make_room(cache: Path, needed: int) -> None:
         with lock_file(lock_of(cache / making.name.removeprefix(".making-"))) as (_, locked):
             if locked:  # otherwise another process is building it
                 shutil.rmtree(making, ignore_errors=True)
-    used = {file.parent: lock_of(file.parent) for file in cache.glob("[!.]*/manifest*.json")}
-    sizes = {folder: disk_bytes(folder) for folder in used}
-    for folder in sorted(
-        used, key=lambda folder: used[folder].stat().st_mtime if used[folder].exists() else 0.0
-    ):
+    # The copy that was not used for the longest time goes first.
+    folders = {file.parent for file in cache.glob("[!.]*/manifest*.json")}
+    sizes = {folder: disk_bytes(folder) for folder in folders}
+    for folder in sorted(folders, key=_used_at):
         if sum(sizes.values()) + needed <= limit and shutil.disk_usage(cache).free >= needed:
             break
         if evict(folder):
             del sizes[folder]
-    if (free := shutil.disk_usage(cache).free) < needed:
+    free = shutil.disk_usage(cache).free
+    if free < needed:
         raise DiskTooSmall(
             f"the dataset needs about {size_text(needed)}, but {cache} has {size_text(free)} free",
             effect="Nothing was built.",  # but copies were evicted
             remedy="Free some disk space, or set DBBENCH_CACHE to a folder on a larger disk.",
         )
+
+
+def _used_at(folder: Path) -> float:
+    lock = lock_of(folder)
+    return lock.stat().st_mtime if lock.exists() else 0.0
 
 
 def evict(folder: Path) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import fcntl
+import functools
 import io
 import os
 import random
@@ -90,21 +91,19 @@ def split(golden: Golden, folder: str) -> tuple[Golden, Golden]:
     same files.
     """
     below = f"{folder}/"
-    within = tuple(
-        dataclasses.replace(entry, path=entry.path.removeprefix(below))
-        for entry in golden.manifest.entries
-        if entry.path.startswith(below)
-    )
-    rest = tuple(
-        entry for entry in golden.manifest.entries if not f"{entry.path}/".startswith(below)
-    )
-    parts = [
-        dataclasses.replace(
-            golden.manifest, entries=entries, logical_bytes=sum(entry.size for entry in entries)
-        )
-        for entries in (within, rest)
-    ]
-    return Golden(golden.path, parts[0], folder), Golden(golden.path, parts[1])
+    within = []
+    rest = []
+    for entry in golden.manifest.entries:
+        if entry.path.startswith(below):
+            within.append(dataclasses.replace(entry, path=entry.path.removeprefix(below)))
+        elif entry.path != folder:
+            rest.append(entry)
+
+    def part(entries: list[Entry]) -> Manifest:
+        size = sum(entry.size for entry in entries)
+        return dataclasses.replace(golden.manifest, entries=tuple(entries), logical_bytes=size)
+
+    return Golden(golden.path, part(within), folder), Golden(golden.path, part(rest))
 
 
 def open_entry(golden: Golden, entry: Entry) -> io.BufferedReader:
@@ -195,7 +194,7 @@ def scan(data: Path, threads: int) -> tuple[Entry, ...]:
     """
     names = sorted(path.relative_to(data).as_posix() for path in data.rglob("*"))
     with ThreadPoolExecutor(threads) as pool:
-        return tuple(pool.map(lambda name: _entry(data, name), names))
+        return tuple(pool.map(functools.partial(_entry, data), names))
 
 
 def _entry(data: Path, name: str) -> Entry:
@@ -213,15 +212,15 @@ def compressibility(files: list[Path]) -> float | None:
     """Return the size divided by the size after zlib level 1, for a seeded 4-MiB sample; None if
     the files are empty. Pieces are compressed separately, as a compressing filesystem does.
     """
-    sizes = [(path, path.stat().st_size) for path in files]
-    pieces = [(path, offset) for path, size in sizes for offset in range(0, size, SAMPLE_PIECE)]
+    pieces: list[tuple[Path, int]] = []
+    for path in files:
+        pieces += [(path, offset) for offset in range(0, path.stat().st_size, SAMPLE_PIECE)]
     if not pieces:
         return None
-    chosen = random.Random(SAMPLE_SEED).sample(
-        pieces, min(len(pieces), SAMPLE_BYTES // SAMPLE_PIECE)
-    )
-    raw = packed = 0
-    for path, offset in sorted(chosen):
+    count = min(len(pieces), SAMPLE_BYTES // SAMPLE_PIECE)
+    raw = 0
+    packed = 0
+    for path, offset in sorted(random.Random(SAMPLE_SEED).sample(pieces, count)):
         with path.open("rb") as file:
             file.seek(offset)
             piece = file.read(SAMPLE_PIECE)

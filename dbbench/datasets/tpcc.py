@@ -85,26 +85,22 @@ def build(server: Server, dataset: Dataset) -> None:
     """
     scale = scale_of(dataset.parameters)
     sql = sql_of(server)
-    tables = {
-        head.partition(" ")[0]: (head.partition("(")[2][:-1], columns.format(time=sql.time_type))
-        for head, columns in sections("table").items()
-    }
-    execute(server, *(sql.create(table, columns, key) for table, (key, columns) in tables.items()))
-    keys = [
-        statement
-        for table, (key, _) in tables.items()
-        if key
-        for statement in sql.add_key(table, key)
-    ]
+    tables = []
+    indexes = list(sections("index").values())
+    for head, columns in sections("table").items():  # "order_line (ol_w_id, ...)"
+        table, _, key = head.removesuffix(")").partition("(")
+        table = table.strip()
+        tables.append(sql.create(table, columns.format(time=sql.time_type), key))
+        if key:
+            indexes += sql.add_key(table, key)
+    execute(server, *tables)
+
+    def fill(warehouse: int) -> None:
+        _fill(server, Rows(scale, warehouse))
+
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        list(
-            pool.map(lambda number: _fill(server, Rows(scale, number)), range(scale.warehouses + 1))
-        )
-        list(
-            pool.map(
-                lambda statement: execute(server, statement), (*sections("index").values(), *keys)
-            )
-        )
+        list(pool.map(fill, range(scale.warehouses + 1)))
+        list(pool.map(functools.partial(execute, server), indexes))
 
 
 def consistency(server: Server, dataset: Dataset) -> str:
@@ -113,11 +109,12 @@ def consistency(server: Server, dataset: Dataset) -> str:
     """
     delivered = delivered_at_first(scale_of({**PARAMETERS, **dataset.parameters}))
     for condition, query in sections("condition").items():
-        if broken := rows(server, query.format(delivered=delivered)):
-            shown = "; ".join(", ".join(map(str, row)) for row in broken[:NAMED])
+        violations = rows(server, query.format(delivered=delivered))
+        if violations:
+            count = f"{len(violations)} {'row' if len(violations) == 1 else 'rows'}"
+            first = [", ".join(map(str, row)) for row in violations[:NAMED]]
             raise DataCorrupt(
-                f"TPC-C consistency condition {condition}: violated in {len(broken)} "
-                f"{'row' if len(broken) == 1 else 'rows'}: {shown}",
+                f"TPC-C consistency condition {condition}: violated in {count}: {'; '.join(first)}",
                 remedy="Repeat the trial without other sessions. If the error persists, the filesystem, "
                 "the server or the script loses acknowledged data.",
             )

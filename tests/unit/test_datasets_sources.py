@@ -11,7 +11,7 @@ from dbbench.datasets import generated, golden, sources
 from dbbench.datasets.sources import Source
 from dbbench.datasets.sources.look import _page_size, has_applied_log, tablespaces
 from dbbench.datasets.sources.look import header_of as header
-from dbbench.drivers.scan import chosen
+from dbbench.drivers.scan import choose
 from dbbench.engines.sql import Table
 from dbbench.errors import DriverFailed, PlanInvalid, SourceRefused, SourceUnusable
 from dbbench.model import EngineSpec
@@ -340,13 +340,13 @@ TABLES: Final = [
 
 def test_a_scan_takes_the_largest_tables_or_those_named() -> None:
     """Only those of the tablespace under test, if there is one; an unknown name is an error."""
-    assert [table.name for table in chosen(TABLES, 2, "")] == ["b", "own.c"]
-    assert [table.name for table in chosen(TABLES, 9, "")] == ["b", "own.c", "a"]
-    assert [table.name for table in chosen(TABLES, "own.c, a", "")] == ["own.c", "a"]
-    assert [table.name for table in chosen(TABLES, 9, "fast")] == ["b", "own.c"]
+    assert [table.name for table in choose(TABLES, 2, "")] == ["b", "own.c"]
+    assert [table.name for table in choose(TABLES, 9, "")] == ["b", "own.c", "a"]
+    assert [table.name for table in choose(TABLES, "own.c, a", "")] == ["own.c", "a"]
+    assert [table.name for table in choose(TABLES, 9, "fast")] == ["b", "own.c"]
     with pytest.raises(
         DriverFailed, match=r"no table a in the tablespace fast; there are b, own.c"
     ):
-        chosen(TABLES, "a", "fast")
+        choose(TABLES, "a", "fast")
     with pytest.raises(DriverFailed, match="all tables of the dataset are empty"):
-        chosen(TABLES[3:], 4, "")
+        choose(TABLES[3:], 4, "")

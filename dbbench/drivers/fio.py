@@ -128,7 +128,8 @@ def find_conflicts(job: str) -> Iterator[tuple[int, str]]:
             if "/" in name or ".." in name:
                 yield number, f"[{name}]"
         elif option:
-            name, value = option[1], option[2] or ""
+            name = option[1]
+            value = option[2] or ""
             external = name == "ioengine" and value.startswith(("external", "/"))
             if external or name in _PROGRAMS or _DECIDED.fullmatch(name):
                 yield number, name

@@ -98,7 +98,8 @@ def path_for_client(file: Path) -> str:
     """
     if not namespaces.mounts_are_private():
         return str(file)
-    (folder := namespaces.RUNTIME / "scripts").mkdir(0o755, exist_ok=True)
+    folder = namespaces.RUNTIME / "scripts"
+    folder.mkdir(0o755, exist_ok=True)
     if file.parent != folder:  # a user's own script is there already
         shutil.copyfile(file, folder / file.name)
     return str(folder / file.name)

@@ -535,6 +535,8 @@ class Innodb:
                 files += 1
                 checks += [(part, file) for part in parts]
 
+        result = f"checksums of {files} tablespaces"
+
         # xargs starts them all, which is faster than from here; one by one only to find the fault.
         owner = self.account()
         everything = "\0".join(f"{part}\0{file}" for part, file in checks)
@@ -542,11 +544,13 @@ class Innodb:
         all_checks = process.run(
             xargs, stdin=everything, timeout_s=CHECK_S, ok=(0, 123), as_user=owner
         )
-        for part, file in checks if all_checks.returncode else ():
+        if all_checks.returncode == 0:
+            return result
+        for part, file in checks:
             done = process.run([*checker, part, file], timeout_s=CHECK_S, ok=(0, 1), as_user=owner)
             faults = (done.stdout + done.stderr).splitlines() if done.returncode else ()
             refuse_corrupt(f"{_PAGE_CHECKER} {file.name}", faults)
-        return f"checksums of {files} tablespaces"
+        return result
 
     def data_bytes(self, file: Path) -> int:
         """Return the size of a file; of a bare device, up to FSP_FREE_LIMIT, beyond which no page

@@ -69,7 +69,8 @@ def of(dataset: Dataset, spec: EngineSpec) -> Source | None:
             f"{spec.name} is not installed", remedy="Run dbbench doctor to see how to install it."
         )
     page = profile.page_bytes
-    if is_postgres := profile.dialect == "postgres" and source.engine == spec.name:
+    is_postgres = profile.dialect == "postgres" and source.engine == spec.name
+    if is_postgres:
         page = postgres.block_size(spec.bin)
         source = dataclasses.replace(source, page_size=postgres.page_size(source, spec.bin))
     fits(source, spec.name, version, page)
@@ -77,7 +78,8 @@ def of(dataset: Dataset, spec: EngineSpec) -> Source | None:
         postgres.check_locales(source)
     # in addition to the server's own
     programs = innodb.programs(source) if profile.dialect == "mysql" else ()
-    if lacking := [name for name in programs if process.find(name) is None]:
+    lacking = [name for name in programs if process.find(name) is None]
+    if lacking:
         packages = [package_of(name) or name for name in lacking]
         raise ProgramMissing(
             f"not installed: {', '.join(lacking)}, required for {source.form}",
@@ -103,7 +105,8 @@ def load(source: Source, dataset: Dataset, server: Server, data: Path) -> tuple[
     """
     dialect = _DIALECTS[profile_of(source.engine).dialect]
     parameters = dataset.parameters
-    database, tablespace = (str(parameters.get(name, "")) for name in ("database", "tablespace"))
+    database = str(parameters.get("database", ""))
+    tablespace = str(parameters.get("tablespace", ""))
     changes = dialect.load(source, server, data, database, tablespace)
     if kept_as_it_is(dataset):
         return (*changes, SourceChange(SourceChangeKind.NOT_SETTLED))

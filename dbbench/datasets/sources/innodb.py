@@ -164,22 +164,17 @@ def load(
     if not databases:
         raise SourceUnusable(f"{source.path} contains no tables")
     chosen = wanted or max(databases, key=databases.__getitem__)
-    if not source.physical:
-        tables = rows(server, _TABLES, database="")
-        for table in (table for database, table in tables if database == chosen):
-            execute(
-                server,
-                f"ANALYZE TABLE {sql_of(server).quote(chosen)}.{sql_of(server).quote(table)}",
-                database="",
-            )
+    quote = sql_of(server).quote
+    tables = [] if source.physical else rows(server, _TABLES, database="")
+    for database, table in tables:
+        if database == chosen:
+            execute(server, f"ANALYZE TABLE {quote(chosen)}.{quote(table)}", database="")
     if chosen == NAME:
         return changes
     remember_database(data, chosen)
-    return (
-        changes
-        if wanted
-        else (*changes, SourceChange(SourceChangeKind.CHOSEN, {"database": chosen}))
-    )
+    if wanted:
+        return changes
+    return (*changes, SourceChange(SourceChangeKind.CHOSEN, {"database": chosen}))
 
 
 class MysqlScript:
@@ -216,20 +211,22 @@ class MysqlScript:
         if self._routine or line.startswith(b"DELIMITER "):
             self._routine = not re.match(rb"DELIMITER ;\s*$", line)
             return b"\n" if self._hidden and line[:9] != b"DELIMITER" else line
-        if mark := _MARK_MYSQL.match(line):
+        mark = _MARK_MYSQL.match(line)
+        use = _USE.match(line)
+        table = _CREATE_MYSQL.match(line)
+        if mark:
             self._marks += -1 if mark[1] else 1
-        elif use := _USE.match(line):
+        elif use:
             self._database = unquote(use[2])
             self._hidden = self._database in SYSTEM_SCHEMAS
             if self._hidden:
                 self.skipped[f"database {self._database}"] = None
-        elif not self._hidden and (table := _CREATE_MYSQL.match(line)):
+        elif table and not self._hidden:
             self.tables[self._database, unquote(table[1])] = None
         if self._hidden or self._is_left_out(line):
             return b"\n"
-        return line.replace(b"SQL_MODE='", b"SQL_MODE='" + STRICT.encode() + b",").replace(
-            b",' */", b"' */"
-        )
+        strict = line.replace(b"SQL_MODE='", b"SQL_MODE='" + STRICT.encode() + b",")
+        return strict.replace(b",' */", b"' */")
 
     def _is_left_out(self, line: bytes) -> bool:
         names = [a or b for a, b in _ASSIGNED.findall(line)] if _SET_MYSQL.match(line) else []
@@ -304,12 +301,14 @@ def _run(
     status, printed = feed(argv, lines, innodb.account(), server.env)
     where = str(path)
     answer = printed[-1000:].strip()
-    if at := _AT.search(printed):
+    error = _AT.search(printed)
+    altering = _ALTERING.search(printed)
+    if error:
         with path.open("rb") as file, files.decompress(file, path.name) as content:
-            statement = next(itertools.islice(content, int(at[1]) - 1, None), b"")
-        where = f"{path}, line {at[1]}: {shown(statement)}"
-        answer = at[0]
-    elif altering := _ALTERING.search(printed):
+            statement = next(itertools.islice(content, int(error[1]) - 1, None), b"")
+        where = f"{path}, line {error[1]}: {shown(statement)}"
+        answer = error[0]
+    elif altering:
         answer = f"a row was changed or left out: {altering[0]}"
     elif status == 0:
         return
@@ -322,57 +321,64 @@ def _run(
 
 
 def _mydumper(folder: Path, server: Server) -> tuple[Tables, dict[str, None]]:
-    step_of = {
-        path: step for path in sorted(folder.iterdir()) if (step := _step(path.name)) is not None
-    }
-    # The databases by the beginning of the names of their files.
-    created = {
-        path.name.partition(f"{_STEPS[_CREATE]}.")[0]: (_name_in(folder, path, _DATABASE), path)
-        for path, step in step_of.items()
-        if step == _CREATE
-    }
-    database_of = {}
-    for path in step_of:
-        fitting = [
-            prefix for prefix in created if path.name.startswith((f"{prefix}.", f"{prefix}-schema"))
-        ]
-        database = created[max(fitting, key=len)][0] if fitting else path.name.partition(".")[0]
-        if database not in SYSTEM_SCHEMAS:
-            database_of[path] = database
+    step_of, database_of, maker_of = _files_of(folder)
+    # Make the databases that do not exist.
     present = {str(name) for (name,) in rows(server, "SHOW DATABASES", database="")}
-    makers = dict(created.values())
-    for name in sorted({*database_of.values()} - present):
-        if name in makers:
-            _run(server, _lines(folder, makers[name]), makers[name], "")
+    for database in sorted({*database_of.values()} - present):
+        if database in maker_of:
+            maker = maker_of[database]
+            _run(server, _lines(folder, maker), maker, "")
         else:
-            execute(server, f"CREATE DATABASE {sql_of(server).quote(name)}", database="")
+            execute(server, f"CREATE DATABASE {sql_of(server).quote(database)}", database="")
 
     def run(path: Path) -> None:
-        in_one = step_of[path] >= _VIEW
-        _run(
-            server,
-            _lines(folder, path, in_one),
-            path,
-            database_of[path],
-            _DELIMITER if in_one else ";",
-        )
+        routines = step_of[path] >= _VIEW
+        delimiter = _DELIMITER if routines else ";"
+        _run(server, _lines(folder, path, routines), path, database_of[path], delimiter)
 
+    # Only rows are loaded by several clients at a time.
     for step in range(_SEQUENCE, len(_STEPS)):
+        paths = [path for path in database_of if step_of[path] == step]
         with ThreadPoolExecutor(len(os.sched_getaffinity(0)) if step == _ROWS else 1) as pool:
             try:
-                list(pool.map(run, (path for path in database_of if step_of[path] == step)))
+                list(pool.map(run, paths))
             except BaseException:
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
     # Newer versions of mydumper write down the numbers of rows.
     counts = _COUNTS.findall((folder / "metadata").read_text(errors="replace"))
     numbers = {(database, table): int(number) for database, table, number in counts}
-    tables = [
-        (database, _name_in(folder, path, _CREATED))
-        for path, database in database_of.items()
-        if step_of[path] in (_SEQUENCE, _TABLE)
-    ]
-    return {table: numbers.get(table) for table in tables}, {}
+    tables: Tables = {}
+    for path, database in database_of.items():
+        if step_of[path] in (_SEQUENCE, _TABLE):
+            table = (database, _name_in(folder, path, _CREATED))
+            tables[table] = numbers.get(table)
+    return tables, {}
+
+
+def _files_of(folder: Path) -> tuple[dict[Path, int], dict[Path, str], dict[str, Path]]:
+    """Return the step and the database of each file, and the file that makes each database."""
+    step_of: dict[Path, int] = {}
+    by_prefix: dict[str, str] = {}  # databases by the beginning of the names of their files
+    maker_of: dict[str, Path] = {}
+    for path in sorted(folder.iterdir()):
+        step = _step(path.name)
+        if step is None:
+            continue
+        step_of[path] = step
+        if step == _CREATE:
+            database = _name_in(folder, path, _DATABASE)
+            maker_of[database] = path
+            by_prefix[path.name.partition(f"{_STEPS[_CREATE]}.")[0]] = database
+    database_of = {}
+    for path in step_of:
+        database = path.name.partition(".")[0]
+        for prefix in sorted(by_prefix, key=len):  # the longest that fits counts
+            if path.name.startswith((f"{prefix}.", f"{prefix}-schema")):
+                database = by_prefix[prefix]
+        if database not in SYSTEM_SCHEMAS:
+            database_of[path] = database
+    return step_of, database_of, maker_of
 
 
 def _step(name: str) -> int | None:
@@ -386,10 +392,10 @@ def _step(name: str) -> int | None:
 
 def _name_in(folder: Path, path: Path, create: re.Pattern[bytes]) -> str:
     """Return the name of the first database or table that the statements of a file create."""
-    if (match := create.search(b"".join(_lines(folder, path)))) is None:
-        raise incomplete(
-            f"{path.name} contains no CREATE {'DATABASE' if create is _DATABASE else 'TABLE'}"
-        )
+    match = create.search(b"".join(_lines(folder, path)))
+    if match is None:
+        what = "DATABASE" if create is _DATABASE else "TABLE"
+        raise incomplete(f"{path.name} contains no CREATE {what}")
     return unquote(match[1])
 
 

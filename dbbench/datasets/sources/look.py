@@ -113,15 +113,15 @@ def _directory(path: Path) -> Source | None:
         return _cluster(path)
     if (path / "toc.dat").is_file():
         return _dump_directory(path)
-    if tar := next(path.glob("base.tar*"), None):
+    tar = next(path.glob("base.tar*"), None)
+    if tar:
         return _tars(path, tar)
     if any((path / name).is_file() for name in CHECKPOINTS):
         return _backup(path)
     if (path / "ibdata1").is_file():
         return _innodb(path)
-    if any((path / name).is_file() for name in ("metadata", "metadata.partial")) and any(
-        path.glob("*-schema*.sql*")
-    ):
+    has_metadata = any((path / name).is_file() for name in ("metadata", "metadata.partial"))
+    if has_metadata and any(path.glob("*-schema*.sql*")):
         return _mydumper(path)
     return None
 
@@ -137,7 +137,8 @@ def _file(path: Path) -> Source | None:
             )
     if head.startswith(MAGIC):
         return _archive(path, path, head, "custom")
-    if (toc := _toc_in_tar(path)) is not None:
+    toc = _toc_in_tar(path)
+    if toc is not None:
         return _archive(path, path, toc, "tar")
     if head[_TAR] == b"ustar":
         raise unusable(f"{path} is a tar archive", f"Unpack it first: tar -xf {name}")
@@ -149,21 +150,17 @@ def _file(path: Path) -> Source | None:
         )
     if _POSTGRES.search(head):
         _check_end(path, _POSTGRES_ENDS)
-        version = _POSTGRES_FROM.search(head)
-        return Source(
-            path,
-            "pg_dump plain",
-            "postgres",
-            version[1].decode() if version else "",
-            *measure(path),
-        )
-    if tool := _MYSQL.search(head):
+        server = _POSTGRES_FROM.search(head)
+        version = server[1].decode() if server else ""
+        return Source(path, "pg_dump plain", "postgres", version, *measure(path))
+    tool = _MYSQL.search(head)
+    if tool:
         _check_end(path, _MYSQL_ENDS)
-        server = _MYSQL_FROM.search(head)  # MariaDB's tool also dumps MySQL
-        engine = "mariadb" if b"MariaDB" in (server[2] if server else tool[1]) else "mysql"
-        return Source(
-            path, "mysqldump", engine, server[1].decode() if server else "", *measure(path)
-        )
+        server = _MYSQL_FROM.search(head)
+        version = server[1].decode() if server else ""
+        maker = server[2] if server else tool[1]  # MariaDB's tool also dumps MySQL
+        engine = "mariadb" if b"MariaDB" in maker else "mysql"
+        return Source(path, "mysqldump", engine, version, *measure(path))
     if _SQL.search(head):
         raise unusable(
             f"{path} is an SQL script without the comments of pg_dump or mysqldump, which name "
@@ -217,7 +214,8 @@ def _archive(path: Path, file: Path, head: bytes, form: str) -> Source:
 
 
 def _dump_directory(path: Path) -> Source:
-    if blob := next(path.glob("blob_*.dat"), None):
+    blob = next(path.glob("blob_*.dat"), None)
+    if blob:
         raise unusable(
             f"{blob.name} in {path} is a large object without compression, so nothing tells "
             "whether it is complete",
@@ -236,17 +234,17 @@ def header_of(head: bytes) -> tuple[str, int] | None:
         return None
     version = (head[5], head[6])
     width = head[8]
-    at = 11 + (1 if version >= _BY_ALGORITHM else 1 + width) + _DATE * (1 + width)
+    compression = 1 if version >= _BY_ALGORITHM else 1 + width
+    offset = 11 + compression + _DATE * (1 + width)
     texts = []  # names of the database, of the server's version and of pg_dump's
     for _ in range(3):
-        length = (
-            int.from_bytes(head[at + 1 : at + 1 + width], "little")
-            if head[at : at + 1] == b"\0"
-            else 0
-        )
-        at += 1 + width + length
-        texts.append(head[at - length : at].decode(errors="replace"))
-    if at > len(head):
+        length = 0
+        begin = offset + 1 + width
+        if head[offset : offset + 1] == b"\0":
+            length = int.from_bytes(head[offset + 1 : begin], "little")
+        offset = begin + length
+        texts.append(head[begin:offset].decode(errors="replace"))
+    if offset > len(head):
         return None
     digits = re.match(r"\d+(\.\d+)*", texts[1])
     writer = re.match(r"[0-9]{1,4}", texts[2])  # "19beta1", for example
@@ -295,23 +293,26 @@ def tablespaces(cluster: Path) -> list[tuple[str, Path]]:
     folders = []
     links = sorted((cluster / "pg_tblspc").glob("[0-9]*"))
     named = {link.name: Path(link.readlink() if link.is_symlink() else link) for link in links}
-    if (table := cluster / "tablespace_map").is_file():
-        lines = (line.partition(" ") for line in table.read_text().splitlines())
-        named |= {oid: Path(to) for oid, _, to in lines if oid.isdecimal()}
-    for oid, target in named.items():
+    map_file = cluster / "tablespace_map"
+    if map_file.is_file():
+        for line in map_file.read_text().splitlines():
+            oid, _, target = line.partition(" ")
+            if oid.isdecimal():
+                named[oid] = Path(target)
+    for oid, former in named.items():
         candidates = (
             cluster / "pg_tblspc" / oid,
-            target,
-            cluster.parent / target.name,
+            former,
+            cluster.parent / former.name,
             cluster.parent / oid,
         )
-        here = next((place for place in candidates if any(place.glob("PG_*"))), None)
-        if here is None:
+        present = [folder for folder in candidates if any(folder.glob("PG_*"))]
+        if not present:
             raise unusable(
-                f"tablespace {oid} of {cluster}, formerly at {target}, is missing",
-                f"Put its directory next to the backup, as {cluster.parent / target.name}.",
+                f"tablespace {oid} of {cluster}, formerly at {former}, is missing",
+                f"Put its directory next to the backup, as {cluster.parent / former.name}.",
             )
-        folders.append((oid, here))
+        folders.append((oid, present[0]))
     return folders
 
 
@@ -321,13 +322,11 @@ def _tars(path: Path, base: Path) -> Source:
     if base.name.removeprefix("base.tar") in ("", ".gz"):
         try:
             with tarfile.open(base, "r:*") as tar:
-                files = (
-                    member
-                    for member in tar
-                    if member.isreg() and member.name.removeprefix("./") == "PG_VERSION"
-                )
-                file = tar.extractfile(member) if (member := next(files, None)) else None
-                version = file.read(20).decode().strip() if file else ""
+                for member in tar:
+                    if member.isreg() and member.name.removeprefix("./") == "PG_VERSION":
+                        file = tar.extractfile(member)
+                        version = file.read(20).decode().strip() if file else ""
+                        break
         except (tarfile.TarError, EOFError, OSError, ValueError, zlib.error) as error:
             raise unusable(f"{base} is damaged or truncated: {error}") from None
     return Source(path, "pg_basebackup tar", "postgres", version, *measure(path))
@@ -339,7 +338,8 @@ def _backup(path: Path) -> Source:
             f"{path} is an incremental backup",
             "Apply it to its full backup, and name the full backup.",
         )
-    if packed := next(path.rglob("*.qp"), None) or next(path.rglob("*.xbstream"), None):
+    packed = next(path.rglob("*.qp"), None) or next(path.rglob("*.xbstream"), None)
+    if packed:
         raise unusable(f"{packed} is compressed", "Decompress the backup first.")
     info = _pairs(path, INFOS)
     is_mariadb = "MariaDB" in info.get("server_version", "") or "maria" in info.get("tool_name", "")
@@ -359,7 +359,8 @@ def _innodb(path: Path) -> Source:
             f"{path}/ibdata1 is locked: its server is running",
             "mariabackup or xtrabackup, or stop the server first.",
         )
-    if len(systems := sorted(file.name for file in path.glob("ibdata*"))) > 1:
+    systems = sorted(file.name for file in path.glob("ibdata*"))
+    if len(systems) > 1:
         raise unusable(
             f"the system tablespace of {path} has several files: {', '.join(systems)}",
             "Use a dump instead: such a tablespace requires its own innodb_data_file_path.",
@@ -373,24 +374,22 @@ def _innodb(path: Path) -> Source:
             history = json.loads((path / "mysql_upgrade_history").read_text())["upgrade_history"]
             version = str(history[-1]["version"]).partition("-")[0]
     else:
-        files = (path / name for name in ("mariadb_upgrade_info", "mysql_upgrade_info"))
-        if file := next(filter(Path.is_file, files), None):
-            version = _three_numbers(file.read_text(errors="replace"))
+        for name in ("mysql_upgrade_info", "mariadb_upgrade_info"):  # the last one counts
+            if (path / name).is_file():
+                version = _three_numbers((path / name).read_text(errors="replace"))
     return Source(
         path, "data directory", engine, version, *measure(path), _page_size(path / "ibdata1")
     )
 
 
 def _mydumper(path: Path) -> Source:
-    if (path / "metadata.partial").exists() or not _FINISHED.search(
-        (path / "metadata").read_text(errors="replace")
-    ):
+    partial = (path / "metadata.partial").exists()
+    if partial or not _FINISHED.search((path / "metadata").read_text(errors="replace")):
         raise unusable(
             f"{path} is incomplete: mydumper did not finish it, according to its metadata", AGAIN
         )
-    is_mysql = any(
-        _OF_MYSQL.search(_schema(file)) for file in sorted(path.glob("*-schema*.sql*"))[:20]
-    )
+    schemas = sorted(path.glob("*-schema*.sql*"))[:20]
+    is_mysql = any(_OF_MYSQL.search(_schema(file)) for file in schemas)
     return Source(path, "mydumper", "mysql" if is_mysql else "mariadb", "", *measure(path))
 
 
@@ -428,7 +427,6 @@ def _has_lock(file: Path) -> bool:
 
 def _pairs(backup: Path, names: tuple[str, ...]) -> dict[str, str]:
     """Return the lines "name = value" of those of the files that exist."""
-    texts = (
-        (backup / name).read_text(errors="replace") for name in names if (backup / name).is_file()
-    )
-    return dict(re.findall(r"^([^=\n]*?)[ \t]*=[ \t]*(.*?)[ \t]*$", "\n".join(texts), re.MULTILINE))
+    files = [backup / name for name in names if (backup / name).is_file()]
+    text = "\n".join(file.read_text(errors="replace") for file in files)
+    return dict(re.findall(r"^([^=\n]*?)[ \t]*=[ \t]*(.*?)[ \t]*$", text, re.MULTILINE))

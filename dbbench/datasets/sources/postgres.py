@@ -116,11 +116,13 @@ def _locales(content: mmap.mmap, source: Source) -> Iterator[str]:
         yield from (name.decode() for name in _NAMED_LOCALE.findall(content))
         return
     for begin in (b"CREATE COLLATION ", b"\nCREATE DATABASE "):  # pg_restore creates no database
-        at = -1
-        while (at := content.find(begin, at + 1)) >= 0:
-            statement = content[at : content.find(b";", at)]
-            names = _LOCALE.findall(statement) if b"provider = icu" not in statement else []
-            yield from (name.decode(errors="replace") for name in names if len(statement) < 1000)
+        offset = content.find(begin)
+        while offset >= 0:
+            statement = content[offset : content.find(b";", offset)]
+            if len(statement) < 1000 and b"provider = icu" not in statement:
+                for name in _LOCALE.findall(statement):
+                    yield name.decode(errors="replace")
+            offset = content.find(begin, offset + 1)
 
 
 def _has_locale(name: str) -> bool:
@@ -144,13 +146,10 @@ def lay(source: Source, data: Path, place: Place) -> tuple[SourceChange, ...]:
 
 
 def _skips(path: PurePosixPath) -> bool:
-    emptied = len(path.parts) > 1 and path.parts[0] in _EMPTIED
-    return (
-        path.parts[0] in _LEFT
-        or emptied
-        or path.name.startswith("pgsql_tmp")
-        or path.name == "pg_internal.init"
-    )
+    top = path.parts[0]
+    if top in _LEFT or (top in _EMPTIED and len(path.parts) > 1):
+        return True
+    return path.name.startswith("pgsql_tmp") or path.name == "pg_internal.init"
 
 
 def _copy(source: Path, data: Path) -> None:
@@ -160,11 +159,9 @@ def _copy(source: Path, data: Path) -> None:
     log = source / "pg_wal"
 
     def leave(path: PurePosixPath) -> bool:
-        return (
-            _skips(path)
-            or path.parts[0] == "pg_wal"
-            or (path.parts[0] == "pg_tblspc" and len(path.parts) > 1)
-        )
+        if path.parts[0] == "pg_tblspc" and len(path.parts) > 1:
+            return True
+        return path.parts[0] == "pg_wal" or _skips(path)
 
     files.copy_tree(source, data, leave)
     files.copy_tree(
@@ -185,12 +182,15 @@ def check_manifest(source: Path, data: Path) -> None:
     changes after it has written that. Raises SourceUnusable.
     """
     manifest = source / "backup_manifest"
-    for entry in json.loads(manifest.read_bytes())["Files"] if manifest.is_file() else ():
-        name = PurePosixPath(entry.get("Path") or os.fsdecode(bytes.fromhex(entry["Encoded-Path"])))
-        expected = not _skips(name) and name.parts[0] not in (*_CONFIGURATION, "pg_wal")
-        if expected and not (
-            (path := data / name).is_file() and path.stat().st_size == entry["Size"]
-        ):
+    if not manifest.is_file():
+        return
+    for entry in json.loads(manifest.read_bytes())["Files"]:
+        encoded = entry.get("Encoded-Path", "")
+        name = PurePosixPath(entry.get("Path") or os.fsdecode(bytes.fromhex(encoded)))
+        if _skips(name) or name.parts[0] in (*_CONFIGURATION, "pg_wal"):
+            continue
+        path = data / name
+        if not path.is_file() or path.stat().st_size != entry["Size"]:
             raise SourceUnusable(
                 f"{name} of the backup is missing or truncated, according to its backup_manifest"
             )
@@ -198,25 +198,19 @@ def check_manifest(source: Path, data: Path) -> None:
 
 def _unpack(source: Path, data: Path) -> None:
     """Unpack base.tar, a tar file per tablespace, and pg_wal.tar."""
-    for tar in sorted(
-        source.glob("*.tar*"), key=lambda tar: (not tar.name.startswith("base."), tar.name)
-    ):
+    tars = sorted(source.glob("*.tar*"), key=lambda tar: (not tar.name.startswith("base."), tar))
+    targets = {"base": data, "pg_wal": data / "pg_wal"}
+    for tar in tars:
         name = tar.name.partition(".tar")[0]
-        target = (
-            data
-            if name == "base"
-            else data / "pg_wal"
-            if name == "pg_wal"
-            else data / "pg_tblspc" / name
-        )
+        target = targets.get(name, data / "pg_tblspc" / name)
         target.mkdir(parents=True, exist_ok=True)
         files.unpack(tar, target)
-    map_ = data / "tablespace_map"
-    names = (
-        [line.partition(" ")[0] for line in map_.read_text().splitlines()] if map_.is_file() else []
-    )
-    if absent := [oid for oid in names if not any((data / "pg_tblspc" / oid).glob("PG_*"))]:
-        raise SourceUnusable(f"{source} lacks {absent[0]}.tar, a tablespace of the cluster")
+    tablespace_map = data / "tablespace_map"
+    lines = tablespace_map.read_text().splitlines() if tablespace_map.is_file() else []
+    for line in lines:
+        oid = line.partition(" ")[0]
+        if not any((data / "pg_tblspc" / oid).glob("PG_*")):
+            raise SourceUnusable(f"{source} lacks {oid}.tar, a tablespace of the cluster")
     check_manifest(source, data)
     for name in _LEFT:
         shutil.rmtree(data / name, ignore_errors=True)
@@ -226,25 +220,21 @@ def _unpack(source: Path, data: Path) -> None:
 
 def _clean(data: Path) -> tuple[SourceChange, ...]:
     """Remove the configuration; return those settings on which a database may depend."""
-    set_: dict[str, str] = {}
-    for name in _CONFIGURATION[:2]:
-        lines = (
-            (data / name).read_text(errors="replace").splitlines()
-            if (data / name).is_file()
-            else []
-        )
-        set_ |= {
-            match[1]: match[2].strip("'")
-            for line in lines
-            if (match := _SETTING.match(line)) and match[2]
-        }
+    values: dict[str, str] = {}
     for name in _CONFIGURATION:
+        file = data / name
+        has_settings = name.startswith("postgresql.") and file.is_file()
+        text = file.read_text(errors="replace") if has_settings else ""
+        for line in text.splitlines():
+            setting = _SETTING.match(line)
+            if setting and setting[2]:
+                values[setting[1]] = setting[2].strip("'")
         # emptied, not removed: the server expects postgresql.auto.conf
-        (data / name).write_text("")
-    settings = ", ".join(f"{name} = '{set_[name]}'" for name in _SHOWN if set_.get(name))
-    return (
-        (SourceChange(SourceChangeKind.CONFIGURATION, {"settings": settings}),) if settings else ()
-    )
+        file.write_text("")
+    settings = ", ".join(f"{name} = '{values[name]}'" for name in _SHOWN if values.get(name))
+    if not settings:
+        return ()
+    return (SourceChange(SourceChangeKind.CONFIGURATION, {"settings": settings}),)
 
 
 def _recover(data: Path, place: Place, account: process.User) -> None:
@@ -357,12 +347,8 @@ def _choose(server: Server, data: Path, wanted: str, tablespace: str) -> tuple[s
     """Return the database for the drivers, and whether the one with its future name has tables."""
 
     def size_of(database: object) -> int:
-        roots = (
-            data.glob(f"pg_tblspc/{tablespace}/PG_*/{database}")
-            if tablespace
-            else [data / f"base/{database}"]
-        )
-        return sum(file.stat().st_size for root in roots for file in root.glob("*"))
+        folder = f"pg_tblspc/{tablespace}/PG_*/{database}" if tablespace else f"base/{database}"
+        return sum(file.stat().st_size for file in data.glob(f"{folder}/*"))
 
     sizes = {
         str(name): size_of(oid)
@@ -405,11 +391,9 @@ def _reset(server: Server) -> tuple[SourceChange, ...]:
     names = [str(row[0]) for row in settings if not str(row[0]).startswith("search_path=")]
     for name in names:
         execute(server, f'ALTER DATABASE {server.database} RESET "{name.partition("=")[0]}"')
-    return (
-        (SourceChange(SourceChangeKind.DATABASE_SETTINGS, {"settings": ", ".join(names)}),)
-        if names
-        else ()
-    )
+    if not names:
+        return ()
+    return (SourceChange(SourceChangeKind.DATABASE_SETTINGS, {"settings": ", ".join(names)}),)
 
 
 def _program(bin: Path | None, name: str) -> Path:

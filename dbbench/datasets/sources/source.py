@@ -87,7 +87,7 @@ def fits(source: Source, engine: str, version: str, page_size: int) -> None:
     """Raise SourceUnusable if that version of the engine cannot load the source: files need the
     same release (PostgreSQL 15, MariaDB 10.11), a dump the same or a later one.
     """
-    theirs = release(engine, source.version)
+    made_by = release(engine, source.version)
     ours = release(engine, version)
     for wrong, why, remedy in (
         # mydumper names no server
@@ -110,12 +110,12 @@ def fits(source: Source, engine: str, version: str, page_size: int) -> None:
             "Make a plain dump (pg_dump --format=plain), or name newer programs as `bin`.",
         ),
         (
-            theirs and source.physical and theirs != ours,
-            f"made by {engine} {'.'.join(map(str, theirs))}, but the server is version {version}",
+            made_by and source.physical and made_by != ours,
+            f"made by {engine} {'.'.join(map(str, made_by))}, but the server is version {version}",
             "Name the programs of that version as `bin` in [[engine]], or use a dump.",
         ),
         (
-            theirs > ours,
+            made_by > ours,
             f"made by {engine} {source.version}, which is newer than the server ({version})",
             "Name the programs of that version or a newer one as `bin` in [[engine]].",
         ),
@@ -155,14 +155,15 @@ def measure(path: Path, *more: Path) -> tuple[int, str]:
     digest = hashlib.sha256()
     for number, root in enumerate((path, *more)):
         try:
-            for file in [root] if root.is_file() else sorted(root.rglob("*")):
-                if file.is_file() and (file == root or not file.is_symlink()):
-                    name = file.relative_to(root).as_posix() if file != root else ""
-                    status = file.stat()
-                    total += status.st_size
-                    digest.update(
-                        f"{number}/{name}\0{status.st_size}\0{status.st_mtime_ns}\n".encode()
-                    )
+            files = [root] if root.is_file() else sorted(root.rglob("*"))
+            for file in files:
+                if not file.is_file() or (file != root and file.is_symlink()):
+                    continue
+                name = file.relative_to(root).as_posix() if file != root else ""
+                status = file.stat()
+                total += status.st_size
+                line = f"{number}/{name}\0{status.st_size}\0{status.st_mtime_ns}\n"
+                digest.update(line.encode())
         except OSError as error:
             raise unusable(f"{root} cannot be read: {error.strerror}") from None
     return total, digest.hexdigest()[:16]

@@ -51,29 +51,27 @@ def scrub(stored: Stored) -> str:
     process.run(["zpool", "scrub", name])
     if process.wait_while(lambda: "scrub in progress" in _status(name), FSCK_S, _POLL_S):
         raise DeadlinePassed(f"the scrub of {name} is still running after {FSCK_S:.0f} s")
-    if damage := damages(_status(name)):
+    damage = damages(_status(name))
+    if damage:
         raise damage_error(f"the scrub of {name}", stored, f": {damage}")
     return f"{_pool(stored).used_and_free()[0]} bytes, no errors"
 
 
 def damages(text: str) -> str:
     """Return the errors in `zpool status` after a scrub, repaired or not; "" without any."""
-    wrong = []
-    if scan := re.search(r"^ *(?:scan|scrub): (.*)", text, re.MULTILINE):
-        repaired = re.search(r"repaired (\d\S*)", scan[1])
-        errors = re.search(r"with (\d+) errors", scan[1])
-        if (
-            errors is None
-            or int(errors[1])
-            or (repaired and not re.match(r"0+[A-Z]?$", repaired[1]))
-        ):
-            wrong.append(scan[1])
-    for name, *counts in re.findall(r"^\t *(\S+) +[A-Z]+ +(\S+) +(\S+) +(\S+)", text, re.MULTILINE):
-        if name != "NAME" and set(counts) != {"0"}:
-            wrong.append(f"{name}: read {counts[0]}, write {counts[1]}, checksum {counts[2]}")
-    if errors_line := re.search(r"^errors: (?!No known data errors)(.*)", text, re.MULTILINE):
-        wrong.append(errors_line[1])
-    return "; ".join(wrong)
+    damage: list[str] = []
+    scan = re.search(r"^ *(?:scan|scrub): (.*)", text, re.MULTILINE)
+    if scan:
+        intact = re.search(r"with 0+ errors", scan[1])
+        repaired = re.search(r"repaired (?!0+[A-Z]?(?:\s|$))\d", scan[1])
+        if repaired or not intact:
+            damage.append(scan[1])
+    rows = re.findall(r"^\t *(\S+) +[A-Z]+ +(\S+) +(\S+) +(\S+)", text, re.MULTILINE)
+    for name, read, write, checksum in rows:
+        if name != "NAME" and {read, write, checksum} != {"0"}:
+            damage.append(f"{name}: read {read}, write {write}, checksum {checksum}")
+    damage += re.findall(r"^errors: (?!No known data errors)(.*)", text, re.MULTILINE)
+    return "; ".join(damage)
 
 
 class Datasets:
@@ -114,19 +112,17 @@ class Datasets:
         """Roll back and remount every dataset, so that no file newer than the snapshot stays in a
         cache.
         """
-        for dataset in (
-            name
-            for name in _datasets(_pool(stored).name, "filesystem")
-            if not name.endswith(f"/{CLONE}")
-        ):
-            process.run(["zfs", "rollback", f"{dataset}@{SNAPSHOT}"])
+        for name in _datasets(_pool(stored).name, "filesystem"):
+            if not name.endswith(f"/{CLONE}"):
+                process.run(["zfs", "rollback", f"{name}@{SNAPSHOT}"])
 
     def drop(self, stored: Stored) -> None:
         """Destroy the clone first, because it depends on the snapshot."""
         name = _pool(stored).name
         for kind, part in (("filesystem", f"/{CLONE}"), ("snapshot", f"@{SNAPSHOT}")):
-            if (left := f"{name}{part}{stored.tag}") in _datasets(name, kind):
-                process.run(["zfs", "destroy", "-r", left], timeout_s=FSCK_S)
+            dataset = f"{name}{part}{stored.tag}"
+            if dataset in _datasets(name, kind):
+                process.run(["zfs", "destroy", "-r", dataset], timeout_s=FSCK_S)
 
 
 class Members:
@@ -166,13 +162,13 @@ def parse_bytes(text: str, tag: str = "") -> int:
     """Parse `zfs get -Hrp -o name,property,value`: `used` of snapshots, `usedbydataset` of the
     clone.
     """
-    rows = (line.split("\t") for line in text.splitlines())
-    counted = (("used", f"@{SNAPSHOT}{tag}"), ("usedbydataset", f"/{CLONE}{tag}"))
-    return sum(
-        int(value)
-        for name, key, value in rows
-        if value.isdigit() and any(key == counts and name.endswith(end) for counts, end in counted)
-    )
+    endings = {"used": f"@{SNAPSHOT}{tag}", "usedbydataset": f"/{CLONE}{tag}"}
+    total = 0
+    for line in text.splitlines():
+        name, key, value = line.split("\t")
+        if value.isdigit() and key in endings and name.endswith(endings[key]):
+            total += int(value)
+    return total
 
 
 def _pool(stored: Stored) -> ZfsPool:
@@ -202,10 +198,9 @@ class Zfs(Family):
         return ("zpool", "zfs", "zdb")
 
     def commands(self, setup: FsSetup, targets: tuple[str, ...], at: str) -> list[tuple[str, ...]]:
-        return [
-            *map(tuple, pool.making(setup, _NAME, targets)),
-            ("zfs", "set", f"mountpoint={at}", _NAME),
-        ]
+        commands = pool.making(setup, _NAME, targets)
+        commands.append(["zfs", "set", f"mountpoint={at}", _NAME])
+        return list(map(tuple, commands))
 
     def create(self, setup: FsSetup, device: Device, journal: Journal | None = None) -> Made:
         """Make the pool, recorded in the journal before, with its datasets, and export it. Raises
@@ -214,24 +209,23 @@ class Zfs(Family):
         name = pool.new_name(journal)
         driver.note_resource(journal, "take", pool.JOURNALLED, name)
         targets = tuple(str(member.path) for member in device.each)
+        commands = []
         try:
             with pool.release(device):
-                done = [
-                    process.run(argv, timeout_s=120) for argv in pool.making(setup, name, targets)
-                ]
-                facts = _geometry(name, setup)
+                for argv in pool.making(setup, name, targets):
+                    commands.append(process.run(argv, timeout_s=120).argv)
+                properties_of_pool = _geometry(name, setup)
                 ZfsPool(name, device).export()
-                on_disk = pool.label(device.path)
+                label = pool.label(device.path)
         except (CommandFailed, MountFailed) as failure:
             raise mkfs_error(setup, device, failure) from failure
-        shape = {
-            "pool_version": on_disk["version"],
-            "ashift": on_disk["ashift"],
+        geometry = {
+            "pool_version": label["version"],
+            "ashift": label["ashift"],
             "topology": setup.mkfs.topology,
+            **properties_of_pool,
         }
-        return Made(
-            tuple(command.argv for command in done), str(on_disk["pool_guid"]), {**shape, **facts}
-        )
+        return Made(tuple(commands), str(label["pool_guid"]), geometry)
 
     @contextlib.contextmanager
     def open(self, setup: FsSetup, device: Device, to: MountPoint) -> Iterator[Mounted]:
@@ -239,33 +233,24 @@ class Zfs(Family):
         it, or export it if `to.stays`. Raises MountFailed, MakeFailed, UnmountFailed; the last
         one unless the block failed.
         """
-        at = to.path
+        path = to.path
         journal = to.journal
-        at.mkdir(parents=True, exist_ok=True)
+        path.mkdir(parents=True, exist_ok=True)
         with pool.release(device):
             hosted = ZfsPool(str(pool.label(device.path)["name"]), device)
+            data = f"{hosted.name}/data" if "data" in setup.volumes else hosted.name
             driver.note_resource(journal, "take", pool.JOURNALLED, hosted.name)
             with driver.limit_arc(to.arc_bytes, journal):
                 hosted.bring_in()
-                with afterwards(lambda: hosted.export(at)):
-                    _mount(hosted, at)
-                    of_data = pool.dataset_properties(
-                        f"{hosted.name}/data" if "data" in setup.volumes else hosted.name
-                    )
-                    effective = (*mount_of(at).options, *properties.effective(of_data))
-                    yield _facts(at, setup.mount, effective, hosted)
+                with afterwards(lambda: hosted.export(path)):
+                    _mount(hosted, path)
+                    yield _facts(path, data, setup.mount, hosted)
         driver.note_resource(journal, "give_back", pool.JOURNALLED, hosted.name)
         if not to.stays:
             pool.wipe(hosted.members)
 
     def read_at(self, path: Path) -> Mounted:
-        mount = mount_of(path)
-        return _facts(
-            path,
-            (),
-            (*mount.options, *properties.effective(pool.dataset_properties(mount.source))),
-            None,
-        )
+        return _facts(path, mount_of(path).source)
 
     def emptying(self, setup: FsSetup, device: Device, fs: Mounted) -> Emptying:
         if fs.pool is None:
@@ -289,29 +274,27 @@ class Zfs(Family):
 
     def conflict(self, setup: FsSetup) -> str | None:
         """Return the option of mount(8) that ZFS has only as a property, or None."""
-        option = next((option for option in setup.mount if "=" not in option), None)
-        return option and f'"{option}" is not a property of ZFS, such as "atime=off"'
+        for option in setup.mount:
+            if "=" not in option:
+                return f'"{option}" is not a property of ZFS, such as "atime=off"'
+        return None
 
     def tears(self, effective: tuple[str, ...], attributes: tuple[str, ...]) -> bool:
         return properties.tears(effective)
 
     def tears_pages_of(self, setup: FsSetup, page_bytes: int) -> bool:
-        return properties.record_bytes(options_of(setup)) < page_bytes or super().tears_pages_of(
-            setup, page_bytes
-        )
+        if properties.record_bytes(options_of(setup)) < page_bytes:
+            return True
+        return super().tears_pages_of(setup, page_bytes)
 
     def reports(self, options: tuple[str, ...], unprotected: bool) -> tuple[str, ...]:
         return properties.reports(options, unprotected)
 
     def compresses(self, options: tuple[str, ...]) -> str | None:
         compression = properties.pairs(options).get("compression", "off")
-        return (
-            None
-            if compression == "off"
-            else _COMPRESSION_ON
-            if compression == "on"
-            else compression
-        )
+        if compression == "on":
+            return _COMPRESSION_ON
+        return None if compression == "off" else compression
 
     def character(self, setup: FsSetup) -> Character:
         """Return its features: a mirror repairs what its checksums detect."""
@@ -319,7 +302,9 @@ class Zfs(Family):
 
     def writes_out_s(self, options: Sequence[str], tunables: Mapping[str, Scalar]) -> float | None:
         """Return zfs_txg_timeout if the driver reports it, otherwise its default."""
-        return float(tunables["txg_timeout_s"]) if "txg_timeout_s" in tunables else self.period_s
+        if "txg_timeout_s" in tunables:
+            return float(tunables["txg_timeout_s"])
+        return self.period_s
 
     def compression_ratio(self, path: Path) -> float | None:
         return _ratio(pool.dataset_properties(mount_of(path).source))
@@ -334,8 +319,8 @@ FAMILY: Final = Zfs()
 
 
 @process.understood("zfs get")
-def _ratio(found: Mapping[str, str]) -> float:
-    return float(found["compressratio"].removesuffix("x"))
+def _ratio(values: Mapping[str, str]) -> float:
+    return float(values["compressratio"].removesuffix("x"))
 
 
 def _geometry(name: str, setup: FsSetup) -> dict[str, Scalar]:
@@ -343,67 +328,76 @@ def _geometry(name: str, setup: FsSetup) -> dict[str, Scalar]:
     differs.
     """
     facts: dict[str, Scalar] = {"driver": f"OpenZFS {driver.version()}"}
-    of_volumes = [(part, volume.options) for part, volume in setup.volumes.items()]
-    for part, options in [("", setup.mount), *of_volumes]:
-        has = pool.dataset_properties(f"{name}/{part}" if part else name)
-        if wrong := properties.differences(properties.pairs(options), has):
-            raise MountFailed(f"dataset {part or name!r}: {'; '.join(wrong)}")
-        facts |= {
-            f"{part}.{key}" if part else key: value for key, value in properties.shown(has).items()
-        }
-    of_pool = properties.parse_get(
-        process.run(["zpool", "get", "-H", "-o", "property,value", "all", name]).stdout
-    )
-    facts["features"] = " ".join(
-        key.removeprefix("feature@") for key, value in of_pool.items() if value == "active"
-    )
-    return facts | {key: of_pool[key] for key in ("autotrim",) if key in of_pool}
+    parts = {"": setup.mount}
+    parts.update({part: volume.options for part, volume in setup.volumes.items()})
+    for part, options in parts.items():
+        effective = pool.dataset_properties(f"{name}/{part}" if part else name)
+        differences = properties.differences(properties.pairs(options), effective)
+        if differences:
+            raise MountFailed(f"dataset {part or name!r}: {'; '.join(differences)}")
+        for key, value in properties.shown(effective).items():
+            facts[f"{part}.{key}" if part else key] = value
+
+    printed = process.run(["zpool", "get", "-H", "-o", "property,value", "all", name]).stdout
+    of_pool = properties.parse_get(printed)
+    active = [key for key, value in of_pool.items() if value == "active"]
+    facts["features"] = " ".join(key.removeprefix("feature@") for key in active)
+    if "autotrim" in of_pool:
+        facts["autotrim"] = of_pool["autotrim"]
+    return facts
 
 
-def _mount(found: ZfsPool, at: Path) -> None:
-    """Mount the pool at `at`, unless the import has already done so, because a pool stores its
+def _mount(hosted: ZfsPool, path: Path) -> None:
+    """Mount the pool at `path`, unless the import has already done so, because a pool stores its
     mount point.
     """
-    wanted = (found.name, at.resolve())
-    if ((mount := mount_of(at)).source, mount.point) != wanted:
-        try:
-            process.run(["zfs", "set", f"mountpoint={at}", found.name])
-        except CommandFailed as failure:
-            raise MountFailed(f"{found.name} could not be mounted at {at}: {failure}") from failure
-    if ((mount := mount_of(at)).source, mount.point) != wanted:
+    mount = mount_of(path)
+    expected = (hosted.name, path.resolve())
+    if (mount.source, mount.point) == expected:
+        return
+    try:
+        process.run(["zfs", "set", f"mountpoint={path}", hosted.name])
+    except CommandFailed as failure:
+        raise MountFailed(f"{hosted.name} could not be mounted at {path}: {failure}") from failure
+    mount = mount_of(path)
+    if (mount.source, mount.point) != expected:
         raise MountFailed(
-            f"{at} belongs to {mount.source} mounted at {mount.point}, not to {found.name}"
+            f"{path} belongs to {mount.source} mounted at {mount.point}, not to {hosted.name}"
         )
 
 
 def _facts(
-    path: Path, asked: tuple[str, ...], options: tuple[str, ...], of: ZfsPool | None
+    path: Path, dataset: str, options: tuple[str, ...] = (), hosted: ZfsPool | None = None
 ) -> Mounted:
+    """Return the facts of a mounted pool. `dataset`: the one with the data, for its properties."""
+    of_data = properties.effective(pool.dataset_properties(dataset))
+    effective = (*mount_of(path).options, *of_data)
     return Mounted(
         path=path,
         family="zfs",
-        options_asked=asked,
-        options_effective=options,
+        options_asked=options,
+        options_effective=effective,
         read_ahead_kb=number(FAMILY.bdi(path) / "read_ahead_kb"),
-        flags=properties.flags(options, driver.parameters()),
-        tears=properties.tears(options),
-        tunables=_tunables(of),
-        pool=of,
-        record_bytes=properties.record_bytes(options),
+        flags=properties.flags(effective, driver.parameters()),
+        tears=properties.tears(effective),
+        tunables=_tunables(hosted),
+        pool=hosted,
+        record_bytes=properties.record_bytes(effective),
     )
 
 
-def _tunables(of: ZfsPool | None) -> dict[str, Scalar]:
+def _tunables(hosted: ZfsPool | None) -> dict[str, Scalar]:
     parameters = driver.parameters()
     stats = driver.arcstats()
     facts: dict[str, Scalar] = {"driver": f"OpenZFS {driver.version()}"}
-    for name, key in (
-        ("txg_timeout_s", "zfs_txg_timeout"),
-        ("dirty_data_max_bytes", "zfs_dirty_data_max"),
-    ):
-        if key in parameters:
-            facts[name] = parameters[key]
+    if "zfs_txg_timeout" in parameters:
+        facts["txg_timeout_s"] = parameters["zfs_txg_timeout"]
+    if "zfs_dirty_data_max" in parameters:
+        facts["dirty_data_max_bytes"] = parameters["zfs_dirty_data_max"]
     pools = process.run(["zpool", "list", "-H", "-o", "name"], ok=(0, 1)).stdout.split()
-    if others := [name for name in pools if of is None or name != of.name]:
+    others = [name for name in pools if hosted is None or name != hosted.name]
+    if others:
         facts["other_pools"] = " ".join(others)
-    return {**facts, **({"arc_max_bytes": stats["c_max"]} if "c_max" in stats else {})}
+    if "c_max" in stats:
+        facts["arc_max_bytes"] = stats["c_max"]
+    return facts

@@ -48,16 +48,22 @@ def parameters() -> dict[str, Scalar]:
     """Return the kernel module's parameters that affect performance or durability; {} without the
     module.
     """
-    values = {name: text(MODULE / "parameters" / name) for name in _PARAMETERS}
-    return {
-        name: int(value) for name, value in values.items() if value is not None and value.isdigit()
-    }
+    values: dict[str, Scalar] = {}
+    for name in _PARAMETERS:
+        value = text(MODULE / "parameters" / name)
+        if value is not None and value.isdigit():
+            values[name] = int(value)
+    return values
 
 
 def arcstats() -> dict[str, int]:
     """Return the kernel's counts of the ARC, for all its pools together; {} if there are none."""
-    rows = (line.split() for line in (text(ARCSTATS) or "").splitlines()[2:])
-    return {row[0]: int(row[2]) for row in rows if len(row) == 3}
+    stats = {}
+    for line in (text(ARCSTATS) or "").splitlines()[2:]:
+        words = line.split()
+        if len(words) == 3:
+            stats[words[0]] = int(words[2])
+    return stats
 
 
 def note_resource(journal: Journal | None, event: str, what: str, path: str) -> None:
@@ -98,15 +104,12 @@ def arc_given_back(journal: Journal) -> list[str]:
     """Restore the limits of the ARC that a killed run has changed; return which."""
     gone = []
     for taken in journal.outstanding(ARC_JOURNALLED):
-        path, _, value = taken.partition("=")
-        if (
-            Path(path) in _arc_parameters()
-            and Path(path).exists()
-            and value.isdecimal()
-            and len(value) < 20
-        ):
-            Path(path).write_text(value)
-            gone.append(f"{Path(path).name} {value}")
+        name, _, value = taken.partition("=")
+        path = Path(name)
+        is_value = value.isdecimal() and len(value) < 20
+        if is_value and path in _arc_parameters() and path.exists():
+            path.write_text(value)
+            gone.append(f"{path.name} {value}")
         journal.note("give_back", what=ARC_JOURNALLED, path=taken)
     return gone
 

@@ -49,8 +49,8 @@ class ZfsPool:
         """Return (used, available) bytes of all datasets and snapshots, without the second copy of
         a mirror.
         """
-        found = dataset_properties(self.name)
-        return int(found["used"]), int(found["available"])
+        of_root = dataset_properties(self.name)
+        return int(of_root["used"]), int(of_root["available"])
 
     def reopen(self) -> None:
         self.export()
@@ -58,11 +58,12 @@ class ZfsPool:
 
     def bring_in(self) -> None:
         """Import the pool, and mount its datasets that have a mount point. Raises MountFailed."""
-        where = [word for member in self.members for word in ("-d", str(member.path))]
+        argv = ["zpool", "import"]
+        for member in self.members:
+            argv += ["-d", str(member.path)]
+        argv += ["-o", "cachefile=none", self.name]
         try:
-            process.run(
-                ["zpool", "import", *where, "-o", "cachefile=none", self.name], timeout_s=_SLOW_S
-            )
+            process.run(argv, timeout_s=_SLOW_S)
         except CommandFailed as failure:
             text = f"the pool {self.name} could not be imported from {self.device.path}: {failure}"
             raise MountFailed(text) from failure
@@ -95,9 +96,8 @@ def sync(name: str) -> None:
 
 def dataset_properties(dataset: str) -> dict[str, str]:
     """Return all properties of a dataset; sizes in bytes."""
-    return properties.parse_get(
-        process.run(["zfs", "get", "-Hp", "-o", "property,value", "all", dataset]).stdout
-    )
+    done = process.run(["zfs", "get", "-Hp", "-o", "property,value", "all", dataset])
+    return properties.parse_get(done.stdout)
 
 
 def new_name(journal: Journal | None = None) -> str:
@@ -110,25 +110,22 @@ def making(setup: FsSetup, name: str, targets: tuple[str, ...]) -> list[list[str
     host imports the pool at boot. failmode=continue: an I/O error fails the write instead of
     hanging the pool. -f: overwrite an old signature that the guard has permitted.
     """
-    topology = setup.mkfs.topology
-    vdevs = [*targets[:-1], "log", targets[-1]] if topology == "log" else list(targets)
-    if topology == "mirror":
+    vdevs = list(targets)
+    if setup.mkfs.topology == "log":
+        vdevs.insert(-1, "log")
+    elif setup.mkfs.topology == "mirror":
         vdevs.insert(0, "mirror")
-    dataset = [word for option in setup.mount for word in ("-O", option)]
     options = ["-o", "cachefile=none", "-o", "failmode=continue", "-m", "none"]
-    volumes = [
-        [
-            "zfs",
-            "create",
-            *(word for option in volume.options for word in ("-o", option)),
-            f"{name}/{part}",
-        ]
-        for part, volume in setup.volumes.items()
-    ]
-    return [
-        ["zpool", "create", "-f", *options, *setup.mkfs.options, *dataset, name, *vdevs],
-        *volumes,
-    ]
+    options += setup.mkfs.options
+    for option in setup.mount:
+        options += ["-O", option]
+    commands = [["zpool", "create", "-f", *options, name, *vdevs]]
+    for part, volume in setup.volumes.items():
+        options = []
+        for option in volume.options:
+            options += ["-o", option]
+        commands.append(["zfs", "create", *options, f"{name}/{part}"])
+    return commands
 
 
 def label(path: Path) -> dict[str, Scalar]:
@@ -147,8 +144,8 @@ def wipe(devices: Sequence[Device]) -> None:
     """
     for member in devices:
         size = os.lseek(member.fd, 0, os.SEEK_END)
-        for offset, length in ((0, min(_HEAD, size)), (max(0, size - _TAIL), min(_TAIL, size))):
-            os.pwrite(member.fd, bytes(length), offset)
+        os.pwrite(member.fd, bytes(min(_HEAD, size)), 0)
+        os.pwrite(member.fd, bytes(min(_TAIL, size)), max(0, size - _TAIL))
         os.fsync(member.fd)
         # the device has no partitions, or is a loop device that cannot have any
         with contextlib.suppress(OSError):
@@ -159,9 +156,10 @@ def give_back(journal: Journal) -> list[str]:
     """Destroy the pools that a killed run has left imported; return them."""
     gone = []
     for name in journal.outstanding(JOURNALLED):
-        argv = ["zpool", "list", "-H", name]
-        if driver.version() is not None and not process.run(argv, ok=(0, 1), note=False).returncode:
-            process.run(["zpool", "destroy", "-f", name], timeout_s=_SLOW_S, note=False)
-            gone.append(name)
+        if driver.version() is not None:
+            listed = process.run(["zpool", "list", "-H", name], ok=(0, 1), note=False)
+            if listed.returncode == 0:
+                process.run(["zpool", "destroy", "-f", name], timeout_s=_SLOW_S, note=False)
+                gone.append(name)
         journal.note("give_back", what=JOURNALLED, path=name)
     return gone

@@ -48,16 +48,15 @@ _UNITS: Final = {"": 1, "k": 2**10, "m": 2**20}
 def lacks(setup: FsSetup, version: str) -> str | None:
     """Return the first option of the setup that this version of OpenZFS does not support, or None."""
     release = tuple(int(word) for word in re.findall(r"\d+", version)[:2])
-    of_volumes = (option for volume in setup.volumes.values() for option in volume.options)
-    for name, value in (
-        option.partition("=")[::2] for option in (*setup.mount, *setup.mkfs.options, *of_volumes)
-    ):
+    options = [*setup.mount, *setup.mkfs.options]
+    for volume in setup.volumes.values():
+        options += volume.options
+    for option in options:
+        name, _, value = option.partition("=")
         for key, values, least in _SINCE:
             if name == key and re.fullmatch(values, value) and release < least:
-                return (
-                    f"{name}={value} needs OpenZFS {'.'.join(map(str, least))} or later; this is "
-                    f"OpenZFS {version}"
-                )
+                needed = ".".join(map(str, least))
+                return f"{option} needs OpenZFS {needed} or later; this is OpenZFS {version}"
     return None
 
 
@@ -82,9 +81,8 @@ def parse_label(text: str) -> dict[str, Scalar]:
     or {}.
     """
     label: dict[str, Scalar] = {}
-    for name, value in re.findall(
-        r"^\s*(name|pool_guid|version|ashift): '?([^'\n]+)'?$", text, re.MULTILINE
-    ):
+    rows = re.findall(r"^\s*(name|pool_guid|version|ashift): '?([^'\n]+)'?$", text, re.MULTILINE)
+    for name, value in rows:
         label.setdefault(name, int(value) if value.isdigit() else value)
     return label
 
@@ -95,30 +93,33 @@ def size_bytes(text: str) -> int | None:
     return int(match[1]) * _UNITS[match[2].lower()] if match else None
 
 
-def differences(asked: Mapping[str, str], found: Mapping[str, str]) -> list[str]:
+def differences(expected: Mapping[str, str], effective: Mapping[str, str]) -> list[str]:
     """Describe properties that differ from the setup; two spellings of a size ("8K" and "8192") are
     the same.
     """
+    texts = []
+    for name, value in expected.items():
+        other = effective.get(name, "missing")
+        size = size_bytes(value)
+        same_size = size is not None and size == size_bytes(other)
+        if value != other and not same_size:
+            texts.append(f"{name} is {other}, expected {value}")
+    return texts
 
-    def same(value: str, other: str) -> bool:
-        return value == other or None is not size_bytes(value) == size_bytes(other)
 
-    return [
-        f"{name} is {found.get(name, 'missing')}, expected {value}"
-        for name, value in asked.items()
-        if not same(value, found.get(name, ""))
-    ]
-
-
-def shown(found: Mapping[str, str]) -> dict[str, Scalar]:
+def shown(values: Mapping[str, str]) -> dict[str, Scalar]:
     """Return the properties for a result, sizes as numbers."""
-    values = {name: found[name] for name in _SHOWN if found.get(name, "-") != "-"}
-    return {name: int(value) if value.isdigit() else value for name, value in values.items()}
+    properties: dict[str, Scalar] = {}
+    for name in _SHOWN:
+        value = values.get(name, "-")
+        if value != "-":
+            properties[name] = int(value) if value.isdigit() else value
+    return properties
 
 
-def effective(found: Mapping[str, str]) -> tuple[str, ...]:
+def effective(values: Mapping[str, str]) -> tuple[str, ...]:
     """Return the properties of a result in the form of options: "recordsize=8192", "sync=standard"."""
-    return tuple(f"{name}={value}" for name, value in shown(found).items())
+    return tuple(f"{name}={value}" for name, value in shown(values).items())
 
 
 def record_bytes(options: Iterable[str]) -> int:
@@ -148,9 +149,12 @@ def reports(options: Iterable[str], unprotected: bool) -> tuple[str, ...]:
     """Return the public reports of a loss with these options; `unprotected`: the server does not
     repair torn pages.
     """
-    logbias = pairs(options).get("logbias") == "throughput"
-    record = unprotected and record_bytes(options) == _REPORTED_RECORD
-    return (*((_LOGBIAS_REPORT,) if logbias else ()), *((_RECORD_REPORT,) if record else ()))
+    issues = []
+    if pairs(options).get("logbias") == "throughput":
+        issues.append(_LOGBIAS_REPORT)
+    if unprotected and record_bytes(options) == _REPORTED_RECORD:
+        issues.append(_RECORD_REPORT)
+    return tuple(issues)
 
 
 def tears(options: Iterable[str]) -> bool:

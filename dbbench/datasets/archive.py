@@ -104,7 +104,12 @@ def hand_over(golden: Golden, datadir: Path, engine: Engine, scratch: Path) -> N
         os.chown(signal, owner.uid, owner.gid)
 
 
-def _segments(server: Server, dataset: Dataset, primary: Path, archive: Path) -> Archive:
+def _segments(
+    server: Server,
+    dataset: Dataset,
+    primary: Path,
+    archive: Path,
+) -> Archive:
     parameters = dataset.parameters
     with cursor_of(server) as cursor:
         ask = partial(_ask, cursor)
@@ -144,7 +149,12 @@ def _segments(server: Server, dataset: Dataset, primary: Path, archive: Path) ->
     return Archive(_take_logs(log, archive, names), end, sums)
 
 
-def _binary_logs(server: Server, dataset: Dataset, primary: Path, archive: Path) -> Archive:
+def _binary_logs(
+    server: Server,
+    dataset: Dataset,
+    primary: Path,
+    archive: Path,
+) -> Archive:
     parameters = dataset.parameters
     argv = [
         "sysbench",
@@ -186,7 +196,12 @@ def _binary_logs(server: Server, dataset: Dataset, primary: Path, archive: Path)
     return Archive(_take_logs(primary, archive, names), 0, sums)
 
 
-def _drive(server: Server, argv: list[Any], grown: Callable[[], int], log_bytes: int) -> None:
+def _drive(
+    server: Server,
+    argv: list[Any],
+    grown: Callable[[], int],
+    log_bytes: int,
+) -> None:
     """Run the load as the account of clients until `grown` returns so many bytes. Raises
     DatasetBuildFailed.
     """

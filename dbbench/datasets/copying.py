@@ -143,7 +143,12 @@ def _needed_bytes(manifest: Manifest) -> int:
     return blocks * ALLOCATION
 
 
-def _copy_files(golden: Golden, datadir: Path, owner: User, progress: Progress) -> Iterator[Entry]:
+def _copy_files(
+    golden: Golden,
+    datadir: Path,
+    owner: User,
+    progress: Progress,
+) -> Iterator[Entry]:
     buffer = memoryview(bytearray(BLOCK))
     ahead = Semaphore(AHEAD)
     done = 0
@@ -165,7 +170,12 @@ def _read_ahead(golden: Golden, ahead: Semaphore, ended: Event) -> None:
                     while not ahead.acquire(timeout=0.1):
                         if ended.is_set():
                             return
-                    os.posix_fadvise(source.fileno(), offset, BLOCK, os.POSIX_FADV_WILLNEED)
+                    os.posix_fadvise(
+                        source.fileno(),
+                        offset,
+                        BLOCK,
+                        os.POSIX_FADV_WILLNEED,
+                    )
 
 
 def _copy(

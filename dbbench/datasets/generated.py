@@ -192,7 +192,11 @@ def build(server: Server, dataset: Dataset) -> None:
 
 def _run(server: Server, dataset: Dataset, *argv: object) -> None:
     limit_s = STUCK_S + size_bytes(dataset, server.engine) / STUCK_RATE
-    process.run(list(map(str, argv)), timeout_s=limit_s, as_user=client_account(server))
+    process.run(
+        list(map(str, argv)),
+        timeout_s=limit_s,
+        as_user=client_account(server),
+    )
 
 
 def _pgbench(server: Server, dataset: Dataset) -> None:

@@ -175,7 +175,11 @@ def _load(making: Path, made_of: Recipe, place: Place, tell: Tell) -> Manifest:
     engine: Engine = engines.ENGINES[made_of.engine.name]
     source = sources.of(made_of.dataset, made_of.engine)
     changes: tuple[SourceChange, ...] = ()
-    with reachable(making, engine.account(), place.sockets.parent / "golden") as seen:
+    with reachable(
+        making,
+        engine.account(),
+        place.sockets.parent / "golden",
+    ) as seen:
         data = seen / "data"
         if source is not None and source.physical:
             tell(f"copying {sources.describe(source)}")

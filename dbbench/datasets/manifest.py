@@ -101,7 +101,11 @@ def split(golden: Golden, folder: str) -> tuple[Golden, Golden]:
 
     def part(entries: list[Entry]) -> Manifest:
         size = sum(entry.size for entry in entries)
-        return dataclasses.replace(golden.manifest, entries=tuple(entries), logical_bytes=size)
+        return dataclasses.replace(
+            golden.manifest,
+            entries=tuple(entries),
+            logical_bytes=size,
+        )
 
     return Golden(golden.path, part(within), folder), Golden(golden.path, part(rest))
 

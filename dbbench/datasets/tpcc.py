@@ -42,7 +42,18 @@ ITEM_BYTES: Final = 150
 NAMED: Final = 3  # violations that an error message lists
 Row = tuple[str, ...]
 # 4.3.2.3
-SYLLABLES: Final = ("BAR", "OUGHT", "ABLE", "PRI", "PRES", "ESE", "ANTI", "CALLY", "ATION", "EING")
+SYLLABLES: Final = (
+    "BAR",
+    "OUGHT",
+    "ABLE",
+    "PRI",
+    "PRES",
+    "ESE",
+    "ANTI",
+    "CALLY",
+    "ATION",
+    "EING",
+)
 NAMES: Final = 1000  # number of different last names, each of three syllables
 # C of NURand for last names during the load; C of the run, in workloads/tpcc.lua, must differ by 65
 # to 119 (2.1.6.1).
@@ -223,7 +234,14 @@ class Rows:
         for number in range(1, self.scale.customers + 1):
             name = last_name(number - 1 if number <= names else self._non_uniform(255, names - 1))
             credit = "BC" if self._rng.random() < 0.1 else "GC"
-            person = (self._text(8, 16), "OE", name, *self._address(), self._digits(16), BEGAN)
+            person = (
+                self._text(8, 16),
+                "OE",
+                name,
+                *self._address(),
+                self._digits(16),
+                BEGAN,
+            )
             yield (
                 *key,
                 str(number),

@@ -33,9 +33,17 @@ DRIVERS: Final[dict[str, Driver]] = {
     "sysbench": sysbench,
 }
 # Drivers whose programs `doctor` must find. Others are dbbench's own, or come with the server.
-PROGRAMS: Final = {"bonnie": "bonnie++", "fio": "fio", "insert": "sysbench", "sysbench": "sysbench"}
+PROGRAMS: Final = {
+    "bonnie": "bonnie++",
+    "fio": "fio",
+    "insert": "sysbench",
+    "sysbench": "sysbench",
+}
 # drivers that can run on another host
-AWAY: Final[dict[str, Away]] = {"pgbench": pgbench, "sysbench": sysbench}
+AWAY: Final[dict[str, Away]] = {
+    "pgbench": pgbench,
+    "sysbench": sysbench,
+}
 
 
 def sessions_of(cell: Cell) -> int | None:

@@ -148,7 +148,12 @@ class ApplyLoad:
                     f"(95 %: {-decay.high:.0f} to {-decay.low:.0f}) over {duration_s:.0f} s"
                 )
                 warnings.append(TrialWarning("W005", text))
-        outcome = whole_outcome(self.begin_utc, duration_s, figures, warnings=tuple(warnings))
+        outcome = whole_outcome(
+            self.begin_utc,
+            duration_s,
+            figures,
+            warnings=tuple(warnings),
+        )
         outcome.series.set(RATE, rates)
         return outcome
 
@@ -252,7 +257,12 @@ class StandbyRecovery:
     pids: tuple[int, ...] = ()  # the server itself applies the log
     fault = ""  # of the server itself
 
-    def __init__(self, connection: Any, archive: Archive, scratch: Path) -> None:
+    def __init__(
+        self,
+        connection: Any,
+        archive: Archive,
+        scratch: Path,
+    ) -> None:
         self._connection = connection
         self._archive = archive
         self._scratch = scratch
@@ -353,10 +363,19 @@ class Replay:
 
     def _decode(self, log: LogFile, into: IO[bytes]) -> None:
         """Pipe one file; each event begins with its position in the file."""
-        argv = [*self._decoder, "--no-defaults", str(self._scratch / ARCHIVE / log.name)]
+        argv = [
+            *self._decoder,
+            "--no-defaults",
+            str(self._scratch / ARCHIVE / log.name),
+        ]
         errors = self._raw / "binlog.err"
         rest = b""
-        with process.running(argv, stdout=subprocess.PIPE, stderr=errors, role="client") as reader:
+        with process.running(
+            argv,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            role="client",
+        ) as reader:
             decoded = reader.popen.stdout
             assert decoded is not None
             while chunk := decoded.read(_CHUNK):

@@ -41,7 +41,12 @@ def beside(load: Load, task: LoadTask) -> Iterator[Load]:
 
 
 class _Beside:
-    def __init__(self, load: Load, task: LoadTask, session: Any) -> None:
+    def __init__(
+        self,
+        load: Load,
+        task: LoadTask,
+        session: Any,
+    ) -> None:
         self.load = load
         self.server = task.server
         self.session = session
@@ -51,7 +56,11 @@ class _Beside:
         self.began_utc: float | None = None
         self.ended_utc: float | None = None
         self.left = threading.Event()
-        self.work = SessionWork(self.cell.workload.during, [session], self._carry_out)
+        self.work = SessionWork(
+            self.cell.workload.during,
+            [session],
+            self._carry_out,
+        )
 
     @property
     def pids(self) -> tuple[int, ...]:
@@ -78,7 +87,10 @@ class _Beside:
         ended = self.ended_utc - outcome.begin_utc
         warm = round(window.warmup_s)
         whole = warm + round(window.measure_s)
-        figures = {"during_s": ended - began, **effect(outcome, warm, began, ended, whole)}
+        figures = {
+            "during_s": ended - began,
+            **effect(outcome, warm, began, ended, whole),
+        }
         entry = {
             "statement": statement,
             "began_s": began,

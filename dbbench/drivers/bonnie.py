@@ -37,7 +37,12 @@ def driving(task: LoadTask) -> AbstractContextManager[Load]:
     memory = tool.could_hold(task.cell)
     folder = files.folder_of(task.server)
     argv = command(folder, task.cell, task.seed, memory)
-    load = ToolLoad(task, "bonnie", argv, lambda load: _outcome(load, task.cell, memory))
+    load = ToolLoad(
+        task,
+        "bonnie",
+        argv,
+        lambda load: _outcome(load, task.cell, memory),
+    )
     load.printed = (task.raw / "bonnie.csv", task.raw / "bonnie.out")
     return load.running("server", as_user=files.account())
 
@@ -48,7 +53,12 @@ def file_bytes(cell: Cell, memory: int) -> int:
     return math.ceil(least / MIB) * MIB
 
 
-def command(folder: Path, cell: Cell, seed: int, memory: int) -> list[str]:
+def command(
+    folder: Path,
+    cell: Cell,
+    seed: int,
+    memory: int,
+) -> list[str]:
     """Return the argv. Its memory size (-r) is half of the file's; W116 reports if the real memory
     is larger.
     """

@@ -28,7 +28,13 @@ FLUSHED_RATE: Final = 15 * MB  # bytes/s of file loads that flush each small wri
 # bytes/s of the restore, and of other files that are written or read as a whole
 COPY_RATE: Final = 250 * MB
 # in the names of loads that only read
-READERS: Final = ("select", "point_select", "read_only", "randread", "seqread")
+READERS: Final = (
+    "select",
+    "point_select",
+    "read_only",
+    "randread",
+    "seqread",
+)
 COPY_IN: Final = 4.0  # multiple of the file: rows, log, full-page images or doublewrite
 # multiple of the data: index of a text column and its log
 INDEX: Final = {"postgres": 1.0, "mysql": 2.5}

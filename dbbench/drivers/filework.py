@@ -93,7 +93,11 @@ def copy(folder: Path, task: dict[str, Any]) -> None:
 
     def write(client: int) -> None:
         begin, end = share(size, clients, client)
-        fd = os.open(folder / f"copy-{client}", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        fd = os.open(
+            folder / f"copy-{client}",
+            os.O_WRONLY | os.O_CREAT | os.O_EXCL,
+            0o600,
+        )
         done = begin
         next_s = PRINT_S
         while done < end:
@@ -103,10 +107,18 @@ def copy(folder: Path, task: dict[str, Any]) -> None:
             if printer.now_s >= next_s:
                 printer.say(client=client, bytes=done - begin)
                 next_s = printer.now_s + PRINT_S
-        printer.say(client=client, bytes=done - begin, written=True)
+        printer.say(
+            client=client,
+            bytes=done - begin,
+            written=True,
+        )
         os.fsync(fd)
         os.close(fd)
-        printer.say(client=client, bytes=done - begin, synced=True)
+        printer.say(
+            client=client,
+            bytes=done - begin,
+            synced=True,
+        )
 
     at_once(clients, write)
 
@@ -140,7 +152,12 @@ def smallfiles(folder: Path, task: dict[str, Any]) -> None:
         if name != "read":
             syncfs(folder)
         seconds = time.monotonic() - began
-        printer.say(step=name, files=len(paths), seconds=seconds, **facts)
+        printer.say(
+            step=name,
+            files=len(paths),
+            seconds=seconds,
+            **facts,
+        )
 
     def create(path: Path) -> None:
         number = zlib.crc32(path.name.encode(), seed & 0xFFFFFFFF)
@@ -156,7 +173,11 @@ def smallfiles(folder: Path, task: dict[str, Any]) -> None:
     while not answer.exists():
         time.sleep(POLL_S)
     paths = random.Random(seed).sample(paths, len(paths))
-    step("read", Path.read_bytes, why=answer.read_text(encoding="utf-8"))
+    step(
+        "read",
+        Path.read_bytes,
+        why=answer.read_text(encoding="utf-8"),
+    )
     step("delete", Path.unlink)
 
 

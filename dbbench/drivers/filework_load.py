@@ -118,7 +118,10 @@ class FileWork:
         env = {name: os.environ[name] for name in _KEPT if name in os.environ}
         folder = files.folder_of(task.server)
         answer = task.scratch / f"{self.work}.cold"
-        facts: dict[str, Scalar] = {"seed": task.seed, "answer": str(answer)}
+        facts: dict[str, Scalar] = {
+            "seed": task.seed,
+            "answer": str(answer),
+        }
         for name in self.parameters:
             facts[name] = task.cell.parameters[name]
         argv = [sys.executable, "-P", str(_PROGRAM), self.work, str(folder), json.dumps(facts)]
@@ -129,7 +132,14 @@ class FileWork:
                 fileio.write_text(answer, cache.reason)
             return live(line)
 
-        load = ToolLoad(task, self.work, argv, self.judge, env, live=respond)
+        load = ToolLoad(
+            task,
+            self.work,
+            argv,
+            self.judge,
+            env,
+            live=respond,
+        )
         return load.running("server")
 
 

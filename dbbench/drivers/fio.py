@@ -60,7 +60,12 @@ def driving(task: LoadTask) -> Iterator[Load]:
     task.scratch.chmod(0o777)  # fio runs under another account and writes its logs there
     job = task.raw / "fio.job"
     env = _variables(task.cell)
-    text = before(folder, task.cell, task.seed, task.scratch / _LOG)
+    text = before(
+        folder,
+        task.cell,
+        task.seed,
+        task.scratch / _LOG,
+    )
     text += locate(task.cell.workload.script).read_text(encoding="utf-8")
     job.write_text(text)
     # that account cannot enter the trial's directories
@@ -95,7 +100,12 @@ def driving(task: LoadTask) -> Iterator[Load]:
         raise FilesElsewhere("fio's jobs have no file on the filesystem under test", effect=FAILED)
 
 
-def before(folder: Path, cell: Cell, seed: int, log: Path) -> str:
+def before(
+    folder: Path,
+    cell: Cell,
+    seed: int,
+    log: Path,
+) -> str:
     """Return the options that the trial, and not the job file, decides."""
     warmup, measure = whole_seconds(cell.window)
     lines = {
@@ -186,11 +196,23 @@ def _series(
     series = Series(seconds, {name: [] for name in FIRST})
     tps: Column = [None] * seconds
     for name, side in (("file_read_mb_per_s", READ), ("file_write_mb_per_s", WRITE)):
-        ios = by_second(iops, begin_utc, seconds, side, running_utc)
+        ios = by_second(
+            iops,
+            begin_utc,
+            seconds,
+            side,
+            running_utc,
+        )
         for second, rate in enumerate(ios):
             if rate is not None:
                 tps[second] = (tps[second] or 0.0) + rate
-        column = by_second(bandwidths, begin_utc, seconds, side, running_utc)
+        column = by_second(
+            bandwidths,
+            begin_utc,
+            seconds,
+            side,
+            running_utc,
+        )
         if any(value is not None for value in column):
             series.set(name, [None if value is None else value * _KIB for value in column])
     series.set("tps", tps)

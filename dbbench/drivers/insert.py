@@ -42,7 +42,11 @@ INDEXES: Final = dict(
     )
 )
 # different values of a column
-VALUES: Final = {"customers": 100_000, "shops": 1000, "prices": 1_000_000}
+VALUES: Final = {
+    "customers": 100_000,
+    "shops": 1000,
+    "prices": 1_000_000,
+}
 # random, written as 100 hexadecimal digits: half of the bytes remain after compression
 NOTE_BITS: Final = 400
 LOAD_ROWS: Final = 1000  # rows per INSERT of the load
@@ -83,7 +87,12 @@ def insert(first: int, rows: int, seed: int) -> str:
 class InsertLoad:
     """The steps. Load and indexes come before the warm-up, queries and inserts start with it."""
 
-    def __init__(self, task: LoadTask, sessions: list[Any], stack: contextlib.ExitStack) -> None:
+    def __init__(
+        self,
+        task: LoadTask,
+        sessions: list[Any],
+        stack: contextlib.ExitStack,
+    ) -> None:
         self.task = task
         self.sessions = sessions
         self.stack = stack
@@ -110,7 +119,11 @@ class InsertLoad:
         if self.queries is None:
             # In a thread, so that a deadline can end it.
             self.works = [SessionWork("loading", self.sessions[:1], self._load_and_index)]
-            carry_out(self.task.server, self.works, lambda _: None)
+            carry_out(
+                self.task.server,
+                self.works,
+                lambda _: None,
+            )
             self.queries = self._start()
         self.queries.wait_until(second, lambda live: self._pass_on(live, watch))
 
@@ -197,7 +210,10 @@ class InsertLoad:
 
     def _start(self) -> Load:
         cell = self.task.cell
-        parameters = {"clients": cell.parameters["clients"], **VALUES}
+        parameters = {
+            "clients": cell.parameters["clients"],
+            **VALUES,
+        }
         task = replace(self.task, cell=replace(cell, parameters=parameters))
         queries = self.stack.enter_context(sysbench.driving(task))
         began = time.monotonic()
@@ -209,7 +225,12 @@ class InsertLoad:
             work.start()
         return queries
 
-    def _write(self, index: int, session: Any, began: float) -> None:
+    def _write(
+        self,
+        index: int,
+        session: Any,
+        began: float,
+    ) -> None:
         """Insert every batch of this session when it is due, and delete as many of the oldest rows."""
         seconds = self.warmup + self.measure
         for batch in itertools.count(index, len(self.sessions)):

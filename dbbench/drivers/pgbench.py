@@ -34,7 +34,15 @@ _ROWS: Final[dict[str, dict[str, int]]] = {
 _PAGES: Final = 1600  # of pgbench_accounts, for each unit of scale
 _PREFIX: Final = "pgbench_log"
 # All other parameters are variables of a custom script.
-_OWN: Final = {"clients", "threads", "rate", "protocol", "scale", "large_bytes", "during_at"}
+_OWN: Final = {
+    "clients",
+    "threads",
+    "rate",
+    "protocol",
+    "scale",
+    "large_bytes",
+    "during_at",
+}
 _PROGRESS: Final = re.compile(r"progress: (\d+(?:\.\d+)?) s, (\d+(?:\.\d+)?) tps")
 # "client 3 script 0 aborted in command 2 query 0: ERROR: ..."
 _ABORTED: Final = re.compile(r"client \d+ (?:script \d+ )?aborted|Run was aborted")
@@ -56,9 +64,26 @@ def driving_from(client: Client, task: LoadTask) -> AbstractContextManager[Load]
     return _load(task, Path(client.at), client).running_from(client, client.env)
 
 
-def _load(task: LoadTask, logs: Path, client: Client | None = None) -> ToolLoad:
-    argv = command(task.server, task.cell, task.seed, logs, client)
-    return ToolLoad(task, "pgbench", argv, _outcome, live=live, aborted=is_abort)
+def _load(
+    task: LoadTask,
+    logs: Path,
+    client: Client | None = None,
+) -> ToolLoad:
+    argv = command(
+        task.server,
+        task.cell,
+        task.seed,
+        logs,
+        client,
+    )
+    return ToolLoad(
+        task,
+        "pgbench",
+        argv,
+        _outcome,
+        live=live,
+        aborted=is_abort,
+    )
 
 
 def command(
@@ -157,17 +182,36 @@ def _outcome(load: ToolLoad) -> Outcome:
     if len(logs) != workers:
         names = [log.name for log in logs]
         raise DriverFailed(f"{len(logs)} logs of {workers} workers: {names}", effect=tool.FAILED)
-    counts, skipped = parse(logs, load.begin_utc + load.slip_s, load.seconds)
+    counts, skipped = parse(
+        logs,
+        load.begin_utc + load.slip_s,
+        load.seconds,
+    )
     for log in logs:
         tool.pack([log], load.task.raw / f"{log.name}.gz")
 
     # The logs must have as many transactions as pgbench itself counted.
     events = counts.all_transactions
     printed = tool.read_counts(COUNTS, load.text())
-    tool.same("transactions", events, printed["processed"], "pgbench")
+    tool.same(
+        "transactions",
+        events,
+        printed["processed"],
+        "pgbench",
+    )
     if printed["failed"] is not None:
-        tool.same("failed transactions", counts.all_errors, printed["failed"], "pgbench")
-    tool.same("skipped transactions", skipped, printed["skipped"] or 0, "pgbench")
+        tool.same(
+            "failed transactions",
+            counts.all_errors,
+            printed["failed"],
+            "pgbench",
+        )
+    tool.same(
+        "skipped transactions",
+        skipped,
+        printed["skipped"] or 0,
+        "pgbench",
+    )
 
     script = _script(cell)
     custom = script not in BUILT_IN

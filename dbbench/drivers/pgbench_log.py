@@ -36,7 +36,11 @@ def log_files(folder: Path, prefix: str) -> list[Path]:
     return sorted(logs)
 
 
-def parse(paths: Iterable[Path], begin_utc: float, seconds: int) -> tuple[Counts, int]:
+def parse(
+    paths: Iterable[Path],
+    begin_utc: float,
+    seconds: int,
+) -> tuple[Counts, int]:
     """Return all workers' transactions by the second in which they ended from `begin_utc` on, and
     how many were skipped. A failed transaction counts as an error only. Raises DriverFailed for
     a line that is not pgbench's.
@@ -48,7 +52,11 @@ def parse(paths: Iterable[Path], begin_utc: float, seconds: int) -> tuple[Counts
             while lines := log.readlines(tool.PIECE_BYTES):
                 try:
                     rows = _columns(b"".join(lines))
-                    skipped += _count(rows, counts, round(begin_utc * 1e6))
+                    skipped += _count(
+                        rows,
+                        counts,
+                        round(begin_utc * 1e6),
+                    )
                 except ValueError as error:
                     raise DriverFailed(f"{path.name} is not a pgbench log: {error}") from None
     return counts, skipped

@@ -44,7 +44,11 @@ def driving(task: LoadTask) -> Iterator[Load]:
             cancel(task.server, load.works)
 
 
-def _tables(sql: Sql, connection: Any, cell: Cell) -> list[Table]:
+def _tables(
+    sql: Sql,
+    connection: Any,
+    cell: Cell,
+) -> list[Table]:
     """Return all tables of a generated dataset; of a user's own data those in `tables`, or as many
     of the largest.
     """
@@ -52,7 +56,11 @@ def _tables(sql: Sql, connection: Any, cell: Cell) -> list[Table]:
     generated = cell.dataset.parameters
     required = cell.parameters.get("tables", generated.get("tables"))
     if cell.dataset.kind == "source":
-        return choose(tables, required, str(generated.get("tablespace", "")))
+        return choose(
+            tables,
+            required,
+            str(generated.get("tablespace", "")),
+        )
     if not tables or required not in (None, len(tables)):
         raise DriverFailed(
             f"the plan requires {required} tables to scan, but the dataset has {len(tables)}"
@@ -60,7 +68,11 @@ def _tables(sql: Sql, connection: Any, cell: Cell) -> list[Table]:
     return tables
 
 
-def choose(tables: list[Table], required: object, tablespace: str) -> list[Table]:
+def choose(
+    tables: list[Table],
+    required: object,
+    tablespace: str,
+) -> list[Table]:
     """Return the tables named in "a,b,c", or so many of the largest non-empty ones. `tablespace`:
     only tables in it. Raises DriverFailed if a named table, or any table, is missing.
     """
@@ -102,7 +114,13 @@ class _Passes:
 
 
 class _Session:
-    def __init__(self, sql: Sql, connection: Any, table: Table, passes: _Passes) -> None:
+    def __init__(
+        self,
+        sql: Sql,
+        connection: Any,
+        table: Table,
+        passes: _Passes,
+    ) -> None:
         self.sql = sql
         self.connection = connection
         self.table = table
@@ -110,7 +128,11 @@ class _Session:
         self.statement = sql.scan(connection, table.name)
         self.plan = ""  # query plan of the first scan, which is cold
         self.seconds: list[float] = []  # of each scan
-        self.work = SessionWork(f"the scan of {table.name}", [connection], self._scan)
+        self.work = SessionWork(
+            f"the scan of {table.name}",
+            [connection],
+            self._scan,
+        )
 
     def _scan(self) -> None:
         try:
@@ -133,7 +155,12 @@ class ScanLoad:
 
     pids: tuple[int, ...] = ()  # the sessions are threads of this process
 
-    def __init__(self, task: LoadTask, sessions: list[_Session], passes: _Passes) -> None:
+    def __init__(
+        self,
+        task: LoadTask,
+        sessions: list[_Session],
+        passes: _Passes,
+    ) -> None:
         self.task = task
         self.sessions = sessions
         self.passes = passes

@@ -23,7 +23,12 @@ _CANCEL_S: Final = 10.0
 class SessionWork(threads.Helper):
     """A thread that works with sessions. `what`: the name of the work in messages."""
 
-    def __init__(self, what: str, sessions: Sequence[Any], work: Callable[[], object]) -> None:
+    def __init__(
+        self,
+        what: str,
+        sessions: Sequence[Any],
+        work: Callable[[], object],
+    ) -> None:
         super().__init__(what, work)
         self.what = what
         self.sessions = sessions
@@ -51,7 +56,11 @@ def check(server: Server, works: Sequence[SessionWork]) -> None:
         raise fault(server, f"during {works[0].what}", None)
 
 
-def carry_out(server: Server, works: Sequence[SessionWork], watch: Callable[[Live], None]) -> None:
+def carry_out(
+    server: Server,
+    works: Sequence[SessionWork],
+    watch: Callable[[Live], None],
+) -> None:
     """Start all works, and block until they have ended, calling `watch` once per second. Raises as
     `check`.
     """
@@ -82,7 +91,11 @@ def cancel(server: Server, works: Sequence[SessionWork]) -> None:
         work.join(_CANCEL_S)
 
 
-def fault(server: Server, evidence: str, error: BaseException | None) -> BaseException:
+def fault(
+    server: Server,
+    evidence: str,
+    error: BaseException | None,
+) -> BaseException:
     """Return the cause of a session's failure: EngineDied, an error of dbbench as it is, or
     DriverFailed.
     """

@@ -44,7 +44,11 @@ def driving(task: LoadTask) -> Iterator[Load]:
     text = path.read_text(encoding="utf-8")
     (task.raw / "statements.sql").write_text(text)
     file = task.scratch / "rows.tsv"
-    values = {**cell.dataset.parameters, **cell.values, "file": file}
+    values = {
+        **cell.dataset.parameters,
+        **cell.values,
+        "file": file,
+    }
     try:
         steps = [step.of(values) for step in parse(text, task.server.engine)]
     except ScriptInvalid as error:
@@ -52,9 +56,19 @@ def driving(task: LoadTask) -> Iterator[Load]:
         raise
     sent_bytes = 0
     if "file_bytes" in values:
-        sent_bytes = write_rows(file, int(cell.parameters["file_bytes"]), task.seed)
+        sent_bytes = write_rows(
+            file,
+            int(cell.parameters["file_bytes"]),
+            task.seed,
+        )
     with connect(task.server, max(1, int(cell.parameters.get("clients", 1)))) as sessions:
-        load = StatementsLoad(task, sessions, steps, file, sent_bytes)
+        load = StatementsLoad(
+            task,
+            sessions,
+            steps,
+            file,
+            sent_bytes,
+        )
         try:
             yield load
         finally:
@@ -169,7 +183,11 @@ class StatementsLoad:
                 sql = statement.replace("{table}", table)
                 began = time.monotonic()
                 file, rows = self._execute(session, sql)
-                line = {"sql": sql, "seconds": time.monotonic() - began, "rows": rows}
+                line = {
+                    "sql": sql,
+                    "seconds": time.monotonic() - began,
+                    "rows": rows,
+                }
                 if file:
                     line["file"] = True
                 lines.append(line)
@@ -308,7 +326,11 @@ def _step(words: str, body: str) -> SqlStep:
     return step
 
 
-def _fill(statement: str, values: Mapping[str, Scalar | Path], step: str) -> str:
+def _fill(
+    statement: str,
+    values: Mapping[str, Scalar | Path],
+    step: str,
+) -> str:
     def value(match: re.Match[str]) -> str:
         name = match[1]
         if name == "table":

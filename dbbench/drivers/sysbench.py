@@ -60,7 +60,14 @@ _SINGLE: Final = ("oltp_point_select", "select_random_points", "select_random_ra
 _ROWS_PER_PAGE: Final = 100  # at most: 40 in PostgreSQL's pages of 8 KiB, 75 in InnoDB's of 16 KiB
 _WRAPPER: Final = "dbbench_events.lua"
 _OWN_SCRIPTS: Final = ("bulk_insert.lua", "tpcc.lua")  # shipped with dbbench
-_OWN: Final = {"clients", "rate", "script", "large_bytes", "during_at", "compressibility"}
+_OWN: Final = {
+    "clients",
+    "rate",
+    "script",
+    "large_bytes",
+    "during_at",
+    "compressibility",
+}
 # parameters of the dataset that every script has as options
 _OF_DATASET: Final = {"tables", "table_size"}
 _NEW_ORDER: Final = 1  # the kind of a new-order transaction in workloads/tpcc.lua
@@ -115,7 +122,11 @@ def _place_script(cell: Cell, place: Callable[[Path], str]) -> str:
     return placed
 
 
-def _environment(cell: Cell, script: str, out: str) -> dict[str, str]:
+def _environment(
+    cell: Cell,
+    script: str,
+    out: str,
+) -> dict[str, str]:
     """Return the wrapper's environment, except for DBBENCH_BEGIN."""
     env = {"DBBENCH_SCRIPT": script, "DBBENCH_OUT": out}
     options = _words(_implicit_parameters(cell))
@@ -126,12 +137,21 @@ def _environment(cell: Cell, script: str, out: str) -> dict[str, str]:
     return env
 
 
-def _load(task: LoadTask, argv: list[str], env: dict[str, str]) -> ToolLoad:
+def _load(
+    task: LoadTask,
+    argv: list[str],
+    env: dict[str, str],
+) -> ToolLoad:
     # Without `aborted`: sysbench ends as a whole when one thread fails.
     return ToolLoad(task, "sysbench", argv, _outcome, env, live)
 
 
-def command(server: Server, cell: Cell, seed: int, client: Client | None = None) -> list[str]:
+def command(
+    server: Server,
+    cell: Cell,
+    seed: int,
+    client: Client | None = None,
+) -> list[str]:
     """Return the argv; the environment has the script. With `client` it is for that host, which
     gets the wrapper.
     """
@@ -238,8 +258,19 @@ def _outcome(load: ToolLoad) -> Outcome:
     totals = tool.read_counts(COUNTS, printed)
     counts = parse(files, load.seconds)
     events = counts.all_transactions
-    tool.same("transactions", events, totals["transactions"], "sysbench")
-    tool.same("ignored errors", counts.all_errors, totals["errors"], "sysbench", slack=threads)
+    tool.same(
+        "transactions",
+        events,
+        totals["transactions"],
+        "sysbench",
+    )
+    tool.same(
+        "ignored errors",
+        counts.all_errors,
+        totals["errors"],
+        "sysbench",
+        slack=threads,
+    )
     if totals["reconnects"]:
         raise DriverFailed(f"sysbench reconnected {totals['reconnects']} times", effect=tool.FAILED)
     tool.pack(files, raw / "sysbench_events.txt.gz")
@@ -252,7 +283,12 @@ def _outcome(load: ToolLoad) -> Outcome:
         lived_s = load.lived_s or float(load.seconds)
         put_queued_latencies(counts, written, histogram(printed), lived_s)
 
-    outcome = tool.outcome_of(load, counts, reconnects=0.0, **_tpcc(cell, counts))
+    outcome = tool.outcome_of(
+        load,
+        counts,
+        reconnects=0.0,
+        **_tpcc(cell, counts),
+    )
     if cell.workload.primary == "rows_per_s":  # an event is a statement that inserts `rows` rows
         rows = outcome.transactions * int(cell.parameters["rows"])
         outcome.figures["rows_per_s"] = rows / outcome.window_s
@@ -271,7 +307,11 @@ def _outcome(load: ToolLoad) -> Outcome:
     )
 
 
-def claims(cell: Cell, events: int, statements: float) -> tuple[Claim, ...]:
+def claims(
+    cell: Cell,
+    events: int,
+    statements: float,
+) -> tuple[Claim, ...]:
     """Return the work of all events in the server's units. `statements`: per event, as sysbench
     counted them.
     """
@@ -297,11 +337,19 @@ def claims(cell: Cell, events: int, statements: float) -> tuple[Claim, ...]:
     return (claim, *_kinds(script, options, events)) if generated else (claim,)
 
 
-def _option(options: Mapping[str, Scalar], name: str, usual: Scalar) -> Scalar:
+def _option(
+    options: Mapping[str, Scalar],
+    name: str,
+    usual: Scalar,
+) -> Scalar:
     return options.get(name, options.get(name.replace("_", "-"), usual))
 
 
-def _kinds(script: str, options: Mapping[str, Scalar], events: int) -> Iterator[Claim]:
+def _kinds(
+    script: str,
+    options: Mapping[str, Scalar],
+    events: int,
+) -> Iterator[Claim]:
     """Yield the rows that the events of a bundled script read and change, and the pages that they
     are on.
     """

@@ -85,7 +85,11 @@ def _add(rows: Ints, counts: Counts) -> None:
     np.add.at(counts.latencies, place, value[events])
     np.add.at(counts.transactions, second[events], value[events])
     np.add.at(counts.errors, second[errors], value[errors])
-    np.maximum.at(counts.longest_us, second[longest], value[longest])
+    np.maximum.at(
+        counts.longest_us,
+        second[longest],
+        value[longest],
+    )
 
     # Events of each kind, by the second alone.
     for code in np.unique(what[(what < _KIND) & (what > -_KIND_BUCKETS)]):
@@ -93,7 +97,11 @@ def _add(rows: Ints, counts: Counts) -> None:
         if kind not in counts.kinds:
             counts.kinds[kind] = np.zeros(counts.seconds, np.int64)
         chosen = what == code
-        np.add.at(counts.kinds[kind], second[chosen], value[chosen])
+        np.add.at(
+            counts.kinds[kind],
+            second[chosen],
+            value[chosen],
+        )
 
     # The same, by second and latency.
     kinds, buckets = np.divmod(-what, _KIND_BUCKETS)
@@ -104,7 +112,11 @@ def _add(rows: Ints, counts: Counts) -> None:
             counts.kind_latencies[kind] = np.zeros_like(counts.latencies)
         chosen = kinds == kind
         place = (second[chosen], buckets[chosen])
-        np.add.at(counts.kind_latencies[kind], place, value[chosen])
+        np.add.at(
+            counts.kind_latencies[kind],
+            place,
+            value[chosen],
+        )
 
 
 def put_queued_latencies(
@@ -140,7 +152,11 @@ def put_queued_latencies(
     _put(+rest, (last_s + lived_s) / 2, counts)
 
 
-def _put(histogram: Counter[str], moment_s: float, counts: Counts) -> None:
+def _put(
+    histogram: Counter[str],
+    moment_s: float,
+    counts: Counts,
+) -> None:
     second = math.floor(moment_s)
     if not 0 <= second < counts.seconds:
         return

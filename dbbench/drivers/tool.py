@@ -90,7 +90,12 @@ class ToolLoad:
         secrets too.
         """
         self._write_command()
-        self.program = client.start(self.argv, {**self.env, **secrets}, stdin, *self.printed)
+        self.program = client.start(
+            self.argv,
+            {**self.env, **secrets},
+            stdin,
+            *self.printed,
+        )
         self.begin_utc = self.program.begin_utc
         self.slip_s = self.program.there_utc - self.begin_utc
         yield self
@@ -140,7 +145,11 @@ class ToolLoad:
 
         # A dead server explains why clients gave up; they may notice it earlier than `alive`.
         patience_s = DEATH_S if ended or gave_up else 0.0
-        process.wait_while(lambda: server.alive() and self.program.poll() != 0, patience_s, 0.02)
+        process.wait_while(
+            lambda: server.alive() and self.program.poll() != 0,
+            patience_s,
+            0.02,
+        )
         if not server.alive():
             raise EngineDied(
                 f"the server (pid {server.pid}) died; output of the load generator: "
@@ -219,7 +228,16 @@ def whole_outcome(
     columns are gaps.
     """
     series = Series(math.ceil(seconds), {name: [] for name in FIRST})
-    return Outcome(begin_utc, seconds, transactions, 0, series, None, dict(figures), **more)
+    return Outcome(
+        begin_utc,
+        seconds,
+        transactions,
+        0,
+        series,
+        None,
+        dict(figures),
+        **more,
+    )
 
 
 def rates_of(points: Sequence[tuple[float, float]], seconds: int) -> list[float]:
@@ -233,7 +251,13 @@ def rates_of(points: Sequence[tuple[float, float]], seconds: int) -> list[float]
     return [float(growth) for growth in np.diff(amount_at)]
 
 
-def same(what: str, counted: int, reported: int | None, tool: str, slack: int = 0) -> None:
+def same(
+    what: str,
+    counted: int,
+    reported: int | None,
+    tool: str,
+    slack: int = 0,
+) -> None:
     """Compare dbbench's count with the tool's summary. Raises DriverFailed if they differ by more
     than `slack`.
     """
@@ -301,7 +325,11 @@ def could_hold(cell: Cell) -> int:
     return cgroup.usable_bytes() or 0
 
 
-def cached_warnings(size: int, memory: int, beyond: float = 1) -> tuple[TrialWarning, ...]:
+def cached_warnings(
+    size: int,
+    memory: int,
+    beyond: float = 1,
+) -> tuple[TrialWarning, ...]:
     """Return W116 for files of `size` bytes if that is less than `beyond` times the memory."""
     if size >= beyond * memory:
         return ()

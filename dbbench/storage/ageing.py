@@ -61,7 +61,11 @@ class Step:
         return f"{self.kind} {self.name} {self.offset} {self.size} {self.source}\n".encode()
 
 
-def sequence(seed: int, whole_bytes: int, churn: float) -> Iterator[Step]:
+def sequence(
+    seed: int,
+    whole_bytes: int,
+    churn: float,
+) -> Iterator[Step]:
     """Yield the steps that leave `whole_bytes` in files, after `churn` times that amount was
     removed and rewritten.
     """
@@ -122,12 +126,21 @@ class _Sequence:
         while left >= UNIT and self.names:
             name = self.names[self.dice.randrange(len(self.names))]
             size = self.sizes[name]
-            piece = min(left // UNIT * UNIT, size, self._even(UNIT, PIECE))
+            piece = min(
+                left // UNIT * UNIT,
+                size,
+                self._even(UNIT, PIECE),
+            )
             left -= piece
             places = (size - piece) // UNIT + 1
             yield from self._write(name, self.dice.randrange(places) * UNIT, piece)
 
-    def _write(self, name: str, offset: int, size: int) -> Iterator[Step]:
+    def _write(
+        self,
+        name: str,
+        offset: int,
+        size: int,
+    ) -> Iterator[Step]:
         yield Step("write", name, offset, size, self.dice.randrange(SAMPLE - size))
         self.unsynced += size
         if self.unsynced >= SYNC_BYTES:
@@ -140,7 +153,12 @@ class _Sequence:
         return max(UNIT, size // UNIT * UNIT)
 
 
-def age(fs: Mounted, device_bytes: int, asked: Ageing, seed: int) -> AgeFacts:
+def age(
+    fs: Mounted,
+    device_bytes: int,
+    asked: Ageing,
+    seed: int,
+) -> AgeFacts:
     """Age the filesystem; return what was done, with its free space before and after. `fill` is a
     share of the devices, equal for each filesystem of a plan, unless one offers much less
     (mirrors). Raises FilesystemFull.
@@ -151,7 +169,11 @@ def age(fs: Mounted, device_bytes: int, asked: Ageing, seed: int) -> AgeFacts:
     before = shape.free_space(fs)
     steps = sequence(seed, int(asked.fill * whole), asked.churn)
     try:
-        files, files_written, written_bytes, digest = _carry_out(steps, fs.path / FOLDER, seed)
+        files, files_written, written_bytes, digest = _carry_out(
+            steps,
+            fs.path / FOLDER,
+            seed,
+        )
     except OSError as error:
         if error.errno != errno.ENOSPC:
             raise
@@ -177,7 +199,11 @@ def age(fs: Mounted, device_bytes: int, asked: Ageing, seed: int) -> AgeFacts:
     )
 
 
-def _carry_out(steps: Iterator[Step], root: Path, seed: int) -> tuple[int, int, int, str]:
+def _carry_out(
+    steps: Iterator[Step],
+    root: Path,
+    seed: int,
+) -> tuple[int, int, int, str]:
     """Return the numbers of files that are left and that were written, the bytes written, and the
     digest.
     """
@@ -202,7 +228,11 @@ def _carry_out(steps: Iterator[Step], root: Path, seed: int) -> tuple[int, int, 
             if step.name not in present:
                 present.add(step.name)
                 made += 1
-            _put(path, step.offset, noise[step.source : step.source + step.size])
+            _put(
+                path,
+                step.offset,
+                noise[step.source : step.source + step.size],
+            )
             written += step.size
     return len(present), made, written, digest.hexdigest()
 

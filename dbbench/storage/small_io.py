@@ -160,7 +160,11 @@ def percentile(ordered: list[float], percent: float) -> float:
     return ordered[math.ceil(percent / 100 * len(ordered)) - 1]
 
 
-def syncs(folder: Path, window_s: float, seed: int) -> tuple[tuple[SyncFacts, ...], str]:
+def syncs(
+    folder: Path,
+    window_s: float,
+    seed: int,
+) -> tuple[tuple[SyncFacts, ...], str]:
     """Measure appends of 16 KiB with fsync and with fdatasync; return their rows and "", or () and
     the reason. Each lasts at most 0.4 s, and at most a sixtieth of the window.
     """
@@ -201,7 +205,14 @@ def atomic_write_bytes(
     with contextlib.suppress(OSError, AttributeError):
         with open_fd(path, os.O_RDWR | os.O_CREAT | os.O_EXCL) as fd:
             path.unlink()
-            call("statx", fd, b"", 0x1000, _STATX_WRITE_ATOMIC, buffer)  # AT_EMPTY_PATH
+            call(
+                "statx",
+                fd,
+                b"",
+                0x1000,
+                _STATX_WRITE_ATOMIC,
+                buffer,
+            )  # AT_EMPTY_PATH
         (mask,) = struct.unpack_from("I", buffer)
         if mask & _STATX_WRITE_ATOMIC:
             least, most = struct.unpack_from("II", buffer, _UNITS_AT)

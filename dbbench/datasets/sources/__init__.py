@@ -38,7 +38,12 @@ _TEXTS: Final = {
 class Dialect(Protocol):
     """What differs between the dumps and copies of two dialects."""
 
-    def lay(self, source: Source, data: Path, place: Place) -> tuple[SourceChange, ...]: ...
+    def lay(
+        self,
+        source: Source,
+        data: Path,
+        place: Place,
+    ) -> tuple[SourceChange, ...]: ...
     def load(
         self, source: Source, server: Server, data: Path, wanted: str, tablespace: str
     ) -> tuple[SourceChange, ...]: ...
@@ -99,7 +104,12 @@ def lay(source: Source, data: Path, place: Place) -> tuple[SourceChange, ...]:
     return _DIALECTS[profile_of(source.engine).dialect].lay(source, data, place)
 
 
-def load(source: Source, dataset: Dataset, server: Server, data: Path) -> tuple[SourceChange, ...]:
+def load(
+    source: Source,
+    dataset: Dataset,
+    server: Server,
+    data: Path,
+) -> tuple[SourceChange, ...]:
     """Load a dump, choose the database for the drivers, and settle a physical copy; return further
     changes.
     """
@@ -122,7 +132,12 @@ def kept_as_it_is(dataset: Dataset) -> bool:
     return dataset.parameters.get("settle") is False
 
 
-def seal(source: Source, dataset: Dataset, data: Path, place: Place) -> tuple[SourceChange, ...]:
+def seal(
+    source: Source,
+    dataset: Dataset,
+    data: Path,
+    place: Place,
+) -> tuple[SourceChange, ...]:
     """Change a physical PostgreSQL copy's data checksums if the plan asks for it; dumps and InnoDB
     always have them.
     """

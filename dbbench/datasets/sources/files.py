@@ -45,7 +45,12 @@ def copy_tree(source: Path, target: Path, leave: Leave = lambda _: False) -> Non
     source = source.resolve()
     try:
         if not source.is_dir():
-            return _copy(source.name, os.open(source.parent, os.O_PATH), target, source)
+            return _copy(
+                source.name,
+                os.open(source.parent, os.O_PATH),
+                target,
+                source,
+            )
         for folder, folders, files, fd in os.fwalk(source):
             below = PurePosixPath(os.path.relpath(folder, source))
             (target / below).mkdir(0o700, exist_ok=True)
@@ -75,13 +80,28 @@ def hand_over(tree: Path, account: process.User) -> None:
 
 def _copy(name: str, folder: int, target: Path, path: Path) -> None:
     _check(os.stat(name, dir_fd=folder, follow_symlinks=False), path)
-    fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
-    with os.fdopen(fd, "rb", buffering=0) as file, target.open("xb", buffering=0) as copy:
+    fd = os.open(
+        name,
+        os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC,
+        dir_fd=folder,
+    )
+    with (
+        os.fdopen(
+            fd,
+            "rb",
+            buffering=0,
+        ) as file,
+        target.open("xb", buffering=0) as copy,
+    ):
         _check(os.fstat(fd), path)
         shutil.copyfileobj(file, copy, _PIECE)
 
 
-def _check(status: os.stat_result, path: Path, kind: Callable[[int], bool] = stat.S_ISREG) -> None:
+def _check(
+    status: os.stat_result,
+    path: Path,
+    kind: Callable[[int], bool] = stat.S_ISREG,
+) -> None:
     if not kind(status.st_mode):
         to = f" to {path.readlink()}" if stat.S_ISLNK(status.st_mode) else ""
         raise unsafe(f"{path} is {kind_of(status.st_mode)}{to}")
@@ -158,7 +178,12 @@ def unpack(tar: Path, target: Path) -> None:
         raise SourceUnusable(f"{tar} is truncated: the blocks that end an archive are missing")
 
 
-def _unpack(archive: tarfile.TarFile, member: tarfile.TarInfo, target: Path, tar: Path) -> None:
+def _unpack(
+    archive: tarfile.TarFile,
+    member: tarfile.TarInfo,
+    target: Path,
+    tar: Path,
+) -> None:
     name = PurePosixPath(member.name)
     if name.is_absolute() or ".." in name.parts:
         raise unsafe(f'"{member.name}" in {tar} leads out of the archive')

@@ -131,7 +131,12 @@ def lay(source: Source, data: Path, place: Place) -> tuple[SourceChange, ...]:
     )
     files.hand_over(data, account)
     if source.form in _PREPARED_BY and not has_applied_log(data):
-        argv = [_PREPARED_BY[source.form], "--prepare", _MEMORY, f"--target-dir={data}"]
+        argv = [
+            _PREPARED_BY[source.form],
+            "--prepare",
+            _MEMORY,
+            f"--target-dir={data}",
+        ]
         try:
             process.run(argv, timeout_s=files.LOAD_S, as_user=account, cwd=data)
         except CommandFailed as error:
@@ -267,7 +272,11 @@ def unquote(name: bytes) -> str:
 def _mysqldump(path: Path, server: Server) -> tuple[Tables, dict[str, None]]:
     variables = {str(name) for name, _value in rows(server, "SHOW SESSION VARIABLES", database="")}
     with path.open("rb") as file:
-        script = MysqlScript(file, lambda name: name not in variables, server.database)
+        script = MysqlScript(
+            file,
+            lambda name: name not in variables,
+            server.database,
+        )
         _run(server, script, path, server.database)
     return script.tables, script.skipped
 
@@ -334,7 +343,13 @@ def _mydumper(folder: Path, server: Server) -> tuple[Tables, dict[str, None]]:
     def run(path: Path) -> None:
         routines = step_of[path] >= _VIEW
         delimiter = _DELIMITER if routines else ";"
-        _run(server, _lines(folder, path, routines), path, database_of[path], delimiter)
+        _run(
+            server,
+            _lines(folder, path, routines),
+            path,
+            database_of[path],
+            delimiter,
+        )
 
     # Only rows are loaded by several clients at a time.
     for step in range(_SEQUENCE, len(_STEPS)):

@@ -210,7 +210,14 @@ def _archive(path: Path, file: Path, head: bytes, form: str) -> Source:
     if header is None:
         raise unusable(f"{file} is a truncated archive of pg_dump, or none")
     version, reader = header
-    return Source(path, f"pg_dump {form}", "postgres", version, *measure(path), reader=reader)
+    return Source(
+        path,
+        f"pg_dump {form}",
+        "postgres",
+        version,
+        *measure(path),
+        reader=reader,
+    )
 
 
 def _dump_directory(path: Path) -> Source:
@@ -345,7 +352,14 @@ def _backup(path: Path) -> Source:
     is_mariadb = "MariaDB" in info.get("server_version", "") or "maria" in info.get("tool_name", "")
     engine, form = ("mariadb", "mariabackup") if is_mariadb else ("mysql", "xtrabackup")
     version = _three_numbers(info.get("server_version", ""))
-    return Source(path, form, engine, version, *measure(path), _page_size(path / "ibdata1"))
+    return Source(
+        path,
+        form,
+        engine,
+        version,
+        *measure(path),
+        _page_size(path / "ibdata1"),
+    )
 
 
 def has_applied_log(backup: Path) -> bool:
@@ -390,7 +404,13 @@ def _mydumper(path: Path) -> Source:
         )
     schemas = sorted(path.glob("*-schema*.sql*"))[:20]
     is_mysql = any(_OF_MYSQL.search(_schema(file)) for file in schemas)
-    return Source(path, "mydumper", "mysql" if is_mysql else "mariadb", "", *measure(path))
+    return Source(
+        path,
+        "mydumper",
+        "mysql" if is_mysql else "mariadb",
+        "",
+        *measure(path),
+    )
 
 
 def _schema(file: Path) -> bytes:

@@ -276,7 +276,11 @@ def settle(server: Server) -> str:
     return "vacuumed, frozen and analysed"
 
 
-def seal(data: Path, place: Place, checksums: Scalar | None) -> tuple[SourceChange, ...]:
+def seal(
+    data: Path,
+    place: Place,
+    checksums: Scalar | None,
+) -> tuple[SourceChange, ...]:
     """Enable or disable data checksums; None: leave them as in the source."""
     printed = process.run(
         [_program(place.bin, "pg_controldata"), data], as_user=postgres.account()
@@ -343,7 +347,12 @@ def tablespaces_of(server: Server) -> dict[str, str]:
     }
 
 
-def _choose(server: Server, data: Path, wanted: str, tablespace: str) -> tuple[str, bool]:
+def _choose(
+    server: Server,
+    data: Path,
+    wanted: str,
+    tablespace: str,
+) -> tuple[str, bool]:
     """Return the database for the drivers, and whether the one with its future name has tables."""
 
     def size_of(database: object) -> int:

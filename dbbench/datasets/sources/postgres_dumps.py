@@ -75,7 +75,12 @@ def load(source: Source, server: Server, data: Path) -> tuple[SourceChange, ...]
     tables, skipped = (
         _psql(source, server) if source.form == "pg_dump plain" else _restore(source, server, data)
     )
-    return scripts.compare(source.path, tables, skipped, functools.partial(_rows_of, server))
+    return scripts.compare(
+        source.path,
+        tables,
+        skipped,
+        functools.partial(_rows_of, server),
+    )
 
 
 def _psql(source: Source, server: Server) -> tuple[scripts.Tables, dict[str, None]]:
@@ -91,7 +96,12 @@ def _psql(source: Source, server: Server) -> tuple[scripts.Tables, dict[str, Non
     # The environment names the database: an option would take a name with "=" for a connection
     # string.
     env = {"PGDATABASE": server.database}
-    probe = process.run([*argv, f"--command=\\restrict {key}"], ok=(0, 1), as_user=account, env=env)
+    probe = process.run(
+        [*argv, f"--command=\\restrict {key}"],
+        ok=(0, 1),
+        as_user=account,
+        env=env,
+    )
     # Since 2025 psql can refuse commands from then on; an older one gets only lines without a
     # command.
     first = [f"\\restrict {key}\n".encode()] if probe.returncode == 0 else []
@@ -108,7 +118,12 @@ def _psql(source: Source, server: Server) -> tuple[scripts.Tables, dict[str, Non
         for database, lines in itertools.groupby(script, lambda _: script.database):
             before = script.line - 1 - len(first)
             env = {"PGDATABASE": database or server.database}
-            status, printed = scripts.feed(argv, itertools.chain(first, lines), account, env)
+            status, printed = scripts.feed(
+                argv,
+                itertools.chain(first, lines),
+                account,
+                env,
+            )
             if status:
                 raise _failure(source, before, printed)
     return script.tables, script.skipped
@@ -155,7 +170,11 @@ def _rows_of(server: Server, database: str, table: str, count: bool) -> int | No
     return int(rows(server, f"SELECT count(*) FROM {only}{table}", database=database or None)[0][0])
 
 
-def _restore(source: Source, server: Server, data: Path) -> tuple[scripts.Tables, dict[str, None]]:
+def _restore(
+    source: Source,
+    server: Server,
+    data: Path,
+) -> tuple[scripts.Tables, dict[str, None]]:
     """Read the archive once to see whether it is complete, then restore a copy, which the server's
     account can read.
     """

@@ -160,7 +160,11 @@ def install(setup: FsSetup) -> tuple[str, ...]:
     return tuple(dict.fromkeys(filter(None, needed)))
 
 
-def commands(setup: FsSetup, targets: tuple[str, ...], at: str) -> list[tuple[str, ...]]:
+def commands(
+    setup: FsSetup,
+    targets: tuple[str, ...],
+    at: str,
+) -> list[tuple[str, ...]]:
     """Return the commands for layers, mkfs, mount, volumes and attributes of a setup. Raises
     KeyError.
     """
@@ -169,7 +173,11 @@ def commands(setup: FsSetup, targets: tuple[str, ...], at: str) -> list[tuple[st
     return [*below, *inside, *layers.holding(setup.layers)]
 
 
-def make(setup: FsSetup, device: Device, journal: Journal | None = None) -> Made:
+def make(
+    setup: FsSetup,
+    device: Device,
+    journal: Journal | None = None,
+) -> Made:
     """Make the filesystem on a locked, checked device; `journal` records a pool. Raises MakeFailed."""
     return family_on(device, setup).create(setup, device, journal)
 
@@ -185,7 +193,11 @@ def mount(
     the kernel's message), UnmountFailed (with the holders) unless the block failed,
     DeviceUnusable for a directory.
     """
-    return family_on(device, setup).open(setup, device, MountPoint(at, journal, arc_bytes))
+    return family_on(device, setup).open(
+        setup,
+        device,
+        MountPoint(at, journal, arc_bytes),
+    )
 
 
 def emptying(setup: FsSetup, device: Device, fs: Mounted) -> Emptying:

@@ -75,7 +75,11 @@ def _check(stored: Stored) -> str:
     argv = ["btrfs", "check", "--readonly", str(stored.volume.path)]
     done = process.run(argv, timeout_s=FSCK_S, ok=(0, 1))
     if done.returncode:
-        raise damage_error("btrfs check", stored, last_lines(done.stderr))
+        raise damage_error(
+            "btrfs check",
+            stored,
+            last_lines(done.stderr),
+        )
     return "no errors"
 
 
@@ -88,7 +92,14 @@ class Btrfs(Formatted):
     tries_mkfs = True
     resizing = ("btrfs", "filesystem", "resize", "max", "{at}")
     reads_with = ("btrfs",)
-    described = Character("data and metadata", False, "yes", True, "grow and shrink", False)
+    described = Character(
+        "data and metadata",
+        False,
+        "yes",
+        True,
+        "grow and shrink",
+        False,
+    )
     # Scrub reads everything while mounted; check reads the trees while unmounted.
     checks = (Check("scrub", _scrub, mounted=True), Check("btrfs check", _check))
 
@@ -123,7 +134,11 @@ class Btrfs(Formatted):
         if len(devices) > 1:
             names = [device.argument for device in devices]
             fds = [device.fd for device in devices]
-            process.run(["btrfs", "device", "scan", "--forget", *names], ok=(0, 1), pass_fds=fds)
+            process.run(
+                ["btrfs", "device", "scan", "--forget", *names],
+                ok=(0, 1),
+                pass_fds=fds,
+            )
 
     def volume_commands(self, setup: FsSetup, at: Path) -> list[list[str]]:
         commands = []
@@ -195,7 +210,11 @@ class Btrfs(Formatted):
         """
         in_place = "nodatacow" in setup.mount or "+C" in setup.attributes
         if in_place or "nodatasum" in setup.mount:
-            return replace(self.described, checksums="metadata", in_place=in_place)
+            return replace(
+                self.described,
+                checksums="metadata",
+                in_place=in_place,
+            )
         words = setup.mkfs.options
         data = option_value(words, "-d") or option_value(words, "--data")
         return replace(self.described, repairs=data in _COPIES)
@@ -263,9 +282,19 @@ def parse_usage(text: str) -> dict[str, int]:
     """Return used bytes by kind (both copies of DUP) and "unallocated" from `btrfs filesystem usage
     --raw`.
     """
-    copies = {"DUP": 2, "RAID1": 2, "RAID10": 2, "RAID1C3": 3, "RAID1C4": 4}
+    copies = {
+        "DUP": 2,
+        "RAID1": 2,
+        "RAID10": 2,
+        "RAID1C3": 3,
+        "RAID1C4": 4,
+    }
     used_bytes = {"unallocated": int(match(r"^\s*Device unallocated:\s+(\d+)", text)[1])}
-    rows = re.findall(r"^([\w+]+),(\w+): Size:\d+, Used:(\d+)", text, re.MULTILINE)
+    rows = re.findall(
+        r"^([\w+]+),(\w+): Size:\d+, Used:(\d+)",
+        text,
+        re.MULTILINE,
+    )
     for kind, profile, used in rows:
         key = kind.lower().partition("+")[0]  # a small filesystem has "Data+Metadata"
         stored_bytes = int(used) * copies.get(profile.upper(), 1)
@@ -311,7 +340,11 @@ class _Subvolumes:
         return None if _is_subvolume(source) else f"{source} is not the root of a subvolume"
 
     def snapshot(self, stored: Stored) -> None:
-        _snapshot("-r", _source(stored), stored.fs.path / (self.SNAPSHOT + stored.tag))
+        _snapshot(
+            "-r",
+            _source(stored),
+            stored.fs.path / (self.SNAPSHOT + stored.tag),
+        )
 
     @contextlib.contextmanager
     def clone(self, stored: Stored) -> Iterator[Path]:
@@ -354,7 +387,13 @@ class _Subvolumes:
         if back.exists():
             subvolumes.append(str(back))
         if subvolumes:
-            argv = ["btrfs", "subvolume", "delete", "--commit-after", *subvolumes]
+            argv = [
+                "btrfs",
+                "subvolume",
+                "delete",
+                "--commit-after",
+                *subvolumes,
+            ]
             process.run(argv, timeout_s=600)
             process.run(["btrfs", "subvolume", "sync", root], timeout_s=3600)
 
@@ -362,17 +401,32 @@ class _Subvolumes:
 class _Devices:
     def add(self, stored: Stored, spare: Device) -> str:
         root = str(stored.fs.path)
-        note(stored.journal, "made", [spare], uuid=_folder(stored.fs.path).name)
+        note(
+            stored.journal,
+            "made",
+            [spare],
+            uuid=_folder(stored.fs.path).name,
+        )
         hold.release(spare.fd)
         # -K: no discard; -f: overwrite a signature that the guard has permitted
         argv = ["btrfs", "device", "add", "-K", "-f", spare.argument, root]
         process.run(argv, pass_fds=(spare.fd,))
         printed = process.run(["btrfs", "filesystem", "show", root]).stdout
-        devices = re.findall(r"^\s*devid\s.*path ", printed, re.MULTILINE)
+        devices = re.findall(
+            r"^\s*devid\s.*path ",
+            printed,
+            re.MULTILINE,
+        )
         return f"{len(devices)} devices"
 
     def rebalance(self, stored: Stored) -> str:
-        argv = ["btrfs", "balance", "start", "--full-balance", str(stored.fs.path)]
+        argv = [
+            "btrfs",
+            "balance",
+            "start",
+            "--full-balance",
+            str(stored.fs.path),
+        ]
         return process.run(argv, timeout_s=_BALANCE_S).stdout.strip() or "done"
 
 
@@ -381,7 +435,11 @@ def parse_du(text: str) -> int | None:
     """Return the sum of exclusive bytes from `btrfs filesystem du -s --raw`: total, exclusive,
     shared, name.
     """
-    rows = re.findall(r"^\s*\d+\s+(\d+)\s+(?:\d+|-)\s+\S", text, re.MULTILINE)
+    rows = re.findall(
+        r"^\s*\d+\s+(\d+)\s+(?:\d+|-)\s+\S",
+        text,
+        re.MULTILINE,
+    )
     return sum(int(exclusive) for exclusive in rows) if rows else None
 
 
@@ -405,7 +463,12 @@ def _free_ranges(fd: int) -> Iterator[int]:
     """Yield the size of each gap between the extents of the data chunks, by their logical
     addresses.
     """
-    chunks = _search(fd, _CHUNK_TREE, (_CHUNK_OBJECT, _CHUNK_OBJECT), (_CHUNK_ITEM, _CHUNK_ITEM))
+    chunks = _search(
+        fd,
+        _CHUNK_TREE,
+        (_CHUNK_OBJECT, _CHUNK_OBJECT),
+        (_CHUNK_ITEM, _CHUNK_ITEM),
+    )
     for chunk in chunks:
         length, _, _, kind = _CHUNK.unpack_from(chunk.data)
         if not kind & _DATA:

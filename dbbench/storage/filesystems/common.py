@@ -53,7 +53,11 @@ def block_bytes(setup: FsSetup) -> int:
     return 0
 
 
-def mkfs_error(setup: FsSetup, device: Device, failure: Exception) -> DbbenchError:
+def mkfs_error(
+    setup: FsSetup,
+    device: Device,
+    failure: Exception,
+) -> DbbenchError:
     """Return the error for a failed mkfs."""
     return MakeFailed(
         f"{setup.mkfs.family} on {device.path}: {failure}",
@@ -145,7 +149,12 @@ def mount_of(path: Path) -> Mount:
     )
 
 
-def until_let_go(argv: Sequence[str | Path], what: object, at: Path | None, effect: str) -> None:
+def until_let_go(
+    argv: Sequence[str | Path],
+    what: object,
+    at: Path | None,
+    effect: str,
+) -> None:
     """Repeat umount or zpool export of `what` until it succeeds. Raises UnmountFailed after BUSY_S
     seconds, with the holders of the filesystem at `at`, or with the last message.
     """

@@ -18,7 +18,12 @@ from dbbench.storage.filesystems.port import Character, Check, Stored
 
 def _fsck(stored: Stored) -> str:
     argv = ["fsck.f2fs", "-f", "--dry-run", stored.volume.argument]
-    done = process.run(argv, timeout_s=FSCK_S, ok=range(256), pass_fds=(stored.volume.fd,))
+    done = process.run(
+        argv,
+        timeout_s=FSCK_S,
+        ok=range(256),
+        pass_fds=(stored.volume.fd,),
+    )
     damage = damages(done.stdout)
     if done.returncode and not damage:
         damage = done.stderr.strip()
@@ -37,7 +42,15 @@ class F2fs(Formatted):
 
     def geometry(self, target: Path) -> dict[str, Scalar]:
         dump = process.run(["dump.f2fs", "-d", "1", target])
-        blkid = ["blkid", "--probe", "--output", "value", "--match-tag", "UUID", str(target)]
+        blkid = [
+            "blkid",
+            "--probe",
+            "--output",
+            "value",
+            "--match-tag",
+            "UUID",
+            str(target),
+        ]
         uuid = process.run(blkid, note=False)
         return {"uuid": uuid.stdout.strip(), **parse_dump(dump.stdout)}
 
@@ -58,9 +71,17 @@ FAMILY: Final = F2fs("f2fs")
 @process.understood("dump.f2fs")
 def parse_dump(text: str) -> dict[str, Scalar]:
     """Parse superblock and checkpoint in `dump.f2fs -d 1`."""
-    rows = re.findall(r"^(\w+)\s+\[0x[ \w]+: (\d+)\]", text, re.MULTILINE)
+    rows = re.findall(
+        r"^(\w+)\s+\[0x[ \w]+: (\d+)\]",
+        text,
+        re.MULTILINE,
+    )
     values = {name: int(value) for name, value in rows}
-    features = re.search(r"^Info: superblock features = \w+ :(.*)$", text, re.MULTILINE)
+    features = re.search(
+        r"^Info: superblock features = \w+ :(.*)$",
+        text,
+        re.MULTILINE,
+    )
     block = 2 ** values["log_blocksize"]
     return {
         "block_size": block,

@@ -51,11 +51,21 @@ class Directory(Family):
     name = "dir"
     in_kernel = False
 
-    def create(self, setup: FsSetup, device: Device, journal: Journal | None = None) -> Made:
+    def create(
+        self,
+        setup: FsSetup,
+        device: Device,
+        journal: Journal | None = None,
+    ) -> Made:
         return Made((), "", {})
 
     @contextlib.contextmanager
-    def open(self, setup: FsSetup, device: Device, to: MountPoint) -> Iterator[Mounted]:
+    def open(
+        self,
+        setup: FsSetup,
+        device: Device,
+        to: MountPoint,
+    ) -> Iterator[Mounted]:
         """Read the kernel's facts; of a filesystem of no family (tmpfs, network, overlay) only its
         options.
         """
@@ -75,7 +85,12 @@ class Directory(Family):
             tears=True,
         )
 
-    def emptying(self, setup: FsSetup, device: Device, fs: Mounted) -> Emptying:
+    def emptying(
+        self,
+        setup: FsSetup,
+        device: Device,
+        fs: Mounted,
+    ) -> Emptying:
         return EVICTING
 
 

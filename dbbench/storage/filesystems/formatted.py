@@ -115,10 +115,20 @@ class Formatted(Family):
             commands.append([self.tuner, *setup.mkfs.tune, targets[0]])
         return commands
 
-    def mounting(self, options: Iterable[str], target: str, at: object) -> list[str]:
+    def mounting(
+        self,
+        options: Iterable[str],
+        target: str,
+        at: object,
+    ) -> list[str]:
         return ["mount", "-t", self.name, "-o", ",".join(options), target, str(at)]
 
-    def commands(self, setup: FsSetup, targets: tuple[str, ...], at: str) -> list[tuple[str, ...]]:
+    def commands(
+        self,
+        setup: FsSetup,
+        targets: tuple[str, ...],
+        at: str,
+    ) -> list[tuple[str, ...]]:
         options = (*self.mount_options(setup), *self.mount_words(targets[1:]))
         commands = self.making(setup, targets)
         commands.append(self.mounting(options, targets[0], at))
@@ -128,7 +138,12 @@ class Formatted(Family):
             commands.append(["chattr", *setup.attributes, f"{at}/data"])
         return list(map(tuple, commands))
 
-    def create(self, setup: FsSetup, device: Device, journal: Journal | None) -> Made:
+    def create(
+        self,
+        setup: FsSetup,
+        device: Device,
+        journal: Journal | None,
+    ) -> Made:
         """Run mkfs on the checked file descriptions, so that a changed name has no effect. Raises
         MakeFailed. `Made.argv` contains the devices' paths, as a person would type them.
         """
@@ -143,7 +158,11 @@ class Formatted(Family):
                 wipe(fd)
             with hold.lent():
                 for argv in self.making(setup, tuple(paths)):
-                    done = process.run(argv, timeout_s=deadline_s, pass_fds=fds)
+                    done = process.run(
+                        argv,
+                        timeout_s=deadline_s,
+                        pass_fds=fds,
+                    )
                     commands.append(tuple(paths.get(word, word) for word in done.argv))
                 geometry = self.geometry(device.path)
         except (errors.CommandFailed, errors.DeadlinePassed) as failure:
@@ -152,7 +171,12 @@ class Formatted(Family):
         return Made(tuple(commands), uuid, geometry)
 
     @contextlib.contextmanager
-    def open(self, setup: FsSetup, device: Device, to: MountPoint) -> Iterator[Mounted]:
+    def open(
+        self,
+        setup: FsSetup,
+        device: Device,
+        to: MountPoint,
+    ) -> Iterator[Mounted]:
         path = to.path
         path.mkdir(parents=True, exist_ok=True)
         options = self.mount(setup, device, path)
@@ -190,7 +214,11 @@ class Formatted(Family):
         """
         options = self.mount_options(setup)
         others = self.mount_words(tuple(member.argument for member in device.each[1:]))
-        argv = self.mounting((*options, *others, *more), device.argument, at)
+        argv = self.mounting(
+            (*options, *others, *more),
+            device.argument,
+            at,
+        )
         fds = [member.fd for member in device.each]
         with Watch(device.path.name) as kernel:
             try:
@@ -225,7 +253,15 @@ class Formatted(Family):
         again afterwards; additional options may mount another subvolume.
         """
         syncfs(stored.fs.path)
-        with self._away(stored.setup, stored.volume, stored.fs.path, *options), hold.lent():
+        with (
+            self._away(
+                stored.setup,
+                stored.volume,
+                stored.fs.path,
+                *options,
+            ),
+            hold.lent(),
+        ):
             yield
 
     def unit_bytes(self, setup: FsSetup, live: Mapping[str, Scalar]) -> int:
@@ -234,7 +270,12 @@ class Formatted(Family):
         """
         return 0
 
-    def emptying(self, setup: FsSetup, device: Device, fs: Mounted) -> Emptying:
+    def emptying(
+        self,
+        setup: FsSetup,
+        device: Device,
+        fs: Mounted,
+    ) -> Emptying:
         """Return unmounting and mounting, which drops files, inodes and metadata, and drops the
         buffers of the device, which is still open here. Raises MountFailed, UnmountFailed.
         """
@@ -301,7 +342,11 @@ class Formatted(Family):
         )
 
 
-def damage_error(tool: str, stored: Stored, text: str) -> errors.DbbenchError:
+def damage_error(
+    tool: str,
+    stored: Stored,
+    text: str,
+) -> errors.DbbenchError:
     """Return the error for damage found by a check; `text` follows the device's path."""
     return errors.FilesystemDamaged(f"{tool} found errors on {stored.volume.path}{text}")
 
@@ -317,7 +362,11 @@ def examine(stored: Stored, *argv: str, ok: Sequence[int] = (0, 1)) -> str:
         pass_fds=(stored.volume.fd,),
     )
     if done.returncode:
-        raise damage_error(argv[0], stored, last_lines(done.stderr + done.stdout))
+        raise damage_error(
+            argv[0],
+            stored,
+            last_lines(done.stderr + done.stdout),
+        )
     return done.stdout
 
 

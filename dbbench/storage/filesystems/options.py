@@ -120,7 +120,11 @@ def change(
     )
 
 
-def flaws(setup: FsSetup, mount: tuple[str, ...], mkfs: tuple[str, ...]) -> Iterator[str]:
+def flaws(
+    setup: FsSetup,
+    mount: tuple[str, ...],
+    mkfs: tuple[str, ...],
+) -> Iterator[str]:
     """Yield why these options cannot be added to a setup; `setup` has them already."""
     yield from _mount_flaws(setup, mount)
     yield from _mkfs_flaws(mkfs)
@@ -175,7 +179,11 @@ def unknown(family: str, mount: Iterable[str]) -> str | None:
     """
     with (
         contextlib.suppress(OSError),
-        os.fdopen(libc.call("syscall", _FSOPEN, family.encode(), 1), "rb", 0) as file,
+        os.fdopen(
+            libc.call("syscall", _FSOPEN, family.encode(), 1),
+            "rb",
+            0,
+        ) as file,
     ):
         fd = file.fileno()
         for option in mount:
@@ -184,7 +192,15 @@ def unknown(family: str, mount: Iterable[str]) -> str | None:
             name, equals, value = option.partition("=")
             kind, text = (_SET_STRING, value.encode()) if equals else (_SET_FLAG, None)
             try:
-                libc.call("syscall", _FSCONFIG, fd, kind, name.encode(), text, 0)
+                libc.call(
+                    "syscall",
+                    _FSCONFIG,
+                    fd,
+                    kind,
+                    name.encode(),
+                    text,
+                    0,
+                )
             except OSError as error:
                 reason = "; ".join(_messages(fd)) or error.strerror
                 return f'the kernel refuses mount option "{option}": {reason}'

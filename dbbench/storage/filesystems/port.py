@@ -200,11 +200,21 @@ class Family:
     def programs(self, setup: FsSetup) -> tuple[str, ...]:
         return ()
 
-    def commands(self, setup: FsSetup, targets: tuple[str, ...], at: str) -> list[tuple[str, ...]]:
+    def commands(
+        self,
+        setup: FsSetup,
+        targets: tuple[str, ...],
+        at: str,
+    ) -> list[tuple[str, ...]]:
         """Return the commands for making and mounting, as a person would type them."""
         raise NotImplementedError
 
-    def create(self, setup: FsSetup, device: Device, journal: Journal | None) -> Made:
+    def create(
+        self,
+        setup: FsSetup,
+        device: Device,
+        journal: Journal | None,
+    ) -> Made:
         """Make it on a locked device, whose checks were passed when it was attached. Raises
         MakeFailed.
         """
@@ -221,13 +231,22 @@ class Family:
         self, setup: FsSetup, device: Device, at: Path, journal: Journal
     ) -> Iterator[None]:
         """Mount it again with its volumes within the block; it stays on the device."""
-        with self.open(setup, device, MountPoint(at, journal, stays=True)):
+        with self.open(
+            setup,
+            device,
+            MountPoint(at, journal, stays=True),
+        ):
             yield
 
     def read_at(self, path: Path) -> Mounted:
         raise NotImplementedError
 
-    def emptying(self, setup: FsSetup, device: Device, fs: Mounted) -> Emptying:
+    def emptying(
+        self,
+        setup: FsSetup,
+        device: Device,
+        fs: Mounted,
+    ) -> Emptying:
         raise NotImplementedError
 
     def lacks(self, setup: FsSetup, root: Path = Path("/")) -> str | None:

@@ -37,24 +37,45 @@ class Raw(Family):
             return "there is no filesystem to which options could be added"
         return None
 
-    def commands(self, setup: FsSetup, targets: tuple[str, ...], at: str) -> list[tuple[str, ...]]:
+    def commands(
+        self,
+        setup: FsSetup,
+        targets: tuple[str, ...],
+        at: str,
+    ) -> list[tuple[str, ...]]:
         """Describe how the tablespace is copied to the device; it was filled as a file of fixed
         size.
         """
         return [("dd", "if=data/ibdata1", f"of={targets[0]}", "bs=1M", "oflag=direct")]
 
-    def create(self, setup: FsSetup, device: Device, journal: Journal | None = None) -> Made:
+    def create(
+        self,
+        setup: FsSetup,
+        device: Device,
+        journal: Journal | None = None,
+    ) -> Made:
         return Made((), "", {"device_bytes": device.facts.size_bytes})
 
     @contextlib.contextmanager
-    def open(self, setup: FsSetup, device: Device, to: MountPoint) -> Iterator[Mounted]:
+    def open(
+        self,
+        setup: FsSetup,
+        device: Device,
+        to: MountPoint,
+    ) -> Iterator[Mounted]:
         """Make a node `raw` for the device in a memory filesystem; its content remains. Raises
         MountFailed.
         """
         path = to.path
         path.mkdir(parents=True, exist_ok=True)
         try:
-            namespaces.mount("tmpfs", path, "tmpfs", namespaces.MS_NOSUID, "mode=0755,size=64k")
+            namespaces.mount(
+                "tmpfs",
+                path,
+                "tmpfs",
+                namespaces.MS_NOSUID,
+                "mode=0755,size=64k",
+            )
         except OSError as failure:
             text = f"tmpfs could not be mounted at {path}: {failure}"
             raise MountFailed(text, effect="Nothing was changed.") from failure
@@ -74,7 +95,12 @@ class Raw(Family):
         finally:
             namespaces.unmount(path)
 
-    def emptying(self, setup: FsSetup, device: Device, fs: Mounted) -> Emptying:
+    def emptying(
+        self,
+        setup: FsSetup,
+        device: Device,
+        fs: Mounted,
+    ) -> Emptying:
         return Emptying("BLKFLSBUF", lambda: hold.drop_buffers(device.fd))
 
     def bdi(self, path: Path) -> Path:

@@ -82,8 +82,18 @@ def space(fs: Mounted, logical_bytes: int) -> SpaceFacts:
     if family.compresses(fs.options_effective):
         data = fs.path / "data"  # without aged files
         folder = data if fs.pool is None and data.is_dir() else fs.path
-        ratio = read_or_say("compression", lambda: family.compression_ratio(folder), unread)
-    return SpaceFacts(logical_bytes, used, free, ratio, unread=tuple(unread))
+        ratio = read_or_say(
+            "compression",
+            lambda: family.compression_ratio(folder),
+            unread,
+        )
+    return SpaceFacts(
+        logical_bytes,
+        used,
+        free,
+        ratio,
+        unread=tuple(unread),
+    )
 
 
 def least_read_share(fs: Mounted) -> float:
@@ -94,7 +104,11 @@ def least_read_share(fs: Mounted) -> float:
     return _LEAST_READ / _BEST_COMPRESSION if algorithm else _LEAST_READ
 
 
-def find_shape(facts: SpaceFacts, fs: Mounted, files: Sequence[Path]) -> SpaceFacts:
+def find_shape(
+    facts: SpaceFacts,
+    fs: Mounted,
+    files: Sequence[Path],
+) -> SpaceFacts:
     """Return the facts of `space` with the fragmentation. Of an existing directory only its files
     are inspected.
     """
@@ -102,7 +116,11 @@ def find_shape(facts: SpaceFacts, fs: Mounted, files: Sequence[Path]) -> SpaceFa
     if not os.path.ismount(fs.path):
         return facts
     unread = list(facts.unread)
-    taken = read_or_say("metadata", lambda: family_in(fs).taken_bytes(fs), unread)
+    taken = read_or_say(
+        "metadata",
+        lambda: family_in(fs).taken_bytes(fs),
+        unread,
+    )
     metadata, content = taken or (None, 0)
     return replace(
         facts,
@@ -142,7 +160,11 @@ def free_space(fs: Mounted, unread: list[str] | None = None) -> tuple[FreeExtent
         free = family_in(fs).free_extents(fs)
         return None if free is None else histogram(free)
 
-    return read_or_say("free space", read, [] if unread is None else unread)
+    return read_or_say(
+        "free space",
+        read,
+        [] if unread is None else unread,
+    )
 
 
 def histogram(extents: Iterable[FreeExtent]) -> tuple[FreeExtents, ...]:
@@ -156,7 +178,11 @@ def histogram(extents: Iterable[FreeExtent]) -> tuple[FreeExtents, ...]:
     return tuple(FreeExtents(low, counts[low], totals[low]) for low in sorted(counts))
 
 
-def read_or_say(what: str, read: Callable[[], T], unread: list[str]) -> T | None:
+def read_or_say(
+    what: str,
+    read: Callable[[], T],
+    unread: list[str],
+) -> T | None:
     """Return what `read` does; None and a reason in `unread` if its tool is missing, fails or is
     not understood.
     """
@@ -227,7 +253,11 @@ def _compresses(fs: Mounted) -> bool:
     return fs.raw is None and family_in(fs).compresses(fs.options_effective) is not None
 
 
-def _grown_files(fs: Mounted, before: Sizes, files: Sizes) -> list[GrownFile]:
+def _grown_files(
+    fs: Mounted,
+    before: Sizes,
+    files: Sizes,
+) -> list[GrownFile]:
     """Return the files that grew, those that grew most first; only these have their extents."""
     grown: dict[Path, int] = {}
     for path, size in files.items():

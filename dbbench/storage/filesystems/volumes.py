@@ -65,7 +65,12 @@ class _LvmSnapshots:
         root.mkdir(parents=True, exist_ok=True)
         try:
             with open_volume(lvm.clone(facts, clone, SNAPSHOT + stored.tag), {}) as copy:
-                family.mount(stored.setup, copy, root, *family.mount_of_copy)
+                family.mount(
+                    stored.setup,
+                    copy,
+                    root,
+                    *family.mount_of_copy,
+                )
                 try:
                     yield root / stored.datadir.relative_to(stored.fs.path)
                 finally:
@@ -88,7 +93,12 @@ class _LvmSnapshots:
 
     def drop(self, stored: Stored) -> None:
         """Remove the copy first, because it depends on the snapshot."""
-        lvm.drop(_facts(stored), SNAPSHOT + stored.tag, ROOM, CLONE + stored.tag)
+        lvm.drop(
+            _facts(stored),
+            SNAPSHOT + stored.tag,
+            ROOM,
+            CLONE + stored.tag,
+        )
 
 
 class _LvmGrowing:
@@ -120,7 +130,10 @@ class _MdGrowing:
 
 
 _LVM_SNAPSHOTS: Final[Snapshots] = _LvmSnapshots()
-_LAYERS_GROWING: Final[dict[str, Growing]] = {"lvm": _LvmGrowing(), "md": _MdGrowing()}
+_LAYERS_GROWING: Final[dict[str, Growing]] = {
+    "lvm": _LvmGrowing(),
+    "md": _MdGrowing(),
+}
 
 
 def snapshots_of(setup: FsSetup) -> Snapshots | None:

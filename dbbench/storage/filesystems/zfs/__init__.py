@@ -60,17 +60,29 @@ def scrub(stored: Stored) -> str:
 def damages(text: str) -> str:
     """Return the errors in `zpool status` after a scrub, repaired or not; "" without any."""
     damage: list[str] = []
-    scan = re.search(r"^ *(?:scan|scrub): (.*)", text, re.MULTILINE)
+    scan = re.search(
+        r"^ *(?:scan|scrub): (.*)",
+        text,
+        re.MULTILINE,
+    )
     if scan:
         intact = re.search(r"with 0+ errors", scan[1])
         repaired = re.search(r"repaired (?!0+[A-Z]?(?:\s|$))\d", scan[1])
         if repaired or not intact:
             damage.append(scan[1])
-    rows = re.findall(r"^\t *(\S+) +[A-Z]+ +(\S+) +(\S+) +(\S+)", text, re.MULTILINE)
+    rows = re.findall(
+        r"^\t *(\S+) +[A-Z]+ +(\S+) +(\S+) +(\S+)",
+        text,
+        re.MULTILINE,
+    )
     for name, read, write, checksum in rows:
         if name != "NAME" and {read, write, checksum} != {"0"}:
             damage.append(f"{name}: read {read}, write {write}, checksum {checksum}")
-    damage += re.findall(r"^errors: (?!No known data errors)(.*)", text, re.MULTILINE)
+    damage += re.findall(
+        r"^errors: (?!No known data errors)(.*)",
+        text,
+        re.MULTILINE,
+    )
     return "; ".join(damage)
 
 
@@ -138,7 +150,11 @@ class Members:
         hold.release(spare.fd)
         pool.joined = (*pool.joined, spare)
         if stored.setup.mkfs.topology == "mirror":
-            sides = re.findall(r"^\t +(\S+) +ONLINE", _status(pool.name), re.MULTILINE)
+            sides = re.findall(
+                r"^\t +(\S+) +ONLINE",
+                _status(pool.name),
+                re.MULTILINE,
+            )
             side = next(side for side in sides if not side.startswith("mirror"))
             process.run(["zpool", "attach", "-f", pool.name, side, spare.path])
         else:
@@ -192,22 +208,44 @@ class Zfs(Family):
     snapshots = Datasets()
     growing = Members()
     checks = (Check("scrub", scrub, mounted=True),)
-    described = Character("data and metadata", False, "yes", True, "grow", False)
+    described = Character(
+        "data and metadata",
+        False,
+        "yes",
+        True,
+        "grow",
+        False,
+    )
 
     def programs(self, setup: FsSetup) -> tuple[str, ...]:
         return ("zpool", "zfs", "zdb")
 
-    def commands(self, setup: FsSetup, targets: tuple[str, ...], at: str) -> list[tuple[str, ...]]:
+    def commands(
+        self,
+        setup: FsSetup,
+        targets: tuple[str, ...],
+        at: str,
+    ) -> list[tuple[str, ...]]:
         commands = pool.making(setup, _NAME, targets)
         commands.append(["zfs", "set", f"mountpoint={at}", _NAME])
         return list(map(tuple, commands))
 
-    def create(self, setup: FsSetup, device: Device, journal: Journal | None = None) -> Made:
+    def create(
+        self,
+        setup: FsSetup,
+        device: Device,
+        journal: Journal | None = None,
+    ) -> Made:
         """Make the pool, recorded in the journal before, with its datasets, and export it. Raises
         MakeFailed.
         """
         name = pool.new_name(journal)
-        driver.note_resource(journal, "take", pool.JOURNALLED, name)
+        driver.note_resource(
+            journal,
+            "take",
+            pool.JOURNALLED,
+            name,
+        )
         targets = tuple(str(member.path) for member in device.each)
         commands = []
         try:
@@ -225,10 +263,19 @@ class Zfs(Family):
             "topology": setup.mkfs.topology,
             **properties_of_pool,
         }
-        return Made(tuple(commands), str(label["pool_guid"]), geometry)
+        return Made(
+            tuple(commands),
+            str(label["pool_guid"]),
+            geometry,
+        )
 
     @contextlib.contextmanager
-    def open(self, setup: FsSetup, device: Device, to: MountPoint) -> Iterator[Mounted]:
+    def open(
+        self,
+        setup: FsSetup,
+        device: Device,
+        to: MountPoint,
+    ) -> Iterator[Mounted]:
         """Import the pool within the block (one not exported before replays its log); then remove
         it, or export it if `to.stays`. Raises MountFailed, MakeFailed, UnmountFailed; the last
         one unless the block failed.
@@ -239,20 +286,35 @@ class Zfs(Family):
         with pool.release(device):
             hosted = ZfsPool(str(pool.label(device.path)["name"]), device)
             data = f"{hosted.name}/data" if "data" in setup.volumes else hosted.name
-            driver.note_resource(journal, "take", pool.JOURNALLED, hosted.name)
+            driver.note_resource(
+                journal,
+                "take",
+                pool.JOURNALLED,
+                hosted.name,
+            )
             with driver.limit_arc(to.arc_bytes, journal):
                 hosted.bring_in()
                 with afterwards(lambda: hosted.export(path)):
                     _mount(hosted, path)
                     yield _facts(path, data, setup.mount, hosted)
-        driver.note_resource(journal, "give_back", pool.JOURNALLED, hosted.name)
+        driver.note_resource(
+            journal,
+            "give_back",
+            pool.JOURNALLED,
+            hosted.name,
+        )
         if not to.stays:
             pool.wipe(hosted.members)
 
     def read_at(self, path: Path) -> Mounted:
         return _facts(path, mount_of(path).source)
 
-    def emptying(self, setup: FsSetup, device: Device, fs: Mounted) -> Emptying:
+    def emptying(
+        self,
+        setup: FsSetup,
+        device: Device,
+        fs: Mounted,
+    ) -> Emptying:
         if fs.pool is None:
             return EVICTING
         return Emptying(

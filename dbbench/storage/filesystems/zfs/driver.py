@@ -66,7 +66,12 @@ def arcstats() -> dict[str, int]:
     return stats
 
 
-def note_resource(journal: Journal | None, event: str, what: str, path: str) -> None:
+def note_resource(
+    journal: Journal | None,
+    event: str,
+    what: str,
+    path: str,
+) -> None:
     """Record that something of this machine was taken or released, if there is a journal."""
     if journal is not None:
         journal.note(event, what=what, path=path)
@@ -110,7 +115,11 @@ def arc_given_back(journal: Journal) -> list[str]:
         if is_value and path in _arc_parameters() and path.exists():
             path.write_text(value)
             gone.append(f"{path.name} {value}")
-        journal.note("give_back", what=ARC_JOURNALLED, path=taken)
+        journal.note(
+            "give_back",
+            what=ARC_JOURNALLED,
+            path=taken,
+        )
     return gone
 
 

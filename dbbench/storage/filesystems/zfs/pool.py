@@ -73,7 +73,12 @@ class ZfsPool:
         after BUSY_S.
         """
         effect = f"{self.device.path} still belongs to the pool."
-        common.until_let_go(["zpool", "export", self.name], f"the pool {self.name}", at, effect)
+        common.until_let_go(
+            ["zpool", "export", self.name],
+            f"the pool {self.name}",
+            at,
+            effect,
+        )
 
 
 @contextlib.contextmanager
@@ -105,7 +110,11 @@ def new_name(journal: Journal | None = None) -> str:
     return f"{_PREFIX}{journal.tag if journal else ''}{secrets.token_hex(4)}"
 
 
-def making(setup: FsSetup, name: str, targets: tuple[str, ...]) -> list[list[str]]:
+def making(
+    setup: FsSetup,
+    name: str,
+    targets: tuple[str, ...],
+) -> list[list[str]]:
     """Return `zpool create`, then `zfs create` for each volume of the setup. cachefile=none: no
     host imports the pool at boot. failmode=continue: an I/O error fails the write instead of
     hanging the pool. -f: overwrite an old signature that the guard has permitted.
@@ -145,7 +154,11 @@ def wipe(devices: Sequence[Device]) -> None:
     for member in devices:
         size = os.lseek(member.fd, 0, os.SEEK_END)
         os.pwrite(member.fd, bytes(min(_HEAD, size)), 0)
-        os.pwrite(member.fd, bytes(min(_TAIL, size)), max(0, size - _TAIL))
+        os.pwrite(
+            member.fd,
+            bytes(min(_TAIL, size)),
+            max(0, size - _TAIL),
+        )
         os.fsync(member.fd)
         # the device has no partitions, or is a loop device that cannot have any
         with contextlib.suppress(OSError):
@@ -157,9 +170,17 @@ def give_back(journal: Journal) -> list[str]:
     gone = []
     for name in journal.outstanding(JOURNALLED):
         if driver.version() is not None:
-            listed = process.run(["zpool", "list", "-H", name], ok=(0, 1), note=False)
+            listed = process.run(
+                ["zpool", "list", "-H", name],
+                ok=(0, 1),
+                note=False,
+            )
             if listed.returncode == 0:
-                process.run(["zpool", "destroy", "-f", name], timeout_s=_SLOW_S, note=False)
+                process.run(
+                    ["zpool", "destroy", "-f", name],
+                    timeout_s=_SLOW_S,
+                    note=False,
+                )
                 gone.append(name)
         journal.note("give_back", what=JOURNALLED, path=name)
     return gone

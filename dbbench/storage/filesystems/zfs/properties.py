@@ -81,7 +81,11 @@ def parse_label(text: str) -> dict[str, Scalar]:
     or {}.
     """
     label: dict[str, Scalar] = {}
-    rows = re.findall(r"^\s*(name|pool_guid|version|ashift): '?([^'\n]+)'?$", text, re.MULTILINE)
+    rows = re.findall(
+        r"^\s*(name|pool_guid|version|ashift): '?([^'\n]+)'?$",
+        text,
+        re.MULTILINE,
+    )
     for name, value in rows:
         label.setdefault(name, int(value) if value.isdigit() else value)
     return label

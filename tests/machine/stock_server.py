@@ -63,8 +63,9 @@ cp -r /root/.ssh /home/ops/
 chown -R ops: /home/ops/.ssh
 echo 'ops ALL=(ALL) NOPASSWD: ALL' >/etc/sudoers.d/ops
 systemctl --quiet enable systemd-networkd systemd-oomd ssh
-systemctl --quiet disable multipathd multipathd.socket postgresql mariadb apt-daily.timer \
-  apt-daily-upgrade.timer man-db.timer fstrim.timer e2scrub_all.timer
+for unit in multipathd multipathd.socket postgresql mariadb apt-daily.timer apt-daily-upgrade.timer; do
+  systemctl --quiet disable $unit
+done
 """
 FILES: Final = {
     "etc/hostname": "server\n",
@@ -136,7 +137,7 @@ def _build(suite: str, folder: Path) -> None:
         for name, content in FILES.items():
             (root / name).unlink(missing_ok=True)
             (root / name).write_text(content)
-        (root / "root/.ssh").mkdir(0o700)
+        (root / "root/.ssh").mkdir(0o700, exist_ok=True)
         shutil.copy(key.with_suffix(".pub"), root / "root/.ssh/authorized_keys")
         _do("chroot", root, "sh", "-e", "-c", FURNISH)
         shutil.copy(next(iter((root / "boot").glob("vmlinuz-*"))), folder / "vmlinuz")
@@ -165,9 +166,10 @@ def install(deb: Path, root_image: Path) -> None:
         _do("mount", "-o", "loop", root_image, place)
         try:
             shutil.copy(deb, f"{place}/root")
+            _do("mount", "-t", "proc", "proc", f"{place}/proc")
             _do("chroot", place, "dpkg", "--install", f"/root/{deb.name}")
         finally:
-            _do("umount", place)
+            _do("umount", "--recursive", place)
 
 
 @dataclass

@@ -100,8 +100,10 @@ def measuring(results: Path) -> list[Path]:
     hosts = []
     for server in matching("dbbench.run.worker", f"{results}/"):
         with contextlib.suppress(psutil.NoSuchProcess):
-            names = [child.name() for child in server.children(recursive=True)]
-            if "pgbench" in names:
+            children = server.children(recursive=True)
+            # Not the one that builds a dataset, which is no trial yet.
+            loads = [each for each in children if each.name() == "pgbench"]
+            if any("--initialize" not in each.cmdline() for each in loads):
                 hosts.append(Path(server.cmdline()[-1]).parent)
     return hosts
 

@@ -28,8 +28,11 @@ def other_writer(paths: Iterable[Path]) -> str | None:
         status = place.lstat()
         if status.st_uid not in users:
             return f"{place} can be changed by the account {_user(status.st_uid)}"
-        # The mode of a link is not used, and in a sticky directory only owners replace files.
-        if stat.S_ISLNK(status.st_mode) or status.st_mode & stat.S_ISVTX:
+        # Only files and directories are used by their mode: a device is refused elsewhere.
+        if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
+            continue
+        # In a sticky directory only owners replace files.
+        if status.st_mode & stat.S_ISVTX:
             continue
         if status.st_mode & stat.S_IWOTH:
             return f"{place} can be changed by every account"

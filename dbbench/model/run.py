@@ -19,11 +19,14 @@ REMOVED: Final = "age_engine"
 
 
 def _without_removed(plan: Any) -> Any:
+    """Return a plan of the results without the removed key and its deadline."""
     if not isinstance(plan, dict):
         return plan
-    deadlines = {**plan.get("deadlines", {})}
-    deadlines.pop(REMOVED, None)
-    return {**{key: value for key, value in plan.items() if key != REMOVED}, "deadlines": deadlines}
+    kept = {key: value for key, value in plan.items() if key != REMOVED}
+    deadlines = kept.get("deadlines")
+    if isinstance(deadlines, dict):
+        kept["deadlines"] = {key: value for key, value in deadlines.items() if key != REMOVED}
+    return kept
 
 
 @dataclass(frozen=True)

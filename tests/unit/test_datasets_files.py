@@ -396,7 +396,8 @@ def test_an_error_while_a_dataset_is_built_reaches_the_user(
     cell: Any = SimpleNamespace(
         workload=SimpleNamespace(name="scan"), engine=SimpleNamespace(name="mariadb")
     )
-    folder: Any = SimpleNamespace(run=SimpleNamespace(cell=lambda _id: cell))
+    run = SimpleNamespace(cell=lambda _id: cell, plan=SimpleNamespace(deadlines={}))
+    folder: Any = SimpleNamespace(run=run)
     for raised, kind in (
         (ValueError("no apostrophe"), DatasetBuildFailed),
         (OSError(errno.ENOSPC, "full", "/x"), FilesystemFull),

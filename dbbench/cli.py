@@ -128,7 +128,11 @@ BAKED: Final = "commit.txt"
 _GIT_S: Final = 10.0
 
 
-def _print_version(ctx: click.Context, _param: click.Parameter, given: bool) -> None:
+def _print_version(
+    ctx: click.Context,
+    _param: click.Parameter,
+    given: bool,
+) -> None:
     if given and not ctx.resilient_parsing:
         click.echo(f"dbbench {__version__} ({version_text(Path(__file__).parent)})")
         ctx.exit()
@@ -169,10 +173,14 @@ def of_checkout(folder: Path) -> str:
     git: list[str | Path] = ["git", "-c", f"safe.directory={folder}", "-C", folder]
     try:
         line = process.run(
-            [*git, "log", "-1", "--format=%h %cs"], timeout_s=_GIT_S, note=False
+            [*git, "log", "-1", "--format=%h %cs"],
+            timeout_s=_GIT_S,
+            note=False,
         ).stdout.strip()
         changed = process.run(
-            [*git, "status", "--porcelain", "--untracked-files=no"], timeout_s=_GIT_S, note=False
+            [*git, "status", "--porcelain", "--untracked-files=no"],
+            timeout_s=_GIT_S,
+            note=False,
         )
     except DbbenchError:
         return ""
@@ -240,7 +248,11 @@ def _status(argv: list[str], options: Options) -> int:
         if "_DBBENCH_COMPLETE" in os.environ:
             instruction = os.environ["_DBBENCH_COMPLETE"]
             return shell_complete(
-                group, {"obj": options}, "dbbench", "_DBBENCH_COMPLETE", instruction
+                group,
+                {"obj": options},
+                "dbbench",
+                "_DBBENCH_COMPLETE",
+                instruction,
             )
         return _invoke(argv, options)
     except click.exceptions.Exit as ended:

@@ -141,7 +141,12 @@ TOOLS: Final = (
     # The simulated disk of the power-loss lab. Only the library: root needs no fusermount, and the
     # package of fusermount conflicts with that of the older version.
     Tool(
-        "run", (FUSE,), "libfuse3-4 | libfuse3-3", "fuse3-libs", places="usr/lib*/**", optional=True
+        "run",
+        (FUSE,),
+        "libfuse3-4 | libfuse3-3",
+        "fuse3-libs",
+        places="usr/lib*/**",
+        optional=True,
     ),
     Tool("test", ("zpool", "zfs", "zdb"), "zfsutils-linux", "zfs", optional=True),
     # For dumps and backups of MariaDB and MySQL as `source` of a workload.
@@ -343,7 +348,12 @@ def policy(package: str) -> str:
     argv = ["apt-cache", "policy", package]
     env = {**os.environ, "LC_ALL": "C.UTF-8"}
     return subprocess.run(
-        argv, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+        argv,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
     ).stdout
 
 

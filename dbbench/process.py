@@ -93,7 +93,10 @@ class Running:
     """A program that runs in the background."""
 
     def __init__(
-        self, argv: tuple[str, ...], popen: subprocess.Popen[bytes], grace_s: float
+        self,
+        argv: tuple[str, ...],
+        popen: subprocess.Popen[bytes],
+        grace_s: float,
     ) -> None:
         self.argv = argv
         self.popen = popen
@@ -400,7 +403,11 @@ def running(
                         pipe.close()
 
 
-def wait_while(busy: Callable[[], T], within_s: float, every_s: float = 0.05) -> T:
+def wait_while(
+    busy: Callable[[], T],
+    within_s: float,
+    every_s: float = 0.05,
+) -> T:
     """Call `busy` until it returns something false or `within_s` have passed; return its last
     value.
     """

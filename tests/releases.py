@@ -194,7 +194,12 @@ def _equipped(making: Path, root: Path) -> None:
         inside("python3", "/mnt/dbbench/packages.py", "run")
         inside("python3", "-m", "venv", VENV)
         inside(
-            f"{VENV}/bin/pip", "install", "-q", "--require-hashes", "-r", "/mnt/requirements.lock"
+            f"{VENV}/bin/pip",
+            "install",
+            "-q",
+            "--require-hashes",
+            "-r",
+            "/mnt/requirements.lock",
         )
 
 

@@ -52,11 +52,19 @@ class Recipe:
         return hashlib.sha256(json.dumps([FORMAT, repr(self)]).encode()).hexdigest()[:12]
 
 
-def _postgres(distribution: str, suites: tuple[str, ...], major: int) -> Recipe:
+def _postgres(
+    distribution: str,
+    suites: tuple[str, ...],
+    major: int,
+) -> Recipe:
     packages = (f"postgresql-{major}", "patchelf")
     components = "main universe" if distribution == UBUNTU else "main"  # patchelf's
     return Recipe(
-        distribution, suites, packages, f"usr/lib/postgresql/{major}/bin/postgres", components
+        distribution,
+        suites,
+        packages,
+        f"usr/lib/postgresql/{major}/bin/postgres",
+        components,
     )
 
 
@@ -78,7 +86,10 @@ RECIPES: Final = {
 
 # Ubuntu's keys, which Debian 12 has no package of.
 KEYRING: Final = Recipe(
-    DEBIAN, ("trixie",), ("ubuntu-keyring",), "usr/share/keyrings/ubuntu-archive-keyring.gpg"
+    DEBIAN,
+    ("trixie",),
+    ("ubuntu-keyring",),
+    "usr/share/keyrings/ubuntu-archive-keyring.gpg",
 )
 
 

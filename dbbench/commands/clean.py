@@ -49,7 +49,12 @@ Unit = Callable[[bool], list[Left]]
 )
 @click.option("--dry-run", is_flag=True, help="List what would be removed.")
 @results_option
-def command(options: Options, run: str | None, golden: bool, dry_run: bool) -> None:
+def command(
+    options: Options,
+    run: str | None,
+    golden: bool,
+    dry_run: bool,
+) -> None:
     """Remove images, unfinished trials and temporary folders of runs and fleets that no process
     uses.
 
@@ -81,7 +86,11 @@ def _units(options: Options, run: str | None) -> list[Unit]:
     return units
 
 
-def _clean_each(units: list[Unit], dry_run: bool, failed: list[DbbenchError] | None) -> list[Left]:
+def _clean_each(
+    units: list[Unit],
+    dry_run: bool,
+    failed: list[DbbenchError] | None,
+) -> list[Left]:
     """Clean the units. Those in use by another process are reported and skipped, and the errors of
     damaged runs are added to `failed`; without `failed`, both are raised.
     """
@@ -97,7 +106,11 @@ def _clean_each(units: list[Unit], dry_run: bool, failed: list[DbbenchError] | N
     return gone
 
 
-def _clean_fleet(results_folder: Path, fleet: Fleet, dry_run: bool) -> list[Left]:
+def _clean_fleet(
+    results_folder: Path,
+    fleet: Fleet,
+    dry_run: bool,
+) -> list[Left]:
     """Clean the runs of a fleet, here and of its hosts of `--local`, and the keys that a killed
     coordinator has left. Runs of hosts that are still at work are skipped.
     """
@@ -151,7 +164,9 @@ def _clean_run(folder: Path, dry_run: bool) -> list[Left]:
     for entry in left:
         if str(entry.path) in kept or os.path.lexists(entry.path):
             _put_what_stays(
-                entry.what, entry.path, "it is in use, or is not a file that this run made"
+                entry.what,
+                entry.path,
+                "it is in use, or is not a file that this run made",
             )
     gone = [
         entry for entry in left if str(entry.path) not in kept and not os.path.lexists(entry.path)

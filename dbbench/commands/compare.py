@@ -26,7 +26,9 @@ from dbbench.results.fileio import write_text
 )
 @runs_argument
 @click.option(
-    "--baseline", metavar="NAME", help="Compare with this fs setup instead of the plan's baseline."
+    "--baseline",
+    metavar="NAME",
+    help="Compare with this fs setup instead of the plan's baseline.",
 )
 @click.option(
     "--metric",
@@ -50,7 +52,9 @@ from dbbench.results.fileio import write_text
     "differ.",
 )
 @click.option(
-    "--gate", is_flag=True, help="Exit with 3 if any result is worse, or 4 if any is inconclusive."
+    "--gate",
+    is_flag=True,
+    help="Exit with 3 if any result is worse, or 4 if any is inconclusive.",
 )
 @click.option(
     "--format",
@@ -61,7 +65,10 @@ from dbbench.results.fileio import write_text
     type=click.Choice(["text", "markdown", "csv", "json", "junit", "openmetrics"]),
 )
 @click.option(
-    "-o", "--output", metavar="FILE", help="Write to FILE instead of stdout; add --format."
+    "-o",
+    "--output",
+    metavar="FILE",
+    help="Write to FILE instead of stdout; add --format.",
 )
 @results_option
 def command(

@@ -140,14 +140,22 @@ def checks(results_folder: Path) -> Iterator[Probe]:
     yield from _devices()
 
 
-def of_plan(file: str, paths: list[str], results_folder: Path) -> Iterator[Probe]:
+def of_plan(
+    file: str,
+    paths: list[str],
+    results_folder: Path,
+) -> Iterator[Probe]:
     """Yield what a plan needs and this machine lacks, and the setups that a run would skip for
     another reason.
     """
     request = load_request(file, paths)
     for arm, reason in request.skipped.items():
         yield Probe(
-            Purpose.PLAN, f"{file}: fs setup {arm} is skipped", False, reason, optional=True
+            Purpose.PLAN,
+            f"{file}: fs setup {arm} is skipped",
+            False,
+            reason,
+            optional=True,
         )
     for error in refusals(request, results_folder):
         names = packages.installable(error.programs) if isinstance(error, ProgramMissing) else ()
@@ -223,7 +231,11 @@ def _programs() -> Iterator[Probe]:
 
 
 def _program(
-    purpose: str, program: str, use: str, optional: bool = False, version: str | None = None
+    purpose: str,
+    program: str,
+    use: str,
+    optional: bool = False,
+    version: str | None = None,
 ) -> Probe:
     path = process.find(program)
     if path is not None:
@@ -292,7 +304,12 @@ def _labs_and_fleet() -> Iterator[Probe]:
     dask = importlib.util.find_spec("distributed") is not None
     version = importlib.metadata.version("distributed") if dask else None
     yield Probe(
-        Purpose.FLEET, "dask.distributed", dask, version, "extra fleet", packages.extra("fleet")
+        Purpose.FLEET,
+        "dask.distributed",
+        dask,
+        version,
+        "extra fleet",
+        packages.extra("fleet"),
     )
     yield _program(Purpose.FLEET, "ssh", "`dbbench fleet run --ssh`", optional=True)
 

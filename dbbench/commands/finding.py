@@ -22,7 +22,9 @@ REPORT: Final = "report.html"  # the report page in a run's folder
 
 
 def complete_run(
-    ctx: click.Context, _param: click.Parameter, incomplete: str
+    ctx: click.Context,
+    _param: click.Parameter,
+    incomplete: str,
 ) -> list[CompletionItem]:
     """Return the runs of the results folder whose names begin like this, else directories."""
     folder = options_of(ctx).results_folder
@@ -43,7 +45,11 @@ def run_argument(required: bool = True) -> Callable[[Function], Function]:
 
 
 runs_argument = click.argument(
-    "runs", nargs=-1, required=True, metavar="RUN..", shell_complete=complete_run
+    "runs",
+    nargs=-1,
+    required=True,
+    metavar="RUN..",
+    shell_complete=complete_run,
 )
 
 

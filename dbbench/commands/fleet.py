@@ -60,7 +60,9 @@ def command() -> None:
 @results_option
 @click.option("--scheduler", metavar="ADDRESS", help="Use a running scheduler with its workers.")
 @click.option(
-    "--ssh", metavar="HOST,..", help="Start a scheduler here and a worker on each of these hosts."
+    "--ssh",
+    metavar="HOST,..",
+    help="Start a scheduler here and a worker on each of these hosts.",
 )
 @click.option(
     "--local",
@@ -142,7 +144,12 @@ def run(options: Options, **given: Any) -> int:
 
     root = options.results_folder.resolve()
     narrowing = Narrowing(
-        given["fs"], given["blocks"], given["budget"], given["seed"], given["quick"], given["only"]
+        given["fs"],
+        given["blocks"],
+        given["budget"],
+        given["seed"],
+        given["quick"],
+        given["only"],
     )
     request = operate.FleetRequest(
         load_request(given["plan_file"], options.paths, narrowing),
@@ -178,15 +185,24 @@ def run(options: Options, **given: Any) -> int:
 )
 @click.argument("address")
 @click.option(
-    "--name", metavar="NAME", help="Name of this host in the results [default: its hostname]."
+    "--name",
+    metavar="NAME",
+    help="Name of this host in the results [default: its hostname].",
 )
 @click.option(
-    "--give-up", type=float, metavar="SECONDS", help="Exit if no scheduler answered for this long."
+    "--give-up",
+    type=float,
+    metavar="SECONDS",
+    help="Exit if no scheduler answered for this long.",
 )
 @certs_option
 @results_option
 def worker(
-    options: Options, address: str, name: str | None, give_up: float | None, certs: Path | None
+    options: Options,
+    address: str,
+    name: str | None,
+    give_up: float | None,
+    certs: Path | None,
 ) -> None:
     """Make this machine a host of the fleet whose scheduler is at ADDRESS, until it is stopped."""
     needs_engine()
@@ -266,7 +282,12 @@ def status(options: Options, name: str | None) -> None:
 )
 @certs_option
 @results_option
-def stop(options: Options, name: str | None, address: str | None, certs: Path | None) -> None:
+def stop(
+    options: Options,
+    name: str | None,
+    address: str | None,
+    certs: Path | None,
+) -> None:
     """Stop a fleet: its hosts stop their trials cleanly, and its coordinator ends.
 
     Finished trials are kept, and `fleet run` resumes. Keys that a killed coordinator has left are
@@ -320,5 +341,8 @@ def conclude(options: Options, root: Path, fleet: Fleet) -> int:
     folder = runs[0].path if len(runs) == 1 else fleet_files.folder_of(root, fleet.name)
     page = write(runs, folder / REPORT)
     return put_verdict(
-        options, runs, page, {"fleet": fleet.name, "mode": fleet.mode, "runs": fleet.runs}
+        options,
+        runs,
+        page,
+        {"fleet": fleet.name, "mode": fleet.mode, "runs": fleet.runs},
     )

@@ -71,7 +71,12 @@ _PROGRAM: Final = "/usr/local/bin/dbbench"
     help="Time for the whole run, for example 8h.",
 )
 @click.option(
-    "-o", "--output", default="plan.toml", metavar="FILE", show_default=True, help="File to write."
+    "-o",
+    "--output",
+    default="plan.toml",
+    metavar="FILE",
+    show_default=True,
+    help="File to write.",
 )
 @click.option(
     "--from-running",
@@ -263,7 +268,11 @@ def _write_units(options: Options, folder: Path) -> None:
 
 
 def _running(
-    options: Options, path: Path, socket: Path | None, user: str | None, database: str | None
+    options: Options,
+    path: Path,
+    socket: Path | None,
+    user: str | None,
+    database: str | None,
 ) -> tuple[tuple[str, ...], str]:
     from dbbench.introspect import server as live
     from dbbench.plan.catalog import catalog

@@ -111,7 +111,10 @@ def run(
             return tonight.run_to_end(request, root, name, wipe, emit)
 
     outcome = tonight.run_night(
-        tonight.tonights_request(plan_file, options.paths, blocks), root, window, run_plan
+        tonight.tonights_request(plan_file, options.paths, blocks),
+        root,
+        window,
+        run_plan,
     )
     tonight.export(outcome, root, files)
     if outcome.news and notify:
@@ -167,7 +170,10 @@ def status(options: Options, plan: str | None) -> None:
 @command_line("dbbench nightly accept RUN --reason 'PostgreSQL 17'", name="accept")
 @run_argument()
 @click.option(
-    "--reason", metavar="TEXT", required=True, help="Reason for the new level; it is kept."
+    "--reason",
+    metavar="TEXT",
+    required=True,
+    help="Reason for the new level; it is kept.",
 )
 @results_option
 def accept(options: Options, run: str, reason: str) -> None:
@@ -216,7 +222,11 @@ def _accept(options: Options, run: str, reason: str) -> None:
     options.put(plain(entry), f"{entry.run} is now the baseline of its plan: {reason}")
 
 
-def _nights_of(plan: str, root: Path, paths: list[str]) -> dict[str, list[Night]]:
+def _nights_of(
+    plan: str,
+    root: Path,
+    paths: list[str],
+) -> dict[str, list[Night]]:
     named = NAME.fullmatch(plan) and history.all_nights(root, plan)
     name = plan if named else load(Path(plan), catalog(paths)).name
     return {name: history.all_nights(root, name)}
@@ -238,7 +248,9 @@ def _check_age(name: str, root: Path, rows: list[dict[str, Any]]) -> None:
 
 
 def _put_status(
-    root: Path, rows: list[dict[str, Any]], regressions: list[analysis.Regression]
+    root: Path,
+    rows: list[dict[str, Any]],
+    regressions: list[analysis.Regression],
 ) -> None:
     if not rows:
         put(f"There are no nights in {root}. Run one with:  dbbench nightly run PLAN")

@@ -274,7 +274,9 @@ def refuse_existing(paths: Iterable[Path]) -> None:
     if taken := [str(path) for path in paths if os.path.lexists(path)]:
         text = ", ".join(taken[:3])
         raise NotWritable(
-            f"{text} exists", effect="Nothing was written.", remedy="Choose another with -o FILE."
+            f"{text} exists",
+            effect="Nothing was written.",
+            remedy="Choose another with -o FILE.",
         )
 
 
@@ -295,7 +297,10 @@ progress_option = kept_option(
     help="Format of the progress on stderr.",
 )
 plan_argument = click.argument(  # the shell completes files
-    "plan_file", metavar="[PLAN]", default="plan.toml", type=click.Path()
+    "plan_file",
+    metavar="[PLAN]",
+    default="plan.toml",
+    type=click.Path(),
 )
 
 
@@ -335,10 +340,15 @@ def plan_options(function: Function) -> Function:
             help="Run as many blocks as fit in this time, for example 8h.",
         ),
         click.option(
-            "--quick", is_flag=True, help="Run one block with the shortest windows (smoke test)."
+            "--quick",
+            is_flag=True,
+            help="Run one block with the shortest windows (smoke test).",
         ),
         click.option(
-            "--seed", type=int, metavar="N", help="Override the seed of the trials' order."
+            "--seed",
+            type=int,
+            metavar="N",
+            help="Override the seed of the trials' order.",
         ),
     )
 
@@ -371,7 +381,9 @@ def completing(
     """Return what completes the value of an argument or option with these names."""
 
     def complete(
-        _ctx: click.Context, _param: click.Parameter, incomplete: str
+        _ctx: click.Context,
+        _param: click.Parameter,
+        incomplete: str,
     ) -> list[CompletionItem]:
         return [CompletionItem(word) for word in names() if word.startswith(incomplete)]
 

@@ -16,7 +16,9 @@ from dbbench.errors import EXIT_OK
 
 
 @command_line(
-    "dbbench plan", "dbbench plan plan.toml --fs ext4,xfs --budget 8h", statuses=(0, 2, 5)
+    "dbbench plan",
+    "dbbench plan plan.toml --fs ext4,xfs --budget 8h",
+    statuses=(0, 2, 5),
 )
 @plan_argument
 @plan_options

@@ -183,7 +183,9 @@ def folder_of_lab(
     """
     # Not the hash of the plan itself: `run` would see this directory as a finished run of the plan.
     alone = dataclasses.replace(
-        request, sha256=f"powercut-{request.sha256}", expanded=request.expanded._replace(order=())
+        request,
+        sha256=f"powercut-{request.sha256}",
+        expanded=request.expanded._replace(order=()),
     )
     if name is None or not (results_folder / name).exists():
         return create(

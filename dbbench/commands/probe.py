@@ -14,7 +14,11 @@ from dbbench.units import duration_text, number, seconds_of
 
 @command_line("dbbench probe /var/lib/postgresql /mnt/new")
 @click.argument(
-    "directories", metavar="DIR...", nargs=-1, required=True, type=click.Path(path_type=Path)
+    "directories",
+    metavar="DIR...",
+    nargs=-1,
+    required=True,
+    type=click.Path(path_type=Path),
 )
 @click.option(
     "--time",
@@ -35,7 +39,11 @@ from dbbench.units import duration_text, number, seconds_of
     help="Print the tables as Markdown.",
 )
 def command(
-    options: Options, directories: tuple[Path, ...], time: str, seed: int, markdown: bool
+    options: Options,
+    directories: tuple[Path, ...],
+    time: str,
+    seed: int,
+    markdown: bool,
 ) -> None:
     """Measure how many commits per second a disk can do, and how long the slow ones take.
 

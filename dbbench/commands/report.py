@@ -47,12 +47,19 @@ MOST_FAILED: Final = 3  # failed trials that are listed; `dbbench show` lists al
 )
 @results_option
 def command(
-    options: Options, runs: tuple[str, ...], output: str | None, show: bool, redact: str
+    options: Options,
+    runs: tuple[str, ...],
+    output: str | None,
+    show: bool,
+    redact: str,
 ) -> None:
     """Write the report page: one self-contained HTML file that needs no network."""
     read = load_runs(options, runs)
     path = write_page(
-        options, read, Path(output) if output else None, tuple(filter(None, redact.split(",")))
+        options,
+        read,
+        Path(output) if output else None,
+        tuple(filter(None, redact.split(","))),
     )
     options.put(
         {
@@ -66,7 +73,10 @@ def command(
 
 
 def write_page(
-    options: Options, runs: list[LoadedRun], path: Path | None, redact: tuple[str, ...]
+    options: Options,
+    runs: list[LoadedRun],
+    path: Path | None,
+    redact: tuple[str, ...],
 ) -> Path:
     """Write the page without the trials and runs of which a file cannot be read (reported at the
     end of the output); return its path. Raises ResultDamaged if nothing is left.

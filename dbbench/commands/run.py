@@ -28,7 +28,9 @@ if TYPE_CHECKING:  # these take most of a second, which `--help` does not need
 
 
 def parse_part(
-    _ctx: click.Context, _param: click.Parameter, value: str | None
+    _ctx: click.Context,
+    _param: click.Parameter,
+    value: str | None,
 ) -> tuple[int, int] | None:
     """Return "2/8" as (2, 8)."""
     if value is None:

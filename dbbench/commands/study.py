@@ -50,7 +50,10 @@ scale_option = click.option(
 @click.argument("name")
 @scale_option
 @click.option(
-    "--name", "run_name", metavar="RUN", help="Name of the run; a run of that name is resumed."
+    "--name",
+    "run_name",
+    metavar="RUN",
+    help="Name of the run; a run of that name is resumed.",
 )
 @click.option(
     "--bin",
@@ -158,7 +161,9 @@ def command(options: Options, name: str, scale: str) -> None:
     """
     study = studies.study(name)
     text = studies.plan_text(
-        study, scale, _servers(study) or {name: [""] for name in study.engines}
+        study,
+        scale,
+        _servers(study) or {name: [""] for name in study.engines},
     )
     if options.json:
         put_json({**_row(study), "study": plain(study), "scale": scale, "plan": text})

@@ -144,7 +144,9 @@ def changepoints(series: Sequence[float | None]) -> list[int]:
 
 
 def _notes(
-    trials: Sequence[Trial], pairs: Sequence[tuple[Trial, Trial]], usable: int
+    trials: Sequence[Trial],
+    pairs: Sequence[tuple[Trial, Trial]],
+    usable: int,
 ) -> Iterator[Remark]:
     blocks = len({trial.block for trial in trials})
     if len(pairs) < blocks:

@@ -104,7 +104,9 @@ _Family = tuple[Group, tuple[str, ...]]
 
 
 def interactions(
-    rows: Sequence[Row], levels: Mapping[Group, Levels], metric: Metric
+    rows: Sequence[Row],
+    levels: Mapping[Group, Levels],
+    metric: Metric,
 ) -> list[Interaction]:
     """Return the interaction of each factor, for each engine and workload, in the order of the
     plan. `rows` are those of a whole run by that metric, `levels` has the factors of each group,
@@ -272,7 +274,9 @@ def _contrast(
 
 
 def _ratios(
-    means: Mapping[tuple[str, Scalar], LogRatio], limited: set[str], metric: Metric
+    means: Mapping[tuple[str, Scalar], LogRatio],
+    limited: set[str],
+    metric: Metric,
 ) -> Iterator[LevelRatio]:
     confidence = confidences({key: mean for key, mean in means.items() if key[0] not in limited})
     for (arm, level), mean in means.items():
@@ -286,7 +290,9 @@ def _ratios(
 
 
 def _verdict(
-    contrasts: Sequence[Contrast], ratios: Sequence[LevelRatio], levels: int
+    contrasts: Sequence[Contrast],
+    ratios: Sequence[LevelRatio],
+    levels: int,
 ) -> FactorVerdict:
     sides: dict[str, list[str]] = {}
     for ratio in ratios:

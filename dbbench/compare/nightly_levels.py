@@ -130,7 +130,9 @@ def scan(nights: Nights) -> tuple[Nights, NDArray[Any]]:
     # A drift fits a curve better than two levels, and outliers are not a level.
     stepped = (np.abs(shift) >= SHIFT) & (within[rows, best] < _around_a_curve(clean))
     return np.where(
-        stepped & _taking_part(nights, after, left + shift / 2, shift), exceeds, 0.0
+        stepped & _taking_part(nights, after, left + shift / 2, shift),
+        exceeds,
+        0.0,
     ), place
 
 

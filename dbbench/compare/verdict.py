@@ -106,7 +106,9 @@ class GroupPairs(NamedTuple):
 
 
 def pair_groups(
-    trials: Sequence[Trial], baseline: str, metric: str | Mapping[str, str]
+    trials: Sequence[Trial],
+    baseline: str,
+    metric: str | Mapping[str, str],
 ) -> dict[Group, GroupPairs]:
     """Return the pairs of every group with the metric in any trial, or a warning that says why it
     has no value.

@@ -41,7 +41,11 @@ hot_standby = on
 
 
 def record(
-    folder: Path, engine: Engine, settings: Settings, dataset: Dataset, place: Place
+    folder: Path,
+    engine: Engine,
+    settings: Settings,
+    dataset: Dataset,
+    place: Place,
 ) -> None:
     """Make `archive/` in `folder` from its stopped `data/`, which stays a base copy. Raises
     DatasetBuildFailed.
@@ -58,14 +62,22 @@ def record(
     try:
         with engine.serving(primary, settings, place) as server:
             recorded = (_segments if engine.PROFILE.standby else _binary_logs)(
-                server, dataset, primary, archive
+                server,
+                dataset,
+                primary,
+                archive,
             )
         save(archive, recorded)
     finally:
         shutil.rmtree(primary, ignore_errors=True)
 
 
-def hand_over(golden: Golden, datadir: Path, engine: Engine, scratch: Path) -> None:
+def hand_over(
+    golden: Golden,
+    datadir: Path,
+    engine: Engine,
+    scratch: Path,
+) -> None:
     """Make the archive readable for the trial; PostgreSQL's restored data directory becomes a
     standby with an empty inbox. Raises RestoreFailed if a file of the archive has changed.
     """
@@ -223,7 +235,11 @@ def _calm(left: Callable[[], int]) -> None:
         raise DatasetBuildFailed("sessions of the load on the primary did not end")
 
 
-def _take_logs(source: Path, archive: Path, names: list[str]) -> tuple[LogFile, ...]:
+def _take_logs(
+    source: Path,
+    archive: Path,
+    names: list[str],
+) -> tuple[LogFile, ...]:
     if not names:
         raise DatasetBuildFailed("the primary produced no log")
     logs = []

@@ -179,7 +179,11 @@ def _read_ahead(golden: Golden, ahead: Semaphore, ended: Event) -> None:
 
 
 def _copy(
-    golden: Golden, entry: Entry, target: Path, owner: User, buffer: memoryview
+    golden: Golden,
+    entry: Entry,
+    target: Path,
+    owner: User,
+    buffer: memoryview,
 ) -> Iterator[int]:
     with ExitStack() as stack:
         out = stack.enter_context(open_fd(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL))

@@ -132,7 +132,11 @@ def recipe(spec: EngineSpec, dataset: Dataset, raw: bool = False) -> Recipe:
 
 
 def ensure(
-    made_of: Recipe, place: Place, tell: Tell = lambda _: None, *, cache: Path | None = None
+    made_of: Recipe,
+    place: Place,
+    tell: Tell = lambda _: None,
+    *,
+    cache: Path | None = None,
 ) -> Golden:
     """Return the golden copy of that recipe; build it, or wait for another process that builds it,
     if there is none. `place`: for the build's server. Raises DiskTooSmall before anything is

@@ -308,7 +308,11 @@ class Replay:
     """Binary logs decoded one after the other, each by its own program, into one client."""
 
     def __init__(
-        self, client: process.Running, decoder: tuple[str, ...], scratch: Path, raw: Path
+        self,
+        client: process.Running,
+        decoder: tuple[str, ...],
+        scratch: Path,
+        raw: Path,
     ) -> None:
         self._client = client
         self._decoder = decoder

@@ -118,7 +118,11 @@ class _Beside:
 
 
 def effect(
-    outcome: Outcome, warm: int, began: float, ended: float, whole: int
+    outcome: Outcome,
+    warm: int,
+    began: float,
+    ended: float,
+    whole: int,
 ) -> dict[str, float | None]:
     """Return the metrics of the statement's effect. Seconds are of the load's clock; the window:
     `warm` to `whole`.

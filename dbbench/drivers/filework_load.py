@@ -194,5 +194,7 @@ COPY: Final = FileWork(
     lambda load: copy_outcome(load, tool.could_hold(load.task.cell)),
 )
 SMALLFILES: Final = FileWork(
-    "smallfiles", ("files", "file_bytes", "zeros", "clients"), smallfiles_outcome
+    "smallfiles",
+    ("files", "file_bytes", "zeros", "clients"),
+    smallfiles_outcome,
 )

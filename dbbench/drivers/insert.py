@@ -38,7 +38,9 @@ COLUMNS: Final = (
 # Each query reads only one of these indexes; see workloads/insert_benchmark.lua.
 INDEXES: Final = dict(
     zip(
-        INSERT_INDEXES, ("price, customer", "shop, price, customer", "customer, price"), strict=True
+        INSERT_INDEXES,
+        ("price, customer", "shop, price, customer", "customer, price"),
+        strict=True,
     )
 )
 # different values of a column

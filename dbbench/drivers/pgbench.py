@@ -87,7 +87,11 @@ def _load(
 
 
 def command(
-    server: Server, cell: Cell, seed: int, logs: Path, client: Client | None = None
+    server: Server,
+    cell: Cell,
+    seed: int,
+    logs: Path,
+    client: Client | None = None,
 ) -> list[str]:
     """Return the argv; `logs` is the directory of its logs. Built-in scripts use prepared
     statements by default: the comparison is about storage, not the parser. A user's own script

@@ -120,7 +120,10 @@ def _add(rows: Ints, counts: Counts) -> None:
 
 
 def put_queued_latencies(
-    counts: Counts, written: str, whole_run: Counter[str], lived_s: float
+    counts: Counts,
+    written: str,
+    whole_run: Counter[str],
+    lived_s: float,
 ) -> None:
     """Replace the latencies in `counts` by those of sysbench's own histogram, which includes the
     wait in the queue. `written` has "moment bucket count" lines, one group per interval of a

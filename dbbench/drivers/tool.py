@@ -72,19 +72,31 @@ class ToolLoad:
 
     @contextlib.contextmanager
     def running(
-        self, role: str, as_user: process.User | None = None, cwd: Path | None = None
+        self,
+        role: str,
+        as_user: process.User | None = None,
+        cwd: Path | None = None,
     ) -> Iterator[ToolLoad]:
         """Run the tool within the block, under this account; its command is kept with its output."""
         self._write_command()
         out, err = self.printed
         with process.running(
-            self.argv, stdout=out, stderr=err, env=self.env, as_user=as_user, cwd=cwd, role=role
+            self.argv,
+            stdout=out,
+            stderr=err,
+            env=self.env,
+            as_user=as_user,
+            cwd=cwd,
+            role=role,
         ) as self.program:
             yield self
 
     @contextlib.contextmanager
     def running_from(
-        self, client: Client, secrets: Mapping[str, str], stdin: str = ""
+        self,
+        client: Client,
+        secrets: Mapping[str, str],
+        stdin: str = "",
     ) -> Iterator[ToolLoad]:
         """Run the tool on the client's host, whose clock its logs have; the environment has the
         secrets too.

@@ -70,7 +70,11 @@ def create(datadir: Path, place: Place, *options: str) -> None:
 
 
 @contextlib.contextmanager
-def serving(datadir: Path, settings: Settings, place: Place) -> Iterator[Files]:
+def serving(
+    datadir: Path,
+    settings: Settings,
+    place: Place,
+) -> Iterator[Files]:
     """Yield the directory. Raises SettingRefused if a plan contains settings, which no server would
     read.
     """

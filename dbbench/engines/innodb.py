@@ -284,7 +284,10 @@ def _listening(network: Network | None, owner: process.User) -> dict[str, Scalar
 
 
 def configuration(
-    settings: Settings, private: dict[str, Scalar], log: Path | None = None, listens: bool = False
+    settings: Settings,
+    private: dict[str, Scalar],
+    log: Path | None = None,
+    listens: bool = False,
 ) -> str:
     """Return my.cnf. A version may not know defaults (`loose_`), but must know requested settings.
     `log`: the directory of the binary log; None: the data directory.
@@ -418,7 +421,12 @@ class Innodb:
         return done.stderr
 
     @contextlib.contextmanager
-    def serving(self, datadir: Path, settings: Settings, place: Place) -> Iterator[InnodbServer]:
+    def serving(
+        self,
+        datadir: Path,
+        settings: Settings,
+        place: Place,
+    ) -> Iterator[InnodbServer]:
         """Start the server within the block. See `port.Engine.serving`."""
         profile = self.PROFILE
         program = mysqld.require(profile, place.bin)
@@ -477,7 +485,10 @@ class Innodb:
                 init.unlink()
                 reported = server.report_settings()
                 server.left_out = text.absent_defaults(
-                    settings, reported, program.version, profile.versions
+                    settings,
+                    reported,
+                    program.version,
+                    profile.versions,
                 )
                 # log_bin may name the log's files, but the server reports ON
                 comparable = dict(settings)
@@ -517,7 +528,12 @@ class Innodb:
         _, faults = _table_faults(server)
         refuse_corrupt("CHECK TABLE", faults)
 
-    def check_pages(self, datadir: Path, settings: Settings, place: Place) -> str:
+    def check_pages(
+        self,
+        datadir: Path,
+        settings: Settings,
+        place: Place,
+    ) -> str:
         """Run innochecksum on each tablespace of the stopped server but the temporary one, and not
         on the doublewrite buffer.
         """
@@ -542,7 +558,11 @@ class Innodb:
         everything = "\0".join(f"{part}\0{file}" for part, file in checks)
         xargs = ["xargs", "--null", "--max-args=2", *checker]
         all_checks = process.run(
-            xargs, stdin=everything, timeout_s=CHECK_S, ok=(0, 123), as_user=owner
+            xargs,
+            stdin=everything,
+            timeout_s=CHECK_S,
+            ok=(0, 123),
+            as_user=owner,
         )
         if all_checks.returncode == 0:
             return result

@@ -73,7 +73,13 @@ class InnodbSql(Sql):
     def refusals(self, rows: Sequence[Sequence[Any]]) -> list[str]:
         return [str(row[3]) for row in rows if len(row) == 4 and str(row[2]).lower() == "error"]
 
-    def other_plan(self, ask: Ask, recorded: str, sample: str, database: str) -> str:
+    def other_plan(
+        self,
+        ask: Ask,
+        recorded: str,
+        sample: str,
+        database: str,
+    ) -> str:
         if database:
             ask(f"USE {self.quote(database)}")
         ask("COMMIT")  # in a read-only transaction, a change cannot even be prepared
@@ -121,12 +127,20 @@ class InnodbSql(Sql):
         return self.analyse(*tables)
 
     def clone(
-        self, table: str, row: str, rows: int, join: str = "", packed: bool = False
+        self,
+        table: str,
+        row: str,
+        rows: int,
+        join: str = "",
+        packed: bool = False,
     ) -> list[str]:
         kind = "varbinary(400)" if packed else "varchar(400)"
         columns = f"id bigint NOT NULL PRIMARY KEY, k integer NOT NULL, body {kind} NOT NULL"
         chunks = self._chunks(
-            f"INSERT INTO {table}", f"{row} FROM numbers {join}".rstrip(), rows, bool(join)
+            f"INSERT INTO {table}",
+            f"{row} FROM numbers {join}".rstrip(),
+            rows,
+            bool(join),
         )
         return [self.create(table, columns), *chunks]
 
@@ -140,13 +154,24 @@ class InnodbSql(Sql):
         text = _hashes(noise * 3 // 4 + 3, salt * 10)
         return f"concat(left(replace(to_base64({text}), '\\n', ''), {noise}), repeat('0', {zeros}))"
 
-    def put(self, cursor: Any, table: str, batch: Sequence[Sequence[str]]) -> None:
+    def put(
+        self,
+        cursor: Any,
+        table: str,
+        batch: Sequence[Sequence[str]],
+    ) -> None:
         values = ",".join("('" + "','".join(row) + "')" for row in batch).replace(
             f"'{NULL}'", "NULL"
         )
         cursor.execute(f"INSERT INTO {table} VALUES {values}")
 
-    def _chunks(self, insert: str, select: str, rows: int, joined: bool = False) -> list[str]:
+    def _chunks(
+        self,
+        insert: str,
+        select: str,
+        rows: int,
+        joined: bool = False,
+    ) -> list[str]:
         order = "STRAIGHT_JOIN " if joined else ""
         return [
             f"SET SESSION {self.recursion} = {CHUNK_ROWS + 1}",

@@ -376,7 +376,10 @@ class Engine(Protocol):
         """
 
     def serving(
-        self, datadir: Path, settings: Settings, place: Place
+        self,
+        datadir: Path,
+        settings: Settings,
+        place: Place,
     ) -> AbstractContextManager[Server]:
         """Start the server, wait until it answers, ensure database and role; stop it cleanly at the
         end of the block. Raises EngineStartFailed with the last lines of the log, SettingRefused
@@ -413,7 +416,11 @@ class HasLog(Protocol):
         """Return the files of the write-ahead log (and of the binary log) of the running server."""
 
 
-def log_files_of(engine: Engine, datadir: Path, effective: dict[str, str]) -> list[Path]:
+def log_files_of(
+    engine: Engine,
+    datadir: Path,
+    effective: dict[str, str],
+) -> list[Path]:
     """Return the engine's log files; [] if it has no log."""
     return engine.log_files(datadir, effective) if isinstance(engine, HasLog) else []
 
@@ -427,7 +434,12 @@ class ChecksData(Protocol):
     def check_running(self, server: Server) -> None:
         """Check every page of tables and indexes against each other. Raises DataCorrupt."""
 
-    def check_pages(self, datadir: Path, settings: Settings, place: Place) -> str:
+    def check_pages(
+        self,
+        datadir: Path,
+        settings: Settings,
+        place: Place,
+    ) -> str:
         """Check the checksum of each page of tables and indexes, also of those that no query reads
         (InnoDB: not of the doublewrite buffer). Return what was checked. Raises DataCorrupt.
         """

@@ -378,7 +378,10 @@ def create(datadir: Path, place: Place, *options: str) -> None:
 
 @contextlib.contextmanager
 def serving(
-    datadir: Path, settings: Settings, place: Place, profile: Profile = PROFILE
+    datadir: Path,
+    settings: Settings,
+    place: Place,
+    profile: Profile = PROFILE,
 ) -> Iterator[PostgresServer]:
     """Start the server within the block, after any recovery. `profile`: that of an engine based on
     PostgreSQL.
@@ -567,7 +570,11 @@ def _describe_settings(folder: Path) -> frozenset[str]:
     return frozenset(map(str.lower, names))
 
 
-def archiving(settings: Settings, datadir: Path, owner: process.User) -> dict[str, Scalar]:
+def archiving(
+    settings: Settings,
+    datadir: Path,
+    owner: process.User,
+) -> dict[str, Scalar]:
     """Return private settings of an archive next to the data if the settings ask for one without
     their own command.
     """

@@ -175,7 +175,9 @@ class Reading:
 
 
 def reading(
-    version: str, columns: Mapping[str, Collection[str]], off: Collection[str] = ()
+    version: str,
+    columns: Mapping[str, Collection[str]],
+    off: Collection[str] = (),
 ) -> Reading:
     """Return how to read the counters of a server of that version whose views have those columns; a
     missing column would make the whole statement fail. `off`: its settings that are off; what

@@ -143,7 +143,9 @@ class PostgresServer(Server):
         """
         if self._refusal:
             if rows(
-                self, f"SELECT 1 FROM pg_database WHERE datname = '{NAME}'", database="postgres"
+                self,
+                f"SELECT 1 FROM pg_database WHERE datname = '{NAME}'",
+                database="postgres",
             ):
                 raise self._refusal
             execute(self, f"CREATE DATABASE {NAME}", database="postgres")
@@ -179,7 +181,9 @@ class PostgresServer(Server):
             )
             secret = encrypt_password(password, role, connection, "scram-sha-256")
             rows_of(
-                connection, f"{how} ROLE {name} LOGIN NOSUPERUSER BYPASSRLS PASSWORD %s", (secret,)
+                connection,
+                f"{how} ROLE {name} LOGIN NOSUPERUSER BYPASSRLS PASSWORD %s",
+                (secret,),
             )
             rows_of(connection, f"GRANT ALL ON DATABASE {base} TO {name}")
             for (schema,) in rows_of(connection, _SCHEMAS):
@@ -242,7 +246,9 @@ class PostgresServer(Server):
             None if opened is None or self._opened_before is None else opened - len(self._opened)
         )
         return Sessions(
-            others, None if count is None else count - (self._opened_before or 0), configured
+            others,
+            None if count is None else count - (self._opened_before or 0),
+            configured,
         )
 
     def recovery_bytes(self) -> int | None:

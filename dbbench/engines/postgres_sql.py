@@ -80,7 +80,13 @@ class PostgresSql(Sql):
     def cancel(self, server: Endpoint, connection: Any) -> None:
         connection.cancel()
 
-    def other_plan(self, ask: Ask, recorded: str, sample: str, database: str) -> str:
+    def other_plan(
+        self,
+        ask: Ask,
+        recorded: str,
+        sample: str,
+        database: str,
+    ) -> str:
         plan = _nodes(ask(f"EXPLAIN (FORMAT JSON) {sample}"))
         numbers = set(re.findall(r"\$\d+", recorded))
         execute = f"EXECUTE dbbench_asked({', '.join(['NULL'] * len(numbers))})".replace("()", "")
@@ -129,7 +135,12 @@ class PostgresSql(Sql):
         return ["VACUUM (FREEZE, ANALYZE)"]
 
     def clone(
-        self, table: str, row: str, rows: int, join: str = "", packed: bool = False
+        self,
+        table: str,
+        row: str,
+        rows: int,
+        join: str = "",
+        packed: bool = False,
     ) -> list[str]:
         kind = "bytea" if packed else "varchar(400)"
         columns = f"id bigint NOT NULL, k integer NOT NULL, body {kind} NOT NULL"
@@ -161,7 +172,12 @@ class PostgresSql(Sql):
         shown = f"replace(encode({_hashes(noise * 3 // 4 + 3, salt * 10)}, 'base64'), E'\\n', '')"
         return f"left({shown}, {noise}) || repeat('0', {zeros})"
 
-    def put(self, cursor: Any, table: str, batch: Sequence[Sequence[str]]) -> None:
+    def put(
+        self,
+        cursor: Any,
+        table: str,
+        batch: Sequence[Sequence[str]],
+    ) -> None:
         cursor.copy_expert(
             f"COPY {table} FROM STDIN", io.StringIO("".join("\t".join(row) + "\n" for row in batch))
         )

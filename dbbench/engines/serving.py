@@ -82,7 +82,11 @@ def forget(sockets: Path, pattern: str) -> None:
 
 
 def put(
-    text: str, name: str, place: Place, account: process.User, shown: str | None = None
+    text: str,
+    name: str,
+    place: Place,
+    account: process.User,
+    shown: str | None = None,
 ) -> Path:
     """Write a configuration file for the account (returned), and next to the log `shown`, the text
     without secrets.
@@ -92,7 +96,12 @@ def put(
     return put_aside(text, name, place.sockets, account)
 
 
-def put_aside(text: str, name: str, sockets: Path, account: process.User | None = None) -> Path:
+def put_aside(
+    text: str,
+    name: str,
+    sockets: Path,
+    account: process.User | None = None,
+) -> Path:
     """Write a file that only the account can read; None: this process's, not the server's."""
     used = sockets / name
     used.unlink(missing_ok=True)
@@ -106,7 +115,11 @@ def put_aside(text: str, name: str, sockets: Path, account: process.User | None 
 
 
 def tail(
-    log: Path, offset: int = 0, lines: int = LOG_LINES, containing: str = "", better: str = _ERROR
+    log: Path,
+    offset: int = 0,
+    lines: int = LOG_LINES,
+    containing: str = "",
+    better: str = _ERROR,
 ) -> str:
     """Return the last lines of a server's log since `offset` that contain a word in any case,
     indented, and a line once that is repeated. `better`: if any of them contain this word too,
@@ -172,7 +185,9 @@ def most_files() -> int:
 
 
 def _await(
-    launch: Launch, program: process.Running, answer: Callable[[process.Running], Answer | None]
+    launch: Launch,
+    program: process.Running,
+    answer: Callable[[process.Running], Answer | None],
 ) -> Answer:
     server = _answered(launch, program, answer, START_S)
     if server is not None:
@@ -249,7 +264,11 @@ def _stop(launch: Launch, program: process.Running) -> None:
     raise _death(launch, program)
 
 
-def _death(launch: Launch, program: process.Running, seen_as: object = "") -> errors.DbbenchError:
+def _death(
+    launch: Launch,
+    program: process.Running,
+    seen_as: object = "",
+) -> errors.DbbenchError:
     seen = f"\n  first symptom: {str(seen_as).splitlines()[0]}" if str(seen_as) else ""
     return errors.EngineDied(
         f"{launch.name} (pid {program.pid}) ended with {_status(program.popen.wait())}:\n"

@@ -160,7 +160,9 @@ def refuse_differences(
             "too low. Raise it."
         )
     raise SettingRefused(
-        "\n  ".join(lines), effect="The server was stopped; nothing was measured.", remedy=remedy
+        "\n  ".join(lines),
+        effect="The server was stopped; nothing was measured.",
+        remedy=remedy,
     )
 
 
@@ -214,7 +216,10 @@ def keep_existing(settings: Settings, effective: Iterable[str]) -> Settings:
 
 
 def absent_defaults(
-    settings: Settings, effective: Iterable[str], version: str, versions: Mapping[str, Versions]
+    settings: Settings,
+    effective: Iterable[str],
+    version: str,
+    versions: Mapping[str, Versions],
 ) -> tuple[str, ...]:
     """Return the defaults that a server of this version should have but does not."""
     kept = keep_existing(settings, effective)

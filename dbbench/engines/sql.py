@@ -78,7 +78,13 @@ class Sql(Protocol):
         """
         return []
 
-    def other_plan(self, ask: Ask, recorded: str, sample: str, database: str) -> str:
+    def other_plan(
+        self,
+        ask: Ask,
+        recorded: str,
+        sample: str,
+        database: str,
+    ) -> str:
         """Return how the plan of a sample differs from that of the recorded statement, with $1; ""
         if it does not. Raises LiveServerUnreadable if the server refuses the sample.
         """
@@ -117,7 +123,12 @@ class Sql(Protocol):
         """Return the statements to run once in a database that was loaded, which has these tables."""
 
     def clone(
-        self, table: str, row: str, rows: int, join: str = "", packed: bool = False
+        self,
+        table: str,
+        row: str,
+        rows: int,
+        join: str = "",
+        packed: bool = False,
     ) -> list[str]:
         """Return the statements that make a clone table (id, k, body) and fill it; `packed`: body
         is bytes, stored as they are.
@@ -138,7 +149,12 @@ class Sql(Protocol):
     def noisy_text(self, noise: int, zeros: int, salt: int) -> str:
         """Return an expression for such a mixture as text; another `salt` gives another text."""
 
-    def put(self, cursor: Any, table: str, batch: Sequence[Sequence[str]]) -> None:
+    def put(
+        self,
+        cursor: Any,
+        table: str,
+        batch: Sequence[Sequence[str]],
+    ) -> None:
         """Insert rows of texts that need no quoting; the text `NULL` stands for a missing value."""
 
 
@@ -172,7 +188,9 @@ def rows(server: Endpoint, *statements: str, database: str | None = None) -> lis
 
 
 def rows_of(
-    connection: Any, statement: str, values: Sequence[object] = ()
+    connection: Any,
+    statement: str,
+    values: Sequence[object] = (),
 ) -> list[tuple[Any, ...]]:
     """Return all rows of a statement in an existing session; [] if it has no result."""
     with contextlib.closing(connection.cursor()) as cursor:

@@ -87,7 +87,11 @@ def resources(name: str) -> dict[str, float]:
 
 
 def work(
-    address: str, name: str, results: Path, certs: Path | None, give_up_s: float | None
+    address: str,
+    name: str,
+    results: Path,
+    certs: Path | None,
+    give_up_s: float | None,
 ) -> None:
     """Run parts on this host until SIGINT or SIGTERM, or the end of its ssh. Without a scheduler,
     wait for one for `give_up_s` seconds (None: forever). Raises FleetInsecure; RunLocked for a

@@ -62,7 +62,12 @@ class HostProcess(ProcessInterface):  # type: ignore[misc]
     """The process of a worker, which is started again when it ends before the cluster."""
 
     def __init__(
-        self, scheduler: str, name: str, argv: tuple[str, ...], stdin: bytes, log: Path
+        self,
+        scheduler: str,
+        name: str,
+        argv: tuple[str, ...],
+        stdin: bytes,
+        log: Path,
     ) -> None:
         """`argv` without the address of the scheduler, which is its last word."""
         super().__init__(scheduler=scheduler, name=name)
@@ -151,7 +156,11 @@ def cluster(options: HostOptions, folder: Path) -> Iterator[Cluster]:
         yield Cluster(started.scheduler_address, certs, logs)
 
 
-def _local_workers(count: int, certs: Path, folder: Path) -> dict[str, dict[str, Any]]:
+def _local_workers(
+    count: int,
+    certs: Path,
+    folder: Path,
+) -> dict[str, dict[str, Any]]:
     """Return the arguments of workers on this machine, each with its own results folder."""
     workers = {}
     for number in range(1, count + 1):
@@ -161,7 +170,11 @@ def _local_workers(count: int, certs: Path, folder: Path) -> dict[str, dict[str,
     return workers
 
 
-def _ssh_workers(options: HostOptions, certs: Path, folder: Path) -> dict[str, dict[str, Any]]:
+def _ssh_workers(
+    options: HostOptions,
+    certs: Path,
+    folder: Path,
+) -> dict[str, dict[str, Any]]:
     """Return the arguments of workers that get the certificates by ssh. Raises ProgramMissing,
     FleetInsecure, FileUnreadable.
     """

@@ -147,7 +147,10 @@ def work(
 
 
 def _wait_for_hosts(
-    scheduler: Scheduler, started: Cluster, least: int, fleet: Fleet | None
+    scheduler: Scheduler,
+    started: Cluster,
+    least: int,
+    fleet: Fleet | None,
 ) -> list[str]:
     """Return the connected hosts, as soon as all of those that dbbench starts, or `least`, are
     there. Raises FleetUnreachable if a new fleet would lack hosts.
@@ -268,7 +271,12 @@ def report(root: Path, fleet: Fleet) -> list[dict[str, Any]] | None:
         return hosts.rows()
 
 
-def stop(root: Path, fleet: Fleet, address: str | None, certs: Path | None) -> list[str]:
+def stop(
+    root: Path,
+    fleet: Fleet,
+    address: str | None,
+    certs: Path | None,
+) -> list[str]:
     """Cancel the parts that hosts are running; return the hosts. If the coordinator was killed,
     its scheduler has ended with it, and the keys that it has left are removed. Raises
     FleetUnreachable if the scheduler of `address` does not answer.
@@ -291,6 +299,11 @@ def keys_of(root: Path, name: str) -> Path:
     return security.folder_of_fleet(fleet_files.folder_of(root, name))
 
 
-def _scheduler_of(root: Path, fleet: Fleet, address: str, certs: Path | None) -> Scheduler:
+def _scheduler_of(
+    root: Path,
+    fleet: Fleet,
+    address: str,
+    certs: Path | None,
+) -> Scheduler:
     keys = keys_of(root, fleet.name)
     return Scheduler(address, certs or (keys if keys.is_dir() else None), fleet.name)

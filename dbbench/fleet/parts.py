@@ -58,7 +58,11 @@ def blocks_of(run: Run) -> list[Part]:
     return parts
 
 
-def further_parts(folder: results.RunFolder, run: Run, hosts: int) -> list[Part]:
+def further_parts(
+    folder: results.RunFolder,
+    run: Run,
+    hosts: int,
+) -> list[Part]:
     """Return more blocks for the collected run in `folder`, and store them in its order: repeats of
     blocks with a suspect trial; if there are none, blocks of open questions, one for each host
     before the precision is checked again. Plan and cells are those of `run`.

@@ -109,7 +109,12 @@ class Submitted:
 class Scheduler:
     """A connection to a scheduler, for one fleet."""
 
-    def __init__(self, address: str, certs: Path | None, fleet_name: str) -> None:
+    def __init__(
+        self,
+        address: str,
+        certs: Path | None,
+        fleet_name: str,
+    ) -> None:
         """Raises FleetInsecure, FileUnreadable, FleetUnreachable."""
         self.address = security.whole(address)
         self._security = security.of(certs)
@@ -121,7 +126,10 @@ class Scheduler:
     def _connect(self) -> Any:
         try:
             return distributed.Client(
-                self.address, security=self._security, timeout=_TIMEOUT, set_as_default=False
+                self.address,
+                security=self._security,
+                timeout=_TIMEOUT,
+                set_as_default=False,
             )
         except (*_GONE, ValueError) as error:
             raise FleetUnreachable(
@@ -161,7 +169,10 @@ class Scheduler:
         """Let the scheduler give parts to a host, or not."""
         with contextlib.suppress(*_GONE):
             self._client.run(
-                _set_resource, float(usable), workers=[host.address], on_error="ignore"
+                _set_resource,
+                float(usable),
+                workers=[host.address],
+                on_error="ignore",
             )
 
     def submit(self, part: Part, work: Work) -> Submitted:

@@ -46,7 +46,12 @@ def _emit(event: Event) -> None:
     print(event.line(), flush=True)
 
 
-def run_share(work: dict[str, Any], results_folder: Path, host_name: str, emit: Emit) -> None:
+def run_share(
+    work: dict[str, Any],
+    results_folder: Path,
+    host_name: str,
+    emit: Emit,
+) -> None:
     """Run the trials of a `task.Work`. Raises RunNameTaken, RunLocked, and what `execute` raises."""
     run = results.parsed_spec(work["spec"].encode())
     folder = results_folder / merging.checked_name(run.name)
@@ -60,7 +65,12 @@ def run_share(work: dict[str, Any], results_folder: Path, host_name: str, emit: 
         execute(folder, run.plan_sha256, wipe=wipe, emit=emit)
 
 
-def _make_run(work: dict[str, Any], run: Run, folder: Path, host_name: str) -> None:
+def _make_run(
+    work: dict[str, Any],
+    run: Run,
+    folder: Path,
+    host_name: str,
+) -> None:
     """Make the run's directory, or set the order of the one that exists."""
     cells = merging.own_scripts(run.cells, folder)
     if (folder / "run.json").exists():

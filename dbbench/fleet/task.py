@@ -144,7 +144,9 @@ def _wait(share: process.Running, is_wanted: Callable[[], bool]) -> int:
 
 
 def _read_events(
-    stdout: IO[bytes], report: Callable[[dict[str, Any]], None], errors: list[DbbenchError]
+    stdout: IO[bytes],
+    report: Callable[[dict[str, Any]], None],
+    errors: list[DbbenchError],
 ) -> None:
     """Report the events that the process prints; its error goes to `errors`."""
     for line in stdout:

@@ -206,6 +206,10 @@ def _read_slow_log(data: bytes) -> list[Statement]:
         statement.samples.append(text)
     if unread > 0:
         statements[()] = Statement(
-            "(unknown)", unread, None, LEFT_OUT, "pt-query-digest cannot tell where it ends"
+            "(unknown)",
+            unread,
+            None,
+            LEFT_OUT,
+            "pt-query-digest cannot tell where it ends",
         )
     return list(statements.values())

@@ -108,7 +108,9 @@ def sockets() -> list[Path]:
 
 @contextlib.contextmanager
 def reading(
-    socket: Path, user: str | None = None, database: str | None = None
+    socket: Path,
+    user: str | None = None,
+    database: str | None = None,
 ) -> Iterator[LiveServer]:
     """Yield a read-only session. `socket`: the socket, or PostgreSQL's directory of it. Raises
     LiveServerUnreadable if nothing answers or the server refuses.

@@ -147,7 +147,9 @@ class DirectoryPair:
 
 
 def probe(
-    paths: Sequence[Path], seconds: float, seed: int
+    paths: Sequence[Path],
+    seconds: float,
+    seed: int,
 ) -> tuple[list[Probed], list[DirectoryPair]]:
     """Measure directories for `seconds` in all. Raises FileUnreadable, DeviceInUse, DiskTooSmall."""
     turns = random.Random(seed)

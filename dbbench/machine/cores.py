@@ -123,7 +123,11 @@ def _bind(node: int | None) -> None:
     libc.call("syscall", number, _MPOL_BIND, mask, len(mask) * bits + 1)
 
 
-def _parse_cpus(words: str | None, usable: frozenset[int], key: str) -> frozenset[int] | None:
+def _parse_cpus(
+    words: str | None,
+    usable: frozenset[int],
+    key: str,
+) -> frozenset[int] | None:
     if words is None:
         return None
     named = parsed_cores(words)

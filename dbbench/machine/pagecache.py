@@ -321,7 +321,11 @@ def _first_reason(
     return f"{after} bytes of the data files are still resident" if after else ""
 
 
-def _sample_reason(sample_bytes: int, delivered: int | None, least_share: float) -> str:
+def _sample_reason(
+    sample_bytes: int,
+    delivered: int | None,
+    least_share: float,
+) -> str:
     if sample_bytes == 0:
         return "the data files contain only holes: there is no sample to read"
     if delivered is None:

@@ -153,7 +153,9 @@ def scan_summary(operations: Iterable[OperationFacts]) -> dict[str, float | None
 
 
 def completion_summary(
-    outcome: Outcome, drain_s: float | None, io: IoFacts
+    outcome: Outcome,
+    drain_s: float | None,
+    io: IoFacts,
 ) -> dict[str, float | None]:
     """Return the device rates of a workload that runs to completion (10^6 bytes per second), and
     its time until all cached data is on the device; {} without a duration.

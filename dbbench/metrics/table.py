@@ -113,13 +113,25 @@ METRICS: Final[dict[str, Metric]] = {
             "workload tpcc; counted like TPC-C's tpmC, but not comparable with it",
         ),
         Metric(
-            "p50_ms", "p50 latency", "ms", "lower", help="from the merged histogram of the window"
+            "p50_ms",
+            "p50 latency",
+            "ms",
+            "lower",
+            help="from the merged histogram of the window",
         ),
         Metric(
-            "p95_ms", "p95 latency", "ms", "lower", help="from the merged histogram of the window"
+            "p95_ms",
+            "p95 latency",
+            "ms",
+            "lower",
+            help="from the merged histogram of the window",
         ),
         Metric(
-            "p99_ms", "p99 latency", "ms", "lower", help="from the merged histogram of the window"
+            "p99_ms",
+            "p99 latency",
+            "ms",
+            "lower",
+            help="from the merged histogram of the window",
         ),
         Metric(
             "p999_ms",
@@ -173,7 +185,12 @@ METRICS: Final[dict[str, Metric]] = {
             "replayed log ÷ seconds in which the standby had log to replay, 10^3 bytes",
         ),
         Metric(
-            "rows_per_s", "rows per second", "rows/s", "higher", "speed", "rows loaded or processed"
+            "rows_per_s",
+            "rows per second",
+            "rows/s",
+            "higher",
+            "speed",
+            "rows loaded or processed",
         ),
         Metric(
             "queries_per_s",
@@ -288,7 +305,11 @@ METRICS: Final[dict[str, Metric]] = {
             help="consecutive seconds below 10 % of the median tps, or without a transaction",
         ),
         Metric(
-            "tps_cv", "unevenness", "", "lower", help="coefficient of variation of the seconds' tps"
+            "tps_cv",
+            "unevenness",
+            "",
+            "lower",
+            help="coefficient of variation of the seconds' tps",
         ),
         Metric(
             "tps_floor",
@@ -338,7 +359,11 @@ METRICS: Final[dict[str, Metric]] = {
             help="mean of appends of 16 KiB after the load, one at a time, each followed by fsync",
         ),
         Metric(
-            "fdatasync_ms", "append and fdatasync", "ms", "lower", help="the same with fdatasync"
+            "fdatasync_ms",
+            "append and fdatasync",
+            "ms",
+            "lower",
+            help="the same with fdatasync",
         ),
         Metric("disk_bytes", "size on disk", "bytes", "lower"),
         Metric(
@@ -381,10 +406,20 @@ METRICS: Final[dict[str, Metric]] = {
         Metric("drain_s", "drain", "s", "lower", help="checkpoint + sync after the window"),
         Metric("restore_mb_per_s", "restore rate", "MB/s", "higher", "speed"),
         Metric(
-            "read_mb_per_s", "read", "MB/s", "higher", "speed", "by the load itself, 10^6 bytes"
+            "read_mb_per_s",
+            "read",
+            "MB/s",
+            "higher",
+            "speed",
+            "by the load itself, 10^6 bytes",
         ),
         Metric(
-            "write_mb_per_s", "written", "MB/s", "higher", "speed", "by the load itself, 10^6 bytes"
+            "write_mb_per_s",
+            "written",
+            "MB/s",
+            "higher",
+            "speed",
+            "by the load itself, 10^6 bytes",
         ),
         Metric(
             "copy_mb_per_s",
@@ -451,7 +486,12 @@ METRICS: Final[dict[str, Metric]] = {
             for name in BONNIE
         ),
         Metric(
-            "first_query_s", "time to first query", "s", "lower", "speed", "after the cold start"
+            "first_query_s",
+            "time to first query",
+            "s",
+            "lower",
+            "speed",
+            "after the cold start",
         ),
     )
 }

@@ -59,7 +59,9 @@ def _engine(name: str, info: ValidationInfo) -> str:
     if name not in engines:
         expected = ", ".join(f"'{engine}'" for engine in engines)
         raise PydanticCustomError(
-            "literal_error", "Input should be {expected}", {"expected": expected}
+            "literal_error",
+            "Input should be {expected}",
+            {"expected": expected},
         )
     return name
 

@@ -52,7 +52,10 @@ class NightFinding:
 
 
 def judge(
-    nights: Sequence[Night], tonight: Night, accepted: Accepted | None, window: int
+    nights: Sequence[Night],
+    tonight: Night,
+    accepted: Accepted | None,
+    window: int,
 ) -> list[NightFinding]:
     """Return a finding for each series of tonight. The level is the median of at most `window`
     accepted nights since the last acceptance: good ones on which the series had not changed;
@@ -105,7 +108,11 @@ def series_of(key: str, nights: Sequence[Night]) -> tuple[list[str], list[float 
 
 
 def _finding(
-    key: str, value: Ratio, past: Sequence[Night], tonight: Night, accepted: Accepted | None
+    key: str,
+    value: Ratio,
+    past: Sequence[Night],
+    tonight: Night,
+    accepted: Accepted | None,
 ) -> NightFinding:
     settled = []
     for night in past:
@@ -172,7 +179,10 @@ def _finding(
 
 
 def _level(
-    key: str, settled: Sequence[Ratio], tonight: Ratio, accepted: Accepted | None
+    key: str,
+    settled: Sequence[Ratio],
+    tonight: Ratio,
+    accepted: Accepted | None,
 ) -> tuple[float | None, float, float]:
     """Return (accepted level, largest acceptable distance of a night, uncertainty of the level),
     both on the log scale. With fewer than ENOUGH nights both are from intervals, and the level
@@ -208,7 +218,9 @@ def _half(ratio: Ratio) -> float:
 
 
 def courses_of(
-    results: Path, runs: Sequence[str], damaged: list[DbbenchError] | None = None
+    results: Path,
+    runs: Sequence[str],
+    damaged: list[DbbenchError] | None = None,
 ) -> tuple[Course, ...]:
     """Return all series of these runs' plans. Raises ResultDamaged; with `damaged`, errors are
     added to it instead.
@@ -303,7 +315,11 @@ def regressions(nights: Mapping[str, Sequence[Night]]) -> list[Regression]:
     )
 
 
-def _of(plan: str, series: str, nights: Sequence[Night]) -> Iterator[Regression]:
+def _of(
+    plan: str,
+    series: str,
+    nights: Sequence[Night],
+) -> Iterator[Regression]:
     first: Night | None = None
     for night in nights:
         state = night.states.get(series)

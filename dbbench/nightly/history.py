@@ -137,7 +137,11 @@ def one_at_a_time(results: Path, plan: str) -> Iterator[None]:
         yield
 
 
-def prune(results: Path, nights: Sequence[Night], today: datetime.date) -> list[str]:
+def prune(
+    results: Path,
+    nights: Sequence[Night],
+    today: datetime.date,
+) -> list[str]:
     """Remove expired data from the runs of these nights, never from other runs; return one line for
     each run.
     """

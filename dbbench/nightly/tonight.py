@@ -124,7 +124,10 @@ def run_night(
 
 
 def _judge(
-    request: PlanRequest, root: Path, window: int, run_plan: RunPlan
+    request: PlanRequest,
+    root: Path,
+    window: int,
+    run_plan: RunPlan,
 ) -> tuple[Night, list[NightFinding]]:
     """Return the night and its findings; a second run decides about suspects."""
     name = request.plan.name
@@ -191,7 +194,11 @@ def _second(request: PlanRequest, findings: Sequence[NightFinding]) -> PlanReque
 
 
 def run_to_end(
-    request: PlanRequest, root: Path, name: str, wipe: tuple[str, ...], emit: Emit
+    request: PlanRequest,
+    root: Path,
+    name: str,
+    wipe: tuple[str, ...],
+    emit: Emit,
 ) -> LoadedRun:
     """Return the finished run of this plan. A stopped run of the same night is resumed."""
     from dbbench.plan.conditions import limits
@@ -226,7 +233,11 @@ def run_to_end(
     return results.load_run(path)
 
 
-def export(outcome: NightOutcome, root: Path, files: dict[str, str | None]) -> None:
+def export(
+    outcome: NightOutcome,
+    root: Path,
+    files: dict[str, str | None],
+) -> None:
     """Write the night in the formats of other programs. `files` has a path or None for each format."""
     from dbbench.report.exports import FORMATS
     from dbbench.report.exports.entries import report_of
@@ -260,7 +271,10 @@ def export(outcome: NightOutcome, root: Path, files: dict[str, str | None]) -> N
     )
     title = f"{outcome.plan}, night of {outcome.night.night}"
     report = base._replace(
-        title=title, entries=tuple(entries), state=outcome.state, problems=problems
+        title=title,
+        entries=tuple(entries),
+        state=outcome.state,
+        problems=problems,
     )
     for form, path in files.items():
         if path is not None:

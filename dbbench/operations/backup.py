@@ -50,7 +50,11 @@ def clone(filled: StoredDatabase) -> Iterator[OperationFacts]:
     yield from _try("clone by copy", PLAIN, filled)
 
 
-def _try(name: str, how: Snapshots, filled: StoredDatabase) -> Iterator[OperationFacts]:
+def _try(
+    name: str,
+    how: Snapshots,
+    filled: StoredDatabase,
+) -> Iterator[OperationFacts]:
     obstacle = filled.obstacle(how)
     if obstacle:
         yield impossible(name, obstacle)
@@ -66,7 +70,11 @@ def _try(name: str, how: Snapshots, filled: StoredDatabase) -> Iterator[Operatio
         raise
 
 
-def _while_it_runs(name: str, how: Snapshots, filled: StoredDatabase) -> Iterator[OperationFacts]:
+def _while_it_runs(
+    name: str,
+    how: Snapshots,
+    filled: StoredDatabase,
+) -> Iterator[OperationFacts]:
     with filled.serving(filled.datadir) as server:
         _add_rows(server)
         yield time_step(f"{name}: create", lambda: how.snapshot(filled))
@@ -74,7 +82,11 @@ def _while_it_runs(name: str, how: Snapshots, filled: StoredDatabase) -> Iterato
         yield from _second_server(name, how, filled)
 
 
-def _run_at_rest(name: str, how: Snapshots, filled: StoredDatabase) -> Iterator[OperationFacts]:
+def _run_at_rest(
+    name: str,
+    how: Snapshots,
+    filled: StoredDatabase,
+) -> Iterator[OperationFacts]:
     """Run while nothing else is written, so that the copy's size is the difference in free space."""
     with filled.serving(filled.datadir) as server:
         _add_rows(server)
@@ -89,7 +101,11 @@ def _run_at_rest(name: str, how: Snapshots, filled: StoredDatabase) -> Iterator[
         yield from _second_server(name, how, filled)
 
 
-def _second_server(name: str, how: Snapshots, filled: StoredDatabase) -> Iterator[OperationFacts]:
+def _second_server(
+    name: str,
+    how: Snapshots,
+    filled: StoredDatabase,
+) -> Iterator[OperationFacts]:
     with contextlib.ExitStack() as copy:
         began = time.monotonic()
         datadir = copy.enter_context(how.clone(filled))

@@ -28,7 +28,10 @@ class PlanDraft:
         self.document = document
         # The device first, because the labels of arms depend on it.
         device: DeviceSpec | None = _part(
-            document, DeviceSpec, document.data.get("device", {}), ("device",)
+            document,
+            DeviceSpec,
+            document.data.get("device", {}),
+            ("device",),
         )
         self.device = device or DeviceSpec()
         self.device_known = device is not None
@@ -121,7 +124,9 @@ class PlanDraft:
 
 
 def engines_of(
-    spec: WorkloadSpec, workload: Workload, engines: Iterable[EngineSpec]
+    spec: WorkloadSpec,
+    workload: Workload,
+    engines: Iterable[EngineSpec],
 ) -> list[EngineSpec]:
     """Return the plan's engines on which one of its workloads runs, in the order of the plan."""
     names = set(spec.engines or workload.engines) & set(workload.engines)
@@ -190,7 +195,9 @@ def _engine(document: Document, item: Any, key: Key) -> EngineSpec | None:
 
 
 def _split_lists(
-    document: Document, settings: dict[str, Any], key: Key
+    document: Document,
+    settings: dict[str, Any],
+    key: Key,
 ) -> tuple[dict[str, Any], dict[str, tuple[Scalar, ...]]]:
     """Return the settings with a single value, and those with several."""
     single: dict[str, Any] = {}

@@ -119,7 +119,9 @@ def _cells(plan: model.Plan, catalog: Catalog) -> list[model.Cell]:
 
 
 def _distinct(
-    plan: model.Plan, cells: list[model.Cell], catalog: Catalog
+    plan: model.Plan,
+    cells: list[model.Cell],
+    catalog: Catalog,
 ) -> tuple[tuple[model.Cell, ...], dict[str, str]]:
     """Return the cells without those that repeat another setup under a different name, and why, by
     arm.
@@ -182,7 +184,9 @@ def _setups_without_tuning(catalog: Catalog) -> Iterator[model.FsSetup]:
 
 
 def _load(
-    spec: model.WorkloadSpec, workload: model.Workload, variant: Variant
+    spec: model.WorkloadSpec,
+    workload: model.Workload,
+    variant: Variant,
 ) -> tuple[dict[str, model.Scalar], model.Dataset]:
     """Return the parameters of the workload and what is loaded, the same on every filesystem."""
     given = {**spec.parameters, **variant.parameters}

@@ -187,7 +187,9 @@ def _block_s(run: Run, cells: Sequence[Cell]) -> float:
 
 
 def apply_budget(
-    plan: Plan, expanded: Expanded, step: int = 1
+    plan: Plan,
+    expanded: Expanded,
+    step: int = 1,
 ) -> tuple[Plan, Expanded, Allowance | None]:
     """Return the plan and its trials with as many blocks as the budget is expected to give; without
     a budget both are unchanged. `step`: the number of hosts that share the blocks; `expanded`

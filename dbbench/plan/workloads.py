@@ -165,7 +165,9 @@ def place_tables(dataset: Dataset, spec: WorkloadSpec) -> Dataset:
 
 
 def own_values(
-    workload: Workload, values: dict[str, Scalar], given: Mapping[str, Scalar]
+    workload: Workload,
+    values: dict[str, Scalar],
+    given: Mapping[str, Scalar],
 ) -> dict[str, Scalar]:
     """Return the parameters that apply to the user's own data; those of generated data only if the
     plan sets them.

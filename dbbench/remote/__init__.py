@@ -76,7 +76,12 @@ class Client:
     _cpu: dict[str, Any] = field(default_factory=dict)
 
     @contextlib.contextmanager
-    def reach(self, clock: Clock, raw: Path, scratch: Path) -> Iterator[Network]:
+    def reach(
+        self,
+        clock: Clock,
+        raw: Path,
+        scratch: Path,
+    ) -> Iterator[Network]:
         """Connect, check, make certificates; yield how that host reaches the server. At the end of
         a block without an error, the load generator's files are copied into `scratch`.
         Afterwards nothing is left on that host.
@@ -132,7 +137,12 @@ class Client:
         return self.session.put(path.name, path.read_bytes())
 
     def start(
-        self, argv: Sequence[str], env: Mapping[str, str], stdin: str, out: Path, err: Path
+        self,
+        argv: Sequence[str],
+        env: Mapping[str, str],
+        stdin: str,
+        out: Path,
+        err: Path,
     ) -> RemoteProgram:
         """Start the load generator; its output goes into these files line by line, as for a local
         one.
@@ -143,7 +153,10 @@ class Client:
         began = self.session.ask("start", argv=list(argv), env=dict(env), stdin=stdin)
         assert self.facts is not None and self.facts.clock_offset_s is not None
         return RemoteProgram(
-            self.session, tuple(argv), began["utc"] - self.facts.clock_offset_s, began["utc"]
+            self.session,
+            tuple(argv),
+            began["utc"] - self.facts.clock_offset_s,
+            began["utc"],
         )
 
     def read_cpu(self) -> None:
@@ -202,7 +215,12 @@ def reachable(session: Session, spec: ClientSpec) -> tuple[str, list[float]]:
     with answering(spec, word) as peers:
         try:
             took: list[float] = session.ask(
-                "reach", host=spec.address, port=spec.port, word=word, times=ROUNDS, within_s=5.0
+                "reach",
+                host=spec.address,
+                port=spec.port,
+                word=word,
+                times=ROUNDS,
+                within_s=5.0,
             )
         except ClientUnusable as error:
             raise ClientUnusable(
@@ -232,7 +250,11 @@ def offset_of(session: Session, clock: Clock) -> tuple[float, float]:
     return offset, error
 
 
-def punctual(session: Session, offset: float, wait: Callable[[float], None] = time.sleep) -> None:
+def punctual(
+    session: Session,
+    offset: float,
+    wait: Callable[[float], None] = time.sleep,
+) -> None:
     """Wait until certificates made now are valid there too. Raises ClientUnusable if that clock is
     far behind.
     """

@@ -85,7 +85,14 @@ class Agent:
                     printed[path] = text.decode("utf-8", "replace").strip()
         return printed
 
-    def reach(self, host: str, port: int, word: str, times: int, within_s: float) -> list[float]:
+    def reach(
+        self,
+        host: str,
+        port: int,
+        word: str,
+        times: int,
+        within_s: float,
+    ) -> list[float]:
         """Connect `times` times and send the word; return the seconds of each connection, which is
         a round trip.
         """
@@ -104,7 +111,12 @@ class Agent:
             file.write(base64.b64decode(content))
         return str(path)
 
-    def start(self, argv: list[str], env: dict[str, str], stdin: str) -> dict[str, float]:
+    def start(
+        self,
+        argv: list[str],
+        env: dict[str, str],
+        stdin: str,
+    ) -> dict[str, float]:
         """Start the load generator in a new session in the directory; return the time of both
         clocks just before.
         """

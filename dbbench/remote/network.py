@@ -124,12 +124,19 @@ def answering(spec: ClientSpec, word: str) -> Iterator[set[str]]:
                 "to a free port.",
             ) from None
         with threads.beside(
-            "probes", functools.partial(_accept, listener, word, peers), limit_s=_PROBES_S
+            "probes",
+            functools.partial(_accept, listener, word, peers),
+            limit_s=_PROBES_S,
         ):
             yield peers
 
 
-def _accept(listener: socket.socket, word: str, peers: set[str], ended: threading.Event) -> None:
+def _accept(
+    listener: socket.socket,
+    word: str,
+    peers: set[str],
+    ended: threading.Event,
+) -> None:
     listener.settimeout(0.1)
     while not ended.is_set():
         with contextlib.suppress(OSError):

@@ -214,7 +214,12 @@ def session_on(host: str, log: Path) -> Iterator[Session]:
     argv = command(host, ["python3", "-I", "-c", start])
     env = {"SSH_AUTH_SOCK": os.environ["SSH_AUTH_SOCK"]} if "SSH_AUTH_SOCK" in os.environ else {}
     with process.running(
-        argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, env=env, own_session=True
+        argv,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=log,
+        env=env,
+        own_session=True,
     ) as program:
         session = Session(host, program, log)
         try:

@@ -23,7 +23,10 @@ from dbbench.units import count, grouped, size_text, time_text
 
 
 def as_document(
-    wanted: PlanRequest, look: Preview, expected: Forecast, results_folder: Path
+    wanted: PlanRequest,
+    look: Preview,
+    expected: Forecast,
+    results_folder: Path,
 ) -> dict[str, Any]:
     """Return the preview for JSON."""
     cells = {cell.id: cell for cell in wanted.expanded.cells}
@@ -129,7 +132,9 @@ def put_plan(
             )
         )
     put_table(
-        ("setup", "engine", "workload", "load", "durability", "trial"), rows, right=("trial",)
+        ("setup", "engine", "workload", "load", "durability", "trial"),
+        rows,
+        right=("trial",),
     )
 
     # What holds for several cells.

@@ -29,7 +29,11 @@ _OF_ENGINE: Final = ("settings", "profile", "cpus_server", "cpus_client", "numa_
 _OF_SETUP: Final = ("mkfs", "mount", "layers", "attributes", "volumes", "tuning")
 
 
-def version_names(loaded: LoadedRun, by: str, runs: Sequence[LoadedRun]) -> list[str]:
+def version_names(
+    loaded: LoadedRun,
+    by: str,
+    runs: Sequence[LoadedRun],
+) -> list[str]:
     """Return the name under which each trial of the run is compared: its kernel, its server's
     version or its run.
     """

@@ -80,7 +80,9 @@ def json_text(content: Any) -> str:
 
 
 def put_table(
-    header: Sequence[str], rows: Iterable[Sequence[object]], right: Sequence[str] = ()
+    header: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    right: Sequence[str] = (),
 ) -> None:
     """Print columns of equal width, those of `right` aligned to the right. Cells wrap if the
     terminal is too narrow.

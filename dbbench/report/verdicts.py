@@ -49,7 +49,9 @@ class Verdicts(NamedTuple):
 
 
 def verdicts(
-    runs: Sequence[LoadedRun], baseline: str | None = None, metric: str | None = None
+    runs: Sequence[LoadedRun],
+    baseline: str | None = None,
+    metric: str | None = None,
 ) -> Verdicts:
     """Return the tables of one or more runs, whose blocks stay separate. Without `metric` each
     workload is judged by its primary metric. Raises UnknownName for an unknown baseline or
@@ -114,7 +116,10 @@ def verdicts(
 
 
 def compare_groups(
-    runs: Sequence[LoadedRun], by: str, baseline: str | None = None, metric: str | None = None
+    runs: Sequence[LoadedRun],
+    by: str,
+    baseline: str | None = None,
+    metric: str | None = None,
 ) -> Verdicts:
     """Return tables of each arm with each kernel, server version or run. UnknownName also if all
     have the same one.

@@ -293,7 +293,11 @@ def sha256(path: Path, below: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def plain_file(path: Path, below: Path, most_bytes: int = MOST_BYTES) -> io.BufferedReader:
+def plain_file(
+    path: Path,
+    below: Path,
+    most_bytes: int = MOST_BYTES,
+) -> io.BufferedReader:
     """Open a file in the results folder `below` for reading. Raises OSError, ResultNotRegular,
     ResultDamaged. Refuses symbolic links, also in the directories above the file, and FIFOs,
     sockets and devices, which may never end.
@@ -401,7 +405,11 @@ def _too_large(path: Path, most_bytes: int) -> TooLarge:
     )
 
 
-def open_file(path: Path, most_bytes: int, below: Path | None = None) -> io.BufferedReader:
+def open_file(
+    path: Path,
+    most_bytes: int,
+    below: Path | None = None,
+) -> io.BufferedReader:
     """Open a regular file for reading, and never anything else. Raises OSError, NotRegular,
     TooLarge. Below the directory `below` symbolic links are refused; without it, links are
     followed as usual.

@@ -276,7 +276,12 @@ def files_of(folder: Path) -> Iterator[tuple[str, int]]:
                     raise ImportRefused(f"{entry.path} is not a regular file")
 
 
-def read(path: Path, below: Path, offset: int = 0, most: int = _CHUNK) -> bytes:
+def read(
+    path: Path,
+    below: Path,
+    offset: int = 0,
+    most: int = _CHUNK,
+) -> bytes:
     """Return bytes of a file in the results folder `below`. Raises ImportRefused, ResultNotRegular,
     ResultDamaged.
     """

@@ -112,7 +112,13 @@ class Child:
     later.
     """
 
-    def __init__(self, pid: int, pidfd: int, output: int, server: socket.socket) -> None:
+    def __init__(
+        self,
+        pid: int,
+        pidfd: int,
+        output: int,
+        server: socket.socket,
+    ) -> None:
         # `output`: the pipe that it writes to
         self.pid = pid
         self.output = output

@@ -143,7 +143,11 @@ def scripts_of(wanted: PlanRequest) -> dict[str, str]:
     return {name: text for name, (_path, text) in first.items()}
 
 
-def free_name(results_folder: Path, plan_name: str, day: str | None = None) -> str:
+def free_name(
+    results_folder: Path,
+    plan_name: str,
+    day: str | None = None,
+) -> str:
     """Return plan name, date and the first free letter: "new-server-2026-11-21-a"."""
     day = day or time.strftime("%Y-%m-%d")
     length = 0
@@ -155,7 +159,11 @@ def free_name(results_folder: Path, plan_name: str, day: str | None = None) -> s
                 return name
 
 
-def _of_that_name(results_folder: Path, wanted: PlanRequest, name: str) -> RunFolder | None:
+def _of_that_name(
+    results_folder: Path,
+    wanted: PlanRequest,
+    name: str,
+) -> RunFolder | None:
     path = results_folder / name
     if not NAME.fullmatch(name):
         raise RunNameTaken(f'invalid name of a run "{name}": use letters, digits and . _ + : = -')

@@ -334,7 +334,11 @@ class Meter:
         self.readings = replace(self.readings, engine=engine)
 
 
-def foreign_io(all_bytes: int | None, own_bytes: int | None, seconds: float) -> ForeignIo | None:
+def foreign_io(
+    all_bytes: int | None,
+    own_bytes: int | None,
+    seconds: float,
+) -> ForeignIo | None:
     """Return what other processes moved on a disk, if it disturbs. `own_bytes`: of the trial."""
     if not all_bytes or own_bytes is None or seconds <= 0:
         return None

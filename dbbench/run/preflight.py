@@ -36,7 +36,11 @@ CLIENT_FILES: Final = 32  # files of a load generator that are not connections
 
 
 def check(
-    plan: Plan, expanded: Expanded, results: Path, *, images: dict[Path, int] | None = None
+    plan: Plan,
+    expanded: Expanded,
+    results: Path,
+    *,
+    images: dict[Path, int] | None = None,
 ) -> None:
     """Raise the first problem, with all others in its evidence; nothing is changed."""
     problems = list(lacking(plan, expanded, results, images=images))
@@ -50,7 +54,11 @@ def check(
 
 
 def lacking(
-    plan: Plan, expanded: Expanded, results: Path, *, images: dict[Path, int] | None = None
+    plan: Plan,
+    expanded: Expanded,
+    results: Path,
+    *,
+    images: dict[Path, int] | None = None,
 ) -> Iterator[errors.DbbenchError]:
     """Yield all problems. `images`: bytes that the run's images still need, by directory; None: all
     of them.
@@ -187,7 +195,11 @@ def _settings(expanded: Expanded) -> Iterator[errors.DbbenchError]:
             yield errors.PlanInvalid(text, remedy=remedy)
 
 
-def _refused_settings(engine: Engine, place: Path | None, chosen: Settings) -> Iterator[str]:
+def _refused_settings(
+    engine: Engine,
+    place: Path | None,
+    chosen: Settings,
+) -> Iterator[str]:
     """Yield a sentence for each setting that the installed server refuses, or for all if it refuses
     none alone.
     """
@@ -323,7 +335,11 @@ def refused_disks(plan: Plan, results: Path) -> Iterator[errors.DbbenchError]:
 
 
 def check_run(
-    wanted: PlanRequest, plan_file: str, root: Path, folder: RunFolder | None, wipe: tuple[str, ...]
+    wanted: PlanRequest,
+    plan_file: str,
+    root: Path,
+    folder: RunFolder | None,
+    wipe: tuple[str, ...],
 ) -> None:
     """Raise what keeps the plan from running. `root`: the results folder, `folder`: the run to
     resume. What that run has left on its disks is released first: after a SIGKILL or a power

@@ -65,7 +65,12 @@ def execute(
 class Queue:
     """The trials of one locked run that are still to be done."""
 
-    def __init__(self, folder: RunFolder, launcher: Launcher, request: worker.Request) -> None:
+    def __init__(
+        self,
+        folder: RunFolder,
+        launcher: Launcher,
+        request: worker.Request,
+    ) -> None:
         self.folder = folder
         self._launcher = launcher
         self._emit = launcher.emit

@@ -27,7 +27,12 @@ from dbbench.units import iso
 class Record:
     """The record of one trial, from its first stage to its publication."""
 
-    def __init__(self, folder: RunFolder, spec: model.TrialSpec, emit: Emit) -> None:
+    def __init__(
+        self,
+        folder: RunFolder,
+        spec: model.TrialSpec,
+        emit: Emit,
+    ) -> None:
         self.folder = folder
         self.run = folder.run
         self.spec = spec

@@ -307,7 +307,9 @@ def examine(
 
 
 def limits_of(
-    trial: Record, workdir: WorkDir, disks: stages.Volumes
+    trial: Record,
+    workdir: WorkDir,
+    disks: stages.Volumes,
 ) -> AbstractContextManager[Confined]:
     """Return the plan's limits of memory, CPUs and disks for programs that are started in the
     block.

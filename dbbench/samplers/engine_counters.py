@@ -67,7 +67,12 @@ def is_gauge(name: str) -> bool:
 class Counters:
     """A thread that reads counters, and its readings."""
 
-    def __init__(self, server: Server, log: Path, expected: int | None = None) -> None:
+    def __init__(
+        self,
+        server: Server,
+        log: Path,
+        expected: int | None = None,
+    ) -> None:
         self.readings: list[CountersReading] = []
         self._server = server
         self._expected = expected  # sessions that the load generator opens
@@ -117,7 +122,12 @@ class Counters:
                 # same.
                 tick = max(tick + 1, math.ceil(time.monotonic() - began))
 
-    def _take_reading(self, log: IO[str], due_utc: float, ended: Event) -> bool:
+    def _take_reading(
+        self,
+        log: IO[str],
+        due_utc: float,
+        ended: Event,
+    ) -> bool:
         """Return False if further readings are pointless."""
         counters: dict[str, float] | None = None
         sessions: Sessions | None = None

@@ -210,7 +210,11 @@ class Machine:
             log.write(json.dumps(line) + "\n")
 
 
-def warning(kind: str, findings: list[Disturbance], begin_utc: float) -> TrialWarning:
+def warning(
+    kind: str,
+    findings: list[Disturbance],
+    begin_utc: float,
+) -> TrialWarning:
     """Return the findings of that kind as a warning: the duration for stopped processes, the time
     for changes.
     """

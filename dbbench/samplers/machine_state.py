@@ -91,7 +91,12 @@ class SettingFiles:
 class Processes:
     """The processes below `roots`, which are this process and the server, once per second."""
 
-    def __init__(self, roots: tuple[int, ...], groups: Groups, proc: Path) -> None:
+    def __init__(
+        self,
+        roots: tuple[int, ...],
+        groups: Groups,
+        proc: Path,
+    ) -> None:
         self._roots = roots
         self._groups = groups
         self._proc = proc

@@ -55,10 +55,18 @@ class Method:
 
 
 APPEND_FDATASYNC: Final = Method(
-    "append_fdatasync", "append 16 KiB, fdatasync", 2**14, flush=os.fdatasync, append=True
+    "append_fdatasync",
+    "append 16 KiB, fdatasync",
+    2**14,
+    flush=os.fdatasync,
+    append=True,
 )
 APPEND_FSYNC: Final = Method(
-    "append_fsync", "append 16 KiB, fsync", 2**14, flush=os.fsync, append=True
+    "append_fsync",
+    "append 16 KiB, fsync",
+    2**14,
+    flush=os.fsync,
+    append=True,
 )
 METHODS: Final = (
     APPEND_FDATASYNC,

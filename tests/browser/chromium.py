@@ -42,7 +42,12 @@ def screen(browser: WebDriver, width: int = 1280, height: int = 1000) -> None:
     )
 
 
-def until(browser: WebDriver, script: str, *arguments: Any, within_s: float = 120.0) -> Any:
+def until(
+    browser: WebDriver,
+    script: str,
+    *arguments: Any,
+    within_s: float = 120.0,
+) -> Any:
     """What the script returns, once it is true."""
     end = time.monotonic() + within_s
     while not (found := browser.execute_script(script, *arguments)):

@@ -52,12 +52,20 @@ def nights() -> list[Course]:
     ]
     return [
         Course(
-            "postgres pgbench-tpcb", "xfs", "ext4", tuple(points), (("2026-03-15", "a new kernel"),)
+            "postgres pgbench-tpcb",
+            "xfs",
+            "ext4",
+            tuple(points),
+            (("2026-03-15", "a new kernel"),),
         )
     ]
 
 
-def written(folder: Path, run: LoadedRun, courses: Sequence[Course] = ()) -> str:
+def written(
+    folder: Path,
+    run: LoadedRun,
+    courses: Sequence[Course] = (),
+) -> str:
     """The address of the run's page in `folder`."""
     path = folder / "report.html"
     path.write_text(render([run], nights=courses), encoding="utf-8")
@@ -99,7 +107,9 @@ def test_every_chart_is_drawn_when_it_comes_into_view_and_nothing_is_asked_for(
 
 
 def test_the_table_on_the_screen_has_the_figures_of_compare(
-    browser: WebDriver, demo: LoadedRun, page: str
+    browser: WebDriver,
+    demo: LoadedRun,
+    page: str,
 ) -> None:
     """As a person reads them: throughput of each arm, in each engine."""
     browser.get(page)
@@ -116,7 +126,11 @@ def test_the_table_on_the_screen_has_the_figures_of_compare(
         } == shown
 
 
-def test_copied_csv_has_raw_numbers(browser: WebDriver, demo: LoadedRun, page: str) -> None:
+def test_copied_csv_has_raw_numbers(
+    browser: WebDriver,
+    demo: LoadedRun,
+    page: str,
+) -> None:
     """One value a column, as compare gives it; the copied answer has the tables and the commands."""
     browser.get(page)
     browser.execute_script(
@@ -175,7 +189,9 @@ FIGURES = """return [...document.querySelectorAll('.timelines.shown .chart')].ma
 
 @pytest.mark.parametrize("switch", ["", "relative", "log", "trials", "full"])
 def test_figures_are_what_plotly_knows_under_every_switch(
-    browser: WebDriver, page: str, switch: str
+    browser: WebDriver,
+    page: str,
+    switch: str,
 ) -> None:
     """Each figure passes plotly's own schema, whatever is switched on; nothing is said on the
     console.
@@ -208,7 +224,11 @@ def test_a_gap_is_nowhere_drawn_as_a_zero_or_bridged(browser: WebDriver, tmp_pat
             assert len([y for y in trace["y"] if y is not None]) >= 20
 
 
-def test_the_median_of_the_trials_is_drawn(browser: WebDriver, demo: LoadedRun, page: str) -> None:
+def test_the_median_of_the_trials_is_drawn(
+    browser: WebDriver,
+    demo: LoadedRun,
+    page: str,
+) -> None:
     """Second by second the line is the median of the three trials' series, within the step of the
     packing.
     """
@@ -326,7 +346,9 @@ WIDER = """return [...document.querySelectorAll('body *')].filter(e => !e.closes
 
 @pytest.mark.parametrize("look", [LIGHT, DARK])
 def test_on_a_phone_nothing_goes_sideways(
-    browser: WebDriver, page: str, look: dict[str, str]
+    browser: WebDriver,
+    page: str,
+    look: dict[str, str],
 ) -> None:
     """At 390 px no element is wider than the screen (tables of facts scroll in their box), each
     chart is drawn, and the narrow plot of the trials is seen.
@@ -348,7 +370,10 @@ def test_on_a_phone_nothing_goes_sideways(
 
 @pytest.mark.parametrize("width", [1280, 390])
 def test_trade_offs_and_fast_scans_fit_the_screen(
-    browser: WebDriver, demo: LoadedRun, tmp_path: Path, width: int
+    browser: WebDriver,
+    demo: LoadedRun,
+    tmp_path: Path,
+    width: int,
 ) -> None:
     """Three workloads next to each other, and bars of scans of 10 GB/s."""
     fast = [
@@ -407,7 +432,9 @@ def test_a_phone_shows_three_columns_and_the_rest_on_tap(browser: WebDriver, pag
 
 @pytest.mark.parametrize("width", [1280, 390])
 def test_a_figure_leads_to_its_formula_and_its_files(
-    browser: WebDriver, demo: LoadedRun, width: int
+    browser: WebDriver,
+    demo: LoadedRun,
+    width: int,
 ) -> None:
     """By a click, without hovering: the formula and the key open, and from there the files of the
     trials, which exist. Each column of each table is explained.
@@ -439,9 +466,16 @@ def test_a_figure_leads_to_its_formula_and_its_files(
 
 
 @pytest.mark.parametrize(
-    ("look", "width"), [(LIGHT, 1280), (DARK, 1280), (LIGHT, 390)], ids=["light", "dark", "phone"]
+    ("look", "width"),
+    [(LIGHT, 1280), (DARK, 1280), (LIGHT, 390)],
+    ids=["light", "dark", "phone"],
 )
-def test_axe_finds_nothing(browser: WebDriver, page: str, look: dict[str, str], width: int) -> None:
+def test_axe_finds_nothing(
+    browser: WebDriver,
+    page: str,
+    look: dict[str, str],
+    width: int,
+) -> None:
     """No violation of axe-core's rules, with every chart drawn and every panel open."""
     command(browser, "Emulation.setEmulatedMedia", media="", features=[look, STILL])
     screen(browser, width)

@@ -15,7 +15,11 @@ KEYS = """return [...document.querySelectorAll("svg.swatch")].map(key => key.get
 
 
 @pytest.mark.parametrize("width", [1280, 390])
-def test_keys_of_the_arms_are_of_one_size(browser: WebDriver, tmp_path: Path, width: int) -> None:
+def test_keys_of_the_arms_are_of_one_size(
+    browser: WebDriver,
+    tmp_path: Path,
+    width: int,
+) -> None:
     """Beside a figure and in a table: each is as large as the others."""
     path = tmp_path / "report.html"
     path.write_text(render([of_study(tmp_path / "run", *COMPRESSION)]), encoding="utf-8")

@@ -150,7 +150,12 @@ def _build(suite: str, folder: Path) -> None:
 def _do(*argv: str | Path) -> str:
     env = {**os.environ, "LC_ALL": "C.UTF-8"}
     done = subprocess.run(
-        [*map(str, argv)], check=True, capture_output=True, text=True, timeout=BUILD_S, env=env
+        [*map(str, argv)],
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=BUILD_S,
+        env=env,
     )
     return done.stdout
 
@@ -205,7 +210,11 @@ class Server:
             time.sleep(2)
 
     def command(
-        self, command: str, user: str = "root", stdin: str = "", wait_s: float = ANSWER_S
+        self,
+        command: str,
+        user: str = "root",
+        stdin: str = "",
+        wait_s: float = ANSWER_S,
     ) -> subprocess.CompletedProcess[str]:
         """Run a command of the shell in the server, over ssh."""
         options = {
@@ -221,7 +230,12 @@ class Server:
         argv += [f"{user}@127.0.0.1", command]
         try:
             return subprocess.run(
-                argv, input=stdin, capture_output=True, text=True, timeout=wait_s, check=False
+                argv,
+                input=stdin,
+                capture_output=True,
+                text=True,
+                timeout=wait_s,
+                check=False,
             )
         except subprocess.TimeoutExpired:
             return subprocess.CompletedProcess(argv, 255, "", f"no answer in {wait_s:.0f} s")

@@ -16,7 +16,14 @@ from tests.machine.stock_server import Server
 pytestmark = [
     pytest.mark.long,
     pytest.mark.needs(
-        "root", "qemu-system-x86_64", "mmdebstrap", "ssh", "ssh-keygen", "mke2fs", "dpkg-deb", "git"
+        "root",
+        "qemu-system-x86_64",
+        "mmdebstrap",
+        "ssh",
+        "ssh-keygen",
+        "mke2fs",
+        "dpkg-deb",
+        "git",
     ),
 ]
 DISK: Final = "/dev/disk/by-id/nvme-QEMU_NVMe_Ctrl_{}_1"
@@ -54,7 +61,11 @@ space = "1h"
 
 
 def plan(
-    device: str, setup: str = "ext4", blocks: int = 1, more: str = "", kind: str = "block"
+    device: str,
+    setup: str = "ext4",
+    blocks: int = 1,
+    more: str = "",
+    kind: str = "block",
 ) -> str:
     """A plan for these disks."""
     return PLAN.format(kind=kind, device=device, setup=setup, blocks=blocks, more=more)
@@ -92,7 +103,11 @@ def trials(server: Server, run: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(("user", "sudo"), [("root", ""), ("ops", "sudo ")])
-def test_doctor_finds_nothing_missing(server: Server, user: str, sudo: str) -> None:
+def test_doctor_finds_nothing_missing(
+    server: Server,
+    user: str,
+    sudo: str,
+) -> None:
     """Also what it tries: both limits, below systemd. It lists the disks that are not in use."""
     document = json.loads(server.answer(f"{sudo}dbbench doctor --json", user))
     rows = {row["check"]: row for row in document["checks"]}

@@ -126,7 +126,10 @@ class Soak:
     def list_idle(self) -> str:
         """A signal at a moment of chance, then resumed."""
         moment = Moment(
-            self.draw.choice(AIMS), self.draw.uniform(0, 1), self.draw.choice(SIGNALS), 1
+            self.draw.choice(AIMS),
+            self.draw.uniform(0, 1),
+            self.draw.choice(SIGNALS),
+            1,
         )
         said = f"{self.without_measurements()}: {moment}"
         status, left = stopped_at(self.dbbench, "r", moment)

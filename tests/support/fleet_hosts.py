@@ -38,7 +38,10 @@ def two_arms(blocks: int) -> Run:
 
 
 def new_fleet(
-    run: Run, results_folder: Path, hosts: Collection[str], mode: Any = "spread"
+    run: Run,
+    results_folder: Path,
+    hosts: Collection[str],
+    mode: Any = "spread",
 ) -> Fleet:
     """Return a fleet that runs `run`, and make its results as `fleet run` does."""
     names = tuple(sorted(hosts))
@@ -50,7 +53,11 @@ def new_fleet(
 
 
 def coordinator(
-    results_folder: Path, fleet: Fleet, run: Run, emit: Emit = ignore, gone_after_s: float = 600.0
+    results_folder: Path,
+    fleet: Fleet,
+    run: Run,
+    emit: Emit = ignore,
+    gone_after_s: float = 600.0,
 ) -> Coordinator:
     """Return the coordinator of a fleet, the first one or a later one."""
     folder = results_folder / fleet.name

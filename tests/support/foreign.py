@@ -74,7 +74,10 @@ def swaps(device: Path, _point: Path) -> Callable[[], bool] | None:
 def loops(device: Path, point: Path) -> Callable[[], bool] | None:
     """Mount the device through a loop device on top of it."""
     done = subprocess.run(
-        ["losetup", "--find", "--show", device], capture_output=True, text=True, check=False
+        ["losetup", "--find", "--show", device],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     loop = Path(done.stdout.strip())
     if done.returncode:

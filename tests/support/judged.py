@@ -28,7 +28,12 @@ LOOP = model.DeviceFacts("loop", "/dev/loop9", "loop9", 2**40)
 def outcome() -> Outcome:
     """Return 20 transactions in a window of 2 s."""
     return Outcome(
-        time.time(), 2.0, 20, 0, Series(3, {"tps": [9.0, 10.0, 10.0]}), Histogram({500: 20})
+        time.time(),
+        2.0,
+        20,
+        0,
+        Series(3, {"tps": [9.0, 10.0, 10.0]}),
+        Histogram({500: 20}),
     )
 
 

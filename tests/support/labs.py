@@ -14,7 +14,9 @@ from tests.support.setups import ALL
 
 @contextlib.contextmanager
 def lab_of(
-    setup: str, engine: str = "postgres", disks: int = 1
+    setup: str,
+    engine: str = "postgres",
+    disks: int = 1,
 ) -> Iterator[tuple[Lab, BaseImages]]:
     """Yield a lab, and the base of a setup of the catalogue with a server at its defaults; the
     folder is removed.

@@ -202,7 +202,11 @@ def naming(folder: Path) -> Iterator[str]:
             yield " ".join(process.info["cmdline"])
 
 
-def left_of(folder: Path, namespaces: Collection[str] = (), within_s: float = 0.0) -> list[str]:
+def left_of(
+    folder: Path,
+    namespaces: Collection[str] = (),
+    within_s: float = 0.0,
+) -> list[str]:
     """Return the loop devices, mounts and processes of a run in that folder that still exist after
     `within_s`.
     """

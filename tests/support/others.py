@@ -154,7 +154,11 @@ def others_at_work(programs: Path) -> Iterator[None]:
     words = [sys.executable, __file__, str(folder), str(programs)]
     with (folder / "log").open("w+") as log:
         with subprocess.Popen(
-            words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, env=env
+            words,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            env=env,
         ) as other:
             assert other.stdin is not None and other.stdout is not None
             assert other.stdout.readline() == b"ready\n", (folder / "log").read_text()

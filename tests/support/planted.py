@@ -91,7 +91,10 @@ def beside(*argv: str | Path) -> Iterator[subprocess.Popen[str]]:
     """Start a program, wait for its first line, and run it until the end of the block."""
     words = [str(word) for word in argv]
     with subprocess.Popen(
-        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        words,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     ) as program:
         assert program.stdout is not None
         assert program.stdout.readline()
@@ -106,7 +109,15 @@ def mounted_elsewhere(disk: Disk) -> Iterator[None]:
     (point := disk.folder / "mnt").mkdir()
     script = 'mount -o ro "$0" "$1" && echo mounted && cat'
     with beside(
-        "unshare", "--mount", "--propagation", "private", "sh", "-c", script, disk.path, point
+        "unshare",
+        "--mount",
+        "--propagation",
+        "private",
+        "sh",
+        "-c",
+        script,
+        disk.path,
+        point,
     ):
         yield
 
@@ -177,7 +188,9 @@ def _partition(disk: Disk, verb: int, start: int = 0, length: int = 0) -> None:
     entry = ctypes.create_string_buffer(struct.pack("=qqi64s64s4x", start, length, 1, b"", b""))
     with disk.path.open("rb") as device:
         fcntl.ioctl(
-            device, BLKPG, struct.pack("@iiiP", verb, 0, len(entry) - 1, ctypes.addressof(entry))
+            device,
+            BLKPG,
+            struct.pack("@iiiP", verb, 0, len(entry) - 1, ctypes.addressof(entry)),
         )
 
 

@@ -64,7 +64,11 @@ def counted(folder: Path) -> dict[str, int]:
 
 
 def failing_step(
-    folder: Path, folders: dict[str, Path], failing: str = "", at: int = 0, forever: bool = False
+    folder: Path,
+    folders: dict[str, Path],
+    failing: str = "",
+    at: int = 0,
+    forever: bool = False,
 ) -> dict[str, str]:
     """Count the process starts ("start") and the writes to these folders (by their kinds) of all
     processes of a command. The `at`-th step of kind `failing` fails; with `forever` also all

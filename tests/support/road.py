@@ -114,7 +114,12 @@ class Engine:
         (datadir / "table").write_bytes(TABLE)
 
     @contextlib.contextmanager
-    def serving(self, datadir: Path, _settings: Settings, place: Place) -> Iterator[Server]:
+    def serving(
+        self,
+        datadir: Path,
+        _settings: Settings,
+        place: Place,
+    ) -> Iterator[Server]:
         assert (datadir / "table").read_bytes() == TABLE
         with self.calls.around("serve"):
             yield Server(datadir, place, self.calls)
@@ -143,7 +148,12 @@ class Load:
     def outcome(self) -> Outcome:
         self.calls("outcome")
         return Outcome(
-            time.time(), 2.0, 20, 0, Series(3, {"tps": [9.0, 10.0, 10.0]}), Histogram({500: 20})
+            time.time(),
+            2.0,
+            20,
+            0,
+            Series(3, {"tps": [9.0, 10.0, 10.0]}),
+            Histogram({500: 20}),
         )
 
 
@@ -178,7 +188,12 @@ class Sampler:
 class Road:
     """Runs trials of one cell in a directory."""
 
-    def __init__(self, run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(
+        self,
+        run: Run,
+        folder: Path,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
         self.calls, self.told, self.folder = Calls(), list[Event](), folder
         self.directory = folder / "device"
         self.root = folder / "root"
@@ -207,7 +222,12 @@ class Road:
             monkeypatch.setitem(table, name, part)
 
     @contextlib.contextmanager
-    def _attached(self, disks: DiskSet, _permit: Any, arm: str) -> Iterator[Device]:
+    def _attached(
+        self,
+        disks: DiskSet,
+        _permit: Any,
+        arm: str,
+    ) -> Iterator[Device]:
         """Yield the directory without the disk below it, so that no program is started for its
         wear. The canary writes nothing, because a directory has the name of its file.
         """
@@ -225,7 +245,9 @@ class Road:
         device = dataclasses.replace(self.run.plan.device, condition=plan.pop("condition", "none"))
         changed = dataclasses.replace(self.run.plan, device=device, **plan)
         return results.create_run(
-            self.folder / name, dataclasses.replace(self.run, plan=changed), ""
+            self.folder / name,
+            dataclasses.replace(self.run, plan=changed),
+            "",
         )
 
     def first(self, folder: Path) -> Status:
@@ -253,11 +275,18 @@ def _on_files(run: Run, device: DeviceSpec) -> Run:
     engine = EngineSpec("files")
     cells = tuple(
         dataclasses.replace(
-            cell, engine=engine, workload=workload, parameters={}, dataset=Dataset("none")
+            cell,
+            engine=engine,
+            workload=workload,
+            parameters={},
+            dataset=Dataset("none"),
         )
         for cell in run.cells
     )
     plan = dataclasses.replace(
-        run.plan, device=device, engine=(engine,), fs_setups=(Arm("ext4", "ext4"),)
+        run.plan,
+        device=device,
+        engine=(engine,),
+        fs_setups=(Arm("ext4", "ext4"),),
     )
     return dataclasses.replace(run, cells=cells, plan=plan)

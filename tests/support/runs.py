@@ -14,11 +14,22 @@ def small_run(name: str = "r") -> model.Run:
     engine = model.EngineSpec("postgres")
     dataset = model.Dataset("pgbench", {"scale": 1})
     cell = model.Cell(
-        "ext4.postgres.w", "ext4", setup, engine, workload, {"clients": 4}, dataset, window
+        "ext4.postgres.w",
+        "ext4",
+        setup,
+        engine,
+        workload,
+        {"clients": 4},
+        dataset,
+        window,
     )
     order = tuple(model.TrialSpec(f"{cell.id}-b{b}-a1", cell.id, b, 1, b) for b in (1, 2))
     plan = model.Plan(
-        "p", (model.Arm("ext4", "ext4"),), (engine,), (model.WorkloadSpec("w"),), blocks=2
+        "p",
+        (model.Arm("ext4", "ext4"),),
+        (engine,),
+        (model.WorkloadSpec("w"),),
+        blocks=2,
     )
     return model.Run(name, "2026-01-01T00:00:00Z", plan, "cafe", (cell,), order)
 

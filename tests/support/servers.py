@@ -51,7 +51,9 @@ def serving(
     """Run a server with the defaults of a trial and these settings."""
     kind = ENGINES[engine]
     return kind.serving(
-        data, merge_settings(("default", kind.defaults(memory_bytes)), ("plan", settings)), where
+        data,
+        merge_settings(("default", kind.defaults(memory_bytes)), ("plan", settings)),
+        where,
     )
 
 

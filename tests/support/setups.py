@@ -94,7 +94,11 @@ def two_databases(setups: list[str], count: int = 1, **mariadb: Scalar) -> str:
 
 
 @contextmanager
-def attached(folder: Path, count: int, sector_bytes: int = 0) -> Iterator[Device]:
+def attached(
+    folder: Path,
+    count: int,
+    sector_bytes: int = 0,
+) -> Iterator[Device]:
     """Yield `count` loop devices as one device; they are detached afterwards."""
     images = [folder / f"image{number}" for number in range(count)]
     for image in images:

@@ -56,7 +56,14 @@ class SickDisk(Disks):
         self._obey("flush")
         return 0
 
-    def fallocate(self, _path: str, _mode: int, offset: int, size: int, _fh: Any) -> int:
+    def fallocate(
+        self,
+        _path: str,
+        _mode: int,
+        offset: int,
+        size: int,
+        _fh: Any,
+    ) -> int:
         """Write zeros for every mode, because the kernel would log a refusal."""
         self._obey("write")
         for begin in range(offset, offset + size, _ZEROS):

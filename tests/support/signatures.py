@@ -40,7 +40,16 @@ def gpt(disk: Disk, primary: bool = True) -> None:
 
     def header(mine: int, other: int, table: int) -> bytes:
         tail = struct.pack(
-            "<QQQQ16sQIII", mine, other, 34, LAST - 33, guid, table, 128, 128, zlib.crc32(entries)
+            "<QQQQ16sQIII",
+            mine,
+            other,
+            34,
+            LAST - 33,
+            guid,
+            table,
+            128,
+            128,
+            zlib.crc32(entries),
         )
         blank = struct.pack("<8sIIII", b"EFI PART", 0x10000, 92, 0, 0) + tail
         return (
@@ -121,7 +130,16 @@ def md(disk: Disk, at: int = 4096) -> None:
         2,
     )
     struct.pack_into(
-        "<QQQQII16s", block, 128, 64, SIZE // 512 - 64, at // 512, 0, 0, 0, os.urandom(16)
+        "<QQQQII16s",
+        block,
+        128,
+        64,
+        SIZE // 512 - 64,
+        at // 512,
+        0,
+        0,
+        0,
+        os.urandom(16),
     )
     struct.pack_into("<I", block, 220, 2)  # the field max_dev
     words = struct.unpack_from(f"<{(256 + 2 * 2) // 4}I", block)

@@ -63,7 +63,12 @@ class Lan:
 
 
 @contextlib.contextmanager
-def lan(folder: Path, names: Sequence[str], *, private_tmp: bool = False) -> Iterator[Lan]:
+def lan(
+    folder: Path,
+    names: Sequence[str],
+    *,
+    private_tmp: bool = False,
+) -> Iterator[Lan]:
     """Run machines with those names. Each knows the names of the others and accepts the same key.
     With `private_tmp` each has a separate /tmp that contains only the folder of the machines.
     """
@@ -140,7 +145,9 @@ def _server(lan: Lan, name: str, private_tmp: bool) -> list[str]:
     (own / "hosts").write_text(f"127.0.0.1 localhost\n{names}")
     for kind in ("ed25519", "rsa"):  # without an RSA key it crashes if a client requests one
         subprocess.run(
-            ["dropbearkey", "-t", kind, "-f", str(own / kind)], check=True, capture_output=True
+            ["dropbearkey", "-t", kind, "-f", str(own / kind)],
+            check=True,
+            capture_output=True,
         )
     words = [
         f"hostname {name}",

@@ -35,6 +35,10 @@ def trial_of(run: Run, index: int = 0, **fields: Any) -> Trial:
     """Return a good trial for an entry of the run's order, with these fields."""
     spec = run.order[index]
     base = trial(
-        block=spec.block, attempt=spec.attempt, id=spec.id, run=run.name, position=spec.position
+        block=spec.block,
+        attempt=spec.attempt,
+        id=spec.id,
+        run=run.name,
+        position=spec.position,
     )
     return dataclasses.replace(base, **fields)

@@ -45,7 +45,12 @@ def rights(pid: int) -> tuple[str, str]:
     return lines["CapPrm"], lines["NoNewPrivs"]
 
 
-def connect(engine: str, sockets: Path, user: str = "dbbench", password: str = "") -> None:
+def connect(
+    engine: str,
+    sockets: Path,
+    user: str = "dbbench",
+    password: str = "",
+) -> None:
     """Log in through the socket."""
     if engine == "postgres":
         psycopg2.connect(host=str(sockets), user=user, dbname="postgres").close()

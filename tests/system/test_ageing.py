@@ -20,7 +20,11 @@ ASKED = Ageing(fill=0.4, churn=1.0)
 
 
 @pytest.fixture
-def fs(request: pytest.FixtureRequest, loop_device: Device, tmp_path: Path) -> Iterator[Mounted]:
+def fs(
+    request: pytest.FixtureRequest,
+    loop_device: Device,
+    tmp_path: Path,
+) -> Iterator[Mounted]:
     """A new filesystem of the parameter's family."""
     setup = FsSetup("of the test", Mkfs(request.param))
     filesystems.make(setup, loop_device)

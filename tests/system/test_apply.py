@@ -49,7 +49,9 @@ def archive_of() -> Iterator[Callable[[str], Golden]]:
             )
             with place(engine) as where:
                 return datasets.golden.ensure(
-                    datasets.golden.recipe(servers.spec(engine), asked), where, cache=cache
+                    datasets.golden.recipe(servers.spec(engine), asked),
+                    where,
+                    cache=cache,
                 )
 
         yield made
@@ -119,7 +121,11 @@ def applied() -> Callable[..., Outcome]:
 
 
 @pytest.mark.parametrize("engine", EACH)
-def test_every_table_is_equal(engine: str, applied: Any, archive_of: Any) -> None:
+def test_every_table_is_equal(
+    engine: str,
+    applied: Any,
+    archive_of: Any,
+) -> None:
     """Each engine ends byte-equal by checksum, has applied all of its log, and passes its own check
     afterwards.
     """
@@ -168,7 +174,11 @@ def test_a_row_too_many_is_caught(applied: Any, archive_of: Any) -> None:
 
 
 @pytest.mark.needs("engine:postgres")
-def test_a_log_that_ends_early_is_caught(applied: Any, archive_of: Any, tmp_path: Path) -> None:
+def test_a_log_that_ends_early_is_caught(
+    applied: Any,
+    archive_of: Any,
+    tmp_path: Path,
+) -> None:
     """A part of the log leaves tables that are not the primary's."""
     golden = archive_of("postgres")
     whole = load(golden.path / ARCHIVE)

@@ -79,7 +79,9 @@ def test_a_killed_run_keeps_what_is_left(dbbench: Any) -> None:
     dbbench.plan(text("80s"))
     for number in (signal.SIGTERM, signal.SIGKILL):
         dbbench.run_and(
-            "plan.toml", dbbench.in_window, lambda pid, number=number: os.kill(pid, number)
+            "plan.toml",
+            dbbench.in_window,
+            lambda pid, number=number: os.kill(pid, number),
         )
     before = dbbench.spec()["budget"]["used_s"]
     assert before > 0

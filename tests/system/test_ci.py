@@ -95,7 +95,9 @@ def test_the_recipes_of_the_ci_page_work(dbbench: Any) -> None:
     assert "| xfs |" in (dbbench.folder / "summary.md").read_text()
     text = (dbbench.folder / "dbbench.prom").read_text()
     assert "dbbench_last_run_timestamp_seconds" in text and re.search(
-        r"^dbbench_tps_ratio\{.*xfs", text, re.MULTILINE
+        r"^dbbench_tps_ratio\{.*xfs",
+        text,
+        re.MULTILINE,
     )
     assert list((dbbench.folder / "results").glob("*/report.html")) == [
         dbbench.folder / "results/ci-7/report.html"

@@ -106,7 +106,11 @@ def start(machines: Lan, dbbench: Any, *words: str) -> subprocess.Popen[str]:
     )
 
 
-def until(found: Callable[[], Any], child: subprocess.Popen[str], seconds: float = 600) -> Any:
+def until(
+    found: Callable[[], Any],
+    child: subprocess.Popen[str],
+    seconds: float = 600,
+) -> Any:
     """What `found` gives as soon as it gives something, while the child runs."""
     end = time.monotonic() + seconds
     while time.monotonic() < end and child.poll() is None:
@@ -184,7 +188,12 @@ def everything_in(folder: Path) -> Iterator[tuple[Path, bytes]]:
     ],
 )
 def test_load_comes_from_the_other_host(
-    machines: Lan, dbbench: Any, engine: str, tool: str, intruder: str, refusals: list[str]
+    machines: Lan,
+    dbbench: Any,
+    engine: str,
+    tool: str,
+    intruder: str,
+    refusals: list[str],
 ) -> None:
     """A trial with figures and a series. Meanwhile the client's own way in is open, and no other:
     not without TLS, not without the certificate, not with another password, not for the
@@ -204,7 +213,10 @@ def test_load_comes_from_the_other_host(
         "at": str(at),
     }
     tried = subprocess.run(
-        machines.inside([sys.executable, "-c", script]), capture_output=True, text=True, check=False
+        machines.inside([sys.executable, "-c", script]),
+        capture_output=True,
+        text=True,
+        check=False,
     )
     said = child.communicate(timeout=600)[0]
     assert child.returncode == 0, said
@@ -271,7 +283,10 @@ def test_nothing_stays_there_when_ssh_or_the_trial_is_killed(machines: Lan, dbbe
     [({"address": "192.0.2.99"}, "E329"), ({"password_file": "/etc/passwd"}, "E329")],
 )
 def test_what_is_lacking_is_told_before_anything_is_changed(
-    machines: Lan, dbbench: Any, changed: dict[str, str], error: str
+    machines: Lan,
+    dbbench: Any,
+    changed: dict[str, str],
+    error: str,
 ) -> None:
     """By doctor and by run, with an exit code of the environment; no run is made."""
     dbbench.plan(away(machines, "postgres", changed))

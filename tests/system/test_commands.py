@@ -52,7 +52,12 @@ def dbbench(*argv: str, cwd: Path, **more: str) -> subprocess.CompletedProcess[s
     """The command line as a process of its own."""
     command = [sys.executable, "-m", "dbbench", *argv]
     return subprocess.run(
-        command, cwd=cwd, env=environment(**more), capture_output=True, text=True, timeout=HANGS_S
+        command,
+        cwd=cwd,
+        env=environment(**more),
+        capture_output=True,
+        text=True,
+        timeout=HANGS_S,
     )
 
 
@@ -63,7 +68,11 @@ def importing(argv: list[str], folder: Path) -> tuple[str, set[str]]:
         "file=sys.stderr)"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=True
+        [sys.executable, "-c", code],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     return done.stdout, set(done.stderr.split())
 
@@ -94,7 +103,11 @@ def test_a_reader_that_has_gone_is_no_success(tmp_path: Path) -> None:
     (tmp_path / "plan.toml").write_text(small(blocks=2000))  # more than a pipe holds
     command = [sys.executable, "-m", "dbbench", "plan", "plan.toml", "--json"]
     with subprocess.Popen(
-        command, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        command,
+        cwd=tmp_path,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
     ) as child:
         assert child.stdout is not None and child.stderr is not None
         child.stdout.read(1)
@@ -192,7 +205,13 @@ def driven(
 
 
 needs_all = pytest.mark.needs(
-    "root", "mkfs.ext4", "mkfs.xfs", "fs:ext4", "fs:xfs", "engine:postgres", "sadf"
+    "root",
+    "mkfs.ext4",
+    "mkfs.xfs",
+    "fs:ext4",
+    "fs:xfs",
+    "engine:postgres",
+    "sadf",
 )
 
 
@@ -210,7 +229,9 @@ def test_ctrl_c_keeps_what_is_finished_and_says_how_to_go_on(driven: Any) -> Non
     assert trials == [event["data"]["id"] for event in events if event["kind"] == "trial_end"]
     assert len(trials) == 1
     images = subprocess.run(
-        ["losetup", "--list", "--noheadings", "-O", "BACK-FILE"], capture_output=True, text=True
+        ["losetup", "--list", "--noheadings", "-O", "BACK-FILE"],
+        capture_output=True,
+        text=True,
     )
     assert str(folder) not in images.stdout
 
@@ -223,7 +244,13 @@ def test_the_same_command_resumes_then_re_runs_nothing(driven: Any, cache: Path)
     kept = next(path for path in (first / "trials").iterdir() if not path.name.startswith("."))
     before = (kept / "trial.json").stat().st_mtime_ns
     done = dbbench(
-        "run", "plan.toml", "--progress", "json", "--json", cwd=folder, DBBENCH_CACHE=str(cache)
+        "run",
+        "plan.toml",
+        "--progress",
+        "json",
+        "--json",
+        cwd=folder,
+        DBBENCH_CACHE=str(cache),
     )
     document = json.loads(done.stdout)
     assert document["ok"] + document["suspect"] + document["failed"] == 2
@@ -277,7 +304,9 @@ def refused(folder: Path, text: str, code: int, told: str) -> None:
     ids=["program", "size", "device"],
 )
 def test_what_is_lacking_is_told_before_anything_is_changed(
-    tmp_path: Path, keys: dict[str, Any], told: str
+    tmp_path: Path,
+    keys: dict[str, Any],
+    told: str,
 ) -> None:
     """A missing program, too little disk space or a missing device: nothing was started."""
     refused(tmp_path, small(**keys), 5 if "E101" in told else 2, told)

@@ -100,7 +100,12 @@ def a_run() -> Run:
         for n in range(1, TRIALS + 1)
     )
     return Run(
-        "r", "2026-01-01T00:00:00Z", Plan("p", (), (), (), blocks=TRIALS), "cafe", (cell,), order
+        "r",
+        "2026-01-01T00:00:00Z",
+        Plan("p", (), (), (), blocks=TRIALS),
+        "cafe",
+        (cell,),
+        order,
     )
 
 
@@ -148,7 +153,10 @@ def published(folder: Path, family: str) -> Published:
                 Status.OK,
             )
             draft.publish(
-                trial, Series(3, {"tps": [1.0, 0.0, None]}), ["m"] * 3, Histogram({500: 3})
+                trial,
+                Series(3, {"tps": [1.0, 0.0, None]}),
+                ["m"] * 3,
+                Histogram({500: 3}),
             )
             done[spec.id] = time.monotonic_ns()
     # nothing of libfuse's, and no warning of Python's
@@ -157,7 +165,10 @@ def published(folder: Path, family: str) -> Published:
 
 
 def missed(
-    seen: Published, family: str, folder: Path, count: int
+    seen: Published,
+    family: str,
+    folder: Path,
+    count: int,
 ) -> tuple[list[str], Counter[str]]:
     """Make so many cuts and read what each has left: what was finished and is not there whole, and
     the cuts' aims.

@@ -126,11 +126,18 @@ def built(room: Room, engine: str, path: Path, **chosen: str) -> Golden:
     """The golden copy of a source."""
     dataset = sources.look(path).dataset(**chosen)
     return golden.ensure(
-        golden.recipe(spec(engine), dataset), room.place(engine), cache=room.root / "cache"
+        golden.recipe(spec(engine), dataset),
+        room.place(engine),
+        cache=room.root / "cache",
     )
 
 
-def sums_of(room: Room, engine: str, copy: Golden, statement: str) -> tuple[Any, str]:
+def sums_of(
+    room: Room,
+    engine: str,
+    copy: Golden,
+    statement: str,
+) -> tuple[Any, str]:
     """Restored, started with a trial's settings: the sums of its tables, and the database that
     drivers get.
     """
@@ -152,7 +159,10 @@ def sums_of(room: Room, engine: str, copy: Golden, statement: str) -> tuple[Any,
     ],
 )
 def test_postgres_data_is_the_users(
-    name: str, form: str, postgres: tuple[Path, Any], room: Room
+    name: str,
+    form: str,
+    postgres: tuple[Path, Any],
+    room: Room,
 ) -> None:
     """In each form all tables are equal by their sums; what the user's server was told is out, and
     told.
@@ -171,7 +181,10 @@ def test_postgres_data_is_the_users(
 
 @pytest.mark.needs("root", "engine:postgres", "mkfs.xfs", "fs:xfs", "psql")
 def test_one_tablespace_alone_on_the_device(
-    postgres: tuple[Path, Any], room: Room, dbbench: Any, nothing_left: None
+    postgres: tuple[Path, Any],
+    room: Room,
+    dbbench: Any,
+    nothing_left: None,
 ) -> None:
     """A whole trial: its tables are scanned from the device, the cluster with its log lies in the
     run's folder and goes with the trial; the result says so, and how it was restored.
@@ -273,7 +286,11 @@ def innodb(request: pytest.FixtureRequest, room: Room) -> tuple[str, Path, Any]:
 
 
 def _innodb_equal(
-    innodb: tuple[str, Path, Any], room: Room, form: str, name: str, database: str
+    innodb: tuple[str, Path, Any],
+    room: Room,
+    form: str,
+    name: str,
+    database: str,
 ) -> Golden:
     engine, root, sums = innodb
     assert sources.look(root / name).form == form
@@ -351,7 +368,9 @@ function thread_done() con:disconnect() end
 
 @pytest.mark.needs(*INNODB, "sysbench", "fs:ext4", "mkfs.ext4")
 def test_an_own_script_on_own_data(
-    innodb: tuple[str, Path, Any], dbbench: Any, nothing_left: None
+    innodb: tuple[str, Path, Any],
+    dbbench: Any,
+    nothing_left: None,
 ) -> None:
     """A script of sysbench in the user's folder drives the tables of the user's dump; no statement
     of it fails.

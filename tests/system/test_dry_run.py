@@ -15,7 +15,9 @@ from tests.support.plans import plan
 
 @pytest.mark.needs("root", "mkfs.ext4", "fs:ext4", "engine:postgres")
 def test_a_disk_that_a_run_would_refuse_is_named(
-    dbbench: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    dbbench: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """By where it is mounted, also if it may not be opened; once it is unmounted by what it may
     contain; and if it is another than the plan names.

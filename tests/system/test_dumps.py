@@ -159,7 +159,12 @@ def cuts(path: Path, to: Path) -> Iterator[tuple[Path, str]]:
         yield to if path.is_dir() else whole, f"{whole.name} at {size}"
 
 
-def with_line(path: Path, share: float, line: str, beginning: str) -> tuple[Path, int]:
+def with_line(
+    path: Path,
+    share: float,
+    line: str,
+    beginning: str,
+) -> tuple[Path, int]:
     """A copy of the script with one more line, before a line that begins so; and the number of that
     line.
     """
@@ -218,7 +223,10 @@ def test_psql_stops_at_the_first_error(share: float, postgres: tuple[Loader, Pat
     """The message has the line and the statement."""
     loader, dumps, _sums = postgres
     path, line = with_line(
-        dumps / "plain.sql", share, "SELECT 1 / 0;", r"CREATE |ALTER TABLE ONLY |SELECT pg_catalog"
+        dumps / "plain.sql",
+        share,
+        "SELECT 1 / 0;",
+        r"CREATE |ALTER TABLE ONLY |SELECT pg_catalog",
     )
     with pytest.raises(
         DatasetBuildFailed, match=rf"line {line}: SELECT 1 / 0;\n.*division by zero"
@@ -283,7 +291,10 @@ def test_commands_for_psql_are_refused(line: str, postgres: tuple[Loader, Path, 
     """At the beginning of a line and within one."""
     loader, dumps, _sums = postgres
     path, _ = with_line(
-        dumps / "plain.sql", 0.5, line.format(mark := loader.folder / "ran"), "CREATE "
+        dumps / "plain.sql",
+        0.5,
+        line.format(mark := loader.folder / "ran"),
+        "CREATE ",
     )
     with pytest.raises(SourceRefused, match="a command for psql"):
         loader.load(path)
@@ -414,12 +425,18 @@ def test_the_client_stops_at_the_first_error(
     """A row that does not fit is an error too, although the dump turns strict mode off."""
     loader, dumps, _sums = innodb
     path, line = with_line(
-        dumps / "film.sql", share, "SELECT nothing;", "DROP TABLE|CREATE TABLE|INSERT |UNLOCK"
+        dumps / "film.sql",
+        share,
+        "SELECT nothing;",
+        "DROP TABLE|CREATE TABLE|INSERT |UNLOCK",
     )
     with pytest.raises(DatasetBuildFailed, match=rf"line {line}: SELECT nothing;\n +ERROR 1054"):
         loader.load(path)
     path, line = with_line(
-        dumps / "film.sql", share, "INSERT INTO `film` VALUES (9999, 'a', '', 'c');", "UNLOCK"
+        dumps / "film.sql",
+        share,
+        "INSERT INTO `film` VALUES (9999, 'a', '', 'c');",
+        "UNLOCK",
     )
     if share == 0.0:
         with pytest.raises(DatasetBuildFailed, match=rf"line {line}: INSERT INTO .*\n +ERROR"):
@@ -452,7 +469,10 @@ def test_commands_for_the_client_are_errors(line: str, innodb: tuple[Loader, Pat
     """The client sends them to the server."""
     loader, dumps, _sums = innodb
     path, _ = with_line(
-        dumps / "film.sql", 0.5, line.format(mark := loader.folder / "ran"), "DROP TABLE"
+        dumps / "film.sql",
+        0.5,
+        line.format(mark := loader.folder / "ran"),
+        "DROP TABLE",
     )
     with pytest.raises(DatasetBuildFailed, match=r"ERROR (1064|at line \d+: Unknown command)"):
         loader.load(path)

@@ -145,7 +145,9 @@ def test_names_that_are_too_long_are_named(here: Path, capsys: pytest.CaptureFix
 
 
 def test_a_deleted_current_directory_is_named(
-    started: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    started: Any,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """E003, or E804 for a file that cannot be written there; a command that needs no directory
     starts and works.
@@ -165,7 +167,11 @@ def test_a_deleted_current_directory_is_named(
 @pytest.mark.parametrize(
     ("limit", "word"), [("ulimit -v 200000", "address space"), ("ulimit -s 128", "stack")]
 )
-def test_too_little_memory_for_a_process_is_named(limit: str, word: str, started: Any) -> None:
+def test_too_little_memory_for_a_process_is_named(
+    limit: str,
+    word: str,
+    started: Any,
+) -> None:
     """E213 with the limit, and not the end of a library."""
     done = started(["show"], f'{limit}; exec "$@"')
     assert (failure(done, []), done.returncode) == (

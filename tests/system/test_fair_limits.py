@@ -103,7 +103,11 @@ def test_limits_of_the_device_are_enforced_measured_and_removed(dbbench: Any) ->
     """
     dbbench.plan(
         limited(
-            "256MiB", measure="6s", clients=8, scale=1, limit={"iops": [200, 2000], "price": [1, 4]}
+            "256MiB",
+            measure="6s",
+            clients=8,
+            scale=1,
+            limit={"iops": [200, 2000], "price": [1, 4]},
         )
     )
     dbbench("run", "plan.toml", "--name", "r")

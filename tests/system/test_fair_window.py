@@ -134,7 +134,9 @@ def test_checkpoints_of_the_series_stand_where_the_servers_log_has_them(dbbench:
     begun = [int(row["second"]) for row in rows if float(row["checkpoints_begun_per_s"] or 0) > 0.5]
     anchor = _utc(trial["anchor_utc"][:-1])
     said = re.findall(
-        r"^(\S+ \S+) UTC \[\d+\] LOG:  checkpoint starting: wal", log.read_text(), re.M
+        r"^(\S+ \S+) UTC \[\d+\] LOG:  checkpoint starting: wal",
+        log.read_text(),
+        re.M,
     )
     logged = [second for line in said if 0 <= (second := _utc(line) - anchor) < len(rows) - 1]
     assert len(begun) >= 3

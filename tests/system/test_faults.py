@@ -149,7 +149,11 @@ def kill_fork_server(pid: int) -> None:
 def remounted(*options: str) -> Callable[[int], None]:
     """Remount the filesystem with another option."""
     return lambda pid: within(
-        pid, "mount", "-o", ",".join(("remount", *options)), "/run/dbbench/mnt"
+        pid,
+        "mount",
+        "-o",
+        ",".join(("remount", *options)),
+        "/run/dbbench/mnt",
     )
 
 
@@ -277,7 +281,10 @@ def beside(folder: Path) -> Iterator[None]:
     (image := folder / "theirs").touch()
     os.truncate(image, 2**24)
     loop = subprocess.run(
-        ["losetup", "-f", "--show", image], check=True, capture_output=True, text=True
+        ["losetup", "-f", "--show", image],
+        check=True,
+        capture_output=True,
+        text=True,
     ).stdout.strip()
     os.truncate(image, 0)
     try:
@@ -355,7 +362,9 @@ def test_a_results_folder_that_disappears_is_an_error(disappears: str, dbbench: 
             return
         # The run may add a file while they are removed.
         process.wait_while(
-            lambda: (shutil.rmtree(folder, ignore_errors=True), folder.exists())[1], 10, 0.0
+            lambda: (shutil.rmtree(folder, ignore_errors=True), folder.exists())[1],
+            10,
+            0.0,
         )
 
     status, said = dbbench.run_and("plan.toml", dbbench.in_window, do)
@@ -378,7 +387,9 @@ def test_heat_in_the_window_makes_the_trial_suspect(dbbench: Any) -> None:
         later.start()
 
     status, said = dbbench.run_and(
-        "plan.toml", lambda e: e["kind"] == "phase_begin" and e["phase"] == "warmup", do
+        "plan.toml",
+        lambda e: e["kind"] == "phase_begin" and e["phase"] == "warmup",
+        do,
     )
     (trial,) = dbbench.trials().values()
     told = {warning["id"]: warning["text"] for warning in trial["warnings"]}
@@ -399,7 +410,9 @@ def intrude(folder: Path) -> None:
 @pytest.mark.alone  # of what others write, the traffic of all other disks does not count
 @pytest.mark.parametrize("kind", ["loop", "dir"])
 def test_io_of_others_on_the_filesystem_under_test_is_noticed(
-    kind: str, dbbench: Any, tmp_path: Path
+    kind: str,
+    dbbench: Any,
+    tmp_path: Path,
 ) -> None:
     """Another process fills and frees space within the filesystem under test: W127, and no write
     amplification.
@@ -463,13 +476,21 @@ def test_a_fault_of_somebody_elses_device_marks_nothing(dbbench: Any, tmp_path: 
 
 
 def test_a_helper_thread_that_dies_fails_the_trial(
-    dbbench: Any, nothing_left: None, tmp_path: Path
+    dbbench: Any,
+    nothing_left: None,
+    tmp_path: Path,
 ) -> None:
     """The thread that reads the server's counters raises an error: no figure of that trial counts."""
     env = {**dbbench.env, **dying_thread(tmp_path / "plant", "counters.jsonl")}
     dbbench.plan(plan(engine=SERVER, device=SIZE))
     done = dataclasses.replace(dbbench, env=env)(
-        "run", "plan.toml", "--name", "r", "--progress", "none", status=1
+        "run",
+        "plan.toml",
+        "--name",
+        "r",
+        "--progress",
+        "none",
+        status=1,
     )
     (trial,) = dbbench.trials().values()
     assert trial["status"] == "failed"

@@ -188,7 +188,12 @@ default = "1"
         ("[a]\nrw=randread\nsize=8m\n[b]\nrw=randread\nsize=8m\n${OPTION}=${VALUE}\n", "directory"),
     ],
 )
-def test_a_load_elsewhere_fails(dbbench: Any, tmp_path: Path, job: str, option: str) -> None:
+def test_a_load_elsewhere_fails(
+    dbbench: Any,
+    tmp_path: Path,
+    job: str,
+    option: str,
+) -> None:
     """A job without a file, and one of two jobs whose directory is hidden in a variable."""
     (folder := dbbench.folder / "own/workloads").mkdir(parents=True)
     (folder / "own.toml").write_text(JOB)

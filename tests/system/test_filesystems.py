@@ -92,7 +92,9 @@ def test_a_promise_that_the_kernel_does_not_keep_is_found(
 @pytest.mark.needs("root", "mkfs.btrfs", "fs:btrfs")
 @pytest.mark.parametrize("name", ["btrfs-nodatacow", "btrfs-nocow-attr", "btrfs-zstd", "btrfs-lzo"])
 def test_an_option_that_came_after_the_files_is_found(
-    name: str, loop_device: Device, tmp_path: Path
+    name: str,
+    loop_device: Device,
+    tmp_path: Path,
 ) -> None:
     """nodatacow, +C and compression do nothing to files that exist: files restored without them are
     refused.
@@ -219,7 +221,10 @@ def make_read_only(fs: filesystems.Mounted) -> None:
     [("ext4", shut_down), ("xfs", shut_down), ("ext4", make_read_only), ("btrfs", make_read_only)],
 )
 def test_a_filesystem_that_went_bad_is_found(
-    name: str, plant: Callable[[filesystems.Mounted], None], loop_device: Device, tmp_path: Path
+    name: str,
+    plant: Callable[[filesystems.Mounted], None],
+    loop_device: Device,
+    tmp_path: Path,
 ) -> None:
     """Whether the options show it (ext4, btrfs) or only a write (xfs); a shutdown is in the
     kernel's log too, with the device's name, and nothing of it under another name.

@@ -28,7 +28,14 @@ from tests.support.plans import plan
 
 pytest.importorskip("distributed")
 pytestmark = pytest.mark.needs(
-    "root", "fs:ext4", "mkfs.ext4", "fs:xfs", "mkfs.xfs", "engine:postgres", "sadf", "openssl"
+    "root",
+    "fs:ext4",
+    "mkfs.ext4",
+    "fs:xfs",
+    "mkfs.xfs",
+    "engine:postgres",
+    "sadf",
+    "openssl",
 )
 
 # The windows are longer than a machine stands still: what is killed in one must still be in it.

@@ -30,7 +30,12 @@ TPCB = {"name": "pgbench-tpcb", "scale": 1, "clients": 1, "rate": 200}
 # E604: 2 s without a transaction
 PLAN = plan(workload=TPCB, warmup="0s", measure="4s", device={"size": "320MiB"})
 TWO_BLOCKS = plan(
-    ["ext4", "xfs"], workload=TPCB, blocks=2, warmup="0s", measure="6s", device={"size": "320MiB"}
+    ["ext4", "xfs"],
+    workload=TPCB,
+    blocks=2,
+    warmup="0s",
+    measure="6s",
+    device={"size": "320MiB"},
 )
 
 
@@ -38,7 +43,9 @@ TWO_BLOCKS = plan(
 def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lan]:
     """A coordinator and two hosts."""
     with lan(
-        tmp_path_factory.mktemp("lan"), ["coordinator", "db1", "db2"], private_tmp=True
+        tmp_path_factory.mktemp("lan"),
+        ["coordinator", "db1", "db2"],
+        private_tmp=True,
     ) as found:
         yield found
 
@@ -121,7 +128,11 @@ def start_fleet(machines: Lan, dbbench: Any, *words: str) -> subprocess.Popen[by
     return child
 
 
-def until_loaded(machines: Lan, child: subprocess.Popen[bytes], log: Path) -> None:
+def until_loaded(
+    machines: Lan,
+    child: subprocess.Popen[bytes],
+    log: Path,
+) -> None:
     """Wait until a load generator runs on one of the hosts."""
 
     def is_idle() -> bool:
@@ -232,7 +243,13 @@ def test_scheduler_says_how_a_worker_gets_its_certificates(machines: Lan, dbbenc
 
     try:
         scheduler = start(
-            sys.executable, "-m", "dbbench", "fleet", "scheduler", "--listen", address
+            sys.executable,
+            "-m",
+            "dbbench",
+            "fleet",
+            "scheduler",
+            "--listen",
+            address,
         )
         assert scheduler.stdout is not None
         copy = scheduler.stdout.readline().partition(":  ")[2].replace("HOST", "db2")
@@ -280,7 +297,10 @@ def test_ssh_cluster_of_dask_is_a_scheduler(machines: Lan, dbbench: Any) -> None
         ("CONNECT", {"username": "root", "client_keys": [key], "known_hosts": None}),
     ):
         text, found = re.subn(
-            rf"^{name} = .*$", lambda _, new=f"{name} = {value!r}": new, text, flags=re.MULTILINE
+            rf"^{name} = .*$",
+            lambda _, new=f"{name} = {value!r}": new,
+            text,
+            flags=re.MULTILINE,
         )
         assert found == 1
     (dbbench.folder / "cluster.py").write_text(text)

@@ -53,7 +53,10 @@ TYPED: Final = [
 def postgres() -> Iterator[Server]:
     """PostgreSQL that records statements, with some of pgbench's and of a stranger."""
     with served(
-        "postgres", PGBENCH, shared_preload_libraries="pg_stat_statements", work_mem="7MB"
+        "postgres",
+        PGBENCH,
+        shared_preload_libraries="pg_stat_statements",
+        work_mem="7MB",
     ) as server:
         execute(server, "CREATE EXTENSION pg_stat_statements")
         where = [f"--host={server.socket_dir}", f"--username={server.user}", server.database]
@@ -163,7 +166,11 @@ def test_a_bad_statement_does_not_end_the_load(dbbench: Dbbench) -> None:
         "pgbench-tpcb",
     )
     text = plans.plan(
-        "ext4", "postgres", {"name": "ours", "clients": 2, "scale": 1}, warmup=0, measure=4
+        "ext4",
+        "postgres",
+        {"name": "ours", "clients": 2, "scale": 1},
+        warmup=0,
+        measure=4,
     )
     trial = dbbench.trial(text, "--path", ".")
     assert trial["error"] is None and trial["summary"]["tps"] > 0 and trial["summary"]["errors"] > 0
@@ -198,7 +205,13 @@ def test_a_running_postgres_becomes_a_plan(dbbench: Dbbench, postgres: Server) -
     ):
         live.rows("DELETE FROM pgbench_tellers")
     nobody = dbbench(
-        "init", "--from-running", "--socket", str(dbbench.folder), "-o", "none.toml", status=2
+        "init",
+        "--from-running",
+        "--socket",
+        str(dbbench.folder),
+        "-o",
+        "none.toml",
+        status=2,
     )
     assert "E327" in nobody.stderr and not (dbbench.folder / "none.toml").exists()
 
@@ -211,7 +224,9 @@ def test_a_running_postgres_becomes_a_plan(dbbench: Dbbench, postgres: Server) -
     ],
 )
 def test_a_running_innodb_becomes_a_plan(
-    dbbench: Dbbench, engine: str, environ: dict[str, str]
+    dbbench: Dbbench,
+    engine: str,
+    environ: dict[str, str],
 ) -> None:
     """The same of MariaDB and MySQL; the password comes from the environment."""
     with served(engine, SYSBENCH, innodb_io_capacity=1234, log_bin=True, sync_binlog=0) as server:
@@ -236,7 +251,12 @@ def test_a_running_innodb_becomes_a_plan(
             live.rows("DELETE FROM sbtest1")
 
 
-def _plan_is_of(dbbench: Dbbench, engine: str, server: Server, settings: dict[str, str]) -> None:
+def _plan_is_of(
+    dbbench: Dbbench,
+    engine: str,
+    server: Server,
+    settings: dict[str, str],
+) -> None:
     text = (dbbench.folder / "live.toml").read_text()
     read = tomllib.loads(text)
     assert (

@@ -20,7 +20,11 @@ from tests.support.setups import shipped
 pytestmark = [pytest.mark.needs("root"), pytest.mark.usefixtures("nothing_left")]
 
 
-def counts_of(setup: str, engine: str, rounds: int = 1) -> dict[str, dict[str, HarmCount]]:
+def counts_of(
+    setup: str,
+    engine: str,
+    rounds: int = 1,
+) -> dict[str, dict[str, HarmCount]]:
     """Fill a disk so many times: the counts by column and word. Only the base's disks remain."""
     shipped(setup)
     with lab_of(setup, engine) as (lab, base):

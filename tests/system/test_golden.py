@@ -214,7 +214,11 @@ KILLED: Final = """
 """
 
 
-def _build_in_namespaces(folder: Path, cache: Path, script: str) -> list[str | Path]:
+def _build_in_namespaces(
+    folder: Path,
+    cache: Path,
+    script: str,
+) -> list[str | Path]:
     return [sys.executable, "-u", "-c", textwrap.dedent(script), folder, cache, "/run/dbbench"]
 
 
@@ -315,18 +319,28 @@ def _wait_for(true: Callable[[], bool], seconds: float) -> None:
     ("name", "kind"),
     [
         pytest.param(
-            "postgres", "clone-tables", marks=pytest.mark.needs("root", "engine:postgres")
+            "postgres",
+            "clone-tables",
+            marks=pytest.mark.needs("root", "engine:postgres"),
         ),
         pytest.param(
-            "postgres", "sysbench", marks=pytest.mark.needs("root", "engine:postgres", "sysbench")
+            "postgres",
+            "sysbench",
+            marks=pytest.mark.needs("root", "engine:postgres", "sysbench"),
         ),
         pytest.param(
-            "mariadb", "sysbench", marks=pytest.mark.needs("root", "engine:mariadb", "sysbench")
+            "mariadb",
+            "sysbench",
+            marks=pytest.mark.needs("root", "engine:mariadb", "sysbench"),
         ),
         pytest.param("mysql", "clone-tables", marks=pytest.mark.needs("root", "engine:mysql")),
     ],
 )
-def test_a_given_share_of_rows_compresses_away(name: str, kind: str, open_folder: Path) -> None:
+def test_a_given_share_of_rows_compresses_away(
+    name: str,
+    kind: str,
+    open_folder: Path,
+) -> None:
     """Measured on the table's file it is within 0.08 of what was asked for, and every row is
     another one.
     """

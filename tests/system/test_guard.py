@@ -70,7 +70,11 @@ def only_readable_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     look_at_each = used._each
 
-    def look_at_readable(proc: Path, look: Callable[[Path], None], what: str) -> list[str]:
+    def look_at_readable(
+        proc: Path,
+        look: Callable[[Path], None],
+        what: str,
+    ) -> list[str]:
         def look_if_readable(process: Path) -> None:
             with contextlib.suppress(FileNotFoundError, ProcessLookupError):
                 try:
@@ -88,7 +92,10 @@ def only_readable_processes(monkeypatch: pytest.MonkeyPatch) -> None:
 def attached(disk: Disk, permit: Permit | None = None, **more: str) -> Iterator[Device]:
     """The disk as a target, with a separate fstab."""
     with block.attach(
-        disk.path, more.get("identity"), permit or Permit(), fstab=disk.folder / "fstab"
+        disk.path,
+        more.get("identity"),
+        permit or Permit(),
+        fstab=disk.folder / "fstab",
     ) as device:
         yield device
 
@@ -273,7 +280,11 @@ def test_who_holds_the_lock_is_named(disk: Disk) -> None:
     assert f"\n  locked by process {holder.pid} (" in refused.value.evidence
 
 
-def test_a_swapped_name_hits_nothing(disk: Disk, victim: Disk, tmp_path: Path) -> None:
+def test_a_swapped_name_hits_nothing(
+    disk: Disk,
+    victim: Disk,
+    tmp_path: Path,
+) -> None:
     """What was checked is what is formatted, wherever the name leads by then."""
     (link := tmp_path / "link").symlink_to(disk.path)
     before = victim.digest()
@@ -301,7 +312,9 @@ def test_the_plan_may_name_another_disk(disk: Disk) -> None:
 
 
 def test_a_name_swapped_at_any_moment_hits_what_was_checked(
-    disk: Disk, victim: Disk, tmp_path: Path
+    disk: Disk,
+    victim: Disk,
+    tmp_path: Path,
 ) -> None:
     """A name that alternates between two disks a thousand times a second: mkfs gets the checked
     descriptor.
@@ -388,7 +401,9 @@ def test_a_tool_that_fails_counts_as_use(
     """Without the output of wipefs the content is unknown."""
     if program is None:
         monkeypatch.setattr(
-            process, "find", lambda name: shutil.which(name) if name != "wipefs" else None
+            process,
+            "find",
+            lambda name: shutil.which(name) if name != "wipefs" else None,
         )
     else:
         (tmp_path / "wipefs").write_text(program)
@@ -435,7 +450,9 @@ def test_a_device_that_is_listed_twice_is_named(disk: Disk, tmp_path: Path) -> N
     (link := tmp_path / "link").symlink_to(disk.path)
     twice = DeviceSpec(kind="block", paths=(str(disk.path), str(link)))
     log = DeviceSpec(
-        kind="block", path=str(link), wal=WalDevice(fs_setup="ext4", path=str(disk.path))
+        kind="block",
+        path=str(link),
+        wal=WalDevice(fs_setup="ext4", path=str(disk.path)),
     )
     same = DeviceSpec(kind="block", paths=(str(disk.path), str(disk.path)))
     for spec, said in (
@@ -451,7 +468,11 @@ def test_a_device_that_is_listed_twice_is_named(disk: Disk, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("where", ["data", "log"])
-def test_a_disk_too_small_for_the_redo_log_is_told(disk: Disk, tmp_path: Path, where: str) -> None:
+def test_a_disk_too_small_for_the_redo_log_is_told(
+    disk: Disk,
+    tmp_path: Path,
+    where: str,
+) -> None:
     """Before the start (E203): MariaDB would wait for ever for space on 64 MiB."""
     devices = {
         "data": {"path": str(disk.path)},
@@ -521,7 +542,9 @@ def test_the_whole_machine_is_looked_at_from_within_a_trial(disk: Disk) -> None:
 @pytest.mark.needs("unshare", "lsblk")
 @pytest.mark.parametrize("name", ["mounted-in-another-namespace", "plain-open"])
 def test_doctor_shows_a_disk_that_lsblk_takes_for_free_as_in_use(
-    name: str, disk: Disk, dbbench: Any
+    name: str,
+    disk: Disk,
+    dbbench: Any,
 ) -> None:
     """As `run` would refuse it, with the process."""
     plant, evidence = PLANTS[name]
@@ -560,7 +583,13 @@ def test_a_btrfs_mounted_by_a_descriptor_uses_its_own_device_only(
     fd = os.open(disk.path, os.O_RDONLY)
     try:
         with beside(
-            sys.executable, "-c", MOUNT, other.path, point, str(fd), Path(__file__).parents[2]
+            sys.executable,
+            "-c",
+            MOUNT,
+            other.path,
+            point,
+            str(fd),
+            Path(__file__).parents[2],
         ):
             # as above, another lane
             assert process.wait_while(lambda: guard.found_on(fd, mine={fd}), 10) == []

@@ -131,7 +131,9 @@ def test_from_a_pid_namespace_the_outer_proc_is_read(burner: str, tmp_path: Path
         burner,
     ]
     said = process.run(
-        argv, env={"PYTHONPATH": str(Path(host.__file__).parents[2])}, note=False
+        argv,
+        env={"PYTHONPATH": str(Path(host.__file__).parents[2])},
+        note=False,
     ).stdout
     names, ours, me, inside = json.loads(said)
     assert burner in names

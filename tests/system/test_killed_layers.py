@@ -19,7 +19,9 @@ SETUPS: Final = {
     "ext4-md1": pytest.param("ext4-md1", 2, marks=pytest.mark.needs("mdadm", "kernel:raid1")),
     "ext4-lvm": pytest.param("ext4-lvm", 1, marks=pytest.mark.needs("lvcreate", "kernel:dm-mod")),
     "ext4-crypt": pytest.param(
-        "ext4-crypt", 1, marks=pytest.mark.needs("cryptsetup", "kernel:dm-crypt")
+        "ext4-crypt",
+        1,
+        marks=pytest.mark.needs("cryptsetup", "kernel:dm-crypt"),
     ),
 }
 pytestmark = pytest.mark.needs("root", "mkfs.ext4", "fs:ext4")
@@ -39,7 +41,10 @@ def disks(tmp_path: Path) -> Iterator[list[Disk]]:
 
 @pytest.mark.parametrize(("setup", "number"), SETUPS.values(), ids=SETUPS)
 def test_a_killed_run_with_layers_is_resumed(
-    setup: str, number: int, disks: list[Disk], dbbench: Any
+    setup: str,
+    number: int,
+    disks: list[Disk],
+    dbbench: Any,
 ) -> None:
     """SIGKILL in the window leaves the layers, which hold the disks. The same command, without
     --wipe, releases them and runs the trial; afterwards nothing is on the disks.

@@ -162,7 +162,10 @@ CHECKS = {
         by_sql("UPDATE account SET balance = 1 WHERE id = 5", commits=2),
     ),
     "schema changes": Check(
-        'harms["schema"] = wrong_tables', "pass", "schema", by_sql(acknowledged={-1: 1})
+        'harms["schema"] = wrong_tables',
+        "pass",
+        "schema",
+        by_sql(acknowledged={-1: 1}),
     ),
     "failing queries": Check(
         'harms["torn" if _TORN.search(str(error)) else kind] = f"{what}: {str(error).strip()}"',
@@ -207,7 +210,9 @@ CHECKS = {
 @pytest.mark.usefixtures("nothing_left")
 @pytest.mark.parametrize("name", CHECKS)
 def test_each_check_finds_what_no_other_one_finds(
-    bank: tuple[Lab, BaseImages], name: str, monkeypatch: pytest.MonkeyPatch
+    bank: tuple[Lab, BaseImages],
+    name: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The planted harm is found; without the check, in a copy of the lab's source, it is not."""
     (lab, base), check = bank, CHECKS[name]
@@ -292,7 +297,10 @@ def test_harm_counts_if_a_second_recovery_finds_it(
         outcomes = iter(recoveries)
         monkeypatch.setattr(cutting, "recover", lambda *_: next(outcomes))
         found = cutting._cut(
-            lab, recording, media, Cut("drop", recording.whole[1] - 1, unit, 0.0, f"seed {unit}")
+            lab,
+            recording,
+            media,
+            Cut("drop", recording.whole[1] - 1, unit, 0.0, f"seed {unit}"),
         )
         assert next(outcomes, None) is None
         return {

@@ -88,7 +88,13 @@ def facts_of(volume: Device) -> dict[str, Scalar]:
 
 
 @pytest.mark.needs(
-    "root", "mdadm", "kernel:raid0", "kernel:raid1", "kernel:raid10", "fs:xfs", "mkfs.xfs"
+    "root",
+    "mdadm",
+    "kernel:raid0",
+    "kernel:raid1",
+    "kernel:raid10",
+    "fs:xfs",
+    "mkfs.xfs",
 )
 @pytest.mark.parametrize(
     ("level", "count", "chunk", "share"),
@@ -146,7 +152,11 @@ def test_an_array_over_old_signatures(disks: Disks, journal: Journal) -> None:
 
 @pytest.mark.needs("root", "mdadm", "lvcreate", "kernel:raid1", "kernel:dm-mod")
 @pytest.mark.parametrize("layer", [Layer("md", level=1), Layer("lvm")], ids=["md", "lvm"])
-def test_marks_on_real_disks_are_journalled(layer: Layer, disks: Disks, journal: Journal) -> None:
+def test_marks_on_real_disks_are_journalled(
+    layer: Layer,
+    disks: Disks,
+    journal: Journal,
+) -> None:
     """After a power loss the next run may erase without a question what this one wrote to a disk."""
     with disks(2) as device:
         real = tuple(replace(member, identity=identity(member.path)) for member in device.each)
@@ -172,7 +182,10 @@ def test_an_array_that_cannot_be(disks: Disks, journal: Journal) -> None:
 @pytest.mark.needs("root", "lvcreate", "kernel:dm-mod", "fs:ext4", "mkfs.ext4")
 @pytest.mark.parametrize("stripes", [1, 2])
 def test_a_volume_is_what_was_asked_for(
-    stripes: int, disks: Disks, journal: Journal, tmp_path: Path
+    stripes: int,
+    disks: Disks,
+    journal: Journal,
+    tmp_path: Path,
 ) -> None:
     """Linear and striped volumes take the whole group, and leave nothing."""
     layer = Layer("lvm", stripes=stripes, chunk_bytes=64 * 1024)
@@ -190,11 +203,19 @@ def test_a_volume_is_what_was_asked_for(
 
 
 @pytest.mark.needs(
-    "root", "lvcreate", "kernel:dm-snapshot", "kernel:dm-thin-pool", "fs:xfs", "mkfs.xfs"
+    "root",
+    "lvcreate",
+    "kernel:dm-snapshot",
+    "kernel:dm-thin-pool",
+    "fs:xfs",
+    "mkfs.xfs",
 )
 @pytest.mark.parametrize("kind", ["classic", "thin"])
 def test_a_snapshot_is_held_from_when_it_is_taken(
-    kind: str, disks: Disks, journal: Journal, tmp_path: Path
+    kind: str,
+    disks: Disks,
+    journal: Journal,
+    tmp_path: Path,
 ) -> None:
     """What is overwritten afterwards is kept for it: a chunk is copied once, and the snapshot has
     the old content.
@@ -231,7 +252,11 @@ def room_taken(volume: Device, kind: str) -> int:
 
 
 @pytest.mark.needs("root", "lvcreate", "kernel:dm-snapshot", "fs:ext4", "mkfs.ext4")
-def test_a_snapshot_without_room_fails(disks: Disks, journal: Journal, tmp_path: Path) -> None:
+def test_a_snapshot_without_room_fails(
+    disks: Disks,
+    journal: Journal,
+    tmp_path: Path,
+) -> None:
     """A load that changes more than the snapshot can hold ran without it, so the trial fails."""
     layer = Layer("lvm", snapshot="classic", snapshot_size="5%")
     with (
@@ -248,7 +273,9 @@ def test_a_snapshot_without_room_fails(disks: Disks, journal: Journal, tmp_path:
 
 @pytest.mark.needs("root", "cryptsetup", "kernel:dm-crypt", "fs:ext4", "mkfs.ext4")
 def test_an_encrypted_volume_hides_what_is_written(
-    disks: Disks, journal: Journal, tmp_path: Path
+    disks: Disks,
+    journal: Journal,
+    tmp_path: Path,
 ) -> None:
     """The cipher is the kernel's own word, the device below holds none of the text, and no key is
     kept.
@@ -279,7 +306,11 @@ def test_an_encrypted_volume_hides_what_is_written(
     "fs:xfs",
     "mkfs.xfs",
 )
-def test_layers_lie_on_layers(disks: Disks, journal: Journal, tmp_path: Path) -> None:
+def test_layers_lie_on_layers(
+    disks: Disks,
+    journal: Journal,
+    tmp_path: Path,
+) -> None:
     """LVM striped over two RAID1, encrypted on top: made from below, told from below, gone from
     above.
     """
@@ -322,7 +353,10 @@ with joint([loop.attach(Path(image)) for image in sys.argv[3:]]) as device:
     ("kind", "at"), [("classic", "made"), ("thin", "made"), *(("classic", n) for n in range(1, 5))]
 )
 def test_what_a_killed_process_leaves_is_given_back(
-    kind: str, at: int | str, journal: Journal, tmp_path: Path
+    kind: str,
+    at: int | str,
+    journal: Journal,
+    tmp_path: Path,
 ) -> None:
     """Killed with its programs when all is made, or while its first, second ... layer is being
     made: its journal is enough to end it, and the next one begins on what is left.
@@ -368,7 +402,11 @@ def test_what_a_killed_process_leaves_is_given_back(
 )
 @pytest.mark.parametrize(("level", "larger"), [(0, True), (1, False), (10, True)])
 def test_an_array_grows_by_a_device(
-    level: int, larger: bool, disks: Disks, journal: Journal, tmp_path: Path
+    level: int,
+    larger: bool,
+    disks: Disks,
+    journal: Journal,
+    tmp_path: Path,
 ) -> None:
     """A third device belongs to it, its data is there, and the mounted filesystem is as it was."""
     with disks(3) as device:
@@ -399,10 +437,18 @@ def test_a_volume_grows_by_a_device(disks: Disks, journal: Journal) -> None:
 
 
 @pytest.mark.needs(
-    "root", "mdadm", "lvcreate", "kernel:raid1", "kernel:dm-mod", "fs:ext4", "mkfs.ext4"
+    "root",
+    "mdadm",
+    "lvcreate",
+    "kernel:raid1",
+    "kernel:dm-mod",
+    "fs:ext4",
+    "mkfs.ext4",
 )
 def test_a_volume_on_mirrors_grows_by_a_mirror(
-    disks: Disks, journal: Journal, tmp_path: Path
+    disks: Disks,
+    journal: Journal,
+    tmp_path: Path,
 ) -> None:
     """The striped volume continues on a third mirror, its filesystem is larger, and all of it is
     gone afterwards.
@@ -425,11 +471,19 @@ def test_a_volume_on_mirrors_grows_by_a_mirror(
 
 
 @pytest.mark.needs(
-    "root", "lvcreate", "kernel:dm-snapshot", "kernel:dm-thin-pool", "fs:ext4", "mkfs.ext4"
+    "root",
+    "lvcreate",
+    "kernel:dm-snapshot",
+    "kernel:dm-thin-pool",
+    "fs:ext4",
+    "mkfs.ext4",
 )
 @pytest.mark.parametrize("kind", ["classic", "thin"])
 def test_a_snapshot_is_copied_merged_and_dropped(
-    kind: str, disks: Disks, journal: Journal, tmp_path: Path
+    kind: str,
+    disks: Disks,
+    journal: Journal,
+    tmp_path: Path,
 ) -> None:
     """What is written to a copy of a snapshot does not reach it: the volume is as it was then once
     it is merged.

@@ -137,7 +137,9 @@ OTHERS: Final = [name for name in NAMES if name not in CARRIED]
 
 @pytest.mark.needs("root", "engine:postgres", "sadf")
 @pytest.mark.parametrize(
-    "wanted", [CARRIED, pytest.param(OTHERS, marks=pytest.mark.soak)], ids=["some", "others"]
+    "wanted",
+    [CARRIED, pytest.param(OTHERS, marks=pytest.mark.soak)],
+    ids=["some", "others"],
 )
 def test_each_kind_carries_a_database(wanted: list[str], dbbench: Any) -> None:
     """One run: each has its class and says what it lay on; checked, snapshot with a second server,
@@ -220,7 +222,9 @@ def test_a_server_that_waits_for_space_is_told_at_once(name: str, tmp_path: Path
                     (FilesystemFull, EngineStartFailed), match=r"waits for space|error 28"
                 ),
                 mariadb.ENGINE.serving(
-                    datadir, merge_settings(("plan", {"innodb_log_file_size": 1024 * MIB})), place
+                    datadir,
+                    merge_settings(("plan", {"innodb_log_file_size": 1024 * MIB})),
+                    place,
                 ),
             ):
                 pass

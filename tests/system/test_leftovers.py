@@ -40,7 +40,11 @@ def test_a_loop_device_that_stays_is_found(tmp_path: Path, image: Path) -> None:
     a_loop_device_is_found(tmp_path, image)
 
 
-def test_what_others_have_is_not_blamed(tmp_path: Path, image: Path, sysbench: str) -> None:
+def test_what_others_have_is_not_blamed(
+    tmp_path: Path,
+    image: Path,
+    sysbench: str,
+) -> None:
     """Another process's loop device, and another's load generator, may come while the block lasts."""
     (tmp_path / "folder").mkdir()
     others = {**os.environ, "PATH": "/usr/bin"}

@@ -26,7 +26,12 @@ pytestmark = pytest.mark.needs("root")
 
 
 @contextlib.contextmanager
-def mounted(device: Device, point: Path, family: str = "ext4", options: str = "") -> Iterator[Path]:
+def mounted(
+    device: Device,
+    point: Path,
+    family: str = "ext4",
+    options: str = "",
+) -> Iterator[Path]:
     """A new filesystem on the device, mounted."""
     process.run([f"mkfs.{family}", "-q", device.argument], pass_fds=(device.fd,))
     point.mkdir(exist_ok=True)
@@ -145,7 +150,9 @@ def test_many_at_once_get_one_each(tmp_path: Path) -> None:
     def attach(image: Path) -> bool:
         with loop.attach(image) as device:
             return loop_driver.status(device.facts.name) == loop_driver.LoopStatus(
-                (image.stat().st_dev, image.stat().st_ino), 0, str(image)
+                (image.stat().st_dev, image.stat().st_ino),
+                0,
+                str(image),
             )
 
     with ThreadPoolExecutor(6) as pool:
@@ -155,7 +162,9 @@ def test_many_at_once_get_one_each(tmp_path: Path) -> None:
 
 @pytest.mark.needs("mkfs.ext4", "fs:ext4")
 def test_a_device_that_is_still_held_is_told(
-    image: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    image: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A forgotten mount keeps it: the error names the mount point, and it clears itself when that
     goes.
@@ -178,7 +187,9 @@ def test_a_sigkill_clears_it(image: Path) -> None:
         "    print(device.facts.name, flush=True); time.sleep(600)\n"
     )
     with subprocess.Popen(
-        [sys.executable, "-c", script, image], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", script, image],
+        stdout=subprocess.PIPE,
+        text=True,
     ) as program:
         assert program.stdout is not None
         name = program.stdout.readline().strip()
@@ -198,7 +209,11 @@ def test_an_image_that_is_not_there_is_refused(tmp_path: Path) -> None:
 @pytest.mark.needs("mkfs.ext4", "fs:ext4")
 @pytest.mark.parametrize(("options", "least", "most"), [("", 50, 10_000), ("nobarrier", 0, 0)])
 def test_flushes_are_counted_where_they_happen(
-    options: str, least: int, most: int, loop_device: Device, tmp_path: Path
+    options: str,
+    least: int,
+    most: int,
+    loop_device: Device,
+    tmp_path: Path,
 ) -> None:
     """50 fdatasync calls cause at least 50 flushes of the disk; with nobarrier they cause none."""
     with mounted(loop_device, tmp_path / "mnt", options=options) as point:
@@ -221,7 +236,9 @@ def test_flushes_are_counted_where_they_happen(
 @pytest.mark.needs("mkfs.ext4", "mkfs.btrfs", "fs:ext4", "fs:btrfs")
 @pytest.mark.parametrize("family", ["ext4", "btrfs"])
 def test_the_disk_below_a_directory_is_found(
-    family: str, loop_device: Device, tmp_path: Path
+    family: str,
+    loop_device: Device,
+    tmp_path: Path,
 ) -> None:
     """btrfs has no device number of its own: the mount's source tells."""
     spec = DeviceSpec(kind="dir", paths={family: str(tmp_path / "mnt")})

@@ -36,7 +36,11 @@ def within(server: psutil.Process, *argv: str, **env: str) -> None:
     """Run a program in the trial's mount namespace as root, with its root."""
     argv = ("nsenter", "-t", str(server.pid), "-m", "-r", *argv)
     done = subprocess.run(
-        argv, capture_output=True, text=True, check=False, env={**os.environ, **env}
+        argv,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, **env},
     )
     assert done.returncode == 0, done
 
@@ -220,13 +224,20 @@ def sessions_of_mariadb(pid: int) -> None:
         within(server, *client, statements, MYSQL_PWD=password)
 
 
-def disturbed(dbbench: Any, keys: dict[str, Any], *plants: Plant, measure: int) -> dict[str, str]:
+def disturbed(
+    dbbench: Any,
+    keys: dict[str, Any],
+    *plants: Plant,
+    measure: int,
+) -> dict[str, str]:
     """The text of each finding of a trial that is disturbed like this; it is suspect, and nothing
     is left.
     """
     dbbench.plan(plan(**keys, measure=f"{measure}s"))
     status, said = dbbench.run_and(
-        "plan.toml", dbbench.in_window, lambda pid: [plant(pid) for plant in plants]
+        "plan.toml",
+        dbbench.in_window,
+        lambda pid: [plant(pid) for plant in plants],
     )
     (trial,) = dbbench.trials().values()
     assert (status, trial["status"]) == (0, "suspect"), (trial["error"], said[-2000:])

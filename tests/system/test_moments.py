@@ -25,7 +25,13 @@ from tests.support.leftovers import GONE_S, left_of, loops_of, namespaces_of
 from tests.support.plans import plan
 
 pytestmark = pytest.mark.needs(
-    "root", "mkfs.ext4", "mkfs.xfs", "fs:ext4", "fs:xfs", "engine:postgres", "sadf"
+    "root",
+    "mkfs.ext4",
+    "mkfs.xfs",
+    "fs:ext4",
+    "fs:xfs",
+    "engine:postgres",
+    "sadf",
 )
 
 SEED = int(os.environ.get("DBBENCH_SOAK_SEED", "1"))
@@ -93,7 +99,11 @@ def reaches(event: dict[str, Any], moment: Moment, trial: int) -> bool:
     return bool(event["kind"] == moment.aim)
 
 
-def stopped_at(dbbench: Any, name: str, moment: Moment) -> tuple[int, list[str]]:
+def stopped_at(
+    dbbench: Any,
+    name: str,
+    moment: Moment,
+) -> tuple[int, list[str]]:
     """Start or resume the run and send the signal; its exit status, and what is left of it when its
     time is over.
     """
@@ -166,7 +176,10 @@ def bystanders(tmp_path: Path) -> Iterator[None]:
     os.truncate(image, 64 * 2**20)
     at.mkdir()
     loop = subprocess.run(
-        ["losetup", "--find", "--show", image], check=True, capture_output=True, text=True
+        ["losetup", "--find", "--show", image],
+        check=True,
+        capture_output=True,
+        text=True,
     ).stdout.strip()
     subprocess.run(["mkfs.ext4", "-q", loop], check=True)
     subprocess.run(["mount", loop, at], check=True)
@@ -190,7 +203,12 @@ def bystanders(tmp_path: Path) -> Iterator[None]:
     assert process.wait_while(lambda: loops_of(tmp_path / "theirs"), GONE_S) == []
 
 
-def all_lanes(folder: Path, dbbench_in: Any, todo: list[Moment], lanes: int) -> None:
+def all_lanes(
+    folder: Path,
+    dbbench_in: Any,
+    todo: list[Moment],
+    lanes: int,
+) -> None:
     """The moments dealt to so many runs beside each other."""
     folders = [folder / f"lane{number}" for number in range(lanes)]
     for each in folders:
@@ -205,10 +223,15 @@ def all_lanes(folder: Path, dbbench_in: Any, todo: list[Moment], lanes: int) -> 
 
 
 @pytest.mark.parametrize(
-    "first", [0, pytest.param(1, marks=pytest.mark.long)], ids=["half", "rest"]
+    "first",
+    [0, pytest.param(1, marks=pytest.mark.long)],
+    ids=["half", "rest"],
 )
 def test_stopped_at_any_moment_nothing_is_left(
-    first: int, tmp_path: Path, dbbench_in: Any, bystanders: None
+    first: int,
+    tmp_path: Path,
+    dbbench_in: Any,
+    bystanders: None,
 ) -> None:
     """Every other moment, of one for each aim; others' server, mount and shared memory stay as they
     are.
@@ -218,7 +241,9 @@ def test_stopped_at_any_moment_nothing_is_left(
 
 @pytest.mark.soak
 def test_stopped_at_two_hundred_moments_nothing_is_left(
-    tmp_path: Path, dbbench_in: Any, bystanders: None
+    tmp_path: Path,
+    dbbench_in: Any,
+    bystanders: None,
 ) -> None:
     """DBBENCH_SOAK_MOMENTS of them, one run at a time, so that each has the machine's own timing."""
     all_lanes(

@@ -225,7 +225,11 @@ def test_a_parent_that_died_early_is_missed() -> None:
         pass
     env = {**os.environ, "DBBENCH_PARENT": str(dead.pid)}
     done = subprocess.run(
-        [sys.executable, "-c", script], env=env, capture_output=True, text=True, check=False
+        [sys.executable, "-c", script],
+        env=env,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert (done.returncode, done.stdout) == (-signal.SIGKILL, "")
 
@@ -246,7 +250,11 @@ def is_free(name: str, image: Path) -> bool:
 
 @pytest.mark.needs("mkfs.ext4", "fs:ext4")
 @pytest.mark.parametrize("kept", [False, True])
-def test_nobody_elses_umount_is_held_up(kept: bool, image: Path, tmp_path: Path) -> None:
+def test_nobody_elses_umount_is_held_up(
+    kept: bool,
+    image: Path,
+    tmp_path: Path,
+) -> None:
     """Our copy of a foreign mount is gone: its device is free at once after umount. One that we
     keep is not.
     """

@@ -127,7 +127,10 @@ def test_units_are_valid(unit: str, tmp_path: Path) -> None:
     named = tmp_path / unit.replace("@.", "@plan.")
     shutil.copy(tmp_path / unit, named)
     done = subprocess.run(
-        ["systemd-analyze", "verify", str(named)], capture_output=True, text=True, timeout=600
+        ["systemd-analyze", "verify", str(named)],
+        capture_output=True,
+        text=True,
+        timeout=600,
     )
     said = [line for line in done.stderr.splitlines() if "dbbench" in line]
     assert (done.returncode, said) == (0, [])

@@ -61,7 +61,9 @@ def filled(loop_device: Device, folder: Path) -> Filling:
 
     @contextlib.contextmanager
     def made(
-        setup: FsSetup, engine: str = "", device: Device = loop_device
+        setup: FsSetup,
+        engine: str = "",
+        device: Device = loop_device,
     ) -> Iterator[StoredDatabase]:
         filesystems.make(setup, device)
         with filesystems.mount(setup, device, folder / "mnt") as fs:
@@ -172,7 +174,11 @@ def _while_unmounted(one: StoredDatabase, argv: list[str | Path]) -> None:
 @pytest.mark.needs("root", "mkfs.btrfs", "btrfs", "fs:btrfs")
 @pytest.mark.parametrize("layout", ["directory", "subvolume"])
 @pytest.mark.parametrize("engine", SERVERS)
-def test_snapshot_of_a_running_server(engine: str, layout: str, filled: Filling) -> None:
+def test_snapshot_of_a_running_server(
+    engine: str,
+    layout: str,
+    filled: Filling,
+) -> None:
     """btrfs, data in the top level or in a subvolume: taken, recovered from, rolled back to,
     dropped, all gone.
     """
@@ -246,7 +252,11 @@ def test_no_room_for_a_copy(filled: Filling) -> None:
 
 
 @pytest.mark.needs("root", "mkfs.btrfs", "btrfs", "fs:btrfs")
-def test_another_device(filled: Filling, loop_device: Device, tmp_path: Path) -> None:
+def test_another_device(
+    filled: Filling,
+    loop_device: Device,
+    tmp_path: Path,
+) -> None:
     """btrfs: after the balance data lies on both devices; both are let go of at the end."""
     second = tmp_path / "second"
     second.touch()

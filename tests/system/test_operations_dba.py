@@ -140,7 +140,9 @@ def short_load(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(("family", "engine"), CRASHED)
 @pytest.mark.usefixtures("short_load")
 def test_crash_recovery_replays_the_log_and_loses_nothing(
-    family: str, engine: str, filled: Filling
+    family: str,
+    engine: str,
+    filled: Filling,
 ) -> None:
     """Seconds from the start to an answer, the log's bytes as the server itself tells them, and a
     sound check.
@@ -206,7 +208,11 @@ REPAIRED = [
 
 
 @pytest.mark.parametrize(("family", "engine"), REPAIRED)
-def test_repair_leaves_fewer_pieces(family: str, engine: str, filled: Filling) -> None:
+def test_repair_leaves_fewer_pieces(
+    family: str,
+    engine: str,
+    filled: Filling,
+) -> None:
     """The filesystem's own tool, then the tables written anew; both are timed, and say what they
     did.
     """

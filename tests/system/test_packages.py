@@ -98,7 +98,9 @@ def image(dist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     bare = releases.bare("debian12")
     work = tmp_path_factory.mktemp("image")
     (run,) = re.findall(
-        r"^RUN ((?:.*\\\n)*.*)", (ROOT / "packaging/Containerfile").read_text(), re.MULTILINE
+        r"^RUN ((?:.*\\\n)*.*)",
+        (ROOT / "packaging/Containerfile").read_text(),
+        re.MULTILINE,
     )
     with releases.entered(bare, work) as inside:
         shutil.copy(next(dist.glob("*.deb")), work / "tmp")
@@ -129,7 +131,11 @@ def digest_of(run: Path) -> str:
 
 
 def tried(
-    root: Path, work: Path, package: Path | None, *steps: Sequence[str], path: str = ""
+    root: Path,
+    work: Path,
+    package: Path | None,
+    *steps: Sequence[str],
+    path: str = "",
 ) -> str:
     """Install a package in a root, run the tiny plan there, and return the digest of the run."""
     with releases.entered(root, work) as inside:
@@ -172,7 +178,10 @@ def test_the_wheel_runs_the_tiny_plan(dist: Path, tmp_path: Path) -> None:
     ],
 )
 def test_three_commands_lead_to_a_verdict(
-    dist: Path, release: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    dist: Path,
+    release: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Those of docs/install.md in a bare root. The seconds are printed; a busy machine takes
     longer.
@@ -180,7 +189,9 @@ def test_three_commands_lead_to_a_verdict(
     (deb,) = dist.glob("*.deb")
     text = (ROOT / "docs/install.md").read_text()
     (block,) = re.findall(
-        r"^## From a bare machine to a verdict\n.*?^```\n(.*?)^```", text, re.MULTILINE | re.DOTALL
+        r"^## From a bare machine to a verdict\n.*?^```\n(.*?)^```",
+        text,
+        re.MULTILINE | re.DOTALL,
     )
     commands = block.splitlines()
     assert len(commands) == 3
@@ -218,7 +229,9 @@ def test_the_deb_is_clean(dist: Path, tmp_path: Path) -> None:
         inside("sh", "-c", f"! systemd-analyze verify --man=no {units} 2>&1 | grep dbbench")
         inside("bash", "-c", COMPLETED_BY_BASH)
         inside(
-            "fish", "-c", 'test (complete -C "dbbench night" | string match -r "^\\S+") = nightly'
+            "fish",
+            "-c",
+            'test (complete -C "dbbench night" | string match -r "^\\S+") = nightly',
         )
         inside("zsh", "-f", "-n", "/usr/share/zsh/vendor-completions/_dbbench")
         versions = (
@@ -472,7 +485,9 @@ def test_the_cluster_of_kubernetes_runs_a_plan(image: Path, tmp_path: Path) -> N
     yaml = pytest.importorskip("yaml")
     text = (FLEET / "kubernetes.yaml").read_text()
     (entry,) = re.findall(
-        r"^ENTRYPOINT (.*)", (ROOT / "packaging/Containerfile").read_text(), re.MULTILINE
+        r"^ENTRYPOINT (.*)",
+        (ROOT / "packaging/Containerfile").read_text(),
+        re.MULTILINE,
     )
     (command,) = re.findall(r"^#   (dbbench fleet run .*)", text, re.MULTILINE)
     spec = yaml.safe_load(text)["spec"]

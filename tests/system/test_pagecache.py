@@ -29,7 +29,9 @@ FAMILIES = ["ext4", "xfs", "btrfs", "btrfs-zstd"]
 
 @contextlib.contextmanager
 def mounted(
-    name: str, device: Device, at: Path
+    name: str,
+    device: Device,
+    at: Path,
 ) -> Iterator[tuple[filesystems.Mounted, list[Path]]]:
     """A shipped setup with two data files; the first half of each MiB shrinks when it is
     compressed.
@@ -67,7 +69,10 @@ def emptied(files: list[Path], *arguments: Any, **keys: Any) -> CacheFacts:
 @pytest.mark.parametrize("name", FAMILIES)
 @pytest.mark.parametrize("remounted", [True, False])
 def test_the_cache_is_emptied_and_both_proofs_hold(
-    name: str, remounted: bool, loop_device: Device, tmp_path: Path
+    name: str,
+    remounted: bool,
+    loop_device: Device,
+    tmp_path: Path,
 ) -> None:
     """Pages were resident and are not; the sample came from the device; nothing of it stays behind."""
     with mounted(name, loop_device, tmp_path / "mnt") as (fs, files):
@@ -97,7 +102,9 @@ def test_the_cache_is_emptied_and_both_proofs_hold(
 @pytest.mark.needs("root")
 @pytest.mark.parametrize("name", FAMILIES)
 def test_metadata_is_read_from_the_device_again(
-    name: str, loop_device: Device, tmp_path: Path
+    name: str,
+    loop_device: Device,
+    tmp_path: Path,
 ) -> None:
     """Directories and inodes, and the device's own buffers, are gone too."""
     with mounted(name, loop_device, tmp_path / "mnt") as (fs, _files):
@@ -154,7 +161,9 @@ def test_what_remains_is_dropped_with_the_whole_cache_and_that_is_recorded(
 
 @pytest.mark.needs("root", "mkfs.ext4", "fs:ext4")
 def test_a_lying_count_of_resident_pages_is_found_by_the_device(
-    loop_device: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    loop_device: Device,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """With nothing dropped and a kernel that says "none resident", the sample comes from memory,
     and that shows.

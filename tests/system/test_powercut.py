@@ -70,7 +70,9 @@ def lab(
 
 
 def undisturbed(
-    dbbench: Dbbench, least: int, examine: Callable[[], dict[str, Any]]
+    dbbench: Dbbench,
+    least: int,
+    examine: Callable[[], dict[str, Any]],
 ) -> dict[str, Any]:
     """What `examine` finds; examined up to five times while a control is blind or a row has fewer
     than `least` valid cuts. A machine that stands still writes nothing that a cut could lose.
@@ -128,7 +130,9 @@ def test_minutes_bound_the_controls_too(dbbench: Dbbench) -> None:
     why.
     """
     found = lab(
-        dbbench, plan("postgres", ["ext4"]), Order(1, None, 0.1, ("lying disk", "nobarrier"))
+        dbbench,
+        plan("postgres", ["ext4"]),
+        Order(1, None, 0.1, ("lying disk", "nobarrier")),
     )
     assert found["seconds"] < 600  # 6 s, and the making and recording that had begun
     assert [(one["blind"], one["note"]) for one in found["controls"]][-1] == (
@@ -339,7 +343,11 @@ def three_processes() -> Iterator[None]:
     ("engine", "setup"),
     [("postgres", "xfs"), pytest.param("mariadb", "ext4", marks=pytest.mark.long)],
 )
-def test_a_long_lab_works_in_several_processes(dbbench: Dbbench, engine: str, setup: str) -> None:
+def test_a_long_lab_works_in_several_processes(
+    dbbench: Dbbench,
+    engine: str,
+    setup: str,
+) -> None:
     """The cuts of all are numbered without gaps; nothing is lost in any."""
     order = Order(1, None, 0.4, [])
     found = undisturbed(dbbench, 4, lambda: lab(dbbench, plan(engine, [setup]), order))
@@ -433,7 +441,14 @@ def test_a_lab_that_was_stopped_begins_anew_under_its_name(dbbench: Dbbench) -> 
     file = dbbench.plan(plan("postgres", ["ext4"]))
     for _ in range(2):
         child = dbbench.start(
-            "powercut", file, "--cuts", "2", "--name", "again", "--progress", "json"
+            "powercut",
+            file,
+            "--cuts",
+            "2",
+            "--name",
+            "again",
+            "--progress",
+            "json",
         )
         assert child.stderr is not None
         said = next((line for line in child.stderr if '"prepare"' in line), "")

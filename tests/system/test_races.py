@@ -80,7 +80,12 @@ def trial(disk: Disk, seed: int) -> float:
         return time.monotonic()
 
 
-def raced(disk: Disk, action: str, delay_s: float, seed: int) -> tuple[str, str]:
+def raced(
+    disk: Disk,
+    action: str,
+    delay_s: float,
+    seed: int,
+) -> tuple[str, str]:
     """One trial against one other process: how that ended, and the error that the trial ended with."""
     process.run(["mkfs.ext4", "-q", "-F", disk.path])
     point = disk.folder / "foreign"
@@ -139,7 +144,9 @@ def races(disk: Disk, rounds: int) -> Counter[tuple[str, str, str]]:
 )
 @pytest.mark.needs("fio", "mkswap", "swapon")
 def test_another_process_is_not_overwritten(
-    rounds: int, disk: Disk, monkeypatch: pytest.MonkeyPatch
+    rounds: int,
+    disk: Disk,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """While a trial writes to the bare device or runs mkfs, another process mounts, makes a
     filesystem, swaps or puts a loop device over it: it fails, or its data stays whole and the
@@ -272,7 +279,10 @@ def test_what_another_process_makes_between_two_trials_is_left_alone(
 
     def attached_again() -> contextlib.AbstractContextManager[Device]:
         return block.attach(
-            disk.path, None, guard.Permit((word,), journal), fstab=disk.folder / "fstab"
+            disk.path,
+            None,
+            guard.Permit((word,), journal),
+            fstab=disk.folder / "fstab",
         )
 
     journal.note("wipe", device=word)

@@ -57,7 +57,10 @@ def made(tmp_path: Path) -> Golden:
     ids=lambda setup: setup.title,
 )
 def test_the_same_bytes_on_every_filesystem(
-    setup: FsSetup, made: Golden, loop_device: Device, tmp_path: Path
+    setup: FsSetup,
+    made: Golden,
+    loop_device: Device,
+    tmp_path: Path,
 ) -> None:
     """Names, bytes, modes and owners are there after the filesystem was mounted anew, read from the
     device.
@@ -85,7 +88,9 @@ def _fill(path: Path) -> None:
 
 @pytest.mark.needs("root", "mkfs.ext4", "fs:ext4")
 def test_too_little_space_is_said_before_anything_is_written(
-    made: Golden, loop_device: Device, tmp_path: Path
+    made: Golden,
+    loop_device: Device,
+    tmp_path: Path,
 ) -> None:
     """What is needed and what is free stand in the error, and the data directory stays empty."""
     filesystems.make(EXT4, loop_device)
@@ -100,7 +105,9 @@ def test_too_little_space_is_said_before_anything_is_written(
 
 @pytest.mark.needs("root", "mkfs.btrfs", "fs:btrfs")
 def test_a_filesystem_that_gets_full_on_the_way_is_said(
-    made: Golden, loop_device: Device, tmp_path: Path
+    made: Golden,
+    loop_device: Device,
+    tmp_path: Path,
 ) -> None:
     """Where nobody can know before (compression), the error in the middle is the same error, not a
     wrong copy.

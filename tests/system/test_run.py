@@ -410,7 +410,9 @@ def test_disk_full_while_restoring_fails_that_phase(dbbench: Any, loop_device: A
                 os.posix_fallocate(file.fileno(), 0, left.f_bavail * left.f_frsize - 16 * 2**20)
 
         status, _printed = dbbench.run_and(
-            "plan.toml", lambda event: event["kind"] == "trial_begin", fill
+            "plan.toml",
+            lambda event: event["kind"] == "trial_begin",
+            fill,
         )
         assert status == 1
         assert not list((at / "target").iterdir())
@@ -427,7 +429,11 @@ def test_phase_that_hangs_ends_by_its_deadline(dbbench: Any, nothing_left: None)
 def test_plan_with_five_errors_names_all_five_and_changes_nothing(dbbench: Any) -> None:
     """Each with its line; exit 2; no run folder."""
     text = plan(
-        "ext5", "postgers", {"name": "pgbench-tpcb", "scael": 1}, blocks=0, measure="3 apples"
+        "ext5",
+        "postgers",
+        {"name": "pgbench-tpcb", "scael": 1},
+        blocks=0,
+        measure="3 apples",
     )
     done = dbbench("run", dbbench.plan(text), status=2)
     assert "Traceback" not in done.stderr
@@ -468,7 +474,13 @@ def test_existing_directories_are_measured(dbbench: Any, nothing_left: None) -> 
     try:
         dirs = f"{folder}/disk,{folder}/memory"
         dbbench(
-            "init", "--dirs", dirs, "--engine", "postgres", "--workload", "pgbench-simple-update"
+            "init",
+            "--dirs",
+            dirs,
+            "--engine",
+            "postgres",
+            "--workload",
+            "pgbench-simple-update",
         )
         text = (proposed := dbbench.folder / "plan.toml").read_text()
         proposed.write_text(text.replace('update" }', 'update", scale = 1 }'))

@@ -96,7 +96,12 @@ def inside(kernel: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
     return outcomes(tmp_path_factory.mktemp("inside"), INSIDE, "not soak", INSIDE_S)
 
 
-def outcomes(folder: Path, names: Sequence[str], marked: str, within_s: float) -> dict[str, str]:
+def outcomes(
+    folder: Path,
+    names: Sequence[str],
+    marked: str,
+    within_s: float,
+) -> dict[str, str]:
     """Of these tests, in one boot."""
     report = folder / "report.xml"
     log = folder / "log"
@@ -195,7 +200,11 @@ def test_a_command_has_its_output_its_status_and_its_disks(tmp_path: Path) -> No
         "version -j > /dev/null; exit 7"
     )
     done = second_kernel.run_inside(
-        ["sh", "-c", script], shared=[shared], disks=[2**28, 2**27], stdout=out, stderr=err
+        ["sh", "-c", script],
+        shared=[shared],
+        disks=[2**28, 2**27],
+        stdout=out,
+        stderr=err,
     )
     assert done.status == 7
     assert out.read_text() == "".join(f"{number}\n" for number in range(1, 20001))

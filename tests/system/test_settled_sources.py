@@ -84,7 +84,11 @@ def scanned(
 
 
 @pytest.mark.needs(*NEEDS)
-def test_a_physical_copy_is_settled_once(backup: Path, dbbench: Any, nothing_left: None) -> None:
+def test_a_physical_copy_is_settled_once(
+    backup: Path,
+    dbbench: Any,
+    nothing_left: None,
+) -> None:
     """The scan only reads, the result says what was done, and pages have no checksums, as in the
     source.
     """
@@ -101,7 +105,9 @@ def test_a_physical_copy_is_settled_once(backup: Path, dbbench: Any, nothing_lef
 
 @pytest.mark.needs(*NEEDS)
 def test_a_copy_that_is_kept_as_it_is_writes_when_it_is_scanned(
-    backup: Path, dbbench: Any, nothing_left: None
+    backup: Path,
+    dbbench: Any,
+    nothing_left: None,
 ) -> None:
     """Each block is dirtied and, with checksums, logged as a whole: W118 twice, and said beside the
     ratio.
@@ -159,7 +165,10 @@ def test_purge_and_change_buffer_end_before_a_copy_becomes_golden() -> None:
         (folder / "1").mkdir()
         engine.create(folder / "data", where := place("mariadb", folder / "1"))
         with serving(
-            "mariadb", folder / "data", where, innodb_buffer_pool_size=8 * 2**20
+            "mariadb",
+            folder / "data",
+            where,
+            innodb_buffer_pool_size=8 * 2**20,
         ) as server:
             query(server, *FILLED, at="")
             buffers = query(server, "SHOW VARIABLES LIKE 'innodb_change_buffering'", at="")

@@ -126,7 +126,11 @@ def test_extents_of_a_file_in_pieces(mounted: Mount) -> None:
 
 @pytest.mark.needs("root", "mkfs.btrfs", "btrfs", "compsize", "fs:btrfs")
 @pytest.mark.parametrize("algorithm", ["lzo", "zstd"])
-def test_zeros_and_random_bytes(algorithm: str, image: Path, tmp_path: Path) -> None:
+def test_zeros_and_random_bytes(
+    algorithm: str,
+    image: Path,
+    tmp_path: Path,
+) -> None:
     """Random bytes do not shrink; of zeros each 128 KiB shrink to a block of 4 KiB, the best there
     is.
     """

@@ -20,7 +20,13 @@ from tests.system.test_faults import mount_of
 
 pytestmark = [
     pytest.mark.needs(
-        "root", "mkfs.ext4", "fs:ext4", "engine:postgres", "sadf", "iostat", "losetup"
+        "root",
+        "mkfs.ext4",
+        "fs:ext4",
+        "engine:postgres",
+        "sadf",
+        "iostat",
+        "losetup",
     ),
     pytest.mark.skipif(
         unavailable() is not None, reason=f"no disk of the lab's kind: {unavailable()}"
@@ -81,7 +87,11 @@ def on_a_sick_disk(dbbench: Any, name: str) -> tuple[int, dict[str, Any], set[st
         # where a process hides its files, a blank disk too wants it typed
         word = devices.identity(disk.path)
         status, said = dbbench.run_and(
-            "plan.toml", dbbench.in_window, lambda pid: plant(disk, pid), "--wipe", word
+            "plan.toml",
+            dbbench.in_window,
+            lambda pid: plant(disk, pid),
+            "--wipe",
+            word,
         )
     trials = dbbench.trials()
     assert len(trials) == 1, said[-2000:]

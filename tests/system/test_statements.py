@@ -9,7 +9,13 @@ import pytest
 from tests.support.plans import plan
 
 pytestmark = pytest.mark.needs(
-    "root", "mkfs.xfs", "fs:xfs", "engine:postgres", "engine:mariadb", "sysbench", "sadf"
+    "root",
+    "mkfs.xfs",
+    "fs:xfs",
+    "engine:postgres",
+    "engine:mariadb",
+    "sysbench",
+    "sadf",
 )
 
 

@@ -44,7 +44,11 @@ SEED = int(os.environ.get("DBBENCH_SOAK_SEED", "1"))
 SAMPLES = range(5)
 
 
-def planned(dbbench: Any, at: str | None = None, pair: dict[str, Any] = POSTGRES) -> None:
+def planned(
+    dbbench: Any,
+    at: str | None = None,
+    pair: dict[str, Any] = POSTGRES,
+) -> None:
     """A plan of one short trial of that pair of filesystem and engine."""
     # A window without any transaction fails (E604), so it is longer than a machine stands still.
     dbbench.plan(plan(**pair, measure="3s", device={"size": "384MiB", "at": at}))
@@ -137,7 +141,11 @@ def counts(tmp_path_factory: pytest.TempPathFactory, dbbench_in: Any) -> dict[st
 )
 @pytest.mark.parametrize("kind", ["start", "write"])
 def test_a_step_that_fails_marks_the_trial_and_leaves_nothing(
-    kind: str, number: int, counts: dict[str, int], dbbench: Any, tmp_path: Path
+    kind: str,
+    number: int,
+    counts: dict[str, int],
+    dbbench: Any,
+    tmp_path: Path,
 ) -> None:
     """At random numbers of a seed, every other one for ever."""
     at = random.Random(f"{SEED}:{kind}:{number}").randint(1, counts[kind])
@@ -150,7 +158,11 @@ def test_a_step_that_fails_marks_the_trial_and_leaves_nothing(
 @pytest.mark.parametrize("kind", ["start", "write", "copy"])
 @pytest.mark.parametrize("pair", [POSTGRES, MARIADB], ids=["postgres", "mariadb"])
 def test_every_step_that_fails(
-    pair: dict[str, Any], kind: str, forever: bool, dbbench_in: Any, tmp_path: Path
+    pair: dict[str, Any],
+    kind: str,
+    forever: bool,
+    dbbench_in: Any,
+    tmp_path: Path,
 ) -> None:
     """All numbers, one after the other, to the last one, those of the golden copy too; some minutes
     a kind.
@@ -162,7 +174,12 @@ def test_every_step_that_fails(
         (folder := tmp_path / str(at)).mkdir()
         try:
             step_fails(
-                with_copies_of_its_own(dbbench_in(folder)), folder, kind, at, forever, pair=pair
+                with_copies_of_its_own(dbbench_in(folder)),
+                folder,
+                kind,
+                at,
+                forever,
+                pair=pair,
             )
         except AssertionError as error:
             wrong.append(str(error))
@@ -205,7 +222,9 @@ def full(dbbench: Any, kib: int, small: Any) -> None:
         os.truncate(results / "filler", max(0, (results / "filler").stat().st_size - 1024 * kib))
 
     status, said = dbbench.run_and(
-        "plan.toml", lambda event: bool(event["kind"] == "trial_begin"), fill
+        "plan.toml",
+        lambda event: bool(event["kind"] == "trial_begin"),
+        fill,
     )
     trials = dbbench.trials().values()
     assert status in (1, 2) or [trial["error"] for trial in trials] == [None], said[-2000:]
@@ -241,7 +260,11 @@ def test_a_full_results_disk_is_said(dbbench: Any, small: Any) -> None:
 @pytest.mark.parametrize(
     "kib", [0, 4, 8, 12, 16, 20, 24, 32, 48, 64, 80, 100, 120, 140, 160, 180, 220, 260]
 )
-def test_a_results_disk_that_is_full_at_any_step(kib: int, dbbench: Any, small: Any) -> None:
+def test_a_results_disk_that_is_full_at_any_step(
+    kib: int,
+    dbbench: Any,
+    small: Any,
+) -> None:
     """The same with other room; with the most of it the trial is done."""
     full(dbbench, kib, small)
 

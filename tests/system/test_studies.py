@@ -85,7 +85,11 @@ EACH = [
         marks=[
             pytest.mark.long,
             pytest.mark.needs(
-                "engine:postgres", "engine:mariadb", "sysbench", "fs:xfs", "fs:btrfs"
+                "engine:postgres",
+                "engine:mariadb",
+                "sysbench",
+                "fs:xfs",
+                "fs:btrfs",
             ),
         ],
     ),
@@ -205,7 +209,12 @@ def test_a_server_that_is_too_old_is_refused(dbbench: Any) -> None:
     server, or none.
     """
     said = dbbench(
-        "study", "run", "io-method-and-filesystems", "--bin", str(dbbench.folder), status=2
+        "study",
+        "run",
+        "io-method-and-filesystems",
+        "--bin",
+        str(dbbench.folder),
+        status=2,
     )
     assert (
         "E201" in said.stderr and "postgres 18 or later" in said.stderr and "--bin" in said.stderr

@@ -143,7 +143,11 @@ SHOWN = {
 @pytest.mark.needs("engine:postgres")
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("command", OTHERS)
-def test_other_commands_that_draw(command: str, size: tuple[int, int], dbbench: Any) -> None:
+def test_other_commands_that_draw(
+    command: str,
+    size: tuple[int, int],
+    dbbench: Any,
+) -> None:
     """They end as they do without a terminal; the last drawing (of a fleet: its first line) stays
     once, and nothing in it is made of nothing.
     """

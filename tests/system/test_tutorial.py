@@ -12,7 +12,14 @@ ROOT: Final = Path(__file__).parents[2]
 
 @pytest.mark.long
 @pytest.mark.needs(
-    "root", "engine:postgres", "createdb", "psql", "pg_dump", "pg_restore", "fs:xfs", "fs:btrfs"
+    "root",
+    "engine:postgres",
+    "createdb",
+    "psql",
+    "pg_dump",
+    "pg_restore",
+    "fs:xfs",
+    "fs:btrfs",
 )
 def test_the_tutorial_works() -> None:
     """Every command succeeds, and the output has the verdict of both loads; the text around it is
@@ -25,7 +32,9 @@ def test_the_tutorial_works() -> None:
         assert (folder / "results/shop/report.html").is_file()
     for load in ("orders: throughput", "scan: rate", "orders: p99 latency"):
         assert re.search(
-            rf"^postgres {load}.*\n(?:.*\n)*?ext4 .* baseline$", after, re.MULTILINE
+            rf"^postgres {load}.*\n(?:.*\n)*?ext4 .* baseline$",
+            after,
+            re.MULTILINE,
         ), load
     assert script["BLOCK"].sub("", before) == script["BLOCK"].sub("", after)
     assert script["commands"](before) == script["commands"](after)

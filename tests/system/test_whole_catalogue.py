@@ -40,7 +40,14 @@ def test_every_setup_carries_two_databases(wanted: str, dbbench: Any) -> None:
     )
     limit_s = 600 + 180 * len(names)
     done = dbbench(
-        "run", "plan.toml", "--name", "r", "--progress", "none", status=None, timeout_s=limit_s
+        "run",
+        "plan.toml",
+        "--name",
+        "r",
+        "--progress",
+        "none",
+        status=None,
+        timeout_s=limit_s,
     )
     failed = [(t["id"], t["error"]) for t in dbbench.trials().values() if t["status"] == "failed"]
     # E604: a machine that stalls for 2 s leaves the window without a transaction, which is not the

@@ -204,7 +204,9 @@ def test_a_sysbench_that_reports_everything_twice_is_found(dbbench: Any, folder:
     ],
 )
 def test_a_lighter_load_of_as_many_transactions_is_found(
-    name: str, dbbench: Any, folder: Path
+    name: str,
+    dbbench: Any,
+    folder: Path,
 ) -> None:
     """The number of transactions is right, but not what they do: E352, which names the kind."""
     words, count = LIGHTER[name]

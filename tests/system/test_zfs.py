@@ -52,7 +52,10 @@ def disks(folder: Path, count: int) -> Iterator[Device]:
 
 @contextlib.contextmanager
 def mounted(
-    name: str, device: Device, at: Path, journal: Journal | None = None
+    name: str,
+    device: Device,
+    at: Path,
+    journal: Journal | None = None,
 ) -> Iterator[Mounted]:
     """A shipped setup, made and mounted."""
     setup = shipped(name)
@@ -72,7 +75,11 @@ def fill(folder: Path, mib: int) -> list[Path]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_setup_is_what_it_says(name: str, private: None, tmp_path: Path) -> None:
+def test_every_setup_is_what_it_says(
+    name: str,
+    private: None,
+    tmp_path: Path,
+) -> None:
     """Made, mounted, read back, claimed rightly, in force on files, cold with both proofs,
     flushing, and gone.
     """
@@ -155,7 +162,9 @@ def test_what_zpool_refuses_is_an_error(private: None, tmp_path: Path) -> None:
 
 
 def test_who_holds_the_pool_is_said(
-    private: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    private: None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """An export that fails names the process; when it has let go, the export succeeds."""
     with disks(tmp_path, 1) as device, mounted("zfs", device, tmp_path / "mnt") as fs:
@@ -254,7 +263,11 @@ def test_scrub_finds_a_damaged_record(private: None, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("name", "count", "grows"), [("zfs", 1, True), ("zfs-mirror", 2, False)])
 def test_another_device_joins(
-    name: str, count: int, grows: bool, private: None, tmp_path: Path
+    name: str,
+    count: int,
+    grows: bool,
+    private: None,
+    tmp_path: Path,
 ) -> None:
     """A stripe becomes larger, a mirror gets one more side; the pool is imported with it and leaves
     it clean.
@@ -303,7 +316,11 @@ def test_short_trials_of_two_engines(dbbench: Any, nothing_left: None) -> None:
         **SMALL["sysbench-oltp-read-write"],
     }
     text = plan(
-        "zfs-8k", ["postgres", "mariadb"], [tpcb, sysbench], measure="4s", device={"size": "1GiB"}
+        "zfs-8k",
+        ["postgres", "mariadb"],
+        [tpcb, sysbench],
+        measure="4s",
+        device={"size": "1GiB"},
     )
     dbbench("run", dbbench.plan(text), "--name", "r")
     trials = dbbench.trials()
@@ -334,7 +351,9 @@ def test_nothing_is_left_of_a_run_that_is_killed(dbbench: Any, nothing_left: Non
     shipped("zfs-8k")
     dbbench.plan(plan("zfs-8k", measure="6s"))
     status, _ = dbbench.run_and(
-        "plan.toml", dbbench.in_window, lambda pid: os.kill(pid, signal.SIGKILL)
+        "plan.toml",
+        dbbench.in_window,
+        lambda pid: os.kill(pid, signal.SIGKILL),
     )
     assert status == -signal.SIGKILL
     trial = dbbench.trial()

@@ -31,7 +31,11 @@ def no_units_of_systemd(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def programs(tmp_path: Path, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Path:
+def programs(
+    tmp_path: Path,
+    environ: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Path:
     """Return a directory; this machine seems to have the programs that the test puts there, and no
     others.
     """
@@ -50,7 +54,11 @@ def signals_as_before() -> Iterator[None]:
 
 
 @pytest.fixture
-def road(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environ: dict[str, str]) -> Road:
+def road(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    environ: dict[str, str],
+) -> Road:
     """Return the road for trials of one cell in a directory."""
     environ["DBBENCH_CACHE"] = str(tmp_path / "cache")
     return Road(small_run(), tmp_path, monkeypatch)

@@ -39,14 +39,20 @@ def _plan(tmp_path: Path, *entries: str, device: str = 'size = "1GiB"') -> Path:
 
 @pytest.mark.parametrize(("name", "entry", "mkfs", "mount", "durability"), ROWS)
 def test_added_options_give_what_a_file_gave(
-    name: str, entry: str, mkfs: str, mount: str, durability: str
+    name: str,
+    entry: str,
+    mkfs: str,
+    mount: str,
+    durability: str,
 ) -> None:
     """The same mkfs command, mount options and class as the setup that the catalogue had for it."""
     assert name not in SHIPPED.setups
     table = tomllib.loads(f"arm = {{ {entry} }}")["arm"]
     setup = SHIPPED.setup_of(TypeAdapter(Arm).validate_python(table))
     made = filesystems.commands(
-        setup, tuple(f"D{number}" for number in range(setup.devices.min)), "AT"
+        setup,
+        tuple(f"D{number}" for number in range(setup.devices.min)),
+        "AT",
     )
     for short, words in SHORT.items():
         mkfs = mkfs.replace(short, words)
@@ -74,7 +80,9 @@ def test_added_options_give_what_a_file_gave(
     ],
 )
 def test_an_option_takes_the_place_of_the_one_of_its_group(
-    own: str, added: str, expected: str
+    own: str,
+    added: str,
+    expected: str,
 ) -> None:
     """The kernel gets each property once, so that the order of the words does not decide. Names
     with and without "no" are one group; a property of ZFS has a value, and is not the option of
@@ -99,7 +107,11 @@ def test_an_option_takes_the_place_of_the_one_of_its_group(
         ("zfs", ["-o", "autotrim=on"], "-o ashift=12 -o autotrim=on"),
     ],
 )
-def test_mkfs_gets_each_value_once(base: str, added: list[str], expected: str) -> None:
+def test_mkfs_gets_each_value_once(
+    base: str,
+    added: list[str],
+    expected: str,
+) -> None:
     """mkfs.xfs refuses a value that is given twice, and mke2fs uses only the last -O."""
     assert " ".join(SHIPPED.setup_of(Arm(base, mkfs=tuple(added))).mkfs.options) == expected
 
@@ -208,7 +220,9 @@ def test_a_record_has_base_label_and_options(tmp_path: Path) -> None:
     """The cell has the effective options; its name cannot be taken for that of the base."""
     given = load(
         _plan(
-            tmp_path, '"ext4"', '{ use = "ext4", label = "slow", mount = ["commit=60", "sync"] }'
+            tmp_path,
+            '"ext4"',
+            '{ use = "ext4", label = "slow", mount = ["commit=60", "sync"] }',
         ),
         SHIPPED,
     )

@@ -49,7 +49,11 @@ def table(
         for block, value in enumerate(of_arm, 1)
     ]
     return VerdictTable(
-        engine, workload, "", METRICS[metric], rows(trials, next(iter(values)), metric)
+        engine,
+        workload,
+        "",
+        METRICS[metric],
+        rows(trials, next(iter(values)), metric),
     )
 
 

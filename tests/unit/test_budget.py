@@ -56,14 +56,25 @@ def asked_of(tmp_path: Path, more: str = "") -> PlanRequest:
     return load_request(str(path), [])
 
 
-def run_of(tmp_path: Path, budget_s: float, step: int = 1, blocks: int = 3) -> Run:
+def run_of(
+    tmp_path: Path,
+    budget_s: float,
+    step: int = 1,
+    blocks: int = 3,
+) -> Run:
     """A run of three arms and that many blocks, whose trials take CELL_S each; nothing is used yet."""
     run = results.load_spec(synthetic.write(tmp_path, Shape(work=TPCB, blocks=blocks)))
     plan = dataclasses.replace(
-        run.plan, budget_s=budget_s, blocks=3, repeat_suspect=True, margin=1e-9
+        run.plan,
+        budget_s=budget_s,
+        blocks=3,
+        repeat_suspect=True,
+        margin=1e-9,
     )
     return dataclasses.replace(
-        run, plan=plan, budget=Budget(step, cell_s={cell.id: CELL_S for cell in run.cells})
+        run,
+        plan=plan,
+        budget=Budget(step, cell_s={cell.id: CELL_S for cell in run.cells}),
     )
 
 
@@ -106,7 +117,11 @@ def test_a_budget_begins_with_the_fewest_blocks_that_give_an_interval(tmp_path: 
 )
 @pytest.mark.parametrize("command", ["plan", "run"])
 def test_bad_budgets_of_a_command(
-    tmp_path: Path, printed: Any, command: str, argv: list[str], evidence: str
+    tmp_path: Path,
+    printed: Any,
+    command: str,
+    argv: list[str],
+    evidence: str,
 ) -> None:
     """Refused with an ID before anything is made: three blocks of two trials measure for two
     minutes.
@@ -281,7 +296,9 @@ def test_a_larger_budget_continues_a_finished_run(tmp_path: Path) -> None:
     )
     assert run.budget
     run = dataclasses.replace(
-        run, name=folder.name, budget=dataclasses.replace(run.budget, ended="time")
+        run,
+        name=folder.name,
+        budget=dataclasses.replace(run.budget, ended="time"),
     )
     results.save_spec(folder, run)
     refine(results.RunFolder(folder), None, dataclasses.replace(run.plan, budget_s=300.0))

@@ -105,7 +105,12 @@ def test_flaws_of_a_setup_are_told_with_their_lines(folder: Path) -> None:
         ('"90s"', '"ninety"', 'default of "pause"'),
     ],
 )
-def test_flaws_of_a_workload(folder: Path, old: str, new: str, told: str) -> None:
+def test_flaws_of_a_workload(
+    folder: Path,
+    old: str,
+    new: str,
+    told: str,
+) -> None:
     """What types alone do not say of a workload is checked too."""
     (folder / "workloads/own.toml").write_text(WORKLOAD.replace(old, new))
     with pytest.raises(PlanInvalid, match=r"own\.toml:\d+") as caught:
@@ -136,7 +141,9 @@ def test_a_plan_may_set_the_datasets_sizes_too(folder: Path) -> None:
     ],
 )
 def test_values_are_taken_by_their_type(
-    parameter: Parameter, value: object, expected: object
+    parameter: Parameter,
+    value: object,
+    expected: object,
 ) -> None:
     """A value with a unit becomes seconds or bytes; others stay what they are."""
     assert expected == convert_value(parameter, value)
@@ -154,7 +161,11 @@ def test_values_are_taken_by_their_type(
         (Parameter("duration"), "3 parsecs", "a time"),
     ],
 )
-def test_values_of_another_kind_are_refused(parameter: Parameter, value: object, told: str) -> None:
+def test_values_of_another_kind_are_refused(
+    parameter: Parameter,
+    value: object,
+    told: str,
+) -> None:
     """true is no integer, a list is no value, and limits hold."""
     with pytest.raises(ValueError, match=told):
         convert_value(parameter, value)

@@ -38,7 +38,10 @@ def test_clean_removes_what_is_ours_and_no_result(told: Any, results_folder: Pat
 
 
 def test_clean_says_removed_only_of_what_it_removed(
-    told: Any, results_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    told: Any,
+    results_folder: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Not of an image that another process holds, that lies behind a link, or that no longer
     exists.
@@ -66,7 +69,9 @@ def test_clean_says_removed_only_of_what_it_removed(
 
 
 def test_clean_does_not_claim_what_a_reboot_has_ended(
-    told: Any, results_folder: Path, monkeypatch: pytest.MonkeyPatch
+    told: Any,
+    results_folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Of two layers in the journal one still exists: only that one is listed as removed."""
     journal = Journal(results_folder / "demo/journal.jsonl")
@@ -86,7 +91,9 @@ def test_clean_leaves_a_run_alone_that_is_worked_on(told: Any, results_folder: P
 
 
 def test_golden_copies_go_only_when_asked(
-    told: Any, tmp_path: Path, environ: dict[str, str]
+    told: Any,
+    tmp_path: Path,
+    environ: dict[str, str],
 ) -> None:
     """They cost time to make: --golden is needed, and what is no golden copy stays."""
     cache = tmp_path / "cache"

@@ -78,7 +78,11 @@ def test_a_fault_of_ours_has_an_id_and_no_traceback(failing: Failing, printed: A
     [(KeyboardInterrupt(), 130, "E902"), (Terminated("terminated"), 143, "E903")],
 )
 def test_being_stopped_has_its_exit_codes(
-    failing: Failing, printed: Any, error: BaseException, code: int, told: str
+    failing: Failing,
+    printed: Any,
+    error: BaseException,
+    code: int,
+    told: str,
 ) -> None:
     """Ctrl-C and SIGTERM are not faults of dbbench and have separate IDs."""
     failing(error)
@@ -102,7 +106,9 @@ main()"""
 
 
 def test_an_account_without_a_home_has_the_root_directory(
-    printed: Any, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
+    printed: Any,
+    environ: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Without HOME, and not listed in passwd(5), as in some containers: it was a fault of dbbench."""
 
@@ -117,7 +123,9 @@ def test_an_account_without_a_home_has_the_root_directory(
 
 @pytest.mark.parametrize("home", [None, "", "/"])
 def test_without_a_home_directory_the_accounts_own_is_used(
-    home: str | None, printed: Any, environ: dict[str, str]
+    home: str | None,
+    printed: Any,
+    environ: dict[str, str],
 ) -> None:
     """A system unit has no HOME. Children found the golden copies and the journal's key elsewhere."""
     environ.pop("HOME", None)
@@ -128,7 +136,9 @@ def test_without_a_home_directory_the_accounts_own_is_used(
 
 
 def test_relative_folders_of_the_environment_are_those_of_the_working_directory(
-    printed: Any, environ: dict[str, str], here: Path
+    printed: Any,
+    environ: dict[str, str],
+    here: Path,
 ) -> None:
     """Children have another one: they searched golden copies below the root directory."""
     environ["DBBENCH_CACHE"] = "cache"
@@ -139,7 +149,9 @@ def test_relative_folders_of_the_environment_are_those_of_the_working_directory(
 
 
 def test_a_home_directory_that_is_given_is_kept(
-    printed: Any, environ: dict[str, str], tmp_path: Path
+    printed: Any,
+    environ: dict[str, str],
+    tmp_path: Path,
 ) -> None:
     """As an administrator may set it for a unit, or sudo may keep it."""
     environ["HOME"] = str(tmp_path)
@@ -166,7 +178,9 @@ def test_sigterm_becomes_an_error() -> None:
     ],
 )
 def test_wrong_usage_is_exit_code_2(
-    capsys: pytest.CaptureFixture[str], argv: list[str], meant: str
+    capsys: pytest.CaptureFixture[str],
+    argv: list[str],
+    meant: str,
 ) -> None:
     """It looks like every other error: ID, what was probably meant, effect, and the next command."""
     assert cli.run(argv) == 2
@@ -182,7 +196,9 @@ def test_wrong_usage_is_exit_code_2(
     [(["--json"], []), ([], ["--json"]), (["--no-color"], ["--json"]), (["-v"], ["--json", "-q"])],
 )
 def test_global_options_stand_before_or_after(
-    printed: Any, before: list[str], after: list[str]
+    printed: Any,
+    before: list[str],
+    after: list[str],
 ) -> None:
     """`dbbench --json explain W012` and `dbbench explain W012 --json` are the same."""
     assert json.loads(printed(*before, "explain", "W012", *after))["entries"][0]["id"] == "W012"
@@ -235,7 +251,9 @@ def test_errors_are_json_on_demand(
     [["show"], ["clean"], ["clean", "--dry-run"], ["nightly", "status"], ["nightly", "baseline"]],
 )
 def test_a_results_folder_that_does_not_exist_is_an_error(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, words: list[str]
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    words: list[str],
 ) -> None:
     """A typing error after --results is no empty folder."""
     assert cli.run([*words, "--results", str(tmp_path / "typo")]) == 2
@@ -283,7 +301,11 @@ def test_errors_of_a_plan_are_printed_below_each_other(tmp_path: Path, printed: 
         (None, "commit unknown"),
     ],
 )
-def test_the_commit_of_an_installed_program(tmp_path: Path, baked: str | None, said: str) -> None:
+def test_the_commit_of_an_installed_program(
+    tmp_path: Path,
+    baked: str | None,
+    said: str,
+) -> None:
     """What the build wrote into the package; without that, and without a checkout, it is unknown."""
     if baked is not None:
         (tmp_path / cli.BAKED).write_text(baked)
@@ -351,7 +373,11 @@ def test_only_some_cells_of_a_plan(tmp_path: Path, printed: Any) -> None:
         assert sorted(trial["id"].removesuffix("-b1-a1") for trial in document["trials"]) == names
         assert document["plan"]["baseline"] == names[0].partition(".")[0]
     assert 'did you mean "xfs.postgres.scan"?' in printed(
-        "plan", str(path), "--only", "xfs.postgres.scam", code=2
+        "plan",
+        str(path),
+        "--only",
+        "xfs.postgres.scam",
+        code=2,
     )
 
 
@@ -365,7 +391,10 @@ def test_only_some_cells_of_a_plan(tmp_path: Path, printed: Any) -> None:
     ],
 )
 def test_a_command_is_notified_of_the_end_of_a_run(
-    tmp_path: Path, failed: tuple[str, ...], error: Exception | None, state: str
+    tmp_path: Path,
+    failed: tuple[str, ...],
+    error: Exception | None,
+    state: str,
 ) -> None:
     """It gets the state and the counts as JSON on its stdin, whatever ended the run."""
     folder = synthetic.write(tmp_path, Shape(work=(("postgres", "scan"),), failed=failed))

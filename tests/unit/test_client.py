@@ -48,7 +48,11 @@ BUNDLED = "pgbench-tpcb"
 
 
 def loaded(
-    tmp_path: Path, client: str = CLIENT, workload: str = BUNDLED, engine: str = "", more: str = ""
+    tmp_path: Path,
+    client: str = CLIENT,
+    workload: str = BUNDLED,
+    engine: str = "",
+    more: str = "",
 ) -> Plan:
     """A plan with that `[client]`."""
     return plan_of(
@@ -103,7 +107,11 @@ def other(old: str, new: str) -> dict[str, str]:
         ({"engine": 'cpus_client = "3"'}, '"cpus_client" has no effect'),
     ],
 )
-def test_flaws_of_the_client_are_told(tmp_path: Path, written: dict[str, str], told: str) -> None:
+def test_flaws_of_the_client_are_told(
+    tmp_path: Path,
+    written: dict[str, str],
+    told: str,
+) -> None:
     """Before anybody is asked. What cannot come from another host is never driven from here in
     silence.
     """
@@ -138,7 +146,10 @@ def test_server_has_all_cores_where_the_load_is_elsewhere() -> None:
         range(8)
     )
     assert cores.chosen_cores(
-        EngineSpec("postgres"), range(8), Path("/nowhere"), alone=True
+        EngineSpec("postgres"),
+        range(8),
+        Path("/nowhere"),
+        alone=True,
     ).server == set(range(8))
 
 
@@ -210,10 +221,15 @@ def test_account_of_mariadb_needs_a_certificate_and_gets_one_database(
             """Nothing is open."""
 
     monkeypatch.setattr(
-        InnodbServer, "connect", lambda *_: SimpleNamespace(cursor=Cursor, close=lambda: None)
+        InnodbServer,
+        "connect",
+        lambda *_: SimpleNamespace(cursor=Cursor, close=lambda: None),
     )
     server = InnodbServer(
-        mariadb.PROFILE, Place(Path("/s"), Path("/l")), Mysqld(Path("/x/y"), ""), None
+        mariadb.PROFILE,
+        Place(Path("/s"), Path("/l")),
+        Mysqld(Path("/x/y"), ""),
+        None,
     )
     server.admit("r", "192.0.2.20", "password")
     assert (said[0], said[2]) == (

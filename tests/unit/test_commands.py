@@ -136,7 +136,11 @@ def test_two_runs_are_paired_within_their_own_blocks(told: Any, results_folder: 
         (("run", "plan.toml", "--new", "--name", "x"), "cannot be combined"),
     ],
 )
-def test_wrong_names_are_told(told: Any, argv: tuple[str, ...], text: str) -> None:
+def test_wrong_names_are_told(
+    told: Any,
+    argv: tuple[str, ...],
+    text: str,
+) -> None:
     """An unknown name exits with 2 and suggests similar ones."""
     assert text in told(*argv, code=2)
 
@@ -225,7 +229,11 @@ def test_json_of_a_trial_reads_no_histogram(told: Any, results_folder: Path) -> 
     assert "histogram.json" in told("show", "demo", trial.name, code=1)
 
 
-def test_report_writes_one_file(told: Any, results_folder: Path, tmp_path: Path) -> None:
+def test_report_writes_one_file(
+    told: Any,
+    results_folder: Path,
+    tmp_path: Path,
+) -> None:
     """The page is written to the given file, by default into the run's folder."""
     assert told("report", "demo").strip() == str(results_folder / "demo/report.html")
     out = tmp_path / "page.html"

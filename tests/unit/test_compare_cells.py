@@ -178,7 +178,13 @@ def test_by_kernel_needs_two(tmp_path: Path, printed: Any) -> None:
     """A single kernel is an error that names it; two kernels are compared."""
     folder = synthetic.write(tmp_path, Shape(work=TPCB, name="one"))
     assert "6.12.9" in printed(
-        "compare", "one", "--by", "kernel", "--results", str(tmp_path), code=2
+        "compare",
+        "one",
+        "--by",
+        "kernel",
+        "--results",
+        str(tmp_path),
+        code=2,
     )
     synthetic.write(tmp_path, Shape(work=TPCB, name="two"))
     spec = results.load_spec(tmp_path / "two")
@@ -221,7 +227,10 @@ def other(folder: Path, name: str, changes: Mapping[str, Any], **shape: Any) -> 
     ],
 )
 def test_runs_that_differ_are_not_pooled(
-    changes: dict[str, Any], told: str, tmp_path: Path, printed: Any
+    changes: dict[str, Any],
+    told: str,
+    tmp_path: Path,
+    printed: Any,
 ) -> None:
     """E809 with the key and the way out, which works: unpaired, by run, with the difference next to
     each ratio.
@@ -268,13 +277,23 @@ def test_runs_of_one_kernel_that_differ_are_not_pooled_by_kernel(
     for name, changes in (("a", {}), ("b", SCALED), ("c", {"host.kernel": "6.13"})):
         other(tmp_path, name, changes)
     assert "parameters.scale" in printed(
-        "compare", "a", "b", "c", "--by", "kernel", "--results", str(tmp_path), code=2
+        "compare",
+        "a",
+        "b",
+        "c",
+        "--by",
+        "kernel",
+        "--results",
+        str(tmp_path),
+        code=2,
     )
     assert cli.run(["compare", "a", "c", "--by", "kernel", "--results", str(tmp_path)]) == 0
 
 
 def test_against_takes_a_run_and_nothing_that_contradicts_it(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], printed: Any
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    printed: Any,
 ) -> None:
     """Not itself, not with a setup as baseline; several runs are each compared with it; paths of
     equal names too.

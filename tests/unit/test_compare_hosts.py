@@ -13,7 +13,11 @@ from tests.support.trials import trial
 
 
 def trials(
-    ratios: dict[str, float], blocks: int, speeds: dict[str, float], sd: float, seed: int = 1
+    ratios: dict[str, float],
+    blocks: int,
+    speeds: dict[str, float],
+    sd: float,
+    seed: int = 1,
 ) -> list[Trial]:
     """Two arms on hosts of those speeds and ratios."""
     rng = numpy.random.default_rng(seed)
@@ -43,7 +47,9 @@ def test_q_is_the_one_way_f_test() -> None:
 def test_hosts_of_unlike_speed_agree() -> None:
     """A host that is half as fast has the same ratio: its speed cancels within the block."""
     (found,) = by_host(
-        trials({"x": 0.8, "y": 0.8, "z": 0.8}, 5, {"x": 0.5, "z": 2.0}, 0.02), "a", "tps"
+        trials({"x": 0.8, "y": 0.8, "z": 0.8}, 5, {"x": 0.5, "z": 2.0}, 0.02),
+        "a",
+        "tps",
     )
     assert found.spread is not None and not found.spread.disagree
     assert [host.ratio for host in found.hosts] == pytest.approx([0.8] * 3, rel=0.05)

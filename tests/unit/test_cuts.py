@@ -164,7 +164,12 @@ def publish(folder: Path, run: Run, recorder: Recorder) -> None:
         recorder.take(f"published {spec.id}")
 
 
-def after_the_cut(moment: Moment, source: int, root: Path, draw: random.Random) -> None:
+def after_the_cut(
+    moment: Moment,
+    source: int,
+    root: Path,
+    draw: random.Random,
+) -> None:
     """What the disk may hold of the folder with the inode `source`: what is durable; of other names
     some, and of other contents the new, a part of it, zeros, or none.
     """
@@ -183,7 +188,13 @@ def after_the_cut(moment: Moment, source: int, root: Path, draw: random.Random) 
     _built(moment, names, source, root, draw)
 
 
-def _built(moment: Moment, names: Names, folder: int, at: Path, draw: random.Random) -> None:
+def _built(
+    moment: Moment,
+    names: Names,
+    folder: int,
+    at: Path,
+    draw: random.Random,
+) -> None:
     at.mkdir()
     for (_, name), inode in [item for item in names.items() if item[0][0] == folder]:
         content = moment.durable_contents.get(inode)
@@ -211,7 +222,11 @@ def record(results_folder: Path, run: Run, ignored: str = "") -> list[Moment]:
     return recorder.moments[begun:]
 
 
-def cuts(moments: list[Moment], results_folder: Path, after: Path) -> Iterator[tuple[int, Moment]]:
+def cuts(
+    moments: list[Moment],
+    results_folder: Path,
+    after: Path,
+) -> Iterator[tuple[int, Moment]]:
     """Cut the power at random moments; each time `after` has what a disk may hold then."""
     draw = random.Random(SEED)
     for number in range(CUTS):

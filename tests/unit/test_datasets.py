@@ -32,7 +32,9 @@ def test_a_default_that_is_written_out_is_the_same_dataset() -> None:
     plain = filled("sysbench", "mariadb")
     large = filled("sysbench", "mariadb", large_bytes=2**30)
     assert "large_bytes" not in plain.parameters and plain == filled(
-        "sysbench", "mariadb", large_bytes=0
+        "sysbench",
+        "mariadb",
+        large_bytes=0,
     )
     assert generated.size_bytes(large, "mariadb") - generated.size_bytes(plain, "mariadb") > 2**30
 
@@ -51,7 +53,9 @@ def test_a_default_that_is_written_out_is_the_same_dataset() -> None:
     ],
 )
 def test_what_cannot_be_loaded_is_refused_by_name(
-    dataset: Dataset, engine: str, names: str
+    dataset: Dataset,
+    engine: str,
+    names: str,
 ) -> None:
     """A parameter that is unknown or impossible, or a kind that the engine cannot hold, is an error
     of the plan.
@@ -114,7 +118,10 @@ def test_every_ingredient_changes_the_key() -> None:
     ],
 )
 def test_the_cache_is_where_the_environment_says(
-    cache: str, xdg: str, expected: str, environ: dict[str, str]
+    cache: str,
+    xdg: str,
+    expected: str,
+    environ: dict[str, str],
 ) -> None:
     """DBBENCH_CACHE, then the XDG cache, then ~/.cache; a relative XDG_CACHE_HOME is to be ignored.
     Its limit is a size as people write it.

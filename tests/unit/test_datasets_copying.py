@@ -56,7 +56,10 @@ def made(tmp_path: Path) -> Golden:
 
 @pytest.mark.parametrize("lag", [0, 2**20, 2**30])
 def test_a_restored_copy_is_the_golden_copy(
-    lag: int, made: Golden, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    lag: int,
+    made: Golden,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Names, bytes, modes and empty folders are restored, for the owner, and each file is compared
     once, however far that lags behind; figures are the manifest's.
@@ -70,7 +73,11 @@ def test_a_restored_copy_is_the_golden_copy(
     monkeypatch.setattr("dbbench.datasets.copying.crc_of", note)
     said: list[tuple[int, int]] = []
     found = restore_copy(
-        made, tmp_path / "data", ME, lambda done, whole: said.append((done, whole)), lag
+        made,
+        tmp_path / "data",
+        ME,
+        lambda done, whole: said.append((done, whole)),
+        lag,
     )
     assert manifest.scan(tmp_path / "data", 1) == made.manifest.entries
     assert found.bytes == made.manifest.logical_bytes

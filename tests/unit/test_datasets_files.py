@@ -105,7 +105,9 @@ def test_a_directory_is_copied_without_following_links(tmp_path: Path) -> None:
         with pytest.raises(SourceRefused, match="base/bad is a"):
             files.copy_tree(source, tmp_path / f"copy{number}")
         files.copy_tree(
-            source, tmp_path / f"clean{number}", lambda path: path == PurePosixPath("base/bad")
+            source,
+            tmp_path / f"clean{number}",
+            lambda path: path == PurePosixPath("base/bad"),
         )
         assert (tmp_path / f"clean{number}/base/1").read_text() == "1"
         assert SECRET not in "".join(path.read_text() for path in tmp_path.glob("c*/base/*"))
@@ -205,7 +207,10 @@ lines';
 def script(dump: bytes) -> PostgresScript:
     """The dump, read to its end."""
     read = PostgresScript(
-        io.BytesIO(dump), lambda name: name == "other", lambda _role: None, "dbbench"
+        io.BytesIO(dump),
+        lambda name: name == "other",
+        lambda _role: None,
+        "dbbench",
     )
     assert len(list(read)) == len(dump.splitlines())
     return read
@@ -328,7 +333,12 @@ def test_a_script_of_mysql_without_the_server_of_its_own() -> None:
         ),
     ],
 )
-def test_what_a_file_is_and_what_helps(tmp_path: Path, head: bytes, what: str, remedy: str) -> None:
+def test_what_a_file_is_and_what_helps(
+    tmp_path: Path,
+    head: bytes,
+    what: str,
+    remedy: str,
+) -> None:
     """Each with the command, or with what to do when the dump is made."""
     path = write_file(tmp_path / "shop's; dump.sql", head)
     with pytest.raises(SourceUnusable, match=what) as refused:
@@ -348,7 +358,10 @@ def test_what_a_file_is_and_what_helps(tmp_path: Path, head: bytes, what: str, r
     ],
 )
 def test_an_archive_tells_which_pg_restore_can_read_it(
-    tmp_path: Path, version: int, writer: str, reader: int
+    tmp_path: Path,
+    version: int,
+    writer: str,
+    reader: int,
 ) -> None:
     """By the version of its format; one that is later than all known ones needs the version of its
     writer.

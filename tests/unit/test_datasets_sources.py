@@ -178,7 +178,12 @@ def test_a_backup_that_must_be_put_together_first_is_refused(tmp_path: Path) -> 
         sources.look(several.parent)
 
 
-def source(form: str, engine: str, version: str, page: int | None = None) -> Source:
+def source(
+    form: str,
+    engine: str,
+    version: str,
+    page: int | None = None,
+) -> Source:
     """A source of that form."""
     return Source(Path("/backup/shop"), form, engine, version, 10**6, "abc", page)
 
@@ -215,7 +220,10 @@ def source(form: str, engine: str, version: str, page: int | None = None) -> Sou
     ],
 )
 def test_what_a_server_cannot_take_is_refused(
-    one: Source, engine: str, version: str, said: str
+    one: Source,
+    engine: str,
+    version: str,
+    said: str,
 ) -> None:
     """Another engine, a later dump, files of any other release, other pages: each with both sides
     in the reason.
@@ -276,7 +284,11 @@ name = "{workload}"
 """
 
 
-def expanded(tmp_path: Path, own: str, workload: str = "scan") -> plan.Expanded:
+def expanded(
+    tmp_path: Path,
+    own: str,
+    workload: str = "scan",
+) -> plan.Expanded:
     """The cells of a plan with these lines in its workload."""
     return plan.expand(plan_of(tmp_path, PLAN.format(own=own, workload=workload)), SHIPPED)
 
@@ -323,7 +335,11 @@ def test_a_plan_names_its_source(tmp_path: Path) -> None:
         ('source = "SQL"\nchecksums = true', '"checksums" requires a physical copy of PostgreSQL'),
     ],
 )
-def test_what_does_not_fit_a_source_is_a_flaw(own: str, said: str, tmp_path: Path) -> None:
+def test_what_does_not_fit_a_source_is_a_flaw(
+    own: str,
+    said: str,
+    tmp_path: Path,
+) -> None:
     """Each is said with its reason before anything is looked at on the machine."""
     dump = put("pg_dump.sql", tmp_path / "shop.sql")
     with pytest.raises(PlanInvalid, match=said):

@@ -441,7 +441,11 @@ LAYERS = [
 
 @pytest.mark.parametrize(("kind", "name", "uuid", "command"), LAYERS)
 def test_a_disk_in_use_is_refused_with_the_command_that_releases_it(
-    sys_tree: Path, kind: str, name: str, uuid: str, command: str
+    sys_tree: Path,
+    kind: str,
+    name: str,
+    uuid: str,
+    command: str,
 ) -> None:
     """The layer that holds the disk is named as its owner named it, with the command of its kind."""
     folder = sys_tree / "devices/dm-0" / kind

@@ -73,7 +73,9 @@ def test_slow_flushes_of_a_real_directory_are_in_the_tail(tmp_path: Path) -> Non
 def test_a_virtual_disk_is_of_unknown_kind(monkeypatch: pytest.MonkeyPatch) -> None:
     """It claims to rotate; a disk of a real machine that claims it does."""
     monkeypatch.setattr(
-        sysfs, "queue_attributes", lambda _name: {"rotational": "1", "write_cache": "write back"}
+        sysfs,
+        "queue_attributes",
+        lambda _name: {"rotational": "1", "write_cache": "write back"},
     )
     for machine, words in (("kvm", "sdz, a virtual disk"), (None, "sdz, rotating")):
         facts = disk_probe._facts(Path("/"), ("sdz",), machine)
@@ -163,5 +165,9 @@ def test_the_command_prints_one_document(tmp_path: Path, printed: Any) -> None:
     document = json.loads(printed("probe", str(tmp_path), "--time", "1s", "--json"))
     assert document["directories"][0]["path"] == str(tmp_path) and document["pairs"] == []
     assert "| append 16 KiB, fdatasync |" in printed(
-        "probe", str(tmp_path), "--time", "1s", "--markdown"
+        "probe",
+        str(tmp_path),
+        "--time",
+        "1s",
+        "--markdown",
     )

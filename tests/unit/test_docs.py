@@ -52,7 +52,9 @@ def section(name: str, heading: str, until: str = "#") -> str:
     of TOML blocks.
     """
     found = re.search(
-        rf"^#+ {re.escape(heading)}\n(.*?)(?=^{until}|\Z)", text(name), re.MULTILINE | re.DOTALL
+        rf"^#+ {re.escape(heading)}\n(.*?)(?=^{until}|\Z)",
+        text(name),
+        re.MULTILINE | re.DOTALL,
     )
     assert found is not None, f"{name} has no heading {heading!r}"
     return found[1]
@@ -74,7 +76,9 @@ def definitions(part: str) -> dict[str, tuple[str, str]]:
     """Definition lists: key -> default ("" where there is none), paragraph."""
     found = {}
     for item in re.findall(
-        r"^- \*\*`(\w+)`\*\*: (.*?)(?=^- |^\S|\Z)", part.replace("\n\n", "\n\n.\n"), re.M | re.S
+        r"^- \*\*`(\w+)`\*\*: (.*?)(?=^- |^\S|\Z)",
+        part.replace("\n\n", "\n\n.\n"),
+        re.M | re.S,
     ):
         words = " ".join(item[1].split())
         default = re.search(r"^[^.]*?, default `(.*?)`\.", words)
@@ -195,7 +199,11 @@ KEYS: Final = [
 
 
 @pytest.mark.parametrize(("document", "heading", "noun"), KEYS)
-def test_every_key_has_its_row(document: str, heading: str, noun: type[Any]) -> None:
+def test_every_key_has_its_row(
+    document: str,
+    heading: str,
+    noun: type[Any],
+) -> None:
     """Each key that a person may write, and none that there is not; defaults are those of the code."""
     own = {"warmup_s": "warmup", "measure_s": "measure"}  # read by hand in plan/workloads.py
     read_by_hand = {model.WorkloadSpec: {"parameters", "sweeps"}, model.EngineSpec: {"sweeps"}}
@@ -350,7 +358,9 @@ def _blocks(kind: str) -> list[tuple[str, str]]:
     found = []
     for document in DOCUMENTS:
         for block in re.findall(
-            r"^```toml\n(.*?)^```", document.read_text(encoding="utf-8"), re.M | re.DOTALL
+            r"^```toml\n(.*?)^```",
+            document.read_text(encoding="utf-8"),
+            re.M | re.DOTALL,
         ):
             named = re.match(r"# (fs_setups|workloads)/", block)
             if block.startswith("# plan.toml\n"):
@@ -362,7 +372,11 @@ def _blocks(kind: str) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("document", "block"), _blocks("plan"))
-def test_plans_in_documents_load(document: str, block: str, tmp_path: Path) -> None:
+def test_plans_in_documents_load(
+    document: str,
+    block: str,
+    tmp_path: Path,
+) -> None:
     """What a reader copies out of a document has no error."""
     path = write_file(tmp_path / "plan.toml", block)
     assert plan.expand(plan.load(path, SHIPPED), SHIPPED).order

@@ -19,7 +19,13 @@ def outcome(tps: list[int]) -> Outcome:
         counts.latencies[second, 100 * 9 if took_us == 10_000 else 1359] = number
         counts.longest_us[second] = took_us
     return Outcome(
-        0.0, len(tps), sum(tps), 0, counts.series(len(tps)), Histogram(), between=counts.measure
+        0.0,
+        len(tps),
+        sum(tps),
+        0,
+        counts.series(len(tps)),
+        Histogram(),
+        between=counts.measure,
     )
 
 

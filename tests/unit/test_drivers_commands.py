@@ -108,7 +108,10 @@ def test_the_command_of_sysbench() -> None:
     } <= set(argv)
     assert "--tables=3" in argv and not any("password" in word for word in argv)
     argv = of_sysbench(
-        Address("mariadb", socket=Path("/run/s/sock")), tables=5, skip_trx=True, range_size=7
+        Address("mariadb", socket=Path("/run/s/sock")),
+        tables=5,
+        skip_trx=True,
+        range_size=7,
     )
     assert {"--db-driver=mysql", "--mysql-socket=/run/s/sock", "--mysql-user=dbbench"} <= set(argv)
     assert {"--tables=5", "--skip_trx=on", "--range_size=7"} <= set(argv)
@@ -159,7 +162,10 @@ def test_every_shipped_workload_names_a_driver_and_a_script_it_has() -> None:
     ],
 )
 def test_the_sessions_that_a_load_opens_are_known(
-    driver: str, script: str, parameters: dict[str, Scalar], expected: int | None
+    driver: str,
+    script: str,
+    parameters: dict[str, Scalar],
+    expected: int | None,
 ) -> None:
     """But for scripts of a user's own; dbbench's own sessions are not among them."""
     assert sessions_of(cell(workload(driver, script, "sysbench"), **parameters)) == expected

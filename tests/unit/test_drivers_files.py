@@ -264,7 +264,9 @@ def test_fios_progress_is_read() -> None:
     said = [fio.live(line) for line in (FIXTURES / "fio.out").read_text().splitlines()]
     assert [one for one in said if one] == [Live(0, 1596 + 616, None), Live(0, 1949 + 806, None)]
     assert fio.live("[r=103MiB/s,w=103MiB/s][r=13.2k,w=13.2k IOPS][eta 00m:02s]") == Live(
-        0, 26400, None
+        0,
+        26400,
+        None,
     )
     assert fio.live("Jobs: 2 (f=0)") is None
     assert fio.live("[r=13..2k IOPS]") is None  # damaged: no number
@@ -350,7 +352,9 @@ def test_content_is_as_compressible_as_asked() -> None:
     """The share of zeros holds for every page, and the seed gives the bytes."""
     found = filework.content(2**20, 0.25, 5)
     assert len(found) == 2**20 and found == filework.content(2**20, 0.25, 5) != filework.content(
-        2**20, 0.25, 6
+        2**20,
+        0.25,
+        6,
     )
     assert all(found[at + 3072 : at + 4096] == bytes(1024) for at in range(0, 2**20, 4096))
     assert found[:3072].count(0) < 100

@@ -90,7 +90,10 @@ def test_a_percentile_under_a_rate_is_the_one_sysbench_prints() -> None:
     counts = sysbench_events.parse(sysbench_events.event_files(RATE), 3)
     whole_run = sysbench.histogram(printed(RATE))
     sysbench_events.put_queued_latencies(
-        counts, (RATE / "queue").read_text(), whole_run, lived_s=3.06
+        counts,
+        (RATE / "queue").read_text(),
+        whole_run,
+        lived_s=3.06,
     )
     lines = [live for line in printed(RATE).splitlines() if (live := sysbench.live(line))]
     assert [live.second for live in lines] == [1, 2, 3]

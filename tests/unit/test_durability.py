@@ -69,7 +69,11 @@ TABLE: Final = [
     Row("ext4", {}, NO_JOURNAL, "made without a journal", journal=False),
     Row("ext2", {}, NO_JOURNAL, "the format has none", journal=False),
     Row(
-        "ext4 nobarrier", {}, "no-barrier + no-journal", "both, the worse one first", journal=False
+        "ext4 nobarrier",
+        {},
+        "no-barrier + no-journal",
+        "both, the worse one first",
+        journal=False,
     ),
     Row("ext4 data=writeback", {}, FULL, "databases fsync what they promise"),
     Row("ext4 data=ordered commit=60", {}, FULL, "an fsync does not wait for the period"),
@@ -140,7 +144,11 @@ TABLE: Final = [
     Row("btrfs", FPW_OFF, FULL, "use copy-on-write: the old page stays until the new one is there"),
     Row("btrfs nodatacow nodatasum", FPW_OFF, TEARS, "overwritten in place again"),
     Row(
-        "btrfs", FPW_OFF, TEARS, "chattr +C on the data directory does the same", attributes=("+C",)
+        "btrfs",
+        FPW_OFF,
+        TEARS,
+        "chattr +C on the data directory does the same",
+        attributes=("+C",),
     ),
     Row("btrfs nobarrier", FPW_OFF, LOST_BARRIER, "a page is whole, but commits are not flushed"),
     Row("ext4 nobarrier", FPW_OFF, "no-barrier + torn-pages-possible", "both"),
@@ -214,7 +222,11 @@ TABLE: Final = [
     # InnoDB: torn pages
     Row("ext4", DW_OFF, TEARS, "a page of 16 KiB is four blocks", "innodb"),
     Row(
-        "xfs", {"innodb_doublewrite": "0"}, TEARS, "the same, as older servers report it", "innodb"
+        "xfs",
+        {"innodb_doublewrite": "0"},
+        TEARS,
+        "the same, as older servers report it",
+        "innodb",
     ),
     Row(
         "xfs",
@@ -277,7 +289,9 @@ TABLE: Final = [
 
 
 @pytest.mark.parametrize(
-    "row", TABLE, ids=lambda row: f"{row.fs} {row.engine} {row.server or 'durable'}"
+    "row",
+    TABLE,
+    ids=lambda row: f"{row.fs} {row.engine} {row.server or 'durable'}",
 )
 def test_the_class_follows_from_what_is_effective(row: Row) -> None:
     """Mount options, features of the made filesystem and the server's settings; the name of a setup
@@ -292,7 +306,10 @@ def test_the_class_follows_from_what_is_effective(row: Row) -> None:
     engine, durable = ("postgres", POSTGRES) if row.engine == "postgres" else ("mariadb", INNODB)
     reports = partial(family_by_name(family).reports, tuple(options))
     server, _ = durability.of_server(
-        ENGINES[engine].durability, {**durable, **row.server}, tears, reports
+        ENGINES[engine].durability,
+        {**durable, **row.server},
+        tears,
+        reports,
     )
     assert durability_class(durability.combined(own, server)) == row.expected, row.why
 
@@ -311,7 +328,9 @@ def test_the_class_follows_from_what_is_effective(row: Row) -> None:
     ],
 )
 def test_a_class_that_rests_on_reports_names_them(
-    options: tuple[str, ...], server: dict[str, str], reports: tuple[str, ...]
+    options: tuple[str, ...],
+    server: dict[str, str],
+    reports: tuple[str, ...],
 ) -> None:
     """The report about the log, or about a page that nothing repairs; without either there is none."""
     of = durability.of_server(
@@ -347,7 +366,12 @@ def test_a_fault_of_the_server_makes_the_class_reported_unsafe(
     kind = ENGINES[engine]
     effective = {**INNODB, "innodb_flush_method": "fsync", **server}
     flags, found = durability.of_server(
-        kind.durability, effective, tears, lambda _: (), None, kind.PROFILE.restores_pages
+        kind.durability,
+        effective,
+        tears,
+        lambda _: (),
+        None,
+        kind.PROFILE.restores_pages,
     )
     assert (found, durability_class(flags)) == (reports, expected)
 
@@ -375,7 +399,10 @@ class Atomic(NamedTuple):
         # the page cache divides a page
         Atomic(16384, 16384, {**DW_OFF, "innodb_flush_method": "fsync"}, TEARS),
         Atomic(
-            16384, 16384, {"innodb_doublewrite": "fast"}, "torn-prevented (unit 16384, aligned)"
+            16384,
+            16384,
+            {"innodb_doublewrite": "fast"},
+            "torn-prevented (unit 16384, aligned)",
         ),
         Atomic(
             4096,
@@ -397,10 +424,21 @@ def test_a_disk_that_writes_pages_at_once_prevents_torn_ones(case: Atomic) -> No
     effective = {**INNODB, **case.server}
     page = durability.page_bytes(effective)
     tears = Mounted(
-        Path("/mnt"), "xfs", (), (), None, (), True, unit_bytes=case.fs_unit
+        Path("/mnt"),
+        "xfs",
+        (),
+        (),
+        None,
+        (),
+        True,
+        unit_bytes=case.fs_unit,
     ).tears_pages_of(page)
     flags, _ = durability.of_server(
-        ENGINES["mariadb"].durability, effective, tears, lambda _: (), case.disk_unit
+        ENGINES["mariadb"].durability,
+        effective,
+        tears,
+        lambda _: (),
+        case.disk_unit,
     )
     assert durability_class(flags, page) == case.expected
 
@@ -483,14 +521,20 @@ def test_what_is_not_measurable_is_never_a_failure() -> None:
     ],
 )
 def test_a_write_that_is_its_own_flush_is_none(
-    effective: dict[str, str], fua: bool, forced: bool
+    effective: dict[str, str],
+    fua: bool,
+    forced: bool,
 ) -> None:
     """On a disk with forced writes (FUA) a log opened with O_DSYNC needs no flush: then 0 of them
     say nothing.
     """
     assert durability.forced_writes(effective, fua) is forced
     text, failed = durability.flushes_verdict(
-        0, "", 1000, (), durability.forced_writes(effective, fua)
+        0,
+        "",
+        1000,
+        (),
+        durability.forced_writes(effective, fua),
     )
     assert failed is not forced
     assert text.startswith("not measurable" if forced else "0 device flushes")

@@ -44,7 +44,10 @@ def test_it_is_always_there_and_looks_at_every_file(tmp_path: Path) -> None:
     ],
 )
 def test_a_plan_that_wants_a_server_is_refused(
-    tmp_path: Path, more: str, workload: str, said: str
+    tmp_path: Path,
+    more: str,
+    workload: str,
+    said: str,
 ) -> None:
     """Parts of a plan and workloads that the engine `files` does not support are errors before
     anything is made; fsck is of the filesystem alone.

@@ -265,7 +265,10 @@ def test_a_server_that_waits_for_space_is_told(tmp_path: Path) -> None:
     ],
 )
 def test_the_line_that_helps_with_a_profile_of_apparmor(
-    loaded: str, program: str, said: bool, tmp_path: Path
+    loaded: str,
+    program: str,
+    said: bool,
+    tmp_path: Path,
 ) -> None:
     """Ubuntu's profile of mysqld denies every data directory but that of its package."""
     profiles = tmp_path / "profiles"

@@ -87,7 +87,9 @@ class Unreadable:
     ],
 )
 def test_a_server_that_refuses_for_ever_is_not_waited_for(
-    refusal: str, answers: bool | None, server: NotRunning
+    refusal: str,
+    answers: bool | None,
+    server: NotRunning,
 ) -> None:
     """One that cannot be reached yet is asked again."""
 
@@ -415,7 +417,9 @@ def test_a_newer_release_than_the_tested_ones_is_told(engine: str, version: str)
     ],
 )
 def test_a_default_has_a_first_and_a_last_version(
-    version: str, has: set[str], has_not: set[str]
+    version: str,
+    has: set[str],
+    has_not: set[str],
 ) -> None:
     """Defaults that a version does not have are left out; what a person asked for is not."""
     plan = {"io_workers": 5} if version == "14.1" else {}

@@ -55,7 +55,10 @@ from dbbench.model import Scalar, merge_settings
     ],
 )
 def test_postgres_value_is_the_one_asked_for(
-    asked: Scalar, value: str, unit: str, same: bool
+    asked: Scalar,
+    value: str,
+    unit: str,
+    same: bool,
 ) -> None:
     """Units are converted, on is true is 1, and -1 yields to what the server chose."""
     assert same_in_postgres(asked, Reported(value, unit)) is same
@@ -83,7 +86,11 @@ def test_postgres_value_is_the_one_asked_for(
         ("ON", "DETECT_ONLY", False),
     ],
 )
-def test_mysql_value_is_the_one_asked_for(asked: Scalar, value: str, same: bool) -> None:
+def test_mysql_value_is_the_one_asked_for(
+    asked: Scalar,
+    value: str,
+    same: bool,
+) -> None:
     """Size suffixes, booleans and decimals are the same thing written differently."""
     assert same_in_mysql(asked, Reported(value)) is same
 
@@ -114,7 +121,9 @@ def test_nobody_is_told_to_change_a_default() -> None:
     )
     with pytest.raises(SettingRefused) as caught:
         refuse_differences(
-            asked | merge_settings(("plan", {"max_connections": 300})), found, same_in_mysql
+            asked | merge_settings(("plan", {"max_connections": 300})),
+            found,
+            same_in_mysql,
         )
     assert "in the settings of the plan, or remove the setting there" in (caught.value.remedy or "")
 
@@ -124,7 +133,9 @@ def test_only_a_default_may_be_unknown_to_the_server() -> None:
     refuse_differences(merge_settings(("default", {"io_method": "worker"})), {}, same_in_postgres)
     with pytest.raises(SettingRefused, match="no such setting"):
         refuse_differences(
-            merge_settings(("fs_setup", {"io_method": "worker"})), {}, same_in_postgres
+            merge_settings(("fs_setup", {"io_method": "worker"})),
+            {},
+            same_in_postgres,
         )
 
 
@@ -152,7 +163,11 @@ def test_what_makes_the_server_private_cannot_be_set() -> None:
         ("work_mem", "4MB", None),
     ],
 )
-def test_the_servers_own_cache_in_bytes(name: str, value: Scalar, bytes_: int | None) -> None:
+def test_the_servers_own_cache_in_bytes(
+    name: str,
+    value: Scalar,
+    bytes_: int | None,
+) -> None:
     """PostgreSQL's bare numbers are blocks of 8 KiB, InnoDB's bytes; what is not known is None."""
     assert own_cache_bytes(merge_settings(("plan", {name: value}))) == bytes_
 
@@ -183,7 +198,9 @@ def test_the_numbers_of_a_version(version: str, numbers: tuple[int, ...]) -> Non
     ],
 )
 def test_versions_have_a_first_and_a_last(
-    versions: Versions, inside: list[tuple[int, ...]], outside: list[tuple[int, ...]]
+    versions: Versions,
+    inside: list[tuple[int, ...]],
+    outside: list[tuple[int, ...]],
 ) -> None:
     """Both ends are included, with all releases below the numbers given."""
     assert [version in versions for version in inside] == [True] * len(inside)

@@ -44,7 +44,13 @@ def report(*entries: ArmFigures, problems: tuple[str, ...] = ()) -> Report:
     """A night of these."""
     begin = "2026-01-02T01:30:00.000Z"
     return Report(
-        "p, night of 2026-01-02", "p-night", begin, entries, "regression", problems, host="db7"
+        "p, night of 2026-01-02",
+        "p-night",
+        begin,
+        entries,
+        "regression",
+        problems,
+        host="db7",
     )
 
 

@@ -91,7 +91,10 @@ def test_each_engine_runs_every_combination_of_its_factors(tmp_path: Path) -> No
     ],
 )
 def test_how_files_grow_can_be_a_factor(
-    tmp_path: Path, engine: str, name: str, levels: tuple[Scalar, Scalar]
+    tmp_path: Path,
+    engine: str,
+    name: str,
+    levels: tuple[Scalar, Scalar],
 ) -> None:
     """These settings are known although dbbench has no defaults for them."""
     text = plan("btrfs-zstd", engine, "bulk-insert", factors={name: levels})
@@ -119,7 +122,11 @@ def test_how_files_grow_can_be_a_factor(
         ),
     ],
 )
-def test_wrong_factors_are_named(tmp_path: Path, factors: str, evidence: str) -> None:
+def test_wrong_factors_are_named(
+    tmp_path: Path,
+    factors: str,
+    evidence: str,
+) -> None:
     """Each error is found before anything runs."""
     with pytest.raises(PlanInvalid, match=re.escape(evidence)):
         load(written(tmp_path, factors), SHIPPED)
@@ -240,7 +247,12 @@ def server(program: Path, version: str, *absent: str) -> str:
     ],
 )
 def test_an_arm_whose_tuning_the_server_lacks_is_skipped(
-    tmp_path: Path, engine: str, version: str, setting: str, value: Scalar, lacks: str | None
+    tmp_path: Path,
+    engine: str,
+    version: str,
+    setting: str,
+    value: Scalar,
+    lacks: str | None,
 ) -> None:
     """With the setting and the version, also in minor releases, and for one value alone; the server
     would refuse to start.
@@ -256,7 +268,11 @@ def test_an_arm_whose_tuning_the_server_lacks_is_skipped(
 @pytest.mark.parametrize(
     ("value", "reason"), [("0", None), ("1", "is 1; 0"), ("2", "kernel.io_uring_disabled is 2")]
 )
-def test_the_sysctl_of_io_uring(tmp_path: Path, value: str, reason: str | None) -> None:
+def test_the_sysctl_of_io_uring(
+    tmp_path: Path,
+    value: str,
+    reason: str | None,
+) -> None:
     """1 refuses it to a server too, which is not root; with 0 the call decides."""
     write_file(tmp_path / "proc/sys/kernel/io_uring_disabled", value)
     said = str(host.without_io_uring(tmp_path))
@@ -324,7 +340,10 @@ def judged(*rows: Row) -> Interaction:
     ],
 )
 def test_verdicts_of_planted_ratios(
-    ratios: tuple[float, float], half: float | None, verdict: str, text: str
+    ratios: tuple[float, float],
+    half: float | None,
+    verdict: str,
+    text: str,
 ) -> None:
     """The word and the sentence follow from the intervals."""
     found = judged(

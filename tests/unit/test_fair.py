@@ -48,7 +48,9 @@ GIB = 2**30
 def cell(**parameters: Any) -> Cell:
     """A cell with a window of five seconds, without warm-up."""
     return dataclasses.replace(
-        small_run().cells[0], parameters=parameters, window=Window("fixed", 0, 5)
+        small_run().cells[0],
+        parameters=parameters,
+        window=Window("fixed", 0, 5),
     )
 
 
@@ -202,7 +204,12 @@ def test_the_files_that_are_watched_are_those_of_disks_and_volumes(tmp_path: Pat
             {},
             {
                 "client": ClientFacts(
-                    "load@db2", "db2", "192.0.2.20", "192.0.2.10", 15432, "sysbench 1.0.20"
+                    "load@db2",
+                    "db2",
+                    "192.0.2.20",
+                    "192.0.2.10",
+                    15432,
+                    "sysbench 1.0.20",
                 )
             },
             "place of the load generator differs (another host, over the network; baseline: this "
@@ -226,7 +233,9 @@ def test_the_files_that_are_watched_are_those_of_disks_and_volumes(tmp_path: Pat
     ],
 )
 def test_each_inequality_is_named_with_both_values(
-    one: dict[str, Any], other: dict[str, Any], told: str
+    one: dict[str, Any],
+    other: dict[str, Any],
+    told: str,
 ) -> None:
     """And stands in the notes of the arm's row; equal arms have none."""
     assert texts(unequal([trial(**one)], [trial("b", **other)])) == (told,)
@@ -254,7 +263,9 @@ def test_two_of_a_family_with_other_features_are_not_the_same() -> None:
 def test_public_reports_stand_next_to_the_ratio_and_in_the_verdict() -> None:
     """The class with its report, for the setup and for the baseline; others have no such remark."""
     reported = FilesystemFacts(
-        "zfs", durability_class="reported-unsafe", reports=("owner/project#7",)
+        "zfs",
+        durability_class="reported-unsafe",
+        reports=("owner/project#7",),
     )
     unsafe = trial("a", 1, 100.0, filesystem=reported)
     usual = trial("b", 1, 100.0)
@@ -345,7 +356,10 @@ def test_size_sets_the_scale_by_the_memory(tmp_path: Path) -> None:
     ],
 )
 def test_flaws_of_conditions_are_told(
-    tmp_path: Path, workload: Table, keys: Table, told: str
+    tmp_path: Path,
+    workload: Table,
+    keys: Table,
+    told: str,
 ) -> None:
     """Before anything is done."""
     with pytest.raises(PlanInvalid) as caught:
@@ -358,7 +372,11 @@ def test_each_condition_is_a_sentence(tmp_path: Path) -> None:
     takes.
     """
     found, cells = loaded(
-        tmp_path, {"size": "io-bound"}, memory="1GiB", measure="120s", warmup="9s"
+        tmp_path,
+        {"size": "io-bound"},
+        memory="1GiB",
+        measure="120s",
+        warmup="9s",
     )
     flaws = (
         '"numa_node" must be 0 or more.*\n.*"cpus_server" must be a list of CPUs such as "0-3,8"'
@@ -374,7 +392,11 @@ def test_each_condition_is_a_sentence(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("scale", "shares"), [(3, True), (4, False)])
-def test_more_clients_than_rows_are_a_condition(tmp_path: Path, scale: int, shares: bool) -> None:
+def test_more_clients_than_rows_are_a_condition(
+    tmp_path: Path,
+    scale: int,
+    shares: bool,
+) -> None:
     """The default of four clients updates as many branches as `scale` has."""
     said = conditions.sentences(*loaded(tmp_path, {"scale": scale}))
     assert any("share 3 rows that each transaction locks" in line for line in said) == shares

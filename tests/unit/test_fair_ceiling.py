@@ -167,7 +167,10 @@ def test_commits_that_share_flushes_have_no_share_of_the_ceiling() -> None:
     ],
 )
 def test_a_device_that_fell_below_what_it_gave_before_the_run_is_reported(
-    busy: float | None, requests: float, kb: float, expected: bool
+    busy: float | None,
+    requests: float,
+    kb: float,
+    expected: bool,
 ) -> None:
     """Busy second after second, and less than half of its slowest measurement in requests and in
     bytes. A load shorter than iostat's first interval has an empty lead column and no other.

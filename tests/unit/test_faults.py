@@ -44,7 +44,9 @@ SHRUNK: Final = replace(LOOP, image="i", image_blocks_before=900, image_blocks_a
     ],
 )
 def test_what_the_kernel_told_makes_the_trial_suspect(
-    judged: Judged, told: str, tmp_path: Path
+    judged: Judged,
+    told: str,
+    tmp_path: Path,
 ) -> None:
     """Trouble of the machine, lost lines, errors of the trial's own device, an image that shrank."""
     trial = judged.trial(tmp_path)
@@ -128,7 +130,10 @@ def test_accounts_that_are_lost_hide_no_other_process(tmp_path: Path) -> None:
 
 
 def window(
-    disks: DiskFigures, ours: int | None, others: int | None, elsewhere: bool = False
+    disks: DiskFigures,
+    ours: int | None,
+    others: int | None,
+    elsewhere: bool = False,
 ) -> Readings:
     """Return the readings of 5 s in which the trial's processes and others wrote these bytes. Pages
     that are written as a whole folio make the former look like more.

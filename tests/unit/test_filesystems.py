@@ -28,11 +28,18 @@ def recorded(name: str) -> str:
 
 
 def setup_of(
-    family: str, *mount: str, mkfs: tuple[str, ...] = (), attributes: tuple[str, ...] = ()
+    family: str,
+    *mount: str,
+    mkfs: tuple[str, ...] = (),
+    attributes: tuple[str, ...] = (),
 ) -> FsSetup:
     """A setup with these options."""
     return FsSetup(
-        title="test", name="test", mkfs=Mkfs(family, mkfs), mount=mount, attributes=attributes
+        title="test",
+        name="test",
+        mkfs=Mkfs(family, mkfs),
+        mount=mount,
+        attributes=attributes,
     )
 
 
@@ -213,7 +220,9 @@ def test_geometry_of_btrfs(version: str) -> None:
     ],
 )
 def test_a_tool_that_leaves_a_line_out_is_not_understood(
-    parse: Callable[[str], object], name: str, cut: str
+    parse: Callable[[str], object],
+    name: str,
+    cut: str,
 ) -> None:
     """What a version no longer prints is an error that names the tool, never a fact that is
     silently missing.
@@ -253,7 +262,10 @@ def test_the_algorithm_is_the_last_that_is_named(options: str, algorithm: str | 
     ],
 )
 def test_the_unit_of_direct_writes_is_what_mkfs_was_asked_for(
-    family: str, options: str, mode: str | None, expected: int
+    family: str,
+    options: str,
+    mode: str | None,
+    expected: int,
 ) -> None:
     """A block, or a cluster of ext4 with bigalloc; 0: not known, or no direct I/O."""
     setup = setup_of(family, mkfs=tuple(options.split()))
@@ -337,7 +349,9 @@ def test_commands_are_what_a_person_would_type() -> None:
     assert mkfs[-3:] == ("/dev/a", "/dev/b", "/dev/c")
     assert mount[-3:] == ("noatime,nodiscard,device=/dev/b,device=/dev/c", "/dev/a", "/m")
     tuned = FsSetup(
-        title="t", mkfs=Mkfs("ext4", tune=("-o", "journal_data_writeback")), attributes=("+A",)
+        title="t",
+        mkfs=Mkfs("ext4", tune=("-o", "journal_data_writeback")),
+        attributes=("+A",),
     )
     words = [" ".join(argv) for argv in filesystems.commands(tuned, ("/dev/a",), "/m")]
     assert words[1] == "tune2fs -o journal_data_writeback /dev/a"
@@ -366,7 +380,9 @@ def test_commands_are_what_a_person_would_type() -> None:
     ],
 )
 def test_blocks_of_xfs_above_the_page_size_need_a_kernel_for_them(
-    release: str, lack: str, tmp_path: Path
+    release: str,
+    lack: str,
+    tmp_path: Path,
 ) -> None:
     """From 6.12 on. A machine with large pages needs no large blocks."""
     write_file(tmp_path / "proc/sys/kernel/osrelease", f"{release}\n")

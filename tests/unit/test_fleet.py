@@ -63,7 +63,11 @@ def test_each_block_is_a_part_and_so_is_its_repeat() -> None:
 
 
 @pytest.mark.parametrize("mode", ["spread", "each"])
-def test_results_are_those_of_one_machine(mode: str, root: Path, hosts: Hosts) -> None:
+def test_results_are_those_of_one_machine(
+    mode: str,
+    root: Path,
+    hosts: Hosts,
+) -> None:
     """All trials of the plan have their ids and the plan's order; a block comes from one host."""
     run = two_arms(6)
     fleet = run_fleet(root, new_fleet(run, root, NAMES, mode), run, hosts)
@@ -173,7 +177,9 @@ def test_finished_parts_are_not_run_again(root: Path, hosts: Hosts) -> None:
 
 
 def test_stop_of_the_fleet_ends_the_coordinator(
-    root: Path, hosts: Hosts, monkeypatch: pytest.MonkeyPatch
+    root: Path,
+    hosts: Hosts,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """`fleet stop` on another machine tells it through the scheduler."""
     run = two_arms(2)
@@ -238,7 +244,11 @@ def test_parcel_writes_only_below_its_folder(name: str, tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.rglob("x")] == []
 
 
-def test_cut_parcel_is_damaged(root: Path, hosts: Hosts, tmp_path: Path) -> None:
+def test_cut_parcel_is_damaged(
+    root: Path,
+    hosts: Hosts,
+    tmp_path: Path,
+) -> None:
     """Wherever it was cut."""
     run = two_arms(1)
     run_fleet(root, new_fleet(run, root, NAMES), run, hosts)

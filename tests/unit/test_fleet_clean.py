@@ -98,7 +98,10 @@ def test_status_of_a_fleet_without_a_scheduler(told: Any, results_folder: Path) 
 
 @pytest.mark.parametrize("name", ["../x", "a/b", ".hidden", "-x"])
 def test_name_of_a_fleet_cannot_leave_the_results(
-    name: str, tmp_path: Path, told: Any, results_folder: Path
+    name: str,
+    tmp_path: Path,
+    told: Any,
+    results_folder: Path,
 ) -> None:
     """It is the name of folders here and on the hosts."""
     pytest.importorskip("distributed")

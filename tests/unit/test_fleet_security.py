@@ -107,7 +107,13 @@ def test_worker_by_ssh_is_one_command(tmp_path: Path, programs: Path) -> None:
         (tmp_path / name).write_text(f"{name}\n")
         (tmp_path / name).chmod(0o600)
     options = launch.HostOptions(
-        None, "root@db1, db2", None, None, "sudo dbbench", "/my results", None
+        None,
+        "root@db1, db2",
+        None,
+        None,
+        "sudo dbbench",
+        "/my results",
+        None,
     )
     workers = launch._ssh_workers(options, tmp_path, Path("/x"))
     assert sorted(workers) == ["db1", "db2"]

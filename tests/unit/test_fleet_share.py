@@ -68,7 +68,11 @@ def test_order_of_a_host_is_that_of_its_part(tmp_path: Path) -> None:
         ("scripts/w.sql", "\\! id\n"),
     ],
 )
-def test_run_that_was_changed_on_a_host_is_refused(field: str, value: Any, tmp_path: Path) -> None:
+def test_run_that_was_changed_on_a_host_is_refused(
+    field: str,
+    value: Any,
+    tmp_path: Path,
+) -> None:
     """A folder does not decide what root executes; the error names the key (E803)."""
     run = small_run("f")
     scripts = {"w.sql": "SELECT 1;\n"}
@@ -91,7 +95,9 @@ def test_another_plan_of_the_same_name_is_refused(tmp_path: Path) -> None:
 
 
 def test_locks_of_disks_are_private(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environ: dict[str, str]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    environ: dict[str, str],
 ) -> None:
     """They lie in a directory that only this user can enter; one of another user, or a link, is
     refused.

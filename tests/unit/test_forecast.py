@@ -46,7 +46,9 @@ def forecast_of(tmp_path: Path, printed: Any, blocks: int = 5) -> Forecast:
 
 @pytest.mark.parametrize(("arms", "workloads", "blocks"), [(2, 1, 5), (3, 3, 3), (3, 3, 5)])
 def test_the_difference_is_found_nine_times_out_of_ten(
-    arms: int, workloads: int, blocks: int
+    arms: int,
+    workloads: int,
+    blocks: int,
 ) -> None:
     """In 150 simulated runs whose last setup is slower by what is promised: 90 %, within three
     standard errors.

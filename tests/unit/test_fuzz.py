@@ -150,7 +150,11 @@ def case(text: str, seed: int) -> str:
     return damaged(text, draw)
 
 
-def held(parse: Callable[[str], object], text: str, allowed: tuple[type[Exception], ...]) -> None:
+def held(
+    parse: Callable[[str], object],
+    text: str,
+    allowed: tuple[type[Exception], ...],
+) -> None:
     """One case: an answer or an allowed error, in time."""
     began = time.process_time()
     with contextlib.suppress(DbbenchError, *allowed):
@@ -310,7 +314,10 @@ def test_damaged_output_is_an_answer_or_an_error(name: str) -> None:
     parse, recorded, allowed = PARSERS[name]
 
     @settings(
-        max_examples=CASES, deadline=None, database=None, suppress_health_check=list(HealthCheck)
+        max_examples=CASES,
+        deadline=None,
+        database=None,
+        suppress_health_check=list(HealthCheck),
     )
     @given(
         st.one_of(
@@ -331,7 +338,10 @@ def test_a_damaged_plan_is_read_or_refused(tmp_path: Path) -> None:
     path = tmp_path / "plan.toml"
 
     @settings(
-        max_examples=CASES, deadline=None, database=None, suppress_health_check=list(HealthCheck)
+        max_examples=CASES,
+        deadline=None,
+        database=None,
+        suppress_health_check=list(HealthCheck),
     )
     @given(
         st.one_of(
@@ -442,7 +452,9 @@ def test_an_input_that_is_no_file_is_refused(kind: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("name", "load"), [("run.json", load_spec), ("trial.json", load_trial)])
 def test_a_damaged_result_is_read_or_named(
-    name: str, load: Callable[[Path], object], tmp_path: Path
+    name: str,
+    load: Callable[[Path], object],
+    tmp_path: Path,
 ) -> None:
     """Bent by one value, or cut: damage with its name, also where its checksum was left out."""
     from dbbench import results
@@ -454,7 +466,10 @@ def test_a_damaged_result_is_read_or_named(
     recorded = re.sub(r',\n "sha256": "\w+"', "", (where / name).read_text())
 
     @settings(
-        max_examples=CASES, deadline=None, database=None, suppress_health_check=list(HealthCheck)
+        max_examples=CASES,
+        deadline=None,
+        database=None,
+        suppress_health_check=list(HealthCheck),
     )
     @given(st.integers(0, 2**40))
     def each(seed: int) -> None:

@@ -117,7 +117,9 @@ def test_without_compression_no_share_is_told(
     ],
 )
 def test_growth_that_a_compressing_setup_did_not_compress_is_told_beside_the_ratio(
-    facts: GrowthFacts | None, warned: bool, tmp_path: Path
+    facts: GrowthFacts | None,
+    warned: bool,
+    tmp_path: Path,
 ) -> None:
     """W152 with both shares, and a remark in the row."""
     trial = Judged(facts={"growth": facts}).trial(tmp_path)

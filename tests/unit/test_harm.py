@@ -30,7 +30,13 @@ def base_on(folder: Path) -> BaseImages:
     workdir = WorkDir(folder)
     target = LabTarget("ext4", SHIPPED.setup("ext4"), EngineSpec("postgres"), {})
     return BaseImages(
-        target, {}, workdir.place(target.engine), (), (), "17", Mounted.__new__(Mounted)
+        target,
+        {},
+        workdir.place(target.engine),
+        (),
+        (),
+        "17",
+        Mounted.__new__(Mounted),
     )
 
 
@@ -206,6 +212,10 @@ def test_a_lab_without_trials_has_no_price(tmp_path: Path) -> None:
         ({"physical_block_size": "4096"}, "above its physical block of 4 KiB"),
     ],
 )
-def test_the_device_says_which_cuts_apply(queue: dict[str, str], said: str, tmp_path: Path) -> None:
+def test_the_device_says_which_cuts_apply(
+    queue: dict[str, str],
+    said: str,
+    tmp_path: Path,
+) -> None:
     """Those with a power-fail unit that it has by its own account."""
     assert said in table_of(tmp_path, **queue).unit

@@ -152,7 +152,9 @@ def test_help_has_examples_of_the_command(printed: Any, words: list[str]) -> Non
     [("fs", catalog([]).setups), ("workload", catalog([]).workloads), ("study", studies.names())],
 )
 def test_catalogues_on_a_terminal_of_80_columns(
-    tmp_path: Path, command: str, names: Collection[str]
+    tmp_path: Path,
+    command: str,
+    names: Collection[str],
 ) -> None:
     """No line is wider, and every name is whole at the start of a line."""
     terminal = Terminal(80, 24)

@@ -51,7 +51,18 @@ def test_names_with_brackets_and_spaces(tmp_path: Path) -> None:
     write_file(tmp_path / "7/stat", f"7 (kworker) R (x)) S {numbers}")
     tick = os.sysconf("SC_CLK_TCK")
     expected = Task(
-        7, "kworker) R (x)", "S", 2, True, True, "-5", 1, 24, "1/50", 42 / tick, 12 / tick
+        7,
+        "kworker) R (x)",
+        "S",
+        2,
+        True,
+        True,
+        "-5",
+        1,
+        24,
+        "1/50",
+        42 / tick,
+        12 / tick,
     )
     assert task(f"{tmp_path}/7") == expected
     assert task(f"{tmp_path}/8") is None
@@ -83,7 +94,9 @@ def times(
     ],
 )
 def test_a_checkout_in_a_command_line_does_not_make_a_process_ours(
-    words: str, ours: bool, tmp_path: Path
+    words: str,
+    ours: bool,
+    tmp_path: Path,
 ) -> None:
     """Only what runs dbbench belongs to a trial; the load of a shell or of tests in a checkout is
     foreign.
@@ -116,7 +129,11 @@ def test_the_biggest_foreign_process_is_named() -> None:
     """The share of all CPUs; threads of the kernel and dbbench's processes are excluded."""
     before = at(0, cpu(100, 100), [times(10, 1, 50)], [times(20, 1, 3), times(21, 1, 500)])
     after = at(
-        10, cpu(118, 102), [times(10, 1, 60)], [times(20, 1, 8), times(21, 1, 501)], kernel=2.0
+        10,
+        cpu(118, 102),
+        [times(10, 1, 60)],
+        [times(20, 1, 8), times(21, 1, 501)],
+        kernel=2.0,
     )
     found = load.foreign_load(before, after)
     assert found.foreign_cpu_s == pytest.approx(6)

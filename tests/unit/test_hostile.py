@@ -78,7 +78,9 @@ def trial(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("name", [".lock", "journal.jsonl"])
 def test_links_in_place_of_our_files_are_not_written_through(
-    name: str, folder: Path, victim: Path
+    name: str,
+    folder: Path,
+    victim: Path,
 ) -> None:
     """`clean` and `run` as root would otherwise empty or lengthen what the link names."""
     (folder / name).unlink(missing_ok=True)
@@ -189,7 +191,10 @@ def test_clean_of_one_run_leaves_what_another_has(
 
 @pytest.mark.parametrize("plant", ["link", "fifo", "sparse"])
 def test_a_fleets_lock_is_not_written_through(
-    plant: str, copy: Path, victim: Path, capsys: pytest.CaptureFixture[str]
+    plant: str,
+    copy: Path,
+    victim: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """What is in the place of the coordinator's lock stays as it is."""
     fleet_files.save(copy, Fleet("f", "spread", "2026-01-01T00:00:00Z", "x", ("bad",)))
@@ -222,7 +227,9 @@ def test_clean_follows_no_link_of_a_fleet(linked: str, tmp_path: Path) -> None:
 
 
 def test_clean_removes_nothing_that_a_planted_journal_names(
-    folder: Path, victim: Path, tmp_path: Path
+    folder: Path,
+    victim: Path,
+    tmp_path: Path,
 ) -> None:
     """A folder and a file of another user, and the target of a link with a name of dbbench, remain."""
     (home := tmp_path / "home").mkdir()
@@ -287,7 +294,11 @@ def test_an_altered_run_json_is_named(folder: Path) -> None:
 @pytest.mark.parametrize("plant", ["link", "fifo", "device"])
 @pytest.mark.parametrize("name", ["trial.json", "SHA256SUMS", "series.csv.gz", "histogram.json"])
 def test_what_is_no_plain_file_is_damage(
-    name: str, plant: str, trial: Path, victim: Path, tmp_path: Path
+    name: str,
+    plant: str,
+    trial: Path,
+    victim: Path,
+    tmp_path: Path,
 ) -> None:
     """A FIFO would be waited for, a device never ends, a link shows other people's files."""
     path = trial / name
@@ -395,7 +406,12 @@ def planted(results_folder: Path, name: str, plant: str, secret: Path) -> Path:
 @pytest.mark.parametrize("plant", PLANTS)
 @pytest.mark.parametrize("name", [*OF_RUN, *OF_TRIAL, *OF_RESULTS])
 def test_what_is_planted_is_named_and_hides_nothing(
-    name: str, plant: str, copy: Path, secret: Path, capsys: pytest.CaptureFixture[str], here: Path
+    name: str,
+    plant: str,
+    copy: Path,
+    secret: Path,
+    capsys: pytest.CaptureFixture[str],
+    here: Path,
 ) -> None:
     """Every command ends at once, with an error that has an ID and names the run; the other run is
     shown, and the content of a file elsewhere never is.
@@ -419,7 +435,11 @@ def test_what_is_planted_is_named_and_hides_nothing(
 
 @pytest.mark.parametrize("name", ["plan.toml", "series.csv.gz", "nightly/p.jsonl"])
 def test_a_page_shows_no_file_from_elsewhere(
-    name: str, copy: Path, secret: Path, tmp_path: Path, printed: Any
+    name: str,
+    copy: Path,
+    secret: Path,
+    tmp_path: Path,
+    printed: Any,
 ) -> None:
     """What a link leads to is not in it; the other run is."""
     path = planted(copy, name, "link", secret)
@@ -427,14 +447,24 @@ def test_a_page_shows_no_file_from_elsewhere(
     if name in OF_TRIAL:
         unsummed(path)
     assert "error E801" in printed(
-        "report", "bad", "good", "-o", str(page), "--results", str(copy), code=1
+        "report",
+        "bad",
+        "good",
+        "-o",
+        str(page),
+        "--results",
+        str(copy),
+        code=1,
     )
     assert "$6$" not in page.read_text() and ">good<" in page.read_text()
 
 
 @pytest.mark.parametrize("name", ["trial.json", "series.csv.gz", "histogram.json"])
 def test_a_damaged_trial_hides_no_other_of_its_run(
-    name: str, copy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    name: str,
+    copy: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Every command goes on with the other trials, says which was left out and why, and ends with
     1; the page says it too. A baseline has to be whole.
@@ -473,7 +503,9 @@ FIGURES: dict[str, Callable[[str], str]] = {
 
 @pytest.mark.parametrize("kind", FIGURES)
 def test_a_trial_that_cannot_be_hides_no_other(
-    kind: str, copy: Path, capsys: pytest.CaptureFixture[str]
+    kind: str,
+    copy: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Also where the checksums are right: the trial is named, at once, and the other one is shown."""
     trial = sorted((copy / "bad/trials").iterdir())[0]
@@ -497,7 +529,9 @@ def test_a_trial_that_cannot_be_hides_no_other(
 
 
 def test_a_series_that_cannot_be_read_hides_no_other_trial(
-    copy: Path, tmp_path: Path, printed: Any
+    copy: Path,
+    tmp_path: Path,
+    printed: Any,
 ) -> None:
     """Also where the checksums know nothing of the damage: the page has the other trials of its
     run.
@@ -506,7 +540,13 @@ def test_a_series_that_cannot_be_read_hides_no_other_trial(
     page = tmp_path / "page.html"
     unsummed(path)
     assert f"{path.parent.name}: " in printed(
-        "report", "bad", "-o", str(page), "--results", str(copy), code=1
+        "report",
+        "bad",
+        "-o",
+        str(page),
+        "--results",
+        str(copy),
+        code=1,
     )
     assert f"{path.parent.name} (E801)" in page.read_text()
 

@@ -19,7 +19,9 @@ from dbbench import cli
     "engines", [("postgres",), ("mariadb",), ("mysql",), ("postgres", "mariadb", "mysql")]
 )
 def test_what_init_writes_is_a_good_plan(
-    tmp_path: Path, printed: Any, engines: tuple[str, ...]
+    tmp_path: Path,
+    printed: Any,
+    engines: tuple[str, ...],
 ) -> None:
     """The plan can be expanded as it is, is commented, and `plan` does not object to its warm-up."""
     path = tmp_path / "my plan.toml"
@@ -100,13 +102,22 @@ def test_init_refuses_bad_answers(
 @pytest.mark.parametrize(
     ("answer", "loads"), [("", ["pgbench-tpcb"]), ("scan, tpcc", ["scan", "tpcc"])]
 )
-def test_init_asks_on_a_terminal(answer: str, loads: list[str], tmp_path: Path) -> None:
+def test_init_asks_on_a_terminal(
+    answer: str,
+    loads: list[str],
+    tmp_path: Path,
+) -> None:
     """Five questions, of which a wrong answer is asked again; in a pipe it asks nothing."""
     terminal, side = pty.openpty()
     command = [sys.executable, "-m", "dbbench", "init"]
     environment = {**os.environ, "PYTHONPATH": str(Path(cli.__file__).parents[1])}
     with subprocess.Popen(
-        command, cwd=tmp_path, stdin=side, stdout=side, stderr=side, env=environment
+        command,
+        cwd=tmp_path,
+        stdin=side,
+        stdout=side,
+        stderr=side,
+        env=environment,
     ) as process:
         os.write(terminal, f"/etc\n/dev/sdx\next4,xfs\npostgre\npostgres\n{answer}\n2h\n".encode())
         assert process.wait(timeout=120) == 0
@@ -137,7 +148,9 @@ def test_init_asks_on_a_terminal(answer: str, loads: list[str], tmp_path: Path) 
 
 @pytest.mark.parametrize("command", ["plan", "run"])
 def test_a_missing_plan_names_the_command_that_writes_one(
-    printed: Any, here: Path, command: str
+    printed: Any,
+    here: Path,
+    command: str,
 ) -> None:
     """Also without an argument."""
     assert (
@@ -148,7 +161,11 @@ def test_a_missing_plan_names_the_command_that_writes_one(
 
 @pytest.mark.starts_processes
 @pytest.mark.parametrize("name", ["demo", "tiny"])
-def test_init_writes_the_example_plans(tmp_path: Path, printed: Any, name: str) -> None:
+def test_init_writes_the_example_plans(
+    tmp_path: Path,
+    printed: Any,
+    name: str,
+) -> None:
     """They are part of the program, and can be expanded as they are."""
     path = tmp_path / "plan.toml"
     printed("init", "--example", name, "-o", str(path))
@@ -159,7 +176,11 @@ def test_init_writes_the_example_plans(tmp_path: Path, printed: Any, name: str) 
     ("folder", "start"), [("bin", "{}/bin/dbbench "), ("a 100%", '"{}/a 100%%/dbbench" ')]
 )
 def test_init_writes_the_units_of_this_program(
-    tmp_path: Path, printed: Any, monkeypatch: pytest.MonkeyPatch, folder: str, start: str
+    tmp_path: Path,
+    printed: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    folder: str,
+    start: str,
 ) -> None:
     """With the path that it was started by, in quotes where systemd needs them, into a new folder;
     files that are there stay as they are.

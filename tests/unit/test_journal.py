@@ -92,7 +92,9 @@ def test_the_journal_of_another_run_is_not_believed(tmp_path: Path) -> None:
 
 
 def test_the_journal_of_another_user_is_not_believed(
-    tmp_path: Path, home: Path, environ: dict[str, str]
+    tmp_path: Path,
+    home: Path,
+    environ: dict[str, str],
 ) -> None:
     """Neither where the key is another one, nor where others can read or have planted it."""
     journal = Journal(tmp_path / "journal.jsonl")

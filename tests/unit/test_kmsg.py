@@ -90,7 +90,9 @@ def test_a_refused_operation_is_no_fault_where_the_filesystem_can_do_without_it(
     ],
 )
 def test_a_line_belongs_to_the_disk_it_names_and_to_no_other(
-    text: str, disk: str, said: bool
+    text: str,
+    disk: str,
+    said: bool,
 ) -> None:
     """Partitions count as their disk; a longer number or name is another disk."""
     assert kernel_log.names(text, disk) is said

@@ -35,7 +35,11 @@ def words(layer: Layer, targets: tuple[str, ...] = FOUR) -> str:
         ("ab", 2, ["a", "b"]),
     ],
 )
-def test_devices_are_dealt_in_their_order(items: str, groups: int, dealt: list[str]) -> None:
+def test_devices_are_dealt_in_their_order(
+    items: str,
+    groups: int,
+    dealt: list[str],
+) -> None:
     """Neighbours stay together, and none is left out."""
     assert ["".join(group) for group in layers.deal(items, groups)] == dealt
 
@@ -182,7 +186,11 @@ def test_what_the_kernel_says_of_an_array(block: Path) -> None:
         "chunk_kb": 64,
     }
     planted(
-        block / "md126/md", level="raid0", chunk_size="4096", raid_disks="3", metadata_version="1.2"
+        block / "md126/md",
+        level="raid0",
+        chunk_size="4096",
+        raid_disks="3",
+        metadata_version="1.2",
     )
     assert md.read_back("md126", "")["sync"] == "none"
     planted(
@@ -225,7 +233,9 @@ def test_volumes_of_ours_are_known_by_their_names(block: Path) -> None:
     ],
 )
 def test_a_kernel_tells_of_what_it_has_in_many_places(
-    module: str, files: dict[str, str], tmp_path: Path
+    module: str,
+    files: dict[str, str],
+    tmp_path: Path,
 ) -> None:
     """Loaded, built in, a RAID level, device-mapper itself, a filesystem: each is enough, and
     nothing is not.
@@ -295,7 +305,9 @@ def test_what_was_made_last_is_taken_apart_first(
     ],
 )
 def test_a_layer_that_cannot_be_is_refused_when_its_file_is_read(
-    layer: str, said: str, tmp_path: Path
+    layer: str,
+    said: str,
+    tmp_path: Path,
 ) -> None:
     """Before anything is made, with the place in the file."""
     (tmp_path / "fs_setups").mkdir()

@@ -72,7 +72,11 @@ def test_version_1_is_used_within_our_own_group(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("version", "name"), [(2, "memory.max"), (1, "memory.limit_in_bytes")])
-def test_a_limit_of_the_container_is_the_memory(version: int, name: str, tmp_path: Path) -> None:
+def test_a_limit_of_the_container_is_the_memory(
+    version: int,
+    name: str,
+    tmp_path: Path,
+) -> None:
     """The smallest limit of the process's group and those above it, and never more than the machine
     has.
     """
@@ -95,7 +99,9 @@ def test_a_limit_of_the_container_is_the_memory(version: int, name: str, tmp_pat
     [(2, {"memory.max": "4096", "memory.swap.max": "0"}), (1, {"memory.limit_in_bytes": "4096"})],
 )
 def test_limit_is_set_without_swap_and_journalled_first(
-    tmp_path: Path, version: int, files: dict[str, str]
+    tmp_path: Path,
+    version: int,
+    files: dict[str, str],
 ) -> None:
     """Swap would be a second memory. The journal has the group before it is there."""
     journal = Journal(tmp_path / "j")
@@ -118,7 +124,10 @@ def test_limit_is_set_without_swap_and_journalled_first(
     ],
 )
 def test_kills_are_read_from_both_versions(
-    tmp_path: Path, version: int, file: str, said: str
+    tmp_path: Path,
+    version: int,
+    file: str,
+    said: str,
 ) -> None:
     """`oom_kill` counts processes; `oom` and `under_oom` are something else."""
     group = ControlGroup(version, tmp_path, tmp_path)
@@ -146,7 +155,11 @@ def test_kill_for_want_of_memory_is_named_in_place_of_what_it_looked_like(
 LIMIT = DeviceLimit(iops=500, mb_per_s=12.5)
 
 
-def io_hierarchy(monkeypatch: pytest.MonkeyPatch, version: int, point: Path) -> Journal:
+def io_hierarchy(
+    monkeypatch: pytest.MonkeyPatch,
+    version: int,
+    point: Path,
+) -> Journal:
     """A hierarchy with the controller for I/O, in which this process has a group; a journal.
     Version 0: none.
     """
@@ -255,7 +268,10 @@ def test_groups_of_a_delegated_unit_are_below_it(
     ],
 )
 def test_below_systemd_groups_are_in_a_delegated_unit(
-    home: str, slice_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    home: str,
+    slice_name: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It has the memory limit of this process. It is journalled before it is started, and stopped."""
     unit = delegated(tmp_path, monkeypatch)

@@ -44,7 +44,10 @@ def on(fstype: str, options: str) -> RunningServer:
     ],
 )
 def test_the_baseline_is_the_nearest_setup(
-    fstype: str | None, options: str, setup: str | None, told: str
+    fstype: str | None,
+    options: str,
+    setup: str | None,
+    told: str,
 ) -> None:
     """By the family and the mount options that matter; what only layers or mkfs could tell is not
     guessed. An unknown filesystem is never passed over: the plan says that the baseline is yours

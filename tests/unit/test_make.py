@@ -38,7 +38,10 @@ def test_nothing_missing_is_silent_success(
     ],
 )
 def test_a_target_says_at_once_that_it_needs_root(
-    tmp_path: Path, target: str, reason: str, remedy: str
+    tmp_path: Path,
+    target: str,
+    reason: str,
+    remedy: str,
 ) -> None:
     """Without root and sudo, before a virtual environment is built."""
     make = shutil.which("make")
@@ -53,7 +56,11 @@ def test_a_target_says_at_once_that_it_needs_root(
         "PYTHON=false",
     ]
     done = subprocess.run(
-        argv, env={"PATH": str(tmp_path)}, capture_output=True, text=True, check=False
+        argv,
+        env={"PATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 2
     assert f"error E202: {reason}" in done.stderr and remedy in done.stderr
@@ -105,7 +112,11 @@ def test_make_install_links_and_uninstall_removes_only_that(tmp_path: Path) -> N
 @pytest.mark.starts_processes
 @pytest.mark.parametrize("status", [0, 130])
 @pytest.mark.parametrize("installed", [False, True])
-def test_the_demo_says_where_its_command_is(tmp_path: Path, status: int, installed: bool) -> None:
+def test_the_demo_says_where_its_command_is(
+    tmp_path: Path,
+    status: int,
+    installed: bool,
+) -> None:
     """Messages name `dbbench`. At the end, also after Ctrl-C, a line says what that is if it is not
     in the PATH.
     """

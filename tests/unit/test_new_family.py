@@ -22,11 +22,15 @@ mount = ["noatime"]
 def checkout(tmp_path: Path) -> Path:
     """A copy of the program with the file of CONTRIBUTING's example, and its place in the registry."""
     shutil.copytree(
-        ROOT / "dbbench", tmp_path / "dbbench", ignore=shutil.ignore_patterns("__pycache__")
+        ROOT / "dbbench",
+        tmp_path / "dbbench",
+        ignore=shutil.ignore_patterns("__pycache__"),
     )
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     name, code = re.findall(
-        r"```python\n# (dbbench/storage/filesystems/\w+\.py)\n(.*?)```", text, re.DOTALL
+        r"```python\n# (dbbench/storage/filesystems/\w+\.py)\n(.*?)```",
+        text,
+        re.DOTALL,
     )[0]
     assert not (tmp_path / name).exists()
     (tmp_path / name).write_text(code)
@@ -42,7 +46,12 @@ def answer(checkout: Path, *words: str) -> str:
     """What that copy of dbbench prints."""
     argv = [sys.executable, "-m", "dbbench", "--path", str(checkout / "mine"), *words]
     done = subprocess.run(
-        argv, cwd=checkout, capture_output=True, text=True, timeout=120, check=False
+        argv,
+        cwd=checkout,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -66,6 +75,11 @@ def test_mypy_accepts_the_file(checkout: Path) -> None:
         *("--config-file", str(ROOT / "setup.cfg"), "-m", "dbbench.storage.filesystems.jfs"),
     ]
     done = subprocess.run(
-        argv, cwd=checkout, capture_output=True, text=True, timeout=600, check=False
+        argv,
+        cwd=checkout,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
     )
     assert done.returncode == 0, done.stdout

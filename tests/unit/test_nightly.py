@@ -42,13 +42,25 @@ FIRST = datetime.date(2026, 1, 1)
 
 
 def night(
-    number: int, ratio: float, *, state: str = "ok", good: bool = True, better: str = "higher"
+    number: int,
+    ratio: float,
+    *,
+    state: str = "ok",
+    good: bool = True,
+    better: str = "higher",
 ) -> Night:
     """The night of that number, with an interval of ±2 %."""
     date = (FIRST + datetime.timedelta(number)).isoformat()
     ratios = {KEY: Ratio(ratio, ratio * 0.98, ratio * 1.02, 7, better)}
     return Night(
-        date, f"r{number}", f"{date}T01:30:00.000Z", good, (), 0, ratios, states={KEY: state}
+        date,
+        f"r{number}",
+        f"{date}T01:30:00.000Z",
+        good,
+        (),
+        0,
+        ratios,
+        states={KEY: state},
     )
 
 
@@ -58,7 +70,11 @@ def nights(count: int, level: float = 0.9, sd: float = 0.01) -> list[Night]:
     return [night(n, level * math.exp(draw.gauss(0, sd))) for n in range(count)]
 
 
-def judged(before: list[Night], tonight: Night, accepted: Accepted | None = None) -> NightFinding:
+def judged(
+    before: list[Night],
+    tonight: Night,
+    accepted: Accepted | None = None,
+) -> NightFinding:
     """The one finding."""
     (found,) = analysis.judge(before, tonight, accepted, 60)
     return found
@@ -190,7 +206,9 @@ def zone(environ: dict[str, str]) -> Callable[[str], ZoneInfo]:
     ],
 )
 def test_no_night_is_missing_when_the_clock_changes(
-    zone: Callable[[str], ZoneInfo], name: str, clock: str
+    zone: Callable[[str], ZoneInfo],
+    name: str,
+    clock: str,
 ) -> None:
     """A year of nights by the local clock, with both changes of it (none in India): each has its
     own date. A night that is left out, one after the other, is the only missing one.
@@ -329,7 +347,9 @@ class Machine:
         folder = synthetic.write(root, shape)
         date = FIRST + datetime.timedelta(self.day)
         spec = dataclasses.replace(
-            results.load_spec(folder), created=f"{date}T01:30:00.000Z", plan=wanted.plan
+            results.load_spec(folder),
+            created=f"{date}T01:30:00.000Z",
+            plan=wanted.plan,
         )
         results.save_spec(folder, spec)
         return results.load_run(folder)
@@ -337,7 +357,9 @@ class Machine:
 
 @pytest.mark.starts_processes
 def test_a_regression_from_its_night_to_its_acceptance(
-    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    here: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Suspect, a second run of that arm alone, exit 3, told once; still there the next night
     without a second run; accepted, and the night after is ok.
@@ -386,7 +408,9 @@ def test_regressions_are_listed_from_the_night_on_which_they_began(tmp_path: Pat
 
 
 def test_status_has_the_newest_nights_and_the_regressions(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], printed: Any
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    printed: Any,
 ) -> None:
     """A table or a document. For one plan an old night, or none, is an error; for all plans it is
     not.

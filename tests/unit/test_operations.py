@@ -76,7 +76,9 @@ def test_copies_of_files_are_taken_of_a_stopped_server(said: RecordingStorage) -
 
 @pytest.mark.parametrize(("rows", "least"), [(backup.ROWS - 1, 0), (backup.ROWS + 1, backup.LATER)])
 def test_a_snapshot_without_its_rows_fails_the_trial(
-    rows: int, least: int, said: RecordingStorage
+    rows: int,
+    least: int,
+    said: RecordingStorage,
 ) -> None:
     """One acknowledged row is missing, or a later one exists: FilesystemDamaged, and the snapshot
     is removed.
@@ -268,7 +270,10 @@ DIRS = {"kind": "dir", "size": None, "paths": {"btrfs": "/mnt/a", "ext4": "/mnt/
     ],
 )
 def test_what_cannot_be_done_is_a_flaw_of_the_plan(
-    keys: dict[str, Any], device: dict[str, Any], flaw: str | None, tmp_path: Path
+    keys: dict[str, Any],
+    device: dict[str, Any],
+    flaw: str | None,
+    tmp_path: Path,
 ) -> None:
     """It is said before anything is begun, with its line; None: it can be done."""
     text = plan(["btrfs", "ext4"], device={"size": "1GiB", **device}, **keys)

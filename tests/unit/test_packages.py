@@ -31,7 +31,10 @@ def refusal(capsys: pytest.CaptureFixture[str], action: Callable[[], object]) ->
 def answer(name: str, returncode: int = 0) -> subprocess.CompletedProcess[str]:
     """What apt-get --simulate printed, recorded."""
     return subprocess.CompletedProcess(
-        ["apt-get"], returncode, (APT / f"{name}.txt").read_text(), ""
+        ["apt-get"],
+        returncode,
+        (APT / f"{name}.txt").read_text(),
+        "",
     )
 
 
@@ -177,7 +180,10 @@ exit ${{status:-0}}
 @pytest.mark.starts_processes
 @pytest.mark.parametrize(("release", "needs_mariadb"), [("ubuntu2404", ""), ("sid", " sysbench")])
 def test_where_mysql_is_mariadb_is_left_out(
-    release: str, needs_mariadb: str, programs: Path, capsys: pytest.CaptureFixture[str]
+    release: str,
+    needs_mariadb: str,
+    programs: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """By itself, all of its packages, in one line that says why; the rest is installed and nothing
     removed. sysbench of Debian unstable needs MariaDB's library, which excludes its MySQL.
@@ -243,12 +249,18 @@ def test_the_demo_uses_the_servers_that_are_there(
 
 
 @pytest.fixture
-def policies(programs: Path, monkeypatch: pytest.MonkeyPatch, release: str) -> None:
+def policies(
+    programs: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    release: str,
+) -> None:
     """apt-cache answers as on that release."""
     for name in ("apt-get", "apt-cache"):
         (programs / name).touch(0o755)
     monkeypatch.setattr(
-        packages, "policy", lambda name: (APT / f"policy-{release}-{name}.txt").read_text()
+        packages,
+        "policy",
+        lambda name: (APT / f"policy-{release}-{name}.txt").read_text(),
     )
 
 

@@ -174,7 +174,11 @@ def test_hostile_names_stay_text(tmp_path: Path) -> None:
     assert any(HOSTILE in (trial["host"] or "") for trial in data_of(hostile)["trials"])
 
 
-def test_short_windows_say_so_first(demo: LoadedRun, page: Seen, tmp_path: Path) -> None:
+def test_short_windows_say_so_first(
+    demo: LoadedRun,
+    page: Seen,
+    tmp_path: Path,
+) -> None:
     """Below a minute the page says that it is not for buying; at a minute it does not."""
     assert build([demo]).verdict.caveats[0][0] == SHORT
     answer = "cannot be told apart" if "cannot be told apart" in page.text else "than ext4"

@@ -51,7 +51,12 @@ def test_why_names_what_moved_and_what_did_not(tmp_path: Path) -> None:
     assert "flushes per transaction" in found.missing
     assert "flushes per transaction" not in [factor.label for factor in found.factors]
     base = with_figures(
-        loaded, "ext4", cpu_ms_per_tx=1.0, cpu_pct=30.0, flushes_per_tx=1.0, read_kb_per_tx=0.0
+        loaded,
+        "ext4",
+        cpu_ms_per_tx=1.0,
+        cpu_pct=30.0,
+        flushes_per_tx=1.0,
+        read_kb_per_tx=0.0,
     )
     loaded = dataclasses.replace(loaded, trials=base.trials)
     figures = {"cpu_ms_per_tx": 3.0, "cpu_pct": 60.0}
@@ -196,7 +201,10 @@ def of(family: str, *options: str, mount: tuple[str, ...] = (), **more: object) 
     ],
 )
 def test_abilities_are_those_of_the_options(
-    setup: FsSetup, checksums: str, repairs: bool, snapshots: str
+    setup: FsSetup,
+    checksums: str,
+    repairs: bool,
+    snapshots: str,
 ) -> None:
     """A family's abilities as its options and layers leave them."""
     found = character(setup)

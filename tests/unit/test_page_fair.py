@@ -22,7 +22,11 @@ MEMORY = MemoryFacts(
 )
 
 
-def page(tmp_path: Path, of: dict[str, dict[str, Any]], every: dict[str, Any]) -> SimpleNamespace:
+def page(
+    tmp_path: Path,
+    of: dict[str, dict[str, Any]],
+    every: dict[str, Any],
+) -> SimpleNamespace:
     """The page of a synthetic run whose trials have these facts, by arm and for all."""
     run = synthetic.loaded(tmp_path, Shape(work=TPCB))
     return build(

@@ -46,7 +46,11 @@ def with_lab(tmp_path: Path, **how: Any) -> LoadedRun:
         ({"blind": True}, ("The test is inconclusive for PostgreSQL", "lab blind: no statement")),
     ],
 )
-def test_lab_has_its_section(how: dict[str, Any], told: tuple[str, ...], tmp_path: Path) -> None:
+def test_lab_has_its_section(
+    how: dict[str, Any],
+    told: tuple[str, ...],
+    tmp_path: Path,
+) -> None:
     """Cuts, commits, controls, invalid cuts with their reason, what was not examined; never "safe".
     A contradicted class is shown as the fault of the program that it is; a blind lab confirms
     nothing.

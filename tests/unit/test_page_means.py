@@ -90,7 +90,9 @@ def captioned(captions: dict[str, str]) -> Iterator[tuple[str, str, str]]:
     ],
 )
 def test_a_page_shows_one_value_for_one_quantity(
-    work: Any, often: set[str], tmp_path: Path
+    work: Any,
+    often: set[str],
+    tmp_path: Path,
 ) -> None:
     """The same mean in every table, panel and caption; many quantities are in several of them."""
     page = build([scattered(synthetic.loaded(tmp_path, Shape(work=work, blocks=4)))])

@@ -39,7 +39,12 @@ def course(ratios: list[float | None], against: str = "ext4") -> Course:
     return Course("postgres pgbench-tpcb", "xfs", against, tuple(points))
 
 
-def stepped(before: float, after: float, at: int, n: int) -> list[float | None]:
+def stepped(
+    before: float,
+    after: float,
+    at: int,
+    n: int,
+) -> list[float | None]:
     """One step, with scatter of 0.4 %."""
     draw = random.Random(5)
     return [(before if i < at else after) * draw.gauss(1, 0.004) for i in range(n)]
@@ -58,7 +63,9 @@ def test_a_step_is_drawn_where_the_change_point_is_and_told_with_what_was_new_th
     values = stepped(0.95, 0.80, 20, 40)
     one = course(values)
     moved = dataclasses.replace(
-        one.points[20], changed={"kernel": "kernel 6.1 → 6.2"}, state="regression"
+        one.points[20],
+        changed={"kernel": "kernel 6.1 → 6.2"},
+        state="regression",
     )
     drawn = plot(dataclasses.replace(one, points=(*one.points[:20], moved, *one.points[21:])))
     assert changepoints(values) == [20]
@@ -111,7 +118,9 @@ def test_the_report_of_a_night_has_all_nights_of_its_plan(tmp_path: Path) -> Non
         }
         run = folder.name if n == 4 else f"r{n}"
         history.append(
-            tmp_path, "p", Night(date(n), run, f"{date(n)}T01:00:00.000Z", ratios=ratios)
+            tmp_path,
+            "p",
+            Night(date(n), run, f"{date(n)}T01:00:00.000Z", ratios=ratios),
         )
     courses = analysis.courses_of(tmp_path, [folder.name])
     assert [(one.arm, one.against, len(one.points)) for one in courses] == [

@@ -29,7 +29,9 @@ def test_sample_is_the_seeds_and_has_what_the_device_holds(tmp_path: Path) -> No
     assert all(piece.offset % MIB == 0 for piece in first)
     assert 2 * MIB <= sum(piece.length for piece in first) < 3 * MIB
     pieces = pagecache.sample(
-        [written(tmp_path / "a", 2 * MIB + 8192), written(tmp_path / "b", 8192)], 1, 64 * MIB
+        [written(tmp_path / "a", 2 * MIB + 8192), written(tmp_path / "b", 8192)],
+        1,
+        64 * MIB,
     )
     assert sum(piece.length for piece in pieces) == pagecache.read(pieces) == 2 * MIB + 2 * 8192
     assert len({(piece.path, piece.offset) for piece in pieces}) == len(pieces) == 4

@@ -70,7 +70,11 @@ engines = ["mysql"]
 """
 
 
-def simple(engine: str = "postgres", workload: str = "scan", settings: str = "") -> str:
+def simple(
+    engine: str = "postgres",
+    workload: str = "scan",
+    settings: str = "",
+) -> str:
     """Return a plan of one setup, engine and workload; its sixth line is the first of the engine's
     settings.
     """
@@ -192,7 +196,12 @@ def test_an_unreadable_device_hides_no_other_error(tmp_path: Path) -> None:
         ("blocks = 3", 'budget = "soon"', 'plan.toml:4  "budget" must be a time such as'),
     ],
 )
-def test_parts_that_do_not_fit(tmp_path: Path, old: str, new: str, told: str) -> None:
+def test_parts_that_do_not_fit(
+    tmp_path: Path,
+    old: str,
+    new: str,
+    told: str,
+) -> None:
     """Names that exist but do not fit each other are errors of the plan, not of the run."""
     assert told in flaws_of(tmp_path, GOOD.replace(old, new, 1))
 
@@ -210,7 +219,10 @@ def test_parts_that_do_not_fit(tmp_path: Path, old: str, new: str, told: str) ->
     ],
 )
 def test_sizes_of_settings_are_those_of_the_server(
-    tmp_path: Path, engine: str, written: str, own: str | None
+    tmp_path: Path,
+    engine: str,
+    written: str,
+    own: str | None,
 ) -> None:
     """A unit of another server is an error with its line; the server would refuse it in every
     trial.
@@ -242,7 +254,10 @@ def test_sizes_of_settings_are_those_of_the_server(
     ],
 )
 def test_a_default_that_is_dropped_must_be_one(
-    tmp_path: Path, engine: str, settings: str, flaw: str | None
+    tmp_path: Path,
+    engine: str,
+    settings: str,
+    flaw: str | None,
 ) -> None:
     """ "default" for a setting that nothing sets is a flaw with its line; else the setting is not
     given at all.
@@ -278,7 +293,11 @@ def test_an_engine_without_a_workload_and_a_workload_without_an_engine_are_error
         ('family = "btfs"', 'unknown family "btfs"; did you mean "btrfs"?'),
     ],
 )
-def test_a_damaged_setup_is_told_with_its_own_file(tmp_path: Path, mkfs: str, told: str) -> None:
+def test_a_damaged_setup_is_told_with_its_own_file(
+    tmp_path: Path,
+    mkfs: str,
+    told: str,
+) -> None:
     """An error of a user's own fs setup names that file and its line, before anything is made."""
     (tmp_path / "fs_setups").mkdir()
     (tmp_path / "fs_setups/mine.toml").write_text(f'title = "x"\nmkfs = {{ {mkfs} }}\n')
@@ -471,7 +490,9 @@ def test_relative_paths_of_a_plan_begin_in_its_directory(tmp_path: Path, here: P
     ("memory", "chance"), [("400MiB", True), ("300MiB", False), ("2GiB", False)]
 )
 def test_scans_of_one_to_two_times_the_memory_are_announced(
-    tmp_path: Path, memory: str, chance: bool
+    tmp_path: Path,
+    memory: str,
+    chance: bool,
 ) -> None:
     """Four tables with about 648 MiB; the page cache keeps a varying part of them."""
     plan = plan_of(tmp_path, f'memory = "{memory}"\n{simple()}table_bytes = "128MiB"\n')
@@ -491,7 +512,11 @@ def test_scans_of_one_to_two_times_the_memory_are_announced(
         ),
     ],
 )
-def test_a_margin_is_a_share(tmp_path: Path, written: str, margin: float | None) -> None:
+def test_a_margin_is_a_share(
+    tmp_path: Path,
+    written: str,
+    margin: float | None,
+) -> None:
     """Another margin judges the same measurement, so the run of the plan is the same. A bad one
     (None) is an error with its line and what is expected.
     """

@@ -358,7 +358,11 @@ RAW = (
     ],
 )
 def test_lists_and_logs_that_do_not_fit(
-    tmp_path: Path, text: str, old: str, new: str, told: str
+    tmp_path: Path,
+    text: str,
+    old: str,
+    new: str,
+    told: str,
 ) -> None:
     """Empty lists, duplicates and wrong values; what cannot be made, PostgreSQL on a bare device,
     and what only a filesystem has: errors of the plan, with their lines.
@@ -381,7 +385,9 @@ def test_a_log_lies_on_one_device_and_in_one_place(tmp_path: Path) -> None:
     assert 'fs_setup = "raid" requires 2 devices or more, but the log has one' in flaws
     assert "it already has a volume for the log" in flaws
     assert "has volumes" in flaws_of(
-        tmp_path, LOG.replace('fs_setup = "ext4"', 'fs_setup = "sub"'), known
+        tmp_path,
+        LOG.replace('fs_setup = "ext4"', 'fs_setup = "sub"'),
+        known,
     )
 
 

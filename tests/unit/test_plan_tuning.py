@@ -53,7 +53,9 @@ def test_every_setup_whose_tuning_may_have_no_effect_is_known() -> None:
 @pytest.mark.parametrize("engine", LOADS)
 @pytest.mark.parametrize("setup", ONLY_TUNED)
 def test_an_arm_whose_tuning_has_no_effect_is_skipped(
-    setup: str, engine: str, tmp_path: Path
+    setup: str,
+    engine: str,
+    tmp_path: Path,
 ) -> None:
     """It would be another setup under a name that promises something else: it has no cell, and the
     reason is given.

@@ -31,7 +31,12 @@ class Disk:
     place: int = 0
 
     def write(
-        self, block: int, value: bytes, blocks: int = 1, at_ms: int | None = None, disk: int = 0
+        self,
+        block: int,
+        value: bytes,
+        blocks: int = 1,
+        at_ms: int | None = None,
+        disk: int = 0,
     ) -> Disk:
         with (self.folder / "data").open("ab") as data:
             data.write(value * BLOCK * blocks)
@@ -49,12 +54,23 @@ class Disk:
     def log(self) -> Log:
         return Log(tuple(self.entries), self.folder / "data")
 
-    def cut(self, position: int, keep: float = 0.0, unit: int = BLOCK, seed: str = "s") -> bytes:
+    def cut(
+        self,
+        position: int,
+        keep: float = 0.0,
+        unit: int = BLOCK,
+        seed: str = "s",
+    ) -> bytes:
         """The disk after a cut, from an empty one."""
         return self.cuts(1, position, keep, unit, seed)[0]
 
     def cuts(
-        self, disks: int, position: int, keep: float = 0.0, unit: int = BLOCK, seed: str = "s"
+        self,
+        disks: int,
+        position: int,
+        keep: float = 0.0,
+        unit: int = BLOCK,
+        seed: str = "s",
     ) -> list[bytes]:
         """So many disks after a cut, each from an empty one."""
         base = self.folder / "base"
@@ -133,7 +149,10 @@ def test_unflushed_is_what_came_after_the_last_flush(disk: Disk) -> None:
     ],
 )
 def test_what_was_flushed_is_on_the_medium_and_the_rest_is_dropped(
-    disk: Disk, requests: str, position: int, kept: str
+    disk: Disk,
+    requests: str,
+    position: int,
+    kept: str,
 ) -> None:
     """`a0` writes the byte a to block 0; of a disk that lies about its flushes nothing is there."""
     for request in requests.split():
@@ -198,7 +217,9 @@ def test_an_earlier_cut_cannot_follow_a_later_one(disk: Disk, tmp_path: Path) ->
 def test_flush_is_of_one_disk(disk: Disk) -> None:
     """What it makes safe lies on that disk; the power of all goes at the same moment."""
     disk.write(0, b"a").write(0, b"b", disk=1).flush(disk=1).write(1, b"c").write(
-        1, b"d", disk=1
+        1,
+        b"d",
+        disk=1,
     ).flush()
     one, two = disk.cuts(2, 5)
     assert (one[: 2 * BLOCK], two[: 2 * BLOCK]) == (bytes(2 * BLOCK), b"b" * BLOCK + bytes(BLOCK))

@@ -26,7 +26,9 @@ UNKNOWN, NOBARRIER, NOJOURNAL, ASYNC, TORN, REPORTED, PREVENTED = Durability
 
 
 CONTROL: Final = targets.control_target(
-    targets.controls_of("postgres")[0], EngineSpec("postgres"), SHIPPED
+    targets.controls_of("postgres")[0],
+    EngineSpec("postgres"),
+    SHIPPED,
 )
 
 
@@ -87,7 +89,12 @@ def test_cuts_are_counted_by_their_worst_harm() -> None:
         (0, 2, 0.0, 1.0),
     ],
 )
-def test_a_share_has_an_interval(count: int, tries: int, low: float, high: float) -> None:
+def test_a_share_has_an_interval(
+    count: int,
+    tries: int,
+    low: float,
+    high: float,
+) -> None:
     """Wilson's, and at the ends the rule of three."""
     assert share_interval(count, tries) == pytest.approx((low, high), abs=1e-4)
 
@@ -110,7 +117,9 @@ def test_a_share_has_an_interval(count: int, tries: int, low: float, high: float
     ],
 )
 def test_class_says_which_harm_is_allowed(
-    flags: tuple[Durability, ...], kind: str, allowed: bool
+    flags: tuple[Durability, ...],
+    kind: str,
+    allowed: bool,
 ) -> None:
     """A commit that was not waited for may be gone, and nothing else; a torn page may be all but
     the filesystem.
@@ -133,7 +142,11 @@ def test_class_says_which_harm_is_allowed(
         (0, 0, True),
     ],
 )
-def test_torn_pages_are_prevented_by_aligned_units(unit: int, shift: int, allowed: bool) -> None:
+def test_torn_pages_are_prevented_by_aligned_units(
+    unit: int,
+    shift: int,
+    allowed: bool,
+) -> None:
     """Smaller units than a page and shifted ones may tear it, and a kill may end a write in the
     middle.
     """
@@ -167,7 +180,11 @@ def test_harm_that_contradicts_no_class() -> None:
     ],
 )
 def test_control_that_does_not_lose_makes_blind(
-    tries: int, needed: int, harmed: int, valid: int, blind: bool
+    tries: int,
+    needed: int,
+    harmed: int,
+    valid: int,
+    blind: bool,
 ) -> None:
     """5 of 6 tries beside few cuts, or 18 of 20 beside 100 or an unknown number."""
     assert is_blind(tries, needed, harmed, valid) is blind

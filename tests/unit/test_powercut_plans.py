@@ -82,7 +82,9 @@ def test_setups_of_several_devices_have_as_many_disks(given: int, tmp_path: Path
 def test_what_does_not_work_here_is_not_examined(tmp_path: Path) -> None:
     """Neither where it is the data's filesystem nor where it is the log's."""
     cells = cells_of(
-        tmp_path, ["xfs"], device={"size": "1GiB", "wal": {"fs_setup": "ext4", "size": "1GiB"}}
+        tmp_path,
+        ["xfs"],
+        device={"size": "1GiB", "wal": {"fs_setup": "ext4", "size": "1GiB"}},
     )
     expected = ([], {"xfs+wal:ext4": "no ext4"})
     assert targets(cells, 1, lambda setup: "no ext4" if setup.name == "ext4" else None) == expected
@@ -110,7 +112,9 @@ def test_name_of_a_lab_that_was_stopped_is_free_until_it_holds_a_cut(tmp_path: P
     expanded = plan.Expanded(run.cells, run.order)
     wanted = PlanRequest("# plan\n", run.plan, expanded, "cafe")
     folder = create_run(
-        tmp_path, dataclasses.replace(run, plan_sha256="powercut-cafe", order=()), "# plan\n"
+        tmp_path,
+        dataclasses.replace(run, plan_sha256="powercut-cafe", order=()),
+        "# plan\n",
     )
     assert folder_of_lab(tmp_path, wanted, "l") == folder
     save_lab(folder, dataclasses.replace(whole, rows=(), complete=False))
@@ -181,7 +185,9 @@ def test_a_phase_has_a_deadline() -> None:
     ],
 )
 def test_a_server_that_reads_a_torn_page_for_ever_is_harmed(
-    line: str, kind: type[Exception], tmp_path: Path
+    line: str,
+    kind: type[Exception],
+    tmp_path: Path,
 ) -> None:
     """MySQL does not end, but logs why; otherwise the cut would be invalid."""
     (tmp_path / "server.log").write_text(f"{line}\n")

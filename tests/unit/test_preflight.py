@@ -104,7 +104,11 @@ def test_nothing_is_lacking_where_all_is_there(tmp_path: Path) -> None:
     ],
 )
 def test_a_log_that_does_not_fit_is_told_before(
-    fs: str, device: dict[str, Any], settings: dict[str, Any], fits: bool, tmp_path: Path
+    fs: str,
+    device: dict[str, Any],
+    settings: dict[str, Any],
+    fits: bool,
+    tmp_path: Path,
 ) -> None:
     """MariaDB allocates all of it when it starts, and waits for ever for space. It lies on
     [device.wal] if there is one.
@@ -114,7 +118,9 @@ def test_a_log_that_does_not_fit_is_told_before(
 
 
 def test_missing_programs_are_told_together_with_their_packages(
-    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    machine: Machine,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """One error names all programs, and the one command that brings them."""
     # on no machine is a part of those packages there
@@ -141,7 +147,9 @@ def test_all_that_is_lacking_is_told_at_once(machine: Machine, tmp_path: Path) -
 
 @pytest.mark.usefixtures("machine")
 def test_a_cache_that_cannot_be_written_is_told_before(
-    tmp_path: Path, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    environ: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """As that of an account whose home directory does not exist; only copies that are still to be
     built need it.
@@ -173,7 +181,10 @@ def test_a_cache_that_cannot_be_written_is_told_before(
     ],
 )
 def test_memory_that_is_not_there(
-    memory: str, cache: str, expected: list[str], tmp_path: Path
+    memory: str,
+    cache: str,
+    expected: list[str],
+    tmp_path: Path,
 ) -> None:
     """A limit above the machine's memory limits nothing, and a server with a larger cache would be
     killed.
@@ -205,7 +216,12 @@ def test_memory_that_is_not_there(
     ],
 )
 def test_a_limit_of_open_files_that_is_too_low(
-    machine: Machine, engine: str, settings: str, hard: int, expected: list[str], tmp_path: Path
+    machine: Machine,
+    engine: str,
+    settings: str,
+    hard: int,
+    expected: list[str],
+    tmp_path: Path,
 ) -> None:
     """MariaDB would reduce its caches; the error names the limit and the command that raises it."""
     machine.open_files = hard
@@ -245,7 +261,9 @@ def test_a_misspelled_setting_is_refused_before_the_first_trial(
 
 
 def test_plan_and_doctor_say_all_that_a_run_would_be_refused_for(
-    machine: Machine, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    machine: Machine,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Cores, memory, each device: `plan` says so first and fails. Arms that are skipped are not
     counted.
@@ -325,7 +343,9 @@ def test_doctor_fits_the_terminal() -> None:
 
 
 def test_plan_prints_the_share_of_the_rated_endurance(
-    machine: Machine, tmp_path: Path, printed: Any
+    machine: Machine,
+    tmp_path: Path,
+    printed: Any,
 ) -> None:
     """Of the disk below the image: 30 TB were 3 % of its life."""
     machine.wear = WearFacts(30 * 10**12, 0.03, None)
@@ -339,7 +359,9 @@ def test_plan_prints_the_share_of_the_rated_endurance(
 
 
 def test_space_is_added_up_by_disk(
-    machine: Machine, tmp_path: Path, environ: dict[str, str]
+    machine: Machine,
+    tmp_path: Path,
+    environ: dict[str, str],
 ) -> None:
     """Image, golden copies and results on one disk must fit together: 8 GiB + 1 GB here. A dataset
     that is larger than its device is an error before it is built.

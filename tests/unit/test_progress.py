@@ -102,7 +102,11 @@ def state_at(events: list[Event], at: float = 100.0) -> State:
 
 
 def printed(
-    kind: str, events: list[Event], stream: io.StringIO | None = None, *, color: bool = True
+    kind: str,
+    events: list[Event],
+    stream: io.StringIO | None = None,
+    *,
+    color: bool = True,
 ) -> str:
     """What a renderer of that kind prints of the events."""
     stream = stream or io.StringIO()
@@ -297,7 +301,9 @@ GONE = [BrokenPipeError(), OSError(28, "No space left on device"), OSError(5, "I
     [(kind, error) for kind in ("plain", "json") for error in GONE] + [("auto", GONE[2])],
 )
 def test_a_stream_that_fails_does_not_end_the_run(
-    kind: str, error: OSError, environ: dict[str, str]
+    kind: str,
+    error: OSError,
+    environ: dict[str, str],
 ) -> None:
     """Progress is not the result: nothing more is written, and nothing is raised."""
     tries = []
@@ -319,7 +325,9 @@ def test_a_stream_that_fails_does_not_end_the_run(
 @pytest.mark.parametrize("kind", ["plain", "auto"])
 @pytest.mark.parametrize("event", [PLAYED[5], PLAYED[9]], ids=["of each tick", "of an event"])
 def test_a_fault_of_the_drawing_is_one_line(
-    kind: str, event: Event, environ: dict[str, str]
+    kind: str,
+    event: Event,
+    environ: dict[str, str],
 ) -> None:
     """Whether it happens for an event or in the thread that draws: the run goes on without
     progress.

@@ -48,7 +48,11 @@ from tests.support.setups import entry
     ],
 )
 def test_a_cell_promises_what_its_setup_and_settings_say(
-    setup: str, engine: str, settings: dict[str, Any], expected: str, tmp_path: Path
+    setup: str,
+    engine: str,
+    settings: dict[str, Any],
+    expected: str,
+    tmp_path: Path,
 ) -> None:
     """Claims of the filesystem and flags of the merged settings, as a trial computes them from what
     is effective.

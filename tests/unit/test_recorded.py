@@ -76,7 +76,11 @@ def test_an_export_is_read() -> None:
         ('query,calls,total_time\nSELECT 1,2,"52,5"\n', "a number such as 52.5"),
     ],
 )
-def test_what_is_no_recording_is_told(text: str, evidence: str, tmp_path: Path) -> None:
+def test_what_is_no_recording_is_told(
+    text: str,
+    evidence: str,
+    tmp_path: Path,
+) -> None:
     """E335 with what would be one; nothing falls over."""
     (tmp_path / "f").write_text(text)
     with pytest.raises(ScriptInvalid) as refused:
@@ -164,7 +168,11 @@ def test_a_slow_log_is_counted_by_kind() -> None:
     ],
 )
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
-def test_headings_within_a_log_are_no_statements(heading: str, end: str, tmp_path: Path) -> None:
+def test_headings_within_a_log_are_no_statements(
+    heading: str,
+    end: str,
+    tmp_path: Path,
+) -> None:
     """Those of a server's start, of Windows, of Percona Server and of MariaDB with `explain`."""
     time = "# Time: 2026-03-02T09:15:01.000101Z\n"
     before, after = (heading, "") if heading[0] != "#" else ("", heading)
@@ -292,7 +300,9 @@ def test_an_open_quote_is_left_out(text: str) -> None:
 def test_a_hostile_name_stays_a_comment() -> None:
     """The recording's name stands in comments and in a title."""
     recording = RecordedStatements(
-        'a"\n[evil]\nb.csv', "postgres", [Statement("SELECT $1::int", 1)]
+        'a"\n[evil]\nb.csv',
+        "postgres",
+        [Statement("SELECT $1::int", 1)],
     )
     choose(recording, None, 9)
     files = files_of("w", recording, ["postgres"], DATA)

@@ -197,7 +197,9 @@ def test_the_most_frequent_are_kept() -> None:
     """The others are left out, with the reason."""
     kept = [Statement(f"SELECT {n} FROM a", 9 - n) for n in range(4)]
     recording = RecordedStatements(
-        "x", "postgres", [*kept, Statement("SET a = 1", 99, None, LEFT_OUT, "x")]
+        "x",
+        "postgres",
+        [*kept, Statement("SET a = 1", 99, None, LEFT_OUT, "x")],
     )
     choose(recording, None, 2)
     assert len(recording.in_workload) == 2
@@ -214,12 +216,22 @@ def test_the_command_says_what_it_made(tmp_path: Path, printed: Any) -> None:
     typed = "SELECT 1 FROM pgbench_history WHERE mtime > now() - interval $1,900,1.5\n"
     export.write_text((FIXTURES / "pgss.csv").read_text() + typed)
     said = printed(
-        "workload", "from-statements", str(export), "-o", target, "--data-of", "pgbench-tpcb"
+        "workload",
+        "from-statements",
+        str(export),
+        "-o",
+        target,
+        "--data-of",
+        "pgbench-tpcb",
     )
     assert "are approximated" in said and "BEGIN" not in said
     (tmp_path / "plan.toml").write_text(plan(workload={"name": "shop", "scale": 3}))
     assert "shop" in printed(
-        "--path", str(tmp_path / "mine"), "plan", str(tmp_path / "plan.toml"), code=None
+        "--path",
+        str(tmp_path / "mine"),
+        "plan",
+        str(tmp_path / "plan.toml"),
+        code=None,
     )
 
 
@@ -233,7 +245,11 @@ def test_the_command_says_what_it_made(tmp_path: Path, printed: Any) -> None:
         ["--data-of", "nothing"],
     ],
 )
-def test_what_cannot_be_meant_is_refused(words: list[str], tmp_path: Path, here: Path) -> None:
+def test_what_cannot_be_meant_is_refused(
+    words: list[str],
+    tmp_path: Path,
+    here: Path,
+) -> None:
     """A place where no catalogue looks, another engine's recording, no workload of that name:
     nothing is written.
     """

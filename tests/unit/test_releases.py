@@ -34,7 +34,11 @@ def test_a_kept_root_is_used_again(tmp_path: Path, made: list[Path]) -> None:
 
 
 @pytest.mark.parametrize("damage", ["removed", "cut", "incomplete"])
-def test_a_damaged_root_is_built_again(tmp_path: Path, made: list[Path], damage: str) -> None:
+def test_a_damaged_root_is_built_again(
+    tmp_path: Path,
+    made: list[Path],
+    damage: str,
+) -> None:
     """A file that was removed or cut, or a build that did not come to its end."""
     root = kept(tmp_path, made)
     if damage == "removed":
@@ -73,7 +77,9 @@ def test_what_a_release_lacks_is_named() -> None:
     chance.
     """
     reference = Found(
-        {("postgres", "load_1"), ("postgres", "r_await_ms")}, {("xfs.postgres", "space.free")}, []
+        {("postgres", "load_1"), ("postgres", "r_await_ms")},
+        {("xfs.postgres", "space.free")},
+        [],
     )
     release = Found({("postgres", "new")}, {("xfs.postgres", "new")}, ["t: W140 sar: none"])
     assert lost(reference, release) == [

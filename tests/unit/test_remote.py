@@ -39,7 +39,12 @@ from tests.unit.test_client import FACTS, SPEC, cells
         (None, 0, "cannot be read"),
     ],
 )
-def test_password_file_is_refused(tmp_path: Path, text: str | None, mode: int, told: str) -> None:
+def test_password_file_is_refused(
+    tmp_path: Path,
+    text: str | None,
+    mode: int,
+    told: str,
+) -> None:
     """Where others can read it, or what it holds is none; the password itself is never in the
     message.
     """

@@ -77,7 +77,9 @@ def test_the_unfinished_run_of_the_same_plan_goes_on(results_folder: Path, tmp_p
 
 
 def test_an_unfinished_run_of_other_cells_is_not_resumed(
-    results_folder: Path, tmp_path: Path, printed: Any
+    results_folder: Path,
+    tmp_path: Path,
+    printed: Any,
 ) -> None:
     """It names the hash of the plan, but its cells are not those of the plan: E803, before anything
     is checked.
@@ -152,7 +154,9 @@ def test_names_are_plan_date_and_letter(tmp_path: Path) -> None:
 
 
 def test_a_finished_run_is_not_driven_again(
-    results_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    results_folder: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """It says so on stderr, prints its verdict and page, and exits with 0; nothing is checked: no
     machine has the CPU of this plan.
@@ -167,7 +171,9 @@ def test_a_finished_run_is_not_driven_again(
 
 @pytest.mark.parametrize(("error", "again"), [("E601", False), ("E348", True)])
 def test_a_finished_run_with_a_failed_trial_exits_with_1_again(
-    error: str, again: bool, tmp_path: Path
+    error: str,
+    again: bool,
+    tmp_path: Path,
 ) -> None:
     """A trial whose process died (E348) is run again instead; no other one is."""
     folder = results.create_run(tmp_path, run := small_run(), "")

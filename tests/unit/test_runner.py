@@ -39,7 +39,10 @@ def run() -> Run:
             workload = dataclasses.replace(one.cells[0].workload, name=name)
             cells.append(
                 dataclasses.replace(
-                    one.cells[0], id=f"{arm}.postgres.{name}", arm=arm, workload=workload
+                    one.cells[0],
+                    id=f"{arm}.postgres.{name}",
+                    arm=arm,
+                    workload=workload,
                 )
             )
     for block in (1, 2, 3, 4):
@@ -174,7 +177,10 @@ def launcher_of(tmp_path: Path, environ: dict[str, str]) -> LauncherOf:
     ],
 )
 def test_a_trial_that_heeds_nothing_is_killed(
-    then: str, said: str, launcher_of: LauncherOf, tmp_path: Path
+    then: str,
+    said: str,
+    launcher_of: LauncherOf,
+    tmp_path: Path,
 ) -> None:
     """Some time after its deadline, where it ignores what asks it to end; what it told before is
     passed on.

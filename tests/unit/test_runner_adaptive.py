@@ -25,12 +25,17 @@ def run(tmp_path: Path) -> Run:
     """
     found = results.load_spec(synthetic.write(tmp_path, Shape(work=TPCB)))
     return dataclasses.replace(
-        found, precision=0.02, plan=dataclasses.replace(found.plan, margin=1e-9)
+        found,
+        precision=0.02,
+        plan=dataclasses.replace(found.plan, margin=1e-9),
     )
 
 
 def driven(
-    run: Run, scatter: dict[str, float], failed: str = "", slow: str = ""
+    run: Run,
+    scatter: dict[str, float],
+    failed: str = "",
+    slow: str = "",
 ) -> dict[str, Trial]:
     """All trials of the order, with the scatter of their arms; one arm fails, one has a third of
     the throughput.
@@ -43,12 +48,22 @@ def driven(
         )
         status = Status.FAILED if cell.arm == failed else Status.OK
         found[spec.id] = trial(
-            cell.arm, spec.block, tps, id=spec.id, workload=cell.workload.name, status=status
+            cell.arm,
+            spec.block,
+            tps,
+            id=spec.id,
+            workload=cell.workload.name,
+            status=status,
         )
     return found
 
 
-def to_the_end(run: Run, scatter: dict[str, float], failed: str = "", slow: str = "") -> Run:
+def to_the_end(
+    run: Run,
+    scatter: dict[str, float],
+    failed: str = "",
+    slow: str = "",
+) -> Run:
     """The run when nothing is asked for any more."""
     while (longer := further(run, driven(run, scatter, failed, slow))).order != run.order:
         run = longer
@@ -90,7 +105,9 @@ def test_the_interval_of_a_settled_pair_has_a_higher_level(run: Run) -> None:
     """
     two = tuple(cell for cell in run.cells if cell.arm != "btrfs")
     run = dataclasses.replace(
-        run, cells=two, order=tuple(s for s in run.order if not s.cell.startswith("btrfs"))
+        run,
+        cells=two,
+        order=tuple(s for s in run.order if not s.cell.startswith("btrfs")),
     )
     end = to_the_end(run, {"xfs": 0.004})
     assert {question.kind for question in end.questions.values()} == {"settled"}

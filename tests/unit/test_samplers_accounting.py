@@ -28,7 +28,14 @@ def machine(
     (proc / "stat").write_text(f"cpu  {numbers}\ncpu0 {numbers}\ncpu1 {numbers}\nintr 1 2 3\n")
 
 
-def process(proc: Path, pid: int, parent: int, utime: int, stime: int = 0, reaped: int = 0) -> None:
+def process(
+    proc: Path,
+    pid: int,
+    parent: int,
+    utime: int,
+    stime: int = 0,
+    reaped: int = 0,
+) -> None:
     """One process; times in ticks."""
     folder = proc / str(pid)
     folder.mkdir(exist_ok=True)

@@ -113,7 +113,9 @@ def test_readings_come_once_a_second_and_are_kept(tmp_path: Path) -> None:
     ],
 )
 def test_a_server_that_is_gone_or_refuses_makes_the_trial_suspect(
-    dies: bool, error: Exception, tmp_path: Path
+    dies: bool,
+    error: Exception,
+    tmp_path: Path,
 ) -> None:
     """Gaps from there on, and W013 says why. One that refuses every reading lives and does its
     work.

@@ -23,7 +23,13 @@ SERVER = 4_000_001  # no pid of this machine
 
 
 def process(
-    proc: Path, pid: int, parent: int, name: str, state: str, nice: int = 0, flags: int = 0
+    proc: Path,
+    pid: int,
+    parent: int,
+    name: str,
+    state: str,
+    nice: int = 0,
+    flags: int = 0,
 ) -> None:
     """A process with one thread: its lines as of proc_pid_stat(5), and how often it has run."""
     fields = ["0"] * 48
@@ -48,7 +54,10 @@ class Watch:
         self.monotonic = 100.0
         of_server: Any = None if server is None else SimpleNamespace(pid=server)
         self.sampler = Machine(
-            Sampled(None, of_server), folder / "machine.jsonl", folder, self.clocks
+            Sampled(None, of_server),
+            folder / "machine.jsonl",
+            folder,
+            self.clocks,
         )
 
     def clocks(self) -> tuple[float, float]:
@@ -159,7 +168,9 @@ def test_a_nice_value_that_changes_is_reported_once_each_way(tmp_path: Path) -> 
 
 @pytest.mark.parametrize(("flags", "expected"), [(0x400000, ["W133"]), (0x400004, [])])
 def test_a_process_that_ends_leaves_its_control_group_without_a_warning(
-    flags: int, expected: list[str], tmp_path: Path
+    flags: int,
+    expected: list[str],
+    tmp_path: Path,
 ) -> None:
     """A version-1 hierarchy then lists it in its root; a process that continues there was moved."""
     pid = 4_000_002
@@ -176,7 +187,9 @@ def test_a_process_that_ends_leaves_its_control_group_without_a_warning(
 
 @pytest.mark.parametrize(("state", "expected"), [("S", ["W129"]), ("R", [])])
 def test_a_server_that_makes_no_step_is_reported(
-    state: str, expected: list[str], tmp_path: Path
+    state: str,
+    expected: list[str],
+    tmp_path: Path,
 ) -> None:
     """No thread of it has run for seconds; one that waits for a CPU on a busy machine is no fault."""
     process(tmp_path, SERVER, ME, "postgres", "S")

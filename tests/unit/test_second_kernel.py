@@ -50,7 +50,9 @@ def test_symbols_are_read_with_their_licence_and_namespace() -> None:
     ],
 )
 def test_a_kernel_without_the_tables_is_refused(
-    symbols: bytes, flags: bytes, strings: bytes
+    symbols: bytes,
+    flags: bytes,
+    strings: bytes,
 ) -> None:
     """A kernel of another shape must not give an empty list: the module would be built without any
     symbol. objcopy writes an empty file for a section that does not exist.

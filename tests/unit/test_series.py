@@ -42,7 +42,10 @@ def test_csv_keeps_gaps_zeros_and_the_contract_columns(tmp_path: Path) -> None:
     ],
 )
 def test_a_series_without_end_is_refused_at_once(
-    head: bytes, row: bytes, times: int, tmp_path: Path
+    head: bytes,
+    row: bytes,
+    times: int,
+    tmp_path: Path,
 ) -> None:
     """Rows of nothing, rows of figures, one line: kilobytes that unpack to up to 100 MB. It takes a
     tenth of that on a machine that is not busy.
@@ -59,7 +62,9 @@ def test_a_series_without_end_is_refused_at_once(
 
 @pytest.mark.parametrize(("columns", "seconds"), [(99, 21_600), (1, 86_400)])
 def test_hours_of_a_real_trials_columns_and_a_day_can_be_read(
-    columns: int, seconds: int, tmp_path: Path
+    columns: int,
+    seconds: int,
+    tmp_path: Path,
 ) -> None:
     """What is refused is longer than that."""
     series = Series(seconds, {f"c{n}": [1.5] * seconds for n in range(columns)})
@@ -108,7 +113,11 @@ def test_merged_histogram_is_that_of_all_events() -> None:
         ),
     ],
 )
-def test_sizes_and_times(read: Callable[[object], float], written: object, expected: float) -> None:
+def test_sizes_and_times(
+    read: Callable[[object], float],
+    written: object,
+    expected: float,
+) -> None:
     """They take units, or are bytes and seconds."""
     assert expected == read(written)
 

@@ -162,7 +162,9 @@ def test_the_lab_examines_the_profile_of_the_plan(tmp_path: Path) -> None:
     (target,), _ = targets(cells(tmp_path, {"name": "mariadb"}), 1, lambda _setup: None)
     assert target.settings["log_bin"].value is True and target.deciding == {}
     (target,), _ = targets(
-        cells(tmp_path, {"name": "mariadb", "settings": {"log_bin": False}}), 1, lambda _setup: None
+        cells(tmp_path, {"name": "mariadb", "settings": {"log_bin": False}}),
+        1,
+        lambda _setup: None,
     )
     assert target.deciding == {"log_bin": False}
 
@@ -240,7 +242,9 @@ def test_an_archive_lies_beside_the_data(tmp_path: Path) -> None:
     assert postgres.archiving(own, tmp_path / "data", owner) == {}
     assert (
         postgres.archiving(
-            merge_settings(("default", {"archive_mode": "off"})), tmp_path / "x", owner
+            merge_settings(("default", {"archive_mode": "off"})),
+            tmp_path / "x",
+            owner,
         )
         == {}
     )
@@ -251,7 +255,9 @@ def commits(folder: Path, flushes: int, binlog_bytes: int | None, **facts: Any) 
     seen = Work(transactions=3000, log_bytes=10**6, writes=3000, binlog_bytes=binlog_bytes)
     claimed = dataclasses.replace(outcome(), claims=(Claim("transactions", 3000),))
     return Judged(
-        claimed, readings(dataclasses.replace(IO, flushes=flushes), seen), facts=facts
+        claimed,
+        readings(dataclasses.replace(IO, flushes=flushes), seen),
+        facts=facts,
     ).trial(folder)
 
 
@@ -264,7 +270,11 @@ def commits(folder: Path, flushes: int, binlog_bytes: int | None, **facts: Any) 
     ],
 )
 def test_a_binary_log_needs_flushes_of_its_own(
-    log_bin: str, flushes: int, least: int, error: str | None, tmp_path: Path
+    log_bin: str,
+    flushes: int,
+    least: int,
+    error: str | None,
+    tmp_path: Path,
 ) -> None:
     """3000 commits of 4 clients need 181 flushes of one log, and twice as many of two."""
     facts = {

@@ -54,7 +54,11 @@ def test_an_error_is_a_reason_and_no_row(tmp_path: Path) -> None:
     ],
 )
 def test_atomic_writes_are_those_of_statx(
-    mask: int | None, units: tuple[int, ...], expected: Any, words: str | None, tmp_path: Path
+    mask: int | None,
+    units: tuple[int, ...],
+    expected: Any,
+    words: str | None,
+    tmp_path: Path,
 ) -> None:
     """0 is "none"; a kernel that does not fill in the field reports nothing, and neither does a C
     library without statx. Results of earlier versions have no fields.

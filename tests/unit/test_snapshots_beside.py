@@ -27,7 +27,9 @@ def answer(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def taken(
-    said: RecordingStorage, seconds: float, keep: int = 2
+    said: RecordingStorage,
+    seconds: float,
+    keep: int = 2,
 ) -> timed_snapshots.SnapshotSchedule:
     """Take them for so long."""
     with timed_snapshots.taking(SnapshotSpec(0.1, keep), said.filled, said, time.time) as thread:
@@ -126,7 +128,10 @@ def test_files_that_went_are_no_fault_of_a_copy() -> None:
 def facts(*spans: tuple[float, float]) -> SnapshotFacts:
     """Snapshots under way in these seconds of a load that began at 1000."""
     return SnapshotFacts(
-        3, 2, "btrfs", taken=tuple(SnapshotTaken(1000 + a, 1000 + b, 0.1, 0.5) for a, b in spans)
+        3,
+        2,
+        "btrfs",
+        taken=tuple(SnapshotTaken(1000 + a, 1000 + b, 0.1, 0.5) for a, b in spans),
     )
 
 
@@ -192,7 +197,9 @@ def written(snapshots: dict[str, Any], **keys: Any) -> str:
     ],
 )
 def test_a_plans_snapshots_are_checked(
-    snapshots: dict[str, Any], flaw: str, tmp_path: Path
+    snapshots: dict[str, Any],
+    flaw: str,
+    tmp_path: Path,
 ) -> None:
     """Each flaw with its line."""
     assert flaw in flaws_of(tmp_path, written(snapshots))

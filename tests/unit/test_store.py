@@ -35,7 +35,10 @@ def publish(folder: Path, index: int = 0) -> Path:
     (draft.raw / "pgbench.out").write_text("tps = 9.5\n")
     series = Series(3, {"tps": [1.0, 0.0, None], "p95_ms": [2.5, None, None]})
     return draft.publish(
-        a_trial(run, index), series, ["warmup", "measure", "measure"], Histogram({500: 3})
+        a_trial(run, index),
+        series,
+        ["warmup", "measure", "measure"],
+        Histogram({500: 3}),
     )
 
 

@@ -21,9 +21,16 @@ from tests.support.trials import trial_of
 def host(tmp_path: Path) -> Callable[..., Path]:
     """A maker of run folders, each of another host, with the given trials of the order finished."""
 
-    def make(name: str, *finished: int, value: float = 9.5, sha: str = "cafe") -> Path:
+    def make(
+        name: str,
+        *finished: int,
+        value: float = 9.5,
+        sha: str = "cafe",
+    ) -> Path:
         run = dataclasses.replace(
-            small_run(), host={"hostname": name, "kernel": f"of {name}"}, plan_sha256=sha
+            small_run(),
+            host={"hostname": name, "kernel": f"of {name}"},
+            plan_sha256=sha,
         )
         folder = results.create_run(tmp_path / name, run, "# plan\n")
         for index in finished:
@@ -125,7 +132,9 @@ LEADS_OUT: dict[str, Callable[[Path, Path], object]] = {
 
 @pytest.mark.parametrize("spoil", [*DAMAGE, *LEADS_OUT])
 def test_what_is_damaged_or_leads_out_is_refused(
-    host: Callable[..., Path], tmp_path: Path, spoil: str
+    host: Callable[..., Path],
+    tmp_path: Path,
+    spoil: str,
 ) -> None:
     """A file that differs from its sum, has none, or a folder without sums; links, FIFOs, and names
     of trials, files or runs that lead out of the folder: nothing is written, not even the run.

@@ -349,7 +349,10 @@ def test_a_server_that_is_too_old_is_refused(version: str, will_do: bool) -> Non
     ],
 )
 def test_a_study_runs_here_if_its_baseline_and_another_setup_do(
-    monkeypatch: pytest.MonkeyPatch, name: str, lacking: str, runs: bool
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    lacking: str,
+    runs: bool,
 ) -> None:
     """Otherwise the list shows the setup that is not possible, and why."""
 

@@ -111,7 +111,9 @@ def test_the_reason_of_a_row_is_its_own(tmp_path: Path) -> None:
     [("tiny", ["scale 100"]), ("laptop", ["scale 100", "scale 1000", "scale 10000"])],
 )
 def test_a_measurement_is_shown_next_to_one_published_size(
-    scale: str, shown: list[str], tmp_path: Path
+    scale: str,
+    shown: list[str],
+    tmp_path: Path,
 ) -> None:
     """At the tiny scale there is a single size; it does not stand for the two larger ones."""
     cells = plan.expand(loaded(tmp_path, "pg-fs-benchmark", scale), SHIPPED).cells

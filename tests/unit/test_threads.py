@@ -126,14 +126,19 @@ def sampling_machine(folder: Path) -> Any:
 def taking_snapshots(_folder: Path) -> Any:
     """Take snapshots during a load, by a function with a fault."""
     with snapshots.taking(
-        SnapshotSpec(0.01, 2), cast(StoredDatabase, object()), copies.PLAIN, time.time
+        SnapshotSpec(0.01, 2),
+        cast(StoredDatabase, object()),
+        copies.PLAIN,
+        time.time,
     ):
         yield time.sleep(0.1)
 
 
 @pytest.mark.parametrize("block", [sampling_counters, sampling_machine, taking_snapshots])
 def test_every_helper_of_a_run_that_dies_is_an_error(
-    block: Callable[[Path], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    block: Callable[[Path], Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """None of them ends without a word. (A fault of the progress does not end the run.)"""
     monkeypatch.setattr(proc, "tasks", fail(PermissionError("planted")))

@@ -90,7 +90,9 @@ def test_stages_stand_in_the_order_of_the_road(road: Road) -> None:
     ],
 )
 def test_a_phase_that_the_plan_asks_for_has_its_place(
-    road: Road, phase: Phase, asked: dict[str, Any]
+    road: Road,
+    phase: Phase,
+    asked: dict[str, Any],
 ) -> None:
     """It is begun when all those before it have ended."""
     road.calls.fail(f"stage {phase.value}", EngineDied("planted"))
@@ -191,7 +193,10 @@ def test_class_full_without_one_flush_fails(tmp_path: Path) -> None:
     ],
 )
 def test_torn_pages_are_prevented_if_file_and_device_are_atomic(
-    tmp_path: Path, of_file: int | None, of_device: str | None, expected: str
+    tmp_path: Path,
+    of_file: int | None,
+    of_device: str | None,
+    expected: str,
 ) -> None:
     """By what statx(2) and the queue report after the load; a kernel that reports nothing prevents
     nothing.

@@ -49,7 +49,9 @@ def test_the_tutorial_covers_the_way_to_an_answer() -> None:
     with pytest.raises(click.UsageError):
         parsed(["run", "plan.toml", "--no-such-option"])
     assert [str(number) for number in range(1, 11)] == re.findall(
-        r"^## (\d+)\. ", TEXT, re.MULTILINE
+        r"^## (\d+)\. ",
+        TEXT,
+        re.MULTILINE,
     )
     assert {"doctor", "init", "plan", "run", "compare", "explain"} <= {
         line.split()[1] for line in DBBENCH

@@ -81,7 +81,11 @@ LONG = (
 )
 
 
-def on_terminal(columns: int, tables: Verdicts, details: bool = False) -> list[str]:
+def on_terminal(
+    columns: int,
+    tables: Verdicts,
+    details: bool = False,
+) -> list[str]:
     """The lines that a terminal of that width receives."""
     with WideStream(columns) as stdout, contextlib.redirect_stdout(stdout):
         put_tables(tables, details)

@@ -133,7 +133,11 @@ def test_wheel_holds_all_that_is_needed_and_nothing_else(copy: Path, wheel: Path
     assert "dbbench/data/reports/assets/plotly-basic.LICENSE.txt" in files
 
 
-def test_a_wheel_made_of_the_sdist_is_the_same(wheel: Path, sdist: Path, tmp_path: Path) -> None:
+def test_a_wheel_made_of_the_sdist_is_the_same(
+    wheel: Path,
+    sdist: Path,
+    tmp_path: Path,
+) -> None:
     """The sdist holds all that the wheel is made of; its links have become files."""
     with tarfile.open(sdist) as archive:
         archive.extractall(tmp_path / "unpacked", filter="data")

@@ -124,7 +124,10 @@ def test_a_device_that_ends_nothing_for_five_seconds_is_told(
     ],
 )
 def test_periods_are_those_in_force(
-    family: str, options: tuple[str, ...], tunables: dict[str, Any], seconds: float | None
+    family: str,
+    options: tuple[str, ...],
+    tunables: dict[str, Any],
+    seconds: float | None,
 ) -> None:
     """The mount option and the pool's own setting over what the family does by itself."""
     assert family_by_name(family).writes_out_s(options, tunables) == seconds
@@ -140,14 +143,18 @@ def test_periods_are_those_in_force(
     ],
 )
 def test_a_long_drain_has_a_warning_if_the_window_has_a_minute(
-    window: Window, drain_s: float, warned: bool
+    window: Window,
+    drain_s: float,
+    warned: bool,
 ) -> None:
     """More than a tenth of the window; a shorter window has W001 in its place."""
     trial: Any = SimpleNamespace(
         cell=SimpleNamespace(window=window),
         phase_s=lambda phase: drain_s if phase is Phase.DRAIN else 0.0,
         facts=SimpleNamespace(
-            filesystem=FilesystemFacts("ext4"), checkpoints=CheckpointFacts(2), io=IoFacts()
+            filesystem=FilesystemFacts("ext4"),
+            checkpoints=CheckpointFacts(2),
+            io=IoFacts(),
         ),
     )
     tps = [1000.0] * int(window.warmup_s + window.measure_s)

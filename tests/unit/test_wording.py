@@ -139,7 +139,9 @@ def changed(trial: Trial) -> Trial:
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_a_made_up_run_without_words_is_judged_the_same(
-    name: str, tmp_path: Path, request: pytest.FixtureRequest
+    name: str,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
 ) -> None:
     """Verdicts, notes by kind, the gate, which blocks are repeated, and the page's sections, tables
     and rows.
@@ -153,7 +155,10 @@ def test_a_made_up_run_without_words_is_judged_the_same(
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_exit_statuses_stay(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+    name: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
 ) -> None:
     """Of commands that read a run."""
     folder = str(synthetic.write(tmp_path, SHAPES[name]))
@@ -216,7 +221,14 @@ def night(number: int, ratio: float, good: bool = True) -> Night:
     reasons = () if good else ("the guard is +9% from the reference that it is",)
     ratios = {"e w: xfs": Ratio(ratio, ratio * 0.98, ratio * 1.02, 7)}
     return Night(
-        date, f"r{number}", f"{date}T01:00:00.000Z", good, reasons, 0, ratios, changes=changes
+        date,
+        f"r{number}",
+        f"{date}T01:00:00.000Z",
+        good,
+        reasons,
+        0,
+        ratios,
+        changes=changes,
     )
 
 
@@ -232,7 +244,9 @@ def judged(nights: list[Night], tonight: Night) -> list[object]:
 
 @pytest.mark.parametrize(("ratio", "good"), [(0.9, True), (0.7, True), (1.2, True), (0.7, False)])
 def test_nights_without_words_are_judged_the_same(
-    ratio: float, good: bool, request: pytest.FixtureRequest
+    ratio: float,
+    good: bool,
+    request: pytest.FixtureRequest,
 ) -> None:
     """Findings, their confirmation, and the word of the night."""
     nights = [night(n, 0.9) for n in range(1, 9)]

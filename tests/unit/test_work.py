@@ -27,7 +27,12 @@ from .test_drivers_commands import cell, workload
 FIO = (Path(__file__).parents[1] / "fixtures/drivers/fio.json").read_text()
 
 
-def judged(folder: Path, claim: Claim, seen: Work, flushes: int = 3000) -> Trial:
+def judged(
+    folder: Path,
+    claim: Claim,
+    seen: Work,
+    flushes: int = 3000,
+) -> Trial:
     """A trial whose load claims that, beside what was counted."""
     observed = readings(dataclasses.replace(IO, flushes=flushes), seen)
     return Judged(dataclasses.replace(outcome(), claims=(claim,)), observed).trial(folder)
@@ -53,7 +58,11 @@ def judged(folder: Path, claim: Claim, seen: Work, flushes: int = 3000) -> Trial
     ],
 )
 def test_a_count_outside_its_bounds_fails_the_trial(
-    count: str, custom: bool, counted: int, error: str | None, tmp_path: Path
+    count: str,
+    custom: bool,
+    counted: int,
+    error: str | None,
+    tmp_path: Path,
 ) -> None:
     """Both counts and the bounds are in the message and in the result."""
     trial = judged(tmp_path, Claim(count, 10_000, custom=custom), Work(**{count: counted}))
@@ -87,7 +96,11 @@ def test_a_count_that_nothing_confirms_is_reported(tmp_path: Path) -> None:
     ],
 )
 def test_commits_with_too_few_flushes_or_without_log_fail_the_trial(
-    flushes: int, log_bytes: int, writes: int | None, error: str | None, tmp_path: Path
+    flushes: int,
+    log_bytes: int,
+    writes: int | None,
+    error: str | None,
+    tmp_path: Path,
 ) -> None:
     """A flush serves one commit of each client at most; twice the clients would be one flush for
     four commits.
@@ -173,11 +186,15 @@ def test_an_event_of_sysbench_has_the_unit_that_its_script_makes_it() -> None:
     ],
 )
 def test_a_bundled_script_claims_the_rows_of_each_kind(
-    script: str, parameters: dict[str, int], rows: dict[str, int]
+    script: str,
+    parameters: dict[str, int],
+    rows: dict[str, int],
 ) -> None:
     """As the script does by default, and with its options."""
     claims = sysbench.claims(
-        cell(workload("sysbench", script, "sysbench"), **parameters), 1000, 18.0
+        cell(workload("sysbench", script, "sysbench"), **parameters),
+        1000,
+        18.0,
     )
     assert {claim.count: claim.total for claim in claims[1:] if claim.count != "pages"} == rows
 
@@ -271,7 +288,9 @@ def test_a_child_counts_with_its_whole_life(tmp_path: Path) -> None:
     ],
 )
 def test_bytes_of_fio_count_where_the_kernel_counts_them(
-    engine: str, direct: str, counted: bool
+    engine: str,
+    direct: str,
+    counted: bool,
 ) -> None:
     """System calls, and asynchronous I/O that is direct."""
     report = json.loads(FIO)
@@ -295,7 +314,11 @@ def test_a_users_script_has_log_and_rows_of_each_kind(tmp_path: Path) -> None:
     compared.
     """
     counted = Work(
-        statements=10_000, transactions=10_000, updated=10_000, writes=10_000, log_bytes=5_000_000
+        statements=10_000,
+        transactions=10_000,
+        updated=10_000,
+        writes=10_000,
+        log_bytes=5_000_000,
     )
     trial = judged(tmp_path, Claim("statements", 10_000, custom=True), counted)
     assert (trial.error, trial.status) == (None, Status.OK)

@@ -54,7 +54,10 @@ def test_ageing_of_a_large_disk_is_in_the_estimate(
     ],
 )
 def test_mirrors_write_each_byte_to_all_sides(
-    setup: str, count: int, times: int, tmp_path: Path
+    setup: str,
+    count: int,
+    times: int,
+    tmp_path: Path,
 ) -> None:
     """The restored dataset, once for each copy."""
     _, (once,) = read(tmp_path, "ext4")
@@ -89,7 +92,11 @@ def test_mirrors_write_each_byte_to_all_sides(
     ],
 )
 def test_each_load_has_its_bytes(
-    engine: str, load: dict[str, Any], least: float, most: float, tmp_path: Path
+    engine: str,
+    load: dict[str, Any],
+    least: float,
+    most: float,
+    tmp_path: Path,
 ) -> None:
     """In GiB: what is written to its end, or a rate over its window; nothing of a load that only
     reads.
@@ -121,7 +128,11 @@ def test_the_load_is_that_of_earlier_runs(tmp_path: Path) -> None:
     assert measured["load"] == 30 * 5e6 + 70e6
     assert writes.kept_logs(replace(cell, earlier=earlier)) == {writes.BINARY_LOG: 30 * 10**6}
     asked, _ = read(
-        tmp_path, engine="postgres", workload={"name": "copy-in"}, warmup=None, measure=None
+        tmp_path,
+        engine="postgres",
+        workload={"name": "copy-in"},
+        warmup=None,
+        measure=None,
     )
     expanded = expand(asked, SHIPPED)
     cells = tuple(replace(cell, earlier=earlier) for cell in expanded.cells)
@@ -152,7 +163,10 @@ def test_the_load_is_that_of_earlier_runs(tmp_path: Path) -> None:
     ],
 )
 def test_the_time_of_file_loads_follows_their_sizes(
-    load: dict[str, Any], least: float, most: float, tmp_path: Path
+    load: dict[str, Any],
+    least: float,
+    most: float,
+    tmp_path: Path,
 ) -> None:
     """In seconds of the whole trial."""
     asked, _ = read(tmp_path, engine="files", workload=load, device={"size": "64GiB"})
@@ -188,7 +202,10 @@ def test_operations_are_counted(tmp_path: Path) -> None:
     ],
 )
 def test_grow_adds_what_the_layers_below_need(
-    setup: str, count: int, added: list[str], tmp_path: Path
+    setup: str,
+    count: int,
+    added: list[str],
+    tmp_path: Path,
 ) -> None:
     """A volume on mirrors gets another mirror; the others use all devices but the last one."""
     asked, _ = read(tmp_path, setup, device={"size": "1GiB", "count": count}, operations=["grow"])
@@ -216,7 +233,9 @@ def test_a_deviation_is_reported(counted: int | None, reported: bool) -> None:
 
 @pytest.mark.starts_processes
 def test_a_copy_of_the_users_data_replaces_its_estimate(
-    tmp_path: Path, programs: Path, environ: dict[str, str]
+    tmp_path: Path,
+    programs: Path,
+    environ: dict[str, str],
 ) -> None:
     """Tables and whole copy as they are; before that, an expansion of the dump that is said to be
     estimated.

@@ -94,7 +94,11 @@ def test_a_scrub_and_what_a_snapshot_takes() -> None:
         ((), {"zfs_nocacheflush": 0, "zil_nocacheflush": 0}, set()),
     ],
 )
-def test_flags(options: tuple[str, ...], live: dict[str, int], flags: set[Durability]) -> None:
+def test_flags(
+    options: tuple[str, ...],
+    live: dict[str, int],
+    flags: set[Durability],
+) -> None:
     """A log without waiting loses only commits; omitted flushes may lose the pool."""
     assert set(properties.flags(options, dict(live))) == flags
 
@@ -111,12 +115,21 @@ def test_flags(options: tuple[str, ...], live: dict[str, int], flags: set[Durabi
     ],
 )
 def test_a_page_larger_than_a_record_tears(
-    options: tuple[str, ...], tears_8k: bool, tears_16k: bool
+    options: tuple[str, ...],
+    tears_8k: bool,
+    tears_16k: bool,
 ) -> None:
     """PostgreSQL's 8 KiB and InnoDB's 16 KiB on each record size."""
     record = properties.record_bytes(options)
     fs = Mounted(
-        Path("/x"), "zfs", (), options, None, (), properties.tears(options), record_bytes=record
+        Path("/x"),
+        "zfs",
+        (),
+        options,
+        None,
+        (),
+        properties.tears(options),
+        record_bytes=record,
     )
     for page, tears in ((8192, tears_8k), (16384, tears_16k)):
         assert fs.tears_pages_of(page) == (Durability.TORN_PAGES if tears else None)
@@ -137,7 +150,11 @@ def test_a_page_larger_than_a_record_tears(
         *((NEW, SHIPPED.setup(name), None) for name in SHIPPED.setups if name.startswith("zfs")),
     ],
 )
-def test_what_a_version_cannot_do_is_named(version: str, setup: FsSetup, lack: str | None) -> None:
+def test_what_a_version_cannot_do_is_named(
+    version: str,
+    setup: FsSetup,
+    lack: str | None,
+) -> None:
     """With the version that it takes; a new one makes every shipped setup."""
     found = properties.lacks(setup, version)
     assert found is None if lack is None else lack in str(found)
@@ -152,7 +169,9 @@ def module(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 def test_a_module_that_is_not_loaded_is_not_judged(
-    module: Path, programs: Path, tmp_path: Path
+    module: Path,
+    programs: Path,
+    tmp_path: Path,
 ) -> None:
     """Its version is not known yet. A kernel without the module is named, with the package."""
     (programs / "apt-get").touch(0o755)

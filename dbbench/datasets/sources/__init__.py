@@ -45,7 +45,12 @@ class Dialect(Protocol):
         place: Place,
     ) -> tuple[SourceChange, ...]: ...
     def load(
-        self, source: Source, server: Server, data: Path, wanted: str, tablespace: str
+        self,
+        source: Source,
+        server: Server,
+        data: Path,
+        wanted: str,
+        tablespace: str,
     ) -> tuple[SourceChange, ...]: ...
     # settles tables that were copied as files; returns what was done
     def settle(self, server: Server) -> str: ...

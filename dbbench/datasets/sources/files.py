@@ -38,7 +38,11 @@ Leave = Callable[[PurePosixPath], bool]  # whether a path relative to the source
 
 # Everything is opened relative to its directory with O_NOFOLLOW; links and special files are
 # refused.
-def copy_tree(source: Path, target: Path, leave: Leave = lambda _: False) -> None:
+def copy_tree(
+    source: Path,
+    target: Path,
+    leave: Leave = lambda _: False,
+) -> None:
     """Copy a directory, or a file as `target`. Raises SourceRefused for links and special files,
     SourceUnusable.
     """
@@ -138,7 +142,10 @@ def decompress(file: IO[bytes], name: str) -> Iterator[IO[bytes]]:
         elif suffix in _PROGRAMS:
             argv = [_PROGRAMS[suffix], "-dc"]
             with process.running(
-                argv, stdin=file, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+                argv,
+                stdin=file,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
             ) as program:
                 assert program.popen.stdout is not None
                 yield program.popen.stdout

@@ -151,7 +151,11 @@ def lay(source: Source, data: Path, place: Place) -> tuple[SourceChange, ...]:
 
 
 def load(
-    source: Source, server: Server, data: Path, wanted: str, tablespace: str
+    source: Source,
+    server: Server,
+    data: Path,
+    wanted: str,
+    tablespace: str,
 ) -> tuple[SourceChange, ...]:
     """Load the dump. A schema keeps its name: statements may contain it, and no command renames
     one.
@@ -188,7 +192,10 @@ class MysqlScript:
     """
 
     def __init__(
-        self, lines: Iterable[bytes], unknown: Callable[[str], bool], database: str
+        self,
+        lines: Iterable[bytes],
+        unknown: Callable[[str], bool],
+        database: str,
     ) -> None:
         """`unknown`: whether the server does not have a variable. `database`: that of a dump that
         names none.
@@ -282,7 +289,11 @@ def _mysqldump(path: Path, server: Server) -> tuple[Tables, dict[str, None]]:
 
 
 def _run(
-    server: Server, lines: Iterable[bytes], path: Path, database: str, delimiter: str = ";"
+    server: Server,
+    lines: Iterable[bytes],
+    path: Path,
+    database: str,
+    delimiter: str = ";",
 ) -> None:
     session = (
         f"SET SESSION sql_mode='NO_AUTO_VALUE_ON_ZERO,{STRICT}', foreign_key_checks=0, "
@@ -414,7 +425,11 @@ def _name_in(folder: Path, path: Path, create: re.Pattern[bytes]) -> str:
     return unquote(match[1])
 
 
-def _lines(folder: Path, path: Path, routines: bool = False) -> Iterator[bytes]:
+def _lines(
+    folder: Path,
+    path: Path,
+    routines: bool = False,
+) -> Iterator[bytes]:
     """Yield the lines of a file. Raises SourceRefused, and SourceUnusable if it ends too early.
     `routines`: views, triggers and routines. Lines end with ";" also within a statement, with a
     space after it. Each CREATE stands between statements that save and restore the character

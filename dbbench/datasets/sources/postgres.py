@@ -172,7 +172,9 @@ def _copy(source: Path, data: Path) -> None:
     for oid, folder in tablespaces(source):
         target = files.resolve_link(folder, source)
         files.copy_tree(
-            target, data / "pg_tblspc" / oid, lambda path: not path.parts[0].startswith("PG_")
+            target,
+            data / "pg_tblspc" / oid,
+            lambda path: not path.parts[0].startswith("PG_"),
         )
     check_manifest(source, data)
 
@@ -304,7 +306,11 @@ def seal(
 
 
 def load(
-    source: Source, server: Server, data: Path, wanted: str, tablespace: str
+    source: Source,
+    server: Server,
+    data: Path,
+    wanted: str,
+    tablespace: str,
 ) -> tuple[SourceChange, ...]:
     """Load a dump, and rename the database that is `wanted`, otherwise the largest, to `dbbench`.
     Its settings would override those of the plan, so they are reset except for its search_path.

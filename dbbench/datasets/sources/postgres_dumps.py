@@ -68,7 +68,11 @@ _QUOTED: Final = re.compile(rb'"')
 _COMMENT: Final = re.compile(rb"/\*|\*/")
 
 
-def load(source: Source, server: Server, data: Path) -> tuple[SourceChange, ...]:
+def load(
+    source: Source,
+    server: Server,
+    data: Path,
+) -> tuple[SourceChange, ...]:
     """Load the dump; return what was left out. Raises DatasetBuildFailed, SourceUnusable,
     SourceRefused.
     """
@@ -157,7 +161,12 @@ def _make_role(server: Server, quoted: str) -> None:
         execute(server, f"CREATE ROLE {quoted}")
 
 
-def _rows_of(server: Server, database: str, table: str, count: bool) -> int | None:
+def _rows_of(
+    server: Server,
+    database: str,
+    table: str,
+    count: bool,
+) -> int | None:
     quoted = table.replace("'", "''")
     (kind,) = rows(
         server,
@@ -194,7 +203,9 @@ def _restore(
     ):
         assert reader.popen.stdout is not None
         script = PostgresScript(
-            reader.popen.stdout, lambda _: False, functools.partial(_make_role, server)
+            reader.popen.stdout,
+            lambda _: False,
+            functools.partial(_make_role, server),
         )
 
         damage = list[DbbenchError]()

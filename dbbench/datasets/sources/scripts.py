@@ -46,14 +46,21 @@ def shown(statement: bytes) -> str:
 
 
 def feed(
-    argv: list[str], pieces: Iterable[bytes], account: process.User, env: dict[str, str]
+    argv: list[str],
+    pieces: Iterable[bytes],
+    account: process.User,
+    env: dict[str, str],
 ) -> tuple[int, str]:
     """Run a client with these pieces as its input, as the server's account; return its status and
     what it printed.
     """
     with tempfile.TemporaryFile() as printed:
         with process.running(
-            argv, stdin=subprocess.PIPE, stdout=printed.fileno(), as_user=account, env=env
+            argv,
+            stdin=subprocess.PIPE,
+            stdout=printed.fileno(),
+            as_user=account,
+            env=env,
         ) as client:
             assert client.popen.stdin is not None
             # it ended: its status tells why

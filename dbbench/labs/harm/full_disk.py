@@ -109,7 +109,12 @@ class RowWriter:
             for helper in helpers:
                 helper.join(30)
 
-    def _write(self, server: Server, session: int, stop: threading.Event) -> None:
+    def _write(
+        self,
+        server: Server,
+        session: int,
+        stop: threading.Event,
+    ) -> None:
         """Insert rows until `stop`; continue with the next row in a new session after an error."""
         numbers = itertools.count()
         while not stop.wait(_POLL_S):
@@ -256,7 +261,11 @@ def delete(ballast: Sequence[Path]) -> None:
             raise FilesystemFull(text) from error
 
 
-def _accepts_after_deletion(server: Server, writer: RowWriter, ballast: Sequence[Path]) -> bool:
+def _accepts_after_deletion(
+    server: Server,
+    writer: RowWriter,
+    ballast: Sequence[Path],
+) -> bool:
     """Delete the files; return whether the running server then acknowledges a commit, and kill it
     otherwise.
     """

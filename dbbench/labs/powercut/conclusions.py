@@ -32,7 +32,11 @@ ALLOWED: Final[dict[Durability, frozenset[str]]] = {
 WHOLE: Final = 16384  # largest page of the engines
 
 
-def conclusion(cuts: Sequence[CutFacts], blind: bool, failed: bool = False) -> Conclusion:
+def conclusion(
+    cuts: Sequence[CutFacts],
+    blind: bool,
+    failed: bool = False,
+) -> Conclusion:
     """Return the conclusion from the cuts of a setup; `failed`: its recordings failed."""
     valid = [cut for cut in cuts if not cut.invalid]
     if blind and not failed:
@@ -94,7 +98,11 @@ def _by_unit(cuts: Sequence[CutFacts]) -> str:
     return "; ".join(parts)
 
 
-def cut_counts(cuts: Sequence[CutFacts], about: Conclusion, why: str) -> Iterator[HarmCount]:
+def cut_counts(
+    cuts: Sequence[CutFacts],
+    about: Conclusion,
+    why: str,
+) -> Iterator[HarmCount]:
     """Yield how many valid cuts without and with schema changes, and kills, had which kind of harm,
     or none. `why`: the statement, which is the reason if there is no conclusion.
     """

@@ -205,7 +205,13 @@ class LogWriter:
     def flush(self, disk: int = 0) -> None:
         self._append(True, 0, 0, disk)
 
-    def _append(self, flush: bool, offset: int, length: int, disk: int) -> None:
+    def _append(
+        self,
+        flush: bool,
+        offset: int,
+        length: int,
+        disk: int,
+    ) -> None:
         now = time.monotonic_ns()
         self._index.write(RECORD.pack(now, flush, offset, length, self._place, disk))
 

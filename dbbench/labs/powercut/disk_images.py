@@ -62,7 +62,12 @@ class Media:
     by cut in the order of their positions.
     """
 
-    def __init__(self, bases: Sequence[Path], log: Log, working: Sequence[Path]) -> None:
+    def __init__(
+        self,
+        bases: Sequence[Path],
+        log: Log,
+        working: Sequence[Path],
+    ) -> None:
         """`bases` are the images at the start of the log, `working` temporary files, in the order
         of the disks.
         """
@@ -135,7 +140,12 @@ def cached_from(
     return first
 
 
-def units(offset: int, length: int, unit: int, shift: int = 0) -> list[tuple[int, int]]:
+def units(
+    offset: int,
+    length: int,
+    unit: int,
+    shift: int = 0,
+) -> list[tuple[int, int]]:
     """Return (begin, end) of pieces of a write that reach the medium separately: at `shift` +
     multiples of `unit`.
     """

@@ -21,7 +21,11 @@ Work = Callable[[Tell], T]
 STOP_S: Final = 30.0  # for a clean end of a process, which is then killed
 
 
-def in_processes(works: Sequence[Work[T]], tell: Tell, silent_s: float) -> list[T]:
+def in_processes(
+    works: Sequence[Work[T]],
+    tell: Tell,
+    silent_s: float,
+) -> list[T]:
     """Run each function in a forked process. Return the results in their order; a result must not
     be a string, because strings are progress, which is passed to `tell`. Raises LabUnavailable
     if a process ends without a result, and DeadlinePassed if one reports nothing for `silent_s`;

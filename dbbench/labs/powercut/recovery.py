@@ -102,7 +102,12 @@ class Lab:
     def over(self) -> bool:
         return self.until is not None and time.monotonic() > self.until
 
-    def process_count(self, target: LabTarget, cores: int, memory_bytes: float) -> int:
+    def process_count(
+        self,
+        target: LabTarget,
+        cores: int,
+        memory_bytes: float,
+    ) -> int:
         """Return how many processes can work on the target: one more than cores, because each waits
         in between. A pool of ZFS has one name on a machine.
         """

@@ -190,7 +190,11 @@ def is_long(cuts: int | None) -> bool:
     return cuts is None or cuts >= LONG
 
 
-def control_target(control: Control, engine: EngineSpec, known: Catalog) -> LabTarget:
+def control_target(
+    control: Control,
+    engine: EngineSpec,
+    known: Catalog,
+) -> LabTarget:
     """Return what it is tested on: the plan's server, otherwise the server at its defaults."""
     server = ENGINES[engine.name]
     settings = merge_settings(

@@ -259,7 +259,9 @@ def _of_our_namespace(table: Mapping[int, Task], where: Path) -> set[int]:
     init = me
     # The last entry of NSpid (proc(5)) is the pid in the process's own namespace.
     while init in table and not re.search(
-        r"^NSpid:.*\s1$", text(where / str(init) / "status") or "", re.MULTILINE
+        r"^NSpid:.*\s1$",
+        text(where / str(init) / "status") or "",
+        re.MULTILINE,
     ):
         init = table[init].parent
     members = below((init,), table)  # orphans are adopted by the namespace's first process

@@ -66,7 +66,11 @@ class Confined:
 
 @contextlib.contextmanager
 def confine(
-    cell: Cell, name: str, journal: Journal, at: Path | None, disks: Sequence[str] = ()
+    cell: Cell,
+    name: str,
+    journal: Journal,
+    at: Path | None,
+    disks: Sequence[str] = (),
 ) -> Iterator[Confined]:
     """Run the servers and load generators of the block within the cell's limits. `at`: a directory
     for a private mount; `disks`: as "7:2". Without a control group for memory the block runs

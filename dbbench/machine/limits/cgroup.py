@@ -139,7 +139,9 @@ class ControlGroup:
 
 
 def hierarchy(
-    at: Path | None = None, process: Path = _SELF, controller: str = MEMORY
+    at: Path | None = None,
+    process: Path = _SELF,
+    controller: str = MEMORY,
 ) -> Hierarchy | str:
     """Return where a limit can be set, or why it cannot. `at`: where the hierarchy is mounted if it
     is not yet.
@@ -198,7 +200,10 @@ def usable_bytes(process: Path = _SELF) -> int | None:
 
 @contextlib.contextmanager
 def make_group(
-    where: Hierarchy, name: str, journal: Journal, limit_bytes: int | None = None
+    where: Hierarchy,
+    name: str,
+    journal: Journal,
+    limit_bytes: int | None = None,
 ) -> Iterator[ControlGroup]:
     """Make a group, with a memory limit without swap; remove it at the end. Raises OSError if the
     kernel refuses.

@@ -30,7 +30,10 @@ Rates = tuple[int, int]  # IOPS and bytes per second; 0: not limited
 
 @contextlib.contextmanager
 def limit_disks(
-    disks: Sequence[str], limit: DeviceLimit, journal: Journal, at: Path | None
+    disks: Sequence[str],
+    limit: DeviceLimit,
+    journal: Journal,
+    at: Path | None,
 ) -> Iterator[str]:
     """Limit disks ("7:2") within the block; yield by what. Raises KernelLacks."""
     where = cgroup.hierarchy(at, controller=IO)
@@ -58,7 +61,11 @@ def limit_disks(
         yield f"cgroup v{where.version}"
 
 
-def limit_group(group: ControlGroup, disks: Sequence[str], limit: DeviceLimit) -> None:
+def limit_group(
+    group: ControlGroup,
+    disks: Sequence[str],
+    limit: DeviceLimit,
+) -> None:
     """Limit the disks for a further group, which version 2 would not limit. Raises KernelLacks."""
     if group.version != 2:
         return
@@ -72,7 +79,12 @@ def _rates(limit: DeviceLimit) -> Rates:
     return limit.iops or 0, round((limit.mb_per_s or 0) * 1e6)
 
 
-def _enforce(version: int, group: Path, disks: Sequence[str], rates: Rates) -> None:
+def _enforce(
+    version: int,
+    group: Path,
+    disks: Sequence[str],
+    rates: Rates,
+) -> None:
     """Set the limits of a group and read them back. Raises KernelLacks and OSError."""
     for disk in disks:
         _set(version, group, disk, rates)

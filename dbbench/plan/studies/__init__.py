@@ -114,7 +114,9 @@ def study(name: str) -> Study:
 
 
 def servers_of(
-    chosen: Study, installed: Installed, given: Sequence[str] = ()
+    chosen: Study,
+    installed: Installed,
+    given: Sequence[str] = (),
 ) -> dict[str, list[str]]:
     """Return the folders of the servers that the study runs, by engine: those of the first engine
     that has one in a version that will do, or of every engine if the plan has `$servers`. Raises

@@ -86,7 +86,9 @@ def _in_base_units(name: str) -> tuple[str, float]:
 
 
 def _gauge_lines(
-    gauge: Gauge, entries: Sequence[ArmFigures], whole: dict[str, str]
+    gauge: Gauge,
+    entries: Sequence[ArmFigures],
+    whole: dict[str, str],
 ) -> Iterator[str]:
     measured = [(entry, gauge.value(entry)) for entry in entries]
     amounts = [(entry, value) for entry, value in measured if value is not None]

@@ -68,7 +68,11 @@ def choose(groups: Sequence[Group]) -> Choices:
     return Choices(groups, sorted(choices, key=lambda choice: choice.arm.apart))
 
 
-def _choice(arm: str, groups: Sequence[Group], rows: list[Row | None]) -> Choice:
+def _choice(
+    arm: str,
+    groups: Sequence[Group],
+    rows: list[Row | None],
+) -> Choice:
     measured = [(group, row) for group, row in zip(groups, rows, strict=True) if row is not None]
     first, row = measured[0]
 

@@ -123,7 +123,11 @@ def _versions(title: str, trials: Sequence[Trial]) -> list[Fact]:
     return facts
 
 
-def _settings(title: str, trials: Sequence[Trial], unlike: set[str]) -> EngineSettings:
+def _settings(
+    title: str,
+    trials: Sequence[Trial],
+    unlike: set[str],
+) -> EngineSettings:
     settings = {name: setting for trial in trials for name, setting in trial.settings.items()}
     rows = []
     for name, setting in sorted(settings.items()):

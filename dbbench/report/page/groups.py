@@ -167,7 +167,11 @@ def groups(runs: Sequence[LoadedRun]) -> list[Group]:
         run = loaded.run
         primary = {cell.workload.name: cell.workload.primary for cell in run.cells}
         comparison = Comparison(
-            loaded.trials, run.baseline, primary, run.plan.margin, reasons_stopped(run)
+            loaded.trials,
+            run.baseline,
+            primary,
+            run.plan.margin,
+            reasons_stopped(run),
         )
         for key, cells_of in grouped(run.cells, lambda cell: cell.group).items():
             trials = tuple(t for t in loaded.trials if (t.engine, t.workload, t.variant) == key)

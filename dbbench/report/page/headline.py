@@ -53,7 +53,9 @@ class VerdictSection(NamedTuple):
 
 
 def verdict(
-    groups: Sequence[Group], warnings: Sequence[Finding], regressions: tuple[str, ...] = ()
+    groups: Sequence[Group],
+    warnings: Sequence[Finding],
+    regressions: tuple[str, ...] = (),
 ) -> VerdictSection:
     """Return the first section of the page. Its words and numbers are those of `dbbench compare`.
     The regressions, of the nights of these runs, are before everything else.

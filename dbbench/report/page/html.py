@@ -136,7 +136,9 @@ def render(
 
 
 def build(
-    runs: Sequence[LoadedRun], redact: Sequence[str] = (), courses: Sequence[Course] = ()
+    runs: Sequence[LoadedRun],
+    redact: Sequence[str] = (),
+    courses: Sequence[Course] = (),
 ) -> Page:
     """Return the page for its template, without what `redact` names. Raises ResultDamaged if a
     series cannot be read.

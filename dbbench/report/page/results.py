@@ -195,7 +195,9 @@ def result_table(group: Group) -> ResultTable:
 
 
 def _arm_result(
-    group: Group, row: Row, columns: dict[Heading, dict[str, float | None]]
+    group: Group,
+    row: Row,
+    columns: dict[Heading, dict[str, float | None]],
 ) -> ArmResult:
     arm = row.fs_setup
     longest_s = group.value(arm, "longest_stall_s")

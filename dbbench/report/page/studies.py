@@ -86,7 +86,10 @@ def then_and_now(groups: Sequence[Group]) -> tuple[StudySection, ...]:
 
 
 def _tables(
-    study: Study, table: StudyTable, variant: str, groups: Sequence[Group]
+    study: Study,
+    table: StudyTable,
+    variant: str,
+    groups: Sequence[Group],
 ) -> Iterator[ThenAndNow]:
     metric = METRICS[table.metric]
     unit = f", {metric.unit}" if metric.unit not in ("", "bytes") else ""

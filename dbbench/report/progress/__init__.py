@@ -53,7 +53,9 @@ def renderer(
 
 @contextlib.contextmanager
 def shown(
-    kind: str, stream: TextIO, display: Callable[[], AbstractContextManager[Display]]
+    kind: str,
+    stream: TextIO,
+    display: Callable[[], AbstractContextManager[Display]],
 ) -> Iterator[Emit]:
     """Yield a function that shows events on `stream`, as JSON, not at all, or on the display. If
     showing fails, a line says so, nothing is shown from then on, and the block is not disturbed.

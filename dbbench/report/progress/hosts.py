@@ -16,7 +16,10 @@ HOST_HEADER: Final = ("host", "trial", "last event", "")
 
 
 def renderer(
-    kind: str, stream: TextIO, *, color: bool = True
+    kind: str,
+    stream: TextIO,
+    *,
+    color: bool = True,
 ) -> contextlib.AbstractContextManager[Emit]:
     """Yield a function that shows a fleet's events on `stream`; kinds as for `progress.renderer`."""
     return shown(kind, stream, lambda: contextlib.nullcontext(_PlainLines(stream)))

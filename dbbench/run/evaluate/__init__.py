@@ -431,7 +431,11 @@ def _confirm_flushes(trial: Record, observed: Observed) -> None:
         commits = _commits(outcome, io.engine_write_bytes)
     forced = durability.forced_writes(effective, facts.queue.get("fua") == "1")
     text, disproved = durability.flushes_verdict(
-        io.flushes, io.flushes_note, commits, flags, forced
+        io.flushes,
+        io.flushes_note,
+        commits,
+        flags,
+        forced,
     )
     trial.facts.io = dataclasses.replace(trial.facts.io, flushes_note=text)
     if disproved:

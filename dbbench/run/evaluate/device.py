@@ -133,7 +133,11 @@ def with_rates(
     return dataclasses.replace(ceiling, rates=tuple(rates) if ceiling.rows else ())
 
 
-def slower(ceiling: CeilingFacts, series: Series, cell: Cell) -> Iterator[TrialWarning]:
+def slower(
+    ceiling: CeilingFacts,
+    series: Series,
+    cell: Cell,
+) -> Iterator[TrialWarning]:
     """Yield W106 if a busy device was below half of its slowest rate before the run, in requests
     and bytes.
     """

@@ -63,7 +63,11 @@ LOG_PER_CHANGE: Final = 64
 BINLOG_PER_COMMIT: Final = 64
 
 
-def compare(claims: tuple[Claim, ...], readings: Readings, cell: Cell) -> tuple[WorkFacts, ...]:
+def compare(
+    claims: tuple[Claim, ...],
+    readings: Readings,
+    cell: Cell,
+) -> tuple[WorkFacts, ...]:
     """Return every claim of the load generator with the other count and its bounds."""
     work = readings.work(explicit(claims))
     facts = []
@@ -159,7 +163,11 @@ def list_uncertain(facts: tuple[WorkFacts, ...]) -> Iterator[TrialWarning]:
         yield TrialWarning("W150", text)
 
 
-def check(facts: Sequence[WorkFacts], outcome: Outcome, cell: Cell) -> Iterator[TrialWarning]:
+def check(
+    facts: Sequence[WorkFacts],
+    outcome: Outcome,
+    cell: Cell,
+) -> Iterator[TrialWarning]:
     """Raise WorkUnconfirmed for a count outside its bounds; yield W151 instead if the commits may
     concern temporary or unlogged tables, which need neither log nor flush: in a script or a
     database that dbbench did not make.

@@ -70,7 +70,11 @@ def erase(disks: Iterable[Device]) -> None:
             hold.erase(disk.fd)
 
 
-def precondition(folder: RunFolder, cell_id: str, device: Device) -> ConditionFacts | None:
+def precondition(
+    folder: RunFolder,
+    cell_id: str,
+    device: Device,
+) -> ConditionFacts | None:
     """Discard before each trial; precondition once per block, before its first trial."""
     plan = folder.run.plan
     done = list_results(folder.path)
@@ -81,7 +85,11 @@ def precondition(folder: RunFolder, cell_id: str, device: Device) -> ConditionFa
     return None if (now.block, now.attempt) in blocks else fill(device, plan.seed)
 
 
-def host_state(disks: Volumes, setup: FsSetup, journal: Journal) -> dict[str, Any]:
+def host_state(
+    disks: Volumes,
+    setup: FsSetup,
+    journal: Journal,
+) -> dict[str, Any]:
     """Return the state of host and block layer; the journal keeps the first one, and one for each
     sector size.
     """
@@ -129,7 +137,11 @@ def facts_after(disks: Volumes) -> DeviceFacts:
     return dataclasses.replace(each["data"], wal=each.get("log"))
 
 
-def count_writes(plan: Plan, cell: Cell, clock: DiskClock) -> WriteFacts | None:
+def count_writes(
+    plan: Plan,
+    cell: Cell,
+    clock: DiskClock,
+) -> WriteFacts | None:
     """Return the estimated and the counted bytes; None for a directory, because other processes use
     its disk.
     """

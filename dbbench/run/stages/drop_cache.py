@@ -23,7 +23,10 @@ _NO_FILES: Final = CacheFacts("no files yet", 0, 0, proved=True)
 
 
 def emptier(
-    plan: Plan, setups: Setups, volumes: Volumes, mounts: Mounts
+    plan: Plan,
+    setups: Setups,
+    volumes: Volumes,
+    mounts: Mounts,
 ) -> Callable[[Sequence[Path]], CacheFacts]:
     """Return a function that empties the caches of all volumes while no process uses them, and
     proves it for files.

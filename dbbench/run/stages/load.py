@@ -27,7 +27,10 @@ from dbbench.storage.devices.directory import shared_disks
 
 @contextlib.contextmanager
 def reach(
-    cell: Cell, workdir: WorkDir, clock: Clock, raw: Path
+    cell: Cell,
+    workdir: WorkDir,
+    clock: Clock,
+    raw: Path,
 ) -> Iterator[tuple[Client | None, Place]]:
     """Yield the client's host, or None for a local load generator, and the place of a server that
     it can reach.
@@ -47,7 +50,12 @@ def reach(
         yield client, dataclasses.replace(place, network=network)
 
 
-def list_samplers(cell: Cell, disks: Volumes, mounts: Mounts, server: Server) -> Sampled:
+def list_samplers(
+    cell: Cell,
+    disks: Volumes,
+    mounts: Mounts,
+    server: Server,
+) -> Sampled:
     """Return what the samplers read: the disks, the mounts, the server."""
     first = {role: device.leaves[0] for role, device in disks.items() if device.leaves}
     all_disks = dict.fromkeys((*leaves_of(disks), *shared_disks(disks)))
@@ -70,7 +78,11 @@ def drain(server: Server, mounts: Mounts) -> None:
             fs.pool.sync()
 
 
-def watch(phase: Phase, window: Window, tell: Callable[..., None]) -> Callable[[Live], None]:
+def watch(
+    phase: Phase,
+    window: Window,
+    tell: Callable[..., None],
+) -> Callable[[Live], None]:
     """Return a function that reports the load generator's last line as progress, once per second."""
     warm = window.warmup_s if phase is Phase.MEASURE else 0.0
     whole = window.measure_s if phase is Phase.MEASURE else window.warmup_s

@@ -18,7 +18,11 @@ from dbbench.storage.layers.volume import note_signatures
 
 
 @contextlib.contextmanager
-def make_layers(setups: Setups, disks: Volumes, journal: Journal) -> Iterator[dict[Role, Device]]:
+def make_layers(
+    setups: Setups,
+    disks: Volumes,
+    journal: Journal,
+) -> Iterator[dict[Role, Device]]:
     """Make the layers within the block; for the journal, the content of the disks may be incomplete
     from now on.
     """

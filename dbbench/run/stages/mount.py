@@ -85,7 +85,12 @@ def facts(
     )
 
 
-def _facts_of(setup: FsSetup, volume: Device, made: Made, fs: Mounted) -> FilesystemFacts:
+def _facts_of(
+    setup: FsSetup,
+    volume: Device,
+    made: Made,
+    fs: Mounted,
+) -> FilesystemFacts:
     if not volume.facts.existing:
         filesystems.check_promise(setup, fs)
     return FilesystemFacts(

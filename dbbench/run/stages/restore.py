@@ -85,7 +85,12 @@ def restore(
     )
 
 
-def _facts(golden: Golden, here: Golden, cell: Cell, tablespace: str) -> DatasetFacts:
+def _facts(
+    golden: Golden,
+    here: Golden,
+    cell: Cell,
+    tablespace: str,
+) -> DatasetFacts:
     made = golden.manifest
     parameters = cell.dataset.parameters
     source = ""

@@ -204,7 +204,11 @@ def query(server: Server) -> str:
         return f"{name}: {count} rows"
 
 
-def with_cost(facts: SnapshotFacts, outcome: Outcome, window: Window) -> SnapshotFacts:
+def with_cost(
+    facts: SnapshotFacts,
+    outcome: Outcome,
+    window: Window,
+) -> SnapshotFacts:
     """Return the facts with times since the start of the load, and its rates with and without a
     snapshot.
     """

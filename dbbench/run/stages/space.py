@@ -72,7 +72,11 @@ def probe(
     return dataclasses.replace(each["data"], wal=each.get("log"))
 
 
-def file_sizes(engine: Engine, datadir: Path, effective: dict[str, str]) -> dict[Path, int]:
+def file_sizes(
+    engine: Engine,
+    datadir: Path,
+    effective: dict[str, str],
+) -> dict[Path, int]:
     """Return the sizes of the server's data and log files."""
     return shape.sizes([*engine.data_files(datadir), *log_files_of(engine, datadir, effective)])
 

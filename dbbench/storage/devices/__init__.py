@@ -67,7 +67,9 @@ def note(journal: Journal | None, event: str, disks: Iterable[Device], **more: s
 
 @contextlib.contextmanager
 def attach(
-    disks: Mapping[Role, DiskSet], permit: Permit, arm: str = ""
+    disks: Mapping[Role, DiskSet],
+    permit: Permit,
+    arm: str = "",
 ) -> Iterator[dict[Role, Device]]:
     """Attach the plan's devices of each volume for one trial, locked until the block ends. `arm`:
     the fs setup's label, for `paths` of kind dir, whose Device has `fd` -1 and the working

@@ -34,7 +34,11 @@ _FREE_S: Final = 30.0
 
 @contextlib.contextmanager
 def attach(
-    path: Path, expected: str | None, permit: Permit, *, fstab: Path = guard.FSTAB
+    path: Path,
+    expected: str | None,
+    permit: Permit,
+    *,
+    fstab: Path = guard.FSTAB,
 ) -> Iterator[Device]:
     """Attach a device exclusively within the block; then wait until it is free. `expected`: the
     plan's identity. Raises DeviceUnusable, DeviceInUse, DeviceNotEmpty; afterwards UnmountFailed
@@ -49,15 +53,28 @@ def attach(
         stack.callback(os.close, fd)
         _lock(fd, path)
         guard.refuse(
-            path, name, guard.found_on(exclusive, mine={exclusive, fd}, fstab=fstab), permit
+            path,
+            name,
+            guard.found_on(exclusive, mine={exclusive, fd}, fstab=fstab),
+            permit,
         )
         size = sysfs.size_bytes(name)
         facts = DeviceFacts(
-            "block", f"/dev/{name}", name, size, naming.serial(name), naming.model(name)
+            "block",
+            f"/dev/{name}",
+            name,
+            size,
+            naming.serial(name),
+            naming.model(name),
         )
         word = naming.identity_of(name)
         yield Device(
-            Path(facts.path), fd, os.fstat(fd).st_rdev, facts, sysfs.leaves(name), identity=word
+            Path(facts.path),
+            fd,
+            os.fstat(fd).st_rdev,
+            facts,
+            sysfs.leaves(name),
+            identity=word,
         )
         guard.must_be_alone(fd)
 

@@ -41,7 +41,10 @@ LIMITED_S: Final = 1.0  # the kernel grants a limit's requests in slices of 0.1 
 
 
 def measure(
-    device: Device, each_s: float, seed: int, rows: Sequence[str] = tuple(ROWS)
+    device: Device,
+    each_s: float,
+    seed: int,
+    rows: Sequence[str] = tuple(ROWS),
 ) -> CeilingFacts:
     """Measure the rows on a locked device without a filesystem, overwriting it beyond the first
     MiB. If fio is missing or fails, there are no rows and `note` gives the reason: the run is
@@ -59,7 +62,12 @@ def measure(
 
 
 def measure_limit(
-    device: Device, limit: DeviceLimit, each_s: float, seed: int, journal: Journal, at: Path
+    device: Device,
+    limit: DeviceLimit,
+    each_s: float,
+    seed: int,
+    journal: Journal,
+    at: Path,
 ) -> LimitFacts:
     """Measure the device with a limit. Raises KernelLacks."""
     rows = limited_rows(limit)
@@ -84,7 +92,11 @@ def row_seconds(window_s: float) -> float:
 
 
 def command(
-    target: str, size_bytes: int, each_s: float, seed: int, rows: Sequence[str] = tuple(ROWS)
+    target: str,
+    size_bytes: int,
+    each_s: float,
+    seed: int,
+    rows: Sequence[str] = tuple(ROWS),
 ) -> list[str]:
     """Return fio's argv for these rows in sequence, on an existing file or device."""
     common = [

@@ -78,7 +78,9 @@ def attach(spec: DeviceSpec, arm: str) -> Iterator[Device]:
             folder.mkdir(0o755)
             stack.callback(shutil.rmtree, folder, ignore_errors=True)
             marker = os.open(
-                folder / MARKER, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600
+                folder / MARKER,
+                os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC,
+                0o600,
             )
         except OSError as error:
             raise _refusal(

@@ -252,7 +252,12 @@ def parse(answer: str) -> list[Reason]:
     return marks
 
 
-def refuse(path: Path, name: str, found: Sequence[Reason], permit: Permit) -> None:
+def refuse(
+    path: Path,
+    name: str,
+    found: Sequence[Reason],
+    permit: Permit,
+) -> None:
     """Raise DeviceInUse or DeviceNotEmpty, unless the device is free or the permit overrides its
     signatures.
     """

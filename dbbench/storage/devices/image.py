@@ -40,7 +40,9 @@ NOCOW_FL: Final = 0x00800000
 
 
 def make_image(
-    path: Path, size_bytes: int, progress: Callable[[float], None] = lambda share: None
+    path: Path,
+    size_bytes: int,
+    progress: Callable[[float], None] = lambda share: None,
 ) -> None:
     """Make a private file of `size_bytes` (rounded up to MiB), with every block written: allocated
     ones cost time at the first write, which the first trial would pay for all. The content is
@@ -202,7 +204,10 @@ def missing_bytes(run: Run, folder: Path) -> dict[Path, int]:
 
 
 def make_images(
-    run: Run, folder: Path, journal: Journal, progress: Callable[[str, float], None]
+    run: Run,
+    folder: Path,
+    journal: Journal,
+    progress: Callable[[str, float], None],
 ) -> None:
     """Make the missing images of the run. Raises DiskTooSmall, NotWritable, FilesystemFull."""
     for path, size_bytes in _sizes(run, folder).items():
@@ -217,7 +222,9 @@ def make_images(
         partial = _partial(path)
         with writing(path):
             make_image(
-                partial, size_bytes, lambda share: progress("writing the disk image in full", share)
+                partial,
+                size_bytes,
+                lambda share: progress("writing the disk image in full", share),
             )
             partial.rename(path)
 

@@ -113,7 +113,11 @@ def _listener() -> int:
     code = _program(calls)
     fprog = _Calls(len(code) // 8, code)
     return libc.call(
-        "syscall", calls["seccomp"], _SET_MODE_FILTER, _NEW_LISTENER, ctypes.byref(fprog)
+        "syscall",
+        calls["seccomp"],
+        _SET_MODE_FILTER,
+        _NEW_LISTENER,
+        ctypes.byref(fprog),
     )
 
 
@@ -157,7 +161,10 @@ def _program(calls: dict[str, int]) -> bytes:
 
 
 def _answer_all(
-    listener: int, opened: Opened, mounts: Callable[[], None], ended: threading.Event
+    listener: int,
+    opened: Opened,
+    mounts: Callable[[], None],
+    ended: threading.Event,
 ) -> None:
     poll = select.poll()
     poll.register(listener, select.POLLIN)
@@ -197,7 +204,12 @@ def _answer(listener: int, opened: Opened, mounts: Callable[[], None]) -> None:
         fcntl.ioctl(listener, _SEND, answer)
 
 
-def _opened_for(pid: int, address: int, flags: int, opened: Opened) -> int | None:
+def _opened_for(
+    pid: int,
+    address: int,
+    flags: int,
+    opened: Opened,
+) -> int | None:
     """Return a descriptor for the block device that the program names at an address of its memory,
     or None.
     """

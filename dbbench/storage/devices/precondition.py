@@ -40,7 +40,9 @@ def discard(device: Device) -> ConditionFacts:
         hold.must_be_alone(member.fd)
         try:
             fcntl.ioctl(
-                hold.fd_of(member.fd), _BLKDISCARD, struct.pack("QQ", 0, member.facts.size_bytes)
+                hold.fd_of(member.fd),
+                _BLKDISCARD,
+                struct.pack("QQ", 0, member.facts.size_bytes),
             )
         except OSError as error:
             raise errors.KernelLacks(
@@ -84,7 +86,11 @@ def fill(device: Device, seed: int) -> ConditionFacts:
         rates = rates + disk_rates
         steady = steady and is_steady(disk_rates)
     return ConditionFacts(
-        "precondition", round(time.monotonic() - began, 3), written, tuple(rates), steady
+        "precondition",
+        round(time.monotonic() - began, 3),
+        written,
+        tuple(rates),
+        steady,
     )
 
 
@@ -104,7 +110,12 @@ def is_steady(rates: Sequence[float]) -> bool:
     )
 
 
-def _fio(device: Device, words: list[str], timeout_s: float, seed: int) -> float:
+def _fio(
+    device: Device,
+    words: list[str],
+    timeout_s: float,
+    seed: int,
+) -> float:
     argv = [
         "fio",
         "--output-format=json",

@@ -67,7 +67,10 @@ class WriteWatch:
         for path in (*(f"/dev/{name}" for name in names), *filter(None, files)):
             with contextlib.suppress(OSError):  # a container may lack the node
                 watch = libc.call(
-                    "inotify_add_watch", self._fd, os.fsencode(path), _IN_MODIFY | _IN_CLOSE_WRITE
+                    "inotify_add_watch",
+                    self._fd,
+                    os.fsencode(path),
+                    _IN_MODIFY | _IN_CLOSE_WRITE,
                 )
                 self._paths[watch] = path
 
@@ -114,7 +117,9 @@ def target(name: str) -> Target:
     numbers = frozenset(number for each in related if (number := sysfs.number_of(each)) is not None)
     status = loop_driver.status(name) if loop_driver.is_bound(name) else None
     return Target(
-        name, numbers, frozenset({status.file}) if status and any(status.file) else frozenset()
+        name,
+        numbers,
+        frozenset({status.file}) if status and any(status.file) else frozenset(),
     )
 
 
@@ -145,14 +150,20 @@ def users_of(names: Sequence[str]) -> dict[str, list[str]]:
     }
 
 
-def by_open_files(device: Target, proc: Path, mine: Set[int] = frozenset()) -> list[str]:
+def by_open_files(
+    device: Target,
+    proc: Path,
+    mine: Set[int] = frozenset(),
+) -> list[str]:
     """Return processes with a descriptor of it, except for the descriptors `mine`."""
     openers, unreadable = _openers([device], proc, mine)
     return unreadable + openers[device.name]
 
 
 def _openers(
-    devices: Sequence[Target], proc: Path, mine: Set[int] = frozenset()
+    devices: Sequence[Target],
+    proc: Path,
+    mine: Set[int] = frozenset(),
 ) -> tuple[dict[str, list[str]], list[str]]:
     """Return the processes with a descriptor of each device, and who could not be examined."""
     by_number: dict[int, list[Target]] = defaultdict(list)

@@ -167,7 +167,9 @@ class Btrfs(Formatted):
         checksum = option_value(options, "--csum") or option_value(options, "--checksum")
         sector = option_value(options, "-s")
         return _unknown(features / "supported_checksums", checksum, "checksum") or _unknown(
-            features / "supported_sectorsizes", sector, "sector size"
+            features / "supported_sectorsizes",
+            sector,
+            "sector size",
         )
 
     def conflict(self, setup: FsSetup) -> str | None:
@@ -496,7 +498,10 @@ class _Item(NamedTuple):
 
 
 def _search(
-    fd: int, tree: int, objects: tuple[int, int], types: tuple[int, int]
+    fd: int,
+    tree: int,
+    objects: tuple[int, int],
+    types: tuple[int, int],
 ) -> Iterator[_Item]:
     """Yield a tree's items with BTRFS_IOC_TREE_SEARCH_V2, in the order of their keys. Raises
     OSError without root.

@@ -185,7 +185,11 @@ class Formatted(Family):
 
     @contextlib.contextmanager
     def mounted_again(
-        self, setup: FsSetup, device: Device, at: Path, journal: Journal
+        self,
+        setup: FsSetup,
+        device: Device,
+        at: Path,
+        journal: Journal,
     ) -> Iterator[None]:
         self.mount(setup, device, at)
         try:
@@ -201,7 +205,10 @@ class Formatted(Family):
         DeviceChanged.
         """
         common.until_let_go(
-            ["umount", at], at, at, effect=f"{device.path} is still mounted at {at}."
+            ["umount", at],
+            at,
+            at,
+            effect=f"{device.path} is still mounted at {at}.",
         )
         for member in device.each:
             _wait_until_free(member)
@@ -290,7 +297,11 @@ class Formatted(Family):
         return Emptying("unmount and mount", empty)
 
     def _read_back(
-        self, setup: FsSetup, device: Device, at: Path, options: tuple[str, ...]
+        self,
+        setup: FsSetup,
+        device: Device,
+        at: Path,
+        options: tuple[str, ...],
     ) -> Mounted:
         # The mount must be that of our device, with all its members and no others.
         mount = common.mount_of(at)

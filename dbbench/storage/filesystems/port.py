@@ -221,14 +221,21 @@ class Family:
         raise NotImplementedError
 
     def open(
-        self, setup: FsSetup, device: Device, to: MountPoint
+        self,
+        setup: FsSetup,
+        device: Device,
+        to: MountPoint,
     ) -> AbstractContextManager[Mounted]:
         """Mount it within the block. See `filesystems.mount`."""
         raise NotImplementedError
 
     @contextlib.contextmanager
     def mounted_again(
-        self, setup: FsSetup, device: Device, at: Path, journal: Journal
+        self,
+        setup: FsSetup,
+        device: Device,
+        at: Path,
+        journal: Journal,
     ) -> Iterator[None]:
         """Mount it again with its volumes within the block; it stays on the device."""
         with self.open(

@@ -227,7 +227,11 @@ def restored_share(fs: Mounted, files: Sizes) -> float | None:
 
 
 def growth(
-    fs: Mounted, before: Sizes, data: Sizes, logs: Sizes, restored: float | None
+    fs: Mounted,
+    before: Sizes,
+    data: Sizes,
+    logs: Sizes,
+    restored: float | None,
 ) -> GrowthFacts:
     """Return what grew since `before`, the sizes then; new files from 0. `restored`: see
     `restored_share`.

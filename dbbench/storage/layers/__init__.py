@@ -25,7 +25,10 @@ KINDS: Final[dict[str, LayerKind]] = {"md": md, "lvm": lvm, "crypt": crypt}
 
 @contextlib.contextmanager
 def stack_layers(
-    layers: Sequence[Layer], device: Device, journal: Journal, of_spare: Sequence[Layer] = ()
+    layers: Sequence[Layer],
+    device: Device,
+    journal: Journal,
+    of_spare: Sequence[Layer] = (),
 ) -> Iterator[Device]:
     """Yield the volume that the layers make of a device or its members, bottom first, or the device
     itself. Its `leaves` are the disks below; its `layers` describe what was made. `of_spare`:
@@ -65,7 +68,9 @@ def take_snapshots(volume: Device) -> tuple[dict[str, Scalar], ...]:
 
 
 def commands(
-    layers: Sequence[Layer], targets: tuple[str, ...], mark: str = ""
+    layers: Sequence[Layer],
+    targets: tuple[str, ...],
+    mark: str = "",
 ) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
     """Return the commands for the layers, and the resulting volumes, whose names end with `mark`."""
     argvs: list[tuple[str, ...]] = []

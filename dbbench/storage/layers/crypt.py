@@ -48,7 +48,11 @@ def _open(layer: Layer, target: str, name: str) -> tuple[str, ...]:
 
 
 @contextlib.contextmanager
-def make(layer: Layer, devices: Sequence[Device], journal: Journal) -> Iterator[tuple[Device, ...]]:
+def make(
+    layer: Layer,
+    devices: Sequence[Device],
+    journal: Journal,
+) -> Iterator[tuple[Device, ...]]:
     """Yield an encrypted volume on each of the devices. Raises MakeFailed, UnmountFailed."""
     with reserve("crypt", end, devices, journal) as name, contextlib.ExitStack() as stack:
         volumes = []
@@ -62,7 +66,9 @@ def make(layer: Layer, devices: Sequence[Device], journal: Journal) -> Iterator[
                     env=volume.MAPPER_ENV,
                 )
                 printed = process.run(
-                    ["cryptsetup", "status", member_name], env=volume.MAPPER_ENV, note=False
+                    ["cryptsetup", "status", member_name],
+                    env=volume.MAPPER_ENV,
+                    note=False,
                 ).stdout
             facts = {**parse_status(printed), "kind": "crypt", "name": member_name}
             if facts["cipher"] != layer.cipher:

@@ -73,7 +73,11 @@ def holding(layer: Layer) -> list[tuple[str, ...]]:
 
 
 @contextlib.contextmanager
-def make(layer: Layer, devices: Sequence[Device], journal: Journal) -> Iterator[tuple[Device, ...]]:
+def make(
+    layer: Layer,
+    devices: Sequence[Device],
+    journal: Journal,
+) -> Iterator[tuple[Device, ...]]:
     """Yield the volume `data` of a group of the devices. Raises MakeFailed, UnmountFailed,
     FilesystemDamaged.
     """
@@ -105,7 +109,11 @@ def _group(group: str, names: Sequence[str]) -> tuple[str, ...]:
     return ("vgcreate", "--yes", "--setautoactivation", "n", group, *names)
 
 
-def _volume(layer: Layer, group: str, pool_bytes: int | None) -> list[tuple[str, ...]]:
+def _volume(
+    layer: Layer,
+    group: str,
+    pool_bytes: int | None,
+) -> list[tuple[str, ...]]:
     """Return lvcreate's argv lists. Nothing is zeroed, because mkfs follows. `pool_bytes`: None
     before it is known.
     """
@@ -153,7 +161,11 @@ def _volume(layer: Layer, group: str, pool_bytes: int | None) -> list[tuple[str,
 
 
 def _snapshot(
-    group: str, origin: str, name: str, room_percent: int, thin: bool = False
+    group: str,
+    origin: str,
+    name: str,
+    room_percent: int,
+    thin: bool = False,
 ) -> tuple[str, ...]:
     size = [] if thin else ["-l", f"{room_percent}%ORIGIN"]
     return ("lvcreate", "--yes", "--snapshot", *size, "-n", name, f"{group}/{origin}")
@@ -196,7 +208,12 @@ def check_snapshot(facts: dict[str, Scalar]) -> None:
         )
 
 
-def snapshot(facts: dict[str, Scalar], name: str, origin: str = DATA, share: float = 1.0) -> str:
+def snapshot(
+    facts: dict[str, Scalar],
+    name: str,
+    origin: str = DATA,
+    share: float = 1.0,
+) -> str:
     """Take a snapshot of a volume; return its kernel name (dm-5), active and writable. A classic
     one gets that share of the space for snapshots. The kernel freezes the filesystem meanwhile.
     Raises MakeFailed.
@@ -349,14 +366,20 @@ def _report(group: str, names: Sequence[str]) -> dict[str, dict[str, Any]]:
 
 
 def _lvm(
-    argv: Sequence[str], names: Sequence[str], note: bool = True, timeout_s: float = 300
+    argv: Sequence[str],
+    names: Sequence[str],
+    note: bool = True,
+    timeout_s: float = 300,
 ) -> str:
     """Run one of LVM's programs with separate settings, so that it sees only these devices."""
     accept = ", ".join(f'"a|^{name}$|"' for name in names)
     with tempfile.TemporaryDirectory(prefix="dbbench-lvm-") as folder:
         Path(folder, "lvm.conf").write_text(_CONFIG.format(accept=accept))
         return process.run(
-            argv, env={**_ENV, "LVM_SYSTEM_DIR": folder}, timeout_s=timeout_s, note=note
+            argv,
+            env={**_ENV, "LVM_SYSTEM_DIR": folder},
+            timeout_s=timeout_s,
+            note=note,
         ).stdout
 
 

@@ -73,7 +73,11 @@ def _create(layer: Layer, volume: str, targets: Sequence[str], *more: str) -> tu
 
 
 @contextlib.contextmanager
-def make(layer: Layer, devices: Sequence[Device], journal: Journal) -> Iterator[tuple[Device, ...]]:
+def make(
+    layer: Layer,
+    devices: Sequence[Device],
+    journal: Journal,
+) -> Iterator[tuple[Device, ...]]:
     """Yield an array of the devices, in sync. Raises MakeFailed, UnmountFailed."""
     with reserve("md", end, devices, journal) as name:
         arguments = [device.argument for device in devices]
@@ -175,7 +179,9 @@ def add(facts: dict[str, Scalar], spare: Device) -> None:
             load_module("raid456")  # the kernel reshapes RAID0 as RAID4 without parity
         else:
             process.run(
-                ["mdadm", f"/dev/{array}", "--add", spare.argument], pass_fds=(spare.fd,), env=_ENV
+                ["mdadm", f"/dev/{array}", "--add", spare.argument],
+                pass_fds=(spare.fd,),
+                env=_ENV,
             )
         argv = ["mdadm", "--grow", f"/dev/{array}", f"--raid-devices={number}", *with_it]
         process.run(argv, pass_fds=(spare.fd,), env=_ENV, timeout_s=600)

@@ -52,7 +52,10 @@ _APPEAR_S: Final = 5.0  # the kernel creates a node in /dev at once, but udev ma
 
 @contextlib.contextmanager
 def reserve(
-    kind: str, end: Callable[[str], object], members: Sequence[Device], journal: Journal
+    kind: str,
+    end: Callable[[str], object],
+    members: Sequence[Device],
+    journal: Journal,
 ) -> Iterator[str]:
     """Reserve a name for a layer on these members in the journal; afterwards `end` removes what has
     it.
@@ -184,7 +187,10 @@ class LayerKind(Protocol):
         """
 
     def make(
-        self, layer: Layer, devices: Sequence[Device], journal: Journal
+        self,
+        layer: Layer,
+        devices: Sequence[Device],
+        journal: Journal,
     ) -> AbstractContextManager[tuple[Device, ...]]:
         """Make the layer on these devices within the block; afterwards nothing of it is left on
         them. Each resulting volume has what was read back in its `layers`: one entry.

@@ -25,7 +25,10 @@ def main() -> int:
         prog="python -m tests.support.second_kernel", description=__doc__
     )
     parser.add_argument(
-        "--disks", type=int, default=0, help="empty disks: /dev/ubdb, /dev/ubdc ..."
+        "--disks",
+        type=int,
+        default=0,
+        help="empty disks: /dev/ubdb, /dev/ubdc ...",
     )
     parser.add_argument("--size", type=bytes_of, default=2**30, help="of each, 1GiB by default")
     parser.add_argument(

@@ -291,7 +291,10 @@ def _headers(root: Path, version: str) -> Path:
     _inside(root, "tar", "-C", "/usr/src", "-xf", f"{packed}.tar.xz")
     source = root / packed.lstrip("/")
     makefile = re.sub(
-        r"^SUBLEVEL =.*$", f"SUBLEVEL = {sublevel}", (source / "Makefile").read_text(), flags=re.M
+        r"^SUBLEVEL =.*$",
+        f"SUBLEVEL = {sublevel}",
+        (source / "Makefile").read_text(),
+        flags=re.M,
     )
     (source / "Makefile").write_text(
         re.sub(r"^EXTRAVERSION =.*$", "EXTRAVERSION =", makefile, flags=re.M)
@@ -309,7 +312,12 @@ def _headers(root: Path, version: str) -> Path:
     return source
 
 
-def _inside(root: Path, *argv: str, env: Mapping[str, str] | None = None, cwd: str = "/") -> str:
+def _inside(
+    root: Path,
+    *argv: str,
+    env: Mapping[str, str] | None = None,
+    cwd: str = "/",
+) -> str:
     place = ["env", "-C", cwd] if cwd != "/" else []
     quiet = {"DEBIAN_FRONTEND": "noninteractive", "HOME": "/root", **(env or {})}
     return process.run(["chroot", root, *place, *argv], timeout_s=_deadline_s(), env=quiet).stdout
@@ -486,7 +494,12 @@ def _boot(order: BootOrder) -> dict[str, Any]:
             *_arguments(order, init, disks, printed),
         ]
         kernel = process.running(
-            argv, stdout=1, stderr=2, env={"HOME": "/root"}, pass_fds=[*disks, printed], note=False
+            argv,
+            stdout=1,
+            stderr=2,
+            env={"HOME": "/root"},
+            pass_fds=[*disks, printed],
+            note=False,
         )
         status = stack.enter_context(kernel).popen.wait()
         lines = console.read_text(errors="replace").replace("\r", "").splitlines()
@@ -494,7 +507,12 @@ def _boot(order: BootOrder) -> dict[str, Any]:
         return {**boot_answer, "ended": status, "console": lines[-200:]}
 
 
-def _arguments(order: BootOrder, init: Path, disks: Sequence[int], console: int) -> list[str]:
+def _arguments(
+    order: BootOrder,
+    init: Path,
+    disks: Sequence[int],
+    console: int,
+) -> list[str]:
     """Return the kernel's command line. Disks are unlinked files, which disappear however this
     ends.
     """

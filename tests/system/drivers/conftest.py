@@ -124,7 +124,12 @@ def drive(tmp_path: Path) -> Drive:
 
 
 @contextlib.contextmanager
-def _load(server: Server, cell: Cell, raw: Path, scratch: Path) -> Iterator[Load]:
+def _load(
+    server: Server,
+    cell: Cell,
+    raw: Path,
+    scratch: Path,
+) -> Iterator[Load]:
     """Start the load in the same way as `run.trial`."""
     clock = Clock()
     task = LoadTask(server, cell, 42, clock, raw, scratch)
@@ -137,10 +142,18 @@ def _load(server: Server, cell: Cell, raw: Path, scratch: Path) -> Iterator[Load
 
 
 def _cell(
-    engine: str, driver: str, script: str, window: Window, parameters: dict[str, Scalar]
+    engine: str,
+    driver: str,
+    script: str,
+    window: Window,
+    parameters: dict[str, Scalar],
 ) -> Cell:
     workload = Workload(
-        "t", cast(Any, driver), (cast(Any, engine),), {"kind": "none"}, script=script
+        "t",
+        cast(Any, driver),
+        (cast(Any, engine),),
+        {"kind": "none"},
+        script=script,
     )
     setup = FsSetup("ext4", Mkfs("ext4"))
     spec = EngineSpec(cast(Any, engine))

@@ -25,7 +25,11 @@ DROP = catalog.catalog().workload("drop-table")
         pytest.param("mysql", marks=[pytest.mark.needs("engine:mysql"), pytest.mark.soak]),
     ],
 )
-def test_the_table_is_gone_and_the_others_went_on(engine: str, drive: Any, served: Any) -> None:
+def test_the_table_is_gone_and_the_others_went_on(
+    engine: str,
+    drive: Any,
+    served: Any,
+) -> None:
     """The statement begins at its share of the window; what it took and what the others noticed are
     figures. The dataset has the large table in its size. A load that a busy disk held before or
     after the statement is repeated.

@@ -72,7 +72,9 @@ def test_tps_is_the_one_that_pgbench_prints(drive: Any, postgres: Any) -> None:
     while len(apart) < 3 and min(apart, default=1.0) > 0.2:
         driven = drive(postgres, "pgbench", "simple-update", measure_s=4, clients=4, threads=2)
         printed = re.search(
-            r"^tps = ([\d.]+)", (driven.raw / "pgbench.out").read_text(), re.MULTILINE
+            r"^tps = ([\d.]+)",
+            (driven.raw / "pgbench.out").read_text(),
+            re.MULTILINE,
         )
         assert printed is not None
         first = driven.seen[0].second  # later than 1 if the machine stood still
@@ -108,7 +110,9 @@ def test_logs_that_lack_lines_are_an_error(drive: Any, postgres: Any) -> None:
 
 
 def test_a_client_that_gives_up_fails_the_trial_at_once(
-    drive: Any, postgres: Any, tmp_path: Path
+    drive: Any,
+    postgres: Any,
+    tmp_path: Path,
 ) -> None:
     """pgbench would go on with one client less and exit with a result."""
     script = tmp_path / "divide.sql"
@@ -143,7 +147,9 @@ def test_a_server_that_is_killed_is_told_within_seconds(drive: Any, served: Any)
 
 
 def test_under_a_rate_latency_counts_from_the_schedule(
-    drive: Any, postgres: Any, stall: Any
+    drive: Any,
+    postgres: Any,
+    stall: Any,
 ) -> None:
     """A stall of 2 s in a window of 6 delays a third of the schedule, not the one transaction per
     client that met it. On a busy machine not all of the schedule's 600 transactions end within
@@ -163,7 +169,11 @@ def test_under_a_rate_latency_counts_from_the_schedule(
     assert 100 <= outcome.transactions <= 840  # two of a hundred would not be 5 %
 
 
-def test_a_second_of_a_stall_is_a_zero_and_no_gap(drive: Any, postgres: Any, stall: Any) -> None:
+def test_a_second_of_a_stall_is_a_zero_and_no_gap(
+    drive: Any,
+    postgres: Any,
+    stall: Any,
+) -> None:
     """The load lived and finished nothing: tps 0, no latency. Without a rate a stall is one long
     transaction each.
     """
@@ -184,7 +194,9 @@ def test_a_second_of_a_stall_is_a_zero_and_no_gap(drive: Any, postgres: Any, sta
 
 
 def test_a_window_without_a_transaction_is_an_error(
-    drive: Any, postgres: Any, tmp_path: Path
+    drive: Any,
+    postgres: Any,
+    tmp_path: Path,
 ) -> None:
     """Zero tps is no figure."""
     script = tmp_path / "sleep.sql"
@@ -194,14 +206,21 @@ def test_a_window_without_a_transaction_is_an_error(
 
 
 def test_an_own_script_gets_the_workloads_parameters(
-    drive: Any, postgres: Any, tmp_path: Path
+    drive: Any,
+    postgres: Any,
+    tmp_path: Path,
 ) -> None:
     """A parameter that the driver does not know is a variable of the script."""
     script = tmp_path / "own.sql"
     script.write_text("SELECT 1/(:answer - 41);\n")
     assert (
         drive(
-            postgres, "pgbench", str(script), measure_s=3, clients=1, answer=42
+            postgres,
+            "pgbench",
+            str(script),
+            measure_s=3,
+            clients=1,
+            answer=42,
         ).outcome.transactions
         > 0
     )
@@ -239,7 +258,11 @@ def test_nothing_of_pgbench_outlives_its_block(drive: Any, postgres: Any) -> Non
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
 
 
-def test_the_first_error_of_a_client_is_shown(drive: Any, postgres: Any, tmp_path: Path) -> None:
+def test_the_first_error_of_a_client_is_shown(
+    drive: Any,
+    postgres: Any,
+    tmp_path: Path,
+) -> None:
     """Not only its consequence, that the statement was not prepared."""
     script = tmp_path / "untyped.sql"
     script.write_text("\\set days random(1, 9)\nSELECT current_date + :days;\n")

@@ -59,7 +59,11 @@ def recorded(server: Any, run: Any) -> Path:
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_slow_log_is_driven_again(
-    drive: Any, served: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str], engine: str
+    drive: Any,
+    served: Any,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    engine: str,
 ) -> None:
     """Statements of sysbench, with keys and texts of the log. A second conversion writes over
     nothing.
@@ -75,7 +79,9 @@ def test_a_slow_log_is_driven_again(
 
         def sysbench() -> None:
             subprocess.run(
-                [*command, "--events=30", "--time=20", "run"], check=True, capture_output=True
+                [*command, "--events=30", "--time=20", "run"],
+                check=True,
+                capture_output=True,
             )
 
         log = recorded(server, sysbench)

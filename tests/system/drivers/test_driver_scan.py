@@ -70,10 +70,14 @@ def test_passes_are_repeated_for_as_long_as_asked(drive: Any, server: Any) -> No
 
 
 @pytest.mark.parametrize(
-    "server", [pytest.param("postgres", marks=pytest.mark.needs("engine:postgres"))], indirect=True
+    "server",
+    [pytest.param("postgres", marks=pytest.mark.needs("engine:postgres"))],
+    indirect=True,
 )
 def test_a_session_that_fails_ends_the_others(
-    drive: Any, server: Any, monkeypatch: pytest.MonkeyPatch
+    drive: Any,
+    server: Any,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Those that wait for it before the next pass too; the error names its table and what the
     server said.
@@ -126,7 +130,9 @@ def test_another_number_of_tables_than_asked_is_an_error(drive: Any, server: Any
 
 
 @pytest.mark.parametrize(
-    "server", [pytest.param("postgres", marks=pytest.mark.needs("engine:postgres"))], indirect=True
+    "server",
+    [pytest.param("postgres", marks=pytest.mark.needs("engine:postgres"))],
+    indirect=True,
 )
 def test_a_scan_waits_until_nothing_else_is_at_work(drive: Any, server: Any) -> None:
     """What pg_stat_activity shows at work when the scan is to begin ends first."""

@@ -47,7 +47,11 @@ def test_index_build_makes_an_index_on_each_table(drive: Any, server: Any) -> No
     afterwards.
     """
     driven = drive(
-        server, "statements", workload=SHIPPED.workload("index-build"), dataset=DATASET, clients=2
+        server,
+        "statements",
+        workload=SHIPPED.workload("index-build"),
+        dataset=DATASET,
+        clients=2,
     )
     step = steps_of(driven.raw)["build"]
     figures = driven.outcome.figures
@@ -69,7 +73,11 @@ def test_index_build_makes_an_index_on_each_table(drive: Any, server: Any) -> No
 def test_vacuum_cleans_up_what_was_updated_before(drive: Any, server: Any) -> None:
     """The updates are not timed; PostgreSQL's own statistics have one more vacuum of each table."""
     driven = drive(
-        server, "statements", workload=SHIPPED.workload("vacuum"), dataset=DATASET, every=3
+        server,
+        "statements",
+        workload=SHIPPED.workload("vacuum"),
+        dataset=DATASET,
+        every=3,
     )
     steps = steps_of(driven.raw)
     assert (steps["update"]["timed"], steps["update"]["rows"]) == (False, TABLES * (ROWS // 3))
@@ -137,7 +145,9 @@ def test_bulk_insert_counts_rows(drive: Any, server: Any) -> None:
 
 
 def test_a_statement_that_fails_ends_the_load_with_the_servers_words(
-    drive: Any, server: Any, tmp_path: Path
+    drive: Any,
+    server: Any,
+    tmp_path: Path,
 ) -> None:
     """The step and what the server said of it are in the error."""
     script = tmp_path / "s.sql"
@@ -149,7 +159,9 @@ def test_a_statement_that_fails_ends_the_load_with_the_servers_words(
 
 
 def test_a_name_that_is_no_parameter_is_refused_before_anything_is_done(
-    drive: Any, server: Any, tmp_path: Path
+    drive: Any,
+    server: Any,
+    tmp_path: Path,
 ) -> None:
     """With the file and the step."""
     script = tmp_path / "s.sql"
@@ -165,7 +177,11 @@ def test_a_name_that_is_no_parameter_is_refused_before_anything_is_done(
     ]
 
 
-def test_no_statement_outlives_its_block(drive: Any, server: Any, tmp_path: Path) -> None:
+def test_no_statement_outlives_its_block(
+    drive: Any,
+    server: Any,
+    tmp_path: Path,
+) -> None:
     """Whoever leaves the block early leaves nothing at work."""
     script = tmp_path / "s.sql"
     wait = "SELECT pg_sleep(60)" if server.engine == "postgres" else "SELECT SLEEP(60)"

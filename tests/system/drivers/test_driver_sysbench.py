@@ -48,7 +48,10 @@ def kept_counts(raw: Path) -> list[tuple[int, int, int]]:
     ],
 )
 def test_every_bundled_script_runs(
-    drive: Any, request: pytest.FixtureRequest, engine: str, tmp_path: Path
+    drive: Any,
+    request: pytest.FixtureRequest,
+    engine: str,
+    tmp_path: Path,
 ) -> None:
     """All that come with sysbench, through the wrapper, each transaction that sysbench counts
     counted once.
@@ -91,7 +94,11 @@ def test_the_window_is_recomputed_from_the_kept_counts(drive: Any, mariadb: Any)
 
 @pytest.mark.alone
 @on_mariadb
-def test_percentiles_are_those_that_sysbench_prints(drive: Any, mariadb: Any, stall: Any) -> None:
+def test_percentiles_are_those_that_sysbench_prints(
+    drive: Any,
+    mariadb: Any,
+    stall: Any,
+) -> None:
     """Within the 1.8 % of its buckets and the 1 % of ours, at the neighbouring ranks; the first
     second's tps and percentile are of the same size too. In one of three tries: on a busy
     machine sysbench's second is not ours, and the longest event can be one that ends after our
@@ -164,7 +171,9 @@ def test_an_attempt_that_is_begun_again_is_an_error_within_one_latency(
     "engine", ["mariadb", pytest.param("postgres", marks=pytest.mark.needs("engine:postgres"))]
 )
 def test_a_user_that_may_not_enter_is_told_in_sysbenchs_words(
-    drive: Any, request: pytest.FixtureRequest, engine: str
+    drive: Any,
+    request: pytest.FixtureRequest,
+    engine: str,
 ) -> None:
     """The load never began."""
     server = request.getfixturevalue(engine)
@@ -213,7 +222,9 @@ def test_a_server_that_is_killed_is_told_within_seconds(drive: Any, served: Any)
 
 @on_mariadb
 def test_under_a_rate_latency_has_the_wait_in_the_queue(
-    drive: Any, mariadb: Any, stall: Any
+    drive: Any,
+    mariadb: Any,
+    stall: Any,
 ) -> None:
     """A stall of 2 s in a window of 6 delays a third of the schedule, not the two events that met
     it. On a busy machine not all of the schedule's 600 events end within the window.
@@ -236,7 +247,11 @@ def test_under_a_rate_latency_has_the_wait_in_the_queue(
 
 
 @on_mariadb
-def test_a_second_of_a_stall_is_a_zero_and_no_gap(drive: Any, mariadb: Any, stall: Any) -> None:
+def test_a_second_of_a_stall_is_a_zero_and_no_gap(
+    drive: Any,
+    mariadb: Any,
+    stall: Any,
+) -> None:
     """The load lived and finished nothing: tps 0, no latency. Without a rate a stall is one long
     event each.
     """
@@ -258,7 +273,11 @@ def test_a_second_of_a_stall_is_a_zero_and_no_gap(drive: Any, mariadb: Any, stal
 
 
 @on_mariadb
-def test_a_script_that_ends_by_itself_is_an_error(drive: Any, mariadb: Any, tmp_path: Path) -> None:
+def test_a_script_that_ends_by_itself_is_an_error(
+    drive: Any,
+    mariadb: Any,
+    tmp_path: Path,
+) -> None:
     """sysbench exits with 0 and a report; the window was not filled."""
     script = tmp_path / "short.lua"
     script.write_text("local n = 0\nfunction event() n = n + 1; return n > 10 end\n")
@@ -268,7 +287,9 @@ def test_a_script_that_ends_by_itself_is_an_error(drive: Any, mariadb: Any, tmp_
 
 @on_mariadb
 def test_an_own_script_is_counted_like_a_bundled_one(
-    drive: Any, mariadb: Any, tmp_path: Path
+    drive: Any,
+    mariadb: Any,
+    tmp_path: Path,
 ) -> None:
     """A file in the place of a name; it takes oltp_common from where sysbench has it, and its
     options from the plan.
@@ -305,7 +326,9 @@ def test_counts_of_a_lost_thread_are_an_error(drive: Any, mariadb: Any) -> None:
 
 @on_mariadb
 def test_an_own_script_has_the_files_beside_it_and_its_options(
-    drive: Any, mariadb: Any, tmp_path: Path
+    drive: Any,
+    mariadb: Any,
+    tmp_path: Path,
 ) -> None:
     """It loads a module next to it by name, and gets of the dataset's parameters those that it has
     options for.

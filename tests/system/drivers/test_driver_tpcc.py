@@ -92,7 +92,11 @@ def kinds(raw: Path, seconds: float = math.inf) -> Counter[int]:
         for name in ("mariadb", "mysql", "postgres")
     ],
 )
-def test_transactions_leave_the_tables_consistent(drive: Any, served: Any, engine: str) -> None:
+def test_transactions_leave_the_tables_consistent(
+    drive: Any,
+    served: Any,
+    engine: str,
+) -> None:
     """More sessions than districts, so that they meet: all kinds are done in their mix, every new
     order but the rolled back ones left an order, every payment a line of history, and conditions
     1 to 12 hold. Each planted fault is caught.
@@ -160,7 +164,11 @@ def test_think_times_end_with_the_load(drive: Any, served: Any) -> None:
 
 @pytest.mark.alone
 @pytest.mark.needs("engine:mariadb")
-def test_a_scripts_pause_is_none_of_its_latency(drive: Any, mariadb: Any, tmp_path: Path) -> None:
+def test_a_scripts_pause_is_none_of_its_latency(
+    drive: Any,
+    mariadb: Any,
+    tmp_path: Path,
+) -> None:
     """dbbench_pause() is waited for before the clock of the event begins."""
     script = tmp_path / "paused.lua"
     script.write_text(

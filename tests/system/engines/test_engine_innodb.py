@@ -211,7 +211,9 @@ def test_flushing_leaves_settings_as_they_were(case_of: Callable[[str], Case], n
     ],
 )
 def test_a_server_that_listens_lets_the_client_in_alone(
-    name: str, case_of: Callable[[str], Case], short_folder: Callable[[], Path]
+    name: str,
+    case_of: Callable[[str], Case],
+    short_folder: Callable[[], Path],
 ) -> None:
     """Our account needs TLS, its certificate and its password. An account of the user's own data,
     which may come from anywhere, is locked.
@@ -243,7 +245,9 @@ def test_a_server_that_listens_lets_the_client_in_alone(
         "collation": "utf8mb4_general_ci",
     }
     with case.engine.serving(
-        case.datadir, case.settings(), dataclasses.replace(case.place, network=network)
+        case.datadir,
+        case.settings(),
+        dataclasses.replace(case.place, network=network),
     ):
         with contextlib.closing(mysql.connector.connect(**good, database="dbbench")) as session:
             cursor = session.cursor()

@@ -39,7 +39,10 @@ def test_a_first_start_does_not_take_settings_of_another_database(cluster: Case)
     """
     with cluster.serving() as server:
         query(
-            server, "ALTER DATABASE postgres SET jit = on", "DROP DATABASE dbbench", at="postgres"
+            server,
+            "ALTER DATABASE postgres SET jit = on",
+            "DROP DATABASE dbbench",
+            at="postgres",
         )
     with cluster.serving() as server:
         assert query(server, "SHOW jit") == [("off",)]

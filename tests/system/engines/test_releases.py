@@ -107,7 +107,9 @@ def test_a_view_without_a_column_is_told(short_folder: Callable[[], Path]) -> No
     place = Place(folder / "s", folder / "logs")
     engine.create(folder / "data", place)
     with engine.serving(
-        folder / "data", merge_settings(("default", engine.defaults(None))), place
+        folder / "data",
+        merge_settings(("default", engine.defaults(None))),
+        place,
     ) as server:
         execute(
             server,

@@ -110,7 +110,9 @@ def answer_plots(groups: Sequence[Group]) -> tuple[tuple[DotPlot, DotPlot], ...]
 
 
 def _both(
-    ident: str, groups: Sequence[tuple[Group, Ratios]], titled: bool = False
+    ident: str,
+    groups: Sequence[tuple[Group, Ratios]],
+    titled: bool = False,
 ) -> tuple[DotPlot, DotPlot]:
     return _plot(
         ident,
@@ -146,7 +148,10 @@ def _points(group: Group, arm: str) -> list[Compared]:
 
 
 def _plot(
-    ident: str, groups: Sequence[tuple[Group, Ratios]], titled: bool, narrow: bool
+    ident: str,
+    groups: Sequence[tuple[Group, Ratios]],
+    titled: bool,
+    narrow: bool,
 ) -> DotPlot:
     sizes = SIZES[titled, narrow]
     x = PixelAxis(*_span(groups), sizes.left, sizes.right)

@@ -427,7 +427,11 @@ def _stack(chart: TimelineChart, seconds: Telemetry) -> go.Layout:
 
 
 def _cells(
-    plots: int, height: int, top: int, seconds: Telemetry, by_arm: bool = False
+    plots: int,
+    height: int,
+    top: int,
+    seconds: Telemetry,
+    by_arm: bool = False,
 ) -> go.Layout:
     shapes = []
     for n in range(1, plots + 1):

@@ -206,7 +206,11 @@ def _label(point: NightPoint, course: Course) -> str:
     return f"{point.night}: {words}" + ("" if point.good else "; does not count")
 
 
-def _changes(course: Course, levels: Sequence[_Level], x: PixelAxis) -> Iterator[LevelStep]:
+def _changes(
+    course: Course,
+    levels: Sequence[_Level],
+    x: PixelAxis,
+) -> Iterator[LevelStep]:
     for before, level in itertools.pairwise(levels):
         if not (before.median and level.median):
             continue

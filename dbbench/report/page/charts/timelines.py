@@ -207,7 +207,11 @@ CHARTS: Final = (
             ),
             Panel("dirty_pool", "Dirty in the buffer pool", "MB", (("innodb_dirty_bytes",),), 1e-6),
             Panel(
-                "redo_age", "Redo since the checkpoint", "MB", (("innodb_redo_age_bytes",),), 1e-6
+                "redo_age",
+                "Redo since the checkpoint",
+                "MB",
+                (("innodb_redo_age_bytes",),),
+                1e-6,
             ),
         ),
         "The server's own counters.",
@@ -348,7 +352,10 @@ def mean_of_panel(key: str, arm: str, seconds: Telemetry) -> float | None:
 
 
 def _caption(
-    chart: TimelineChart, panels: Sequence[Panel], group: Group, seconds: Telemetry
+    chart: TimelineChart,
+    panels: Sequence[Panel],
+    group: Group,
+    seconds: Telemetry,
 ) -> str:
     facts = (
         [_shares(panels, group, seconds)]

@@ -429,7 +429,10 @@ def _mount(hosted: ZfsPool, path: Path) -> None:
 
 
 def _facts(
-    path: Path, dataset: str, options: tuple[str, ...] = (), hosted: ZfsPool | None = None
+    path: Path,
+    dataset: str,
+    options: tuple[str, ...] = (),
+    hosted: ZfsPool | None = None,
 ) -> Mounted:
     """Return the facts of a mounted pool. `dataset`: the one with the data, for its properties."""
     of_data = properties.effective(pool.dataset_properties(dataset))

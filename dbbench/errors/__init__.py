@@ -57,6 +57,10 @@ class DbbenchError(Exception):
         # raised.
         return error_kinds()[self.id].effect if self._effect is None else self._effect
 
+    @effect.setter
+    def effect(self, text: str) -> None:
+        self._effect = text
+
     @property
     def exit_code(self) -> int:
         return error_kinds()[self.id].exit_code

@@ -154,6 +154,11 @@ class Journal:
     def had(self, device: str) -> bool:
         return bool(self._about(device, "had"))
 
+    def written_disks(self) -> list[str]:
+        """Return the identities of the disks that this run has written to, as the journal says."""
+        had = [entry for entry in self.entries() if entry.get("event") == "had"]
+        return list(dict.fromkeys(str(entry.get("device")) for entry in had))
+
     def _about(self, device: str, *events: str) -> list[dict[str, Any]]:
         return [
             entry

@@ -351,12 +351,8 @@ def check_run(
     check(wanted.plan, wanted.expanded, root, images=missing)
     if wanted.plan.device.disks:
         journal = folder.journal if folder else Journal(root / "journal.jsonl")
-        permit = Permit(wipe, journal, checking=True)
-        volumes = wanted.plan.device.volumes.items()
         try:
-            with devices.attach(
-                {role: devices.DiskSet(of, most=of.device_count) for role, of in volumes}, permit
-            ):
+            with devices.holding(wanted.plan.device, wipe, journal):
                 pass
         except errors.DeviceNotEmpty as error:
             wrong = f"--wipe {' '.join(wipe)} does not give its identity. " if wipe else ""

@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import shlex
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -15,7 +16,7 @@ from dbbench import datasets, errors, results
 from dbbench.engines.serving import tail
 from dbbench.machine import limits
 from dbbench.metrics.table import METRICS
-from dbbench.model import Run, Status, TrialSpec
+from dbbench.model import Cell, Run, Status, TrialSpec
 from dbbench.model.events import Emit, Event
 from dbbench.plan import writes
 from dbbench.plan.forecast import budget_text, outlook
@@ -27,9 +28,13 @@ from dbbench.run.adaptive import charge, conclude, extend, further, may_begin, o
 from dbbench.run.children import Launcher, stoppable
 from dbbench.run.record import Record
 from dbbench.run.recover import RELEASE_S, give_back
+from dbbench.storage import devices
 from dbbench.storage.devices import image
+from dbbench.units import size_text
 
 _REFUSED: Final = (errors.MakeFailed.id, errors.MountFailed.id, errors.SetupNotInForce.id)
+# statuses of errors that are raised before anything is measured, often with "Nothing was changed."
+_BEFORE: Final = (errors.EXIT_USAGE, errors.EXIT_REFUSED)
 LOG: Final = "launcher.log"  # in the run's directory: stderr of the trials' processes
 
 
@@ -62,6 +67,29 @@ def execute(
         queue.conclude(began)
 
 
+def name_written(error: errors.DbbenchError, folder: RunFolder, built: Sequence[str]) -> None:
+    """Add to the error's effect what the run has written before. `built`: keys of golden copies."""
+    clean = f"dbbench clean {shlex.quote(str(folder.path))}"
+    texts = []
+    for image_file in map(Path, folder.journal.outstanding("image")):
+        if image_file.exists():
+            size = size_text(image_file.stat().st_size)
+            texts.append(f"{image_file} ({size}) is kept; `{clean}` removes it.")
+    for disk in folder.journal.written_disks():
+        texts.append(f"This run has written to {disk}.")
+    for key in built:
+        size = size_text(datasets.golden.disk_bytes(datasets.golden.cache_folder() / key))
+        texts.append(
+            f"The golden copy {key} ({size}) is kept; `dbbench clean --golden` removes it."
+        )
+    if texts:
+        said = error.effect
+        # This would no longer be true.
+        if said.startswith("Nothing was"):
+            said = ""
+        error.effect = " ".join(filter(None, [said, *texts]))
+
+
 class Queue:
     """The trials of one locked run that are still to be done."""
 
@@ -76,6 +104,7 @@ class Queue:
         self._emit = launcher.emit
         self._request = request  # what each process is started with; its work and item differ
         self._charged = time.monotonic()  # the time until then is charged to the budget
+        self._built: list[str] = []  # keys of golden copies that this start has made
 
     @property
     def run(self) -> Run:
@@ -99,8 +128,10 @@ class Queue:
                 self._leave_out(spec)
             if to_run:
                 self._measure_again()
-        except BaseException:
+        except BaseException as error:
             with contextlib.suppress(errors.DbbenchError):
+                if isinstance(error, errors.DbbenchError) and error.exit_code in _BEFORE:
+                    name_written(error, self.folder, self._built)
                 self._charge()
             raise
 
@@ -131,15 +162,26 @@ class Queue:
 
     def _prepare(self) -> None:
         self._launcher.prepare()
+        # A dump that is refused ends the run before an image or a disk is written.
+        self._build_datasets()
         image.make_images(self.run, self.folder.path, self.folder.journal, self._tell)
         if not self.run.plan.device.existing and results.load_ceiling(self.folder.path) is None:
             self._tell("measuring the bare device")
             self._start("ceiling")
-        built: set[str] = set()
+
+    def _build_datasets(self) -> None:
+        cells: dict[str, Cell] = {}
         for cell in self.run.cells:
             key = datasets.golden.recipe(cell.engine, cell.dataset, cell.raw).key
-            title = cell.workload.name
-            if key not in built and not datasets.golden.exists(key):
+            cells.setdefault(key, cell)
+        if all(map(datasets.golden.exists, cells)):
+            return
+        # What another program writes to the disks meanwhile would be erased by --wipe.
+        with devices.holding(self.run.plan.device, self._request.wipe, self.folder.journal):
+            for key, cell in cells.items():
+                if datasets.golden.exists(key):
+                    continue
+                title = cell.workload.name
                 self._tell(f"building the dataset of {title} on {cell.engine.name}")
                 if status := self._start("golden", cell.id):
                     raise errors.DatasetBuildFailed(
@@ -148,7 +190,7 @@ class Queue:
                         effect="The copy was removed; nothing was measured.",
                         remedy="Read dmesg: the kernel kills processes if the memory is exhausted.",
                     )
-            built.add(key)
+                self._built.append(key)
 
     def _measure_again(self) -> None:
         ceiling = results.load_ceiling(self.folder.path)

@@ -22,6 +22,7 @@ from typing import Any, Final
 
 from dbbench import datasets, process, results
 from dbbench.errors import (
+    EXIT_TRIAL_FAILED,
     DatasetBuildFailed,
     DbbenchError,
     DeadlinePassed,
@@ -142,7 +143,9 @@ def _build_golden(
             effect=effect,
             remedy=error.remedy,
         ) from error
-    except DbbenchError:
+    except DbbenchError as error:
+        if error.exit_code == EXIT_TRIAL_FAILED:  # there is no trial yet
+            error.effect = effect
         raise
     except Exception as error:
         traceback.print_exc()

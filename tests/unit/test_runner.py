@@ -16,12 +16,20 @@ import psutil
 import pytest
 
 from dbbench import process, results
-from dbbench.errors import DeadlinePassed, NotWritable, TrialStuck
+from dbbench.errors import (
+    DatasetBuildFailed,
+    DeadlinePassed,
+    NotWritable,
+    ProgramMissing,
+    TrialStuck,
+)
 from dbbench.model import Phase, Run, Status, TrialSpec
 from dbbench.model.events import Event
+from dbbench.results import RunFolder
 from dbbench.results.journal import Journal
 from dbbench.run.adaptive import extend
 from dbbench.run.children import Launcher, Overdue, Stop, stoppable
+from dbbench.run.queue import name_written
 from dbbench.run.record import Record
 from dbbench.run.recover import give_back
 from dbbench.storage.devices.image import give_back_images, images_of, make_images
@@ -269,3 +277,29 @@ def test_the_end_of_a_program_is_noticed_at_once_or_forced() -> None:
         with pytest.raises(DeadlinePassed):
             program.wait(0.1)
     assert program.poll() == -signal.SIGKILL
+
+
+def test_a_late_refusal_names_what_was_written(tmp_path: Path) -> None:
+    """The image with its size and the command that removes it, and the disk. Where nothing was
+    written, the text of the table stays.
+    """
+    run = small_run()
+    folder = RunFolder(results.create_run(tmp_path, run, ""))
+    early = ProgramMissing("not installed: fio")
+    name_written(early, folder, [])
+    assert early.effect == "Nothing was changed."
+
+    (image,) = images_of(run, folder.path)["data"]
+    folder.journal.note("take", what="image", path=str(image))
+    image.write_bytes(bytes(2 * 2**20))
+    folder.journal.note("had", device="disk-1")
+    late = ProgramMissing("not installed: fio")
+    name_written(late, folder, [])
+    assert late.effect == (
+        f"{image} (2 MiB) is kept; `dbbench clean {folder.path}` removes it. "
+        "This run has written to disk-1."
+    )
+    other = DatasetBuildFailed("bad", effect="The copy was removed.")
+    name_written(other, folder, ["postgres-15.1-pgbench-0"])
+    assert other.effect.startswith(f"The copy was removed. {image} (2 MiB) is kept;")
+    assert "The golden copy postgres-15.1-pgbench-0 (0 B) is kept;" in other.effect

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from dbbench.errors import DeviceUnusable
-from dbbench.model import Role
+from dbbench.model import DeviceSpec, Role
 from dbbench.results.journal import Journal
 from dbbench.storage.devices import block, directory, loop, sysfs
 from dbbench.storage.devices.guard import Permit
@@ -44,6 +44,7 @@ __all__ = [
     "describe_all",
     "flushes",
     "flushes_reason",
+    "holding",
     "identity",
     "identity_of",
     "io_counters",
@@ -82,6 +83,20 @@ def attach(
             role: stack.enter_context(_with_spare(some, permit, arm))
             for role, some in disks.items()
         }
+
+
+@contextlib.contextmanager
+def holding(spec: DeviceSpec, wipe: Sequence[str], journal: Journal) -> Iterator[None]:
+    """Hold the disks of kind block exclusively within the block; nothing is written to them. `wipe`:
+    typed identities of disks that may be erased. Raises DeviceUnusable, DeviceInUse,
+    DeviceNotEmpty.
+    """
+    disks: dict[Role, DiskSet] = {}
+    if spec.disks:
+        for role, volume in spec.volumes.items():
+            disks[role] = DiskSet(volume, most=volume.device_count)
+    with attach(disks, Permit(wipe, journal, checking=True)):
+        yield
 
 
 @contextlib.contextmanager

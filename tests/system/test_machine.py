@@ -191,7 +191,7 @@ def _groups(pid: int) -> list[Path]:
     name = next(
         line for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines() if "/dbbench-" in line
     )
-    folder = where.parent / Path(name).name
+    folder = next(where.point.rglob(Path(name).name))
     return [folder / ("memory.max" if where.version == 2 else "memory.limit_in_bytes")]
 
 

@@ -120,7 +120,9 @@ def test_a_planted_regression_is_caught_and_confirmed(dbbench: Any) -> None:
 @pytest.mark.needs("systemd-analyze")
 @pytest.mark.parametrize("unit", sorted(path.name for path in UNITS.iterdir()))
 def test_units_are_valid(unit: str, tmp_path: Path) -> None:
-    """systemd-analyze verify finds nothing; the program is one that is here."""
+    """systemd-analyze verify finds nothing, except that versions before 254 ignore the line that
+    they do not know; the program is one that is here.
+    """
     for path in UNITS.iterdir():
         text = path.read_text().replace("/usr/local/bin/dbbench", sys.executable)
         (tmp_path / path.name).write_text(text)
@@ -132,5 +134,7 @@ def test_units_are_valid(unit: str, tmp_path: Path) -> None:
         text=True,
         timeout=600,
     )
-    said = [line for line in done.stderr.splitlines() if "dbbench" in line]
-    assert (done.returncode, said) == (0, [])
+    ignored = "Unknown key 'DelegateSubgroup' in section [Service], ignoring."
+    messages = [line for line in done.stderr.splitlines() if "dbbench" in line]
+    assert done.returncode == 0
+    assert [line for line in messages if not line.endswith(ignored)] == []

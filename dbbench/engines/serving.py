@@ -293,8 +293,14 @@ def _end_orphans(launch: Launch) -> None:
         killed = False
         for entry in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):  # it has ended
-                exe = str((entry / "exe").readlink()).removesuffix(" (deleted)")
-                if exe == program and (entry / "cwd").readlink() == datadir:
+                if (entry / "cwd").readlink() != datadir:
+                    continue
+                # A process that is ending has no program any more, but it may still be attached
+                # to the shared memory, with which the next server would not start.
+                exe = program
+                with contextlib.suppress(FileNotFoundError):
+                    exe = str((entry / "exe").readlink()).removesuffix(" (deleted)")
+                if exe == program:
                     os.kill(int(entry.name), signal.SIGKILL)
                     killed = True
         return killed

@@ -156,7 +156,7 @@ CHECKS = {
         module=witness,
     ),
     "balances": Check(
-        'harms["damaged"] = f"{wrong} balances do not match the ledger"',
+        'harms["damaged"] = f"{unequal} balances do not match the ledger"',
         "pass",
         "damaged",
         by_sql("UPDATE account SET balance = 1 WHERE id = 5", commits=2),
@@ -191,8 +191,8 @@ CHECKS = {
         in_files(change_unread_page),
     ),
     "start": Check(
-        '{"unrecovered": evidence, **(',
-        "{**(",
+        'harms = {"unrecovered": str(error)}',
+        "harms = dict[str, str]()",
         "unrecovered",
         in_files(lambda datadir: (datadir / "global/pg_control").write_bytes(b"") and None),
     ),
@@ -244,6 +244,8 @@ def test_no_check_is_missing_here() -> None:
     """Every statement of the lab that reports harm is one of these checks."""
     text = Path(recovery.__file__).read_text()
     reports = {line.strip() for line in text.splitlines() if re.match(r" *harms\[.+\] = ", line)}
+    # The first line of a start that looks torn comes in addition to its harm.
+    reports -= {'harms["torn"] = torn[0].strip()'}
     assert len(reports) == 7 and reports <= {check.source for check in CHECKS.values()}
 
 

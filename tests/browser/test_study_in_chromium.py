@@ -7,7 +7,7 @@ from selenium.webdriver.remote.webdriver import WebDriver
 
 from dbbench.report.page.html import render
 from tests.browser.chromium import screen, until
-from tests.unit.test_studies import COMPRESSION, of_study
+from tests.unit.test_studies_page import COMPRESSION, of_study
 
 pytestmark = pytest.mark.needs("chromium", "chromedriver")
 KEYS = """return [...document.querySelectorAll("svg.swatch")].map(key => key.getBoundingClientRect())

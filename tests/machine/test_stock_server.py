@@ -170,11 +170,11 @@ def test_stopping_the_nightly_unit_does_not_leave_it_failed(server: Server) -> N
     text = plan('size = "512MiB"', blocks=3, more='memory = "256MiB"', kind="loop")
     server.answer("mkdir -p /etc/dbbench && cat >/etc/dbbench/n.toml", stdin=text)
     server.answer("systemctl start --no-block dbbench-nightly@n.service")
-    server.wait_for("ls -d /var/lib/dbbench/results/*/")
+    server.wait_for("pgrep -f dbbench.run.worker")
     server.answer("systemctl stop dbbench-nightly@n.service")
     log = server.answer("journalctl --no-pager -u dbbench-nightly@n | tail -20")
     assert server.answer("systemctl show -P ActiveState dbbench-nightly@n") == "inactive\n", log
-    assert "stopped on request" in log and "Deactivated successfully" in log
+    assert "Deactivated successfully" in log, log
     assert server.answer("mount | grep -c /run/dbbench || true").strip() == "0"
 
 

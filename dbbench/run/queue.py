@@ -68,7 +68,7 @@ def execute(
 
 
 def name_written(error: errors.DbbenchError, folder: RunFolder, built: Sequence[str]) -> None:
-    """Add to the error's effect what the run has written before. `built`: keys of golden copies."""
+    """Say in the error's effect what the run has written before. `built`: keys of golden copies."""
     clean = f"dbbench clean {shlex.quote(str(folder.path))}"
     texts = []
     for image_file in map(Path, folder.journal.outstanding("image")):
@@ -83,11 +83,7 @@ def name_written(error: errors.DbbenchError, folder: RunFolder, built: Sequence[
             f"The golden copy {key} ({size}) is kept; `dbbench clean --golden` removes it."
         )
     if texts:
-        said = error.effect
-        # This would no longer be true.
-        if said.startswith("Nothing was"):
-            said = ""
-        error.effect = " ".join(filter(None, [said, *texts]))
+        error.effect = " ".join(texts)
 
 
 class Queue:

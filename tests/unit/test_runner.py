@@ -301,5 +301,5 @@ def test_a_late_refusal_names_what_was_written(tmp_path: Path) -> None:
     )
     other = DatasetBuildFailed("bad", effect="The copy was removed.")
     name_written(other, folder, ["postgres-15.1-pgbench-0"])
-    assert other.effect.startswith(f"The copy was removed. {image} (2 MiB) is kept;")
+    assert other.effect.startswith(f"{image} (2 MiB) is kept;")
     assert "The golden copy postgres-15.1-pgbench-0 (0 B) is kept;" in other.effect

@@ -189,8 +189,8 @@ def test_a_run_on_an_array_goes_on_after_a_power_cut(server: Server) -> None:
         "systemd-run --quiet --unit=array --working-directory=/root -p StandardError=file:/root/log"
         f" {run} --wipe NVME1 --wipe SCSI0"
     )
-    server.wait_for("ls /root/results/array/trials/*/trial.json || ! tail -3 /root/log")
-    server.wait_for("grep raid1 /proc/mdstat")
+    server.wait_for("ls /root/results/array/trials/*/trial.json || { cat /root/log; false; }")
+    server.wait_for("grep 'active raid1' /proc/mdstat")  # of the second trial
     (kept,) = trials(server, "array")
     server.answer("sync")
     server.cut_power()

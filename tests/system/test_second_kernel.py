@@ -6,6 +6,7 @@ minutes longer.
 """
 
 import contextlib
+import os
 import signal
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from dbbench.process import wait_while
 from tests.support import second_kernel
 from tests.support.leftovers import below
 from tests.support.second_kernel import KernelFailed
+from tests.support.second_kernel.boot import import_path
 
 ROOT: Final = Path(__file__).parents[2]
 SYSTEM: Final = ROOT / "tests/system"
@@ -253,6 +255,7 @@ def test_nothing_is_left_when_its_parent_is_killed() -> None:
         ],
         stdout=subprocess.PIPE,
         text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(import_path())},
     ) as outer:
         assert outer.stdout is not None
         assert outer.stdout.readline() == "up\n"

@@ -137,6 +137,14 @@ SPARE_PROGRAMS: Final[dict[str, str]] = {
 Tell = Callable[[str], None]
 
 
+def import_path() -> tuple[str, ...]:
+    """Return the directories from which this process imports, then the checkout: pytest imports
+    `tests` without it, and a program that is tested is an installed one.
+    """
+    checkout = str(Path(__file__).resolve().parents[3])
+    return (*filter(None, sys.path), checkout)
+
+
 class KernelFailed(Exception):
     """The second kernel is not available, could not be built, or died."""
 
@@ -364,7 +372,7 @@ class BootOrder:
     shared: tuple[str, ...]
     disks: tuple[int, ...]  # sizes in bytes of the empty disks /dev/ubdb, /dev/ubdc ...
     memory_bytes: int
-    path: tuple[str, ...] = field(default_factory=lambda: tuple(sys.path))
+    path: tuple[str, ...] = field(default_factory=import_path)
     # The same limits as outside.
     files: tuple[int, ...] = field(
         default_factory=lambda: resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -395,7 +403,7 @@ def run_child(
             stderr=stderr,
             env={
                 **env,
-                "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+                "PYTHONPATH": os.pathsep.join(import_path()),
                 "PYTHONDONTWRITEBYTECODE": "1",
                 namespaces.PARENT: str(os.getpid()),
             },

@@ -226,7 +226,10 @@ def test_the_deb_is_clean(dist: Path, tmp_path: Path) -> None:
                 "grep .",
             )
         units = "dbbench-nightly@x.service dbbench-nightly@x.timer dbbench-nightly-check@x.timer"
-        inside("sh", "-c", f"! systemd-analyze verify --man=no {units} 2>&1 | grep dbbench")
+        # Versions of systemd before 254 ignore this line, as the unit says.
+        ignored = "Unknown key 'DelegateSubgroup'"
+        verified = f"systemd-analyze verify --man=no {units} 2>&1 | grep dbbench"
+        inside("sh", "-c", f'! {verified} | grep -v "{ignored}"')
         inside("bash", "-c", COMPLETED_BY_BASH)
         inside(
             "fish",

@@ -7,7 +7,7 @@ import importlib.util
 import itertools
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
@@ -21,7 +21,7 @@ from dbbench.drivers import PROGRAMS
 from dbbench.engines import ENGINES, SERVERS, innodb, profile_of
 from dbbench.errors import EXIT_OK, EXIT_USAGE, ProgramMissing
 from dbbench.labs.powercut import requirements
-from dbbench.machine import host
+from dbbench.machine import host, known_faults
 from dbbench.machine.host import tunables, versions
 from dbbench.machine.limits import cgroup, throttle
 from dbbench.plan.request import load_request
@@ -348,6 +348,7 @@ def _host() -> Iterator[Probe]:
                 "plans with this server",
                 remedy,
             )
+    yield from _known_faults(host.kernel())
     psi = Path("/proc/pressure/io").exists()
     yield Probe(
         Purpose.HOST,
@@ -371,6 +372,24 @@ def _host() -> Iterator[Probe]:
     )
     virtual = host.virtualisation()
     yield Probe(Purpose.HOST, "virtual machine", True, virtual or "unknown")
+
+
+def _known_faults(kernel: Mapping[str, str | None]) -> Iterator[Probe]:
+    """Yield the faults of this kernel that lose data, according to public reports. Those that need
+    an option are left to the plan that has it.
+    """
+    check = "known faults"
+    faults = [pair for pair in known_faults.of_host(kernel) if not pair[0].option]
+    for fault, version in faults:
+        text = fault.sentence(version)
+        yield Probe(
+            Purpose.HOST, check, False, text, "data that lasts", "update the kernel or module"
+        )
+    if not faults:
+        release = kernel["kernel"]
+        known = "linux" in known_faults.versions(kernel)
+        text = "none listed for" if known else "not judged, because it has fixes of its vendor:"
+        yield Probe(Purpose.HOST, check, True, f"{text} Linux {release}")
 
 
 def _devices() -> Iterator[Probe]:

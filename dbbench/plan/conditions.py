@@ -13,7 +13,7 @@ from typing import Final
 from dbbench.engines import profile_of
 from dbbench.engines.settings import own_cache_bytes, word
 from dbbench.errors import MachineTooSmall
-from dbbench.machine import cores
+from dbbench.machine import cores, host, known_faults
 from dbbench.machine.limits import cgroup
 from dbbench.metrics.summary import SHORT_WINDOW_S
 from dbbench.model import Cell, DeviceSpec, EngineSpec, Plan, title_of, without_levels
@@ -60,6 +60,7 @@ def sentences(plan: Plan, cells: Sequence[Cell]) -> tuple[str, ...]:
         filter(None, [limits(plan, cells)]),
         _device(plan, cells),
         _disks(plan, cells),
+        known_fault_sentences(cells, host.kernel()),
     )
     return tuple(dict.fromkeys(texts))
 
@@ -370,3 +371,18 @@ def factor_sentences(plan: Plan) -> Iterator[str]:
         ]
         if without:
             yield f"{name} is not a factor of {' and '.join(without)}."
+
+
+def known_fault_sentences(
+    cells: Sequence[Cell],
+    kernel: Mapping[str, str | None],
+) -> Iterator[str]:
+    """Name the faults of a kernel that can lose the data of these cells. `kernel`: `host.kernel`."""
+    for fault, version in known_faults.of_host(kernel):
+        for cell in cells:
+            settings = settings_of(cell) if profile_of(cell.engine.name).has_server else {}
+            values = {name: word(setting.value) for name, setting in settings.items()}
+            options = (*cell.setup.mkfs.options, *cell.setup.mkfs.tune, *cell.setup.mount)
+            text = known_faults.options_text(options, values)
+            if fault.concerns(cell.setup.mkfs.family, cell.engine.name, text):
+                yield f"{fault.sentence(version)}."

@@ -72,8 +72,7 @@ def facts(root: Path = Path("/")) -> dict[str, Any]:
         release = platform.freedesktop_os_release()
     return {
         "hostname": uname.nodename,
-        "kernel": uname.release,
-        "kernel_version": uname.version,
+        **kernel(root),
         "architecture": uname.machine,
         "distribution": release.get("PRETTY_NAME"),
         **_cpu(root),
@@ -87,6 +86,17 @@ def facts(root: Path = Path("/")) -> dict[str, Any]:
             root / "sys/devices/system/clocksource/clocksource0/current_clocksource"
         ),
         **state(root),
+    }
+
+
+def kernel(root: Path = Path("/")) -> dict[str, str | None]:
+    """Return the versions by which `machine.known_faults` judges a kernel."""
+    uname = os.uname()
+    return {
+        "kernel": uname.release,
+        "kernel_version": uname.version,
+        "kernel_signature": text(root / "proc/version_signature"),  # only Ubuntu's kernels
+        "zfs_module": text(root / "sys/module/zfs/version"),
     }
 
 

@@ -11,6 +11,8 @@ from typing import Final, NamedTuple
 from dbbench.compare.conditions import CONDITIONS, unequal
 from dbbench.compare.remarks import texts
 from dbbench.engines import profile_of
+from dbbench.machine import known_faults
+from dbbench.machine.known_faults import KnownFault
 from dbbench.model import Run, Status, Trial
 from dbbench.report.page.groups import Group, all_arms, loaded_runs
 from dbbench.report.page.theme import Mark
@@ -176,7 +178,30 @@ def conditions(groups: Sequence[Group]) -> tuple[str, ...]:
             )
     for group in groups:
         sentences += _sentences(group)
+    sentences += _known_faults(groups)
     return tuple(dict.fromkeys(sentences))
+
+
+def _known_faults(groups: Sequence[Group]) -> Iterator[str]:
+    """Name the faults of the hosts' kernels that can lose the data of these trials."""
+    hosts = []
+    for loaded in loaded_runs(groups):
+        hosts += list(loaded.run.hosts.values()) or [loaded.run.host]
+    trials = [trial for group in groups for trial in group.trials if trial.filesystem]
+    for host in hosts:
+        for fault, version in known_faults.of_host(host):
+            if any(_concerns(fault, trial) for trial in trials):
+                yield f"{fault.sentence(version)}. No verdict depends on this."
+
+
+def _concerns(fault: KnownFault, trial: Trial) -> bool:
+    made = trial.filesystem
+    if made is None:
+        return False
+    options = [word for command in made.mkfs for word in command]
+    options += made.mount_options_effective
+    text = known_faults.options_text(options, trial.effective_settings)
+    return fault.concerns(made.family, trial.engine, text)
 
 
 def differences(group: Group) -> Iterator[tuple[str, tuple[str, ...]]]:

@@ -1,0 +1,101 @@
+"""Kernels and filesystems that are known to lose data."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import synthetic
+
+from dbbench import plan
+from dbbench.machine import known_faults
+from dbbench.machine.known_faults import version_of
+from dbbench.plan.conditions import known_fault_sentences
+from dbbench.report.page.html import build
+from tests.support.plans import SHIPPED, plan_of
+from tests.support.plans import plan as written
+
+
+def names(host: dict[str, Any]) -> set[str]:
+    """Return the names of the faults that a host with these facts may have."""
+    return {fault.name for fault, _ in known_faults.of_host(host)}
+
+
+def test_entries_can_be_checked() -> None:
+    """Each names its report, versions in order, and what is lost in at most 25 words."""
+    for fault in known_faults.known_faults():
+        assert fault.source.startswith("https://")
+        assert len(fault.harm.split()) <= 25
+        for versions in fault.affected:
+            first, last = versions.split(" to ")
+            assert version_of(first) <= version_of(last)
+
+
+@pytest.mark.parametrize(
+    ("release", "fault", "affected"),
+    [
+        ("6.15.1", "btrfs-log-replay", False),
+        ("6.15.4", "btrfs-log-replay", True),
+        ("6.15.9-arch1-1", "btrfs-log-replay", True),
+        ("6.15.10", "btrfs-log-replay", False),
+        ("6.16.0", "btrfs-log-replay", True),
+        ("6.16.1", "btrfs-log-replay", False),
+        ("6.1.64", "ext4-direct-append", True),
+        ("6.1.66", "ext4-direct-append", False),
+        ("5.15.26", "ext4-fast-commit", True),
+        ("5.15.27", "ext4-fast-commit", False),
+        ("5.14.19", "mariadb-io-uring", False),
+        ("6.6.57", "xfs-no-space", True),
+        ("6.10", "xfs-no-space", False),
+    ],
+)
+def test_releases_with_and_without_the_fix(release: str, fault: str, affected: bool) -> None:
+    """The first and the last version of each branch belong to it."""
+    assert (fault in names({"kernel": release})) is affected
+
+
+def test_kernels_of_distributions() -> None:
+    """Debian's and Ubuntu's are judged by what they are made of, others' backports not at all."""
+    debian = "#1 SMP PREEMPT_DYNAMIC Debian 6.1.64-1 (2023-11-30)"
+    assert "ext4-direct-append" in names({"kernel": "6.1.0-14-amd64", "kernel_version": debian})
+    ubuntu = {"kernel": "6.8.0-51-generic", "kernel_signature": "Ubuntu 6.8.0-51.52-generic 6.8.12"}
+    assert known_faults.versions(ubuntu) == {"linux": (6, 8, 12)}
+    assert known_faults.versions({"kernel": "5.14.0-503.14.1.el9_5.x86_64"}) == {}
+    assert known_faults.versions({"kernel": None}) == {}
+
+
+def test_zfs_is_judged_by_its_module() -> None:
+    """The kernel's version does not matter."""
+    assert "zfs-dirty-dnode" in names({"zfs_module": "2.1.11-1"})
+    assert "zfs-dirty-dnode" not in names({"zfs_module": "2.2.2-1"})
+
+
+def test_only_what_is_used_is_named() -> None:
+    """Another filesystem, another server or another option does not meet the fault."""
+    by_name = {fault.name: fault for fault in known_faults.known_faults()}
+    assert by_name["btrfs-log-replay"].concerns("btrfs", "postgres", "")
+    assert not by_name["btrfs-log-replay"].concerns("xfs", "postgres", "")
+    assert not by_name["xfs-no-space"].concerns("xfs", "mariadb", "")
+    fast_commit = known_faults.options_text(["-O", "fast_commit"], {})
+    assert by_name["ext4-fast-commit"].concerns("ext4", "postgres", fast_commit)
+    assert not by_name["ext4-fast-commit"].concerns("ext4", "postgres", "")
+    single = known_faults.options_text([], {"innodb_doublewrite": "OFF"})
+    assert by_name["nvme-awupf"].concerns("xfs", "mysql", single)
+
+
+def test_plan_names_a_fault_of_the_kernel_and_its_filesystem(tmp_path: Path) -> None:
+    """A plan with ext4 does not read about btrfs."""
+    request = plan_of(tmp_path, written("btrfs", "postgres", "pgbench-tpcb"))
+    cells = plan.expand(request, SHIPPED).cells
+    (sentence,) = known_fault_sentences(cells, {"kernel": "6.15.4"})
+    assert sentence.startswith("Linux 6.15.4 may not mount btrfs after a power loss")
+    assert list(known_fault_sentences(cells, {"kernel": "6.18.0"})) == []
+
+
+def test_page_names_a_fault_of_the_host_that_was_measured(tmp_path: Path) -> None:
+    """The page is read on another machine, whose kernel does not matter."""
+    run = synthetic.loaded(tmp_path, synthetic.Shape(blocks=1))
+    run = replace(run, run=replace(run.run, host={**run.run.host, "kernel": "6.15.4"}))
+    sentences = [text for text in build([run]).conditions if "Linux 6.15.4" in text]
+    assert len(sentences) == 1
+    assert "may not mount btrfs" in sentences[0]

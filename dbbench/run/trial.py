@@ -225,7 +225,7 @@ def run_load(
             trial.clock,
             raw,
             workdir.scratch,
-            ready.cold,
+            drop_cache.during_load(ready, samples),
         )
         with generate_load(task, client) as generator:
             if window.kind == "fixed" or cell.workload.prepares:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Final
 
@@ -39,6 +40,12 @@ class Samples:
             merged.update(series)
             warnings += of_part
         return merged, warnings
+
+    def remounting(self) -> AbstractContextManager[None]:
+        """Within the block, dbbench itself unmounts and mounts the filesystems under test."""
+        watch = self.parts["machine"]
+        assert isinstance(watch, machine.Machine)
+        return watch.remounting()
 
 
 @contextlib.contextmanager

@@ -15,12 +15,13 @@ import contextlib
 import dataclasses
 import json
 import os
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Event
+from threading import Event, Lock
 from typing import Final
 
 from dbbench.machine import threads
@@ -93,14 +94,17 @@ class Machine:
         self._mounts = Mounts(target.mounts)
         roots = (os.getpid(),) if self._server is None else (os.getpid(), self._server)
         self._processes = Processes(roots, Groups(self._mounts.table()), proc)
-        block_files = tunables.block_files(target.disks, target.mounts)
-        self._files = SettingFiles({**tunables.paths_to_watch(), **block_files})
+        self._target = target
+        self._files = _setting_files(target)
         self._writes = WriteWatch(target.disks)
         self._findings: list[Disturbance] = []
         self._began = clocks()
         self._turn = self._began  # both clocks at the last reading
-        self._values: Values = {}
+        self._of_processes: Values = {}
+        self._settings: Values = {}
         self._options: Values = {}
+        self._remounting = False  # dbbench itself unmounts and mounts the filesystems
+        self._lock = Lock()  # for the four above, which `remounting` changes from another thread
         self._still = 0  # consecutive seconds without a step of the server
         # steps of the server, completed disk requests
         self._progress: tuple[int | None, int | None] = (None, None)
@@ -146,13 +150,37 @@ class Machine:
             self._note("W133", text)
         for path in self._writes.list_writes():
             self._note("W127", f"another process wrote to {path}")
-        values = {**self._files.values(), **self._processes.values()}
-        self._values = self._compare(self._values, values)
+        self._of_processes = self._compare(self._of_processes, self._processes.values())
+        with self._lock:
+            if not self._remounting:
+                self._settings = self._compare(self._settings, self._files.values())
+
+    @contextlib.contextmanager
+    def remounting(self) -> Iterator[None]:
+        """dbbench itself unmounts and mounts the filesystems within the block: only what differs
+        after it is a finding.
+        """
+        self._look_at_mounts()
+        with self._lock:
+            self._remounting = True
+        try:
+            yield
+        finally:
+            with self._lock:
+                before = self._options
+                self._options = self._mounts.values()
+                self._compare(_unnumbered(before), _unnumbered(self._options))
+                # the files of a btrfs are named after its number, which may be another one now
+                self._files = _setting_files(self._target)
+                self._remounting = False
 
     def _look_at_mounts(self) -> None:
-        options = self._mounts.values()
-        if options is not self._options:
-            self._options = self._compare(self._options, options)
+        with self._lock:
+            if self._remounting:
+                return
+            options = self._mounts.values()
+            if options is not self._options:
+                self._options = self._compare(self._options, options)
 
     def _compare(self, before: Values, after: Values) -> Values:
         for kind, text in differences(before, after):
@@ -208,6 +236,16 @@ class Machine:
         # the warning needs no file
         with contextlib.suppress(OSError), self._log.open("a", encoding="utf-8") as log:
             log.write(json.dumps(line) + "\n")
+
+
+def _setting_files(target: Sampled) -> SettingFiles:
+    block_files = tunables.block_files(target.disks, target.mounts)
+    return SettingFiles({**tunables.paths_to_watch(), **block_files})
+
+
+def _unnumbered(options: Values) -> Values:
+    """Return mounts without the numbers that the kernel gives to each mount of a btrfs."""
+    return {key: re.sub(r" on 0:\d+", "", value) for key, value in options.items()}
 
 
 def warning(

@@ -323,6 +323,33 @@ def test_recorders_cost_little(loop_device: Device, tmp_path: Path) -> None:
     assert min(shares) <= 0.03
 
 
+TMPFS = ("mount", "-t", "tmpfs", "-o")
+
+
+@pytest.mark.parametrize(("option", "expected"), [("noatime", []), ("nodev", ["W132"])])
+def test_a_remount_by_dbbench_is_no_change(
+    tmp_path: Path, option: str, expected: list[str]
+) -> None:
+    """A load reads its files cold in the middle of the window. Other options after that are a
+    change all the same.
+    """
+    folder = tmp_path / "mnt"
+    folder.mkdir()
+    process.run([*TMPFS, "noatime", "none", folder])
+    began = time.time()
+    try:
+        with samplers.beside(Sampled(None, None, mounts=(folder,)), tmp_path) as samples:
+            with samples.remounting():
+                process.run(["umount", folder])
+                time.sleep(0.3)
+                process.run([*TMPFS, option, "none", folder])
+            time.sleep(0.3)
+    finally:
+        process.run(["umount", folder])
+    warnings = samples.parts["machine"].read(began, 10)[1]
+    assert [warning.id for warning in warnings if warning.id == "W132"] == expected
+
+
 BURN = "import time\nwhile time.process_time() < {}: pass\ntime.sleep(60)"
 
 

@@ -146,3 +146,11 @@ def test_a_probe_that_cannot_be_made_has_the_error_of_making_it(tmp_path: Path) 
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
     assert caught.errno == errno.EMFILE
+
+
+def test_without_files_no_tool_looks_for_their_compression(tmp_path: Path) -> None:
+    """A load that deletes its files leaves nothing that compsize could read."""
+    mounted = Mounted(tmp_path, "btrfs", (), ("compress=zstd",), None, (), tears=False)
+    facts = shape.space(mounted, 0)
+    assert facts.compression_ratio is None
+    assert facts.unread == ()

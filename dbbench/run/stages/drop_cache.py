@@ -14,6 +14,7 @@ from dbbench.model import CacheFacts, Cell, Plan
 from dbbench.operations import StoredDatabase
 from dbbench.run.stages import Mounts, Setups, Volumes
 from dbbench.run.stages.mount import equalize_readahead
+from dbbench.samplers import Samples
 from dbbench.storage import filesystems
 from dbbench.storage.filesystems import shape
 
@@ -59,3 +60,13 @@ def drop(cell: Cell, ready: StoredDatabase) -> CacheFacts:
     if not files and not profile_of(cell.engine.name).has_server:
         return _NO_FILES
     return ready.cold(files)
+
+
+def during_load(ready: StoredDatabase, samples: Samples) -> Callable[[Sequence[Path]], CacheFacts]:
+    """Return `ready.cold` for a load that empties the caches of its own files between two steps."""
+
+    def cold(files: Sequence[Path]) -> CacheFacts:
+        with samples.remounting():
+            return ready.cold(files)
+
+    return cold

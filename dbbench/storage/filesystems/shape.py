@@ -79,7 +79,8 @@ def space(fs: Mounted, logical_bytes: int) -> SpaceFacts:
     family = family_in(fs)
     unread: list[str] = []
     ratio = None
-    if family.compresses(fs.options_effective):
+    # A load that deletes its files leaves nothing to inspect.
+    if logical_bytes and family.compresses(fs.options_effective):
         data = fs.path / "data"  # without aged files
         folder = data if fs.pool is None and data.is_dir() else fs.path
         ratio = read_or_say(

@@ -188,14 +188,9 @@ def _clean_golden(dry_run: bool) -> list[Left]:
 
 
 def _size(path: Path) -> int:
-    inner = (
-        path.rglob("*")
-        if path.is_dir() and not path.is_symlink()
-        else [path]
-        if os.path.lexists(path)
-        else []
-    )
-    return sum(each.lstat().st_blocks * 512 for each in inner)
+    if path.is_dir() and not path.is_symlink():
+        return sum(each.lstat().st_blocks * 512 for each in path.rglob("*"))
+    return path.lstat().st_blocks * 512 if os.path.lexists(path) else 0
 
 
 def _tell(options: Options, gone: list[Left], dry_run: bool) -> None:

@@ -107,16 +107,15 @@ def put_rows(rows: list[Probe]) -> None:
 
 def _put_row(row: Probe, width: int) -> None:
     states = {Purpose.HOST: "change", Purpose.DEVICES: "in use"}
-    state = (
-        "ok"
-        if row.ok
-        else "not needed"
-        if row.optional
-        else states.get(Purpose(row.purpose), "missing")
-    )
-    text = row.found or ""
-    if row.purpose == Purpose.PLAN and row.optional:
+    if row.optional and row.purpose == Purpose.PLAN:
         state = "skipped"
+    elif row.ok:
+        state = "ok"
+    elif row.optional:
+        state = "not needed"
+    else:
+        state = states.get(Purpose(row.purpose), "missing")
+    text = row.found or ""
     if not row.ok and row.needed:
         text += f"{'; ' if text else ''}{'only for' if row.optional else 'needed:'} {row.needed}"
     lead = f"  {state:<10}  {row.check:<{width}}  "
@@ -126,7 +125,9 @@ def _put_row(row: Probe, width: int) -> None:
     narrow = len(lead) + max(map(len, (*evidence, *fixes)), default=0) > terminal
     put((lead if narrow else f"{lead}{text}").rstrip())
     indent = " " * (_INDENT if narrow else len(lead))
-    for line in (*evidence, *fixes) if narrow else fixes:
+    if narrow:
+        fixes = [*evidence, *fixes]
+    for line in fixes:
         put_paragraph(f"{indent}{line}", terminal)
 
 
@@ -417,9 +418,11 @@ def in_use(disks: Sequence[devices.Listed]) -> set[str]:
     names = set[str]()
 
     def add(name: str) -> None:
-        if name not in names:
-            names.add(name)
-            for lower in by_name[name].below if name in by_name else ():
+        if name in names:
+            return
+        names.add(name)
+        if name in by_name:
+            for lower in by_name[name].below:
                 add(lower)
 
     for disk in disks:

@@ -71,17 +71,17 @@ class Hosts:
 
     def rows(self) -> list[dict[str, Any]]:
         """Return a row of each host for `fleet status`."""
-        return [
-            {
-                "host": name,
-                "connected": name in self.connected,
-                "trial": report.get("trial", ""),
-                "note": report.get("note", ""),
-                "since": iso(report["since"]) if "since" in report else None,
-            }
-            for name in sorted({*self.connected, *self.reports})
-            for report in [self.reports.get(name, {})]
-        ]
+        return [self._row(name) for name in sorted({*self.connected, *self.reports})]
+
+    def _row(self, name: str) -> dict[str, Any]:
+        report = self.reports.get(name, {})
+        return {
+            "host": name,
+            "connected": name in self.connected,
+            "trial": report.get("trial", ""),
+            "note": report.get("note", ""),
+            "since": iso(report["since"]) if "since" in report else None,
+        }
 
 
 class Submitted:

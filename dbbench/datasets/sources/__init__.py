@@ -146,7 +146,7 @@ def seal(
     """Change a physical PostgreSQL copy's data checksums if the plan asks for it; dumps and InnoDB
     always have them.
     """
-    if not source.physical or profile_of(source.engine).dialect != "postgres":
+    if not source.physical or not profile_of(source.engine).chosen_checksums:
         return ()
     return postgres.seal(data, place, dataset.parameters.get("checksums"))
 

@@ -50,10 +50,10 @@ def limit_disks(
                 )
                 stack.enter_context(group.enter())  # everything that this process starts is in it
                 groups = [group.path]
-            # a rule of version 2 ends with its group
-            for disk in disks if where.version == 1 else ():
-                stack.callback(give_back, journal)
-                journal.note("take", what=WHAT, path=" ".join(map(str, (disk, *rates))))
+            else:  # these rules do not end with a group
+                for disk in disks:
+                    stack.callback(give_back, journal)
+                    journal.note("take", what=WHAT, path=" ".join(map(str, (disk, *rates))))
             for group_path in groups:
                 _enforce(where.version, group_path, disks, rates)
         except OSError as error:

@@ -323,9 +323,11 @@ def _namespaces(whose: Sequence[str]) -> str:
     """Return the words for the namespaces of a mount; "": it is in this process's own."""
     if "" in whose:
         return ""
+    first = f" in the mount namespace of {whose[0]}"
     more = len(whose) - 1
-    others = f" and of {more} other{'' if more == 1 else 's'}" if more else ""
-    return f" in the mount namespace of {whose[0]}{others}"
+    if not more:
+        return first
+    return f"{first} and of {more} other{'' if more == 1 else 's'}"
 
 
 def by_loops(device: Target) -> list[str]:

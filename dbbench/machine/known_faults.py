@@ -1,5 +1,6 @@
-"""Faults of kernels and filesystems that are known to lose data: `data/known_faults.toml`, and
-which of them this machine may have. They are named, and never change a verdict or a class.
+"""What the durability classes cannot show, from `data/known_faults.toml`: faults of kernels and
+filesystems that are known to lose data, and options that the classes do not know. Both are named,
+and never change a verdict or a class.
 """
 
 from __future__ import annotations
@@ -26,18 +27,34 @@ _BACKPORTED: Final = re.compile(r"\.el\d|-default$")
 
 
 @dataclass(frozen=True)
-class KnownFault:
+class Concern:
     """An entry of the file, which explains its keys."""
 
     __pydantic_config__ = STRICT
-    name: str
-    component: Literal["linux", "zfs"]
-    affected: tuple[str, ...]
     harm: str
-    source: str
     filesystem: str = ""
     engine: str = ""
     option: str = ""
+
+    def concerns(self, filesystem: str, engine: str, options: str) -> bool:
+        """Return whether it applies to this server on this filesystem. `options`: those of mkfs
+        and mount, and the server's settings, as text.
+        """
+        return (
+            self.filesystem in ("", filesystem)
+            and self.engine in ("", engine)
+            and self.option in options.lower()
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class KnownFault(Concern):
+    """A fault of some versions of the kernel or of a module."""
+
+    name: str
+    component: Literal["linux", "zfs"]
+    affected: tuple[str, ...]
+    source: str
 
     def affects(self, version: Version) -> bool:
         """Return whether this version of the component has the fault."""
@@ -52,22 +69,44 @@ class KnownFault:
         written = ".".join(map(str, version))
         return f"{_TITLES[self.component]} {written} {self.harm} ({self.source})"
 
-    def concerns(self, filesystem: str, engine: str, options: str) -> bool:
-        """Return whether it can happen to this server on this filesystem. `options`: those of mkfs
-        and mount, and the server's settings, as text.
-        """
-        return (
-            self.filesystem in ("", filesystem)
-            and self.engine in ("", engine)
-            and self.option in options.lower()
-        )
+
+@dataclass(frozen=True)
+class UnjudgedOption(Concern):
+    """An option whose effect on durability was not examined."""
+
+    def sentence(self) -> str:
+        """Return what it changes."""
+        return f"{self.option} is not judged by the durability class: {self.harm}"
+
+
+@dataclass(frozen=True)
+class _File:
+    __pydantic_config__ = STRICT
+    fault: tuple[KnownFault, ...]
+    unjudged: tuple[UnjudgedOption, ...]
 
 
 @functools.cache
-def known_faults() -> tuple[KnownFault, ...]:
-    """Return all entries, in the order of the file."""
+def _file() -> _File:
     document = tomllib.loads((data_folder() / "known_faults.toml").read_text())
-    return adapter(tuple[KnownFault, ...]).validate_python(document["fault"])
+    return adapter(_File).validate_python(document)
+
+
+def known_faults() -> tuple[KnownFault, ...]:
+    """Return all faults, in the order of the file."""
+    return _file().fault
+
+
+def unjudged(filesystem: str, engine: str, options: str) -> list[str]:
+    """Return a sentence for each option that the durability class of this server on this
+    filesystem does not know. `options`: see `Concern.concerns`; of the settings, only those that
+    the plan, the workload or the setup sets.
+    """
+    return [
+        option.sentence()
+        for option in _file().unjudged
+        if option.concerns(filesystem, engine, options)
+    ]
 
 
 def version_of(text: str) -> Version:

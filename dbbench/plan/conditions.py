@@ -377,12 +377,24 @@ def known_fault_sentences(
     cells: Sequence[Cell],
     kernel: Mapping[str, str | None],
 ) -> Iterator[str]:
-    """Name the faults of a kernel that can lose the data of these cells. `kernel`: `host.kernel`."""
-    for fault, version in known_faults.of_host(kernel):
-        for cell in cells:
-            settings = settings_of(cell) if profile_of(cell.engine.name).has_server else {}
-            values = {name: word(setting.value) for name, setting in settings.items()}
-            options = (*cell.setup.mkfs.options, *cell.setup.mkfs.tune, *cell.setup.mount)
-            text = known_faults.options_text(options, values)
-            if fault.concerns(cell.setup.mkfs.family, cell.engine.name, text):
+    """Name the faults of a kernel that can lose the data of these cells, and the options that their
+    durability classes do not know. `kernel`: `host.kernel`.
+    """
+    faults = known_faults.of_host(kernel)
+    for cell in cells:
+        family = cell.setup.mkfs.family
+        engine = cell.engine.name
+        settings = settings_of(cell) if profile_of(engine).has_server else {}
+        options = (*cell.setup.mkfs.options, *cell.setup.mkfs.tune, *cell.setup.mount)
+
+        values = {name: word(setting.value) for name, setting in settings.items()}
+        text = known_faults.options_text(options, values)
+        for fault, version in faults:
+            if fault.concerns(family, engine, text):
                 yield f"{fault.sentence(version)}."
+
+        # Defaults are dbbench's own choice, and judged.
+        chosen = {name: values[name] for name in values if settings[name].origin != "default"}
+        text = known_faults.options_text(options, chosen)
+        for sentence in known_faults.unjudged(family, engine, text):
+            yield f"{sentence}."

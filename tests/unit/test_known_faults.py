@@ -10,6 +10,7 @@ import synthetic
 from dbbench import plan
 from dbbench.machine import known_faults
 from dbbench.machine.known_faults import version_of
+from dbbench.model import Setting
 from dbbench.plan.conditions import known_fault_sentences
 from dbbench.report.page.html import build
 from tests.support.plans import SHIPPED, plan_of
@@ -99,3 +100,17 @@ def test_page_names_a_fault_of_the_host_that_was_measured(tmp_path: Path) -> Non
     sentences = [text for text in build([run]).conditions if "Linux 6.15.4" in text]
     assert len(sentences) == 1
     assert "may not mount btrfs" in sentences[0]
+
+
+def test_plan_and_page_name_an_option_that_no_class_knows(tmp_path: Path) -> None:
+    """Only where the plan sets it: what dbbench sets by itself was examined."""
+    engine = {"name": "postgres", "settings": {"file_copy_method": "clone"}}
+    request = plan_of(tmp_path, written("xfs", engine, "pgbench-tpcb"))
+    cells = plan.expand(request, SHIPPED).cells
+    (sentence,) = known_fault_sentences(cells, {"kernel": "6.18.0"})
+    assert sentence.startswith("file_copy_method=clone is not judged by the durability class")
+
+    setting = {"file_copy_method": Setting("clone", "plan")}
+    run = synthetic.loaded(tmp_path, synthetic.Shape(blocks=1))
+    run = synthetic.with_trials(run, lambda trial: {"settings": setting})
+    assert sentence in build([run]).conditions

@@ -11,9 +11,10 @@ from typing import Final, NamedTuple
 from dbbench.compare.conditions import CONDITIONS, unequal
 from dbbench.compare.remarks import texts
 from dbbench.engines import profile_of
+from dbbench.engines.settings import word
 from dbbench.machine import known_faults
 from dbbench.machine.known_faults import KnownFault
-from dbbench.model import Run, Status, Trial
+from dbbench.model import FilesystemFacts, Run, Status, Trial
 from dbbench.report.page.groups import Group, all_arms, loaded_runs
 from dbbench.report.page.theme import Mark
 from dbbench.report.page.trial_facts import fact_text, facts, flatten, server_settings
@@ -192,15 +193,34 @@ def _known_faults(groups: Sequence[Group]) -> Iterator[str]:
         for fault, version in known_faults.of_host(host):
             if any(_concerns(fault, trial) for trial in trials):
                 yield f"{fault.sentence(version)}. No verdict depends on this."
+    for trial in trials:
+        yield from _unjudged(trial)
+
+
+def _unjudged(trial: Trial) -> Iterator[str]:
+    made = trial.filesystem
+    if made is None:
+        return
+    chosen: dict[str, object] = dict(trial.engine_features)
+    for name, setting in trial.settings.items():
+        if setting.origin != "default":
+            chosen[name] = word(setting.value)
+    text = known_faults.options_text(_options(made), chosen)
+    for sentence in known_faults.unjudged(made.family, trial.engine, text):
+        yield f"{sentence}."
+
+
+def _options(made: FilesystemFacts) -> list[str]:
+    """Return the words of all mkfs commands, and the options of the mount."""
+    options = [argument for command in made.mkfs for argument in command]
+    return [*options, *made.mount_options_effective]
 
 
 def _concerns(fault: KnownFault, trial: Trial) -> bool:
     made = trial.filesystem
     if made is None:
         return False
-    options = [word for command in made.mkfs for word in command]
-    options += made.mount_options_effective
-    text = known_faults.options_text(options, trial.effective_settings)
+    text = known_faults.options_text(_options(made), trial.effective_settings)
     return fault.concerns(made.family, trial.engine, text)
 
 

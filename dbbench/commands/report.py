@@ -14,7 +14,7 @@ from dbbench.commands.options import Options, command_line, results_option
 from dbbench.errors import EXIT_OK, EXIT_TRIAL_FAILED, DbbenchError, ResultDamaged, warning_kinds
 from dbbench.model import Status, Trial
 from dbbench.nightly import analysis
-from dbbench.plan.conditions import PLANNED
+from dbbench.plan.planned_conditions import PLANNED
 from dbbench.report.text import put, put_json, put_paragraph, put_table
 from dbbench.report.verdict_table import as_document, put_tables
 from dbbench.report.verdicts import verdicts

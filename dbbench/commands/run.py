@@ -213,7 +213,7 @@ def _drive(
 ) -> None:
     from dbbench.commands.resuming import resume_command
     from dbbench.model.events import Event
-    from dbbench.plan.conditions import limits
+    from dbbench.plan.planned_conditions import limits
     from dbbench.report.progress import renderer
     from dbbench.run.create import set_killed_aside
     from dbbench.run.queue import execute

@@ -1,6 +1,6 @@
 """The conditions of a trial, each described once: the value that must be equal between arms, and a
 sentence for people; and which conditions differ between two arms. The rows are in the order in
-which they are shown. `plan/conditions.py` has the sentences before a run.
+which they are shown. `plan/planned_conditions.py` has the sentences before a run.
 """
 
 from __future__ import annotations

@@ -24,8 +24,8 @@ from dbbench.fleet.task import Work
 from dbbench.model import Budget, Run
 from dbbench.model.base import NAME
 from dbbench.model.events import Emit, Event
-from dbbench.plan.conditions import limits
 from dbbench.plan.forecast import apply_budget
+from dbbench.plan.planned_conditions import limits
 from dbbench.plan.request import PlanRequest
 from dbbench.results.merging import keep_scripts, own_scripts
 from dbbench.run.create import free_name, must_be_of, scripts_of

@@ -12,7 +12,7 @@ from pathlib import Path
 from dbbench import results
 from dbbench.errors import ImportRefused, ResultDamaged
 from dbbench.results import merging
-from dbbench.results.ceiling import FILE as CEILING
+from dbbench.results.at_ceiling import FILE as CEILING
 from dbbench.results.fileio import RAW, sync, writing
 
 

@@ -8,7 +8,7 @@ TOML with pydantic's TypeAdapter. Names contain their units. `None` means "not m
 from __future__ import annotations
 
 from dbbench.model.base import *
-from dbbench.model.catalog import *
+from dbbench.model.catalog_files import *
 from dbbench.model.device import *
 from dbbench.model.plan import *
 from dbbench.model.power_loss_lab import *

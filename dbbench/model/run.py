@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import BeforeValidator
 
 from dbbench.model.base import SCHEMA, Role, Scalar
-from dbbench.model.catalog import Dataset, FsSetup, Workload
+from dbbench.model.catalog_files import Dataset, FsSetup, Workload
 from dbbench.model.plan import ClientSpec, DeviceLimit, EngineSpec, Plan
 
 # a parameter of a user's own data: the size of its golden copy, if that exists

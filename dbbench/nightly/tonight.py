@@ -201,8 +201,8 @@ def run_to_end(
     emit: Emit,
 ) -> LoadedRun:
     """Return the finished run of this plan. A stopped run of the same night is resumed."""
-    from dbbench.plan.conditions import limits
     from dbbench.plan.forecast import recall
+    from dbbench.plan.planned_conditions import limits
     from dbbench.results.merging import keep_scripts
     from dbbench.run.create import create, free_name, must_be_of, scripts_of
     from dbbench.run.preflight import check_run

@@ -24,7 +24,7 @@ from dbbench.operations.copies import PLAIN, REFLINK
 from dbbench.operations.steps import StoredDatabase, cold, end_step, impossible, time_step
 from dbbench.storage import filesystems
 from dbbench.storage.filesystems import volumes
-from dbbench.storage.filesystems.port import Snapshots
+from dbbench.storage.filesystems.family import Snapshots
 
 # Rows that show the moment of a copy: some were acknowledged before it, one was written after it.
 TABLE: Final = "dbbench_witness"

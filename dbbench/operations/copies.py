@@ -22,7 +22,7 @@ from dbbench.engines.settings import numbers_of
 from dbbench.errors import OperationFailed
 from dbbench.storage import filesystems
 from dbbench.storage.filesystems import Stored
-from dbbench.storage.filesystems.port import attributes_of
+from dbbench.storage.filesystems.family import attributes_of
 from dbbench.units import size_text
 
 COPY: Final = "data.copy"  # folder next to the data directory
@@ -48,7 +48,7 @@ _LOG = "pg_wal"
 
 @dataclass(frozen=True)
 class Copies:
-    """Copies with cp(1); satisfies `filesystems.port.Snapshots`. The clone is the copy itself.
+    """Copies with cp(1); satisfies `filesystems.family.Snapshots`. The clone is the copy itself.
     `shares` says whether files in a directory can share blocks.
     """
 

@@ -15,7 +15,7 @@ from dbbench.machine.pagecache import empty_and_prove
 from dbbench.model import CacheFacts, OperationFacts
 from dbbench.storage import filesystems
 from dbbench.storage.filesystems import Stored
-from dbbench.storage.filesystems.port import Snapshots
+from dbbench.storage.filesystems.family import Snapshots
 
 # A copy contains these files of the running server. They name its pid, which is still alive, so a
 # second server would not start.

@@ -25,7 +25,7 @@ from dbbench.model.base import NAME, PACKED, SIZE_PARAMETERS, adapter, data_fold
 from dbbench.plan.labels import effective_name
 from dbbench.plan.tomlfile import Document, Key, did_you_mean, read_as
 from dbbench.results.fileio import given_text
-from dbbench.storage.filesystems import options
+from dbbench.storage.filesystems import added_options
 from dbbench.units import bytes_of, seconds_of
 
 MOST_SCRIPT: Final = 16 * 2**20  # bytes of a workload's script
@@ -97,8 +97,8 @@ class Catalog:
         setup = self.setup(arm.use)
         if not arm.adds:
             return setup
-        setup = options.change(setup, effective_name(arm), arm.mount, arm.mkfs, arm.tuning)
-        flaws = "; ".join(options.flaws(setup, arm.mount, arm.mkfs))
+        setup = added_options.change(setup, effective_name(arm), arm.mount, arm.mkfs, arm.tuning)
+        flaws = "; ".join(added_options.flaws(setup, arm.mount, arm.mkfs))
         if flaws:
             raise PlanInvalid(f'"{arm.label or setup.name}": {flaws}')
         return setup

@@ -14,7 +14,7 @@ from dbbench.model.plan import MOST_TRIALS
 from dbbench.model.times import QUICK_MEASURE_S, QUICK_WARMUP_S
 from dbbench.plan.labels import default_label, label_of, split_fs
 from dbbench.plan.tomlfile import did_you_mean
-from dbbench.storage.filesystems.options import merge
+from dbbench.storage.filesystems.added_options import merge
 from dbbench.units import seconds_of
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from dbbench.errors import DbbenchError
 from dbbench.model import Cell, plain
-from dbbench.plan import Preview, conditions
+from dbbench.plan import Preview, planned_conditions
 from dbbench.plan.forecast import Allowance, Forecast
 from dbbench.plan.promise import class_of
 from dbbench.plan.request import PlanRequest
@@ -60,8 +60,8 @@ def as_document(
         ],
         "devices": _devices(wanted, look, results_folder),
         "conditions": [
-            conditions.effect(wanted.plan),
-            *conditions.sentences(wanted.plan, wanted.expanded.cells),
+            planned_conditions.effect(wanted.plan),
+            *planned_conditions.sentences(wanted.plan, wanted.expanded.cells),
         ],
         "plan": plain(wanted.plan),
         "plan_sha256": wanted.sha256,
@@ -108,7 +108,7 @@ def put_plan(
 
     # What it detects, and what it does to this machine.
     put_paragraph(f"  precision: {expected.text}")
-    put_paragraph(f"  this machine: {conditions.effect(plan)}")
+    put_paragraph(f"  this machine: {planned_conditions.effect(plan)}")
     for arm, reason in wanted.skipped.items():
         put_paragraph(f"  skipped: {arm}: {reason}")
     put()
@@ -139,7 +139,7 @@ def put_plan(
 
     # What holds for several cells.
     _put_classes(cells, classes)
-    _put_list("conditions", conditions.sentences(plan, cells))
+    _put_list("conditions", planned_conditions.sentences(plan, cells))
     parameters = []
     for cell in cells:
         values = ", ".join(f"{key} = {value}" for key, value in cell.parameters.items())

@@ -12,7 +12,7 @@ from dbbench.compare.remarks import RemarkKind
 from dbbench.metrics.table import METRICS
 from dbbench.model import Verdict, title_of
 from dbbench.results import Exceeded
-from dbbench.results.ceiling import BOTH, FLUSHED
+from dbbench.results.at_ceiling import BOTH, FLUSHED
 from dbbench.units import GROUP, change, count, interval, join_words, level_text, number
 
 _DID: Final = {

@@ -13,7 +13,7 @@ RUN/trials/.partial-ID/                 a trial in progress or interrupted: neve
 Damage is detected by checksums and reported; nothing is repaired or guessed.
 """
 
-from dbbench.results.ceiling import Exceeded, load_ceiling, save_ceiling
+from dbbench.results.at_ceiling import Exceeded, load_ceiling, save_ceiling
 from dbbench.results.folder import (
     LoadedRun,
     RunFolder,

@@ -17,7 +17,7 @@ from dbbench.errors import ProgramMissing, ResultDamaged, RunLocked, RunMissing
 from dbbench.metrics.histogram import Histogram
 from dbbench.metrics.series import Series, read_csv_gz
 from dbbench.model import Cell, LabFacts, Plan, Run, Trial, TrialSpec, plain
-from dbbench.results.ceiling import Exceeded, judge, load_ceiling
+from dbbench.results.at_ceiling import Exceeded, judge, load_ceiling
 from dbbench.results.fileio import plain_file, read_as, read_bytes, sound_json
 from dbbench.results.journal import Journal
 from dbbench.results.runs import (

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 from dbbench.errors import ImportRefused, ResultDamaged, RunMissing, RunNameTaken
 from dbbench.model import Cell, Run
 from dbbench.model.base import NAME
-from dbbench.results.ceiling import FILE as CEILING
+from dbbench.results.at_ceiling import FILE as CEILING
 from dbbench.results.fileio import (
     RAW,
     plain_file,

@@ -17,7 +17,7 @@ from dbbench.engines.port import Counts, Server
 from dbbench.engines.serving import grown_between
 from dbbench.machine import pagecache, threads
 from dbbench.machine.cores import written_cores
-from dbbench.machine.host.load import HostLoad, foreign_load, load_warnings, reading
+from dbbench.machine.host.host_load import HostLoad, foreign_load, load_warnings, reading
 from dbbench.machine.limits import Confined, MemoryReading
 from dbbench.model import CheckpointFacts, CoresFacts, IoFacts, Role, TrialWarning, Work
 from dbbench.remote import Client

@@ -21,7 +21,7 @@ from dbbench.model.events import Emit, Event
 from dbbench.plan import writes
 from dbbench.plan.forecast import budget_text, outlook
 from dbbench.results import RunFolder
-from dbbench.results.ceiling import judge
+from dbbench.results.at_ceiling import judge
 from dbbench.results.fileio import writing
 from dbbench.run import worker
 from dbbench.run.adaptive import charge, conclude, extend, further, may_begin, of_first_blocks

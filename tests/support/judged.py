@@ -12,7 +12,7 @@ from dbbench.engines.files import PROFILE
 from dbbench.engines.port import Counts, Place, Server
 from dbbench.errors import DbbenchError
 from dbbench.machine.cores import Cores
-from dbbench.machine.host.load import HostLoad
+from dbbench.machine.host.host_load import HostLoad
 from dbbench.machine.limits import Confined
 from dbbench.metrics.histogram import Histogram
 from dbbench.metrics.outcome import Outcome

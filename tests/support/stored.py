@@ -13,7 +13,7 @@ from dbbench.errors import CommandFailed
 from dbbench.model import DeviceFacts, FsSetup, Mkfs
 from dbbench.operations import StoredDatabase, backup
 from dbbench.storage.devices.port import Device
-from dbbench.storage.filesystems.port import Mounted
+from dbbench.storage.filesystems.family import Mounted
 
 
 class RecordingStorage:

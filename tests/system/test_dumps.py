@@ -17,7 +17,7 @@ import pytest
 
 from dbbench import process
 from dbbench.datasets import sources
-from dbbench.datasets.sources import postgres as postgres_sources
+from dbbench.datasets.sources import postgres_copies as postgres_sources
 from dbbench.engines import ENGINES
 from dbbench.engines.port import Server
 from dbbench.engines.sql import execute, rows

@@ -15,7 +15,7 @@ import pytest
 
 from dbbench import process
 from dbbench.results import load_ceiling, load_run, save_ceiling
-from dbbench.results.ceiling import limits_of
+from dbbench.results.at_ceiling import limits_of
 from dbbench.results.journal import Journal
 from dbbench.storage.filesystems import xfs
 from tests.support.plans import plan

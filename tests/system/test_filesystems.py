@@ -21,7 +21,7 @@ from dbbench.storage.devices import hold
 from dbbench.storage.devices.port import Device
 from dbbench.storage.filesystems import common, ext, formatted, shape
 from dbbench.storage.filesystems.families import Directory
-from dbbench.storage.filesystems.port import Mounted, MountPoint
+from dbbench.storage.filesystems.family import Mounted, MountPoint
 from tests.support.setups import fill, shipped
 
 MIB = 2**20

@@ -14,7 +14,7 @@ import pytest
 
 from dbbench import process
 from dbbench.machine import host
-from dbbench.machine.host import load, tunables
+from dbbench.machine.host import host_load, tunables
 from dbbench.machine.host.proc import tasks
 
 
@@ -77,11 +77,11 @@ def test_a_foreign_burner_is_named(burner: str) -> None:
     """Its share and its name; CPU time of dbbench itself is not foreign."""
     began = time.monotonic()
     own = time.process_time()
-    before = load.reading()
+    before = host_load.reading()
     while True:  # our own load, until the burner too has been given a core for a while
-        found = load.foreign_load(before, load.reading())
+        found = host_load.foreign_load(before, host_load.reading())
         hits = [one for one in found.processes if one.name == burner and one.cpu_s > 0.5]
-        told = [warning.id for warning in load.load_warnings(found)]
+        told = [warning.id for warning in host_load.load_warnings(found)]
         if (
             hits and "W012" in told and time.process_time() - own > 1
         ) or time.monotonic() - began > 60:

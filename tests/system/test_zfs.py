@@ -18,7 +18,7 @@ from dbbench.storage import filesystems
 from dbbench.storage.devices import loop
 from dbbench.storage.devices.port import Device, as_one
 from dbbench.storage.filesystems import common, shape, zfs
-from dbbench.storage.filesystems.port import Mounted, Stored
+from dbbench.storage.filesystems.family import Mounted, Stored
 from dbbench.storage.filesystems.zfs import driver, properties
 from tests.support.plans import SMALL, plan
 from tests.support.private_mounts import apart

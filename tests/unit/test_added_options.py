@@ -15,7 +15,7 @@ from dbbench.plan.labels import split_fs
 from dbbench.plan.narrowing import Narrowing
 from dbbench.plan.promise import of_setup
 from dbbench.storage import filesystems
-from dbbench.storage.filesystems.options import change, group, merge, unknown
+from dbbench.storage.filesystems.added_options import change, group, merge, unknown
 from tests.support.plans import SHIPPED
 
 TABLE = Path(__file__).parents[1] / "fixtures" / "added_options.txt"

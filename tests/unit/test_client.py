@@ -17,7 +17,7 @@ from dbbench.engines.port import Place
 from dbbench.errors import PlanInvalid
 from dbbench.machine import cores
 from dbbench.model import Cell, ClientFacts, ClientSpec, CoresFacts, EngineSpec, Plan
-from dbbench.plan.conditions import sentences
+from dbbench.plan.planned_conditions import sentences
 from dbbench.process import User
 from dbbench.remote import Network
 from dbbench.report.page.redaction import redactor

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dbbench.model import WearFacts
-from dbbench.run.evaluate import device
+from dbbench.run.evaluate import device_rates
 from dbbench.storage.devices import canary, precondition, smart
 
 
@@ -69,7 +69,7 @@ def test_probe_beside_its_block() -> None:
 
     def told(*rates: float) -> list[tuple[str, bool]]:
         own, *others = ({"write_mb_per_s": rate} if rate else {} for rate in rates)
-        return [(warning.id, warning.suspect) for warning in device.canary(own, others)]
+        return [(warning.id, warning.suspect) for warning in device_rates.canary(own, others)]
 
     assert told(80, 100, 101) == [("W040", True)]
     assert told(95, 100, 101) == told(50, 100) == told(0, 100, 100) == []

@@ -13,8 +13,8 @@ import pytest
 
 from dbbench.datasets import manifest, sources
 from dbbench.datasets.manifest import Golden
-from dbbench.datasets.sources import files, postgres
-from dbbench.datasets.sources.innodb import MysqlScript
+from dbbench.datasets.sources import postgres_copies, safe_files
+from dbbench.datasets.sources.innodb_sources import MysqlScript
 from dbbench.datasets.sources.postgres_dumps import PostgresScript
 from dbbench.errors import DatasetBuildFailed, FilesystemFull, SourceRefused, SourceUnusable
 from dbbench.model import Dataset
@@ -63,7 +63,7 @@ def test_a_tar_file_writes_only_beneath_its_target(
     content = content.replace("VICTIM", str(victim)).replace("FOLDER", str(tmp_path))
     tar = tar_of(tmp_path / "base.tar", (name.replace("VICTIM", str(victim)[1:]), kind, content))
     with pytest.raises(SourceRefused, match=r"leads out of|is a link|special file"):
-        files.unpack(tar, target)
+        safe_files.unpack(tar, target)
     assert victim.read_text() == SECRET
     assert sorted(path.name for path in tmp_path.iterdir()) == ["base.tar", "copy", "victim"]
 
@@ -82,12 +82,12 @@ def test_a_truncated_tar_file_is_refused(tmp_path: Path, suffix: str) -> None:
             tar.addfile(member, members.extractfile(member))
     whole = (tmp_path / "whole").read_bytes()
     packed = write_file(tmp_path / f"base.tar{suffix}", whole)
-    files.unpack(packed, tmp_path)
+    safe_files.unpack(packed, tmp_path)
     assert (tmp_path / "base/2").read_text() == "2" * 700
     for size in range(0, min(len(whole) - 1, 5632), 100 if suffix == "" else 7):
         packed.write_bytes(whole[:size])
         with pytest.raises(SourceUnusable):
-            files.unpack(packed, tmp_path)
+            safe_files.unpack(packed, tmp_path)
 
 
 def test_a_directory_is_copied_without_following_links(tmp_path: Path) -> None:
@@ -103,8 +103,8 @@ def test_a_directory_is_copied_without_following_links(tmp_path: Path) -> None:
                 tmp_path / "outside" / ("key" if plant == "file" else "")
             )
         with pytest.raises(SourceRefused, match="base/bad is a"):
-            files.copy_tree(source, tmp_path / f"copy{number}")
-        files.copy_tree(
+            safe_files.copy_tree(source, tmp_path / f"copy{number}")
+        safe_files.copy_tree(
             source,
             tmp_path / f"clean{number}",
             lambda path: path == PurePosixPath("base/bad"),
@@ -124,14 +124,14 @@ def test_the_log_of_a_cluster_may_be_elsewhere(tmp_path: Path) -> None:
     (log / "0000000100000000000000AB").write_text("log")
     (log / "id_rsa").write_text(SECRET)
     (source / "pg_wal").symlink_to(log)
-    postgres._copy(source, tmp_path / "copy")
+    postgres_copies._copy(source, tmp_path / "copy")
     assert [path.name for path in (tmp_path / "copy/pg_wal").iterdir()] == [
         "0000000100000000000000AB"
     ]
     if os.geteuid() == 0:
         os.chown(log, 65534, 65534)
         with pytest.raises(SourceRefused, match="does not belong to the owner"):
-            postgres._copy(source, tmp_path / "second")
+            postgres_copies._copy(source, tmp_path / "second")
 
 
 def test_a_backup_is_compared_with_its_manifest(tmp_path: Path) -> None:
@@ -145,10 +145,10 @@ def test_a_backup_is_compared_with_its_manifest(tmp_path: Path) -> None:
     (tmp_path / "base").mkdir()
     for name in ("1", "2"):
         (tmp_path / "base" / name).write_text("abc")
-    postgres.check_manifest(tmp_path, tmp_path)
+    postgres_copies.check_manifest(tmp_path, tmp_path)
     (tmp_path / "base/2").write_text("ab")
     with pytest.raises(SourceUnusable, match="base/2 of the backup"):
-        postgres.check_manifest(tmp_path, tmp_path)
+        postgres_copies.check_manifest(tmp_path, tmp_path)
 
 
 def test_a_golden_copy_leads_nowhere_else(tmp_path: Path) -> None:

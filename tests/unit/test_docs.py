@@ -25,7 +25,7 @@ from dbbench.metrics.table import COUNTS, METRICS
 from dbbench.model.base import PRODUCTION
 from dbbench.model.times import DEADLINES_S
 from dbbench.plan import catalog
-from dbbench.plan.conditions import sentences
+from dbbench.plan.planned_conditions import sentences
 from dbbench.plan.promise import of_setup
 from dbbench.plan.tomlfile import written_fields
 from dbbench.units import bytes_of, seconds_of, share_of

@@ -19,7 +19,7 @@ from dbbench.machine import host
 from dbbench.metrics.table import METRICS
 from dbbench.model import Scalar, Setting, Verdict
 from dbbench.plan import expand, identity, load
-from dbbench.plan.conditions import factor_sentences as plan_sentences
+from dbbench.plan.planned_conditions import factor_sentences as plan_sentences
 from dbbench.plan.request import able, of_plan
 from dbbench.plan.server_settings import settings_of
 from dbbench.report.page.html import build

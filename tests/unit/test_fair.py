@@ -28,7 +28,7 @@ from dbbench.model import (
     TrialWarning,
     Window,
 )
-from dbbench.plan import conditions, workloads
+from dbbench.plan import planned_conditions, workloads
 from dbbench.report.answer import answer
 from dbbench.report.sentences import plain_text
 from dbbench.report.verdicts import VerdictTable
@@ -383,7 +383,7 @@ def test_each_condition_is_a_sentence(tmp_path: Path) -> None:
     )
     with pytest.raises(PlanInvalid, match=flaws):
         loaded(tmp_path, engine={"cpus_server": "a-b", "numa_node": -1})
-    said = conditions.sentences(found, cells)
+    said = planned_conditions.sentences(found, cells)
     assert any("1 GiB" in line and "io-bound" in line for line in said)
     assert any("cores" in line for line in said)
     assert any(line.startswith("Each window of 120 s contains two checkpoints") for line in said)
@@ -398,5 +398,5 @@ def test_more_clients_than_rows_are_a_condition(
     shares: bool,
 ) -> None:
     """The default of four clients updates as many branches as `scale` has."""
-    said = conditions.sentences(*loaded(tmp_path, {"scale": scale}))
+    said = planned_conditions.sentences(*loaded(tmp_path, {"scale": scale}))
     assert any("share 3 rows that each transaction locks" in line for line in said) == shares

@@ -15,8 +15,8 @@ from dbbench.model import (
 )
 from dbbench.report.sentences import no_limit, plain_text
 from dbbench.results import Exceeded
-from dbbench.results.ceiling import judge
-from dbbench.run.evaluate import device
+from dbbench.results.at_ceiling import judge
+from dbbench.run.evaluate import device_rates
 from tests.support.trials import trial
 from tests.unit.test_fair import cell
 
@@ -33,7 +33,7 @@ CEILING = CeilingFacts(
 
 def rated(name: str = "ext4-1", tps: float = 120.0, **columns: list[float | None]) -> Trial:
     """A trial of five seconds with these columns, as it is stored."""
-    facts = device.with_rates(CEILING, Series(5, columns), cell(), tps)
+    facts = device_rates.with_rates(CEILING, Series(5, columns), cell(), tps)
     return trial(name[:-2], int(name[-1]), tps, ceiling=facts)
 
 
@@ -82,10 +82,10 @@ def test_without_a_ceiling_nothing_is_said() -> None:
     """
     series = Series(5, {"r_per_s": [600, 400, 700, 500, 550], "w_per_s": [400, 600, 300, 500, 450]})
     absent = CeilingFacts(note="fio is not installed")
-    assert device.with_rates(absent, series, cell(), 100.0) == absent
+    assert device_rates.with_rates(absent, series, cell(), 100.0) == absent
     assert judge([trial(ceiling=absent)], None) == ((trial(ceiling=absent),), ())
     both = CeilingFacts((CeilingRow("write_8k", 1000, 8, 1), CeilingRow("read_8k", 1010, 8, 1)))
-    facts = device.with_rates(both, series, cell(), None)
+    facts = device_rates.with_rates(both, series, cell(), None)
     assert limit_of(trial(ceiling=facts)) == [
         "reads and writes constant at 1000 IOPS; the bare device delivers 1010"
     ]
@@ -182,11 +182,11 @@ def test_a_device_that_fell_below_what_it_gave_before_the_run_is_reported(
         "w_per_s": [900.0, 900.0, requests, requests, requests],
         "w_kb_per_s": [9000.0, 9000.0, kb, kb, kb],
     }
-    found = list(device.slower(CEILING, Series(5, columns), cell()))
+    found = list(device_rates.slower(CEILING, Series(5, columns), cell()))
     assert [(warning.id, warning.suspect) for warning in found] == (
         [("W106", True)] if expected else []
     )
-    assert list(device.slower(CEILING, Series(1, {"util_pct": [None]}), cell())) == []
+    assert list(device_rates.slower(CEILING, Series(1, {"util_pct": [None]}), cell())) == []
 
 
 @pytest.mark.parametrize(
@@ -201,7 +201,7 @@ def test_a_device_that_fell_below_what_it_gave_before_the_run_is_reported(
 def test_a_limit_that_fio_did_not_measure_is_reported(asked: DeviceLimit, expected: str) -> None:
     """Above it and below it: the kernel does not enforce it, or the disk is slower."""
     limit = LimitFacts(asked, "cgroup v1", (CeilingRow("write_8k", 300, 2.4576, 100),))
-    warnings = list(device.exceeds_limit(limit, CEILING, None))
+    warnings = list(device_rates.exceeds_limit(limit, CEILING, None))
     assert [(warning.id, warning.text) for warning in warnings] == (
         [("W157", expected)] if expected else []
     )
@@ -214,7 +214,7 @@ def test_a_window_above_the_limit_is_reported() -> None:
     two = dataclasses.replace(one, members=(one, one))
     assert ceiling is not None
     limit = LimitFacts(DeviceLimit(iops=300))
-    (warning,) = device.exceeds_limit(limit, ceiling, one)
+    (warning,) = device_rates.exceeds_limit(limit, ceiling, one)
     assert warning.text == "writes in the window: 500 IOPS instead of at most 300"
-    assert list(device.exceeds_limit(limit, ceiling, two)) == []
-    assert list(device.exceeds_limit(None, ceiling, one)) == []
+    assert list(device_rates.exceeds_limit(limit, ceiling, two)) == []
+    assert list(device_rates.exceeds_limit(None, ceiling, one)) == []

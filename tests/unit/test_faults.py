@@ -13,7 +13,7 @@ from typing import Final
 import pytest
 
 from dbbench.errors import error_kinds, warning_kinds
-from dbbench.machine.host import load
+from dbbench.machine.host import host_load
 from dbbench.machine.host.proc import MovedBytes
 from dbbench.model import IoFacts, Status
 from dbbench.run.evaluate import compare_settings
@@ -104,16 +104,16 @@ def test_bytes_of_the_trials_processes_and_of_others_are_apart(tmp_path: Path) -
         (13, 1, 900_000),
     ):
         process(tmp_path, pid, parent, IO.format(moved, moved, 7))
-    before = load.reading(proc=tmp_path)
+    before = host_load.reading(proc=tmp_path)
     (tmp_path / "12/io").unlink()  # it ended, and was waited for
     (tmp_path / "11/io").write_text(IO.format(57, 30_000_057, 9))
     (tmp_path / "13/io").write_text(IO.format(900_000, 99_000_000, 50_000_007))
-    found = load.foreign_load(before, load.reading(proc=tmp_path))
+    found = host_load.foreign_load(before, host_load.reading(proc=tmp_path))
     # a child that was waited for counts with its whole life
     assert found.ours_moved == (7, 30_000_007, 2)
     assert found.foreign_moved == (0, 98_100_000, 50_000_000)
-    nothing = load.reading(proc=tmp_path / "none")
-    assert load.foreign_load(nothing, nothing).foreign_moved is None
+    nothing = host_load.reading(proc=tmp_path / "none")
+    assert host_load.foreign_load(nothing, nothing).foreign_moved is None
 
 
 def test_accounts_that_are_lost_hide_no_other_process(tmp_path: Path) -> None:
@@ -122,10 +122,10 @@ def test_accounts_that_are_lost_hide_no_other_process(tmp_path: Path) -> None:
     """
     for pid, moved in ((os.getpid(), 0), (13, 900_000_000), (14, 5_000_000)):
         process(tmp_path, pid, 1, IO.format(0, moved, 0))
-    before = load.reading(proc=tmp_path)
+    before = host_load.reading(proc=tmp_path)
     shutil.rmtree(tmp_path / "13")
     (tmp_path / "14/io").write_text(IO.format(0, 105_000_000, 0))
-    moved = load.foreign_load(before, load.reading(proc=tmp_path)).foreign_moved
+    moved = host_load.foreign_load(before, host_load.reading(proc=tmp_path)).foreign_moved
     assert moved is not None and moved.written == 100_000_000
 
 
@@ -140,7 +140,9 @@ def window(
     """
     by_trial = None if ours is None else MovedBytes(0, 100 * ours, ours)
     by_others = None if others is None else MovedBytes(0, others, others)
-    host = load.HostLoad(5.0, 2, 0.0, 0.0, 0.0, (), ours_moved=by_trial, foreign_moved=by_others)
+    host = host_load.HostLoad(
+        5.0, 2, 0.0, 0.0, 0.0, (), ours_moved=by_trial, foreign_moved=by_others
+    )
     bench = replace(readings().bench, elsewhere=elsewhere)
     return Readings(bench, host, disks)
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from dbbench.machine.host import load, tunables
-from dbbench.machine.host.load import HostLoad, LoadReading
+from dbbench.machine.host import host_load, tunables
+from dbbench.machine.host.host_load import HostLoad, LoadReading
 from dbbench.machine.host.proc import CpuTimes, Task, chosen, task
 from tests.support.files import write_file
 
@@ -102,7 +102,7 @@ def test_a_checkout_in_a_command_line_does_not_make_a_process_ours(
     foreign.
     """
     write_file(tmp_path / "7/cmdline", words.replace(" ", "\0") + "\0")
-    assert load._is_dbbench(tmp_path, 7) is ours
+    assert host_load._is_dbbench(tmp_path, 7) is ours
 
 
 def cpu(busy: float, idle: float, steal: float = 0.0) -> CpuTimes:
@@ -135,11 +135,11 @@ def test_the_biggest_foreign_process_is_named() -> None:
         [times(20, 1, 8), times(21, 1, 501)],
         kernel=2.0,
     )
-    found = load.foreign_load(before, after)
+    found = host_load.foreign_load(before, after)
     assert found.foreign_cpu_s == pytest.approx(6)
     assert found.foreign_share == pytest.approx(0.3)
     assert [(p.pid, p.name, p.cpu_s) for p in found.processes] == [(20, "p20", 5), (21, "p21", 1)]
-    (warning,) = load.load_warnings(found)
+    (warning,) = host_load.load_warnings(found)
     assert (warning.id, warning.suspect) == ("W012", True)
     assert "30 %" in warning.text and "pid 20 p20" in warning.text
 
@@ -149,9 +149,9 @@ def test_short_lived_processes_are_in_their_parents_time() -> None:
     before = at(0, cpu(0, 0), [], [times(20, 1, 1, 100), times(22, 20, 40)])
     # 22 ended: 40 before, 5 in the window
     after = at(10, cpu(9, 11), [], [times(20, 1, 1, 100 + 45 + 4)])
-    found = load.foreign_load(before, after)
+    found = host_load.foreign_load(before, after)
     assert found.foreign_cpu_s == pytest.approx(9)
-    (warning,) = load.load_warnings(found)
+    (warning,) = host_load.load_warnings(found)
     assert "pid 20" not in warning.text  # the shell that started them used nothing itself
 
 
@@ -161,10 +161,10 @@ def test_a_reused_pid_is_another_process() -> None:
     """
     before = at(0, cpu(0, 0), [], [times(20, 1, 100, started=1)])
     after = at(10, cpu(9, 11), [], [times(20, 1, 2, started=9)])
-    assert [p.cpu_s for p in load.foreign_load(before, after).processes] == [2]
+    assert [p.cpu_s for p in host_load.foreign_load(before, after).processes] == [2]
     before = at(0, cpu(0, 0), [times(30, 10, 5)], [])
     after = at(10, cpu(9, 11), [], [times(30, 1, 9)])
-    assert load.foreign_load(before, after).foreign_cpu_s == 0
+    assert host_load.foreign_load(before, after).foreign_cpu_s == 0
 
 
 def test_in_a_container_it_is_the_rest(tmp_path: Path) -> None:
@@ -173,10 +173,12 @@ def test_in_a_container_it_is_the_rest(tmp_path: Path) -> None:
     """
     before = at(0, cpu(100, 100), [times(10, 1, 50)], [], kernel=None)
     after = at(10, cpu(112, 108), [times(10, 1, 58)], [], kernel=None)
-    found = load.foreign_load(before, after)
+    found = host_load.foreign_load(before, after)
     assert found.foreign_cpu_s == pytest.approx(4)
-    assert "not visible" in next(load.load_warnings(found)).text
-    found = load.foreign_load(load.reading(proc=tmp_path), load.reading(proc=tmp_path))
+    assert "not visible" in next(host_load.load_warnings(found)).text
+    found = host_load.foreign_load(
+        host_load.reading(proc=tmp_path), host_load.reading(proc=tmp_path)
+    )
     assert (found.foreign_share, found.steal_share, found.processes) == (None, None, ())
 
 
@@ -184,13 +186,13 @@ def test_limits_of_steal_and_of_others() -> None:
     """W015 above 2 % of steal; below it nothing. On 64 CPUs, half a CPU is less than 5 % and still
     a load by others.
     """
-    found = load.foreign_load(at(0, cpu(0, 0), [], []), at(10, cpu(9, 10, steal=1), [], []))
+    found = host_load.foreign_load(at(0, cpu(0, 0), [], []), at(10, cpu(9, 10, steal=1), [], []))
     assert found.steal_share == pytest.approx(0.05)
-    assert [(w.id, w.suspect) for w in load.load_warnings(found)] == [("W015", True)]
-    assert tuple(load.load_warnings(HostLoad(10, 2, 0.1, 0.005, 0.01, ()))) == ()
+    assert [(w.id, w.suspect) for w in host_load.load_warnings(found)] == [("W015", True)]
+    assert tuple(host_load.load_warnings(HostLoad(10, 2, 0.1, 0.005, 0.01, ()))) == ()
     small = HostLoad(10, 64, 6.0, 6.0 / 640, 0.0, ())
-    assert load.FOREIGN_SHARE > 6.0 / 640
-    assert [w.id for w in load.load_warnings(small)] == ["W012"]
+    assert host_load.FOREIGN_SHARE > 6.0 / 640
+    assert [w.id for w in host_load.load_warnings(small)] == ["W012"]
 
 
 def test_what_the_machine_counts_is_said(tmp_path: Path) -> None:
@@ -209,15 +211,16 @@ def test_what_the_machine_counts_is_said(tmp_path: Path) -> None:
 
     def reading() -> LoadReading:
         return dataclasses.replace(
-            load.reading(proc=tmp_path), events=load.events(tmp_path, tmp_path / "cpus")
+            host_load.reading(proc=tmp_path),
+            events=host_load.events(tmp_path, tmp_path / "cpus"),
         )
 
     def said(after: LoadReading) -> list[str]:
-        found = dataclasses.replace(load.foreign_load(first, after), seconds=10)
-        return [warning.id for warning in load.load_warnings(found)]
+        found = dataclasses.replace(host_load.foreign_load(first, after), seconds=10)
+        return [warning.id for warning in host_load.load_warnings(found)]
 
     first = at(7, 2, 100)
-    assert load.reading(proc=tmp_path).events["cache_drops"] == 2
+    assert host_load.reading(proc=tmp_path).events["cache_drops"] == 2
     assert said(at(7, 2, 100)) == []
     assert said(at(9, 2, 100)) == ["W015"]
     assert said(at(7, 3, 100)) == ["W130"]
@@ -227,6 +230,7 @@ def test_what_the_machine_counts_is_said(tmp_path: Path) -> None:
     counter.unlink()
     assert said(reading()) == []
     assert [
-        w.id for w in load.load_warnings(HostLoad(10, 2, 0.1, 0.005, 0.01, (), {"throttled": 1}))
+        w.id
+        for w in host_load.load_warnings(HostLoad(10, 2, 0.1, 0.005, 0.01, (), {"throttled": 1}))
     ] == ["W015"]
-    assert tuple(load.load_warnings(HostLoad(10, 2, 0.1, 0.005, 0.01, ()))) == ()
+    assert tuple(host_load.load_warnings(HostLoad(10, 2, 0.1, 0.005, 0.01, ()))) == ()

@@ -11,7 +11,7 @@ from dbbench import plan
 from dbbench.machine import known_faults
 from dbbench.machine.known_faults import version_of
 from dbbench.model import Setting
-from dbbench.plan.conditions import known_fault_sentences
+from dbbench.plan.planned_conditions import known_fault_sentences
 from dbbench.report.page.html import build
 from tests.support.plans import SHIPPED, plan_of
 from tests.support.plans import plan as written

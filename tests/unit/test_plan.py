@@ -9,8 +9,8 @@ from dbbench.errors import PlanInvalid, UnknownName
 from dbbench.model import Plan, WalDevice
 from dbbench.plan import Expanded, expand, identity, load, narrow, preview
 from dbbench.plan.catalog import catalog
-from dbbench.plan.conditions import sentences
 from dbbench.plan.narrowing import Narrowing
+from dbbench.plan.planned_conditions import sentences
 from dbbench.plan.rules import GENERATED, RULES
 from dbbench.plan.server_settings import settings_of
 from dbbench.plan.tomlfile import written_fields

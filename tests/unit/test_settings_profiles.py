@@ -17,7 +17,7 @@ from dbbench.labs.powercut.targets import targets
 from dbbench.metrics.outcome import Claim
 from dbbench.model import Cell, Dataset, EngineSpec, FilesystemFacts, Trial, Work, merge_settings
 from dbbench.nightly.night import night_of
-from dbbench.plan import conditions, writes
+from dbbench.plan import planned_conditions, writes
 from dbbench.plan.server_settings import defaults, settings_of
 from dbbench.process import User
 from dbbench.report.verdicts import compare_groups, verdicts
@@ -45,7 +45,7 @@ def sentences(folder: Path, engine: dict[str, Any], **keys: Any) -> list[str]:
     """What `dbbench plan` says of the profile."""
     found = cells(folder, engine, **keys)
     asked = plan.load(folder / "plan.toml", SHIPPED)
-    return [line for line in conditions.sentences(asked, found) if " profile: " in line]
+    return [line for line in planned_conditions.sentences(asked, found) if " profile: " in line]
 
 
 @pytest.mark.parametrize("engine", ["mariadb", "mysql"])
@@ -106,7 +106,7 @@ def test_a_plan_states_the_profile_and_what_it_sets_in_one_line(tmp_path: Path) 
         "= ROW."
     ]
     asked = plan.load(tmp_path / "plan.toml", SHIPPED)
-    told = conditions.sentences(asked, plan.expand(asked, SHIPPED).cells)
+    told = planned_conditions.sentences(asked, plan.expand(asked, SHIPPED).cells)
     assert any("of binary log in each trial, and is removed after it" in line for line in told)
     assert sentences(tmp_path, {"name": "mariadb", "profile": "standalone"}) == [
         "MariaDB runs with the standalone profile: log_bin = off, sync_binlog = 1."

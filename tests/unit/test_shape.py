@@ -11,7 +11,7 @@ from dbbench.model import FreeExtents, SpaceFacts
 from dbbench.storage.filesystems import shape
 from dbbench.storage.filesystems.btrfs import parse_usage
 from dbbench.storage.filesystems.ext import parse_e2freefrag
-from dbbench.storage.filesystems.port import Mounted
+from dbbench.storage.filesystems.family import Mounted
 from dbbench.storage.filesystems.shape import histogram
 from dbbench.storage.filesystems.xfs import parse_freesp
 

@@ -12,7 +12,7 @@ from dbbench.metrics import steadiness
 from dbbench.metrics.series import Series
 from dbbench.model import CheckpointFacts, FilesystemFacts, IoFacts, Phase, Window
 from dbbench.run import evaluate
-from dbbench.run.evaluate import device, fairness
+from dbbench.run.evaluate import device_rates, fairness
 from dbbench.samplers import server_log
 from dbbench.storage.filesystems.families import family_by_name
 
@@ -105,12 +105,12 @@ def test_a_device_that_ends_nothing_for_five_seconds_is_told(
             72,
             {prefix + name: [100.0 * (name == "util_pct")] * 60 + v for name, v in columns.items()},
         )
-        found = list(device.silent(FIXED, series))
+        found = list(device_rates.silent(FIXED, series))
         assert [(w.id, w.suspect, w.second) for w in found] == (
             [("W106", True, told)] if told else []
         )
         assert all(("log's" in w.text) == bool(prefix) for w in found)
-    assert list(device.silent(FIXED, Series(72))) == []
+    assert list(device_rates.silent(FIXED, Series(72))) == []
 
 
 @pytest.mark.parametrize(

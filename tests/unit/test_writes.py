@@ -13,7 +13,7 @@ from dbbench.datasets.manifest import Entry, Manifest, save
 from dbbench.engines import ENGINES
 from dbbench.model import EarlierLoad, Plan, Status, WriteFacts
 from dbbench.plan import expand, identity, preview, writes
-from dbbench.plan.conditions import sentences
+from dbbench.plan.planned_conditions import sentences
 from tests.support.plans import SHIPPED, plan, plan_of
 from tests.support.trials import trial
 

@@ -10,7 +10,7 @@ from dbbench.model import Durability, FsSetup, Mkfs, Volume
 from dbbench.results.journal import Journal
 from dbbench.storage import filesystems
 from dbbench.storage.filesystems import zfs
-from dbbench.storage.filesystems.port import Mounted
+from dbbench.storage.filesystems.family import Mounted
 from dbbench.storage.filesystems.zfs import driver, pool, properties
 from tests.support.plans import SHIPPED
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from dbbench import process
-from dbbench.datasets.sources import innodb, postgres
+from dbbench.datasets.sources import innodb_sources, postgres_copies
 from dbbench.datasets.sources.look import PACKED, look
 from dbbench.datasets.sources.source import FORMS, Source, fits, places, unusable
 from dbbench.engines import ENGINES, profile_of
@@ -56,7 +56,7 @@ class Dialect(Protocol):
     def settle(self, server: Server) -> str: ...
 
 
-_DIALECTS: Final[dict[str, Dialect]] = {"postgres": postgres, "mysql": innodb}
+_DIALECTS: Final[dict[str, Dialect]] = {"postgres": postgres_copies, "mysql": innodb_sources}
 
 
 def of(dataset: Dataset, spec: EngineSpec) -> Source | None:
@@ -81,13 +81,13 @@ def of(dataset: Dataset, spec: EngineSpec) -> Source | None:
     page = profile.page_bytes
     is_postgres = profile.dialect == "postgres" and source.engine == spec.name
     if is_postgres:
-        page = postgres.block_size(spec.bin)
-        source = dataclasses.replace(source, page_size=postgres.page_size(source, spec.bin))
+        page = postgres_copies.block_size(spec.bin)
+        source = dataclasses.replace(source, page_size=postgres_copies.page_size(source, spec.bin))
     fits(source, spec.name, version, page)
     if is_postgres:
-        postgres.check_locales(source)
+        postgres_copies.check_locales(source)
     # in addition to the server's own
-    programs = innodb.programs(source) if profile.dialect == "mysql" else ()
+    programs = innodb_sources.programs(source) if profile.dialect == "mysql" else ()
     lacking = [name for name in programs if process.find(name) is None]
     if lacking:
         packages = [package_of(name) or name for name in lacking]
@@ -148,7 +148,7 @@ def seal(
     """
     if not source.physical or not profile_of(source.engine).chosen_checksums:
         return ()
-    return postgres.seal(data, place, dataset.parameters.get("checksums"))
+    return postgres_copies.seal(data, place, dataset.parameters.get("checksums"))
 
 
 def text(change: SourceChange) -> str:
@@ -158,4 +158,4 @@ def text(change: SourceChange) -> str:
 
 def tablespaces_of(server: Server) -> dict[str, str]:
     """Return PostgreSQL's user-defined tablespaces: name -> OID; {} for other engines."""
-    return postgres.tablespaces_of(server) if profile_of(server.engine).tablespaces else {}
+    return postgres_copies.tablespaces_of(server) if profile_of(server.engine).tablespaces else {}

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from dbbench import process
-from dbbench.datasets.sources import files, scripts
+from dbbench.datasets.sources import safe_files, scripts
 from dbbench.datasets.sources.source import Source, unusable
 from dbbench.engines import postgres
 from dbbench.engines.port import Server
@@ -190,8 +190,8 @@ def _restore(
     account = postgres.account()
     copy = data.with_name("source")
     program = server.bin / "pg_restore"
-    files.copy_tree(source.path, copy)
-    files.hand_over(copy, account)
+    safe_files.copy_tree(source.path, copy)
+    safe_files.hand_over(copy, account)
     with (
         tempfile.TemporaryFile() as messages,
         process.running(
@@ -212,7 +212,7 @@ def _restore(
         with collect_errors(damage, SourceUnusable):
             for _line in script:
                 pass
-        status = reader.wait(files.LOAD_S)
+        status = reader.wait(safe_files.LOAD_S)
         messages.seek(0)
         printed = messages.read().decode(errors="replace").strip()
         if damage:
@@ -234,7 +234,7 @@ def _restore(
         f"--dbname={server.database}",
         copy,
     ]
-    done = process.run(argv, timeout_s=files.LOAD_S, as_user=account, ok=(0, 1))
+    done = process.run(argv, timeout_s=safe_files.LOAD_S, as_user=account, ok=(0, 1))
     # the first error, with its statement; the last one says that a worker has ended
     if done.returncode:
         lines = done.stderr[max(0, done.stderr.find("pg_restore: error:")) :].splitlines()[

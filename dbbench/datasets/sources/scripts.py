@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from dbbench import process
-from dbbench.datasets.sources.files import LOAD_S
+from dbbench.datasets.sources.safe_files import LOAD_S
 from dbbench.datasets.sources.source import AGAIN, unusable
 from dbbench.errors import DatasetBuildFailed, DbbenchError
 from dbbench.model import SourceChange, SourceChangeKind

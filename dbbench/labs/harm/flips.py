@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from dbbench import errors
-from dbbench.datasets.sources.postgres import seal
+from dbbench.datasets.sources.postgres_copies import seal
 from dbbench.engines import ENGINES, profile_of
 from dbbench.engines.port import ChecksData, Server, log_files_of
 from dbbench.engines.sql import cursor_of, rows

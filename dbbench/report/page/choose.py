@@ -14,7 +14,7 @@ from dbbench.compare.verdict import GUARD
 from dbbench.metrics.table import METRICS
 from dbbench.report.page.groups import ArmLabel, Group, all_arms
 from dbbench.report.page.operations import operation_of
-from dbbench.storage.filesystems.port import Character
+from dbbench.storage.filesystems.family import Character
 from dbbench.storage.filesystems.volumes import character
 from dbbench.units import MISSING, duration_text
 

@@ -19,8 +19,8 @@ from dbbench.machine.kernel_log import Watch
 from dbbench.metrics import summary
 from dbbench.metrics.outcome import Outcome
 from dbbench.model import SourceChangeKind, TrialWarning
-from dbbench.plan.conditions import SMALL_DEVICE
-from dbbench.run.evaluate import device, fairness, work
+from dbbench.plan.planned_conditions import SMALL_DEVICE
+from dbbench.run.evaluate import device_rates, fairness, work
 from dbbench.run.meter import Readings
 from dbbench.run.record import Record
 from dbbench.run.stages import snapshots
@@ -131,7 +131,7 @@ def _facts(trial: Record, observed: Observed) -> None:
         facts.snapshots = snapshots.with_cost(facts.snapshots, outcome, cell.window)
     facts.summary = _summary(trial, observed)
     tps = facts.summary.get("tps") if _commits(outcome, io.engine_write_bytes) else None
-    facts.ceiling = device.with_rates(facts.ceiling, outcome.series, cell, tps)
+    facts.ceiling = device_rates.with_rates(facts.ceiling, outcome.series, cell, tps)
 
 
 def _summary(trial: Record, observed: Observed) -> dict[str, float | None]:
@@ -166,7 +166,7 @@ def _summary(trial: Record, observed: Observed) -> dict[str, float | None]:
         **summary.stability(window, tps, latencies),
         **summary.costs(outcome, totals),
         "cpu_pct": readings.cpu_pct(),
-        "ceiling_pct": None,  # see `results.ceiling`
+        "ceiling_pct": None,  # see `results.at_ceiling`
         "server_memory_bytes": processes.server_bytes,
         "write_amplification": io.write_amplification,
         **summary.space(trial.facts.space),
@@ -216,8 +216,8 @@ def _of_conditions(trial: Record, observed: Observed) -> Iterator[TrialWarning]:
     cell = trial.cell
     yield from fairness.warnings(cell, facts.memory, facts.cores, observed.readings.bench.limits)
     yield from fairness.of_client(facts.client)
-    yield from device.exceeds_limit(facts.limit, facts.ceiling, facts.device)
-    yield from device.slower(facts.ceiling, observed.outcome.series, cell)
+    yield from device_rates.exceeds_limit(facts.limit, facts.ceiling, facts.device)
+    yield from device_rates.slower(facts.ceiling, observed.outcome.series, cell)
     # a loop file is affected more by other I/O on the disk below than by its history
     if trial.run.plan.device.disks:
         done = results.list_results(trial.folder.path)
@@ -226,7 +226,7 @@ def _of_conditions(trial: Record, observed: Observed) -> Iterator[TrialWarning]:
         for spec in trial.run.order:
             if spec.id in done and (spec.block, spec.attempt) == key:
                 others.append(trial.folder.trial(spec).canary)
-        yield from device.canary(facts.canary, others)
+        yield from device_rates.canary(facts.canary, others)
 
 
 def _of_window(trial: Record, observed: Observed) -> Iterator[TrialWarning]:
@@ -271,7 +271,7 @@ def _of_machine(trial: Record, observed: Observed) -> Iterator[TrialWarning]:
     slip = trial.clock.slip_s()
     if abs(slip) > CLOCK_SLIP_S:
         yield TrialWarning("W023", f"the system clock moved by {slip:+.1f} s during the trial")
-    yield from device.silent(trial.cell.window, observed.outcome.series)
+    yield from device_rates.silent(trial.cell.window, observed.outcome.series)
     about_machine = kernel.lines_about_machine()
     if about_machine:
         yield TrialWarning("W020", "; ".join(about_machine[:3]))

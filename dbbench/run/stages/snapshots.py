@@ -28,7 +28,7 @@ from dbbench.model import SnapshotFacts, SnapshotSpec, SnapshotTaken, TrialWarni
 from dbbench.operations import StoredDatabase
 from dbbench.operations.copies import REFLINK
 from dbbench.storage.filesystems import volumes
-from dbbench.storage.filesystems.port import Snapshots
+from dbbench.storage.filesystems.family import Snapshots
 
 _FIRST: Final = "1"  # tag of the first snapshot
 # Least number of seconds with, and of seconds without, a snapshot; a mean of fewer scatters too

@@ -21,7 +21,7 @@ from dbbench.results.journal import Journal
 from dbbench.storage import layers
 from dbbench.storage.devices import image
 from dbbench.storage.devices.port import Device
-from dbbench.storage.filesystems import families, options
+from dbbench.storage.filesystems import added_options, families
 from dbbench.storage.filesystems.common import inode_flags
 from dbbench.storage.filesystems.families import (
     FAMILIES,
@@ -31,8 +31,7 @@ from dbbench.storage.filesystems.families import (
     give_back,
     promises,
 )
-from dbbench.storage.filesystems.formatted import MKFS_S, Formatted
-from dbbench.storage.filesystems.port import (
+from dbbench.storage.filesystems.family import (
     Family,
     Made,
     Mounted,
@@ -41,6 +40,7 @@ from dbbench.storage.filesystems.port import (
     attributes_of,
     options_of,
 )
+from dbbench.storage.filesystems.formatted import MKFS_S, Formatted
 from dbbench.storage.layers.volume import kernel_lacks
 
 __all__ = [
@@ -105,7 +105,7 @@ def obstacles(setup: FsSetup, root: Path = Path("/")) -> list[str]:
     family = FAMILIES[name]
     reasons = [family.lacks(setup, root)]
     if isinstance(family, Formatted):
-        reasons.append(options.unknown(name, setup.mount))
+        reasons.append(added_options.unknown(name, setup.mount))
     tunable = [other.name for other in FAMILIES.values() if other.tuner]
     if setup.mkfs.tune and name not in tunable:
         reasons.append(f"{name} cannot be tuned after mkfs (supported: {', '.join(tunable)})")

@@ -22,8 +22,7 @@ from dbbench.results.fileio import open_fd
 from dbbench.storage.devices import hold, image, note
 from dbbench.storage.devices.port import Device
 from dbbench.storage.filesystems.common import FSCK_S, inode_flags, match, mount_of, option_value
-from dbbench.storage.filesystems.formatted import Formatted, damage_error, last_lines
-from dbbench.storage.filesystems.port import (
+from dbbench.storage.filesystems.family import (
     Character,
     Check,
     FreeExtent,
@@ -32,6 +31,7 @@ from dbbench.storage.filesystems.port import (
     attributes_of,
     options_of,
 )
+from dbbench.storage.filesystems.formatted import Formatted, damage_error, last_lines
 
 _FEATURES: Final = "sys/fs/btrfs/features"
 # BTRFS_IOC_FS_INFO: 1024 bytes, with the fsid at offset 16 (linux/btrfs.h)

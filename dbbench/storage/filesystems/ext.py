@@ -23,8 +23,8 @@ from dbbench.storage.filesystems.common import (
     mount_of,
     option_value,
 )
+from dbbench.storage.filesystems.family import Character, Check, FreeExtent, Mounted, Stored
 from dbbench.storage.filesystems.formatted import Formatted, examine
-from dbbench.storage.filesystems.port import Character, Check, FreeExtent, Mounted, Stored
 from dbbench.units import bytes_of
 
 # Lazy initialisation would write inode tables in the background during the measured window, and a

@@ -12,8 +12,8 @@ from typing import Final
 from dbbench import process
 from dbbench.model import Durability, Scalar
 from dbbench.storage.filesystems.common import FSCK_S
+from dbbench.storage.filesystems.family import Character, Check, Stored
 from dbbench.storage.filesystems.formatted import Formatted, damage_error
-from dbbench.storage.filesystems.port import Character, Check, Stored
 
 
 def _fsck(stored: Stored) -> str:

@@ -12,7 +12,7 @@ from dbbench.results.journal import Journal
 from dbbench.storage.devices.port import Device
 from dbbench.storage.filesystems import btrfs, ext, f2fs, raw, xfs, zfs
 from dbbench.storage.filesystems.common import mount_of
-from dbbench.storage.filesystems.port import (
+from dbbench.storage.filesystems.family import (
     Family,
     Made,
     Mounted,

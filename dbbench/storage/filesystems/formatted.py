@@ -21,7 +21,7 @@ from dbbench.results.journal import Journal
 from dbbench.storage.devices import hold, sysfs, used
 from dbbench.storage.devices.port import Device
 from dbbench.storage.filesystems import common
-from dbbench.storage.filesystems.port import (
+from dbbench.storage.filesystems.family import (
     Family,
     Made,
     Mounted,

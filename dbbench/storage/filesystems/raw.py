@@ -21,7 +21,7 @@ from dbbench.model import FsSetup
 from dbbench.results.journal import Journal
 from dbbench.storage.devices import hold
 from dbbench.storage.devices.port import Device
-from dbbench.storage.filesystems.port import Family, Made, Mounted, MountPoint
+from dbbench.storage.filesystems.family import Family, Made, Mounted, MountPoint
 
 NODE: Final = "device"
 

@@ -20,7 +20,7 @@ from dbbench.model import Extents, FileShape, FreeExtents, GrownFile, GrowthFact
 from dbbench.results.fileio import open_fd
 from dbbench.storage.filesystems.common import content_bytes, extents_from, extents_of, mount_of
 from dbbench.storage.filesystems.families import family_in
-from dbbench.storage.filesystems.port import FreeExtent, Mounted
+from dbbench.storage.filesystems.family import FreeExtent, Mounted
 
 T = TypeVar("T")
 

@@ -16,8 +16,8 @@ from dbbench.machine.libc import syncfs
 from dbbench.model import FsSetup, Layer, Scalar
 from dbbench.storage.devices.port import Device
 from dbbench.storage.filesystems import families
+from dbbench.storage.filesystems.family import Character, Family, Growing, Snapshots, Stored
 from dbbench.storage.filesystems.formatted import Formatted
-from dbbench.storage.filesystems.port import Character, Family, Growing, Snapshots, Stored
 from dbbench.storage.layers import lvm, md
 from dbbench.storage.layers.volume import let_go, note_signatures, open_volume
 

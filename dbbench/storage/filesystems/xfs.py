@@ -12,8 +12,8 @@ from dbbench import process
 from dbbench.machine.host.proc import text
 from dbbench.model import FsSetup, Scalar
 from dbbench.storage.filesystems.common import PAGE_BYTES, TOOL_S, block_bytes
+from dbbench.storage.filesystems.family import Character, Check, FreeExtent, Mounted, Stored
 from dbbench.storage.filesystems.formatted import Formatted, examine
-from dbbench.storage.filesystems.port import Character, Check, FreeExtent, Mounted, Stored
 
 # Features that xfs_info prints, as far as its release knows them.
 FEATURES: Final = (

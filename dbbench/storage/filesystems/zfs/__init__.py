@@ -24,8 +24,7 @@ from dbbench.storage.devices import hold, note
 from dbbench.storage.devices.hold import afterwards
 from dbbench.storage.devices.port import Device
 from dbbench.storage.filesystems.common import BLOCK, FSCK_S, mkfs_error, mount_of
-from dbbench.storage.filesystems.formatted import damage_error
-from dbbench.storage.filesystems.port import (
+from dbbench.storage.filesystems.family import (
     Character,
     Check,
     Family,
@@ -35,6 +34,7 @@ from dbbench.storage.filesystems.port import (
     Stored,
     options_of,
 )
+from dbbench.storage.filesystems.formatted import damage_error
 from dbbench.storage.filesystems.zfs import driver, pool, properties
 from dbbench.storage.filesystems.zfs.pool import ZfsPool
 

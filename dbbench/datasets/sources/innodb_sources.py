@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from dbbench import process
-from dbbench.datasets.sources import files
+from dbbench.datasets.sources import safe_files
 from dbbench.datasets.sources.look import has_applied_log
 from dbbench.datasets.sources.scripts import Tables, compare, feed, incomplete, lines_of, shown
 from dbbench.datasets.sources.source import Source
@@ -124,12 +124,12 @@ def lay(source: Source, data: Path, place: Place) -> tuple[SourceChange, ...]:
     del place
     account = innodb.account()
     own(data, account)
-    files.copy_tree(
+    safe_files.copy_tree(
         source.path,
         data,
         lambda path: len(path.parts) == 1 and any(fnmatch(path.name, p) for p in _LEFT),
     )
-    files.hand_over(data, account)
+    safe_files.hand_over(data, account)
     if source.form in _PREPARED_BY and not has_applied_log(data):
         argv = [
             _PREPARED_BY[source.form],
@@ -138,7 +138,7 @@ def lay(source: Source, data: Path, place: Place) -> tuple[SourceChange, ...]:
             f"--target-dir={data}",
         ]
         try:
-            process.run(argv, timeout_s=files.LOAD_S, as_user=account, cwd=data)
+            process.run(argv, timeout_s=safe_files.LOAD_S, as_user=account, cwd=data)
         except CommandFailed as error:
             raise DatasetBuildFailed(
                 f"{source.path} could not be prepared: {error.evidence}"
@@ -324,7 +324,7 @@ def _run(
     error = _AT.search(printed)
     altering = _ALTERING.search(printed)
     if error:
-        with path.open("rb") as file, files.decompress(file, path.name) as content:
+        with path.open("rb") as file, safe_files.decompress(file, path.name) as content:
             statement = next(itertools.islice(content, int(error[1]) - 1, None), b"")
         where = f"{path}, line {error[1]}: {shown(statement)}"
         answer = error[0]
@@ -442,8 +442,8 @@ def _lines(
     try:
         file: Any = open_file(path, sys.maxsize, folder)
     except NotRegular as error:
-        raise files.unsafe(f"{path}: {error.strerror}") from error
-    with file, files.decompress(file, path.name) as content:
+        raise safe_files.unsafe(f"{path}: {error.strerror}") from error
+    with file, safe_files.decompress(file, path.name) as content:
         for line in content:
             last = line if line.strip() else last
             if routines and _SAVED.match(line):

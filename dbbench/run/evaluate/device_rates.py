@@ -122,7 +122,7 @@ def with_rates(
     cell: Cell,
     tps: float | None,
 ) -> CeilingFacts:
-    """Return the ceiling with the device's rates. `tps`: transactions that flush. `results.ceiling`
+    """Return the ceiling with the device's rates. `tps`: transactions that flush. `results.at_ceiling`
     judges them.
     """
     rates = [*_rates(series, cell)]

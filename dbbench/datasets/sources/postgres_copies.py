@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 from dbbench import process
-from dbbench.datasets.sources import files, postgres_dumps
+from dbbench.datasets.sources import postgres_dumps, safe_files
 from dbbench.datasets.sources.look import tablespaces
 from dbbench.datasets.sources.scripts import last_lines
 from dbbench.datasets.sources.source import Source, unusable
@@ -140,7 +140,7 @@ def lay(source: Source, data: Path, place: Place) -> tuple[SourceChange, ...]:
     own(data, account)
     (_unpack if source.form == "pg_basebackup tar" else _copy)(source.path, data)
     changes = _clean(data)
-    files.hand_over(data, account)
+    safe_files.hand_over(data, account)
     _recover(data, place, account)
     return changes
 
@@ -163,15 +163,15 @@ def _copy(source: Path, data: Path) -> None:
             return True
         return path.parts[0] == "pg_wal" or _skips(path)
 
-    files.copy_tree(source, data, leave)
-    files.copy_tree(
-        files.resolve_link(log, source),
+    safe_files.copy_tree(source, data, leave)
+    safe_files.copy_tree(
+        safe_files.resolve_link(log, source),
         data / "pg_wal",
         lambda path: not _LOG.fullmatch(path.parts[0]),
     )
     for oid, folder in tablespaces(source):
-        target = files.resolve_link(folder, source)
-        files.copy_tree(
+        target = safe_files.resolve_link(folder, source)
+        safe_files.copy_tree(
             target,
             data / "pg_tblspc" / oid,
             lambda path: not path.parts[0].startswith("PG_"),
@@ -206,7 +206,7 @@ def _unpack(source: Path, data: Path) -> None:
         name = tar.name.partition(".tar")[0]
         target = targets.get(name, data / "pg_tblspc" / name)
         target.mkdir(parents=True, exist_ok=True)
-        files.unpack(tar, target)
+        safe_files.unpack(tar, target)
     tablespace_map = data / "tablespace_map"
     lines = tablespace_map.read_text().splitlines() if tablespace_map.is_file() else []
     for line in lines:
@@ -262,7 +262,9 @@ def _recover(data: Path, place: Place, account: process.User) -> None:
         "template1",
     ]
     try:
-        printed = process.run(argv, timeout_s=files.LOAD_S, as_user=account, stdin=_ROLE).stderr
+        printed = process.run(
+            argv, timeout_s=safe_files.LOAD_S, as_user=account, stdin=_ROLE
+        ).stderr
     except CommandFailed as error:
         raise DatasetBuildFailed(
             f"the server does not start on the copy: {error.evidence}"
@@ -297,7 +299,7 @@ def seal(
         "--no-sync",
         f"--pgdata={data}",
     ]
-    process.run(argv, timeout_s=files.LOAD_S, as_user=postgres.account())
+    process.run(argv, timeout_s=safe_files.LOAD_S, as_user=postgres.account())
     return (
         SourceChange(
             SourceChangeKind.CHECKSUMS if checksums else SourceChangeKind.CHECKSUMS_REMOVED

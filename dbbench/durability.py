@@ -13,12 +13,12 @@ from dbbench.model import Durability, durability_class
 _NO_FLUSH_NEEDED: Final = frozenset({Durability.NO_BARRIER, Durability.ASYNC_COMMIT})
 # largest page of the engines; assumed if a server does not report its page size
 _LARGEST_PAGE: Final = 16384
-# what the lab counted of a server that does not restore each torn page
-ON_MYSQL: Final = "docs/durability.md on MySQL"
 # Public reports of losses, as "owner/project#number" -> what they counted.
 REPORTED: Final = {
-    "openzfs/zfs#18996": "2 of 2 power losses right after TRUNCATE PARTITION",
-    "openzfs/zfs#17879": "a torn record after crashes of a virtual machine, without a count",
+    "openzfs/zfs#18996": 'a "possible loss" in 2 of 2 power losses right after TRUNCATE PARTITION',
+    "openzfs/zfs#17879": (
+        "a torn record after crashes of a virtual machine, without a count and not confirmed"
+    ),
 }
 
 
@@ -36,7 +36,7 @@ def of_server(
     unit_bytes: int | None = None,
     restores: bool = True,
 ) -> tuple[tuple[Durability, ...], tuple[str, ...]]:
-    """Return the flags that the server's settings add, and the reports of losses with them.
+    """Return the flags that the server's settings add, and the public reports of losses with them.
     `tears`: see `Mounted.tears_pages_of`. `reports`: those about the filesystem, for a server
     that does not repair torn pages or for one that does. `unit_bytes`: what the disk writes
     completely or not at all; None: whatever the class requires. `restores`: see
@@ -47,7 +47,7 @@ def of_server(
     repairs = Durability.TORN_PAGES not in flags_of(settings, True)
     reported = reports(not repairs)
     if tears is not None and not restores and Durability.TORN_PAGES not in flags:
-        reported = (*reported, ON_MYSQL)
+        flags.add(Durability.LAB_UNSAFE)
 
     # A disk that writes a page as a whole prevents torn pages, if the page cache does not split it.
     direct = "O_DIRECT" in effective.get("innodb_flush_method", "").upper()

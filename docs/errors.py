@@ -1,4 +1,4 @@
-"""Write docs/errors.md from the tables of errors and warnings in dbbench/errors/.
+"""Write docs/errors.md from the tables of errors, warnings and durability classes in dbbench/errors/.
 
 Run `make map` after an error or a warning was added or its text changed.
 """
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from dbbench.errors import Kind, error_kinds, warning_kinds
+from dbbench.errors import Kind, durability_kinds, error_kinds, warning_kinds
 
 PAGE: Final = Path(__file__).with_suffix(".md")
 HEAD: Final = """\
@@ -53,11 +53,17 @@ A warning is a remark about a trial. If it makes the trial **suspect**, somethin
 repeated, and tables show how many suspect trials a number includes. Other warnings say what a number means. dbbench
 never excludes a trial because of its result.
 """
+CLASSES_HEAD: Final = """\
+## Durability classes
+
+What each class rests on, worst first. [durability.md](durability.md) describes the power-loss lab, which counted.
+"""
 
 
 def page() -> str:
     """Return the text of docs/errors.md."""
-    return "\n".join([HEAD, *_errors(), WARNINGS_HEAD, *_warnings()]).rstrip() + "\n"
+    parts = [HEAD, *_errors(), WARNINGS_HEAD, *_warnings(), CLASSES_HEAD, *_classes()]
+    return "\n".join(parts).rstrip() + "\n"
 
 
 def _errors() -> Iterator[str]:
@@ -70,6 +76,12 @@ def _errors() -> Iterator[str]:
 def _warnings() -> Iterator[str]:
     for name, kind in warning_kinds().items():
         yield _entry(name, kind, "The trial is suspect." if kind.suspect else "")
+
+
+def _classes() -> Iterator[str]:
+    for name, kind in durability_kinds().items():
+        lines = [_filled(kind.mechanism), "", _filled(f"*Counted:* {kind.counts}")]
+        yield "\n".join([f"### {name}: {kind.title}", "", *lines, ""])
 
 
 def _entry(name: str, kind: Kind, note: str) -> str:

@@ -173,8 +173,10 @@ class Profile:
     # How the lab partitions a table: each partition is a table, or a clause. "": schema changes are
     # not crash-safe.
     lab_partitions: Literal["", "tables", "clause"] = ""
-    # recovery uses each intact copy of a torn page, see docs/durability.md
+    # recovery uses each intact copy of a torn page, see `Durability.LAB_UNSAFE`
     restores_pages: bool = True
+    # recovery from a crash flushes all files: a killed server's writes are only in the page cache
+    syncs_after_crash: bool = False
     # the lab must request checkpoints, because the settings alone do not cause them
     lab_checkpoints: bool = False
     weakenings: tuple[Weakening, ...] = ()

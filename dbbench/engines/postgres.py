@@ -219,6 +219,7 @@ SELECT pg_database_size(current_database()), (SELECT setting FROM pg_settings WH
     ),
     lab_checkpoints=True,
     lab_partitions="tables",
+    syncs_after_crash=True,
     weakenings=(
         Weakening("fsync=off", "a server that never flushes", ("drop", "subset"), {"fsync": False}),
         Weakening(

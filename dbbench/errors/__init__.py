@@ -250,9 +250,6 @@ def warning_kinds() -> dict[str, Kind]:
 
 
 def _read(name: str) -> dict[str, Kind]:
-    import tomllib  # 15 ms, which only a command with an error needs
-
-    tables = tomllib.loads(Path(__file__).with_name(name).read_text(encoding="utf-8"))
     return {
         ident: Kind(
             row["title"],
@@ -262,8 +259,32 @@ def _read(name: str) -> dict[str, Kind]:
             row.get("effect", ""),
             row.get("suspect", False),
         )
-        for ident, row in tables.items()
+        for ident, row in _tables(name).items()
     }
+
+
+class DurabilityKind(NamedTuple):
+    """What a durability class means."""
+
+    title: str
+    mechanism: str
+    counts: str  # what was counted, by whom
+
+
+@functools.cache
+def durability_kinds() -> dict[str, DurabilityKind]:
+    """Return the durability classes by name, worst first."""
+    kinds = dict[str, DurabilityKind]()
+    for name, row in _tables("durability.toml").items():
+        mechanism = _flowing(row["mechanism"])
+        kinds[name] = DurabilityKind(row["title"], mechanism, _flowing(row["counts"]))
+    return kinds
+
+
+def _tables(name: str) -> dict[str, Any]:
+    import tomllib  # 15 ms, which only a command with an error needs
+
+    return tomllib.loads(Path(__file__).with_name(name).read_text(encoding="utf-8"))
 
 
 def _flowing(text: str) -> str:

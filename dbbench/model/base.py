@@ -154,7 +154,8 @@ class Durability(StrEnum):
     NO_JOURNAL = "no-journal"
     ASYNC_COMMIT = "async-commit"
     TORN_PAGES = "torn-pages-possible"
-    REPORTED_UNSAFE = "reported-unsafe"  # by others, or by the lab (`FilesystemFacts.reports`)
+    REPORTED_UNSAFE = "reported-unsafe"  # by others (`FilesystemFacts.reports`)
+    LAB_UNSAFE = "lab-unsafe"  # only the power-loss lab counted losses
     # by a disk that writes an aligned page completely or not at all
     TORN_PREVENTED = "torn-prevented"
 

@@ -148,7 +148,7 @@ class FilesystemFacts:
     # computed for the filesystem and the server together
     durability_flags: tuple[Durability, ...] = ()
     durability_class: str = "full"
-    # of losses with these settings, for which the class is reported-unsafe
+    # by others, of losses with these settings, for which the class is reported-unsafe
     reports: tuple[str, ...] = ()
     # kind, and what its tool reports (level, chunk_kb ...)
     layers: tuple[dict[str, Scalar], ...] = ()

@@ -35,10 +35,13 @@ class CutFacts:
     # Of a harmed cut with a unit of 512 bytes: harms of the same cut with 4096 bytes. None: not
     # tried.
     harms_at_4096: dict[str, str] | None = None
+    # Whether the server was killed earlier in the recording. None: not recorded by that version,
+    # which counted these cuts together.
+    after_kill: bool | None = None
 
 
 class Conclusion(StrEnum):
-    """The conclusion from all cuts of a row."""
+    """The conclusion from the power losses of a row without a kill before them."""
 
     UNHARMED = "unharmed"
     HARMED = "harmed"
@@ -75,7 +78,7 @@ class LabRow:
     durability_class: str  # computed from what the kernel and the server report
     valid: int
     invalid: int
-    harmed: int
+    harmed: int  # cuts, also kills and cuts after a kill; `statement` counts them separately
     acknowledged: int  # commits looked up, over all valid cuts
     lost: int
     torn: int  # cuts with torn pages

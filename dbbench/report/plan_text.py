@@ -177,14 +177,17 @@ def _classes(wanted: PlanRequest) -> dict[str, str | None]:
 
 def _put_classes(cells: Sequence[Cell], classes: Mapping[str, str | None]) -> None:
     mixed = []
+    names = dict[str, None]()
     compared = grouped(cells, lambda cell: (cell.engine.name, cell.title))
     for (engine, title), of_group in compared.items():
         if len({classes[cell.id] for cell in of_group}) > 1:
             mixed.append(f"{title} on {engine}")
+            for cell in of_group:
+                names |= dict.fromkeys((classes[cell.id] or "").split(" + "))
     if mixed:
         put_paragraph(
             f"W022: durability classes differ in {', '.join(mixed)}: a setup may be faster because "
-            "it guarantees less (docs/durability.md)"
+            f"it guarantees less (dbbench explain {' '.join(names)})"
         )
 
 

@@ -278,7 +278,7 @@ def test_mysql_is_driven_along_the_same_road(dbbench: Any, nothing_left: None) -
     trials = list(dbbench.trials().values())
     assert [(t["engine"], t["error"]) for t in trials] == [("mysql", None), ("mysql", None)]
     assert all("CHECK TABLE" in t["checked"] and t["cache"]["proved"] for t in trials)
-    assert {"reported-unsafe"} == {t["filesystem"]["durability_class"] for t in trials}
+    assert {"lab-unsafe"} == {t["filesystem"]["durability_class"] for t in trials}
 
 
 def test_second_run_on_the_same_folder_is_refused(dbbench: Any, nothing_left: None) -> None:

@@ -19,7 +19,8 @@ from synthetic import Shape
 from dbbench import cli, packages, process
 from dbbench.commands import explain, run
 from dbbench.commands.options import Options
-from dbbench.errors import DeviceInUse, Interrupted, Terminated
+from dbbench.errors import DeviceInUse, Interrupted, Terminated, durability_kinds
+from dbbench.model import Durability
 from dbbench.report.text import put_paragraph
 from tests.support.files import write_file
 from tests.support.plans import plan
@@ -202,6 +203,17 @@ def test_global_options_stand_before_or_after(
 ) -> None:
     """`dbbench --json explain W012` and `dbbench explain W012 --json` are the same."""
     assert json.loads(printed(*before, "explain", "W012", *after))["entries"][0]["id"] == "W012"
+
+
+def test_every_durability_class_is_explained(printed: Any) -> None:
+    """With its mechanism and its counts, also as a class is printed."""
+    names = [*(flag.value for flag in Durability), "full"]
+    assert list(durability_kinds()) == names
+    text = printed("explain", "async-commit + torn-prevented (unit 16384, aligned)", "full")
+    for name in ("async-commit", "torn-prevented", "full"):
+        kind = durability_kinds()[name]
+        assert f"{name}: {kind.title}" in text
+    assert text.count("Counted: ") == 3
 
 
 def test_paths_of_both_places_are_searched(tmp_path: Path) -> None:

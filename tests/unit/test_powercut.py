@@ -400,3 +400,26 @@ def test_controls_are_cut_right_after_commits(disk: Disk) -> None:
     assert {
         cut.position for cut in disk_images.choose_cuts(section, 20, "s", ("drop", "subset"))
     } == {3, 4}
+
+
+def test_cuts_before_and_after_the_first_kill_are_apart(disk: Disk) -> None:
+    """In the order of their positions, so that images are made from one log in one pass."""
+    for number in range(40):
+        disk.write(number, b"a")
+    recording = Recording.__new__(Recording)
+    empty = witness.Acknowledged()
+    vars(recording).update(log=disk.log(), plain=(0, 20), after_kill=(20, 40), acknowledged=empty)
+    cuts = recording.cuts(9, 3, "seed")
+    assert [cut.after_kill for cut in cuts] == [False] * 9 + [True] * 3
+    positions = [cut.position for cut in cuts]
+    assert positions == sorted(positions)
+    assert max(positions[:9]) < 20 < min(positions[9:])
+
+
+def test_nothing_written_after_a_kill_is_not_cut(disk: Disk) -> None:
+    """A filesystem that keeps everything in memory for seconds."""
+    log = disk.write(0, b"a").write(1, b"b").write(2, b"c").log()
+    recording = Recording.__new__(Recording)
+    empty = witness.Acknowledged()
+    vars(recording).update(log=log, plain=(0, 3), after_kill=(3, 3), acknowledged=empty)
+    assert len(recording.cuts(2, 1, "seed")) == 2

@@ -18,11 +18,11 @@ from dbbench.labs.powercut.conclusions import (
 )
 from dbbench.labs.powercut.lab import Tally
 from dbbench.labs.powercut.recovery import BaseImages
-from dbbench.model import Conclusion, CutFacts, Durability, EngineSpec
+from dbbench.model import Conclusion, CutFacts, Durability, EngineName, EngineSpec
 from tests.support.plans import SHIPPED
 from tests.unit.test_powercut import cut
 
-UNKNOWN, NOBARRIER, NOJOURNAL, ASYNC, TORN, REPORTED, PREVENTED = Durability
+UNKNOWN, NOBARRIER, NOJOURNAL, ASYNC, TORN, REPORTED, LAB, PREVENTED = Durability
 
 
 CONTROL: Final = targets.control_target(
@@ -30,6 +30,16 @@ CONTROL: Final = targets.control_target(
     EngineSpec("postgres"),
     SHIPPED,
 )
+
+
+def late(**harms: str) -> CutFacts:
+    """A power loss after a kill."""
+    return dataclasses.replace(cut(**harms), after_kill=True)
+
+
+def killed(**harms: str) -> CutFacts:
+    """A kill."""
+    return dataclasses.replace(cut(**harms), aim="kill", unit_bytes=0)
 
 
 def said(cuts: list[CutFacts], blind: bool = False) -> str:
@@ -48,6 +58,16 @@ def said(cuts: list[CutFacts], blind: bool = False) -> str:
         ([], "no statement: no valid cut"),
         # without a rate
         ([cut(), cut(lost="3 of 9")], "1 of 2 cuts harmed (rows: 1 of 2; unit 4 KiB: 1 of 2)"),
+        # one fault is not the other
+        (
+            [cut(), late(torn="page 7"), killed(), killed(lost="1")],
+            "0 of 1 cuts (< 100.0 % at 95 %); after kill: 1 of 1; kills: 1 of 2",
+        ),
+        (
+            [cut(lost="3 of 9"), *[late()] * 9],
+            "1 of 1 cuts harmed (rows: 1 of 1; unit 4 KiB: 1 of 1); after kill: 0 of 9",
+        ),
+        ([late()], "no statement: no valid cut"),
     ],
 )
 def test_cuts_are_put_into_words(cuts: list[CutFacts], words: str) -> None:
@@ -58,17 +78,19 @@ def test_cuts_are_put_into_words(cuts: list[CutFacts], words: str) -> None:
 
 
 def test_cuts_are_counted_by_their_worst_harm() -> None:
-    """Those during writes and after schema changes apart, kills too; each cut once."""
+    """Those during writes, after schema changes and after a kill apart, kills too; each cut once."""
     cuts = [*[cut()] * 3, cut(lost="3 of 9\nmore", torn="page 7"), cut(invalid="umount")]
     cuts += [
         dataclasses.replace(cut(fsck="inode 12"), changes=True),
-        dataclasses.replace(cut(), unit_bytes=0),
+        dataclasses.replace(late(torn="page 7"), changes=True),
+        killed(),
     ]
     counts = list(cut_counts(cuts, Conclusion.HARMED, "said"))
     assert [(one.column, one.word, one.count, one.of) for one in counts] == [
         ("cut during DML", "unharmed", 3, 4),
         ("cut during DML", "torn", 1, 4),
         ("cut after DDL", "fsck", 1, 1),
+        ("cut after kill", "torn", 1, 1),
         ("kill", "unharmed", 1, 1),
     ]
     assert counts[1].detail == "unit 4 KiB: 1 of 4; page 7"
@@ -76,7 +98,7 @@ def test_cuts_are_counted_by_their_worst_harm() -> None:
         (one.word, one.of, one.detail) for one in cut_counts(cuts, Conclusion.BLIND, "blind")
     } == {("untried", 0, "blind")}
     unharmed = cut_counts([cut()], Conclusion.UNHARMED, "")
-    assert [one.detail for one in unharmed] == ["unit 4 KiB: 0 of 1", *["no valid cut"] * 2]
+    assert [one.detail for one in unharmed] == ["unit 4 KiB: 0 of 1", *["no valid cut"] * 3]
 
 
 @pytest.mark.parametrize(
@@ -114,6 +136,8 @@ def test_a_share_has_an_interval(
         ((ASYNC, TORN), "damaged", True),
         ((REPORTED,), "lost", True),
         ((REPORTED,), "fsck", False),
+        ((LAB,), "unrecovered", True),
+        ((LAB,), "fsck", False),
     ],
 )
 def test_class_says_which_harm_is_allowed(
@@ -216,7 +240,7 @@ def test_a_kill_may_tear_a_page_where_a_power_loss_does_not() -> None:
     """Without protection from torn pages, because it ends a write in the middle."""
     base = BaseImages.__new__(BaseImages)
     vars(base).update(flags=(), killed_flags=(TORN,), version="17")
-    kill = dataclasses.replace(cut(unrecovered="it ended", torn="page 7"), aim="kill", unit_bytes=0)
+    kill = killed(unrecovered="it ended", torn="page 7")
     assert Tally(CONTROL, base=base, cuts=[kill]).row(blind=False).contradiction == ""
     assert (
         Tally(CONTROL, base=base, cuts=[kill, cut(2, torn="page 7")])
@@ -231,3 +255,15 @@ def test_a_kill_may_tear_a_page_where_a_power_loss_does_not() -> None:
     vars(base).update(flags=(REPORTED,))
     row = Tally(CONTROL, base=base, cuts=[cut(2, torn="page 7")]).row(False)
     assert (row.harmed, row.contradiction, row.durability_class) == (1, "", "reported-unsafe")
+
+
+@pytest.mark.parametrize(("engine", "judged"), [("postgres", True), ("mysql", False)])
+def test_a_class_rests_on_cuts_without_a_kill(engine: EngineName, judged: bool) -> None:
+    """InnoDB does not flush what a killed server wrote, PostgreSQL does when it starts again."""
+    control = targets.controls_of(engine)[0]
+    target = targets.control_target(control, EngineSpec(engine), SHIPPED)
+    base = BaseImages.__new__(BaseImages)
+    vars(base).update(flags=(), killed_flags=(), version="17")
+    row = Tally(target, base=base, cuts=[cut(), late(torn="page 7")]).row(False)
+    assert bool(row.contradiction) is judged
+    assert row.conclusion is Conclusion.UNHARMED

@@ -19,10 +19,10 @@ from tests.support.setups import entry
         ("ext2", "mariadb", {}, "no-journal"),
         ("ext4", "postgres", {"synchronous_commit": "off"}, "async-commit"),
         ("ext4", "mariadb", {"innodb_flush_log_at_trx_commit": 2}, "async-commit"),
-        ("ext4", "mysql", {"log_bin": True, "sync_binlog": 0}, "async-commit + reported-unsafe"),
+        ("ext4", "mysql", {"log_bin": True, "sync_binlog": 0}, "async-commit + lab-unsafe"),
         # its doublewrite is not flushed
         ("ext4", "mysql", {"innodb_flush_method": "O_DIRECT"}, "torn-pages-possible"),
-        ("ext4", "mysql", {}, "reported-unsafe"),  # it does not restore each torn page
+        ("ext4", "mysql", {}, "lab-unsafe"),  # it does not restore each torn page
         ("btrfs", "mysql", {}, "full"),
         ("btrfs", "mysql", {"innodb_flush_method": "O_DIRECT"}, "full"),
         ("ext4", "mariadb", {}, "full"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from dbbench.compare.interval import upper_bound
 from dbbench.model import UNTRIED, Conclusion, CutFacts, Durability, HarmCount
@@ -26,10 +26,32 @@ ALLOWED: Final[dict[Durability, frozenset[str]]] = {
     Durability.ASYNC_COMMIT: frozenset({"lost", "schema"}),
     Durability.TORN_PAGES: _ALL - {"fsck"},
     Durability.REPORTED_UNSAFE: _ALL - {"fsck"},
+    Durability.LAB_UNSAFE: _ALL - {"fsck"},
     # unless the disk writes units of WHOLE bytes, aligned
     Durability.TORN_PREVENTED: _ALL - {"fsck"},
 }
 WHOLE: Final = 16384  # largest page of the engines
+
+
+class Causes(NamedTuple):
+    """Cuts by what harmed the database: a power loss, a power loss after a kill, or a kill."""
+
+    plain: list[CutFacts]
+    after_kill: list[CutFacts]
+    kills: list[CutFacts]
+
+
+def by_cause(cuts: Iterable[CutFacts]) -> Causes:
+    """Return the cuts by their cause."""
+    causes = Causes([], [], [])
+    for cut in cuts:
+        if not cut.unit_bytes:
+            causes.kills.append(cut)
+        elif cut.after_kill:
+            causes.after_kill.append(cut)
+        else:
+            causes.plain.append(cut)
+    return causes
 
 
 def conclusion(
@@ -37,8 +59,10 @@ def conclusion(
     blind: bool,
     failed: bool = False,
 ) -> Conclusion:
-    """Return the conclusion from the cuts of a setup; `failed`: its recordings failed."""
-    valid = [cut for cut in cuts if not cut.invalid]
+    """Return the conclusion from the power losses of a setup without a kill before them; `failed`:
+    its recordings failed.
+    """
+    valid = [cut for cut in by_cause(cuts).plain if not cut.invalid]
     if blind and not failed:
         return Conclusion.BLIND
     if failed or too_many(cuts) or not valid:
@@ -51,17 +75,25 @@ def statement(
     cuts: Sequence[CutFacts],
     failed: str = "",
 ) -> str:
-    """Describe the conclusion; `failed`: why there are no more recordings."""
+    """Describe the conclusion, and how many cuts after a kill and kills were harmed; `failed`: why
+    there are no more recordings.
+    """
+    causes = by_cause(cuts)
+    plain = causes.plain
     invalid = sum(bool(cut.invalid) for cut in cuts)
-    valid = len(cuts) - invalid
     if about is Conclusion.BLIND:
         return "lab blind: no statement"
     if about is Conclusion.NONE:
         many = f"{invalid} of {len(cuts)} cuts are invalid" if too_many(cuts) else "no valid cut"
         return f"no statement: {failed or many}"
+    valid = sum(not cut.invalid for cut in plain)
+    text = f"0 of {valid} cuts (< {percent(upper_bound(valid), 1)} at 95 %)"
     if about is Conclusion.HARMED:
-        return f"{_count_harmed(cuts)} cuts harmed ({_by_schema(cuts)}; {_by_unit(cuts)})"
-    return f"0 of {valid} cuts (< {percent(upper_bound(valid), 1)} at 95 %)"
+        text = f"{_count_harmed(plain)} cuts harmed ({_by_schema(plain)}; {_by_unit(plain)})"
+    for name, others in (("after kill", causes.after_kill), ("kills", causes.kills)):
+        if others:
+            text += f"; {name}: {_count_harmed(others)}"
+    return text
 
 
 def _count_harmed(cuts: Iterable[CutFacts]) -> str:
@@ -85,9 +117,8 @@ def _by_unit(cuts: Sequence[CutFacts]) -> str:
     """
     parts = []
     for unit in sorted({cut.unit_bytes for cut in cuts}):
-        name = f"unit {size_text(unit)}" if unit else "kill"
         of_unit = [cut for cut in cuts if cut.unit_bytes == unit]
-        parts.append(f"{name}: {_count_harmed(of_unit)}")
+        parts.append(f"unit {size_text(unit)}: {_count_harmed(of_unit)}")
     shifted = [cut for cut in cuts if cut.shift_bytes]
     if shifted:
         parts.append(f"shifted by {size_text(shifted[0].shift_bytes)}: {_count_harmed(shifted)}")
@@ -103,14 +134,15 @@ def cut_counts(
     about: Conclusion,
     why: str,
 ) -> Iterator[HarmCount]:
-    """Yield how many valid cuts without and with schema changes, and kills, had which kind of harm,
-    or none. `why`: the statement, which is the reason if there is no conclusion.
+    """Yield how many valid cuts without and with schema changes, cuts after a kill, and kills, had
+    which kind of harm, or none. `why`: the statement, which is the reason if there is no conclusion.
     """
-    all_valid = [cut for cut in cuts if not cut.invalid]
+    causes = by_cause(cut for cut in cuts if not cut.invalid)
     columns = {
-        "cut during DML": [cut for cut in all_valid if cut.unit_bytes and not cut.changes],
-        "cut after DDL": [cut for cut in all_valid if cut.unit_bytes and cut.changes],
-        "kill": [cut for cut in all_valid if not cut.unit_bytes],
+        "cut during DML": [cut for cut in causes.plain if not cut.changes],
+        "cut after DDL": [cut for cut in causes.plain if cut.changes],
+        "cut after kill": causes.after_kill,
+        "kill": causes.kills,
     }
     none = about in (Conclusion.BLIND, Conclusion.NONE)
     for column, valid in columns.items():

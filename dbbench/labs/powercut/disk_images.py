@@ -55,6 +55,7 @@ class Cut:
     keep: float  # random share of the cached units that reached the medium
     seed: str
     shift: int = 0  # where the first boundary of a unit lies on the disk
+    after_kill: bool = False  # whether the server was killed earlier in the recording
 
 
 class Media:

@@ -1,9 +1,10 @@
 """Run the lab: controls, then every target until it has its cuts or has used its share of the time.
 A target's cuts come from several recordings, each from a separate run of the server. A cut with
-harm is recovered a second time, on another loop device, before it counts. In a recording the
-server is killed during writes, recovers and continues. The kill is a test of its own, checked at
-once on the mounted filesystem: the page cache is preserved, the server's memory is lost. Power
-cuts are made afterwards from the log.
+harm is recovered a second time, on another loop device, before it counts. Most of a recording is
+without a kill. Then the server is killed during writes, recovers and continues. The kill is a test
+of its own, checked at once on the mounted filesystem: the page cache is preserved, the server's
+memory is lost. Power cuts are made afterwards from the log, and those after the first kill are
+counted separately: they have two causes.
 """
 
 from __future__ import annotations
@@ -59,7 +60,8 @@ from dbbench.storage.devices import loop
 
 BATCH: Final = 25  # cuts of one recording: a minute of work; more cuts would be too similar
 KEPT: Final = 3  # most images that each process keeps for one target: 100 MB each
-WORK_S: Final = 3.0  # seconds that the witness works in a recording, divided among its rounds
+WORK_S: Final = 2.4  # seconds that the witness works in a recording before the first kill
+AFTER_KILL_S: Final = 0.6  # seconds that it works after each kill
 LIE_NS: Final = 100_000_000
 LEAST: Final = 20  # least number of commits in a recording that can be judged
 
@@ -70,7 +72,9 @@ class Recording:
 
     base: BaseImages
     log: Log
-    whole: tuple[int, int]  # positions in the log between which data can be lost
+    # Positions in the log between which data can be lost: without a kill, and after the first one.
+    plain: tuple[int, int]
+    after_kill: tuple[int, int]
     # Positions between which commits were acknowledged, starting DESTAGE_S after the first.
     working: tuple[tuple[int, int], ...]
     acknowledged: Acknowledged
@@ -91,6 +95,19 @@ class Recording:
             places = map(self.log.at, times)
             commits += [place for place in places if disk_images.is_within(place, self.working)]
         return Section(self.log, self.working, commits=sorted(commits))
+
+    def cuts(self, plain: int, after_kill: int, seed: str) -> list[Cut]:
+        """Return so many cuts without and after a kill, by their positions; none after a kill if
+        nothing was written then. Raises as `choose_cuts`.
+        """
+        section = Section(self.log, [self.plain], self.changes)
+        cuts = disk_images.choose_cuts(section, plain, seed)
+        begin, end = self.after_kill
+        if end - begin > 1:
+            late = replace(section, spans=[self.after_kill])
+            for cut in disk_images.choose_cuts(late, after_kill, f"{seed}-after-kill"):
+                cuts.append(replace(cut, after_kill=True))
+        return cuts
 
     def media(self, lab: Lab) -> Media:
         working = files_of(lab.disks("medium", self.base.target))
@@ -168,11 +185,19 @@ class Tally:
     def _contradiction(self) -> str:
         if self.base is None:
             return ""
+        profile = profile_of(self.target.engine.name)
+        safe = bool(profile.lab_partitions)
         kills = [cut for cut in self.cuts if cut.aim == KILLED]
         losses = [cut for cut in self.cuts if cut.aim != KILLED]
-        safe = bool(profile_of(self.target.engine.name).lab_partitions)
-        by_power = contradiction(losses, self.base.flags, safe)
-        return by_power or contradiction(kills, self.base.killed_flags, safe)
+        plain = [cut for cut in losses if not cut.after_kill]
+        by_power = contradiction(plain, self.base.flags, safe)
+        by_kill = contradiction(kills, self.base.killed_flags, safe)
+        by_both = ""
+        if profile.syncs_after_crash:
+            late = [cut for cut in losses if cut.after_kill]
+            flags = (*self.base.flags, *self.base.killed_flags)
+            by_both = contradiction(late, flags, safe)
+        return by_power or by_kill or by_both
 
 
 def examine(lab: Lab, target: LabTarget, cuts: int | None) -> Tally:
@@ -222,8 +247,8 @@ def _examine(lab: Lab, tally: Tally, cuts: int | None) -> Tally:
 
 
 def _batch(lab: Lab, tally: Tally, count: int) -> None:
-    """Make one recording and its cuts; a tenth, at least one, are kills. Every second recording
-    changes the schema.
+    """Make one recording and its cuts; a tenth, at least one, are kills, and a tenth are power
+    losses after a kill. Every second recording changes the schema.
     """
     if tally.base is None:
         lab.tell(f"{tally.target.key}: making the filesystem")
@@ -234,12 +259,16 @@ def _batch(lab: Lab, tally: Tally, count: int) -> None:
 
     # The recording, and its kills.
     kills = max(1, count // 10)
+    after_kill = count // 10
     changes = tally.recordings % 2 == 0
     recording = record(lab, tally.base, kills, seed, changes)
     tally.commits += recording.acknowledged.count
-    tally.flushes += len(recording.log.flushes_between(*recording.whole))
-    for recovery in recording.kills:
-        tally.count(_facts(recovery, Cut(KILLED, 0, 0, 0.0, seed)), changes)
+    begin, _ = recording.plain
+    _, end = recording.after_kill
+    tally.flushes += len(recording.log.flushes_between(begin, end))
+    for number, recovery in enumerate(recording.kills):
+        killed = Cut(KILLED, 0, 0, 0.0, seed, after_kill=number > 0)
+        tally.count(_facts(recovery, killed), changes)
 
     # What the disks acknowledge without doing it, in a test of the lab.
     if lab.lies == "always":
@@ -250,10 +279,10 @@ def _batch(lab: Lab, tally: Tally, count: int) -> None:
         recording = replace(recording, log=recording.log.without_flushes(spans))
 
     # Its cuts.
-    section = Section(recording.log, [recording.whole], recording.changes)
-    cuts = disk_images.choose_cuts(section, count - kills, seed)
     media = recording.media(lab)
-    for cut in cuts:  # an error keeps those before it
+    for cut in recording.cuts(
+        count - kills - after_kill, after_kill, seed
+    ):  # an error keeps those before it
         if lab.over:
             break
         lab.tell(f"{tally.target.key}: cut {tally.next_number}")
@@ -352,6 +381,7 @@ def _facts(recovery: Recovery, cut: Cut) -> CutFacts:
         recovery.invalid,
         recovery.harms,
         shift_bytes=cut.shift,
+        after_kill=cut.after_kill,
     )
 
 
@@ -427,8 +457,9 @@ def record(
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     lab.server_log.unlink(missing_ok=True)
-    waits_s = [WORK_S / (kills + 1) * chance.uniform(0.8, 1.2) for _ in range(kills + 1)]
-    end, recoveries = _run_rounds(lab, base, seen, waits_s, changes)
+    works_s = [WORK_S, *[AFTER_KILL_S] * kills]
+    waits_s = [work_s * chance.uniform(0.8, 1.2) for work_s in works_s]
+    ends, recoveries = _run_rounds(lab, base, seen, waits_s, changes)
     if seen.count < LEAST:
         last_lines = "; ".join(lab.server_log.read_text(errors="replace").splitlines()[-3:])
         raise DbbenchError(f"the witness received only {seen.count} commits: {last_lines}")
@@ -436,8 +467,10 @@ def record(
     rounds = seen.rounds()
     destage_ns = int(DESTAGE_S * 1e9)
     spans = [(log.at(first + destage_ns), log.at(last)) for first, last in rounds]
-    whole = log.span(rounds[0][0], end)
-    return Recording(base, log, whole, tuple(spans), seen, tuple(recoveries))
+    plain = log.span(rounds[0][0], ends[0])
+    _, end = log.span(rounds[0][0], ends[-1])
+    after_kill = (plain[1], end)
+    return Recording(base, log, plain, after_kill, tuple(spans), seen, tuple(recoveries))
 
 
 def _run_rounds(
@@ -446,13 +479,13 @@ def _run_rounds(
     seen: Acknowledged,
     waits_s: Sequence[float],
     changes: bool,
-) -> tuple[int, list[Recovery]]:
-    """Work for these times, kill and check after each; return when the last round ended, in ns, and
-    the results.
+) -> tuple[list[int], list[Recovery]]:
+    """Work for these times, kill and check after each; return when each round ended, in ns, and the
+    results.
     """
     live = copy_disks(base.images, lab.disks("live", base.target))
     output = lab.workdir.logs / "disk.log"
-    end = 0
+    ends = list[int]()
     recoveries = list[Recovery]()
     with (
         disk.serve_disks(
@@ -472,11 +505,11 @@ def _run_rounds(
                     with witness.banking(server, number, seen, changes) as must_work:
                         time.sleep(wait_s)
                         must_work()
-                        end = time.monotonic_ns()
+                        ends.append(time.monotonic_ns())
                         kill(server)
             except DbbenchError as error:
                 if not number:
                     raise
                 recoveries.append(harm_of_start(error, seen.before(time.monotonic_ns())))
                 break
-    return end, recoveries
+    return ends, recoveries

@@ -249,12 +249,14 @@ def _check_script(document: Document, key: Key, file: str) -> None:
 
 def _check_workload(document: Document, workload: Workload) -> None:
     _check_words(document, workload)
+    # The dataset must be one that the model knows; its parameters come from the plan.
     dataset = {"kind": workload.dataset.get("kind"), "parameters": workload.dataset_parameters}
     try:
         adapter(Dataset).validate_python(dataset)
     except ValidationError as error:
         message = str(error.errors()[0]["msg"])
         document.flaw(("dataset", "kind"), message.replace("Input should", "kind must"))
+    # The files are looked for where the description is.
     _check_script(document, ("script",), workload.script)
     for index, file in enumerate(workload.beside):
         _check_script(document, ("beside", index), file)
@@ -268,6 +270,7 @@ def _check_workload(document: Document, workload: Workload) -> None:
             "requires pgbench"
         )
         document.flaw(("weights",), text)
+    # A default is checked like a value that a plan gives.
     for name, parameter in workload.parameters.items():
         if parameter.default is None:
             continue

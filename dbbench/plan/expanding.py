@@ -82,6 +82,7 @@ def _sha256_of(script: str) -> str:
 
 
 def _cells(plan: model.Plan, catalog: Catalog) -> list[model.Cell]:
+    # What is the same for every cell is resolved once.
     setups = [(arm, catalog.setup_of(arm)) for arm in plan.fs_setups]
     log = catalog.setup(plan.device.wal.fs_setup) if plan.device.wal else None
     cells = []
@@ -92,10 +93,13 @@ def _cells(plan: model.Plan, catalog: Catalog) -> list[model.Cell]:
             script=str(catalog.script(workload) or workload.script),
             beside=tuple(map(str, catalog.beside(workload))),
         )
+        # Each engine that the workload can use, with each choice of the plan's lists.
         for engine in engines_of(spec, workload, plan.engine):
             for variant in variants(plan, spec, engine, parameters(workload)):
                 values, dataset = _load(spec, complete, variant)
                 title = ".".join(filter(None, (engine.name, workload.name, variant.name)))
+                # The filesystem changes fastest, so that the cells to be compared follow each
+                # other.
                 for arm, setup in setups:
                     cell = model.Cell(
                         id=f"{arm.label}.{title}",
@@ -126,6 +130,7 @@ def _distinct(
     """Return the cells without those that repeat another setup under a different name, and why, by
     arm.
     """
+    # Only a setup with its own tuning can be equal to another one.
     if not any(cell.setup.tuning for cell in cells):
         return tuple(cells), {}
     baseline = plan.baseline or plan.fs_setups[0].label
@@ -145,6 +150,7 @@ def _distinct(
             earlier = reasons.get(cell.arm, "")
             if reason not in earlier:
                 reasons[cell.arm] = f"{earlier}; {reason}" if earlier else reason
+    # Without a baseline there would be nothing to compare with.
     if baseline in reasons:
         raise PlanInvalid(
             f'baseline "{baseline}": {reasons[baseline]}',

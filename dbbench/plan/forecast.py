@@ -143,6 +143,7 @@ def outlook(run: Run, trials: Sequence[Trial]) -> str:
     """Say how precise the open comparisons of a run with a budget will be at its end, and what
     another precision of the least precise setup would cost; "" if none is open.
     """
+    # The comparisons that are open, by setup.
     primary = {cell.workload.name: cell.workload.primary for cell in run.cells}
     examined = examine(trials, run.baseline, primary, run.plan.margin)
     cells: dict[str, list[Cell]] = {}

@@ -36,6 +36,7 @@ def narrow(plan: Plan, to: Narrowing) -> Plan:
     baseline, the first remaining arm replaces it. The first blocks of a budget are the fewest
     that give an interval.
     """
+    # Options that contradict each other are refused before anything is changed.
     blocks = to.blocks
     if to.budget is not None and (to.quick or blocks is not None):
         other = "--quick" if to.quick else "--blocks"
@@ -44,8 +45,10 @@ def narrow(plan: Plan, to: Narrowing) -> Plan:
         )
     if blocks is not None and not 1 <= blocks <= MOST_TRIALS:
         raise PlanInvalid(f"invalid --blocks {blocks}: must be from 1 to {MOST_TRIALS}")
+    # The filesystems are chosen first, since the rest applies to those that remain.
     if to.fs:
         plan = _only(plan, to.fs)
+    # A quick look is one block of short windows, whatever the plan says.
     if to.quick:
         windows: dict[str, Any] = {"warmup_s": QUICK_WARMUP_S, "measure_s": QUICK_MEASURE_S}
         workloads = tuple(replace(workload, **windows) for workload in plan.workload)
@@ -56,6 +59,7 @@ def narrow(plan: Plan, to: Narrowing) -> Plan:
             budget_s=None,
             repeat_suspect=False,
         )
+    # A budget begins with the fewest blocks; it adds more while time is left.
     if to.budget is not None:
         plan = replace(
             plan,
@@ -84,6 +88,7 @@ def _only(plan: Plan, entries: Sequence[str]) -> Plan:
     arms = {arm.label: arm for arm in plan.fs_setups}
     kept = set()
     added = dict[str, Arm]()
+    # Each entry keeps an arm of the plan, or adds one with more options.
     for word, options in split_fs(entries, lambda word: label_of(word, arms.values()) is not None):
         label = label_of(word, arms.values())
         if label is None:
@@ -102,6 +107,7 @@ def _only(plan: Plan, entries: Sequence[str]) -> Plan:
     chosen = [arm for arm in plan.fs_setups if arm.label in kept]
     chosen += added.values()
     device = plan.device
+    # Directories of arms that were excluded are not used.
     if isinstance(device.paths, dict):
         paths = {label: path for label, path in device.paths.items() if label in kept}
         device = replace(device, paths=paths)

@@ -128,6 +128,7 @@ def _sources(cells: Sequence[Cell]) -> Iterator[str]:
 
 
 def _memory(served: Sequence[Cell]) -> Iterator[str]:
+    # Whether the kernel can enforce a limit here, and why not.
     machine = cgroup.usable_bytes()
     where = cgroup.hierarchy()
     reason = where if isinstance(where, str) else ""
@@ -150,6 +151,7 @@ def _memory(served: Sequence[Cell]) -> Iterator[str]:
             sized += " (estimated)"
         if could:
             sized += f", {size / could:.2g} times this ({label(size / could)})"
+        # What the server gets: no limit, one that cannot be enforced, or the kernel's.
         if limit is None:
             cache = f"up to {size_text(could)}" if could else "all memory"
             yield (
@@ -166,6 +168,7 @@ def _memory(served: Sequence[Cell]) -> Iterator[str]:
                 f"Server and page cache together are limited to {size_text(limit)} by the kernel "
                 f"(cgroup v{where.version}); {sized}."
             )
+        # The page cache keeps some of these tables; which part changes from trial to trial.
         if cell.workload.driver == "scan" and limit and 1 <= size / limit < 2:
             yield (
                 f"How much of {title} each scan finds in the page cache is a matter of chance, "
@@ -268,6 +271,7 @@ def limits(plan: Plan, cells: Sequence[Cell]) -> str:
 def _device(plan: Plan, cells: Sequence[Cell]) -> Iterator[str]:
     if plan.device.directories:
         return
+    # The measurement of the bare device is as long as a window makes it.
     longest = max(cell.window.measure_s for cell in cells)
     each_s = ceiling.row_seconds(longest)
     limits = plan.device.limit.levels if plan.device.limit else ()
@@ -280,8 +284,10 @@ def _device(plan: Plan, cells: Sequence[Cell]) -> Iterator[str]:
             "From the server's start to the end of the load, the block layer limits the reads and "
             f"the writes of each device to {levels}. Bursts are not modelled."
         )
+    # The history of writes matters only on a real disk.
     if plan.device.disks:
         yield _HISTORY[plan.device.condition]
+    # Read-ahead is part of the setup unless the plan makes it equal.
     if plan.equal_readahead_bytes is not None:
         yield f"Read-ahead is set to {size_text(plan.equal_readahead_bytes)} on every filesystem."
     elif any(cell.workload.window == "to-completion" for cell in cells):

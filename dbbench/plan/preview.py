@@ -60,6 +60,7 @@ def preview(plan: Plan, expanded: Expanded) -> Preview:
     trial_s: dict[str, float] = {}
     written: dict[str, dict[str, int]] = {}  # cell -> cause -> bytes of a trial
     by_arm: dict[str, dict[str, int]] = {}  # cell -> its arm -> bytes of a trial
+    # What a trial of each cell writes, and how long it takes.
     for cell in expanded.cells:
         if COPIED not in cell.dataset.parameters:
             dataset = generated.fill_in(cell.dataset, cell.engine.name)

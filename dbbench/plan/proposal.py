@@ -84,12 +84,15 @@ class Proposal:
 
     def text(self, file: Path, available: Catalog) -> str:
         """Return the text of the plan `file`. Raises UnknownName, DeviceUnusable, PlanInvalid."""
+        # The filesystems, as the plan lists them.
         entries = split_fs(self.setups or _SETUPS, available.setups.__contains__)
         arms = [Arm(name, mount=options) for name, options in entries]
         setups = []
+        # A setup that is not in the catalogue is refused before the plan is written.
         for arm in arms:
             table = {"use": arm.use, "mount": arm.mount}
             setups.append(_inline(table) if arm.adds else _toml(arm.use))
+        # A plan of directories is bounded by time unless the user says otherwise.
         budget = self.budget or ("30min" if self.directories else None)
         values = {
             "file": str(file),
@@ -189,6 +192,7 @@ class RunningServer:
             load["scale"] = max(1, size // SCALE_BYTES)
         else:
             load["table_size"] = max(1000, size // SYSBENCH_ROW_BYTES // _TABLES)
+        # What was found, in words for the plan's comments.
         place = "an unknown filesystem"
         if self.mount is not None:
             mounted = ",".join(self.mount.options)
@@ -196,6 +200,7 @@ class RunningServer:
         data = "data of unknown size"
         if self.data_bytes is not None:
             data = f"{size_text(size)}, as the dataset below"
+        # The command by which the user copies the server's data.
         command = profile.copying.format(
             host=shlex.quote(str(self.socket.parent)),
             port=self.socket.suffix[1:],
@@ -220,6 +225,7 @@ class RunningServer:
         }
         # What a server reports may contain line breaks.
         values = {key: one_line(value, len(value)) for key, value in values.items()}
+        # Names that need quotes, and values with control characters, are left out.
         lines = []
         for name, text in self.settings.items():
             if _BARE.fullmatch(name) and text.isprintable():

@@ -55,6 +55,7 @@ def variants(
     """Yield all choices, with the first list changing slowest; a single one without a name if the
     plan has no list.
     """
+    # Three kinds of factors: the plan's lists, limits of the device, and combinations.
     axes = _axes(plan, spec, engine, parameters)
     choices = itertools.product(*(axis.values for axis in axes))
     limits = device_limits(plan)
@@ -78,6 +79,7 @@ def variants(
             all_levels = {LIMIT: limit.name, **levels}
         words += [level_text(name, level) for name, level in all_levels.items()]
 
+        # The engine without lists: each has one value now.
         folder = values["plan"]["bin"]
         server = dataclasses.replace(
             engine,

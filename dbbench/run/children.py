@@ -207,12 +207,14 @@ class Launcher(ExitStack):
         errors = list[DbbenchError]()
         overdue = overdue or Overdue()
         self.prepare()
+        # A signal that arrives before the process is followed must not be lost.
         with self._stop.launching():
             child = self._fork(request)
             if isinstance(child, int):
                 return child
             try:
                 self._stop.follow(child)
+                # Its events arrive as lines; `overdue` raises if a phase exceeds its deadline.
                 for line in overdue.lines(child.pid, child.output):
                     event = parse(line)
                     if event is not None and event.kind == "error":
@@ -227,6 +229,7 @@ class Launcher(ExitStack):
             finally:
                 if not child.end():  # the fork server waits for it, so it cannot be used again
                     self.close()
+        # A request to stop is the reason of what the process reported after it.
         if self._stop.signal is not None:
             raise self._stop.error()
         if errors:

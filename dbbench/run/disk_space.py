@@ -37,6 +37,7 @@ def shortages(
     """Yield an error for each disk without space, and for a cache that cannot be written. `images`:
     bytes that the run's images still need, by directory.
     """
+    # What the run puts where: results, images, golden copies, data of directories.
     needs: list[tuple[Path, int, str]] = [(results, len(expanded.order) * RESULT_BYTES, "results")]
     if images is None:
         for spec in plan.device.volumes.values():
@@ -107,6 +108,7 @@ def fits(plan: Plan, expanded: Expanded) -> Iterator[errors.DbbenchError]:
     # The volume of the data: the largest dataset with the logs that are there.
     size = min(filter(None, plan.device.disk_bytes(devices.size_bytes)), default=0)
     if size:
+        # The cell that needs most, with its data and its log.
         dataset = 0
         logs = 0
         engine = ""
@@ -117,10 +119,12 @@ def fits(plan: Plan, expanded: Expanded) -> Iterator[errors.DbbenchError]:
                 dataset = data_bytes
                 logs = log_bytes
                 engine = cell.engine.name
+        # Aged files are on the same device, and ageing leaves some space unusable.
         aged = int(plan.age.fill * size) if plan.age else 0
         if dataset + logs + aged > size * (USABLE if aged else 1):
             what = f"a dataset of about {size_text(dataset)}"
             remedy = "Use a larger device or a smaller dataset"
+            # Only what takes space is named, and only what would help.
             if logs:
                 what += f" with {size_text(logs)} of {engine}'s logs"
                 remedy += " or smaller logs (redo log, window)"

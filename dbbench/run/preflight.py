@@ -135,6 +135,7 @@ def _servers(expanded: Expanded) -> Iterator[errors.DbbenchError]:
 
 
 def _programs(plan: Plan, expanded: Expanded) -> Iterator[errors.DbbenchError]:
+    # Directories have filesystems already, so no program of mkfs is needed.
     made = (
         []
         if plan.device.directories
@@ -142,6 +143,7 @@ def _programs(plan: Plan, expanded: Expanded) -> Iterator[errors.DbbenchError]:
     )
     setups = {setup.name: setup for setup in made}
     missing = {name: filesystems.missing_programs(setup) for name, setup in setups.items()}
+    # All missing programs are one error, with one command that installs them.
     if names := dict.fromkeys(
         (*missing_programs(expanded), *itertools.chain.from_iterable(missing.values()))
     ):
@@ -149,6 +151,7 @@ def _programs(plan: Plan, expanded: Expanded) -> Iterator[errors.DbbenchError]:
         error = errors.ProgramMissing(f"not installed: {', '.join(names)}", remedy=hint)
         error.programs = tuple(names)
         yield error
+    # Without its programs, only the kernel can be asked about a setup.
     for setup in setups.values():
         reason = (
             "; ".join(filesystems.obstacles(setup))

@@ -76,6 +76,7 @@ class Record:
         elif phase is model.Phase.MEASURE:
             expected_s = window.measure_s or None
         name = phase.value
+        # The parent hears about the phase before it begins, so that it can watch the deadline.
         self.tell(
             "phase_begin",
             phase=name,
@@ -89,6 +90,7 @@ class Record:
             with deadline(phase, limit_s), process.in_phase(phase.value, asked_s):
                 yield
         finally:
+            # The time is recorded also if the phase fails.
             seconds = time.monotonic() - began
             ended = iso(began_utc + seconds)
             seconds = round(seconds, 3)
@@ -121,12 +123,14 @@ class Record:
         return trial
 
     def _trial(self) -> model.Trial:
+        # A failure outweighs a warning; a warning alone makes a trial suspect or nothing.
         status = model.Status.OK
         if self._error:
             status = model.Status.FAILED
         elif any(warning.suspect for warning in self._warnings):
             status = model.Status.SUSPECT
         engine = self.cell.engine
+        # The identity and the conditions of the trial; `facts` has what its stages found.
         return model.Trial(
             id=self.spec.id,
             run=self.run.name,

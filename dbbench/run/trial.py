@@ -93,6 +93,7 @@ def drive(
             with stage(Phase.CONDITION):
                 facts.condition = attach.precondition(trial.folder, cell.id, disks["data"])
 
+        # The counters of the disks begin here: everything from mkfs on is the trial's.
         clock = DiskClock(leaves_of(disks))
         with stage(Phase.MKFS):
             volumes = stack.enter_context(mkfs.make_layers(setups, disks, journal))
@@ -103,6 +104,7 @@ def drive(
             fs = mounts["data"]
             facts.filesystem = mount.facts(setups, volumes, made, mounts)
 
+        # A filesystem in use has files and holes before the database comes.
         if plan.age:
             with stage(Phase.AGE):
                 facts.age = (
@@ -131,6 +133,7 @@ def drive(
                 drop_cache.emptier(plan, setups, volumes, mounts),
             )
 
+        # The server runs once before the load, so that it starts from a quiet state.
         with stage(Phase.SETTLE):
             with ready.serving(datadir) as server:
                 server.settle()  # so that the window does not write what the restore left dirty
@@ -147,12 +150,14 @@ def drive(
 
         generator, samples, readings = run_load(trial, workdir, disks, mounts, ready)
 
+        # The data is checked while it is still as the load has left it.
         with stage(Phase.CHECK), load.reading(generator) as outcome:
             facts.checked = space.check(cell.dataset, mounts, ready)
 
         examine(trial, workdir, disks, mounts, ready)
         facts.writes = attach.count_writes(plan, cell, clock)
 
+    # The verdict about the trial needs everything that was found on the way.
     first = attach.first_host_state(cell.setup, journal)
     page_bytes = durability.page_bytes(facts.effective_settings)
     tears = fs.tears_pages_of(page_bytes)
@@ -207,6 +212,7 @@ def run_load(
         samples = stack.enter_context(
             samplers.beside(load.list_samplers(cell, disks, mounts, server), raw)
         )
+        # What is read at both ends of the window: disks, processes, the server, the client.
         meter = Meter(
             Bench(
                 disks,
@@ -227,6 +233,7 @@ def run_load(
             workdir.scratch,
             drop_cache.during_load(ready, samples),
         )
+        # A load that runs to its end has no warm-up, unless it prepares something.
         with generate_load(task, client) as generator:
             if window.kind == "fixed" or cell.workload.prepares:
                 with stage(Phase.WARMUP):
@@ -249,6 +256,7 @@ def run_load(
         meter.read_end()
         trial.warn(*compare_settings(settings, effective, server.effective_settings()))
 
+        # The files are measured before the server stops, because stopping changes them.
         with stage(Phase.STOP):
             grown = space.growth(ready.fs, engine, datadir, effective, before)
             facts.growth = replace(

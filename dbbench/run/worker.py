@@ -99,6 +99,7 @@ def main(document: dict[str, Any]) -> int:
     run = folder.run
     path = folder.path
 
+    # Root executes copies of the scripts, which no other process can change.
     def work(workdir: WorkDir) -> None:
         folder.run = private(run, workdir, request.sha256)
         WORKS[request.work](folder, request, workdir, emit)
@@ -137,6 +138,7 @@ def _build_golden(
     try:
         with process.in_phase(Phase.RESTORE.value, asked_s):
             restore.ensure_golden(cell, workdir, emit)
+    # The deadline's own message names a trial, and there is none.
     except DeadlinePassed as error:
         raise DatasetBuildFailed(
             f"{title}: {error.evidence}",
@@ -147,6 +149,7 @@ def _build_golden(
         if error.exit_code == EXIT_TRIAL_FAILED:  # there is no trial yet
             error.effect = effect
         raise
+    # A fault of dbbench: its traceback is in launcher.log, its cause on the screen.
     except Exception as error:
         traceback.print_exc()
         cause = translate(error, workdir.root)

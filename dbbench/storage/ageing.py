@@ -163,10 +163,12 @@ def age(
     share of the devices, equal for each filesystem of a plan, unless one offers much less
     (mirrors). Raises FilesystemFull.
     """
+    # How much to fill: a share of the devices, or of what a mirror offers.
     offered = os.statvfs(fs.path)
     total = offered.f_blocks * offered.f_frsize
     whole = device_bytes if total >= WHOLE * device_bytes else total
     before = shape.free_space(fs)
+    # The same seed gives the same files on each filesystem.
     steps = sequence(seed, int(asked.fill * whole), asked.churn)
     try:
         files, files_written, written_bytes, digest = _carry_out(
@@ -183,6 +185,7 @@ def age(
             effect="Nothing was measured.",
             remedy="Use a smaller fill in [age] or a larger device.",
         ) from error
+    # Free space is read when everything is on the device.
     filesystems.sync(fs.path)
     now = os.statvfs(fs.path)
     return AgeFacts(
@@ -207,6 +210,7 @@ def _carry_out(
     """Return the numbers of files that are left and that were written, the bytes written, and the
     digest.
     """
+    # All files are pieces of one random sample, which no filesystem can compress.
     noise = memoryview(random.Random(seed).randbytes(SAMPLE))
     digest = hashlib.sha256()
     present: set[str] = set()
@@ -214,6 +218,7 @@ def _carry_out(
     written = 0
     for number in range(FOLDERS):
         (root / f"{number:02}").mkdir(parents=True)
+    # The digest shows that two filesystems were aged by the same steps.
     for step in steps:
         digest.update(step.line())
         path = root / step.name

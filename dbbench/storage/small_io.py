@@ -122,6 +122,7 @@ class MeasuredDirectory:
             pieces = [self._random.randbytes(2**20) for _ in range(FILE_BYTES >> 20)]
             self._write_new("filled", *pieces)
             self._filled = True
+        # Everything that the loop needs is looked up before the first measurement.
         transfer = os.preadv if method.reads else os.pwritev
         buffers = [memoryview(self._buffer)[: method.io_bytes]]
         flush = method.flush
@@ -137,6 +138,7 @@ class MeasuredDirectory:
                     offset = (len(taken_s) + 1) % places * method.io_bytes
                 elif method.reads:
                     offset = self._random.randrange(places) * method.io_bytes
+                # Only the I/O and its flush are timed.
                 before = time.perf_counter()
                 transfer(fd, buffers, offset)
                 if flush is not None:

@@ -110,8 +110,10 @@ def _facts(trial: Record, observed: Observed) -> None:
     effective = facts.effective_settings
     io = readings.disks.io
     facts.engine_features = profile_of(cell.engine.name).shown(effective)
+    # Writes that the window left for later.
     drain_s = round(trial.phase_s(model.Phase.DRAIN), 3)
     facts.drain = model.DrainFacts(readings.debt_bytes, drain_s, readings.drain_write_bytes)
+    # What the trial had: memory, cores, the client's host, checkpoints.
     facts.memory = fairness.memory(
         cell,
         readings,
@@ -123,6 +125,7 @@ def _facts(trial: Record, observed: Observed) -> None:
     client = readings.bench.client
     facts.client = None if client is None else client.facts
     facts.checkpoints = readings.engine.checkpoints
+    # Write amplification is unknown if something else wrote to the device.
     amplified = summary.ratio(io.write_bytes, io.engine_write_bytes)
     if readings.foreign_on_device():
         amplified = None
@@ -130,6 +133,7 @@ def _facts(trial: Record, observed: Observed) -> None:
     if facts.snapshots is not None:
         facts.snapshots = snapshots.with_cost(facts.snapshots, outcome, cell.window)
     facts.summary = _summary(trial, observed)
+    # The rate counts as commits only if the load flushes its commits.
     tps = facts.summary.get("tps") if _commits(outcome, io.engine_write_bytes) else None
     facts.ceiling = device_rates.with_rates(facts.ceiling, outcome.series, cell, tps)
 
@@ -145,9 +149,11 @@ def _summary(trial: Record, observed: Observed) -> dict[str, float | None]:
     io = trial.facts.io
     drain = trial.facts.drain
     switches = processes.switches_per_s
+    # Throughput, and what it costs if the limit has a price.
     rates = summary.throughput(outcome, drain.drain_s)
     if rates and limit is not None and limit.price is not None:
         rates["tps_per_price"] = summary.ratio(rates["tps"], limit.price)
+    # Divided by transactions, these are the costs of one.
     totals = {
         "cpu_ms": readings.cpu_ms(),
         "write_kb": None if io.write_bytes is None else io.write_bytes / 1000,
@@ -156,6 +162,7 @@ def _summary(trial: Record, observed: Observed) -> dict[str, float | None]:
         "io_operations": io.operations,
         "context_switches": None if switches is None else switches * outcome.window_s,
     }
+    # The table of metrics names these keys; None is what could not be measured.
     stalled = summary.stalled_seconds(window, tps)
     latencies = summary.latencies(outcome)
     return {
@@ -268,10 +275,12 @@ def _of_machine(trial: Record, observed: Observed) -> Iterator[TrialWarning]:
     second = trial.run.host.get("second_kernel")
     if second:
         yield TrialWarning("W099", str(second))
+    # The clock and the seconds without a sample.
     slip = trial.clock.slip_s()
     if abs(slip) > CLOCK_SLIP_S:
         yield TrialWarning("W023", f"the system clock moved by {slip:+.1f} s during the trial")
     yield from device_rates.silent(trial.cell.window, observed.outcome.series)
+    # What the kernel reported: about the machine, lost lines, and the disks under test.
     about_machine = kernel.lines_about_machine()
     if about_machine:
         yield TrialWarning("W020", "; ".join(about_machine[:3]))
@@ -424,11 +433,13 @@ def _confirm_flushes(trial: Record, observed: Observed) -> None:
     io = observed.readings.disks.io
     flags = facts.durability_flags
     restored = observed.restored.facts
+    # Commits flush the log, which may be on a device that is not under test.
     log_elsewhere = restored is not None and bool(restored.tablespace) and len(facts.volumes) == 1
     # A load that runs to its end counts tables or files and makes no commits.
     commits = 0
     if outcome.histogram is not None and not log_elsewhere:
         commits = _commits(outcome, io.engine_write_bytes)
+    # Writes that the device is told to complete at once need no flush.
     forced = durability.forced_writes(effective, facts.queue.get("fua") == "1")
     text, disproved = durability.flushes_verdict(
         io.flushes,
@@ -440,6 +451,7 @@ def _confirm_flushes(trial: Record, observed: Observed) -> None:
     trial.facts.io = dataclasses.replace(trial.facts.io, flushes_note=text)
     if disproved:
         raise WorkUnconfirmed(text)
+    # Further counts: flushes of files, and of logs at each commit.
     logs = 0 if log_elsewhere or forced else durability.flushed_logs(effective)
     needed = tuple(work.flushes(outcome, observed.readings, trial.cell, flags, logs))
     trial.facts.work = (*trial.facts.work, *needed)

@@ -73,9 +73,11 @@ def restore(
         datasets.restore_copy(rest, server, account)
         (server / "pg_tblspc" / oid).symlink_to(datadir)
 
+    # The setup's promises about files are confirmed before a server opens them.
     filesystems.verify_files(setup, engine.data_files(server))
     if fs.raw is not None and isinstance(engine, UsesBareDevice):
         engine.move_data(datadir, fs.raw)
+    # A standby begins with the archive that the trial will offer to it.
     if cell.dataset.kind == "archive":
         datasets.archive.hand_over(golden, datadir, engine, workdir.scratch)
     return dataclasses.replace(

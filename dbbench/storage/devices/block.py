@@ -45,10 +45,12 @@ def attach(
     if something holds it.
     """
     with contextlib.ExitStack() as stack, contextlib.ExitStack() as held:
+        # First the exclusive open, which the kernel grants to one; then all questions.
         held.enter_context(hold.holding(exclusive := _exclusive(path, permit, fstab)))
         name = guard.kernel_name(exclusive)
         must_be(path, name, expected)
         fd = os.open(f"/proc/self/fd/{exclusive}", os.O_RDWR | os.O_CLOEXEC)
+        # A device that something still holds afterwards is an error, not a leftover.
         stack.enter_context(afterwards(lambda: _wait_until_free(Path(f"/dev/{name}"))))
         stack.callback(os.close, fd)
         _lock(fd, path)
@@ -58,6 +60,7 @@ def attach(
             guard.found_on(exclusive, mine={exclusive, fd}, fstab=fstab),
             permit,
         )
+        # Nothing else uses it, so what is read now stays true.
         size = sysfs.size_bytes(name)
         facts = DeviceFacts(
             "block",
@@ -76,6 +79,7 @@ def attach(
             sysfs.leaves(name),
             identity=word,
         )
+        # At the end of the block it must be as free as before.
         guard.must_be_alone(fd)
 
 

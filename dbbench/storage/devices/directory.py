@@ -69,12 +69,14 @@ def attach(spec: DeviceSpec, arm: str) -> Iterator[Device]:
             f"[device] has no directory for {arm!r}",
             remedy=f'Set paths = {{ {arm or "ext4"} = "/mnt/a", ... }} in [device].',
         )
+    # Directories of runs that were killed are removed first.
     directory = check_directory(Path(named))
     for left in _ours(directory):
         _remove_stale(left)
     folder = directory / (PREFIX + re.sub(r"[^A-Za-z0-9._+-]", "_", arm or "data"))
     with contextlib.ExitStack() as stack:
         try:
+            # The marker in it is locked while it is used, so that no other run removes it.
             folder.mkdir(0o755)
             stack.callback(shutil.rmtree, folder, ignore_errors=True)
             marker = os.open(

@@ -130,11 +130,13 @@ def _program(calls: dict[str, int]) -> bytes:
     both = 0x54
     give = 0x06
     arguments = 16  # offsets in struct seccomp_data: nr at 0, arch at 4, args from 16
+    # A system call of another architecture is allowed: it has other numbers.
     lines: list[tuple[int, int, int, int]] = [
         (load, 0, 0, 4),
         (equal, 1, 0, calls["arch"]),
         (give, 0, 0, _ALLOW),
     ]
+    # Opens: only O_EXCL without O_CREAT, which is how a device is opened alone.
     for name, argument in (("openat", 2), ("open", 1)):
         if name in calls:
             lines += [
@@ -185,6 +187,7 @@ def _answer(listener: int, opened: Opened, mounts: Callable[[], None]) -> None:
     fd = None
     given = None
     try:
+        # A mount is allowed after `mounts` was called; an open is answered with our descriptor.
         if call in (calls["mount"], calls["fsconfig"]):
             mounts()
         else:
@@ -196,6 +199,7 @@ def _answer(listener: int, opened: Opened, mounts: Callable[[], None]) -> None:
     finally:
         if fd is not None:
             os.close(fd)
+        # Without an answer the program would wait forever, so it gets one after an error, too.
         answer = (
             _ANSWER.pack(number, 0, 0, _CONTINUE)
             if given is None

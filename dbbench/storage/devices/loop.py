@@ -41,14 +41,17 @@ def attach(image: Path, sector_bytes: int = 0) -> Iterator[Device]:
     loop device), MakeFailed; the last one also at the end.
     """
     with contextlib.ExitStack() as stack:
+        # The image is checked and opened once; the kernel gets this descriptor.
         file, direct = _open(image)
         stack.callback(os.close, file)
         _is_free(image, file)
         blocks, extents = allocation(image)
         name, fd = _bound(file, direct, sector_bytes)
         sequence, dio = (sysfs.attribute(name, place) for place in ("diskseq", "loop/dio"))
+        # The driver releases the device some time after the last close.
         stack.enter_context(afterwards(lambda: _wait_until_free(name, sequence)))
         stack.callback(os.close, fd)
+        # Without direct I/O the image would be cached twice.
         if direct and dio != "1":
             raise MakeFailed(
                 f"/dev/{name} does not use direct I/O (loop/dio = {dio})",

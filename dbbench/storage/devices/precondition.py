@@ -66,11 +66,13 @@ def fill(device: Device, seed: int) -> ConditionFacts:
     written = 0
     rates = list[float]()
     steady = True
+    # Each disk by itself: a layer would spread the writes.
     for member in device.each:
         hold.must_be_alone(member.fd)
         size = member.facts.size_bytes
         for _ in range(FILLS):
             _fio(member, ["--rw=write", "--bs=1m", f"--size={size}"], 60 + size / _FILL_RATE, seed)
+        # Random writes until the rate of some rounds is the same.
         each_s = round_s(size)
         disk_rates: list[float] = []
         while len(disk_rates) < _MOST_ROUNDS and not is_steady(disk_rates):
@@ -82,6 +84,7 @@ def fill(device: Device, seed: int) -> ConditionFacts:
                 f"--runtime={each_s:.0f}s",
             ]
             disk_rates.append(_fio(member, words, 60 + 2 * each_s, seed + len(disk_rates)))
+        # What fio wrote: the fills, and each round's rate times its length.
         written += FILLS * size + round(sum(disk_rates) * 8192 * each_s)
         rates = rates + disk_rates
         steady = steady and is_steady(disk_rates)

@@ -102,6 +102,7 @@ def obstacles(setup: FsSetup, root: Path = Path("/")) -> list[str]:
     name = setup.mkfs.family
     if name not in FAMILIES:
         return [f"unknown family {name!r} (known: {', '.join(FAMILIES)})"]
+    # What the family itself lacks, and options that it does not have.
     family = FAMILIES[name]
     reasons = [family.lacks(setup, root)]
     if isinstance(family, Formatted):

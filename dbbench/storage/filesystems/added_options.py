@@ -177,6 +177,7 @@ def unknown(family: str, mount: Iterable[str]) -> str | None:
     """Return the kernel's message about the first mount option it refuses; None without one, or if
     not asked.
     """
+    # fsopen and fsconfig parse the options without a device; not every kernel has them.
     with (
         contextlib.suppress(OSError),
         os.fdopen(
@@ -186,6 +187,7 @@ def unknown(family: str, mount: Iterable[str]) -> str | None:
         ) as file,
     ):
         fd = file.fileno()
+        # The first option that is refused ends the question; later ones are not looked at.
         for option in mount:
             if option in _OF_MOUNT:
                 continue

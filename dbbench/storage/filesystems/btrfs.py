@@ -524,6 +524,7 @@ def _search(
             2**32 - 1,
             *(0,) * 5,  # unused
         )
+        # The kernel fills the buffer behind the key with as many items as fit.
         buffer = bytearray(key + struct.pack("=Q", _BUFFER) + bytes(_BUFFER))
         fcntl.ioctl(fd, _TREE_SEARCH_V2, buffer)
         count = _KEY.unpack_from(buffer)[9]

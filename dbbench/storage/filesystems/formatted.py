@@ -219,6 +219,7 @@ class Formatted(Family):
         """Run mount(8) on the checked descriptions; return the setup's options. Raises MountFailed,
         DeviceChanged.
         """
+        # The program gets descriptors, which cannot come to mean another device.
         options = self.mount_options(setup)
         others = self.mount_words(tuple(member.argument for member in device.each[1:]))
         argv = self.mounting(
@@ -228,6 +229,7 @@ class Formatted(Family):
         )
         fds = [member.fd for member in device.each]
         with Watch(device.path.name) as kernel:
+            # The reason of a failed mount is in the kernel's log, not in what mount(8) prints.
             try:
                 with hold.handed_over(*fds):
                     process.run(argv, timeout_s=120, pass_fds=fds)

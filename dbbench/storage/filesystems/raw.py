@@ -68,6 +68,7 @@ class Raw(Family):
         """
         path = to.path
         path.mkdir(parents=True, exist_ok=True)
+        # The node is in a memory filesystem of its own, so that nothing is written for it.
         try:
             namespaces.mount(
                 "tmpfs",

@@ -65,6 +65,7 @@ def space(fs: Mounted, logical_bytes: int) -> SpaceFacts:
     """Return used and free space, after writing dirty data; of an existing filesystem the
     directory's. `logical_bytes`: the sizes of the data files.
     """
+    # Data that is not written yet has no blocks yet.
     syncfs(fs.path)
     total = os.statvfs(fs.path)
     free = total.f_bavail * total.f_frsize

@@ -96,12 +96,14 @@ def parse_xfs_info(text: str) -> dict[str, Scalar]:
     """Parse the geometry in xfs_info's table (mkfs.xfs prints the same)."""
     sections: dict[str, dict[str, int]] = {}
     name = ""
+    # A section begins at the left margin and goes on in indented lines.
     for line in text.splitlines():
         if line[:1].strip():
             name = line.partition("=")[0].split()[0]
             sections[name] = {}
         for key, value in re.findall(r"([a-z0-9-]+)=(\d+)", line):
             sections[name][key] = int(value)
+    # The names of the facts are those of the other families.
     meta = sections["meta-data"]
     data = sections["data"]
     log = sections["log"]

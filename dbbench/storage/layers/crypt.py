@@ -54,6 +54,7 @@ def make(
     journal: Journal,
 ) -> Iterator[tuple[Device, ...]]:
     """Yield an encrypted volume on each of the devices. Raises MakeFailed, UnmountFailed."""
+    # Each device has a mapping of its own; the layer above combines them.
     with reserve("crypt", end, devices, journal) as name, contextlib.ExitStack() as stack:
         volumes = []
         for number, device in enumerate(devices, start=1):
@@ -70,6 +71,7 @@ def make(
                     env=volume.MAPPER_ENV,
                     note=False,
                 ).stdout
+            # What the kernel uses is read back and compared with the setup.
             facts = {**parse_status(printed), "kind": "crypt", "name": member_name}
             if facts["cipher"] != layer.cipher:
                 raise MakeFailed(

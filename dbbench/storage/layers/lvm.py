@@ -138,6 +138,7 @@ def _volume(
             ("lvcreate", "--yes", "-V", size, "--thinpool", _POOL, "-n", DATA, group),
             ("lvchange", "--errorwhenfull", "y", f"{group}/{_POOL}"),
         ]
+    # Without a pool the volume lies on the group itself, striped if the setup says so.
     stripes = ["--stripes", str(layer.stripes)] if layer.stripes > 1 else []
     if layer.stripes > 1 and layer.chunk_bytes:
         stripes += ["--stripesize", f"{layer.chunk_bytes // 1024}k"]

@@ -80,6 +80,7 @@ def make(
 ) -> Iterator[tuple[Device, ...]]:
     """Yield an array of the devices, in sync. Raises MakeFailed, UnmountFailed."""
     with reserve("md", end, devices, journal) as name:
+        # The devices are handed over as descriptors.
         arguments = [device.argument for device in devices]
         argv = _create(layer, f"/dev/md/{name}", arguments, f"--name={name}", f"--homehost={_HOST}")
         with failing(
@@ -92,6 +93,7 @@ def make(
             raise MakeFailed(
                 f"mdadm did not create the array {name}", effect="Nothing was measured."
             )
+        # What the kernel made is compared with the setup, and it must be in sync.
         facts = read_back(array, name)
         expected: dict[str, object] = {"level": layer.level, "degraded": 0}
         expected["sync"] = "idle" if layer.level in _REDUNDANT else "none"

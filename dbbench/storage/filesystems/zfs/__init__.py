@@ -60,6 +60,7 @@ def scrub(stored: Stored) -> str:
 def damages(text: str) -> str:
     """Return the errors in `zpool status` after a scrub, repaired or not; "" without any."""
     damage: list[str] = []
+    # A scrub that repaired something found damage, even if nothing is left of it.
     scan = re.search(
         r"^ *(?:scan|scrub): (.*)",
         text,
@@ -70,6 +71,7 @@ def damages(text: str) -> str:
         repaired = re.search(r"repaired (?!0+[A-Z]?(?:\s|$))\d", scan[1])
         if repaired or not intact:
             damage.append(scan[1])
+    # Counters of errors, by device.
     rows = re.findall(
         r"^\t *(\S+) +[A-Z]+ +(\S+) +(\S+) +(\S+)",
         text,
@@ -78,6 +80,7 @@ def damages(text: str) -> str:
     for name, read, write, checksum in rows:
         if name != "NAME" and {read, write, checksum} != {"0"}:
             damage.append(f"{name}: read {read}, write {write}, checksum {checksum}")
+    # The summary, which names files.
     damage += re.findall(
         r"^errors: (?!No known data errors)(.*)",
         text,
@@ -239,6 +242,7 @@ class Zfs(Family):
         """Make the pool, recorded in the journal before, with its datasets, and export it. Raises
         MakeFailed.
         """
+        # The pool is in the journal before it exists, so that a killed run can remove it.
         name = pool.new_name(journal)
         driver.note_resource(
             journal,
@@ -257,6 +261,7 @@ class Zfs(Family):
                 label = pool.label(device.path)
         except (CommandFailed, MountFailed) as failure:
             raise mkfs_error(setup, device, failure) from failure
+        # What the kernel made, read from the label and the properties.
         geometry = {
             "pool_version": label["version"],
             "ashift": label["ashift"],
@@ -284,8 +289,10 @@ class Zfs(Family):
         journal = to.journal
         path.mkdir(parents=True, exist_ok=True)
         with pool.release(device):
+            # The label on the device has the pool's name.
             hosted = ZfsPool(str(pool.label(device.path)["name"]), device)
             data = f"{hosted.name}/data" if "data" in setup.volumes else hosted.name
+            # From here on a later start would export the pool.
             driver.note_resource(
                 journal,
                 "take",
@@ -303,6 +310,7 @@ class Zfs(Family):
             pool.JOURNALLED,
             hosted.name,
         )
+        # The label is erased, so that no later import finds the pool.
         if not to.stays:
             pool.wipe(hosted.members)
 

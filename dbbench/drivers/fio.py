@@ -41,11 +41,13 @@ _TIMES: Final = {"": 1.0, "k": 1e3, "M": 1e6}
 LAYOUT_S: Final = 6 * 3600.0  # a layout that takes longer is stuck
 _KIB: Final = 1024 / 1e6  # 1 KiB, the unit of a bandwidth log, in MB
 _LOG: Final = "fio"
-# Options of a job file with which its files, its duration or its logs would not be those of the
-# trial.
+# Options of a job file with which its files, its duration, its logs or its sums would not be those
+# of the trial.
 _DECIDED: Final = re.compile(
     r"directory|filename|filename_format|opendir|include|read_iolog|replay_redirect|runtime|timeout|"
-    r"time_based|ramp_time|randseed|create_only|per_job_logs|write_\w*log|log_\w+"
+    r"time_based|ramp_time|randseed|create_only|per_job_logs|write_\w*log|log_\w+|"
+    # a job that does not run during the whole window, although its rate is added to the others
+    r"stonewall|wait_for_previous|wait_for|startdelay|number_ios|steadystate|ss"
 )
 _PROGRAMS: Final = ("exec_prerun", "exec_postrun")
 _OPTION: Final = re.compile(r"\s*(\w+)\s*(?:[=\s]\s*(.*)|$)")

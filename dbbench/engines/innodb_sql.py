@@ -47,7 +47,8 @@ class InnodbSql(Sql):
         answer = rows_of(
             connection,
             "SELECT table_name, data_length FROM information_schema.tables"
-            " WHERE table_schema = DATABASE() AND table_type = 'BASE TABLE' ORDER BY "
+            " WHERE table_schema = DATABASE() AND table_type = 'BASE TABLE' AND engine = 'InnoDB'"
+            " ORDER BY "
             "LENGTH(table_name), table_name",
         )
         return [Table(str(name), int(size)) for name, size in answer]

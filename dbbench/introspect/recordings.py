@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from dbbench import process
-from dbbench.datasets.sources import PACKED
+from dbbench.datasets.sources import packed
 from dbbench.errors import DbbenchError, ScriptInvalid
 from dbbench.introspect.refusals import CONTROL, refusal
 from dbbench.results.fileio import read_input
@@ -96,9 +96,9 @@ class RecordedStatements:
 def read(path: Path) -> RecordedStatements:
     """Return the file's statements. Raises FileUnreadable, ProgramMissing, ScriptInvalid."""
     data = read_input(path, LARGEST)
-    for magic, (kind, unpack) in PACKED.items():
-        if data.startswith(magic):
-            raise _unreadable(path, f"it is compressed ({kind})", f"Unpack it:  {unpack} {path}")
+    if unpacking := packed(path, data):
+        kind, unpack = unpacking
+        raise _unreadable(path, f"it is compressed ({kind})", f"Unpack it:  {unpack}")
     # as PowerShell redirects output
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         remedy = f"Convert it:  iconv -f UTF-16 -t UTF-8 {path}"

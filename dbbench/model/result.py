@@ -167,8 +167,11 @@ class SourceChangeKind(StrEnum):
     NO_CHECKSUMS = "no-checksums"  # neither the source nor the copy has them
     SETTLED = "settled"  # `done` was executed once, before the copy became golden
     NOT_SETTLED = "not-settled"  # settle = false
-    # `statements` of the dump were left out, because this server does not have them
+    # `statements` of the dump were left out: this server does not have them, or they are for a
+    # whole server
     SKIPPED = "statements-skipped"
+    WARNED = "warnings"  # `warnings` of the server while it loaded the dump
+    NOT_MEASURED = "tables-not-measured"  # `tables` are not InnoDB's
 
 
 @dataclass(frozen=True)

@@ -113,8 +113,9 @@ class Catalog:
             lines = [f"{job.name}:{number} {option}" for number, option in conflicts]
             if lines:
                 raise PlanInvalid(
-                    f"{job} has lines that dbbench sets for each trial, or that run programs or "
-                    f"name files elsewhere; remove {', '.join(lines)}"
+                    f"{job} has lines that dbbench sets for each trial, that run programs or name "
+                    "files elsewhere, or with which a job does not run during the whole window; "
+                    f"remove {', '.join(lines)}"
                 )
         return workload
 

@@ -4,15 +4,17 @@ done.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from dbbench.datasets import sources
 from dbbench.engines import profile_of
 from dbbench.engines.settings import own_cache_bytes, word
-from dbbench.errors import MachineTooSmall
+from dbbench.errors import DbbenchError, MachineTooSmall
 from dbbench.machine import cores, host, known_faults
 from dbbench.machine.limits import cgroup
 from dbbench.metrics.summary import SHORT_WINDOW_S
@@ -120,6 +122,11 @@ def _sources(cells: Sequence[Cell]) -> Iterator[str]:
                 f"{cell.workload.name} uses your own data: {data['path']}, {data['form']} of "
                 f"{cell.engine.name} {data['version']}{alone}."
             )
+            # a source that cannot be used is refused elsewhere
+            with contextlib.suppress(DbbenchError):
+                source = sources.look(Path(str(data["path"])))
+                for change in sources.examine(source, cell.engine.bin):
+                    yield f"{data['path']}: {sources.text(change)}."
         elif "tablespace" in data:
             yield (
                 f"{cell.workload.name}: only the tables (tablespace {data['tablespace']}) are on "

@@ -170,7 +170,9 @@ def _sources(expanded: Expanded) -> Iterator[errors.DbbenchError]:
     for cell in (cell for cell in expanded.cells if cell.dataset.kind == "source"):
         try:
             if not golden.exists(golden.recipe(cell.engine, cell.dataset, cell.raw).key):
-                sources.of(cell.dataset, cell.engine)
+                source = sources.of(cell.dataset, cell.engine)
+                if source is not None:
+                    sources.examine(source, cell.engine.bin)
         except errors.DbbenchError as error:
             yield error
 

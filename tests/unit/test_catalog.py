@@ -212,6 +212,8 @@ def test_a_fio_job_that_decides_what_the_trial_decides(folder: Path) -> None:
         ):
             catalog([folder]).workload("own")
     for line, content in (
+        ("stonewall", "stonewall"),
+        ("startdelay=5", "startdelay"),
         ("exec_prerun=ln -sf /etc/shadow fio_bw.7.log", "exec_prerun"),
         ("exec_postrun = id", "exec_postrun"),
         ("ioengine=external:/tmp/x.so", "ioengine"),

@@ -133,7 +133,13 @@ def test_what_is_unknown_is_refused_with_what_is_known(tmp_path: Path) -> None:
     (tmp_path / "shop.sql.gz").write_bytes(b"\x1f\x8b\x08" + bytes(20))
     with pytest.raises(SourceUnusable) as packed:
         sources.look(tmp_path / "shop.sql.gz")
-    assert packed.value.remedy == "Decompress it first: gunzip -k shop.sql.gz"
+    path = tmp_path / "shop.sql"
+    assert packed.value.remedy == f"Decompress it first:  gunzip -c < {path}.gz > {path}"
+    path.write_bytes(b"\x1f\x8b\x08" + bytes(20))
+    with pytest.raises(SourceUnusable) as packed:
+        sources.look(path)
+    unpacked = tmp_path / "unpacked-shop.sql"
+    assert packed.value.remedy == f"Decompress it first:  gunzip -c < {path} > {unpacked}"
 
 
 def test_a_cluster_that_runs_or_crashed_is_refused(tmp_path: Path) -> None:
@@ -170,9 +176,12 @@ def test_a_backup_that_must_be_put_together_first_is_refused(tmp_path: Path) -> 
     with pytest.raises(SourceUnusable, match="incremental"):
         sources.look(backup)
     put("xtrabackup_checkpoints", backup / "xtrabackup_checkpoints")
-    (backup / "shop/orders.ibd.qp").touch()
-    with pytest.raises(SourceUnusable, match="compressed"):
-        sources.look(backup)
+    for ending in ("qp", "zst", "lz4"):
+        file = backup / f"shop/orders.ibd.{ending}"
+        file.touch()
+        with pytest.raises(SourceUnusable, match="compressed"):
+            sources.look(backup)
+        file.unlink()
     (several := innodb(tmp_path / "two") / "ibdata2").touch()
     with pytest.raises(SourceUnusable, match=r"ibdata1, ibdata2"):
         sources.look(several.parent)

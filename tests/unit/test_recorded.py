@@ -102,7 +102,7 @@ def test_files_that_are_not_read(tmp_path: Path) -> None:
     packed.write_bytes(gzip.compress(b"# Time: x"))
     for path, error, evidence, remedy in (
         (huge, FileUnreadable, "slow.log", "head -c"),
-        (packed, ScriptInvalid, "compressed", "gunzip -k"),
+        (packed, ScriptInvalid, "compressed", "gunzip -c"),
         (tmp_path / "nowhere.csv", FileUnreadable, "nowhere", ""),
     ):
         with pytest.raises(error) as refused:

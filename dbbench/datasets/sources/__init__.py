@@ -5,12 +5,13 @@ conversion.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from pathlib import Path
 from typing import Final, Protocol
 
 from dbbench import process
 from dbbench.datasets.sources import innodb_sources, postgres_copies
-from dbbench.datasets.sources.look import PACKED, look
+from dbbench.datasets.sources.look import look, packed
 from dbbench.datasets.sources.source import FORMS, Source, fits, places, unusable
 from dbbench.engines import ENGINES, profile_of
 from dbbench.engines.port import Place, Server
@@ -19,7 +20,8 @@ from dbbench.model import Dataset, EngineSpec, SourceChange, SourceChangeKind
 from dbbench.packages import install, package_of
 from dbbench.units import size_text
 
-__all__ = ["FORMS", "PACKED", "Source", "fits", "look", "places"]
+__all__ = ["FORMS", "Source", "fits", "look", "packed", "places"]
+READ_AHEAD_BYTES: Final = 2 * 2**30  # of a dump that `plan` reads; some seconds
 _TEXTS: Final = {
     SourceChangeKind.CONFIGURATION: "setting removed: {settings}; set it in `settings` of [[engine]] to restore it",
     SourceChangeKind.PERSISTED: "settings persisted by MySQL (mysqld-auto.cnf) are removed",
@@ -32,6 +34,8 @@ _TEXTS: Final = {
     SourceChangeKind.SETTLED: "{done} once, before the first trial",
     SourceChangeKind.NOT_SETTLED: "used as it is (settle = false): the first reads may also write",
     SourceChangeKind.SKIPPED: "left out of the dump: {statements}",
+    SourceChangeKind.WARNED: "warnings of the server while it loaded the dump: {warnings}",
+    SourceChangeKind.NOT_MEASURED: "not measured, because only InnoDB is: {tables}",
 }
 
 
@@ -54,6 +58,8 @@ class Dialect(Protocol):
     ) -> tuple[SourceChange, ...]: ...
     # settles tables that were copied as files; returns what was done
     def settle(self, server: Server) -> str: ...
+    # reads a source without a server; returns what is left out
+    def examine(self, source: Source, bin: Path | None) -> tuple[SourceChange, ...]: ...
 
 
 _DIALECTS: Final[dict[str, Dialect]] = {"postgres": postgres_copies, "mysql": innodb_sources}
@@ -96,6 +102,16 @@ def of(dataset: Dataset, spec: EngineSpec) -> Source | None:
             remedy=install(packages, "--no-install-recommends"),
         )
     return source
+
+
+@functools.lru_cache
+def examine(source: Source, bin: Path | None) -> tuple[SourceChange, ...]:
+    """Read a source as a whole, without a server, unless that would take minutes; return what its
+    copy will not have. Raises what `load` raises for a source that is incomplete or has no rows.
+    """
+    if not source.physical and source.bytes > READ_AHEAD_BYTES:
+        return ()
+    return _DIALECTS[profile_of(source.engine).dialect].examine(source, bin)
 
 
 def describe(source: Source) -> str:

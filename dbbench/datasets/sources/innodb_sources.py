@@ -5,10 +5,13 @@ MySQL. Dumps are loaded with MariaDB's client: myloader continues after errors, 
 
 from __future__ import annotations
 
+import io
 import itertools
 import os
 import re
+import shlex
 import sys
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from fnmatch import fnmatch
@@ -18,8 +21,17 @@ from typing import Any, Final
 from dbbench import process
 from dbbench.datasets.sources import safe_files
 from dbbench.datasets.sources.look import has_applied_log
-from dbbench.datasets.sources.scripts import Tables, compare, feed, incomplete, lines_of, shown
-from dbbench.datasets.sources.source import Source
+from dbbench.datasets.sources.scripts import (
+    Tables,
+    compare,
+    feed,
+    incomplete,
+    left_out,
+    lines_of,
+    refuse_empty,
+    shown,
+)
+from dbbench.datasets.sources.source import AGAIN, Source, unusable
 from dbbench.engines import innodb, sql_of
 from dbbench.engines.innodb import SYSTEM_SCHEMAS
 from dbbench.engines.port import NAME, Place, Server
@@ -29,9 +41,10 @@ from dbbench.errors import CommandFailed, DatasetBuildFailed, SourceUnusable
 from dbbench.model import SourceChange, SourceChangeKind
 from dbbench.results.fileio import NotRegular, open_file
 
+_PERSISTED: Final = "mysqld-auto.cnf"
 _LEFT: Final = (
     "auto.cnf",
-    "mysqld-auto.cnf",
+    _PERSISTED,
     "ib_buffer_pool",
     "ibtmp1",
     "tc.log",
@@ -59,8 +72,15 @@ _TABLES: Final = (
 )
 _SIZES: Final = (
     "SELECT table_schema, coalesce(sum(data_length), 0) FROM information_schema.tables"
-    " WHERE table_type = 'BASE TABLE' GROUP BY table_schema"
+    " WHERE table_type = 'BASE TABLE' AND engine = 'InnoDB' GROUP BY table_schema"
 )
+_OTHER_ENGINES: Final = (
+    "SELECT table_schema, table_name, engine FROM information_schema.tables"
+    " WHERE table_type = 'BASE TABLE' AND engine <> 'InnoDB' ORDER BY 1, 2"
+)
+# Endings of the files of tables that are not InnoDB's.
+_FILES_OF_OTHERS: Final = {".MYI": "MyISAM", ".MAI": "Aria", ".CSM": "CSV", ".ARZ": "ARCHIVE"}
+_ROWS_BEGIN: Final = (b"INSERT ", b"REPLACE ")
 BACKTICKS: Final = rb"`((?:[^`]|``)+)`"
 _USE: Final = re.compile(rb"(USE|CREATE DATABASE(?: /\*.*?\*/)?) " + BACKTICKS)
 _CREATE_MYSQL: Final = re.compile(rb"CREATE TABLE (?:IF NOT EXISTS )?" + BACKTICKS)
@@ -69,20 +89,27 @@ _ASSIGNED: Final = re.compile(
     rb"(?<![@\w.])(?:@@(?:session\.|global\.)?)?([a-z_]\w*) *=|@@(?!global|session)(\w+)", re.I
 )
 _OF_SERVER: Final = re.compile(
-    rb"CHANGE (?:MASTER|REPLICATION)|SET (?:@@)?GLOBAL[. ](?:gtid_|rpl_)|(?:/\*!\d+ )?DROP DATABASE |"
+    rb"CHANGE (?:MASTER|REPLICATION)|(?:/\*[!M]+\d* )?SET (?:.*?, *)??(?:@@)?(?:GLOBAL|PERSIST(?:_ONLY)?)[. ]|"
+    rb"(?:/\*!\d+ )?DROP DATABASE |"
     rb"(?:CREATE|ALTER|DROP)(?: /\*.*?\*/)? (?:USER|ROLE) |GRANT |REVOKE |(?:/\*!?M?!?\d* )?SET (?:DEFAULT )?ROLE ",
     re.I,
 )
 _MARK_MYSQL: Final = re.compile(rb"-- (?:(?:MySQL|MariaDB) dump |(Dump completed))")
-# A dump turns strict mode off; then a value that does not fit would be changed, with a warning.
-STRICT: Final = "STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION,ALLOW_INVALID_DATES"
-# Warnings with which a server has changed or left out a row: mysqldump --insert-ignore asks for
-# them.
-_ALTERING: Final = re.compile(
-    r"^Warning \(Code (?:1048|1062|1264|1265|1286|1292|1366|1364|1406|1411|1441|1452|1526|4025)\).*",
-    re.MULTILINE,
+_ENGINE: Final = re.compile(rb"\) ENGINE ?= ?(\w+)")
+# The account of a view, trigger, routine or event, which is left out. Without it, each use fails.
+_DEFINER: Final = re.compile(rb"\bDEFINER ?= ?" + BACKTICKS + rb"@" + BACKTICKS)
+_EVENT: Final = re.compile(
+    rb"(?:CREATE|/\*!).*?\bEVENT (?:IF NOT EXISTS )?" + BACKTICKS + rb" ON SCHEDULE"
 )
-_AT: Final = re.compile(r"^ERROR\b.*? at line (\d+).*", re.MULTILINE)
+_WARNING: Final = re.compile(r"(?:Warning|Note) \(Code (\d+)\)[: ]*(.*)")
+# Warnings with which a server leaves out a row, which mysqldump --insert-ignore asks for, or uses
+# another storage engine.
+_ALTERING: Final = frozenset(("1062", "1286", "1452", "1526", "4025"))
+_MOST_TEXTS: Final = 100  # different warnings that are kept
+_ROW: Final = re.compile(r" at row \d+$")
+_MOST_WARNINGS: Final = 6  # that are listed
+_LAST_LINES: Final = 10  # of what the client printed in a message
+_AT: Final = re.compile(r"ERROR\b.*? at line (\d+).*")
 # Kinds of files of mydumper in the order in which they are loaded; "" are the rows.
 _CREATE, _SEQUENCE, _TABLE, _ROWS, _VIEW = range(5)
 _STEPS: Final = (
@@ -146,7 +173,7 @@ def lay(source: Source, data: Path, place: Place) -> tuple[SourceChange, ...]:
     for pattern in ("xtrabackup_*", "mariadb_backup_*", "backup-my.cnf"):
         for file in data.glob(pattern):
             file.unlink()
-    kept = (source.path / "mysqld-auto.cnf").is_file()
+    kept = (source.path / _PERSISTED).is_file()
     return (SourceChange(SourceChangeKind.PERSISTED),) if kept else ()
 
 
@@ -161,6 +188,15 @@ def load(
     one.
     """
     changes = () if source.physical else _load_dump(source, server)
+    if (data / _PERSISTED).exists():  # by SET PERSIST within a line of the dump
+        (data / _PERSISTED).unlink()
+        changes += (SourceChange(SourceChangeKind.PERSISTED),)
+    others = rows(server, _OTHER_ENGINES, database="")
+    changes += _not_measured(
+        f"{database}.{table} ({engine})"
+        for database, table, engine in others
+        if database not in SYSTEM_SCHEMAS
+    )
     databases = {
         str(name): int(size)
         for name, size in rows(server, _SIZES, database="")
@@ -171,7 +207,7 @@ def load(
             f'the source has no database "{wanted}" (databases: {", ".join(databases) or "none"})'
         )
     if not databases:
-        raise SourceUnusable(f"{source.path} contains no tables")
+        raise SourceUnusable(f"{source.path} contains no tables of InnoDB")
     chosen = wanted or max(databases, key=databases.__getitem__)
     quote = sql_of(server).quote
     tables = [] if source.physical else rows(server, _TABLES, database="")
@@ -184,6 +220,46 @@ def load(
     if wanted:
         return changes
     return (*changes, SourceChange(SourceChangeKind.CHOSEN, {"database": chosen}))
+
+
+def _not_measured(tables: Iterable[str]) -> tuple[SourceChange, ...]:
+    """Return these tables, which are not InnoDB's, as a change."""
+    text = ", ".join(tables)
+    return (SourceChange(SourceChangeKind.NOT_MEASURED, {"tables": text}),) if text else ()
+
+
+def examine(source: Source, bin: Path | None) -> tuple[SourceChange, ...]:
+    """Read a dump without a server; return what loading it would leave out. Raises what `load`
+    raises for a dump that is incomplete or has no rows.
+    """
+    del bin
+    if source.physical:
+        files_of_others = []
+        for path in sorted(source.path.glob("*/*")):
+            if path.suffix in _FILES_OF_OTHERS and path.parent.name not in SYSTEM_SCHEMAS:
+                table = f"{path.parent.name}.{path.stem}"
+                files_of_others.append(f"{table} ({_FILES_OF_OTHERS[path.suffix]})")
+        return _not_measured(files_of_others)
+    if source.form == "mydumper":
+        step_of, database_of, _maker_of = _files_of(source.path)
+        _refuse_missing_rows(source.path, step_of, database_of)
+        return ()
+    with source.path.open("rb") as file:
+        script = MysqlScript(file, lambda _: False, NAME)
+        for _line in script:
+            pass
+    refuse_empty(source.path, bool(script.tables), script.has_rows)
+    others = [
+        f"{database}.{table} ({engine})"
+        for (database, table), engine in script.engines.items()
+        if engine.lower() != "innodb"
+    ]
+    if len(others) == len(script.tables):
+        raise unusable(
+            f"none of the tables of {source.path} is InnoDB's: {', '.join(others[:_MOST_WARNINGS])}",
+            "Convert them before the dump: ALTER TABLE ... ENGINE = InnoDB",
+        )
+    return (*left_out(script.skipped), *_not_measured(others))
 
 
 class MysqlScript:
@@ -201,8 +277,11 @@ class MysqlScript:
         names none.
         """
         self.tables: Tables = {}
+        self.engines: dict[tuple[str, str], str] = {}
+        self.has_rows = False
         self.skipped: dict[str, None] = {}
         self.line = 0
+        self._table: tuple[str, str] | None = None  # that the current statement creates
         self._lines = lines_of(lines)
         self._unknown = unknown
         self._database = database
@@ -214,7 +293,15 @@ class MysqlScript:
     def __iter__(self) -> Iterator[bytes]:
         for line in self._lines:
             self.line += 1
-            yield line if line.startswith(b"INSERT ") and not self._hidden else self._keep(line)
+            # MariaDB's program writes each row on a line of its own.
+            if line[:1] == b"(" and not self._hidden:
+                yield line
+                continue
+            if line.startswith(_ROWS_BEGIN) and not self._hidden and not self._until_end:
+                self.has_rows = True
+                yield line
+                continue
+            yield self._keep(line)
         if self._marks:
             raise incomplete('its closing line "-- Dump completed" is missing')
 
@@ -222,7 +309,9 @@ class MysqlScript:
         # nothing in the body of a routine is a statement
         if self._routine or line.startswith(b"DELIMITER "):
             self._routine = not re.match(rb"DELIMITER ;\s*$", line)
-            return b"\n" if self._hidden and line[:9] != b"DELIMITER" else line
+            if event := _EVENT.match(line):
+                self.skipped[f"event {unquote(event[1])} (it does not run)"] = None
+            return b"\n" if self._hidden and line[:9] != b"DELIMITER" else without_definer(line)
         mark = _MARK_MYSQL.match(line)
         use = _USE.match(line)
         table = _CREATE_MYSQL.match(line)
@@ -234,15 +323,18 @@ class MysqlScript:
             if self._hidden:
                 self.skipped[f"database {self._database}"] = None
         elif table and not self._hidden:
-            self.tables[self._database, unquote(table[1])] = None
+            self._table = (self._database, unquote(table[1]))
+            self.tables[self._table] = None
+        elif self._table and (engine := _ENGINE.match(line)):
+            self.engines[self._table] = engine[1].decode()
+            self._table = None
         if self._hidden or self._is_left_out(line):
             return b"\n"
-        strict = line.replace(b"SQL_MODE='", b"SQL_MODE='" + STRICT.encode() + b",")
-        return strict.replace(b",' */", b"' */")
+        return without_definer(line)
 
     def _is_left_out(self, line: bytes) -> bool:
         names = [a or b for a, b in _ASSIGNED.findall(line)] if _SET_MYSQL.match(line) else []
-        leaves_out = self._until_end or _OF_SERVER.match(line)
+        leaves_out = self._until_end or _OF_SERVER.match(line.lstrip())
         if not leaves_out and not any(self._unknown(name.decode().lower()) for name in names):
             return False
         if not self._until_end:
@@ -255,7 +347,7 @@ def _load_dump(source: Source, server: Server) -> tuple[SourceChange, ...]:
     """Load the dump and compare it with the copy; return what was left out. Raises
     DatasetBuildFailed.
     """
-    tables, skipped = (_mysqldump if source.form == "mysqldump" else _mydumper)(source.path, server)
+    tables, changes = (_mysqldump if source.form == "mysqldump" else _mydumper)(source.path, server)
     existing = set(
         rows(server, "SELECT table_schema, table_name FROM information_schema.tables", database="")
     )
@@ -268,7 +360,14 @@ def _load_dump(source: Source, server: Server) -> tuple[SourceChange, ...]:
         )
         return int(rows(server, statement, database="")[0][0]) if count else 0
 
-    return compare(source.path, tables, skipped, rows_of)
+    return (*changes, *compare(source.path, tables, (), rows_of))
+
+
+def without_definer(line: bytes) -> bytes:
+    """Return the line with the account that loads the dump in place of a definer's."""
+    if not line.startswith((b"CREATE", b"/*!")):
+        return line
+    return _DEFINER.sub(b"DEFINER=CURRENT_USER", line, count=1)
 
 
 def unquote(name: bytes) -> str:
@@ -276,7 +375,7 @@ def unquote(name: bytes) -> str:
     return name.replace(b"``", b"`").decode(errors="replace")
 
 
-def _mysqldump(path: Path, server: Server) -> tuple[Tables, dict[str, None]]:
+def _mysqldump(path: Path, server: Server) -> tuple[Tables, tuple[SourceChange, ...]]:
     variables = {str(name) for name, _value in rows(server, "SHOW SESSION VARIABLES", database="")}
     with path.open("rb") as file:
         script = MysqlScript(
@@ -284,8 +383,20 @@ def _mysqldump(path: Path, server: Server) -> tuple[Tables, dict[str, None]]:
             lambda name: name not in variables,
             server.database,
         )
-        _run(server, script, path, server.database)
-    return script.tables, script.skipped
+        warnings = _run(server, script, path, server.database)
+    refuse_empty(path, bool(script.tables), script.has_rows)
+    return script.tables, (*left_out(script.skipped), *_warned(warnings))
+
+
+def _warned(warnings: Iterable[str]) -> tuple[SourceChange, ...]:
+    """Return warnings of the server as a change."""
+    several = list(dict.fromkeys(warnings))
+    if not several:
+        return ()
+    text = "; ".join(several[:_MOST_WARNINGS])
+    if len(several) > _MOST_WARNINGS:
+        text += f"; and {len(several) - _MOST_WARNINGS} more"
+    return (SourceChange(SourceChangeKind.WARNED, {"warnings": text}),)
 
 
 def _run(
@@ -294,11 +405,11 @@ def _run(
     path: Path,
     database: str,
     delimiter: str = ";",
-) -> None:
-    session = (
-        f"SET SESSION sql_mode='NO_AUTO_VALUE_ON_ZERO,{STRICT}', foreign_key_checks=0, "
-        "unique_checks=0"
-    )
+) -> list[str]:
+    """Run the statements in the mode that dumps set for themselves; return the server's warnings.
+    Raises DatasetBuildFailed.
+    """
+    session = "SET SESSION sql_mode='NO_AUTO_VALUE_ON_ZERO', foreign_key_checks=0, unique_checks=0"
     # Since 11.4 the client requires TLS even on a socket, which a private MySQL does not offer. In
     # binary mode it does not run client commands (\!, source) and does not change line ends within
     # strings.
@@ -318,20 +429,26 @@ def _run(
         f"--delimiter={delimiter}",
         f"--database={database}",
     ]
-    status, printed = feed(argv, lines, innodb.account(), server.env)
     where = str(path)
-    answer = printed[-1000:].strip()
-    error = _AT.search(printed)
-    altering = _ALTERING.search(printed)
-    if error:
-        with path.open("rb") as file, safe_files.decompress(file, path.name) as content:
-            statement = next(itertools.islice(content, int(error[1]) - 1, None), b"")
-        where = f"{path}, line {error[1]}: {shown(statement)}"
-        answer = error[0]
-    elif altering:
-        answer = f"a row was changed or left out: {altering[0]}"
-    elif status == 0:
-        return
+    answer = ""
+    warnings: dict[str, None] = {}
+    last: deque[str] = deque(maxlen=_LAST_LINES)
+    with feed(argv, lines, innodb.account(), server.env) as (status, printed):
+        for line in io.TextIOWrapper(printed, errors="replace"):
+            last.append(line)
+            if error := _AT.match(line):
+                with path.open("rb") as file, safe_files.decompress(file, path.name) as content:
+                    statement = next(itertools.islice(content, int(error[1]) - 1, None), b"")
+                where = f"{path}, line {error[1]}: {shown(statement)}"
+                answer = error[0]
+            elif warning := _WARNING.match(line):
+                if warning[1] in _ALTERING:
+                    answer = f"a row was left out, or a table changed: {line.strip()}"
+                elif len(warnings) < _MOST_TEXTS:
+                    warnings[f"{warning[1]} {_ROW.sub('', warning[2].strip())}"] = None
+    if status == 0 and not answer:
+        return list(warnings)
+    answer = answer or "".join(last).strip()
     raise DatasetBuildFailed(
         f"{where}\n  {answer}",
         effect="The copy was removed; nothing was measured.",
@@ -340,8 +457,10 @@ def _run(
     )
 
 
-def _mydumper(folder: Path, server: Server) -> tuple[Tables, dict[str, None]]:
+def _mydumper(folder: Path, server: Server) -> tuple[Tables, tuple[SourceChange, ...]]:
     step_of, database_of, maker_of = _files_of(folder)
+    numbers = _refuse_missing_rows(folder, step_of, database_of)
+    warnings: list[str] = []
     # Make the databases that do not exist.
     present = {str(name) for (name,) in rows(server, "SHOW DATABASES", database="")}
     for database in sorted({*database_of.values()} - present):
@@ -354,12 +473,14 @@ def _mydumper(folder: Path, server: Server) -> tuple[Tables, dict[str, None]]:
     def run(path: Path) -> None:
         routines = step_of[path] >= _VIEW
         delimiter = _DELIMITER if routines else ";"
-        _run(
-            server,
-            _lines(folder, path, routines),
-            path,
-            database_of[path],
-            delimiter,
+        warnings.extend(
+            _run(
+                server,
+                _lines(folder, path, routines),
+                path,
+                database_of[path],
+                delimiter,
+            )
         )
 
     # Only rows are loaded by several clients at a time.
@@ -371,15 +492,54 @@ def _mydumper(folder: Path, server: Server) -> tuple[Tables, dict[str, None]]:
             except BaseException:
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
-    # Newer versions of mydumper write down the numbers of rows.
-    counts = _COUNTS.findall((folder / "metadata").read_text(errors="replace"))
-    numbers = {(database, table): int(number) for database, table, number in counts}
     tables: Tables = {}
     for path, database in database_of.items():
         if step_of[path] in (_SEQUENCE, _TABLE):
             table = (database, _name_in(folder, path, _CREATED))
             tables[table] = numbers.get(table)
-    return tables, {}
+    return tables, _warned(warnings)
+
+
+def _refuse_missing_rows(
+    folder: Path,
+    step_of: dict[Path, int],
+    database_of: dict[Path, str],
+) -> dict[tuple[str, str], int]:
+    """Return the numbers of rows that newer versions of mydumper write down, by database and table.
+    Raises SourceUnusable if a file of rows is missing. An older version writes no file for an
+    empty table or a part of a table without rows, so its files do not say which is the case.
+    """
+    counts = _COUNTS.findall((folder / "metadata").read_text(errors="replace"))
+    numbers = {(database, table): int(number) for database, table, number in counts}
+    parts: dict[str, set[int]] = defaultdict(set)
+    views = {path.name.partition("-schema-view.")[0] for path in step_of if step_of[path] == _VIEW}
+    for path, step in step_of.items():
+        if step == _ROWS:
+            name = re.sub(r"\.sql(\.\w+)?$", "", path.name)
+            table, _, part = name.rpartition(".")
+            if part.isdigit() and table.partition(".")[2]:
+                parts[re.sub(r"\.\d{5,}$", "", table)].add(int(part))
+            else:
+                parts[name].add(0)
+    refuse_empty(folder, _TABLE in step_of.values(), bool(parts))
+    for path, database in database_of.items():
+        name = path.name.partition("-schema.")[0]
+        if step_of[path] != _TABLE or name in views:
+            continue
+        number = numbers.get((database, _name_in(folder, path, _CREATED)))
+        missing = ""
+        if not parts[name] and number != 0:
+            missing = f"{name}.sql"
+        gaps = set(range(max(parts[name], default=0))) - parts[name]
+        if gaps and number is None:
+            missing = f"{name}.{min(gaps):05}.sql"
+        if missing:
+            empty = shlex.quote(str(folder / missing))
+            raise unusable(
+                f"{folder} has no {missing}, and its metadata do not say that it has no rows",
+                f"{AGAIN} If there were no rows:  touch {empty}",
+            )
+    return numbers
 
 
 def _files_of(folder: Path) -> tuple[dict[Path, int], dict[Path, str], dict[str, Path]]:
@@ -448,6 +608,9 @@ def _lines(
             last = line if line.strip() else last
             if routines and _SAVED.match(line):
                 open_ = b"=@@" in line
+            if routines:
+                line = without_definer(line)
             yield line.removesuffix(b";\n") + end if routines and line.endswith(b";\n") else line
-    if open_ or not last.endswith(b";\n"):
+    empty = not path.stat().st_size  # a file that the user made for a table without rows
+    if open_ or not (empty or last.endswith(b";\n")):
         raise incomplete(f"{path.name} ends too early")

@@ -26,21 +26,25 @@ KINDS: Final = (
 )
 _SHOWN: Final = 60  # bytes of a file in a message
 HEAD: Final = 64 * 2**10  # bytes; a dump names the program that wrote it in its first lines
-PACKED: Final = {
-    b"\x1f\x8b": ("gzip", "gunzip -k"),
-    b"\x28\xb5\x2f\xfd": ("zstd", "unzstd -k"),
-    b"BZh": ("bzip2", "bunzip2 -k"),
-    b"\xfd7zXZ": ("xz", "unxz -k"),
-    b"\x5d\0\0": ("lzma", "unlzma -k"),
-    b"LZIP": ("lzip", "lzip -dk"),
-    b"\x89LZO": ("lzop", "lzop -d"),
-    b"\x04\x22\x4d\x18": ("lz4", "lz4 -d"),
-    b"\x1f\x9d": ("compress", "uncompress -k"),
-    b"PK\x03\x04": ("zip", "unzip"),
-    b"7z\xbc\xaf\x27\x1c": ("7-Zip", "7z x"),
-    b"Rar!": ("RAR", "unrar x"),
-    b"XBSTCK": ("xbstream", "mbstream -x <"),
+# First bytes -> the packer, and the command that unpacks a file, whatever its name ends with.
+_PACKED: Final = {
+    b"\x1f\x8b": ("gzip", "gunzip -c < {name} > {unpacked}"),
+    b"\x28\xb5\x2f\xfd": ("zstd", "unzstd -c < {name} > {unpacked}"),
+    b"BZh": ("bzip2", "bunzip2 -c < {name} > {unpacked}"),
+    b"\xfd7zXZ": ("xz", "unxz -c < {name} > {unpacked}"),
+    b"\x5d\0\0": ("lzma", "unlzma -c < {name} > {unpacked}"),
+    b"LZIP": ("lzip", "lzip -dc < {name} > {unpacked}"),
+    b"\x89LZO": ("lzop", "lzop -dc < {name} > {unpacked}"),
+    b"\x04\x22\x4d\x18": ("lz4", "lz4 -dc < {name} > {unpacked}"),
+    b"\x1f\x9d": ("compress", "uncompress -c < {name} > {unpacked}"),
+    b"PK\x03\x04": ("zip", "unzip {name}"),
+    b"7z\xbc\xaf\x27\x1c": ("7-Zip", "7z x {name}"),
+    b"Rar!": ("RAR", "unrar x {name}"),
+    b"XBSTCK": ("xbstream", "mbstream -x < {name}"),
 }
+_SUFFIXES: Final = (".gz", ".zst", ".bz2", ".xz", ".lzma", ".lz", ".lzo", ".lz4", ".Z")
+# Endings of the files of xtrabackup --compress, --encrypt and --stream.
+_PACKED_BACKUP: Final = (".qp", ".zst", ".lz4", ".xbcrypt", ".xbstream")
 _TAR: Final = slice(257, 262)  # where a tar file has "ustar"
 _WIDE: Final = (b"\xff\xfe", b"\xfe\xff")  # byte order marks of UTF-16
 _SQL: Final = re.compile(rb"^(?:CREATE|INSERT INTO|COPY|USE|SET|/\*!\d+) ", re.MULTILINE)
@@ -126,15 +130,26 @@ def _directory(path: Path) -> Source | None:
     return None
 
 
+def packed(path: Path, head: bytes) -> tuple[str, str] | None:
+    """Return the name of a packer and the command that unpacks the file, which begins with `head`;
+    None if it is not packed.
+    """
+    for magic, (packer, command) in _PACKED.items():
+        if head.startswith(magic):
+            ending = path.suffix in _SUFFIXES
+            unpacked = path.with_suffix("") if ending else path.with_name(f"unpacked-{path.name}")
+            names = {"name": shlex.quote(str(path)), "unpacked": shlex.quote(str(unpacked))}
+            return packer, command.format(**names)
+    return None
+
+
 def _file(path: Path) -> Source | None:
     with path.open("rb") as file:
         head = file.read(HEAD)
     name = shlex.quote(path.name)
-    for magic, (packer, command) in PACKED.items():
-        if head.startswith(magic):
-            raise unusable(
-                f"{path} is compressed with {packer}", f"Decompress it first: {command} {name}"
-            )
+    if unpacking := packed(path, head):
+        packer, command = unpacking
+        raise unusable(f"{path} is compressed with {packer}", f"Decompress it first:  {command}")
     if head.startswith(MAGIC):
         return _archive(path, path, head, "custom")
     toc = _toc_in_tar(path)
@@ -345,9 +360,13 @@ def _backup(path: Path) -> Source:
             f"{path} is an incremental backup",
             "Apply it to its full backup, and name the full backup.",
         )
-    packed = next(path.rglob("*.qp"), None) or next(path.rglob("*.xbstream"), None)
-    if packed:
-        raise unusable(f"{packed} is compressed", "Decompress the backup first.")
+    is_packed = (file for file in path.rglob("*") if file.suffix in _PACKED_BACKUP)
+    if file := next(is_packed, None):
+        raise unusable(
+            f"{file} is compressed or encrypted",
+            "Unpack the backup with the program that made it:  xtrabackup --decompress "
+            f"--target-dir={shlex.quote(str(path))}",
+        )
     info = _pairs(path, INFOS)
     is_mariadb = "MariaDB" in info.get("server_version", "") or "maria" in info.get("tool_name", "")
     engine, form = ("mariadb", "mariabackup") if is_mariadb else ("mysql", "xtrabackup")

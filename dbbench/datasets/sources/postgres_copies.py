@@ -62,6 +62,7 @@ _ROLE: Final = (
     "dbbench; END IF; ALTER ROLE dbbench SUPERUSER LOGIN CONNECTION LIMIT -1 VALID UNTIL "
     "'infinity'; ALTER ROLE dbbench RESET ALL; END $$;\n"
 )
+_PERSISTED: Final = "SELECT name FROM pg_file_settings WHERE sourcefile ~ 'postgresql.auto.conf$'"
 _FAILED: Final = re.compile(r"^.*\b(ERROR|FATAL|PANIC):.*$", re.MULTILINE)
 _LOG: Final = re.compile(
     r"[0-9A-F]{24}(\.partial)?|[0-9A-F]{8}\.history|[0-9A-F.]+\.backup|archive_status|summaries"
@@ -307,6 +308,11 @@ def seal(
     )
 
 
+def examine(source: Source, bin: Path | None) -> tuple[SourceChange, ...]:
+    """Read a dump without a server. See `sources.examine`."""
+    return () if source.physical else postgres_dumps.examine(source, bin)
+
+
 def load(
     source: Source,
     server: Server,
@@ -319,6 +325,11 @@ def load(
     See `sources.load`.
     """
     changes = () if source.physical else postgres_dumps.load(source, server, data)
+    persisted = rows(server, _PERSISTED)
+    if persisted:  # by ALTER SYSTEM within a line of the dump
+        execute(server, "ALTER SYSTEM RESET ALL")
+        settings = ", ".join(str(name) for (name,) in persisted)
+        changes += (SourceChange(SourceChangeKind.CONFIGURATION, {"settings": settings}),)
     oid = ""
     if tablespace:
         spaces = tablespaces_of(server)

@@ -12,6 +12,8 @@ import re
 import secrets
 import shutil
 import subprocess
+import sys
+import tarfile
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -21,7 +23,7 @@ from dbbench import process
 from dbbench.datasets.sources import safe_files, scripts
 from dbbench.datasets.sources.source import Source, unusable
 from dbbench.engines import postgres
-from dbbench.engines.port import Server
+from dbbench.engines.port import NAME, Server
 from dbbench.engines.sql import execute, rows
 from dbbench.errors import (
     DatasetBuildFailed,
@@ -31,6 +33,7 @@ from dbbench.errors import (
     collect_errors,
 )
 from dbbench.model import SourceChange
+from dbbench.results.fileio import NotRegular, open_file
 
 _NAME: Final = rb'(?:"(?:[^"]|"")+"|[^\s".(;]+)'
 _TABLE: Final = rb"(" + _NAME + rb"(?:\." + _NAME + rb")?)"
@@ -61,6 +64,17 @@ _LEFT_OUT: Final = re.compile(
     + _NAME
     + rb" )?DROP "
 )
+# What concerns directories and settings of the original server.
+_OF_CLUSTER: Final = re.compile(
+    rb"ALTER SYSTEM |(?:CREATE|ALTER|COMMENT ON|SECURITY LABEL .*?ON) TABLESPACE |"
+    rb"ALTER DATABASE " + _NAME + rb" SET TABLESPACE ",
+    re.I,
+)
+_IN_TABLESPACE: Final = re.compile(
+    rb"(CREATE DATABASE .*?) (TABLESPACE = " + _NAME + rb")(.*;)\s*$", re.I
+)
+_PRINTED: Final = 2**20  # bytes of what psql printed that are read
+_PIECE: Final = 2**20
 _TOKEN: Final = re.compile(rb"""['"\\;]|--|/\*|\$(?:[A-Za-z_\x80-\xff][\w\x80-\xff]*)?\$""")
 _PLAIN: Final = re.compile(rb"'")
 _ESCAPED: Final = re.compile(rb"(?:\\.|''|[^'\\])*?'(?!')", re.DOTALL)
@@ -76,18 +90,73 @@ def load(
     """Load the dump; return what was left out. Raises DatasetBuildFailed, SourceUnusable,
     SourceRefused.
     """
-    tables, skipped = (
-        _psql(source, server) if source.form == "pg_dump plain" else _restore(source, server, data)
-    )
+    plain = source.form == "pg_dump plain"
+    script = _psql(source, server) if plain else _restore(source, server, data)
     return scripts.compare(
         source.path,
-        tables,
-        skipped,
+        script.tables,
+        script.skipped if plain else (),
         functools.partial(_rows_of, server),
     )
 
 
-def _psql(source: Source, server: Server) -> tuple[scripts.Tables, dict[str, None]]:
+def examine(source: Source, bin: Path | None) -> tuple[SourceChange, ...]:
+    """Read the dump without a server; return what loading it would leave out. Raises what `load`
+    raises for a dump that is incomplete or has no rows.
+    """
+    if source.form == "pg_dump plain":
+        with source.path.open("rb") as file:
+            script = PostgresScript(file, lambda _: False, lambda _: None, NAME)
+            for _line in script:
+                pass
+        script.refuse_empty(source.path)
+        return scripts.left_out(script.skipped)
+    if source.form == "pg_dump directory":
+        _check_large_objects(source.path)
+        has_rows = any(source.path.glob("[0-9]*.dat*"))
+    elif source.form == "pg_dump tar":
+        with tarfile.open(source.path, "r:") as tar:
+            has_rows = any(re.fullmatch(r"\d+\.dat", member.name) for member in tar)
+    else:
+        has_rows = _lists_rows(source, bin)
+    # What creates the tables is in the table of contents, so only rows can be missing here.
+    scripts.refuse_empty(source.path, True, has_rows)
+    return ()
+
+
+def _lists_rows(source: Source, bin: Path | None) -> bool:
+    """Whether the table of contents of a custom archive has rows of a table."""
+    argv = [str(Path(postgres.programs(bin)[0]).with_name("pg_restore")), "--list"]
+    with (
+        source.path.open("rb") as archive,
+        process.running(
+            argv,
+            stdin=archive,
+            stdout=subprocess.PIPE,
+            as_user=postgres.account(),
+        ) as reader,
+    ):
+        assert reader.popen.stdout is not None
+        listed = reader.popen.stdout.read()
+        # an archive that it cannot list is refused when it is read as a whole
+        return reader.wait(safe_files.LOAD_S) != 0 or b" TABLE DATA " in listed
+
+
+def _check_large_objects(folder: Path) -> None:
+    """Decompress the large objects of a directory to their ends: pg_restore does not notice when one
+    is truncated. Raises SourceUnusable, SourceRefused.
+    """
+    for path in sorted(folder.glob("blob_*.dat.*")):
+        try:
+            file = open_file(path, sys.maxsize, folder)
+        except NotRegular as error:
+            raise safe_files.unsafe(f"{path}: {error.strerror}") from error
+        with file, safe_files.decompress(file, path.name) as content:
+            while content.read(_PIECE):
+                pass
+
+
+def _psql(source: Source, server: Server) -> PostgresScript:
     account = postgres.account()
     key = secrets.token_hex(16)
     argv = [
@@ -122,15 +191,13 @@ def _psql(source: Source, server: Server) -> tuple[scripts.Tables, dict[str, Non
         for database, lines in itertools.groupby(script, lambda _: script.database):
             before = script.line - 1 - len(first)
             env = {"PGDATABASE": database or server.database}
-            status, printed = scripts.feed(
-                argv,
-                itertools.chain(first, lines),
-                account,
-                env,
-            )
-            if status:
-                raise _failure(source, before, printed)
-    return script.tables, script.skipped
+            pieces = itertools.chain(first, lines)
+            with scripts.feed(argv, pieces, account, env) as (status, printed):
+                if status:
+                    text = printed.read(_PRINTED).decode(errors="replace")
+                    raise _failure(source, before, text)
+    script.refuse_empty(source.path)
+    return script
 
 
 def _failure(source: Source, before: int, printed: str) -> DbbenchError:
@@ -183,7 +250,7 @@ def _restore(
     source: Source,
     server: Server,
     data: Path,
-) -> tuple[scripts.Tables, dict[str, None]]:
+) -> PostgresScript:
     """Read the archive once to see whether it is complete, then restore a copy, which the server's
     account can read.
     """
@@ -192,6 +259,8 @@ def _restore(
     program = server.bin / "pg_restore"
     safe_files.copy_tree(source.path, copy)
     safe_files.hand_over(copy, account)
+    if copy.is_dir():
+        _check_large_objects(copy)
     with (
         tempfile.TemporaryFile() as messages,
         process.running(
@@ -222,6 +291,7 @@ def _restore(
             )
         if status:
             raise unusable(f"{source.path} cannot be read:\n{scripts.last_lines(printed)}")
+    script.refuse_empty(source.path)
     jobs = 1 if source.form == "pg_dump tar" else len(os.sched_getaffinity(0))
     argv: list[str | Path] = [
         program,
@@ -247,7 +317,7 @@ def _restore(
             remedy="Make the dump again, or install what the statement needs. Then run the same command.",
         )
     shutil.rmtree(copy) if copy.is_dir() else copy.unlink()
-    return script.tables, {}
+    return script
 
 
 def _where(server: Server) -> list[str]:
@@ -272,6 +342,8 @@ class PostgresScript:
         `role`: the superuser and its database, which a dump does not change.
         """
         self.tables: scripts.Tables = {}
+        self.creates_tables = False
+        self.has_rows = False
         self.skipped: dict[str, None] = {}
         self.database = ""
         # the current line; where the current statement begins
@@ -291,6 +363,10 @@ class PostgresScript:
         self._between = True
         self._escapes = False
         self._marks = 0
+
+    def refuse_empty(self, path: Path) -> None:
+        """Raise SourceUnusable if the dump, which was read, has no tables or no rows."""
+        scripts.refuse_empty(path, self.creates_tables, self.has_rows)
 
     def __iter__(self) -> Iterator[bytes]:
         for line in self._lines:
@@ -321,7 +397,12 @@ class PostgresScript:
         self.statement = line
         if self._is_left_out(line):
             return b"\n"
+        if tablespace := _IN_TABLESPACE.match(line):
+            self.skipped[scripts.shown(tablespace[2])] = None
+            line = tablespace[1] + tablespace[3] + b"\n"
+        self.has_rows = self.has_rows or line.startswith(b"INSERT INTO ")
         if table := _CREATE.match(line):
+            self.creates_tables = True
             self.tables.setdefault((self.database, self._qualify(table[1])), None)
         elif path := _PATH.match(line):
             self._schema = path[1]
@@ -332,8 +413,12 @@ class PostgresScript:
         return line
 
     def _is_left_out(self, line: bytes) -> bool:
+        ends = line.rstrip().endswith(b";")
         if _LEFT_OUT.match(line) or self._ours.match(line):
-            return line.rstrip().endswith(b";")
+            return ends
+        if _OF_CLUSTER.match(line) and ends:
+            self.skipped[scripts.shown(line)] = None
+            return True
         if not (set_ := _SET.match(line)):
             return False
         name = set_[1].decode()
@@ -358,6 +443,7 @@ class PostgresScript:
             )
         key = self.database, self._qualify(copy[1])
         plain = not copy[2].strip()  # with options, a row may have several lines
+        self.has_rows = self.has_rows or self.line > first + 1
         self.tables[key] = (self.tables.get(key) or 0) + self.line - first - 1 if plain else None
 
     def _qualify(self, name: bytes) -> str:

@@ -11,7 +11,7 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 from dbbench import process
 from dbbench.datasets.sources.safe_files import LOAD_S
@@ -22,7 +22,6 @@ from dbbench.model import SourceChange, SourceChangeKind
 # (database, table) -> rows that the dump contains; None: it does not tell
 Tables = dict[tuple[str, str], int | None]
 _SHOWN: Final = 120  # characters of a statement in a message
-_PRINTED: Final = 2**20  # bytes of a client's output that are read
 LINES: Final = 6  # of a program's output in a message
 _NAMED: Final = 6  # differences that a message lists
 
@@ -45,14 +44,15 @@ def shown(statement: bytes) -> str:
     return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
 
 
+@contextlib.contextmanager
 def feed(
     argv: list[str],
     pieces: Iterable[bytes],
     account: process.User,
     env: dict[str, str],
-) -> tuple[int, str]:
-    """Run a client with these pieces as its input, as the server's account; return its status and
-    what it printed.
+) -> Iterator[tuple[int, IO[bytes]]]:
+    """Run a client with these pieces as its input, as the server's account; yield its status and
+    what it printed, which may be as long as the dump.
     """
     with tempfile.TemporaryFile() as printed:
         with process.running(
@@ -68,12 +68,33 @@ def feed(
                 stream.writelines(pieces)
             status = client.wait(LOAD_S)
         printed.seek(0)
-        return status, printed.read(_PRINTED).decode(errors="replace")
+        yield status, printed
 
 
 def last_lines(text: str) -> str:
     """Return the end of what a program printed, indented."""
     return "\n".join(f"  {line}" for line in text.splitlines()[-LINES:])
+
+
+def refuse_empty(path: Path, has_tables: bool, has_rows: bool) -> None:
+    """Raise SourceUnusable for a dump from which nothing could be measured."""
+    if has_tables and has_rows:
+        return
+    why = "no tables"
+    options = "of a database, not only of accounts (--globals-only)"
+    if has_tables:
+        why = "tables, but no rows"
+        options = "without --schema-only (pg_dump) or --no-data (mysqldump, mydumper)"
+    elif has_rows:
+        why = "rows, but does not create their tables"
+        options = "without --data-only (pg_dump) or --no-create-info (mysqldump)"
+    raise unusable(f"{path} contains {why}", f"Make the dump again {options}.")
+
+
+def left_out(statements: Iterable[str]) -> tuple[SourceChange, ...]:
+    """Return these statements, which are left out of the copy, as a change."""
+    text = "; ".join(line.rstrip("; ") for line in statements)
+    return (SourceChange(SourceChangeKind.SKIPPED, {"statements": text}),) if text else ()
 
 
 def compare(
@@ -99,7 +120,4 @@ def compare(
             effect="The copy was removed.",
             remedy="Make the dump again.",
         )
-    statements = "; ".join(line.rstrip(";") for line in skipped)
-    return (
-        (SourceChange(SourceChangeKind.SKIPPED, {"statements": statements}),) if statements else ()
-    )
+    return left_out(skipped)

@@ -1,0 +1,213 @@
+"""What reading a dump before it is loaded finds: what is missing, refused, or left out."""
+
+import gzip
+import io
+import os
+import shutil
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from dbbench.datasets import sources
+from dbbench.datasets.sources.innodb_sources import MysqlScript
+from dbbench.datasets.sources.postgres_dumps import PostgresScript
+from dbbench.errors import SourceUnusable
+from dbbench.model import SourceChange
+
+REAL: Final = Path(__file__).parents[1] / "fixtures/sources"
+
+
+def examine(path: Path) -> tuple[SourceChange, ...]:
+    """What the copy of this source will not have."""
+    return sources.examine(sources.look(path), None)
+
+
+def mysql_script(*lines: str) -> tuple[MysqlScript, str]:
+    """These lines of a dump, read to their end, and what a client would get."""
+    dump = "".join(f"{line}\n" for line in lines).encode()
+    read = MysqlScript(io.BytesIO(dump), lambda _: False, "shop")
+    return read, b"".join(read).decode()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "SET GLOBAL innodb_flush_log_at_trx_commit = 2;",
+        "set global max_connections=1;",
+        "/*!50100 SET @@GLOBAL.event_scheduler = ON */;",
+        "SET PERSIST sync_binlog = 0;",
+        "SET @@PERSIST_ONLY.port = 1;",
+        "SET SESSION sort_buffer_size = 1, GLOBAL key_buffer_size = 2;",
+    ],
+)
+def test_settings_of_the_whole_server_are_left_out_of_a_dump(line: str) -> None:
+    """They would change what every trial measures."""
+    read, kept = mysql_script(line)
+    assert len(read.skipped) == 1
+    assert kept.strip() == ""
+
+
+def test_a_session_may_read_a_setting_of_the_server() -> None:
+    """SET @old = @@GLOBAL.x changes nothing for others."""
+    line = "SET @old = @@GLOBAL.max_connections;"
+    read, kept = mysql_script(line)
+    assert read.skipped == {}
+    assert kept == f"{line}\n"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "/*!50003 CREATE*/ /*!50017 DEFINER=`app`@`10.%`*/ /*!50003 TRIGGER a BEFORE INSERT ;;",
+        "CREATE DEFINER=`a``pp`@`%` PROCEDURE `p`() SELECT 1 ;;",
+        "/*!50013 DEFINER=`app`@`%` SQL SECURITY DEFINER */",
+    ],
+)
+def test_a_definer_is_replaced_by_the_account_that_loads(line: str) -> None:
+    """Each use of a view or trigger of an account that is left out would fail."""
+    _read, kept = mysql_script("DELIMITER ;;", line)
+    assert "DEFINER=CURRENT_USER" in kept
+    assert "`%`" not in kept
+
+
+def test_a_definer_within_a_row_stays() -> None:
+    """It is text of the user."""
+    row = "INSERT INTO `t` VALUES ('CREATE DEFINER=`a`@`b`');\n"
+    _read, kept = mysql_script(row.strip())
+    assert kept == row
+
+
+def test_events_and_engines_of_a_dump_are_named() -> None:
+    """Events do not run, and only InnoDB is measured."""
+    read, _kept = mysql_script(
+        "CREATE TABLE `old` (",
+        "  `id` int",
+        ") ENGINE=MyISAM DEFAULT CHARSET=latin1;",
+        "INSERT INTO `old` VALUES",
+        "(1);",
+        "DELIMITER ;;",
+        "/*!50106 CREATE*/ /*!50117 DEFINER=`a`@`b`*/ /*!50106 EVENT `ev` ON SCHEDULE EVERY 1 DAY ;;",
+        "DELIMITER ;",
+    )
+    assert read.engines == {("shop", "old"): "MyISAM"}
+    assert list(read.skipped) == ["event ev (it does not run)"]
+    assert read.has_rows
+
+
+def test_tablespaces_and_settings_of_a_cluster_are_left_out() -> None:
+    """Their directories do not exist here, and ALTER SYSTEM would change every trial."""
+    dump = (
+        b"CREATE TABLESPACE fast OWNER postgres LOCATION '/mnt/fast';\n"
+        b"ALTER TABLESPACE fast SET (random_page_cost=1);\n"
+        b"CREATE DATABASE inv WITH TEMPLATE = template0 ENCODING = 'UTF8' TABLESPACE = fast;\n"
+        b"ALTER SYSTEM SET fsync = off;\n"
+    )
+    read = PostgresScript(io.BytesIO(dump), lambda _: False, lambda _: None, "dbbench")
+    assert len(list(read)) == 4
+    assert len(read.skipped) == 4
+    dump = (
+        b"CREATE DATABASE inv WITH ENCODING = 'UTF8' TABLESPACE = \"f t\" CONNECTION LIMIT = 5;\n"
+    )
+    (kept,) = PostgresScript(io.BytesIO(dump), lambda _: False, lambda _: None, "dbbench")
+    assert kept == b"CREATE DATABASE inv WITH ENCODING = 'UTF8' CONNECTION LIMIT = 5;\n"
+
+
+EMPTY: Final = {
+    "tables, but no rows": "CREATE TABLE t (a int);\nCOPY t (a) FROM stdin;\n\\.\n",
+    "rows, but does not": "COPY t (a) FROM stdin;\n1\n\\.\n",
+    "no tables": "CREATE ROLE a;\n",
+}
+
+
+@pytest.mark.parametrize("why", EMPTY)
+def test_a_dump_from_which_nothing_can_be_measured_is_refused(why: str, tmp_path: Path) -> None:
+    """--schema-only, --data-only and --globals-only, before anything is built."""
+    path = tmp_path / "shop.sql"
+    whole = f"-- PostgreSQL database dump\n{EMPTY[why]}-- PostgreSQL database dump complete\n"
+    path.write_text(whole)
+    with pytest.raises(SourceUnusable, match=why):
+        examine(path)
+
+
+def mysqldump(path: Path, *lines: str) -> Path:
+    """A dump of MariaDB with these lines."""
+    whole = ["-- MariaDB dump 10.19", *lines, "-- Dump completed on 2026-11-21", ""]
+    path.write_text("\n".join(whole))
+    return path
+
+
+def test_a_dump_of_mysql_without_rows_is_refused(tmp_path: Path) -> None:
+    """A table of the system schema does not count."""
+    path = mysqldump(
+        tmp_path / "a.sql",
+        "CREATE TABLE `t` (",
+        ") ENGINE=InnoDB;",
+        "USE `mysql`;",
+        "INSERT INTO `user` VALUES (1);",
+    )
+    with pytest.raises(SourceUnusable, match="tables, but no rows"):
+        examine(path)
+
+
+def test_tables_of_other_engines_are_named_or_refused(tmp_path: Path) -> None:
+    """A dump that has no other tables cannot be measured."""
+    old = ("CREATE TABLE `o` (", ") ENGINE=MyISAM;", "INSERT INTO `o` VALUES (1);")
+    new = ("CREATE TABLE `n` (", ") ENGINE=InnoDB;", "INSERT INTO `n` VALUES (1);")
+    (change,) = examine(mysqldump(tmp_path / "a.sql", *old, *new))
+    assert sources.text(change).endswith("only InnoDB is: dbbench.o (MyISAM)")
+    with pytest.raises(SourceUnusable, match="none of the tables"):
+        examine(mysqldump(tmp_path / "b.sql", *old))
+
+
+def mydumper(folder: Path, *parts: str, metadata: str = "") -> Path:
+    """A directory of mydumper with a table, and these files of rows."""
+    folder.mkdir()
+    finished = "Finished dump at: 2026-11-28 00:25:18\n"
+    (folder / "metadata").write_text(finished + metadata)
+    (folder / "shop.t-schema.sql").write_text("CREATE TABLE `t` (\n  `a` int(11)\n);\n")
+    (folder / "shop.u-schema.sql").write_text("CREATE TABLE `u` (\n  `a` int(11)\n);\n")
+    for part in ("shop.u.sql", *parts):
+        (folder / part).write_text("INSERT INTO `t` VALUES (1);\n")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("parts", "missing"),
+    [
+        ((), r"has no shop\.t\.sql"),
+        (("shop.t.00000.sql", "shop.t.00002.sql"), r"has no shop\.t\.00001\.sql"),
+    ],
+)
+def test_a_file_of_rows_that_is_missing_is_refused(
+    parts: tuple[str, ...],
+    missing: str,
+    tmp_path: Path,
+) -> None:
+    """Old versions of mydumper write no numbers of rows."""
+    folder = mydumper(tmp_path / "dump", *parts)
+    with pytest.raises(SourceUnusable, match=missing) as refused:
+        examine(folder)
+    assert "touch" in str(refused.value.remedy)
+
+
+def test_a_table_that_the_metadata_call_empty_needs_no_file(tmp_path: Path) -> None:
+    """Nor does a table for which the user made an empty file."""
+    folder = mydumper(tmp_path / "a", metadata="[`shop`.`t`]\nrows = 0\n")
+    assert examine(folder) == ()
+    folder = mydumper(tmp_path / "b")
+    (folder / "shop.t.sql").touch()
+    assert examine(folder) == ()
+
+
+def test_a_large_object_that_is_cut_is_refused(tmp_path: Path) -> None:
+    """pg_restore loads what is there of it, with status 0."""
+    packed = gzip.compress(os.urandom(5000))
+    (folder := tmp_path / "dump").mkdir()
+    shutil.copy(REAL / "toc.dat", folder)
+    (folder / "3000.dat.gz").touch()
+    (folder / "blob_1.dat.gz").write_bytes(packed)
+    assert examine(folder) == ()
+    (folder / "blob_1.dat.gz").write_bytes(packed[:-9])
+    with pytest.raises(SourceUnusable, match=r"blob_1\.dat\.gz is damaged or truncated"):
+        examine(folder)

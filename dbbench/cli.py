@@ -245,6 +245,7 @@ def _status(argv: list[str], options: Options) -> int:
     try:
         _open_streams()
         _check_limits()
+        # A shell that completes a word asks through this variable.
         if "_DBBENCH_COMPLETE" in os.environ:
             instruction = os.environ["_DBBENCH_COMPLETE"]
             return shell_complete(
@@ -255,6 +256,7 @@ def _status(argv: list[str], options: Options) -> int:
                 instruction,
             )
         return _invoke(argv, options)
+    # From here on: each way to end has its exit status, and its text is printed once.
     except click.exceptions.Exit as ended:
         return ended.exit_code
     except click.ClickException as error:
@@ -328,6 +330,7 @@ def tell(
     """Print an error on stderr: what, evidence, where, effect, remedy; with -v the traceback; as
     JSON with --json.
     """
+    # The table of errors has what the error itself does not say.
     kind = error_kinds()[error.id]
     remedy = error.remedy or kind.remedy
     trace = ""
@@ -335,6 +338,7 @@ def tell(
         import traceback
 
         trace = "".join(traceback.format_exception(cause or error)).rstrip()
+    # Programs get the same on stderr, without wrapping.
     if options.json:
         from dbbench.report.text import put_json
 
@@ -354,6 +358,7 @@ def tell(
 
     from dbbench.report.text import columns, wrap
 
+    # A request to stop is not a fault.
     word = "error"
     colour = "red"
     if isinstance(error, Interrupted | Terminated):
@@ -370,6 +375,7 @@ def tell(
         lines += wrap(f"  {line}", width)
     if trace:
         lines.append(trace)
+    # Only the first word has a colour, so that the text can be copied.
     text = on_terminal("\n".join(lines)).removeprefix(word)
     if options.has_colour(sys.stderr):
         word = click.style(word, fg=colour, bold=True)

@@ -306,6 +306,7 @@ def run(
     TZ=UTC, HOME). Raises ProgramMissing, CommandFailed (status not in `ok`) and DeadlinePassed
     (the program is killed after `allowed_s(timeout_s)`).
     """
+    # The deadline stretches on a slow machine, but only when it has passed.
     words = _resolve(argv, note)
     began = time.monotonic()
     limit_s = timeout_s
@@ -341,6 +342,7 @@ def run(
         stderr.decode(errors="replace"),
         time.monotonic() - began,
     )
+    # The error quotes the end of what was printed, on either stream.
     if done.returncode not in ok:
         printed = done.stderr.strip() or done.stdout.strip() or "it printed nothing"
         # mkfs.xfs prints its usage after the reason
@@ -373,12 +375,14 @@ def running(
     protects it from the terminal's Ctrl-C. If this process is killed, so is the program: as root
     by the trial's namespaces, otherwise by setpriv's --pdeathsig.
     """
+    # Without root, setpriv is what ends the program with this process.
     words = _resolve(argv, note)
     tie = find("setpriv") if os.geteuid() != 0 else None
     started = (str(tie), "--pdeathsig", "KILL", "--", *words) if tie else words
     with contextlib.ExitStack() as stack:
         out = stack.enter_context(stdout.open("ab")) if isinstance(stdout, Path) else stdout
         err = stack.enter_context(stderr.open("ab")) if isinstance(stderr, Path) else stderr
+        # It starts in its control group and on its cores.
         with _places.get().get(role, contextlib.nullcontext)():
             popen = _start(
                 started,
@@ -391,6 +395,7 @@ def running(
                 pass_fds=pass_fds,
                 start_new_session=own_session,
             )
+        # Whatever ends the block ends the program.
         program = Running(words, popen, grace_s)
         try:
             yield program

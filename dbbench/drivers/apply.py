@@ -125,6 +125,7 @@ class ApplyLoad:
     def outcome(self) -> Outcome:
         duration_s, applied = self._points[-1]
         applied_kb = applied / 1e3
+        # Seconds in which nothing was offered say nothing about the rate.
         rates: list[float | None] = []
         for second, rate in enumerate(rates_of(self._points, int(duration_s))):
             rates.append(rate / 1e3 if second in self._busy else None)
@@ -218,6 +219,7 @@ def applying(task: LoadTask, archive: Archive) -> Iterator[StandbyRecovery | Rep
     """
     server = task.server
     profile = profile_of(server.engine)
+    # A standby applies the log itself; for MySQL and MariaDB two clients are joined.
     if profile.standby:
         with contextlib.closing(server.connect()) as connection:
             yield StandbyRecovery(connection, archive, task.scratch)
@@ -234,6 +236,7 @@ def applying(task: LoadTask, archive: Archive) -> Iterator[StandbyRecovery | Rep
         "--max-allowed-packet=1G",
         server.database,
     ]
+    # One client lives as long as the load, and gets the decoded files one after the other.
     with process.running(
         argv,
         stdin=subprocess.PIPE,
@@ -382,6 +385,7 @@ class Replay:
         ) as reader:
             decoded = reader.popen.stdout
             assert decoded is not None
+            # Each piece is passed on at once; the position in it shows how far the client is.
             while chunk := decoded.read(_CHUNK):
                 into.write(chunk)
                 text = rest + chunk
@@ -391,6 +395,7 @@ class Replay:
             if reader.wait(_END_S) != 0:
                 printed = tail(errors, lines=4).strip()
                 raise CommandFailed(f"{argv[0]} could not read {log.name}: {printed}")
+        # The next file begins at its own first byte.
         self._done += log.size
         self._offset = 0
 

@@ -81,6 +81,7 @@ class _Beside:
         if self.began_utc is None or self.ended_utc is None:
             # the statement never began, because the load failed, which raises another error
             return outcome
+        # When it ran, in seconds of the load.
         statement = self.cell.workload.during
         window = self.cell.window
         began = self.began_utc - outcome.begin_utc
@@ -97,6 +98,7 @@ class _Beside:
             "ended_s": ended,
             **figures,
         }
+        # The figures with their times remain in raw; the trial has the figures alone.
         write_json(self.raw / "during.json", entry)
         warnings = list(outcome.warnings)
         if ended > whole:

@@ -98,6 +98,7 @@ def parse(text: str) -> dict[str, float | None]:
     results = [line for line in text.splitlines() if re.match(r"\d\.\d+,", line)]
     if not results:
         raise DriverFailed("bonnie++ printed no results")
+    # Another format would have the figures in another order.
     fields = results[-1].split(",")
     tests = len(BONNIE)
     if fields[0] != _FORMAT or len(fields) != _FIRST + 3 * tests + _BETWEEN:
@@ -108,6 +109,7 @@ def parse(text: str) -> dict[str, float | None]:
     latencies = iter(fields[-tests:])
     rest = iter(fields[_FIRST:])
     figures: dict[str, float | None] = {}
+    # The tests of files follow those of data, behind some fields of parameters.
     for index, stem in enumerate(BONNIE):
         if index == len(DATA):
             for _ in range(_BETWEEN):

@@ -74,6 +74,7 @@ def estimate(cell: Cell, data_bytes: int) -> LoadEstimate:
     """Return what the cell's load writes. `data_bytes`: size of the dataset's tables."""
     values = cell.values
     seconds = cell.window.seconds
+    # What each tool writes, from its parameters and rates that were measured once.
     match cell.workload.driver:
         case "scan":
             return LoadEstimate(0.0)

@@ -88,9 +88,11 @@ def copy(folder: Path, task: dict[str, Any]) -> None:
     """
     size = int(task["file_size"])
     clients = int(task["clients"])
+    # The content is in memory, so that reading it is not measured.
     pool = memoryview(content(min(POOL, size), float(task["zeros"]), int(task["seed"])))
     printer = Printer()
 
+    # Each client writes its share to a file of its own.
     def write(client: int) -> None:
         begin, end = share(size, clients, client)
         fd = os.open(
@@ -132,6 +134,7 @@ def smallfiles(folder: Path, task: dict[str, Any]) -> None:
     size = int(task["file_bytes"])
     clients = int(task["clients"])
     data = memoryview(content(max(size, PAGE) * 16, float(task["zeros"]), seed))
+    # The directories exist before the first step, so that only files are timed.
     paths: list[Path] = []
     for number in range(int(task["files"])):
         parent = folder / f"d{number // FOLDER_FILES}"
@@ -140,6 +143,7 @@ def smallfiles(folder: Path, task: dict[str, Any]) -> None:
         paths.append(parent / f"f{number}")
     printer = Printer()
 
+    # A step is the same work on each file, shared by the clients.
     def step(name: str, work: Callable[[Path], object], **facts: Any) -> None:
         began = time.monotonic()
 
@@ -159,6 +163,7 @@ def smallfiles(folder: Path, task: dict[str, Any]) -> None:
             **facts,
         )
 
+    # A file begins at a place of the sample that its name decides, so that files differ.
     def create(path: Path) -> None:
         number = zlib.crc32(path.name.encode(), seed & 0xFFFFFFFF)
         offset = number % (len(data) - size + 1)

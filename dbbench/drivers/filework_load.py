@@ -122,10 +122,12 @@ class FileWork:
             "seed": task.seed,
             "answer": str(answer),
         }
+        # The program gets its task as one JSON argument.
         for name in self.parameters:
             facts[name] = task.cell.parameters[name]
         argv = [sys.executable, "-P", str(_PROGRAM), self.work, str(folder), json.dumps(facts)]
 
+        # Its files are closed: only now can the trial empty their caches.
         def respond(line: str) -> Live | None:
             if any(row.get("closed") for row in _lines(line)):
                 cache = task.cold(files.data_files(folder))

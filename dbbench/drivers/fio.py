@@ -62,6 +62,7 @@ def driving(task: LoadTask) -> Iterator[Load]:
     task.scratch.chmod(0o777)  # fio runs under another account and writes its logs there
     job = task.raw / "fio.job"
     env = _variables(task.cell)
+    # The job file: what dbbench decides, then what the workload says.
     text = before(
         folder,
         task.cell,
@@ -74,6 +75,7 @@ def driving(task: LoadTask) -> Iterator[Load]:
     readable_job = put_aside(text, "fio.job", task.scratch)
     readable_job.chmod(0o644)
     process.run(
+        # The files are laid out before the load, and are not in the cache when it begins.
         ["fio", "--create_only=1", readable_job],
         timeout_s=LAYOUT_S,
         as_user=account,
@@ -91,6 +93,7 @@ def driving(task: LoadTask) -> Iterator[Load]:
     ]
     load = ToolLoad(task, "fio", argv, _outcome, env)
 
+    # fio counts seconds from its own start; the screen shows those of the load.
     def show(line: str) -> Live | None:
         progress = live(line)
         return progress and replace(progress, second=int(task.clock.now_utc() - load.begin_utc))
@@ -98,6 +101,7 @@ def driving(task: LoadTask) -> Iterator[Load]:
     load.live = show
     with load.running("server", account, task.scratch):
         yield load
+    # A job that names another directory would have measured another filesystem.
     if not files.data_files(folder):
         raise FilesElsewhere("fio's jobs have no file on the filesystem under test", effect=FAILED)
 
@@ -158,6 +162,7 @@ def _variables(cell: Cell) -> dict[str, str]:
 def _outcome(load: ToolLoad) -> Outcome:
     raw = load.task.raw
     scratch = load.task.scratch
+    # The summary was written by the load's account, so it is read with care.
     text = tool.read_left(scratch / "fio.json")
     (raw / "fio.json").write_text(text)
     total = parse(text)
@@ -166,6 +171,7 @@ def _outcome(load: ToolLoad) -> Outcome:
     if not total.ios or not total.seconds:
         raise NoProgress("fio did no I/O in the window", effect=FAILED)
     figures = {"max_ms": total.longest_ms}
+    # A side without I/O has no rate.
     for side, size in (("read", total.read_bytes), ("write", total.write_bytes)):
         figures[f"{side}_mb_per_s"] = size / total.seconds / 1e6 if size else None
     return Outcome(
@@ -193,10 +199,12 @@ def _series(
     """Return columns tps, file_read_mb_per_s and file_write_mb_per_s; the warm-up, which fio does
     not log, is a gap.
     """
+    # One log per job; the sum of a direction over the jobs is its rate.
     iops = _logs(scratch, raw, "iops")
     bandwidths = _logs(scratch, raw, "bw")
     series = Series(seconds, {name: [] for name in FIRST})
     tps: Column = [None] * seconds
+    # The number of I/Os of both directions makes `tps`; bytes have a column each.
     for name, side in (("file_read_mb_per_s", READ), ("file_write_mb_per_s", WRITE)):
         ios = by_second(
             iops,
@@ -262,11 +270,13 @@ def parse(text: str) -> FioSummary:
         jobs = ceiling.parse_jobs(text)
     except ValueError as error:
         raise DriverFailed(f"fio's summary cannot be read: {error}") from None
+    # Directions without I/O have no latencies.
     sides = []
     for job in jobs:
         sides += [job[side] for side in _SIDES if job[side]["total_ios"]]
     if not sides:
         raise DriverFailed("the summary of fio has neither reads nor writes")
+    # The latencies of all jobs together.
     histogram = Histogram()
     for side in sides:
         for nanoseconds, count in side["clat_ns"].get("bins", {}).items():
@@ -312,6 +322,7 @@ def by_second(
         entries = list(_entries(log, begin_utc))
         if not entries:
             continue
+        # What the job is known to have done: nothing, between its lines.
         first = entries[0].begin
         last = entries[-1].end
         entries = [entry for entry in entries if entry.direction == side]
@@ -320,6 +331,7 @@ def by_second(
         if running_utc:
             first = min(first, running_utc[0] - begin_utc)
             last = max(last, running_utc[1] - begin_utc)
+        # The bytes or I/Os so far at each end of an interval; time between them is idle.
         points = [(first, 0.0)]
         done = 0.0
         for entry in entries:

@@ -98,6 +98,7 @@ def command(
     may have statements that cannot be prepared. With `client` the argv is for that host: its own
     program, the server's address, and scripts that are sent there.
     """
+    # Where pgbench runs decides how it reaches the server.
     parameters = _parameters(cell)
     if client:
         argv = [
@@ -113,12 +114,14 @@ def command(
             f"--port={server.socket.suffix[1:]}",
             f"--username={server.user}",
         ]
+    # What is the same for every script.
     argv += [
         "--no-vacuum",  # the golden copy is already vacuumed
         f"--client={parameters.get('clients', 1)}",
         f"--jobs={_workers(parameters)}",
         f"--time={sum(tool.whole_seconds(cell.window))}",
     ]
+    # Options that the plan may leave to pgbench.
     usual_protocol = "prepared" if _script(cell) in BUILT_IN else ""
     protocol = parameters.get("protocol", usual_protocol)
     if protocol:
@@ -181,6 +184,7 @@ def _outcome(load: ToolLoad) -> Outcome:
 
     cell = load.task.cell
     parameters = _parameters(cell)
+    # Each worker has a log; a missing one would be transactions that nobody counts.
     logs = log_files(load.task.scratch, _PREFIX)
     workers = _workers(parameters)
     if len(logs) != workers:
@@ -217,6 +221,7 @@ def _outcome(load: ToolLoad) -> Outcome:
         "pgbench",
     )
 
+    # What dbbench knows of its own scripts, the server must confirm.
     script = _script(cell)
     custom = script not in BUILT_IN
     claims = [Claim("transactions", events, custom=custom, changes=script in _CHANGING)]

@@ -40,6 +40,7 @@ _NAME: Final = re.compile(r"\{(\w+)\}")
 def driving(task: LoadTask) -> Iterator[Load]:
     """Run the script of the workload. See `protocol.Driver`."""
     cell = task.cell
+    # The script with the values of the plan, as steps.
     path = locate(cell.workload.script)
     text = path.read_text(encoding="utf-8")
     (task.raw / "statements.sql").write_text(text)
@@ -54,6 +55,7 @@ def driving(task: LoadTask) -> Iterator[Load]:
     except ScriptInvalid as error:
         error.where = str(path)
         raise
+    # Rows that the client sends are in a file before the load begins.
     sent_bytes = 0
     if "file_bytes" in values:
         sent_bytes = write_rows(
@@ -61,6 +63,7 @@ def driving(task: LoadTask) -> Iterator[Load]:
             int(cell.parameters["file_bytes"]),
             task.seed,
         )
+    # All sessions are open before the first statement is timed.
     with connect(task.server, max(1, int(cell.parameters.get("clients", 1)))) as sessions:
         load = StatementsLoad(
             task,
@@ -230,6 +233,7 @@ class StatementsLoad:
             raise DriverFailed("not all statements were executed")
         steps = [asdict(done) for done in self.done]
         write_json(self.task.raw / "statements.json", {"steps": steps})
+        # Steps that prepare are not part of the rate.
         timed = [done for done in self.done if done.timed]
         duration_s = sum(done.seconds for done in timed)
         rows = _sum_if_all(done.rows for done in timed)

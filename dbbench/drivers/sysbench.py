@@ -245,6 +245,7 @@ def _option_text(value: Scalar) -> str:
 def _outcome(load: ToolLoad) -> Outcome:
     from dbbench.drivers.sysbench_events import QUEUE, event_files, parse, put_queued_latencies
 
+    # Each thread has a file; a missing one would be events that nobody counts.
     cell = load.task.cell
     raw = load.task.raw
     scratch = load.task.scratch
@@ -283,6 +284,7 @@ def _outcome(load: ToolLoad) -> Outcome:
         lived_s = load.lived_s or float(load.seconds)
         put_queued_latencies(counts, written, histogram(printed), lived_s)
 
+    # The outcome, with what a script of dbbench's counts in addition.
     outcome = tool.outcome_of(
         load,
         counts,

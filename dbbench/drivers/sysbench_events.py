@@ -77,6 +77,7 @@ def _add(rows: Ints, counts: Counts) -> None:
     counts.outside += int(outside[what >= 0, 2].sum())
     counts.errors_outside += int(outside[what == _ERRORS, 2].sum())
 
+    # The rest by second: events by latency, errors, and the longest latency.
     second, what, value = rows[inside].T
     events = what >= 0
     errors = what == _ERRORS

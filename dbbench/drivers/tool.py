@@ -151,6 +151,7 @@ class ToolLoad:
         DriverFailed.
         """
         server = self.task.server
+        # The state is read before the lines, so that no line of a tool that ended is lost.
         ended = self.program.poll() is not None
         lines = self._new_lines()
         gave_up = any(self.aborted(line) for line in lines)
@@ -173,6 +174,7 @@ class ToolLoad:
             progress = self.live(line)
             if progress is not None:
                 watch(progress)
+        # How long it lived is known from the first look after its end.
         if ended and self.lived_s is None:
             self.lived_s = self._now_s()
         return not ended

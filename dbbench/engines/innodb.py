@@ -429,6 +429,7 @@ class Innodb:
     ) -> Iterator[InnodbServer]:
         """Start the server within the block. See `port.Engine.serving`."""
         profile = self.PROFILE
+        # Only dbbench's own values decide where the server listens and writes.
         program = mysqld.require(profile, place.bin)
         settings = {name.replace("-", "_"): setting for name, setting in settings.items()}
         text.keep_private(settings, PRIVATE)
@@ -448,6 +449,7 @@ class Innodb:
         init = put(statements.format(password=password), "init.sql", place, owner, shown)
         put_aside(f'mysql-password="{password}"\n', SYSBENCH_OPTIONS, sockets, owner)
 
+        # What the plan cannot change: places, sockets and the first statements.
         private: dict[str, Scalar] = {
             "datadir": str(datadir),
             "socket": str(sockets / f"{profile.name}.sock"),
@@ -461,6 +463,7 @@ class Innodb:
         if place.log_dir:
             private["innodb_log_group_home_dir"] = str(place.log_dir)
         config = configuration(settings, private, place.log_dir, network is not None)
+        # How the program is started, watched and stopped.
         launch = Launch(
             name=f"{profile.name} {program.version}",
             argv=program.argv(put(config, "my.cnf", place, owner)),
@@ -474,6 +477,7 @@ class Innodb:
             offset=log_size(place.log),
         )
 
+        # It is ready when it answers, not when its process exists.
         def answer(running: process.Running) -> InnodbServer | None:
             server = InnodbServer(profile, place, program, running, password)
             server.database = database_of(datadir)
@@ -483,6 +487,7 @@ class Innodb:
             with serving_program(launch, answer) as server, closing(server):
                 # the server has read it, and processes of its account could read the password in it
                 init.unlink()
+                # What the server runs with is compared with what was requested.
                 reported = server.report_settings()
                 server.left_out = text.absent_defaults(
                     settings,
@@ -537,6 +542,7 @@ class Innodb:
         """Run innochecksum on each tablespace of the stopped server but the temporary one, and not
         on the doublewrite buffer.
         """
+        # The checker belongs to the server's version, so its own directory comes first.
         server = mysqld.require(self.PROFILE, place.bin)
         folders = (server.path.parent, server.path.parent.parent / "bin", Path("/usr/bin"))
         beside = (folder / _PAGE_CHECKER for folder in folders)
@@ -544,6 +550,7 @@ class Innodb:
         if program is None:
             raise ProgramMissing(f"{_PAGE_CHECKER} is not installed")
         checker: list[str | Path] = [*server.loader, program, *self.page_options]
+        # A part is a range of pages: ibdata1 has one before its doublewrite buffer and one behind.
         checks: list[tuple[str, Path]] = []
         files = 0
         for pattern, parts in _TABLESPACES.items():
@@ -566,6 +573,7 @@ class Innodb:
         )
         if all_checks.returncode == 0:
             return result
+        # Something failed: which file, and what was printed about it.
         for part, file in checks:
             done = process.run([*checker, part, file], timeout_s=CHECK_S, ok=(0, 1), as_user=owner)
             faults = (done.stdout + done.stderr).splitlines() if done.returncode else ()

@@ -131,6 +131,7 @@ def refuse_differences(
     setting that is not a default. `printed`: warnings of the server's log, which say why it
     changed a default.
     """
+    # A setting that the server lacks is refused only if somebody asked for it.
     lines = []
     origins = set[str]()
     for name, setting in asked.items():
@@ -148,6 +149,7 @@ def refuse_differences(
             )
     if not lines:
         return
+    # The remedy depends on who set it: the plan, or dbbench.
     where = " and the ".join(sorted(origins - {"default"})).replace("_", " ")
     remedy = (
         "Use a value that the server accepts (sizes are rounded to its units) in the settings of "

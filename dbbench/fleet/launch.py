@@ -124,15 +124,18 @@ def cluster(options: HostOptions, folder: Path) -> Iterator[Cluster]:
     """Yield the fleet's scheduler; what was started ends with the block. `folder` has the
     coordinator's files. Raises FleetUnreachable, ProgramMissing, FleetInsecure, FileUnreadable.
     """
+    # A scheduler that runs already, with certificates that the user made.
     if options.scheduler is not None:
         yield Cluster(security.whole(options.scheduler), options.certs, {})
         return
     with contextlib.ExitStack() as stack:
+        # Otherwise a scheduler of this fleet, with certificates that end with it.
         certs = options.certs
         if certs is None:
             certs = security.folder_of_fleet(folder)
             stack.callback(shutil.rmtree, security.make(certs), ignore_errors=True)
         secured = security.of(certs)
+        # Workers of this machine need no network; those of ssh reach it by name.
         if options.local is not None:
             listen = "tls://127.0.0.1:0"
             workers = _local_workers(options.local, certs, folder)
@@ -142,6 +145,7 @@ def cluster(options: HostOptions, folder: Path) -> Iterator[Cluster]:
         scheduler = daemons.scheduler_options(listen, secured)
         logging.getLogger("distributed").setLevel(logging.CRITICAL)
         try:
+            # dask starts them and ends them; what they print is in their logs.
             started = SpecCluster(
                 {name: {"cls": HostProcess, "options": of} for name, of in workers.items()},
                 {"cls": daemons.Scheduler, "options": scheduler},

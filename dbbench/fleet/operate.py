@@ -115,6 +115,7 @@ def work(
     Terminated.
     """
     wanted = request.plan
+    # The same name goes on with the fleet that it belongs to.
     name = fleet.name if fleet else request.name or free_name(root, wanted.plan.name)
     folder = fleet_files.folder_of(root, name)
     with contextlib.ExitStack() as stack:
@@ -123,12 +124,14 @@ def work(
         with cluster(options, folder) as started:
             scheduler = Scheduler(started.address, started.certs, name)
             with contextlib.closing(scheduler):
+                # The hosts are part of the fleet, which is saved before anything is sent to them.
                 hosts = _wait_for_hosts(scheduler, started, request.least_hosts, fleet)
                 fleet = fleet or _new_fleet(request, name, hosts)
                 fleet = dataclasses.replace(fleet, scheduler=started.address)
                 fleet_files.save(root, fleet)
                 run = _run_of(root, request, fleet)
                 with show() as emit:
+                    # From here on the screen shows what the hosts report.
                     for text in _notes(request, fleet):
                         emit(Event("note", {"text": text}))
                     coordinator = Coordinator(
@@ -208,14 +211,17 @@ def _run_of(root: Path, request: FleetRequest, fleet: Fleet) -> Run:
         budget=None if plan.budget_s is None else Budget(),
         skipped=wanted.skipped,
     )
+    # Results of hosts with runs of their own are imported as they are.
     if fleet.mode == "each" or run.budget is not None:
         return run
+    # The one run of all hosts exists before its first trial arrives.
     folder = root / fleet.name
     if not (folder / "run.json").exists():
         hosts = {name: dict[str, Any]() for name in fleet.hosts}
         cells = own_scripts(run.cells, folder)
         results.create_run(root, dataclasses.replace(run, cells=cells, hosts=hosts), wanted.text)
     keep_scripts(folder, scripts_of(wanted))
+    # An earlier start may have added blocks, so the order is the stored one.
     stored = results.load_spec(folder)
     if request.precision is not None:
         stored = dataclasses.replace(stored, precision=request.precision, questions={})

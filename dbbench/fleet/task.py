@@ -92,6 +92,7 @@ def _run_share(work: Work) -> None:
     """Run the process of the part to its end. Raises Cancelled, and the error that it reports."""
     worker = distributed.get_worker()
     is_wanted = partial(_is_wanted, worker, worker.get_current_task())
+    # The trials run in a process of their own, which ends with this worker.
     argv = [*HERE.share, str(HERE.results), HERE.name]
     env = {**process.kept_environment(), namespaces.PARENT: str(os.getpid())}
     errors = list[DbbenchError]()
@@ -114,10 +115,12 @@ def _run_share(work: Work) -> None:
         stdout = share.popen.stdout
         assert stdin is not None and stdout is not None
         report = partial(worker.log_event, work.topic)
+        # Its events go to the scheduler while the work is sent to it.
         reader = threads.Helper("fleet events", _read_events, stdout, report, errors)
         reader.start()
         with stdin:
             stdin.write(json.dumps(dataclasses.asdict(work)).encode())
+        # It is stopped if the scheduler no longer wants this part.
         status = _wait(share, is_wanted)
         reader.join(_LOOK_S)
     if errors:

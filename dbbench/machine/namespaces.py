@@ -151,15 +151,18 @@ def isolate(work: Callable[[], int], *, keep: Sequence[Path] = ()) -> int:
         raise RuntimeError(
             "isolated() belongs into the main thread: PR_SET_PDEATHSIG follows the thread"
         )
+    # From here on the end of the parent is the end of this process.
     die_with_parent()
     try:
         RUNTIME.mkdir(0o700, parents=True, exist_ok=True)
         libc.call("unshare", CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC)
     except OSError as error:
         raise _refusal(str(error)) from None
+    # Signals wait until the processes exist that will receive them.
     for stream in (sys.stdout, sys.stderr):
         stream.flush()  # otherwise each process would print what is buffered
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)
+    # Two pipes: one tells the first process that we live, the other brings its complaint.
     alive, hold = os.pipe()  # `hold` closes when the middle process ends
     complaint, complain = os.pipe()
     first = os.fork()
@@ -278,6 +281,7 @@ def _first_process(
 
 
 def _furnish(keep: Sequence[Path]) -> None:
+    # Mounts made here are not seen outside; what the trial does not need is detached.
     mount("none", Path("/"), flags=MS_REC | MS_SLAVE)
     paths = [Path(word) for word in (*_NEEDED, *sys.path, sys.prefix, sys.base_prefix)]
     paths += [Path.cwd(), Path.home(), *keep]
@@ -294,6 +298,7 @@ def _furnish(keep: Sequence[Path]) -> None:
         (RUNTIME / name).mkdir(0o755)
     mount(f"/proc/self/fd/{outer}", RUNTIME / _OUTER, flags=MS_BIND)
     os.close(outer)
+    # The machine's processes remain visible at a second place.
     mount("/proc", RUNTIME / "host_proc", flags=MS_BIND)
     mount(
         "proc",

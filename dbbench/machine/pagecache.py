@@ -253,6 +253,7 @@ def _empty_once(
     """Return the facts, and whether the proof failed because data remains in memory."""
     syncfs(files[0])
     touched = ""
+    # A proof needs something to remove: if nothing is cached, it is read first.
     before = resident_bytes(files)
     own_before = by.bytes_held()
     if before == 0 and not own_before:
@@ -264,6 +265,7 @@ def _empty_once(
     after = resident_bytes(files)
     own_after = by.bytes_held()
 
+    # Whether a sample of the data comes from the device or from memory.
     read_before = _read_so_far(disks)
     sample_bytes = read(pieces)
     read_after = _read_so_far(disks)
@@ -271,6 +273,7 @@ def _empty_once(
     _empty(by, files)  # the load begins without what the sample has read
     last = resident_bytes(files)
     after = max(after, last) if after is not None and last is not None else None
+    # The first reason why it is not proven cold; "" if it is.
     reason = _first_reason(before, after, own_before, own_after, by.keeps_data)
     reason = reason or _sample_reason(sample_bytes, delivered, least_share)
     remains = bool(after) or (delivered is not None and delivered < sample_bytes * least_share)

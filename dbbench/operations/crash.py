@@ -45,6 +45,7 @@ def _kill(filled: StoredDatabase) -> tuple[int, int | None]:
     killed = False
     try:
         with filled.serving(filled.datadir) as server:
+            # A table of its own, so that what was acknowledged can be counted.
             columns = "writer INT, id INT, filler VARCHAR(200) NOT NULL, PRIMARY KEY (writer, id)"
             execute(
                 server,
@@ -52,6 +53,7 @@ def _kill(filled: StoredDatabase) -> tuple[int, int | None]:
                 f"CREATE TABLE {TABLE} ({columns})",
             )
             server.checkpoint()
+            # The load, for long enough that there is something to recover.
             writers = [_Writer(server, number) for number in range(SESSIONS)]
             for writer in writers:
                 writer.helper.start()
@@ -63,6 +65,7 @@ def _kill(filled: StoredDatabase) -> tuple[int, int | None]:
                     raise OperationFailed(f"the load before the crash failed: {error}")
             if server.pid is None:
                 raise OperationFailed("this engine has no server to kill")
+            # The server is killed while the sessions write.
             killed = True
             os.kill(server.pid, signal.SIGKILL)
             for writer in writers:

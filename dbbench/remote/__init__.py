@@ -88,15 +88,18 @@ class Client:
         """
         secret = password(self.spec)
         with session_on(self.spec.host, raw / "client_ssh.err") as session:
+            # Check that host: its tool, the way back to the server, and its clock.
             self.session = session
             self.tool, version = tool_of(session, self.driver, self.version)
             peer, took = reachable(session, self.spec)
             offset, error = offset_of(session, clock)
             punctual(session, offset)
+            # Certificates of this trial alone; the private key of the server stays here.
             server, files = certify(self.folder, self.spec)
             for name, content in files.items():
                 session.put(name, content)
             self.env = _libpq(session.facts["folder"], secret)
+            # What is recorded about that host.
             self.facts = ClientFacts(
                 host=self.spec.host,
                 hostname=session.facts["hostname"],
@@ -119,6 +122,7 @@ class Client:
                 server.cert.with_name("ca.pem"),
                 *server,
             )
+            # How far the clocks moved during the load; then what the tool wrote.
             later, _ = offset_of(session, clock)
             self.facts = dataclasses.replace(self.facts, clock_drift_s=later - offset)
             for name in session.ask("files"):

@@ -328,11 +328,13 @@ def read_trial(
     verify: bool = False,
 ) -> Trial:
     """Return the finished trial of `spec`. Raises ResultDamaged."""
+    # Checksums take time, so they are verified only when it is asked for.
     folder = run_folder / "trials" / spec.id
     faults = damage(folder) if verify else []
     if faults:
         raise ResultDamaged(_shorten(faults, "files"))
     trial = load_trial(folder)
+    # A folder that was copied to another name is not this trial.
     expected = (
         spec.id,
         cell.arm,

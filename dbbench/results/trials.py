@@ -115,11 +115,13 @@ def damage(
         text = read_bytes(folder / SUMS, below).decode(errors="replace")
     except OSError as error:
         return [f"{SUMS}: {error.strerror}"]
+    # The list must be exactly what its own lines make.
     lines = re.findall(r"([0-9a-f]{64})  ([^\n]+)\n", text)
     expected = {name: digest for digest, name in lines}
     whole = text == "".join(f"{digest}  {name}\n" for name, digest in expected.items())
     # an added line names a file that does not exist
     faults = [] if whole else [f"{SUMS} is altered or truncated"]
+    # A name must stay within the folder, whatever the list says.
     for name, digest in expected.items():
         path = PurePosixPath(name)
         if str(path) != name or ".." in path.parts or "\0" in name or path.is_absolute():

@@ -162,6 +162,7 @@ def foreign_sessions(
     """Yield W135 for more sessions than the load generator opens, and W128 for a reload of the
     configuration.
     """
+    # Each reading is compared with the one before.
     before = Sessions({})
     foreign = set[int]()
     first_seconds = dict[str, int]()
@@ -184,6 +185,7 @@ def foreign_sessions(
             for number in sorted(foreign & now.present.keys()):
                 first_seconds.setdefault(now.present[number], second)
         before = now
+    # One warning for all sessions, at the second of the first.
     texts = []
     for session, second in first_seconds.items():
         texts.append(f"{' '.join(session.split())} (second {second})")

@@ -105,11 +105,13 @@ def parse(text: str, disk: str, log: str = "") -> SysstatDocument:
     strange = list[object]()
     rows: dict[str, list[Mapping[str, Any]]] = {name: [] for name in prefixes}
     printed = dict[str, None]()  # names of all disks
+    # An interval whose time cannot be read is left out, and counted as strange.
     for report in reports:
         stamp = _stamp(report)
         if stamp is None:
             strange.append(report.get("timestamp"))
             continue
+        # One row for each disk, by sysstat's name of it.
         named = {row.get("disk_device"): row for row in report.get("disk", [])}
         values: dict[str, float | None] = {}
         for name, prefix in prefixes.items():

@@ -179,6 +179,7 @@ def parse(
     sysstat's of a device that is gone (`dev7-0`), or (). `pressure`: whether sadf printed
     pressure stall information.
     """
+    # A row whose time cannot be read is left out, and counted as strange.
     rows, whole = statistics(text)
     entries = []
     strange = list[object]()
@@ -192,6 +193,7 @@ def parse(
         sections = _sections(raw, disk_names)
         read.append(sections)
         values = dict[str, float | None]()
+        # Tables that sadf did not print have no values.
         for name, table in (_TABLES | _PSI).items():
             row = sections[name]
             if row is not None:

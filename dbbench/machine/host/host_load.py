@@ -86,11 +86,13 @@ def reading(ours: tuple[int, ...] = (), proc: Path | None = None) -> LoadReading
     table: dict[int, Task] = {}
     with contextlib.suppress(OSError):
         table = proc_files.tasks(where)
+    # Which processes belong to the trial.
     own_pids = _of_our_namespace(table, where) or below((os.getpid(), *ours), table)
     of_trial = dict[tuple[int, int], Task]()
     foreign = dict[tuple[int, int], Task]()
     moved = dict[tuple[int, int], MovedBytes]()
     kernel_s: float | None = None
+    # Kernel threads work for everybody, so they are summed by themselves.
     monotonic = time.monotonic()
     cpu = proc_files.cpu_times(where)
     for process in table.values():
@@ -173,11 +175,13 @@ def foreign_load(before: LoadReading, after: LoadReading) -> HostLoad:
     for process, cpu_s in sorted(_each(before.foreign, foreign_now), key=lambda pair: -pair[1])[:5]:
         if cpu_s > 0:
             busiest.append(ForeignProcess(process.pid, process.name, cpu_s))
+    # Events that both readings have counted.
     counted = {}
     for name, now in after.events.items():
         if name in before.events:
             counted[name] = now - before.events[name]
     moved = (_sum_moves(before, after, after.ours), _sum_moves(before, after, foreign_now))
+    # Without the times of the CPUs, only the processes can be named.
     if before.cpu is None or after.cpu is None or seconds <= 0:
         return HostLoad(
             seconds,
@@ -189,6 +193,7 @@ def foreign_load(before: LoadReading, after: LoadReading) -> HostLoad:
             counted,
             *moved,
         )
+    # Kernel threads are visible only where all processes are.
     if after.kernel_s is not None:
         foreign = _grown(before.foreign, foreign_now)
     else:

@@ -116,16 +116,19 @@ def state(root: Path = Path("/")) -> dict[str, Value]:
     # The idle states available to CPU 0, shallowest first: "POLL C1 C6"; disabled states are
     # omitted.
     idle = sorted((cpu / "cpu0/cpuidle").glob("state*"), key=lambda path: int(path.name[5:]))
+    # Two drivers report turbo in opposite ways.
     no_turbo = number(cpu / "intel_pstate/no_turbo")
     boost = number(cpu / "cpufreq/boost")
     turbo: str | None = None
     if no_turbo is not None or boost is not None:
         turbo = "on" if no_turbo == 0 or (no_turbo is None and boost) else "off"
     states = [text(path / "name") or "?" for path in idle if number(path / "disable") != 1]
+    # A machine without swap has the table's heading only.
     swaps = text(proc / "swaps")
     swap_kb: int | None = None
     if swaps is not None:
         swap_kb = sum(int(line.split()[-3]) for line in swaps.splitlines()[1:])
+    # Frequencies that differ between CPUs are listed, see `common`.
     values: dict[str, Value] = {
         "cpus_online": text(cpu / "online"),
         "governor": common(cpu.glob("cpufreq/policy*/scaling_governor")),

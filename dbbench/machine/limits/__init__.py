@@ -78,6 +78,7 @@ def confine(
     cannot be limited, and at the end EngineDied, instead of the block's own error, if the kernel
     killed a process for lack of memory.
     """
+    # Which cores the server and the load generator get.
     engine = cell.engine
     chosen = chosen_cores(engine, os.sched_getaffinity(0), alone=cell.client is not None)
     asked = any(
@@ -91,11 +92,13 @@ def confine(
         group, reason = _group(stack, cell.memory_bytes, name, journal, at)
         if cell.limit is not None and group is not None:
             throttle.limit_group(group, disks, cell.limit)
+        # Programs join the group and their cores when they start, by their role.
         places = {
             "server": lambda: _entering(group, chosen),
             "client": lambda: on_cores(chosen.client),
         }
         stack.enter_context(process.placing(places))
+        # What the kernel killed explains every other error.
         try:
             yield Confined(chosen, group, reason, asked)
         except Exception as error:

@@ -217,11 +217,12 @@ def _drive(
     """Run the load as the account of clients until `grown` returns so many bytes. Raises
     DatasetBuildFailed.
     """
-    until = time.monotonic() + STUCK_S + log_bytes / STUCK_RATE
+    began = time.monotonic()
+    limit_s = STUCK_S + log_bytes / STUCK_RATE
     with process.running(argv, as_user=client_account(server)) as load:
         while grown() < log_bytes:
             ended = load.poll() is not None
-            if ended or time.monotonic() > until:
+            if ended or process.overdue(began, limit_s):
                 raise DatasetBuildFailed(
                     f"the log of the primary has {grown()} of {log_bytes} bytes, "
                     f"and {argv[0]} {'has ended' if ended else 'is too slow'}"

@@ -18,7 +18,7 @@ from dbbench.engines.port import Counts, Place, Profile, Server, Sessions
 from dbbench.engines.serving import total
 from dbbench.engines.settings import Reported
 from dbbench.engines.sql import rows, rows_of
-from dbbench.errors import DeadlinePassed, EngineDied
+from dbbench.errors import EngineDied
 from dbbench.machine import namespaces
 from dbbench.model import CheckpointFacts, Work
 from dbbench.process import Running
@@ -240,9 +240,9 @@ class InnodbServer(Server):
             rows_of(connection, f"GRANT ALL ON `{grant}`.* TO {user}")
 
     def settle(self) -> None:
-        until = time.monotonic() + SETTLE_S
+        began = time.monotonic()
         shortest = float("inf")
-        since = time.monotonic()
+        since = began
         while time.monotonic() - since < _CALM_S:
             length = self.counters().get("innodb_history_list_length", 0)
             if length == 0:
@@ -250,9 +250,9 @@ class InnodbServer(Server):
             if length < shortest:
                 shortest = length
                 since = time.monotonic()
-            if time.monotonic() > until:
-                raise DeadlinePassed(
-                    f"{length:.0f} transactions still wait for purge after {SETTLE_S:.0f} s"
+            if process.overdue(began, SETTLE_S):
+                raise process.too_late(
+                    f"{length:.0f} transactions still wait for purge after more than {SETTLE_S:.0f} s"
                 )
             time.sleep(_STEP_S)
         self.checkpoint()
@@ -274,8 +274,8 @@ class InnodbServer(Server):
                     rows_of(connection, f"SET GLOBAL {name} = {value}")
                 dirty = process.wait_while(self.dirty_bytes, FLUSH_S, _STEP_S)
                 if dirty:
-                    raise DeadlinePassed(
-                        f"{dirty} bytes of pages are still dirty after {FLUSH_S:.0f} s"
+                    raise process.too_late(
+                        f"{dirty} bytes of pages are still dirty after more than {FLUSH_S:.0f} s"
                     )
             finally:
                 for name in reversed(changes):

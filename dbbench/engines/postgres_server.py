@@ -13,7 +13,6 @@ from dbbench.engines.port import NAME, Counts, Place, Profile, Server, Sessions
 from dbbench.engines.serving import total
 from dbbench.engines.settings import Reported, numbers_of
 from dbbench.engines.sql import execute, rows, rows_of
-from dbbench.errors import DeadlinePassed
 from dbbench.model import CheckpointFacts, Work
 from dbbench.process import Running
 
@@ -205,7 +204,8 @@ class PostgresServer(Server):
 
         activity = process.wait_while(busy, SETTLE_S)
         if activity:
-            raise DeadlinePassed(f"{', '.join(activity)} still running after {SETTLE_S:.0f} s")
+            text = f"{', '.join(activity)} still running after more than {SETTLE_S:.0f} s"
+            raise process.too_late(text)
         self.checkpoint()
 
     def at_work(self) -> list[str]:

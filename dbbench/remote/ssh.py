@@ -20,8 +20,12 @@ from dbbench import process
 from dbbench.errors import ClientUnusable, DbbenchError, DriverFailed
 from dbbench.machine import threads
 
-CONNECT_S: Final = 20.0  # seconds for ssh, the login and the start of Python
+# Limits on an ordinary machine (`process.allowed_s`). ssh itself gives up earlier if the host does
+# not answer; a login and the start of Python can take long on a slow one.
+CONNECT_S: Final = 60.0
 ASK_S: Final = 60.0
+_REACH_S: Final = 10.0
+_INTERRUPTED_S: Final = 30.0
 _BEAT_S: Final = 5.0  # the agent ends after 60 s without data (SILENCE_S)
 # seconds for the agent to end the load generator and remove its directory, and for ssh to end
 _END_S: Final = 15.0
@@ -29,14 +33,12 @@ _THREADS_S: Final = 1.0  # seconds until a thread whose pipe is closed has ended
 # Exit statuses if Python is too old (1), or the shell cannot start it (126, 127); ssh reports its
 # errors with 255.
 _OF_PYTHON: Final = (1, 126, 127)
-# ssh does not ask for passwords, does not share connections, and detects an interrupted network
-# after 30 s.
+_ALIVE_S: Final = 5  # the host answers as often
+# ssh does not ask for passwords, and does not share connections.
 _OPTIONS: Final = (
     "-T",
     "-o",
     "BatchMode=yes",
-    "-o",
-    "ConnectTimeout=10",
     "-o",
     "ControlMaster=no",
     "-o",
@@ -44,9 +46,7 @@ _OPTIONS: Final = (
     "-o",
     "ClearAllForwardings=yes",
     "-o",
-    "ServerAliveInterval=5",
-    "-o",
-    "ServerAliveCountMax=6",
+    f"ServerAliveInterval={_ALIVE_S}",
 )
 
 
@@ -54,7 +54,15 @@ def command(host: str, words: Sequence[str]) -> list[str]:
     """Return the argv that runs a program on another host, an ssh destination; the shell there gets
     one quoted line.
     """
-    return ["ssh", *_OPTIONS, "--", host, shlex.join(words)]
+    reach_s = process.allowed_s(_REACH_S)
+    missing = process.allowed_s(_INTERRUPTED_S) / _ALIVE_S
+    limits = [
+        "-o",
+        f"ConnectTimeout={reach_s:.0f}",
+        "-o",
+        f"ServerAliveCountMax={missing:.0f}",
+    ]
+    return ["ssh", *_OPTIONS, *limits, "--", host, shlex.join(words)]
 
 
 class Session:
@@ -88,9 +96,9 @@ class Session:
         for helper in self._helpers:
             helper.start()
         try:
-            first = self._answers.get(timeout=CONNECT_S)
+            first = self._next(CONNECT_S)
         except queue.Empty:
-            raise self._unreachable(f"no answer within {CONNECT_S:.0f} s") from None
+            raise self._unreachable(f"no answer within {CONNECT_S:.0f} s or more") from None
         if first is None or "hello" not in first:
             status = self._ssh.wait(_END_S)
             if status in _OF_PYTHON:
@@ -107,7 +115,7 @@ class Session:
         """
         try:
             self._write(json.dumps({"do": do, **what}).encode() + b"\n")
-            answer = self._answers.get(timeout=ASK_S)
+            answer = self._next(ASK_S)
         except (OSError, queue.Empty):
             answer = None
         if answer is None:
@@ -117,6 +125,12 @@ class Session:
                 f"{self.host}: {answer['error']}", effect="The trial is marked failed."
             )
         return answer.get("answer")
+
+    def _next(self, usual_s: float) -> dict[str, Any] | None:
+        """Return the agent's next message, None at the end of the connection. Raises queue.Empty."""
+        with contextlib.suppress(queue.Empty):
+            return self._answers.get(timeout=usual_s)
+        return self._answers.get(timeout=process.allowed_s(usual_s) - usual_s)
 
     def put(self, name: str, content: bytes) -> str:
         return str(self.ask("put", name=name, content=base64.b64encode(content).decode()))

@@ -18,7 +18,7 @@ from dbbench.engines.serving import most_files
 from dbbench.engines.settings import FILES_OF, open_files, own_cache_bytes, word
 from dbbench.machine import cores, host
 from dbbench.machine.limits import cgroup, throttle
-from dbbench.model import Cell, Plan, Settings
+from dbbench.model import Cell, Phase, Plan, Settings
 from dbbench.plan import Expanded
 from dbbench.plan.request import PlanRequest
 from dbbench.plan.server_settings import settings_of
@@ -279,7 +279,9 @@ def _client(plan: Plan, expanded: Expanded) -> Iterator[errors.DbbenchError]:
         drivers[cell.workload.driver] = (
             ENGINES[cell.engine.name].installed_version(cell.engine.bin) or ""
         )
-    yield from remote.lacking(plan.client, drivers)
+    with process.in_phase(Phase.START.value, plan.deadlines.get(Phase.START)):
+        problems = list(remote.lacking(plan.client, drivers))
+    yield from problems
 
 
 def _disks(plan: Plan) -> list[Path]:

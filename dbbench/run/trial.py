@@ -198,7 +198,8 @@ def run_load(
     with ExitStack() as stack:
         # From here on, programs start with limits of memory and cores.
         limits = stack.enter_context(limits_of(trial, workdir, disks))
-        client, place = stack.enter_context(load.reach(cell, workdir, trial.clock, raw))
+        with process.in_phase(Phase.START.value, plan.deadlines.get(Phase.START)):
+            client, place = stack.enter_context(load.reach(cell, workdir, trial.clock, raw))
         place = replace(place, log_dir=ready.log)
         with stage(Phase.START):
             server = stack.enter_context(engine.serving(datadir, settings, place))

@@ -1,11 +1,13 @@
 """Limits of programs: longer on a slow machine, and replaced by the plan's deadline of the phase."""
 
 import sys
+import time
 
 import pytest
 
 from dbbench import process
 from dbbench.errors import DeadlinePassed
+from dbbench.remote import ssh
 
 SLEEP = (sys.executable, "-c", "import time; time.sleep(0.5); print('done')")
 
@@ -35,6 +37,28 @@ def test_the_plans_deadline_replaces_the_limits_of_programs_in_its_phase() -> No
     with process.in_phase("restore", 3600.0):
         assert process.allowed_s(120.0) == pytest.approx(3720.0, abs=1)
         assert process.allowed_s(20.0) == 20.0
+
+
+def test_waiting_takes_longer_on_a_slow_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As for udev, for a device that is still closed, for a program that repeats a step."""
+    began = time.monotonic()
+    assert process.wait_while(lambda: time.monotonic() < began + 0.2, 0.05) is True
+    monkeypatch.setattr(process, "_slowness", lambda: 100.0)
+    assert process.wait_while(lambda: time.monotonic() < began + 0.3, 0.05) is False
+
+
+def test_the_plan_can_give_a_login_on_another_host_more_time() -> None:
+    """Its host may be slow. What ssh does itself has limits that only a slow machine stretches."""
+    assert ssh.command("load", ["true"])[-7:-2] == [
+        "-o",
+        "ConnectTimeout=10",
+        "-o",
+        "ServerAliveCountMax=6",
+        "--",
+    ]
+    for usual_s in (ssh.CONNECT_S, ssh.ASK_S):
+        with process.in_phase("start", 3600.0):
+            assert process.allowed_s(usual_s) == pytest.approx(3660.0, abs=1)
 
 
 def test_the_remedy_names_the_deadline_that_helps() -> None:

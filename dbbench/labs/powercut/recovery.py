@@ -394,10 +394,10 @@ def phase(
     that ends the phase early.
     """
     limit_s = DEADLINES_S[name] if deadline_s is None else deadline_s
-    until = time.monotonic() + limit_s
+    began = time.monotonic()
 
     def poll(_number: int, _frame: FrameType | None) -> None:
-        if time.monotonic() >= until:
+        if process.overdue(began, limit_s):
             raise errors.DeadlinePassed(f"{name} took longer than {limit_s:.0f} s")
         look()
 

@@ -221,10 +221,10 @@ def _release() -> Iterator[None]:
 
 
 def retry(step: Callable[[], object], limit_s: float) -> Exception | None:
-    """Repeat a step while a program fails or a device is busy; return the last error after the time
-    limit, or None.
+    """Repeat a step while a program fails or a device is busy; return the last error after
+    `process.allowed_s(limit_s)`, or None.
     """
-    until = time.monotonic() + limit_s
+    began = time.monotonic()
     pause_s = 0.02
     while True:
         try:
@@ -236,7 +236,7 @@ def retry(step: Callable[[], object], limit_s: float) -> Exception | None:
             if error.errno not in (errno.EBUSY, errno.ENXIO):
                 raise
             failure = error
-        if time.monotonic() > until:
+        if process.overdue(began, limit_s):
             return failure
         time.sleep(pause_s)
         pause_s = min(2 * pause_s, 0.5)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from dbbench import process
-from dbbench.errors import DeadlinePassed, MakeFailed
+from dbbench.errors import MakeFailed
 from dbbench.model import Layer, Scalar
 from dbbench.results.journal import Journal
 from dbbench.storage.devices import hold, sysfs
@@ -203,7 +203,7 @@ def until_idle(facts: dict[str, Scalar]) -> dict[str, Scalar]:
         )
 
     if process.wait_while(is_busy, _RESHAPE_S):
-        raise DeadlinePassed(
-            f"the array {name} is still busy ({array['sync']}) after {_RESHAPE_S:.0f} s"
+        raise process.too_late(
+            f"the array {name} is still busy ({array['sync']}) after more than {_RESHAPE_S:.0f} s"
         )
     return array

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from dbbench import process
-from dbbench.errors import CommandFailed, DeadlinePassed, MountFailed
+from dbbench.errors import CommandFailed, MountFailed
 from dbbench.machine.host.proc import number
 from dbbench.machine.pagecache import EVICTING, Emptying
 from dbbench.model import Durability, FsSetup, Scalar
@@ -50,7 +50,7 @@ def scrub(stored: Stored) -> str:
     name = _pool(stored).name
     process.run(["zpool", "scrub", name])
     if process.wait_while(lambda: "scrub in progress" in _status(name), FSCK_S, _POLL_S):
-        raise DeadlinePassed(f"the scrub of {name} is still running after {FSCK_S:.0f} s")
+        raise process.too_late(f"the scrub of {name} still runs after more than {FSCK_S:.0f} s")
     damage = damages(_status(name))
     if damage:
         raise damage_error(f"the scrub of {name}", stored, f": {damage}")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import importlib.util
 import itertools
 import os
 import sys
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
@@ -30,7 +32,7 @@ from dbbench.run.disk_space import free_bytes
 from dbbench.run.preflight import refusals
 from dbbench.samplers import programs as sampled
 from dbbench.storage import devices
-from dbbench.storage.devices import used
+from dbbench.storage.devices import configured, used
 from dbbench.storage.devices.directory import nearest
 from dbbench.storage.filesystems import FAMILIES
 from dbbench.units import size_text
@@ -50,6 +52,18 @@ class Purpose(StrEnum):
     FLEET = "fleet"
     HOST = "reproducible results"
     DEVICES = "devices"
+
+
+# The state of a check that is not ok.
+_NEEDED = defaultdict(
+    lambda: "missing",
+    {Purpose.HOST: "change", Purpose.DEVICES: "in use"},
+)
+# A member of an array or a volume group that is not active has only a signature.
+_OPTIONAL = defaultdict(
+    lambda: "not needed",
+    {Purpose.PLAN: "skipped", Purpose.DEVICES: "not empty"},
+)
 
 
 class Probe(NamedTuple):
@@ -106,15 +120,8 @@ def put_rows(rows: list[Probe]) -> None:
 
 
 def _put_row(row: Probe, width: int) -> None:
-    states = {Purpose.HOST: "change", Purpose.DEVICES: "in use"}
-    if row.optional and row.purpose == Purpose.PLAN:
-        state = "skipped"
-    elif row.ok:
-        state = "ok"
-    elif row.optional:
-        state = "not needed"
-    else:
-        state = states.get(Purpose(row.purpose), "missing")
+    states = _OPTIONAL if row.optional else _NEEDED
+    state = "ok" if row.ok else states[Purpose(row.purpose)]
     text = row.found or ""
     if not row.ok and row.needed:
         text += f"{'; ' if text else ''}{'only for' if row.optional else 'needed:'} {row.needed}"
@@ -394,13 +401,22 @@ def _known_faults(kernel: Mapping[str, str | None]) -> Iterator[Probe]:
 
 
 def _devices() -> Iterator[Probe]:
-    """Yield every disk with its identity, and who uses it. Nothing is decided by this list."""
+    """Yield every disk with its identity, and who uses it or would after the next start. Nothing is
+    decided by this list.
+    """
     disks = devices.describe_all()
     used_names = in_use(disks)
 
     # lsblk does not see other mount namespaces, nor programs that have a disk open.
-    quiet = [disk.name for disk in disks if disk.name not in used_names]
+    quiet = used.targets([disk.name for disk in disks if disk.name not in used_names])
     users = used.users_of(quiet)
+    entries = list[configured.Entry]()
+    with contextlib.suppress(OSError):
+        entries = configured.entries()
+    tags = {disk.name: disk.tags for disk in disks}
+    for device in quiet:
+        named = configured.by_configuration(device, entries, tags[device.name])
+        users.setdefault(device.name, []).extend(named)
     names = devices.DiskNames()
     for disk in disks:
         using = [text for text in users.get(disk.name, ()) if not isinstance(text, used.Unseen)]
@@ -408,8 +424,14 @@ def _devices() -> Iterator[Probe]:
             using = [f"mounted at {', '.join(disk.mounts)}"]
         parts = [size_text(disk.size_bytes), devices.model(disk.name), disk.fstype, *using[:1]]
         text = f"identity {devices.identity_of(disk.name, names)}; {', '.join(filter(None, parts))}"
-        free = not using and disk.name not in used_names
-        yield Probe(Purpose.DEVICES, f"device {disk.path}", free, text)
+        unused = not using and disk.name not in used_names
+        yield Probe(
+            Purpose.DEVICES,
+            f"device {disk.path}",
+            unused and not disk.fstype,
+            text,
+            optional=unused,
+        )
 
 
 def in_use(disks: Sequence[devices.Listed]) -> set[str]:

@@ -211,6 +211,20 @@ def mounted_partition(disk: Disk) -> Iterator[None]:
             yield
 
 
+def in_file(name: str, line: str) -> Callable[[Disk], AbstractContextManager[None]]:
+    """Return a plant with a filesystem that is not mounted, and these lines in a file of /etc."""
+
+    @contextlib.contextmanager
+    def plant(disk: Disk) -> Iterator[None]:
+        mkfs(disk)
+        path = disk.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(line.format(path=disk.path, uuid=uuid_of(disk)) + "\n")
+        yield
+
+    return plant
+
+
 def in_fstab(line: str) -> Callable[[Disk], AbstractContextManager[None]]:
     """Return a plant with a filesystem that is not mounted, and this line in fstab."""
 
@@ -291,6 +305,15 @@ PLANTS: dict[str, tuple[Callable[[Disk], AbstractContextManager[None]], tuple[st
     "fstab-quoted-uuid": (in_fstab('UUID="{uuid}" /srv'), ("fstab: UUID=",)),
     "fstab-by-uuid": (in_fstab("/dev/disk/by-uuid/{uuid} /srv"), ("fstab: /dev/disk",)),
     "fstab-label": (in_fstab(r"LABEL=my\040data /srv"), ("fstab: LABEL=",)),
+    "crypttab": (in_file("crypttab", "safe UUID={uuid} none luks"), ("crypttab: safe UUID=",)),
+    "unit-of-an-automount": (
+        in_file("systemd/system/srv-data.mount", "[Mount]\nWhat={path}\nWhere=/srv/data"),
+        ("srv-data.mount: What=/dev/loop",),
+    ),
+    "unit-of-a-swap": (
+        in_file("systemd/system/dev-sdx.swap", "[Swap]\nWhat = /dev/disk/by-uuid/{uuid}"),
+        ("dev-sdx.swap: What = /dev/disk",),
+    ),
     "many-ways": (
         used_in_many_ways,
         ("is mounted at", "it is listed in", "opened by process", SAME, HELD, "ext4 'my data'"),

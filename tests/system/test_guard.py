@@ -95,7 +95,7 @@ def attached(disk: Disk, permit: Permit | None = None, **more: str) -> Iterator[
         disk.path,
         more.get("identity"),
         permit or Permit(),
-        fstab=disk.folder / "fstab",
+        etc=disk.folder,
     ) as device:
         yield device
 

@@ -60,7 +60,7 @@ def disk(tmp_path: Path) -> Iterator[Disk]:
 def attached(disk: Disk) -> Iterator[Device]:
     """The disk as a target, its identity typed."""
     typed = Permit(devices.identity(disk.path))
-    with block.attach(disk.path, None, typed, fstab=disk.folder / "fstab") as device:
+    with block.attach(disk.path, None, typed, etc=disk.folder) as device:
         yield device
 
 
@@ -282,7 +282,7 @@ def test_what_another_process_makes_between_two_trials_is_left_alone(
             disk.path,
             None,
             guard.Permit((word,), journal),
-            fstab=disk.folder / "fstab",
+            etc=disk.folder,
         )
 
     journal.note("wipe", device=word)

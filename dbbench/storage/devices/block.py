@@ -22,6 +22,7 @@ from dbbench.errors import DbbenchError, DeviceInUse, DeviceUnusable, UnmountFai
 from dbbench.model import DeviceFacts
 from dbbench.results.fileio import try_lock
 from dbbench.storage.devices import guard, hold, naming, sysfs
+from dbbench.storage.devices.configured import ETC
 from dbbench.storage.devices.guard import Permit
 from dbbench.storage.devices.hold import afterwards
 from dbbench.storage.devices.port import Device
@@ -38,7 +39,7 @@ def attach(
     expected: str | None,
     permit: Permit,
     *,
-    fstab: Path = guard.FSTAB,
+    etc: Path = ETC,
 ) -> Iterator[Device]:
     """Attach a device exclusively within the block; then wait until it is free. `expected`: the
     plan's identity. Raises DeviceUnusable, DeviceInUse, DeviceNotEmpty; afterwards UnmountFailed
@@ -46,7 +47,7 @@ def attach(
     """
     with contextlib.ExitStack() as stack, contextlib.ExitStack() as held:
         # First the exclusive open, which the kernel grants to one; then all questions.
-        held.enter_context(hold.holding(exclusive := _exclusive(path, permit, fstab)))
+        held.enter_context(hold.holding(exclusive := _exclusive(path, permit, etc)))
         name = guard.kernel_name(exclusive)
         must_be(path, name, expected)
         fd = os.open(f"/proc/self/fd/{exclusive}", os.O_RDWR | os.O_CLOEXEC)
@@ -57,7 +58,7 @@ def attach(
         guard.refuse(
             path,
             name,
-            guard.found_on(exclusive, mine={exclusive, fd}, fstab=fstab),
+            guard.found_on(exclusive, mine={exclusive, fd}, etc=etc),
             permit,
         )
         # Nothing else uses it, so what is read now stays true.
@@ -91,14 +92,14 @@ def number_of(path: Path) -> int | None:
         return None
 
 
-def _exclusive(path: Path, permit: Permit, fstab: Path) -> int:
+def _exclusive(path: Path, permit: Permit, etc: Path) -> int:
     """Return a descriptor of the device with O_EXCL. A device that stays busy is refused with all
     reasons.
     """
-    until = time.monotonic() + _SETTLE_S
+    began = time.monotonic()
     while (fd := guard.open_device(path, os.O_RDWR | os.O_EXCL)) is None:
-        if time.monotonic() > until:
-            reasons = guard.reasons(path, fstab=fstab)  # refuses a device that cannot even be read
+        if process.overdue(began, _SETTLE_S):
+            reasons = guard.reasons(path, etc=etc)  # refuses a device that cannot even be read
             locked: list[DbbenchError] = []
             with path.open("rb") as plain, collect_errors(locked, DeviceInUse):
                 _lock(plain.fileno(), path)

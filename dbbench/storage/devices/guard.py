@@ -26,10 +26,10 @@ from dbbench.errors import DbbenchError, DeviceInUse, DeviceNotEmpty, DeviceUnus
 from dbbench.machine.mounts import mounts_of
 from dbbench.machine.namespaces import host_proc
 from dbbench.results.journal import Journal
-from dbbench.storage.devices import naming, sysfs, used
+from dbbench.storage.devices import configured, naming, sysfs, used
+from dbbench.storage.devices.configured import ETC
 from dbbench.storage.devices.port import Device
 
-FSTAB: Final = Path("/etc/fstab")
 # Bytes that are read at the beginning, middle and end; the superblocks of filesystems and arrays
 # are within them.
 _LOOKED_AT: Final = 2**20
@@ -37,13 +37,27 @@ _UNSEEN_SHOWN: Final = 3  # suspected processes that are named if none is proved
 _WITHIN_S: Final = 2.0
 _MOMENT_S: Final = 2.0
 # udev locks and reads a disk while it handles the event of a process that has closed it, dbbench's
-# included. On a slow machine this took several seconds.
-UDEV_S: Final = 60.0
+# included. On a slow machine this took several seconds. Shorter than the limits that a deadline of
+# the plan replaces, because a lock that stays is refused.
+UDEV_S: Final = 50.0
 _LEAST: Final = 64  # places that are read even if this takes longer than _WITHIN_S
 _PIECE: Final = 2**16  # bytes that are read at each place
 # Second superblocks: of ext2/3/4 with blocks of 1, 2 and 4 KiB, and of btrfs. Those of xfs are near
 # each quarter.
 COPIES: Final = (8 * 2**20, 32 * 2**20, 128 * 2**20, 64 * 2**20, 256 * 2**30)
+
+
+# What a device belongs to although nothing holds it: its other devices may be missing, or nobody has
+# activated it.
+_MEMBERS: Final = {
+    "LVM2_member": "a volume group of LVM",
+    "linux_raid_member": "an md array",
+    "isw_raid_member": "a RAID of the firmware",
+    "ddf_raid_member": "a RAID of the firmware",
+    "zfs_member": "a ZFS pool",
+    "crypto_LUKS": "an encrypted volume",
+    "bcache": "a bcache",
+}
 
 
 @dataclass(frozen=True)
@@ -99,7 +113,7 @@ class Permit:
                 self.journal.note("had", device=name)
 
 
-def reasons(path: Path, *, fstab: Path = FSTAB) -> list[Reason]:
+def reasons(path: Path, *, etc: Path = ETC) -> list[Reason]:
     """Return all reasons why the device must not be touched; [] if it is free. Raises
     DeviceUnusable.
     """
@@ -109,7 +123,7 @@ def reasons(path: Path, *, fstab: Path = FSTAB) -> list[Reason]:
         raise DeviceUnusable(f"{path} is busy: the kernel refuses to open it even for reading")
     try:
         busy = [] if exclusive is not None else [HELD]
-        return busy + found_on(fd, mine={fd}, fstab=fstab)
+        return busy + found_on(fd, mine={fd}, etc=etc)
     finally:
         os.close(fd)
 
@@ -134,7 +148,7 @@ def open_device(path: Path, flags: int) -> int | None:
     raise DeviceUnusable(f"{path}: {problem}")
 
 
-def found_on(fd: int, *, mine: Set[int], fstab: Path = FSTAB) -> list[Reason]:
+def found_on(fd: int, *, mine: Set[int], etc: Path = ETC) -> list[Reason]:
     """Return what all detectors except O_EXCL find for an open block device; `mine` are this
     process's descriptors.
     """
@@ -149,10 +163,10 @@ def found_on(fd: int, *, mine: Set[int], fstab: Path = FSTAB) -> list[Reason]:
             *used.by_layers(device),
             *used.by_loops(device),
             *_opened(device, proc, mine),
-            *used.by_fstab(device, fstab, _tags(fd, name, signatures)),
+            *configured.by_configuration(device, configured.entries(etc), _tags(fd, signatures)),
         ]
     except (OSError, DbbenchError, ValueError, LookupError) as error:
-        texts = [f"cannot determine which processes use it: {error}"]
+        texts = [f"cannot determine what uses it: {error}"]
     return [
         Reason("unseen" if isinstance(text, used.Unseen) else "in use", text) for text in texts
     ] + signatures
@@ -248,6 +262,8 @@ def parse(answer: str) -> list[Reason]:
         label = entry.get("label") or ""
         words = [entry["type"], f"{label!r}" if label else "", f"(uuid {uuid})" if uuid else ""]
         text = " ".join(word for word in words if word) + f" at byte {int(entry['offset'], 16)}"
+        if entry["type"] in _MEMBERS:
+            text += f": part of {_MEMBERS[entry['type']]}, which need not be active"
         marks.append(Reason("signature", text, uuid, label))
     return marks
 
@@ -308,9 +324,9 @@ def kernel_name(fd: int) -> str:
     return name
 
 
-def _tags(fd: int, name: str, signatures: Sequence[Reason]) -> set[str]:
-    """Return the tags with which fstab may name it: those of its content, and of its entry in a
-    partition table.
+def _tags(fd: int, signatures: Sequence[Reason]) -> set[str]:
+    """Return the tags with which a configuration may name it: those of its content, and of its
+    entry in a partition table.
     """
     argv = ["blkid", "--probe", "--output", "export", f"/proc/self/fd/{fd}"]
     # Status 2: nothing found; 8: several signatures.

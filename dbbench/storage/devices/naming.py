@@ -21,7 +21,8 @@ from dbbench.storage.devices import sysfs
 BY_ID: Final = Path("/dev/disk/by-id")
 BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 # lsblk prints device-mapper's name of a volume as NAME, and the kernel's, dm-3, as KNAME.
-_COLUMNS: Final = "KNAME,PKNAME,TYPE,SIZE,FSTYPE,MOUNTPOINTS"
+_COLUMNS: Final = "KNAME,PKNAME,TYPE,SIZE,FSTYPE,MOUNTPOINTS,UUID,LABEL,PARTUUID,PARTLABEL"
+_TAGS: Final = ("UUID", "LABEL", "PARTUUID", "PARTLABEL")
 
 
 class DiskNames:
@@ -124,6 +125,7 @@ class Listed:
     size_bytes: int
     fstype: str
     mounts: tuple[str, ...]
+    tags: frozenset[str] = frozenset()  # with which fstab may name it, such as "UUID=..."
 
     @property
     def path(self) -> str:
@@ -171,6 +173,7 @@ def parse_lsblk(answer: str) -> list[Listed]:
             int(row.get("size") or 0),
             row.get("fstype") or "",
             tuple(_mount_points(row)),
+            frozenset(f"{tag}={value}" for tag in _TAGS if (value := row.get(tag.lower()))),
         )
     return list(listed.values())
 

@@ -130,14 +130,17 @@ def users(name: str, mine: Set[int] = frozenset()) -> list[str]:
     return [*by_mounts(device, proc), *by_open_files(device, proc, mine), *by_layers(device)]
 
 
-def users_of(names: Sequence[str]) -> dict[str, list[str]]:
-    """Return the users of each device, with one look at the mounts and open files of all processes.
-    A device that cannot be queried is omitted: only root may query a loop device.
-    """
+def targets(names: Sequence[str]) -> list[Target]:
+    """Return these devices. One that cannot be queried is omitted: only root may query a loop device."""
     devices = list[Target]()
     for name in names:
         with contextlib.suppress(OSError):
             devices.append(target(name))
+    return devices
+
+
+def users_of(devices: Sequence[Target]) -> dict[str, list[str]]:
+    """Return the users of each device, with one look at the mounts and open files of all processes."""
     proc = host_proc()
     try:
         mounts, _ = _mounted(devices, proc)
@@ -415,45 +418,6 @@ def _release(name: str) -> str:
 def _group_of(volume: str) -> str:
     """Return the volume group in device-mapper's name of a volume: "my--vg-data" is "my-vg"."""
     return volume.replace("--", "\0").partition("-")[0].replace("\0", "-")
-
-
-def by_fstab(device: Target, fstab: Path, tags: Set[str]) -> list[str]:
-    """Return lines of fstab(5) that name it: by path, or by one of `tags` ("UUID=...",
-    "LABEL=...").
-    """
-    try:
-        lines = fstab.read_text(errors="surrogateescape").split("\n")
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        return [f"{fstab} cannot be read: {error.strerror}"]
-    words = [
-        (line.split()[0], line)
-        for line in lines
-        if line.strip() and not line.lstrip().startswith("#")
-    ]
-    return [
-        f"it is listed in {fstab}: {' '.join(line.split())}"
-        for word, line in words
-        if _names(word, device, tags)
-    ]
-
-
-def _names(word: str, device: Target, tags: Set[str]) -> bool:
-    word = unescape(word).replace('"', "")
-    for folder, tag in (
-        ("uuid", "UUID"),
-        ("label", "LABEL"),
-        ("partuuid", "PARTUUID"),
-        ("partlabel", "PARTLABEL"),
-    ):
-        word = word.replace(f"/dev/disk/by-{folder}/", f"{tag}=")
-    if word in tags:
-        return True
-    try:
-        return word.startswith("/") and device.is_at(Path(word).stat())
-    except OSError:
-        return False  # the name does not exist any more
 
 
 @contextlib.contextmanager

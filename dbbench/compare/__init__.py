@@ -64,6 +64,7 @@ def compare(document: Mapping[str, Any]) -> dict[str, Any]:
     `lo` and `hi` are None, and the verdict is `inconclusive` with the note `too few blocks`.
     Raises KeyError, TypeError or ValueError for a malformed document.
     """
+    # A document that cannot be compared is an error of its author.
     baseline = document["baseline"]
     candidate = document["candidate"]
     margin = document.get("margin", MARGIN)
@@ -83,6 +84,7 @@ def compare(document: Mapping[str, Any]) -> dict[str, Any]:
         "wins": sum(after > before for before, after in values),
         "notes": list(texts(_notes(trials, pairs, len(values)))),
     }
+    # A ratio needs one pair, a verdict at least three.
     if values:
         guess = estimate(values)
         result["ratio"] = guess.ratio
@@ -105,6 +107,7 @@ def compare_all(document: Mapping[str, Any]) -> list[dict[str, Any]]:
     """
     baseline = document["baseline"]
     margin = document.get("margin", MARGIN)
+    # Pairs that ended early have a wider interval than the others.
     settled = {(engine, workload, "") for engine, workload in document.get("settled", ())}
     keys = (
         "fs_setup",
@@ -118,6 +121,7 @@ def compare_all(document: Mapping[str, Any]) -> list[dict[str, Any]]:
         "df_shared",
         "verdict",
     )
+    # The same table as that of a run, so that both give the same verdicts.
     table = rows(
         trials_of(document["trials"]),
         baseline,

@@ -156,6 +156,7 @@ def _interactions(
     margin = compared[0].row.margin if compared else MARGIN
     limited = {each.row.fs_setup for each in compared if each.row.verdict is Verdict.LIMITED}
 
+    # The mean ratio of each arm at each level, and how it differs between levels.
     factors = []
     for name in planned[0]:
         levels = tuple(dict.fromkeys(of[name] for of in planned))

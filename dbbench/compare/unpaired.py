@@ -66,6 +66,7 @@ def _arm_rows(
     margin: float,
 ) -> list[Row]:
     """Return the rows of an arm, of which the first value is the baseline."""
+    # Logarithms, because the values are compared as ratios.
     logs = {}
     for value, trials in of_arm.items():
         logs[value] = [math.log(number) for number in values_in(trials, metric.name) if number > 0]
@@ -78,6 +79,7 @@ def _arm_rows(
         if min(len(logs[base]), len(logs[value])) >= LEAST_BLOCKS
     }
     levels = confidences(enough)
+    # What can be said of a value: nothing, a ratio alone, or a ratio with its interval.
     table = []
     for value, trials in of_arm.items():
         row = replace(_row(value, trials, logs[value]), margin=margin)

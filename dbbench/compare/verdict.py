@@ -166,6 +166,7 @@ def _group_rows(
     level: float,
 ) -> list[Row]:
     metric = group.metric
+    # Holm's levels cover all pairs of the group.
     counted = grouped(chosen(group.trials), lambda trial: trial.fs_setup)
     log_ratios = {arm: guess.log_ratio() for arm, guess in group.estimates.items()}
     levels = confidences(log_ratios, 1 - level)
@@ -311,6 +312,7 @@ def _meanings_of_warnings(trials: list[Trial], metric: str) -> Iterator[Remark]:
     warned = Counter[str]()  # ID of a warning -> trials that have it
     for trial in trials:
         warned.update({warning.id for warning in trial.warnings})
+    # What a warning means depends on the metric that is compared.
     if warned["W002"] and metric in (*THROUGHPUT, "sustained_tps"):
         yield remark(RemarkKind.BURST)
     if warned["W003"] and metric in THROUGHPUT:
@@ -324,6 +326,7 @@ def _meanings_of_warnings(trials: list[Trial], metric: str) -> Iterator[Remark]:
             missed=missed,
             trials=len(trials),
         )
+    # A decline matters to throughput, and less if only some trials show it.
     unsteady = warned["W005"]
     if unsteady and metric in (*THROUGHPUT, "sustained_tps"):
         if unsteady == len(trials):

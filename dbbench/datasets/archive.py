@@ -81,6 +81,7 @@ def hand_over(
     """Make the archive readable for the trial; PostgreSQL's restored data directory becomes a
     standby with an empty inbox. Raises RestoreFailed if a file of the archive has changed.
     """
+    # A damaged archive would look like a slow or failed standby.
     source = golden.path / ARCHIVE
     damages = []
     try:
@@ -103,6 +104,7 @@ def hand_over(
         namespaces.mount(source, archive, flags=namespaces.MS_BIND)
     else:
         archive.symlink_to(source)
+    # A standby of PostgreSQL takes its files from an inbox, which is empty at first.
     inbox = scratch / INBOX
     inbox.mkdir(0o755)
     if not (datadir / "PG_VERSION").exists():

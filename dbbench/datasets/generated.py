@@ -77,6 +77,7 @@ def fill_in(dataset: Dataset, engine: str) -> Dataset:
         return dataset
     if kind not in profile.datasets:
         raise PlanInvalid(f"a dataset of kind {kind} cannot be loaded into {engine}")
+    # The defaults of the kind, with what the plan or the workload says.
     parameters = {
         **PARAMETERS[kind],
         **{name: _value(kind, name, value) for name, value in dataset.parameters.items()},
@@ -89,6 +90,7 @@ def fill_in(dataset: Dataset, engine: str) -> Dataset:
             raise PlanInvalid(
                 f'"{space}" is not a name for a tablespace: use lower-case letters, digits and _'
             )
+    # Nothing at all cannot be loaded or measured.
     for name in ("scale", "tables", "warehouses", "districts", "customers", "items"):
         if parameters.get(name, 1) == 0:
             raise PlanInvalid(f'"{name}" of the dataset must be 1 or more')
@@ -221,6 +223,7 @@ def _pgbench(server: Server, dataset: Dataset) -> None:
 def _sysbench(server: Server, dataset: Dataset) -> None:
     parameters = dataset.parameters
     sql = sql_of(server)
+    # sysbench fills the tables itself unless their compressibility is chosen.
     share = parameters.get(NAME)
     tables = int(parameters["tables"])
     size = parameters["table_size"]

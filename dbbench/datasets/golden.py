@@ -102,6 +102,7 @@ def recipe(spec: EngineSpec, dataset: Dataset, raw: bool = False) -> Recipe:
         raise ProgramMissing(
             f"{spec.name} is not installed", remedy="Run dbbench doctor to see how to install it."
         )
+    # What is not the plan's is written down too, because a default may change.
     whole = generated.fill_in(dataset, spec.name)
     if raw and dataset.kind == "source":
         raise PlanInvalid(
@@ -120,8 +121,10 @@ def recipe(spec: EngineSpec, dataset: Dataset, raw: bool = False) -> Recipe:
         tablespace_bytes = -(-least // TABLESPACE_STEP) * TABLESPACE_STEP
     if sources.kept_as_it_is(whole):
         building |= profile.unsettled
+    # What a plan may decide of the build: how many files or connections a server may open.
     limits = {name: value for name, value in spec.settings.items() if spelt(name) in profile.limits}
     settings = merge_settings(defaults, ("build", building), ("plan", limits))
+    # An archive is made by a second server, which is as durable as a real one.
     primary: Settings = {}
     if whole.kind == "archive":
         primary = merge_settings(defaults, ("build", {**building, **profile.primary}))
@@ -179,6 +182,7 @@ def _load(making: Path, made_of: Recipe, place: Place, tell: Tell) -> Manifest:
     engine: Engine = engines.ENGINES[made_of.engine.name]
     source = sources.of(made_of.dataset, made_of.engine)
     changes: tuple[SourceChange, ...] = ()
+    # The server's account gets a path to the copy that is being made.
     with reachable(
         making,
         engine.account(),
@@ -191,6 +195,7 @@ def _load(making: Path, made_of: Recipe, place: Place, tell: Tell) -> Manifest:
         else:
             tell(f"making an empty {made_of.engine.name}")
             engine.create(data, place)
+        # A server fills it, so that it has no crash recovery to do later.
         with engine.serving(data, made_of.settings, place) as server:
             if source is not None:
                 tell(f"loading {sources.describe(source)}")
@@ -205,6 +210,7 @@ def _load(making: Path, made_of: Recipe, place: Place, tell: Tell) -> Manifest:
             for change in changes:
                 tell(sources.text(change))
             changes += sources.seal(source, made_of.dataset, data, place)
+        # What is checked here needs no check before each trial.
         tell("checking it")
         engine.check(data, made_of.settings, place)
         if made_of.primary:
@@ -215,6 +221,7 @@ def _load(making: Path, made_of: Recipe, place: Place, tell: Tell) -> Manifest:
         for path in (*(making / "data").rglob("*"), making / "data"):
             os.chown(path, 0, 0, follow_symlinks=False)
     tell("reading it back")
+    # The checksums of what is on the disk, not of what was written.
     entries = manifest.scan(making / "data", len(os.sched_getaffinity(0)))
     size = sum(entry.size for entry in entries)
     return Manifest(
@@ -310,6 +317,7 @@ def make_room(cache: Path, needed: int) -> None:
     """Evict copies until `needed` bytes fit below the limit and on the disk. Raises DiskTooSmall. A
     copy that is in use is not evicted, even if the limit is then exceeded.
     """
+    # Evicting everything would not help.
     limit = size_limit()
     if needed > limit:
         raise DiskTooSmall(
@@ -317,6 +325,7 @@ def make_room(cache: Path, needed: int) -> None:
             f"limited to {size_text(limit)}",
             remedy="Raise the limit, for example: DBBENCH_CACHE_LIMIT=200GiB",
         )
+    # Remains of killed builds go before any copy does.
     for making in cache.glob(".making-*"):  # left by killed builds of other keys
         with lock_file(lock_of(cache / making.name.removeprefix(".making-"))) as (_, locked):
             if locked:  # otherwise another process is building it
@@ -329,6 +338,7 @@ def make_room(cache: Path, needed: int) -> None:
             break
         if evict(folder):
             del sizes[folder]
+    # Other files may fill the disk.
     free = shutil.disk_usage(cache).free
     if free < needed:
         raise DiskTooSmall(

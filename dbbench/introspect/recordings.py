@@ -142,6 +142,7 @@ def _read_export(data: bytes, path: Path) -> list[Statement]:
             raise _unreadable(
                 path, f"its first line names no columns `query` and `calls`, but: {named}"
             )
+        # The views of several versions have different names for the same column.
         for row in rows:
             text = row["query"] or ""
             database = row.get("datname") or row.get("dbid") or ""
@@ -156,6 +157,7 @@ def _read_export(data: bytes, path: Path) -> list[Statement]:
     except (csv.Error, TypeError, ValueError):
         why = "no whole number of `calls`, or a time that is not a number such as 52.5"
         raise _unreadable(path, f"line {rows.line_num} has no `query`, {why}") from None
+    # The database with the most calls is the one that the load has.
     for statement in statements.values():
         if statement.database != calls_of.most_common(1)[0][0]:
             other = f"of another database ({one_line(statement.database)})"
@@ -188,6 +190,7 @@ def _read_slow_log(data: bytes) -> list[Statement]:
     database = ""
     unread = len(_TIMED.findall(data))
     statements: dict[tuple[str, ...], Statement] = {}
+    # One line for each event, with its fields in hexadecimal.
     for line in filter(_LINE.fullmatch, lines):
         words = [bytes.fromhex(word).decode(errors="surrogateescape") for word in line.split("\t")]
         base, time, command, text, kind = (word.strip() for word in words)
@@ -204,6 +207,7 @@ def _read_slow_log(data: bytes) -> list[Statement]:
         statement = statements.setdefault((database, kind, why), Statement(kind, database=database))
         statement.add(1, float(time) if re.fullmatch(r"\d+(\.\d+)?", time) else None, why)
         statement.samples.append(text)
+    # Events that were not found again count as statements that were left out.
     if unread > 0:
         statements[()] = Statement(
             "(unknown)",

@@ -94,12 +94,14 @@ class Placeholder:
         """Return a value. `begin`: the one at the other end of its range. Raises ValueError if no
         rule fits it.
         """
+        # Without a rule for the type, no value is known to be valid.
         kind = self.type.removesuffix("[]")
         rule = _rule_of(kind)
         if rule is None:
             raise ValueError(f"a parameter of type {self.type}")
         if self.argument and _TEXTS.fullmatch(kind):
             raise ValueError("a text for a function, which may accept few values")
+        # An array has elements of its type.
         if self.type.endswith("[]"):
             element = Placeholder(
                 kind,
@@ -111,6 +113,7 @@ class Placeholder:
                 text = re.sub(r'(["\\])', r"\\\1", str(element.draw(rng)))
                 texts.append(f'"{text}"')
             return "{" + ",".join(texts) + "}"
+        # The best source first: a number of rows, the other end of a range, recorded values.
         if self.rows is not None:
             return rng.randint(min(1, self.rows), self.rows)
         if isinstance(begin, datetime):

@@ -286,6 +286,7 @@ def _facts(
             layers.add(uuid.partition("-")[0])
         elif slaves:
             layers.add("RAID" if device.startswith("md") else device)
+    # What the kernel knows of each disk, as far as it can be trusted.
     disks = {}
     for leaf in leaves:
         attributes = sysfs.queue_attributes(leaf)

@@ -114,6 +114,7 @@ def _finding(
     tonight: Night,
     accepted: Accepted | None,
 ) -> NightFinding:
+    # Nights that had moved, or were not good, do not make the level.
     settled = []
     for night in past:
         if night.good and key in night.ratios and night.states.get(key) not in MOVED:

@@ -90,6 +90,7 @@ def night_of(loaded: LoadedRun, before: Night | None = None) -> Night:
     """Return the line of a run; not `good` with a failed trial, or a guard that differs from the
     reference.
     """
+    # Why the night is not good: what failed, what is missing, what its guards say.
     failed = sum(trial.status is Status.FAILED for trial in loaded.trials)
     reasons = [f"{failed} trials failed"] if failed else []
     if loaded.remaining:
@@ -105,6 +106,7 @@ def night_of(loaded: LoadedRun, before: Night | None = None) -> Night:
         ratios |= {
             f"{title}: {arm}": ratio for arm, ratio in _ratios(group, loaded.run.baseline, metric)
         }
+    # What changed since the last night may explain a change of the results.
     facts = _facts(loaded)
     earlier = {} if before is None else before.facts
     changes = tuple(

@@ -246,6 +246,7 @@ def export(
 
     if not any(files.values()):
         return
+    # The run's own table, of which the verdicts are replaced.
     loaded = results.load_run(root / outcome.night.run, verify=False)
     base = report_of(verdicts([loaded]))
     findings = {finding.key: finding for finding in outcome.findings}
@@ -264,6 +265,7 @@ def export(
                 level = f"{finding.change - 1:+.1%} compared with the accepted nights"
                 notes = (level, *notes)
         entries.append(entry._replace(state=state, notes=notes))
+    # What is wrong with the night itself, and the nights that are missing.
     problems = (
         *base.problems,
         *outcome.night.reasons,

@@ -114,6 +114,7 @@ def _samples(lab: Lab, base: BaseImages) -> dict[str, Sample]:
                 must_work()
                 kill(server)
         log = _blocks_of(log_files_of(engine, datadir, effective)) - before
+    # Metadata: a block with the file's name that belongs to no file.
     name = os.fsencode(files["table"].name)
     contents["metadata"] = set()
     for _number, _offset, block in _list_blocks(base.images):
@@ -122,6 +123,7 @@ def _samples(lab: Lab, base: BaseImages) -> dict[str, Sample]:
     samples = {}
     for kind, blocks in contents.items():
         samples[kind] = Sample(base.images, _places(base.images, blocks))
+    # The log has the commits of this crash; the other samples have none.
     acknowledged = seen.before(time.monotonic_ns())
     samples["log"] = Sample(crashed, _places(crashed, log), acknowledged)
     return samples
@@ -170,6 +172,7 @@ def _attempt(
     """Change one block of a copy, and use everything. A phase that exceeds its deadline is an
     outcome: `hangs`.
     """
+    # Each attempt begins with intact disks.
     disks = copy_disks(sample.disks, lab.disks("flipped", base.target))
     number, offset = place
     lab.tell(f"{base.target.key}: 4 KiB changed on disk {number} at byte {offset}")
@@ -178,6 +181,7 @@ def _attempt(
     wrong = ""
     original = _flip(files_of(disks)[number], offset)
     try:
+        # Whoever notices is written down: the kernel, the server, the checks.
         with attach(disks) as volumes, Watch() as kernel:
             try:
                 with mount(lab, base.target, volumes) as datadir:
@@ -195,8 +199,10 @@ def _attempt(
                 check_filesystem(lab, base, volumes, noticed)
     except (errors.DeadlinePassed, errors.UnmountFailed) as error:
         return "hangs", str(error)
+    # The first of the list that noticed decides.
     word = next((name for name in NOTICING if name in noticed), "nobody" if wrong else "harmless")
     evidence = noticed.get(word, wrong).strip().partition("\n")[0]
+    # A block that has its old content again was repaired.
     with files_of(disks)[number].open("rb") as image:
         image.seek(offset)
         if noticed and not wrong and image.read(FLIPPED) == original:

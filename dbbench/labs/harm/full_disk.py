@@ -175,6 +175,7 @@ def _fill(lab: Lab, base: BaseImages, seed: str) -> list[HarmCount]:
     with contextlib.ExitStack() as stack:
         for image in files_of(images):
             stack.callback(image.unlink)
+        # Each volume is filled, except for some bytes that the seed decides.
         volumes = stack.enter_context(attach(images))
         datadir = stack.enter_context(mount(lab, base.target, volumes))
         places = [lab.workdir.mount_point(role) for role in base.target.setups]
@@ -182,6 +183,7 @@ def _fill(lab: Lab, base: BaseImages, seed: str) -> list[HarmCount]:
             ballast = [_take(place, left.randint(LEAST_FREE, MOST_FREE)) for place in places]
         outcomes = list[HarmCount]()
         try:
+            # The disk becomes full while rows are written, and gets free again while they are.
             with serving(lab, base, datadir) as server:
                 execute(server, TABLE)
                 with writer.writing(server):
@@ -192,6 +194,7 @@ def _fill(lab: Lab, base: BaseImages, seed: str) -> list[HarmCount]:
                 if server.alive():
                     with phase("check"):
                         server.checkpoint()
+            # A server that ended must start, first while the disk is still full.
             if died:
                 outcomes.append(_start_while_full(lab, base, datadir))
                 delete(ballast)

@@ -123,6 +123,7 @@ def examine(
     from dbbench.run.children import Launcher, stoppable
     from dbbench.run.queue import LOG
 
+    # All that the lab needs is asked for before anything is made.
     if os.geteuid() != 0:
         raise NotRoot(
             "the power-loss lab requires root, because it mounts filesystems",
@@ -132,6 +133,7 @@ def examine(
     if why:
         raise LabUnavailable(why, effect="Nothing was changed.")
     try:
+        # A process of its own, which a trial's guards protect and a deadline ends.
         with stoppable() as stop, Launcher(__name__, folder / LOG, emit, stop) as launcher:
             request = {
                 "folder": str(folder),

@@ -94,12 +94,14 @@ def _examine(run: Run, order: Order, lab: Lab) -> None:
         )
         results.save_lab(lab.folder, facts)
 
+    # Controls first: without them no result of the lab means anything.
     share_time(CONTROLS_SHARE)
     first_of_engine = {target.engine.name: target for target in reversed(lab_targets)}
     for engine in reversed(first_of_engine.values()):
         for control in controls_of(engine.engine.name, order.controls):
             controls.append(try_control(lab, control, engine, *how_often(order.cuts)))
             save()
+    # Then each target, with its share of the time that is left.
     for number, target in enumerate(lab_targets):
         share = 1 / (len(lab_targets) - number)
         share_time(CUTS_SHARE * share if order.rounds else share)

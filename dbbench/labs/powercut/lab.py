@@ -151,6 +151,7 @@ class Tally:
         self.cuts = [replace(cut, number=number) for number, cut in enumerate(self.cuts, 1)]
 
     def row(self, blind: bool) -> LabRow:
+        # Only cuts that were carried out as intended count.
         valid = [cut for cut in self.cuts if not cut.invalid]
         flags = self.base.flags if self.base else ()
         kinds = [set(cut.harms) for cut in valid]
@@ -412,6 +413,7 @@ def try_control(
     )
     lab.tell(name)
     try:
+        # One recording serves all attempts: each cuts the power at another moment of it.
         base = make_base(lab, target)
         seed = f"{lab.seed}-{target.key}"
         recording = record(lab, base, 0, seed)
@@ -428,6 +430,7 @@ def try_control(
             recovery = _recover(lab, recording, media, cut, quick=True)
             valid += not recovery.invalid
             harmed += bool(recovery.harms)
+    # A control that cannot be tried leaves the lab blind; the lab goes on.
     except (DbbenchError, OSError, ValueError) as error:
         if stopping(error):
             raise
@@ -483,6 +486,7 @@ def _run_rounds(
     """Work for these times, kill and check after each; return when each round ended, in ns, and the
     results.
     """
+    # The disks are files of a process that records each write.
     live = copy_disks(base.images, lab.disks("live", base.target))
     output = lab.workdir.logs / "disk.log"
     ends = list[int]()
@@ -497,6 +501,7 @@ def _run_rounds(
         attach(name_files(live, files)) as volumes,
         mount(lab, base.target, volumes) as datadir,
     ):
+        # Each round begins where the last one was killed, and checks what it left.
         for number, wait_s in enumerate(waits_s):
             try:
                 with serving(lab, base, datadir) as server:

@@ -35,6 +35,7 @@ def in_processes(
     children = dict[Connection, BaseProcess]()
     heard = dict[Connection, float]()
     try:
+        # Every process has a pipe for its progress and its result.
         for work in works:
             reader, writer = Pipe(duplex=False)
             child = get_context("fork").Process(target=_do, args=(work, writer))
@@ -42,6 +43,7 @@ def in_processes(
             writer.close()
             children[reader] = child
             heard[reader] = time.monotonic()
+        # The process that was silent for the longest time decides how long to wait.
         while len(results) < len(children):
             working = [reader for reader in children if reader not in results]
             deadline = min(heard[reader] for reader in working) + silent_s

@@ -230,6 +230,7 @@ def make_base(lab: Lab, target: LabTarget, small: bool = True) -> BaseImages:
     target = replace(target, settings=settings)
     template = _template(lab, target, cluster)
 
+    # New images, sparse until mkfs writes to them.
     for image in files_of(base):
         image.unlink(missing_ok=True)
         with image.open("xb") as file:

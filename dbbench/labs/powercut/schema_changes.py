@@ -83,11 +83,13 @@ def _name(round_: int, cycle: int, kind: str) -> str:
 
 def _statements(round_: int, done: int, partitions: str) -> list[str]:
     """Return the SQL of the step after `done` steps. `partitions`: see `Profile.lab_partitions`."""
+    # The steps repeat with new tables, so that a cut can be dated by the names it finds.
     cycle, step = divmod(done, len(STEPS))
     table = _name(round_, cycle, "table")
     columns = "(id INT NOT NULL, v INT NOT NULL, filler CHAR(180) NOT NULL)"
     create = [f"CREATE TABLE {table} {columns}"]
     drop = f"DELETE FROM {table} WHERE id < {PART}"
+    # Servers differ in how a partition is made and dropped.
     if partitions == "tables":
         statements = (
             "BEGIN",

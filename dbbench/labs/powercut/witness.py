@@ -129,6 +129,7 @@ def banking(
     EngineDied or DriverFailed if a session has already ended.
     """
     stop = threading.Event()
+    # One thread for each session, with the times of what was acknowledged to it.
     helpers = []
     if profile_of(server.engine).lab_checkpoints:
         helpers.append(threads.Helper("checkpoints", _checkpoints, server, stop))
@@ -143,6 +144,7 @@ def banking(
     for helper in helpers:
         helper.start()
 
+    # A session that ended before the kill would make the cut too easy.
     def must_work() -> None:
         for helper in helpers:
             error = helper.error()

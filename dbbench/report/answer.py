@@ -18,31 +18,28 @@ from dbbench.compare.verdict import AHEAD, BEHIND, without_guard
 from dbbench.metrics.summary import SHORT_WINDOW_S
 from dbbench.metrics.table import Metric
 from dbbench.model import Status, Verdict
-from dbbench.report.sentences import DURABILITY, MOST_NAMED, SUSPECT, class_of, why_without
+from dbbench.report.pairs import (
+    NO_RESULT,
+    TOO_FEW,
+    Pair,
+    in_tests,
+    names_text,
+    near,
+    pairs_of,
+    place_of,
+    sized_by,
+    where_of,
+)
+from dbbench.report.sentences import DURABILITY, SUSPECT, class_of, why_without
 from dbbench.report.verdicts import VerdictTable
 from dbbench.results import LoadedRun
 from dbbench.units import GROUP, change, count, duration_text, grouped, join_words
 
-NO_RESULT: Final = "no result"
-TOO_FEW: Final = "too few blocks"
 # kinds of caveats
 SHORT = "short"
 UNFINISHED = "unfinished"
 FAILED = "failed"
 SKIPPED = "skipped"
-_NAMED: Final = {
-    0.5: "half as fast",
-    1 / 3: "a third as fast",
-    0.25: "a quarter as fast",
-    2.0: "twice as fast",
-}
-_NEAR: Final = 1.15  # ratios within this factor of a named one have its name
-_WORDS: Final = {
-    2: "both tests",
-    3: "all three tests",
-    4: "all four tests",
-    5: "all five tests",
-}
 
 
 class Answer(NamedTuple):
@@ -53,20 +50,6 @@ class Answer(NamedTuple):
 
     sentences: tuple[str, ...]
     caveats: tuple[tuple[str, str], ...]
-
-
-class Pair(NamedTuple):
-    """A setup and the baseline in one table. `outcome` is the verdict, NO_RESULT or TOO_FEW."""
-
-    table: VerdictTable
-    base: Row
-    row: Row
-
-    @property
-    def outcome(self) -> str:
-        if self.row.ratio is None:
-            return NO_RESULT
-        return TOO_FEW if self.row.lo is None else self.row.verdict
 
 
 def answer(tables: Sequence[VerdictTable], runs: Sequence[LoadedRun] = ()) -> Answer:
@@ -88,20 +71,12 @@ def answer(tables: Sequence[VerdictTable], runs: Sequence[LoadedRun] = ()) -> An
     return Answer(tuple(sentences) or ("Nothing was measured.",), tuple(caveats))
 
 
-def pairs_of(table: VerdictTable) -> list[Pair]:
-    """Return the setups that are ranked: without the guard, and without those of another durability
-    class.
-    """
-    base, *rows = without_guard(table.rows)
-    return [Pair(table, base, row) for row in rows if not row.mixed_durability]
-
-
 def _differences(pairs: Sequence[Pair], tables: Sequence[VerdictTable]) -> Iterator[str]:
     names = list(dict.fromkeys(pair.row.fs_setup for pair in pairs))
     bases = {pair.base.fs_setup for pair in pairs}
     if len(names) > 1 and len(bases) == 1 and all(pair.outcome in BEHIND for pair in pairs):
         word = "fastest" if all(pair.table.metric.words == "speed" for pair in pairs) else "best"
-        yield f"**{bases.pop()}** is the {word} setup{_where(pairs, tables)}."
+        yield f"**{bases.pop()}** is the {word} setup{where_of(pairs, tables)}."
 
     # Setups with the same outcomes share a sentence if there are more than two.
     certain = [pair for pair in pairs if pair.outcome in (*AHEAD, *BEHIND)]
@@ -117,7 +92,7 @@ def _differences(pairs: Sequence[Pair], tables: Sequence[VerdictTable]) -> Itera
 def _difference(setups: dict[str, list[Pair]], tables: Sequence[VerdictTable]) -> str:
     pairs = list(itertools.chain(*setups.values()))
     are = "is" if len(setups) == 1 else "are"
-    return f"{_names(list(setups))} {are} {', and '.join(_clauses(pairs, tables))}."
+    return f"{names_text(list(setups))} {are} {', and '.join(_clauses(pairs, tables))}."
 
 
 def _alike(pairs: Iterable[Pair], tables: Sequence[VerdictTable]) -> list[dict[str, list[Pair]]]:
@@ -125,7 +100,7 @@ def _alike(pairs: Iterable[Pair], tables: Sequence[VerdictTable]) -> list[dict[s
     alike: dict[object, dict[str, list[Pair]]] = {}
     for name, of_setup in grouped(pairs, lambda pair: pair.row.fs_setup).items():
         outcomes = tuple(
-            (pair.base.fs_setup, _place(pair.table, tables), pair.outcome) for pair in of_setup
+            (pair.base.fs_setup, place_of(pair.table, tables), pair.outcome) for pair in of_setup
         )
         alike.setdefault(outcomes, {})[name] = of_setup
     return list(alike.values())
@@ -135,38 +110,15 @@ def _clauses(pairs: Sequence[Pair], tables: Sequence[VerdictTable]) -> list[str]
     base = pairs[0].base.fs_setup
     clauses: list[str] = []
     for alike in grouped(pairs, lambda pair: pair.outcome).values():
-        near = _near(alike)
-        if near:
+        of_ratio = near(alike)
+        if of_ratio:
             than = "" if clauses else f" as {base}"
-            clauses.append(f"about {near}{than}{_where(alike, tables)}")
+            clauses.append(f"about {of_ratio}{than}{where_of(alike, tables)}")
             continue
-        for metric, of_metric in grouped(alike, _sized_by).items():
+        for metric, of_metric in grouped(alike, sized_by).items():
             than = "" if clauses else f" than {base}"
-            clauses.append(_size(of_metric, metric, than) + _where(of_metric, tables))
+            clauses.append(_size(of_metric, metric, than) + where_of(of_metric, tables))
     return clauses
-
-
-def _sized_by(pair: Pair) -> Metric | None:
-    """Return None for a throughput, whose changes may be named together with others, else the
-    metric.
-    """
-    metric = pair.table.metric
-    return None if metric.words == "speed" and metric.better == "higher" else metric
-
-
-def _near(pairs: Sequence[Pair]) -> str:
-    """Return "half as fast" if all pairs are near that; "" if they are not near a ratio that has a
-    name.
-    """
-    speeds = []
-    for pair in pairs:
-        if not pair.row.ratio or pair.table.metric.words != "speed":
-            return ""
-        speeds.append(pair.row.ratio if _sized_by(pair) is None else 1 / pair.row.ratio)
-    for ratio, name in _NAMED.items():
-        if all(1 / _NEAR <= speed / ratio <= _NEAR for speed in speeds):
-            return name
-    return ""
 
 
 def _size(pairs: Sequence[Pair], metric: Metric | None, than: str) -> str:
@@ -195,7 +147,7 @@ def _others(pairs: Sequence[Pair], tables: Sequence[VerdictTable]) -> Iterator[s
                 outcome,
                 together,
                 list(setups),
-                _where(together, tables),
+                where_of(together, tables),
             )
 
 
@@ -207,7 +159,7 @@ def _outcome(
 ) -> str:
     base = pairs[0].base.fs_setup
     alone = len(names) == 1
-    setups = _names(names)
+    setups = names_text(names)
     are = "is" if alone else "are"
     if outcome == "same":
         margin = f"{100 * pairs[0].row.margin:.3g}{GROUP}%"
@@ -220,7 +172,7 @@ def _outcome(
         why = f": {count(failed, 'trial')} failed" if failed else ""
         have = "has" if alone else "have"
         return f"{setups} {have} no result to compare with {base}{where}{why}."
-    both = _names([base, *names])
+    both = names_text([base, *names])
     if outcome == Verdict.LIMITED:
         return f"{both} reached the limit of the device{where}, so they cannot be compared there."
     if alone:
@@ -255,7 +207,7 @@ def _without_pairs(tables: Sequence[VerdictTable]) -> Iterator[str]:
     missing = [table for table in tables if table.rows[0].value is None]
     reasons = grouped(missing, lambda t: (t.rows[0].fs_setup, why_without(t.rows[0])))
     for (base, why), of_base in reasons.items():
-        where = _in_tests(of_base, tables)
+        where = in_tests(of_base, tables)
         yield f"**Nothing can be compared**{where}: of the baseline {base}, {why}."
 
     # A baseline without anything to compare it with.
@@ -266,50 +218,9 @@ def _without_pairs(tables: Sequence[VerdictTable]) -> Iterator[str]:
             continue
         values = []
         for table in of_name:
-            where = f" in {_place(table, tables)}" if len(tables) > 1 else ""
+            where = f" in {place_of(table, tables)}" if len(tables) > 1 else ""
             values.append(table.metric.with_unit(table.rows[0].value) + where)
         yield f"**{name}** reached {join_words(values)}; no other setup was measured."
-
-
-def _where(pairs: Iterable[Pair], tables: Sequence[VerdictTable]) -> str:
-    return _in_tests([pair.table for pair in pairs], tables)
-
-
-def _in_tests(some: Sequence[VerdictTable], tables: Sequence[VerdictTable]) -> str:
-    """Return " in all three tests", " in postgres and mariadb", " in 4 of 9 tests", or "" if there
-    is only one.
-    """
-    base = some[0].rows[0].fs_setup
-    places = list(dict.fromkeys(_place(table, tables) for table in some))
-    total = len({_place(table, tables) for table in tables if table.rows[0].fs_setup == base})
-    if total == 1:
-        return ""
-    if len(places) == total:
-        return f" in {_WORDS.get(total, f'all {total} tests')}"
-    if len(places) > 2:
-        return f" in {len(places)} of {total} tests"
-    preposition = "with" if all(table.variant in places for table in some) else "in"
-    return f" {preposition} {join_words(places)}"
-
-
-def _place(table: VerdictTable, tables: Sequence[VerdictTable]) -> str:
-    """Return what distinguishes the table from the others: engine, workload and variant as far as
-    they differ.
-    """
-    words = []
-    if len({other.engine for other in tables}) > 1:
-        words.append(table.engine)
-    several_workloads = len({other.workload for other in tables}) > 1
-    if several_workloads or not (words or table.variant):
-        words.append(table.workload)
-    return " ".join([*words, table.variant]).strip()
-
-
-def _names(names: list[str]) -> str:
-    shown = [f"**{name}**" for name in names]
-    if len(names) > MOST_NAMED:
-        shown[MOST_NAMED - 1 :] = [f"**{len(names) - MOST_NAMED + 1} others**"]
-    return join_words(shown)
 
 
 def _short(runs: Sequence[LoadedRun]) -> Iterator[tuple[str, str]]:

@@ -222,11 +222,11 @@ def ranges(numbers: Iterable[int]) -> list[str]:
     return [f"{first}-{last}" if last > first else f"{first}" for first, last in spans]
 
 
-def join_words(words: list[str]) -> str:
-    """Return "a", "a and b" or "a, b and c"."""
+def join_words(words: list[str], last: str = "and") -> str:
+    """Return "a", "a and b" or "a, b and c", or with another word before the last one."""
     if len(words) < 2:
         return "".join(words)
-    return f"{', '.join(words[:-1])} and {words[-1]}"
+    return f"{', '.join(words[:-1])} {last} {words[-1]}"
 
 
 def level_text(value: object) -> str:

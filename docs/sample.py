@@ -23,7 +23,7 @@ from dbbench import process
 ROOT: Final = Path(__file__).resolve().parents[1]
 README: Final = ROOT / "README.md"
 PICTURE: Final = ROOT / "docs/report.png"
-SAMPLE: Final = "mariadb sysbench-oltp-read-write: "
+SAMPLE: Final = "mariadb sysbench-oltp-read-write "
 WIDTH: Final = 1200
 LIMIT_S: Final = 3600
 SETTLE_S: Final = 2.0

@@ -103,7 +103,8 @@ class Dataset:
 
 @dataclass(frozen=True)
 class Workload:
-    """The load and the primary metric. `workloads/NAME.toml`. `dataset`: a table with `kind` and
+    """The load and the primary metric. `workloads/NAME.toml`. `plain_name`: what it does, in words
+    for people who do not know the technical name: "many small writes". `dataset`: a table with `kind` and
     its parameters, which workload parameters of the same name override. `settings`: server
     settings per engine. `script`: a file next to the TOML file or one that the driver includes;
     `beside`: further ones. pgbench chooses among them by `weights`.
@@ -135,6 +136,7 @@ class Workload:
     options: dict[str, Scalar] = field(default_factory=dict)
     parameters: dict[str, Parameter] = field(default_factory=dict)
     settings: dict[EngineName, dict[str, Scalar]] = field(default_factory=dict)
+    plain_name: str = ""
 
     @property
     def dataset_parameters(self) -> dict[str, Scalar]:

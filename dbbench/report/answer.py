@@ -9,31 +9,35 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
-from dbbench.compare import Row
 from dbbench.compare.interval import LEAST_BLOCKS
 from dbbench.compare.remarks import RemarkKind
 from dbbench.compare.verdict import AHEAD, BEHIND, without_guard
 from dbbench.metrics.summary import SHORT_WINDOW_S
-from dbbench.metrics.table import Metric
 from dbbench.model import Status, Verdict
 from dbbench.report.pairs import (
+    MOST_SIZES,
     NO_RESULT,
     TOO_FEW,
     Pair,
+    ends_text,
     in_tests,
+    is_disturbed,
     names_text,
     near,
     pairs_of,
     place_of,
+    size_text,
     sized_by,
+    values_sum,
     where_of,
 )
+from dbbench.report.recommendation import recommend
 from dbbench.report.sentences import DURABILITY, SUSPECT, class_of, why_without
 from dbbench.report.verdicts import VerdictTable
 from dbbench.results import LoadedRun
-from dbbench.units import GROUP, change, count, duration_text, grouped, join_words
+from dbbench.units import GROUP, count, duration_text, grouped, join_words
 
 # kinds of caveats
 SHORT = "short"
@@ -43,11 +47,12 @@ SKIPPED = "skipped"
 
 
 class Answer(NamedTuple):
-    """`sentences` are the answer, the most certain first. `caveats` are (kind, sentence): what a
-    reader must know about it. The kinds are SHORT, UNFINISHED, FAILED, SKIPPED, and DURABILITY
-    and SUSPECT of `sentences`.
+    """`recommendation` says what to do, "" if no setup can be chosen. `sentences` are the answer, the
+    most certain first. `caveats` are (kind, sentence): what a reader must know about it. The
+    kinds are SHORT, UNFINISHED, FAILED, SKIPPED, and DURABILITY and SUSPECT of `sentences`.
     """
 
+    recommendation: str
     sentences: tuple[str, ...]
     caveats: tuple[tuple[str, str], ...]
 
@@ -68,7 +73,12 @@ def answer(tables: Sequence[VerdictTable], runs: Sequence[LoadedRun] = ()) -> An
             pairs += pairs_of(table)
     sentences = [*_differences(pairs, judged), *_others(pairs, judged), *_without_pairs(judged)]
     caveats = [*_short(runs), *_incomplete(runs), *_durability(judged), *_suspect(judged)]
-    return Answer(tuple(sentences) or ("Nothing was measured.",), tuple(caveats))
+    smoke = any(kind == SHORT for kind, _ in caveats)
+    return Answer(
+        recommend(pairs, judged, smoke),
+        tuple(sentences) or ("Nothing was measured.",),
+        tuple(caveats),
+    )
 
 
 def _differences(pairs: Sequence[Pair], tables: Sequence[VerdictTable]) -> Iterator[str]:
@@ -92,7 +102,9 @@ def _differences(pairs: Sequence[Pair], tables: Sequence[VerdictTable]) -> Itera
 def _difference(setups: dict[str, list[Pair]], tables: Sequence[VerdictTable]) -> str:
     pairs = list(itertools.chain(*setups.values()))
     are = "is" if len(setups) == 1 else "are"
-    return f"{names_text(list(setups))} {are} {', and '.join(_clauses(pairs, tables))}."
+    *first, last = _clauses(pairs, tables)
+    clauses = f"{', '.join(first)}, and {last}" if first else last
+    return f"{names_text(list(setups))} {are} {clauses}."
 
 
 def _alike(pairs: Iterable[Pair], tables: Sequence[VerdictTable]) -> list[dict[str, list[Pair]]]:
@@ -115,28 +127,34 @@ def _clauses(pairs: Sequence[Pair], tables: Sequence[VerdictTable]) -> list[str]
             than = "" if clauses else f" as {base}"
             clauses.append(f"about {of_ratio}{than}{where_of(alike, tables)}")
             continue
-        for metric, of_metric in grouped(alike, sized_by).items():
-            than = "" if clauses else f" than {base}"
-            clauses.append(_size(of_metric, metric, than) + where_of(of_metric, tables))
+        for of_metric in grouped(alike, sized_by).values():
+            for of_size in _by_size(of_metric):
+                than = "" if clauses else f" than {base}"
+                clauses.append(_size(of_size, than, tables))
     return clauses
 
 
-def _size(pairs: Sequence[Pair], metric: Metric | None, than: str) -> str:
-    """Return "12 to 15 % slower than" of throughputs, and "slower than ext4 (duration +50.0 %)" of
-    another metric.
+def _by_size(pairs: Sequence[Pair]) -> list[list[Pair]]:
+    """Return the pairs of one setup by their size, if a sentence can list the sizes; else all
+    together.
     """
-    ratios = sorted(pair.row.ratio for pair in pairs if pair.row.ratio is not None)
+    sizes = grouped(pairs, size_text)
+    alone = len({pair.row.fs_setup for pair in pairs}) == 1
+    return list(sizes.values()) if alone and len(sizes) <= MOST_SIZES else [list(pairs)]
+
+
+def _size(pairs: Sequence[Pair], than: str, tables: Sequence[VerdictTable]) -> str:
+    """Return "12 % slower than ext4 in a"; of several sizes the least and the most, each with its
+    place, because "12 to 30 %" would look like an interval.
+    """
     word = pairs[0].outcome
-    if metric is not None:
-        changes = dict.fromkeys((change(ratios[0]), change(ratios[-1])))
-        return f"{word}{than} ({metric.label} {' to '.join(changes)})"
-    percents = sorted(abs(100 * (ratio - 1)) for ratio in ratios)
-    ends = dict.fromkeys(map(_percent, (percents[0], percents[-1])))
-    return f"{' to '.join(ends)}{GROUP}% {word}{than}"
-
-
-def _percent(percent: float) -> str:
-    return f"{percent:.0f}" if percent >= 9.95 else f"{percent:.1f}"
+    where = where_of(pairs, tables)
+    if len(set(map(size_text, pairs))) > 1:
+        return f"{word}{than}{where} ({ends_text(pairs, tables)})"
+    size = size_text(pairs[0])
+    if sized_by(pairs[0]) is None:
+        return f"{size} {word}{than}{where}"
+    return f"{word}{than} ({size}){where}"
 
 
 def _others(pairs: Sequence[Pair], tables: Sequence[VerdictTable]) -> Iterator[str]:
@@ -168,7 +186,7 @@ def _outcome(
         done = f"{max(pair.row.n for pair in pairs)} of at least {LEAST_BLOCKS} blocks are done"
         return f"{setups} cannot be compared with {base} yet{where}: {done}."
     if outcome == NO_RESULT:
-        failed = _sum_of(RemarkKind.FAILED, "failed", [pair.row for pair in pairs])
+        failed = values_sum((pair.row for pair in pairs), RemarkKind.FAILED, "failed")
         why = f": {count(failed, 'trial')} failed" if failed else ""
         have = "has" if alone else "have"
         return f"{setups} {have} no result to compare with {base}{where}{why}."
@@ -178,12 +196,6 @@ def _outcome(
     if alone:
         return f"{both} cannot be told apart yet{where}{_price(pairs)}."
     return f"{setups} cannot be told apart from {base} yet{where}{_price(pairs)}."
-
-
-def _sum_of(kind: RemarkKind, value: str, rows: Iterable[Row]) -> int:
-    """Return the sum of a value of the remarks of this kind."""
-    notes = [note for row in rows for note in row.notes if note.kind is kind]
-    return sum(int(note.values[value]) for note in notes)
 
 
 def _price(pairs: Sequence[Pair]) -> str:
@@ -231,9 +243,9 @@ def _short(runs: Sequence[LoadedRun]) -> Iterator[tuple[str, str]]:
         return
     trials = [trial for run in runs for trial in run.trials]
     burst = any(warning.id == "W002" for trial in trials for warning in trial.warnings)
-    why = ", too short to contain a checkpoint" if burst else ""
-    text = f"windows of {join_words(list(map(duration_text, short)))}{why}"
-    yield SHORT, f"**This was a smoke test** ({text}); for a decision: dbbench init"
+    windows_of = f"its windows of {join_words(list(map(duration_text, short)))} are too short"
+    why = "to contain a checkpoint" if burst else "for a decision"
+    yield SHORT, f"**This was a smoke test**: {windows_of} {why}. Make a real plan:  dbbench init"
 
 
 def _incomplete(runs: Sequence[LoadedRun]) -> Iterator[tuple[str, str]]:
@@ -271,11 +283,9 @@ def _suspect(tables: Sequence[VerdictTable]) -> Iterator[tuple[str, str]]:
     suspect = 0
     trials = 0
     for table in tables:
-        of_table = _sum_of(RemarkKind.SUSPECT, "suspect", table.rows)
-        total = sum(row.trials for row in table.rows)
-        if 2 * of_table > total:
-            suspect += of_table
-            trials += total
+        if is_disturbed(table):
+            suspect += values_sum(table.rows, RemarkKind.SUSPECT, "suspect")
+            trials += sum(row.trials for row in table.rows)
     if suspect:
         verb = "is" if trials == 1 else "are"
         counts = f"**{suspect}** of {count(trials, 'trial')} {verb} suspect"

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from dbbench.compare import Row
+from dbbench.compare.remarks import RemarkKind
 from dbbench.compare.verdict import without_guard
 from dbbench.metrics.table import Metric
 from dbbench.report.sentences import MOST_NAMED
 from dbbench.report.verdicts import VerdictTable
-from dbbench.units import join_words
+from dbbench.units import GROUP, change, join_words
 
 NO_RESULT: Final = "no result"
 TOO_FEW: Final = "too few blocks"
@@ -20,6 +22,7 @@ _NAMED: Final = {
     0.25: "a quarter as fast",
     2.0: "twice as fast",
 }
+MOST_SIZES: Final = 3  # different sizes that a sentence lists
 _NEAR: Final = 1.15  # ratios within this factor of a named one have its name
 _WORDS: Final = {
     2: "both tests",
@@ -51,6 +54,19 @@ def pairs_of(table: VerdictTable) -> list[Pair]:
     return [Pair(table, base, row) for row in rows if not row.mixed_durability]
 
 
+def is_disturbed(table: VerdictTable) -> bool:
+    """Return whether more than half of the trials that count are suspect."""
+    return 2 * values_sum(table.rows, RemarkKind.SUSPECT, "suspect") > sum(
+        row.trials for row in table.rows
+    )
+
+
+def values_sum(rows: Iterable[Row], kind: RemarkKind, value: str) -> int:
+    """Return the sum of a value of the remarks of this kind."""
+    notes = [note for row in rows for note in row.notes if note.kind is kind]
+    return sum(int(note.values[value]) for note in notes)
+
+
 def sized_by(pair: Pair) -> Metric | None:
     """Return None for a throughput, whose changes may be named together with others, else the
     metric.
@@ -74,7 +90,32 @@ def near(pairs: Sequence[Pair]) -> str:
     return ""
 
 
+def size_text(pair: Pair) -> str:
+    """Return the size of a difference: "12 %" of a throughput, else "duration +50.0 %"."""
+    ratio = pair.row.ratio or 0.0
+    metric = sized_by(pair)
+    if metric is not None:
+        return f"{metric.label} {change(ratio)}"
+    percent = abs(100 * (ratio - 1))
+    text = f"{percent:.0f}" if percent >= 9.95 else f"{percent:.1f}"
+    return f"{text}{GROUP}%"
+
+
+def ends_text(pairs: Sequence[Pair], tables: Sequence[VerdictTable]) -> str:
+    """Return "least 12 % of xfs in a, most 30 % of zfs in b"."""
+    setups = {pair.row.fs_setup for pair in pairs}
+    places = {place_of(pair.table, tables) for pair in pairs}
+    ordered = sorted(pairs, key=lambda pair: abs(math.log(pair.row.ratio or 1.0)))
+    ends = []
+    for word, pair in (("least", ordered[0]), ("most", ordered[-1])):
+        whose = f" of {pair.row.fs_setup}" if len(setups) > 1 else ""
+        where = f" in {place_of(pair.table, tables)}" if len(places) > 1 else ""
+        ends.append(f"{word} {size_text(pair)}{whose}{where}")
+    return ", ".join(ends)
+
+
 def where_of(pairs: Iterable[Pair], tables: Sequence[VerdictTable]) -> str:
+    """Return the tests of the pairs, as `in_tests` does."""
     return in_tests([pair.table for pair in pairs], tables)
 
 
@@ -97,19 +138,22 @@ def in_tests(some: Sequence[VerdictTable], tables: Sequence[VerdictTable]) -> st
 
 def place_of(table: VerdictTable, tables: Sequence[VerdictTable]) -> str:
     """Return what distinguishes the table from the others: engine, workload and variant as far as
-    they differ.
+    they differ, and what the workload does in plain words.
     """
     words = []
+    plain_name = ""
     if len({other.engine for other in tables}) > 1:
         words.append(table.engine)
     several_workloads = len({other.workload for other in tables}) > 1
     if several_workloads or not (words or table.variant):
         words.append(table.workload)
-    return " ".join([*words, table.variant]).strip()
+        plain_name = f" ({table.plain_name})" if table.plain_name else ""
+    return " ".join([*words, table.variant]).strip() + plain_name
 
 
-def names_text(names: list[str]) -> str:
+def names_text(names: list[str], last: str = "and") -> str:
+    """Return the setups in bold: "**ext4**, **xfs** and **btrfs**", of many only the first."""
     shown = [f"**{name}**" for name in names]
     if len(names) > MOST_NAMED:
         shown[MOST_NAMED - 1 :] = [f"**{len(names) - MOST_NAMED + 1} others**"]
-    return join_words(shown)
+    return join_words(shown, last)

@@ -133,6 +133,7 @@ def as_document(verdicts: Verdicts) -> dict[str, Any]:
     document = {
         "schema": SCHEMA,
         "baseline": verdicts.baseline,
+        "recommendation": sentences.plain_text(words.recommendation),
         "answer": [sentences.plain_text(text) for text in words.sentences],
         "caveats": [
             {
@@ -175,7 +176,8 @@ def as_markdown(verdicts: Verdicts) -> str:
     columns = [column for column in COLUMNS if column.title]
     titles = [column.title for column in columns]
     words = answer(verdicts.tables, verdicts.runs)
-    parts = [sentences.plain_text(" ".join(words.sentences)) + "\n"]
+    parts = [f"**{sentences.plain_text(words.recommendation)}**\n"] if words.recommendation else []
+    parts.append(sentences.plain_text(" ".join(words.sentences)) + "\n")
     parts += [f"- Caveat: {sentences.plain_text(text)}" for _, text in words.caveats]
     for table in verdicts.tables:
         cells = [[column.words(row, table.metric) for column in columns] for row in table.rows]
@@ -192,8 +194,10 @@ def put_tables(verdicts: Verdicts, details: bool = False) -> None:
         put("These runs have no results to compare.")
         return
     words = answer(verdicts.tables, verdicts.runs)
-    for sentence in (" ".join(words.sentences), *(text for _, text in words.caveats)):
-        put_paragraph(sentence.replace("**", ""))
+    of_runs = (text for _, text in words.caveats)
+    for sentence in (words.recommendation, " ".join(words.sentences), *of_runs):
+        if sentence:
+            put_paragraph(sentence.replace("**", ""))
 
     # A remark that a caveat or a column makes is left out.
     implied = {
@@ -235,7 +239,8 @@ def _put_table(table: VerdictTable, details: bool) -> None:
         hidden.append("blocks")
     if {row.durability_class for row in table.rows} == {"full"}:
         hidden.append("durability")
-    put(f"\n{title}")
+    put()
+    put_paragraph(title)
     columns = [column for column in COLUMNS if column.title and column.title not in hidden]
     cells = [[column.words(row, table.metric) for column in columns] for row in table.rows]
     right = [column.title for column in columns if column.right]
@@ -278,4 +283,6 @@ def _host_lines(verdicts: Verdicts, table: VerdictTable) -> Iterator[str]:
 def _title(table: VerdictTable) -> str:
     unit = f", {table.metric.unit}" if table.metric.unit else ""
     work = title_of(table.workload, table.variant)
+    if table.plain_name:
+        work += f" ({table.plain_name})"
     return f"{table.engine} {work}: {table.metric.label}{unit} ({table.metric.better} is better)"

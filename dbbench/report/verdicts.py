@@ -22,13 +22,14 @@ ALL: Final = "all"  # value of `--metric`: every metric that was measured
 
 
 class VerdictTable(NamedTuple):
-    """The rows of one engine, workload and variant."""
+    """The rows of one engine, workload and variant. `plain_name`: the workload in plain words."""
 
     engine: str
     workload: str
     variant: str
     metric: Metric
     rows: list[Row]
+    plain_name: str = ""
 
     @property
     def group(self) -> compare.Group:
@@ -60,6 +61,7 @@ def verdicts(
     _check_metric(metric, (*METRICS, ALL))
     cells = [cell for run in runs for cell in run.run.cells]
     primary = _primaries(runs)
+    plain_names = {cell.workload.name: cell.workload.plain_name for cell in cells}
     arms = list(dict.fromkeys(cell.arm for cell in cells))
     chosen = baseline or runs[0].run.baseline
     if chosen not in arms:
@@ -83,7 +85,8 @@ def verdicts(
         for name in names:
             rows = comparison.rows(key, name)
             if rows:
-                tables.append(VerdictTable(*key, METRICS[name], _with_notes(rows, cautions)))
+                noted = _with_notes(rows, cautions)
+                tables.append(VerdictTable(*key, METRICS[name], noted, plain_names[key[1]]))
                 hosts += compare.by_host(group, chosen, name)
     planned: list[compare.Group] = [cell.group for cell in cells]
     tables.sort(key=lambda t: (t.workload, t.engine, planned.index(t.group)))

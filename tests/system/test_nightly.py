@@ -110,8 +110,8 @@ def test_a_planted_regression_is_caught_and_confirmed(dbbench: Any) -> None:
     page = (dbbench.folder / "results" / second["night"]["run"] / "report.html").read_text()
     (line,) = re.findall(r'<li class="regression">(.*?)</li>', page, re.DOTALL)
     assert second["night"]["night"] in line and "under-test" in line and "from its level" in line
-    assert page.index(line) < page.index('class="sentence"')
-    assert "-guard" not in page[page.index('class="sentence"') : page.index('class="cards"')]
+    assert page.index(line) < page.index('class="sentence')
+    assert "-guard" not in page[page.index('class="sentence') : page.index('class="quality"')]
     dbbench("nightly", "accept", second["night"]["run"], "--reason", "journalled data is wanted")
     shown = json.loads(dbbench("nightly", "baseline", "--json").stdout)["baselines"]["watched"]
     assert [entry["reason"] for entry in shown][1] == "journalled data is wanted"

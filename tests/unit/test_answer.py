@@ -77,16 +77,26 @@ def test_tests_with_the_same_outcome_share_a_sentence() -> None:
     assert text.endswith(" more blocks would be needed.") and text.count(".") == 2
 
 
-def test_sizes_without_a_name_are_a_range() -> None:
+def test_each_size_without_a_name_has_its_test() -> None:
     """Per cent of throughputs are rounded; the change of a metric whose lower values are better is
     the table's.
     """
     faster = {"ext4": STEADY, "xfs": times(STEADY, 1.12)}
     assert said(table("postgres a", faster)) == "xfs is 12 % faster than ext4."
-    assert said(
-        table("postgres a", faster),
-        table("postgres b", {"ext4": STEADY, "xfs": times(STEADY, 1.3)}),
-    ) == ("xfs is 12 to 30 % faster than ext4 in both tests.")
+    assert (
+        said(
+            table("postgres a", faster),
+            table("postgres b", {"ext4": STEADY, "xfs": times(STEADY, 1.3)}),
+        )
+        == "xfs is 12 % faster than ext4 in a, and 30 % faster in b."
+    )
+    four = [
+        table(f"postgres {work}", {"ext4": STEADY, "xfs": times(STEADY, factor)})
+        for work, factor in (("a", 1.12), ("b", 1.3), ("c", 1.2), ("d", 1.4))
+    ]
+    assert said(*four) == (
+        "xfs is faster than ext4 in all four tests (least 12 % in a, most 40 % in d)."
+    )
     slow = table("postgres c", {"ext4": STEADY, "xfs": times(STEADY, 1.25)}, "duration_s")
     assert said(table("postgres a", faster), slow) == (
         "xfs is 12 % faster than ext4 in a, and slower (duration +25.0 %) in c."
@@ -172,7 +182,7 @@ def test_the_page_has_the_same_answer(tmp_path: Path) -> None:
     run = synthetic.loaded(tmp_path, Shape())
     terminal = answer(verdicts([run]).tables, [run])
     page = verdict(groups([run]), ())
-    assert page.answers == (("", terminal.sentences),)
+    assert page.answers == (("", terminal),)
     assert set(terminal.caveats) <= {*page.caveats, *page.notices}
     rows = {row for group in groups([run]) for row in map(repr, group.rows)}
     assert rows == {row for table in verdicts([run]).tables for row in map(repr, table.rows)}

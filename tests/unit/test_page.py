@@ -96,7 +96,7 @@ def notices(page: SimpleNamespace) -> str:
 def said(page: SimpleNamespace) -> str:
     """The answer as text."""
     return " ".join(
-        plain_text(parts) for _, sentences in page.verdict.answers for parts in sentences
+        plain_text(parts) for _, words in page.verdict.answers for parts in words.sentences
     )
 
 
@@ -455,7 +455,7 @@ def test_redaction_takes_hosts_paths_and_parameters_out(demo: LoadedRun, tmp_pat
         assert secret in render([demo])
         assert secret not in shown, secret
     pages = build([demo], ("hosts", "paths", "params")), build([demo])
-    assert len({str([sentences for _, sentences in page.verdict.answers]) for page in pages}) == 1
+    assert len({str([words for _, words in page.verdict.answers]) for page in pages}) == 1
     with pytest.raises(UnknownName):
         render([demo], redact=("everything",))
     target = tmp_path / "r.html"

@@ -176,7 +176,7 @@ def test_a_regression_is_the_first_thing_on_the_page_of_its_night(tmp_path: Path
         "host db1 → db2",
     ):
         assert part in text, part
-    assert page.index('class="regression"') < page.index('class="sentence"')
+    assert page.index('class="regression"') < page.index('class="sentence')
     hidden = render([loaded], redact=["hosts"], nights=courses)
     assert "kernel 6.1 → 6.2" in hidden and "db2" not in hidden
     quiet = [dataclasses.replace(one, points=one.points[:1]) for one in courses]
@@ -189,7 +189,7 @@ def test_the_guard_is_no_setup_of_the_verdict(tmp_path: Path) -> None:
     """
     loaded = synthetic.loaded(tmp_path, Shape(arms=("ext4", "xfs", "ext4-guard"), blocks=5))
     model = build([loaded])
-    said = [plain_text(parts) for _, sentences in model.verdict.answers for parts in sentences]
+    said = [plain_text(parts) for _, words in model.verdict.answers for parts in words.sentences]
     drawn = {row.arm.name for plots in model.verdict.plots for plot in plots for row in plot.rows}
     assert said and not [text for text in said if "guard" in text]
     assert drawn == {"xfs"} and "2 setups" in model.subtitle

@@ -62,6 +62,11 @@ class Group:
         return self.cells[0].title
 
     @property
+    def plain_name(self) -> str:
+        """Return what the workload does in plain words; "" if its file does not say."""
+        return self.cells[0].workload.plain_name
+
+    @property
     def baseline(self) -> str:
         return self.loaded.run.baseline
 

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from dbbench.engines import profile_of
 from dbbench.model import Status, Trial
-from dbbench.report.answer import SHORT, UNFINISHED, answer
+from dbbench.report.answer import SHORT, UNFINISHED, Answer, answer
 from dbbench.report.page.charts.dots import DotPlot, answer_plots
 from dbbench.report.page.findings import Finding
 from dbbench.report.page.groups import Group, all_arms, loaded_runs
@@ -38,12 +38,12 @@ FIRST: Final = (SHORT, UNFINISHED, SUSPECT)  # kinds of caveats that are shown a
 
 class VerdictSection(NamedTuple):
     """The first section: `regressions` and `caveats` are above the answer. `answers` are (name of
-    the run if there are several, sentences).
+    the run if there are several, its answer).
     """
 
     regressions: list[Notice]
     caveats: list[Notice]
-    answers: tuple[tuple[str, tuple[str, ...]], ...]
+    answers: tuple[tuple[str, Answer], ...]
     factors: list[str]
     plots: tuple[tuple[DotPlot, DotPlot], ...]
     notices: list[Notice]
@@ -69,7 +69,7 @@ def verdict(
     for loaded in runs:
         judged = verdicts([loaded])
         words = answer(judged.tables, [loaded])
-        answers.append((loaded.run.name if len(runs) > 1 else "", words.sentences))
+        answers.append((loaded.run.name if len(runs) > 1 else "", words))
         caveats += words.caveats
         factors += map(interaction, judged.interactions)
         tables.append(as_markdown(judged))

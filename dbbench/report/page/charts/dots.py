@@ -62,6 +62,11 @@ class DotPlot(NamedTuple):
     sides: tuple[str, str]
     titles: list[tuple[float, Group]]
 
+    @property
+    def lines(self) -> list[float]:
+        """Return the x of each vertical line."""
+        return list(dict.fromkeys([*(x for x, _ in self.ticks), self.one]))
+
 
 class Sizes(NamedTuple):
     """The distances of a drawing, px. `start`: above the first row; `title`: the height of a

@@ -144,6 +144,7 @@ def _clean_run(folder: Path, dry_run: bool) -> list[Left]:
             for path in journal.outstanding(what)
             if what in _NO_FILES or os.path.lexists(path)
         ]
+        # Lines of another run are shown and not acted upon.
         for what, path in journal.foreign()[:_MOST_TOLD]:
             _put_what_stays(
                 what,
@@ -161,6 +162,7 @@ def _clean_run(folder: Path, dry_run: bool) -> list[Left]:
         ended = give_back(folder, journal)
         image.give_back_images(journal)
         kept = {path for what in _TAKEN for path in journal.outstanding(what)}
+    # What is still there was not this run's, or is in use.
     for entry in left:
         if str(entry.path) in kept or os.path.lexists(entry.path):
             _put_what_stays(

@@ -180,6 +180,7 @@ def of_plan(
 
 def _engines() -> Iterator[Probe]:
     versions = {name: ENGINES[name].installed_version() for name in SERVERS}
+    # Why a server cannot be installed here, or how it can.
     for name, version in versions.items():
         profile = profile_of(name)
         fix = ""
@@ -192,6 +193,7 @@ def _engines() -> Iterator[Probe]:
             to_install = (profile.package,) if packages.exists(profile.package) else ()
         elif version is None:
             fix = f'unpack a release of {profile.title} and set `bin = "DIR/bin"` in [[engine]]'
+        # One server is enough, so the others are optional.
         others = any(other is not None for other in versions.values())
         yield Probe(
             Purpose.MEASURE,
@@ -206,6 +208,7 @@ def _engines() -> Iterator[Probe]:
 
 
 def _programs() -> Iterator[Probe]:
+    # What each program is for; a later use replaces an earlier one.
     uses = {program: f"workloads of {name}" for name, program in PROGRAMS.items()}
     uses |= {program: "telemetry" for program in sampled()}
     uses |= {
@@ -227,6 +230,7 @@ def _programs() -> Iterator[Probe]:
         "lsblk": "the list of devices",
     }
     version_of = versions()
+    # PostgreSQL's own programs come with the server, which has a row of its own.
     for program, use in uses.items():
         if packages.package_of(program) != "postgresql":
             yield _program(
@@ -262,6 +266,7 @@ def _system(results_folder: Path) -> Iterator[Probe]:
         'kind = "loop" and "block"',
         'run with sudo, or use kind = "dir"',
     )
+    # Without namespaces a trial could not be isolated.
     spaces = [name for name in ("mnt", "pid", "ipc") if not Path(f"/proc/self/ns/{name}").exists()]
     yield Probe(
         Purpose.MEASURE,
@@ -271,6 +276,7 @@ def _system(results_folder: Path) -> Iterator[Probe]:
         "every trial",
         f"use a kernel with {', '.join(spaces)} namespaces",
     )
+    # Limits are optional: a plan without them runs anyway.
     for what, controller, reason in (
         ("`memory` in a plan", cgroup.MEMORY, cgroup.obstacle()),
         ("`limit` in a plan", cgroup.IO, throttle.obstacle()),
@@ -285,6 +291,7 @@ def _system(results_folder: Path) -> Iterator[Probe]:
             f"mount the {controller} controller, see cgroups(7)",
             optional=True,
         )
+    # Space where the results and the golden copies are kept.
     for what, path in (("results", results_folder), ("golden copies", cache_folder())):
         free = free_bytes(path)
         yield Probe(
@@ -326,6 +333,7 @@ def _host() -> Iterator[Probe]:
     """Yield conditions that affect measurements. A run starts in spite of them, and records them in
     its results.
     """
+    # Settings of the CPU and of memory that make trials differ.
     state = tunables.state()
     governor = state.get("governor")
     calm = governor in (None, "performance")
@@ -346,6 +354,7 @@ def _host() -> Iterator[Probe]:
         "never or madvise",
         "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled",
     )
+    # A profile of AppArmor confines a server to the packages' directories.
     for server in innodb.CONFINED:
         if remedy := innodb.confined(server):
             yield Probe(
@@ -357,6 +366,7 @@ def _host() -> Iterator[Probe]:
                 remedy,
             )
     yield from _known_faults(host.kernel())
+    # What only telemetry needs.
     psi = Path("/proc/pressure/io").exists()
     yield Probe(
         Purpose.HOST,
@@ -367,6 +377,7 @@ def _host() -> Iterator[Probe]:
         "boot with the kernel parameter psi=1",
         optional=True,
     )
+    # What runs besides, and whether this is a machine at all.
     load = os.getloadavg()[0]
     cpus = os.cpu_count() or 1
     idle = load < _QUIET * cpus

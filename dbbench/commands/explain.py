@@ -51,6 +51,7 @@ def _split(ids: tuple[str, ...]) -> list[str]:
 
 
 def _entry(name: str, existing: dict[str, Kind]) -> dict[str, object]:
+    # A durability class, by its name.
     durability = durability_kinds().get(name.lower())
     if durability is not None:
         return {
@@ -59,6 +60,7 @@ def _entry(name: str, existing: dict[str, Kind]) -> dict[str, object]:
             "text": durability.mechanism,
             "counts": durability.counts,
         }
+    # An error or warning, by its ID.
     ident = name.upper()
     if ident not in existing:
         near = []

@@ -128,6 +128,7 @@ def run(options: Options, **given: Any) -> int:
     if that may run it, when its host's worker dies. When this command ends, hosts stop their
     trials.
     """
+    # What the options contradict is refused before anything is read.
     needs_engine()
     if (
         sum(given[way] is not None for way in ("scheduler", "ssh", "local")) != 1
@@ -151,6 +152,7 @@ def run(options: Options, **given: Any) -> int:
         given["quick"],
         given["only"],
     )
+    # What to run, and on which hosts.
     request = operate.FleetRequest(
         load_request(given["plan_file"], options.paths, narrowing),
         given["mode"],
@@ -171,6 +173,7 @@ def run(options: Options, **given: Any) -> int:
         given["host_results"],
         given["certs"],
     )
+    # The newest unfinished fleet of this plan is resumed.
     fleet = operate.choose(root, request)
     if fleet is not None and fleet.finished:
         click.echo(f"fleet {fleet.name} is already finished; --new starts another", err=True)

@@ -25,6 +25,7 @@ def command(options: Options, folders: tuple[str, ...]) -> None:
     root = options.results_folder.resolve()
     merged: list[merging.Merged] = []
     refused: list[DbbenchError] = []
+    # A folder that is refused does not stop the others.
     for source in [source for folder in folders for source in merging.sources(Path(folder))]:
         try:
             merged.append(merging.merge(source, root))

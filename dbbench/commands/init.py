@@ -118,6 +118,7 @@ def command(
     """
     from dbbench.plan.catalog import catalog
 
+    # Options that contradict each other.
     path = Path(output)
     given = any(answers.values())
     if not from_running and (socket or user or database):
@@ -150,6 +151,7 @@ def command(
         proposal = _proposal(**answers)
         chosen = proposal.engines
         text = proposal.text(path, catalog(options.paths))
+    # The next command, ready to be copied.
     write_new({path: text})
     name = "" if path == Path("plan.toml") else f" {shlex.quote(str(path))}"
     options.put(
@@ -188,6 +190,7 @@ def _ask() -> dict[str, Any]:
     from dbbench.plan.proposal import installed_engines
 
     put("Press Enter for the answer in brackets.")
+    # One answer decides between directories, a disk and a file.
     place = click.prompt(
         "Directories to compare (/mnt/a,/mnt/b), a disk to ERASE (/dev/...), or a file",
         "file",
@@ -196,6 +199,7 @@ def _ask() -> dict[str, Any]:
     paths = [] if place == "file" else _words(place)
     disk = place if len(paths) == 1 and place.startswith("/dev/") else None
     dirs = place if paths and not disk else None
+    # Existing directories already have a filesystem.
     fs = None if dirs else click.prompt("Filesystems (dbbench fs lists them)", "ext4,xfs,btrfs")
     installed = ",".join(installed_engines())
     engines = click.prompt("Engines", installed, value_proc=_engines)

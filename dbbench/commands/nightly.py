@@ -277,6 +277,7 @@ def _put(options: Options, outcome: NightOutcome) -> None:
     put(f"{outcome.plan}, night of {night.night}: {outcome.state}")
     for text in (*night.reasons, *(f"no night on {date}" for date in outcome.missing)):
         put(f"  {text}")
+    # A row for each series, then what explains it.
     rows = [
         (
             f.key,
@@ -298,6 +299,7 @@ def _put(options: Options, outcome: NightOutcome) -> None:
             put(f"  {finding.key}: {note}")
     if breaks := outcome.document["night"]["breaks"]:
         put(f"  changed since the night before: {'; '.join(breaks)}")
+    # What to do about it.
     put(f"  run {night.run}")
     if any(finding.state in ("regression", "improvement") for finding in findings):
         put(f"  If this is expected:  dbbench nightly accept {night.run} --reason TEXT")

@@ -194,6 +194,7 @@ def folder_of_lab(
             name or free_name(results_folder, f"{request.plan.name}-powercut"),
             __version__,
         )
+    # A lab of this plan without any cut yet goes on.
     folder = results_folder / name
     with contextlib.suppress(RunMissing):
         run = results.RunFolder(folder)
@@ -210,6 +211,7 @@ def folder_of_lab(
 
 def _put(table: HarmTable, folder: Path, page: Path) -> None:
     lab = table.lab
+    # Each setup with its statement, its outcomes, and what its durability costs.
     for line in table.lines:
         put_paragraph(
             f"{line.row.fs_setup} with {line.server}, class {line.durability}: {line.row.statement}"
@@ -224,6 +226,7 @@ def _put(table: HarmTable, folder: Path, page: Path) -> None:
         put()
     for text in filter(None, (table.unit, *table.published)):
         put_paragraph(text)
+    # Whether the lab could have seen a loss.
     for control in lab.controls:
         verdict = (
             ": too few, so the test cannot detect a loss" if control.blind else ", as expected"
@@ -233,6 +236,7 @@ def _put(table: HarmTable, folder: Path, page: Path) -> None:
             f"control {control.name} ({control.engine}): {control.harmed} of {control.valid} cuts "
             f"damaged data{verdict}{note}"
         )
+    # What does not count, and why.
     for row in lab.rows:
         for cut in row.cuts:
             if cut.invalid:
@@ -246,6 +250,7 @@ def _put(table: HarmTable, folder: Path, page: Path) -> None:
 
 
 def _judge(lab: LabFacts) -> None:
+    # A setup that lost more than its class allows, seen by a lab that can see it.
     kept = "The results are kept."
     wrong = [
         f"{row.fs_setup} with {row.engine}, class {row.durability_class}: {row.contradiction}"

@@ -81,6 +81,7 @@ def write_page(
     """Write the page without the trials and runs of which a file cannot be read (reported at the
     end of the output); return its path. Raises ResultDamaged if nothing is left.
     """
+    # A damaged trial or run leaves the page, and the rest is tried again.
     while True:
         try:
             return write(

@@ -171,6 +171,7 @@ def notifying(words: str | None, path: Path, plan: str) -> Iterator[None]:
     from dbbench.results import load_run
 
     error: DbbenchError | None = None
+    # The command is told of every end, also of an error.
     try:
         yield
     except DbbenchError as raised:
@@ -178,6 +179,7 @@ def notifying(words: str | None, path: Path, plan: str) -> Iterator[None]:
         raise
     finally:
         if words is not None:
+            # How it ended, for a program: a state, and the numbers of trials.
             statuses = [trial.status.value for trial in load_run(path).trials]
             state = "ok"
             if isinstance(error, Interrupted | Terminated):
@@ -218,11 +220,13 @@ def _drive(
     from dbbench.run.create import set_killed_aside
     from dbbench.run.queue import execute
 
+    # What the user should know before the first trial.
     run = folder.run
     texts = [*notes, *filter(None, [limits(run.plan, run.cells)])]
     texts += [f"skipped {arm}: {reason}" for arm, reason in run.skipped.items()]
     try:
         with options.shown(renderer) as emit:
+            # Trials that died with their process are not results.
             for trial in set_killed_aside(folder):
                 texts.append(f"running {trial} again because its process died ({TrialDied.id})")
             for text in texts:
@@ -248,6 +252,7 @@ def _conclude(options: Options, folder: Path, before: bool = False) -> int:
     from dbbench.report.text import put
     from dbbench.results import load_run
 
+    # A page that exists is kept if nothing was measured.
     loaded = load_run(folder)
     page = folder / REPORT
     if not before or not page.exists():

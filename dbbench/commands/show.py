@@ -83,6 +83,7 @@ def _run_row(path: Path) -> dict[str, Any]:
     """Return what `show --json` prints of a run. If it is damaged, only name, path, state and error
     are known.
     """
+    # All keys exist for every run, so that programs need no cases.
     row: dict[str, Any] = {
         "name": path.name,
         "path": str(path),
@@ -105,6 +106,7 @@ def _run_row(path: Path) -> dict[str, Any]:
         run = results.load_run(path, verify=False)
     except (ResultDamaged, RunMissing) as error:
         return row | {"error": f"{error.id}: {error.evidence}"}
+    # What the run is, and how far it came.
     cells = run.run.cells
     plan = run.run.plan
     return row | {
@@ -133,6 +135,7 @@ def _put_run(options: Options, run: LoadedRun) -> None:
             }
         )
         return
+    # The run in one line, then a row for each trial.
     spec = run.run
     left = f", {len(run.remaining)} to do" if run.remaining else ""
     put(

@@ -159,6 +159,7 @@ def command(options: Options, name: str, scale: str) -> None:
 
     With NAME: what was done, the published figures, and the plan at a scale.
     """
+    # The plan for the servers that are installed; without any, for those of the study.
     study = studies.study(name)
     text = studies.plan_text(
         study,
@@ -171,6 +172,7 @@ def command(options: Options, name: str, scale: str) -> None:
     put(f"{study.title}\n{study.address}\n")
     put_paragraph(study.did)
     put()
+    # What was published, by workload and filesystem.
     rows = []
     for table in study.table:
         variant = studies.variant_of(table, study.scales["full"])
@@ -181,6 +183,7 @@ def command(options: Options, name: str, scale: str) -> None:
             rows.append((table.workload, metric, arm, _published_text(table, arm), note))
     if rows:
         put_table(("workload", "metric", "fs setup", "published", "note"), rows)
+    # How this differs from the article, and what else was published.
     for what in (*study.differs, *study.notes):
         put_paragraph(f"  {what}")
     for reference in study.reference:

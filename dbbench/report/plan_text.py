@@ -78,6 +78,7 @@ def put_plan(
     """Print the cost of the run, what it compares, and the conditions."""
     plan = wanted.plan
     cells = list(wanted.expanded.cells)
+    # What is compared.
     counts = ", ".join(
         (
             count(len(plan.fs_setups), "setup"),

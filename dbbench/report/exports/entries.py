@@ -51,6 +51,7 @@ class Report(NamedTuple):
 def report_of(verdicts: Verdicts) -> Report:
     """Return every row of the verdicts; failed trials are the report's problems."""
     entries = []
+    # A lower limit is expected to lose; that is no failure.
     for table in verdicts.tables:
         for row in table.rows:
             state: str = row.verdict

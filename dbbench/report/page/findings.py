@@ -45,6 +45,7 @@ def findings(groups: Sequence[Group]) -> tuple[Finding, ...]:
     total = 0
     errors: dict[str, list[Occurrence]] = {}
     warnings: dict[str, list[Occurrence]] = {}
+    # Each ID with the trials in which it occurred.
     for group in groups:
         total += len(group.trials)
         for trial in group.trials:

@@ -168,6 +168,7 @@ def groups(runs: Sequence[LoadedRun]) -> list[Group]:
     """Return all groups in the order of the plans. Runs are never compared with each other here."""
     marks = marks_of(runs)
     page_groups: list[Group] = []
+    # A run has its own baseline, margin and reasons to stop.
     for loaded in runs:
         run = loaded.run
         primary = {cell.workload.name: cell.workload.primary for cell in run.cells}

@@ -215,6 +215,7 @@ def _comparison(group: Group) -> GroupSection:
 def _results(runs: Sequence[LoadedRun], comparisons: Sequence[GroupSection]) -> dict[str, Any]:
     tables: list[dict[str, Any]] = []
     trials = []
+    # The tables that the page shows, and the trials behind them.
     for section in comparisons:
         group = section.group
         for heading in section.table.headings:
@@ -239,6 +240,7 @@ def _results(runs: Sequence[LoadedRun], comparisons: Sequence[GroupSection]) -> 
         "compare": tables,
         "trials": trials,
     }
+    # Power-loss labs have results of their own.
     labs = [{"run": run.run.name, **plain(run.lab)} for run in runs if run.lab is not None]
     if labs:
         results["powercut"] = labs

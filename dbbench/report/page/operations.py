@@ -51,6 +51,7 @@ def operation_tables(groups: Sequence[Group]) -> Iterator[StepTable]:
     bytes of the last.
     """
     for group in groups:
+        # The operations of the trials that count, and those that failed.
         columns = {}
         notes = []
         for row in group.ordered_rows:

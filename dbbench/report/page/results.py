@@ -166,6 +166,7 @@ def result_table(group: Group) -> ResultTable:
     """
     absent = []
     columns: dict[Heading, dict[str, float | None]] = {}
+    # A column appears if any arm has a value, or if it is the one compared.
     for heading in _headings(group):
         metric = heading.metric
         values = {row.fs_setup: row.value for row in group.rows_of(metric.name)}
@@ -203,6 +204,7 @@ def _arm_result(
     longest_s = group.value(arm, "longest_stall_s")
     longest = f"longest {number(longest_s)}{GROUP}s" if longest_s else ""
     cells = []
+    # The longest stall stands below the number of stalls.
     for heading, values in columns.items():
         value = values.get(arm)
         below = longest if heading.metric.name in STALLS else ""

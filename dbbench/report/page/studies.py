@@ -61,6 +61,7 @@ def then_and_now(groups: Sequence[Group]) -> tuple[StudySection, ...]:
         planned = run.plan.study
         if planned is None or planned.name not in studies.names():
             continue
+        # Only the groups of this run are compared with what was published.
         of_run = [group for group in groups if group.loaded.run is run]
         study = studies.study(planned.name)
         scale = study.scales.get(planned.scale)
@@ -154,6 +155,7 @@ def _conditions(study: Study, groups: Sequence[Group]) -> Iterator[tuple[str, st
     """Yield (condition, published, measured here), without conditions of which both are unknown."""
     trials = [trial for group in groups for trial in group.trials]
     host = groups[0].loaded.run.host
+    # The checksum depends on the CPU, so it is read from each trial.
     checksums = set()
     for trial in trials:
         if fs := trial.filesystem:

@@ -22,6 +22,7 @@ def facts(trial: Trial) -> dict[str, str]:
     """Return everything but the server's settings; first the conditions, because a difference
     affects the ratio.
     """
+    # The host's settings and the conditions of the comparison.
     every = {
         name: fact_text(value) for name, value in trial.host_state.items() if value is not None
     }
@@ -30,6 +31,7 @@ def facts(trial: Trial) -> dict[str, str]:
         every["dataset ÷ memory"] = trial.memory.label or ""
     if trial.client is not None:
         every["load generator"] = f"{trial.client.tool} on {trial.client.hostname}, over TLS"
+    # What was made: filesystem and device, also those of a separate log.
     every["fs setup"] = trial.setup
     if trial.filesystem is not None:
         every |= _filesystem(trial.filesystem)
@@ -39,6 +41,7 @@ def facts(trial: Trial) -> dict[str, str]:
         every |= _device(trial.device)
         if trial.device.wal:
             every |= _of_log(_device(trial.device.wal))
+    # What was loaded, and whether the caches were empty.
     if trial.dataset is not None:
         every |= _dataset(trial.dataset)
     if trial.cache is not None:

@@ -216,6 +216,7 @@ def _plot(
     # The frame and what is around it.
     bottom = y - sizes.gap + sizes.bottom
 
+    # One baseline has its name on the axis; several are called so.
     baselines = {group.baseline for group, _ in groups}
     base = baselines.pop() if len(baselines) == 1 else "baseline"
     margin = groups[0][0].rows[0].margin

@@ -147,6 +147,7 @@ def _lines(panel: Panel, seconds: Telemetry, n: int) -> list[go.Scatter]:
     with_text = shared | {"hovertemplate": f"%{{y:,.{panel.digits}f}}{GROUP}{panel.unit}"}
     without_text = shared | {"hoverinfo": "skip"}
     traces = []
+    # An arm with enough trials: a band, and pale lines that can be shown.
     for index, arm in enumerate(group.arms):
         rows = [(row, trial) for row, trial in enumerate(seconds.trials) if trial.fs_setup == arm]
         used = [row for row, trial in rows if trial.id in group.counted_ids]
@@ -402,6 +403,7 @@ def _stack(chart: TimelineChart, seconds: Telemetry) -> go.Layout:
             ticksuffix=" %",
         )
     signs = []
+    # The legend names the areas from below.
     for panel in chart.panels:
         kind = KINDS[panel.key]
         signs.append(f'<span style="color:{kind.sign_color}">{kind.sign}</span> {panel.title}')
@@ -419,6 +421,7 @@ def _stack(chart: TimelineChart, seconds: Telemetry) -> go.Layout:
             "font": {"size": 12.5, "color": LIGHT.ink},
         }
     ]
+    # Each arm has a plot of its own with its name above it.
     for index, arm in enumerate(arms):
         annotations.append(_title(index + 1, f"arm {index}", arm, ""))
         annotations.append(_empty(index + 1, f" arm {index}"))
@@ -465,6 +468,7 @@ def _areas(panels: Sequence[Panel], arm: int) -> list[go.Scatter]:
     x, y = _axes(arm + 1)
     keys = [panel.key for panel in panels]
     traces = []
+    # An area lies on the sum of those before it; its value is shown where it ends.
     for n, panel in enumerate(panels, 1):
         kind = KINDS[panel.key]
         meta = {"keys": keys[:n], "arm": arm}
@@ -538,6 +542,7 @@ def _shapes(n: int, seconds: Telemetry, arm: str = "") -> list[dict[str, Any]]:
     x, y = _axes(n)
     upright = {"xref": x, "yref": f"{y} domain", "y0": 0, "y1": 1}
     shapes = []
+    # The warm-up is shaded; a line marks the second that a reader follows.
     if seconds.warmup:
         shapes.append(
             {

@@ -85,6 +85,7 @@ def latencies(groups: Sequence[Group]) -> tuple[Distribution, ...]:
             }
             means_of[name] = means(values)
 
+        # A row for each arm that has latencies.
         rows = []
         for row in group.ordered_rows:
             arm = row.fs_setup
@@ -131,6 +132,7 @@ def _chart(group: Group, histograms: dict[str, Histogram]) -> Chart:
         if name not in NOT_ON_THE_AXIS and nines <= last + 0.01:
             along.append((x(nines), name))
 
+    # A curve for each arm, through the percentiles that it can show.
     lines = []
     for mark, curve in curves.items():
         corners = [f"{x(nines)} {y(math.log10(value))}" for nines, value in curve]

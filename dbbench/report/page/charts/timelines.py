@@ -258,12 +258,14 @@ def timelines(group: Group, seconds: Telemetry) -> Timelines:
         for panel in chart.panels:
             rows = [coarse(panel.column(seconds, trial.id), every) for trial in trials]
             series[panel.key] = [every, length, *pack(rows, length)]
+    # Warnings that belong to a second of the window.
     place = {arm: index for index, arm in enumerate(group.arms)}
     warnings = set()
     for trial in trials:
         for warning in trial.warnings:
             if warning.second is not None and 0 <= warning.second < seconds.seconds:
                 warnings.add((warning.id, warning.second, place[trial.fs_setup]))
+    # The data that the script draws, with the names it shows.
     return Timelines(
         charts,
         sorted(warnings, key=lambda warning: warning[1:]),

@@ -137,6 +137,7 @@ class Why(NamedTuple):
 def whys(group: Group, seconds: Telemetry) -> tuple[Why, ...]:
     """Return a panel for each arm that has a pair with the baseline."""
     reasons = []
+    # A factor that takes little of the time explains little of the difference.
     shares = {arm: _shares(group, seconds, arm) for arm in group.arms}
     for row in group.rows[1:]:
         if row.ratio is None:
@@ -219,6 +220,7 @@ def _shares(group: Group, seconds: Telemetry, arm: str) -> dict[str, float]:
     in which the device had a request.
     """
     shares = {}
+    # The CPU's time, as sar counts it.
     percent = {"cpu": group.value(arm, "cpu_pct")}
     for key in ("system", "iowait"):
         percent[key] = mean_of_panel(key, arm, seconds)

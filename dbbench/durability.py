@@ -5,7 +5,7 @@ flushes confirm it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from dbbench.model import Durability, durability_class
 
@@ -28,37 +28,52 @@ def combined(*parts: Iterable[Durability]) -> tuple[Durability, ...]:
     return tuple(flag for flag in Durability if flag in flags)
 
 
+class Storage(NamedTuple):
+    """What is below a server's data files."""
+
+    tears: Durability | None  # see `Mounted.tears_pages_of`
+    # about the filesystem, for a server that does not repair torn pages or for one that does
+    reports: Callable[[bool], tuple[str, ...]]
+    # what the disk writes completely or not at all; None: whatever the class requires
+    unit_bytes: int | None = None
+
+
+class ServerDurability(NamedTuple):
+    """The flags that a server's settings add, and the public reports of losses with them."""
+
+    flags: tuple[Durability, ...]
+    reports: tuple[str, ...]
+
+
 def of_server(
     flags_of: Callable[[dict[str, str], bool], tuple[Durability, ...]],
     effective: Mapping[str, str],
-    tears: Durability | None,
-    reports: Callable[[bool], tuple[str, ...]],
-    unit_bytes: int | None = None,
+    storage: Storage,
     restores: bool = True,
-) -> tuple[tuple[Durability, ...], tuple[str, ...]]:
-    """Return the flags that the server's settings add, and the public reports of losses with them.
-    `tears`: see `Mounted.tears_pages_of`. `reports`: those about the filesystem, for a server
-    that does not repair torn pages or for one that does. `unit_bytes`: what the disk writes
-    completely or not at all; None: whatever the class requires. `restores`: see
-    `Profile.restores_pages`.
+) -> ServerDurability:
+    """Return what the server's settings add on this storage. `flags_of`: see `Engine.durability`.
+    `restores`: see `Profile.restores_pages`.
     """
     settings = dict(effective)
+    tears = storage.tears
     flags = set(flags_of(settings, tears is not None))
     repairs = Durability.TORN_PAGES not in flags_of(settings, True)
-    reported = reports(not repairs)
     if tears is not None and not restores and Durability.TORN_PAGES not in flags:
         flags.add(Durability.LAB_UNSAFE)
 
     # A disk that writes a page as a whole prevents torn pages, if the page cache does not split it.
+    unit_bytes = storage.unit_bytes
     direct = "O_DIRECT" in effective.get("innodb_flush_method", "").upper()
     atomic = direct and (unit_bytes is None or unit_bytes >= page_bytes(effective))
     if atomic and tears is Durability.TORN_PREVENTED and Durability.TORN_PAGES in flags:
         flags.remove(Durability.TORN_PAGES)
         flags.add(Durability.TORN_PREVENTED)
+
     # A report makes the class unsafe, whatever the settings promise.
-    if reported:
+    reports = storage.reports(not repairs)
+    if reports:
         flags.add(Durability.REPORTED_UNSAFE)
-    return combined(flags), reported
+    return ServerDurability(combined(flags), reports)
 
 
 def page_bytes(effective: Mapping[str, str]) -> int:

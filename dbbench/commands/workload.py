@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
@@ -21,7 +21,7 @@ from dbbench.report.text import put, put_json, put_table
 from dbbench.units import count, one_line, percent
 
 if TYPE_CHECKING:
-    from dbbench.introspect.recordings import RecordedStatements
+    from dbbench.introspect.recordings import RecordedStatements, Statement
 
 MOST: Final = 100  # statements of a workload
 _PRINTED: Final = 10  # statements of each kind that are printed
@@ -145,6 +145,16 @@ def _dataset(options: Options, data_of: str | None) -> str:
     )
 
 
+class StatementRow(NamedTuple):
+    """A statement as it is listed; the fields are its keys in JSON."""
+
+    calls: int
+    share: float
+    share_of_time: float | None
+    statement: str
+    why: str
+
+
 def _tell(
     options: Options,
     output: Path,
@@ -153,63 +163,62 @@ def _tell(
 ) -> None:
     from dbbench.introspect.recordings import APPROXIMATED, GROUPS, LEFT_OUT, REPRODUCED
 
-    groups = {
-        group: [each for each in recording.statements if each.group == group] for group in GROUPS
-    }
-    shares = {group: recording.shares(statements) for group, statements in groups.items()}
-    rows = {
-        group: [
-            (each.calls, *recording.shares([each]), one_line(each.text), each.why)
-            for each in statements
-        ]
-        for group, statements in groups.items()
-    }
+    rows: dict[str, list[StatementRow]] = {}
+    shares: dict[str, tuple[float, float | None]] = {}
+    for group in GROUPS:
+        statements = [each for each in recording.statements if each.group == group]
+        rows[group] = [_row_of(recording, each) for each in statements]
+        shares[group] = recording.shares(statements)
     if options.json:
-        keys = ("calls", "share", "share_of_time", "statement", "why")
-        lists = {
-            group: [dict(zip(keys, row, strict=True)) for row in rows[group]] for group in groups
-        }
+        documents = {group: [row._asdict() for row in rows[group]] for group in GROUPS}
+        parts = {}
+        for group, (calls, time) in shares.items():
+            parts[group.replace(" ", "_")] = {"calls": calls, "time": time}
         put_json(
             {
                 "path": str(output),
                 "files": files,
                 "share": shares[REPRODUCED][0],
-                "shares": {
-                    group.replace(" ", "_"): {
-                        "calls": calls,
-                        "time": time,
-                    }
-                    for group, (calls, time) in shares.items()
-                },
-                "kept": lists[REPRODUCED] + lists[APPROXIMATED],
-                "left_out": lists[LEFT_OUT],
+                "shares": parts,
+                "kept": documents[REPRODUCED] + documents[APPROXIMATED],
+                "left_out": documents[LEFT_OUT],
             }
         )
         return
-    for group, listed in rows.items():
-        if listed:
+
+    # A table for each group that has statements, then what the workload is worth.
+    for group in GROUPS:
+        if rows[group]:
             put(f"{group}: {_share(*shares[group])}")
-            put_table(
-                ("calls", "share", "of the time", "statement", "why"),
-                [
-                    (calls, percent(share, 1), "" if time is None else percent(time, 1), *texts)
-                    for calls, share, time, *texts in listed[:_PRINTED]
-                ],
-                right=("calls", "share", "of the time"),
-            )
-            put(
-                f"... and {len(listed) - _PRINTED} more; --json has all\n"
-                if len(listed) > _PRINTED
-                else ""
-            )
+            _put_statements(rows[group])
     kept = count(len(recording.in_workload), "statement")
     put(f"{output}: {kept}. {_share(*shares[REPRODUCED])} are reproduced as recorded.")
-    if groups[APPROXIMATED]:
+    if rows[APPROXIMATED]:
         put(f"{_share(*shares[APPROXIMATED])} are approximated: see `why`.")
     put(
         f'Use it in a plan:  [[workload]] name = "{output.stem}",  then  dbbench --path '
         f"{output.parent.parent} run PLAN"
     )
+
+
+def _row_of(recording: RecordedStatements, each: Statement) -> StatementRow:
+    share, share_of_time = recording.shares([each])
+    return StatementRow(each.calls, share, share_of_time, one_line(each.text), each.why)
+
+
+def _put_statements(rows: list[StatementRow]) -> None:
+    """Print the most frequent statements of a group, and how many more there are."""
+    cells = []
+    for row in rows[:_PRINTED]:
+        of_time = "" if row.share_of_time is None else percent(row.share_of_time, 1)
+        cells.append((row.calls, percent(row.share, 1), of_time, row.statement, row.why))
+    put_table(
+        ("calls", "share", "of the time", "statement", "why"),
+        cells,
+        right=("calls", "share", "of the time"),
+    )
+    more = len(rows) - _PRINTED
+    put(f"... and {more} more; --json has all\n" if more > 0 else "")
 
 
 def _share(calls: float, time: float | None) -> str:

@@ -5,10 +5,10 @@ differ, the trial fails.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
 
 from dbbench import durability
+from dbbench.durability import ServerDurability, Storage
 from dbbench.engines import ENGINES
 from dbbench.engines.settings import word
 from dbbench.model import (
@@ -16,7 +16,7 @@ from dbbench.model import (
     Durability,
     EngineName,
     FsSetup,
-    Scalar,
+    Settings,
     durability_class,
     merge_settings,
 )
@@ -27,12 +27,12 @@ from dbbench.storage import filesystems
 def class_of(cell: Cell) -> str:
     """Return the class of a cell with all settings that its server will get."""
     on_disk = [flag for setup in cell.setups.values() for flag in filesystems.promises(setup)]
-    return durability_class(durability.combined(tuple(on_disk), _of_cell(cell)[0]))
+    return durability_class(durability.combined(on_disk, _of_cell(cell).flags))
 
 
 def reports_of(cell: Cell) -> tuple[str, ...]:
     """Return the reports of losses with a cell's data filesystem and settings."""
-    return _of_cell(cell)[1]
+    return _of_cell(cell).reports
 
 
 def of_setup(setup: FsSetup) -> str:
@@ -42,28 +42,30 @@ def of_setup(setup: FsSetup) -> str:
     flags = filesystems.promises(setup)
     for engine, tuning in setup.tuning.items():
         settings = merge_settings(("default", ENGINES[engine].defaults(None)), ("fs_setup", tuning))
-        values = {name: setting.value for name, setting in settings.items()}
-        flags = durability.combined(flags, _of(setup, engine, values, restores=True)[0])
+        flags = durability.combined(flags, _of(setup, engine, settings, restores=True).flags)
     return durability_class(flags)
 
 
-def _of_cell(cell: Cell) -> tuple[tuple[Durability, ...], tuple[str, ...]]:
+def _of_cell(cell: Cell) -> ServerDurability:
     engine = cell.engine.name
-    settings = settings_of(cell)
-    values = {name: setting.value for name, setting in settings.items()}
-    return _of(cell.setup, engine, values, ENGINES[engine].PROFILE.restores_pages)
+    return _of(cell.setup, engine, settings_of(cell), ENGINES[engine].PROFILE.restores_pages)
 
 
 def _of(
     setup: FsSetup,
     engine: EngineName,
-    values: Mapping[str, Scalar],
+    settings: Settings,
     restores: bool,
-) -> tuple[tuple[Durability, ...], tuple[str, ...]]:
-    effective = {name: word(value) for name, value in values.items()}
+) -> ServerDurability:
+    effective = {name: word(setting.value) for name, setting in settings.items()}
     profile = ENGINES[engine].PROFILE
     page = int(effective.get(profile.page_setting, profile.page_bytes))
+
+    # Before anything is made, no disk is known to write a page as a whole.
     family = filesystems.family_of(setup)
-    tears = Durability.TORN_PAGES if family.tears_pages_of(setup, page) else None
-    reports = partial(family.reports, filesystems.options_of(setup))
-    return durability.of_server(ENGINES[engine].durability, effective, tears, reports, 0, restores)
+    storage = Storage(
+        tears=Durability.TORN_PAGES if family.tears_pages_of(setup, page) else None,
+        reports=partial(family.reports, filesystems.options_of(setup)),
+        unit_bytes=0,
+    )
+    return durability.of_server(ENGINES[engine].durability, effective, storage, restores)

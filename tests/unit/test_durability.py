@@ -308,8 +308,7 @@ def test_the_class_follows_from_what_is_effective(row: Row) -> None:
     server, _ = durability.of_server(
         ENGINES[engine].durability,
         {**durable, **row.server},
-        tears,
-        reports,
+        durability.Storage(tears, reports),
     )
     assert durability_class(durability.combined(own, server)) == row.expected, row.why
 
@@ -336,10 +335,9 @@ def test_a_class_that_rests_on_reports_names_them(
     of = durability.of_server(
         ENGINES["mariadb"].durability,
         {**INNODB, **server},
-        None,
-        partial(family_by_name("zfs").reports, options),
+        durability.Storage(None, partial(family_by_name("zfs").reports, options)),
     )
-    assert of[1] == reports and set(reports) <= durability.REPORTED.keys()
+    assert of.reports == reports and set(reports) <= durability.REPORTED.keys()
     assert all(family_by_name(name).reports(options, True) == () for name in ("ext4", "tmpfs"))
 
 
@@ -367,9 +365,7 @@ def test_what_only_the_lab_counted_has_a_class_of_its_own(
     flags, found = durability.of_server(
         kind.durability,
         effective,
-        tears,
-        lambda _: (),
-        None,
+        durability.Storage(tears, lambda _: ()),
         kind.PROFILE.restores_pages,
     )
     assert (found, durability_class(flags)) == ((), expected)
@@ -435,9 +431,7 @@ def test_a_disk_that_writes_pages_at_once_prevents_torn_ones(case: Atomic) -> No
     flags, _ = durability.of_server(
         ENGINES["mariadb"].durability,
         effective,
-        tears,
-        lambda _: (),
-        case.disk_unit,
+        durability.Storage(tears, lambda _: (), case.disk_unit),
     )
     assert durability_class(flags, page) == case.expected
 

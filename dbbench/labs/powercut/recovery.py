@@ -272,14 +272,13 @@ def make_base(lab: Lab, target: LabTarget, small: bool = True) -> BaseImages:
         reports = partial(filesystems.family_in(fs).reports, fs.options_effective)
 
         def flags_of(tears: Durability | None) -> tuple[Durability, ...]:
-            flags, _reports = durability.of_server(
+            by_server = durability.of_server(
                 engine.durability,
                 effective,
-                tears,
-                reports,
-                restores=engine.PROFILE.restores_pages,
+                durability.Storage(tears, reports),
+                engine.PROFILE.restores_pages,
             )
-            return durability.combined(promised, flags)
+            return durability.combined(promised, by_server.flags)
 
     for image in files_of(base):  # mkfs writes zeros, which each cut would copy
         process.run(["fallocate", "--dig-holes", image])

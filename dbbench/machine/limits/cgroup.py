@@ -357,8 +357,8 @@ def unit(journal: Journal) -> Iterator[None]:
     it needs one. Only for a process outside of a trial's namespaces, from which systemd cannot be
     asked. Raises OSError.
     """
-    where = next(filter(_needs_unit, map(_hierarchy_of, (MEMORY, IO))), None)
-    if not isinstance(where, Hierarchy):
+    where = _lacking_delegation()
+    if where is None:
         yield
         return
     name = _unit_of(journal)
@@ -370,17 +370,17 @@ def unit(journal: Journal) -> Iterator[None]:
         _stop(name, journal)
 
 
-def _hierarchy_of(controller: str) -> Hierarchy | str:
-    return hierarchy(controller=controller)
-
-
-def _needs_unit(where: Hierarchy | str) -> bool:
-    return (
-        isinstance(where, Hierarchy)
-        and where.version == 2
-        and SYSTEMD.is_dir()
-        and not _is_delegated(where.home.parent, where.controller)
-    )
+def _lacking_delegation() -> Hierarchy | None:
+    """Return the hierarchy of a controller for which systemd must be asked; None if there is none."""
+    if not SYSTEMD.is_dir():
+        return None
+    for controller in (MEMORY, IO):
+        where = hierarchy(controller=controller)
+        if isinstance(where, str) or where.version != 2:
+            continue
+        if not _is_delegated(where.home.parent, controller):
+            return where
+    return None
 
 
 def _unit_of(journal: Journal) -> str:

@@ -406,14 +406,19 @@ def _combine_durability(trial: Record, observed: Observed) -> None:
     if trial.facts.memory.direct == "direct":
         by_disk = int(facts.queue.get("atomic_write_unit_max_bytes") or 0)
         atomic_bytes = min(facts.atomic_write_max_bytes or 0, by_disk)
-    by_server, reports = durability.of_server(
-        observed.engine.durability,
-        effective,
+    storage = durability.Storage(
         observed.tears,
         partial(family_by_name(facts.family).reports, facts.mount_options_effective),
         atomic_bytes,
+    )
+    by_server, reports = durability.of_server(
+        observed.engine.durability,
+        effective,
+        storage,
         profile_of(trial.cell.engine.name).restores_pages,
     )
+
+    # Reports about any filesystem of the trial, also about that of a separate log.
     for fs in facts.volumes.values():
         reports += family_by_name(fs.family).reports(fs.mount_options_effective, False)
     flags = durability.combined(facts.durability_flags, by_server)

@@ -30,7 +30,7 @@ from dbbench.fleet.coordinator import Coordinator
 from dbbench.fleet.fleet_files import Fleet
 from dbbench.fleet.parts import blocks_of
 from dbbench.fleet.scheduler import Scheduler
-from dbbench.fleet.task import Work
+from dbbench.fleet.task import PartWork
 from dbbench.model import (
     Arm,
     Cell,
@@ -134,7 +134,7 @@ def real(folder: Path) -> bool:
         scheduler, names = connected(address, folder / "hosts/certs", HOSTS)
         fleet = Fleet("f", "spread", run.created, run.plan_sha256, tuple(names))
         results.create_run(folder, with_hosts(run, names), "# plan\n")
-        work = Work("", "", "# plan\n", {}, (), "")
+        work = PartWork("", "", "# plan\n", {}, (), "")
         coordinator = Coordinator(folder, fleet, blocks_of(run), run, work, ignore)
         began = time.monotonic()
         cpu = time.process_time()

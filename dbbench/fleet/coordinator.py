@@ -18,7 +18,7 @@ from dbbench.fleet import fleet_files, parcel
 from dbbench.fleet.fleet_files import Fleet
 from dbbench.fleet.parts import Part, further_parts
 from dbbench.fleet.scheduler import Host, Hosts, Scheduler, Submitted
-from dbbench.fleet.task import Outcome, Work
+from dbbench.fleet.task import PartOutcome, PartWork
 from dbbench.model import Run
 from dbbench.model.events import Emit, Event
 from dbbench.results import merging
@@ -38,7 +38,7 @@ class Coordinator:
         fleet: Fleet,
         parts: Sequence[Part],
         run: Run,
-        work: Work,
+        work: PartWork,
         emit: Emit,
         *,
         gone_after_s: float = GONE_AFTER_S,
@@ -146,7 +146,7 @@ class Coordinator:
 
     # Results are imported.
 
-    def _take(self, part: Part, outcome: Outcome | None) -> None:
+    def _take(self, part: Part, outcome: PartOutcome | None) -> None:
         """Import what a task has returned. None: it was lost, and is submitted again."""
         if outcome is None:
             return

@@ -77,7 +77,7 @@ class Worker(_Quiet, distributed.Worker):  # type: ignore[misc]
         """Do nothing: parts do not depend on each other's data."""
 
 
-class Scheduler(_Quiet, distributed.Scheduler):  # type: ignore[misc]
+class QuietScheduler(_Quiet, distributed.Scheduler):  # type: ignore[misc]
     """A scheduler that serves tasks only."""
 
 
@@ -167,7 +167,7 @@ def schedule(address: str, certs: Path | None) -> None:
 
 
 def scheduler_options(address: str, secured: Any) -> dict[str, Any]:
-    """Return the arguments of a Scheduler that listens on `address`. Raises FleetInsecure."""
+    """Return the arguments of a scheduler that listens on `address`. Raises FleetInsecure."""
     host, port = security.parts(address)
     return {
         "host": host,
@@ -180,7 +180,7 @@ def scheduler_options(address: str, secured: Any) -> dict[str, Any]:
 
 async def _schedule(options: dict[str, Any]) -> None:
     _leave_at_signals()
-    scheduler = Scheduler(**options)
+    scheduler = QuietScheduler(**options)
     await scheduler
     try:
         while scheduler.status == distributed.Status.running and not _leave.is_set():

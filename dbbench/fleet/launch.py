@@ -148,7 +148,7 @@ def cluster(options: HostOptions, folder: Path) -> Iterator[Cluster]:
             # dask starts them and ends them; what they print is in their logs.
             started = SpecCluster(
                 {name: {"cls": HostProcess, "options": of} for name, of in workers.items()},
-                {"cls": daemons.Scheduler, "options": scheduler},
+                {"cls": daemons.QuietScheduler, "options": scheduler},
                 security=secured,
             )
         except RuntimeError as error:

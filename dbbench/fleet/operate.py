@@ -20,7 +20,7 @@ from dbbench.fleet.fleet_files import Fleet
 from dbbench.fleet.launch import Cluster, HostOptions, cluster
 from dbbench.fleet.parts import parts_of
 from dbbench.fleet.scheduler import Hosts, Scheduler
-from dbbench.fleet.task import Work
+from dbbench.fleet.task import PartWork
 from dbbench.model import Budget, Run
 from dbbench.model.base import NAME
 from dbbench.model.events import Emit, Event
@@ -139,7 +139,7 @@ def work(
                         fleet,
                         parts_of(fleet, run, wanted),
                         run,
-                        Work("", "", wanted.text, scripts_of(wanted), request.wipe, ""),
+                        PartWork("", "", wanted.text, scripts_of(wanted), request.wipe, ""),
                         emit,
                         gone_after_s=request.gone_after_s,
                     )

@@ -17,7 +17,7 @@ from dbbench.errors import DbbenchError, FleetUnreachable
 from dbbench.fleet import daemons, security
 from dbbench.fleet.fleet_files import Fleet
 from dbbench.fleet.parts import Part
-from dbbench.fleet.task import Outcome, Work, run_part
+from dbbench.fleet.task import PartOutcome, PartWork, run_part
 from dbbench.units import iso
 
 import distributed  # isort: skip  (`daemons` configures dask before it is imported)
@@ -94,15 +94,15 @@ class Submitted:
     def done(self) -> bool:
         return bool(self._future.done())
 
-    def outcome(self) -> Outcome | None:
+    def outcome(self) -> PartOutcome | None:
         """Return what its task returned; None if it was lost with its scheduler."""
         try:
-            outcome: Outcome = self._future.result(timeout=_FETCH)
+            outcome: PartOutcome = self._future.result(timeout=_FETCH)
         except (CancelledError, *_GONE):
             return None
         except Exception as error:  # KilledWorker: every worker that had this part died
             evidence = str(error).strip().splitlines()[0]
-            return Outcome("", error=DbbenchError(evidence).as_data())
+            return PartOutcome("", error=DbbenchError(evidence).as_data())
         return outcome
 
 
@@ -175,7 +175,7 @@ class Scheduler:
                 on_error="ignore",
             )
 
-    def submit(self, part: Part, work: Work) -> Submitted:
+    def submit(self, part: Part, work: PartWork) -> Submitted:
         """Submit a part. dask gives it to another host, if it may run there, when a worker dies."""
         needed = {daemons.VERSION: 1.0}
         if part.host is not None:

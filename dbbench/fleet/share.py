@@ -1,6 +1,6 @@
 """The process on a host that runs a part of a fleet's run (`python -m dbbench.fleet.share RESULTS
-HOST`, a `task.Work` as JSON on standard input, events on standard output). It runs the trials as
-`dbbench run --share` does, in the run's directory on the host, and resumes what an earlier
+HOST`, a `task.PartWork` as JSON on standard input, events on standard output). It runs the trials
+as `dbbench run --share` does, in the run's directory on the host, and resumes what an earlier
 process has left there. It ends with its worker.
 """
 
@@ -52,7 +52,7 @@ def run_share(
     host_name: str,
     emit: Emit,
 ) -> None:
-    """Run the trials of a `task.Work`. Raises RunNameTaken, RunLocked, and what `execute` raises."""
+    """Run the trials of a part. Raises RunNameTaken, RunLocked, and what `execute` raises."""
     run = results.parsed_spec(work["spec"].encode())
     folder = results_folder / merging.checked_name(run.name)
     wipe = tuple(work["wipe"])

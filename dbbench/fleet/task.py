@@ -50,7 +50,7 @@ HERE: Final = Here()
 
 
 @dataclass(frozen=True)
-class Work:
+class PartWork:
     """A part as it is sent to a host."""
 
     run: str  # name of the run on the host
@@ -62,7 +62,7 @@ class Work:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class PartOutcome:
     """What a host returns for a part: its finished trials, or the error that kept it from running
     them.
     """
@@ -76,19 +76,19 @@ class Cancelled(Exception):
     """No coordinator waits for the result of this task any more."""
 
 
-def run_part(work: Work) -> Outcome:
+def run_part(work: PartWork) -> PartOutcome:
     """Run a part on this host. Errors of dbbench are part of the result."""
     try:
         merging.checked_name(work.run)
         _run_share(work)
-        return Outcome(HERE.name, parcel.pack(HERE.results / work.run))
+        return PartOutcome(HERE.name, parcel.pack(HERE.results / work.run))
     except DbbenchError as error:
-        return Outcome(HERE.name, error=error.as_data())
+        return PartOutcome(HERE.name, error=error.as_data())
     except OSError as error:
-        return Outcome(HERE.name, error=DbbenchError(f"{HERE.name}: {error}").as_data())
+        return PartOutcome(HERE.name, error=DbbenchError(f"{HERE.name}: {error}").as_data())
 
 
-def _run_share(work: Work) -> None:
+def _run_share(work: PartWork) -> None:
     """Run the process of the part to its end. Raises Cancelled, and the error that it reports."""
     worker = distributed.get_worker()
     is_wanted = partial(_is_wanted, worker, worker.get_current_task())

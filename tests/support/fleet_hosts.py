@@ -15,7 +15,7 @@ from dbbench.fleet.coordinator import Coordinator
 from dbbench.fleet.fleet_files import Fleet
 from dbbench.fleet.parts import Part, parts_of
 from dbbench.fleet.scheduler import Host
-from dbbench.fleet.task import Outcome, Work
+from dbbench.fleet.task import PartOutcome, PartWork
 from dbbench.model import Run, TrialSpec, plain
 from dbbench.model.events import Emit, ignore
 from dbbench.plan import Expanded, make_order
@@ -69,7 +69,7 @@ def coordinator(
         fleet,
         parts_of(fleet, run, wanted),
         run,
-        Work("", "", "# plan\n", {}, (), ""),
+        PartWork("", "", "# plan\n", {}, (), ""),
         emit,
         gone_after_s=gone_after_s,
         look_s=0.0,
@@ -80,10 +80,10 @@ def coordinator(
 class Task:
     """A part that a simulated host has run."""
 
-    result: Outcome | None
+    result: PartOutcome | None
     done: bool = True
 
-    def outcome(self) -> Outcome | None:
+    def outcome(self) -> PartOutcome | None:
         """Return what the host returns."""
         return self.result
 
@@ -120,7 +120,7 @@ class Hosts:
         """Note whether the host gets parts."""
         (self.unusable.discard if usable else self.unusable.add)(host.name)
 
-    def submit(self, part: Part, work: Work) -> Task:
+    def submit(self, part: Part, work: PartWork) -> Task:
         """Run a part on the next host that may run it."""
         if self.lost:
             self.lost -= 1
@@ -129,14 +129,14 @@ class Hosts:
         self._turn += 1
         host = part.host or able[self._turn % len(able)]
         if host in self.refuses:
-            return Task(Outcome(host, error=DbbenchError(self.refuses[host]).as_data()))
+            return Task(PartOutcome(host, error=DbbenchError(self.refuses[host]).as_data()))
         self.ran.append((host, part.name))
         packed = self._run(host, work)
         if host in self.damages:
             packed = packed[: len(packed) // 2]
-        return Task(Outcome(host, packed))
+        return Task(PartOutcome(host, packed))
 
-    def _run(self, host: str, work: Work) -> bytes:
+    def _run(self, host: str, work: PartWork) -> bytes:
         """Finish the trials of a part in the host's folder."""
         run = results.parsed_spec(work.spec.encode())
         run = dataclasses.replace(run, host={"hostname": host, "kernel": "6.1"})

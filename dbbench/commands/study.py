@@ -29,6 +29,7 @@ from dbbench.model import plain
 from dbbench.plan import studies
 from dbbench.plan.request import able, list_gaps, load_request
 from dbbench.plan.studies import DEFAULT, SCALES, Study, StudyTable
+from dbbench.report.claims import judged_claims, put_claims
 from dbbench.report.text import put, put_json, put_paragraph, put_reasons, put_table
 from dbbench.results.fileio import write_text, writing
 from dbbench.units import size_text
@@ -117,12 +118,18 @@ def run_(
             **rest,
         )
 
-    # The power-loss lab of the same setups, into the folder of the run.
-    if not size.cuts:
+    if not size.cuts and not study.claim:
         return status
     request = able(load_request(str(path), options.paths), options.paths)
     newest = results.find_runs(options.results_folder, request.sha256)[0]
     folder = options.results_folder / (run_name or newest.path.name)
+    if study.claim and not options.json:
+        put()
+        put_claims(judged_claims(results.load_run(folder)))
+    if not size.cuts:
+        return status
+
+    # The power-loss lab of the same setups, into the folder of the run.
     lab = results.load_lab(folder)
     if lab is None or not lab.complete:
         order = Order(request.plan.seed, size.cuts, rounds=size.rounds)
@@ -183,6 +190,8 @@ def command(options: Options, name: str, scale: str) -> None:
             rows.append((table.workload, metric, arm, _published_text(table, arm), note))
     if rows:
         put_table(("workload", "metric", "fs setup", "published", "note"), rows)
+    for claim in study.claim:
+        put_paragraph(f"  {claim.says}: {claim.arm} instead of {claim.than} ({claim.source})")
     # How this differs from the article, and what else was published.
     for what in (*study.differs, *study.notes):
         put_paragraph(f"  {what}")

@@ -139,6 +139,21 @@ def test_a_study_runs_at_its_smallest_scale(name: str, dbbench: Any) -> None:
     assert "already finished" in again.stderr
 
 
+@pytest.mark.soak
+@pytest.mark.needs("engine:postgres", "fs:xfs", "fs:btrfs", "sysbench")
+def test_claims_are_judged_by_a_real_run(dbbench: Any) -> None:
+    """Commits that do not wait for the disk are faster and unsafe, whatever the machine; what needs
+    ZFS is named where there is none.
+    """
+    printed = dbbench("study", "run", "claims", "--scale", "tiny", "--progress", "none").stdout
+    lines = [line for line in printed.splitlines() if line.startswith("Do not wait for the log")]
+    assert len(lines) == 1
+    assert "unsafe" in lines[0]
+    assert "async-commit" in lines[0]
+    untried = [line for line in printed.splitlines() if line.startswith("not tried: ")]
+    assert all("zfs" in line for line in untried)
+
+
 @pytest.mark.long
 @pytest.mark.needs("engine:postgres", "fs:btrfs", "mkfs.btrfs", "sysbench")
 @pytest.mark.usefixtures("nothing_left")

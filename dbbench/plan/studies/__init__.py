@@ -61,6 +61,21 @@ class Reference:
 
 
 @dataclass(frozen=True)
+class Claim:
+    """A sentence that is repeated: `arm` is faster `than` another. `costs`: what is given up for
+    it. `engines`: only of these; (): of each.
+    """
+
+    __pydantic_config__ = STRICT
+    says: str
+    arm: str
+    than: str
+    source: str
+    costs: str = ""
+    engines: tuple[EngineName, ...] = ()
+
+
+@dataclass(frozen=True)
 class StudyScale:
     """One size of the study's plan: its approximate duration and the values of its placeholders.
     After its trials, the power-loss lab makes `cuts` and harms each setup otherwise in `rounds`;
@@ -87,6 +102,7 @@ class Study:
     table: tuple[StudyTable, ...]
     # row of the page (hardware, kernel, server ...) -> the published condition
     then: dict[str, str]
+    claim: tuple[Claim, ...] = ()
     differs: tuple[str, ...] = ()  # differences of the plan from the original, on any machine
     notes: tuple[str, ...] = ()
     superseded: str = ""  # why the published figures should not be relied on

@@ -13,6 +13,7 @@ from dbbench.metrics.table import METRICS, Metric
 from dbbench.model import Cell, Trial
 from dbbench.plan import studies
 from dbbench.plan.studies import Study, StudyTable
+from dbbench.report.claims import JudgedClaim, judged_claims
 from dbbench.report.page.groups import Group, all_arms, loaded_runs
 from dbbench.report.page.theme import Mark
 from dbbench.units import duration_text, level_text, size_text, times
@@ -50,6 +51,7 @@ class StudySection(NamedTuple):
     scale: str
     takes: str
     tables: list[ThenAndNow]
+    claims: list[JudgedClaim]
     conditions: tuple[tuple[str, str, str], ...]
     skipped: tuple[tuple[str, str], ...]
 
@@ -57,7 +59,8 @@ class StudySection(NamedTuple):
 def then_and_now(groups: Sequence[Group]) -> tuple[StudySection, ...]:
     """Return a section for each run of a study that this version knows."""
     sections = []
-    for run in [loaded.run for loaded in loaded_runs(groups)]:
+    for loaded in loaded_runs(groups):
+        run = loaded.run
         planned = run.plan.study
         if planned is None or planned.name not in studies.names():
             continue
@@ -79,6 +82,7 @@ def then_and_now(groups: Sequence[Group]) -> tuple[StudySection, ...]:
                 scale=planned.scale,
                 takes=scale.takes if scale else "",
                 tables=tables,
+                claims=judged_claims(loaded),
                 conditions=tuple(_conditions(study, of_run)),
                 skipped=tuple(run.skipped.items()),
             )

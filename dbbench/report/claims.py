@@ -1,0 +1,139 @@
+"""Claims of a study: tuning sentences, each judged by two arms of the study's run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+from dbbench.compare import Row, rows
+from dbbench.compare.interval import LEVEL
+from dbbench.compare.verdict import with_interval
+from dbbench.metrics.table import METRICS
+from dbbench.model import Durability, Trial, Verdict
+from dbbench.plan import studies
+from dbbench.plan.studies import Claim
+from dbbench.report.text import put_paragraph, put_table
+from dbbench.results import LoadedRun
+from dbbench.units import MISSING, interval
+
+
+class Finding(StrEnum):
+    """What a run says about a claim."""
+
+    TRUE = "true here"
+    WRONG = "wrong here"
+    SAME = "same"  # within the margin
+    UNSAFE = "unsafe"  # whatever it gains, a power loss can destroy more
+    UNDECIDED = "undecided"
+    UNTRIED = "not tried"
+
+
+_BY_VERDICT: Final = {
+    Verdict.FASTER: Finding.TRUE,
+    Verdict.BETTER: Finding.TRUE,
+    Verdict.SLOWER: Finding.WRONG,
+    Verdict.WORSE: Finding.WRONG,
+    Verdict.SAME: Finding.SAME,
+}
+
+
+# Flags that mean a loss, worst first.
+_LOSSES: Final = [flag for flag in Durability if flag is not Durability.TORN_PREVENTED]
+
+
+class JudgedClaim(NamedTuple):
+    """A claim with the comparison of its arms. `row` None: `why` says why it was not tried.
+    `durability`: the class of the arm, and of the other one if that differs.
+    """
+
+    claim: Claim
+    finding: Finding
+    row: Row | None
+    durability: str
+    why: str = ""
+
+    @property
+    def word(self) -> str:
+        """Return the finding, with the margin if both arms are the same."""
+        if self.finding is Finding.SAME and self.row is not None:
+            return f"same within {100 * self.row.margin:.3g} %"
+        return self.finding.value
+
+    @property
+    def bounds(self) -> str:
+        """Return the interval of the change."""
+        return MISSING if self.row is None else interval(self.row.lo, self.row.hi)
+
+
+def judged_claims(loaded: LoadedRun) -> list[JudgedClaim]:
+    """Return the claims of the study of which this is a run; none if it is of no study."""
+    planned = loaded.run.plan.study
+    if planned is None or planned.name not in studies.names():
+        return []
+    study = studies.study(planned.name)
+    return [_judge(claim, loaded) for claim in study.claim]
+
+
+def _judge(claim: Claim, loaded: LoadedRun) -> JudgedClaim:
+    run = loaded.run
+    engines = {cell.engine.name for cell in run.cells}
+    if claim.engines and not engines.intersection(claim.engines):
+        why = f"it is about {', '.join(claim.engines)}"
+        return JudgedClaim(claim, Finding.UNTRIED, None, MISSING, why)
+    for arm in (claim.arm, claim.than):
+        if arm in run.skipped:
+            why = f"{arm}: {run.skipped[arm]}"
+            return JudgedClaim(claim, Finding.UNTRIED, None, MISSING, why)
+
+    # All trials of the run share their variance, but each claim is a question of its own: its
+    # interval is not widened because other claims are tried, too.
+    trials = list(loaded.trials)
+    row = _row_of(claim, rows(trials, claim.than, margin=run.plan.margin))
+    if row is None or row.log_ratio is None or row.log_ratio.df is None:
+        why = "fewer than three blocks have both arms"
+        return JudgedClaim(claim, Finding.UNTRIED, None, MISSING, why)
+    limited = row.verdict is Verdict.LIMITED
+    row = with_interval(row, row.log_ratio, LEVEL, METRICS["tps"])
+    finding = Finding.UNDECIDED if limited else _BY_VERDICT.get(row.verdict, Finding.UNDECIDED)
+    if _worst(trials, claim.arm) < _worst(trials, claim.than):
+        finding = Finding.UNSAFE
+    durability = row.durability_class
+    if row.mixed_durability:
+        durability += f" (instead of {_class_of(trials, claim.than)})"
+    return JudgedClaim(claim, finding, row, durability)
+
+
+def _row_of(claim: Claim, table: Sequence[Row]) -> Row | None:
+    return next((row for row in table if row.fs_setup == claim.arm), None)
+
+
+def _worst(trials: Sequence[Trial], arm: str) -> int:
+    """Return the place of the arm's worst durability flag; a larger one is safer."""
+    worst = len(_LOSSES)
+    for trial in trials:
+        if trial.fs_setup == arm and trial.filesystem is not None:
+            for flag in trial.filesystem.durability_flags:
+                if flag in _LOSSES:
+                    worst = min(worst, _LOSSES.index(flag))
+    return worst
+
+
+def _class_of(trials: Sequence[Trial], arm: str) -> str:
+    for trial in trials:
+        if trial.fs_setup == arm and trial.filesystem is not None:
+            return trial.filesystem.durability_class
+    return MISSING
+
+
+def put_claims(judged: Sequence[JudgedClaim]) -> None:
+    """Print what the run says about each claim, and what was not tried."""
+    table = [
+        (each.claim.says, each.word, each.bounds, each.durability)
+        for each in judged
+        if each.row is not None
+    ]
+    put_table(("claim", "finding", "change, 95 %", "durability"), table)
+    for each in judged:
+        if each.row is None:
+            put_paragraph(f"not tried: {each.claim.says} ({each.why})")

@@ -25,7 +25,8 @@ from dbbench.errors import (
 from dbbench.model import plain
 from dbbench.model.events import Emit, Event
 from dbbench.nightly import history
-from dbbench.nightly.analysis import MOVED, NightFinding, confirm, differs, judge, overall
+from dbbench.nightly.analysis import differs, overall
+from dbbench.nightly.judging import MOVED, NightFinding, confirm, judge
 from dbbench.nightly.night import ITSELF, Night, add_guard, document_of, local_date, night_of
 from dbbench.plan.request import PlanRequest
 from dbbench.results import LoadedRun

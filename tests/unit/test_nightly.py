@@ -21,8 +21,8 @@ from dbbench.commands.nightly import command as nightly_commands
 from dbbench.commands.options import Options
 from dbbench.errors import ResultDamaged, RunLocked, Terminated
 from dbbench.model import Arm, DeviceSpec
-from dbbench.nightly import analysis, history
-from dbbench.nightly.analysis import NightFinding
+from dbbench.nightly import analysis, history, judging
+from dbbench.nightly.judging import NightFinding
 from dbbench.nightly.night import (
     Accepted,
     Change,
@@ -76,7 +76,7 @@ def judged(
     accepted: Accepted | None = None,
 ) -> NightFinding:
     """The one finding."""
-    (found,) = analysis.judge(before, tonight, accepted, 60)
+    (found,) = judging.judge(before, tonight, accepted, 60)
     return found
 
 
@@ -88,15 +88,15 @@ def test_a_night_far_off_is_suspect_at_once_and_confirmed_by_the_second_run() ->
     assert judged(nights(20), night(20, 0.905)).state == "ok"
     found = judged(nights(20), night(20, 0.72))
     assert (found.state, found.worse, found.since) == ("suspect", True, "2026-01-21")
-    assert analysis.confirm(found, Ratio(0.73, 0.71, 0.75, 7)).state == "regression"
-    assert analysis.confirm(found, Ratio(0.9, 0.88, 0.92, 7)).state == "ok"
-    assert analysis.confirm(found, None).state == "suspect"
-    assert analysis.confirm(found, Ratio(0.7, None, None, 2)).state == "suspect"
+    assert judging.confirm(found, Ratio(0.73, 0.71, 0.75, 7)).state == "regression"
+    assert judging.confirm(found, Ratio(0.9, 0.88, 0.92, 7)).state == "ok"
+    assert judging.confirm(found, None).state == "suspect"
+    assert judging.confirm(found, Ratio(0.7, None, None, 2)).state == "suspect"
     before = [night(n, 0.9 + n / 5000, better="lower") for n in range(20)]
     found = judged(before, night(20, 1.2, better="lower"))
-    assert analysis.confirm(found, Ratio(1.2, 1.18, 1.22, 7, "lower")).state == "regression"
+    assert judging.confirm(found, Ratio(1.2, 1.18, 1.22, 7, "lower")).state == "regression"
     found = judged(before, night(20, 0.7, better="lower"))
-    assert analysis.confirm(found, Ratio(0.7, 0.68, 0.72, 7, "lower")).state == "improvement"
+    assert judging.confirm(found, Ratio(0.7, 0.68, 0.72, 7, "lower")).state == "improvement"
 
 
 def test_a_small_step_is_found_by_its_nights_together() -> None:
@@ -132,8 +132,8 @@ def test_few_nights_judge_by_their_own_intervals() -> None:
     assert judged(nights(1), night(1, 0.88)).state == "ok"
     found = judged(nights(1), night(1, 0.8))
     assert found.state == "suspect"
-    assert analysis.confirm(found, Ratio(0.8, 0.78, 0.82, 7)).state == "regression"
-    assert analysis.confirm(found, Ratio(0.87, 0.85, 0.89, 7)).state == "ok"
+    assert judging.confirm(found, Ratio(0.8, 0.78, 0.82, 7)).state == "regression"
+    assert judging.confirm(found, Ratio(0.87, 0.85, 0.89, 7)).state == "ok"
     few = dataclasses.replace(night(1, 0.5), ratios={KEY: Ratio(0.5, None, None, 2)})
     assert judged(nights(3), few).state == "learning"
 
@@ -178,7 +178,7 @@ def test_nights_are_kept_line_by_line(tmp_path: Path) -> None:
     known = [night(0, 1.0), night(3, 1.0)]
     assert history.missing_dates(known) == ["2026-01-02", "2026-01-03"]
     again = dataclasses.replace(known[1], run="again")
-    assert analysis.series_of(KEY, [*known, again])[0][-2:] == ["2026-01-04", "2026-01-04"]
+    assert judging.series_of(KEY, [*known, again])[0][-2:] == ["2026-01-04", "2026-01-04"]
 
 
 @pytest.fixture
@@ -229,7 +229,7 @@ def test_no_night_is_missing_when_the_clock_changes(
     for left_out in range(1, 279, 3):
         shorter = [*known[:left_out], *known[left_out + 1 :]]
         assert history.missing_dates(shorter) == [known[left_out].night]
-        dates, _ = analysis.series_of(KEY, shorter[left_out - 1 : left_out + 1])
+        dates, _ = judging.series_of(KEY, shorter[left_out - 1 : left_out + 1])
         assert dates == [one.night for one in known[left_out - 1 : left_out + 2]]
 
 

@@ -29,7 +29,7 @@ from dbbench.model import (
     Trial,
     TrialWarning,
 )
-from dbbench.nightly import analysis
+from dbbench.nightly import analysis, judging
 from dbbench.nightly.night import Change, Night, Ratio
 from dbbench.report.answer import answer
 from dbbench.report.page.charts.nights import Course, NightPoint, without_hosts
@@ -236,7 +236,7 @@ def judged(nights: list[Night], tonight: Night) -> list[object]:
     """What is said of tonight, confirmed by a second run that is the same: without a word of prose."""
     again = tonight.ratios["e w: xfs"]
     findings = [
-        analysis.confirm(finding, again) for finding in analysis.judge(nights, tonight, None, 60)
+        judging.confirm(finding, again) for finding in judging.judge(nights, tonight, None, 60)
     ]
     bare = [(dataclasses.replace(finding, notes=()), len(finding.notes)) for finding in findings]
     return [*bare, analysis.overall(tonight, findings, [])]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,11 @@ from dbbench.commands.options import (
 )
 from dbbench.commands.resuming import resumable, resume_command
 from dbbench.errors import NightMissing
+from dbbench.metrics.table import METRICS
 from dbbench.model import plain
 from dbbench.model.base import NAME
 from dbbench.nightly import analysis, history, tonight
+from dbbench.nightly.judging import MOVED, NightFinding
 from dbbench.nightly.night import Night
 from dbbench.nightly.tonight import NightOutcome
 from dbbench.plan import load
@@ -239,6 +242,12 @@ def _check_age(name: str, root: Path, rows: list[dict[str, Any]]) -> None:
             f"plan {name} has no nights in {root}",
             remedy="Check that the timer is enabled:  systemctl list-timers 'dbbench-nightly@*'",
         )
+    if rows[0]["age_h"] < 0:
+        raise NightMissing(
+            f"the newest night of plan {name} began at {rows[0]['created']}, which is in the future "
+            f"({rows[0]['run']})",
+            remedy=f"Correct the clock, or remove that line of {root}/nightly/{name}.jsonl.",
+        )
     if rows[0]["age_h"] > history.MOST_AGE_H:
         raise NightMissing(
             f"the newest night of plan {name} is {rows[0]['age_h']:.0f} hours old "
@@ -261,11 +270,11 @@ def _put_status(
     if not regressions:
         put("No regression was confirmed.")
         return
-    table = [
-        (r.since, r.plan, r.series, f"{r.ratio:.3f}", r.until or "still", r.run)
-        for r in regressions
-    ]
-    put_table(("since", "plan", "series", "ratio", "until", "run"), table, right=("ratio",))
+    table = []
+    for r in regressions:
+        change = None if r.change is None else f"{r.change - 1:+.1%}"
+        table.append((r.since, r.plan, r.series, change, r.until or "still", r.run))
+    put_table(("since", "plan", "series", "change", "until", "run"), table, right=("change",))
 
 
 def _put(options: Options, outcome: NightOutcome) -> None:
@@ -275,31 +284,44 @@ def _put(options: Options, outcome: NightOutcome) -> None:
     night = outcome.night
     findings = outcome.findings
     put(f"{outcome.plan}, night of {night.night}: {outcome.state}")
-    for text in (*night.reasons, *(f"no night on {date}" for date in outcome.missing)):
+    for text in outcome.problems:
         put(f"  {text}")
     # A row for each series, then what explains it.
-    rows = [
-        (
-            f.key,
-            f"{f.ratio:.3f}",
-            None if f.level is None else f"{f.level:.3f}",
-            None if f.change is None else f"{f.change - 1:+.1%}",
-            f.state,
-            f.since,
+    if findings:
+        put_table(
+            ("series", "ratio", "level", "change", "state", "since"),
+            [_row(finding) for finding in findings],
+            right=("ratio", "level", "change"),
         )
-        for f in findings
-    ]
-    put_table(
-        ("series", "ratio", "level", "change", "state", "since"),
-        rows,
-        right=("ratio", "level", "change"),
-    )
     for finding in findings:
-        for note in finding.notes:
+        for note in (*_own_value(finding), *finding.notes):
             put(f"  {finding.key}: {note}")
+    for title, caution in outcome.cautions.items():
+        put(f"  {title}: {caution}")
     if breaks := outcome.document["night"]["breaks"]:
         put(f"  changed since the night before: {'; '.join(breaks)}")
     # What to do about it.
     put(f"  run {night.run}")
-    if any(finding.state in ("regression", "improvement") for finding in findings):
+    if any(finding.state in MOVED for finding in findings):
         put(f"  If this is expected:  dbbench nightly accept {night.run} --reason TEXT")
+
+
+def _row(finding: NightFinding) -> tuple[str | None, ...]:
+    """Return the cells of a series. The reference's own value is no ratio: only its change is."""
+    ratio = None
+    level = None
+    if finding.is_ratio:
+        ratio = f"{finding.ratio:.3f}"
+        level = None if finding.level is None else f"{finding.level:.3f}"
+    change = None if finding.change is None else f"{finding.change - 1:+.1%}"
+    return finding.key, ratio, level, change, finding.state, finding.since
+
+
+def _own_value(finding: NightFinding) -> Iterator[str]:
+    """Yield the reference's own value with its unit, and its level."""
+    if not finding.is_ratio:
+        metric = METRICS[finding.metric]
+        level = ""
+        if finding.level is not None:
+            level = f", level {metric.with_unit(finding.level)}"
+        yield f"{metric.with_unit(finding.ratio)}{level}"

@@ -11,7 +11,7 @@ from typing import Final
 
 from dbbench.errors import DbbenchError, ResultDamaged, collect_errors
 from dbbench.nightly.history import FOLDER, acceptances, by_date, every_plan
-from dbbench.nightly.judging import NightFinding
+from dbbench.nightly.judging import OPEN, NightFinding
 from dbbench.nightly.night import ITSELF, Night
 from dbbench.report.page.charts.nights import Course, NightPoint
 from dbbench.results.fileio import read_bytes, sound_json, write_json
@@ -80,7 +80,7 @@ def _point(night: Night, key: str) -> NightPoint:
         ratio=ratio.ratio if ratio else None,
         lo=ratio.lo if ratio else None,
         hi=ratio.hi if ratio else None,
-        good=night.good,
+        good=night.level_of(key) is not None,
         state=night.states.get(key, ""),
         changed={change.name: change.text for change in night.changes},
         run=night.run,
@@ -99,7 +99,8 @@ class Regression:
     series: str  # "ENGINE WORKLOAD, VARIANT: ARM"
     since: str
     until: str | None
-    ratio: float  # ratio of the first such night
+    ratio: float  # ratio of the first such night; of the reference's own series, its value
+    change: float | None  # that ratio ÷ its level
     run: str  # name of the run of that night
     changed: tuple[str, ...]  # versions that were new in that night
 
@@ -125,8 +126,8 @@ def _of(
     first: Night | None = None
     for night in nights:
         state = night.states.get(series)
-        # A night without a value for the series does not end a regression.
-        if state is None or (state == "regression" and series not in night.ratios):
+        # A night without an answer or a value for the series does not end a regression.
+        if state is None or state in OPEN or series not in night.ratios:
             continue
         if state == "regression":
             first = first or night
@@ -143,12 +144,15 @@ def _regression(
     first: Night,
     until: str | None,
 ) -> Regression:
+    ratio = first.ratios[series].ratio
+    level = first.levels.get(series)
     return Regression(
         plan=plan,
         series=series,
         since=first.night,
         until=until,
-        ratio=first.ratios[series].ratio,
+        ratio=ratio,
+        change=None if level is None else ratio / level,
         run=first.run,
         changed=tuple(change.text for change in first.changes),
     )
@@ -159,17 +163,19 @@ def overall(
     findings: Sequence[NightFinding],
     missing: Sequence[str],
 ) -> str:
-    """Return one word: regression, failed, inconclusive (invalid or missing nights), improvement,
-    ok.
+    """Return one word: regression, failed, inconclusive (no answer, invalid or missing nights),
+    improvement, learning (no series has a level) or ok.
     """
     states = {finding.state for finding in findings}
     if "regression" in states:
         return "regression"
     if tonight.failed:
         return "failed"
-    if not tonight.good or "suspect" in states or missing:
+    if not tonight.good or missing or not states.isdisjoint(OPEN):
         return "inconclusive"
-    return "improvement" if "improvement" in states else "ok"
+    if "improvement" in states:
+        return "improvement"
+    return "learning" if states == {"learning"} else "ok"
 
 
 def differs(
@@ -182,6 +188,7 @@ def differs(
     the last one. For the first night this is True unless nothing is wrong.
     """
     path = results / FOLDER / f"{plan}.state.json"
+    word = "ok" if word in QUIET else word
     series = {
         finding.key: "ok" if finding.state in QUIET else finding.state for finding in findings
     }

@@ -109,6 +109,24 @@ def missing_dates(nights: Sequence[Night]) -> list[str]:
     return [date for date, night in by_date(nights) if night is None]
 
 
+def spans(dates: Sequence[str]) -> list[str]:
+    """Return consecutive dates as one text: "from 2026-01-02 to 2026-01-09 (8 dates)"."""
+    days = [datetime.date.fromisoformat(date) for date in dates]
+    runs: list[list[datetime.date]] = []
+    for day in days:
+        if runs and (day - runs[-1][-1]).days == 1:
+            runs[-1].append(day)
+        else:
+            runs.append([day])
+    texts = []
+    for run in runs:
+        if len(run) == 1:
+            texts.append(f"on {run[0]}")
+        else:
+            texts.append(f"from {run[0]} to {run[-1]} ({len(run)} dates)")
+    return texts
+
+
 def _missing_between(earlier: Night, later: Night) -> list[str]:
     """Return the dates between two nights, none if the later one began within MOST_AGE_H of the
     earlier one. Then no night was left out, also if the schedule has another time zone than this

@@ -7,29 +7,33 @@ from __future__ import annotations
 import dataclasses
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from dbbench.compare import changepoints
 from dbbench.nightly.history import by_date
-from dbbench.nightly.night import Accepted, Night, Ratio
+from dbbench.nightly.night import ITSELF, Accepted, Night, Ratio
+from dbbench.units import count
 
 SHIFT: Final = 0.03  # least shift of a change point; smaller ones are never reported
 # standard deviations of the accepted nights; beyond it a night is suspected, and a second run
 # decides
 FAR: Final = 4.0
+SD_OF_MAD: Final = 1.4826  # standard deviation ÷ median deviation, of normal noise
 # with fewer nights than ENOUGH, a larger change is suspected whatever its interval is
 FEW: Final = math.log(1.10)
 ENOUGH: Final = 5  # accepted nights that are needed to estimate their scatter
 RECENT: Final = 10  # number of nights for which a change point counts as new
 MOVED: Final = ("regression", "improvement")
+# States without an answer: these nights are no level, and neither begin nor end a change.
+OPEN: Final = ("suspect", "inconclusive")
 
 
 @dataclass(frozen=True)
 class NightFinding:
-    """One series tonight. `state`: learning, ok, suspect, regression, improvement; `since`: the
-    night of the change.
+    """One series tonight. `state`: learning, ok, suspect, inconclusive, regression, improvement;
+    `since`: the night of the change.
     """
 
     key: str
@@ -40,10 +44,28 @@ class NightFinding:
     worse: bool = False
     notes: tuple[str, ...] = ()
     margin: float = 0.0  # uncertainty of the level on the log scale; 0 from ENOUGH nights on
+    # on the log scale: a larger change makes the series suspect. None without a level
+    limit: float | None = None
+    metric: str = "tps"
+    better: str = "higher"
+    disturbed: bool = False  # too many suspect trials: the second run alone decides
 
     @property
     def change(self) -> float | None:
         return None if self.level is None else self.ratio / self.level
+
+    @property
+    def is_ratio(self) -> bool:
+        """Return False for the reference's own value, which is in the unit of its metric."""
+        return not self.key.endswith(ITSELF)
+
+
+class Level(NamedTuple):
+    """What a series is compared with. `margin` and `limit` are on the log scale."""
+
+    ratio: float
+    margin: float  # uncertainty of the level
+    limit: float  # a larger change makes the series suspect
 
 
 def judge(
@@ -53,53 +75,125 @@ def judge(
     window: int,
 ) -> list[NightFinding]:
     """Return a finding for each series of tonight. The level is the median of at most `window`
-    accepted nights since the last acceptance: good ones on which the series had not changed;
-    before there are ENOUGH, the ratio of the accepted run, if any. `learning`: the first night,
-    and one without intervals among the first few. A series is suspect if tonight is FAR from the
-    level or a change point is RECENT, by at least SHIFT. One that had changed before and is
-    still at the new level stays changed without another confirmation.
+    accepted nights since the last acceptance: good and undisturbed ones on which the series had
+    neither changed nor been without an answer; before there are ENOUGH, the ratio of the
+    accepted run, if any. `learning`: there is no level. A series is suspect if tonight is far
+    from the level, a change point is RECENT, by at least SHIFT, or tonight was disturbed. One
+    that had changed before and is still at the new level stays changed without another
+    confirmation. `inconclusive`: a night that is not evidence, and no reason for a second run.
     """
     since = [night for night in nights if accepted is None or night.created >= accepted.created]
     past = sorted(since, key=lambda night: night.created)[-window:]
-    return [
-        _finding(key, value, past, tonight, accepted)
-        for key, value in sorted(tonight.ratios.items())
-    ]
+    findings = []
+    for key, value in sorted(tonight.ratios.items()):
+        comparable = [night for night in past if _same_reference(night, tonight, key)]
+        findings.append(_finding(key, value, comparable, tonight, accepted))
+    return findings
 
 
 def confirm(finding: NightFinding, again: Ratio | None) -> NightFinding:
     """Return a suspect finding after a second run in the same night: confirmed if the interval of
-    that run excludes the level on the same side, otherwise chance. Without an interval it stays
-    suspect.
+    that run excludes the level on the same side, not confirmed if it excludes a change as large
+    as the alarm limit or tonight's. Otherwise it is still suspect, as after a disturbed run or
+    without an interval. After a disturbed night, that run has to be beyond the limit itself.
     """
     level = finding.level
-    if level is None or again is None or again.lo is None or again.hi is None:
+    limit = finding.limit
+    if level is None or limit is None or again is None:
         return finding
-    if finding.ratio < level:
-        excludes = again.hi < level * math.exp(-finding.margin)
-    else:
-        excludes = again.lo > level * math.exp(finding.margin)
-    state = "ok"
-    if excludes:
-        state = "regression" if finding.worse else "improvement"
-    word = "confirmed" if excludes else "not confirmed"
-    note = f"{word} by {again.n} more blocks: {again.ratio / level - 1:+.1%}"
-    return dataclasses.replace(
+    if again.lo is None or again.hi is None:
+        return _with_note(finding, "the second run was inconclusive: it has no interval")
+    if again.disturbed:
+        return _with_note(finding, f"the second run was inconclusive: {disturbed_text(again)}")
+
+    # The side of the level on which a change is looked for, and how large one is.
+    distance = math.log((again if finding.disturbed else finding).ratio / level)
+    is_far = abs(distance) > limit
+    if not finding.disturbed:
+        is_far = True
+        limit = min(limit, abs(distance))
+    side = -1 if distance < 0 else 1
+
+    # How far from the level the ends of the interval are, on that side.
+    ends = [side * math.log(bound / level) for bound in (again.lo, again.hi)]
+    measured = (
+        f"{_percent(again.ratio / level)} ({_between(again.lo / level, again.hi / level)}, "
+        f"{count(again.n, 'block')})"
+    )
+    if is_far and min(ends) > finding.margin:
+        worse = (side < 0) == (finding.better == "higher")
+        state = "regression" if worse else "improvement"
+        finding = dataclasses.replace(finding, worse=worse)
+        return _with_note(finding, f"confirmed by the second run: {measured}", state)
+    if max(ends) < limit:
+        finding = dataclasses.replace(finding, since=None)
+        return _with_note(finding, f"not confirmed by the second run: {measured}", "ok")
+    return _with_note(
         finding,
-        state=state,
-        notes=(*finding.notes, note),
+        f"the second run was inconclusive: {measured} excludes neither the level nor a change of "
+        f"{_percent(math.exp(side * limit))}",
+    )
+
+
+def disturbed_text(ratio: Ratio) -> str:
+    """Return how many trials were suspect, and why."""
+    causes = f" ({', '.join(ratio.warnings)})" if ratio.warnings else ""
+    return f"{ratio.suspect} of {count(ratio.trials, 'trial')} were suspect{causes}"
+
+
+def guard_cautions(tonight: Night, findings: Sequence[NightFinding]) -> dict[str, str]:
+    """Return a sentence for each engine and workload whose guard does not show that the host was
+    quiet: it is missing, disturbed, or known less exactly than the alarm limit.
+    """
+    limits: dict[str, float] = {}
+    for finding in findings:
+        title = finding.key.rpartition(": ")[0]
+        limits[title] = min(limits.get(title, FEW), finding.limit or FEW)
+    cautions = {}
+    for title, limit in limits.items():
+        reason = _without_proof(tonight.guards.get(title), limit)
+        if reason:
+            cautions[title] = f"{reason}: it does not show that the host was quiet"
+    return cautions
+
+
+def _without_proof(guard: Ratio | None, limit: float) -> str:
+    """Return why the guard proves nothing, "" if it does."""
+    if guard is None:
+        return "no guard was measured"
+    if guard.lo is None or guard.hi is None:
+        return f"the guard has no interval from {count(guard.n, 'block')}"
+    if guard.disturbed:
+        return f"of the guard's pairs, {disturbed_text(guard)}"
+    if guard.half <= limit:
+        return ""
+    return (
+        f"the guard's interval ({_between(guard.lo, guard.hi)}) is wider than the alarm limit "
+        f"(±{math.expm1(limit):.1%})"
     )
 
 
 def series_of(key: str, nights: Sequence[Night]) -> tuple[list[str], list[float | None]]:
-    """Return (dates, ratios) of a series, with None for nights that are missing or not good."""
+    """Return (dates, ratios) of a series, with None for nights that are missing or no level."""
     dates = []
     ratios = []
     for date, night in by_date(nights):
-        ratio = night.ratios.get(key) if night is not None and night.good else None
+        ratio = None if night is None else night.level_of(key)
         dates.append(date)
         ratios.append(None if ratio is None else ratio.ratio)
     return dates, ratios
+
+
+def _same_reference(night: Night, tonight: Night, key: str) -> bool:
+    """Return whether the series was a ratio to the same reference on that night."""
+    title = key.rpartition(": ")[0]
+    before = _references(night.ratios, title)
+    return not before or before == _references(tonight.ratios, title)
+
+
+def _references(ratios: dict[str, Ratio], title: str) -> set[str]:
+    """Return the reference of an engine and workload, whose own value is a series."""
+    return {key for key in ratios if key.startswith(f"{title}: ") and key.endswith(ITSELF)}
 
 
 def _finding(
@@ -109,104 +203,125 @@ def _finding(
     tonight: Night,
     accepted: Accepted | None,
 ) -> NightFinding:
-    settled = []
-    for night in past:
-        if night.good and key in night.ratios and night.states.get(key) not in MOVED:
-            settled.append(night.ratios[key])
+    notes = []
+    proves = tonight.good
+    if value.disturbed:
+        proves = False
+        notes.append(f"{disturbed_text(value)}: this night is no level")
+    level = _level(key, past, tonight, accepted)
+    found = NightFinding(
+        key,
+        "learning" if proves else "inconclusive",
+        value.ratio,
+        metric=value.metric,
+        better=value.better,
+        disturbed=value.disturbed,
+    )
 
     # Without a level or an interval nothing can be said yet.
-    level, bound, margin = _level(key, settled, value, accepted)
-    if level is None or math.isinf(bound):
-        note = "no earlier runs to compare with yet"
-        return NightFinding(
-            key,
-            "learning",
-            value.ratio,
-            notes=(note,),
-        )
-    distance = math.log(value.ratio / level)
-    worse = (distance < 0) == (value.better == "higher")
+    if level is None or math.isinf(level.limit):
+        notes.append("no earlier runs to compare with yet")
+        return dataclasses.replace(found, notes=tuple(notes))
+    distance = math.log(value.ratio / level.ratio)
+    found = dataclasses.replace(
+        found,
+        state="ok" if proves else "inconclusive",
+        level=level.ratio,
+        worse=(distance < 0) == (value.better == "higher"),
+        margin=level.margin,
+        limit=level.limit,
+    )
 
-    # A change point counts as new for some nights.
-    dates, values = series_of(key, [*past, tonight])
-    recent = [place for place in changepoints(values) if place >= len(values) - RECENT]
-    stepped = False
-    if recent:
-        logs = [math.log(ratio) for ratio in values[recent[-1] :] if ratio is not None]
-        stepped = abs(statistics.median(logs) - math.log(level)) >= SHIFT
-
-    is_far = abs(distance) > max(SHIFT, bound)
-    if not tonight.good or not (is_far or (stepped and abs(distance) >= SHIFT)):
-        return NightFinding(
-            key,
-            "ok",
-            value.ratio,
-            level,
-            None,
-            worse,
+    stepped = _step(key, level, past, tonight)
+    is_far = abs(distance) > level.limit
+    is_changed = is_far or (stepped is not None and abs(distance) >= SHIFT)
+    if not is_changed and value.half > level.limit:
+        notes.append(
+            f"its interval is ±{math.expm1(value.half):.1%}: a smaller change may be missed"
         )
+    # A second run decides, unless trials failed, as they would again.
+    if tonight.failed or not (is_changed or value.disturbed):
+        return dataclasses.replace(found, notes=tuple(notes))
 
     # What changed in the night in which the series did.
-    change_date = dates[recent[-1]] if stepped else tonight.night
-    notes: list[str] = []
+    change_date = stepped or tonight.night
     for night in (*past, tonight):
         if night.night == change_date:
             notes += [f"the same night: {change.text}" for change in night.changes]
 
     # A series that is still at its confirmed new level needs no second confirmation.
     state = "suspect"
-    moved = "regression" if worse else "improvement"
-    for night in reversed(past):
-        if night.states.get(key) != moved:
+    moved = "regression" if found.worse else "improvement"
+    for night in _answered(key, past):
+        if not is_changed or night.states[key] != moved:
             break
         state = moved
         change_date = night.night
-    return NightFinding(
-        key,
-        state,
-        value.ratio,
-        level,
-        change_date,
-        worse,
-        tuple(notes),
-        margin,
-    )
+    return dataclasses.replace(found, state=state, since=change_date, notes=tuple(notes))
+
+
+def _answered(key: str, past: Sequence[Night]) -> Iterator[Night]:
+    """Yield the nights that have an answer for the series, the newest first."""
+    for night in reversed(past):
+        if night.states.get(key, "suspect") not in OPEN:
+            yield night
+
+
+def _step(key: str, level: Level, past: Sequence[Night], tonight: Night) -> str | None:
+    """Return the date of a recent change point, if the series has left its level there."""
+    dates, values = series_of(key, [*past, tonight])
+    recent = [place for place in changepoints(values) if place >= len(values) - RECENT]
+    if not recent:
+        return None
+    logs = [math.log(ratio) for ratio in values[recent[-1] :] if ratio is not None]
+    shift = abs(statistics.median(logs) - math.log(level.ratio))
+    return dates[recent[-1]] if shift >= SHIFT else None
 
 
 def _level(
     key: str,
-    settled: Sequence[Ratio],
-    tonight: Ratio,
+    past: Sequence[Night],
+    tonight: Night,
     accepted: Accepted | None,
-) -> tuple[float | None, float, float]:
-    """Return (accepted level, largest acceptable distance of a night, uncertainty of the level),
-    both on the log scale. With fewer than ENOUGH nights both are from intervals, and the level
-    is the accepted run's, or the median so far.
+) -> Level | None:
+    """Return the level of the accepted nights. With fewer than ENOUGH nights it is the accepted
+    run's, or the median so far, and its margin and limit are from intervals.
     """
+    settled = []
+    for night in past:
+        ratio = night.level_of(key)
+        if ratio is not None and night.states.get(key) not in (*MOVED, *OPEN):
+            settled.append(ratio)
     logs = [math.log(ratio.ratio) for ratio in settled]
     if len(settled) >= ENOUGH:
         middle = statistics.median(logs)
         deviation = statistics.median(abs(value - middle) for value in logs)
-        return math.exp(middle), FAR * 1.4826 * deviation, 0.0
+        return Level(math.exp(middle), 0.0, max(SHIFT, FAR * SD_OF_MAD * deviation))
     if accepted is not None and key in accepted.ratios:
         base = accepted.ratios[key]
-        return base.ratio, _few(_half(base), _half(tonight)), _half(base)
+        return Level(base.ratio, base.half, _limit_of_few(base.half, tonight.ratios[key].half))
     if not settled:
-        return None, 0.0, 0.0
-    half_width = statistics.median(_half(ratio) for ratio in settled)
-    return math.exp(statistics.median(logs)), _few(half_width, _half(tonight)), half_width
+        return None
+    half = statistics.median(ratio.half for ratio in settled)
+    limit = _limit_of_few(half, tonight.ratios[key].half)
+    return Level(math.exp(statistics.median(logs)), half, limit)
 
 
-def _few(level: float, tonight: float) -> float:
+def _limit_of_few(level: float, tonight: float) -> float:
     """Return how far tonight may be from a level of few nights, from half the interval of both: at
     most FEW, because a second run is cheap.
     """
     both = math.hypot(level, tonight)
-    return both if math.isinf(both) else min(both, FEW)
+    return both if math.isinf(both) else max(SHIFT, min(both, FEW))
 
 
-def _half(ratio: Ratio) -> float:
-    """Return half the interval on the log scale; infinity without an interval, so that every
-    distance is acceptable.
-    """
-    return math.inf if ratio.lo is None or ratio.hi is None else math.log(ratio.hi / ratio.lo) / 2
+def _percent(ratio: float) -> str:
+    return f"{ratio - 1:+.1%}"
+
+
+def _between(low: float, high: float) -> str:
+    return f"{_percent(low)}..{_percent(high)}"
+
+
+def _with_note(finding: NightFinding, note: str, state: str = "suspect") -> NightFinding:
+    return dataclasses.replace(finding, state=state, notes=(*finding.notes, note))

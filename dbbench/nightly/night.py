@@ -7,31 +7,34 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from dbbench import compare
 from dbbench.compare.interval import estimate
-from dbbench.compare.pairing import estimate_of, values_of
+from dbbench.compare.pairing import estimate_of, pairs_of, values_of
 from dbbench.compare.verdict import GUARD
 from dbbench.metrics.table import METRICS, Metric
 from dbbench.model import Plan, Status, Trial, plain
 from dbbench.model.run import title_of
+from dbbench.nightly.facts import Change, changes, facts_of, known_changes, plan_of, settings_of
 from dbbench.results import LoadedRun
+from dbbench.units import count
 
 ITSELF: Final = " itself"  # suffix of the reference's label for its own value, which is not a ratio
 # strict, because users would switch off a guard that calls one quiet night in twenty bad
 GUARD_P: Final = 0.005
 GUARD_SHIFT: Final = 0.03  # the same least shift as of a change point
-# suffix of the engine's name for the fact that records its profile
-PROFILE: Final = " settings profile"
 
 
 @dataclass(frozen=True)
 class Ratio:
     """Candidate ÷ reference of a night's blocks, with an interval if they suffice; for the
-    reference, its value.
+    reference, its value. `suspect` of `trials` were disturbed, by `warnings`, the most frequent
+    first.
     """
 
     ratio: float
@@ -39,24 +42,29 @@ class Ratio:
     hi: float | None
     n: int
     better: str = "higher"
-
-
-@dataclass(frozen=True)
-class Change:
-    """A fact that differs from the night before: a version, or the host."""
-
-    name: str
-    before: str
-    after: str
+    metric: str = "tps"
+    trials: int = 0
+    suspect: int = 0
+    warnings: tuple[str, ...] = ()
 
     @property
-    def text(self) -> str:
-        return f"{self.name} {self.before} → {self.after}"
+    def disturbed(self) -> bool:
+        """Return whether more than half of the trials are suspect: then it is no level."""
+        return 2 * self.suspect > self.trials
+
+    @property
+    def half(self) -> float:
+        """Return half the interval on the log scale; infinity without an interval."""
+        if self.lo is None or self.hi is None:
+            return math.inf
+        return math.log(self.hi / self.lo) / 2
 
 
 @dataclass(frozen=True)
 class Night:
-    """What is kept of a night. Keys of `ratios` and `states` are "ENGINE WORKLOAD, VARIANT: ARM"."""
+    """What is kept of a night. Keys of `ratios` and `states` are "ENGINE WORKLOAD, VARIANT: ARM",
+    those of `guards` "ENGINE WORKLOAD, VARIANT".
+    """
 
     night: str  # YYYY-MM-DD, in the local time zone of the machine
     run: str
@@ -66,13 +74,21 @@ class Night:
     failed: int = 0
     ratios: dict[str, Ratio] = field(default_factory=dict)
     facts: dict[str, str] = field(default_factory=dict)  # kernel, server and package versions
-    changes: tuple[Change, ...] = ()  # facts that differ from the previous night
+    changes: tuple[Change, ...] = ()  # what differs from the previous night
     states: dict[str, str] = field(default_factory=dict)
     # levels with which the ratios were compared
     levels: dict[str, float] = field(default_factory=dict)
     # for a regression or improvement: the night of the change
     since: dict[str, str] = field(default_factory=dict)
     confirmations: dict[str, Ratio] = field(default_factory=dict)
+    guards: dict[str, Ratio] = field(default_factory=dict)  # guard ÷ reference
+    plan: dict[str, str] = field(default_factory=dict)  # keys of the plan and its setups
+    settings: dict[str, str] = field(default_factory=dict)  # of the servers
+
+    def level_of(self, key: str) -> Ratio | None:
+        """Return the ratio if it can be part of a level: of a good night, and not disturbed."""
+        ratio = self.ratios.get(key)
+        return ratio if self.good and ratio is not None and not ratio.disturbed else None
 
 
 @dataclass(frozen=True)
@@ -87,44 +103,55 @@ class Accepted:
 
 
 def night_of(loaded: LoadedRun, before: Night | None = None) -> Night:
-    """Return the line of a run; not `good` with a failed trial, or a guard that differs from the
-    reference.
+    """Return the line of a run; not `good` with a failed trial, a guard that differs from the
+    reference, or a clock that went back since the night `before`.
     """
     # Why the night is not good: what failed, what is missing, what its guards say.
     failed = sum(trial.status is Status.FAILED for trial in loaded.trials)
-    reasons = [f"{failed} trials failed"] if failed else []
+    reasons = [f"{count(failed, 'trial')} failed"] if failed else []
     if loaded.remaining:
-        reasons.append(f"{len(loaded.remaining)} trials were not run")
+        reasons.append(f"{count(len(loaded.remaining), 'trial')} did not run")
+    created = loaded.run.created
+    if before is not None and before.created > created:
+        reasons.append(
+            f"the clock went back: {before.run} began at {before.created}, this night at {created}"
+        )
+    baseline = loaded.run.baseline
     ratios: dict[str, Ratio] = {}
+    guards: dict[str, Ratio] = {}
     primary = {cell.workload.name: cell.workload.primary for cell in loaded.run.cells}
     for (engine, workload, variant), group in compare.groups(loaded.trials).items():
         title = f"{engine} {title_of(workload, variant)}"
         metric = METRICS[primary.get(workload, "tps")]
-        reasons += [
-            f"{sentence} ({title})" for sentence in _guard_says(group, loaded.run.baseline, metric)
-        ]
-        ratios |= {
-            f"{title}: {arm}": ratio for arm, ratio in _ratios(group, loaded.run.baseline, metric)
-        }
-    # What changed since the last night may explain a change of the results.
-    facts = _facts(loaded)
-    earlier = {} if before is None else before.facts
-    changes = tuple(
-        Change(name, earlier[name], fact)
-        for name, fact in facts.items()
-        if earlier.get(name, fact) != fact
-    )
-    created = loaded.run.created
+        reasons += [f"{sentence} ({title})" for sentence in _guard_says(group, baseline, metric)]
+        for arm, ratio in _ratios(group, baseline, metric):
+            if arm == baseline + GUARD:
+                guards[title] = ratio
+            else:
+                ratios[f"{title}: {arm}"] = ratio
+
+    # A night without a trial that ended has the settings of the night before.
+    earlier = before or Night("", "", "")
+    settings = settings_of(loaded) or earlier.settings
+    facts = facts_of(loaded)
+    plan = plan_of(loaded)
     return Night(
-        local_date(created).isoformat(),
-        loaded.path.name,
-        created,
-        not reasons,
-        tuple(reasons),
-        failed,
-        ratios,
-        facts,
-        changes,
+        night=local_date(created).isoformat(),
+        run=loaded.path.name,
+        created=created,
+        good=not reasons,
+        reasons=tuple(reasons),
+        failed=failed,
+        ratios=ratios,
+        facts=facts,
+        changes=(
+            *known_changes(earlier.facts, facts),
+            *changes(earlier.plan, plan),
+            *changes(earlier.settings, settings),
+        ),
+        guards=guards,
+        plan=plan,
+        settings=settings,
     )
 
 
@@ -133,36 +160,48 @@ def _ratios(
     baseline: str,
     metric: Metric,
 ) -> Iterator[tuple[str, Ratio]]:
-    """Yield (arm, ratio) except for the guard; the reference's own value shows changes that affect
-    all arms.
-    """
+    """Yield (arm, ratio); the reference's own value shows changes that affect all arms."""
+    guard = estimate_of(values_of(group, baseline, baseline + GUARD, metric.name))
     for row in compare.rows(group, baseline, metric.name):
-        if row.verdict == "baseline" and row.value is not None:
-            yield baseline + ITSELF, _own(group, baseline, metric)
-        elif not row.fs_setup.endswith(GUARD) and row.ratio is not None:
-            yield (
-                row.fs_setup,
-                Ratio(
-                    row.ratio,
-                    row.lo,
-                    row.hi,
-                    row.n,
-                    metric.better,
-                ),
-            )
+        if row.verdict == "baseline":
+            own = _own(group, baseline, metric)
+            if own is not None:
+                yield baseline + ITSELF, own
+            continue
+        if row.ratio is None:
+            continue
+        ratio = Ratio(row.ratio, row.lo, row.hi, row.n, metric.better, metric.name)
+        if row.fs_setup == baseline + GUARD and guard is not None:
+            # Its interval is its own: the level of the rows depends on how many arms there are.
+            lo, hi = guard.interval()
+            ratio = dataclasses.replace(ratio, lo=lo, hi=hi)
+        pairs = pairs_of(group, baseline, row.fs_setup)
+        yield row.fs_setup, _disturbed_by(ratio, [trial for pair in pairs for trial in pair])
 
 
-def _own(group: Sequence[Trial], arm: str, metric: Metric) -> Ratio:
+def _own(group: Sequence[Trial], arm: str, metric: Metric) -> Ratio | None:
     """Return the geometric mean of the arm's valid trials, with the t interval of their logarithms."""
-    values = [
-        trial.summary.get(metric.name) for trial in compare.chosen(group) if trial.fs_setup == arm
-    ]
-    guess = estimate([(1.0, value) for value in values if value])
-    return Ratio(
-        guess.ratio,
-        *guess.interval(),
-        guess.n,
-        metric.better,
+    trials = [trial for trial in compare.chosen(group) if trial.fs_setup == arm]
+    values = [trial.summary.get(metric.name) for trial in trials]
+    positive = [(1.0, value) for value in values if value]
+    if not positive:
+        return None
+    guess = estimate(positive)
+    ratio = Ratio(guess.ratio, *guess.interval(), guess.n, metric.better, metric.name)
+    return _disturbed_by(ratio, trials)
+
+
+def _disturbed_by(ratio: Ratio, trials: Sequence[Trial]) -> Ratio:
+    """Return the ratio with the number of its suspect trials, and the warnings that made them so."""
+    suspect = [trial for trial in trials if trial.status is Status.SUSPECT]
+    warnings = Counter[str]()
+    for trial in suspect:
+        warnings.update({warning.id for warning in trial.warnings if warning.suspect})
+    return dataclasses.replace(
+        ratio,
+        trials=len(trials),
+        suspect=len(suspect),
+        warnings=tuple(name for name, _ in warnings.most_common()),
     )
 
 
@@ -182,14 +221,6 @@ def _guard_says(
             f"the guard is {guess.ratio - 1:+.1%} from the reference that it is: the host was "
             "not quiet"
         )
-
-
-def _facts(loaded: LoadedRun) -> dict[str, str]:
-    host = {"host": str(loaded.run.host["hostname"])} if loaded.run.host.get("hostname") else {}
-    profiles = {
-        f"{trial.engine}{PROFILE}": trial.profile for trial in loaded.trials if trial.profile
-    }
-    return {**host, **loaded.versions, **profiles}
 
 
 def local_date(utc: str) -> datetime.date:

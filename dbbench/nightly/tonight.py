@@ -26,9 +26,10 @@ from dbbench.model import plain
 from dbbench.model.events import Emit, Event
 from dbbench.nightly import history
 from dbbench.nightly.analysis import differs, overall
-from dbbench.nightly.judging import MOVED, NightFinding, confirm, judge
+from dbbench.nightly.judging import MOVED, NightFinding, confirm, guard_cautions, judge
 from dbbench.nightly.night import ITSELF, Night, add_guard, document_of, local_date, night_of
 from dbbench.plan.request import PlanRequest
+from dbbench.report.exports.entries import ArmFigures
 from dbbench.results import LoadedRun
 from dbbench.units import iso
 
@@ -53,6 +54,7 @@ class NightOutcome(NamedTuple):
     missing: list[str]  # dates without a run since the previous night
     pruned: list[str]  # names of the runs whose raw data was removed
     news: bool  # whether the state differs from the last notified one
+    cautions: dict[str, str]  # engine and workload -> why their guard proves nothing
 
     @property
     def exit_status(self) -> int:
@@ -60,6 +62,12 @@ class NightOutcome(NamedTuple):
         0.
         """
         return _EXITS.get(self.state, EXIT_OK)
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """Return sentences about the whole night, one for each gap in the dates."""
+        gaps = [f"no night {dates}" for dates in history.spans(self.missing)]
+        return (*self.night.reasons, *gaps)
 
     @property
     def document(self) -> dict[str, Any]:
@@ -71,6 +79,7 @@ class NightOutcome(NamedTuple):
             "night": document_of(self.night),
             "missing_nights": self.missing,
             "findings": findings,
+            "guard_cautions": self.cautions,
             "pruned": self.pruned,
         }
 
@@ -112,7 +121,9 @@ def run_night(
         history.append(root, name, night)
         state = overall(night, findings, missing)
         news = differs(root, name, state, findings)
-        pruned = history.prune(root, history.all_nights(root, name), today())
+        # A clock that is wrong tonight removes nothing.
+        dates = [datetime.date.fromisoformat(night.night) for night in before]
+        pruned = history.prune(root, history.all_nights(root, name), min([today(), *dates]))
     return NightOutcome(
         name,
         state,
@@ -121,6 +132,7 @@ def run_night(
         missing,
         pruned,
         news,
+        guard_cautions(night, findings),
     )
 
 
@@ -159,7 +171,7 @@ def _answer(finding: NightFinding, again: Night) -> NightFinding:
     """
     if again.good:
         return confirm(finding, again.ratios.get(finding.key))
-    note = f"its second run was inconclusive: {'; '.join(again.reasons)}"
+    note = f"the second run was inconclusive: {'; '.join(again.reasons)}"
     return dataclasses.replace(finding, notes=(*finding.notes, note))
 
 
@@ -256,32 +268,37 @@ def export(
     entries = []
     for entry in base.entries:
         finding = findings.get(entry.name) or findings.get(entry.name + ITSELF)
-        if finding is None:
-            state = "guard" if entry.row.fs_setup == loaded.run.baseline + GUARD else "reference"
-            notes = entry.notes
+        if finding is not None:
+            entries.append(_with_finding(entry, finding))
         else:
-            state = finding.state
-            notes = finding.notes
-            if finding.change is not None:
-                level = f"{finding.change - 1:+.1%} compared with the accepted nights"
-                notes = (level, *notes)
-        entries.append(entry._replace(state=state, notes=notes))
-    # What is wrong with the night itself, and the nights that are missing.
-    problems = (
-        *base.problems,
-        *outcome.night.reasons,
-        *(f"no night on {date}" for date in outcome.missing),
-    )
+            title = entry.name.rpartition(": ")[0]
+            caution = outcome.cautions.get(title, "")
+            if entry.row.fs_setup != loaded.run.baseline + GUARD:
+                state = "reference"
+            elif caution:
+                state = "inconclusive"
+                entry = entry._replace(notes=(caution, *entry.notes))
+            else:
+                state = "guard"
+            entries.append(entry._replace(state=state))
     title = f"{outcome.plan}, night of {outcome.night.night}"
     report = base._replace(
         title=title,
         entries=tuple(entries),
         state=outcome.state,
-        problems=problems,
+        problems=(*base.problems, *outcome.problems),
     )
     for form, path in files.items():
         if path is not None:
             write_text(Path(path), FORMATS[form](report))
+
+
+def _with_finding(entry: ArmFigures, finding: NightFinding) -> ArmFigures:
+    notes = finding.notes
+    if finding.change is not None:
+        level = f"{finding.change - 1:+.1%} compared with the accepted nights"
+        notes = (level, *notes)
+    return entry._replace(state=finding.state, notes=notes)
 
 
 def notify(words: str, document: dict[str, Any]) -> None:

@@ -48,13 +48,22 @@ def test_first_night_learns_and_is_written_for_other_programs(dbbench: Any) -> N
         for name in ("junit", "openmetrics", "markdown")
         for word in (f"--{name}", f"{name}.out")
     ]
-    done = dbbench("nightly", "run", "plan.toml", "--progress", "none", "--json", *files)
+    night = ("nightly", "run", "plan.toml", "--progress", "none", "--json")
+    done = dbbench(*night, *files, status=None)
     document = json.loads(done.stdout)
-    assert document["state"] == "ok"
-    assert {f["key"]: f["state"] for f in document["findings"]} == {
-        "postgres pgbench-tpcb: ext4 itself": "learning",
-        "postgres pgbench-tpcb: under-test": "learning",
+    # Other load on this machine may disturb its few trials.
+    states = {f["key"]: f["state"] for f in document["findings"]}
+    expected = {
+        f["key"]: "inconclusive" if f["disturbed"] else "learning" for f in document["findings"]
     }
+    assert list(states) == [
+        "postgres pgbench-tpcb: ext4 itself",
+        "postgres pgbench-tpcb: under-test",
+    ]
+    assert states == expected
+    is_open = "inconclusive" in states.values()
+    assert document["state"] == ("inconclusive" if is_open else "learning")
+    assert done.returncode == (4 if is_open else 0)
     arms = [trial["fs_setup"] for trial in dbbench.trials(document["night"]["run"]).values()]
     assert sorted(arms) == ["ext4", "ext4-guard", "under-test"]
     folder = dbbench.folder

@@ -79,12 +79,36 @@ def test_openmetrics_is_well_formed() -> None:
             family = line.split()[2]
         elif not line.startswith("# HELP"):
             assert sample.match(line) and re.split(r"[{ ]", line)[0] == family
-    labels = 'engine="postgres",workload="tpcb, clients=8",fs_setup="xfs",run="p-night",host="db7"'
+    labels = 'engine="postgres",workload="tpcb, clients=8",fs_setup="xfs",host="db7"'
     assert f"dbbench_tps_bad{{{labels}}} 1.0" in lines
-    assert any(
-        line.startswith('dbbench_last_run_timestamp_seconds{run="p-night",host="db7"} ')
-        for line in lines
-    )
+    assert any(line.startswith('dbbench_last_run_timestamp_seconds{host="db7"} ') for line in lines)
+
+
+def test_one_metric_covers_every_workload_and_no_label_changes_every_night() -> None:
+    """A duration is inverted, with its bounds; the run's name is nowhere."""
+    scan = entry("regression", workload="scan", variant="")
+    scan = scan._replace(metric=METRICS["duration_s"])
+    text = FORMATS["openmetrics"](report(entry("inconclusive"), scan))
+    values = {}
+    for line in text.splitlines():
+        name, _, rest = line.partition("{")
+        labels, _, value = rest.partition("} ")
+        if name.startswith(("dbbench_performance", "dbbench_undecided", "dbbench_run")):
+            metric = re.search(r'metric="(\w+)"', labels)
+            values[name, metric[1] if metric else ""] = float(value)
+    assert values == {
+        ("dbbench_performance_ratio", "tps"): 0.8,
+        ("dbbench_performance_ratio_lower", "tps"): 0.75,
+        ("dbbench_performance_ratio_upper", "tps"): 0.85,
+        ("dbbench_performance_ratio", "duration_s"): 1.25,
+        ("dbbench_performance_ratio_lower", "duration_s"): pytest.approx(1 / 0.85),
+        ("dbbench_performance_ratio_upper", "duration_s"): pytest.approx(1 / 0.75),
+        ("dbbench_undecided", "tps"): 1,
+        ("dbbench_undecided", "duration_s"): 0,
+        ("dbbench_run_bad", ""): 1,
+        ("dbbench_run_undecided", ""): 0,
+    }
+    assert "p-night" not in text
 
 
 @pytest.mark.needs("promtool")

@@ -133,7 +133,8 @@ def test_few_nights_judge_by_their_own_intervals() -> None:
     found = judged(nights(1), night(1, 0.8))
     assert found.state == "suspect"
     assert judging.confirm(found, Ratio(0.8, 0.78, 0.82, 7)).state == "regression"
-    assert judging.confirm(found, Ratio(0.87, 0.85, 0.89, 7)).state == "ok"
+    assert judging.confirm(found, Ratio(0.89, 0.88, 0.9, 7)).state == "ok"
+    assert judging.confirm(found, Ratio(0.87, 0.85, 0.89, 7)).state == "suspect"
     few = dataclasses.replace(night(1, 0.5), ratios={KEY: Ratio(0.5, None, None, 2)})
     assert judged(nights(3), few).state == "learning"
 
@@ -150,7 +151,7 @@ def test_overall_names_the_gravest() -> None:
     assert analysis.overall(night(1, 1.0), [ok], ["2026-01-01"]) == "inconclusive"
     assert analysis.overall(night(1, 1.0), [ok], []) == "ok"
     found = judged(nights(20), moved := night(20, 0.5, good=False))
-    assert (found.state, analysis.overall(moved, [found], [])) == ("ok", "inconclusive")
+    assert (found.state, analysis.overall(moved, [found], [])) == ("suspect", "inconclusive")
 
 
 def test_changes_alone_are_told(tmp_path: Path) -> None:

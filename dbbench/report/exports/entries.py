@@ -13,6 +13,7 @@ from dbbench.model.run import title_of
 from dbbench.report.verdicts import Verdicts, is_expected
 
 FAILS: Final = ("regression", "slower", "worse")
+UNDECIDED: Final = ("inconclusive", "suspect", "learning", "device-limited")
 
 
 class ArmFigures(NamedTuple):

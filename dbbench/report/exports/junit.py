@@ -7,10 +7,9 @@ import xml.etree.ElementTree as ET  # only to write, so hostile XML is not a con
 from typing import Final
 
 from dbbench.compare import Row
-from dbbench.report.exports.entries import FAILS, ArmFigures, Report
+from dbbench.report.exports.entries import FAILS, UNDECIDED, ArmFigures, Report
 from dbbench.units import change, count, interval
 
-SKIPPED: Final = ("inconclusive", "suspect", "learning", "device-limited")
 COUNTS: Final = {
     "tests": "testcase",
     "failures": "failure",
@@ -64,7 +63,7 @@ def _add_case(suite: ET.Element, entry: ArmFigures) -> None:
             message=text,
             type=entry.state,
         )
-    elif entry.state in SKIPPED:
+    elif entry.state in UNDECIDED:
         ET.SubElement(case, "skipped", message=text)
     else:
         ET.SubElement(case, "system-out").text = text

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from dbbench.metrics.table import Metric
-from dbbench.report.exports.entries import FAILS, ArmFigures, Report
+from dbbench.report.exports.entries import FAILS, UNDECIDED, ArmFigures, Report
 from dbbench.units import epoch
 
 # Abbreviated unit in the name of a metric -> its base unit in the plural, and the factor.
@@ -34,40 +34,125 @@ class Gauge(NamedTuple):
     factor: float = 1.0
 
 
+# For every workload under one name; the label `metric` says what was measured.
+_OF_EVERY_WORKLOAD: Final = (
+    Gauge(
+        "dbbench_performance_ratio",
+        "setup compared with the baseline; above 1 is better, also if the metric is a duration",
+        lambda entry: _performance(entry, entry.row.ratio),
+    ),
+    Gauge(
+        "dbbench_performance_ratio_lower",
+        "lower end of the interval of dbbench_performance_ratio",
+        lambda entry: _bounds(entry)[0],
+    ),
+    Gauge(
+        "dbbench_performance_ratio_upper",
+        "upper end of the interval of dbbench_performance_ratio",
+        lambda entry: _bounds(entry)[1],
+    ),
+    Gauge(
+        "dbbench_bad",
+        "1 if the setup is worse than the baseline or, in a night, has regressed; else 0",
+        lambda entry: entry.state in FAILS,
+    ),
+    Gauge(
+        "dbbench_undecided",
+        "1 if the data do not support an answer for this setup; else 0",
+        lambda entry: entry.state in UNDECIDED,
+    ),
+)
+
+
 def openmetrics(report: Report) -> str:
-    """Return gauges for each metric, its ratio with both bounds, and whether the state is bad.
-    Names and values are in base units, as Prometheus asks for.
+    """Return gauges for every workload under one name, and for each metric its value and ratio with
+    both bounds. Names and values are in base units, as Prometheus asks for. No label changes from
+    run to run: that would make a new time series of each.
     """
     lines: list[str] = []
-    whole = {"run": report.run, "host": report.host}
+    whole = {"host": report.host}
+    for gauge in _OF_EVERY_WORKLOAD:
+        lines += _gauge_lines(gauge, report.entries, whole, with_metric=True)
     for metric in dict.fromkeys(entry.metric for entry in report.entries):
         entries = [entry for entry in report.entries if entry.metric == metric]
         for gauge in _gauges(metric):
             lines += _gauge_lines(gauge, entries, whole)
-    lines += [
-        "# TYPE dbbench_last_run_timestamp_seconds gauge",
-        "# HELP dbbench_last_run_timestamp_seconds start of the run; alert on its age",
-        f"dbbench_last_run_timestamp_seconds{_labels(whole)} {epoch(report.created)}",
-        "# EOF",
-    ]
-    return "\n".join(lines) + "\n"
+    lines += _of_the_run(
+        "dbbench_run_bad",
+        "1 if a trial failed or a regression was found; else 0",
+        float(report.state in ("failed", "regression")),
+        whole,
+    )
+    lines += _of_the_run(
+        "dbbench_run_undecided",
+        "1 if a night has no answer, or nights are missing before it; else 0",
+        float(report.state == "inconclusive"),
+        whole,
+    )
+    lines += _of_the_run(
+        "dbbench_last_run_timestamp_seconds",
+        "start of the run; alert on its age",
+        epoch(report.created),
+        whole,
+    )
+    return "\n".join([*lines, "# EOF"]) + "\n"
+
+
+def _of_the_run(
+    name: str,
+    about: str,
+    value: float,
+    labels: dict[str, str],
+) -> Iterator[str]:
+    yield f"# TYPE {name} gauge"
+    yield f"# HELP {name} {about}"
+    yield f"{name}{_labels(labels)} {value}"
+
+
+def _performance(entry: ArmFigures, ratio: float | None) -> float | None:
+    """Return a ratio above 1 where the setup is better."""
+    if not ratio or entry.metric.better == "higher":
+        return ratio
+    return 1 / ratio
+
+
+def _bounds(entry: ArmFigures) -> list[float | None]:
+    """Return both ends of the interval of the performance, the lower first."""
+    ends = [_performance(entry, bound) for bound in (entry.row.lo, entry.row.hi)]
+    return ends if entry.metric.better == "higher" else ends[::-1]
 
 
 def _gauges(metric: Metric) -> tuple[Gauge, ...]:
     base, factor = _in_base_units(metric.name)
     name = f"dbbench_{base}"
-    ratio = f"{metric.label}, candidate divided by baseline"
+    about = f"{metric.label}: {metric.help}" if metric.help else metric.label
     return (
         Gauge(
             name,
-            metric.label,
+            about,
             lambda entry: entry.row.value,
             factor,
         ),
-        Gauge(f"{name}_ratio", ratio, lambda entry: entry.row.ratio),
-        Gauge(f"{name}_ratio_lower", "lower bound of the ratio", lambda entry: entry.row.lo),
-        Gauge(f"{name}_ratio_upper", "upper bound of the ratio", lambda entry: entry.row.hi),
-        Gauge(f"{name}_bad", "1 for a regression, else 0", lambda entry: entry.state in FAILS),
+        Gauge(
+            f"{name}_ratio",
+            f"{metric.label}, setup divided by baseline; {metric.better} is better",
+            lambda entry: entry.row.ratio,
+        ),
+        Gauge(
+            f"{name}_ratio_lower",
+            f"{metric.label}: lower end of the ratio's interval",
+            lambda entry: entry.row.lo,
+        ),
+        Gauge(
+            f"{name}_ratio_upper",
+            f"{metric.label}: upper end of the ratio's interval",
+            lambda entry: entry.row.hi,
+        ),
+        Gauge(
+            f"{name}_bad",
+            f"{metric.label}: 1 if the setup is worse or has regressed, else 0",
+            lambda entry: entry.state in FAILS,
+        ),
     )
 
 
@@ -89,6 +174,7 @@ def _gauge_lines(
     gauge: Gauge,
     entries: Sequence[ArmFigures],
     whole: dict[str, str],
+    with_metric: bool = False,
 ) -> Iterator[str]:
     measured = [(entry, gauge.value(entry)) for entry in entries]
     amounts = [(entry, value) for entry, value in measured if value is not None]
@@ -100,6 +186,7 @@ def _gauge_lines(
             "engine": entry.row.engine,
             "workload": entry.workload,
             "fs_setup": entry.row.fs_setup,
+            **({"metric": entry.metric.name} if with_metric else {}),
             **whole,
         }
         # 15 digits hide what the factor adds: 0.1 × 3.

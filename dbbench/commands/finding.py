@@ -75,10 +75,18 @@ def folder_of(results_folder: Path, name: str) -> Path:
         return Path(name).resolve()  # the name may be a symbolic link; below it no link is followed
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
         (results_folder / name / "run.json").lstat()
-    names = [path.name for path in results.runs(results_folder)] if results_folder.is_dir() else []
-    hint = did_you_mean(name, names) if names else f"; {results_folder} contains no run"
+    if Path(name).is_file() or name.endswith(".html"):
+        folder = Path(name).absolute().parent
+        known = os.path.lexists(folder / "run.json")
+        remedy = f"Name its run:  {folder}" if known else "Name a run; `dbbench show` lists them."
+        what = "a page" if name.endswith(".html") else "a file"
+        raise RunMissing(f"{name} is {what}, not the folder of a run", remedy=remedy)
     if not results_folder.is_dir():
-        hint = f"; the results folder {results_folder} does not exist"
+        raise RunMissing(
+            f'no run "{name}": the results folder {results_folder.absolute()} does not exist'
+        )
+    names = [path.name for path in results.runs(results_folder)]
+    hint = did_you_mean(name, names) if names else f"; {results_folder.absolute()} contains no run"
     raise RunMissing(f'no run "{name}"{hint}')
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TextIO, TypeVar
@@ -144,6 +144,17 @@ class Command(click.Command):
     statuses: tuple[int, ...] = (0, 2)
     others: tuple[click.Command, ...] = ()  # commands after the same noun
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Refuse an argument too many; a group hands its arguments on to a command."""
+        if ctx.allow_extra_args:
+            return super().parse_args(ctx, args)
+        words = list(args)
+        ctx.allow_extra_args = True
+        rest = super().parse_args(ctx, args)
+        if rest and not ctx.resilient_parsing:
+            ctx.fail(_too_many(ctx, self, words, rest))
+        return rest
+
     def format_options(
         self,
         ctx: click.Context,
@@ -176,6 +187,31 @@ class Command(click.Command):
                     formatter.write(f"{' ' * formatter.current_indent}{line}\n")
         with formatter.section("Exit status"):
             formatter.write_dl([(str(status), STATUSES[status]) for status in self.statuses])
+
+
+def _too_many(
+    ctx: click.Context,
+    command: click.Command,
+    words: Sequence[str],
+    rest: Sequence[str],
+) -> str:
+    """Return why an argument is too many: a list with a space in it, a second plan."""
+    lists = [
+        name
+        for param in command.params
+        if isinstance(param, click.Option) and "," in (param.metavar or "")
+        for name in param.opts
+    ]
+    place = words.index(rest[0])
+    before = ["", "", *words[:place]]
+    if before[-1].endswith(",") or rest[0].startswith(",") or before[-2] in lists:
+        joined = f"{before[-1].rstrip(',')},{rest[0].lstrip(',')}"
+        return f"a list has commas and no spaces: {joined}"
+    takes = [
+        param.make_metavar(ctx) for param in command.params if param.param_type_name == "argument"
+    ]
+    only = f"only {' '.join(takes)}" if takes else "no arguments, only options"
+    return f'unexpected argument "{rest[0]}": `{ctx.command_path}` takes {only}'
 
 
 def command_line(
@@ -266,7 +302,11 @@ def write_new(files: Mapping[Path, str]) -> None:
     except OSError as error:
         from dbbench.results.fileio import unwritable
 
-        raise unwritable(error, path) from None
+        named = unwritable(error, path)
+        if not any(map(os.path.lexists, files)):
+            named.effect = "Nothing was written."
+            named.remedy = "Choose another place with -o FILE."
+        raise named from None
 
 
 def refuse_existing(paths: Iterable[Path]) -> None:
@@ -296,11 +336,27 @@ progress_option = kept_option(
     show_default=True,
     help="Format of the progress on stderr.",
 )
-plan_argument = click.argument(  # the shell completes files
+
+
+def _plan_file(
+    _ctx: click.Context,
+    _param: click.Parameter,
+    value: str,
+) -> str:
+    if value in ("", "-", "/dev/stdin"):
+        raise click.UsageError(
+            "a plan is read from a file, because its name and relative paths belong to it: "
+            "write it to a file and name that"
+        )
+    return value
+
+
+plan_argument = click.argument(
     "plan_file",
     metavar="[PLAN]",
     default="plan.toml",
-    type=click.Path(),
+    type=click.Path(readable=False),  # the shell completes files
+    callback=_plan_file,
 )
 
 

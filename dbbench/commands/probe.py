@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import click
@@ -18,7 +21,7 @@ from dbbench.units import duration_text, number, seconds_of
     metavar="DIR...",
     nargs=-1,
     required=True,
-    type=click.Path(path_type=Path),
+    type=click.Path(path_type=Path, readable=False),
 )
 @click.option(
     "--time",
@@ -57,11 +60,12 @@ def command(
         seconds = seconds_of(time)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--time") from None
-    if not options.quiet:
-        click.echo(f"measuring for {duration_text(seconds)}", err=True)
+    if seconds <= 0:
+        raise click.BadParameter(f"expected more than 0 s, not {time}", param_hint="--time")
 
     # The measurement, which takes as long as the user asked for.
-    probed, pairs = probe(directories, seconds, seed)
+    with _progress(options, seconds) as tell:
+        probed, pairs = probe(directories, seconds, seed, tell)
     if options.json:
         put_json(
             {
@@ -78,6 +82,8 @@ def command(
     for each in probed:
         put_paragraph(f"{each.path}: {each.place}")
         put_paragraph(f"  {each.sentence}")
+        if each.flushes:
+            put_paragraph(f"  {each.flushes}")
         for caution in each.cautions:
             put_paragraph(f"  ! {caution}")
         rows = [
@@ -91,3 +97,29 @@ def command(
         put()
     for pair in pairs:
         put_paragraph(pair.sentence)
+
+
+@contextlib.contextmanager
+def _progress(options: Options, seconds: float) -> Iterator[Callable[[float], None]]:
+    """Yield a function that shows the seconds left: on one line of a terminal, elsewhere once."""
+    whole = f"measuring for {duration_text(seconds)}"
+    shown = ""
+
+    def tell(left_s: float) -> None:
+        nonlocal shown
+        if options.quiet:
+            return
+        if not sys.stderr.isatty():
+            if not shown:
+                click.echo(whole, err=True)
+            shown = whole
+            return
+        text = f"{whole}, {left_s:.0f} s left"
+        click.echo(f"\r{text.ljust(len(shown))}", err=True, nl=False)
+        shown = text
+
+    try:
+        yield tell
+    finally:
+        if shown and sys.stderr.isatty():
+            click.echo(f"\r{' ' * len(shown)}\r", err=True, nl=False)

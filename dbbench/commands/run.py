@@ -41,6 +41,19 @@ def parse_part(
     return int(index), int(of)
 
 
+def _identities(
+    _ctx: click.Context,
+    _param: click.Parameter,
+    value: tuple[str, ...],
+) -> tuple[str, ...]:
+    for word in value:
+        if not word or word.endswith(".toml"):
+            raise click.BadParameter(
+                f"expected the identity of a disk, as `dbbench doctor` lists it, not {word!r}"
+            )
+    return value
+
+
 @command_line(
     "dbbench run                                     run plan.toml",
     "dbbench run --quick --fs ext4,xfs               a smoke test of two setups",
@@ -73,6 +86,7 @@ def parse_part(
     "--wipe",
     multiple=True,
     metavar="ID",
+    callback=_identities,
     help="Allow this device to be erased; ID as `dbbench doctor` prints it.",
 )
 @click.option(

@@ -6,19 +6,22 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import random
+import shlex
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from dbbench.compare.interval import LEAST_BLOCKS, estimate
 from dbbench.compare.verdict import word
-from dbbench.errors import DiskTooSmall, FileUnreadable
+from dbbench.errors import DiskTooSmall, FileUnreadable, UsageInvalid
 from dbbench.machine import host
 from dbbench.metrics.table import METRICS as TABLE
+from dbbench.results.fileio import user_name
 from dbbench.samplers.accounting import DiskClock
 from dbbench.storage.devices import naming, sysfs
 from dbbench.storage.devices.directory import disk_below, disks_below
@@ -39,6 +42,8 @@ ROUND_S: Final = 2.0  # of each directory: half of it for COMMIT, whose tail nee
 LEVEL: Final = 0.98  # a directory is called different from itself in 2 % of all probes
 BEYOND: Final = 10  # values that lie beyond a percentile that is printed
 LOOK_S: Final = 0.5
+CLEAR: Final = 2.0  # from this ratio on, "3 times as fast" is easier to read than a percentage
+FLUSHED_SHARE: Final = 0.1  # of the calls; one in a batch may reach the disk for several of them
 FOREIGN_BYTES_S = 2**20
 FOREIGN_REQUESTS_S = 50.0
 LEAST_S: Final = 15e-6  # of a flush; the fastest devices take as long
@@ -92,6 +97,7 @@ class Probed:
     facts: Mapping[str, Any]
     latencies: tuple[Latency, ...]
     cautions: tuple[str, ...]
+    flushes: str = ""  # that they reach the disk; what is doubtful about them is a caution
 
     @property
     def place(self) -> str:
@@ -113,8 +119,7 @@ class Probed:
     @property
     def sentence(self) -> str:
         commit = self.latencies[0]
-        rate = number(float(f"{commit.per_s:.2g}"))
-        text = f"one session can commit about {rate} times per second"
+        text = f"one session can commit about {times(commit.per_s)} per second"
         if commit.p999_ms is not None:
             return f"{text}; one in a thousand takes {duration_text(commit.p999_ms / 1000)}"
         if commit.p99_ms is not None:
@@ -139,20 +144,49 @@ class DirectoryPair:
     def sentence(self) -> str:
         text = f"too few rounds to compare {self.path} with {self.baseline}"
         if self.low is not None and self.high is not None:
-            relation = RELATIONS[word(math.log(self.low), math.log(self.high), RATE)]
-            width = f"{100 * LEVEL:.0f} % interval {interval(self.low, self.high)}"
-            text = f"{self.path} {relation} {self.baseline} ({change(self.ratio)}, {width})"
+            verdict = word(math.log(self.low), math.log(self.high), RATE)
+            level = f"{100 * LEVEL:.0f} % interval"
+            width = f"{level} {interval(self.low, self.high)}"
+            text = (
+                f"{self.path} {RELATIONS[verdict]} {self.baseline} ({change(self.ratio)}, {width})"
+            )
+            if verdict == "faster" and self.ratio >= CLEAR:
+                text = f"{self.path} commits about {times(self.ratio)} as fast as {self.baseline}"
+                text += f" ({level} {_two_digits(self.low)} to {times(self.high)})"
+            elif verdict == "slower" and self.ratio <= 1 / CLEAR:
+                text = (
+                    f"{self.baseline} commits about {times(1 / self.ratio)} as fast as {self.path}"
+                )
+                text += f" ({level} {_two_digits(1 / self.high)} to {times(1 / self.low)})"
         disks = join_words(list(self.same_disks))
         return f"{text}; the same disk lies under both: {disks}" if disks else text
+
+
+def times(ratio: float) -> str:
+    """Return "2.5 times" or "180 times"."""
+    return f"{_two_digits(ratio)} times"
+
+
+def _two_digits(value: float) -> str:
+    return number(float(f"{value:.2g}"))
 
 
 def probe(
     paths: Sequence[Path],
     seconds: float,
     seed: int,
+    tell: Callable[[float], None] = lambda _left_s: None,
 ) -> tuple[list[Probed], list[DirectoryPair]]:
-    """Measure directories for `seconds` in all. Raises FileUnreadable, DeviceInUse, DiskTooSmall."""
+    """Measure directories for `seconds` in all; `tell` is called with the seconds left, first when
+    all directories are known to be usable. Raises FileUnreadable, DeviceInUse, DiskTooSmall,
+    UsageInvalid.
+    """
     turns = random.Random(seed)
+    if len({path.resolve() for path in paths}) < len(paths):
+        raise UsageInvalid(
+            f"a directory is named twice: {' '.join(map(str, paths))}",
+            remedy="Name each directory once.",
+        )
     with contextlib.ExitStack() as stack:
         directories = []
         for number, path in enumerate(paths):
@@ -171,6 +205,7 @@ def probe(
         end = time.monotonic() + seconds
         while not rounds[0] or time.monotonic() < end:
             for number in turns.sample(range(len(paths)), len(paths)):
+                tell(max(0.0, end - time.monotonic()))
                 rounds[number].append(_round(directories[number], turns))
         flushed = [clock.difference()["flushes"] for clock in clocks]
 
@@ -182,10 +217,15 @@ def probe(
         flushing = [latencies[method.name].count for method in METHODS if not method.reads]
         calls = sum(flushing) * disks.count(disks[number])
         facts = _facts(path, physical[number], machine)
+        facts["flushes"] = flushed[number]
+        facts["flush_calls"] = calls
         rows = tuple(latencies.values())
-        cautions = _cautions(facts, rows, flushed[number], calls)
+        flushes, doubtful = _flushes(facts)
+        cautions = [flushes] if doubtful else []
+        cautions += _cautions(facts, rows)
         cautions += [foreign[disk] for disk in physical[number] if foreign[disk]]
-        probed.append(Probed(str(path), facts, rows, tuple(cautions)))
+        reached = "" if doubtful else flushes
+        probed.append(Probed(str(path), facts, rows, tuple(cautions), reached))
     pairs = []
     for number in range(1, len(paths)):
         same = tuple(disk for disk in physical[number] if disk in physical[0])
@@ -205,7 +245,31 @@ def _latencies(rounds: Sequence[Round]) -> dict[str, Latency]:
 
 
 def _open(path: Path, seed: int) -> contextlib.closing[MeasuredDirectory]:
+    if not path.exists():
+        raise FileUnreadable(
+            f"{path} does not exist",
+            effect="Nothing was measured.",
+            remedy=f"Create it on the disk to be measured:  mkdir -p {shlex.quote(str(path))}",
+        )
+    if not path.is_dir():
+        raise FileUnreadable(
+            f"{path} is a file or device, not a directory",
+            effect="Nothing was measured.",
+            remedy="Name a directory on its filesystem, or on a filesystem on that disk.",
+        )
+    if not os.access(path, os.W_OK | os.X_OK):
+        raise FileUnreadable(
+            f"the user {user_name(os.geteuid())} cannot create files in {path}",
+            effect="Nothing was measured.",
+            remedy="Name a directory of this account on the same filesystem, or use sudo.",
+        )
     try:
+        if os.statvfs(path).f_blocks == 0:
+            raise FileUnreadable(
+                f"{path} is on {mount_of(path).fstype}, a filesystem that stores no files",
+                effect="Nothing was measured.",
+                remedy="Name a directory on a disk.",
+            )
         free = shutil.disk_usage(path).free
         if free < MOST_BYTES:
             text = f"{path} has {size_text(free)} of free space"
@@ -305,26 +369,39 @@ def _facts(
     }
 
 
-def _cautions(
-    facts: Mapping[str, Any],
-    rows: Sequence[Latency],
-    flushed: int | None,
-    calls: int,
-) -> list[str]:
+def _flushes(facts: Mapping[str, Any]) -> tuple[str, bool]:
+    """Return whether flushes reach the disk, as far as the kernel can tell, and whether that is in
+    doubt.
+    """
+    reached = facts["flushes"]
+    calls = number(facts["flush_calls"])
+    caches = {disk["write_cache"] for disk in facts["disks"].values()}
+    if not caches:
+        return "the kernel shows no disk below: data is in memory, or on another machine", True
+    if reached is None:
+        return "the kernel does not count flushes, so whether they reach the disk is unknown", True
+    disk = "virtual disk" if facts["virtualisation"] else "disk"
+    # The kernel sends no flushes to a disk without a volatile cache.
+    if caches == {"write through"}:
+        text = f"the {disk} reports no volatile write cache, so it needs no flushes"
+    elif reached < FLUSHED_SHARE * facts["flush_calls"]:
+        few = f"only {count(reached, 'flush', 'flushes')} reached the {disk} for {calls} calls"
+        lost = "the filesystem does not flush its cache, so commits can be lost in a power loss"
+        return f"{few}: {lost}", True
+    else:
+        text = f"flushes reach the {disk}: {number(reached)} for {calls} calls"
+    if facts["virtualisation"]:
+        text += "; a virtual machine cannot determine whether the host passes them on"
+    return text, False
+
+
+def _cautions(facts: Mapping[str, Any], rows: Sequence[Latency]) -> list[str]:
     """Return reasons not to believe that a flushed write is safe after a power loss."""
     cautions = []
     flushes_ms = [row.p50_ms for row in rows if row.p50_ms and "fdatasync" in row.method]
     fastest_s = min(flushes_ms, default=math.inf) / 1000
     disks = facts["disks"]
     rotating = [name for name, disk in disks.items() if disk["rotational"] == "1"]
-    if not disks:
-        cautions.append("the kernel shows no disk below: data is in memory, or on another machine")
-    elif flushed is not None and flushed < calls / 10:
-        few = (
-            f"only {count(flushed, 'flush', 'flushes')} reached the disk for {number(calls)} calls"
-        )
-        lost = "the filesystem does not flush its cache, so commits can be lost in a power loss"
-        cautions.append(f"{few}: {lost}")
     early = f"a flush takes {duration_text(fastest_s)}"
     if disks and fastest_s < LEAST_S:
         why = "faster than any disk, so something confirms it before the data are safe"

@@ -292,5 +292,6 @@ def _files(roots: Sequence[Path], kind: str) -> dict[str, Path]:
 
 def _path(name: str, files: dict[str, Path], what: str) -> Path:
     if name not in files:
-        raise UnknownName(f'unknown {what} "{name}"{did_you_mean(name, files)}')
+        hint = did_you_mean(name, files) or f"; list them with `dbbench {what.split()[0]}`"
+        raise UnknownName(f'unknown {what} "{name}"{hint}')
     return files[name]

@@ -43,7 +43,7 @@ def load(path: Path, catalog: Catalog) -> Plan:
     try:
         document = read(path)
     except FileUnreadable as error:
-        if not os.path.lexists(path):
+        if error.remedy is None and not os.path.lexists(path):
             error.remedy = "Write a plan with:  dbbench init"
         raise
     draft = PlanDraft(document, catalog)

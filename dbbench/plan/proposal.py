@@ -247,7 +247,11 @@ def installed_engines() -> tuple[EngineName, ...]:
 def _of_directories(directories: tuple[Path, ...], available: Catalog) -> dict[str, str]:
     real = [check_directory(path) for path in directories]
     if len(set(real)) < len(real):
-        raise PlanInvalid(f"a directory is listed twice: {', '.join(map(str, directories))}")
+        raise PlanInvalid(
+            f"a directory is listed twice: {', '.join(map(str, directories))}",
+            effect="Nothing was written.",
+            remedy="Name directories on different filesystems:  dbbench init --dirs A,B",
+        )
     labels = distinct([str(path) for path in real])
     arms = []
     for path, label in zip(real, labels, strict=True):

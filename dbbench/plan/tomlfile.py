@@ -40,6 +40,7 @@ Key = tuple[str | int, ...]  # ("workload", 0, "clients")
 MOST_BYTES: Final = 2**18  # size of a file; the longest known plan has a tenth of it
 _MOST_FLAWS: Final = 100  # the checks stop here, because a person does not read more at once
 _LONGEST: Final = 400  # characters of the message of a flaw
+_FEW: Final = 20  # names that a message lists
 _LONGEST_WORD: Final = 64  # characters of a word for which similar words are searched
 _DEEPEST: Final = 16  # nesting of tables and lists; the deepest valid key has 5 parts
 _LONG_KEY: Final = re.compile(
@@ -69,6 +70,29 @@ _SYNTAX: Final = {
     "Cannot declare": "the table is given twice",
     "Duplicate": "the key is given twice",
 }
+# How a file in another format begins -> the format.
+_FORMATS: Final = {
+    r"\s*\{": "JSON",
+    r"\s*<": "HTML or XML",
+    r"\s*(?:--(?!-)|/\*)": "SQL",
+    r"(?:\s|#[^\n]*\n)*(?:---|- |[\w-]+:(?:\s|\Z))": "YAML",
+}
+_COLON: Final = re.compile(r"\s*[\w.-]+\s*:")
+# Words for a key in other programs and in earlier versions -> the key.
+_SYNONYMS: Final = {
+    "repetitions": "blocks",
+    "repeats": "blocks",
+    "iterations": "blocks",
+    "duration": "measure",
+    "runtime": "measure",
+    "seconds": "measure",
+    "filesystems": "fs_setups",
+    "setups": "fs_setups",
+    "reference": "baseline",
+    "disk": "device",
+    "version": "bin",
+}
+_CLOSE: Final = 0.7  # "ntfs" is not "btrfs" (0.67)
 _BARE_KEY: Final = re.compile(r"[A-Za-z0-9_-]+")
 # Texts, comments, punctuation, and everything between them.
 _TOKEN: Final = re.compile(
@@ -137,6 +161,7 @@ def read(path: Path) -> Document:
         data = tomllib.loads(text)
         lines = _Scanner(text.replace("\r\n", "\n")).scan()
     except tomllib.TOMLDecodeError as error:
+        _refuse_format(path, text)
         message, line = _explain_syntax(str(error), text)
         raise PlanInvalid(f"{path}:{line}  invalid TOML: {message[:_LONGEST]}") from None
     except RecursionError:  # on the line with the most brackets
@@ -157,11 +182,23 @@ def _line_at(text: str, position: int) -> int:
     return 1 + text.count("\n", 0, position)
 
 
+def _refuse_format(path: Path, text: str) -> None:
+    """Raise PlanInvalid if the file begins like one in another format."""
+    for begin, name in _FORMATS.items():
+        if re.match(begin, text):
+            raise PlanInvalid(
+                f"{path} looks like {name}, but dbbench reads TOML: key = value",
+                remedy="Write a plan to begin with:  dbbench init",
+            )
+
+
 def _explain_syntax(error: str, text: str) -> tuple[str, int]:
     """Return an error of tomllib in words for a person, and its line."""
     message, _, place = error.rpartition(" (at ")
     match = re.match(r"line (\d+)", place)
     line = int(match[1]) if match else _line_at(text, len(text))
+    if _COLON.match(text.split("\n")[line - 1]):
+        return "there is a : instead of = after the name of the key", line
     explained = (words for begin, words in _SYNTAX.items() if message.startswith(begin))
     return next(explained, message or error), line
 
@@ -266,17 +303,40 @@ def _note_findings(
 
 
 def did_you_mean(word: str, names: Iterable[str]) -> str:
-    """Return `; did you mean "clients"?`, or the known words if they are few and none is similar."""
+    """Return `; did you mean "clients"?`; without a similar one the known words, or those that
+    begin alike, if they are few.
+    """
     words = sorted(names)
-    few = f"; known: {', '.join(words)}" if 0 < len(words) <= 20 else ""
-    return _near(word, words) or few
+    beginning = word.partition("-")[0]
+    alike = [name for name in words if name.partition("-")[0] == beginning]
+    near = _near(word, words)
+    if near:
+        return near
+    if 0 < len(words) <= _FEW:
+        return f"; known: {', '.join(words)}"
+    if 0 < len(alike) <= _FEW and len(word) <= _LONGEST_WORD:
+        return f"; those of {beginning}: {', '.join(alike)}"
+    return ""
 
 
 def _near(word: str, names: Sequence[str]) -> str:
+    """Return the hint for the name that differs in case or in a few letters, or has a synonym."""
     if len(word) > _LONGEST_WORD:
         return ""
-    hits = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
-    return f'; did you mean "{hits[0]}"?' if hits else ""
+    lower = word.lower()
+    by_lower = {name.lower(): name for name in names}
+    hits = difflib.get_close_matches(lower, by_lower, n=1, cutoff=0.6)
+    meant = _SYNONYMS.get(lower)
+    if meant not in names:
+        meant = by_lower[hits[0]] if hits and _is_close(lower, hits[0]) else None
+    meaning = ", the directory of a version's programs" if meant == "bin" else ""
+    return f'; did you mean "{meant}"{meaning}?' if meant else ""
+
+
+def _is_close(word: str, name: str) -> bool:
+    """Return whether most letters are the same; in short words of one length, fewer suffice."""
+    ratio = difflib.SequenceMatcher(None, name, word).ratio()
+    return ratio >= _CLOSE or len(word) == len(name)
 
 
 def _message(finding: Any) -> str:

@@ -11,6 +11,7 @@ import hashlib
 import io
 import json
 import os
+import pwd
 import shutil
 import stat
 from collections.abc import Callable, Iterator
@@ -441,10 +442,31 @@ def read_input(path: Path, most_bytes: int) -> bytes:
         return whole
     except FileNotFoundError:
         raise errors.FileUnreadable(f"{path} does not exist") from None
+    except PermissionError:
+        remedy = "Run as an account that may read it, or change its permissions."
+        raise errors.FileUnreadable(_forbidden(path), remedy=remedy) from None
     except OSError as error:
         raise errors.FileUnreadable(
             f"{path}: {error.strerror}", remedy=remedies.get(type(error))
         ) from None
+
+
+def _forbidden(path: Path) -> str:
+    """Return who may not read a file, and to whom it belongs, if that is visible."""
+    reader = f"{path} cannot be read by the user {user_name(os.geteuid())}"
+    with contextlib.suppress(OSError):
+        facts = path.stat()
+        mode = stat.S_IMODE(facts.st_mode)
+        return f"{reader}: it belongs to {user_name(facts.st_uid)} and has mode {mode:04o}"
+    return f"{reader}, nor can its directory"
+
+
+def user_name(uid: int) -> str:
+    """Return the name of an account, or its number if it has no entry in passwd."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:  # as in some containers
+        return str(uid)
 
 
 def given_text(path: Path, most_bytes: int) -> str:

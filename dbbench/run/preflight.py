@@ -355,6 +355,12 @@ def check_run(
     if folder is not None:
         recover.release(folder)
     missing = image.missing_bytes(folder.run, folder.path) if folder else None
+    if wipe and not wanted.plan.device.disks:
+        kind = wanted.plan.device.kind
+        raise errors.UsageInvalid(
+            f'--wipe has no effect: with kind = "{kind}" no disk is erased',
+            remedy="Run the same command without it.",
+        )
     check(wanted.plan, wanted.expanded, root, images=missing)
     if wanted.plan.device.disks:
         journal = folder.journal if folder else Journal(root / "journal.jsonl")

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from dbbench import process
-from dbbench.errors import DeviceInUse, DiskTooSmall, FileUnreadable
+from dbbench.errors import DeviceInUse, FileUnreadable, UsageInvalid
 from dbbench.labs import disk_probe
 from dbbench.labs.disk_probe import DirectoryPair, Latency, Probed, probe
 from dbbench.storage.devices import sysfs
@@ -113,17 +113,76 @@ def test_a_directory_is_rarely_called_different_from_itself() -> None:
         assert low is not None and high is not None
         different += not low <= 1 <= high
     assert different <= 10
-    ratio, low, high = disk_probe._compare(rounds(1), rounds(0.5))
-    assert "b commits faster than a" in DirectoryPair("b", "a", ratio, low, high, ()).sentence
+    _ratio, low, high = disk_probe._compare(rounds(1), rounds(0.5))
+    assert low is not None and low > 1
+    assert DirectoryPair("b", "a", 1.5, 1.4, 1.6, ()).sentence.startswith("b commits faster than a")
 
 
 @pytest.mark.parametrize(
-    ("path", "error"), [("/nonexistent", FileUnreadable), ("/proc", DiskTooSmall)]
+    ("bounds", "sentence"),
+    [
+        (
+            (181.2, 150.0, 211.0),
+            "b commits about 180 times as fast as a (98 % interval 150 to 210 times)",
+        ),
+        ((0.25, 0.2, 0.5), "a commits about 4 times as fast as b (98 % interval 2 to 5 times)"),
+    ],
 )
-def test_a_directory_that_cannot_be_measured(path: str, error: type[Exception]) -> None:
+def test_large_ratios_are_factors(bounds: tuple[float, float, float], sentence: str) -> None:
+    """Nobody reads +17 900 %."""
+    assert DirectoryPair("b", "a", *bounds, ()).sentence == sentence
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("/nonexistent", "does not exist"),
+        ("/proc", "a filesystem that stores no files"),
+        ("/dev/null", "a file or device"),
+    ],
+)
+def test_a_directory_that_cannot_be_measured(path: str, words: str) -> None:
     """It is refused before anything is measured."""
-    with pytest.raises(error):
+    with pytest.raises(FileUnreadable, match=words):
         probe([Path(path)], 1.0, seed=1)
+
+
+def test_a_directory_that_is_named_twice(tmp_path: Path) -> None:
+    """By another path, too."""
+    other = tmp_path / "x" / ".."
+    (tmp_path / "x").mkdir()
+    with pytest.raises(UsageInvalid):
+        probe([tmp_path, other], 1.0, seed=1)
+
+
+DISK = {"write_cache": "write back"}
+CACHELESS = {"write_cache": "write through"}
+
+
+@pytest.mark.parametrize(
+    ("disks", "reached", "machine", "words", "doubtful"),
+    [
+        ({}, 0, None, "no disk below", True),
+        ({"a": DISK}, None, None, "unknown", True),
+        ({"a": DISK}, 0, None, "only 0 flushes reached the disk for 100 calls", True),
+        ({"a": CACHELESS}, 0, None, "needs no flushes", False),
+        ({"a": DISK}, 150, None, "flushes reach the disk: 150 for 100 calls", False),
+        ({"a": DISK}, 150, "kvm", "cannot determine whether the host", False),
+        ({"a": CACHELESS}, 0, "kvm", "cannot determine whether the host", False),
+    ],
+)
+def test_whether_flushes_reach_the_disk(
+    disks: dict[str, Any],
+    reached: int | None,
+    machine: str | None,
+    words: str,
+    doubtful: bool,
+) -> None:
+    """It is always stated. The kernel sends no flushes to a disk without a volatile cache."""
+    facts = {"disks": disks, "flushes": reached, "flush_calls": 100, "virtualisation": machine}
+    text, doubt = disk_probe._flushes(facts)
+    assert words in text
+    assert doubt is doubtful
 
 
 def test_one_process_at_a_time(tmp_path: Path) -> None:

@@ -6,9 +6,9 @@ One whose marker is not locked was left by a killed run and is removed.
 from __future__ import annotations
 
 import contextlib
-import getpass
 import os
 import re
+import shlex
 import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,7 +18,7 @@ from typing import Final
 from dbbench.errors import DbbenchError, DeviceInUse, DeviceUnusable
 from dbbench.machine.mounts import mount_holding, mounts_of
 from dbbench.model import DeviceFacts, DeviceSpec, Role
-from dbbench.results.fileio import open_fd, try_lock
+from dbbench.results.fileio import open_fd, try_lock, user_name
 from dbbench.storage.devices import guard, naming, sysfs
 from dbbench.storage.devices.port import Device
 
@@ -98,8 +98,13 @@ def check_directory(directory: Path) -> Path:
     real = directory.resolve()
     if str(real) in _SYSTEM or any(tree == real or tree in real.parents for tree in _TREES):
         raise _refusal(directory, "it belongs to the operating system")
+    if not real.exists():
+        raise DeviceUnusable(
+            f"{directory} cannot be used: it does not exist",
+            remedy=f"Create it on the filesystem to be measured:  mkdir -p {shlex.quote(str(directory))}",
+        )
     if not real.is_dir():
-        raise _refusal(directory, "it is not a directory" if real.exists() else "it does not exist")
+        raise _refusal(directory, "it is not a directory")
     try:
         others = sorted(
             {entry.name for entry in real.iterdir()} - _EMPTY - {path.name for path in _ours(real)}
@@ -114,7 +119,7 @@ def check_directory(directory: Path) -> Path:
             f", for example a new one: {directory / 'dbbench'}",
         )
     if not os.access(real, os.W_OK | os.X_OK):
-        raise _refusal(directory, f"the user {getpass.getuser()} cannot create files in it")
+        raise _refusal(directory, f"the user {user_name(os.geteuid())} cannot create files in it")
     return real
 
 

@@ -1,0 +1,116 @@
+"""Mistakes that people make with the command line and with files: each message names the mistake
+and what to do instead.
+"""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dbbench.plan.tomlfile import did_you_mean
+from tests.support.files import write_file
+
+ZFS = ["zfs", "zfs-16k", "zfs-slog", *(f"name{number}" for number in range(20))]
+SETUPS = ["xfs", "btrfs", "ext4", *ZFS]
+LOOP = """name = "x"
+fs_setups = ["ext4"]
+[engine]
+name = "postgres"
+[workload]
+name = "scan"
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Two directories, a plan and a page."""
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    write_file(tmp_path / "good.toml", LOOP)
+    write_file(tmp_path / "page.html", "<!DOCTYPE html>")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("name: x\nfs_setups: [ext4]\n", "looks like YAML"),
+        ("# comment\n\n---\nname: x\n", "looks like YAML"),
+        ("- ext4\n- xfs\n", "looks like YAML"),
+        ('{\n  "name": "x"\n}\n', "looks like JSON"),
+        ("<!DOCTYPE html>\n<html>", "looks like HTML"),
+        ("-- PostgreSQL database dump\nSET x = 1;\n", "looks like SQL"),
+        ('name = "x"\nblocks: 3\n', ":2  invalid TOML: there is a : instead of ="),
+    ],
+)
+def test_files_in_other_formats(text: str, words: str, folder: Path, printed: Any) -> None:
+    """The format is named, and how to get a plan."""
+    path = write_file(folder / "plan.toml", text)
+    assert words in printed("plan", str(path), code=2)
+
+
+@pytest.mark.parametrize(
+    ("word", "hint"),
+    [
+        ("XFS", 'did you mean "xfs"?'),
+        ("Btrfs", 'did you mean "btrfs"?'),
+        ("xsf", 'did you mean "xfs"?'),
+        ("ntfs", ""),
+        ("zfs-lz4", "; those of zfs: zfs, zfs-16k, zfs-slog"),
+    ],
+)
+def test_names_of_setups(word: str, hint: str) -> None:
+    """Without regard to case; what is only half alike is not proposed."""
+    found = did_you_mean(word, SETUPS)
+    assert found.removeprefix("; ") == hint.removeprefix("; ")
+
+
+def test_words_of_other_programs_are_known() -> None:
+    """Where the key exists."""
+    assert did_you_mean("repetitions", ["blocks", "operations"]) == '; did you mean "blocks"?'
+    assert 'did you mean "bin", the directory' in did_you_mean("version", ["bin", "name"])
+    assert "bin" not in did_you_mean("version", ["name", "seed"])
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["init", "--dirs", "a,", "b"], "a list has commas and no spaces: a,b"),
+        (["init", "--dirs", "a", "b"], "a list has commas and no spaces: a,b"),
+        (["init", "--fs", "ext4", ",xfs"], "a list has commas and no spaces: ext4,xfs"),
+        (["init", "a"], "`dbbench init` takes no arguments"),
+        (["plan", "good.toml", "b.toml"], 'unexpected argument "b.toml"'),
+        (["plan", "-"], "a plan is read from a file"),
+        (["run", ""], "a plan is read from a file"),
+        (["run", "good.toml", "--wipe", "yes"], "--wipe has no effect"),
+        (["run", "--wipe", "good.toml"], "expected the identity of a disk"),
+        (["compare", "page.html"], "page.html is a page, not the folder of a run"),
+        (["show", "good.toml"], "good.toml is a file, not the folder of a run"),
+        (["init", "--dirs", "a,a", "--engine", "postgres"], "Nothing was written."),
+        (["init", "-o", "none/x.toml", "--engine", "postgres"], "Nothing was written."),
+    ],
+)
+def test_command_lines(argv: list[str], words: str, printed: Any) -> None:
+    """The message says what is wrong with the word."""
+    assert words in " ".join(printed(*argv, code=2).split())
+
+
+def test_a_directory_that_does_not_exist(folder: Path, printed: Any) -> None:
+    """The remedy is the command that creates it."""
+    text = printed("init", "--dirs", "a,none", "--engine", "postgres", code=5)
+    assert f"mkdir -p {folder}/none" in " ".join(text.split())
+
+
+def test_the_results_folder_is_named_with_its_path(folder: Path, printed: Any) -> None:
+    """The command was given in another directory."""
+    text = printed("compare", "x", code=2)
+    assert f"{folder}/results does not exist" in " ".join(text.split())
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read every file")
+def test_a_plan_that_may_not_be_read(folder: Path, printed: Any) -> None:
+    """Its owner and mode are named."""
+    (folder / "good.toml").chmod(0)
+    assert "has mode 0000" in printed("plan", "good.toml", code=2)

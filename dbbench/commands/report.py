@@ -20,7 +20,6 @@ from dbbench.report.verdict_table import as_document, put_tables
 from dbbench.report.verdicts import verdicts
 from dbbench.results import LoadedRun, all_of
 from dbbench.results.fileio import write_text
-from dbbench.units import count
 
 MOST_FAILED: Final = 3  # failed trials that are listed; `dbbench show` lists all
 
@@ -139,9 +138,7 @@ def put_verdict(
         put_json({**names, "report": str(page), **counts, **more, "compare": as_document(tables)})
     else:
         put_tables(tables, options.verbose)
-        shown = ", ".join(f"{n} {word}" for word, n in counts.items() if n)
-        put()
-        put_paragraph(f"{count(len(trials), 'trial')}: {shown}. Page: {page}")
+        put_paragraph(f"Page: {page}")
         _put_failed([trial for trial in trials if trial.error is not None])
         if rows := _warnings(trials):
             put()

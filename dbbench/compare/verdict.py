@@ -186,7 +186,8 @@ def _group_rows(
         margin=margin,
     )
 
-    # The other arms are compared with it, and sorted from the best to the worst.
+    # The other arms are compared with it, and sorted from the best to the worst; those of another
+    # durability class are last.
     table = []
     for arm, pairs in group.pairs.items():
         trials = counted.get(arm, [])
@@ -202,7 +203,12 @@ def _group_rows(
         row = _judge(row, group.estimates.get(arm), levels.get(arm), metric, block_minutes)
         table.append(_with_conditions(row, base_trials, trials))
     sign = -1 if metric.better == "higher" else 1
-    table.sort(key=lambda row: (row.value is None, sign * (row.value or 0.0), row.fs_setup))
+
+    def place(row: Row) -> tuple[bool, bool, float, str]:
+        value = sign * (row.value or 0.0)
+        return row.mixed_durability, row.value is None, value, row.fs_setup
+
+    table.sort(key=place)
     return [base_row, *table]
 
 

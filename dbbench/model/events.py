@@ -1,10 +1,9 @@
 """Events of a running run, written and read as JSON lines.
 
 Kinds and their data:
-  run_begin    name, trials, done, seed, arms, blocks, first, budget_s    first: trials that run
-               in any case;
-                                                     budget_s: what is left of the budget; null
-                                                     without one
+  run_begin    name, trials, done, seed, arms, blocks, first, budget_s, results
+               first: trials that run in any case; budget_s: what is left of the budget, null
+               without one; results: the ends of trials that are already done
   prepare      what, fraction?                      an image is written, a golden copy is built
   trial_begin  id, position, total, arm, block, attempt, engine, workload
   phase_begin  trial, phase, deadline_s, expected_s?

@@ -16,6 +16,7 @@ from dbbench.model import SCHEMA, plain, title_of
 from dbbench.report import sentences
 from dbbench.report.answer import SHORT, answer
 from dbbench.report.text import put, put_paragraph, put_table, table_text
+from dbbench.report.trial_counts import trial_counts
 from dbbench.report.verdicts import Verdicts, VerdictTable
 from dbbench.units import GROUP, change, count, interval, join_words
 
@@ -145,6 +146,7 @@ def as_document(verdicts: Verdicts) -> dict[str, Any]:
         "metric": "primary" if len(metrics) > 1 else next(iter(metrics), None),
         "rows": rows,
         "findings": verdicts.findings,
+        "trials": plain(trial_counts(verdicts.runs)),
     }
     if verdicts.hosts:
         document["hosts"] = plain(verdicts.hosts)
@@ -185,19 +187,30 @@ def as_markdown(verdicts: Verdicts) -> str:
         parts += [f"- {line}" for line in _host_lines(verdicts, table)]
     parts += [f"- {text}" for text in _factor_lines(verdicts)]
     parts += [f"- {text}" for text in verdicts.findings]
+    if verdicts.runs:
+        parts.append(f"- {trial_counts(verdicts.runs).text}.")
     return "\n".join(parts).rstrip() + "\n"
 
 
 def put_tables(verdicts: Verdicts, details: bool = False) -> None:
-    """Print the answer, the tables for people, and sentences about several tables below them."""
-    if not verdicts.tables:
+    """Print the answer, the tables for people, sentences about several tables below them, and how
+    many trials count.
+    """
+    if verdicts.tables:
+        _put_results(verdicts, details)
+    else:
         put("These runs have no results to compare.")
-        return
+    if verdicts.runs:
+        put()
+        put_paragraph(f"{trial_counts(verdicts.runs).text}.")
+
+
+def _put_results(verdicts: Verdicts, details: bool) -> None:
     words = answer(verdicts.tables, verdicts.runs)
     of_runs = (text for _, text in words.caveats)
-    for sentence in (words.recommendation, " ".join(words.sentences), *of_runs):
-        if sentence:
-            put_paragraph(sentence.replace("**", ""))
+    texts_above = (words.recommendation, " ".join(words.sentences), *of_runs)
+    for sentence in filter(None, texts_above):
+        put_paragraph(sentence.replace("**", ""))
 
     # A remark that a caveat or a column makes is left out.
     implied = {

@@ -89,7 +89,7 @@ def verdicts(
                 tables.append(VerdictTable(*key, METRICS[name], noted, plain_names[key[1]]))
                 hosts += compare.by_host(group, chosen, name)
     planned: list[compare.Group] = [cell.group for cell in cells]
-    tables.sort(key=lambda t: (t.workload, t.engine, planned.index(t.group)))
+    tables.sort(key=lambda table: planned.index(table.group))  # as on the page
 
     # What is true of several tables.
     levels = {cell.group: cell.levels for cell in cells if cell.levels}

@@ -310,6 +310,7 @@ class Queue:
                     "blocks": run.plan.blocks,
                     "first": first,
                     "budget_s": budget_s,
+                    "results": self._earlier(),
                 },
             )
         )
@@ -328,6 +329,18 @@ class Queue:
             "warmup_s": cell.window.warmup_s,
             "measure_s": cell.window.measure_s,
         }
+
+    def _earlier(self) -> list[dict[str, object]]:
+        """Return the ends of the trials that an earlier start has finished, as far as they can be
+        read.
+        """
+        pending = {spec.id for spec in self.folder.pending}
+        ends = []
+        for spec in self.run.order:
+            if spec.id not in pending:
+                with contextlib.suppress(errors.DbbenchError):
+                    ends.append(self._end(spec))
+        return ends
 
     def _end(self, spec: TrialSpec) -> dict[str, object]:
         trial = self.folder.trial(spec)

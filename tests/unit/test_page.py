@@ -196,7 +196,7 @@ def test_what_was_not_run_is_named(tmp_path: Path) -> None:
     """
     page = model(tmp_path / "some", Shape(work=TPCB, missing=4))
     assert "5 of 9 trials are done. The same dbbench run command resumes it" in notices(page)
-    assert page.verdict.quality.startswith("5 of 9 trials used (4 not run)")
+    assert page.verdict.quality.startswith("5 trials count; 4 have not run. ")
     assert sum(row.missing for row in page.comparisons[0].table.rows) == 4
     text = Seen(render([loaded(tmp_path / "none", Shape(work=TPCB, missing=9))])).text
     for words in ("0 of 9 trials are done", "Nothing was measured", "no trial left a series"):

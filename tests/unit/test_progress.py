@@ -4,15 +4,20 @@ import json
 import re
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TextIO
 
 import pytest
+import synthetic
+from synthetic import TPCB, Shape
 
+from dbbench.compare import means
 from dbbench.errors import Interrupted, Terminated
 from dbbench.model.events import Event, ignore, parse
 from dbbench.report.progress import Display, PlainLines, live, renderer, shown
 from dbbench.report.progress.live import above, draw
 from dbbench.report.progress.state import State, eta, mean_and_spread, opening, spark
+from dbbench.report.verdicts import verdicts
 from tests.support.terminal import WideStream
 
 ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -203,13 +208,40 @@ def test_trials_of_before_and_failed_ones() -> None:
     state = state_at(
         [
             BEGIN,
-            ended(1, "ext4", 5.0),
-            ended(2, "ext4", 7.0, "failed"),
-            ended(3, "ext4", 9.0, "suspect"),
+            ended(1, "ext4", 5.0, block=1, id="b1"),
+            ended(2, "ext4", 7.0, "failed", block=2, id="b2"),
+            ended(3, "ext4", 9.0, "suspect", block=3, id="b3"),
         ]
     )
     assert state.values == {("postgres", "tpcb", "ext4"): [5.0, 9.0]}
     assert state_at([BEGIN, Event("moonrise", {"x": 1})]).run == BEGIN.data
+
+
+def test_the_mean_has_the_trials_of_the_table(tmp_path: Path) -> None:
+    """An attempt that a repeated block replaces is in neither, also not after a resumption."""
+    ident = "ext4.postgres.pgbench-tpcb-b2-a1"
+    loaded = synthetic.loaded(tmp_path, Shape(arms=("ext4", "xfs"), work=TPCB, suspect=[ident]))
+    ends = []
+    for each in loaded.trials:
+        ends.append(
+            {
+                "id": each.id,
+                "arm": each.fs_setup,
+                "engine": each.engine,
+                "workload": each.workload,
+                "block": each.block,
+                "attempt": each.attempt,
+                "position": each.position,
+                "status": each.status.value,
+                "value": each.summary["tps"],
+            }
+        )
+    begin = Event("run_begin", {**BEGIN.data, "results": ends[:3]})
+    state = state_at([begin, *(Event("trial_end", end) for end in ends[3:])])
+    (table,) = verdicts([loaded]).tables
+    shown = {setup: means({"": of_setup})[""] for (_, _, setup), of_setup in state.values.items()}
+    assert len(loaded.trials) == 8
+    assert shown == {row.fs_setup: row.value for row in table.rows}
 
 
 def test_bars_and_means() -> None:

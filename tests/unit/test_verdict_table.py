@@ -151,8 +151,9 @@ def test_warnings_are_one_table_at_the_end(
     assert [line.split()[0] for line in text.splitlines() if re.match(r"W\d\d\d ", line)] == [
         "W012"
     ]
-    assert "12 trials: 7 ok, 1 suspect, 4 failed. Page: report.html" in text
+    counts = "6 trials count; 6 are left out: 1 disturbed, 1 of a repeated block and 4 failed."
+    assert f"{counts}\nPage: report.html" in text
     assert text.count(" failed in measure: E402") == 3 and "and 1 more:  dbbench show demo" in text
     one = synthetic.loaded(tmp_path, Shape(name="one", arms=("ext4",), work=TPCB, blocks=1))
     put_verdict(Options(), [one], Path("report.html"), {})
-    assert "\n1 trial: 1 ok. Page:" in capsys.readouterr().out
+    assert "\n1 trial counts.\nPage:" in capsys.readouterr().out

@@ -10,6 +10,7 @@ from dbbench.compare.remarks import texts
 from dbbench.metrics.table import Metric
 from dbbench.model import Status
 from dbbench.model.run import title_of
+from dbbench.report.trial_counts import trial_counts
 from dbbench.report.verdicts import Verdicts, is_expected
 
 FAILS: Final = ("regression", "slower", "worse")
@@ -37,7 +38,9 @@ class ArmFigures(NamedTuple):
 
 
 class Report(NamedTuple):
-    """A run or a night. `problems` are sentences about the whole of it."""
+    """A run or a night. `problems` are sentences about the whole of it; `trials` says how many
+    count.
+    """
 
     title: str
     run: str
@@ -47,6 +50,7 @@ class Report(NamedTuple):
     problems: tuple[str, ...] = ()
     seconds: float = 0.0
     host: str = ""
+    trials: str = ""
 
 
 def report_of(verdicts: Verdicts) -> Report:
@@ -82,5 +86,6 @@ def report_of(verdicts: Verdicts) -> Report:
         state="failed" if problems else "",
         problems=tuple(problems),
         seconds=math.fsum(phase.seconds for trial in trials for phase in trial.phases),
+        trials=trial_counts(verdicts.runs).text,
         host=", ".join(dict.fromkeys(str(run.host.get("hostname", "")) for run in runs)),
     )

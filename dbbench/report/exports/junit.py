@@ -31,6 +31,9 @@ def junit(report: Report) -> str:
         time=f"{report.seconds:.0f}",
         hostname=_clean(report.host),
     )
+    if report.trials:
+        properties = ET.SubElement(suite, "properties")
+        ET.SubElement(properties, "property", name="trials", value=report.trials)
     for entry in report.entries:
         _add_case(suite, entry)
     if report.problems:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from dbbench.engines import profile_of
-from dbbench.model import Status, Trial
+from dbbench.model import Trial
 from dbbench.report.answer import SHORT, UNFINISHED, Answer, answer
 from dbbench.report.page.charts.dots import DotPlot, answer_plots
 from dbbench.report.page.findings import Finding
@@ -19,6 +19,7 @@ from dbbench.report.page.method import subtitle
 from dbbench.report.page.notices import Notice, notices
 from dbbench.report.page.trial_facts import fact_text, facts
 from dbbench.report.sentences import SUSPECT, interaction
+from dbbench.report.trial_counts import trial_counts
 from dbbench.report.verdict_table import as_markdown
 from dbbench.report.verdicts import verdicts
 from dbbench.units import count, join_words
@@ -87,24 +88,9 @@ def verdict(
 
 
 def _quality(groups: Sequence[Group]) -> str:
-    trials = [trial for group in groups for trial in group.trials]
-    used = sum(len(group.counted_ids) for group in groups)
-    missing = sum(len(group.missing()) for group in groups)
-    damaged = sum(len(loaded.damaged) for loaded in loaded_runs(groups))
-    total = len(trials) + missing + damaged
-    exceptions = {
-        "failed": sum(trial.status is Status.FAILED for trial in trials),
-        "suspect": sum(trial.status is Status.SUSPECT for trial in trials),
-        "of a repeated block": sum(trial.attempt > 1 for trial in trials),
-        "not run": missing,
-        "damaged": damaged,
-    }
-    odd = join_words([f"{number} {what}" for what, number in exceptions.items() if number])
     blocks = sorted({(group.loaded.run.name, group.loaded.run.blocks) for group in groups})
     in_blocks = join_words([count(number, "block") for _, number in blocks])
-    return (
-        f"{used} of {total} trials used{f' ({odd})' if odd else ''}; {in_blocks} in random order."
-    )
+    return f"{trial_counts(loaded_runs(groups)).text}. {in_blocks} in random order."
 
 
 def _markdown(groups: Sequence[Group], tables: Sequence[str]) -> Iterator[str]:

@@ -161,8 +161,8 @@ def document(table: ResultTable) -> dict[str, Any]:
 
 
 def result_table(group: Group) -> ResultTable:
-    """Return the table of a group, best first, arms of another durability class last. Columns that
-    no trial has are omitted.
+    """Return the table of a group, in the order of the terminal: the baseline, the others from best
+    to worst, arms of another durability class last. Columns that no trial has are omitted.
     """
     absent = []
     columns: dict[Heading, dict[str, float | None]] = {}
@@ -175,14 +175,7 @@ def result_table(group: Group) -> ResultTable:
         elif _expects(metric, group):
             absent.append(metric.label)
 
-    # Arms of another class and without a figure are last, the others from best to worst.
-    sign = -1 if group.metric.better == "higher" else 1
-
-    def place(result: ArmResult) -> tuple[bool, bool, float]:
-        value = result.row.value
-        return result.arm.apart, value is None, sign * (value or 0.0)
-
-    rows = sorted((_arm_result(group, row, columns) for row in group.rows), key=place)
+    rows = [_arm_result(group, row, columns) for row in group.ordered_rows]
     sections = Counter(heading.section for heading in columns)
     return ResultTable(
         metric=group.metric,

@@ -5,18 +5,34 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from dbbench.compare import means
+from dbbench.compare import chosen, means
 from dbbench.metrics.table import METRICS
+from dbbench.model import Status
 from dbbench.model.events import Event
 from dbbench.units import count, duration_text, number
 
 SPARK: Final = 40  # seconds of throughput in the small chart
 DAY_S: Final = 86400.0
 _BARS: Final = "▁▂▃▄▅▆▇█"
+
+
+class Finished(NamedTuple):
+    """A trial that has ended, with what decides whether it counts. `workload` has the variant."""
+
+    id: str
+    fs_setup: str
+    engine: str
+    workload: str
+    block: int
+    attempt: int
+    position: int
+    status: Status
+    value: float | None
+    variant: str = ""
 
 
 @dataclass
@@ -37,8 +53,7 @@ class State:
     total: int = 0  # trials of the run, with those that were added so far
     finished: int = 0  # trials with a result, including those before the run was resumed
     budget_until: float = -math.inf  # end of the budget; -inf without one
-    # (engine, workload, arm) -> results
-    values: dict[tuple[str, str, str], list[float]] = field(default_factory=dict)
+    attempts: list[Finished] = field(default_factory=list)
     took_s: list[float] = field(default_factory=list)
     began: float = 0.0
     phase_began: float = 0.0
@@ -55,6 +70,18 @@ class State:
         handler = getattr(self, f"_{event.kind}", None)
         if handler is not None:
             handler(event.data, time.monotonic() if now is None else now)
+
+    @property
+    def values(self) -> dict[tuple[str, str, str], list[float]]:
+        """Return by (engine, workload, setup) the values of the trials that count, as in the
+        tables.
+        """
+        values: dict[tuple[str, str, str], list[float]] = {}
+        for trial in chosen(self.attempts):
+            if trial.value is not None:
+                key = (trial.engine, trial.workload, trial.fs_setup)
+                values.setdefault(key, []).append(trial.value)
+        return values
 
     @property
     def phase(self) -> str:
@@ -96,10 +123,29 @@ class State:
     def _run_begin(self, data: dict[str, Any], now: float) -> None:
         self.run = data
         self.finished = int(data.get("done") or 0)
+        self.attempts = []
+        for earlier in data.get("results") or ():
+            self._add(earlier)
         self.budget_until = -math.inf
         if data.get("budget_s") is not None:
             self.budget_until = now + float(data["budget_s"])
         self._note(data, now)
+
+    def _add(self, data: Mapping[str, Any]) -> None:
+        value = data.get("value")
+        self.attempts.append(
+            Finished(
+                id=str(data.get("id")),
+                fs_setup=str(data.get("arm")),
+                engine=str(data.get("engine")),
+                workload=str(data.get("workload")),
+                block=int(data.get("block") or 1),
+                attempt=int(data.get("attempt") or 1),
+                position=int(data.get("position") or len(self.attempts) + 1),
+                status=Status(data.get("status") or Status.OK),
+                value=None if value is None else float(value),
+            )
+        )
 
     def _run_end(self, data: dict[str, Any], now: float) -> None:
         self.total = self.finished
@@ -161,9 +207,7 @@ class State:
         self.finished += 1
         if self.trial:
             self.took_s.append(now - self.began)
-        if data.get("value") is not None and data.get("status") != "failed":
-            key = (str(data["engine"]), str(data["workload"]), str(data["arm"]))
-            self.values.setdefault(key, []).append(float(data["value"]))
+        self._add(data)
         self.trial = {}
         self.phases = {}
         self.second = {}

@@ -120,6 +120,7 @@ COUNTERS_OF_MYSQL: Final = _KEPT - _OF_MARIADB
 _HISTORY: Final = (
     "SELECT count FROM information_schema.innodb_metrics WHERE name = 'trx_rseg_history_len'"
 )
+_SESSION_THREADS: Final = "SELECT tid FROM information_schema.processlist WHERE command <> 'Daemon'"
 _UNKNOWN_ACCOUNT: Final = 1396  # ER_CANNOT_USER
 # '': MariaDB's roles
 _FROM_ELSEWHERE: Final = "SELECT user, host FROM mysql.user WHERE host NOT IN ('localhost', '')"
@@ -328,6 +329,12 @@ class InnodbServer(Server):
                 continue
             present[int(number)] = f"{user}: {statement or command}"
         return Sessions(present, opened - self._opened_before)
+
+    def session_threads(self) -> frozenset[int]:
+        """Return those of MariaDB; the threads of MySQL have names."""
+        if self.engine != "mariadb":
+            return frozenset()
+        return frozenset(int(row[0]) for row in self._read(_SESSION_THREADS))
 
     def recovery_bytes(self) -> int | None:
         age = self.counters().get("innodb_redo_age_bytes")

@@ -268,6 +268,10 @@ class Server(Endpoint):
         """Return the sessions that others have opened; as cheap as `counters`."""
         return Sessions({})
 
+    def session_threads(self) -> frozenset[int]:
+        """Return the thread ids of sessions whose names do not say that they are sessions."""
+        return frozenset()
+
     def checkpoints(self, grown: Counts) -> CheckpointFacts:
         """Return checkpoints begun and ended between two readings of `counters`, by cause."""
         return CheckpointFacts(note="no server, no checkpoints")

@@ -32,6 +32,14 @@ class Histogram:
     def total(self) -> int:
         return sum(self.counts.values())
 
+    @property
+    def mean_ms(self) -> float | None:
+        """Return the mean latency, which the width of the buckets changes by less than 0.5 %."""
+        if not self.total:
+            return None
+        sums = (count * math.exp((bucket + 0.5) / PER_E) for bucket, count in self.counts.items())
+        return math.fsum(sums) / self.total / 1000
+
     def percentile_ms(self, percent: float) -> float | None:
         """Return the latency in ms that `percent` of all events did not exceed (nearest rank); None
         without events.

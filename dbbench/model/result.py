@@ -22,6 +22,7 @@ from dbbench.model.device import (
     WriteFacts,
 )
 from dbbench.model.run import Settings, Window
+from dbbench.model.time_layers import TimeFacts
 
 # Kinds of work, as fields of `Work`: a load does the same number of each in every transaction.
 WORK_KINDS: Final = {
@@ -320,6 +321,7 @@ class Trial:
     drain: DrainFacts | None = None
     memory: MemoryFacts | None = None
     cores: CoresFacts | None = None
+    time: TimeFacts | None = None  # None: there is no server, or an earlier version
     client: ClientFacts | None = None  # None: the load generator ran on this machine
     ceiling: CeilingFacts | None = None
     limit: LimitFacts | None = None

@@ -261,6 +261,7 @@ class Facts:
     drain: model.DrainFacts
     memory: model.MemoryFacts
     cores: model.CoresFacts | None
+    time: model.TimeFacts | None
     client: model.ClientFacts | None
     checkpoints: model.CheckpointFacts
     io: model.IoFacts

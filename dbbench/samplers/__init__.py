@@ -12,7 +12,7 @@ from typing import Final
 
 from dbbench.metrics.series import Series
 from dbbench.model import TrialWarning
-from dbbench.samplers import engine_counters, iostat, machine, sar, server_log
+from dbbench.samplers import engine_counters, iostat, machine, sar, server_log, thread_waits
 from dbbench.samplers.sampler import Sampled, Sampler, Sampling
 
 __all__ = ["SAMPLERS", "Sampled", "Sampler", "Samples", "Sampling", "beside", "programs"]
@@ -23,6 +23,7 @@ SAMPLERS: Final[dict[str, Sampler]] = {
     "counters": engine_counters,
     "server_log": server_log,
     "machine": machine,
+    "threads": thread_waits,
 }
 
 

@@ -2,8 +2,10 @@
 
 import dataclasses
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, cast
 
 from dbbench import model, results
@@ -85,6 +87,8 @@ def readings(
 
 class FakeSamples:
     """The series of the samplers."""
+
+    parts: Mapping[str, Any] = MappingProxyType({})
 
     def read(self, _begin_utc: float, seconds: int) -> tuple[Series, list[model.TrialWarning]]:
         return Series(seconds, {"cpu_user_pct": [5.0] * seconds}), []

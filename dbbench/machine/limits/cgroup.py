@@ -451,6 +451,7 @@ class Groups:
             lambda listed: [*dict.fromkeys(map(str, _groups_of(listed, self._mounts)))]
         )
         self._limits_of = functools.cache(self._list_limits)
+        self._throttled: dict[str, str] = {}  # file -> its lines about used up quotas
 
     def frozen(self, listed: str) -> bool:
         """Whether a process with these groups (/proc/PID/cgroup) is frozen, by its group or by one
@@ -467,6 +468,20 @@ class Groups:
         if content(f"{folder}/freezer.state") in ("FROZEN", "FREEZING"):
             return True
         return "frozen 1" in (content(f"{folder}/cgroup.events") or "").splitlines()
+
+    def throttled(self, listed: str | None) -> bool:
+        """Whether a quota of CPU time of these groups, or of one above, was used up since the last
+        call.
+        """
+        before = self._throttled
+        self._throttled = {}
+        for folder in self._of(listed or ""):
+            for group in (Path(folder), *Path(folder).parents):
+                lines = (content(group / "cpu.stat") or "").splitlines()
+                counts = [line for line in lines if line.startswith("nr_throttled ")]
+                if counts:
+                    self._throttled[str(group)] = counts[0]
+        return any(before.get(group, now) != now for group, now in self._throttled.items())
 
     def limits(self, listed: str) -> dict[str, str]:
         """Return the limits that apply to a process with these groups: file -> content."""

@@ -20,7 +20,7 @@ from dbbench.metrics import summary
 from dbbench.metrics.outcome import Outcome
 from dbbench.model import SourceChangeKind, TrialWarning
 from dbbench.plan.planned_conditions import SMALL_DEVICE
-from dbbench.run.evaluate import device_rates, fairness, work
+from dbbench.run.evaluate import device_rates, fairness, time_layers, work
 from dbbench.run.meter import Readings
 from dbbench.run.record import Record
 from dbbench.run.stages import snapshots
@@ -122,6 +122,8 @@ def _facts(trial: Record, observed: Observed) -> None:
         trial.run.host.get("memory_bytes"),
     )
     facts.cores = fairness.cores(cell, readings.processes)
+    sampler = observed.samples.parts.get("threads")
+    facts.time = time_layers.facts(sampler, outcome, cell, readings.engine.grown)
     client = readings.bench.client
     facts.client = None if client is None else client.facts
     facts.checkpoints = readings.engine.checkpoints

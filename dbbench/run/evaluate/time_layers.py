@@ -1,0 +1,116 @@
+"""Where the time of a transaction went: the samples of the server's threads in the window."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from dbbench.engines.port import Counts
+from dbbench.metrics.outcome import Outcome
+from dbbench.model import Cell, TimeFacts, TimeLayer, TimeWait
+from dbbench.samplers import Sampling
+from dbbench.samplers.thread_waits import Second, ThreadWaits
+from dbbench.samplers.time_layers import RUNNING, Wait
+
+_SHOWN: Final = 20  # waits that the result keeps
+# dbbench's own session, which reads the counters, waits for its client nearly all the time.
+_OWN: Final = 1.0
+# Below this share of the window, seconds that were not sampled may have been the slow ones.
+_LEAST_SAMPLED: Final = 0.8
+_TOO_FEW: Final = "too few seconds of the window were sampled"
+
+
+def facts(
+    sampler: Sampling | None,
+    outcome: Outcome,
+    cell: Cell,
+    grown: Counts,
+) -> TimeFacts | None:
+    """Return what the sessions did in the window, or None without a server. `grown`: the growth of
+    the server's counters in the window.
+    """
+    if not isinstance(sampler, ThreadWaits):
+        return None
+    warm_s = cell.window.warmup_s if cell.window.kind == "fixed" else 0.0
+    begin_utc = outcome.begin_utc + warm_s
+    end_utc = begin_utc + outcome.window_s
+    seconds = [each for each in sampler.seconds if begin_utc < each.utc - 0.5 < end_utc]
+    note = sampler.note
+    if len(seconds) < _LEAST_SAMPLED * int(outcome.window_s):
+        note = note or _TOO_FEW
+    if note or not seconds:
+        return TimeFacts(note or _TOO_FEW)
+
+    # The mean number of sessions in each layer.
+    sessions = dict.fromkeys(map(str, TimeLayer), 0.0)
+    for second in seconds:
+        for layer, mean in second.sessions().items():
+            sessions[layer] += mean / len(seconds)
+    waits = _mean_waits(seconds)
+    own = min(_OWN, sessions[TimeLayer.CLIENT])
+    sessions[TimeLayer.CLIENT] -= own
+    _count_row_locks(sessions, waits, grown, outcome.window_s)
+    present = sum(sessions.values())
+    if present <= 0:
+        return TimeFacts("the load had no session in the samples")
+
+    # In ms per transaction: all of a session's time is a transaction's, unless the load pauses.
+    paced = cell.parameters.get("rate") or cell.parameters.get("think_times")
+    ms_per_tx = {}
+    if outcome.transactions and outcome.histogram is not None:
+        for layer, mean in sessions.items():
+            ms_per_tx[layer] = 1000 * mean * outcome.window_s / outcome.transactions
+        if paced:
+            del ms_per_tx[TimeLayer.CLIENT]
+    return TimeFacts(
+        samples=sum(second.samples for second in seconds),
+        sessions=present,
+        shares={layer: mean / present for layer, mean in sessions.items()},
+        ms_per_tx=ms_per_tx,
+        latency_ms=outcome.histogram.mean_ms if outcome.histogram is not None else None,
+        waits=tuple(_longest(waits, present, own)),
+        sampler_cpu_s=sampler.cpu_s,
+    )
+
+
+def _mean_waits(seconds: Sequence[Second]) -> dict[Wait, float]:
+    """Return the mean number of sessions in each wait."""
+    waits = dict[Wait, float]()
+    for second in seconds:
+        for wait, count in second.waits.items():
+            mean = count / (second.samples * second.part * len(seconds))
+            waits[wait] = waits.get(wait, 0.0) + mean
+    return waits
+
+
+def _count_row_locks(
+    sessions: dict[str, float],
+    waits: dict[Wait, float],
+    grown: Counts,
+    window_s: float,
+) -> None:
+    """Move time from the log to locks: in InnoDB a session waits in the same call for a row lock
+    and for the thread that flushes the log. Its counter of row lock waits says how much is which.
+    """
+    row_lock_ms = grown.get("innodb_row_lock_ms")
+    if row_lock_ms is None:
+        return
+    through = sum(
+        count for wait, count in waits.items() if wait.layer == TimeLayer.LOG and wait.through
+    )
+    missing = row_lock_ms / 1000 / window_s - sessions[TimeLayer.LOCK]
+    moved = max(0.0, min(through, missing))
+    sessions[TimeLayer.LOCK] += moved
+    sessions[TimeLayer.LOG] -= moved
+
+
+def _longest(waits: dict[Wait, float], present: float, own: float) -> list[TimeWait]:
+    longest = []
+    for wait, mean in sorted(waits.items(), key=lambda item: -item[1])[:_SHOWN]:
+        if wait.layer == RUNNING:
+            continue
+        rest = mean - own if wait.layer == TimeLayer.CLIENT else mean
+        if rest > 0:
+            own = 0.0 if wait.layer == TimeLayer.CLIENT else own
+            longest.append(TimeWait(*wait, share=rest / present))
+    return longest

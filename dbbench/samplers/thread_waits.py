@@ -1,0 +1,290 @@
+"""threads: what each session of the server does or waits for, about twenty times a second, from
+/proc/PID/task/TID/{syscall,wchan}. `threads.jsonl` has the counts of each second, the columns
+`sessions_LAYER` the mean number of sessions in each layer (`time_layers.py`). The moments are random,
+so that nothing periodic is always, or never, seen.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Event
+from typing import Final
+
+from dbbench.errors import DbbenchError
+from dbbench.machine import threads
+from dbbench.machine.host import proc as proc_files
+from dbbench.machine.host.proc import PROC, below, content, tasks
+from dbbench.machine.limits.cgroup import Groups
+from dbbench.machine.mounts import mounts_of
+from dbbench.metrics.series import Series, on_the_second
+from dbbench.model import TIME_LAYERS, TrialWarning
+from dbbench.samplers.sampler import Sampled, Sampling
+from dbbench.samplers.time_layers import (
+    SESSION,
+    State,
+    Wait,
+    calls_by_number,
+    kind_of,
+    sessions_by_layer,
+    table,
+    waits,
+)
+from dbbench.units import iso
+
+PROGRAMS: Final = ()
+PER_S: Final = 20
+_MOST: Final = 512  # threads that are sampled in a second; of more, a random part
+_READ_BYTES: Final = 256
+_JOIN_S: Final = 2.0  # for an answer of the server about its sessions
+NO_PERMISSION: Final = "the kernel does not let this user see what the server's threads wait for"
+NO_TABLE: Final = "the system calls of this architecture are not known"
+NO_FUNCTIONS: Final = "this kernel does not name the functions in which threads sleep"
+
+
+@dataclass
+class Second:
+    """The samples of one second, which ended at `utc`. `waits`: sessions × samples."""
+
+    utc: float = 0.0
+    samples: int = 0
+    waits: Counter[Wait] = field(default_factory=Counter)
+    part: float = 1.0  # share of the threads that were sampled
+    on_cpu_s: float = 0.0  # of the sessions
+    queued_s: float = 0.0  # they could run, and had no CPU
+    throttled: bool = False  # a control group reached its quota of CPU time
+
+    def sessions(self) -> dict[str, float]:
+        """Return the mean number of sessions in each layer."""
+        scale = 1 / (self.samples * self.part)
+        means = {wait: count * scale for wait, count in self.waits.items()}
+        wanted_s = self.on_cpu_s + self.queued_s
+        on_cpu = self.on_cpu_s / wanted_s if wanted_s else 1.0
+        return sessions_by_layer(means, on_cpu, self.throttled)
+
+
+@dataclass(slots=True)
+class Thread:
+    """A thread of the server with its open files in /proc."""
+
+    pid: int
+    tid: int
+    role: str
+    syscall: int
+    wchan: int
+    schedstat: int | None
+    title: int | None  # of the command line, of a process of PostgreSQL
+    parked: bool
+    on_cpu_s: float | None = None
+    queued_s: float = 0.0
+
+    def close(self) -> None:
+        for fd in (self.syscall, self.wchan, self.schedstat, self.title):
+            if fd is not None:
+                os.close(fd)
+
+
+@contextlib.contextmanager
+def beside(target: Sampled, raw: Path) -> Iterator[Sampling | None]:
+    """Sample the server's threads within the block."""
+    pid = None if target.server is None else target.server.pid
+    if target.server is None or pid is None:
+        yield None
+        return
+    sampler = ThreadWaits(pid, raw / "threads.jsonl", target.server.session_threads)
+    with threads.beside("threads", sampler.work, limit_s=_JOIN_S):
+        yield sampler
+
+
+class ThreadWaits:
+    """Samples the threads of the server with this first process. `sessions`: asks it which threads
+    are sessions, if only it knows.
+    """
+
+    def __init__(
+        self,
+        server: int,
+        log: Path,
+        sessions: Callable[[], frozenset[int]],
+        proc: Path = PROC,
+    ) -> None:
+        self.seconds: list[Second] = []
+        self.cpu_s = 0.0  # its own CPU time
+        self.note = "" if calls_by_number() else NO_TABLE
+        self._server = server
+        self._sessions = sessions
+        self._log = log
+        self._proc = proc
+        self._groups = Groups(mounts_of(Path("/proc/self")))
+        self._foreign = set[int]()
+        self._threads: dict[int, Thread] = {}
+        self._part = 1.0
+
+    def work(self, ended: Event) -> None:
+        """Sample until `ended` is set."""
+        with self._log.open("w", encoding="utf-8") as log:
+            while not ended.is_set() and not self.note:
+                second = self._sample_second(ended)
+                if second.samples:
+                    self.seconds.append(second)
+                    log.write(json.dumps(_line(second)) + "\n")
+        for thread in self._threads.values():
+            thread.close()
+        self.cpu_s = time.thread_time()
+
+    def read(self, begin_utc: float, seconds: int) -> tuple[Series, list[TrialWarning]]:
+        means = [(second.utc, second.sessions()) for second in self.seconds]
+        columns = {}
+        for layer in TIME_LAYERS:
+            points = ((utc, sessions[layer]) for utc, sessions in means)
+            columns[f"sessions_{layer}"] = on_the_second(points, begin_utc, seconds)
+        return Series(seconds, columns if means else {}), []
+
+    def _sample_second(self, ended: Event) -> Second:
+        began = time.monotonic()
+        self._find_threads()
+        second = Second(part=self._part)
+        for number in itertools.count(1):
+            due = began + (number - random.random()) / PER_S
+            if due >= began + 1 or ended.wait(max(0.0, due - time.monotonic())):
+                break
+            states = [self._state(thread) for thread in [*self._threads.values()]]
+            second.waits.update(waits([state for state in states if state is not None]))
+            second.samples += 1
+            if time.monotonic() >= began + 1:
+                break
+        self._read_times(second)
+        second.utc = time.time()
+        return second
+
+    def _find_threads(self) -> None:
+        """Open the files of new threads, and close those of ended ones."""
+        processes = tasks(self._proc, self._foreign)
+        ours = below((self._server,), processes)
+        self._foreign |= processes.keys() - ours
+        found = {}
+        for pid in sorted(ours):
+            for task in proc_files.threads(processes[pid], self._proc):
+                found[task.pid] = (pid, task.name)
+        chosen = set(found)
+        if len(found) > _MOST:
+            chosen = set(random.sample(sorted(found), _MOST))
+        self._part = len(chosen) / len(found) if found else 1.0
+        # A process of PostgreSQL gets its title a moment after it has started.
+        for tid, thread in [*self._threads.items()]:
+            if tid not in chosen or (thread.title is None and thread.pid != self._server):
+                self._threads.pop(tid).close()
+        for tid in chosen - self._threads.keys():
+            self._open(*found[tid], tid)
+        with contextlib.suppress(DbbenchError):  # the sampler `counters` reports it
+            for tid in self._threads.keys() & self._sessions():
+                self._threads[tid].role = SESSION
+
+    def _open(self, pid: int, name: str, tid: int) -> None:
+        folder = f"{self._proc}/{pid}/task/{tid}"
+        title = content(f"{self._proc}/{pid}/cmdline") or ""
+        opened = list[int]()
+        try:
+            for file in ("syscall", "wchan"):
+                opened.append(os.open(f"{folder}/{file}", os.O_RDONLY | os.O_CLOEXEC))
+            os.pread(opened[0], _READ_BYTES, 0)
+        except OSError as error:
+            for fd in opened:
+                os.close(fd)
+            if isinstance(error, PermissionError):
+                self.note = NO_PERMISSION
+            return
+        is_titled = title.startswith("postgres: ")
+        role = kind_of(title.split("\0")[0] if is_titled else name, "roles")
+        self._threads[tid] = Thread(
+            pid,
+            tid,
+            role,
+            opened[0],
+            opened[1],
+            _open_or_none(f"{folder}/schedstat"),
+            _open_or_none(f"{folder}/cmdline") if is_titled else None,
+            # MySQL keeps the threads of ended sessions for later ones.
+            parked=role == SESSION and not is_titled,
+        )
+
+    def _state(self, thread: Thread) -> State | None:
+        """Return what the thread does now, or None if it has ended."""
+        try:
+            words = os.pread(thread.syscall, _READ_BYTES, 0).split(None, 2)
+            if words[0] == b"running":
+                return State("other" if thread.parked else thread.role)
+            function = os.pread(thread.wchan, _READ_BYTES, 0).decode()
+            title = b"" if thread.title is None else os.pread(thread.title, _READ_BYTES, 0)
+        except (OSError, IndexError):
+            return None
+        number = int(words[0])
+        call = calls_by_number().get(number, str(number))
+        known = table()["calls"].get(call, {})
+        file = ""
+        if known.get("fd"):
+            with contextlib.suppress(OSError, ValueError):
+                link = f"{self._proc}/{thread.pid}/fd/{int(words[1], 16)}"
+                file = kind_of(os.readlink(link), "files")  # noqa: PTH115 -- as in `proc`
+
+        # A thread that waits for a client is a session; the first one only accepts connections.
+        waits_for_client = file == "socket" or known.get("does") == "events"
+        if waits_for_client and thread.title is None and thread.tid != thread.pid:
+            thread.role = SESSION
+            thread.parked = False
+        function = "" if function == "0" else function.partition(".")[0]
+        text = title.split(b"\0")[0].decode(errors="replace").rstrip()
+        role = "other" if thread.parked else thread.role
+        return State(role, call, file, function, _short(text))
+
+    def _read_times(self, second: Second) -> None:
+        """Add what the sessions used of the CPU, and how long they waited for it."""
+        for thread in self._threads.values():
+            if thread.schedstat is None or thread.role != SESSION:
+                continue
+            with contextlib.suppress(OSError, ValueError, IndexError):
+                words = os.pread(thread.schedstat, _READ_BYTES, 0).split()
+                on_cpu_s = int(words[0]) / 1e9
+                queued_s = int(words[1]) / 1e9
+                if thread.on_cpu_s is not None:
+                    thread.parked = thread.parked and on_cpu_s == thread.on_cpu_s
+                    second.on_cpu_s += on_cpu_s - thread.on_cpu_s
+                    second.queued_s += queued_s - thread.queued_s
+                thread.on_cpu_s = on_cpu_s
+                thread.queued_s = queued_s
+        second.throttled = self._groups.throttled(content(f"{self._proc}/{self._server}/cgroup"))
+
+
+def _short(title: str) -> str:
+    """Return the end of a title that says whether its process waits, and for whom."""
+    for end in (" waiting", " idle", " idle in transaction"):
+        if title.endswith(end):
+            return end
+    return " busy" if title else ""
+
+
+def _open_or_none(path: str) -> int | None:
+    try:
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+
+
+def _line(second: Second) -> dict[str, object]:
+    return {
+        "utc": iso(second.utc),
+        "samples": second.samples,
+        "part": second.part,
+        "on_cpu_s": round(second.on_cpu_s, 6),
+        "queued_s": round(second.queued_s, 6),
+        "throttled": second.throttled,
+        "waits": [[*wait, count] for wait, count in second.waits.most_common()],
+    }

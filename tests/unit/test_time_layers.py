@@ -1,0 +1,213 @@
+"""What sessions wait for: by hand, in recorded samples of servers, and in a process of this test."""
+
+import json
+import os
+import threading
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from dbbench.metrics.histogram import Histogram, bucket_of
+from dbbench.model import TimeLayer
+from dbbench.run.evaluate import time_layers
+from dbbench.samplers.thread_waits import NO_PERMISSION, Second, ThreadWaits
+from dbbench.samplers.time_layers import (
+    RUNNING,
+    State,
+    Wait,
+    calls_by_number,
+    kind_of,
+    layer_of,
+    waits,
+)
+
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+RECORDED: Any = json.loads((FIXTURES / "samplers" / "threads.json").read_text())
+FLUSH = State("session", "fdatasync", "log", "jbd2_log_wait_commit")
+LOCKED = State("session", "futex", "", "futex_do_wait")
+
+
+@pytest.mark.parametrize(
+    ("state", "layer"),
+    [
+        (State("session"), RUNNING),
+        (FLUSH, TimeLayer.LOG),
+        (State("session", "pwrite64", "log", "ext4_buffered_write_iter"), TimeLayer.LOG),
+        (State("session", "pwrite64", "log", "balance_dirty_pages"), TimeLayer.THROTTLED),
+        (State("session", "pread64", "data", "folio_wait_bit_common"), TimeLayer.READ),
+        (State("session", "fault", "", "folio_wait_bit_common"), TimeLayer.READ),
+        (State("session", "pwrite64", "data", "__iomap_dio_rw"), TimeLayer.WRITE),
+        (State("session", "pwrite64", "data", "xfs_ilock"), TimeLayer.FILESYSTEM),
+        (State("session", "fsync", "data", "rq_qos_wait"), TimeLayer.THROTTLED),
+        (State("session", "fallocate", "data", "start_this_handle"), TimeLayer.FILESYSTEM),
+        (State("session", "recvfrom", "socket", "unix_stream_read_generic"), TimeLayer.CLIENT),
+        (State("session", "poll", "", "poll_schedule_timeout"), TimeLayer.CLIENT),
+        (State("session", "epoll_wait", "", "do_epoll_wait", " idle"), TimeLayer.CLIENT),
+        (
+            State("session", "epoll_wait", "", "do_epoll_wait", " idle in transaction"),
+            TimeLayer.CLIENT,
+        ),
+        (State("session", "epoll_wait", "", "do_epoll_wait", " waiting"), TimeLayer.LOCK),
+        (State("session", "epoll_wait", "", "do_epoll_wait", " busy"), TimeLayer.UNKNOWN),
+        (LOCKED, TimeLayer.LOCK),
+        (State("session", "999"), TimeLayer.UNKNOWN),
+    ],
+)
+def test_call_file_and_function_decide_the_layer(state: State, layer: str) -> None:
+    """Each kind of wait has its layer, and an unlisted call is not known."""
+    assert layer_of(state) == layer
+
+
+def test_who_waits_for_the_flush_of_another_waits_for_the_log() -> None:
+    """Group commit: one session flushes, the others sleep in a lock until it is done."""
+    flush = Wait(TimeLayer.LOG, "fdatasync", "log", "jbd2_log_wait_commit")
+    assert waits([LOCKED, FLUSH, LOCKED]) == {flush: 1, flush._replace(through="futex"): 2}
+
+
+def test_the_flush_may_be_of_a_thread_that_is_no_session() -> None:
+    """MySQL's log flusher, PostgreSQL's walwriter."""
+    flush = Wait(TimeLayer.LOG, "fdatasync", "log", "jbd2_log_wait_commit", "futex")
+    assert waits([LOCKED, FLUSH._replace(role="log writer")]) == {flush: 1}
+
+
+def test_a_lock_without_a_flush_is_a_lock() -> None:
+    """Nobody writes the log at that moment."""
+    assert [wait.layer for wait in waits([LOCKED])] == [TimeLayer.LOCK]
+
+
+def test_a_row_lock_of_postgresql_stays_a_lock_during_a_flush() -> None:
+    """The title of the process says that it waits for a lock."""
+    row = State("session", "epoll_wait", "", "do_epoll_wait", " waiting")
+    assert TimeLayer.LOCK in [wait.layer for wait in waits([row, FLUSH])]
+
+
+def test_a_wait_for_an_io_worker_is_a_read() -> None:
+    """PostgreSQL 18 reads in processes of its own."""
+    latch = State("session", "epoll_wait", "", "do_epoll_wait", " busy")
+    worker = State("I/O worker", "pread64", "data", "folio_wait_bit_common")
+    assert [wait.layer for wait in waits([latch, worker])] == [TimeLayer.READ]
+
+
+@pytest.mark.parametrize(
+    ("recording", "expected"),
+    [
+        ("ext4-postgres", {"client": 12, RUNNING: 28, "lock": 9, "log": 9, "read": 2}),
+        (
+            "xfs-postgres",
+            {"client": 21, RUNNING: 16, "lock": 9, "log": 33, "read": 10, "unknown": 1},
+        ),
+        ("btrfs-postgres", {"client": 11, RUNNING: 7, "lock": 4, "log": 39, "read": 1}),
+        ("ext4-mariadb", {"client": 12, RUNNING: 6, "log": 30}),
+        ("xfs-mariadb", {"client": 15, RUNNING: 5, "log": 40}),
+        ("btrfs-mariadb", {"client": 13, RUNNING: 2, "lock": 4, "log": 17}),
+    ],
+)
+def test_recorded_samples_of_servers_have_their_layers(
+    recording: str, expected: dict[str, int]
+) -> None:
+    """Twelve moments each, of servers with four clients and the session that reads counters."""
+    counted: dict[str, int] = {}
+    for moment in RECORDED[recording]:
+        for wait, count in waits([State(*state) for state in moment]).items():
+            counted[str(wait.layer)] = counted.get(str(wait.layer), 0) + count
+    assert counted == expected
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [
+        ("/m/data/pg_wal/00000001000000000000000C", "log"),
+        ("/m/data/ib_logfile0", "log"),
+        ("/m/data/#innodb_redo/#ib_redo12", "log"),
+        ("/m/data/binlog.000002", "log"),
+        ("/m/data/#ib_16384_0.dblwr", "doublewrite"),
+        ("/m/data/base/pgsql_tmp/pgsql_tmp1.0", "temporary"),
+        ("socket:[12]", "socket"),
+        ("/m/data/base/5/16384", "data"),
+    ],
+)
+def test_files_have_kinds(path: str, kind: str) -> None:
+    """The names are those of the servers."""
+    assert kind_of(path, "files") == kind
+
+
+def test_running_time_is_split_by_the_scheduler_s_count() -> None:
+    """Of 4 running sessions that had a CPU for a quarter of the time, 3 wait for one."""
+    second = Second(0.0, 10, part=0.5, on_cpu_s=1.0, queued_s=3.0)
+    second.waits[Wait(RUNNING)] = 20
+    sessions = second.sessions()
+    assert (sessions["cpu"], sessions["queue"]) == (1.0, 3.0)
+
+
+def test_a_used_up_quota_is_throttling() -> None:
+    """A session without a CPU is throttled in a second in which the quota was used up."""
+    second = Second(0.0, 10, on_cpu_s=1.0, queued_s=3.0, throttled=True)
+    second.waits[Wait(RUNNING)] = 40
+    assert second.sessions()["throttled"] == 3.0
+
+
+def test_a_sleeping_thread_is_sampled() -> None:
+    """The kernel says in which call, and behind which file, a real thread sleeps."""
+    reading, writing = os.pipe()
+    sleeper = threading.Thread(target=os.read, args=(reading, 1), daemon=True)
+    sleeper.start()
+    time.sleep(0.05)
+    sampler = ThreadWaits(os.getpid(), Path(os.devnull), frozenset)
+    sampler._find_threads()
+    state = sampler._state(sampler._threads[sleeper.native_id or 0])
+    os.write(writing, b"x")
+    sleeper.join()
+    assert state is not None
+    assert (state.role, state.call, state.file) == ("session", "read", "socket")
+    assert "pipe" in state.function
+
+
+def facts(seconds: list[Second], grown: dict[str, float], note: str = "") -> Any:
+    """The facts of a window of two seconds with 8 transactions of 500 ms."""
+    sampler = ThreadWaits(os.getpid(), Path(os.devnull), frozenset)
+    sampler.seconds = seconds
+    sampler.note = note
+    histogram = Histogram({bucket_of(500_000): 8})
+    outcome = SimpleNamespace(begin_utc=100.0, window_s=2.0, transactions=8, histogram=histogram)
+    window = SimpleNamespace(kind="fixed", warmup_s=1.0)
+    cell = SimpleNamespace(window=window, parameters={})
+    return time_layers.facts(sampler, cast(Any, outcome), cast(Any, cell), grown)
+
+
+def second(utc: float) -> Second:
+    """Two sessions of the load in one sample: one flushes, one waits for it; and dbbench's own."""
+    waiting = waits([FLUSH, LOCKED, State("session", "poll")])
+    return Second(utc, 1, waiting)
+
+
+def test_the_layers_of_a_window_add_up_to_the_latency() -> None:
+    """Two sessions × 2 s are 8 transactions of 500 ms; the warm-up does not count."""
+    observed = facts([second(101.0), second(102.0), second(103.0)], {})
+    assert observed.samples == 2
+    assert observed.shares["log"] == 1.0
+    assert sum(observed.ms_per_tx.values()) == 500.0
+    assert observed.latency_ms == pytest.approx(500, rel=0.01)
+
+
+def test_row_locks_of_innodb_are_counted_by_the_server() -> None:
+    """A session waits for both in the same call; 1 s of 2 session-seconds was for a row."""
+    observed = facts([second(102.0), second(103.0)], {"innodb_row_lock_ms": 1000.0})
+    assert observed.shares["lock"] == observed.shares["log"] / 3 == 0.25
+
+
+@pytest.mark.parametrize("note", ["", NO_PERMISSION])
+def test_what_was_not_sampled_is_not_zero(note: str) -> None:
+    """Without enough samples there are no shares, and a reason."""
+    observed = facts([], {}, note)
+    assert observed.shares == {}
+    assert observed.note
+
+
+def test_numbers_of_calls_are_distinct() -> None:
+    """On both architectures of the table."""
+    for machine in ("x86_64", "aarch64"):
+        numbers = calls_by_number(machine)
+        assert len(set(numbers.values())) == len(numbers)

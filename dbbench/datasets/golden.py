@@ -121,8 +121,9 @@ def recipe(spec: EngineSpec, dataset: Dataset, raw: bool = False) -> Recipe:
         tablespace_bytes = -(-least // TABLESPACE_STEP) * TABLESPACE_STEP
     if sources.kept_as_it_is(whole):
         building |= profile.unsettled
-    # What a plan may decide of the build: how many files or connections a server may open.
-    limits = {name: value for name, value in spec.settings.items() if spelt(name) in profile.limits}
+    # What a plan decides of the build: what a server may open, and what the data may require.
+    with_plan = (*profile.limits, *profile.required)
+    limits = {name: value for name, value in spec.settings.items() if spelt(name) in with_plan}
     settings = merge_settings(defaults, ("build", building), ("plan", limits))
     # An archive is made by a second server, which is as durable as a real one.
     primary: Settings = {}

@@ -62,8 +62,8 @@ REDO_LEAST: Final = 512 * 2**20
 REDO_MOST: Final = 4 * 2**30
 REDO_STEP: Final = 64 * 2**20
 
-# Settings that make the server private. Plans, workloads and fs setups may not set them.
-PRIVATE: Final = (
+# Settings that make the server private.
+_PRIVATE: Final = (
     "datadir",
     "socket",
     "pid_file",
@@ -103,6 +103,7 @@ _CORRUPT: Final = re.compile(
 )
 # MySQL's messages begin with [number] [subsystem]
 _ERROR: Final = re.compile(r"\[ERROR\] (?:\[[^]]*\] )*(.*)")
+_REMOVED: Final = re.compile(r"\[Warning\] ('[\w-]+' was removed)")  # and is ignored
 _CHECKERS: Final = 4
 _PAGE_CHECKER: Final = "innochecksum"
 # Files of pages, and in which parts they are checked: pages 64 to 191 of ibdata1 are MariaDB's
@@ -159,6 +160,19 @@ AND table_schema NOT IN ('mysql', 'sys', 'information_schema', 'performance_sche
     r"buffer_pool_(dump|load)|(undo|temp|force)_|page_size|read_only$))(innodb_\w+|sync_binlog|max_connections"
     r"|binlog_(format|row_image|order_commits|\w*group_commit\w*)|table_open_cache|\w+_buffer_size"
     r"|tmp_table_size|max_heap_table_size)",
+    reserved={
+        **dict.fromkeys(_PRIVATE, text.KEEPS_PRIVATE),
+        "autocommit": text.WRITES_NOTHING,
+        "innodb_read_only": text.WRITES_NOTHING,
+        "super_read_only": text.WRITES_NOTHING,
+        "innodb_page_size": text.FROM_CREATION,
+    },
+    required=(
+        "lower_case_table_names",
+        "plugin_load",
+        "plugin_load_add",
+        "file_key_management_filename",
+    ),
     settings_profiles={PRODUCTION: mysqld.BINLOG_PRODUCTION, STANDALONE: {}},
     switches={"binlog": {True: mysqld.BINLOG_PRODUCTION, False: {"log_bin": False}}},
     stated=mysqld.BINLOG_STATED,
@@ -389,6 +403,7 @@ class Innodb:
         argv = program.argv(Path("/dev/null"), *options, *self.checking)
         done = process.run(argv, note=False, ok=range(256), as_user=self.account())
         refusals = [match[1] for match in _ERROR.finditer(done.stderr)]
+        refusals += [match[1] for match in _REMOVED.finditer(done.stderr)]
         if done.returncode and not refusals:
             return done.stderr.strip()[-400:]
         return "; ".join(dict.fromkeys(refusals))
@@ -432,7 +447,7 @@ class Innodb:
         # Only dbbench's own values decide where the server listens and writes.
         program = mysqld.require(profile, place.bin)
         settings = {name.replace("-", "_"): setting for name, setting in settings.items()}
-        text.keep_private(settings, PRIVATE)
+        text.keep_reserved(settings, profile.reserved)
         owner = self.account()
         network = place.network
         sockets = own(place.sockets, owner)

@@ -149,6 +149,10 @@ class Profile:
     # factors that set several settings
     switches: Mapping[str, Mapping[bool, Values]] = field(default_factory=dict)
     io_uring: Values = field(default_factory=dict)  # settings whose value requires io_uring
+    # settings that plans, workloads and fs setups may not have, with the reason
+    reserved: Mapping[str, str] = field(default_factory=dict)
+    # settings of a plan that also apply to building, because a user's own data may require them
+    required: tuple[str, ...] = ()
     # override the profile if a control group limits the memory
     limited: Values = field(default_factory=dict)
     # settings that a settings profile decides; the plan and the page show their values

@@ -66,8 +66,7 @@ _HEAPS: Final = """SELECT pg_class.oid::regclass, blkno, offnum, attnum, msg
 FROM pg_class, verify_heapam(pg_class.oid, check_toast => true)
 WHERE relam = (SELECT oid FROM pg_am WHERE amname = 'heap') AND relkind IN ('r', 'm') AND relpersistence <> 't'"""
 
-# Settings that make the server private and its log readable. Plans, workloads and fs setups may not
-# set them.
+# Settings that make the server private and its log readable.
 _LOGGING: Final[dict[str, Scalar]] = {
     "listen_addresses": "",
     "port": PORT,
@@ -81,7 +80,7 @@ _LOGGING: Final[dict[str, Scalar]] = {
     "lc_messages": "C",
     "restart_after_crash": False,
 }
-PRIVATE: Final = (
+_RESERVED: Final = (
     *_LOGGING,
     "ssl_ca_file",
     "ssl_cert_file",
@@ -93,6 +92,12 @@ PRIVATE: Final = (
     "unix_socket_directories",
     "external_pid_file",
 )
+_LIBRARIES: Final = (
+    "shared_preload_libraries",
+    "session_preload_libraries",
+    "local_preload_libraries",
+)
+_SEGMENT: Final = re.compile("[0-9A-F]{24}")  # a file of the write-ahead log
 _PRODUCTION: Final[Values] = {"wal_level": "replica", "archive_mode": "off", "huge_pages": "try"}
 
 PROFILE: Final = Profile(
@@ -116,6 +121,12 @@ PROFILE: Final = Profile(
         "file_copy_method": Versions((18,)),
         "file_extend_method": Versions((18, 2), backported=((16, 12), (17, 8))),
     },
+    reserved={
+        **dict.fromkeys(_RESERVED, text.KEEPS_PRIVATE),
+        "default_transaction_read_only": text.WRITES_NOTHING,
+        "transaction_read_only": text.WRITES_NOTHING,
+    },
+    required=_LIBRARIES,
     locale="C.UTF-8",
     page_bytes=BLOCK,
     page_setting="block_size",
@@ -258,12 +269,33 @@ def refusal(settings: Settings, bin: Path | None = None) -> str:
     for name, setting in settings.items():
         if name != SLOT:
             argv.append(f"--{name}={text.word(setting.value)}")
+    missing = _missing_libraries(settings, bin)
+    if missing:
+        return f"its library {missing[0]} is not installed"
     done = process.run(argv, note=False, ok=range(256))
     if not done.returncode:
         return ""
     # after "FATAL" or "HINT"
     messages = [line.partition(":  ")[2] for line in done.stderr.splitlines()]
     return "; ".join(filter(None, messages)) or done.stderr.strip()
+
+
+def _missing_libraries(settings: Settings, bin: Path | None) -> list[str]:
+    """Return the libraries that the server would load but does not have, if it is known where it
+    looks for them.
+    """
+    folder = _require(bin).parent / "lib"
+    if not (folder / "plpgsql.so").is_file():
+        return []
+    names: list[str] = []
+    for setting in _LIBRARIES:
+        if setting in settings:
+            names += re.findall(r"[^\s,\"']+", text.word(settings[setting].value))
+    return [
+        name
+        for name in names
+        if "/" not in name and not (folder / f"{name.removesuffix('.so')}.so").is_file()
+    ]
 
 
 def account() -> process.User:
@@ -387,7 +419,7 @@ def serving(
     """Start the server within the block, after any recovery. `profile`: that of an engine based on
     PostgreSQL.
     """
-    text.keep_private(settings, PRIVATE)
+    text.keep_reserved(settings, profile.reserved)
     folder = _require(place.bin)
     owner = account()
     version = _version(folder)
@@ -395,6 +427,7 @@ def serving(
     settings = {name: setting for name, setting in settings.items() if name != SLOT}
     # the server would refuse to start with others
     existing = text.keep_existing(settings, _describe_settings(folder))
+    existing = text.raise_sizes(existing, ("min_wal_size", "max_wal_size"), least_log(datadir))
     sockets = own(place.sockets, owner)
     forget(sockets, ".s.PGSQL.*")
 
@@ -522,6 +555,13 @@ def backup(server: Server, room: Path) -> list[str] | str:
         "--wal-method=fetch",
         "--checkpoint=fast",
     ]
+
+
+def least_log(datadir: Path) -> int:
+    """Return the smallest size in bytes that the server accepts for its log: two segments."""
+    log = (datadir / "pg_wal").iterdir()
+    sizes = [file.stat().st_size for file in log if _SEGMENT.fullmatch(file.name)]
+    return 2 * max(sizes, default=0)
 
 
 def place_log(datadir: Path, folder: Path) -> None:

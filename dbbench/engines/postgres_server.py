@@ -33,7 +33,19 @@ _LEAVING_S: Final = 1.0  # ample: a backend ends milliseconds after its connecti
 _AT_WORK: Final = """SELECT coalesce(backend_type, 'process'), pid FROM pg_stat_activity WHERE pid <> pg_backend_pid()
 AND CASE backend_type WHEN 'client backend' THEN state NOT IN ('idle', 'idle in transaction')
 WHEN 'walsender' THEN false WHEN 'startup' THEN false ELSE wait_event_type IS DISTINCT FROM 'Activity' END"""
-_SETTINGS: Final = "SELECT name, setting, coalesce(unit, '') FROM pg_settings"
+# The settings of other sessions: this one has no timeouts, whatever the file says.
+_SETTINGS: Final = """SELECT s.name, coalesce(f.setting, s.setting),
+CASE WHEN f.setting IS NULL THEN coalesce(s.unit, '') ELSE '' END FROM pg_settings s
+LEFT JOIN pg_file_settings f ON f.name = s.name AND f.applied AND s.source = 'client'"""
+_EFFECTIVE: Final = """SELECT s.name, coalesce(f.setting, current_setting(s.name)) FROM pg_settings s
+LEFT JOIN pg_file_settings f ON f.name = s.name AND f.applied AND s.source = 'client' ORDER BY s.name"""
+_TIMEOUTS: Final = {  # and the version that introduced them
+    "statement_timeout": 0,
+    "lock_timeout": 0,
+    "idle_in_transaction_session_timeout": 0,
+    "idle_session_timeout": 14,
+    "transaction_timeout": 17,
+}
 _RESERVE: Final = f"""SELECT pg_create_physical_replication_slot('{NAME}', true)
 WHERE NOT EXISTS (SELECT 1 FROM pg_replication_slots WHERE slot_name = '{NAME}')"""
 _SCHEMAS: Final = (
@@ -107,13 +119,18 @@ class PostgresServer(Server):
             dbname=database or self.database,
             application_name="dbbench",
             # explicit, so that PGOPTIONS in the caller's environment has no effect
-            options="-c statement_timeout=0",
+            options=" ".join(f"-c {name}=0" for name in self._timeouts()),
             sslmode="disable",
             gssencmode="disable",
         )
         connection.autocommit = True
         self._opened.append(connection.info.backend_pid)
         return connection
+
+    def _timeouts(self) -> list[str]:
+        """Return the settings that could end dbbench's own statements and sessions."""
+        version = numbers_of(self.version)
+        return [name for name, since in _TIMEOUTS.items() if version >= (since,)]
 
     def answers(self) -> bool:
         """Whether it accepts connections, to its own database or, before that exists, to
@@ -330,9 +347,7 @@ class PostgresServer(Server):
         """Return what SHOW prints, `huge_pages_status` also before version 17, and dbbench's
         setting for the slot.
         """
-        settings = dict(
-            rows(self, "SELECT name, current_setting(name) FROM pg_settings ORDER BY name")
-        )
+        settings = dict(rows(self, _EFFECTIVE))
         settings.setdefault("huge_pages_status", huge_pages(self.pid))
         return {**settings, SLOT: "on"} if self._slot else settings
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from dbbench.errors import SettingRefused
@@ -33,6 +33,12 @@ _PG_UNITS: Final = {
 }
 _MYSQL_UNITS: Final = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40, "p": 2**50}
 _VERSION: Final = re.compile(r"\d+(?:\.\d+)*")
+# MariaDB and MySQL ignore a setting that begins with this if they do not know it.
+LOOSE: Final = "loose_"
+# Why plans, workloads and fs setups may not set something.
+KEEPS_PRIVATE: Final = "dbbench uses it to keep the server private"
+WRITES_NOTHING: Final = "with it the load would write nothing"
+FROM_CREATION: Final = "it is decided when the data directory is made"
 # settings of MariaDB and MySQL
 FILES_OF: Final = ("table_open_cache", "max_connections", "open_files_limit")
 _FURTHER_FILES: Final = 32  # files of a server for neither tables nor connections; see `open_files`
@@ -106,19 +112,20 @@ def respelt_size(engine: str, value: Scalar) -> str | None:
     return None if size == match[0].replace(" ", "") else size
 
 
-def keep_private(settings: Settings, private: Iterable[str]) -> None:
-    """Raise SettingRefused if a plan sets what makes the server private (socket, port, data
-    directory).
-    """
-    taken = sorted(set(settings) & set(private))
-    if taken:
-        origin = settings[taken[0]].origin
-        raise SettingRefused(
-            f"{', '.join(taken)} (set by the {origin}) is reserved: dbbench uses it to keep the "
-            "server private",
-            effect="The server was not started.",
-            remedy=f"Remove {' and '.join(taken)} from the settings of the {origin}.",
-        )
+def why_reserved(reserved: Mapping[str, str], name: str) -> str:
+    """Return why only dbbench may set the setting; "" if a plan may."""
+    return reserved.get(spelt(name).removeprefix(LOOSE), "")
+
+
+def keep_reserved(settings: Settings, reserved: Mapping[str, str]) -> None:
+    """Raise SettingRefused if a plan sets what dbbench decides (socket, port, data directory)."""
+    for name, setting in settings.items():
+        if reason := why_reserved(reserved, name):
+            raise SettingRefused(
+                f"{name} (set by the {setting.origin.replace('_', ' ')}) is reserved: {reason}",
+                effect="The server was not started.",
+                remedy=f"Remove {name} there.",
+            )
 
 
 def refuse_differences(
@@ -229,6 +236,18 @@ def absent_defaults(
     return tuple(
         name for name in settings if name not in kept and here in versions.get(name, EVERY_VERSION)
     )
+
+
+def raise_sizes(settings: Settings, names: Iterable[str], least_bytes: int) -> Settings:
+    """Return PostgreSQL's settings with at least this value of those sizes that dbbench chose."""
+    raised = dict(settings)
+    for name in names:
+        setting = settings.get(name)
+        if setting is not None and setting.origin in ("default", "build", "lab"):
+            size = _quantity(word(setting.value), _PG_UNITS)
+            if size is not None and size < least_bytes:
+                raised[name] = replace(setting, value=f"{least_bytes // 2**20}MB")
+    return raised
 
 
 def own_cache_bytes(settings: Settings) -> int | None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections.abc import Collection, Iterable, Sequence
 from itertools import chain
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Final
 from dbbench.datasets import generated
 from dbbench.engines import ENGINES, SERVERS, profile_of
 from dbbench.engines.port import Profile
-from dbbench.engines.settings import respelt_size
+from dbbench.engines.settings import LOOSE, respelt_size, why_reserved
 from dbbench.errors import FileUnreadable, PlanInvalid
 from dbbench.machine import cores, ownership
 from dbbench.model import DROPPED, EngineSpec, Plan, Scalar, Workload, WorkloadSpec, spelt
@@ -34,6 +35,7 @@ from dbbench.storage.filesystems import FAMILIES
 from dbbench.units import bytes_of
 
 MOST_CELLS: Final = 2000
+_OFFSET: Final = re.compile(r"SYSTEM|[+-]\d\d?:\d\d", re.IGNORECASE)  # of a time zone
 
 
 def load(path: Path, catalog: Catalog) -> Plan:
@@ -190,11 +192,32 @@ def _check_engine(draft: PlanDraft, key: Key, engine: EngineSpec) -> None:
     with_default = _names_with_default(draft, engine)
     for name, values in settings.items():
         place = (*key, "settings", name)
+        _check_setting(document, place, profile, name, values)
         if DROPPED in values and spelt(name) not in with_default:
             text = "has no effect: dbbench sets no default for it; remove it"
             document.flaw(place, f'"{name}" = "{DROPPED}" {text}')
         for value in values:
             _check_size(document, place, engine.name, value)
+
+
+def _check_setting(
+    document: Document,
+    key: Key,
+    profile: Profile,
+    name: str,
+    values: Sequence[Scalar],
+) -> None:
+    """Note a setting with which every trial would fail."""
+    plain = spelt(name).removeprefix(LOOSE)
+    if reason := why_reserved(profile.reserved, name):
+        document.flaw(key, f'"{name}" is reserved: {reason}; remove it')
+    elif spelt(name) != plain:
+        document.flaw(key, f'"{name}" may have no effect; write "{plain}", or remove it')
+    zone = plain in ("default_time_zone", "time_zone") and profile.dialect == "mysql"
+    for value in values:
+        if zone and not _OFFSET.fullmatch(str(value)):
+            text = f'{name} = "{value}" needs tables of time zones, which a private server lacks'
+            document.flaw(key, f'{text}; write an offset such as "+01:00"')
 
 
 def _check_profile(
@@ -249,6 +272,7 @@ def _check_factor(
         hint = did_you_mean(name, names) or advice
         document.flaw(key, f'factor "{name}" is not supported by {either}{hint}')
     for engine in able:
+        _check_setting(document, key, profile_of(engine.name), name, levels)
         _check_levels(document, name, levels, engine)
 
 

@@ -302,6 +302,12 @@ def _note_findings(
         document.flaw(key, f'"{_name_in(key)}" {text}')
 
 
+def line_of(text: str, name: str) -> int | None:
+    """Return the first line of a TOML text on which a key has that name; None without one."""
+    lines = _Scanner(text.replace("\r\n", "\n")).scan()
+    return next((line for key, line in lines.items() if key and key[-1] == name), None)
+
+
 def did_you_mean(word: str, names: Iterable[str]) -> str:
     """Return `; did you mean "clients"?`; without a similar one the known words, or those that
     begin alike, if they are few.

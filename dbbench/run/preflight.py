@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import math
 import os
+import re
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,16 +15,15 @@ from dbbench import errors, packages, process, remote, samplers
 from dbbench.datasets import golden, sources
 from dbbench.drivers import PROGRAMS, sessions_of
 from dbbench.engines import ENGINES
-from dbbench.engines.port import Engine
 from dbbench.engines.serving import most_files
-from dbbench.engines.settings import FILES_OF, open_files, own_cache_bytes, word
+from dbbench.engines.settings import FILES_OF, open_files, own_cache_bytes, why_reserved, word
 from dbbench.machine import cores, host
 from dbbench.machine.limits import cgroup, throttle
-from dbbench.model import Cell, Phase, Plan, Settings
+from dbbench.model import Cell, EngineSpec, Phase, Plan, Settings
 from dbbench.plan import Expanded
 from dbbench.plan.request import PlanRequest
 from dbbench.plan.server_settings import settings_of
-from dbbench.plan.tomlfile import did_you_mean
+from dbbench.plan.tomlfile import did_you_mean, line_of
 from dbbench.results import RunFolder
 from dbbench.results.journal import Journal
 from dbbench.run import disk_space, recover
@@ -41,9 +42,10 @@ def check(
     results: Path,
     *,
     images: dict[Path, int] | None = None,
+    text: str = "",
 ) -> None:
     """Raise the first problem, with all others in its evidence; nothing is changed."""
-    problems = list(lacking(plan, expanded, results, images=images))
+    problems = list(lacking(plan, expanded, results, images=images, text=text))
     if not problems:
         return
     first, *others = problems
@@ -59,16 +61,17 @@ def lacking(
     results: Path,
     *,
     images: dict[Path, int] | None = None,
+    text: str = "",
 ) -> Iterator[errors.DbbenchError]:
     """Yield all problems. `images`: bytes that the run's images still need, by directory; None: all
-    of them.
+    of them. `text`: the plan's file, for the lines of its settings.
     """
     problems = itertools.chain(
         _servers(expanded),
         _programs(plan, expanded),
         _rights(plan, results),
         _sources(expanded),
-        _settings(expanded),
+        _settings(expanded, text),
         _cores(plan),
         _memory(expanded),
         _open_files(expanded),
@@ -84,7 +87,8 @@ def refusals(wanted: PlanRequest, results: Path) -> list[errors.DbbenchError]:
     """Return everything for which a new run would be refused here, for a dry run; nothing is
     changed.
     """
-    return [*lacking(wanted.plan, wanted.expanded, results), *refused_disks(wanted.plan, results)]
+    problems = lacking(wanted.plan, wanted.expanded, results, text=wanted.text)
+    return [*problems, *refused_disks(wanted.plan, results)]
 
 
 def missing_programs(expanded: Expanded) -> list[str]:
@@ -177,7 +181,7 @@ def _sources(expanded: Expanded) -> Iterator[errors.DbbenchError]:
             yield error
 
 
-def _settings(expanded: Expanded) -> Iterator[errors.DbbenchError]:
+def _settings(expanded: Expanded, plan_text: str) -> Iterator[errors.DbbenchError]:
     remedy = "Change the setting, the factor or the fs setup in the plan."
     requested: dict[str, tuple[Cell, Settings]] = {}
     for cell in expanded.cells:
@@ -196,18 +200,23 @@ def _settings(expanded: Expanded) -> Iterator[errors.DbbenchError]:
             text = f"{wanted[0]} = {settings[wanted[0]].value} is not possible: {reason}"
             yield errors.KernelLacks(text, effect="Nothing was changed.", remedy=remedy)
     for cell, chosen in requested.values():
-        for text in _refused_settings(ENGINES[cell.engine.name], cell.engine.bin, chosen):
+        for text in _refused_settings(cell.engine, chosen, plan_text):
             yield errors.PlanInvalid(text, remedy=remedy)
 
 
 def _refused_settings(
-    engine: Engine,
-    place: Path | None,
+    spec: EngineSpec,
     chosen: Settings,
+    plan_text: str,
 ) -> Iterator[str]:
-    """Yield a sentence for each setting that the installed server refuses, or for all if it refuses
-    none alone.
+    """Yield a sentence for each setting that is reserved or that the installed server refuses, or
+    for all if it refuses none alone.
     """
+    engine = ENGINES[spec.name]
+    place = spec.bin
+    for name, setting in chosen.items():
+        if reason := why_reserved(engine.PROFILE.reserved, name):
+            yield f"{name}, set by the {setting.origin.replace('_', ' ')}, is reserved: {reason}"
     title = engine.PROFILE.title
     version = engine.installed_version(place)
     if not chosen or version is None or not (whole := engine.refusal(chosen, place)):
@@ -219,6 +228,8 @@ def _refused_settings(
             hint = did_you_mean(name, engine.defaults(None)) if unknown else ""
             value = word(chosen[name].value)
             origin = chosen[name].origin.replace("_", " ")
+            line = line_of(plan_text, name) if chosen[name].origin == "plan" else None
+            origin += f" in line {line}" if line else ""
             yield f"{title} {version} refuses {name} = {value}, set by the {origin}: {answer}{hint}"
     if not any(answers.values()):
         yield f"{title} {version} refuses the combination of {', '.join(chosen)}: {whole}"
@@ -246,10 +257,24 @@ def _memory(expanded: Expanded) -> Iterator[errors.DbbenchError]:
         if most is not None and cache > most:
             what = f"the cache of {cell.engine.name} has {size_text(cache)}"
             texts.append(f"{what}, but {size_text(most)} is the most that the server may use")
+        if cache > (pages := _huge_bytes(cell)):
+            texts.append(
+                f"huge_pages = on, but {size_text(pages)} of {size_text(cache)} are free huge pages"
+            )
         for text in texts:
             yield errors.MachineTooSmall(
                 text, remedy="Reduce `memory` or the server's cache in the plan."
             )
+
+
+def _huge_bytes(cell: Cell) -> float:
+    """Return the size of the free huge pages if PostgreSQL would not start without them."""
+    settings = settings_of(cell)
+    if "huge_pages" not in settings or word(settings["huge_pages"].value).lower() != "on":
+        return math.inf
+    meminfo = Path("/proc/meminfo").read_text()
+    pages = dict(re.findall(r"^(HugePages_Free|Hugepagesize): +(\d+)", meminfo, re.MULTILINE))
+    return 1024 * int(pages.get("HugePages_Free", 0)) * int(pages.get("Hugepagesize", 0))
 
 
 def _open_files(expanded: Expanded) -> Iterator[errors.DbbenchError]:
@@ -361,7 +386,7 @@ def check_run(
             f'--wipe has no effect: with kind = "{kind}" no disk is erased',
             remedy="Run the same command without it.",
         )
-    check(wanted.plan, wanted.expanded, root, images=missing)
+    check(wanted.plan, wanted.expanded, root, images=missing, text=wanted.text)
     if wanted.plan.device.disks:
         journal = folder.journal if folder else Journal(root / "journal.jsonl")
         try:

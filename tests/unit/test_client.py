@@ -196,7 +196,8 @@ def test_servers_listen_on_one_address(tmp_path: Path) -> None:
     assert "skip_networking" not in innodb.configuration({}, of_innodb, None, True)
     assert "skip_networking" in innodb.configuration({}, {}, None)
     # nobody else sets them
-    assert set(of_postgres) <= set(postgres.PRIVATE) and set(of_innodb) <= set(innodb.PRIVATE)
+    assert set(of_postgres) <= set(postgres.PROFILE.reserved)
+    assert set(of_innodb) <= set(innodb.PROFILE.reserved)
 
 
 def test_account_of_mariadb_needs_a_certificate_and_gets_one_database(

@@ -10,9 +10,10 @@ from dbbench.engines.settings import (
     Reported,
     Versions,
     keep_existing,
-    keep_private,
+    keep_reserved,
     numbers_of,
     own_cache_bytes,
+    raise_sizes,
     refuse_differences,
     same_in_mysql,
     same_in_postgres,
@@ -145,10 +146,20 @@ def test_what_makes_the_server_private_cannot_be_set() -> None:
     """
     with pytest.raises(SettingRefused):
         word("on'\nlisten_addresses='*")
-    with pytest.raises(SettingRefused, match="listen_addresses"):
-        keep_private(
-            merge_settings(("plan", {"listen_addresses": "*"})), ("listen_addresses", "port")
-        )
+    for name in ("listen_addresses", "Listen-Addresses", "loose_listen_addresses"):
+        with pytest.raises(SettingRefused, match="is reserved: private"):
+            keep_reserved(merge_settings(("plan", {name: "*"})), {"listen_addresses": "private"})
+
+
+def test_sizes_that_dbbench_chose_fit_a_log_of_large_segments() -> None:
+    """A value of the plan stays, and the server says what is wrong with it."""
+    settings = merge_settings(
+        ("default", {"min_wal_size": "80MB", "max_wal_size": "4GB"}),
+        ("plan", {"other": "1MB"}),
+    )
+    raised = raise_sizes(settings, ("min_wal_size", "max_wal_size", "other"), 2**27)
+    values = {name: setting.value for name, setting in raised.items()}
+    assert values == {"min_wal_size": "128MB", "max_wal_size": "4GB", "other": "1MB"}
 
 
 @pytest.mark.parametrize(

@@ -237,6 +237,38 @@ def test_sizes_of_settings_are_those_of_the_server(
 
 
 @pytest.mark.parametrize(
+    ("engine", "setting", "told"),
+    [
+        ("postgres", "port = 5433", '"port" is reserved'),
+        ("postgres", 'Listen_Addresses = "*"', "is reserved"),
+        ("postgres", "default_transaction_read_only = true", "would write nothing"),
+        ("mariadb", 'bind-address = "0.0.0.0"', '"bind-address" is reserved'),
+        ("mysql", "loose_port = 3307", "is reserved"),
+        ("mariadb", "autocommit = [0, 1]", "would write nothing"),
+        ("mariadb", "innodb_page_size = 4096", "when the data directory is made"),
+        ("mariadb", "loose_innodb_x = 1", 'write "innodb_x"'),
+        ("mysql", 'default-time-zone = "Europe/Berlin"', "tables of time zones"),
+    ],
+)
+def test_settings_with_which_every_trial_would_fail_are_refused(
+    tmp_path: Path,
+    engine: str,
+    setting: str,
+    told: str,
+) -> None:
+    """With the line, and why."""
+    flaws = flaws_of(tmp_path, simple(engine, settings=setting))
+    assert ":6  " in flaws
+    assert told in flaws
+
+
+def test_a_time_zone_without_a_name_is_a_setting(tmp_path: Path) -> None:
+    """It needs no tables of the server."""
+    text = simple("mariadb", settings='default_time_zone = "+01:00"')
+    assert plan_of(tmp_path, text).engine
+
+
+@pytest.mark.parametrize(
     ("engine", "settings", "flaw"),
     [
         *(

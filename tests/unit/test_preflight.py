@@ -250,8 +250,8 @@ def test_a_misspelled_setting_is_refused_before_the_first_trial(
     ] == [
         (
             "E001",
-            "15.18 refuses shared_bufers = 1GB, set by the plan: no such setting: shared_bufers; "
-            'did you mean "shared_buffers"?',
+            "15.18 refuses shared_bufers = 1GB, set by the plan in line 6: no such setting: "
+            'shared_bufers; did you mean "shared_buffers"?',
         )
     ]
     machine.unknown = {"work_mem", "hash_mem_multiplier"}

@@ -249,6 +249,7 @@ def _recover(data: Path, place: Place, account: process.User) -> None:
     in_place = (
         ["-c", "allow_in_place_tablespaces=on"] if any((data / "pg_tblspc").iterdir()) else []
     )
+    least_log = postgres.least_log(data) // 2**20  # MB, the unit of both settings
     argv = [
         postgres.programs(place.bin)[0],
         "--single",
@@ -258,6 +259,10 @@ def _recover(data: Path, place: Place, account: process.User) -> None:
         "-c",
         "fsync=off",
         *in_place,
+        "-c",
+        f"min_wal_size={least_log}",
+        "-c",
+        f"max_wal_size={4 * least_log}",
         "-c",
         "lc_messages=C",
         "template1",

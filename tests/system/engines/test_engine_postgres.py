@@ -128,3 +128,10 @@ def test_a_folder_without_a_server_is_named(cluster: Case, tmp_path: Path) -> No
 def test_programs_are_there(cluster: Case) -> None:
     """The programs that doctor looks for exist."""
     assert [name for name in postgres.programs() if process.find(name) is None] == []
+
+
+def test_timeouts_of_a_production_server_do_not_end_dbbenchs_own_sessions(cluster: Case) -> None:
+    """They hold for the load, and are reported."""
+    with cluster.serving(statement_timeout="1s", lock_timeout="10s") as server:
+        assert server.effective_settings()["statement_timeout"] == "1s"
+        assert query(server, "SHOW statement_timeout") == [("0",)]

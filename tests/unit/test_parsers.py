@@ -88,22 +88,32 @@ def containers(document: Any) -> Iterator[Any]:
 
 
 def changed(document: Any) -> Iterator[tuple[str, str]]:
-    """Yield a description and the text of the document with each of the changes, one at a time."""
-    for number, container in enumerate(containers(document)):
+    """Yield a description and the text of the document with each of the changes, one at a time. The
+    document itself is changed, and restored after each of them.
+    """
+    for container in list(containers(document)):
+        shown = str(container)[:60]
+        before = copy.copy(container)
         keys = list(container) if isinstance(container, dict) else range(min(1, len(container)))
         for key in keys:
-            for change in ("missing", "null"):
-                copied = copy.deepcopy(document)
-                place = list(containers(copied))[number]
-                if change == "null":
-                    place[key] = None
-                else:
-                    del place[key]
-                yield f"{change}: {key} of {str(container)[:60]}", json.dumps(copied)
+            container[key] = None
+            yield f"null: {key} of {shown}", json.dumps(document)
+            del container[key]
+            yield f"missing: {key} of {shown}", json.dumps(document)
+            restore(container, before)
         if isinstance(container, list):
-            copied = copy.deepcopy(document)
-            list(containers(copied))[number].clear()
-            yield f"empty: {str(container)[:60]}", json.dumps(copied)
+            container.clear()
+            yield f"empty: {shown}", json.dumps(document)
+            restore(container, before)
+
+
+def restore(container: Any, before: Any) -> None:
+    """Give the container its content of before, in the same order."""
+    container.clear()
+    if isinstance(container, dict):
+        container.update(before)
+    else:
+        container.extend(before)
 
 
 def with_more_keys(document: Any) -> Any:

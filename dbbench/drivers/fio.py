@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from dbbench import process
 from dbbench.drivers import tool
@@ -49,9 +49,25 @@ _DECIDED: Final = re.compile(
     # a job that does not run during the whole window, although its rate is added to the others
     r"stonewall|wait_for_previous|wait_for|startdelay|number_ios|steadystate|ss"
 )
-_PROGRAMS: Final = ("exec_prerun", "exec_postrun")
+_PROGRAMS: Final = ("exec_prerun", "exec_postrun", "program", "profile")
+# Engines that run a program, or do no I/O on files.
+_NO_FILES: Final = (
+    "exec",
+    "external",
+    "cpuio",
+    "null",
+    "net",
+    "netsplice",
+    "rdma",
+    "nbd",
+    "http",
+    "mtd",
+    "libhdfs",
+    "libiscsi",
+)
 _OPTION: Final = re.compile(r"\s*(\w+)\s*(?:[=\s]\s*(.*)|$)")
-_SECTION: Final = re.compile(r"\s*\[(.*)\]")
+# fio does not require the closing bracket.
+_SECTION: Final = re.compile(r"\s*\[(.*)")
 
 
 @contextlib.contextmanager
@@ -133,21 +149,22 @@ def before(
 
 def find_conflicts(job: str) -> Iterator[tuple[int, str]]:
     """Yield the line number and the content of each line of a job file that a trial cannot accept:
-    options that the trial decides, programs and libraries that fio would run, and sections whose
-    names are paths, because fio derives the names of files from them.
+    options that the trial decides, programs and libraries that fio would run, engines without
+    files, and sections whose names are paths, because fio derives the names of files from them.
     """
     for number, line in enumerate(job.splitlines(), 1):
         section = _SECTION.match(line)
         option = _OPTION.match(line)
         if section:
-            name = section[1]
+            name = section[1].removesuffix("]")
             if "/" in name or ".." in name:
                 yield number, f"[{name}]"
         elif option:
             name = option[1]
             value = option[2] or ""
-            external = name == "ioengine" and value.startswith(("external", "/"))
-            if external or name in _PROGRAMS or _DECIDED.fullmatch(name):
+            engine = value.strip() if name == "ioengine" else ""
+            elsewhere = "/" in engine or engine.partition(":")[0] in _NO_FILES
+            if elsewhere or name in _PROGRAMS or _DECIDED.fullmatch(name):
                 yield number, name
 
 
@@ -182,6 +199,7 @@ def _outcome(load: ToolLoad) -> Outcome:
         series=_series(scratch, raw, load.begin_utc + load.slip_s, load.seconds, total.running_utc),
         histogram=total.histogram,
         figures=figures,
+        commits=total.syncs,
         claims=(
             Claim("read_bytes", total.read_bytes, counted=total.counted),
             Claim("write_bytes", total.write_bytes, counted=total.counted),
@@ -250,6 +268,7 @@ class FioSummary:
     histogram: Histogram  # completion latencies of reads and writes
     longest_ms: float | None
     errors: int
+    syncs: int = 0  # fsync and fdatasync that had something to flush, at most one for each write
     counted: bool = False  # the kernel attributes the jobs' bytes to their processes
     printed_utc: float | None = None  # when fio wrote the summary, by the system clock
 
@@ -290,9 +309,15 @@ def parse(text: str) -> FioSummary:
         histogram=histogram,
         longest_ms=max(side["clat_ns"]["max"] for side in sides) / 1e6,
         errors=sum(1 for job in jobs if job.get("error")),
+        syncs=sum(min(_syncs(job), job["write"]["total_ios"]) for job in jobs),
         counted=all(_is_counted(job["job options"]) for job in jobs),
         printed_utc=int(printed[1]) / 1000 if printed else None,
     )
+
+
+def _syncs(job: Mapping[str, Any]) -> int:
+    """Return how many calls the job made; `total_ios` of "sync" is 0 after a warm-up."""
+    return int(job.get("sync", {}).get("lat_ns", {}).get("N", 0))
 
 
 def _is_counted(options: Mapping[str, object]) -> bool:

@@ -76,7 +76,7 @@ class Outcome:
     # a stretch of seconds, where every transaction was counted
     between: Callable[[int, int], Measured] | None = None
     claims: tuple[Claim, ...] = ()  # to compare with what the server or the kernel counted
-    commits: int | None = None  # of the window, if they are not the transactions
+    commits: int | None = None  # of the window, or syncs of files, if not the transactions
     scanned_bytes: int | None = None  # of the tables that a scan read: its costs are per GiB
 
 

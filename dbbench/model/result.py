@@ -226,8 +226,9 @@ class Work:
 class WorkFacts:
     """A count of the load generator, compared with that of the server or the kernel."""
 
-    count: str  # a field of `Work`, or "flushes"
-    # count of the load generator; for flushes and log bytes: the commits that need them
+    count: str  # a field of `Work`, "flushes", "dirtied_bytes" or "device_..._bytes"
+    # count of the load generator; for flushes and log bytes: the commits that need them; for the
+    # devices: the bytes of load or server that no cache can have saved
     claimed: int | None
     counted: int | None  # None: not counted
     least: int | None = None  # lower bound of `counted`; None: no bound, or not compared

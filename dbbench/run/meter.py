@@ -21,7 +21,14 @@ from dbbench.machine.host.host_load import HostLoad, foreign_load, load_warnings
 from dbbench.machine.limits import Confined, MemoryReading
 from dbbench.model import CheckpointFacts, CoresFacts, IoFacts, Role, TrialWarning, Work
 from dbbench.remote import Client
-from dbbench.samplers.accounting import CpuClock, DiskClock, IoClock, TaskClock, cpu_ms
+from dbbench.samplers.accounting import (
+    CpuClock,
+    DiskClock,
+    IoClock,
+    Stored,
+    TaskClock,
+    cpu_ms,
+)
 from dbbench.storage import devices
 from dbbench.storage.devices import sysfs
 from dbbench.storage.devices.directory import shared_disks
@@ -76,6 +83,7 @@ class ProcessFigures:
     strays: Sequence[str] = ()  # files outside of `Bench.places` that they had open
     # read_bytes, write_bytes of a local load's system calls
     moved: Mapping[str, int | None] = field(default_factory=dict)
+    stored: Stored | None = None  # of the same processes: what a disk transferred for them
 
 
 @dataclass(frozen=True)
@@ -148,6 +156,7 @@ class ProcessReading:
         client = self._bench.client
         client_cpu = cpu if client is None else client.cpu()
         host = foreign_load(self._host, reading(self._pids()))
+        counted = bool(self._load.pids) and self._local
         figures = ProcessFigures(
             cpu=cpu,
             client_cpu=client_cpu,
@@ -156,7 +165,8 @@ class ProcessReading:
             server_bytes=self.tasks.server_bytes,
             switches_per_s=self.tasks.switches_per_s(),
             strays=sorted(self.tasks.elsewhere()),
-            moved=self._io.difference() if self._load.pids and self._local else {},
+            moved=self._io.difference() if counted else {},
+            stored=self._io.stored() if counted else None,
         )
         return figures, host
 
@@ -216,6 +226,9 @@ class Readings:
     processes: ProcessFigures = ProcessFigures()
     engine: EngineFigures = EngineFigures()
     drain_write_bytes: int | None = None
+    # bytes of the trial's devices from the start of the load to the end of the drain
+    device_read_bytes: int | None = None
+    device_write_bytes: int | None = None
 
     @property
     def debt_bytes(self) -> int:
@@ -305,6 +318,11 @@ class Meter:
     def __init__(self, bench: Bench) -> None:
         self._bench = bench
         self._engine = EngineReading(bench.server)
+        self._whole = DiskClock(devices.leaves_of(bench.disks))
+
+    def begin(self) -> None:
+        """Call when the load has started: what it laid out before is not part of it."""
+        self._whole = DiskClock(devices.leaves_of(self._bench.disks))
 
     @contextlib.contextmanager
     def window(self, load: Load) -> Iterator[None]:
@@ -325,8 +343,13 @@ class Meter:
         """Count what the drain writes."""
         clock = DiskClock(devices.leaves_of(self._bench.disks))
         yield
-        written = clock.difference()["write_bytes"]
-        self.readings = replace(self.readings, drain_write_bytes=written)
+        whole = self._whole.difference()
+        self.readings = replace(
+            self.readings,
+            drain_write_bytes=clock.difference()["write_bytes"],
+            device_read_bytes=whole["read_bytes"],
+            device_write_bytes=whole["write_bytes"],
+        )
 
     def read_end(self) -> None:
         """Read the server's counters for the last time."""

@@ -236,6 +236,7 @@ def run_load(
         )
         # A load that runs to its end has no warm-up, unless it prepares something.
         with generate_load(task, client) as generator:
+            meter.begin()
             if window.kind == "fixed" or cell.workload.prepares:
                 with stage(Phase.WARMUP):
                     generator.wait_until(

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import stat
 import time
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from threading import Event
-from typing import Final
+from typing import Final, NamedTuple
 
 from dbbench.machine.host import proc as proc_files
 from dbbench.machine.host.proc import (
@@ -115,6 +116,16 @@ def _tree_s(
     return total
 
 
+class Stored(NamedTuple):
+    """Bytes that ended children caused to be read from any disk, and to be written to one: those of
+    a page or folio when it becomes dirty. `cancelled`: removed before they reached it.
+    """
+
+    read: int
+    dirtied: int
+    cancelled: int
+
+
 class IoClock:
     """Bytes read and written since its creation by this process and its ended children (all their
     life, proc_pid_io(5)).
@@ -123,19 +134,41 @@ class IoClock:
     def __init__(self, *, proc: Path = PROC) -> None:
         self._proc = proc
         self._before = io_counts("self", proc)
+        self._children = _blocks()
 
     def difference(self) -> dict[str, int | None]:
         """Return `read_bytes` and `write_bytes`, the larger of the bytes of system calls and those
         from or to the disk (asynchronous I/O has no calls); None if not counted.
         """
-        after = io_counts("self", self._proc)
-        if not self._before or not after:
+        grown = self._grown()
+        if grown is None:
             return {"read_bytes": None, "write_bytes": None}
-        grown = {name: value - self._before.get(name, 0) for name, value in after.items()}
         return {
             "read_bytes": max(grown["rchar"], grown["read_bytes"]),
             "write_bytes": max(grown["wchar"], grown["write_bytes"]),
         }
+
+    def stored(self) -> Stored | None:
+        """Return what a disk transferred for the children; None if not counted."""
+        grown = self._grown()
+        if grown is None:
+            return None
+        read, written = (
+            512 * (after - before) for before, after in zip(self._children, _blocks(), strict=True)
+        )
+        return Stored(read, written, grown["cancelled_write_bytes"])
+
+    def _grown(self) -> dict[str, int] | None:
+        after = io_counts("self", self._proc)
+        if not self._before or not after:
+            return None
+        return {name: value - self._before.get(name, 0) for name, value in after.items()}
+
+
+def _blocks() -> tuple[int, int]:
+    """Return the blocks of 512 bytes that ended children have read and written (getrusage(2))."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_inblock, usage.ru_oublock
 
 
 class TaskClock:

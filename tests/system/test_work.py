@@ -72,6 +72,13 @@ for path in [word.split("=", 1)[1] for word in sys.argv[1:] if word.startswith("
         report.write(re.sub(r'("io_bytes" : )(\\d+)', lambda found: found[1] + str(3 * int(found[2])), text))
 sys.exit(done.returncode)
 """
+# The real fio lays out its files, and then works on others.
+DISTANT_FIO = """#!/bin/sh
+for job; do :; done
+case "$*" in *create_only*) exec {real} "$@" ;; esac
+sed -i 's|^directory=.*|directory={place}|' "$job"
+exec {real} "$@"
+"""
 # The real pgbench with another script than the one it was asked for; it reports what that script
 # did.
 LIGHTER_PGBENCH = """#!/bin/bash
@@ -244,6 +251,18 @@ def test_bytes_that_were_never_written_are_found(dbbench: Any, folder: Path) -> 
     work = counted(trial, "write_bytes")
     assert trial["error"]["id"] == "E352", trial["error"]
     assert 0.2 < work["counted"] / work["claimed"] < 0.95
+
+
+@pytest.mark.needs("fio")
+def test_files_in_memory_are_found(dbbench: Any, folder: Path) -> None:
+    """fio works in /dev/shm: its system calls are right, and the device wrote nothing (E352)."""
+    text = DISTANT_FIO.format(real=shutil.which("fio"), place="/dev/shm")
+    program(folder / "fio", text)
+    dbbench.env["PATH"] = f"{folder}:{os.environ['PATH']}"
+    trial = ended(dbbench, engine="files", workload=FIO, warmup="0s")
+    assert trial["error"]["id"] == "E352", trial["error"]
+    work = counted(trial, "dirtied_bytes")
+    assert work["counted"] < work["least"]
 
 
 @pytest.mark.needs("engine:postgres", "cc")

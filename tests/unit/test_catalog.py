@@ -218,7 +218,14 @@ def test_a_fio_job_that_decides_what_the_trial_decides(folder: Path) -> None:
         ("exec_postrun = id", "exec_postrun"),
         ("ioengine=external:/tmp/x.so", "ioengine"),
         ("ioengine = /tmp/x.so", "ioengine"),
+        ("ioengine=./x.so", "ioengine"),
+        ("ioengine=exec", "ioengine"),
+        ("program=/bin/id", "program"),
+        ("ioengine=null", "ioengine"),
         ("[../../../../dev/shm/x]", r"\[\.\./\.\./\.\./\.\./dev/shm/x\]"),
+        # fio does not need the bracket, and takes the last character away
+        ("[../dev/shm/xy", r"\[\.\./dev/shm/xy\]"),
+        ("[a]/../x]", r"\[a\]/\.\./x\]"),
     ):
         (folder / "workloads/own.fio").write_text(f"{job}{line}\n")
         with pytest.raises(PlanInvalid, match=rf"run programs .* remove own\.fio:8 {content}$"):

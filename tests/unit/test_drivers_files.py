@@ -139,6 +139,7 @@ def test_fios_summary_is_counted_whole() -> None:
     assert found.seconds == pytest.approx(3.005)
     assert (found.read_bytes, found.errors) == (45613056, 0)
     assert found.longest_ms == pytest.approx(19.606922)
+    assert found.syncs == 504  # not `total_ios` of "sync", which is 0 after a warm-up
 
 
 def test_what_a_load_left_is_read_only_if_it_is_a_regular_file(tmp_path: Path) -> None:

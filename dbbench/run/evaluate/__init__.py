@@ -378,7 +378,14 @@ def _compare_work(trial: Record, observed: Observed) -> None:
         files = ", ".join(strays[:_SHOWN_FILES])
         raise FilesElsewhere(f"files outside of the filesystem under test were in use: {files}")
     facts = work.compare(outcome.claims, observed.readings, trial.cell)
-    trial.facts.work = (*facts, *work.log(outcome, facts, observed.readings))
+    sizes = work.Sizes(
+        observed.restored.bytes if trial.facts.cache.proved else 0,
+        trial.facts.space.logical_bytes or 0,
+    )
+    family = family_by_name(trial.facts.filesystem.family)
+    by_device = work.device(outcome, observed.readings, family.by_mkfs, sizes)
+    log = work.log(outcome, facts, observed.readings)
+    trial.facts.work = (*facts, *log, *by_device)
     trial.warn(*work.list_uncertain(facts))
     for warning in work.check(trial.facts.work, outcome, trial.cell):
         trial.warn(warning)
@@ -390,8 +397,10 @@ def _disks(device: model.DeviceFacts) -> tuple[model.DeviceFacts, ...]:
 
 def _commits(outcome: Outcome, written_bytes: int | None) -> int:
     """Return the transactions that had something to flush: a read-only load writes a little too
-    (hint bits).
+    (hint bits). A load on files counts its own.
     """
+    if written_bytes is None:
+        return outcome.commits or 0
     transactions = outcome.transactions if outcome.commits is None else outcome.commits
     return transactions if written_bytes and written_bytes >= COMMIT_RECORD * transactions else 0
 

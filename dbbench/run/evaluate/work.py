@@ -1,13 +1,13 @@
-"""Compare the load generator's counts with those of the server and of the kernel. A trial fails
-(E352) if the server counted far less or more, or if far fewer flushes or bytes of log were
-written than its commits need.
+"""Compare the load generator's counts with those of the server, of the kernel and of the trial's
+devices. A trial fails (E352) if the server counted far less or more, if far fewer flushes or bytes
+of log were written than its commits need, or if the devices transferred almost nothing.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from dbbench import durability
 from dbbench.errors import WorkUnconfirmed
@@ -61,6 +61,18 @@ LOG_PER_COMMIT: Final = 32
 LOG_PER_CHANGE: Final = 64
 # Least bytes of binary log per commit: its begin and end events alone have 42 and 31.
 BINLOG_PER_COMMIT: Final = 64
+# Bytes from which the devices must confirm what a load or a server wrote or read: below, metadata
+# and a filesystem's own writes are as large.
+CERTAIN: Final = 16 * 2**20
+# Bytes of log, all different, for one byte of the device: btrfs compresses zeros to 1/32.
+LOG_COMPRESSED: Final = 50
+# The same for files and pages that are written again before they reach the device, and for the
+# kernel's count: a write call of 4 KiB may dirty a folio of 2 MiB.
+AGAIN: Final = 1000
+# What programs read of themselves, which are on another disk; Python with numpy: 40 MB.
+PROGRAMS: Final = 128 * 2**20
+# Of the bytes of its files, the part that a load on them makes dirty at least.
+DIRTIED: Final = 100
 
 
 def compare(
@@ -154,6 +166,52 @@ def log(
         yield WorkFacts("binlog_bytes", work.writes, work.binlog_bytes, least)
 
 
+class Sizes(NamedTuple):
+    """Bytes of the dataset that no cache had when the load began, and of the files at the end; 0: a
+    load removes what it wrote, and has written each byte at most twice.
+    """
+
+    cold: int
+    files: int
+
+
+def device(
+    outcome: Outcome,
+    readings: Readings,
+    cached_by_kernel: bool,
+    sizes: Sizes,
+) -> Iterator[WorkFacts]:
+    """Yield the bytes that the trial's devices must have transferred between the start of the load
+    and the end of the drain, without those that a cache, a removed file or compression may have
+    saved; and what a load on files must have written to any disk. `cached_by_kernel`: the
+    kernel's counts of a process's disk I/O hold for this filesystem.
+    """
+    if readings.bench.elsewhere:
+        return
+    claimed = {claim.count: round(claim.total) for claim in outcome.claims}
+    log_bytes = readings.work(explicit(outcome.claims)).log_bytes or 0
+    written = {"log": (log_bytes, LOG_COMPRESSED)}
+    read = {"tables": (min(claimed.get("table_bytes", 0), sizes.cold), AGAIN)}
+    stored = readings.processes.stored
+    if stored is not None and cached_by_kernel:
+        calls = claimed.get("write_bytes", 0)
+        reached = min(calls, max(0, stored.dirtied - stored.cancelled))
+        written["files"] = (reached, AGAIN)
+        read_calls = claimed.get("read_bytes", 0)
+        read["files"] = (min(read_calls, max(0, stored.read - PROGRAMS)), AGAIN)
+        # A filesystem in memory has no pages that become dirty for a disk.
+        distinct = min(calls, sizes.files or calls // 2)
+        if distinct >= CERTAIN:
+            yield WorkFacts("dirtied_bytes", calls, stored.dirtied, distinct // DIRTIED)
+    for count, sources, counted in (
+        ("device_write_bytes", written, readings.device_write_bytes),
+        ("device_read_bytes", read, readings.device_read_bytes),
+    ):
+        for size, share in sources.values():
+            if counted is not None and size >= CERTAIN:
+                yield WorkFacts(count, size, counted, size // share)
+
+
 def list_uncertain(facts: tuple[WorkFacts, ...]) -> Iterator[TrialWarning]:
     """Yield W150 for the counts without another one to compare with."""
     uncounted = [fact.count for fact in facts if fact.counted is None]
@@ -195,6 +253,11 @@ def _text(fact: WorkFacts) -> str:
     if fact.count in ("log_bytes", "binlog_bytes"):
         log = "log" if fact.count == "log_bytes" else "binary log"
         return f"{fact.counted} bytes of {log} for {fact.claimed or 0} commits; {bounds}"
+    if fact.count in ("device_write_bytes", "device_read_bytes"):
+        verb = "wrote" if fact.count == "device_write_bytes" else "read"
+        return f"the devices {verb} {fact.counted} bytes for {fact.claimed} of the load; {bounds}"
+    if fact.count == "dirtied_bytes":
+        return f"{fact.counted} of {fact.claimed} written bytes were for a disk; {bounds}"
     what = WORK_KINDS.get(fact.count, fact.count)
     return (
         f"{what}: the load generator reports {fact.claimed}, but {fact.counted} were counted; "

@@ -4,7 +4,7 @@ bold.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Final
 
 from dbbench.compare import ByHost, Curve, Interaction, Row
@@ -139,33 +139,23 @@ def _changes(about: Interaction) -> str:
     )
 
 
-def no_limit(exceeded: Sequence[Exceeded]) -> str:
-    """Return the sentence about the measurements of the bare device that trials of a run exceeded;
-    "" without any.
-    """
-    return (
-        f"**Not a limit of the device**: {'; '.join(map(_measurement, exceeded))}."
-        if exceeded
-        else ""
-    )
-
-
-def _measurement(exceeded: Exceeded) -> str:
+def no_limit(exceeded: Exceeded) -> str:
+    """Return the condition about a measurement of the bare device that a trial exceeded."""
     before = number(exceeded.before)
-    rate = number(exceeded.rate)
     after = (
         "" if exceeded.after is None else f" before the run and {number(exceeded.after)} after it"
     )
-    if exceeded.side.endswith(FLUSHED):
-        size = exceeded.side.removeprefix("write_").removesuffix(f"k{FLUSHED}")
-        measured = f"{before} flushed single writes of {size} KiB per second{after}"
-        reached = (
-            f"reached {rate} transactions per second, so the share of the ceiling is not shown"
-        )
-    else:
+    if not exceeded.side.endswith(FLUSHED):
+        rate = f"{_DID[exceeded.side]} {number(exceeded.rate)}{GROUP}{exceeded.unit}"
         measured = f"{before}{GROUP}{exceeded.unit}{after}"
-        reached = f"{_DID[exceeded.side]} {rate}{GROUP}{exceeded.unit}"
-    return f"fio measured {measured}, but {exceeded.arm} {reached}"
+        return f"fio measured {measured}, but {exceeded.arm} {rate}: this is no limit of the device"
+    size = exceeded.side.removeprefix("write_").removesuffix(f"k{FLUSHED}")
+    flushes = "" if exceeded.flushes is None else f" with {number(exceeded.flushes)} flushes"
+    return (
+        f"fio measured {before} flushed single writes of {size} KiB per second{after}, and "
+        f"{exceeded.arm} committed {number(exceeded.rate)} transactions per second{flushes}: "
+        "several share a flush, so the share of the ceiling is not shown"
+    )
 
 
 def disagreement(arm: ByHost, baseline: str) -> str:

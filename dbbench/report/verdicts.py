@@ -107,7 +107,6 @@ def verdicts(
         where = f"{arm.engine} {title_of(arm.workload, arm.variant)}"
         text = sentences.disagreement(arm, chosen)
         findings += [f"{where}: {line}" for line in sentences.join([text])]
-    findings += sentences.join(sentences.no_limit(run.exceeded) for run in runs)
     return Verdicts(
         chosen,
         tables,

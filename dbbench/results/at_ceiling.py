@@ -7,13 +7,22 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from dbbench.errors import ResultDamaged
-from dbbench.model import CeilingFacts, CeilingRow, Trial, TrialWarning, plain
+from dbbench.model import (
+    CeilingFacts,
+    CeilingRow,
+    DeviceRate,
+    Durability,
+    Phase,
+    Trial,
+    TrialWarning,
+    plain,
+)
 from dbbench.results.fileio import read_as, write_with_sum
 
 FILE: Final = "ceiling.json"
@@ -35,6 +44,15 @@ class Exceeded(NamedTuple):
     after: float | None  # of the second measurement, after the run
     arm: str
     rate: float
+    flushes: float | None = None  # per second, of a trial whose rate is that of its transactions
+
+
+class Reached(NamedTuple):
+    """The highest rate of a kind, its setup, and the flushes per second of that trial."""
+
+    rate: float
+    arm: str = ""
+    flushes: float | None = None
 
 
 def save_ceiling(folder: Path, ceiling: CeilingFacts) -> None:
@@ -84,14 +102,15 @@ def judge(
     whole = ceiling or CeilingFacts()
 
     # The highest rate of each kind, by the measurement of the trial's host.
-    highest = dict[Rows, dict[Kind, tuple[float, str]]]()
+    highest = dict[Rows, dict[Kind, Reached]]()
     for trial in trials:
         if trial.ceiling is None or not trial.ceiling.rates:
             continue
         of_rows = highest.setdefault(trial.ceiling.rows, {})
-        for rate in trial.ceiling.rates:
+        for rate in _comparable(trial):
             kind = (rate.side, rate.unit)
-            of_rows[kind] = max(of_rows.get(kind, (0.0, "")), (rate.median, trial.fs_setup))
+            reached = Reached(rate.median, trial.fs_setup, _flushes_per_s(trial))
+            of_rows[kind] = max(of_rows.get(kind, Reached(0.0)), reached, key=lambda r: r.rate)
 
     # Which measurements are limits, and which were exceeded.
     exceeded = list[Exceeded]()
@@ -105,13 +124,41 @@ def judge(
             side, unit = kind
             after = again.get(kind)
             limit = max(before, after or 0.0)
-            most, arm = of_rows.get(kind, (0.0, ""))
-            if most <= BEYOND * limit:
+            most = of_rows.get(kind, Reached(0.0))
+            if most.rate <= BEYOND * limit:
                 limits[rows][kind] = limit
             elif side != BOTH or {("reads", unit), ("writes", unit)} <= limits[rows].keys():
-                exceeded.append(Exceeded(side, unit, before, after, arm, most))
+                flushes = most.flushes if side.endswith(FLUSHED) else None
+                exceeded.append(
+                    Exceeded(
+                        side,
+                        unit,
+                        before,
+                        after,
+                        most.arm,
+                        most.rate,
+                        flushes,
+                    )
+                )
     with_limits = tuple(_with_limits(trial, limits) for trial in trials)
     return with_limits, tuple(exceeded)
+
+
+def _comparable(trial: Trial) -> Iterator[DeviceRate]:
+    """Yield the trial's rates; that of its transactions only if each of them waits for a flush."""
+    facts = trial.filesystem
+    flags = facts.durability_flags if facts is not None else ()
+    waits = Durability.ASYNC_COMMIT not in flags and Durability.NO_BARRIER not in flags
+    for rate in trial.ceiling.rates if trial.ceiling is not None else ():
+        if waits or not rate.side.endswith(FLUSHED):
+            yield rate
+
+
+def _flushes_per_s(trial: Trial) -> float | None:
+    seconds = trial.phase_s(Phase.MEASURE)
+    if trial.io is None or trial.io.flushes is None or not seconds:
+        return None
+    return trial.io.flushes / seconds
 
 
 def _with_limits(trial: Trial, limits: Mapping[Rows, Mapping[Kind, float]]) -> Trial:
@@ -120,7 +167,7 @@ def _with_limits(trial: Trial, limits: Mapping[Rows, Mapping[Kind, float]]) -> T
     of_rows = limits[trial.ceiling.rows]
     shares = list[float]()  # of single flushed writes, in per cent
     texts = dict[Kind, str]()
-    for rate in trial.ceiling.rates:
+    for rate in _comparable(trial):
         kind = (rate.side, rate.unit)
         limit = of_rows.get(kind, math.inf)
         if rate.side.endswith(FLUSHED) and kind in of_rows:

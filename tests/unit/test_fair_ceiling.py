@@ -10,7 +10,12 @@ from dbbench.model import (
     CeilingRow,
     DeviceFacts,
     DeviceLimit,
+    Durability,
+    FilesystemFacts,
+    IoFacts,
     LimitFacts,
+    Phase,
+    PhaseTime,
     Trial,
 )
 from dbbench.report.sentences import no_limit, plain_text
@@ -116,8 +121,8 @@ def test_what_any_trial_exceeds_is_no_limit_for_the_others() -> None:
     ]
     exceeded = judge(trials, None)[1]
     assert exceeded == (Exceeded("reads", "MB/s", 900, None, "ext4", 1830),)
-    assert plain_text(no_limit(exceeded)) == (
-        "Not a limit of the device: fio measured 900 MB/s, but ext4 read 1 830 MB/s."
+    assert plain_text(no_limit(exceeded[0])) == (
+        "fio measured 900 MB/s, but ext4 read 1 830 MB/s: this is no limit of the device"
     )
 
 
@@ -137,7 +142,7 @@ def test_a_second_measurement_after_the_run_counts_if_it_is_higher() -> None:
     )
     (exceeded,) = judge(trials, lower)[1]
     assert "fio measured 900 MB/s before the run and 1 200 after it" in plain_text(
-        no_limit([exceeded])
+        no_limit(exceeded)
     )
     other = dataclasses.replace(higher, rows=CEILING.rows[1:])
     assert limit_of(*trials, ceiling=other) == ["", ""]
@@ -150,10 +155,33 @@ def test_commits_that_share_flushes_have_no_share_of_the_ceiling() -> None:
     assert exceeded == ()
     trials, exceeded = judge([rated(tps=120.0), rated("xfs-1", tps=163.0)], None)
     assert [one.summary["ceiling_pct"] for one in trials] == [None, None]
-    assert plain_text(no_limit(exceeded)) == (
-        "Not a limit of the device: fio measured 150 flushed single writes of 8 KiB per second, "
-        "but xfs reached 163 transactions per second, so the share of the ceiling is not shown."
+    assert plain_text(no_limit(exceeded[0])) == (
+        "fio measured 150 flushed single writes of 8 KiB per second, and xfs committed 163 "
+        "transactions per second: several share a flush, so the share of the ceiling is not shown"
     )
+
+
+def test_flushes_are_named_as_they_were_counted() -> None:
+    """Per second of the window, of the trial with the highest rate."""
+    fast = dataclasses.replace(
+        rated("xfs-1", tps=200.0),
+        io=IoFacts(flushes=900),
+        phases=(PhaseTime(Phase.MEASURE, "", "", 10.0),),
+    )
+    (exceeded,) = judge([rated(tps=120.0), fast], None)[1]
+    assert "xfs committed 200 transactions per second with 90 flushes: " in no_limit(exceeded)
+
+
+@pytest.mark.parametrize("flag", [Durability.ASYNC_COMMIT, Durability.NO_BARRIER])
+def test_commits_that_wait_for_no_flush_are_not_compared_with_flushed_writes(
+    flag: Durability,
+) -> None:
+    """They have no share of the ceiling, and take none from the other setups."""
+    facts = FilesystemFacts("ext4", durability_flags=(flag,))
+    fast = dataclasses.replace(rated("xfs-1", tps=9000.0), filesystem=facts)
+    trials, exceeded = judge([rated(tps=120.0), fast], None)
+    assert exceeded == ()
+    assert [one.summary["ceiling_pct"] for one in trials] == [80, None]
 
 
 @pytest.mark.parametrize(

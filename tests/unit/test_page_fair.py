@@ -96,17 +96,18 @@ def test_device_at_its_ceiling_is_a_notice(tmp_path: Path) -> None:
     assert [finding.ident for finding in found.findings].count("W042") == 1
 
 
-def test_what_is_no_limit_is_said_once(tmp_path: Path) -> None:
-    """On the page and by `compare`, however many trials and groups there are."""
+def test_what_is_no_limit_is_a_condition(tmp_path: Path) -> None:
+    """Said once, however many trials and groups there are, and not among the answers."""
     run = synthetic.loaded(tmp_path, Shape())
     writes = Exceeded("writes", "IOPS", 500.0, 600.0, "xfs", 900.0)
     run = dataclasses.replace(
         run, exceeded=(Exceeded("reads", "MB/s", 1392.0, None, "ext4", 2853.0), writes)
     )
-    text = (
-        "Not a limit of the device: fio measured 1\u202f392\u202fMB/s, but ext4 read "
-        "2\u202f853\u202fMB/s; fio measured 500\u202fIOPS before the run and 600 after it, but xfs "
-        "wrote 900\u202fIOPS."
-    )
-    assert notices(build([run]), "no-limit") == [text]
-    assert verdicts([run]).findings == [text.replace("\u202f", " ")]
+    page = build([run])
+    assert [line.replace("\u202f", " ") for line in page.conditions[-2:]] == [
+        "fio measured 1 392 MB/s, but ext4 read 2 853 MB/s: this is no limit of the device.",
+        "fio measured 500 IOPS before the run and 600 after it, but xfs wrote 900 IOPS: this is "
+        "no limit of the device.",
+    ]
+    assert "fio measured" not in str(page.verdict)
+    assert verdicts([run]).findings == []

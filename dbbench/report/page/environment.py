@@ -18,6 +18,7 @@ from dbbench.model import FilesystemFacts, Run, Status, Trial
 from dbbench.report.page.groups import Group, all_arms, loaded_runs
 from dbbench.report.page.theme import Mark
 from dbbench.report.page.trial_facts import fact_text, facts, flatten, server_settings
+from dbbench.report.sentences import no_limit
 from dbbench.units import MISSING, join_words
 
 MOST_VALUES: Final = 3  # different values of an arm that a cell shows
@@ -180,6 +181,8 @@ def conditions(groups: Sequence[Group]) -> tuple[str, ...]:
     for group in groups:
         sentences += _sentences(group)
     sentences += _known_faults(groups)
+    for loaded in loaded_runs(groups):
+        sentences += [f"{no_limit(exceeded)}." for exceeded in loaded.exceeded]
     return tuple(dict.fromkeys(sentences))
 
 

@@ -9,7 +9,7 @@ from dbbench.compare import by_host
 from dbbench.model import Verdict
 from dbbench.report.page.environment import differences
 from dbbench.report.page.groups import Group, loaded_runs
-from dbbench.report.sentences import disagreement, no_limit
+from dbbench.report.sentences import disagreement
 from dbbench.units import GROUP, grouped, join_words
 
 Notice = tuple[str, str]  # a class of the style sheet, and a sentence
@@ -84,9 +84,6 @@ def _limits(groups: Sequence[Group]) -> Iterator[Notice]:
                 f"compared. {group.title}."
             )
             yield "limited", f"**The device was the limit** (W042): {text}"
-    for loaded in loaded_runs(groups):
-        if loaded.exceeded:
-            yield "no-limit", no_limit(loaded.exceeded)
 
 
 def _warnings(groups: Sequence[Group]) -> Iterator[Notice]:

@@ -283,7 +283,7 @@ def _expects(metric: Metric, group: Group) -> bool:
     if metric.name in OF_ONE_WORKLOAD:
         return False
     if metric.name == "ceiling_pct" and group.loaded.exceeded:
-        return False  # a notice says why
+        return False  # a condition says why
     # Without a server there are no counters of an engine, and no page size.
     counted = metric.name in ("write_amplification", "ceiling_pct")
     if counted and not profile_of(group.engine).has_server:

@@ -27,6 +27,7 @@ from dbbench.units import seconds_of
 if TYPE_CHECKING:
     from dbbench.plan.proposal import Proposal
 
+_USUAL_MIN: Final = 60  # the time that a person is offered, in minutes
 _EXAMPLES: Final = ("demo", "tiny")
 # the path in the units of the checkout, which is replaced
 _PROGRAM: Final = "/usr/local/bin/dbbench"
@@ -187,7 +188,7 @@ def _proposal(
 
 
 def _ask() -> dict[str, Any]:
-    from dbbench.plan.proposal import installed_engines
+    from dbbench.plan.proposal import installed_engines, least_minutes
 
     put("Press Enter for the answer in brackets.")
     # One answer decides between directories, a disk and a file.
@@ -208,7 +209,9 @@ def _ask() -> dict[str, Any]:
         "",
         show_default=False,
     )
-    budget = click.prompt("Time for the whole run", "1h", value_proc=_seconds)
+    setups = len(paths if dirs else _words(fs))
+    usual = max(_USUAL_MIN, least_minutes(setups, len(engines)))
+    budget = click.prompt("Time for the whole run", f"{usual}min", value_proc=_seconds)
     return {
         "dirs": dirs,
         "fs": fs,

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import re
 import shlex
 from collections.abc import Mapping
@@ -20,6 +21,7 @@ from dbbench.errors import DbbenchError, PlanInvalid
 from dbbench.machine.mounts import Mount
 from dbbench.model import Arm, EngineName, Scalar
 from dbbench.model.base import data_folder
+from dbbench.model.times import MEASURE_S, WARMUP_S
 from dbbench.plan.catalog import Catalog
 from dbbench.plan.labels import default_label, split_fs
 from dbbench.plan.variants import distinct
@@ -34,6 +36,9 @@ _BUDGET: Final = (
     'budget = "{}"      # for the whole run: as many blocks as fit, at least 3; a block runs '
     "everything once"
 )
+_LEAST_BLOCKS: Final = 3
+_STAGES_S: Final = 45.0  # of a trial, beside its warm-up and window
+_HALF_HOUR_MIN: Final = 30
 _BLOCKS: Final = (
     "blocks = 5          # every combination once per block, in random order; fewer are seldom "
     "conclusive"
@@ -93,7 +98,12 @@ class Proposal:
             table = {"use": arm.use, "mount": arm.mount}
             setups.append(_inline(table) if arm.adds else _toml(arm.use))
         # A plan of directories is bounded by time unless the user says otherwise.
-        budget = self.budget or ("30min" if self.directories else None)
+        budget = self.budget
+        if self.directories and not budget:
+            minutes = least_minutes(
+                len(self.directories), len(self.engines), max(1, len(self.workloads))
+            )
+            budget = f"{minutes}min"
         values = {
             "file": str(file),
             "name": _name(file),
@@ -129,6 +139,17 @@ class Proposal:
                     load["engines"] = engines
                 loads.append(load)
         return loads
+
+
+def least_minutes(
+    setups: int,
+    engines: int,
+    workloads: int = 1,
+) -> int:
+    """Return the half hours, in minutes, in which the least number of blocks fits."""
+    trials = _LEAST_BLOCKS * setups * engines * workloads
+    minutes = trials * (WARMUP_S + MEASURE_S + _STAGES_S) / 60
+    return max(1, math.ceil(minutes / _HALF_HOUR_MIN)) * _HALF_HOUR_MIN
 
 
 @dataclass(frozen=True)

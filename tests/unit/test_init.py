@@ -54,6 +54,27 @@ def test_init_for_directories_writes_six_lines(here: Path, printed: Any) -> None
 
 
 @pytest.mark.starts_processes
+@pytest.mark.parametrize(
+    ("engines", "budget"),
+    [(["postgres"], "30min"), (["postgres", "mariadb"], "60min")],
+)
+def test_directories_get_the_time_that_their_trials_need(
+    engines: list[str],
+    budget: str,
+    here: Path,
+    printed: Any,
+) -> None:
+    """With two servers installed, half an hour is not enough for three blocks (E001)."""
+    (here / "a").mkdir()
+    (here / "b").mkdir()
+    argv = [word for engine in engines for word in ("--engine", engine)]
+    printed("init", "--dirs", "a,b", *argv)
+    assert f'budget = "{budget}"' in Path("plan.toml").read_text()
+    document = json.loads(printed("plan", "--json", code=None))
+    assert {trial["engine"] for trial in document["trials"]} == set(engines)
+
+
+@pytest.mark.starts_processes
 def test_init_takes_mount_options(printed: Any, here: Path) -> None:
     """As `--fs` of a run does: a word after options is another option. A plan that is there stays
     as it is.

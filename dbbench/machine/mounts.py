@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,18 +24,36 @@ class Mount:
     options: tuple[str, ...]
 
 
-def mounts_of(process: Path) -> tuple[Mount, ...]:
+def _every(_device: str, _source: str) -> bool:
+    return True
+
+
+def mounts_of(
+    process: Path,
+    wanted: Callable[[str, str], bool] = _every,
+) -> tuple[Mount, ...]:
     """Return the mounts in the namespace of a process (its directory in /proc), in mount order.
-    Raises OSError.
+    `wanted` chooses by device and source. Raises OSError.
     """
-    return parsed_mounts((process / "mountinfo").read_text(errors="surrogateescape"))
+    return parsed_mounts((process / "mountinfo").read_text(errors="surrogateescape"), wanted)
 
 
-def parsed_mounts(mountinfo: str) -> tuple[Mount, ...]:
+def parsed_mounts(
+    mountinfo: str,
+    wanted: Callable[[str, str], bool] = _every,
+) -> tuple[Mount, ...]:
     r"""Parse a mountinfo file. Its lines end only with \n: the kernel allows other line ends in
     names.
     """
-    return tuple(_line(line.split(" ")) for line in mountinfo.split("\n") if line)
+    mounts = list[Mount]()
+    for line in mountinfo.split("\n"):
+        if line:
+            words = line.split(" ")
+            dash = words.index("-", 6)  # optional fields precede it
+            source = unescape(words[dash + 2])
+            if wanted(words[2], source):
+                mounts.append(_mount(words, dash, source))
+    return tuple(mounts)
 
 
 def mount_holding(path: Path, table: Sequence[Mount]) -> Mount | None:
@@ -51,8 +69,11 @@ def mount_holding(path: Path, table: Sequence[Mount]) -> Mount | None:
     return deepest
 
 
-def _line(words: list[str]) -> Mount:
-    dash = words.index("-", 6)  # optional fields precede it
+def _mount(
+    words: list[str],
+    dash: int,
+    source: str,
+) -> Mount:
     options = dict.fromkeys(f"{words[5]},{words[dash + 3]}".split(","))
     return Mount(
         id=int(words[0]),
@@ -60,11 +81,13 @@ def _line(words: list[str]) -> Mount:
         device=words[2],
         point=Path(unescape(words[4])),
         fstype=words[dash + 1],
-        source=unescape(words[dash + 2]),
+        source=source,
         options=tuple(options),
     )
 
 
 def unescape(text: str) -> str:
     r"""Decode the octal escapes of a field of mountinfo, fstab or swaps (a space is \\040)."""
+    if "\\" not in text:
+        return text
     return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 import os
@@ -356,14 +357,21 @@ def refused_disks(plan: Plan, results: Path) -> Iterator[errors.DbbenchError]:
     if os.geteuid() != 0:
         return
     permit = Permit((), Journal(results / "journal.jsonl"), checking=True)
-    for spec in plan.device.volumes.values():
-        for path in filter(Path.is_block_device, map(Path, spec.disks)):
-            try:
-                name = sysfs.name_of(path.stat().st_rdev) or path.name
-                block.must_be(path, name, spec.identity)
-                guard.refuse(path, name, guard.reasons(path), permit)
-            except errors.DbbenchError as error:
-                yield error
+    problems = list[errors.DbbenchError]()
+    # all disks are open at the same time, so that one look at the processes is enough for them
+    opened: dict[tuple[Path, str], tuple[int, bool]] = {}
+    with contextlib.ExitStack() as stack:
+        for spec in plan.device.volumes.values():
+            for path in filter(Path.is_block_device, map(Path, spec.disks)):
+                with errors.collect_errors(problems):
+                    name = sysfs.name_of(path.stat().st_rdev) or path.name
+                    block.must_be(path, name, spec.identity)
+                    opened[path, name] = stack.enter_context(guard.opened(path))
+        found = guard.reasons_of(list(opened.values()))
+    for (path, name), reasons in zip(opened, found, strict=True):
+        with errors.collect_errors(problems):
+            guard.refuse(path, name, reasons, permit)
+    yield from problems
 
 
 def check_run(

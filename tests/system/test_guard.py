@@ -601,6 +601,30 @@ def test_a_btrfs_mounted_by_a_descriptor_uses_its_own_device_only(
 
 
 @pytest.mark.usefixtures("impatient")
+def test_several_disks_are_examined_with_one_look_at_the_processes(
+    disk: Disk,
+    victim: Disk,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A large host has 30,000 processes. The reasons of each disk are its own."""
+    looks: list[str] = []
+    look_at_each = used._each
+
+    def count(*given: Any) -> list[str]:
+        looks.append(given[2])
+        return look_at_each(*given)
+
+    monkeypatch.setattr(used, "_each", count)
+    with mounted(disk), guard.opened(disk.path) as one, guard.opened(victim.path) as other:
+        found = guard.reasons_of([one, other], etc=disk.folder)
+    first, second = found
+    assert guard.HELD in first
+    assert second == []
+    # the open files are read again while another program has a disk open for a moment
+    assert looks.count("the mounts") == 1
+
+
+@pytest.mark.usefixtures("impatient")
 def test_a_device_that_stays_busy_is_told(disk: Disk) -> None:
     """umount that did not happen is an error of its own, with who holds it; an earlier error stays
     the first.

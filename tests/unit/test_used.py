@@ -44,19 +44,19 @@ def test_a_mount_is_listed_once_however_many_namespaces_have_a_copy(proc: Path) 
     """Every service of systemd may have a namespace with copies of all mounts. A mount that only
     other namespaces have is listed with a process of the first, and their number.
     """
-    assert used.by_mounts(target("sdb", SDB), proc) == [
+    assert used.mounts_of_each([target("sdb", SDB)], proc)["sdb"] == [
         "/dev/sdb is mounted at /srv",
         "/dev/sdb is mounted at /private in the mount namespace of process 3 (program3) and of 1 "
         "other",
     ]
-    assert used.by_mounts(target("sdc", SDC), proc) == []
+    assert used.mounts_of_each([target("sdc", SDC)], proc)["sdc"] == []
 
 
 def test_the_mount_table_of_a_namespace_is_read_once(proc: Path) -> None:
     """A process in a namespace that is already known needs no table: it may not be readable."""
     (proc / "2/mountinfo").unlink()
     (proc / "2/mountinfo").mkdir()
-    assert len(used.by_mounts(target("sdb", SDB), proc)) == 2
+    assert len(used.mounts_of_each([target("sdb", SDB)], proc)["sdb"]) == 2
 
 
 def test_an_open_file_is_found_for_each_device_in_one_walk(proc: Path, tmp_path: Path) -> None:

@@ -12,7 +12,9 @@ smaller distances: data between these places is not detected.
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import itertools
 import json
 import os
 import time
@@ -47,6 +49,7 @@ _PIECE: Final = 2**16  # bytes that are read at each place
 COPIES: Final = (8 * 2**20, 32 * 2**20, 128 * 2**20, 64 * 2**20, 256 * 2**30)
 
 
+Kind = Literal["in use", "unseen", "signature", "data"]
 # What a device belongs to although nothing holds it: its other devices may be missing, or nobody has
 # activated it.
 _MEMBERS: Final = {
@@ -67,7 +70,7 @@ class Reason:
     is reported only with other reasons: mounts, swap and md would have prevented O_EXCL.
     """
 
-    kind: Literal["in use", "unseen", "signature", "data"]
+    kind: Kind
     text: str
     uuid: str = ""
     label: str = ""
@@ -117,15 +120,31 @@ def reasons(path: Path, *, etc: Path = ETC) -> list[Reason]:
     """Return all reasons why the device must not be touched; [] if it is free. Raises
     DeviceUnusable.
     """
+    with opened(path) as device:
+        return reasons_of([device], etc=etc)[0]
+
+
+@contextlib.contextmanager
+def opened(path: Path) -> Iterator[tuple[int, bool]]:
+    """Open a device for reading within the block; yield its descriptor and whether it is exclusive.
+    Raises DeviceUnusable.
+    """
     exclusive = open_device(path, os.O_RDONLY | os.O_EXCL)
     fd = open_device(path, os.O_RDONLY) if exclusive is None else exclusive
     if fd is None:
         raise DeviceUnusable(f"{path} is busy: the kernel refuses to open it even for reading")
     try:
-        busy = [] if exclusive is not None else [HELD]
-        return busy + found_on(fd, mine={fd}, etc=etc)
+        yield fd, exclusive is not None
     finally:
         os.close(fd)
+
+
+def reasons_of(devices: Sequence[tuple[int, bool]], *, etc: Path = ETC) -> list[list[Reason]]:
+    """Return the reasons for each device of `opened`, with one look at all processes."""
+    fds = [fd for fd, _exclusive in devices]
+    busy: list[list[Reason]] = [[] if exclusive else [HELD] for _fd, exclusive in devices]
+    found = found_on_each(fds, mine=set(fds), etc=etc)
+    return [held + others for held, others in zip(busy, found, strict=True)]
 
 
 def open_device(path: Path, flags: int) -> int | None:
@@ -152,38 +171,77 @@ def found_on(fd: int, *, mine: Set[int], etc: Path = ETC) -> list[Reason]:
     """Return what all detectors except O_EXCL find for an open block device; `mine` are this
     process's descriptors.
     """
-    name = kernel_name(fd)
-    signatures = signatures_of(fd) or data_without(fd)
+    return found_on_each([fd], mine=mine, etc=etc)[0]
+
+
+def found_on_each(
+    fds: Sequence[int],
+    *,
+    mine: Set[int],
+    etc: Path = ETC,
+) -> list[list[Reason]]:
+    """Return what `found_on` does for each of these devices, with one look at all processes."""
+    names = [kernel_name(fd) for fd in fds]
+    signatures = [signatures_of(fd) or data_without(fd) for fd in fds]
     try:
-        device = used.target(name)
-        proc = host_proc()
-        texts = [
-            *used.by_mounts(device, proc),
+        uses = _uses(fds, names, signatures, mine, etc)
+    except (OSError, DbbenchError, ValueError, LookupError) as error:
+        uses = [[f"cannot determine what uses it: {error}"] for _name in names]
+    found = list[list[Reason]]()
+    for texts, content in zip(uses, signatures, strict=True):
+        reasons = list[Reason]()
+        for text in texts:
+            kind: Kind = "unseen" if isinstance(text, used.Unseen) else "in use"
+            reasons.append(Reason(kind, text))
+        found.append(reasons + content)
+    return found
+
+
+def _uses(
+    fds: Sequence[int],
+    names: Sequence[str],
+    signatures: Sequence[Sequence[Reason]],
+    mine: Set[int],
+    etc: Path,
+) -> list[list[str]]:
+    """Return the evidence of uses for each device. Raises OSError, DbbenchError, ValueError,
+    LookupError.
+    """
+    proc = host_proc()
+    devices = [used.target(name) for name in names]
+    mounts = used.mounts_of_each(devices, proc)
+    openers = _opened(devices, proc, mine)
+    entries = configured.entries(etc)
+    return [
+        [
+            *mounts[device.name],
             *used.by_swaps(device, proc),
             *used.by_layers(device),
             *used.by_loops(device),
-            *_opened(device, proc, mine),
-            *configured.by_configuration(device, configured.entries(etc), _tags(fd, signatures)),
+            *openers[device.name],
+            *configured.by_configuration(device, entries, _tags(fd, content)),
         ]
-    except (OSError, DbbenchError, ValueError, LookupError) as error:
-        texts = [f"cannot determine what uses it: {error}"]
-    return [
-        Reason("unseen" if isinstance(text, used.Unseen) else "in use", text) for text in texts
-    ] + signatures
+        for device, fd, content in zip(devices, fds, signatures, strict=True)
+    ]
 
 
-def _opened(device: used.Target, proc: Path, mine: Set[int]) -> list[str]:
-    """Return who has it open, after _MOMENT_S: a program that lists disks opens each of them for a
-    moment. udev gets more time, because it reads every disk that a process has closed.
+def _opened(
+    devices: Sequence[used.Target],
+    proc: Path,
+    mine: Set[int],
+) -> dict[str, list[str]]:
+    """Return who has each device open, after _MOMENT_S: a program that lists disks opens each of
+    them for a moment. udev gets more time, because it reads every disk that a process has closed.
     """
-    found: list[str] = []
+    found: dict[str, list[str]] = {}
 
     def openers() -> list[str]:
-        found[:] = used.by_open_files(device, proc, mine)
-        return [text for text in found if not isinstance(text, used.Unseen)]
+        found.update(used.openers_of_each(devices, proc, mine))
+        texts = itertools.chain.from_iterable(found.values())
+        return [text for text in texts if not isinstance(text, used.Unseen)]
 
-    process.wait_while(openers, _MOMENT_S)
-    if all(isinstance(text, used.ByUdev) for text in found):
+    users = process.wait_while(openers, _MOMENT_S)
+    if all(isinstance(text, used.ByUdev) for text in users):
         process.wait_while(openers, UDEV_S)
     return found
 

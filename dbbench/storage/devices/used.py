@@ -19,7 +19,7 @@ from typing import Final
 
 from dbbench.machine import libc
 from dbbench.machine.host.proc import text
-from dbbench.machine.mounts import Mount, mounts_of, unescape
+from dbbench.machine.mounts import mounts_of, unescape
 from dbbench.machine.namespaces import host_proc
 from dbbench.storage.devices import loop_driver, sysfs
 
@@ -127,7 +127,9 @@ def users(name: str, mine: Set[int] = frozenset()) -> list[str]:
     """Return what mounts the device of that kernel name, has it open, or is built on it."""
     device = target(name)
     proc = host_proc()
-    return [*by_mounts(device, proc), *by_open_files(device, proc, mine), *by_layers(device)]
+    mounts = mounts_of_each([device], proc)[name]
+    openers = openers_of_each([device], proc, mine)[name]
+    return [*mounts, *openers, *by_layers(device)]
 
 
 def targets(names: Sequence[str]) -> list[Target]:
@@ -153,14 +155,16 @@ def users_of(devices: Sequence[Target]) -> dict[str, list[str]]:
     }
 
 
-def by_open_files(
-    device: Target,
+def openers_of_each(
+    devices: Sequence[Target],
     proc: Path,
     mine: Set[int] = frozenset(),
-) -> list[str]:
-    """Return processes with a descriptor of it, except for the descriptors `mine`."""
-    openers, unreadable = _openers([device], proc, mine)
-    return unreadable + openers[device.name]
+) -> dict[str, list[str]]:
+    """Return processes with a descriptor of each device, except for the descriptors `mine`, and
+    those that could not be examined.
+    """
+    openers, unreadable = _openers(devices, proc, mine)
+    return {name: unreadable + texts for name, texts in openers.items()}
 
 
 def _openers(
@@ -265,7 +269,7 @@ def _open_files(process: Path) -> Iterator[tuple[str, os.stat_result]]:
     """Yield each descriptor of a process with the status of its file. One system call for each: a
     large host has half a million descriptors.
     """
-    with os.scandir(process / "fd") as entries:
+    with os.scandir(f"{process}/fd") as entries:
         for entry in entries:
             try:
                 status = entry.stat()
@@ -276,10 +280,12 @@ def _open_files(process: Path) -> Iterator[tuple[str, os.stat_result]]:
                 yield entry.name, status
 
 
-def by_mounts(device: Target, proc: Path) -> list[str]:
-    """Return mount points of it, or of what is on it, in every process's mount namespace."""
-    mounts, unreadable = _mounted([device], proc)
-    return unreadable + mounts[device.name]
+def mounts_of_each(devices: Sequence[Target], proc: Path) -> dict[str, list[str]]:
+    """Return mount points of each device, or of what is on it, in every process's mount namespace,
+    and the processes that could not be examined.
+    """
+    mounts, unreadable = _mounted(devices, proc)
+    return {name: unreadable + texts for name, texts in mounts.items()}
 
 
 def _mounted(devices: Sequence[Target], proc: Path) -> tuple[dict[str, list[str]], list[str]]:
@@ -294,18 +300,22 @@ def _mounted(devices: Sequence[Target], proc: Path) -> tuple[dict[str, list[str]
     # (number of the device, mount) -> the processes in whose namespaces it is
     places: dict[tuple[int, str], list[str]] = defaultdict(list)
 
+    def is_of_a_device(device: str, source: str) -> bool:
+        key = source, device
+        if key not in known:
+            known[key] = _mounted_number(device, source, numbers)
+        return known[key] is not None
+
     def look(process: Path) -> None:
         namespace = os.readlink(f"{process}/ns/mnt")  # noqa: PTH115 (of 30,000 processes)
         if namespace in seen:
             return
-        table = mounts_of(process)
+        table = mounts_of(process, is_of_a_device)
         seen.add(namespace)
         who = "" if namespace == own_namespace else _who(process)
         for entry in table:
-            key = entry.source, entry.device
-            if key not in known:
-                known[key] = _mounted_number(entry, numbers)
-            if (number := known[key]) is not None:
+            number = known[entry.source, entry.device]
+            if number is not None:
                 places[number, f"{entry.source} is mounted at {entry.point}"].append(who)
 
     unreadable = _each(proc, look, "the mounts")
@@ -441,13 +451,17 @@ def is_for_writing(info: Path) -> bool:
     return int(flags, 8) & os.O_ACCMODE != os.O_RDONLY
 
 
-def _mounted_number(entry: Mount, numbers: Set[int]) -> int | None:
-    """Return which of the device numbers a mount has, or None."""
-    number: int | None = os.makedev(*map(int, entry.device.split(":")))
+def _mounted_number(
+    device: str,
+    path: str,
+    numbers: Set[int],
+) -> int | None:
+    """Return which of the device numbers a mount with that device and source has, or None."""
+    number: int | None = os.makedev(*map(int, device.split(":")))
     if number in numbers:
         return number
     # btrfs shows an anonymous number, but the source is one of its devices
-    source = Path(entry.source)
+    source = Path(path)
     if source.is_relative_to("/proc"):
         # a descriptor of the process that mounted it: here the same path is another file
         return None

@@ -434,6 +434,14 @@ def image(dist: Path) -> None:
     """
     for program, words in (("buildah", ["bud"]), ("podman", ["build"]), ("docker", ["build"])):
         if shutil.which(program):
+            if (
+                program == "docker"
+                and subprocess.run([program, "info"], capture_output=True).returncode
+            ):
+                raise SystemExit(
+                    "docker is installed, but its daemon does not answer: start it, or use a "
+                    "program without a daemon:  apt-get install buildah"
+                )
             base = os.environ.get("DBBENCH_IMAGE_BASE")
             arguments = ["--build-arg", f"BASE={base}"] if base else []
             _checked(

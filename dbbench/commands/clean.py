@@ -18,10 +18,12 @@ from dbbench.datasets.golden import cache_folder, disk_bytes, evict
 from dbbench.errors import DbbenchError, RunLocked, collect_errors
 from dbbench.fleet import fleet_files, security
 from dbbench.fleet.fleet_files import Fleet
+from dbbench.report.text import put, put_json, put_paragraph
 from dbbench.results.journal import Journal
 from dbbench.results.trials import leftovers
-from dbbench.units import inert, size_text
+from dbbench.units import count, inert, size_text
 
+_LARGEST: Final = 5  # runs that are listed by name
 _MOST_TOLD: Final = 20  # listed resources of others that a journal names
 # kinds of the journal that may be left behind
 _TAKEN: Final = ("image", "runtime", "layer", "pool", "cgroup")
@@ -58,12 +60,15 @@ def command(
     """Remove images, unfinished trials and temporary folders of runs and fleets that no process
     uses.
 
-    Results are never removed. An unfinished run can still be resumed.
+    Results are never removed. An unfinished run can still be resumed. What takes space otherwise,
+    golden copies and runs, is listed with its size.
     """
     gone = _clean_each(_units(options, run), dry_run, options.passed_over if run is None else None)
     if golden:
         gone += _clean_golden(dry_run)
-    _tell(options, gone, dry_run)
+    kept = [] if run is not None else [*_golden_copies(), *_runs(options)]
+    removed = {left.path for left in gone}
+    _tell(options, gone, [left for left in kept if left.path not in removed], dry_run)
 
 
 def _units(options: Options, run: str | None) -> list[Unit]:
@@ -180,13 +185,48 @@ def _put_what_stays(what: str, path: str | Path, why: str) -> None:
     click.echo(inert(f"not removed: {what} {path}, {why}"), err=True)
 
 
+def _golden_copies() -> list[Left]:
+    copies = [
+        path for path in sorted(cache_folder().glob("*")) if (path / "manifest.json").is_file()
+    ]
+    return [Left("golden copy", path, disk_bytes(path)) for path in copies]
+
+
 def _clean_golden(dry_run: bool) -> list[Left]:
-    folder = cache_folder()
-    copies = [path for path in sorted(folder.glob("*")) if (path / "manifest.json").is_file()]
-    leftovers = [Left("golden copy", path, disk_bytes(path)) for path in copies]
+    copies = _golden_copies()
     if dry_run:
-        return leftovers
-    return [left for left in leftovers if evict(left.path)]  # `evict` keeps copies that are in use
+        return copies
+    return [left for left in copies if evict(left.path)]  # `evict` keeps copies that are in use
+
+
+def _runs(options: Options) -> list[Left]:
+    """Return the runs of the results folder, the largest first."""
+    folder = options.results_folder
+    paths = results.runs(folder) if folder.is_dir() else []
+    runs = [Left("run", path, _size(path)) for path in paths]
+    return sorted(runs, key=lambda left: -left.size_bytes)
+
+
+def _kept_text(kept: list[Left]) -> list[str]:
+    """Return a line each for the golden copies and the runs, and how they are removed."""
+    lines = []
+    copies = [left for left in kept if left.what == "golden copy"]
+    runs = [left for left in kept if left.what == "run"]
+    if copies:
+        text = f"kept: {_sum_text(copies, 'golden copy', 'golden copies')}"
+        lines.append(f"{text} in {cache_folder()}; they are removed by:  dbbench clean --golden")
+    if runs:
+        largest = [f"{left.path.name} ({size_text(left.size_bytes)})" for left in runs[:_LARGEST]]
+        folder = runs[0].path.parent.absolute()
+        text = f"kept: {_sum_text(runs, 'run', 'runs')} in {folder}"
+        listed = "" if len(runs) == 1 else f"the largest: {', '.join(largest)}; "
+        lines.append(f"{text}; {listed}to remove one, delete its folder")
+    return lines
+
+
+def _sum_text(entries: list[Left], singular: str, plural: str) -> str:
+    size = size_text(sum(left.size_bytes for left in entries))
+    return f"{count(len(entries), singular, plural)} ({size})"
 
 
 def _size(path: Path) -> int:
@@ -195,20 +235,27 @@ def _size(path: Path) -> int:
     return path.lstat().st_blocks * 512 if os.path.lexists(path) else 0
 
 
-def _tell(options: Options, gone: list[Left], dry_run: bool) -> None:
+def _tell(
+    options: Options,
+    gone: list[Left],
+    kept: list[Left],
+    dry_run: bool,
+) -> None:
     verb = "would remove" if dry_run else "removed"
     lines = [f"{verb} {left.what} {left.path} ({size_text(left.size_bytes)})" for left in gone]
-    options.put(
-        {
-            "removed": [
-                {
-                    "what": left.what,
-                    "path": str(left.path),
-                    "size_bytes": left.size_bytes,
-                    "removed": not dry_run,
-                }
-                for left in gone
-            ]
-        },
-        *lines or ["nothing to remove"],
-    )
+    if options.json:
+        put_json(
+            {
+                "removed": [{**_as_data(left), "removed": not dry_run} for left in gone],
+                "kept": [_as_data(left) for left in kept],
+            }
+        )
+        return
+    for line in lines or ["nothing to remove"]:
+        put(line)
+    for line in _kept_text(kept):
+        put_paragraph(line)
+
+
+def _as_data(left: Left) -> dict[str, object]:
+    return {"what": left.what, "path": str(left.path), "size_bytes": left.size_bytes}

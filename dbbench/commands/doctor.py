@@ -35,7 +35,7 @@ from dbbench.storage import devices
 from dbbench.storage.devices import configured, used
 from dbbench.storage.devices.directory import nearest
 from dbbench.storage.filesystems import FAMILIES
-from dbbench.units import size_text
+from dbbench.units import join_words, size_text
 
 NEEDED_BYTES = 8 * 2**30  # disk space for the demo
 _PLAIN = ("disk", "part", "loop")  # others are layers: RAID, LVM, encryption
@@ -101,6 +101,8 @@ def command(options: Options, plan_file: str | None) -> int:
         put_json({"checks": [row._asdict() for row in rows]})
     else:
         put_rows(rows)
+        put()
+        put_paragraph(summary(rows))
     return EXIT_OK if all(row.optional for row in of_this) else EXIT_USAGE
 
 
@@ -117,6 +119,24 @@ def put_rows(rows: list[Probe]) -> None:
         ):
             command = packages.install(list(to_install), "--no-install-recommends", "--no-remove")
             put(f"  Install what is missing:  {command}")
+
+
+def summary(rows: Sequence[Probe]) -> str:
+    """Return one line with everything that is to be changed before a measurement."""
+    parts = []
+    purposes = {
+        Purpose.PLAN: "for this plan",
+        Purpose.MEASURE: "missing",
+        Purpose.HOST: "for reproducible results",
+    }
+    for purpose, why in purposes.items():
+        failed = [row for row in rows if row.purpose == purpose and not row.ok and not row.optional]
+        checks = dict.fromkeys(row.check for row in failed)
+        if checks:
+            parts.append(f"{join_words(list(checks))} ({why})")
+    if not parts:
+        return "Nothing to change: this machine is ready to measure."
+    return f"To change: {'; '.join(parts)}. The lines above say how."
 
 
 def _put_row(row: Probe, width: int) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
+from collections.abc import Iterable
 from typing import Final
 
 import click
@@ -11,7 +13,8 @@ from dbbench.commands.options import Options, command_line, completing
 from dbbench.errors import Kind, UnknownName, durability_kinds, error_kinds, warning_kinds
 from dbbench.report.text import WIDTH, columns
 
-_MOST: Final = 6  # similar entries that are listed
+_MOST: Final = 4  # similar entries that are listed
+_ID: Final = re.compile(r"([EW]?)-?0*(\d{1,3})")
 
 
 @command_line("dbbench explain W012")
@@ -35,7 +38,7 @@ def command(options: Options, ids: tuple[str, ...], every: bool) -> None:
     names = [*existing, *durability_kinds()] if every else _split(ids)
     if not names:
         raise click.UsageError("Missing argument 'ID'. Use --all to explain everything.")
-    entries = [_entry(name, existing) for name in names]
+    entries = [_entry(name, existing, options.paths) for name in names]
     options.put({"entries": entries}, "\n\n".join(map(_text, entries)))
 
 
@@ -50,7 +53,11 @@ def _split(ids: tuple[str, ...]) -> list[str]:
     return list(filter(None, names))
 
 
-def _entry(name: str, existing: dict[str, Kind]) -> dict[str, object]:
+def _entry(
+    name: str,
+    existing: dict[str, Kind],
+    paths: list[str],
+) -> dict[str, object]:
     # A durability class, by its name.
     durability = durability_kinds().get(name.lower())
     if durability is not None:
@@ -61,16 +68,12 @@ def _entry(name: str, existing: dict[str, Kind]) -> dict[str, object]:
             "counts": durability.counts,
         }
     # An error or warning, by its ID.
-    ident = name.upper()
-    if ident not in existing:
-        near = []
-        for other, kind in existing.items():
-            if ident in kind.title.upper() or other[:2] == ident[:2]:
-                near.append(f"{other} ({kind.title})")
-        listed = f"These are similar: {', '.join(near[:_MOST])}. " if near else ""
+    ident = _ident(name, existing)
+    if ident is None:
+        elsewhere = _in_catalogues(name, paths) or "All of them:  dbbench explain --all"
         raise UnknownName(
             f"no error, warning or durability class has the ID {name!r}",
-            remedy=f"{listed}See also: dbbench explain --all",
+            remedy=" ".join([*_similar(name, existing), elsewhere]),
         )
     kind = existing[ident]
     return {
@@ -81,6 +84,58 @@ def _entry(name: str, existing: dict[str, Kind]) -> dict[str, object]:
         "exit_code": kind.exit_code or None,
         "suspect": None if kind.exit_code else kind.suspect,
     }
+
+
+def _ident(name: str, existing: dict[str, Kind]) -> str | None:
+    """Return the ID that a person means: "w12", "W-012" or "12" is W012."""
+    match = _ID.fullmatch(name.upper())
+    if match is None:
+        return None
+    idents = [f"{letter}{int(match[2]):03}" for letter in match[1] or "EW"]
+    known = [ident for ident in idents if ident in existing]
+    return known[0] if len(known) == 1 else None
+
+
+def _similar(name: str, existing: dict[str, Kind]) -> list[str]:
+    """Return a sentence with the IDs that have this number or begin alike, or whose title or text
+    has the word.
+    """
+    word = name.upper()
+    match = _ID.fullmatch(word)
+    digits = match[2].zfill(3) if match else ""
+    ranked = []
+    for ident, kind in existing.items():
+        places = (
+            ident[1:] == digits,
+            match is not None and word[0] in ident[0] + digits and ident[1:3] == digits[:2],
+            match is None and word in kind.title.upper(),
+            match is None and re.search(rf"\b{re.escape(word)}", kind.meaning.upper()) is not None,
+        )
+        if any(places):
+            ranked.append((places.index(True), f"{ident} ({kind.title})"))
+    near = [text for _, text in sorted(ranked)[:_MOST]]
+    return [f"Similar: {', '.join(near)}."] if near else []
+
+
+def _in_catalogues(name: str, paths: list[str]) -> str:
+    """Return a sentence if this is, or begins, the name of a setup, workload, study or metric."""
+    from dbbench.metrics.table import METRICS
+    from dbbench.plan import studies
+    from dbbench.plan.catalog import catalog
+
+    available = catalog(paths)
+    catalogues: dict[str, tuple[str, Iterable[str]]] = {
+        "fs": ("an fs setup", available.setups),
+        "workload": ("a workload", available.workloads),
+        "study": ("a study", studies.names()),
+    }
+    word = name.lower()
+    for command, (what, names) in catalogues.items():
+        hits = [known for known in names if known.startswith(word)]
+        if hits:
+            known = min(hits, key=len)
+            return f"{known} is {what}:  dbbench {command} {known}"
+    return f"{word} is a metric:  dbbench compare RUN --metric {word}" if word in METRICS else ""
 
 
 def _text(entry: dict[str, object]) -> str:

@@ -1,9 +1,9 @@
 """Installs the servers and tools: `python3 dbbench/packages.py run test`, which `make` calls, runs
 this file.
 
-It must not harm a machine that already serves databases: installed packages are neither upgraded
-nor removed, no cluster is created, no service is started, and everything that will be installed
-is listed first.
+It must not harm a machine that already serves databases: nothing is removed, an installed package is
+upgraded only if a new one depends on it, no cluster is created, no service is started, and
+everything that will be installed or upgraded is listed first.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple, NoReturn
@@ -45,6 +46,7 @@ _SOURCES: Final = (
     "again. A machine without a network needs a bundle, see docs/install.md."
 )
 _POLICY: Final = Path("/usr/sbin/policy-rc.d")
+_PAUSE_S: Final = 5
 _LOCK: Final = Path("/var/lib/dpkg/lock-frontend")
 _CLUSTER: Final = Path("/etc/postgresql-common/createcluster.d/zz-dbbench.conf")
 
@@ -111,9 +113,7 @@ def _provide(tools: list[packages.Tool], dry_run: bool) -> int:
     for tool in tools:
         print(f"missing: {', '.join(tool.missing())} ({packages.in_release(tool.debian)})")
     names = _packages(tools)
-    print(f"apt-get installs {len(plan.new)} packages: {' '.join(plan.new)}", flush=True)
-    if plan.upgraded:
-        print(f"and upgrades, because these depend on it: {' '.join(plan.upgraded)}", flush=True)
+    _list(plan)
     if dry_run:
         return 0
     with _no_cluster(), _no_services():
@@ -127,6 +127,18 @@ def _provide(tools: list[packages.Tool], dry_run: bool) -> int:
             changed=True,
         )
     return 0
+
+
+def _list(plan: Simulation) -> None:
+    """Print what will be installed and upgraded; on a terminal, leave time to stop upgrades."""
+    print(f"apt-get installs {len(plan.new)} packages: {' '.join(plan.new)}", flush=True)
+    if not plan.upgraded:
+        return
+    upgraded = " ".join(plan.upgraded)
+    print(f"and upgrades installed ones, on which these depend: {upgraded}", flush=True)
+    if sys.stdout.isatty():
+        print(f"Ctrl-C within {_PAUSE_S} s stops before anything is changed.", flush=True)
+        time.sleep(_PAUSE_S)
 
 
 def _packages(tools: Sequence[packages.Tool]) -> list[str]:
@@ -381,7 +393,9 @@ def _refreshed(names: list[str]) -> str:
     """
     print("The package lists may be old: running apt-get update", flush=True)
     failure = _updated()
-    _judge(simulate(_apt(["--simulate", *names], check=False)), names)
+    plan = simulate(_apt(["--simulate", *names], check=False))
+    _judge(plan, names)
+    _list(plan)
     return failure
 
 

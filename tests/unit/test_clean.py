@@ -34,7 +34,7 @@ def test_clean_removes_what_is_ours_and_no_result(told: Any, results_folder: Pat
     }
     assert not image.exists() and not partial.exists() and other.exists()
     assert before == sorted(path.name for path in (run / "trials").iterdir())
-    assert told("clean").strip() == "nothing to remove"
+    assert told("clean").splitlines()[0] == "nothing to remove"
 
 
 def test_clean_says_removed_only_of_what_it_removed(
@@ -62,7 +62,7 @@ def test_clean_says_removed_only_of_what_it_removed(
         assert try_lock(file.fileno())
         assert cli.run(["clean", "--results", str(results_folder)]) == 0
         out, err = capsys.readouterr()
-    assert out.strip() == "nothing to remove"
+    assert out.splitlines()[0] == "nothing to remove"
     assert f"not removed: image {held}" in err and f"not removed: image {behind}" in err
     assert held.exists() and behind.exists() and str(gone) not in err
     assert json.loads(told("clean", "--json"))["removed"][0]["path"] == str(held)
@@ -79,14 +79,14 @@ def test_clean_does_not_claim_what_a_reboot_has_ended(
     for path in (ended, existing):
         journal.note("take", what="layer", path=path)
     monkeypatch.setitem(layers.KINDS, "md", SimpleNamespace(end=lambda name: name.endswith("2")))
-    assert told("clean").splitlines() == [f"removed layer {existing} (0 B)"]
+    assert told("clean", "demo").splitlines() == [f"removed layer {existing} (0 B)"]
     assert journal.outstanding("layer") == []
 
 
 def test_clean_leaves_a_run_alone_that_is_worked_on(told: Any, results_folder: Path) -> None:
     """A locked run is skipped; if it is named in the command, the command is refused."""
     with results.lock(results_folder / "demo"):
-        assert told("clean").strip() == "nothing to remove"
+        assert told("clean").splitlines()[0] == "nothing to remove"
         assert "E803" in told("clean", "demo", code=5)
 
 
@@ -104,3 +104,23 @@ def test_golden_copies_go_only_when_asked(
     assert (cache / "postgres-1").exists()
     assert "removed golden copy" in told("clean", "--golden")
     assert not (cache / "postgres-1").exists() and (cache / "precious").exists()
+
+
+def test_clean_names_what_takes_space(
+    told: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Golden copies and runs with their sizes, although there is nothing to remove."""
+    monkeypatch.setenv("DBBENCH_CACHE", str(tmp_path))
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    write_file(copy / "manifest.json", "{}")
+    write_file(copy / "data", b"x" * 2**20)
+    text = " ".join(told("clean").split())
+    assert text.startswith("nothing to remove kept: 1 golden copy (1")
+    assert "dbbench clean --golden kept: 1 run (" in text
+    kept = json.loads(told("clean", "--json"))["kept"]
+    assert [entry["what"] for entry in kept] == ["golden copy", "run"]
+    assert kept[0]["size_bytes"] >= 2**20
+    assert json.loads(told("clean", "demo", "--json"))["kept"] == []

@@ -114,3 +114,26 @@ def test_a_plan_that_may_not_be_read(folder: Path, printed: Any) -> None:
     """Its owner and mode are named."""
     (folder / "good.toml").chmod(0)
     assert "has mode 0000" in printed("plan", "good.toml", code=2)
+
+
+@pytest.mark.parametrize("word", ["W12", "w012", "W-012", "12"])
+def test_an_id_in_another_form(word: str, printed: Any) -> None:
+    """The zeros may be left out."""
+    assert printed("explain", word).startswith("W012: ")
+
+
+@pytest.mark.parametrize(
+    ("word", "words"),
+    [
+        ("XFS", "xfs is an fs setup: dbbench fs xfs"),
+        ("pgbench", "pgbench-tpcb is a workload: dbbench workload pgbench-tpcb"),
+        ("percona", "percona-2012 is a study: dbbench study percona-2012"),
+        ("tps", "tps is a metric: dbbench compare RUN --metric tps"),
+        ("checkpoint", "Similar: W002 (no checkpoint in the window)"),
+        ("101", "Similar: E101 (the device or directory cannot be used), W101"),
+        ("nix", "All of them: dbbench explain --all"),
+    ],
+)
+def test_words_that_are_no_id(word: str, words: str, printed: Any) -> None:
+    """The list in which the word is, or the IDs whose text has it."""
+    assert words in " ".join(printed("explain", word, code=2).split())

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dbbench import cli, packages
-from dbbench.commands.doctor import Probe, of_plan, put_rows
+from dbbench.commands.doctor import Probe, of_plan, put_rows, summary
 from dbbench.commands.resuming import resumable
 from dbbench.errors import (
     DiskTooSmall,
@@ -302,6 +302,18 @@ def test_plan_and_doctor_say_all_that_a_run_would_be_refused_for(
     rows = list(of_plan(str(path), [], tmp_path))
     # with E206: what could be installed
     assert [row.optional for row in rows] == [True] + [False] * 5
+
+
+def test_doctor_ends_with_what_to_change() -> None:
+    """One line, without what is optional and without the devices."""
+    row = Probe("reproducible results", "other load", False, "load 12")
+    device = Probe("devices", "device /dev/vda", False, "in use")
+    optional = Probe("measure", "mkfs.ext9", False, None, optional=True)
+    missing = Probe("measure", "sadf", False, None)
+    rest = [device, optional, row._replace(ok=True)]
+    text = summary([missing, row, *rest])
+    assert text.startswith("To change: sadf (missing); other load (for reproducible results).")
+    assert summary(rest).startswith("Nothing to change")
 
 
 def test_doctor_fits_the_terminal() -> None:

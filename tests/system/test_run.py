@@ -1,29 +1,23 @@
 """Complete runs through the command line on real filesystems, servers and load generators.
 
-The file is long because all its tests read one run of nine trials, which takes a minute.
+Most tests read one run of nine trials, which takes a minute.
 """
 
 import calendar
-import contextlib
-import dataclasses
 import gzip
 import hashlib
 import json
 import math
-import os
 import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
-from dbbench import results
 from dbbench.storage.filesystems.common import mount_of
 from tests.support.plans import SMALL, installed, plan
 
@@ -279,183 +273,6 @@ def test_mysql_is_driven_along_the_same_road(dbbench: Any, nothing_left: None) -
     assert [(t["engine"], t["error"]) for t in trials] == [("mysql", None), ("mysql", None)]
     assert all("CHECK TABLE" in t["checked"] and t["cache"]["proved"] for t in trials)
     assert {"lab-unsafe"} == {t["filesystem"]["durability_class"] for t in trials}
-
-
-def test_second_run_on_the_same_folder_is_refused(dbbench: Any, nothing_left: None) -> None:
-    """The second command is told which process works on the run, exit 5. The first one is stopped
-    meanwhile: on a busy machine its trial could end before the second command looks.
-    """
-    dbbench.plan(plan())
-    refused: list[subprocess.CompletedProcess[str]] = []
-
-    def run_again(pid: int) -> None:
-        command = psutil.Process(pid)
-        first = [command, *command.children(recursive=True)]
-        for process in first:
-            with contextlib.suppress(psutil.NoSuchProcess):  # a program that has just ended
-                process.suspend()
-        try:
-            refused.append(dbbench("run", "plan.toml", "--name", "r", status=5))
-        finally:
-            for process in first:
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    process.resume()
-
-    dbbench.run_and("plan.toml", dbbench.in_window, run_again)
-    assert "E803" in refused[0].stderr
-
-
-def test_programs_that_a_results_folder_names_are_not_executed(
-    dbbench: Any, nothing_left: None
-) -> None:
-    """run.json gets other server programs during the first trial: the second one does not begin,
-    and the command is refused when it is repeated, with the key; so is a run with another plan.
-    """
-    evil = dbbench.folder / "evil"
-    proof = dbbench.folder / "executed"
-    evil.mkdir()
-    for name in ("initdb", "pgbench", "pg_ctl", "postgres", "psql"):
-        (evil / name).write_text(f'#!/bin/sh\necho $0 >> {proof}\nexec {name} "$@"\n')
-        (evil / name).chmod(0o755)
-    dbbench.plan(plan(blocks=2))
-    folder = dbbench.folder / "results/r"
-    written = list[bytes]()
-
-    def plant(_pid: int) -> None:
-        written.append((folder / "run.json").read_bytes())
-        run = results.load_spec(folder)
-        cells = [
-            dataclasses.replace(c, engine=dataclasses.replace(c.engine, bins=(str(evil),)))
-            for c in run.cells
-        ]
-        results.save_spec(folder, dataclasses.replace(run, cells=tuple(cells)))
-
-    status, said = dbbench.run_and("plan.toml", dbbench.in_window, plant)
-    assert status == 5 and "E803" in said, said[-2000:]
-    assert len(dbbench.trials()) == 1
-    refused = dbbench("run", "plan.toml", "--name", "r", status=5).stderr
-    assert "E803" in refused and "cells[0].engine.bins" in refused
-    run = results.load_spec(folder)
-    device = dataclasses.replace(run.plan.device, at=str(evil))
-    results.save_spec(
-        folder, dataclasses.replace(run, plan=dataclasses.replace(run.plan, device=device))
-    )
-    assert "plan.device.at" in dbbench("run", "plan.toml", "--name", "r", status=5).stderr
-    assert [path for path in evil.iterdir() if path.suffix == ".img"] == []
-    (folder / "run.json").write_bytes(written[0])
-    dbbench("run", "plan.toml", "--name", "r")
-    assert len(dbbench.trials()) == 2 and not proof.exists()
-
-
-def test_server_killed_in_the_window_fails_the_trial(dbbench: Any, nothing_left: None) -> None:
-    """After kill -9 of the postmaster the trial has failed and the run continues; exit status 1."""
-    dbbench.plan(plan(blocks=2, measure="5s"))
-    status, _ = dbbench.run_and("plan.toml", dbbench.in_window, dbbench.kill("postgres"))
-    first, second = (dbbench.trials()[name] for name in sorted(dbbench.trials()))
-    assert (status, first["status"], first["error"]["id"]) == (1, "failed", "E402")
-    assert second["status"] != "failed"
-
-
-def test_recorder_killed_in_the_window_makes_the_trial_suspect(
-    dbbench: Any, nothing_left: None
-) -> None:
-    """kill -9 of sadc: what is missing is a gap and a warning, never silence."""
-    dbbench.plan(plan(measure="5s"))
-    dbbench.run_and("plan.toml", dbbench.in_window, dbbench.kill("sadc"))
-    (trial,) = dbbench.trials().values()
-    assert trial["status"] == "suspect"
-    assert any(w["id"] == "W013" and "sa" in w["text"] for w in trial["warnings"])
-    assert dbbench.series(trial)[-1]["cpu_user_pct"] == ""
-
-
-def test_aborting_clients_fail_the_trial(dbbench: Any, nothing_left: None) -> None:
-    """A script that divides by zero now and then aborts its clients: E601, not a slow good trial."""
-    (dbbench.folder / "mine/workloads").mkdir(parents=True)
-    workload = (
-        'title = "aborts"\ndriver = "pgbench"\nengines = ["postgres"]\nscript = "abort.sql"\n'
-        'dataset = { kind = "pgbench", scale = 1 }\n'
-    )
-    (dbbench.folder / "mine/workloads/aborts.toml").write_text(workload)
-    (dbbench.folder / "mine/workloads/abort.sql").write_text(
-        "\\set n random(0, 200)\nSELECT 1 / :n;\n"
-    )
-    trial = dbbench.trial(plan(workload={"name": "aborts"}), "--path", "mine", status=1)
-    assert (trial["status"], trial["error"]["id"]) == ("failed", "E601")
-
-
-@contextlib.contextmanager
-def mounted(device: Any, *options: str) -> Iterator[Path]:
-    """Yield a user's mounted ext4 on the device, which every account can access."""
-    subprocess.run(["mkfs.ext4", "-q", str(device.path)], check=True)
-    at = Path(tempfile.mkdtemp(dir="/var/tmp"))
-    subprocess.run(["mount", *options, str(device.path), str(at)], check=True)
-    try:
-        yield at
-    finally:
-        subprocess.run(["umount", str(at)], check=True)
-        at.rmdir()
-
-
-def test_disk_full_while_restoring_fails_that_phase(dbbench: Any, loop_device: Any) -> None:
-    """Another program fills the directory's filesystem after the start: E305 in restore, the
-    directory as it was.
-    """
-    with mounted(loop_device) as at:
-        (at / "target").mkdir()
-        dbbench.plan(plan(device=directory(at / "target")))
-
-        def fill(_pid: int) -> None:
-            left = os.statvfs(at)
-            with (at / "theirs").open("wb") as file:
-                os.posix_fallocate(file.fileno(), 0, left.f_bavail * left.f_frsize - 16 * 2**20)
-
-        status, _printed = dbbench.run_and(
-            "plan.toml",
-            lambda event: event["kind"] == "trial_begin",
-            fill,
-        )
-        assert status == 1
-        assert not list((at / "target").iterdir())
-    (trial,) = dbbench.trials().values()
-    assert (trial["error"]["id"], trial["error"]["phase"]) == ("E305", "restore")
-
-
-def test_phase_that_hangs_ends_by_its_deadline(dbbench: Any, nothing_left: None) -> None:
-    """A deadline of the plan ends a restore that takes longer, with its own error."""
-    trial = dbbench.trial(plan(deadlines={"restore": "1ms"}), status=1)
-    assert (trial["error"]["id"], trial["error"]["phase"]) == ("E901", "restore")
-
-
-def test_plan_with_five_errors_names_all_five_and_changes_nothing(dbbench: Any) -> None:
-    """Each with its line; exit 2; no run folder."""
-    text = plan(
-        "ext5",
-        "postgers",
-        {"name": "pgbench-tpcb", "scael": 1},
-        blocks=0,
-        measure="3 apples",
-    )
-    done = dbbench("run", dbbench.plan(text), status=2)
-    assert "Traceback" not in done.stderr
-    for wrong in ("ext5", "blocks", "scael", "apples", "postgers"):
-        assert wrong in done.stderr
-    assert done.stderr.count("plan.toml:") >= 5
-    assert not (dbbench.folder / "results").exists()
-
-
-def test_mounted_device_is_refused_and_untouched(dbbench: Any, loop_device: Any) -> None:
-    """A mounted block device: E104, exit status 5, not one byte changed, whatever was typed."""
-    with mounted(loop_device, "-o", "ro") as at:
-        before = hashlib.sha256(Path(loop_device.path).read_bytes()).hexdigest()
-        text = plan(device={"kind": "block", "path": str(loop_device.path)})
-        done = dbbench("run", dbbench.plan(text), "--wipe", loop_device.path.name, status=5)
-        assert "E104" in done.stderr and str(at) in done.stderr
-        assert before == hashlib.sha256(Path(loop_device.path).read_bytes()).hexdigest()
-
-
-def directory(target: Path) -> dict[str, Any]:
-    """A plan's device: an existing directory."""
-    return {"kind": "dir", "paths": {"ext4": str(target)}}
 
 
 @pytest.mark.needs("fs:tmpfs")

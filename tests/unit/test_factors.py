@@ -1,31 +1,17 @@
-"""Factors of a plan: their cells, their errors, and whether the ratios depend on them."""
+"""Factors of a plan: their cells and their errors."""
 
-import math
 import re
-from dataclasses import replace
 from pathlib import Path
 
-import calibration
-import numpy
 import pytest
-import synthetic
-from calibration import HOSTS, Factorial
-from synthetic import Shape
 
-from dbbench.compare import Interaction, Row, interactions
-from dbbench.compare.interval import LogRatio
 from dbbench.errors import PlanInvalid
 from dbbench.machine import host
-from dbbench.metrics.table import METRICS
-from dbbench.model import Scalar, Setting, Verdict
+from dbbench.model import Scalar, Setting
 from dbbench.plan import expand, identity, load
 from dbbench.plan.planned_conditions import factor_sentences as plan_sentences
 from dbbench.plan.request import able, of_plan
 from dbbench.plan.server_settings import settings_of
-from dbbench.report.page.html import build
-from dbbench.report.sentences import interaction, plain_text
-from dbbench.report.verdict_table import as_document, as_markdown, put_tables
-from dbbench.report.verdicts import verdicts
 from dbbench.run import preflight
 from tests.support.files import write_file
 from tests.support.plans import SHIPPED, plan, plan_of
@@ -277,138 +263,3 @@ def test_the_sysctl_of_io_uring(
     write_file(tmp_path / "proc/sys/kernel/io_uring_disabled", value)
     said = str(host.without_io_uring(tmp_path))
     assert reason in said if reason else "sysctl" not in said
-
-
-T_8_DF = 2.306004  # quantile of t for a two-sided 95 %, of a table
-
-
-def row(arm: str, level: str, ratio: float, half: float | None = 0.02, **more: object) -> Row:
-    """A row with a 95 % interval of that half width on the log scale, 8 degrees of freedom."""
-    whole = Row(arm, "e", "w", value=100.0, ratio=ratio, n=5, variant=f"clients=8+f={level}")
-    if arm == "a":
-        whole = replace(whole, verdict=Verdict.BASELINE)
-    if half is not None:
-        error = half / T_8_DF
-        whole = replace(
-            whole,
-            lo=ratio * math.exp(-half),
-            hi=ratio * math.exp(half),
-            level=0.95,
-            log_ratio=LogRatio(math.log(ratio), error**2, 8.0),
-        )
-    return replace(whole, **more)  # type: ignore[arg-type]
-
-
-LEVELS = {("e", "w", f"clients=8+f={level}"): {"f": level} for level in ("x", "y")}
-
-
-def judged(*rows: Row) -> Interaction:
-    """The only interaction of these rows and the baseline's."""
-    (only,) = interactions([row("a", "x", 1.0), row("a", "y", 1.0), *rows], LEVELS, METRICS["tps"])
-    return only
-
-
-@pytest.mark.parametrize(
-    ("ratios", "half", "verdict", "text"),
-    [
-        (
-            (1.1, 0.9),
-            0.02,
-            "order-depends",
-            "e w, clients=8: the order of the filesystems depends on f, compared",
-        ),
-        ((1.1, 1.3), 0.02, "ratio-depends", "the ratios of the filesystems depend on f"),
-        ((1.2, 1.21), 0.01, "same", "do not depend on f: none changes by more than 5 %."),
-        (
-            (1.3, 1.31),
-            0.1,
-            "same-order",
-            "same order at every level of f, compared with a: b is faster.",
-        ),
-        (
-            (1.01, 1.02),
-            0.1,
-            "inconclusive",
-            "the largest change is that of b to a, +1.0 % from x to y (CI",
-        ),
-        (
-            (1.01, 1.02),
-            None,
-            "inconclusive",
-            ": every combination needs a result of at least 3 blocks.",
-        ),
-    ],
-)
-def test_verdicts_of_planted_ratios(
-    ratios: tuple[float, float],
-    half: float | None,
-    verdict: str,
-    text: str,
-) -> None:
-    """The word and the sentence follow from the intervals."""
-    found = judged(
-        *(row("b", level, ratio, half) for level, ratio in zip("xy", ratios, strict=True))
-    )
-    assert found.verdict == verdict and text in plain_text(interaction(found))
-    assert (found.variant, found.levels) == ("clients=8", ("x", "y"))
-
-
-def test_the_interval_of_a_contrast_by_hand() -> None:
-    """Two rows of equal error with 8 degrees each: √2 as wide at 16 degrees."""
-    (contrast,) = judged(row("b", "x", 1.0), row("b", "y", 1.1)).contrasts
-    assert contrast.df == pytest.approx(16) and contrast.confidence == 0.95
-    half = 0.02 / T_8_DF * math.sqrt(2) * 2.119905
-    assert (contrast.lo, contrast.hi) == pytest.approx(
-        (1.1 * math.exp(-half), 1.1 * math.exp(half)), rel=1e-5
-    )
-
-
-def test_what_cannot_be_compared_has_no_word() -> None:
-    """A combination that is missing, the device's ceiling, and another durability class."""
-    assert judged(row("b", "x", 1.0)).contrasts == ()
-    assert judged(row("b", "x", 1.0)).verdict == "inconclusive"
-    limited = judged(row("b", "x", 1.0, verdict=Verdict.LIMITED), row("b", "y", 1.5))
-    assert [contrast.verdict for contrast in limited.contrasts] == ["device-limited"]
-    assert "the device was the limit" in plain_text(interaction(limited))
-    assert judged(row("b", "x", 1.0, mixed_durability=True), row("b", "y", 1.5)).contrasts == ()
-
-
-def test_interactions_are_calibrated() -> None:
-    """Few false alarms, and +15 % is found; `benchmarks/calibration.py` measures it with more runs."""
-    rng = numpy.random.default_rng(7)
-    sets = 80
-    runs = [
-        calibration.factor_run(HOSTS[0], Factorial(3, (2, 2)), 5, 1.0, rng) for _ in range(sets)
-    ]
-    assert sum(any(one.verdict in calibration.ALARMS for one in run) for run in runs) <= 0.15 * sets
-    runs = [calibration.factor_run(HOSTS[0], Factorial(2, (2,)), 5, 1.15, rng) for _ in range(sets)]
-    assert sum(run[0].verdict in calibration.ALARMS for run in runs) >= 0.9 * sets
-
-
-def test_terminal_markdown_json_and_page_say_the_same(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """One sentence for each engine and workload, lines that cross, and rows for programs."""
-    shape = Shape(
-        arms=("ext4", "xfs"),
-        work=(("mariadb", "oltp_read_write"),),
-        blocks=5,
-        crossed=True,
-        noise=0.005,
-    )
-    loaded = synthetic.loaded(tmp_path, shape)
-    compared = verdicts([loaded])
-    (found,) = compared.interactions
-    assert found.verdict == "order-depends"
-    sentence = plain_text(interaction(found))
-    assert sentence in as_markdown(compared).replace("\u202f", " ")
-    put_tables(compared)
-    assert (
-        sentence.split()
-        == capsys.readouterr().out[-len(sentence) - 40 :].split()[-len(sentence.split()) :]
-    )
-    (entry,) = as_document(compared)["interactions"]
-    assert (entry["factor"], entry["metric"], entry["levels"]) == ("binlog", "tps", [True, False])
-    assert [contrast["verdict"] for contrast in entry["contrasts"]] == ["depends"]
-    (parts,) = build([loaded]).verdict.factors
-    assert plain_text(parts) == sentence

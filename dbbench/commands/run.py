@@ -167,7 +167,11 @@ def command(
     keep_scripts(folder.path, scripts_of(request))
     notes = []
     if allowance is not None:
-        notes += [allowance.text, forecast(plan, expanded, root).text]
+        notes.append(allowance.text)
+        expected = forecast(plan, expanded, root)
+        # An assumed scatter would be corrected by the run itself.
+        if expected.runs and expected.difference is not None:
+            notes.append(expected.text)
     if folder.run.budget is not None and folder.run.budget.used_s:
         notes.append(f"{duration_text(folder.run.budget.used_s)} of the budget is already used")
     path = folder.path

@@ -21,7 +21,8 @@ from dbbench.compare.pairing import estimate_of, groups, values_of
 from dbbench.compare.scatter import share_variance
 from dbbench.compare.stopping import Examined, examine
 from dbbench.errors import DbbenchError, PlanInvalid
-from dbbench.model import Cell, EarlierLoad, Phase, Plan, Run, Status, Trial
+from dbbench.metrics.summary import SHORT_WINDOW_S
+from dbbench.model import Cell, EarlierLoad, Phase, Plan, Run, Status, Trial, Window
 from dbbench.model.plan import MOST_TRIALS
 from dbbench.plan.expanding import Expanded, make_order
 from dbbench.plan.preview import preview
@@ -51,19 +52,25 @@ class Forecast:
     runs: int  # number of earlier runs from which `trial_cv` comes; 0: it is DEFAULT_CV
     margin: float  # of the plan
     same: float | None  # probability that equal setups are called the same within the margin
+    smoke: bool = False  # the windows are too short for a forecast
 
     @property
     def text(self) -> str:
+        if self.smoke:
+            return f"unknown: windows below {SHORT_WINDOW_S:g} s are a smoke test"
         if self.difference is None or self.same is None:
             return f"none: an interval needs at least {LEAST_BLOCKS} blocks"
-        source = (
-            f"{count(self.runs, 'earlier run')} here" if self.runs else "assumed: no earlier run"
-        )
+        scatter = f"trials scatter by {_percent(self.trial_cv)} %"
+        if self.runs:
+            source = (
+                f"in {count(self.runs, 'earlier run')} here, {scatter}, on average of the tests"
+            )
+        else:
+            source = f"assumed, because there is no earlier run: {scatter}"
         return (
             f"{self.blocks} blocks would detect a difference of {_percent(self.difference)} % nine "
             f"times out of ten, and call equal setups the same within {_percent(self.margin)} % in "
-            f"{100 * self.same:.0f} of 100 runs (trials scatter by {_percent(self.trial_cv)} %, "
-            f"{source})"
+            f"{100 * self.same:.0f} of 100 runs ({source})"
         )
 
 
@@ -82,10 +89,17 @@ def forecast(
     of_runs = _newest(list(_variances(run, primary)) for run in _earlier(results_folder))
     variances = list(itertools.chain.from_iterable(of_runs))
     cv = math.sqrt(math.fsum(variances) / len(variances) / 2) if variances else DEFAULT_CV
+    if any(_is_short(cell.window) for cell in expanded.cells):
+        return Forecast(plan.blocks, None, cv, len(of_runs), plan.margin, None, smoke=True)
     workloads = len({cell.group for cell in expanded.cells})
     design = Design(cv, plan.blocks, workloads, max(1, len(plan.fs_setups) - 1))
     same = same_within(plan.margin, design)
     return Forecast(plan.blocks, detectable(design), cv, len(of_runs), plan.margin, same)
+
+
+def _is_short(window: Window | None) -> bool:
+    """Return whether the window is that of a smoke test, whose scatter says nothing."""
+    return window is not None and window.kind == "fixed" and window.measure_s < SHORT_WINDOW_S
 
 
 @dataclass(frozen=True)
@@ -140,42 +154,49 @@ def budget_text(run: Run) -> str:
 
 
 def outlook(run: Run, trials: Sequence[Trial]) -> str:
-    """Say how precise the open comparisons of a run with a budget will be at its end, and what
-    another precision of the least precise setup would cost; "" if none is open.
+    """Say how precise the open comparisons of a run with a budget will be at its end, each with its
+    test, and what another precision of the least precise one would cost; "" if none is open, or
+    for a smoke test.
     """
+    if any(_is_short(cell.window) for cell in run.cells):
+        return ""
     # The comparisons that are open, by setup.
     primary = {cell.workload.name: cell.workload.primary for cell in run.cells}
     examined = examine(trials, run.baseline, primary, run.plan.margin)
-    cells: dict[str, list[Cell]] = {}
-    pairs: dict[str, list[Examined]] = {}
+    pairs: list[tuple[Cell, Examined]] = []
     for cell in run.cells:
         pair = examined.get((cell.group, cell.arm))
         question = run.questions.get(cell.id)
         if pair is not None and question is not None and question.kind == "open":
-            cells.setdefault(cell.arm, []).append(cell)
-            pairs.setdefault(cell.arm, []).append(pair)
+            pairs.append((cell, pair))
     if not pairs or run.budget is None or run.plan.budget_s is None:
         return ""
 
     # The least precise comparison of each setup, when the budget is used up.
-    open_s = _block_s(run, list(itertools.chain.from_iterable(cells.values())))
+    open_s = _block_s(run, [cell for cell, _ in pairs])
     more = max(0, int((run.plan.budget_s - run.budget.used_s) / open_s)) if open_s else 0
-    ends: dict[str, float] = {}
-    widest = ""
-    for arm, of_arm in pairs.items():
-        ends[arm] = max(pair.half_width(more) for pair in of_arm)
-        if not widest or ends[arm] > ends[widest]:
-            widest = arm
-    text = ", ".join(f"{arm} ±{_percent(width)} %" for arm, width in ends.items())
+    widest: dict[str, tuple[Cell, Examined]] = {}
+    for cell, pair in pairs:
+        before = widest.get(cell.arm)
+        if before is None or pair.half_width(more) > before[1].half_width(more):
+            widest[cell.arm] = cell, pair
+    several = len({cell.group for cell in run.cells}) > 1
+    ends = []
+    for cell, pair in widest.values():
+        where = f" in {cell.engine.name} {cell.title}" if several else ""
+        ends.append(f"{cell.arm} ±{_percent(pair.half_width(more))} %{where}")
+    text = ", ".join(ends)
 
-    # The price of the next better precision of the least precise setup.
-    pair = max(pairs[widest], key=lambda pair: pair.half_width(more))
-    better = next((share for share in _PRECISIONS if share < ends[widest]), None)
+    # The price of the next better precision of the least precise comparison.
+    cell, pair = max(widest.values(), key=lambda entry: entry[1].half_width(more))
+    width = pair.half_width(more)
+    better = next((share for share in _PRECISIONS if share < width), None)
     blocks = pair.guess.blocks_to(math.log1p(better), LEVEL) if better else None
     if better and blocks:
-        extra_s = (blocks - more) * _block_s(run, cells[widest])
-        text += f"; ±{_percent(better)} % for {widest}: {duration_text(extra_s)} more"
-    return f"at the end of the budget: {text}"
+        of_arm = [other for other, _ in pairs if other.arm == cell.arm]
+        extra_s = (blocks - more) * _block_s(run, of_arm)
+        text += f"; ±{_percent(better)} % for {cell.arm}: {duration_text(extra_s)} more"
+    return f"at the end of the budget, by the scatter so far: {text}"
 
 
 def _block_s(run: Run, cells: Sequence[Cell]) -> float:
@@ -407,7 +428,8 @@ def _variances(run: LoadedRun, primary: Mapping[tuple[str, str], str]) -> Iterat
     workload) that counts.
     """
     baseline = run.run.baseline
-    for (engine, workload, _), group in groups(run.trials).items():
+    trials = [trial for trial in run.trials if not _is_short(trial.window)]
+    for (engine, workload, _), group in groups(trials).items():
         metric = primary.get((engine, workload))
         if metric is None:
             continue

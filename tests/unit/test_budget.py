@@ -160,7 +160,7 @@ def test_plan_says_how_many_blocks_and_which_precision(tmp_path: Path, printed: 
     out = printed(*argv, code=None)
     assert (
         f"the budget of 10 min gives about {budget['blocks']} blocks" in out
-        and "nine times out of ten" in out
+        and "precision: unknown: windows below 60 s are a smoke test" in out
     )
 
 

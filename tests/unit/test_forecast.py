@@ -35,9 +35,10 @@ LOAD = {"name": "pgbench-tpcb"}
 STANDALONE = {"name": "postgres", "profile": "standalone"}
 
 
-def forecast_of(tmp_path: Path, printed: Any, blocks: int = 5) -> Forecast:
+def forecast_of(tmp_path: Path, printed: Any, blocks: int = 5, measure: str = "60s") -> Forecast:
     """What `plan --json` says of such a plan, with the results folder of the test."""
-    path = write_file(tmp_path / "plan.toml", plan(["ext4", "xfs"], workload=LOAD, blocks=blocks))
+    document = plan(["ext4", "xfs"], workload=LOAD, blocks=blocks, measure=measure)
+    path = write_file(tmp_path / "plan.toml", document)
     document = json.loads(
         printed("plan", str(path), "--json", "--results", str(tmp_path / "results"), code=None)
     )
@@ -86,11 +87,28 @@ def test_without_earlier_runs_the_assumption_is_named(tmp_path: Path, printed: A
 
 
 @pytest.mark.starts_processes
+def test_a_smoke_test_has_no_forecast(tmp_path: Path, printed: Any) -> None:
+    """Its scatter says nothing, neither about itself nor, in an earlier run, about another one."""
+    expected = forecast_of(tmp_path, printed, measure="59s")
+    assert (expected.difference, expected.same) == (None, None)
+    assert "smoke test" in expected.text
+    shape = synthetic.Shape(arms=("ext4", "xfs"), blocks=5, work=synthetic.TPCB)
+    folder = synthetic.write(tmp_path / "results", shape)
+    run = results.load_spec(folder)
+    results.save_spec(
+        folder, dataclasses.replace(run, host={**run.host, "hostname": platform.node()})
+    )
+    assert forecast_of(tmp_path, printed).trial_cv == DEFAULT_CV
+
+
+@pytest.mark.starts_processes
 def test_earlier_runs_of_this_host_give_the_scatter(tmp_path: Path, printed: Any) -> None:
     """The root mean square of its pairs' variances, halved: a pair has two trials. Other hosts'
     runs do not count.
     """
-    shape = synthetic.Shape(arms=("ext4", "xfs", "btrfs"), blocks=5, work=synthetic.TPCB)
+    shape = synthetic.Shape(
+        arms=("ext4", "xfs", "btrfs"), blocks=5, work=synthetic.TPCB, measure_s=60
+    )
     folder = synthetic.write(tmp_path / "results", shape)
     run = results.load_spec(folder)
     assert forecast_of(tmp_path, printed).runs == 0
@@ -106,7 +124,7 @@ def test_earlier_runs_of_this_host_give_the_scatter(tmp_path: Path, printed: Any
         numpy.var([tps[arm, block] - tps["ext4", block] for block in range(1, 6)], ddof=1)
         for arm in ("xfs", "btrfs")
     ]
-    assert expected.runs == 1 and "1 earlier run here" in expected.text
+    assert expected.runs == 1 and "in 1 earlier run here" in expected.text
     assert expected.trial_cv == pytest.approx(math.sqrt(sum(variances) / 2 / 2))
 
 
@@ -143,7 +161,7 @@ def test_outlook_prices_the_next_precision(tmp_path: Path) -> None:
     these.
     """
     run = results.load_spec(
-        synthetic.write(tmp_path, synthetic.Shape(work=synthetic.TPCB, noise=0.0))
+        synthetic.write(tmp_path, synthetic.Shape(work=synthetic.TPCB, noise=0.0, measure_s=60))
     )
     times = {cell.id: 30.0 for cell in run.cells}
     run = dataclasses.replace(
@@ -170,8 +188,16 @@ def test_outlook_prices_the_next_precision(tmp_path: Path) -> None:
     # of 60 s.
     half = math.expm1(2.4469 * 0.05 / math.sqrt(7))
     assert f"{100 * half:.2g}" == "4.7"
-    assert outlook(run, trials) == "at the end of the budget: xfs ±4.7 %; ±3 % for xfs: 7 min more"
+    assert (
+        outlook(run, trials)
+        == "at the end of the budget, by the scatter so far: xfs ±4.7 %; ±3 % for xfs: 7 min more"
+    )
     assert outlook(dataclasses.replace(run, questions={}), trials) == ""
+    short = [
+        dataclasses.replace(cell, window=dataclasses.replace(cell.window, measure_s=59))
+        for cell in run.cells
+    ]
+    assert outlook(dataclasses.replace(run, cells=tuple(short)), trials) == ""
 
 
 @pytest.mark.parametrize(("margin", "blocks"), [(0.05, 5), (0.05, 8), (0.03, 14)])

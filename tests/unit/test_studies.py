@@ -96,7 +96,7 @@ def test_full_scales_are_as_published() -> None:
         ("bonnie-2011", 'memory = "1GiB"', 'file_size = "2264MiB"'),
         ("pg-btrfs-compression-2015", 'tablespace = "test_disk"'),
         ("oracle-clone-2012", 'interval = ["0s", "600s"]'),
-        ("raid0-copy-2012", 'file_size = "1.73GB"'),
+        ("raid0-copy-2012", 'file_size = "1.73GiB"', "zeros = 0 "),
     ):
         assert [line for line in lines if line not in written(name, "full")] == []
 

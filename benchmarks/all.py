@@ -14,6 +14,7 @@ SCRIPTS = (
     "page.py",
     "restore.py",
     "overhead.py",
+    "layers.py",
     "road.py",
     "history.py",
     "calibration.py",

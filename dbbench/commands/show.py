@@ -5,37 +5,60 @@ trial.
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 
 from dbbench import __version__, results
 from dbbench.commands.finding import REPORT, folder_of, results_of, run_argument
 from dbbench.commands.options import Options, command_line, results_option
+from dbbench.compare import groups
 from dbbench.errors import ResultDamaged, RunMissing, UnknownName
-from dbbench.model import Status, plain
+from dbbench.model import TIME_LAYERS, Status, plain, title_of
 from dbbench.plan import writes
 from dbbench.plan.tomlfile import did_you_mean
+from dbbench.report import time_layers
 from dbbench.report.text import put, put_json, put_paragraph, put_table
 from dbbench.report.trial_text import trial_cells, trial_text
+from dbbench.report.verdicts import verdicts
 from dbbench.results import LoadedRun, all_of, load_whole
+from dbbench.units import number
+
+LEAST_SHARE: Final = 0.005  # a layer with less in each setup is not shown
 
 
-@command_line("dbbench show", "dbbench show RUN TRIAL", statuses=(0, 1, 2))
+@command_line(
+    "dbbench show", "dbbench show RUN TRIAL", "dbbench show RUN --layers", statuses=(0, 1, 2)
+)
 @run_argument(required=False)
 @click.argument("trial", metavar="[TRIAL]", required=False)
+@click.option(
+    "--layers",
+    is_flag=True,
+    help="Show where the time of a transaction goes, for each setup of RUN.",
+)
 @results_option
-def command(options: Options, run: str | None, trial: str | None) -> None:
+def command(
+    options: Options,
+    run: str | None,
+    trial: str | None,
+    layers: bool,
+) -> None:
     """List the runs of the results folder, or show a run with its trials, or one trial with
     everything measured.
 
     The list does not verify checksums.
     """
     folder = options.results_folder
+    if layers and (run is None or trial is not None):
+        raise click.UsageError("--layers needs a RUN, and no TRIAL")
     if run is None:
         _put_runs(options, results_of(options))
+    elif layers:
+        _put_layers(options, load_whole(folder_of(folder, run)))
     elif trial is None:
         _put_run(options, load_whole(folder_of(folder, run)))
     else:
@@ -151,6 +174,47 @@ def _put_run(options: Options, run: LoadedRun) -> None:
     rows += [(name, "damaged", None, None, error) for name, error in damaged.items()]
     header = ("trial", "status", "value", "seconds", "warnings")
     put_table(header, rows, right=("value", "seconds"))
+
+
+def _put_layers(options: Options, run: LoadedRun) -> None:
+    names = [arm.label for arm in run.run.plan.fs_setups]
+    if options.json:
+        setups = []
+        for trials in groups(run.trials).values():
+            setups += time_layers.document(trials, names)
+        put_json({"run": run.run.name, "setups": setups})
+        return
+    for table in verdicts([run]).tables:
+        trials = groups(run.trials)[table.group]
+        put_paragraph(
+            f"{table.engine} {title_of(table.workload, table.variant)}: ms per transaction"
+        )
+        _put_layer_table(time_layers.document(trials, names))
+        for sentence in time_layers.sentences(trials, table.rows):
+            put_paragraph(sentence)
+        put()
+
+
+def _put_layer_table(setups: Sequence[dict[str, Any]]) -> None:
+    for setup in setups:
+        for note in setup["notes"]:
+            put_paragraph(f"{setup['fs_setup']}: not observed: {note}")
+    columns = {}
+    for setup in setups:
+        columns[setup["fs_setup"]] = {row["layer"]: row for row in setup["layers"]}
+    rows = []
+    for layer, label in TIME_LAYERS.items():
+        cells = [column[layer] for column in columns.values() if column]
+        if any(cell["share"] >= LEAST_SHARE for cell in cells):
+            rows.append((label, *(_layer_cell(cell) for cell in cells)))
+    names = [name for name, column in columns.items() if column]
+    if rows:
+        put_table(("", *names), rows, right=names)
+
+
+def _layer_cell(row: dict[str, Any]) -> str:
+    share = f"{100 * row['share']:.0f} %"
+    return share if row["ms_per_tx"] is None else f"{number(row['ms_per_tx'])} ({share})"
 
 
 def _put_trial(options: Options, run: LoadedRun, name: str) -> None:

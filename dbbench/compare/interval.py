@@ -86,7 +86,13 @@ def estimate(pairs: Sequence[tuple[float, float]]) -> Estimate:
     """Return the estimate for (baseline, candidate) values, all positive, one pair per block;
     ValueError for none.
     """
-    differences = [math.log(candidate) - math.log(baseline) for baseline, candidate in pairs]
+    return estimate_mean(
+        [math.log(candidate) - math.log(baseline) for baseline, candidate in pairs]
+    )
+
+
+def estimate_mean(differences: Sequence[float]) -> Estimate:
+    """Return the estimate for one value per block; ValueError for none."""
     n = len(differences)
     if n == 0:
         raise ValueError("no pairs")

@@ -9,11 +9,11 @@ import io
 from collections.abc import Callable, Iterator, Set
 from typing import Any, Final, Literal, NamedTuple
 
-from dbbench.compare import Row
+from dbbench.compare import Row, groups
 from dbbench.compare.remarks import RemarkKind, has, texts
 from dbbench.metrics.table import METRICS, Metric
 from dbbench.model import SCHEMA, plain, title_of
-from dbbench.report import sentences
+from dbbench.report import sentences, time_layers
 from dbbench.report.answer import SHORT, answer
 from dbbench.report.text import put, put_paragraph, put_table, table_text
 from dbbench.report.trial_counts import trial_counts
@@ -230,7 +230,7 @@ def _put_results(verdicts: Verdicts, details: bool) -> None:
         for text, names in remarks.items():
             if text not in common:
                 put_paragraph(f"  {join_words(names)}: {text}")
-        for line in _host_lines(verdicts, table):
+        for line in (*_host_lines(verdicts, table), *_time_lines(verdicts, table)):
             put_paragraph(f"  {line}")
 
     below = [f"all results: {text}" for text in common]
@@ -240,6 +240,15 @@ def _put_results(verdicts: Verdicts, details: bool) -> None:
         put()
     for line in below:
         put_paragraph(line)
+
+
+def _time_lines(verdicts: Verdicts, table: VerdictTable) -> Iterator[str]:
+    """Yield what the differences of throughput consist of, in the trials of a single run."""
+    if len(verdicts.runs) != 1 or table.metric.name != "tps":
+        return
+    trials = groups(verdicts.runs[0].trials)[table.group]
+    for row in table.rows[1:]:
+        yield from time_layers.difference_sentences(trials, table.rows[0], row)
 
 
 def _put_table(table: VerdictTable, details: bool) -> None:

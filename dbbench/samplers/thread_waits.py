@@ -222,13 +222,17 @@ class ThreadWaits:
             words = os.pread(thread.syscall, _READ_BYTES, 0).split(None, 2)
             if words[0] == b"running":
                 return State("other" if thread.parked else thread.role)
-            function = os.pread(thread.wchan, _READ_BYTES, 0).decode()
-            title = b"" if thread.title is None else os.pread(thread.title, _READ_BYTES, 0)
+            call = calls_by_number().get(int(words[0]), words[0].decode())
+            known = table()["calls"].get(call, {})
+            # Most threads wait for events or locks, in which the function says nothing more.
+            function = ""
+            if known.get("does") not in ("events", "lock"):
+                function = os.pread(thread.wchan, _READ_BYTES, 0).decode()
+            title = b""
+            if known.get("does") == "events" and thread.title is not None:
+                title = os.pread(thread.title, _READ_BYTES, 0)
         except (OSError, IndexError):
             return None
-        number = int(words[0])
-        call = calls_by_number().get(number, str(number))
-        known = table()["calls"].get(call, {})
         file = ""
         if known.get("fd"):
             with contextlib.suppress(OSError, ValueError):

@@ -32,6 +32,7 @@ from dbbench.report.page.charts.figures import RELATIVE, figures, picture
 from dbbench.report.page.charts.latency import Distribution
 from dbbench.report.page.charts.nights import Course, NightChart, night_charts
 from dbbench.report.page.charts.telemetry import telemetry
+from dbbench.report.page.charts.time_bars import TimeSection, time_section
 from dbbench.report.page.charts.timelines import Timelines, timelines
 from dbbench.report.page.charts.why import Why, whys
 from dbbench.report.page.choose import Choices, choose
@@ -88,6 +89,7 @@ class GroupSection(NamedTuple):
     group: Group
     table: ResultTable
     dots: tuple[DotPlot, DotPlot] | None
+    time: TimeSection
     whys: tuple[Why, ...]
     timelines: Timelines
     figures: list[dict[str, Any]]
@@ -206,6 +208,7 @@ def _comparison(group: Group) -> GroupSection:
         group=group,
         table=result_table(group),
         dots=dot_plots(group),
+        time=time_section(group),
         whys=whys(group, seconds),
         timelines=lines,
         figures=figures(seconds, lines),

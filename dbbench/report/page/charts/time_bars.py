@@ -1,0 +1,68 @@
+"""Where the time of a transaction goes: a bar for each setup, divided into layers in ms."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from dbbench.compare import chosen, time_layers
+from dbbench.model import TIME_LAYERS
+from dbbench.report.page.groups import Group
+from dbbench.report.page.theme import Mark
+from dbbench.report.time_layers import sentences
+from dbbench.units import number
+
+# Shades of grey, because a hue means a setup: per cent of ink. Neighbours differ.
+_SHADES: Final = (10, 22, 14, 34, 20, 28, 12, 24, 6, 16)
+_LEAST_SHARE: Final = 0.005  # of the longest bar; a layer with less in each setup is left out
+
+
+class Segment(NamedTuple):
+    """A layer of a bar; `share` of the longest bar, in per cent."""
+
+    layer: str
+    share: float
+    shade: int
+
+
+class TimeBar(NamedTuple):
+    """The bar of a setup. `cells`: ms of each layer of the section."""
+
+    mark: Mark
+    total: str
+    segments: tuple[Segment, ...]
+    cells: tuple[str, ...]
+
+
+class TimeSection(NamedTuple):
+    """The bars of an engine and workload, the layers as columns, and what they say in words."""
+
+    sentences: tuple[str, ...]
+    columns: tuple[tuple[str, str], ...]  # layer, label
+    bars: tuple[TimeBar, ...]
+
+
+def time_section(group: Group) -> TimeSection:
+    """Return the section of a group, which is empty if nothing was observed."""
+    counted = chosen(group.trials)
+    means = {}
+    for arm in group.arms:
+        of_arm = [trial for trial in counted if trial.fs_setup == arm]
+        of_layers = time_layers.milliseconds(of_arm)
+        if of_layers:
+            means[arm] = {layer: mean.value for layer, mean in of_layers.items()}
+    longest = max((sum(of_arm.values()) for of_arm in means.values()), default=0.0)
+    columns = []
+    for layer, label in TIME_LAYERS.items():
+        if any(of_arm.get(layer, 0.0) >= _LEAST_SHARE * longest for of_arm in means.values()):
+            columns.append((str(layer), label))
+    shades = dict(zip(map(str, TIME_LAYERS), _SHADES, strict=True))
+    bars = []
+    for arm, values in means.items():
+        segments = []
+        for name, _ in columns:
+            share = round(100 * values.get(name, 0.0) / longest, 2)
+            segments.append(Segment(name, share, shades[name]))
+        cells = tuple(number(values.get(name)) for name, _ in columns)
+        total = number(sum(values.values()))
+        bars.append(TimeBar(group.marks[arm], total, tuple(segments), cells))
+    return TimeSection(tuple(sentences(group.trials, group.rows)), tuple(columns), tuple(bars))

@@ -1,0 +1,141 @@
+"""Where the time of a transaction goes, in words: a sentence for each setup, and for each difference
+from the baseline that has a verdict. A sentence is made only where the intervals support it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from dbbench.compare import Row, chosen, time_layers
+from dbbench.compare.interval import LEAST_BLOCKS
+from dbbench.compare.time_layers import Mean
+from dbbench.compare.verdict import AHEAD, BEHIND
+from dbbench.model import TIME_LAYERS, TimeLayer, Trial
+from dbbench.units import GROUP, join_words, number
+
+_LEAST_SHARE: Final = 0.10  # a smaller share of the time has no place in a sentence
+_LEAST_PART: Final = 0.15  # of a difference, for a layer that is named
+_LEAST_EXPLAINED: Final = 0.5  # of a difference; below, it is not explained
+_MOST_UNKNOWN: Final = 0.25
+_SLEEPS: Final = (
+    TimeLayer.LOG,
+    TimeLayer.WRITE,
+    TimeLayer.READ,
+    TimeLayer.FILESYSTEM,
+    TimeLayer.THROTTLED,
+)
+NOT_EXPLAINED: Final = "the time is not explained"
+
+
+def sentences(trials: Sequence[Trial], rows: Sequence[Row]) -> list[str]:
+    """Return the sentences about one engine and workload. `rows`: the baseline first."""
+    counted = chosen(trials)
+    lines = []
+    for row in rows:
+        of_setup = [trial for trial in counted if trial.fs_setup == row.fs_setup]
+        if time_layers.observed(of_setup):
+            lines.append(setup_sentence(row.fs_setup, of_setup))
+    for row in rows[1:]:
+        lines += difference_sentences(trials, rows[0], row)
+    return lines
+
+
+def setup_sentence(name: str, trials: Sequence[Trial]) -> str:
+    """Return what a setup's sessions spend their time on, and what limits it."""
+    shares = time_layers.shares(trials)
+    (first, largest), (_, second) = list(shares.items())[:2]
+    if largest.lo is None:
+        return f"{name}: {NOT_EXPLAINED}; an interval needs at least {LEAST_BLOCKS} blocks."
+    is_first = second.hi is not None and largest.lo > second.hi
+    if not is_first or shares[TimeLayer.UNKNOWN].value > _MOST_UNKNOWN:
+        return f"{name}: {NOT_EXPLAINED}; no layer is certainly the largest."
+    parts = [f"{_percent(largest)} of its time {_spent(first, trials)}"]
+    for layer, share in list(shares.items())[1:3]:
+        if share.value >= _LEAST_SHARE:
+            parts.append(f"{_percent(share)} {_spent(layer, trials)}")
+    word = time_layers.limit(shares)
+    limited = f" Its limit: {word}." if word else ""
+    return f"{name}: a session spends {join_words(parts)}.{limited}"
+
+
+def difference_sentences(
+    trials: Sequence[Trial],
+    base: Row,
+    row: Row,
+) -> Iterator[str]:
+    """Yield what a difference consists of, if it has a verdict and the samples of both setups."""
+    if row.verdict not in (*AHEAD, *BEHIND):
+        return
+    measured = time_layers.differences(trials, base.fs_setup, row.fs_setup)
+    if measured is None:
+        return
+    total, by_layer = measured
+    of_setup = [trial for trial in chosen(trials) if trial.fs_setup == row.fs_setup]
+    head = f"{row.fs_setup} compared with {base.fs_setup}"
+    parts = []
+    explained = 0.0
+    for layer, change in sorted(by_layer.items(), key=lambda item: -abs(item[1].value)):
+        share = change.value / total.value if total.value else 0.0
+        if change.differs and share >= _LEAST_PART and layer != TimeLayer.UNKNOWN:
+            explained += share
+            parts.append(f"{_ms(abs(change.value))} of it {_spent(layer, of_setup)}")
+    if not total.differs or explained < _LEAST_EXPLAINED:
+        yield f"{head}: {NOT_EXPLAINED}."
+        return
+    word = "longer" if total.value > 0 else "less"
+    ends = sorted((abs(total.lo or 0.0), abs(total.hi or 0.0)))
+    size = f"{_ms(abs(total.value))} {word} ({number(ends[0])} to {number(ends[1])})"
+    yield f"{head}: a transaction takes {size}; {join_words(parts)}."
+
+
+def document(trials: Sequence[Trial], names: Sequence[str]) -> list[dict[str, Any]]:
+    """Return the layers of these setups in the trials of one engine and workload, for programs."""
+    counted = chosen(trials)
+    setups = []
+    for name in names:
+        of_setup = [trial for trial in counted if trial.fs_setup == name]
+        if not of_setup:
+            continue
+        shares = time_layers.shares(of_setup)
+        ms = time_layers.milliseconds(of_setup)
+        layers = []
+        for layer, share in shares.items():
+            row: dict[str, Any] = {"layer": layer, "share": share.value}
+            row |= {"share_lo": share.lo, "share_hi": share.hi}
+            mean = ms.get(layer)
+            row["ms_per_tx"] = None if mean is None else mean.value
+            row |= {"ms_lo": mean.lo if mean else None, "ms_hi": mean.hi if mean else None}
+            row["functions"] = time_layers.functions(of_setup, layer)
+            layers.append(row)
+        notes = {trial.time.note for trial in of_setup if trial.time is not None}
+        setups.append(
+            {
+                "fs_setup": name,
+                "engine": of_setup[0].engine,
+                "workload": of_setup[0].workload,
+                "variant": of_setup[0].variant,
+                "trials": len(time_layers.observed(of_setup)),
+                "limit": time_layers.limit(shares) or None,
+                "notes": sorted(filter(None, notes)),
+                "layers": layers,
+            }
+        )
+    return setups
+
+
+def _spent(layer: str, trials: Sequence[Trial]) -> str:
+    names = time_layers.functions(trials, layer) if layer in _SLEEPS else []
+    where = f" (in {join_words(names)})" if names else ""
+    return TIME_LAYERS[TimeLayer(layer)] + where
+
+
+def _percent(share: Mean) -> str:
+    text = f"{100 * share.value:.0f}{GROUP}%"
+    if share.lo is None or share.hi is None:
+        return text
+    return f"{text} ({max(0.0, 100 * share.lo):.0f} to {min(100.0, 100 * share.hi):.0f})"
+
+
+def _ms(value: float) -> str:
+    return f"{number(value)}{GROUP}ms"

@@ -333,7 +333,7 @@ def read(run: Path) -> Found:
 
 
 def _of_trial(trial: dict[str, Any]) -> Iterator[str]:
-    """The facts of a trial. One in which no table grew lacks none of GROWN, and one whose
+    """The facts of a trial. One in which no table grew has all of GROWN, and one whose
     filesystem others used (W127) no write amplification.
     """
     yield from _facts(trial)

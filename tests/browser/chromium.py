@@ -57,7 +57,7 @@ def until(
 
 
 def errors(browser: WebDriver) -> list[str]:
-    """What the console said."""
+    """What the console printed."""
     return [entry["message"] for entry in browser.get_log("browser")]
 
 

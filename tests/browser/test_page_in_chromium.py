@@ -131,7 +131,9 @@ def test_copied_csv_has_raw_numbers(
     demo: LoadedRun,
     page: str,
 ) -> None:
-    """One value a column, as compare gives it; the copied answer has the tables and the commands."""
+    """One value a column, as compare gives it; the copied answer has the tables and the
+    commands.
+    """
     browser.get(page)
     browser.execute_script(
         "navigator.clipboard.writeText = (text) => { window.copied = text; return "
@@ -193,7 +195,7 @@ def test_figures_are_what_plotly_knows_under_every_switch(
     page: str,
     switch: str,
 ) -> None:
-    """Each figure passes plotly's own schema, whatever is switched on; nothing is said on the
+    """Each figure passes plotly's own schema, whatever is switched on; nothing is reported on the
     console.
     """
     browser.get(page + (f"#{switch}=1" if switch else ""))
@@ -495,7 +497,9 @@ def test_axe_finds_nothing(
 
 
 def test_without_a_script_the_answer_is_there(browser: WebDriver, page: str) -> None:
-    """Verdict, tables and the plot of every trial are seen, controls that would do nothing are not."""
+    """Verdict, tables and the plot of every trial are seen, controls that would do nothing are
+    not.
+    """
     command(browser, "Emulation.setScriptExecutionDisabled", value=True)
     try:
         browser.get(page)

@@ -180,7 +180,7 @@ def test_stopping_the_nightly_unit_does_not_leave_it_failed(server: Server) -> N
 
 # Two trials on an array and two boots: half an hour of emulation on a busy machine.
 @pytest.mark.soak
-def test_a_run_on_an_array_goes_on_after_a_power_cut(server: Server) -> None:
+def test_a_run_on_an_array_continues_after_a_power_cut(server: Server) -> None:
     """udev assembles the array when the server boots again, and the run removes it first. The
     trial that was published before is kept.
     """

@@ -191,7 +191,7 @@ def main() -> int:
 
 
 def attempt(work: Callable[[], str]) -> tuple[str, str]:
-    """What a round said, and "ok" or "WRONG"."""
+    """What a round printed, and "ok" or "WRONG"."""
     try:
         return work(), "ok"
     except (Wrong, AssertionError) as error:

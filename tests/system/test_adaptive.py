@@ -9,7 +9,7 @@ from tests.support.plans import plan
 
 @pytest.mark.long
 @pytest.mark.needs("root", "mkfs.ext4", "fs:ext4", "engine:postgres", "sadf")
-def test_a_finished_run_goes_on_until_its_pair_is_settled(dbbench: Any) -> None:
+def test_a_finished_run_continues_until_its_pair_is_settled(dbbench: Any) -> None:
     """One block, then asked for a width that a quiet machine has after five pairs: what was driven
     is recorded; the same command drives nothing.
     """

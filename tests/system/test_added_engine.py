@@ -1,4 +1,6 @@
-"""The engine that CONTRIBUTING.md shows, one module added to a copy of the package, runs a trial."""
+"""The engine that CONTRIBUTING.md shows, one module added to a copy of the package, runs a
+trial.
+"""
 
 import dataclasses
 import re
@@ -66,7 +68,7 @@ def test_the_worked_example_runs_a_trial(extended: Any) -> None:
     assert "Compressing PostgreSQL" in (extended.folder / "page.html").read_text()
 
 
-def test_without_its_line_it_is_no_engine(dbbench: Any) -> None:
+def test_without_its_line_it_is_not_an_engine(dbbench: Any) -> None:
     """The package as it is refuses the name."""
     dbbench.plan(plan("ext4", "compressing"))
     done = dbbench("plan", "plan.toml", status=2)

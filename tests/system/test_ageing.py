@@ -53,7 +53,9 @@ _first: dict[str, tuple[str, dict[str, tuple[int, int]]]] = {}
 
 @pytest.mark.parametrize("fs", FAMILIES, indirect=True)
 def test_same_files_on_every_filesystem(fs: Mounted, loop_device: Device) -> None:
-    """Names, sizes and bytes are those that any other filesystem got; the fill is what was asked."""
+    """Names, sizes and bytes are those that any other filesystem got; the fill is what was
+    asked.
+    """
     found = ageing.age(fs, loop_device.facts.size_bytes, ASKED, seed=7)
     there = content(fs)
     reference = _first.setdefault("reference", (found.digest, there))
@@ -76,7 +78,7 @@ def test_free_space_is_in_pieces(fs: Mounted, loop_device: Device) -> None:
 
 @pytest.mark.needs("root", "mkfs.ext4", "fs:ext4")
 @pytest.mark.parametrize("fs", ["ext4"], indirect=True)
-def test_too_full_is_said(fs: Mounted, loop_device: Device) -> None:
+def test_too_full_is_reported(fs: Mounted, loop_device: Device) -> None:
     """A fill that the filesystem has no room for is an error with its name, not a smaller fill."""
     with pytest.raises(FilesystemFull, match="aged"):
         ageing.age(fs, loop_device.facts.size_bytes, Ageing(fill=0.99, churn=0.0), seed=1)

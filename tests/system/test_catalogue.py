@@ -175,13 +175,15 @@ def test_every_setup_is_what_it_says(name: str, tmp_path: Path) -> None:
         ("xfs", (), ("-U", "generate"), "xfs cannot be tuned"),
     ],
 )
-def test_what_mkfs_here_does_not_know_is_said_before_a_run(
+def test_what_mkfs_here_does_not_know_is_reported_before_a_run(
     family: str,
     mkfs: tuple[str, ...],
     tune: tuple[str, ...],
     said: str,
 ) -> None:
-    """In the program's or the kernel's own words, without root, and nothing is left of the attempt."""
+    """In the program's or the kernel's own words, without root, and nothing is left of the
+    attempt.
+    """
     before = set(Path("/dev/shm").glob("dbbench-mkfs-*"))
     reason = filesystems.works(FsSetup(title="t", mkfs=Mkfs(family, mkfs, tune=tune)))
     assert said.lower() in str(reason).lower()

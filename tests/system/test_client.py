@@ -282,7 +282,7 @@ def test_nothing_stays_there_when_ssh_or_the_trial_is_killed(machines: Lan, dbbe
     ("changed", "error"),
     [({"address": "192.0.2.99"}, "E329"), ({"password_file": "/etc/passwd"}, "E329")],
 )
-def test_what_is_lacking_is_told_before_anything_is_changed(
+def test_what_is_lacking_is_reported_before_anything_is_changed(
     machines: Lan,
     dbbench: Any,
     changed: dict[str, str],
@@ -296,8 +296,8 @@ def test_what_is_lacking_is_told_before_anything_is_changed(
     assert not (dbbench.folder / "results").exists() and folders(machines) == []
 
 
-def test_host_that_ssh_does_not_know_is_told(machines: Lan, dbbench: Any) -> None:
-    """With what ssh said, and the command to try."""
+def test_host_that_ssh_does_not_know_is_reported(machines: Lan, dbbench: Any) -> None:
+    """With what ssh printed, and the command to try."""
     dbbench.plan(away(machines, "postgres", {"host": "nowhere.invalid"}))
     child = start(machines, dbbench, "--json", "doctor", "--plan", "plan.toml")
     found = json.loads(child.communicate(timeout=300)[0])

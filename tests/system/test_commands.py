@@ -91,14 +91,16 @@ def test_help_imports_nothing_heavy(command: tuple[str, ...], tmp_path: Path) ->
 
 
 def test_a_plan_of_one_block_imports_no_statistics(tmp_path: Path) -> None:
-    """numpy and scipy would take a third of the time of the command, which has nothing to compute."""
+    """numpy and scipy would take a third of the time of the command, which has nothing to
+    compute.
+    """
     (tmp_path / "plan.toml").write_text(small())
     printed, modules = importing(["plan", "plan.toml"], tmp_path)
     assert "an interval needs at least" in printed
     assert modules & {"numpy", "scipy"} == set()
 
 
-def test_a_reader_that_has_gone_is_no_success(tmp_path: Path) -> None:
+def test_a_reader_that_has_gone_is_not_a_success(tmp_path: Path) -> None:
     """`dbbench plan P | head -1` says nothing on stderr and ends as the shell's tools do."""
     (tmp_path / "plan.toml").write_text(small(blocks=2000))  # more than a pipe holds
     command = [sys.executable, "-m", "dbbench", "plan", "plan.toml", "--json"]
@@ -216,7 +218,7 @@ needs_all = pytest.mark.needs(
 
 
 @needs_all
-def test_ctrl_c_keeps_what_is_finished_and_says_how_to_go_on(driven: Any) -> None:
+def test_ctrl_c_keeps_what_is_finished_and_says_how_to_continue(driven: Any) -> None:
     """Exit code 130; the first trial is a result, the second is none; nothing stays attached."""
     folder, events, code, rest = driven
     assert code == 130
@@ -284,7 +286,7 @@ def test_what_was_driven_is_listed_shown_and_cleaned(driven: Any) -> None:
 
 
 def refused(folder: Path, text: str, code: int, told: str) -> None:
-    """Run the plan of that text: it ends with `code`, says `told`, and has made no folder."""
+    """Run the plan of that text: it ends with `code`, prints `told`, and has made no folder."""
     (folder / "plan.toml").write_text(text)
     done = dbbench("run", "plan.toml", cwd=folder, DBBENCH_CACHE=str(folder / "cache"))
     assert (done.returncode, done.stdout) == (code, "")
@@ -303,7 +305,7 @@ def refused(folder: Path, text: str, code: int, told: str) -> None:
     ],
     ids=["program", "size", "device"],
 )
-def test_what_is_lacking_is_told_before_anything_is_changed(
+def test_what_is_lacking_is_reported_before_anything_is_changed(
     tmp_path: Path,
     keys: dict[str, Any],
     told: str,

@@ -164,8 +164,8 @@ def test_postgres_data_is_the_users(
     postgres: tuple[Path, Any],
     room: Room,
 ) -> None:
-    """In each form all tables are equal by their sums; what the user's server was told is out, and
-    told.
+    """In each form all tables are equal by their sums; what the user's server was told is left out,
+    and told.
     """
     root, sums = postgres
     assert sources.look(root / name).form == form
@@ -246,7 +246,9 @@ def test_what_is_of_another_engine_or_was_changed_is_refused(
     params=["mariadb", pytest.param("mysql", marks=pytest.mark.needs("engine:mysql"))],
 )
 def innodb(request: pytest.FixtureRequest, room: Room) -> tuple[str, Path, Any]:
-    """A user's MariaDB or MySQL in every form that is taken of it here, and the sums of its tables."""
+    """A user's MariaDB or MySQL in every form that is taken of it here, and the sums of its
+    tables.
+    """
     name = request.param
     root = room.root / request.param
     root.mkdir()

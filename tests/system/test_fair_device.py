@@ -128,7 +128,9 @@ def test_free_device_is_not_called_limited(dbbench: Any) -> None:
 
 @pytest.mark.needs("fio")
 def test_a_measurement_that_a_trial_exceeds_is_repeated_after_the_run(dbbench: Any) -> None:
-    """The bare device is measured again when the last trial has ended, and the higher value counts."""
+    """The bare device is measured again when the last trial has ended, and the higher value
+    counts.
+    """
     folder = dbbench.folder / "results/r"
 
     def lower(_pid: int) -> None:
@@ -186,7 +188,7 @@ def test_a_disk_is_erased_with_its_identity_typed_and_changes_of_it_are_named(
 ) -> None:
     """A signature refuses (exit 5, the identity in the remedy); typed as printed, two trials run on
     the disk. Read-ahead and queue length are set during the first, which is suspect, and the two
-    arms are told apart by it in the verdict and first in the environment.
+    arms are distinguished by it in the verdict and first in the environment.
     """
     attach = ["losetup", "--find", "--show", "--direct-io=on", image]
     disk = subprocess.run(attach, check=True, capture_output=True, text=True).stdout.strip()

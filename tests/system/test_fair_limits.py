@@ -160,7 +160,9 @@ def test_client_on_the_servers_core_is_named(dbbench: Any) -> None:
 
 
 def test_load_generator_at_its_limit_makes_the_trial_suspect(dbbench: Any) -> None:
-    """Cached single-row reads of eight sessions by one thread of pgbench: it is what is measured."""
+    """Cached single-row reads of eight sessions by one thread of pgbench: it is what is
+    measured.
+    """
     text = limited(memory="256MiB", name="pgbench-select-only", scale=8, clients=8, threads=1)
     trial = dbbench.trial(text)
     told = [w for w in trial["warnings"] if w["id"] == "W016"]
@@ -169,7 +171,7 @@ def test_load_generator_at_its_limit_makes_the_trial_suspect(dbbench: Any) -> No
     assert all(w["suspect"] and "%" in w["text"] for w in told)
 
 
-def test_cores_that_the_machine_lacks_are_told_before_anything_is_done(dbbench: Any) -> None:
+def test_cores_that_the_machine_lacks_are_reported_before_anything_is_done(dbbench: Any) -> None:
     """E213, exit 2, and no run folder."""
     dbbench.plan(limited(cpus={"cpus_server": "4096"}))
     done = dbbench("run", "plan.toml", "--name", "r", status=2)

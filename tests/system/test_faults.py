@@ -300,7 +300,7 @@ def beside(folder: Path) -> Iterator[None]:
 
 @pytest.mark.needs("nsenter", "mkfs.xfs", "fs:xfs")
 @pytest.mark.parametrize("name", rows())
-def test_a_fault_in_mid_window_is_no_good_trial(name: str, dbbench: Any) -> None:
+def test_a_fault_in_mid_window_is_not_a_good_trial(name: str, dbbench: Any) -> None:
     """The trial is marked as the fault's row says, and everything is released."""
     setup, plant, marks, ids = FAULTS[name]
     dbbench.plan(plan(setup, SERVER, measure="6s", device=SIZE))
@@ -480,7 +480,9 @@ def test_a_helper_thread_that_dies_fails_the_trial(
     nothing_left: None,
     tmp_path: Path,
 ) -> None:
-    """The thread that reads the server's counters raises an error: no figure of that trial counts."""
+    """The thread that reads the server's counters raises an error: no figure of that trial
+    counts.
+    """
     env = {**dbbench.env, **dying_thread(tmp_path / "plant", "counters.jsonl")}
     dbbench.plan(plan(engine=SERVER, device=SIZE))
     done = dataclasses.replace(dbbench, env=env)(

@@ -43,7 +43,9 @@ def trial(done: Any, workload: str) -> tuple[dict[str, Any], Path]:
 
 @pytest.mark.parametrize("workload", ["bonnie", "fio-randrw", "fio-seqread", "copy", "small-files"])
 def test_each_load_ends_well(done: Any, workload: str) -> None:
-    """No failure, a figure of the primary metric, the commands in the result, telemetry beside it."""
+    """No failure, a figure of the primary metric, the commands in the result, telemetry beside
+    it.
+    """
     found, raw = trial(done, workload)
     assert found["status"] in ("ok", "suspect") and found["error"] is None
     assert (
@@ -58,7 +60,7 @@ def test_each_load_ends_well(done: Any, workload: str) -> None:
     assert not {w["id"] for w in found["warnings"]} & {"W002", "W010", "W013", "W016", "W132"}
 
 
-def test_fio_says_the_same(done: Any) -> None:
+def test_fio_reports_the_same(done: Any) -> None:
     """I/Os a second, MB/s and the histogram are those of fio's own summary; the window's seconds
     have rates.
     """
@@ -98,7 +100,7 @@ def test_fio_files_are_laid_out_and_cold(done: Any) -> None:
     assert written["space"]["disk_bytes"] >= written["space"]["logical_bytes"] == 64 * 2**20
 
 
-def test_bonnie_is_nobody_and_says_the_same(done: Any) -> None:
+def test_bonnie_runs_as_nobody_and_reports_the_same(done: Any) -> None:
     """Figures are those of its line, which says which were not timed; a file of 128 MiB is labelled
     cached.
     """
@@ -145,7 +147,9 @@ def test_small_files_are_read_cold(done: Any) -> None:
 
 
 def test_the_page_names_what_was_measured(done: Any) -> None:
-    """Each load has its own row of verdicts, in its own unit, and no engine's counters are missed."""
+    """Each load has its own row of verdicts, in its own unit, and no engine's counters are
+    missed.
+    """
     page = (done.folder / "results/r/report.html").read_text()
     for words in (
         "Files · copy",

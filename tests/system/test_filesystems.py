@@ -32,7 +32,7 @@ NO_LOG_FLUSH = 2
 @pytest.mark.needs("root", "mkfs.ext4", "fs:ext4")
 def test_ext4_has_no_lazy_initialisation_left(loop_device: Device) -> None:
     """All inode tables are written by mkfs, so the kernel has nothing to write beside the load; the
-    same mkfs with lazy initialisation left on is told apart.
+    same mkfs with lazy initialisation left on is distinguished.
     """
     made = filesystems.make(shipped("ext4"), loop_device)
     assert made.geometry["uninitialised_groups"] == 0
@@ -142,7 +142,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.needs("root", "mkfs.ext4", "fs:ext4")
 @pytest.mark.usefixtures("impatient")
-def test_who_holds_the_filesystem_is_said(loop_device: Device, tmp_path: Path) -> None:
+def test_who_holds_the_filesystem_is_reported(loop_device: Device, tmp_path: Path) -> None:
     """An unmount that fails names the process; when it has let go, the unmount succeeds."""
     setup = shipped("ext4")
     at = tmp_path / "mnt"

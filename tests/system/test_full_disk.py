@@ -122,7 +122,7 @@ def test_rows_that_are_missing_or_changed_are_counted() -> None:
 
 
 @pytest.mark.needs("engine:postgres", "mkfs.ext4")
-def test_an_error_with_free_space_is_no_full_disk() -> None:
+def test_an_error_with_free_space_is_not_a_full_disk() -> None:
     """Planted: the table does not exist, so the server refuses every row. That is a failure of the
     lab.
     """

@@ -283,7 +283,7 @@ def test_a_cache_in_a_closed_home_folder_is_reached(tmp_path: Path) -> None:
 
 
 @pytest.mark.needs("root", "engine:postgres")
-def test_too_little_disk_is_said_before_anything_is_built(
+def test_too_little_disk_is_reported_before_anything_is_built(
     open_folder: Path, environ: dict[str, str]
 ) -> None:
     """A dataset that fits neither under the limit nor on the disk is refused with both figures."""

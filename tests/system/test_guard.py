@@ -159,7 +159,9 @@ def test_a_signature_yields_to_the_typed_identity_only(name: str, disk: Disk) ->
 
 @pytest.mark.parametrize("name", NAMELESS)
 def test_data_without_a_signature_yields_like_one(name: str, disk: Disk) -> None:
-    """A raw device of a database or an encrypted volume has no signature, and is still not empty."""
+    """A raw device of a database or an encrypted volume has no signature, and is still not
+    empty.
+    """
     NAMELESS[name](disk)
     before = disk.digest()
     word = devices.identity(disk.path)
@@ -384,7 +386,7 @@ def test_a_disk_that_cannot_be_read_is_refused(disk: Disk) -> None:
 @pytest.mark.parametrize(
     "path", ["/dev/no-such-disk", "/dev/null", "/etc/fstab", "/dev", "/", "..", "."]
 )
-def test_what_is_no_block_device_is_refused(path: str) -> None:
+def test_what_is_not_a_block_device_is_refused(path: str) -> None:
     """A file of that name would be overwritten otherwise."""
     with pytest.raises(DeviceUnusable), block.attach(Path(path), None, Permit()):
         pass
@@ -427,7 +429,7 @@ def test_what_cannot_be_read_counts_as_use(disk: Disk) -> None:
     assert f"the mounts of process {os.getpid()} " in said
 
 
-def test_an_unseen_process_is_no_reason_by_itself(disk: Disk) -> None:
+def test_an_unseen_process_is_not_a_reason_by_itself(disk: Disk) -> None:
     """As in a container, where process 1 hides its files: a blank disk is free, and so is one with
     what this run made. What another process or person left there is refused, and the hidden
     process is named beside it.
@@ -468,7 +470,7 @@ def test_a_device_that_is_listed_twice_is_named(disk: Disk, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("where", ["data", "log"])
-def test_a_disk_too_small_for_the_redo_log_is_told(
+def test_a_disk_too_small_for_the_redo_log_is_reported(
     disk: Disk,
     tmp_path: Path,
     where: str,
@@ -492,7 +494,7 @@ def test_a_disk_too_small_for_the_redo_log_is_told(
     assert "64 MiB" in found[0].evidence or "67.1 MB" in found[0].evidence
 
 
-def test_a_journal_that_somebody_else_wrote_permits_nothing(disk: Disk, dbbench: Any) -> None:
+def test_a_journal_that_another_user_wrote_permits_nothing(disk: Disk, dbbench: Any) -> None:
     """A run is resumed whose journal claims to have made what lies on the disk: E106, and no byte
     of it changes.
     """
@@ -625,7 +627,7 @@ def test_several_disks_are_examined_with_one_look_at_the_processes(
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_device_that_stays_busy_is_told(disk: Disk) -> None:
+def test_a_device_that_stays_busy_is_reported(disk: Disk) -> None:
     """umount that did not happen is an error of its own, with who holds it; an earlier error stays
     the first.
     """

@@ -157,7 +157,9 @@ def test_marks_on_real_disks_are_journalled(
     disks: Disks,
     journal: Journal,
 ) -> None:
-    """After a power loss the next run may erase without a question what this one wrote to a disk."""
+    """After a power loss the next run may erase without a question what this one wrote to a
+    disk.
+    """
     with disks(2) as device:
         real = tuple(replace(member, identity=identity(member.path)) for member in device.each)
         with layers.stack_layers([layer], replace(device, members=real), journal):
@@ -277,8 +279,8 @@ def test_an_encrypted_volume_hides_what_is_written(
     journal: Journal,
     tmp_path: Path,
 ) -> None:
-    """The cipher is the kernel's own word, the device below holds none of the text, and no key is
-    kept.
+    """The cipher is the kernel's own word, the device below does not contain the text, and no key
+    is kept.
     """
     with disks(1) as device:
         with layers.stack_layers([Layer("crypt")], device, journal) as volume:
@@ -311,7 +313,7 @@ def test_layers_lie_on_layers(
     journal: Journal,
     tmp_path: Path,
 ) -> None:
-    """LVM striped over two RAID1, encrypted on top: made from below, told from below, gone from
+    """LVM striped over two RAID1, encrypted on top: made from below, reported from below, gone from
     above.
     """
     stack = [Layer("md", level=1, groups=2), Layer("lvm", stripes=2), Layer("crypt")]

@@ -203,7 +203,7 @@ def test_short_trials_of_two_engines(name: str, dbbench: Any) -> None:
 
 @pytest.mark.needs("root", "engine:mariadb", "sadf")
 @pytest.mark.parametrize("name", FAMILIES)
-def test_a_server_that_waits_for_space_is_told_at_once(name: str, tmp_path: Path) -> None:
+def test_a_server_that_waits_for_space_is_reported_at_once(name: str, tmp_path: Path) -> None:
     """MariaDB on a filesystem that its log has filled waits there for ever: E305 within seconds,
     and it is gone.
     """

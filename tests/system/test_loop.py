@@ -114,7 +114,7 @@ def test_a_discard_shows_in_the_images_blocks(tmp_path: Path) -> None:
         assert (allocation(image)[0] * 512 >= size) is kept  # the extents of a file need blocks too
 
 
-def test_where_the_filesystem_has_no_direct_io_it_is_said(tmp_path: Path) -> None:
+def test_where_the_filesystem_has_no_direct_io_it_is_reported(tmp_path: Path) -> None:
     """ramfs cannot: the device works, and the facts say that the page cache is in between."""
     namespaces.mount("ramfs", tmp_path, "ramfs")
     try:
@@ -161,7 +161,7 @@ def test_many_at_once_get_one_each(tmp_path: Path) -> None:
 
 
 @pytest.mark.needs("mkfs.ext4", "fs:ext4")
-def test_a_device_that_is_still_held_is_told(
+def test_a_device_that_is_still_held_is_reported(
     image: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

@@ -85,8 +85,8 @@ def test_a_missing_run_is_an_alarm(dbbench: Any) -> None:
 @pytest.mark.soak
 @needs_all
 def test_a_planted_regression_is_caught_and_confirmed(dbbench: Any) -> None:
-    """A changed mount option: the first night is the baseline, the next one ends with 3; told once;
-    then accepted.
+    """A changed mount option: the first night is the baseline, the next one ends with 3; reported
+    once; then accepted.
     """
     own = dbbench.folder / "own/fs_setups"
     own.mkdir(parents=True)

@@ -97,7 +97,7 @@ def plainly(family: str, **more: Any) -> FsSetup:
 
 
 def named(facts: tuple[OperationFacts, ...]) -> dict[str, OperationFacts]:
-    """Steps by name; none of them failed."""
+    """Steps by name; no step failed."""
     assert [one for one in facts if one.failed] == []
     return {one.name: one for one in facts}
 
@@ -219,7 +219,7 @@ def test_reflinks_take_next_to_nothing(engine: str, filled: Filling) -> None:
 
 @pytest.mark.needs("root", "mkfs.ext4", "fs:ext4", "engine:postgres")
 def test_ext4_has_the_plain_copy_alone(filled: Filling) -> None:
-    """What there is not is said with its reason, and is no failure."""
+    """What there is not is reported with its reason, and is no failure."""
     with filled(plainly("ext4"), "postgres") as one:
         steps = named(operate(["snapshot", "clone", "grow"], one))
     assert {name for name, step in steps.items() if step.seconds is None} == {

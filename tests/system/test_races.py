@@ -86,7 +86,9 @@ def raced(
     delay_s: float,
     seed: int,
 ) -> tuple[str, str]:
-    """One trial against one other process: how that ended, and the error that the trial ended with."""
+    """One trial against one other process: how that ended, and the error that the trial ended
+    with.
+    """
     process.run(["mkfs.ext4", "-q", "-F", disk.path])
     point = disk.folder / "foreign"
     point.mkdir(exist_ok=True)
@@ -163,7 +165,7 @@ def test_another_process_is_not_overwritten(
 
 
 @pytest.mark.needs("kernel:md", "mdadm")
-def test_a_held_device_is_no_member_of_an_array(disk: Disk) -> None:
+def test_a_held_device_is_not_a_member_of_an_array(disk: Disk) -> None:
     """mdadm cannot take a device that is held."""
     with attached(disk) as device:
         argv = [
@@ -303,7 +305,9 @@ def test_what_another_process_makes_between_two_trials_is_left_alone(
 
 
 def test_all_that_could_be_mounted_is_erased(disk: Disk) -> None:
-    """Also the copies of a superblock: neither the device nor a loop device over it can be mounted."""
+    """Also the copies of a superblock: neither the device nor a loop device over it can be
+    mounted.
+    """
     process.run(["mkfs.ext4", "-q", "-F", disk.path])
     with attached(disk) as device:
         hold.erase(device.fd)

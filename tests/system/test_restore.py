@@ -87,7 +87,7 @@ def _fill(path: Path) -> None:
 
 
 @pytest.mark.needs("root", "mkfs.ext4", "fs:ext4")
-def test_too_little_space_is_said_before_anything_is_written(
+def test_too_little_space_is_reported_before_anything_is_written(
     made: Golden,
     loop_device: Device,
     tmp_path: Path,
@@ -104,7 +104,7 @@ def test_too_little_space_is_said_before_anything_is_written(
 
 
 @pytest.mark.needs("root", "mkfs.btrfs", "fs:btrfs")
-def test_a_filesystem_that_gets_full_on_the_way_is_said(
+def test_a_filesystem_that_gets_full_on_the_way_is_reported(
     made: Golden,
     loop_device: Device,
     tmp_path: Path,

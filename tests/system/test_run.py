@@ -209,7 +209,7 @@ class TestWhole:
         assert "too short to contain a checkpoint" in " ".join(whole("compare", "r").stdout.split())
 
     def test_read_ahead_and_a_short_warm_up_are_named(self, whole: Any) -> None:
-        """By themselves the filesystems read ahead differently; a warm-up of a second sees none of
+        """By themselves the filesystems read ahead differently; a warm-up of a second does not see
         their periods.
         """
         trials = whole.trials().values()

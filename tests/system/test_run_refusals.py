@@ -19,7 +19,7 @@ pytestmark = pytest.mark.needs("root", "fs:ext4", "mkfs.ext4", "engine:postgres"
 
 
 def test_second_run_on_the_same_folder_is_refused(dbbench: Any, nothing_left: None) -> None:
-    """The second command is told which process works on the run, exit 5. The first one is stopped
+    """The second command names the process that works on the run, exit 5. The first one is stopped
     meanwhile: on a busy machine its trial could end before the second command looks.
     """
     dbbench.plan(plan())

@@ -157,7 +157,7 @@ def test_cpu_columns_are_whole(tmp_path: Path) -> None:
 
 @pytest.mark.alone
 @in_one_of_three
-def test_killed_recorders_are_said(loop_device: Device, tmp_path: Path) -> None:
+def test_killed_recorders_are_reported(loop_device: Device, tmp_path: Path) -> None:
     """What each had written is used, the rest are gaps; the trial becomes suspect."""
     target = Sampled(loop_device.facts.name, None)
     with sar.beside(target, tmp_path) as cpu, iostat.beside(target, tmp_path) as disk:
@@ -236,7 +236,7 @@ def test_an_empty_or_lost_file_is_all_gaps(tmp_path: Path) -> None:
 
 
 def test_a_disk_that_is_missing_has_no_zeros(tmp_path: Path) -> None:
-    """Totals go on; of the disk there is nothing, and it is said."""
+    """Totals go on; of the disk there is nothing, and it is reported."""
     with samplers.beside(Sampled("nvme9n9", None), tmp_path) as samples:
         begin = time.time()
         time.sleep(5.3)
@@ -327,7 +327,7 @@ TMPFS = ("mount", "-t", "tmpfs", "-o")
 
 
 @pytest.mark.parametrize(("option", "expected"), [("noatime", []), ("nodev", ["W132"])])
-def test_a_remount_by_dbbench_is_no_change(
+def test_a_remount_by_dbbench_is_not_a_change(
     tmp_path: Path, option: str, expected: list[str]
 ) -> None:
     """A load reads its files cold in the middle of the window. Other options after that are a

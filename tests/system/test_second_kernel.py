@@ -68,7 +68,7 @@ INSIDE: Final = (
     ),
     "test_layers_setups.py::test_each_kind_carries_a_database[some]",
     "test_layers_setups.py::test_short_trials_of_two_engines[f2fs]",
-    "test_layers_setups.py::test_a_server_that_waits_for_space_is_told_at_once[f2fs]",
+    "test_layers_setups.py::test_a_server_that_waits_for_space_is_reported_at_once[f2fs]",
 )
 # Every setup that needs what this kernel may lack, under two databases: in the soak.
 CATALOGUE: Final = tuple(
@@ -171,7 +171,7 @@ def test_the_same_test_passes_in_the_second_kernel(name: str, inside: dict[str, 
     "engine:mariadb",
     "sadf",
 )
-def test_the_second_kernel_told_of_no_fault(inside: dict[str, str]) -> None:
+def test_the_second_kernel_reported_no_fault(inside: dict[str, str]) -> None:
     """Its module was built with generated headers: BUG, Oops or a failed VERIFY would show that
     they are wrong.
     """
@@ -216,7 +216,7 @@ def test_a_command_has_its_output_its_status_and_its_disks(tmp_path: Path) -> No
     assert done.faults == ()
 
 
-def test_a_fault_of_the_kernel_is_told() -> None:
+def test_a_fault_of_the_kernel_is_reported() -> None:
     """A line of the kernel's log that tells of a fault comes out, whatever the command's status."""
     done = second_kernel.run_inside(["sh", "-c", "echo 'WARNING: planted' > /dev/kmsg"])
     assert done.status == 0

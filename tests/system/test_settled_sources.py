@@ -109,7 +109,7 @@ def test_a_copy_that_is_kept_as_it_is_writes_when_it_is_scanned(
     dbbench: Any,
     nothing_left: None,
 ) -> None:
-    """Each block is dirtied and, with checksums, logged as a whole: W118 twice, and said beside the
+    """Each block is dirtied and, with checksums, logged as a whole: W118 twice, and next to the
     ratio.
     """
     trial, node = scanned(dbbench, backup, "kept", settle=False, checksums=True)

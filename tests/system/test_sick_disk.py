@@ -1,4 +1,6 @@
-"""A disk fails, or stops answering, during the window of a real trial: no such trial is marked ok."""
+"""A disk fails, or stops answering, during the window of a real trial: no such trial is
+marked ok.
+"""
 
 import contextlib
 import os
@@ -106,7 +108,7 @@ def on_a_sick_disk(dbbench: Any, name: str) -> tuple[int, dict[str, Any], set[st
     "name",
     [pytest.param(name, marks=pytest.mark.soak) if name in SOAK else name for name in FAULTS],
 )
-def test_a_sick_disk_in_mid_window_is_no_good_trial(name: str, dbbench: Any) -> None:
+def test_a_sick_disk_in_mid_window_is_not_a_good_trial(name: str, dbbench: Any) -> None:
     """The trial is marked as its row of docs/dev/faults.md says, and everything is released."""
     _, _, mark, ids = FAULTS[name]
     # if the machine stands still too, iostat has a gap and not five seconds in a row

@@ -33,7 +33,9 @@ def snapped(every: str, **cells: Any) -> str:
     "engine:postgres",
     "sadf",
 )
-def test_who_can_takes_them_and_who_cannot_is_told(dbbench: Any, nothing_left: None) -> None:
+def test_users_who_can_take_them_do_and_others_get_the_reason(
+    dbbench: Any, nothing_left: None
+) -> None:
     """btrfs, and xfs by reflinks: each has its seconds and its server's answer, two are kept,
     nothing is left for the space to count; ext4 says why not, and its figures stand. The verdict
     names the difference.

@@ -51,7 +51,9 @@ def test_every_trial_has_its_primary_figure(trials: dict[str, dict[str, Any]]) -
     assert all(trials[name]["summary"][metric] > 0 for name, metric in wanted.items())
 
 
-def test_what_is_made_before_the_window_is_no_part_of_it(trials: dict[str, dict[str, Any]]) -> None:
+def test_what_is_made_before_the_window_is_not_a_part_of_it(
+    trials: dict[str, dict[str, Any]],
+) -> None:
     """Untimed steps stand in a phase of their own; the devices' rates are of the timed ones."""
     trial = trials["copy-in"]
     names = [phase["name"] for phase in trial["phases"]]

@@ -191,7 +191,9 @@ def test_every_step_that_fails(
 
 @pytest.fixture
 def small(dbbench: Any) -> Iterator[Any]:
-    """A maker of a results folder of so many KiB (a tmpfs); what the run is made on lies elsewhere."""
+    """A maker of a results folder of so many KiB (a tmpfs); what the run is made on lies
+    elsewhere.
+    """
     results = dbbench.folder / "results"
     results.mkdir()
     mounted = []
@@ -243,7 +245,7 @@ def full(dbbench: Any, kib: int, small: Any) -> None:
     assert finished(dbbench).items() >= before.items() and len(finished(dbbench)) == 1
 
 
-def test_too_small_a_results_disk_is_said_before(dbbench: Any, small: Any) -> None:
+def test_too_small_a_results_disk_is_reported_before(dbbench: Any, small: Any) -> None:
     """E203, with what is needed; nothing is made."""
     small(64)
     planned(dbbench, at=str(dbbench.folder))
@@ -251,7 +253,7 @@ def test_too_small_a_results_disk_is_said_before(dbbench: Any, small: Any) -> No
     assert done.returncode == 2 and "E203" in done.stderr, done.stderr
 
 
-def test_a_full_results_disk_is_said(dbbench: Any, small: Any) -> None:
+def test_a_full_results_disk_is_reported(dbbench: Any, small: Any) -> None:
     """Full within a trial."""
     full(dbbench, 40, small)
 
@@ -269,7 +271,7 @@ def test_a_results_disk_that_is_full_at_any_step(
     full(dbbench, kib, small)
 
 
-def test_a_results_folder_that_is_read_only_is_told_at_once(dbbench: Any, small: Any) -> None:
+def test_a_results_folder_that_is_read_only_is_reported_at_once(dbbench: Any, small: Any) -> None:
     """E804 and exit 2, before anything is made."""
     small(64)
     subprocess.run(["mount", "-o", "remount,ro", str(dbbench.folder / "results")], check=True)

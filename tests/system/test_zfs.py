@@ -133,7 +133,7 @@ def test_every_setup_is_what_it_says(
     assert str(tmp_path) not in Path("/proc/thread-self/mountinfo").read_text()
 
 
-def test_a_pool_of_somebody_else_is_not_touched(private: None, tmp_path: Path) -> None:
+def test_a_pool_of_another_user_is_not_touched(private: None, tmp_path: Path) -> None:
     """Beside a pool that is in use another one is made, opened and ended; the first one knows
     nothing of it.
     """
@@ -161,7 +161,7 @@ def test_what_zpool_refuses_is_an_error(private: None, tmp_path: Path) -> None:
         filesystems.make(setup, device)
 
 
-def test_who_holds_the_pool_is_said(
+def test_who_holds_the_pool_is_reported(
     private: None,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -307,7 +307,9 @@ def test_every_fsync_is_a_flush(private: None, tmp_path: Path) -> None:
 
 @pytest.mark.needs("engine:postgres", "engine:mariadb", "sysbench", "sadf")
 def test_short_trials_of_two_engines(dbbench: Any, nothing_left: None) -> None:
-    """PostgreSQL and MariaDB through the command line: good, cold, flushed, with the driver's name."""
+    """PostgreSQL and MariaDB through the command line: good, cold, flushed, with the driver's
+    name.
+    """
     shipped("zfs-8k")
     tpcb = {"name": "pgbench-tpcb", "engines": ["postgres"], "scale": 1, "clients": 2, "threads": 2}
     sysbench = {

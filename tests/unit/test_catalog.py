@@ -71,7 +71,7 @@ def test_unknown_names_say_what_was_meant() -> None:
         catalog().workload("pgbench-tpbc")
 
 
-def test_flaws_of_a_setup_are_told_with_their_lines(folder: Path) -> None:
+def test_flaws_of_a_setup_are_reported_with_their_lines(folder: Path) -> None:
     """A data file is held to its schema: keys, types and words."""
     (folder / "fs_setups/bad.toml").write_text(
         'title = "x"\ndevices = { mim = 2 }\nmkfs = { family = "xfs", optoins = [] }\nmount = '

@@ -1,4 +1,6 @@
-"""fio's commands and its JSON. Fixture recorded with fio 3.33 on a file of ext4 on a virtual disk."""
+"""fio's commands and its JSON. Fixture recorded with fio 3.33 on a file of ext4 on a
+virtual disk.
+"""
 
 import json
 from pathlib import Path
@@ -27,7 +29,7 @@ def test_rows_have_rate_and_latency_with_its_flush() -> None:
 
 
 @pytest.mark.parametrize("said", ["", "fio: pid=1, err=5\n", "{}", '{"jobs": [{"jobname": "a"}]}'])
-def test_something_else_is_no_ceiling(said: str) -> None:
+def test_something_else_is_not_a_ceiling(said: str) -> None:
     """A cut or foreign output is an error of its own, never a row of zeros."""
     with pytest.raises(ValueError, match="the output of fio is not JSON"):
         ceiling.parse_rows(said)

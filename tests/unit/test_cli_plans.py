@@ -1,4 +1,4 @@
-"""Commands with a plan: its errors and its JSON, a part of its cells, and the command that is told of the end."""
+"""Commands with a plan: its errors and its JSON, a part of its cells, and the notice at the end."""
 
 import contextlib
 import json

@@ -107,7 +107,7 @@ def other(old: str, new: str) -> dict[str, str]:
         ({"engine": 'cpus_client = "3"'}, '"cpus_client" has no effect'),
     ],
 )
-def test_flaws_of_the_client_are_told(
+def test_flaws_of_the_client_are_reported(
     tmp_path: Path,
     written: dict[str, str],
     told: str,
@@ -130,7 +130,9 @@ def test_plan_without_a_client_is_driven_from_here(tmp_path: Path) -> None:
 
 
 def test_plan_says_what_the_network_does_to_the_figures(tmp_path: Path) -> None:
-    """Where it comes from, that the round trip is in the latency, and that no core here is taken."""
+    """Where it comes from, that the round trip is in the latency, and that no core here is
+    taken.
+    """
     asked = loaded(tmp_path)
     said = " ".join(sentences(asked, plan.expand(asked, SHIPPED).cells))
     assert (
@@ -165,7 +167,9 @@ NETWORK = Network(
 
 
 def test_postgres_lets_one_address_in_by_tls_certificate_and_password() -> None:
-    """One line beside the socket's, for one role in one database; nothing at all without a network."""
+    """One line beside the socket's, for one role in one database; nothing at all without a
+    network.
+    """
     lines = postgres._hba(NETWORK).splitlines()
     assert (
         lines[-1]

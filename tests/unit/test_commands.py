@@ -120,7 +120,9 @@ def test_a_run_is_found_and_counted_by_its_folder(told: Any, results_folder: Pat
 
 
 def test_two_runs_are_paired_within_their_own_blocks(told: Any, results_folder: Path) -> None:
-    """Blocks of a second run come after those of the first: pairs add up, none is made across runs."""
+    """Blocks of a second run come after those of the first: pairs add up, none is made across
+    runs.
+    """
     synthetic.write(results_folder, Shape(name="again", work=TPCB, blocks=2))
     rows = json.loads(told("compare", "demo", "again", "--json"))["rows"]
     assert {row["n"] for row in rows if row["workload"] == "pgbench-tpcb"} == {5}
@@ -136,7 +138,7 @@ def test_two_runs_are_paired_within_their_own_blocks(told: Any, results_folder: 
         (("run", "plan.toml", "--new", "--name", "x"), "cannot be combined"),
     ],
 )
-def test_wrong_names_are_told(
+def test_wrong_names_are_reported(
     told: Any,
     argv: tuple[str, ...],
     text: str,
@@ -146,7 +148,9 @@ def test_wrong_names_are_told(
 
 
 def test_show_has_one_row_a_run(told: Any, results_folder: Path) -> None:
-    """Finished, unfinished and damaged runs are all listed; a damaged one does not hide the others."""
+    """Finished, unfinished and damaged runs are all listed; a damaged one does not hide the
+    others.
+    """
     synthetic.write(results_folder, Shape(name="half", work=TPCB, missing=4))
     write_file(results_folder / "bad/run.json", "{")
     rows = {row["name"]: row for row in json.loads(told("show", "--json"))["runs"]}

@@ -102,7 +102,7 @@ def test_below_three_blocks_there_is_a_ratio_and_no_interval() -> None:
     assert remark(RemarkKind.TOO_FEW_BLOCKS) in row.notes
 
 
-def test_failed_trials_take_their_pair_out_and_are_said() -> None:
+def test_failed_trials_take_their_pair_out_and_are_reported() -> None:
     """A failed trial's block is not a pair; completeness is per pair."""
     trials = [*arms([1000] * 4, [500] * 3), trial("xfs", 4, 1.0, status=Status.FAILED)]
     row = rows(trials, "ext4")[1]

@@ -66,7 +66,7 @@ def row(clients: int, verdict: str, ratio: float) -> Row:
 
 
 def test_a_crossing_of_two_arms_is_a_finding() -> None:
-    """Behind at one client, ahead at 64: told by both ends; what is undecided tells no crossing."""
+    """Behind at one client, ahead at 64: named by both ends; what is undecided is no crossing."""
     table = [row(64, "faster", 1.12), row(1, "slower", 0.9), row(8, "inconclusive", 1.01)]
     (curve,) = curves(table)
     assert [at for at, _ in curve.points] == [1, 8, 64]
@@ -146,7 +146,9 @@ def test_stability_of_a_window() -> None:
 
 
 def test_stability_if_most_seconds_have_no_transaction() -> None:
-    """The median is 0, so a stall is a second without a transaction, and the floor is not defined."""
+    """The median is 0, so a stall is a second without a transaction, and the floor is not
+    defined.
+    """
     window = Window("fixed", 0, 9)
     tps = [50.0, 0.0, 0.0, 0.0, 0.0, 0.0, 250.0, 50.0, 50.0]
     found = stability(window, tps, {})

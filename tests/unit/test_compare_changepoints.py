@@ -64,7 +64,7 @@ def test_changes_of_a_series(series: list[float | None], found: list[int]) -> No
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_what_was_told_is_told_again(seed: int) -> None:
+def test_what_was_reported_is_reported_again(seed: int) -> None:
     """Over all prefixes nothing vanishes and nothing moves by more than two nights."""
     series = nights(60, 0.03, seed, (35, 0.88))
     before: list[int] = []

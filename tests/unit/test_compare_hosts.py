@@ -63,8 +63,8 @@ def test_hosts_that_disagree_are_found() -> None:
 
 
 def test_one_block_a_host_says_nothing() -> None:
-    """Without a second block on any host, scatter and disagreement cannot be told apart. A single
-    host is not compared.
+    """Without a second block on any host, scatter and disagreement cannot be distinguished. A
+    single host is not compared.
     """
     (found,) = by_host(trials({"x": 1.2, "y": 0.8}, 1, {}, 0.02), "a", "tps")
     assert found.spread is None
@@ -83,7 +83,9 @@ def test_without_scatter() -> None:
 
 
 def test_hosts_that_agree_are_called_unlike_in_one_of_twenty() -> None:
-    """Four hosts with three blocks each: 5 % by design, within three standard errors at 1000 sets."""
+    """Four hosts with three blocks each: 5 % by design, within three standard errors at 1000
+    sets.
+    """
     rng = numpy.random.default_rng(7)
     found = [
         heterogeneity(

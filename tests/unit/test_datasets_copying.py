@@ -105,7 +105,9 @@ def test_an_empty_folder_is_filled_and_a_full_one_refused(made: Golden, tmp_path
 
 
 def test_a_byte_flipped_on_its_way_is_found(made: Golden, tmp_path: Path) -> None:
-    """A restored file that differs by one bit is named, and the golden copy, which is sound, stays."""
+    """A restored file that differs by one bit is named, and the golden copy, which is sound,
+    stays.
+    """
     whole = made.data / "base/5/16384"
     file = tmp_path / "data/base/5/16384"
 
@@ -200,7 +202,7 @@ def test_a_copy_is_split_into_a_folder_and_the_rest(made: Golden, tmp_path: Path
     assert (tmp_path / "rest/base").is_dir()
 
 
-def test_progress_tells_rate_and_time_left_once_a_second() -> None:
+def test_progress_reports_rate_and_time_left_once_a_second() -> None:
     """From the bytes and the clock; both renderers read the same words."""
     told: list[Event] = []
     times = iter([0.0, 0.5, 2.0, 2.1, 4.0])

@@ -90,7 +90,9 @@ def test_a_truncated_tar_file_is_refused(tmp_path: Path, suffix: str) -> None:
 
 
 def test_a_directory_is_copied_without_following_links(tmp_path: Path) -> None:
-    """A link to a file or a directory, and a FIFO, are refused by name, unless they are left out."""
+    """A link to a file or a directory, and a FIFO, are refused by name, unless they are left
+    out.
+    """
     write_file(tmp_path / "outside/key", SECRET)
     for number, plant in enumerate(("file", "folder", "fifo")):
         source = tmp_path / f"source{number}"
@@ -247,7 +249,7 @@ def test_what_a_file_is_and_what_helps(
         (99, "24beta1", 24),
     ],
 )
-def test_an_archive_tells_which_pg_restore_can_read_it(
+def test_an_archive_reports_which_pg_restore_can_read_it(
     tmp_path: Path,
     version: int,
     writer: str,

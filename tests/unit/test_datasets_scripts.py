@@ -1,4 +1,6 @@
-"""Scripts of a dump: what they contain, and what is refused because it is cut short or runs a command."""
+"""Scripts of a dump: what they contain, and what is refused because it is cut short or runs a
+command.
+"""
 
 import io
 from typing import Final
@@ -55,7 +57,7 @@ def script(dump: bytes) -> PostgresScript:
     return read
 
 
-def test_a_script_of_postgres_tells_what_it_contains() -> None:
+def test_a_script_of_postgres_reports_what_it_contains() -> None:
     """Tables and rows, whatever the names; strings, comments and bodies of functions are no
     statements.
     """

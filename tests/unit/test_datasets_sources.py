@@ -349,7 +349,7 @@ def test_what_does_not_fit_a_source_is_a_flaw(
     said: str,
     tmp_path: Path,
 ) -> None:
-    """Each is said with its reason before anything is looked at on the machine."""
+    """Each is reported with its reason before anything is looked at on the machine."""
     dump = put("pg_dump.sql", tmp_path / "shop.sql")
     with pytest.raises(PlanInvalid, match=said):
         expanded(tmp_path, own.replace("SQL", str(dump)))

@@ -35,7 +35,7 @@ def test_an_image_is_written_in_full_and_private(tmp_path: Path) -> None:
 
 
 def test_an_image_that_does_not_fit_leaves_nothing(tmp_path: Path) -> None:
-    """Too little disk is said before anything is written, an interruption removes what was."""
+    """Too little disk is reported before anything is written, an interruption removes what was."""
 
     def interrupted(_share: float) -> None:
         raise KeyboardInterrupt
@@ -115,7 +115,9 @@ def test_what_a_killed_run_left_is_removed_and_what_a_living_one_has_is_not(tmp_
 
 
 def test_devices_that_a_plan_gives_are_counted_as_a_setup_gets_them() -> None:
-    """Of kind dir each arm has a directory of its own: they are not several devices of one setup."""
+    """Of kind dir each arm has a directory of its own: they are not several devices of one
+    setup.
+    """
     assert DeviceSpec(count=4).device_count == 4
     assert DeviceSpec(kind="block", path="/dev/a").device_count == 1
     assert DeviceSpec(kind="block", paths=("/dev/a", "/dev/b")).device_count == 2

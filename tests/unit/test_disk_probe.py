@@ -41,7 +41,9 @@ def test_two_directories_of_one_disk(tmp_path: Path) -> None:
 
 
 def test_a_percentile_has_ten_values_beyond_it() -> None:
-    """1 % of flushes that take 50 ms move p99.9 and not p50; with fewer values there is no p99.9."""
+    """1 % of flushes that take 50 ms move p99.9 and not p50; with fewer values there is no
+    p99.9.
+    """
     taken_s = [0.002] * 9_900 + [0.05] * 100
     row = Latency.of("x", taken_s)
     assert (row.p50_ms, row.p999_ms, row.max_ms) == (2.0, 50.0, 50.0)
@@ -195,7 +197,7 @@ def test_one_process_at_a_time(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_of_somebody_else_is_refused(tmp_path: Path) -> None:
+def test_a_folder_of_another_user_is_refused(tmp_path: Path) -> None:
     """A link in its place, or a folder that others can write to: what they put there would be
     overwritten.
     """

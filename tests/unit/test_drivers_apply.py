@@ -88,7 +88,7 @@ def test_batches_have_their_time() -> None:
     assert seen
 
 
-def test_a_standby_that_stands_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_standby_that_does_not_advance_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """It says how far it came."""
     monkeypatch.setattr(apply, "STUCK_S", 0.2)
     fake = Fake()
@@ -99,7 +99,7 @@ def test_a_standby_that_stands_is_an_error(monkeypatch: pytest.MonkeyPatch) -> N
         loaded(fake).wait(lambda _: None)
 
 
-def test_who_died_is_told_apart() -> None:
+def test_the_process_that_died_is_named() -> None:
     """A client that gives up is the load generator's failure, unless the server is gone."""
     fake = Fake()
     driven = loaded(fake)
@@ -113,7 +113,7 @@ def test_who_died_is_told_apart() -> None:
 
 
 def test_tables_are_compared_by_name() -> None:
-    """Another checksum, a missing table and one too many are each told; equal ones are not."""
+    """Another checksum, a missing table and one too many are each reported; equal ones are not."""
     primary = {"a": "1", "b": "2", "c": "3"}
     standby = {"a": "1", "b": "9", "d": "4"}
     assert differences(primary, primary) == []

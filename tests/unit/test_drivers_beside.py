@@ -29,7 +29,7 @@ def outcome(tps: list[int]) -> Outcome:
     )
 
 
-def test_a_stall_beside_the_statement_is_told() -> None:
+def test_a_stall_beside_the_statement_is_reported() -> None:
     """Of the seconds from its begin to 5 s after its end, against the window before; neither the
     warm-up nor seconds after the window count. An even load has a ratio of 1 and no stall;
     without a second before there is no guess.

@@ -50,7 +50,9 @@ def ended(text: str, lived_s: float = 3.0) -> Any:
 
 
 def test_bonnies_line_agrees_with_its_own_table() -> None:
-    """Rates, shares of CPU and longest latencies are those of the table that it prints for people."""
+    """Rates, shares of CPU and longest latencies are those of the table that it prints for
+    people.
+    """
     found = bonnie.parse(BONNIE)
     table = (FIXTURES / "bonnie.out").read_text()
     assert found["char_write_mb_per_s"] == pytest.approx(73 * 1024 / 1e6) and " 73k  24 " in table
@@ -104,7 +106,7 @@ def test_a_test_without_a_rate() -> None:
         (filework_load.steps, SMALL.splitlines()[0]),
     ],
 )
-def test_output_that_is_incomplete_is_no_measurement(
+def test_output_that_is_incomplete_is_not_a_measurement(
     parse: Callable[[str], object], text: str
 ) -> None:
     """Another format, a field too few, or nothing at all; a program that was killed, or ended after
@@ -197,7 +199,9 @@ def test_rates_by_second_are_summed_over_jobs() -> None:
 
 
 def test_a_stopped_job_of_fio_makes_no_progress() -> None:
-    """A second that stood still is 0, one that stood still for half of its time has half the rate."""
+    """A second that stood still is 0, one that stood still for half of its time has half the
+    rate.
+    """
     column = fio.by_second([STOPPED], 1795617872.989, 7, fio.WRITE)
     halves = [360655, 356020, 323731, 383522, 9344, 0, 0, 0, 0, 308939, 334298, 315748]  # as logged
     assert column[:6] == pytest.approx(
@@ -304,7 +308,9 @@ def test_a_job_files_variables_are_parameters(name: str) -> None:
 
 
 def test_a_copy_has_two_times() -> None:
-    """Until it was written, and until it was on the device; the seconds' rates add up to the file."""
+    """Until it was written, and until it was on the device; the seconds' rates add up to the
+    file.
+    """
     found = filework_load.parse_copy(COPY)
     assert (found.seconds, found.synced_s, found.bytes) == (1.364019, 1.738535, 209715200)
     assert sum(value or 0 for value in found.by_second()) == pytest.approx(209.7152)

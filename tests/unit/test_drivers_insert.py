@@ -1,4 +1,6 @@
-"""The insert benchmark without a server: its rows, its remark, and the time that its load may take."""
+"""The insert benchmark without a server: its rows, its remark, and the time that its load
+may take.
+"""
 
 import dataclasses
 import re
@@ -36,7 +38,7 @@ def test_the_same_rows_are_inserted_everywhere() -> None:
     assert len({note for *_, note in found}) == 50
 
 
-def test_a_missed_rate_is_told_beside_the_ratio(tmp_path: Path) -> None:
+def test_a_missed_rate_is_reported_next_to_the_ratio(tmp_path: Path) -> None:
     """The trial is not suspect, because it is not disturbed; flushes are compared with the commits
     of the inserts.
     """

@@ -111,7 +111,7 @@ def test_chunks_end_with_a_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "line", ["1 2 3", "0 1 what 0 1795258550 461244", "0 1 12034 0 1795258550 46.5"]
 )
-def test_a_line_that_is_none_of_pgbenchs_is_an_error(tmp_path: Path, line: str) -> None:
+def test_a_line_that_pgbench_does_not_print_is_an_error(tmp_path: Path, line: str) -> None:
     """It is not passed over."""
     log = write_file(tmp_path / "log", f"0 1 12034 0 1795258550 461244\n{line}\n")
     with pytest.raises(DriverFailed, match="not a pgbench log"):

@@ -26,7 +26,7 @@ VACUUM {table};
 """
 
 
-def test_steps_are_read_with_what_stands_about_them() -> None:
+def test_steps_are_read_with_their_comments() -> None:
     """Names may have spaces, statements several lines; a step of another engine is left out.
     Parameters are filled in, and tables left for later; a name that is no parameter is an error
     with its step.
@@ -57,7 +57,7 @@ def test_steps_are_read_with_what_stands_about_them() -> None:
         ("-- step a\nSELECT 1;\n-- step b; untimed\nSELECT 1;", "follows a timed step"),
     ],
 )
-def test_what_is_no_script_is_refused_with_its_reason(text: str, says: str) -> None:
+def test_what_is_not_a_script_is_refused_with_its_reason(text: str, says: str) -> None:
     """No step is guessed at."""
     with pytest.raises(ScriptInvalid, match=says):
         parse(text, "postgres")

@@ -112,7 +112,7 @@ def test_a_cycle_ends_when_all_that_was_dirty_at_its_begin_is_on_disk(server: In
     assert [server._cycle(*reading) for reading in readings] == [0, 0, 1, 1, 2, 3, 3]
 
 
-def test_a_checkpoint_that_ended_is_told_with_its_way(server: InnodbServer) -> None:
+def test_a_checkpoint_that_ended_is_reported_with_its_way(server: InnodbServer) -> None:
     """The note says how far the checkpoint moved; without an end it is a burst."""
     grown = {
         "checkpoints_ended": 1.0,
@@ -220,7 +220,7 @@ def test_another_systems_server_runs_through_its_own_loader(tmp_path: Path) -> N
     )
 
 
-def test_a_server_that_ended_is_told_with_each_error_once(tmp_path: Path) -> None:
+def test_a_server_that_ended_is_reported_with_each_error_once(tmp_path: Path) -> None:
     """As MySQL says it: it reads a damaged page a hundred times, and then prints its stack."""
     reads = [
         f"2026-11-27T13:40:58.{n:06}Z 11 [ERROR] [MY-011906] [InnoDB] page corruption: 214"
@@ -235,8 +235,10 @@ def test_a_server_that_ended_is_told_with_each_error_once(tmp_path: Path) -> Non
     assert serving.tail(other) == "  cannot read a [2]\n  cannot read b [2]"
 
 
-def test_a_server_that_waits_for_space_is_told(tmp_path: Path) -> None:
-    """As MariaDB 10.11 said it on a full nilfs2; what it said at an earlier start is past."""
+def test_a_server_that_waits_for_space_is_reported(tmp_path: Path) -> None:
+    """As MariaDB 10.11 said it on a full nilfs2; what it printed at an earlier start does not
+    count.
+    """
     log = write_file(
         tmp_path / "server.log",
         "2026-11-22  2:11:49 0 [ERROR] Aborting\n"

@@ -18,7 +18,7 @@ from tests.support.files import write_file
 @pytest.mark.parametrize(
     ("engine", "version"), [("postgres", "20beta1"), ("mariadb", "12.3.1"), ("mysql", "9.8.0")]
 )
-def test_a_newer_release_than_the_tested_ones_is_told(engine: str, version: str) -> None:
+def test_a_newer_release_than_the_tested_ones_is_reported(engine: str, version: str) -> None:
     """W147 alone, and the trial counts; the newest tested release has no warning."""
     newest = ".".join(map(str, profile_of(engine).newest)) + (
         ".99" if engine != "postgres" else "rc1"

@@ -106,7 +106,7 @@ def test_a_difference_is_refused_with_both_values_and_origin() -> None:
         refuse_differences(asked, found, same_in_postgres)
 
 
-def test_nobody_is_told_to_change_a_default() -> None:
+def test_no_remedy_is_to_change_a_default() -> None:
     """A default that the server reduced is due to a limit of the machine, which the server's log
     names.
     """

@@ -81,7 +81,7 @@ def test_columns_flat_at_the_ceiling_are_called_so(
     assert judge([found], None)[0][0].summary["ceiling_pct"] == 80
 
 
-def test_without_a_ceiling_nothing_is_said() -> None:
+def test_without_a_ceiling_nothing_is_reported() -> None:
     """No fio, no share and no limit. Cloud disks count reads and writes alike: neither is at the
     ceiling, their sum is.
     """
@@ -101,7 +101,7 @@ def reading(name: str, mb: float) -> Trial:
     return rated(name, r_kb_per_s=[mb * 1e6 / 1024] * 5, w_kb_per_s=[0.0] * 5)
 
 
-def test_what_any_trial_exceeds_is_no_limit_for_the_others() -> None:
+def test_what_any_trial_exceeds_is_not_a_limit_for_the_others() -> None:
     """btrfs stays at what fio measured, but ext4 reads twice as much from the same device. What
     writes reach is another matter.
     """
@@ -127,7 +127,9 @@ def test_what_any_trial_exceeds_is_no_limit_for_the_others() -> None:
 
 
 def test_a_second_measurement_after_the_run_counts_if_it_is_higher() -> None:
-    """The first may have been disturbed. Of another host, whose first one differs, it says nothing."""
+    """The first may have been disturbed. Of another host, whose first one differs, it says
+    nothing.
+    """
     trials = [reading("ext4-1", 1800), reading("btrfs-1", 900)]
     higher = dataclasses.replace(
         CEILING, again=(*CEILING.rows[:-1], CeilingRow("read_1m", 1800, 1850, 20))

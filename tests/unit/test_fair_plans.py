@@ -63,7 +63,7 @@ def test_size_sets_the_scale_by_the_memory(tmp_path: Path) -> None:
         ({}, {"checkpoints": "never"}, "checkpoints"),
     ],
 )
-def test_flaws_of_conditions_are_told(
+def test_flaws_of_conditions_are_reported(
     tmp_path: Path,
     workload: Table,
     keys: Table,

@@ -48,7 +48,9 @@ def test_what_the_kernel_told_makes_the_trial_suspect(
     told: str,
     tmp_path: Path,
 ) -> None:
-    """Trouble of the machine, lost lines, errors of the trial's own device, an image that shrank."""
+    """Trouble of the machine, lost lines, errors of the trial's own device, an image that
+    shrank.
+    """
     trial = judged.trial(tmp_path)
     assert trial.status is Status.SUSPECT
     assert told in {warning.id for warning in trial.warnings}
@@ -79,7 +81,7 @@ def test_settings_that_somebody_changed_are_named() -> None:
 
 
 def test_foreign_io_is_what_the_disk_below_did_beyond_ours() -> None:
-    """A quarter of all and 8 MB a second; unknown is nothing said, not zero."""
+    """A quarter of all and 8 MB a second; unknown is not reported, and is not zero."""
     ours = 30_000_000
     assert foreign_io(80_000_000, ours, 5.0) == (50.0, 0.625)
     assert foreign_io(80_000_000, ours, 50.0) is None
@@ -96,7 +98,9 @@ def process(proc: Path, pid: int, parent: int, io: str) -> None:
 
 
 def test_bytes_of_the_trials_processes_and_of_others_are_apart(tmp_path: Path) -> None:
-    """Bytes of this process and its descendants, including ended ones; kernel threads are neither."""
+    """Bytes of this process and its descendants, including ended ones; kernel threads are
+    neither.
+    """
     for pid, parent, moved in (
         (os.getpid(), 1, 1000),
         (11, os.getpid(), 50),
@@ -149,7 +153,9 @@ def window(
 
 @pytest.mark.parametrize("elsewhere", [False, True])
 def test_io_elsewhere_is_foreign_unless_the_plan_has_files_elsewhere(elsewhere: bool) -> None:
-    """If only one tablespace is under test, the log of the same server is not foreign I/O (W127)."""
+    """If only one tablespace is under test, the log of the same server is not foreign I/O
+    (W127).
+    """
     disks = DiskFigures(IoFacts(40_000_000, 60_000_000), below_bytes=500_000_000)
     foreign = window(disks, 4_000_000, None, elsewhere).foreign_below()
     assert foreign == (None if elsewhere else (400.0, 0.8))
@@ -243,8 +249,8 @@ def test_every_fault_has_a_test_and_a_mark(row: re.Match[str]) -> None:
 @pytest.mark.parametrize(
     ("file", "test"),
     [
-        ("test_faults", "test_a_fault_in_mid_window_is_no_good_trial"),
-        ("test_sick_disk", "test_a_sick_disk_in_mid_window_is_no_good_trial"),
+        ("test_faults", "test_a_fault_in_mid_window_is_not_a_good_trial"),
+        ("test_sick_disk", "test_a_sick_disk_in_mid_window_is_not_a_good_trial"),
     ],
 )
 def test_every_planted_fault_has_its_row(file: str, test: str) -> None:

@@ -121,7 +121,7 @@ def test_a_loop_device_below_large_blocks_has_large_sectors(option: str, sector_
 
 
 def test_blocks_of_ext4_above_the_page_size_need_a_kernel_with_this_feature(tmp_path: Path) -> None:
-    """mkfs then needs to be told that they are meant."""
+    """mkfs then needs an option that says so."""
     large, small = (setup_of("ext4", mkfs=("-b", str(size))) for size in (LARGE, PAGE_BYTES))
     needed = f"{LARGE} bytes, above the page size of {PAGE_BYTES}, need ext4 of Linux 6.19"
     assert needed in str(EXT4.lacks(large, tmp_path))
@@ -133,7 +133,7 @@ def test_blocks_of_ext4_above_the_page_size_need_a_kernel_with_this_feature(tmp_
 
 
 def test_a_checksum_that_the_kernel_does_not_know_is_named(tmp_path: Path) -> None:
-    """By what its btrfs lists; without a list nothing is said against it."""
+    """By what its btrfs lists; without a list nothing speaks against it."""
     blake = setup_of("btrfs", mkfs=("--csum", "blake2"))
     assert btrfs.FAMILY.lacks(blake, tmp_path) is None
     write_file(tmp_path / "sys/fs/btrfs/features/supported_checksums", "crc32c xxhash64\n")

@@ -428,7 +428,7 @@ def test_a_plan_without_end_is_refused(case: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["fifo", "device", "directory"])
-def test_an_input_that_is_no_file_is_refused(kind: str, tmp_path: Path) -> None:
+def test_an_input_that_is_not_a_file_is_refused(kind: str, tmp_path: Path) -> None:
     """A FIFO would be waited for, /dev/zero never ends: plans, setups, workloads, scripts and
     recordings alike.
     """

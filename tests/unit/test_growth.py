@@ -1,4 +1,6 @@
-"""Files that grow during the load: which ones did, how their new ends are stored, and the warning."""
+"""Files that grow during the load: which ones did, how their new ends are stored, and the
+warning.
+"""
 
 import os
 from collections.abc import Iterator
@@ -89,7 +91,7 @@ def test_what_grew_is_examined_as_what_was_restored(
     assert found.largest[1].extents is None
 
 
-def test_without_compression_no_share_is_told(
+def test_without_compression_no_share_is_reported(
     extents: dict[str, list[tuple[int, int, int]]], tmp_path: Path
 ) -> None:
     """Nor where nothing grew."""
@@ -116,7 +118,7 @@ def test_without_compression_no_share_is_told(
         (None, False),
     ],
 )
-def test_growth_that_a_compressing_setup_did_not_compress_is_told_beside_the_ratio(
+def test_growth_that_a_compressing_setup_did_not_compress_is_reported_next_to_the_ratio(
     facts: GrowthFacts | None,
     warned: bool,
     tmp_path: Path,

@@ -145,7 +145,7 @@ def test_the_biggest_foreign_process_is_named() -> None:
 
 
 def test_short_lived_processes_are_in_their_parents_time() -> None:
-    """A compiler run in many short processes is seen, though none of them lived at both readings."""
+    """A compiler run in many short processes is seen, though no process lived at both readings."""
     before = at(0, cpu(0, 0), [], [times(20, 1, 1, 100), times(22, 20, 40)])
     # 22 ended: 40 before, 5 in the window
     after = at(10, cpu(9, 11), [], [times(20, 1, 1, 100 + 45 + 4)])
@@ -195,7 +195,7 @@ def test_limits_of_steal_and_of_others() -> None:
     assert [w.id for w in host_load.load_warnings(small)] == ["W012"]
 
 
-def test_what_the_machine_counts_is_said(tmp_path: Path) -> None:
+def test_what_the_machine_counts_is_reported(tmp_path: Path) -> None:
     """Throttling, dropped page cache and swapping are reported if their counters rose, and not if
     they do not exist.
     """

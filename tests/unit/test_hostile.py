@@ -234,7 +234,9 @@ def test_clean_removes_nothing_that_a_planted_journal_names(
     victim: Path,
     tmp_path: Path,
 ) -> None:
-    """A folder and a file of another user, and the target of a link with a name of dbbench, remain."""
+    """A folder and a file of another user, and the target of a link with a name of dbbench,
+    remain.
+    """
     (home := tmp_path / "home").mkdir()
     (home / "letter").write_text("dear")
     journal = Journal(folder / "journal.jsonl")
@@ -296,7 +298,7 @@ def test_an_altered_run_json_is_named(folder: Path) -> None:
 
 @pytest.mark.parametrize("plant", ["link", "fifo", "device"])
 @pytest.mark.parametrize("name", ["trial.json", "SHA256SUMS", "series.csv.gz", "histogram.json"])
-def test_what_is_no_plain_file_is_damage(
+def test_what_is_not_a_plain_file_is_damage(
     name: str,
     plant: str,
     trial: Path,
@@ -510,7 +512,9 @@ def test_a_trial_that_cannot_be_hides_no_other(
     copy: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Also where the checksums are right: the trial is named, at once, and the other one is shown."""
+    """Also where the checksums are right: the trial is named, at once, and the other one is
+    shown.
+    """
     trial = sorted((copy / "bad/trials").iterdir())[0]
     before = (trial / "trial.json").read_text()
     (trial / "trial.json").write_text(after := FIGURES[kind](before))

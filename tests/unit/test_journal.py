@@ -65,10 +65,12 @@ def believed(journal: Journal) -> bool:
 
 
 @pytest.mark.parametrize("event", ["made", "making", "had"])
-def test_a_line_about_a_disk_that_somebody_else_wrote_is_not_believed(
+def test_a_line_about_a_disk_that_another_user_wrote_is_not_believed(
     event: str, tmp_path: Path
 ) -> None:
-    """Written by hand, without a seal or with that of another line; the run's own line is believed."""
+    """Written by hand, without a seal or with that of another line; the run's own line is
+    believed.
+    """
     journal = Journal(tmp_path / "journal.jsonl")
     journal.note(event, device="S2", uuid="u-1")
     own = next(journal.entries())

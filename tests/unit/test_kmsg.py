@@ -24,7 +24,7 @@ def test_a_record_gives_level_sequence_and_text() -> None:
     assert kernel_log.parse("6,512,1,-;a\\x0aloop1: rw=1").text == "a\nloop1: rw=1"
 
 
-def test_faults_of_every_family_are_told_from_what_mounting_says() -> None:
+def test_faults_of_every_family_differ_from_messages_of_mounting() -> None:
     """Shut down, aborted journals, I/O errors and going read-only are faults; mounting and
     unmounting are not.
     """
@@ -56,7 +56,7 @@ def test_faults_of_every_family_are_told_from_what_mounting_says() -> None:
         assert any(word in text for text in harmless), word
 
 
-def test_a_refused_operation_is_no_fault_where_the_filesystem_can_do_without_it() -> None:
+def test_a_refused_operation_is_not_a_fault_where_the_filesystem_can_do_without_it() -> None:
     """Lines of Linux 6.18 about a loop device whose image is on a tmpfs; a refused write is a
     fault.
     """
@@ -123,7 +123,9 @@ TROUBLE = (
 )
 
 
-def test_trouble_of_the_machine_is_told_and_somebody_elses_limit_is_not(tmp_path: Path) -> None:
+def test_trouble_of_the_machine_is_reported_and_a_limit_of_another_group_is_not(
+    tmp_path: Path,
+) -> None:
     """No memory at all, hung processors, hardware touch every trial; a kill by another group's
     limit none.
     """

@@ -232,7 +232,7 @@ def test_volumes_of_ours_are_known_by_their_names(block: Path) -> None:
         ("f2fs", {"proc__filesystems": "nodev\tproc\n\tf2fs"}),
     ],
 )
-def test_a_kernel_tells_of_what_it_has_in_many_places(
+def test_a_kernel_reports_its_modules_in_several_places(
     module: str,
     files: dict[str, str],
     tmp_path: Path,

@@ -273,7 +273,9 @@ def test_below_systemd_groups_are_in_a_delegated_unit(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It has the memory limit of this process. It is journalled before it is started, and stopped."""
+    """It has the memory limit of this process. It is journalled before it is started, and
+    stopped.
+    """
     unit = delegated(tmp_path, monkeypatch)
     (unit / "cgroup.procs").write_text("1\n")  # it has processes, so that none can be made in it
     monkeypatch.setattr(cgroup, "usable_bytes", lambda: 2**20)
@@ -304,7 +306,7 @@ def test_below_systemd_groups_are_in_a_delegated_unit(
     assert journal.outstanding("unit") == []
 
 
-def test_a_unit_that_cannot_be_started_is_said_before_the_run(
+def test_a_unit_that_cannot_be_started_is_reported_before_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`plan` and `run` try the limit before a device is touched, and leave nothing."""

@@ -154,7 +154,7 @@ def test_overall_names_the_gravest() -> None:
     assert (found.state, analysis.overall(moved, [found], [])) == ("suspect", "inconclusive")
 
 
-def test_changes_alone_are_told(tmp_path: Path) -> None:
+def test_changes_alone_are_reported(tmp_path: Path) -> None:
     """ok, ok, regression, regression, ok: two changes."""
     (tmp_path / "nightly").mkdir()
     states = ["ok", "ok", "regression", "regression", "ok"]
@@ -362,7 +362,7 @@ def test_a_regression_from_its_night_to_its_acceptance(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Suspect, a second run of that arm alone, exit 3, told once; still there the next night
+    """Suspect, a second run of that arm alone, exit 3, reported once; still there the next night
     without a second run; accepted, and the night after is ok.
     """
     Path("p.toml").write_text(plan(["ext4", "xfs", "btrfs"], name="p", blocks=5))

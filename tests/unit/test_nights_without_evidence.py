@@ -55,7 +55,7 @@ def night(number: int, ratio: float, lo: float, hi: float, **more: Any) -> Night
     return Night(date, f"r{number}", f"{date}T01:30:00.000Z", ratios=ratios, **more)
 
 
-def test_more_than_half_of_a_pairs_trials_suspect_is_no_level() -> None:
+def test_more_than_half_of_a_pairs_trials_suspect_is_not_a_level() -> None:
     """Two of three blocks are too many, one is not. The warning that caused it is named."""
     spoilt = night_of(disturbed(run_of(), 2))
     assert spoilt.level_of(KEY) is None
@@ -190,7 +190,7 @@ def test_a_night_without_an_answer_neither_ends_a_regression_nor_is_a_level() ->
     assert (found.state, found.level) == ("ok", pytest.approx(0.9))
 
 
-def test_a_clock_that_went_back_is_said() -> None:
+def test_a_clock_that_went_back_is_reported() -> None:
     """The night is not accepted."""
     loaded = run_of()
     before = dataclasses.replace(night_of(loaded), created="2036-01-01T01:30:00.000Z", run="ahead")
@@ -206,7 +206,7 @@ def test_a_long_gap_is_one_line() -> None:
     assert history.spans([]) == []
 
 
-def test_a_night_in_the_future_is_no_recent_night(
+def test_a_night_in_the_future_is_not_a_recent_night(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Otherwise missing nights would never be noticed."""

@@ -1,4 +1,6 @@
-"""Operations after the load, with parts that do nothing: order, results, and what fails the trial."""
+"""Operations after the load, with parts that do nothing: order, results, and what fails the
+trial.
+"""
 
 from __future__ import annotations
 
@@ -90,7 +92,7 @@ def test_a_snapshot_without_its_rows_fails_the_trial(
     assert said.lines[-1] == "drop"
 
 
-def test_what_is_lacking_is_said(said: RecordingStorage) -> None:
+def test_what_is_lacking_is_reported(said: RecordingStorage) -> None:
     """No seconds, the reason, and nothing was touched. With the write-ahead log elsewhere a second
     server would write into the first one's.
     """
@@ -275,7 +277,7 @@ def test_what_cannot_be_done_is_a_flaw_of_the_plan(
     flaw: str | None,
     tmp_path: Path,
 ) -> None:
-    """It is said before anything is begun, with its line; None: it can be done."""
+    """It is reported before anything is begun, with its line; None: it can be done."""
     text = plan(["btrfs", "ext4"], device={"size": "1GiB", **device}, **keys)
     if flaw is None:
         assert plan_of(tmp_path, text).operations

@@ -40,7 +40,9 @@ def answer(name: str, returncode: int = 0) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.starts_processes
 def test_it_needs_nothing_but_python() -> None:
-    """It runs before anything is installed: without site-packages, and without dbbench beside it."""
+    """It runs before anything is installed: without site-packages, and without dbbench beside
+    it.
+    """
     argv = [sys.executable, "-I", "-S", packages.__file__, "--help"]
     assert "run|test" in subprocess.run(argv, check=True, capture_output=True, text=True).stdout
 
@@ -134,7 +136,7 @@ def test_what_is_missing_is_found_by_its_programs(programs: Path) -> None:
     ]
 
 
-def test_a_simulation_tells_new_from_upgraded_and_removed() -> None:
+def test_a_simulation_distinguishes_new_from_upgraded_and_removed() -> None:
     """`Inst attr (new)` is installed, `Inst postgresql [old] (new)` would be upgraded; apt refuses
     to remove, and says what it would have had to.
     """

@@ -266,7 +266,7 @@ def test_answer_about_twelve_setups_stays_short(tmp_path: Path) -> None:
     assert len(page.comparisons[0].table.rows) == 12
 
 
-def test_lower_is_better_is_said_and_drawn(demo: LoadedRun) -> None:
+def test_lower_is_better_is_reported_and_drawn(demo: LoadedRun) -> None:
     """A scan's change is one of its duration: it has a picture of its own, with "slower" on the
     right.
     """
@@ -282,7 +282,7 @@ def test_lower_is_better_is_said_and_drawn(demo: LoadedRun) -> None:
 
 
 def test_gaps_of_a_sampler_stay_gaps(tmp_path: Path) -> None:
-    """Seconds without data are missing in the packed series, and zeros are none of them."""
+    """Seconds without data are missing in the packed series, and zeros are not."""
     page = model(tmp_path, Shape(arms=("ext4",), work=TPCB, blocks=1, gaps=(8, 12)))
     data = page.comparisons[0].timelines.data
     _, length, *content = data["series"]["user"]
@@ -409,7 +409,9 @@ def test_environment_puts_differences_first(demo: LoadedRun) -> None:
 
 
 def test_hosts_that_disagree_are_a_notice(demo: LoadedRun) -> None:
-    """Half of the blocks on a host where xfs is twice as fast beside ext4: said before the figures."""
+    """Half of the blocks on a host where xfs is twice as fast next to ext4: reported before the
+    figures.
+    """
     group = groups([demo])[0]
     more = [dataclasses.replace(t, id=f"{t.id}x", block=t.block + 3) for t in group.trials]
     trials = [

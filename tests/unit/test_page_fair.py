@@ -96,7 +96,7 @@ def test_device_at_its_ceiling_is_a_notice(tmp_path: Path) -> None:
     assert [finding.ident for finding in found.findings].count("W042") == 1
 
 
-def test_what_is_no_limit_is_a_condition(tmp_path: Path) -> None:
+def test_what_is_not_a_limit_is_a_condition(tmp_path: Path) -> None:
     """Said once, however many trials and groups there are, and not among the answers."""
     run = synthetic.loaded(tmp_path, Shape())
     writes = Exceeded("writes", "IOPS", 500.0, 600.0, "xfs", 900.0)

@@ -1,4 +1,6 @@
-"""The page's nights: gaps stay gaps, levels are between change points, accepted levels are marked."""
+"""The page's nights: gaps stay gaps, levels are between change points, accepted levels are
+marked.
+"""
 
 import dataclasses
 import datetime
@@ -56,7 +58,7 @@ def plot(one: Course) -> Chart:
     return night.chart
 
 
-def test_a_step_is_drawn_where_the_change_point_is_and_told_with_what_was_new_that_night() -> None:
+def test_a_step_is_drawn_at_the_change_point_and_named_with_what_was_new_that_night() -> None:
     """The line has two levels; the sentence names the change, its first night and the versions that
     changed.
     """
@@ -183,7 +185,7 @@ def test_a_regression_is_the_first_thing_on_the_page_of_its_night(tmp_path: Path
     assert 'class="regression"' not in render([loaded], nights=quiet) + render([loaded])
 
 
-def test_the_guard_is_no_setup_of_the_verdict(tmp_path: Path) -> None:
+def test_the_guard_is_not_a_setup_of_the_verdict(tmp_path: Path) -> None:
     """Neither in the answer nor in its picture nor in the table of trade-offs; its figures are
     among the results.
     """

@@ -58,7 +58,7 @@ def test_a_good_plan_is_read_with_units(tmp_path: Path) -> None:
     assert 'did you mean "ext4"' in flaws_of(tmp_path, GOOD.replace('"ext4", ', '"ex4", ', 1))
 
 
-def test_all_errors_of_a_plan_are_told_at_once(tmp_path: Path) -> None:
+def test_all_errors_of_a_plan_are_reported_at_once(tmp_path: Path) -> None:
     """Each error has file:line and what may have been meant; none hides another."""
     told = flaws_of(tmp_path, BAD)
     for line, text in (
@@ -276,7 +276,7 @@ def test_an_engine_without_a_workload_and_a_workload_without_an_engine_are_error
         ('family = "btfs"', 'unknown family "btfs"; did you mean "btrfs"?'),
     ],
 )
-def test_a_damaged_setup_is_told_with_its_own_file(
+def test_a_damaged_setup_is_reported_with_its_own_file(
     tmp_path: Path,
     mkfs: str,
     told: str,

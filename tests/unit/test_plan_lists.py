@@ -113,7 +113,7 @@ def test_limits_of_the_device_are_a_factor(tmp_path: Path) -> None:
     assert {(cell.limit, *cell.levels) for cell in single} == {(DeviceLimit(500),)}
 
 
-def test_lists_of_settings_that_say_nothing_are_told(tmp_path: Path) -> None:
+def test_lists_of_settings_that_say_nothing_are_reported(tmp_path: Path) -> None:
     """Empty, twice the same, no values, or the key that only the program has."""
     text = SETTINGS.replace('["30s", "5min"]', '["30s", "30s"]').replace("[false]", "[[1]]")
     text = text.replace('["10G", "20G"]', "[]").replace(
@@ -169,6 +169,6 @@ def test_a_dataset_can_be_swept(tmp_path: Path) -> None:
         ([], []),
     ],
 )
-def test_paths_are_named_by_what_tells_them_apart(paths: list[str], words: list[str]) -> None:
+def test_paths_are_named_by_their_differences(paths: list[str], words: list[str]) -> None:
     """What all paths share at their begin and end is left out."""
     assert distinct(paths) == words

@@ -80,8 +80,8 @@ def shape_of(name: str, blocks: int) -> Shape:
 
 
 class Case(NamedTuple):
-    """`before`: accepted nights. `factors`: how fast arms are tonight. `disturbed`: runs of tonight;
-    `spoilt`: the first night was disturbed too.
+    """`before`: accepted nights. `factors`: how fast arms are tonight. `disturbed`: runs of
+    tonight; `spoilt`: the first night was disturbed too.
     """
 
     before: int
@@ -162,7 +162,7 @@ def test_a_planted_regression_is_found(case: Case, seed: int, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(("case", "seed"), some(HARMLESS))
-def test_a_harmless_night_is_no_regression(case: Case, seed: int, tmp_path: Path) -> None:
+def test_a_harmless_night_is_not_a_regression(case: Case, seed: int, tmp_path: Path) -> None:
     """Exit 0 after a quiet night, or a quiet second run; else exit 4."""
     outcome = judged(case, tmp_path, 100 + seed)
     if case.answer:

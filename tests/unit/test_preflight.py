@@ -1,4 +1,6 @@
-"""What a run, `plan` and `doctor` refuse before anything is changed: programs, space, memory, limits."""
+"""What a run, `plan` and `doctor` refuse before anything is changed: programs, space, memory,
+limits.
+"""
 
 import contextlib
 import dataclasses
@@ -103,7 +105,7 @@ def test_nothing_is_lacking_where_all_is_there(tmp_path: Path) -> None:
         ("xfs", {"size": "2GiB", "wal": {"fs_setup": "ext4", "size": "1GiB"}}, {}, True),
     ],
 )
-def test_a_log_that_does_not_fit_is_told_before(
+def test_a_log_that_does_not_fit_is_reported_before(
     fs: str,
     device: dict[str, Any],
     settings: dict[str, Any],
@@ -117,7 +119,7 @@ def test_a_log_that_does_not_fit_is_told_before(
     assert lacks(tmp_path, text) == ([] if fits else [DiskTooSmall])
 
 
-def test_missing_programs_are_told_together_with_their_packages(
+def test_missing_programs_are_reported_together_with_their_packages(
     machine: Machine,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -133,7 +135,7 @@ def test_missing_programs_are_told_together_with_their_packages(
     assert caught.value.remedy == "apt-get install --no-install-recommends sysbench sysstat"
 
 
-def test_all_that_is_lacking_is_told_at_once(machine: Machine, tmp_path: Path) -> None:
+def test_all_that_is_lacking_is_reported_at_once(machine: Machine, tmp_path: Path) -> None:
     """The first gives ID and exit code, the others stand below it."""
     machine.user = 1000
     machine.free_bytes = 10**6
@@ -146,7 +148,7 @@ def test_all_that_is_lacking_is_told_at_once(machine: Machine, tmp_path: Path) -
 
 
 @pytest.mark.usefixtures("machine")
-def test_a_cache_that_cannot_be_written_is_told_before(
+def test_a_cache_that_cannot_be_written_is_reported_before(
     tmp_path: Path,
     environ: dict[str, str],
     monkeypatch: pytest.MonkeyPatch,

@@ -103,7 +103,7 @@ def test_a_warning_is_shown_once_for_each_setup_and_counted() -> None:
     assert "  suspect  W012: ext4 2" in draw(state_at(events), 100.0, 80)
 
 
-def test_plain_says_where_it_stands_when_nothing_ends() -> None:
+def test_plain_lines_report_progress_when_nothing_ends() -> None:
     """A line each 30 s (here 50 ms) tells phase, time, throughput and p95."""
     stream = io.StringIO()
     with shown("plain", stream, lambda: DISPLAYS["plain"](stream)) as emit:
@@ -189,7 +189,7 @@ def test_a_fault_of_the_drawing_is_one_line(
 @pytest.mark.parametrize(
     "stop", [Interrupted("stopped"), Terminated("stopped"), KeyboardInterrupt()]
 )
-def test_a_signal_is_no_fault_of_the_drawing(stop: BaseException) -> None:
+def test_a_signal_is_not_a_fault_of_the_drawing(stop: BaseException) -> None:
     """Ctrl-C that arrives while a line is printed stops the run."""
 
     class Signalled(io.StringIO):
@@ -293,7 +293,7 @@ def test_a_line_above_the_display_divides_no_number() -> None:
 
 
 def test_setups_that_are_done_continue_on_further_lines() -> None:
-    """At 80 columns none of six setups is cut off."""
+    """At 80 columns no setup of six is cut off."""
     state = state_at([BEGIN, *(ended(n, f"a-long-setup-{n}", 2004.0 + n) for n in range(1, 7))])
     lines = draw(state, 101.0, 80)
     assert all(

@@ -1,4 +1,6 @@
-"""The recommendation: what to use, in words without statistics, and no more than intervals support."""
+"""The recommendation: what to use, in words without statistics, and no more than intervals
+support.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -172,7 +174,7 @@ def test_a_smoke_test_is_too_short(tmp_path: Path) -> None:
 
 
 def test_runs_are_not_setups(tmp_path: Path) -> None:
-    """A comparison of two runs recommends none of them."""
+    """A comparison of two runs recommends neither."""
     shape = Shape(work=TPCB, measure_s=60)
     runs = [synthetic.loaded(tmp_path / name, replace(shape, name=name)) for name in ("old", "new")]
     assert answer(compare_groups(runs, "run").tables).recommendation == ""

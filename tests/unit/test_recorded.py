@@ -76,7 +76,7 @@ def test_an_export_is_read() -> None:
         ('query,calls,total_time\nSELECT 1,2,"52,5"\n', "a number such as 52.5"),
     ],
 )
-def test_what_is_no_recording_is_told(
+def test_what_is_not_a_recording_is_reported(
     text: str,
     evidence: str,
     tmp_path: Path,

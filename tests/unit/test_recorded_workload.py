@@ -167,7 +167,7 @@ def test_statements_of_an_export_become_a_workload(tmp_path: Path) -> None:
         ("SELECT '$1' FROM t WHERE a = $2", False),
     ],
 )
-def test_a_guessed_text_is_no_argument_of_a_function(text: str, kept: bool) -> None:
+def test_a_guessed_text_is_not_an_argument_of_a_function(text: str, kept: bool) -> None:
     """date_trunc('12345', a) is an error each time."""
     assert (why(text) == "") is kept
 
@@ -210,7 +210,9 @@ def test_the_most_frequent_are_kept() -> None:
 
 @pytest.mark.starts_processes
 def test_the_command_says_what_it_made(tmp_path: Path, printed: Any) -> None:
-    """Files, coverage and what was left out; the workload is found by --path and expands to trials."""
+    """Files, coverage and what was left out; the workload is found by --path and expands to
+    trials.
+    """
     target = str(tmp_path / "mine/workloads/shop.toml")
     export = tmp_path / "export.csv"
     typed = "SELECT 1 FROM pgbench_history WHERE mtime > now() - interval $1,900,1.5\n"

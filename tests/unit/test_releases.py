@@ -51,7 +51,7 @@ def test_a_damaged_root_is_built_again(
     assert (kept(tmp_path, made) / "one").read_text() == "one" and len(made) == 2
 
 
-def test_what_is_null_or_empty_is_no_fact() -> None:
+def test_what_is_null_or_empty_is_not_a_fact() -> None:
     """Facts are paths of values, those of lists without their number."""
     listed = [{"f": 1}, {"f": None, "g": False}]
     document = {"a": None, "b": {"c": 0, "d": ""}, "e": listed, "settings": {"x": 1}, "h": []}

@@ -1,4 +1,6 @@
-"""The other host of a load generator: password, transferred files, clock, programs, and the agent."""
+"""The other host of a load generator: password, transferred files, clock, programs, and the
+agent.
+"""
 
 import base64
 import dataclasses
@@ -59,7 +61,7 @@ def test_password_file_is_refused(
 
 
 def test_password_is_the_line_of_its_file(tmp_path: Path) -> None:
-    """Signs are allowed; the end of the line is none of it, and a repr does not show it."""
+    """Signs are allowed; the end of the line is not a part of it, and a repr does not show it."""
     (path := tmp_path / "password").touch(0o600)
     path.write_text("a!#$%&()*+,-./:;<=>?@[]^_`{|}~9\n")
     found = networks.password(dataclasses.replace(SPEC, password_file=str(path)))
@@ -319,7 +321,7 @@ def test_session_parts_answers_from_output(tmp_path: Path) -> None:
     assert session.ended == {"ended": 0, "cpu_s": 1.5} and session.gone
 
 
-def test_cpu_there_is_told_apart() -> None:
+def test_cpu_time_there_is_counted_by_itself() -> None:
     """Of 4 processors in 10 s the load generator used 9 s and others 3 s."""
     readings = iter(
         [

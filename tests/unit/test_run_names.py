@@ -64,7 +64,9 @@ def path_of(folder: results.RunFolder | None) -> Path | None:
     return None if folder is None else folder.path
 
 
-def test_the_unfinished_run_of_the_same_plan_goes_on(results_folder: Path, tmp_path: Path) -> None:
+def test_the_unfinished_run_of_the_same_plan_continues(
+    results_folder: Path, tmp_path: Path
+) -> None:
     """Unfinished before finished; another plan's run is none; --new makes another."""
     wanted = plan_asked(tmp_path)
     assert choose(results_folder, wanted, new=False, name=None) is None

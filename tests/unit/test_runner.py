@@ -184,14 +184,14 @@ def launcher_of(tmp_path: Path, environ: dict[str, str]) -> LauncherOf:
         ),
     ],
 )
-def test_a_trial_that_heeds_nothing_is_killed(
+def test_a_trial_that_ignores_every_signal_is_killed(
     then: str,
     said: str,
     launcher_of: LauncherOf,
     tmp_path: Path,
 ) -> None:
-    """Some time after its deadline, where it ignores what asks it to end; what it told before is
-    passed on.
+    """Some time after its deadline, where it ignores what asks it to end; what it reported before
+    is passed on.
     """
     (tmp_path / "deaf.py").write_text(DEAF % then)
     told = list[Event]()
@@ -229,7 +229,7 @@ def test_a_fork_server_makes_one_process_after_the_other(
     assert not [child for child in psutil.Process().children() if "slow" in child.cmdline()]
 
 
-def test_each_phase_tells_its_deadline(tmp_path: Path) -> None:
+def test_each_phase_reports_its_deadline(tmp_path: Path) -> None:
     """The table's, or the plan's own word, so that the parent knows when to give up."""
     run = changed(small_run(), "plan.deadlines", {Phase.SETTLE: 7.0})
     told = list[Event]()
@@ -242,7 +242,7 @@ def test_each_phase_tells_its_deadline(tmp_path: Path) -> None:
 
 
 @pytest.mark.starts_processes
-def test_a_module_that_cannot_be_imported_is_no_process(
+def test_a_module_that_cannot_be_imported_is_not_a_process(
     launcher_of: LauncherOf, tmp_path: Path
 ) -> None:
     """The status is that of the fork server, and the reason is in the log; if that cannot be

@@ -173,14 +173,14 @@ def test_a_cut_document_gives_its_whole_entries() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{", '{"sysstat": {"hosts": []}}', "Cannot open file", "[]"])
-def test_what_is_no_document_has_no_entries(text: str) -> None:
+def test_what_is_not_a_document_has_no_entries(text: str) -> None:
     """Anything may stand in a file after a crash; nothing of it raises."""
     assert sar.parse(text, LOOP)[:2] == ([], False)
     assert iostat.parse(text, "loop0")[:2] == ([], False)
 
 
 def test_a_mean_over_a_pause_is_of_no_second() -> None:
-    """Where the recorder was away for five seconds, none of them gets their mean."""
+    """Where the recorder was away for five seconds, no second gets their mean."""
     entries = sar.parse(recorded("sar_restarted.json"), LOOP).entries
     begin = datetime(2026, 11, 21, 10, 44, 10, tzinfo=UTC).timestamp()
     load = to_series(entries, begin, begin, 10)["load_1"]

@@ -77,7 +77,7 @@ def test_the_newest_build_of_this_recipe_is_used(tmp_path: Path, environ: dict[s
     )
 
 
-def test_other_machines_are_told_why() -> None:
+def test_other_machines_get_the_reason() -> None:
     """The kernel is packaged for one architecture."""
     assert "requires Linux on x86-64; this is linux on aarch64" in (
         second_kernel.unavailable("aarch64") or ""

@@ -1,4 +1,6 @@
-"""Series: one clock, gaps distinguished from zeros; histograms: percentiles within half a percent."""
+"""Series: one clock, gaps distinguished from zeros; histograms: percentiles within half a
+percent.
+"""
 
 import gzip
 import math
@@ -125,7 +127,7 @@ def test_sizes_and_times(
 @pytest.mark.parametrize(
     "written", ["", "4 apples", "-3s", True, None, [], float("nan"), float("inf"), -1]
 )
-def test_what_is_no_time_says_what_was_expected(written: object) -> None:
+def test_what_is_not_a_time_says_what_was_expected(written: object) -> None:
     """A wrong value names the form that was expected."""
     with pytest.raises(ValueError, match="expected a time"):
         seconds_of(written)

@@ -1,4 +1,6 @@
-"""Profiles of server settings: their settings, their sentences, and which results can be compared."""
+"""Profiles of server settings: their settings, their sentences, and which results can be
+compared.
+"""
 
 import dataclasses
 import json
@@ -346,7 +348,7 @@ def test_a_night_with_another_profile_says_so(tmp_path: Path) -> None:
     ]
 
 
-def test_huge_pages_of_a_process_are_told() -> None:
+def test_huge_pages_of_a_process_are_reported() -> None:
     """This process has none; of one that has ended nothing is known."""
     assert postgres_server.huge_pages(os.getpid()) in ("off", "unknown")
     assert postgres_server.huge_pages(2**30) == "unknown"

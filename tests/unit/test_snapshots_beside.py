@@ -60,7 +60,7 @@ def test_the_oldest_goes_and_none_is_left(said: RecordingStorage) -> None:
 
 
 @pytest.mark.parametrize("at", ["snapshot 2", "mount 2", "drop 1"])
-def test_a_fault_ends_them_and_is_told(at: str, said: RecordingStorage) -> None:
+def test_a_fault_ends_them_and_is_reported(at: str, said: RecordingStorage) -> None:
     """Wherever it happens; what was taken before stands, and what is left is dropped."""
     said.fails_at = at
     done = taken(said, 0.36, keep=1)
@@ -90,7 +90,7 @@ def test_a_load_that_fails_leaves_none(said: RecordingStorage) -> None:
     assert said.lines[-1].startswith("drop")
 
 
-def test_who_cannot_is_told_why(said: Any) -> None:
+def test_who_cannot_gets_the_reason(said: Any) -> None:
     """No snapshots and no reflinks; reflinks of a server without backup functions; a log that lies
     elsewhere.
     """

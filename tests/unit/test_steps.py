@@ -1,4 +1,6 @@
-"""Every write of the results fails, once or permanently: an incomplete result is never published."""
+"""Every write of the results fails, once or permanently: an incomplete result is never
+published.
+"""
 
 import contextlib
 import errno
@@ -142,7 +144,7 @@ def test_a_run_whose_making_was_killed_is_none_and_its_remains_go(tmp_path: Path
     assert (left.exists(), others.exists()) == (False, True)
 
 
-def test_every_write_of_an_image_that_fails_is_said_as_such(tmp_path: Path) -> None:
+def test_every_failed_write_of_an_image_is_reported_as_such(tmp_path: Path) -> None:
     """A full disk is no fault of the program, and the image is made when there is room."""
     run = changed(small_run(), "plan.device.size_bytes", 2**20)
     steps = at = 0

@@ -87,7 +87,7 @@ def test_trial_is_read_back_with_series_and_histogram(folder: Path) -> None:
     } <= written.keys()
 
 
-def test_what_an_interrupted_trial_left_is_no_result_and_is_emptied(folder: Path) -> None:
+def test_what_an_interrupted_trial_left_is_not_a_result_and_is_emptied(folder: Path) -> None:
     """By the next attempt, also if nothing has removed it before."""
     ident = results.load_spec(folder).order[0].id
     (left := results.Draft(folder, ident).raw / "half").write_text("x")

@@ -35,7 +35,7 @@ def of_study(
     )
 
 
-def test_published_stands_beside_measured(tmp_path: Path) -> None:
+def test_published_figures_are_next_to_measured_ones(tmp_path: Path) -> None:
     """Each arm has its figure then and now, ratios to the same baseline, and a dash where nothing
     was published; the hardware, kernel, server and durability then and here. A run of no study,
     or of one that this version does not know, has no section.

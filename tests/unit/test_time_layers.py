@@ -1,4 +1,6 @@
-"""What sessions wait for: by hand, in recorded samples of servers, and in a process of this test."""
+"""What sessions wait for: by hand, in recorded samples of servers, and in a process of this
+test.
+"""
 
 import json
 import os
@@ -67,7 +69,7 @@ def test_who_waits_for_the_flush_of_another_waits_for_the_log() -> None:
     assert waits([LOCKED, FLUSH, LOCKED]) == {flush: 1, flush._replace(through="futex"): 2}
 
 
-def test_the_flush_may_be_of_a_thread_that_is_no_session() -> None:
+def test_the_flush_may_be_of_a_thread_that_is_not_a_session() -> None:
     """MySQL's log flusher, PostgreSQL's walwriter."""
     flush = Wait(TimeLayer.LOG, "fdatasync", "log", "jbd2_log_wait_commit", "futex")
     assert waits([LOCKED, FLUSH._replace(role="log writer")]) == {flush: 1}

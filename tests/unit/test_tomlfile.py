@@ -104,7 +104,7 @@ def test_what_cannot_be_read_is_an_error_with_an_id(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["a = 4GiB", "a = { b = 128MB }", "a = [10s, 20s]"])
-def test_a_unit_without_quotes_is_told(text: str, tmp_path: Path) -> None:
+def test_a_unit_without_quotes_is_reported(text: str, tmp_path: Path) -> None:
     """The message of TOML would be about what follows the number."""
     with pytest.raises(PlanInvalid, match=r"need quotes|quotes of a text"):
         written(tmp_path, text)

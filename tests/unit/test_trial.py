@@ -275,7 +275,7 @@ def test_a_scan_costs_what_a_gib_costs(tmp_path: Path) -> None:
 
 
 def test_unproved_cold_cache_makes_the_trial_suspect(tmp_path: Path) -> None:
-    """A drop that could not be proved is said and marks the trial."""
+    """A drop that could not be proved is reported and marks the trial."""
     cold = CacheFacts("drop_caches", 0, 0, reason="nothing was resident before")
     trial = Judged(facts={"cache": cold}).trial(tmp_path)
     assert trial.status is Status.SUSPECT

@@ -1,4 +1,6 @@
-"""The window: steadiness, the warm-up and commit intervals, the server log, causes of checkpoints."""
+"""The window: steadiness, the warm-up and commit intervals, the server log, causes of
+checkpoints.
+"""
 
 import random
 from pathlib import Path
@@ -52,7 +54,7 @@ def test_what_belongs_to_the_warm_up_is_cut_by_mser() -> None:
     assert not steadiness.settled_after_s([float(s**2) for s in range(120)])
 
 
-def test_windows_without_a_steady_state_or_with_a_short_warm_up_are_told() -> None:
+def test_windows_without_a_steady_state_or_with_a_short_warm_up_are_reported() -> None:
     """W005 has the change from end to end; steady windows and those that run to completion have
     none. W001: 59 s of warm-up for btrfs; 60 are enough.
     """
@@ -83,7 +85,7 @@ def test_windows_without_a_steady_state_or_with_a_short_warm_up_are_told() -> No
         ),
     ],
 )
-def test_a_device_that_ends_nothing_for_five_seconds_is_told(
+def test_a_device_that_ends_nothing_for_five_seconds_is_reported(
     util: list[float | None],
     writes: list[float | None],
     flushes: list[float | None],

@@ -233,7 +233,9 @@ def night(number: int, ratio: float, good: bool = True) -> Night:
 
 
 def judged(nights: list[Night], tonight: Night) -> list[object]:
-    """What is said of tonight, confirmed by a second run that is the same: without a word of prose."""
+    """What is reported of tonight, confirmed by a second run that is the same: without a word of
+    prose.
+    """
     again = tonight.ratios["e w: xfs"]
     findings = [
         judging.confirm(finding, again) for finding in judging.judge(nights, tonight, None, 60)

@@ -123,13 +123,13 @@ def test_a_client_that_gives_up_fails_the_trial_at_once(
     assert time.monotonic() - began < 60  # of 120
 
 
-def test_a_role_that_may_not_enter_is_told_in_pgbenchs_words(drive: Any, postgres: Any) -> None:
+def test_a_role_that_may_not_enter_is_reported_in_pgbenchs_words(drive: Any, postgres: Any) -> None:
     """The load never began."""
     with pytest.raises(DriverFailed, match=r'no pg_hba.conf entry .* user "nobody_here"'):
         drive(postgres, "pgbench", "select-only", measure_s=20, clients=1, user="nobody_here")
 
 
-def test_a_server_that_is_killed_is_told_within_seconds(drive: Any, served: Any) -> None:
+def test_a_server_that_is_killed_is_reported_within_seconds(drive: Any, served: Any) -> None:
     """Not at the end of the window."""
     began = 0.0
 
@@ -226,7 +226,7 @@ def test_an_own_script_gets_the_workloads_parameters(
     )
 
 
-def test_a_missing_script_is_told_before_anything_starts(drive: Any, postgres: Any) -> None:
+def test_a_missing_script_is_reported_before_anything_starts(drive: Any, postgres: Any) -> None:
     """With its name."""
     with pytest.raises(FileUnreadable, match=r"nowhere\.sql"):
         drive(postgres, "pgbench", "nowhere.sql", clients=1)

@@ -208,7 +208,7 @@ def test_no_session_outlives_its_block(drive: Any, server: Any) -> None:
 
 @pytest.mark.usefixtures("endless")
 @pytest.mark.needs("engine:mariadb")
-def test_a_server_that_is_killed_is_told_within_seconds(drive: Any, served: Any) -> None:
+def test_a_server_that_is_killed_is_reported_within_seconds(drive: Any, served: Any) -> None:
     """Not when the scan would have ended."""
     began = 0.0
 

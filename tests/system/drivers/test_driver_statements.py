@@ -149,7 +149,7 @@ def test_a_statement_that_fails_ends_the_load_with_the_servers_words(
     server: Any,
     tmp_path: Path,
 ) -> None:
-    """The step and what the server said of it are in the error."""
+    """The step and what the server reported about it are in the error."""
     script = tmp_path / "s.sql"
     script.write_text(
         "-- step good\nSELECT 1;\n-- step bad\nSELECT nothing_of_the_kind FROM sbtest1;\n"
@@ -158,7 +158,7 @@ def test_a_statement_that_fails_ends_the_load_with_the_servers_words(
         drive(server, "statements", str(script), dataset=DATASET)
 
 
-def test_a_name_that_is_no_parameter_is_refused_before_anything_is_done(
+def test_a_name_that_is_not_a_parameter_is_refused_before_anything_is_done(
     drive: Any,
     server: Any,
     tmp_path: Path,

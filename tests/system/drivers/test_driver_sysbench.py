@@ -170,7 +170,7 @@ def test_an_attempt_that_is_begun_again_is_an_error_within_one_latency(
 @pytest.mark.parametrize(
     "engine", ["mariadb", pytest.param("postgres", marks=pytest.mark.needs("engine:postgres"))]
 )
-def test_a_user_that_may_not_enter_is_told_in_sysbenchs_words(
+def test_a_user_without_access_gets_the_message_of_sysbench(
     drive: Any,
     request: pytest.FixtureRequest,
     engine: str,
@@ -203,7 +203,7 @@ def test_no_password_is_printed_or_kept(drive: Any, mariadb: Any) -> None:
 
 
 @on_mariadb
-def test_a_server_that_is_killed_is_told_within_seconds(drive: Any, served: Any) -> None:
+def test_a_server_that_is_killed_is_reported_within_seconds(drive: Any, served: Any) -> None:
     """Not at the end of the window."""
     began = 0.0
 
@@ -306,7 +306,7 @@ def test_an_own_script_is_counted_like_a_bundled_one(
 
 
 @on_mariadb
-def test_a_missing_script_is_told_before_anything_starts(drive: Any, mariadb: Any) -> None:
+def test_a_missing_script_is_reported_before_anything_starts(drive: Any, mariadb: Any) -> None:
     """With its name."""
     with pytest.raises(FileUnreadable, match="oltp_nothing"):
         drive(mariadb, "sysbench", "oltp_nothing", clients=1)

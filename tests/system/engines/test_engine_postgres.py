@@ -48,7 +48,7 @@ def test_a_first_start_does_not_take_settings_of_another_database(cluster: Case)
         assert query(server, "SHOW jit") == [("off",)]
 
 
-def test_the_data_directory_alone_is_no_open_door(cluster: Case) -> None:
+def test_the_data_directory_alone_is_not_an_open_door(cluster: Case) -> None:
     """A server that is started on the files by another user rejects all connections."""
     rules = (cluster.datadir / "pg_hba.conf").read_text().splitlines()
     assert {line.split()[-1] for line in rules if line and not line.startswith("#")} == {"reject"}

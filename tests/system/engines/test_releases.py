@@ -98,7 +98,7 @@ def check_recorded(name: str, server: Server) -> None:
 
 
 @pytest.mark.needs("engine:postgres")
-def test_a_view_without_a_column_is_told(short_folder: Callable[[], Path]) -> None:
+def test_a_view_without_a_column_is_reported(short_folder: Callable[[], Path]) -> None:
     """A real server whose pg_stat_wal was replaced by one without wal_bytes: W140 names it, all
     else is counted, and the bytes written are unknown instead of too few.
     """
@@ -151,7 +151,9 @@ def test_a_dropped_default_is_the_servers_own(short_folder: Callable[[], Path]) 
 def test_times_of_the_log_are_counted_only_where_the_server_measures_them(
     short_folder: Callable[[], Path], measured: bool
 ) -> None:
-    """A setting of the plan turns them on; by default the server's views have 0, which is no time."""
+    """A setting of the plan turns them on; by default the server's views have 0, which is no
+    time.
+    """
     engine = ENGINES["postgres"]
     folder = short_folder()
     place = Place(folder / "s", folder / "logs")

@@ -44,7 +44,7 @@ from dbbench.results import load_trial
 from dbbench.results.journal import Journal
 from dbbench.results.runs import load_spec
 from dbbench.samplers import iostat, sar, server_log
-from dbbench.storage.devices import ceiling, guard, smart
+from dbbench.storage.devices import ceiling, guard, naming, smart
 from dbbench.storage.filesystems import btrfs, ext, f2fs, xfs, zfs
 from dbbench.storage.filesystems.zfs import properties
 from dbbench.storage.layers import crypt, lvm
@@ -113,7 +113,13 @@ def fixture(name: str) -> str:
 
 
 def damaged(text: str, draw: random.Random) -> str:
-    """The text with one to four pieces cut out, doubled, replaced or cut off."""
+    """The text with one to four pieces cut out, doubled, replaced or cut off; or with a line less
+    or more.
+    """
+    if draw.random() < 0.2:
+        lines = text.splitlines(keepends=True)
+        at = draw.randint(0, len(lines))
+        return "".join([*lines[:at], *draw.choice([[], ["newer: 1\n"]]), *lines[at + 1 :]])
     for _ in range(draw.randint(1, 4)):
         begin = draw.randint(0, len(text))
         end = min(len(text), begin + draw.choice([0, 1, 3, 20, 200, len(text)]))
@@ -135,7 +141,20 @@ def bent(node: Any, draw: random.Random) -> Any:
         at = draw.randrange(len(node))
         return [bent(value, draw) if place == at else value for place, value in enumerate(node)]
     key = draw.choice(list(node))
+    if draw.random() < 0.2:  # a missing key
+        return {name: value for name, value in node.items() if name != key}
     return {name: bent(value, draw) if name == key else value for name, value in node.items()}
+
+
+def extended(node: Any, value: object) -> Any:
+    """JSON with one more key in every object. One whose keys are numbers is a table, as the bins of
+    a histogram.
+    """
+    if isinstance(node, list):
+        return [extended(item, value) for item in node]
+    if isinstance(node, dict) and not any(key.isdigit() for key in node):
+        return {"newer": value} | {name: extended(item, value) for name, item in node.items()}
+    return node
 
 
 def case(text: str, seed: int) -> str:
@@ -220,6 +239,11 @@ PARSERS: Final[dict[str, tuple[Callable[[str], object], str, tuple[type[Exceptio
     "sadf": (lambda t: sar.parse(t, ("loop0",)), fixture("samplers/sar-12.6.1.json"), ()),
     "sadf-12.7": (lambda t: sar.parse(t, ("loop0",)), fixture("samplers/sar-12.7.5.json"), ()),
     "sadf-cut": (lambda t: sar.parse(t, ("loop0",)), fixture("samplers/sar_cut.json"), ()),
+    "iostat-12.7": (
+        lambda t: iostat.parse(t, "loop0"),
+        fixture("samplers/iostat-12.7.5.json"),
+        (),
+    ),
     "iostat": (lambda t: iostat.parse(t, "loop0"), fixture("samplers/iostat-12.6.1.json"), ()),
     "server-log": (server_log.events, fixture("engines/postgres-15.log"), ()),
     "checkpoints": (checkpoints, fixture("engines/postgres-15.log"), ()),
@@ -262,6 +286,7 @@ PARSERS: Final[dict[str, tuple[Callable[[str], object], str, tuple[type[Exceptio
     "logged": (lambda t: refusals.refusal(t, "mysql"), fixture("recorded/slow.log")[:2000], ()),
     "samples": (lambda t: values.samples_of(t, None, 9), SELECT, (ValueError,)),
     "statements": (of_file(recordings.read), fixture("recorded/pgss.csv"), ()),
+    "lsblk": (naming.parse_lsblk, fixture("devices/lsblk-2.41.5.json"), ()),
     "wipefs": (
         guard.parse,
         fixture("devices/wipefs_ext4.json"),
@@ -293,6 +318,7 @@ PARSERS: Final[dict[str, tuple[Callable[[str], object], str, tuple[type[Exceptio
     "cryptsetup": (crypt.parse_status, fixture("layers/cryptsetup-status.txt"), ()),
     "lvs": (lambda t: lvm.volume_facts(lvm.parse_lvs(t)), fixture("layers/lvs-thin.json"), ()),
     "lvs-taken": (lambda t: lvm.parse_bytes(t, 4096), "0 1000 snapshot 16/1000 8", ()),
+    "lvs-2.03.31": (lvm.parse_lvs, fixture("layers/lvs-2.03.31.json"), ()),
     "fio": (ceiling.parse_rows, fixture("fio/two_rows.json"), (ValueError,)),
     "smartctl": (lambda t: smart.of_smartctl(json.loads(t)), SMART, (ValueError,)),
     "nvme": (lambda t: smart.of_nvme(json.loads(t)), SMART, (ValueError,)),
@@ -328,6 +354,30 @@ def test_damaged_output_is_an_answer_or_an_error(name: str) -> None:
         held(parse, text, allowed)
 
     each()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "sadf",
+        "sadf-12.7",
+        "iostat",
+        "iostat-12.7",
+        "lsblk",
+        "wipefs",
+        "lvs",
+        "fio",
+        "fio-load",
+        "smartctl",
+        "nvme",
+    ],
+)
+@pytest.mark.parametrize("value", [None, [], {}, "1", 7])
+def test_a_key_that_a_newer_program_adds_changes_no_answer(name: str, value: object) -> None:
+    """In every object of what it prints."""
+    parse, recorded, _allowed = PARSERS[name]
+    newer = extended(json.loads(recorded), value)
+    assert repr(parse(json.dumps(newer))) == repr(parse(recorded))
 
 
 PLANS: Final = [path.read_text() for path in sorted((ROOT / "docs/plans").glob("*.toml"))]

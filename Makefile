@@ -11,7 +11,7 @@ LINK    := $(PREFIX)/bin/dbbench
 export TOX_DISCOVER ?= $(shell ls -d "$$HOME"/.pyenv/versions/3.1[1-4].*/bin/python 2>/dev/null | paste -sd:)
 OTHERS  := $(shell $(PYTHON) -c 'import sys; print(*(f"lint-py3{n}," for n in range(11, 15) if n != sys.version_info[1]), sep="")')
 
-.PHONY: help root demo install uninstall own-link test test-all quick coverage soak bench releases dist image bundle release map docs packages test-packages clean
+.PHONY: help root demo install uninstall own-link test test-all quick coverage soak bench releases machine dist image bundle release map docs packages test-packages clean
 
 help:
 	@echo 'make demo       benchmark ext4, xfs and btrfs with PostgreSQL and MariaDB on loop files (10 minutes, 8 GiB of disk)'
@@ -25,6 +25,7 @@ help:
 	@echo 'make bench      measure how fast dbbench itself is, as ratios (1 hour)'
 	@echo 'make docs       run docs/tutorial.md and the demo; write their output into tutorial and README (20 minutes)'
 	@echo 'make releases   RELEASE=debian13: run trials with another release; also sid, ubuntu2404 and ubuntu2604 (5 minutes)'
+	@echo 'make machine    RELEASE=ubuntu2404: run the tests of the stock server with another release (30 minutes)'
 	@echo 'make dist       build the wheel, the man pages and the .deb into dist/ (1 minute)'
 	@echo 'make image      build a container image of the .deb, with buildah, podman or docker (3 minutes)'
 	@echo 'make bundle     RELEASE=debian13: write one file for machines without a network [default: this release] (5 minutes)'
@@ -90,6 +91,8 @@ bench: test-packages $(VENV)/.done-test
 	$(SUDO) $(BIN)/python benchmarks/all.py
 releases: test-packages $(VENV)/.done-test
 	$(SUDO) $(BIN)/python -m tests.releases $(or $(RELEASE),debian13) $(if $(COMMAND),--command "$(COMMAND)")
+machine: test-packages $(VENV)/.done-test
+	$(SUDO) env DBBENCH_RELEASE=$(or $(RELEASE),debian13) $(BIN)/python -m pytest -c tox.ini --rootdir=. -m "long and not soak" tests/machine
 dist: $(VENV)/.done
 	$(BIN)/python packaging/artifacts.py
 image:

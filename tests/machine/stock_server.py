@@ -1,4 +1,4 @@
-"""A stock Debian server in qemu, for tests: systemd as PID 1, cgroup v2, udev, journald, AppArmor,
+"""A stock Debian or Ubuntu server in qemu, for tests: systemd as PID 1, cgroup v2, udev, journald, AppArmor,
 NVMe and SCSI disks, an account with sudo, and the distribution's own database servers.
 
 qemu emulates the processor, so that no machine needs KVM: a command takes 10 to 50 times as long
@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from tests.server_roots import DEBIAN, mirror
+from tests.server_roots import DEBIAN, UBUNTU, keys, mirror
 
 FORMAT: Final = 1  # of what `_build` makes out of the packages
 COMPLETE: Final = "complete"  # written last
@@ -43,6 +43,15 @@ DISKS: Final = {
         "logical_block_size=4096,physical_block_size=4096"
     ),
     "SCSI0": "virtio-scsi-pci,id=scsi -device scsi-hd,bus=scsi.0,drive=SCSI0,serial=SCSI0",
+}
+# Suites of Ubuntu; the others are of Debian.
+OF_UBUNTU: Final = ("noble", "resolute")
+# What Ubuntu has in place of these packages and units: MySQL is the server that it confines.
+IN_UBUNTU: Final = {
+    "linux-image-amd64": "linux-image-virtual",
+    "mariadb-server mariadb-client": "mysql-server mysql-client",
+    "postgresql mariadb": "postgresql mysql",
+    " apt-daily.timer apt-daily-upgrade.timer": "",  # not in its minimal system
 }
 PACKAGES: Final = (  # of Debian, with spaces between
     # what a server has after its installation
@@ -97,7 +106,7 @@ def image(suite: str) -> Path:
     """Return the folder with root.img, vmlinuz, initrd and the key of ssh; build it if it is
     missing or incomplete. Raises Unavailable.
     """
-    recipe = [FORMAT, suite, PACKAGES, FURNISH, FILES]
+    recipe = [FORMAT, suite, _for(suite, PACKAGES), _for(suite, FURNISH), FILES]
     key = hashlib.sha256(json.dumps(recipe).encode()).hexdigest()[:12]
     folder = cache() / f"{suite}-{key}"
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -117,7 +126,20 @@ def image(suite: str) -> Path:
     return folder
 
 
+def _for(suite: str, text: str) -> str:
+    """Return packages or commands for that suite."""
+    if suite in OF_UBUNTU:
+        for name, other in IN_UBUNTU.items():
+            text = text.replace(name, other)
+    return text
+
+
 def _build(suite: str, folder: Path) -> None:
+    distribution = DEBIAN
+    options = list[str]()
+    if suite in OF_UBUNTU:
+        distribution = UBUNTU
+        options = [f"--keyring={keys(UBUNTU)}", "--components=main,universe"]
     folder.mkdir(0o755)
     key = folder / "key"
     _do("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key)
@@ -127,19 +149,20 @@ def _build(suite: str, folder: Path) -> None:
             "mmdebstrap",
             "--quiet",
             "--variant=minbase",
-            f"--include={','.join(PACKAGES.split())}",
+            f"--include={','.join(_for(suite, PACKAGES).split())}",
+            *options,
             '--aptopt=APT::Install-Recommends "false"',
             '--aptopt=Acquire::Check-Valid-Until "false"',
             suite,
             root,
-            mirror(DEBIAN),
+            mirror(distribution),
         )
         for name, content in FILES.items():
             (root / name).unlink(missing_ok=True)
             (root / name).write_text(content)
         (root / "root/.ssh").mkdir(0o700, exist_ok=True)
         shutil.copy(key.with_suffix(".pub"), root / "root/.ssh/authorized_keys")
-        _do("chroot", root, "sh", "-e", "-c", FURNISH)
+        _do("chroot", root, "sh", "-e", "-c", _for(suite, FURNISH))
         shutil.copy(next(iter((root / "boot").glob("vmlinuz-*"))), folder / "vmlinuz")
         shutil.copy(next(iter((root / "boot").glob("initrd.img-*"))), folder / "initrd")
         _sparse(folder / "root.img", ROOT_BYTES)

@@ -1,8 +1,10 @@
-"""dbbench, installed from its .deb, on a stock Debian 13 server: what an administrator does first,
-limits below systemd, refusals, a stopped nightly unit, a power cut.
+"""dbbench, installed from its .deb, on a stock server: what an administrator does first, limits
+below systemd, refusals, a stopped nightly unit, a power cut. It is Debian 13, or the release in
+DBBENCH_RELEASE (`make machine RELEASE=ubuntu2404`).
 """
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -12,6 +14,7 @@ import pytest
 
 from tests.machine import stock_server
 from tests.machine.stock_server import Server
+from tests.releases import RELEASES
 
 pytestmark = [
     pytest.mark.long,
@@ -26,6 +29,7 @@ pytestmark = [
         "git",
     ),
 ]
+SUITE: Final = RELEASES[os.environ.get("DBBENCH_RELEASE") or "debian13"].suite
 DISK: Final = "/dev/disk/by-id/nvme-QEMU_NVMe_Ctrl_{}_1"
 SCSI: Final = "/dev/disk/by-id/scsi-0QEMU_QEMU_HARDDISK_SCSI0"
 # Tiny, with deadlines for a machine that is emulated.
@@ -84,7 +88,7 @@ def deb(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def server(deb: Path) -> Iterator[Server]:
     """A server for all tests of this file, in their order."""
     try:
-        with stock_server.running("trixie", [deb]) as started:
+        with stock_server.running(SUITE, [deb]) as started:
             yield started
     except stock_server.Unavailable as lack:
         pytest.skip(f"needs {lack}")

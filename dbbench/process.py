@@ -17,7 +17,7 @@ import time
 import traceback
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any, NoReturn, ParamSpec, TypeVar
 
@@ -168,7 +168,8 @@ def user(*names: str) -> User:
             f"none of the accounts {', '.join(names)} exists on this machine", effect=""
         )
     with contextlib.suppress(KeyError):
-        return _user(pwd.getpwuid(uid))
+        # The process may have another group than its account, in a container with runAsGroup.
+        return replace(_user(pwd.getpwuid(uid)), gid=os.getegid())
     raise ProgramMissing(
         f"user ID {uid} has no entry in /etc/passwd, which database servers require",
         effect="",  # also asked for in the middle of a trial

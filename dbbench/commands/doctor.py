@@ -23,7 +23,7 @@ from dbbench.drivers import PROGRAMS
 from dbbench.engines import ENGINES, SERVERS, innodb, profile_of
 from dbbench.errors import EXIT_OK, EXIT_USAGE, ProgramMissing
 from dbbench.labs.powercut import requirements
-from dbbench.machine import host, known_faults
+from dbbench.machine import host, known_faults, namespaces
 from dbbench.machine.host import tunables, versions
 from dbbench.machine.limits import cgroup, throttle
 from dbbench.plan.request import load_request
@@ -287,14 +287,15 @@ def _system(results_folder: Path) -> Iterator[Probe]:
         'run with sudo, or use kind = "dir"',
     )
     # Without namespaces a trial could not be isolated.
+    may_isolate = not root or namespaces.has_capability()
     spaces = [name for name in ("mnt", "pid", "ipc") if not Path(f"/proc/self/ns/{name}").exists()]
     yield Probe(
         Purpose.MEASURE,
         "namespaces",
-        not spaces,
+        not spaces and may_isolate,
         "mnt, pid, ipc" if not spaces else None,
-        "every trial",
-        f"use a kernel with {', '.join(spaces)} namespaces",
+        "every trial" if may_isolate else "CAP_SYS_ADMIN, which root lacks here",
+        f"use a kernel with {', '.join(spaces)} namespaces" if spaces else namespaces.CAPABLE,
     )
     # Limits are optional: a plan without them runs anyway.
     for what, controller, reason in (

@@ -8,7 +8,7 @@ import re
 import shlex
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -20,9 +20,9 @@ from dbbench.engines import SERVERS
 from dbbench.errors import DbbenchError, LiveServerUnreadable
 from dbbench.machine import host
 from dbbench.model.base import data_folder
-from dbbench.report.text import put
+from dbbench.report.text import put, put_paragraph
 from dbbench.storage.devices.directory import check_directory
-from dbbench.units import seconds_of
+from dbbench.units import grouped, seconds_of
 
 if TYPE_CHECKING:
     from dbbench.plan.proposal import Proposal
@@ -155,11 +155,34 @@ def command(
     # The next command, ready to be copied.
     write_new({path: text})
     name = "" if path == Path("plan.toml") else f" {shlex.quote(str(path))}"
+    notes = list(_notes(options, path)) if answers["dirs"] else []
+    if not options.json:
+        for note in notes:
+            put_paragraph(note)
     options.put(
-        {"path": str(path), "engines": list(chosen)},
+        {"path": str(path), "engines": list(chosen), "notes": notes},
         f"Wrote {path}{' for ' if chosen else ''}{', '.join(chosen)}. Review it, then run:  "
         f"dbbench plan{name}",
     )
+
+
+def _notes(options: Options, path: Path) -> Iterator[str]:
+    """Yield what is wrong with the directories of a plan that was written: too few, on one
+    filesystem, or why a run would be refused.
+    """
+    from dbbench.plan.request import able, load_request
+    from dbbench.run.preflight import refusals
+
+    request = able(load_request(str(path), options.paths), options.paths)
+    folders = [Path(folder) for folder in request.plan.device.directories.values()]
+    if len(folders) == 1:
+        yield f"{folders[0]} is the only directory, so nothing is compared. Name a second one."
+    for group in grouped(folders, lambda folder: folder.stat().st_dev).values():
+        if len(group) > 1:
+            names = " and ".join(map(str, group))
+            yield f"{names} are on the same filesystem, so they cannot differ."
+    for error in refusals(request, options.results_folder):
+        yield f"{error.id} {error.title}: {error.evidence}"
 
 
 def _proposal(

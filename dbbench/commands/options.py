@@ -292,13 +292,13 @@ def options_of(ctx: click.Context) -> Options:
     return options
 
 
-def write_new(files: Mapping[Path, str]) -> None:
+def write_new(files: Mapping[Path, str | bytes]) -> None:
     """Write all files, or none if one of them exists. Raises NotWritable."""
     refuse_existing(files)
     try:
-        for path, text in files.items():
-            with path.open("x", encoding="utf-8") as file:
-                file.write(text)
+        for path, content in files.items():
+            with path.open("xb") as file:
+                file.write(content.encode() if isinstance(content, str) else content)
     except OSError as error:
         from dbbench.results.fileio import unwritable
 

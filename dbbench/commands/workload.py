@@ -119,7 +119,7 @@ def from_statements(
     )
     with contextlib.suppress(OSError):  # reported with the first file
         output.parent.mkdir(parents=True, exist_ok=True)
-    write_new({output.parent / name: content.decode() for name, content in files.items()})
+    write_new({output.parent / name: content for name, content in files.items()})
     _tell(options, output, recording, list(files))
 
 

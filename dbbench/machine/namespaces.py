@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import select
 import signal
 import stat
@@ -44,6 +45,9 @@ MS_REC: Final = 0x4000
 MS_SLAVE: Final = 0x80000
 MNT_DETACH: Final = 0x2
 UMOUNT_NOFOLLOW: Final = 0x8
+# What helps if namespaces cannot be made.
+CAPABLE: Final = "Run it as root; in a container, with CAP_SYS_ADMIN (docker run --privileged)."
+_CAP_SYS_ADMIN: Final = 21  # capability.h
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_NO_NEW_PRIVS: Final = 38
 
@@ -127,6 +131,15 @@ def die_with_parent() -> None:
     _ask_for_death()
     if os.getppid() != expected:
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+def has_capability() -> bool:
+    """Return whether this process may make namespaces and mount: CAP_SYS_ADMIN, which the root of a
+    container may lack.
+    """
+    status = Path("/proc/self/status").read_text(errors="replace")
+    effective = re.search(r"^CapEff:\s+([0-9a-f]+)$", status, re.MULTILINE)
+    return effective is None or bool(int(effective[1], 16) >> _CAP_SYS_ADMIN & 1)
 
 
 def host_proc() -> Path:
@@ -347,5 +360,5 @@ def _ask_for_death() -> None:
 def _refusal(evidence: str) -> DbbenchError:
     return NotRoot(
         f"private mount, pid and ipc namespaces could not be made: {evidence}",
-        remedy="Run it as root; in a container, with CAP_SYS_ADMIN (docker run --privileged).",
+        remedy=CAPABLE,
     )

@@ -248,8 +248,8 @@ def write_text(path: Path, text: str, *, durable: bool = True) -> None:
             temporary.unlink(missing_ok=True)
             # O_EXCL does not follow a link
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-            with os.fdopen(os.open(temporary, flags, 0o644), "w", encoding="utf-8") as file:
-                file.write(text)
+            with os.fdopen(os.open(temporary, flags, 0o644), "wb") as file:
+                file.write(text.encode(errors="surrogateescape"))
                 file.flush()
                 if durable:
                     os.fsync(file.fileno())
@@ -469,12 +469,12 @@ def user_name(uid: int) -> str:
         return str(uid)
 
 
-def given_text(path: Path, most_bytes: int) -> str:
+def given_text(path: Path, most_bytes: int, errors_: str = "strict") -> str:
     """Return the content of a file that the user named as text. Raises PlanInvalid if it is not
-    UTF-8.
+    UTF-8, unless `errors_` says how `decode` treats other bytes.
     """
     try:
-        return read_input(path, most_bytes).decode("utf-8")
+        return read_input(path, most_bytes).decode("utf-8", errors_)
     except UnicodeDecodeError as error:
         line = 1 + error.object.count(b"\n", 0, error.start)
         raise errors.PlanInvalid(

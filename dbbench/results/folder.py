@@ -115,7 +115,9 @@ def must_match(
     keys = list(_differing("", _plain(plan, cells), _plain(stored.plan, stored.cells)))
     for name, text in scripts.items():
         copy = path / "scripts" / name
-        if os.path.lexists(copy) and read_bytes(copy, path.parent) != text.encode():
+        if os.path.lexists(copy) and read_bytes(copy, path.parent) != text.encode(
+            errors="surrogateescape"
+        ):
             keys.append(f"scripts/{name}")
     if keys:
         text = f"{path} was not made from this plan, although run.json names its hash"

@@ -156,6 +156,11 @@ def own_scripts(cells: tuple[Cell, ...], folder: Path) -> tuple[Cell, ...]:
     return tuple(map(replace_scripts, cells))
 
 
+def decoding(name: str) -> str:
+    """Return how bytes of a file that are not UTF-8 are treated: recorded statements keep them."""
+    return "surrogateescape" if name.endswith(".statements") else "strict"
+
+
 def keep_scripts(folder: Path, scripts: dict[str, str]) -> None:
     """Write scripts into the run's directory once. Raises ImportRefused if a different script has
     the same name.
@@ -196,7 +201,7 @@ def _same_plan(folder: Path, theirs: Run) -> Run:
 
 def _text(run: Path, name: str) -> str:
     try:
-        return read_bytes(run / name, run.parent).decode("utf-8")
+        return read_bytes(run / name, run.parent).decode("utf-8", decoding(name))
     except (OSError, UnicodeDecodeError) as error:
         raise ImportRefused(f"{run / name} cannot be read: {error}") from error
 

@@ -17,7 +17,7 @@ from dbbench.plan.catalog import MOST_SCRIPT
 from dbbench.plan.request import PlanRequest
 from dbbench.results import RunFolder
 from dbbench.results.fileio import given_text
-from dbbench.results.merging import own_scripts
+from dbbench.results.merging import decoding, own_scripts
 from dbbench.units import iso
 
 
@@ -135,7 +135,7 @@ def scripts_of(wanted: PlanRequest) -> dict[str, str]:
     )
     first: dict[str, tuple[Path, str]] = {}
     for path in dict.fromkeys(path for path in map(Path, words) if path.is_absolute()):
-        text = given_text(path, MOST_SCRIPT)
+        text = given_text(path, MOST_SCRIPT, decoding(path.name))
         other, content = first.setdefault(path.name, (path, text))
         if content != text:
             text = f"{other} and {path} have the same name, and differ"

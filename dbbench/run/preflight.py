@@ -18,7 +18,7 @@ from dbbench.drivers import PROGRAMS, sessions_of
 from dbbench.engines import ENGINES
 from dbbench.engines.serving import most_files
 from dbbench.engines.settings import FILES_OF, open_files, own_cache_bytes, why_reserved, word
-from dbbench.machine import cores, host
+from dbbench.machine import cores, host, namespaces
 from dbbench.machine.limits import cgroup, throttle
 from dbbench.model import Cell, EngineSpec, Phase, Plan, Settings
 from dbbench.plan import Expanded
@@ -71,6 +71,7 @@ def lacking(
         _servers(expanded),
         _programs(plan, expanded),
         _rights(plan, results),
+        _accounts(expanded),
         _sources(expanded),
         _settings(expanded, text),
         _cores(plan),
@@ -114,7 +115,23 @@ def _rights(plan: Plan, results: Path) -> Iterator[errors.DbbenchError]:
             f'kind = "{plan.device.kind}" requires root, because it creates and mounts filesystems',
             remedy='Use sudo, or set kind = "dir" in [device].',
         )
+    if os.geteuid() == 0 and not namespaces.has_capability():
+        yield errors.NotRoot(
+            "root has no CAP_SYS_ADMIN here, which the namespaces and mounts of a trial require",
+            remedy=namespaces.CAPABLE,
+        )
     yield from disk_space.unwritable(results, "--results DIR")
+
+
+def _accounts(expanded: Expanded) -> Iterator[errors.DbbenchError]:
+    """Yield why the caller's account cannot run a server; root runs it under an ID of its own."""
+    names = {cell.engine.name for cell in expanded.cells}
+    if os.geteuid() == 0 or not any(ENGINES[name].PROFILE.has_server for name in names):
+        return
+    try:
+        process.user()
+    except errors.DbbenchError as error:
+        yield error
 
 
 def _servers(expanded: Expanded) -> Iterator[errors.DbbenchError]:

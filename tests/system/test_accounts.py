@@ -20,6 +20,7 @@ import psutil
 import psycopg2
 import pytest
 
+from dbbench import process
 from dbbench.commands.finding import folder_of
 from dbbench.engines import accounts
 from dbbench.storage.devices.directory import nearest
@@ -270,3 +271,20 @@ def test_a_run_of_another_account_is_not_missing() -> None:
         assert "no run" in as_user(NOBODY, lambda: folder_of(folder, "demo"))
     finally:
         shutil.rmtree(folder)
+
+
+def test_the_group_of_a_process_may_differ_from_that_of_its_account() -> None:
+    """As in a container with runAsGroup: files are given to the group that the process has."""
+    uid = pwd.getpwnam("games").pw_uid  # its group has another number
+    assert as_user(uid, lambda: process.user().gid) == str(uid)
+
+
+@pytest.mark.needs("setpriv")
+def test_root_without_capabilities_is_refused_by_plan(tmp_path: Path) -> None:
+    """Before an image is written."""
+    (tmp_path / "plan.toml").write_text(plan("ext4", "postgres", "pgbench-tpcb"))
+    drop = ["setpriv", "--bounding-set", "-sys_admin", "--inh-caps", "-sys_admin"]
+    argv = [*drop, sys.executable, "-m", "dbbench", "plan", "plan.toml"]
+    done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "E202 privileges are missing: root has no CAP_SYS_ADMIN" in done.stdout

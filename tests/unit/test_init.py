@@ -54,6 +54,20 @@ def test_init_for_directories_writes_six_lines(here: Path, printed: Any) -> None
 
 
 @pytest.mark.starts_processes
+@pytest.mark.starts_processes
+def test_init_says_at_once_what_is_wrong_with_directories(printed: Any, here: Path) -> None:
+    """A plan that compares nothing is written, with a sentence."""
+    (here / "a").mkdir()
+    (here / "b").mkdir()
+    single = ["init", "--engine", "postgres", "--dirs", "a", "-o", "one.toml"]
+    said = " ".join(printed(*single).split())
+    assert f"{here / 'a'} is the only directory, so nothing is compared." in said
+    both = ["init", "--engine", "postgres", "--dirs", "a,b", "-o", "two.toml", "--json"]
+    notes = json.loads(printed(*both))["notes"]
+    assert f"{here / 'a'} and {here / 'b'} are on the same filesystem" in notes[0]
+
+
+@pytest.mark.starts_processes
 @pytest.mark.parametrize(
     ("engines", "budget"),
     [(["postgres"], "30min"), (["postgres", "mariadb"], "60min")],

@@ -15,6 +15,7 @@ from dbbench.introspect.recordings import LEFT_OUT, RecordedStatements, Statemen
 from dbbench.introspect.values import Placeholder, parameters_of, samples_of
 from dbbench.introspect.writing import choose, files_of
 from dbbench.plan.catalog import catalog
+from dbbench.results.merging import decoding, keep_scripts
 from tests.support.plans import plan
 from tests.unit.test_recorded import DATA, FIXTURES, left_out, logged, sample, slow, why
 
@@ -257,3 +258,18 @@ def test_what_cannot_be_meant_is_refused(
     """
     assert cli.run(["workload", "from-statements", str(FIXTURES / "pgss.csv"), *words]) == 2
     assert list(tmp_path.iterdir()) == []
+
+
+@slow
+@pytest.mark.starts_processes
+def test_bytes_that_are_not_utf8_stay_as_they_were_logged(
+    here: Path, printed: Any, tmp_path: Path
+) -> None:
+    """A server writes the bytes of its clients."""
+    statement = "SELECT id FROM customers WHERE name = 'M\udcfcller'"
+    logged(tmp_path, statement)
+    printed("workload", "from-statements", str(tmp_path / "slow.log"))
+    content = Path("workloads/recorded.statements").read_bytes()
+    assert b"'M\xfcller'" in content
+    keep_scripts(here, {"a.statements": content.decode(errors=decoding("a.statements"))})
+    assert (here / "scripts/a.statements").read_bytes() == content

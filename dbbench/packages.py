@@ -153,6 +153,7 @@ TOOLS: Final = (
     Tool("test", ("mariadb-dump",), "mariadb-client", "mariadb", engine="mariadb"),
     Tool("test", ("mydumper",), "mydumper", "mydumper", optional=True),
     Tool("test", ("setfattr",), "attr", "attr"),
+    Tool("test", ("strace",), "strace", "strace", optional=True),
     # For the operation base-backup.
     Tool(
         "test",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from dbbench.commands.options import (
 from dbbench.engines import ENGINES
 from dbbench.errors import LabUnavailable, ProgramMissing
 from dbbench.labs.powercut import Order, unavailable
+from dbbench.machine import namespaces
 from dbbench.metrics.table import METRICS
 from dbbench.model import plain
 from dbbench.plan import studies
@@ -234,10 +234,10 @@ def _impossible(study: Study, servers: dict[str, list[str]]) -> str | None:
     """Return why this machine cannot compare the study's setups: its baseline, or all the others.
     None if it can.
     """
-    with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
-        file.write(studies.plan_text(study, DEFAULT, servers))
-        file.flush()
-        request = load_request(file.name, [])
+    with namespaces.temporary_folder() as folder:
+        file = folder / "plan.toml"
+        file.write_text(studies.plan_text(study, DEFAULT, servers))
+        request = load_request(str(file), [])
     skipped = list_gaps(request, [])
     plan = request.plan
     baseline = plan.baseline or plan.fs_setups[0].label

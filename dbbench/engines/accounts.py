@@ -130,7 +130,8 @@ def _name(table: Path, line: str) -> None:
     if not table.is_file():
         return
     whole = table.read_text(errors="surrogateescape").rstrip("\n") + "\n" + line
-    with tempfile.NamedTemporaryFile("w", dir="/dev/shm", errors="surrogateescape") as file:
+    folder = namespaces.private_folder()
+    with tempfile.NamedTemporaryFile("w", dir=folder, errors="surrogateescape") as file:
         file.write(whole)
         file.flush()
         os.fchmod(file.fileno(), 0o644)

@@ -19,7 +19,7 @@ import signal
 import stat
 import sys
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, NoReturn
 
@@ -218,6 +218,18 @@ def private_folder() -> Path:
         )
     folder.chmod(0o700)
     return folder
+
+
+@contextlib.contextmanager
+def temporary_folder(elsewhere: Path | None = None) -> Iterator[Path]:
+    """Make a directory for the block. That of root's is where no other account can set a name;
+    `elsewhere`: of another account.
+    """
+    import tempfile  # 10 ms, which few commands need
+
+    parent = private_folder() if os.geteuid() == 0 else elsewhere
+    with tempfile.TemporaryDirectory(prefix="temporary-", dir=parent) as folder:
+        yield Path(folder)
 
 
 def mounts_are_private() -> bool:

@@ -10,7 +10,6 @@ import dataclasses
 import re
 import secrets
 import statistics
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from typing import Any, Final
 
 from dbbench import packages, process
 from dbbench.errors import ClientUnusable, DbbenchError, ProgramMissing, collect_errors
+from dbbench.machine import namespaces
 from dbbench.metrics.series import Clock
 from dbbench.model import ClientFacts, ClientSpec
 from dbbench.remote.network import CA, CERT, KEY, Network, answering, certify, password
@@ -325,8 +325,8 @@ def lacking(spec: ClientSpec, drivers: Mapping[str, str]) -> Iterator[DbbenchErr
         password(spec)
     with (
         collect_errors(errors),
-        tempfile.TemporaryDirectory(prefix="dbbench-") as folder,
-        session_on(spec.host, Path(folder) / "ssh.err") as session,
+        namespaces.temporary_folder() as folder,
+        session_on(spec.host, folder / "ssh.err") as session,
     ):
         for driver, version in drivers.items():
             with collect_errors(errors):

@@ -262,7 +262,7 @@ def _restore(
     if copy.is_dir():
         _check_large_objects(copy)
     with (
-        tempfile.TemporaryFile() as messages,
+        tempfile.TemporaryFile(dir=scripts.UNNAMED) as messages,
         process.running(
             [program, "--file=-", copy],
             stdout=subprocess.PIPE,

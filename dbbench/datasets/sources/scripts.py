@@ -21,6 +21,8 @@ from dbbench.model import SourceChange, SourceChangeKind
 
 # (database, table) -> rows that the dump contains; None: it does not tell
 Tables = dict[tuple[str, str], int | None]
+# for files without a name (O_TMPFILE), which may be as long as a dump
+UNNAMED: Final = "/var/tmp"
 _SHOWN: Final = 120  # characters of a statement in a message
 LINES: Final = 6  # of a program's output in a message
 _NAMED: Final = 6  # differences that a message lists
@@ -54,7 +56,7 @@ def feed(
     """Run a client with these pieces as its input, as the server's account; yield its status and
     what it printed, which may be as long as the dump.
     """
-    with tempfile.TemporaryFile() as printed:
+    with tempfile.TemporaryFile(dir=UNNAMED) as printed:
         with process.running(
             argv,
             stdin=subprocess.PIPE,

@@ -13,7 +13,6 @@ import functools
 import itertools
 import os
 import shlex
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -168,8 +167,8 @@ def obstacle(controller: str = MEMORY) -> str:
     if isinstance(where, str):
         return where
     try:
-        with tempfile.TemporaryDirectory(prefix="dbbench-", dir="/tmp") as folder:
-            journal = Journal(Path(folder) / "journal.jsonl")
+        with namespaces.temporary_folder() as folder:
+            journal = Journal(folder / "journal.jsonl")
             name = f"dbbench-check-{journal.tag}"
             with unit(journal), make_group(where, name, journal) as group:
                 file = "memory.max" if controller == MEMORY else "io.max"

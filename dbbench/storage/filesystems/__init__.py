@@ -6,7 +6,6 @@ snapshots and growth.
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Final
 
 from dbbench import packages, process
 from dbbench.errors import CommandFailed, DeadlinePassed, MountFailed, SetupNotInForce
+from dbbench.machine import namespaces
 from dbbench.machine.libc import syncfs as sync
 from dbbench.machine.pagecache import Emptying
 from dbbench.model import FsSetup, Role, durability_class
@@ -132,7 +132,7 @@ def _refusal(setup: FsSetup, family: Formatted) -> str | None:
     if not (setup.mkfs.options or setup.mkfs.tune):
         return None
     memory = _MEMORY if os.access(_MEMORY, os.W_OK) else None  # mkfs syncs, which is slow on a disk
-    with tempfile.TemporaryDirectory(prefix="dbbench-mkfs-", dir=memory) as folder:
+    with namespaces.temporary_folder(memory) as folder:
         targets = tuple(f"{folder}/{number}" for number in range(setup.devices.min))
         for target in targets:
             Path(target).touch()

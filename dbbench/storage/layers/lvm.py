@@ -9,13 +9,13 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from dbbench import process
 from dbbench.errors import FilesystemDamaged
+from dbbench.machine import namespaces
 from dbbench.model import Layer, Scalar
 from dbbench.results.journal import Journal
 from dbbench.storage.devices import hold
@@ -374,11 +374,11 @@ def _lvm(
 ) -> str:
     """Run one of LVM's programs with separate settings, so that it sees only these devices."""
     accept = ", ".join(f'"a|^{name}$|"' for name in names)
-    with tempfile.TemporaryDirectory(prefix="dbbench-lvm-") as folder:
-        Path(folder, "lvm.conf").write_text(_CONFIG.format(accept=accept))
+    with namespaces.temporary_folder() as folder:
+        (folder / "lvm.conf").write_text(_CONFIG.format(accept=accept))
         return process.run(
             argv,
-            env={**_ENV, "LVM_SYSTEM_DIR": folder},
+            env={**_ENV, "LVM_SYSTEM_DIR": str(folder)},
             timeout_s=timeout_s,
             note=note,
         ).stdout

@@ -147,7 +147,10 @@ def _text(entry: dict[str, object]) -> str:
     if entry.get("exit_code") is not None:
         parts.append(f"Exit status {entry['exit_code']}.")
     if entry.get("suspect"):
-        parts.append("The trial is marked suspect and its block is repeated.")
+        parts.append(
+            "The trial is marked suspect. Its block is repeated once, if `repeat_suspect` of the "
+            "plan, its budget and the limit of half of the trials allow it."
+        )
     lines = [f"{entry['id']}: {entry['title']}"]
     for part in parts:
         lines.append(

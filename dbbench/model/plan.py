@@ -85,6 +85,9 @@ Measure = Annotated[WholeSeconds, Field(ge=1)]
 DeviceBytes = Annotated[Bytes, Field(ge=LEAST_BYTES)]
 
 
+NO_KEY: Final = "computed, not a key of a plan"  # mark of a field
+
+
 @dataclass(frozen=True)
 class Arm:
     """One entry of `fs_setups` in a plan: an fs setup with a unique label. `mount`, `mkfs`,
@@ -290,7 +293,7 @@ class EngineSpec:
     # the node of the server's CPUs and memory
     numa_node: Annotated[Whole, Field(ge=0)] | None = None
     # settings that the plan gives as a list
-    sweeps: dict[str, tuple[Scalar, ...]] = field(default_factory=dict)
+    sweeps: Annotated[dict[str, tuple[Scalar, ...]], NO_KEY] = field(default_factory=dict)
 
     @property
     def bin(self) -> Path | None:

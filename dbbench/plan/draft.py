@@ -182,7 +182,8 @@ def _engine(document: Document, item: Any, key: Key) -> EngineSpec | None:
     """Return an entry of `engine`; a list instead of a setting's value is a sweep."""
     sweeps: dict[str, tuple[Scalar, ...]] = {}
     if isinstance(item, dict):
-        if "sweeps" in item:
+        item = dict(item)
+        if item.pop("sweeps", None) is not None:
             document.flaw(
                 (*key, "sweeps"),
                 'unknown key "sweeps"; to sweep a setting, give it a list in "settings"',

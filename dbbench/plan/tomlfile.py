@@ -26,7 +26,7 @@ from pydantic.fields import FieldInfo
 from dbbench.engines import ENGINES
 from dbbench.errors import PlanInvalid
 from dbbench.model.base import adapter
-from dbbench.model.plan import LEAST_BYTES
+from dbbench.model.plan import LEAST_BYTES, NO_KEY
 from dbbench.results.fileio import given_text
 from dbbench.units import size_text
 
@@ -393,9 +393,11 @@ def written_fields(kind: Any) -> dict[str, Any]:
     """Return the keys that a person may write for a dataclass (its aliases), with their types."""
     fields: dict[str, Any] = {}
     for name, hint in typing.get_type_hints(kind, include_extras=True).items():
-        if name.startswith("__") or typing.get_origin(hint) is typing.ClassVar:
+        marks = getattr(hint, "__metadata__", ())
+        computed = name.startswith("__") or typing.get_origin(hint) is typing.ClassVar
+        if computed or NO_KEY in marks:
             continue
-        for meta in getattr(hint, "__metadata__", ()):
+        for meta in marks:
             if isinstance(meta, FieldInfo) and meta.alias:
                 name = meta.alias
         fields[name] = _bare(hint)

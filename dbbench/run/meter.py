@@ -270,7 +270,8 @@ class Readings:
         for place, foreign in places.items():
             if foreign is not None:
                 text = f"other processes transferred {foreign.megabytes:.0f} MB on the {place}"
-                yield TrialWarning("W127", f"{text}, {percent(foreign.share)} of all")
+                text += f", {percent(foreign.share)} of all{self.host.other_runs_text}"
+                yield TrialWarning("W127", text)
 
     def foreign_below(self) -> ForeignIo | None:
         """Return the foreign I/O on the disks below the images. The trial's own is that of its

@@ -32,6 +32,8 @@ def test_the_contract_of_compare_json(told: Any) -> None:
         "metric",
         "rows",
         "findings",
+        "recommendation",
+        "trials",
     }
     assert (document["schema"], document["baseline"], document["metric"]) == (1, "ext4", "primary")
     keys = {

@@ -105,6 +105,9 @@ def test_a_checkout_in_a_command_line_does_not_make_a_process_ours(
     assert host_load._is_dbbench(tmp_path, 7) is ours
 
 
+DROPPED = {"cache_drops": 1}
+
+
 def cpu(busy: float, idle: float, steal: float = 0.0) -> CpuTimes:
     """Two CPUs; seconds."""
     return CpuTimes(busy, steal, 0, busy + idle + steal, 2)
@@ -142,6 +145,27 @@ def test_the_biggest_foreign_process_is_named() -> None:
     (warning,) = host_load.load_warnings(found)
     assert (warning.id, warning.suspect) == ("W012", True)
     assert "30 %" in warning.text and "pid 20 p20" in warning.text
+
+
+def test_another_dbbench_is_named_for_all_that_it_has_started(tmp_path: Path) -> None:
+    """Its server used the time, and has a name that says nothing; what has started this process is
+    no other run.
+    """
+    here = os.getpid()
+    table = [times(8636, 1, 0), times(8637, 8636, 0), times(8700, 8637, 3), times(here, 1, 0)]
+    for pid in (8636, 8637, here):
+        write_file(tmp_path / f"{pid}/cmdline", "/usr/bin/python3\0-m\0dbbench\0")
+    write_file(tmp_path / "8700/cmdline", "postgres\0")
+    runs = host_load._other_runs({each.pid: each for each in table}, set(), tmp_path)
+    assert runs == dict.fromkeys((8636, 8637, 8700), 8636)
+
+    before = at(0, cpu(0, 0), [], table[:3])
+    after = at(10, cpu(9, 11), [], [*table[:2], times(8700, 8637, 8)])
+    load = host_load.foreign_load(before, dataclasses.replace(after, other_runs=runs))
+    assert "(pid 8636 dbbench: 5.0 s)" in next(host_load.load_warnings(load)).text
+    dropped = dataclasses.replace(load, foreign_share=0.0, foreign_cpu_s=0.0, events=DROPPED)
+    (warning,) = host_load.load_warnings(dropped)
+    assert (warning.id, "pid 8636 dbbench" in warning.text) == ("W130", True)
 
 
 def test_short_lived_processes_are_in_their_parents_time() -> None:

@@ -131,6 +131,14 @@ def test_lists_of_settings_that_say_nothing_are_reported(tmp_path: Path) -> None
     )
 
 
+def test_known_keys_are_those_that_a_person_writes(tmp_path: Path) -> None:
+    """An unknown key of an engine lists the others, but none that only the program has."""
+    text = SETTINGS.replace('name = "mariadb"', 'name = "mariadb"\nzzz = 1')
+    flaws = flaws_of(tmp_path, text)
+    assert 'unknown key "zzz"; known: bin, cpus_client' in flaws
+    assert "sweeps" not in flaws
+
+
 def test_a_list_of_one_is_the_value(tmp_path: Path, swept: Expanded) -> None:
     """No variant, no longer name, and the plan is the same plan as with the bare value."""
     text = (

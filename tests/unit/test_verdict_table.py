@@ -147,7 +147,7 @@ def test_warnings_are_one_table_at_the_end(
     put_verdict(Options(), [run], Path("report.html"), {})
     text = capsys.readouterr().out
     assert re.search(r"^warning +trials +what to do$", text, re.MULTILINE)
-    assert re.search(r"^W012 +1 +background load\. Stop these processes", text, re.MULTILINE)
+    assert re.search(r"^W012 +1 +background load\. Stop the process", text, re.MULTILINE)
     assert [line.split()[0] for line in text.splitlines() if re.match(r"W\d\d\d ", line)] == [
         "W012"
     ]

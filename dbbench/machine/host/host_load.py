@@ -19,7 +19,7 @@ from dbbench.machine.host import proc as proc_files
 from dbbench.machine.host.proc import CpuTimes, MovedBytes, Task, below, number, text
 from dbbench.machine.namespaces import host_proc
 from dbbench.model import TrialWarning
-from dbbench.units import count, percent
+from dbbench.units import count, join_words, percent
 
 CPUS: Final = Path("/sys/devices/system/cpu")
 # A machine with enough memory occasionally swaps out idle pages, at a lower rate; pages that the
@@ -49,12 +49,14 @@ class LoadReading:
     events: Mapping[str, int] = field(default_factory=dict)
     # Bytes that each process has read from and written to disks, as far as this user may read it.
     moved: Mapping[tuple[int, int], MovedBytes] = field(default_factory=dict)
+    # Processes of other runs of dbbench: pid -> pid of the dbbench that has started them.
+    other_runs: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class ForeignProcess:
     """A process that does not belong to the trial; its CPU seconds between two readings, without
-    its children's.
+    its children's. Another dbbench stands for all processes that it has started.
     """
 
     pid: int
@@ -75,6 +77,13 @@ class HostLoad:
     events: Mapping[str, int] = field(default_factory=dict)
     ours_moved: MovedBytes | None = None
     foreign_moved: MovedBytes | None = None
+    other_runs: tuple[int, ...] = ()  # pids of other runs of dbbench
+
+    @property
+    def other_runs_text(self) -> str:
+        """Return " (at the same time: pid 8636 dbbench)", or "" if this is the only dbbench."""
+        names = [f"pid {pid} dbbench" for pid in self.other_runs]
+        return f" (at the same time: {join_words(names)})" if names else ""
 
 
 def reading(ours: tuple[int, ...] = (), proc: Path | None = None) -> LoadReading:
@@ -114,6 +123,7 @@ def reading(ours: tuple[int, ...] = (), proc: Path | None = None) -> LoadReading
         kernel_s,
         events(where),
         moved,
+        _other_runs(table, own_pids, where),
     )
 
 
@@ -171,10 +181,17 @@ def foreign_load(before: LoadReading, after: LoadReading) -> HostLoad:
     # Not what belonged to the trial at the first reading: if a parent ends, its children leave the
     # tree.
     foreign_now = {key: process for key, process in after.foreign.items() if key not in before.ours}
+    # All processes of another dbbench are named after it.
+    cpu_of: dict[tuple[int, str], float] = {}
+    for process, cpu_s in _each(before.foreign, foreign_now):
+        run = after.other_runs.get(process.pid)
+        who = (process.pid, process.name) if run is None else (run, "dbbench")
+        cpu_of[who] = cpu_of.get(who, 0.0) + cpu_s
     busiest = list[ForeignProcess]()
-    for process, cpu_s in sorted(_each(before.foreign, foreign_now), key=lambda pair: -pair[1])[:5]:
+    for (pid, name), cpu_s in sorted(cpu_of.items(), key=lambda pair: -pair[1])[:5]:
         if cpu_s > 0:
-            busiest.append(ForeignProcess(process.pid, process.name, cpu_s))
+            busiest.append(ForeignProcess(pid, name, cpu_s))
+    other_runs = tuple(dict.fromkeys(after.other_runs.values()))
     # Events that both readings have counted.
     counted = {}
     for name, now in after.events.items():
@@ -192,6 +209,7 @@ def foreign_load(before: LoadReading, after: LoadReading) -> HostLoad:
             tuple(busiest),
             counted,
             *moved,
+            other_runs,
         )
     # Kernel threads are visible only where all processes are.
     if after.kernel_s is not None:
@@ -209,6 +227,7 @@ def foreign_load(before: LoadReading, after: LoadReading) -> HostLoad:
         tuple(busiest),
         counted,
         *moved,
+        other_runs,
     )
 
 
@@ -244,7 +263,7 @@ def load_warnings(load: HostLoad) -> Iterator[TrialWarning]:
     drops = load.events.get("cache_drops")
     if drops:
         text = f"the machine's page cache was dropped {count(drops, 'time')} {time_text}"
-        yield TrialWarning("W130", text)
+        yield TrialWarning("W130", text + load.other_runs_text)
     swapped = load.events.get("swapped_pages", 0) * mmap.PAGESIZE
     if load.seconds > 0 and swapped / load.seconds >= SWAPPED_BYTES_PER_S:
         yield TrialWarning("W131", f"{swapped / 1e6:.0f} MB were swapped {time_text}")
@@ -275,6 +294,23 @@ def _of_our_namespace(table: Mapping[int, Task], where: Path) -> set[int]:
         members.add(above)
         above = table[above].parent
     return members
+
+
+def _other_runs(table: Mapping[int, Task], own_pids: set[int], where: Path) -> dict[int, int]:
+    """Return the processes of other runs of dbbench, each with the pid of the first dbbench above
+    it. What has started this process is none of them.
+    """
+    above = set[int]()
+    pid = os.getpid()
+    while pid in table and pid not in above:
+        above.add(pid)
+        pid = table[pid].parent
+    runs = {}
+    for pid in table:
+        if pid not in own_pids | above and _is_dbbench(where, pid):
+            runs[pid] = table[pid].parent
+    first = [pid for pid, parent in runs.items() if parent not in runs]
+    return {member: run for run in first for member in below((run,), table)}
 
 
 def _is_dbbench(where: Path, pid: int) -> bool:

@@ -264,6 +264,7 @@ class InnodbServer(Server):
             before = dict(rows_of(connection, "SHOW GLOBAL VARIABLES LIKE 'innodb%'"))
             if "innodb_log_checkpoint_now" in before:
                 rows_of(connection, "SET GLOBAL innodb_log_checkpoint_now = ON")
+            # MySQL has no command: the settings that make it flush everything, for a moment.
             changes = {
                 "innodb_max_dirty_pages_pct_lwm": "0",
                 "innodb_max_dirty_pages_pct": "0",
@@ -348,6 +349,7 @@ class InnodbServer(Server):
             return CheckpointFacts(
                 note="this version does not report the position of its checkpoint"
             )
+        # A cycle that the redo log drove is counted apart from the others.
         ended = int(grown["checkpoints_ended"])
         full = int(grown.get("checkpoints_redo_full", 0))
         moved = grown["innodb_redo_checkpoint_bytes"]
@@ -384,6 +386,7 @@ class InnodbServer(Server):
         changing = total(counted, "com_insert", "com_update", "com_delete", "com_replace")
         if ended is None or changing is None:
             return Work()
+        # Identifiers beyond those of ended transactions belong to transactions that wrote.
         begun = ended if explicit else ended + changing
         ids = counted.get("innodb_max_trx_id")
         read = counted.get("innodb_buffer_pool_read_requests")

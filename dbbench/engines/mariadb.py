@@ -92,6 +92,7 @@ class MariaDb(Innodb):
         the owner of files below /usr/lib.
         """
         program = mysqld.require(PROFILE, place.bin)
+        # The server's limits for a statement are small, since only its own files are read.
         printed = self.initialize(
             program,
             {

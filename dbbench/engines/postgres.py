@@ -258,6 +258,7 @@ def installed_version(bin: Path | None = None) -> str | None:
 
 def refusal(settings: Settings, bin: Path | None = None) -> str:
     """Return the server's message about the first of the settings that it refuses."""
+    # The server is asked for one setting and thereby reads all of them.
     argv = [
         str(_require(bin) / "postgres"),
         "-C",
@@ -269,6 +270,7 @@ def refusal(settings: Settings, bin: Path | None = None) -> str:
     for name, setting in settings.items():
         if name != SLOT:
             argv.append(f"--{name}={text.word(setting.value)}")
+    # A library that is missing stops the server only when it starts.
     missing = _missing_libraries(settings, bin)
     if missing:
         return f"its library {missing[0]} is not installed"
@@ -387,6 +389,7 @@ def create(datadir: Path, place: Place, *options: str) -> None:
     folder = _require(place.bin)
     owner = account()
     own(datadir, owner)
+    # Accounts come from the socket, the locale from C, so that nothing depends on the host.
     argv: list[str | Path] = [
         folder / "initdb",
         f"--pgdata={datadir}",
@@ -487,6 +490,7 @@ def check(datadir: Path, settings: Settings, place: Place) -> str:
         amcheck = server.bin / "pg_amcheck"
         if not amcheck.exists() or not server.has_extension("amcheck"):
             return blocks
+        # Pages have been checked; this looks at what rows and indexes say.
         argv: list[str | Path] = [
             amcheck,
             f"--host={server.socket_dir}",

@@ -186,6 +186,7 @@ def reading(
     parts = list(_ALWAYS)
     origins = {}
     lacking = []
+    # A view that this version lacks, or that its settings leave empty, is not read.
     for source in SOURCES:
         if numbers_of(version) not in source.versions or source.setting in off:
             continue
@@ -196,6 +197,7 @@ def reading(
                 lacking.append(f"{source.view}.{column}")
         if not present or not set(also) <= set(present):
             continue
+        # Each counter is one value of the view, named by what it counts.
         pairs = []
         for name, column in source.columns.items():
             if column in present:

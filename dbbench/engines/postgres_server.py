@@ -190,6 +190,7 @@ class PostgresServer(Server):
         with contextlib.closing(self.connect()) as connection:
             name = quote_ident(role, connection)
             base = quote_ident(self.database, connection)
+            # The golden copy may have a role of that name.
             how = (
                 "ALTER"
                 if rows_of(connection, "SELECT 1 FROM pg_roles WHERE rolname = %s", (role,))
@@ -202,6 +203,7 @@ class PostgresServer(Server):
                 (secret,),
             )
             rows_of(connection, f"GRANT ALL ON DATABASE {base} TO {name}")
+            # Tables of a user's own data can be in any schema.
             for (schema,) in rows_of(connection, _SCHEMAS):
                 of = quote_ident(schema, connection)
                 rows_of(connection, f"GRANT ALL ON SCHEMA {of} TO {name}")
@@ -316,6 +318,7 @@ class PostgresServer(Server):
         blocks = total(counted, "blks_read", "blks_hit")
         if ended is None or not self._tracks:
             return Work()
+        # A rolled back transaction may have got an identifier, too.
         writes = min(counted["xids"] - counted["xact_rollback"], counted["xact_commit"])
         return Work(
             transactions=ended,

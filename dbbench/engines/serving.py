@@ -146,6 +146,7 @@ def serving_program(
     within the block. Raises EngineStartFailed, and EngineDied also in place of the error that
     the death caused, with the log's last lines.
     """
+    # The log exists before the server does, so that its last lines can be quoted.
     launch.log.parent.mkdir(parents=True, exist_ok=True)
     raise_open_files(launch.open_files)
     try:
@@ -158,6 +159,7 @@ def serving_program(
         ) as program:
             server = _await(launch, program, answer)
             try:
+                # An error in the block is often the server's death.
                 yield server
             except Exception as error:
                 if program.poll() is not None:
@@ -210,6 +212,7 @@ def _answered(
 ) -> Answer | None:
     until = time.monotonic() + within_s
     while time.monotonic() < until:
+        # A server that ended will never answer.
         status = program.poll()
         _has_room(launch)
         if status is not None:
@@ -219,6 +222,7 @@ def _answered(
                 remedy=launch.remedy or f"The whole log: {launch.log}",
             )
         try:
+            # None: it is not ready yet. An error of the server itself is not waited out.
             server = answer(program)
         except errors.DbbenchError:
             raise

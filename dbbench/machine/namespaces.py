@@ -290,12 +290,14 @@ def _first_process(
         # end of file: the middle process died before prctl
         if select.select([alive], [], [], 0)[0]:
             os._exit(128 + signal.SIGKILL)
+        # A session of its own: Ctrl-C reaches the trial through its parent only.
         os.setsid()
         try:
             _furnish(keep)
         except OSError as error:
             os.write(complain, str(error).encode())
             os._exit(1)
+        # The other side goes on when this end is closed.
         os.close(complain)
         worker = os.fork()
         if worker == 0:

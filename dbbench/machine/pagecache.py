@@ -227,6 +227,7 @@ def empty_and_prove(
     if not remains:
         return facts
 
+    # Everything else has failed: the whole machine's cache is dropped, if that is allowed.
     def drop_all() -> None:
         by.empty()
         drop(files[0], control)

@@ -106,11 +106,13 @@ def check_all() -> Iterator[None]:
         name = args.thread.name if args.thread is not None else "unknown"
         of_libraries.append(_death(name, args.exc_value))
 
+    # Threads that a library starts report here.
     threading.excepthook = note
     try:
         yield
     finally:
         threading.excepthook = before
+    # A thread of dbbench itself is the better explanation.
     while _dead:
         _dead[0].check()
     for error in of_libraries:

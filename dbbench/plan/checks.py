@@ -143,6 +143,7 @@ def _check_workload(draft: PlanDraft, key: Key) -> None:
             document.flaw(place, f'workload "{spec.name}" does not support {name} {runs_on}')
         elif name not in {engine.name for engine in engines}:
             document.flaw(place, f'"{name}" is not an [[engine]] of this plan')
+    # Without `engines` the workload runs on all that it supports.
     if engines and not spec.engines and not engines_of(spec, workload, engines):
         text = f'workload "{spec.name}" supports none of the engines of this plan {runs_on}'
         document.flaw(key, text)

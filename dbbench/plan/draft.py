@@ -166,6 +166,7 @@ def _items(document: Document, name: str) -> list[tuple[Key, Any]]:
         for key, line in list(document.lines.items()):
             if key[0] == name:
                 document.lines[(name, 0, *key[1:])] = line
+    # What is not a list has no elements to check.
     if not isinstance(given, list):
         document.flaw((name,), f'"{name}" must be a list')
         return []

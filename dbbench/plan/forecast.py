@@ -329,6 +329,7 @@ def _load_of(trial: Trial) -> EarlierLoad | None:
     if written is None or window_s <= 0:
         return None
     whole_s = window_s + seconds.get(Phase.WARMUP, 0.0)
+    # What the server counted, per second of the whole load.
     rates = {}
     for fact in trial.work:
         if fact.counted is not None:

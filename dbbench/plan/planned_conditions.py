@@ -212,6 +212,7 @@ def _client(plan: Plan) -> Iterator[str]:
 def _cores(served: Sequence[Cell]) -> Iterator[str]:
     away = any(cell.client is not None for cell in served)
     specs = dict[str, EngineSpec]()
+    # One sentence for each engine.
     for cell in served:
         specs.setdefault(cell.engine.name, cell.engine)
     for engine, spec in specs.items():
@@ -220,6 +221,7 @@ def _cores(served: Sequence[Cell]) -> Iterator[str]:
         except MachineTooSmall as error:
             yield f"{engine} cannot run on the requested cores: {error.evidence}."
             continue
+        # Who runs where.
         server = cores.written_cores(chosen.server)
         client = cores.written_cores(chosen.client)
         node = f" of NUMA node {chosen.numa_node}" if chosen.numa_node is not None else ""
@@ -317,6 +319,7 @@ def _disks(plan: Plan, cells: Sequence[Cell]) -> Iterator[str]:
     if any(added.values()):
         each = ", ".join(f"{arm} by {number}" for arm, number in added.items() if number)
         yield f'Devices that the operation "grow" adds after the load: {each}.'
+    # More disks are not a property of a filesystem.
     numbers = {cell.arm: devices_of(plan, cell.setup) for cell in cells}
     if len(set(numbers.values())) > 1:
         each = ", ".join(f"{arm} {number}" for arm, number in numbers.items())
@@ -400,6 +403,7 @@ def known_fault_sentences(
         settings = settings_of(cell) if profile_of(engine).has_server else {}
         options = (*cell.setup.mkfs.options, *cell.setup.mkfs.tune, *cell.setup.mount)
 
+        # Everything that decides about a fault, as one text.
         values = {name: word(setting.value) for name, setting in settings.items()}
         text = known_faults.options_text(options, values)
         for fault, version in faults:

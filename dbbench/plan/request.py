@@ -90,6 +90,7 @@ def able(request: PlanRequest, paths: list[str]) -> PlanRequest:
     rest = tuple(arm for arm in plan.fs_setups if arm.label not in skipped)
     if not skipped or not rest or (plan.baseline or plan.fs_setups[0].label) in skipped:
         return request
+    # The levels that remain, and the request as if the plan named only these.
     factors = {}
     for name, levels in plan.factors.items():
         factors[name] = tuple(of for of in levels if level_text(name, of) not in skipped)
@@ -184,6 +185,7 @@ def take_share(request: PlanRequest, part: tuple[int, int] | None) -> PlanReques
     """
     if part is None:
         return request
+    # With a budget the order grows, so each share begins with a block of its own.
     index, shares = part
     plan = request.plan
     order = request.expanded.order

@@ -348,15 +348,18 @@ def _is_close(word: str, name: str) -> bool:
 def _message(finding: Any) -> str:
     given = finding.get("input")
     kind = finding["type"]
+    # A word that is not one of several: the nearest one is suggested.
     if kind in ("literal_error", "enum"):
         names = re.findall(r"'([^']*)'", finding["ctx"]["expected"])
         return f"must be one of {', '.join(names)}, not {given!r}{_near(str(given), names)}"
+    # A number beyond its bounds.
     if kind in _BOUNDS:
         text, name = _BOUNDS[kind]
         bound = finding["ctx"][name]
         limit = size_text(bound) if bound >= 2**20 else f"{bound:g}"
         reason = " (mkfs.xfs makes nothing smaller)" if bound == LEAST_BYTES else ""
         return f"must be {text.format(limit)}{reason}, not {given!r}"
+    # Everything else: pydantic's text, in the words of TOML.
     message = (
         str(finding["msg"]).removeprefix("Value error, ").replace("Input should be", "must be")
     )
@@ -437,12 +440,14 @@ class _Scanner:
         return self.lines
 
     def _header(self) -> Key:
+        # The tokens of [a.b] or [[a.b]], up to the closing bracket.
         line, _ = self.tokens.popleft()
         is_array = self.tokens[0][1] == "["
         if is_array:
             self.tokens.popleft()
         table: Key = ()
         *tables, name = self._key("]")
+        # An element of an array has its number in the key.
         for part in tables:
             table = (*table, part)
             if table in self.tables:

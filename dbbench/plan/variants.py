@@ -151,6 +151,7 @@ def with_levels(engine: EngineSpec, levels: Mapping[str, Scalar]) -> EngineSpec:
         if name == PROFILE:
             profile = str(level)
             continue
+        # A switch stands for several settings, and another factor for itself.
         changed = switches[name][bool(level)] if name in switches else {name: level}
         # The plan may spell the same setting differently.
         spellings = {spelt(setting) for setting in changed}

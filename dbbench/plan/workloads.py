@@ -54,6 +54,7 @@ def read_workload(
     if not isinstance(item, dict):
         document.flaw(key, f'each entry of "workload" must be a table, not {item!r}')
         return None
+    # The keys that every workload has; the rest are its own parameters.
     common = {name: item[name] for name in _COMMON if name in item}
     spec = convert(document, WorkloadSpec, common, key)
     try:
@@ -63,6 +64,7 @@ def read_workload(
         return None
     if spec is None or workload is None:
         return None
+    # A list of several values is a factor.
     values = _parameters(document, item, key, workload)
     single = {name: inner[0] for name, inner in values.items() if len(inner) == 1}
     several = {name: inner for name, inner in values.items() if len(inner) > 1}
@@ -138,6 +140,7 @@ def dataset_of(spec: WorkloadSpec, engine: str) -> Dataset | None:
     """
     if not spec.source:
         return None
+    # One path for all engines, or one for each.
     path = spec.source.get(engine, spec.source.get(""))
     if path is None:
         raise PlanInvalid(

@@ -191,6 +191,7 @@ def kept_logs(cell: Cell) -> dict[str, int]:
     the server itself. These are binary logs, which are removed after the load, and archived WAL
     or WAL that a slot keeps.
     """
+    # Rates that an earlier run measured replace the usual ones.
     binlog_rate: float = BINLOG_RATE
     wal_rate: float = WAL_RATE
     if cell.earlier is not None and cell.earlier.binlog_bytes_per_s is not None:
@@ -200,6 +201,7 @@ def kept_logs(cell: Cell) -> dict[str, int]:
     settings = settings_of(cell)
     load = estimate_of(cell)
     sizes = {}
+    # Only logs that the settings switch on, and no more than the load writes.
     for cause, setting, rate in (
         (BINARY_LOG, "log_bin", binlog_rate),
         (ARCHIVE, "archive_mode", wal_rate),

@@ -149,7 +149,8 @@ def _comparable(trial: Trial) -> Iterator[DeviceRate]:
     facts = trial.filesystem
     flags = facts.durability_flags if facts is not None else ()
     waits = Durability.ASYNC_COMMIT not in flags and Durability.NO_BARRIER not in flags
-    for rate in trial.ceiling.rates if trial.ceiling is not None else ():
+    rates = trial.ceiling.rates if trial.ceiling is not None else ()
+    for rate in rates:
         if waits or not rate.side.endswith(FLUSHED):
             yield rate
 

@@ -179,6 +179,7 @@ class Launcher(ExitStack):
         if self._server is not None and self._server[0].poll() is None:
             return
         self.close()
+        # The server gets one end of a pair of sockets and inherits nothing else.
         requests, its_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.enter_context(requests)
         env = {
@@ -239,6 +240,7 @@ class Launcher(ExitStack):
     def _fork(self, request: dict[str, Any]) -> Child | int:
         assert self._server is not None
         server, requests = self._server
+        # The child's events arrive through this pipe.
         output, written = os.pipe()
         try:
             with self._log_file() as log:
@@ -253,6 +255,7 @@ class Launcher(ExitStack):
             fds = []
         finally:
             os.close(written)
+        # The fork server has ended, so its status is the answer.
         if not pid:
             os.close(output)
             return server.wait(STOP_GRACE_S)
@@ -275,6 +278,7 @@ def serve(main: Callable[[dict[str, Any]], int]) -> NoReturn:
         request, fds, _flags, _address = socket.recv_fds(requests, _MESSAGE_BYTES, 2)
         if not request:  # the run has ended
             os._exit(0)
+        # The child works, and ends with this process.
         parent = os.getpid()
         child = os.fork()
         if child == 0:
@@ -282,6 +286,7 @@ def serve(main: Callable[[dict[str, Any]], int]) -> NoReturn:
             process.end_with(_work, main, json.loads(request), fds, parent)
         for fd in fds:
             os.close(fd)
+        # The other side can signal the child without meaning another process.
         pidfd = os.pidfd_open(child)
         socket.send_fds(requests, [str(child).encode()], [pidfd])
         os.close(pidfd)

@@ -51,6 +51,7 @@ def create(
     from dbbench.machine import host
     from dbbench.machine.host import tunables
 
+    # What was found on this host belongs to the run, not to its trials.
     folder = results_folder / (name or free_name(results_folder, wanted.plan.name))
     run = Run(
         name=folder.name,

@@ -205,10 +205,12 @@ def _settings(expanded: Expanded, plan_text: str) -> Iterator[errors.DbbenchErro
     for cell in expanded.cells:
         settings = settings_of(cell)
         io_uring = ENGINES[cell.engine.name].PROFILE.io_uring
+        # Settings that are defaults were tried with every version.
         chosen = {
             name: setting for name, setting in settings.items() if setting.origin != "default"
         }
         requested.setdefault(repr((cell.engine.name, cell.engine.bin, chosen)), (cell, chosen))
+        # io_uring may be missing in the kernel, or forbidden.
         wanted = [
             name
             for name, value in io_uring.items()
@@ -217,6 +219,7 @@ def _settings(expanded: Expanded, plan_text: str) -> Iterator[errors.DbbenchErro
         if wanted and (reason := host.without_io_uring()):
             text = f"{wanted[0]} = {settings[wanted[0]].value} is not possible: {reason}"
             yield errors.KernelLacks(text, effect="Nothing was changed.", remedy=remedy)
+    # Each combination is tried once.
     for cell, chosen in requested.values():
         for text in _refused_settings(cell.engine, chosen, plan_text):
             yield errors.PlanInvalid(text, remedy=remedy)
@@ -235,11 +238,13 @@ def _refused_settings(
     for name, setting in chosen.items():
         if reason := why_reserved(engine.PROFILE.reserved, name):
             yield f"{name}, set by the {setting.origin.replace('_', ' ')}, is reserved: {reason}"
+    # All at once first; one by one only to find which it is.
     title = engine.PROFILE.title
     version = engine.installed_version(place)
     if not chosen or version is None or not (whole := engine.refusal(chosen, place)):
         return
     answers = {name: engine.refusal({name: setting}, place) for name, setting in chosen.items()}
+    # The server's own words, with where the value came from.
     for name, answer in answers.items():
         if answer:
             unknown = {name} - engine.defaults(None).keys() - engine.PROFILE.versions.keys()
@@ -264,6 +269,7 @@ def _cores(plan: Plan) -> Iterator[errors.DbbenchError]:
 def _memory(expanded: Expanded) -> Iterator[errors.DbbenchError]:
     usable = cgroup.usable_bytes()
     for cell in expanded.cells:
+        # The smaller of the plan's limit and of what there is.
         limit = cell.memory_bytes
         cache = own_cache_bytes(settings_of(cell)) or 0
         most = min((size for size in (limit, usable) if size is not None), default=None)
@@ -404,6 +410,7 @@ def check_run(
     """
     if folder is not None:
         recover.release(folder)
+    # A run that is resumed has written a part of its images already.
     missing = image.missing_bytes(folder.run, folder.path) if folder else None
     if wipe and not wanted.plan.device.disks:
         kind = wanted.plan.device.kind

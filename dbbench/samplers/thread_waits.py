@@ -156,7 +156,7 @@ class ThreadWaits:
             due = began + (number - random.random()) / PER_S
             if due >= began + 1 or ended.wait(max(0.0, due - time.monotonic())):
                 break
-            states = [self._state(thread) for thread in [*self._threads.values()]]
+            states = [self._state(thread) for thread in list(self._threads.values())]
             second.waits.update(waits([state for state in states if state is not None]))
             second.samples += 1
             if time.monotonic() >= began + 1:
@@ -179,7 +179,7 @@ class ThreadWaits:
             chosen = set(random.sample(sorted(found), _MOST))
         self._part = len(chosen) / len(found) if found else 1.0
         # A process of PostgreSQL gets its title a moment after it has started.
-        for tid, thread in [*self._threads.items()]:
+        for tid, thread in list(self._threads.items()):
             if tid not in chosen or (thread.title is None and thread.pid != self._server):
                 self._threads.pop(tid).close()
         for tid in chosen - self._threads.keys():

@@ -42,6 +42,8 @@ _TEXTS: Final = {
 class Dialect(Protocol):
     """What differs between the dumps and copies of two dialects."""
 
+    # the programs that loading needs, in addition to the server's own
+    def programs(self, source: Source) -> tuple[str, ...]: ...
     def lay(
         self,
         source: Source,
@@ -92,8 +94,7 @@ def of(dataset: Dataset, spec: EngineSpec) -> Source | None:
     fits(source, spec.name, version, page)
     if is_postgres:
         postgres_copies.check_locales(source)
-    # in addition to the server's own
-    programs = innodb_sources.programs(source) if profile.dialect == "mysql" else ()
+    programs = _DIALECTS[profile.dialect].programs(source)
     lacking = [name for name in programs if process.find(name) is None]
     if lacking:
         packages = [package_of(name) or name for name in lacking]

@@ -280,6 +280,12 @@ def _recover(data: Path, place: Place, account: process.User) -> None:
 
 
 # So that the first scan does not set hint bits.
+def programs(source: Source) -> tuple[str, ...]:
+    """Return no program: PostgreSQL's own ones load its dumps."""
+    del source
+    return ()
+
+
 def settle(server: Server) -> str:
     """Vacuum, freeze and analyse the database that the drivers use."""
     execute(server, "VACUUM (FREEZE, ANALYZE)")

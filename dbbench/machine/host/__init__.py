@@ -67,6 +67,7 @@ def facts(root: Path = Path("/")) -> dict[str, Any]:
     None for unknown.
     """
     uname = os.uname()
+    # Not every system has os-release.
     release = {}
     with contextlib.suppress(OSError):
         release = platform.freedesktop_os_release()

@@ -253,6 +253,7 @@ def load_warnings(load: HostLoad) -> Iterator[TrialWarning]:
             yield TrialWarning(
                 "W012", f"{text} ({_busiest_text(load.processes, load.foreign_cpu_s)})"
             )
+    # Time that another guest of the machine got.
     if load.steal_share is not None and load.steal_share >= STEAL_SHARE:
         text = f"the hypervisor took {percent(load.steal_share, 1)} of the CPU time {time_text}"
         yield TrialWarning("W015", text)
@@ -260,6 +261,7 @@ def load_warnings(load: HostLoad) -> Iterator[TrialWarning]:
     if throttled:
         text = f"the CPUs were throttled {count(throttled, 'time')} {time_text}"
         yield TrialWarning("W015", text)
+    # A page cache that was dropped makes the next reads cold.
     drops = load.events.get("cache_drops")
     if drops:
         text = f"the machine's page cache was dropped {count(drops, 'time')} {time_text}"

@@ -180,6 +180,7 @@ def task(folder: str) -> Task | None:
     """Return the process or thread of this directory in /proc, or None if it is gone."""
     # a name may contain spaces and parentheses
     head, _, tail = (content(f"{folder}/stat") or "").rpartition(")")
+    # The fields by their place, see proc_pid_stat(5).
     number, _, name = head.partition(" (")
     rest = tail.split()
     try:

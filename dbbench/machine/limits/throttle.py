@@ -40,6 +40,7 @@ def limit_disks(
     rates = _rates(limit)
     if isinstance(where, str):
         raise refused(where, _LATE)
+    # Rules of a killed trial would add to these.
     give_back(journal)
     with contextlib.ExitStack() as stack:
         try:

@@ -147,12 +147,14 @@ def servers_of(
             present.append(f"{name} {version}")
             if suits(version, branches):
                 servers.setdefault(name, []).append(folder)
+    # A plan for one server gets the first that will do.
     if "$servers" not in chosen.plan:
         servers = dict(list(servers.items())[:1])
     used = list(itertools.chain.from_iterable(servers.values()))
     unused = [f"; it cannot use {folder}" for folder in given if folder not in used]
     if servers and not unused:
         return servers
+    # What is there instead.
     there = ", ".join(present) or "none of them"
     raise ProgramMissing(
         f"study {chosen.name} requires {servers_text(chosen)}; installed: {there}{''.join(unused)}",
@@ -192,6 +194,7 @@ def plan_text(
     """
     if scale not in chosen.scales:
         raise UnknownName(f'unknown scale "{scale}"{did_you_mean(scale, SCALES)}')
+    # The values of the scale, and an [[engine]] for each server.
     takes = chosen.scales[scale].takes
     places = {name: level_text(value) for name, value in chosen.scales[scale].values.items()}
     bins = {name: _bin_line(folders) for name, folders in servers.items()}
@@ -203,6 +206,7 @@ def plan_text(
         bin=line,
         servers="\n\n".join(tables),
     )
+    # The head of the file says where the study is from.
     lines = (
         f"# {chosen.title}",
         f"# {chosen.address}",

@@ -325,6 +325,7 @@ def _of_device(trial: Record, _observed: Observed) -> Iterator[TrialWarning]:
     device = trial.facts.device
     cache = trial.facts.cache
     disks = _disks(device)
+    # Images: cached twice without direct I/O, and given back by a discard.
     for disk in disks:
         if disk.direct_io is False:
             yield TrialWarning("W011", f"{disk.image} is on a filesystem without direct I/O")
@@ -335,6 +336,7 @@ def _of_device(trial: Record, _observed: Observed) -> Iterator[TrialWarning]:
             text += f" and {after * 512} after the trial"
             discards = trial.facts.filesystem.discards  # the fs setup enables online discard
             yield TrialWarning("W017", text, suspect=False if discards else None)
+    # A device that is too small, or shared, or a cache that was not empty.
     if not device.existing and device.size_bytes < SMALL_DEVICE:
         yield TrialWarning("W021", f"the device has {size_text(device.size_bytes)}")
     shared = disks_with_several([physical_disks(disk) for disk in disks])

@@ -67,6 +67,7 @@ def silent(window: Window, series: Series) -> Iterator[TrialWarning]:
     completes some.
     """
     for disk, prefix in (("the device", ""), ("the log's device", "log_")):
+        # Without the columns of the device nothing can be said.
         names = [
             f"{prefix}{name}" for name in ("util_pct", "r_per_s", "w_per_s", "f_per_s", "d_per_s")
         ]
@@ -83,6 +84,7 @@ def silent(window: Window, series: Series) -> Iterator[TrialWarning]:
             if length > longest:
                 longest = length
                 end = second + 1
+        # The warning is at the second in which the silence began.
         if longest >= SILENT_S:
             text = f"{disk} completed no request for {longest} s while one was pending"
             yield TrialWarning("W106", text, second=round(window.warmup_s) + end - longest)
@@ -101,11 +103,13 @@ def exceeds_limit(
     iops = limit.asked.iops or math.inf
     mb_per_s = limit.asked.mb_per_s or math.inf
     texts = []
+    # fio on the bare device must get what the limit grants.
     for row in limit.rows:
         expected = min(iops, mb_per_s * 1e6 / _ROW_BYTES[row.name[-2:]])
         if abs(row.iops / expected - 1) > MISSED:
             measured = f"{row.name} of fio completed {row.iops:.4g} IOPS"
             texts.append(f"{measured} instead of {expected:.4g}")
+    # The limit applies to each device, so several together may do more.
     number = max(1, len(device.members)) if device is not None else 1
     for rate in ceiling.rates:
         most = number * (iops if rate.unit == "IOPS" else mb_per_s)
@@ -145,10 +149,12 @@ def slower(
         return
     if any(name not in series for names in _RATES for name in names):
         return  # a load shorter than iostat's first interval has only the first column
+    # The slowest of what fio measured before the run.
     iops = min(row.iops for row in ceiling.rows)
     mb_per_s = min(row.mb_per_s for row in ceiling.rows)
     slow = dict[int, float]()  # requests, by second
     seconds = zip(*(_sum(series, cell, names) for names in _RATES), strict=True)
+    # A busy second with few requests and few bytes.
     for second, (busy, requests, kb) in enumerate(seconds):
         if busy is None or requests is None or kb is None or busy < BUSY_PCT:
             continue
@@ -179,10 +185,12 @@ def _rates(series: Series, cell: Cell) -> Iterator[DeviceRate]:
         ):
             if any(name not in series for name in names):
                 continue
+            # The median of the seconds in which anything was transferred.
             values = [value * factor for value in _sum(series, cell, names) if value is not None]
             median = statistics.median(values) if values else 0.0
             if not median:
                 continue
+            # A constant rate suggests a limit.
             constant = False
             if len(values) >= LEAST_SECONDS:
                 low, _, high = statistics.quantiles(values, n=4, method="inclusive")

@@ -46,6 +46,7 @@ def memory(
     """Return the size of the dataset compared with the memory that can cache it, and how the server
     read its files.
     """
+    # Who caches the data decides which memory counts.
     group = readings.processes.memory
     resident = readings.engine.resident_bytes
     direct = how_read(effective, resident, dataset_bytes)

@@ -248,6 +248,7 @@ def _text(fact: WorkFacts) -> str:
     bounds = f"expected at least {fact.least}"
     if fact.most is not None:
         bounds += f" and at most {fact.most}"
+    # Some counts have units or words of their own.
     if fact.count == "flushes":
         return f"{fact.counted} device flushes for {fact.claimed} commits; {bounds}"
     if fact.count in ("log_bytes", "binlog_bytes"):

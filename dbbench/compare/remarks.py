@@ -48,6 +48,9 @@ class RemarkKind(StrEnum):
         "device-limited: this setup and the baseline both reached the ceiling of the device"
     )
     SCAN_WROTE = "the scan also wrote (W118): part of this is the cost of writing"
+    WARM = (
+        "a mean of passes of which only the first one was cold (W158): the tables fit into memory"
+    )
     ONE_DISK = (
         "its devices are on one physical disk (W119): RAID or a separate log gains nothing there"
     )

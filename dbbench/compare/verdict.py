@@ -37,6 +37,7 @@ WARNED: Final = {
     "W118": RemarkKind.SCAN_WROTE,
     "W119": RemarkKind.ONE_DISK,
     "W152": RemarkKind.UNCOMPRESSED,
+    "W158": RemarkKind.WARM,
 }
 
 

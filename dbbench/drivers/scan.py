@@ -13,13 +13,14 @@ from typing import Any, Final
 
 from dbbench.drivers.protocol import Live, Load, LoadTask
 from dbbench.drivers.sessions import SessionWork, cancel, carry_out, connect
-from dbbench.drivers.tool import whole_outcome
+from dbbench.drivers.tool import could_hold, whole_outcome
 from dbbench.engines import sql_of
 from dbbench.engines.sql import Sql, Table
 from dbbench.errors import DriverFailed
 from dbbench.metrics.outcome import Claim, Outcome
 from dbbench.model import Cell, TrialWarning
 from dbbench.results.fileio import write_json
+from dbbench.units import number
 
 _NAMED: Final = 8  # tables that an error message lists
 
@@ -177,7 +178,7 @@ class ScanLoad:
 
     def outcome(self) -> Outcome:
         """Return duration and rate of a pass; query plans and times go to raw/. W118 if scans
-        changed pages.
+        changed pages, W158 if all but the first read memory.
         """
         passes = self.passes.seconds
         if not passes or any(len(session.seconds) < len(passes) for session in self.sessions):
@@ -191,14 +192,17 @@ class ScanLoad:
             blocks = session.sql.dirtied_blocks(session.plan)
             if blocks:
                 changes.append(f"{blocks} blocks of {session.table.name}")
-        text = f"EXPLAIN reports dirtied blocks: {', '.join(changes)}"
+        warnings = list(warm_passes(passes, size // len(passes), could_hold(self.task.cell)))
+        if changes:
+            text = f"EXPLAIN reports dirtied blocks: {', '.join(changes)}"
+            warnings.append(TrialWarning("W118", text))
         return whole_outcome(
             self.begin_utc,
             window_s,
             {"duration_s": window_s / len(passes), "mb_per_s": size / 1e6 / window_s},
             scanned_bytes=size,
             claims=(Claim("table_bytes", total=size),),
-            warnings=(TrialWarning("W118", text),) if changes else (),
+            warnings=tuple(warnings),
         )
 
     def _keep(self, passes: list[float]) -> None:
@@ -217,3 +221,17 @@ class ScanLoad:
             (raw / f"plan_{table.name}.json").write_text(session.plan + "\n")
         write_json(raw / "scan.json", {"passes_s": passes, "tables": tables})
         (raw / "scan.sql").write_text(statements)
+
+
+def warm_passes(
+    passes: list[float],
+    size: int,
+    memory: int,
+) -> Iterator[TrialWarning]:
+    """Yield W158 if passes over `size` bytes were repeated and memory could hold them."""
+    if len(passes) > 1 and size < memory:
+        megabytes = size / 1e6
+        first = number(float(f"{megabytes / passes[0]:.3g}"))
+        mean = number(float(f"{megabytes * len(passes) / sum(passes):.3g}"))
+        text = f"{len(passes)} passes: {first} MB/s in the first, cold one, {mean} MB/s on average"
+        yield TrialWarning("W158", text)

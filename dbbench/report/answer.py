@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from dbbench.compare.interval import LEAST_BLOCKS
-from dbbench.compare.remarks import RemarkKind
+from dbbench.compare.remarks import RemarkKind, has
 from dbbench.compare.verdict import AHEAD, BEHIND, without_guard
 from dbbench.metrics.summary import SHORT_WINDOW_S
 from dbbench.model import Status, Verdict
@@ -44,12 +44,13 @@ SHORT = "short"
 UNFINISHED = "unfinished"
 FAILED = "failed"
 SKIPPED = "skipped"
+WARM = "warm"
 
 
 class Answer(NamedTuple):
     """`recommendation` says what to do, "" if no setup can be chosen. `sentences` are the answer, the
     most certain first. `caveats` are (kind, sentence): what a reader must know about it. The
-    kinds are SHORT, UNFINISHED, FAILED, SKIPPED, and DURABILITY and SUSPECT of `sentences`.
+    kinds are SHORT, UNFINISHED, FAILED, SKIPPED, WARM, and DURABILITY and SUSPECT of `sentences`.
     """
 
     recommendation: str
@@ -72,7 +73,8 @@ def answer(tables: Sequence[VerdictTable], runs: Sequence[LoadedRun] = ()) -> An
         if table.rows[0].value is not None:
             pairs += pairs_of(table)
     sentences = [*_differences(pairs, judged), *_others(pairs, judged), *_without_pairs(judged)]
-    caveats = [*_short(runs), *_incomplete(runs), *_durability(judged), *_suspect(judged)]
+    caveats = [*_short(runs), *_incomplete(runs), *_warm(judged)]
+    caveats += [*_durability(judged), *_suspect(judged)]
     smoke = any(kind == SHORT for kind, _ in caveats)
     return Answer(
         recommend(pairs, judged, smoke),
@@ -261,6 +263,14 @@ def _incomplete(runs: Sequence[LoadedRun]) -> Iterator[tuple[str, str]]:
             yield FAILED, f"**{failed} of {count(len(run.trials), 'trial')} failed**."
         for setup, why in run.run.skipped.items():
             yield SKIPPED, f"**{setup} was not run**: {why}."
+
+
+def _warm(tables: Sequence[VerdictTable]) -> Iterator[tuple[str, str]]:
+    warm = [table for table in tables if any(has(row.notes, RemarkKind.WARM) for row in table.rows)]
+    if warm:
+        where = join_words(list(dict.fromkeys(place_of(table, tables) for table in warm)))
+        text = "only the first of several scans was cold, so the mean is mostly that of memory"
+        yield WARM, f"**The tables of {where} fit into memory**: {text} (W158)."
 
 
 def _durability(tables: Sequence[VerdictTable]) -> Iterator[tuple[str, str]]:

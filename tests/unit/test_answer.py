@@ -9,9 +9,19 @@ import synthetic
 from synthetic import TPCB, Shape
 
 from dbbench.compare import rows
+from dbbench.compare.remarks import RemarkKind, has
 from dbbench.metrics.table import METRICS
-from dbbench.model import FilesystemFacts, Status
-from dbbench.report.answer import DURABILITY, FAILED, SHORT, SKIPPED, SUSPECT, UNFINISHED, answer
+from dbbench.model import FilesystemFacts, Status, TrialWarning
+from dbbench.report.answer import (
+    DURABILITY,
+    FAILED,
+    SHORT,
+    SKIPPED,
+    SUSPECT,
+    UNFINISHED,
+    WARM,
+    answer,
+)
 from dbbench.report.page.groups import groups
 from dbbench.report.page.headline import verdict
 from dbbench.report.sentences import plain_text
@@ -186,3 +196,22 @@ def test_the_page_has_the_same_answer(tmp_path: Path) -> None:
     assert set(terminal.caveats) <= {*page.caveats, *page.notices}
     rows = {row for group in groups([run]) for row in map(repr, group.rows)}
     assert rows == {row for table in verdicts([run]).tables for row in map(repr, table.rows)}
+
+
+def test_scans_of_memory_are_named() -> None:
+    """In the table and in a sentence: only the first pass was cold."""
+    trials = []
+    for arm in ("ext4", "xfs"):
+        for block, value in enumerate(STEADY, 1):
+            made = trial(arm, block, workload="scan", summary={"mb_per_s": value})
+            trials.append(replace(made, warnings=(TrialWarning("W158", "2 passes"),)))
+    warm = VerdictTable(
+        "postgres",
+        "scan",
+        "",
+        METRICS["mb_per_s"],
+        rows(trials, "ext4", "mb_per_s"),
+    )
+    assert all(has(row.notes, RemarkKind.WARM) for row in warm.rows)
+    (caveat,) = [text for kind, text in answer([warm]).caveats if kind == WARM]
+    assert "fit into memory" in caveat

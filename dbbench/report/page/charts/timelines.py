@@ -124,7 +124,8 @@ CHARTS: Final = (
             Panel("iowait", "iowait", "%", (("cpu_iowait_pct",),)),
             Panel("steal", "steal", "%", (("cpu_steal_pct",),)),
         ),
-        "Of the whole machine, mean of the trials; blank is idle.",
+        "Of the whole machine, mean of the trials; blank is idle. Its seconds, which sar counts, are "
+        "those of the load ± 0.5 s.",
         "no trial has data from sar",
     ),
     TimelineChart(

@@ -17,12 +17,12 @@ import click
 
 from dbbench.commands.options import Options, command_line, refuse_existing, write_new
 from dbbench.engines import SERVERS
-from dbbench.errors import DbbenchError, LiveServerUnreadable
+from dbbench.errors import DbbenchError, LiveServerUnreadable, UsageInvalid
 from dbbench.machine import host
 from dbbench.model.base import data_folder
 from dbbench.report.text import put, put_paragraph
 from dbbench.storage.devices.directory import check_directory
-from dbbench.units import grouped, seconds_of
+from dbbench.units import grouped, inert, seconds_of
 
 if TYPE_CHECKING:
     from dbbench.plan.proposal import Proposal
@@ -281,7 +281,7 @@ def _seconds(text: str) -> str:
 def _write_units(options: Options, folder: Path) -> None:
     started = shutil.which(sys.argv[0]) or shutil.which("dbbench")
     program = str(Path(started).absolute()) if started else _PROGRAM
-    word = program if re.fullmatch(r"[\w/.+@-]+", program) else f'"{program.replace("%", "%%")}"'
+    word = _unit_word(program)
     texts = {
         folder / file.name: file.read_text(encoding="utf-8")
         for file in sorted((data_folder() / "systemd").iterdir())
@@ -295,6 +295,18 @@ def _write_units(options: Options, folder: Path) -> None:
         *(f"Wrote {path}" for path in paths),
         "Next:  systemctl daemon-reload",
     )
+
+
+def _unit_word(program: str) -> str:
+    """Return a path as the first word of ExecStart=; see "Quoting" in systemd.syntax(7), and % in
+    systemd.service(5). Raises UsageInvalid for control characters.
+    """
+    if re.fullmatch(r"[\w/.+@-]+", program):
+        return program
+    if inert(program) != program or "\n" in program:
+        raise UsageInvalid(f"{program!r} has control characters, which a unit cannot contain")
+    quoted = re.sub(r"""(["'\\])""", r"\\\1", program)
+    return f'"{quoted.replace("%", "%%")}"'
 
 
 def _running(

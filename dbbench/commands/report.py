@@ -20,6 +20,7 @@ from dbbench.report.verdict_table import as_document, put_tables
 from dbbench.report.verdicts import verdicts
 from dbbench.results import LoadedRun, all_of
 from dbbench.results.fileio import write_text
+from dbbench.units import inert
 
 MOST_FAILED: Final = 3  # failed trials that are listed; `dbbench show` lists all
 
@@ -121,7 +122,7 @@ def write(
 
     root = runs[0].path.parent
     nights = analysis.courses_of(root, [run.path.name for run in runs], damaged)
-    write_text(path, render(runs, redact, nights=nights))
+    write_text(path, inert(render(runs, redact, nights=nights)))
     return path
 
 

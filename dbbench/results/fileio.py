@@ -20,7 +20,7 @@ from typing import Any, Final, TypeVar
 
 from dbbench import errors
 from dbbench.model.base import SCHEMA, adapter
-from dbbench.units import size_text
+from dbbench.units import inert, size_text
 
 # The largest file of the results that is read as a whole: some kilobytes are usual, and a run.json
 # of 20 000 trials has 16 MiB. `dbbench.metrics.series` limits what a series has after unpacking.
@@ -51,6 +51,10 @@ _KINDS: Final = {
     stat.S_IFLNK: "a symbolic link",
 }
 _T = TypeVar("_T")
+# Keys of strings that contain a program's output, and of SQL that is executed.
+_OUTPUT: Final = ("text", "harms", "harms_at_4096", "invalid", "detail")
+_EXECUTED: Final = ("during",)
+_INDENT: Final = "\n" + 6 * " "
 _SUM: Final = b',\n "sha256": "'
 
 
@@ -381,7 +385,33 @@ def parsed_as(kind: type[_T], written: bytes) -> _T:
             f"its schema is {content.get('schema')}, and this version of dbbench reads schema "
             f"{SCHEMA} only; use the version that wrote it"
         )
+    # Only a file with escapes or active characters can contain what a terminal or a page obeys.
+    text = written.decode()
+    if "\\" in text or inert(text) != text:
+        written = json.dumps(_shown(content, "")).encode()
     return adapter(kind).validate_json(written)
+
+
+def _shown(content: Any, key: str) -> Any:
+    """Return the content with strings that cannot forge a line of a table: control characters are
+    escaped, and line feeds too, except where a program's output has some; its lines are indented
+    more than any line of dbbench's. `key`: where the content is.
+    """
+    if isinstance(content, dict):
+        shown = {}
+        for name, value in content.items():
+            shown[_shown(name, "")] = _shown(value, key if key in _OUTPUT else name)
+        return shown
+    if isinstance(content, list):
+        return [_shown(value, key) for value in content]
+    if not isinstance(content, str):
+        return content
+    text = inert(content)
+    if key in _EXECUTED:
+        return text
+    if key in _OUTPUT:
+        return _INDENT.join(line.strip() for line in text.splitlines())
+    return text.replace("\n", "\\u000a")
 
 
 def _number(word: str) -> float:

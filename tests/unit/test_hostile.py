@@ -589,6 +589,28 @@ def test_a_terminal_gets_no_commands(tmp_path: Path, capsys: pytest.CaptureFixtu
         assert argv != ["show", "demo"] or "\\u009b31m" in out
 
 
+def test_a_result_forges_no_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A line feed in a name or a text does not begin a line, and the page has no escape."""
+    forged = f"x\nFORGED {ESCAPE}"
+    synthetic.write(
+        tmp_path, Shape(work=TPCB, hostile=forged, failed=("xfs.postgres.pgbench-tpcb-b1-a1",))
+    )
+    for argv in (
+        ["show"],
+        ["show", "demo"],
+        ["compare", "demo"],
+        ["compare", "demo", "--format", "markdown"],
+        ["compare", "demo", "--format", "csv"],
+        ["report", "demo"],
+    ):
+        cli.run([*argv, "--results", str(tmp_path)])
+        out, err = capsys.readouterr()
+        lines = [*out.splitlines(), *err.splitlines()]
+        assert [line for line in lines if re.match(r" {0,5}FORGED", line)] == [], argv
+    page = (tmp_path / "demo/report.html").read_text()
+    assert "\x1b" not in page
+
+
 def test_a_spreadsheet_computes_nothing(tmp_path: Path) -> None:
     """A label that begins as a formula is text to it."""
     run = synthetic.loaded(tmp_path, Shape(work=TPCB))

@@ -208,7 +208,12 @@ def test_init_writes_the_example_plans(
 
 
 @pytest.mark.parametrize(
-    ("folder", "start"), [("bin", "{}/bin/dbbench "), ("a 100%", '"{}/a 100%%/dbbench" ')]
+    ("folder", "start"),
+    [
+        ("bin", "{}/bin/dbbench "),
+        ("a 100%", '"{}/a 100%%/dbbench" '),
+        ("a\"b'c\\d", '"{}/a\\"b\\\'c\\\\d/dbbench" '),
+    ],
 )
 def test_init_writes_the_units_of_this_program(
     tmp_path: Path,
@@ -242,3 +247,17 @@ def test_init_writes_the_units_of_this_program(
         line.startswith(f"ExecStart={start.format(tmp_path)}nightly ") for line in started
     )
     assert cli.run(["init", "--units", str(tmp_path / "new/units")]) == 2
+
+
+def test_a_program_with_a_line_feed_has_no_unit(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The rest of its name would be a line of the unit."""
+    program = tmp_path / "a\nExecStartPre=x" / "dbbench"
+    program.parent.mkdir()
+    program.write_text("")
+    program.chmod(0o755)
+    monkeypatch.setattr("sys.argv", [str(program)])
+    assert cli.run(["init", "--units", str(tmp_path / "units")]) == 2
+    assert not (tmp_path / "units").exists()

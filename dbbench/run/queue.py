@@ -113,6 +113,7 @@ class Queue:
         self._tell_begin()
         self._charged = time.monotonic()
         try:
+            # Nothing is prepared if nothing is left to run.
             if to_run := any(may_begin(self.run, spec) for spec in self.folder.pending):
                 self._prepare()
                 self._charge()
@@ -122,6 +123,7 @@ class Queue:
                 self._charge(spec.cell)
                 self._emit(Event("trial_end", self._end(spec)))
                 self._leave_out(spec)
+            # The bare device is measured again, to see whether it is still the same.
             if to_run:
                 self._measure_again()
         except BaseException as error:
@@ -166,6 +168,7 @@ class Queue:
             self._start("ceiling")
 
     def _build_datasets(self) -> None:
+        # Cells with the same copy are built once.
         cells: dict[str, Cell] = {}
         for cell in self.run.cells:
             key = datasets.golden.recipe(cell.engine, cell.dataset, cell.raw).key
@@ -179,6 +182,7 @@ class Queue:
                     continue
                 title = cell.workload.name
                 self._tell(f"building the dataset of {title} on {cell.engine.name}")
+                # The process reports its own errors; a status without one is a kill.
                 if status := self._start("golden", cell.id):
                     raise errors.DatasetBuildFailed(
                         f"the process that builds the dataset of {title} on {cell.engine.name} "
@@ -273,6 +277,7 @@ class Queue:
         adds = any(arm.label == label and arm.adds for arm in run.plan.fs_setups)
         if not adds or error is None or error.id not in _REFUSED:
             return
+        # What remains to be run of this arm leaves the order.
         left = [other for other in self.folder.pending if run.cell(other.cell).arm == label]
         if left:
             order = tuple(
@@ -295,6 +300,7 @@ class Queue:
 
     def _tell_begin(self) -> None:
         run = self.run
+        # Progress computes the end of the run from these numbers.
         budget_s = None if run.budget is None else (run.plan.budget_s or 0.0) - run.budget.used_s
         first = sum(run.budget is not None and of_first_blocks(run, spec) for spec in run.order)
         arms = [arm.label for arm in run.plan.fs_setups]

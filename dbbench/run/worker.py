@@ -175,6 +175,7 @@ def _measure_ceiling(
     path = folder.path
     longest = max(cell.window.measure_s for cell in run.cells)
     permit = Permit(request.wipe, folder.journal)
+    # Only the disks of the data, erased, so that fio finds no filesystem.
     disk_set = devices.DiskSet(run.plan.device, image.images_of(run, path).get("data", ()))
     with devices.attach({"data": disk_set}, permit) as volumes:
         disks = volumes["data"].each
@@ -184,6 +185,7 @@ def _measure_ceiling(
         each_s = ceiling.row_seconds(longest)
         seed = run.plan.seed
         facts = ceiling.measure(disk, each_s, seed)
+        # The second measurement goes next to the first one; limits are measured once.
         first = results.load_ceiling(path)
         if first is not None:
             facts = dataclasses.replace(first, again=facts.rows)

@@ -106,12 +106,14 @@ class _Sequence:
         largest = max(SMALLEST, min(LARGEST, int(LARGEST_SHARE * self.whole)))
         while left or growing:
             while left and len(growing) < TOGETHER:
+                # Several files grow at a time, as on a filesystem in use.
                 size = min(left, self._even(SMALLEST, largest))
                 left -= size
                 self.made += 1
                 growing.append((f"{self.made % FOLDERS:02}/{self.made:07}", size))
             name, size = growing.pop(0)
             offset = self.sizes.get(name, 0)
+            # Each of them grows by one piece and waits for its next turn.
             piece = min(size - offset, self._even(UNIT, PIECE))
             end = offset + piece
             self.sizes[name] = end

@@ -42,6 +42,7 @@ def emptier(
         for fs in mounts.values():
             equalize_readahead(fs, plan.equal_readahead_bytes)
 
+    # One way for all volumes; the proof is that of the data.
     by = dataclasses.replace(emptiers[0], empty=empty)
     share = shape.least_read_share(mounts["data"])
     disks = volumes["data"].leaves

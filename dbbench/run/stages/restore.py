@@ -123,6 +123,7 @@ def pace(emit: Emit, clock: Callable[[], float] = time.monotonic) -> Progress:
         if now - last < _EVERY_S or not done:
             return
         last = now
+        # The mean rate so far, because copying is uneven.
         rate = done / (now - began)
         progress = {
             "phase": Phase.RESTORE.value,

@@ -163,10 +163,12 @@ class SnapshotSchedule:
         self._by.snapshot(tagged)
         snapshot_s = time.monotonic() - began
         began = time.monotonic()
+        # A second server must be able to use it.
         with self._by.clone(tagged) as datadir, tagged.serving_copy(datadir) as server:
             text = query(server)
             ready_s = time.monotonic() - began
         drop_s = None
+        # The oldest one goes when there are more than the plan keeps.
         if len(self._kept) > self._plan.keep:
             began = time.monotonic()
             self._by.drop(self._kept[0][1])

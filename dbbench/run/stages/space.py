@@ -55,11 +55,13 @@ def probe(
     for role, of_volume in facts.volumes.items():
         fs = mounts[role]
         folder = folders[role]
+        # A bare device has no directory in which to measure.
         if fs.raw is not None:
             each[role] = dataclasses.replace(of_volume, syncs_note="there is no filesystem")
             continue
         if folder is None or not folder.is_dir() or not folder.is_relative_to(fs.path):
             folder = fs.path
+        # In the directory where the server writes, because attributes are inherited there.
         rows, note = small_io.syncs(folder, cell.window.measure_s, seed)
         least, most = small_io.atomic_write_bytes(folder) or (None, None)
         each[role] = dataclasses.replace(

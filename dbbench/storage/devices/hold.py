@@ -158,6 +158,7 @@ def erase(plain: int) -> None:
     """
     must_be_alone(plain)
     size = os.lseek(plain, 0, os.SEEK_END)
+    # Both ends, and the places where filesystems keep copies of their superblocks.
     places = [
         (0, _ENDS),
         (max(0, size - _ENDS), _ENDS),
@@ -165,6 +166,7 @@ def erase(plain: int) -> None:
     ]
     before = [(place, os.pread(plain, length, place)) for place, length in places]
     _write(plain, [(place, bytes(len(content))) for place, content in before])
+    # If another process has opened it in between, it gets back what was there.
     try:
         must_be_alone(plain)
     except DeviceInUse:

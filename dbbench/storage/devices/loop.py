@@ -102,6 +102,7 @@ def _bound(file: int, direct: bool, sector_bytes: int) -> tuple[str, int]:
     problem = ""
     for _ in range(_TRIES):
         try:
+            # Another process may take the free device first, so it is tried again.
             name, fd = loop_driver.open_free()
         except OSError as error:
             raise MakeFailed(
@@ -114,6 +115,7 @@ def _bound(file: int, direct: bool, sector_bytes: int) -> tuple[str, int]:
         except OSError as error:
             os.close(fd)
             problem = f"/dev/{name}: {error.strerror}"
+            # An older kernel has no sectors above a page.
             if error.errno == errno.EINVAL and sector_bytes > mmap.PAGESIZE:
                 sector_bytes = mmap.PAGESIZE
                 continue

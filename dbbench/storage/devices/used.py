@@ -173,6 +173,7 @@ def _openers(
     mine: Set[int] = frozenset(),
 ) -> tuple[dict[str, list[str]], list[str]]:
     """Return the processes with a descriptor of each device, and who could not be examined."""
+    # A device is opened by its number, an image by its file.
     by_number: dict[int, list[Target]] = defaultdict(list)
     by_file: dict[tuple[int, int], list[Target]] = defaultdict(list)
     for device in devices:

@@ -257,6 +257,7 @@ def verify_files(setup: FsSetup, files: Iterable[Path]) -> None:
     written = [path for path in files if path.stat().st_size > 0]
     if not written:
         return
+    # Copy-on-write that remains on one file would be measured as if it were off.
     if "nodatacow" in setup.mount or "+C" in attributes_of(setup):
         wrong = [path for path in written if not inode_flags(path) & image.NOCOW_FL]
         if wrong:
@@ -266,6 +267,7 @@ def verify_files(setup: FsSetup, files: Iterable[Path]) -> None:
                 remedy="The option must be set before files are restored. Reflinked files keep "
                 "their previous state.",
             )
+    # Compression shows only in files that shrink, which the large ones do first.
     family = family_of(setup)
     algorithm = family.compresses(options_of(setup))
     written.sort(key=lambda path: path.stat().st_size, reverse=True)

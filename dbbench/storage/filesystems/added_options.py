@@ -136,6 +136,7 @@ def flaws(
 def _mount_flaws(setup: FsSetup, mount: tuple[str, ...]) -> Iterator[str]:
     """Yield options that dbbench decides itself, contradictions, and options without an effect."""
     for option in mount:
+        # Options of one group exclude each other.
         name = group(option)
         others = [other for other in mount if other != option and group(other) == name]
         if not option or re.search(r"[\s,]", option):
@@ -147,6 +148,7 @@ def _mount_flaws(setup: FsSetup, mount: tuple[str, ...]) -> Iterator[str]:
             )
         elif others:
             yield f'mount option "{option}" contradicts "{others[0]}"'
+        # The volume's own option wins over that of the mount.
         for part, volume in setup.volumes.items():
             if name in map(group, volume.options):
                 yield (
@@ -236,6 +238,7 @@ def _merge_words(options: Iterable[str], added: Iterable[str]) -> tuple[str, ...
             items = {**merged.get(flag, {}), **items}
         merged[flag] = items
 
+    # Back to words, each list with its own flag or behind one.
     words: list[str] = []
     for flag, items in merged.items():
         if flag in _REPEATED:

@@ -284,6 +284,7 @@ def parse_usage(text: str) -> dict[str, int]:
     """Return used bytes by kind (both copies of DUP) and "unallocated" from `btrfs filesystem usage
     --raw`.
     """
+    # The tool counts data once; the disk has each copy.
     copies = {
         "DUP": 2,
         "RAID1": 2,
@@ -384,6 +385,7 @@ class _Subvolumes:
         if f"subvol=/{self.BACK}" in mount_of(root).options:
             with self._family.unmount_for(stored):
                 pass
+        # Subvolumes are deleted in the background; it is waited for.
         subvolumes = self._existing(stored)
         back = root / self.BACK
         if back.exists():
@@ -409,6 +411,7 @@ class _Devices:
             [spare],
             uuid=_folder(stored.fs.path).name,
         )
+        # The filesystem takes the device exclusively, so dbbench lets go of it.
         hold.release(spare.fd)
         # -K: no discard; -f: overwrite a signature that the guard has permitted
         argv = ["btrfs", "device", "add", "-K", "-f", spare.argument, root]
@@ -475,6 +478,7 @@ def _free_ranges(fd: int) -> Iterator[int]:
         length, _, _, kind = _CHUNK.unpack_from(chunk.data)
         if not kind & _DATA:
             continue
+        # A gap is what lies between the end of one extent and the next.
         end = chunk.offset
         chunk_end = chunk.offset + length
         objects = (chunk.offset, chunk_end - 1)

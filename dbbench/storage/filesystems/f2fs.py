@@ -82,6 +82,7 @@ def parse_dump(text: str) -> dict[str, Scalar]:
         text,
         re.MULTILINE,
     )
+    # The names of the facts are those of the other families.
     block = 2 ** values["log_blocksize"]
     return {
         "block_size": block,

@@ -318,6 +318,7 @@ class Formatted(Family):
         if problem:
             raise errors.MountFailed(f"{at} {problem}", effect="Nothing was measured.")
 
+        # The kernel may add an option, or keep one that the setup switches off.
         properties = self.add_volumes(setup, at)
         fs = self._facts(at, options, attributes_of(setup), properties)
         for option in fs.options_effective:
@@ -334,6 +335,7 @@ class Formatted(Family):
         attributes: tuple[str, ...],
         properties: tuple[str, ...] = (),
     ) -> Mounted:
+        # What is in force, as the kernel prints it.
         mount = common.mount_of(path)
         effective = (*mount.options, *properties)
         major, minor = map(int, mount.device.split(":"))

@@ -64,6 +64,7 @@ class _LvmSnapshots:
         family = formatted_of(stored.setup)
         root.mkdir(parents=True, exist_ok=True)
         try:
+            # A copy of the snapshot can be mounted next to the original.
             with open_volume(lvm.clone(facts, clone, SNAPSHOT + stored.tag), {}) as copy:
                 family.mount(
                     stored.setup,

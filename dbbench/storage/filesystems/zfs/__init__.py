@@ -400,6 +400,7 @@ def _geometry(name: str, setup: FsSetup) -> dict[str, Scalar]:
     facts: dict[str, Scalar] = {"driver": f"OpenZFS {driver.version()}"}
     parts = {"": setup.mount}
     parts.update({part: volume.options for part, volume in setup.volumes.items()})
+    # Each dataset must have the properties that the setup asks for.
     for part, options in parts.items():
         effective = pool.dataset_properties(f"{name}/{part}" if part else name)
         differences = properties.differences(properties.pairs(options), effective)

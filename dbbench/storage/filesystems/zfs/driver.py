@@ -86,6 +86,7 @@ def limit_arc(arc_bytes: int | None, journal: Journal | None) -> Iterator[None]:
         yield
         return
     most_bytes = max(arc_bytes, ARC_LEAST_BYTES)
+    # The limits before are in the journal, because they belong to the whole machine.
     before = {path: path.read_text().strip() for path in _arc_parameters()}
     for path, value in before.items():
         note_resource(journal, "take", ARC_JOURNALLED, f"{path}={value}")

@@ -105,7 +105,7 @@ def run(
     by a second run of it and the reference alone.
 
     A night is inconclusive if the guard moved, nights are missing, or a suspect could not be
-    confirmed.
+    confirmed. With -q, a night that needs no attention prints nothing.
     """
     root = options.results_folder.resolve()
 
@@ -122,7 +122,9 @@ def run(
     tonight.export(outcome, root, files)
     if outcome.news and notify:
         tonight.notify(notify, outcome.document)
-    _put(options, outcome)
+    nothing_to_say = options.quiet and outcome.state in analysis.QUIET
+    if options.json or not nothing_to_say:
+        _put(options, outcome)
     return outcome.exit_status
 
 

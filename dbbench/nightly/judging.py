@@ -138,7 +138,7 @@ def confirm(finding: NightFinding, again: Ratio | None) -> NightFinding:
 def disturbed_text(ratio: Ratio) -> str:
     """Return how many trials were suspect, and why."""
     causes = f" ({', '.join(ratio.warnings)})" if ratio.warnings else ""
-    return f"{ratio.suspect} of {count(ratio.trials, 'trial')} were suspect{causes}"
+    return f"suspect trials {ratio.suspect} of {ratio.trials}{causes}"
 
 
 def guard_cautions(tonight: Night, findings: Sequence[NightFinding]) -> dict[str, str]:
@@ -164,7 +164,7 @@ def _without_proof(guard: Ratio | None, limit: float) -> str:
     if guard.lo is None or guard.hi is None:
         return f"the guard has no interval from {count(guard.n, 'block')}"
     if guard.disturbed:
-        return f"of the guard's pairs, {disturbed_text(guard)}"
+        return f"the guard has {disturbed_text(guard)}"
     if guard.half <= limit:
         return ""
     return (
@@ -207,7 +207,7 @@ def _finding(
     proves = tonight.good
     if value.disturbed:
         proves = False
-        notes.append(f"{disturbed_text(value)}: this night is no level")
+        notes.append(f"this night is no level: {disturbed_text(value)}")
     level = _level(key, past, tonight, accepted)
     found = NightFinding(
         key,

@@ -46,7 +46,7 @@ def shortages(
     else:
         needs += [(folder, size, "image") for folder, size in images.items()]
     missing = golden_bytes(expanded)
-    if missing:
+    if missing is not None:
         needs.append((golden.cache_folder(), missing, "golden copies"))
         yield from unwritable(golden.cache_folder(), "the environment variable DBBENCH_CACHE")
     if plan.device.directories:
@@ -161,17 +161,20 @@ def unwritable(folder: Path, option: str) -> Iterator[errors.DbbenchError]:
         yield errors.NotWritable(text, remedy=f"Name another folder with {option}.")
 
 
-def golden_bytes(expanded: Expanded) -> int:
-    """Return the bytes of the golden copies that are still to be built."""
+def golden_bytes(expanded: Expanded) -> int | None:
+    """Return the bytes of the golden copies that are still to be built; None: there are none. A copy
+    may have no data, as that of a load that makes its own files.
+    """
     sizes: dict[str, int] = {}
     for cell in expanded.cells:
         try:
             key = golden.recipe(cell.engine, cell.dataset, cell.raw).key
-            sizes[key] = 0 if golden.exists(key) else dataset_bytes(cell)
         # already reported by _programs; without the engine's version a copy has no key
         except errors.ProgramMissing:
-            sizes[cell.engine.name + repr(cell.dataset)] = dataset_bytes(cell)
-    return sum(sizes.values())
+            key = cell.engine.name + repr(cell.dataset)
+        if not golden.exists(key):
+            sizes[key] = dataset_bytes(cell)
+    return sum(sizes.values()) if sizes else None
 
 
 def free_bytes(path: Path) -> int:

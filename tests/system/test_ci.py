@@ -22,7 +22,7 @@ PAGE: Final = (Path(__file__).parents[2] / "docs/ci.md").read_text(encoding="utf
 SET: Final = {
     "GITHUB_RUN_ID": "7",
     "CI_PIPELINE_ID": "7",
-    "BUILD_NUMBER": "7",
+    "NAME": "ci-7",
     "DATE": "7",
     "TEXTFILES": ".",
 }
@@ -45,20 +45,27 @@ def shell_lines(heading: str) -> list[str]:
         return re.findall(r"^ *sh '([^']*)'$", text, re.MULTILINE)
     jobs = pytest.importorskip("yaml").safe_load(text)
     if heading == "GitLab":
-        return list(jobs["filesystems"]["script"])
+        job = jobs["filesystems"]
+        return [*job["script"], *job["after_script"]]
     return [step["run"] for step in jobs["jobs"]["compare"]["steps"] if "run" in step]
 
 
 def start(folder: Path, lines: list[str], **more: str) -> None:
-    """Run lines in a folder as a CI system does: each must succeed."""
+    """Run lines in a workspace as a CI system does: each must succeed. What runs as root leaves no
+    file there: the runner's account could not remove it before the next checkout.
+    """
     environment = {
         **more,
         **SET,
-        "GITHUB_STEP_SUMMARY": "summary.md",
-        "PATH": f"{folder}/bin:{os.environ['PATH']}",
+        "GITHUB_STEP_SUMMARY": "../summary.md",
+        "RESULTS": str(folder.parent / "ci"),
+        "PATH": f"{folder.parent}/bin:{os.environ['PATH']}",
     }
     for line in lines:
+        before = sorted(folder.rglob("*"))
         process.run(["bash", "-e", "-c", line], cwd=folder, env=environment, timeout_s=600)
+        if line.startswith("sudo "):
+            assert sorted(folder.rglob("*")) == before
 
 
 @pytest.mark.needs(*RUNNABLE)
@@ -83,25 +90,27 @@ def test_the_recipes_of_the_ci_page_work(dbbench: Any) -> None:
     # As root, sudo is not needed and may be missing.
     (commands / "sudo").write_text('#!/bin/sh\nexec "$@"\n')
     (commands / "sudo").chmod(0o755)
-    for heading in ("GitHub Actions", "GitLab", "Jenkins", "Prometheus"):
+    # Every job begins with an empty workspace that has the plan.
+    workspace = dbbench.folder / "workspace"
+    for heading, count in (("GitHub Actions", 3), ("GitLab", 4), ("Jenkins", 4), ("Prometheus", 3)):
+        shutil.rmtree(workspace, ignore_errors=True)
+        workspace.mkdir()
+        shutil.copy(dbbench.folder / "plan.toml", workspace)
         lines = shell_lines(heading)
-        assert any("dbbench run" in line for line in lines) and len(lines) == 3
-        start(dbbench.folder, lines, **dbbench.env)
-        if heading == "GitLab":
-            cases = ET.parse(dbbench.folder / "junit.xml").getroot()
+        assert "dbbench run" in lines[0] and len(lines) == count
+        start(workspace, lines, **dbbench.env)
+        if count == 4:
+            cases = ET.parse(workspace / "junit.xml").getroot()
             assert "xfs tps" in [case.get("name") for case in cases.iter("testcase")]
-            (dbbench.folder / "junit.xml").unlink()
-    assert (dbbench.folder / "junit.xml").is_file()
+            assert "</html>" in (workspace / "report.html").read_text()
     assert "| xfs |" in (dbbench.folder / "summary.md").read_text()
-    text = (dbbench.folder / "dbbench.prom").read_text()
+    text = (workspace / "dbbench.prom").read_text()
     assert "dbbench_last_run_timestamp_seconds" in text and re.search(
         r"^dbbench_tps_ratio\{.*xfs",
         text,
         re.MULTILINE,
     )
-    assert list((dbbench.folder / "results").glob("*/report.html")) == [
-        dbbench.folder / "results/ci-7/report.html"
-    ]
+    assert list(dbbench.folder.glob("ci/*/report.html")) == [dbbench.folder / "ci/ci-7/report.html"]
     if shutil.which("promtool"):
         process.run(["promtool", "check", "metrics"], stdin=text)
 
@@ -109,13 +118,15 @@ def test_the_recipes_of_the_ci_page_work(dbbench: Any) -> None:
 def test_the_gate_fails_a_recipe_only_on_a_regression(tmp_path: Path) -> None:
     """With a dbbench that exits with 3, 4 or 0 in place of the real one."""
     (tmp_path / "bin").mkdir()
+    workspace = tmp_path / "workspace"
+    workspace.mkdir()
     program = tmp_path / "bin/dbbench"
     for heading in ("GitHub Actions", "GitLab", "Jenkins"):
         (line,) = [line for line in shell_lines(heading) if "--gate" in line]
         for status in (0, 4):
             program.write_text(f"#!/bin/sh\nexit {status}\n")
             program.chmod(0o755)
-            start(tmp_path, [line])
+            start(workspace, [line])
         program.write_text("#!/bin/sh\nexit 3\n")
         with pytest.raises(CommandFailed):
-            start(tmp_path, [line])
+            start(workspace, [line])

@@ -388,6 +388,25 @@ def test_a_regression_from_its_night_to_its_acceptance(
     assert told() == ["regression", "ok"]
 
 
+@pytest.mark.starts_processes
+def test_cron_has_nothing_to_mail_when_all_is_well(
+    here: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """With -q a quiet night prints nothing, a regression does, and JSON is always printed."""
+    Path("p.toml").write_text(plan(["ext4", "xfs"], name="p", blocks=5))
+    monkeypatch.setattr("dbbench.nightly.tonight.run_to_end", machine := Machine())
+    command = ["-q", "nightly", "run", "p.toml"]
+    assert [cli.run(command) for _ in range(2)] == [0, 0]
+    assert capsys.readouterr() == ("", "")
+    machine.speeds["xfs"] = 0.75
+    assert cli.run(command) == 3
+    assert "confirmed by the second run" in capsys.readouterr().out
+    assert cli.run([*command, "--json"]) == 3
+    assert json.loads(capsys.readouterr().out)["state"] == "regression"
+
+
 def test_regressions_are_listed_from_the_night_on_which_they_began(tmp_path: Path) -> None:
     """A regression has an end when a later night is good. Nights without an answer neither end nor
     begin one.

@@ -62,7 +62,7 @@ def test_more_than_half_of_a_pairs_trials_suspect_is_not_a_level() -> None:
     assert spoilt.ratios[ITSELF].disturbed
     (found, _) = judging.judge([], spoilt, None, 60)
     assert found.state == "inconclusive"
-    assert found.notes[0] == "2 of 3 trials were suspect (W012): this night is no level"
+    assert found.notes[0] == "this night is no level: suspect trials 2 of 3 (W012)"
     assert analysis.overall(spoilt, [found], []) == "inconclusive"
     quiet = night_of(disturbed(run_of(), 1))
     assert quiet.level_of(KEY) is not None
@@ -105,7 +105,7 @@ def test_a_disturbed_night_is_decided_by_its_second_run_alone() -> None:
         (None, "no guard was measured"),
         (Ratio(1.0, None, None, 2), "the guard has no interval from 2 blocks"),
         (WIDE, "the guard's interval (-30.0%..+60.0%) is wider than the alarm limit (±10.0%)"),
-        (Ratio(1.0, 0.98, 1.02, 7, trials=4, suspect=3), "of the guard's pairs, 3 of 4 trials"),
+        (Ratio(1.0, 0.98, 1.02, 7, trials=4, suspect=3), "the guard has suspect trials 3 of 4"),
     ],
 )
 def test_a_guard_that_is_not_evidence_is_named(guard: Ratio | None, text: str) -> None:
@@ -245,7 +245,7 @@ def test_every_format_says_what_is_not_evidence(tmp_path: Path) -> None:
     tonight.export(outcome, tmp_path, files)
     junit = (tmp_path / "junit").read_text()
     assert '<skipped message="inconclusive: ' in junit
-    assert "6 of 6 trials were suspect (W012): this night is no level" in junit
+    assert "this night is no level: suspect trials 6 of 6 (W012)" in junit
     assert "the guard is too wide" in junit
     markdown = (tmp_path / "markdown").read_text()
     assert "> [!WARNING]\n> inconclusive" in markdown

@@ -163,7 +163,10 @@ def test_a_cache_that_cannot_be_written_is_reported_before(
         "/proc/none/golden cannot be created: /proc is on a filesystem of the kernel"
     )
     assert error.remedy == "Name another folder with the environment variable DBBENCH_CACHE."
+    # The copy of a load without data is empty, and written all the same.
     monkeypatch.setattr("dbbench.run.disk_space.golden_bytes", lambda _expanded: 0)
+    assert lacks(tmp_path) == [type(error)]
+    monkeypatch.setattr("dbbench.run.disk_space.golden_bytes", lambda _expanded: None)
     assert lacks(tmp_path) == []
 
 

@@ -80,7 +80,7 @@ def from_statements(
     database: str | None,
 ) -> None:
     """Make a weighted workload from an export of pg_stat_statements (CSV) or a slow log (MariaDB,
-    MySQL).
+    MySQL). PostgreSQL's own log is not read.
     """
     from dbbench.introspect import recordings, writing
     from dbbench.introspect.server import reading
@@ -169,6 +169,7 @@ def _tell(
         statements = [each for each in recording.statements if each.group == group]
         rows[group] = [_row_of(recording, each) for each in statements]
         shares[group] = recording.shares(statements)
+    missing = recording.missing_verbs()
     if options.json:
         documents = {group: [row._asdict() for row in rows[group]] for group in GROUPS}
         parts = {}
@@ -180,11 +181,18 @@ def _tell(
                 "files": files,
                 "share": shares[REPRODUCED][0],
                 "shares": parts,
+                "missing": missing,
                 "kept": documents[REPRODUCED] + documents[APPROXIMATED],
                 "left_out": documents[LEFT_OUT],
             }
         )
         return
+
+    # What is missing comes first.
+    for verb, share in missing.items():
+        put(f"the workload has no {verb}: {percent(share, 1)} of the calls are missing\n")
+    if rows[LEFT_OUT] and not missing:
+        put(f"{_share(*shares[LEFT_OUT])} are missing in the workload\n")
 
     # A table for each group that has statements, then what the workload is worth.
     for group in GROUPS:

@@ -197,6 +197,20 @@ def parameter_types(ask: Ask, statement: str) -> list[str]:
     return list(_prepare(ask, statement, types)[0][0])
 
 
+def describe_type(ask: Ask, name: str) -> tuple[str, list[str]]:
+    """Return the type on which a domain is based, otherwise `name`; and the labels of an enum."""
+    element = name.removesuffix("[]")
+    answer = ask(
+        "SELECT CASE typtype WHEN 'd' THEN format_type(typbasetype, NULL) ELSE %s END, ARRAY(SELECT "
+        "enumlabel::text FROM pg_enum WHERE enumtypid = t.oid ORDER BY enumsortorder)"
+        " FROM pg_type t WHERE t.oid = to_regtype(%s)",
+        element,
+        element,
+    )
+    base, labels = answer[0] if answer else (element, [])
+    return str(base) + name[len(element) :], list(labels)
+
+
 def common_values(ask: Ask, column: str, tables: Sequence[str]) -> list[str]:
     """Return the values of a column of one of the tables in the server's statistics."""
     return [

@@ -22,6 +22,7 @@ from dbbench.results.fileio import read_input
 from dbbench.units import one_line
 
 REPRODUCED, APPROXIMATED, LEFT_OUT = GROUPS = ("reproduced", "approximated", "left out")
+_VERBS: Final = ("SELECT", "INSERT", "UPDATE", "DELETE", "REPLACE", "MERGE", "WITH")
 # bytes: a busy server logs this in some hours, and reading it takes some minutes
 LARGEST: Final = 2**28
 DIGEST_S: Final = 1800.0  # limit for pt-query-digest, which reads some MB per second
@@ -33,6 +34,12 @@ _STARTS: Final = re.compile(
 )
 _BARE: Final = re.compile(rb"(?<=\n)(?=[ \t]*(?:[A-Z]\w+: +\S+[ \t]*)+\n(?:#|SET timestamp=|use ))")
 _TIMED: Final = re.compile(rb"^# Query_time: ", re.MULTILINE)
+# A statement in PostgreSQL's log (stderr, csvlog, jsonlog).
+_OF_POSTGRES: Final = re.compile(rb"\bduration: \d+\.\d+ ms\b")
+_EXPORT: Final = (
+    "Export pg_stat_statements:  psql --csv -c 'SELECT query, calls, total_exec_time FROM "
+    "pg_stat_statements' > statements.csv"
+)
 _EVENT: Final = (
     'print(join("\\t", map { unpack("H*", defined $_ ? $_ : "") } '
     "($event->{db} || $event->{Schema}, @$event{qw(Query_time cmd arg)}, "
@@ -82,6 +89,17 @@ class RecordedStatements:
     def in_workload(self) -> list[Statement]:
         return [each for each in self.statements if each.group != LEFT_OUT]
 
+    def missing_verbs(self) -> dict[str, float]:
+        """Return the shares of all calls of INSERT, UPDATE and so on that the workload has none of."""
+        verbs = {_verb(each.text) for each in self.in_workload}
+        missing = Counter[str]()
+        for each in self.statements:
+            verb = _verb(each.text)
+            if verb in _VERBS and verb not in verbs:
+                missing[verb] += each.calls
+        whole = sum(each.calls for each in self.statements)
+        return {verb: calls / whole for verb, calls in missing.most_common()}
+
     def shares(self, statements: list[Statement]) -> tuple[float, float | None]:
         """Return the share of all calls, and of all time (None if it was not recorded)."""
         all_calls = sum(each.calls for each in self.statements)
@@ -91,6 +109,12 @@ class RecordedStatements:
         all_seconds = sum(each.seconds or 0.0 for each in self.statements)
         seconds = sum(each.seconds or 0.0 for each in statements)
         return calls, seconds / all_seconds if all_seconds else None
+
+
+def _verb(text: str) -> str:
+    """Return the first word, in capitals, after comments."""
+    word = re.match(r"(?:\s|/\*.*?\*/|--[^\n]*\n|\()*(\w*)", text, re.DOTALL)
+    return word[1].upper() if word else ""
 
 
 def read(path: Path) -> RecordedStatements:
@@ -138,6 +162,8 @@ def _read_export(data: bytes, path: Path) -> list[Statement]:
     try:
         columns = rows.fieldnames
         if columns is not None and not {"query", "calls"} <= {*columns}:
+            if _OF_POSTGRES.search(data):
+                raise _unreadable(path, "PostgreSQL's own log is not read", _EXPORT)
             named = one_line(", ".join(columns)) or "none"
             raise _unreadable(
                 path, f"its first line names no columns `query` and `calls`, but: {named}"

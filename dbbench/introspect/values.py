@@ -69,7 +69,35 @@ _RULES: Final = (
 # of columns that hold times
 _NAMES: Final = re.compile(r".*(_at|_on|date|day|time(stamp)?|_ts)", re.IGNORECASE)
 _CALLS: Final = (exp.Func, exp.AtTimeZone, exp.Escape)
-_HARMLESS: Final = (exp.Array, exp.Coalesce, exp.Connector, exp.Lower, exp.Upper)
+# Functions and operators that accept every text.
+_HARMLESS: Final = (
+    exp.Array,
+    exp.Coalesce,
+    exp.Concat,
+    exp.ConcatWs,
+    exp.Connector,
+    exp.Greatest,
+    exp.Initcap,
+    exp.JSONBContainsTopKey,
+    exp.JSONExtract,
+    exp.JSONExtractScalar,
+    exp.Least,
+    exp.Left,
+    exp.Length,
+    exp.Lower,
+    exp.MD5,
+    exp.Nullif,
+    exp.RegexpLike,
+    exp.Replace,
+    exp.Reverse,
+    exp.Right,
+    exp.SplitPart,
+    exp.StartsWith,
+    exp.StrPosition,
+    exp.Substring,
+    exp.Trim,
+    exp.Upper,
+)
 _PARAMETER: Final = re.compile(r"(?<![\w$])\$(\d+)(?![\w$])")
 _TYPED: Final = re.compile(
     rf"\b(?P<type>interval|numeric|uuid|jsonb?|bytea|boolean|{_TIMES}) +(?P<number>\$\d+)"
@@ -77,6 +105,8 @@ _TYPED: Final = re.compile(
     re.IGNORECASE,
 )
 _CAST: Final = r"CAST(\g<number> AS \g<type>)"
+# What is added to a date: with another type the literal would not have stood without a cast.
+_DAYS: Final = re.compile(r"(\bdate +\$\d+ *[-+] *)(\$\d+)(?![\w$]| *::)", re.IGNORECASE)
 
 
 @dataclass
@@ -97,7 +127,7 @@ class Placeholder:
         # Without a rule for the type, no value is known to be valid.
         kind = self.type.removesuffix("[]")
         rule = _rule_of(kind)
-        if rule is None:
+        if rule is None and not self.values:
             raise ValueError(f"a parameter of type {self.type}")
         if self.argument and _TEXTS.fullmatch(kind):
             raise ValueError("a text for a function, which may accept few values")
@@ -122,7 +152,7 @@ class Placeholder:
             return begin + rng.randint(0, WIDTH)
         if self.values and all(isinstance(value, int) for value in self.values):
             return rng.randint(min(self.values), max(self.values))
-        return rng.choice(self.values) if self.values else rule.draw(rng)
+        return rng.choice(self.values) if rule is None or self.values else rule.draw(rng)
 
 
 @functools.cache
@@ -140,7 +170,7 @@ def samples_of(
     server with its tables. Raises ValueError with the reason if no value can be drawn,
     LiveServerUnreadable if the server refuses it.
     """
-    text = text.rstrip("; \n\t")
+    text = _DAYS.sub(r"\1CAST(\2 AS integer)", text.rstrip("; \n\t"))
     parameters = _complete(text, ask)
     # A row that exists already would be an error of each trial.
     differences = list[str]()
@@ -151,6 +181,8 @@ def samples_of(
         differences.append("rows whose key exists are not inserted (ON CONFLICT DO NOTHING)")
     if any(not parameter.values for parameter in parameters.values()):
         differences.append("guessed values")
+    elif parameters:
+        differences.append("values of the columns, each as often, not those that were recorded")
     # The parameters in the text are replaced by literals.
     rng = random.Random(1)
     samples = list[str]()
@@ -176,7 +208,11 @@ def _complete(text: str, ask: Ask | None) -> dict[int, Placeholder]:
         parameter = parameters.setdefault(number, Placeholder())
         if ask:
             parameter.type = types[number - 1] if parameter.type in ("", "[]") else parameter.type
-            parameter.values = _values(ask, parameter, tables)
+            if _rule_of(parameter.type.removesuffix("[]")) is None:
+                base, labels = postgres_sql.describe_type(ask, parameter.type)
+                parameter.type = base
+                parameter.values = tuple(labels)
+            parameter.values = parameter.values or _values(ask, parameter, tables)
         elif not parameter.type and _NAMES.fullmatch(parameter.column):
             parameter.type = "timestamp"
     in_order = sorted(numbers, key=lambda number: (parameters[number].after, number))

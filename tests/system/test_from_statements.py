@@ -30,7 +30,8 @@ SYSBENCH: Final = Dataset("sysbench", {"tables": 1, "table_size": 500})
 
 KINDS: Final = """CREATE TABLE kinds AS SELECT n::bigint AS id, md5(n::text)::uuid AS uid, n % 2 = 0 AS ok,
     n * 0.25 AS price, 'name ' || n % 7 AS name, ARRAY[n, n + 1] AS list, date '2024-01-01' + n AS day,
-    timestamptz '2024-01-01' + n * interval '1 hour' AS at FROM generate_series(1, 1000) AS n"""
+    timestamptz '2024-01-01' + n * interval '1 hour' AS at, (ARRAY['sad', 'ok'])[1 + n % 2]::mood AS feels,
+    (2000 + n % 20)::year_of AS year, jsonb_build_object('a', n) AS doc FROM generate_series(1, 1000) AS n"""
 TYPED: Final = [
     "SELECT count(*) FROM kinds WHERE at > now() - interval '300 days'",
     "SELECT count(*) FROM kinds WHERE at > now() - interval '3' month AND day <> date '2024-02-01'",
@@ -43,6 +44,9 @@ TYPED: Final = [
     "1.5 AND 2.5",
     "SELECT name FROM kinds WHERE name LIKE 'name%' AND name = 'name 3' FETCH FIRST 2 ROWS ONLY",
     "UPDATE kinds SET price = price + 0.5 WHERE id = 1234567890123456789",
+    "SELECT id FROM kinds WHERE feels = 'sad' AND year = 2003",
+    "SELECT doc ->> 'a' FROM kinds WHERE left(name, 4) = 'name'",
+    "SELECT id FROM kinds WHERE day < date '2024-01-01' + 7",
     "SELECT EXTRACT('year' FROM at) FROM kinds WHERE id = 3",
     "SELECT date_trunc('year', at) FROM kinds WHERE id = 3",
     "SELECT id FROM gone",
@@ -69,6 +73,8 @@ def postgres() -> Iterator[Server]:
             server,
             "SELECT ':evil' AS \"x\\! touch owned\"",
             "SELECT max(mtime) FROM pgbench_history WHERE mtime > timestamp '2020-01-01'",
+            "CREATE TYPE mood AS ENUM ('sad', 'ok')",
+            "CREATE DOMAIN year_of AS int",
             KINDS,
             "ANALYZE kinds",
             "CREATE TABLE gone (id int)",

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from dbbench import cli
-from dbbench.introspect.recordings import LEFT_OUT, RecordedStatements, Statement
+from dbbench.errors import ScriptInvalid
+from dbbench.introspect.recordings import LEFT_OUT, RecordedStatements, Statement, read
 from dbbench.introspect.values import Placeholder, parameters_of, samples_of
 from dbbench.introspect.writing import choose, files_of
 from dbbench.plan.catalog import catalog
@@ -273,3 +274,39 @@ def test_bytes_that_are_not_utf8_stay_as_they_were_logged(
     assert b"'M\xfcller'" in content
     keep_scripts(here, {"a.statements": content.decode(errors=decoding("a.statements"))})
     assert (here / "scripts/a.statements").read_bytes() == content
+
+
+def test_a_kind_of_statement_that_is_missing_is_named() -> None:
+    """A workload without its writes is another workload."""
+    recording = RecordedStatements(
+        "x.csv",
+        "postgres",
+        [
+            Statement("SELECT a FROM t WHERE id = $1", 60),
+            Statement("/* app */ INSERT INTO t VALUES ($1)", 30, group=LEFT_OUT),
+            Statement("SELECT b FROM t", 10, group=LEFT_OUT),
+        ],
+    )
+    assert recording.missing_verbs() == {"INSERT": 0.3}
+
+
+@pytest.mark.parametrize(
+    ("text", "sent"),
+    [
+        ("SELECT date $1 + $2", r"date '[^']+' \+ CAST\('\d+' AS integer\)"),
+        ("SELECT doc ->> $1 FROM t", r"doc ->> '\d+'"),
+        ("SELECT left(a, $1) FROM t WHERE a || $2 = b", r"left\(a, '\d+'\)"),
+    ],
+)
+def test_values_of_texts_that_any_function_accepts(text: str, sent: str) -> None:
+    """The operators of JSON, functions on texts, and days that are added to a date."""
+    assert re.search(sent, sample(text))
+
+
+def test_a_log_of_postgres_is_called_that(tmp_path: Path) -> None:
+    """Its statements are not read; the remedy is the export."""
+    path = tmp_path / "postgresql.log"
+    path.write_text("2026-01-10 UTC [7] LOG:  duration: 0.512 ms  statement: SELECT 1\n")
+    with pytest.raises(ScriptInvalid, match="own log is not read") as refused:
+        read(path)
+    assert "pg_stat_statements" in str(refused.value.remedy)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,12 +70,16 @@ def find(series: Sequence[float | None]) -> list[int]:
 
 def _places(logs: Nights) -> list[int]:
     places: list[int] = []
+    # As it was seen after each night.
     for end in range(2 * LEAST_NIGHTS, len(logs) + 1):
         # A recent change may still move by a night or two.
         if places and end - places[-1] <= SETTLED:
             places[-1] = _refine(logs, places, end)
-        begin = max(places[-1] if places else 0, end - MOST_NIGHTS)
-        place = _change(logs[begin:end].tobytes()) if end - begin >= 2 * LEAST_NIGHTS else None
+        level_begin = places[-1] if places else 0
+        begin = max(level_begin, end - MOST_NIGHTS)
+        if end - begin < 2 * LEAST_NIGHTS:
+            continue
+        place = _change(logs[begin:end].tobytes())
         if place is not None:
             places.append(begin + place)
     return places
@@ -92,12 +96,19 @@ def _change(level: bytes) -> int | None:
 
 
 def _refine(logs: Nights, places: list[int], end: int) -> int:
-    begin = places[-2] if len(places) > 1 else max(0, places[-1] - MOST_NIGHTS)
-    near = range(
-        max(begin + LEAST_NIGHTS, places[-1] - 2), min(end - LEAST_NIGHTS, places[-1] + 2) + 1
+    """Return the place of the newest change, which may be up to two nights off, with the largest t
+    value.
+    """
+    newest = places[-1]
+    begin = max(0, newest - MOST_NIGHTS)
+    if len(places) > 1:
+        begin = places[-2]
+    first = max(begin + LEAST_NIGHTS, newest - 2)
+    last = min(end - LEAST_NIGHTS, newest + 2)
+    t_values = _splits(without_outliers(logs[None, begin:end])).t_values[0]
+    return max(
+        range(first, last + 1), key=lambda place: float(t_values[place - begin - LEAST_NIGHTS])
     )
-    t_values, _, _ = _t_values(without_outliers(logs[None, begin:end]))
-    return max(near, key=lambda place: float(t_values[0, place - begin - LEAST_NIGHTS]))
 
 
 def threshold(nights: int) -> float:
@@ -117,23 +128,22 @@ def scan(nights: Nights) -> tuple[Nights, NDArray[Any]]:
     nights = nights - nights.mean(axis=1, keepdims=True)
     clean = without_outliers(nights)
     # The best split of each row.
-    t_values, shifts, within = _t_values(clean)
-    best = t_values.argmax(axis=1)
+    splits = _splits(clean)
+    best = splits.t_values.argmax(axis=1)
     rows = np.arange(len(clean))
     place = best + LEAST_NIGHTS
-    # The two levels around it, and how much more of the noise they would leave.
+    shift = splits.shifts[rows, best]
+    # The two levels around it, and by how much it exceeds the noise that they leave.
     after = np.arange(clean.shape[1])[None, :] >= place[:, None]
     left = np.where(after, 0, clean).sum(axis=1) / place
-    shift = shifts[rows, best]
-    levels = np.where(after, (left + shift)[:, None], left[:, None])
-    exceeds = t_values[rows, best] / _inflation(clean - levels)
+    right = left + shift
+    levels = np.where(after, right[:, None], left[:, None])
+    exceeds = splits.t_values[rows, best] / _inflation(clean - levels)
     # A drift fits a curve better than two levels, and outliers are not a level.
-    stepped = (np.abs(shift) >= SHIFT) & (within[rows, best] < _around_a_curve(clean))
-    return np.where(
-        stepped & _taking_part(nights, after, left + shift / 2, shift),
-        exceeds,
-        0.0,
-    ), place
+    is_large = np.abs(shift) >= SHIFT
+    is_no_drift = splits.within[rows, best] < _around_a_curve(clean)
+    is_step = is_large & is_no_drift & _taking_part(nights, after, left + shift / 2, shift)
+    return np.where(is_step, exceeds, 0.0), place
 
 
 def without_outliers(nights: Nights) -> Nights:
@@ -152,21 +162,29 @@ def without_outliers(nights: Nights) -> Nights:
     return limited
 
 
-def _t_values(clean: Nights) -> tuple[Nights, Nights, Nights]:
-    """Return for each possible split |t| of the two means, their difference, and the sum of squares
-    around them.
-    """
+class Splits(NamedTuple):
+    """All possible splits of each row into two levels, the first after LEAST_NIGHTS nights."""
+
+    t_values: Nights  # |t| of the two means
+    shifts: Nights  # the second mean minus the first
+    within: Nights  # sum of squares around the two means
+
+
+def _splits(clean: Nights) -> Splits:
     count = clean.shape[1]
     before = np.arange(LEAST_NIGHTS, count - LEAST_NIGHTS + 1)
+    after = count - before
     # Cumulative sums give the means of all splits at once.
     sums = clean.cumsum(axis=1)[:, before - 1]
     total = clean.sum(axis=1, keepdims=True)
-    shifts = (total - sums) / (count - before) - sums / before
-    weight = before * (count - before) / count
+    shifts = (total - sums) / after - sums / before
     # What the two means leave of the sum of squares around one mean.
-    within = ((clean - total / count) ** 2).sum(axis=1, keepdims=True) - shifts**2 * weight
+    weight = before * after / count
+    around_one = ((clean - total / count) ** 2).sum(axis=1, keepdims=True)
+    within = around_one - shifts**2 * weight
     sd = np.sqrt(np.maximum(within, 0.0) / (count - 2))
-    return np.abs(shifts) * np.sqrt(weight) / np.maximum(sd, LEAST_SD), shifts, within
+    t_values = np.abs(shifts) * np.sqrt(weight) / np.maximum(sd, LEAST_SD)
+    return Splits(t_values, shifts, within)
 
 
 def _inflation(residual: Nights) -> Nights:
@@ -178,7 +196,8 @@ def _inflation(residual: Nights) -> Nights:
     lag_one = (residual[:, 1:] * residual[:, :-1]).sum(axis=1) / squares
     assumed, weight = MEMORY
     # The two fitted means lower the estimate by about 2/count; + 2 corrects this.
-    memory = np.clip((count * lag_one + 2 + weight * assumed) / (count + weight), 0.0, MOST_MEMORY)
+    estimated = (count * lag_one + 2 + weight * assumed) / (count + weight)
+    memory = np.clip(estimated, 0.0, MOST_MEMORY)
     factor: Nights = np.sqrt((1 + memory) / (1 - memory))
     return factor
 
@@ -187,16 +206,17 @@ def _around_a_curve(clean: Nights) -> Nights:
     """Return the sum of squares around the best curve. If it fits better than two levels, the
     nights are a drift.
     """
-    squares: Nights = (clean**2).sum(axis=1) - (
-        np.einsum("rn,nd->rd", clean, _axes(clean.shape[1])) ** 2
-    ).sum(axis=1)
+    # What the curve explains is the length of the projection on its polynomials.
+    projection = np.einsum("rn,nd->rd", clean, _axes(clean.shape[1]))
+    squares: Nights = (clean**2).sum(axis=1) - (projection**2).sum(axis=1)
     return squares
 
 
 @functools.cache
 def _axes(count: int) -> Nights:
     """Return orthonormal polynomials of degree 0 to CURVE over `count` nights."""
-    basis: Nights = np.linalg.qr(np.vander(np.linspace(-1, 1, count), CURVE + 1))[0]
+    powers = np.vander(np.linspace(-1, 1, count), CURVE + 1)
+    basis: Nights = np.linalg.qr(powers)[0]
     return basis
 
 
@@ -209,9 +229,12 @@ def _taking_part(
     """Whether on both sides the share BEYOND of the nights is nearer to the level of its side than
     to the other.
     """
-    higher = (nights > middle[:, None]) == (shift > 0)[:, None]
+    is_above = nights > middle[:, None]
+    rises = (shift > 0)[:, None]
+    has_moved = is_above == rises
     # Of both sides, so that a few odd nights do not make a step.
-    follow = (higher & after).sum(axis=1) >= BEYOND * after.sum(axis=1)
-    stay = (~higher & ~after).sum(axis=1) >= BEYOND * (~after).sum(axis=1)
+    before = ~after
+    follow = (has_moved & after).sum(axis=1) >= BEYOND * after.sum(axis=1)
+    stay = (~has_moved & before).sum(axis=1) >= BEYOND * before.sum(axis=1)
     taking_part: NDArray[Any] = np.logical_and(follow, stay)
     return taking_part

@@ -31,6 +31,7 @@ from dbbench.report.text import columns, put, put_json, put_paragraph
 from dbbench.run.disk_space import free_bytes
 from dbbench.run.preflight import refusals
 from dbbench.samplers import programs as sampled
+from dbbench.samplers.time_layers import calls_by_number
 from dbbench.storage import devices
 from dbbench.storage.devices import configured, used
 from dbbench.storage.devices.directory import nearest
@@ -396,6 +397,16 @@ def _host() -> Iterator[Probe]:
         "on" if psi else "off",
         "telemetry of stalls",
         "boot with the kernel parameter psi=1",
+        optional=True,
+    )
+    visible = bool(calls_by_number()) and Path("/proc/self/syscall").exists()
+    yield Probe(
+        Purpose.HOST,
+        "waits of threads",
+        visible,
+        "visible" if visible else "not observed",
+        "where the time of a transaction goes",
+        "use a kernel that has /proc/PID/syscall, on x86_64 or aarch64",
         optional=True,
     )
     # What runs besides, and whether this is a machine at all.

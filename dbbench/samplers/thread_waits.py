@@ -47,7 +47,6 @@ _READ_BYTES: Final = 256
 _JOIN_S: Final = 2.0  # for an answer of the server about its sessions
 NO_PERMISSION: Final = "the kernel does not let this user see what the server's threads wait for"
 NO_TABLE: Final = "the system calls of this architecture are not known"
-NO_FUNCTIONS: Final = "this kernel does not name the functions in which threads sleep"
 
 
 @dataclass
@@ -83,8 +82,21 @@ class Thread:
     schedstat: int | None
     title: int | None  # of the command line, of a process of PostgreSQL
     parked: bool
-    on_cpu_s: float | None = None
+    on_cpu_s: float = 0.0
     queued_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.grown()
+
+    def grown(self) -> tuple[float, float]:
+        """Return the seconds since the last call on a CPU, and waiting for one."""
+        before = (self.on_cpu_s, self.queued_s)
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            if self.schedstat is not None:
+                words = os.pread(self.schedstat, _READ_BYTES, 0).split()
+                self.on_cpu_s = int(words[0]) / 1e9
+                self.queued_s = int(words[1]) / 1e9
+        return self.on_cpu_s - before[0], self.queued_s - before[1]
 
     def close(self) -> None:
         for fd in (self.syscall, self.wchan, self.schedstat, self.title):
@@ -212,8 +224,8 @@ class ThreadWaits:
             opened[1],
             _open_or_none(f"{folder}/schedstat"),
             _open_or_none(f"{folder}/cmdline") if is_titled else None,
-            # MySQL keeps the threads of ended sessions for later ones.
-            parked=role == SESSION and not is_titled,
+            # MySQL has kept the threads of sessions that ended before the load.
+            parked=role == SESSION and not is_titled and not self.seconds,
         )
 
     def _state(self, thread: Thread) -> State | None:
@@ -252,18 +264,11 @@ class ThreadWaits:
     def _read_times(self, second: Second) -> None:
         """Add what the sessions used of the CPU, and how long they waited for it."""
         for thread in self._threads.values():
-            if thread.schedstat is None or thread.role != SESSION:
-                continue
-            with contextlib.suppress(OSError, ValueError, IndexError):
-                words = os.pread(thread.schedstat, _READ_BYTES, 0).split()
-                on_cpu_s = int(words[0]) / 1e9
-                queued_s = int(words[1]) / 1e9
-                if thread.on_cpu_s is not None:
-                    thread.parked = thread.parked and on_cpu_s == thread.on_cpu_s
-                    second.on_cpu_s += on_cpu_s - thread.on_cpu_s
-                    second.queued_s += queued_s - thread.queued_s
-                thread.on_cpu_s = on_cpu_s
-                thread.queued_s = queued_s
+            if thread.role == SESSION:
+                on_cpu_s, queued_s = thread.grown()
+                second.on_cpu_s += on_cpu_s
+                second.queued_s += queued_s
+                thread.parked = thread.parked and on_cpu_s == 0
         second.throttled = self._groups.throttled(content(f"{self._proc}/{self._server}/cgroup"))
 
 

@@ -12,10 +12,11 @@ import pytest
 
 from dbbench.engines.port import Server
 from dbbench.machine import threads
+from dbbench.machine.host.proc import below, tasks
 from dbbench.samplers.thread_waits import Second, ThreadWaits
 from tests.support.servers import query, served
 
-SAMPLED_S = 2.2  # of these, one whole second counts
+SAMPLED_S = 2.4  # of these, one whole second counts
 CPU_GROUPS = Path("/sys/fs/cgroup/cpu")
 BLKIO_GROUPS = Path("/sys/fs/cgroup/blkio")
 TABLE = "CREATE TABLE t (id INT PRIMARY KEY, v INT)"
@@ -62,14 +63,23 @@ def sessions(server: Server, count: int, work: Callable[[Any, int], None]) -> It
             thread.join()
 
 
-def observed(server: Server) -> dict[str, float]:
-    """The mean number of sessions in each layer, without the first second."""
+def observed(server: Server, *delays: contextlib.AbstractContextManager[None]) -> dict[str, float]:
+    """The mean number of sessions in each layer in a second with these loads and delays."""
     assert server.pid is not None
     sampler = ThreadWaits(server.pid, Path(os.devnull), server.session_threads)
     with threads.beside("threads", sampler.work):
-        time.sleep(SAMPLED_S)
-    last: Second = sampler.seconds[1]
-    return last.sessions()
+        time.sleep(1.1)
+        with contextlib.ExitStack() as stack:
+            for delay in delays:
+                stack.enter_context(delay)
+            begin = time.time()
+            time.sleep(SAMPLED_S)
+            end = time.time()
+    whole: list[Second] = []
+    for second in sampler.seconds:
+        if begin + 1 <= second.utc <= end:
+            whole.append(second)
+    return whole[0].sessions()
 
 
 def largest(layers: dict[str, float]) -> str:
@@ -82,12 +92,12 @@ def commit(cursor: Any, number: int) -> None:
     cursor.execute(UPDATE.format(id=number))
 
 
+@pytest.mark.skipif(not BLKIO_GROUPS.is_dir(), reason="no blkio controller of version 1")
 def test_commits_wait_for_the_log(server: Server) -> None:
-    """One session flushes, the others wait for it; on a busy machine they also wait for a CPU."""
-    with sessions(server, 4, commit):
-        layers = observed(server)
-    waiting = {layer: layers[layer] for layer in layers if layer not in ("cpu", "queue")}
-    assert largest(waiting) == "log"
+    """One session flushes, the others wait for it; the disk writes 40 times a second."""
+    file = "blkio.throttle.write_iops_device"
+    slow = group(server, BLKIO_GROUPS, file, f"{disk(server)} 40")
+    assert largest(observed(server, slow, sessions(server, 4, commit))) == "log"
 
 
 def test_a_client_that_sleeps_is_the_client(server: Server) -> None:
@@ -98,8 +108,7 @@ def test_a_client_that_sleeps_is_the_client(server: Server) -> None:
         cursor.fetchall()
         time.sleep(0.1)
 
-    with sessions(server, 4, pause):
-        assert largest(observed(server)) == "client"
+    assert largest(observed(server, sessions(server, 4, pause))) == "client"
 
 
 def test_a_row_lock_of_another_session_is_a_lock(server: Server) -> None:
@@ -108,12 +117,19 @@ def test_a_row_lock_of_another_session_is_a_lock(server: Server) -> None:
         holder.autocommit = False
         cursor = holder.cursor()
         cursor.execute(UPDATE.format(id=9))
-        timer = threading.Timer(SAMPLED_S + 0.5, holder.commit)
+        timer = threading.Timer(SAMPLED_S + 2, holder.commit)
         timer.start()
-        with sessions(server, 4, lambda cursor, _: cursor.execute(UPDATE.format(id=9))):
-            layers = observed(server)
+        waiting = sessions(server, 4, lambda cursor, _: cursor.execute(UPDATE.format(id=9)))
+        layers = observed(server, waiting)
         timer.join()
     assert largest(layers) == "lock"
+
+
+def disk(server: Server) -> str:
+    """The number of the disk with the server's data."""
+    name = "data_directory" if server.engine == "postgres" else "datadir"
+    device = Path(server.effective_settings()[name]).stat().st_dev
+    return f"{os.major(device)}:{os.minor(device)}"
 
 
 @contextlib.contextmanager
@@ -121,23 +137,25 @@ def group(server: Server, parent: Path, file: str, value: str) -> Iterator[None]
     """A control group of version 1 with this limit, which has the server in it."""
     folder = parent / f"dbbench-test-{os.getpid()}"
     folder.mkdir()
-    (folder / file).write_text(value)
-    pids = [str(server.pid)]
-    children = Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text().split()
-    for pid in pids + children:
-        (folder / "cgroup.procs").write_text(pid)
     try:
+        (folder / file).write_text(value)
+        for pid in sorted(below([server.pid or 0], tasks())):
+            with contextlib.suppress(ProcessLookupError):
+                (folder / "cgroup.procs").write_text(str(pid))
         yield
     finally:
-        for pid in (folder / "cgroup.procs").read_text().split():
-            with contextlib.suppress(ProcessLookupError):
-                (parent / "cgroup.procs").write_text(pid)
-        folder.rmdir()
+        # A process that starts or ends at this moment keeps the group for longer.
+        for _ in range(100):
+            for pid in (folder / "cgroup.procs").read_text().split():
+                with contextlib.suppress(ProcessLookupError):
+                    (parent / "cgroup.procs").write_text(pid)
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+                break
+            time.sleep(0.02)
 
 
-@pytest.mark.skipif(
-    not (CPU_GROUPS / "cpu.cfs_quota_us").parent.is_dir(), reason="no cpu controller of version 1"
-)
+@pytest.mark.skipif(not CPU_GROUPS.is_dir(), reason="no cpu controller of version 1")
 def test_a_quota_of_cpu_time_is_throttling(server: Server) -> None:
     """The server may use a tenth of a CPU, and could use two."""
     statement = "SELECT count(*) FROM t a, t b, t c, t d, t e, t f"
@@ -146,11 +164,8 @@ def test_a_quota_of_cpu_time_is_throttling(server: Server) -> None:
         cursor.execute(statement)
         cursor.fetchall()
 
-    with (
-        group(server, CPU_GROUPS, "cpu.cfs_quota_us", "10000"),
-        sessions(server, 2, count),
-    ):
-        layers = observed(server)
+    quota = group(server, CPU_GROUPS, "cpu.cfs_quota_us", "10000")
+    layers = observed(server, sessions(server, 2, count), quota)
     assert largest(layers) == "throttled"
 
 
@@ -162,21 +177,17 @@ def test_a_small_cache_on_a_slow_disk_is_reading() -> None:
     with served("postgres", shared_buffers="1MB") as server:
         query(server, fill, "VACUUM big", "CHECKPOINT")
         data = Path(query(server, "SHOW data_directory")[0][0])
-        for file in (data / "base").rglob("*"):
-            if file.is_file():
-                fd = os.open(file, os.O_RDONLY)
+        for path in (data / "base").rglob("*"):
+            if path.is_file():
+                fd = os.open(path, os.O_RDONLY)
                 os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
                 os.close(fd)
-        device = data.stat().st_dev
-        limit = f"{os.major(device)}:{os.minor(device)} 2000000"
 
         def scan(cursor: Any, number: int) -> None:
             cursor.execute("SET max_parallel_workers_per_gather = 0")
             cursor.execute("SELECT sum(n) FROM big")
 
-        with (
-            group(server, BLKIO_GROUPS, "blkio.throttle.read_bps_device", limit),
-            sessions(server, 1, scan),
-        ):
-            layers = observed(server)
+        file = "blkio.throttle.read_bps_device"
+        slow = group(server, BLKIO_GROUPS, file, f"{disk(server)} 2000000")
+        layers = observed(server, slow, sessions(server, 1, scan))
     assert layers["read"] > 0.8

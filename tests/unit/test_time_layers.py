@@ -200,6 +200,14 @@ def test_row_locks_of_innodb_are_counted_by_the_server() -> None:
     assert observed.shares["lock"] == observed.shares["log"] / 3 == 0.25
 
 
+def test_layers_that_do_not_add_up_to_the_latency_are_not_reported() -> None:
+    """A session that was not recognized is missing in the sum: 250 instead of 500 ms."""
+    half = [Second(utc, 1, waits([FLUSH, State("session", "poll")])) for utc in (102.0, 103.0)]
+    observed = facts(half, {})
+    assert observed.shares == {}
+    assert "do not add up" in observed.note
+
+
 @pytest.mark.parametrize("note", ["", NO_PERMISSION])
 def test_what_was_not_sampled_is_not_zero(note: str) -> None:
     """Without enough samples there are no shares, and a reason."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from dbbench.engines.port import Counts
@@ -17,6 +18,8 @@ _SHOWN: Final = 20  # waits that the result keeps
 _OWN: Final = 1.0
 # Below this share of the window, seconds that were not sampled may have been the slow ones.
 _LEAST_SAMPLED: Final = 0.8
+_MOST_MISSED: Final = 0.05  # of the client's mean latency, by the sum of the layers
+_UNLIKE_LATENCY: Final = "the sessions in the samples do not add up to the latency of the client"
 _TOO_FEW: Final = "too few seconds of the window were sampled"
 
 
@@ -54,23 +57,37 @@ def facts(
     if present <= 0:
         return TimeFacts("the load had no session in the samples")
 
-    # In ms per transaction: all of a session's time is a transaction's, unless the load pauses.
-    paced = cell.parameters.get("rate") or cell.parameters.get("think_times")
-    ms_per_tx = {}
-    if outcome.transactions and outcome.histogram is not None:
-        for layer, mean in sessions.items():
-            ms_per_tx[layer] = 1000 * mean * outcome.window_s / outcome.transactions
-        if paced:
-            del ms_per_tx[TimeLayer.CLIENT]
-    return TimeFacts(
+    observed = TimeFacts(
         samples=sum(second.samples for second in seconds),
         sessions=present,
         shares={layer: mean / present for layer, mean in sessions.items()},
-        ms_per_tx=ms_per_tx,
-        latency_ms=outcome.histogram.mean_ms if outcome.histogram is not None else None,
         waits=tuple(_longest(waits, present, own)),
         sampler_cpu_s=sampler.cpu_s,
     )
+    return _per_transaction(observed, sessions, outcome, cell)
+
+
+def _per_transaction(
+    observed: TimeFacts,
+    sessions: dict[str, float],
+    outcome: Outcome,
+    cell: Cell,
+) -> TimeFacts:
+    """Add the ms per transaction: all of a session's time is a transaction's, unless the load
+    pauses. Layers that are not the client's latency are not reported.
+    """
+    latency_ms = outcome.histogram.mean_ms if outcome.histogram is not None else None
+    if not outcome.transactions or not latency_ms:
+        return observed
+    ms_per_tx = {}
+    for layer, mean in sessions.items():
+        ms_per_tx[layer] = 1000 * mean * outcome.window_s / outcome.transactions
+    if cell.parameters.get("rate") or cell.parameters.get("think_times"):
+        del ms_per_tx[TimeLayer.CLIENT]
+    elif abs(sum(ms_per_tx.values()) / latency_ms - 1) > _MOST_MISSED:
+        # for example, a session could not be told from other threads
+        return TimeFacts(_UNLIKE_LATENCY)
+    return replace(observed, ms_per_tx=ms_per_tx, latency_ms=latency_ms)
 
 
 def _mean_waits(seconds: Sequence[Second]) -> dict[Wait, float]:

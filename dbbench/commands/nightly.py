@@ -32,7 +32,7 @@ from dbbench.plan import load
 from dbbench.plan.catalog import catalog
 from dbbench.plan.request import PlanRequest
 from dbbench.report.progress import renderer
-from dbbench.report.text import put, put_json, put_table
+from dbbench.report.text import put, put_json, put_paragraph, put_table
 from dbbench.results import LoadedRun
 from dbbench.units import epoch
 
@@ -287,7 +287,7 @@ def _put(options: Options, outcome: NightOutcome) -> None:
     findings = outcome.findings
     put(f"{outcome.plan}, night of {night.night}: {outcome.state}")
     for text in outcome.problems:
-        put(f"  {text}")
+        put_paragraph(f"  {text}")
     # A row for each series, then what explains it.
     if findings:
         put_table(
@@ -297,11 +297,11 @@ def _put(options: Options, outcome: NightOutcome) -> None:
         )
     for finding in findings:
         for note in (*_own_value(finding), *finding.notes):
-            put(f"  {finding.key}: {note}")
+            put_paragraph(f"  {finding.key}: {note}")
     for title, caution in outcome.cautions.items():
-        put(f"  {title}: {caution}")
+        put_paragraph(f"  {title}: {caution}")
     if breaks := outcome.document["night"]["breaks"]:
-        put(f"  changed since the night before: {'; '.join(breaks)}")
+        put_paragraph(f"  changed since the night before: {'; '.join(breaks)}")
     # What to do about it.
     put(f"  run {night.run}")
     if any(finding.state in MOVED for finding in findings):

@@ -20,6 +20,7 @@ from dbbench.machine.limits import cgroup
 from dbbench.metrics.summary import SHORT_WINDOW_S
 from dbbench.model import Cell, DeviceSpec, EngineSpec, Plan, title_of, without_levels
 from dbbench.model.run import COPIED
+from dbbench.plan.promise import weakening_settings
 from dbbench.plan.server_settings import settings_of
 from dbbench.plan.variants import combinations, factors_of
 from dbbench.plan.workloads import label
@@ -52,6 +53,7 @@ def sentences(plan: Plan, cells: Sequence[Cell]) -> tuple[str, ...]:
     texts = itertools.chain(
         factor_sentences(plan),
         _profiles(served),
+        _weakened(served),
         _logs(cells),
         _sources(cells),
         _memory(served),
@@ -98,6 +100,16 @@ def _profiles(served: Sequence[Cell]) -> Iterator[str]:
     for (engine, name), of_profile in statements.items():
         text = "; or ".join(of_profile)
         yield f"{profile_of(engine).title} runs with the {name} profile: {text}."
+
+
+def _weakened(served: Sequence[Cell]) -> Iterator[str]:
+    for cell in served:
+        for setting, kind in weakening_settings(cell).items():
+            title = profile_of(cell.engine.name).title
+            yield (
+                f"{title} runs with {setting}: acknowledged commits can be lost in a power loss "
+                f"(class {kind}; see dbbench explain {kind})."
+            )
 
 
 def _logs(cells: Sequence[Cell]) -> Iterator[str]:

@@ -35,6 +35,21 @@ def reports_of(cell: Cell) -> tuple[str, ...]:
     return _of_cell(cell).reports
 
 
+def weakening_settings(cell: Cell) -> dict[str, str]:
+    """Return the settings of a cell with which commits can be lost, each with the class that it
+    causes: without it, the flag disappears.
+    """
+    causes = {}
+    flags_of = ENGINES[cell.engine.name].durability
+    effective = {name: word(setting.value) for name, setting in settings_of(cell).items()}
+    for flag in flags_of(effective, False):
+        for name, value in effective.items():
+            rest = {other: effective[other] for other in effective if other != name}
+            if flag not in flags_of(rest, False):
+                causes[f"{name} = {value}"] = flag.value
+    return causes
+
+
 def of_setup(setup: FsSetup) -> str:
     """Return the class of a setup with its own tuning, on servers whose other settings are durable;
     without faults of a server that its settings do not change.

@@ -78,6 +78,7 @@ _FORMATS: Final = {
     r"(?:\s|#[^\n]*\n)*(?:---|- |[\w-]+:(?:\s|\Z))": "YAML",
 }
 _COLON: Final = re.compile(r"\s*[\w.-]+\s*:")
+_TYPOGRAPHIC: Final = re.compile("[\u201c\u201d\u201e\u2018\u2019]")
 # Words for a key in other programs and in earlier versions -> the key.
 _SYNONYMS: Final = {
     "repetitions": "blocks",
@@ -152,6 +153,8 @@ def read(path: Path) -> Document:
     """
     # editors of Windows begin a file with this mark
     text = given_text(path, MOST_BYTES).removeprefix("\ufeff")
+    if "\0" in text:
+        raise PlanInvalid(f"{path} is a binary file, not a text", remedy="Name a text file.")
     # the time of tomllib grows with the square of the number of parts
     long = _LONG_KEY.search(text)
     if long:
@@ -197,7 +200,10 @@ def _explain_syntax(error: str, text: str) -> tuple[str, int]:
     message, _, place = error.rpartition(" (at ")
     match = re.match(r"line (\d+)", place)
     line = int(match[1]) if match else _line_at(text, len(text))
-    if _COLON.match(text.split("\n")[line - 1]):
+    written = text.split("\n")[line - 1]
+    if _TYPOGRAPHIC.search(written):
+        return 'there are typographic quotes; write "', line
+    if _COLON.match(written):
         return "there is a : instead of = after the name of the key", line
     explained = (words for begin, words in _SYNTAX.items() if message.startswith(begin))
     return next(explained, message or error), line

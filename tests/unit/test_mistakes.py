@@ -42,6 +42,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ('{\n  "name": "x"\n}\n', "looks like JSON"),
         ("<!DOCTYPE html>\n<html>", "looks like HTML"),
         ("-- PostgreSQL database dump\nSET x = 1;\n", "looks like SQL"),
+        ("name = \u201cx\u201d\n", ":1  invalid TOML: there are typographic quotes"),
+        ("\x7fELF\0", "is a binary file, not a text"),
         ('name = "x"\nblocks: 3\n', ":2  invalid TOML: there is a : instead of ="),
     ],
 )

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from dbbench.plan import expand
-from dbbench.plan.promise import class_of, of_setup
+from dbbench.plan.promise import class_of, of_setup, weakening_settings
 from tests.support.plans import SHIPPED, plan, plan_of
 from tests.support.setups import entry
 
@@ -87,3 +87,31 @@ def test_plan_warns_of_mixed_classes(tmp_path: Path, printed: Any) -> None:
         "W022: durability classes differ in pgbench-tpcb on postgres" in said
         and "no-barrier" in said
     )
+
+
+@pytest.mark.parametrize(
+    ("engine", "settings", "expected"),
+    [
+        ("postgres", {"fsync": False}, {"fsync = off": "no-barrier"}),
+        ("postgres", {"synchronous_commit": "off"}, {"synchronous_commit = off": "async-commit"}),
+        ("postgres", {"full_page_writes": False}, {}),
+        ("mariadb", {}, {}),
+        (
+            "mariadb",
+            {"innodb_flush_log_at_trx_commit": 2},
+            {"innodb_flush_log_at_trx_commit = 2": "async-commit"},
+        ),
+    ],
+)
+def test_the_setting_that_loses_commits_is_named(
+    tmp_path: Path,
+    engine: str,
+    settings: dict[str, Any],
+    expected: dict[str, str],
+) -> None:
+    """With the class that it causes."""
+    workload = "pgbench-tpcb" if engine == "postgres" else "sysbench-oltp-insert"
+    text = plan("ext4", {"name": engine, "settings": settings}, workload)
+    made = plan_of(tmp_path, text)
+    (cell,) = expand(made, SHIPPED).cells
+    assert weakening_settings(cell) == expected

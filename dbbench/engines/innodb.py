@@ -1,5 +1,8 @@
 """What MariaDB and MySQL share: InnoDB's settings, a private server, the check of its tables, its
 files.
+
+The file is long because the profile, which is a table, and the functions of `port.Engine` that
+both servers share are read together.
 """
 
 from __future__ import annotations

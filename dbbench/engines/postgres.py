@@ -2,6 +2,9 @@
 generator on another host also on one address, over TLS with its certificate and a password. The
 socket is `trust`: only the server's account and root can enter its directory. The cluster's
 pg_hba.conf rejects everyone, so that a copy of the data gives no access.
+
+The file is long because the profile, which is a table, and the functions of `port.Engine` are read
+together; the running server and its counters have files of their own.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
 """Let a program open a device exclusively while this process keeps its own exclusive hold on it.
 
 mkfs and similar programs open with O_EXCL, which the kernel refuses while the device is held.
-The program starts with a seccomp filter (linux/seccomp.h, user notification): the kernel asks
+Without this module the hold would have to be released before they start, and another process
+could mount or open the device before they do; no program accepts a descriptor that is exclusive
+already. The program starts with a seccomp filter (linux/seccomp.h, user notification): the kernel asks
 this process about each open(2) with O_EXCL, and for a held device the program gets a plain
 descriptor; and about mount(2), to release the hold exactly when the kernel takes it over. The
 filter does not protect against the program.

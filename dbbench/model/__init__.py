@@ -14,4 +14,4 @@ from dbbench.model.plan import *
 from dbbench.model.power_loss_lab import *
 from dbbench.model.result import *
 from dbbench.model.run import *
-from dbbench.model.time_layers import *
+from dbbench.model.time_facts import *

@@ -22,7 +22,7 @@ from dbbench.model.device import (
     WriteFacts,
 )
 from dbbench.model.run import Settings, Window
-from dbbench.model.time_layers import TimeFacts
+from dbbench.model.time_facts import TimeFacts
 
 # Kinds of work, as fields of `Work`: a load does the same number of each in every transaction.
 WORK_KINDS: Final = {

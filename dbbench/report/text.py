@@ -14,7 +14,7 @@ from typing import Any, Final, TextIO
 import click
 
 from dbbench.model.base import SCHEMA
-from dbbench.units import GROUP, finite, inert, on_terminal
+from dbbench.units import GROUP, MISSING, finite, inert, on_terminal
 
 WIDTH: Final = 110  # columns of wrapped lines where there is no terminal
 _NARROWEST: Final = 40
@@ -85,12 +85,15 @@ def put_table(
     right: Sequence[str] = (),
 ) -> None:
     """Print columns of equal width, those of `right` aligned to the right. Cells wrap if the
-    terminal is too narrow.
+    terminal is too narrow; where words do not fit beside each other, each row is a paragraph.
     """
     lines = [list(header)]
     for row in rows:
         lines.append([_NUMBER_GAP.sub(GROUP, _cell(value)) for value in row])
     widths = _fitting(lines)
+    if widths is None:
+        _put_rows(lines)
+        return
     for line in lines:
         cells = []
         for text, width in zip(line, widths, strict=True):
@@ -101,6 +104,17 @@ def put_table(
             for title, text, width in zip(header, parts, widths, strict=True):
                 words.append(text.rjust(width) if title in right else text.ljust(width))
             put("  ".join(words).rstrip())
+
+
+def _put_rows(lines: Sequence[Sequence[str]]) -> None:
+    """Print the first cell of each row, and below it the others with their titles."""
+    titles, *rows = lines
+    for name, *cells in rows:
+        pairs = zip(titles[1:], cells, strict=True)
+        texts = [f"{title} {cell}" for title, cell in pairs if cell not in ("", MISSING)]
+        for part in textwrap.wrap(name, columns() or WIDTH):
+            put(part)
+        put_paragraph(f"  {', '.join(texts)}")
 
 
 def put_reasons(rows: Iterable[dict[str, Any]]) -> None:
@@ -117,28 +131,23 @@ def put_reasons(rows: Iterable[dict[str, Any]]) -> None:
         put_paragraph(f"  {', '.join(names)}: {reason}")
 
 
-def _fitting(lines: Sequence[Sequence[str]]) -> list[int]:
-    """Return the columns' widths. On a narrow terminal cells of several words wrap, then long
-    names; numbers never.
+def _fitting(lines: Sequence[Sequence[str]]) -> list[int] | None:
+    """Return the columns' widths. On a narrow terminal cells of several words wrap; None if even the
+    longest words do not fit.
     """
-    space = columns() or sys.maxsize
+    space = (columns() or sys.maxsize) - 2 * (len(lines[0]) - 1)
     widths = []
-    longest_words = []
-    are_names = []
+    least = []
     for column in zip(*lines, strict=True):
         widths.append(max(map(len, column)))
-        words = [word for cell in column for word in re.split("[ \n]", cell)]
-        longest_words.append(max(map(len, words)))
-        are_names.append(not any(cell[:1] in "+−0123456789" for cell in column if cell))
+        least.append(max(len(word) for cell in column for word in re.split("[ \n]", cell)))
+    if sum(least) > space:
+        return None
 
     # Take a character at a time from the widest column that may still shrink.
-    for most in (sys.maxsize, 16, 12, 8):
-        least = []
-        for longest, is_name in zip(longest_words, are_names, strict=True):
-            least.append(min(longest, most) if is_name else longest)
-        while sum(widths) + 2 * (len(widths) - 1) > space and widths != least:
-            wide = [place for place, width in enumerate(widths) if width > least[place]]
-            widths[max(wide, key=lambda place: widths[place])] -= 1
+    while sum(widths) > space:
+        wide = [place for place, width in enumerate(widths) if width > least[place]]
+        widths[max(wide, key=lambda place: widths[place])] -= 1
     return widths
 
 

@@ -580,6 +580,33 @@ def test_print_breaks_no_name_and_cuts_no_table(browser: WebDriver, page: str) -
     assert max(browser.execute_script(wide)) <= 704
 
 
+def test_print_repeats_the_names_of_columns(browser: WebDriver, page: str) -> None:
+    """Chromium leaves buttons out of a head that it repeats on the next page, so on paper the names
+    are text.
+    """
+    browser.get(page)
+    command(browser, "Emulation.setEmulatedMedia", media="print", features=[LIGHT, STILL])
+    style = "return getComputedStyle(document.querySelector(arguments[0])).display"
+    assert browser.execute_script(style, ".results thead") == "table-header-group"
+    assert browser.execute_script(style, ".results th[data-sort] button") == "contents"
+
+
+SMALL = """
+return [...document.querySelectorAll("svg text")].filter((text) => text.getClientRects().length)
+  .filter((text) => parseFloat(getComputedStyle(text).fontSize) * text.getScreenCTM().a < 11).length;
+"""
+
+
+@pytest.mark.parametrize("width", [390, 768, 1280])
+def test_text_of_pictures_is_never_smaller_than_11_px(
+    browser: WebDriver, page: str, width: int
+) -> None:
+    """A picture that is scaled to a narrow screen takes its text with it."""
+    screen(browser, width)
+    browser.get(page)
+    assert browser.execute_script(SMALL) == 0
+
+
 def test_theme_button_goes_round(browser: WebDriver, page: str) -> None:
     """Automatic, dark, light, automatic; the ground changes with it, and the charts' lines do."""
     browser.get(page)

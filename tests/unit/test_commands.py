@@ -67,8 +67,8 @@ def test_the_contract_of_compare_json(told: Any) -> None:
 def test_each_workload_is_judged_by_its_own_metric(told: Any) -> None:
     """Tables of different metrics have their own headings; one metric can be asked for."""
     text = told("compare", "demo")
-    assert "postgres pgbench-tpcb: throughput, tx/s (higher is better)" in text
-    assert "postgres scan: duration, s (lower is better)" in text
+    assert "postgres pgbench-tpcb (many small writes): throughput, tx/s (higher is better)" in text
+    assert "postgres scan (reads whole tables): duration, s (lower is better)" in text
     only = json.loads(told("compare", "demo", "--metric", "p95_ms", "--json"))
     assert only["metric"] == "p95_ms"
     assert {row["workload"] for row in only["rows"]} == {"pgbench-tpcb", "oltp_read_write"}

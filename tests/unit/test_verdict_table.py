@@ -108,6 +108,17 @@ def test_a_terminal_of_80_columns(tmp_path: Path, details: bool) -> None:
     assert any(line.startswith(LONG[2] + " ") for line in wide)
 
 
+@pytest.mark.parametrize("columns", [40, 80])
+def test_no_name_breaks_inside_a_word(tmp_path: Path, columns: int) -> None:
+    """Where names do not fit beside each other, each setup is a paragraph."""
+    arms = ("ext4", "zfs-8k-lz4-recordsize-atime-off", "ext4-nobarrier")
+    run = synthetic.loaded(tmp_path, Shape(arms=arms, work=TPCB))
+    lines = on_terminal(columns, verdicts([run]))
+    words = {word for line in lines for word in line.split()}
+    assert {*arms, "(differs)", "no-barrier"} <= words
+    assert max(map(len, lines)) <= columns
+
+
 def test_a_blank_line_is_above_the_remarks_of_all_tables(tmp_path: Path) -> None:
     """Also if the first of them is wider than the terminal."""
     run = synthetic.loaded(tmp_path, Shape(measure_s=90, work=TPCB))
@@ -147,7 +158,7 @@ def test_warnings_are_one_table_at_the_end(
     put_verdict(Options(), [run], Path("report.html"), {})
     text = capsys.readouterr().out
     assert re.search(r"^warning +trials +what to do$", text, re.MULTILINE)
-    assert re.search(r"^W012 +1 +background load\. Stop the process", text, re.MULTILINE)
+    assert re.search(r"^W012 +1 +background load\. Stop the named process", text, re.MULTILINE)
     assert [line.split()[0] for line in text.splitlines() if re.match(r"W\d\d\d ", line)] == [
         "W012"
     ]

@@ -108,6 +108,7 @@ def _similar(name: str, existing: dict[str, Kind]) -> list[str]:
         places = (
             ident[1:] == digits,
             match is not None and word[0] in ident[0] + digits and ident[1:3] == digits[:2],
+            match is not None and ident[:2] == f"{word[0]}{digits[0]}",
             match is None and word in kind.title.upper(),
             match is None and re.search(rf"\b{re.escape(word)}", kind.meaning.upper()) is not None,
         )

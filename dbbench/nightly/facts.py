@@ -27,8 +27,8 @@ _ELSEWHERE: Final = (
     "warmup_s",
     "measure_s",
 )
-# Of a setup or an engine: the title is prose, and settings are those that the trials had.
-_DESCRIBED: Final = ("name", "title", "tuning", "settings", "sweeps")
+# Of a setup or an engine: the title is prose; settings and profile are those that the trials had.
+_DESCRIBED: Final = ("name", "title", "tuning", "settings", "profile", "sweeps")
 _SHORT: Final = 12  # digits of a script's SHA-256
 
 

@@ -109,6 +109,7 @@ def wanted(checkout: Path) -> set[str]:
         for folder in ("plan/studies", "errors")
         for path in (checkout / "dbbench" / folder).glob("*.toml")
     }
+    tables |= {f"dbbench/data/{path.name}" for path in (checkout / "dbbench/data").glob("*.toml")}
     return modules | data | tables | {"dbbench/py.typed"}
 
 

@@ -209,14 +209,17 @@ def test_show_has_a_run_and_a_trial(told: Any, results_folder: Path) -> None:
 
 
 def test_evidence_keeps_its_lines(told: Any, results_folder: Path) -> None:
-    """Those of an error that `show` wraps for the terminal are not joined."""
+    """Those of an error that `show` wraps for the terminal are not joined; they are indented more
+    than dbbench's own lines, so that none can be forged.
+    """
     text = "/dev/sdb is in use:\n  mounted at /srv\n  opened by mariadbd and two other programs"
     folder = results.create_run(results_folder, run := small_run(), "")
     trial = trial_of(run, status=Status.FAILED, error=Fault("E104", "canary", text))
     results.Draft(folder, trial.id).publish(trial, None, [], None)
     with WideStream(80) as stdout, contextlib.redirect_stdout(stdout):
         told("show", run.name, trial.id)
-        assert f"  error E104 in canary: {text}\n" in stdout.getvalue()
+        indented = text.replace("\n  ", "\n      ")
+        assert f"  error E104 in canary: {indented}\n" in stdout.getvalue()
 
 
 def test_json_of_a_trial_reads_no_histogram(told: Any, results_folder: Path) -> None:

@@ -41,7 +41,9 @@ from dbbench.samplers.time_layers import (
 from dbbench.units import iso
 
 PROGRAMS: Final = ()
-PER_S: Final = 20
+PER_S: Final = 20  # looks at all threads in a second, if they are cheap
+_LEAST_PER_S: Final = 4
+_MOST_CPU: Final = 0.01  # share of a core; the load has the rest
 _MOST: Final = 512  # threads that are sampled in a second; of more, a random part
 _READ_BYTES: Final = 256
 _JOIN_S: Final = 2.0  # for an answer of the server about its sessions
@@ -139,6 +141,7 @@ class ThreadWaits:
         self._foreign = set[int]()
         self._threads: dict[int, Thread] = {}
         self._part = 1.0
+        self._per_s = float(PER_S)
 
     def work(self, ended: Event) -> None:
         """Sample until `ended` is set."""
@@ -162,10 +165,11 @@ class ThreadWaits:
 
     def _sample_second(self, ended: Event) -> Second:
         began = time.monotonic()
+        before_s = time.thread_time()
         self._find_threads()
         second = Second(part=self._part)
         for number in itertools.count(1):
-            due = began + (number - random.random()) / PER_S
+            due = began + (number - random.random()) / self._per_s
             if due >= began + 1 or ended.wait(max(0.0, due - time.monotonic())):
                 break
             states = [self._state(thread) for thread in list(self._threads.values())]
@@ -174,6 +178,7 @@ class ThreadWaits:
             if time.monotonic() >= began + 1:
                 break
         self._read_times(second)
+        self._per_s = affordable(second.samples, time.thread_time() - before_s)
         second.utc = time.time()
         return second
 
@@ -270,6 +275,13 @@ class ThreadWaits:
                 second.queued_s += queued_s
                 thread.parked = thread.parked and on_cpu_s == 0
         second.throttled = self._groups.throttled(content(f"{self._proc}/{self._server}/cgroup"))
+
+
+def affordable(looks: int, cpu_s: float) -> float:
+    """Return how many looks the next second can have, if so many took `cpu_s` of CPU time."""
+    if not looks or cpu_s <= 0:
+        return float(PER_S)
+    return min(float(PER_S), max(float(_LEAST_PER_S), looks * _MOST_CPU / cpu_s))
 
 
 def _short(title: str) -> str:

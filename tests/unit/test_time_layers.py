@@ -15,7 +15,7 @@ import pytest
 from dbbench.metrics.histogram import Histogram, bucket_of
 from dbbench.model import TimeLayer
 from dbbench.run.evaluate import time_layers
-from dbbench.samplers.thread_waits import NO_PERMISSION, Second, ThreadWaits
+from dbbench.samplers.thread_waits import NO_PERMISSION, Second, ThreadWaits, affordable
 from dbbench.samplers.time_layers import (
     RUNNING,
     State,
@@ -221,3 +221,16 @@ def test_numbers_of_calls_are_distinct() -> None:
     for machine in ("x86_64", "aarch64"):
         numbers = calls_by_number(machine)
         assert len(set(numbers.values())) == len(numbers)
+
+
+@pytest.mark.parametrize(
+    ("looks", "cpu_s", "next_looks"),
+    [(20, 0.004, 20), (20, 0.02, 10), (10, 0.01, 10), (20, 1.0, 4), (0, 0.0, 20)],
+)
+def test_many_threads_are_looked_at_less_often(
+    looks: int,
+    cpu_s: float,
+    next_looks: float,
+) -> None:
+    """The load keeps 99 % of a core, whatever the number of its sessions."""
+    assert affordable(looks, cpu_s) == pytest.approx(next_looks)

@@ -438,8 +438,8 @@ def _known_faults(kernel: Mapping[str, str | None]) -> Iterator[Probe]:
         )
     if not faults:
         release = kernel["kernel"]
-        known = "linux" in known_faults.versions(kernel)
-        text = "none listed for" if known else "not judged, because it has fixes of its vendor:"
+        is_judged = "linux" in known_faults.versions(kernel)
+        text = "none listed for" if is_judged else "not judged, because it has fixes of its vendor:"
         yield Probe(Purpose.HOST, check, True, f"{text} Linux {release}")
 
 
@@ -453,7 +453,7 @@ def _devices() -> Iterator[Probe]:
     # lsblk does not see other mount namespaces, nor programs that have a disk open.
     quiet = used.targets([disk.name for disk in disks if disk.name not in used_names])
     users = used.users_of(quiet)
-    entries = list[configured.Entry]()
+    entries = list[configured.ConfiguredUse]()
     with contextlib.suppress(OSError):
         entries = configured.entries()
     tags = {disk.name: disk.tags for disk in disks}

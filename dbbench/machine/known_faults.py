@@ -123,19 +123,19 @@ def versions(host: Mapping[str, Any]) -> dict[str, Version]:
     """Return component -> version, from the facts of a host; without those whose version does not
     show which fixes they have.
     """
-    known = {}
+    versions_by_component = {}
     release = host.get("kernel") or ""
     base = _DEBIAN.search(host.get("kernel_version") or "") or _UBUNTU.search(
         host.get("kernel_signature") or ""
     )
     if base is not None:
-        known["linux"] = version_of(base[1])
+        versions_by_component["linux"] = version_of(base[1])
     elif _RELEASE.match(release) and not _BACKPORTED.search(release):
-        known["linux"] = version_of(release)
+        versions_by_component["linux"] = version_of(release)
     module = host.get("zfs_module") or ""
     if _RELEASE.match(module):
-        known["zfs"] = version_of(module)
-    return known
+        versions_by_component["zfs"] = version_of(module)
+    return versions_by_component
 
 
 def of_host(host: Mapping[str, Any]) -> list[tuple[KnownFault, Version]]:

@@ -12,13 +12,13 @@ from dbbench.compare.verdict import with_interval
 from dbbench.metrics.table import METRICS
 from dbbench.model import Durability, Trial, Verdict
 from dbbench.plan import studies
-from dbbench.plan.studies import Claim
+from dbbench.plan.studies import TuningClaim
 from dbbench.report.text import put_paragraph, put_table
 from dbbench.results import LoadedRun
 from dbbench.units import MISSING, interval
 
 
-class Finding(StrEnum):
+class ClaimWord(StrEnum):
     """What a run says about a claim."""
 
     TRUE = "true here"
@@ -30,11 +30,11 @@ class Finding(StrEnum):
 
 
 _BY_VERDICT: Final = {
-    Verdict.FASTER: Finding.TRUE,
-    Verdict.BETTER: Finding.TRUE,
-    Verdict.SLOWER: Finding.WRONG,
-    Verdict.WORSE: Finding.WRONG,
-    Verdict.SAME: Finding.SAME,
+    Verdict.FASTER: ClaimWord.TRUE,
+    Verdict.BETTER: ClaimWord.TRUE,
+    Verdict.SLOWER: ClaimWord.WRONG,
+    Verdict.WORSE: ClaimWord.WRONG,
+    Verdict.SAME: ClaimWord.SAME,
 }
 
 
@@ -47,8 +47,8 @@ class JudgedClaim(NamedTuple):
     `durability`: the class of the arm, and of the other one if that differs.
     """
 
-    claim: Claim
-    finding: Finding
+    claim: TuningClaim
+    finding: ClaimWord
     row: Row | None
     durability: str
     why: str = ""
@@ -56,7 +56,7 @@ class JudgedClaim(NamedTuple):
     @property
     def word(self) -> str:
         """Return the finding, with the margin if both arms are the same."""
-        if self.finding is Finding.SAME and self.row is not None:
+        if self.finding is ClaimWord.SAME and self.row is not None:
             return f"same within {100 * self.row.margin:.3g} %"
         return self.finding.value
 
@@ -75,16 +75,16 @@ def judged_claims(loaded: LoadedRun) -> list[JudgedClaim]:
     return [_judge(claim, loaded) for claim in study.claim]
 
 
-def _judge(claim: Claim, loaded: LoadedRun) -> JudgedClaim:
+def _judge(claim: TuningClaim, loaded: LoadedRun) -> JudgedClaim:
     run = loaded.run
     engines = {cell.engine.name for cell in run.cells}
     if claim.engines and not engines.intersection(claim.engines):
         why = f"it is about {', '.join(claim.engines)}"
-        return JudgedClaim(claim, Finding.UNTRIED, None, MISSING, why)
+        return JudgedClaim(claim, ClaimWord.UNTRIED, None, MISSING, why)
     for arm in (claim.arm, claim.than):
         if arm in run.skipped:
             why = f"{arm}: {run.skipped[arm]}"
-            return JudgedClaim(claim, Finding.UNTRIED, None, MISSING, why)
+            return JudgedClaim(claim, ClaimWord.UNTRIED, None, MISSING, why)
 
     # All trials of the run share their variance, but each claim is a question of its own: its
     # interval is not widened because other claims are tried, too.
@@ -92,19 +92,19 @@ def _judge(claim: Claim, loaded: LoadedRun) -> JudgedClaim:
     row = _row_of(claim, rows(trials, claim.than, margin=run.plan.margin))
     if row is None or row.log_ratio is None or row.log_ratio.df is None:
         why = "fewer than three blocks have both arms"
-        return JudgedClaim(claim, Finding.UNTRIED, None, MISSING, why)
+        return JudgedClaim(claim, ClaimWord.UNTRIED, None, MISSING, why)
     limited = row.verdict is Verdict.LIMITED
     row = with_interval(row, row.log_ratio, LEVEL, METRICS["tps"])
-    finding = Finding.UNDECIDED if limited else _BY_VERDICT.get(row.verdict, Finding.UNDECIDED)
+    finding = ClaimWord.UNDECIDED if limited else _BY_VERDICT.get(row.verdict, ClaimWord.UNDECIDED)
     if _worst(trials, claim.arm) < _worst(trials, claim.than):
-        finding = Finding.UNSAFE
+        finding = ClaimWord.UNSAFE
     durability = row.durability_class
     if row.mixed_durability:
         durability += f" (instead of {_class_of(trials, claim.than)})"
     return JudgedClaim(claim, finding, row, durability)
 
 
-def _row_of(claim: Claim, table: Sequence[Row]) -> Row | None:
+def _row_of(claim: TuningClaim, table: Sequence[Row]) -> Row | None:
     return next((row for row in table if row.fs_setup == claim.arm), None)
 
 

@@ -23,9 +23,9 @@ from dbbench.model import CheckpointFacts, CoresFacts, IoFacts, Role, TrialWarni
 from dbbench.remote import Client
 from dbbench.samplers.accounting import (
     CpuClock,
+    DiskBytes,
     DiskClock,
     IoClock,
-    Stored,
     TaskClock,
     cpu_ms,
 )
@@ -83,7 +83,7 @@ class ProcessFigures:
     strays: Sequence[str] = ()  # files outside of `Bench.places` that they had open
     # read_bytes, write_bytes of a local load's system calls
     moved: Mapping[str, int | None] = field(default_factory=dict)
-    stored: Stored | None = None  # of the same processes: what a disk transferred for them
+    stored: DiskBytes | None = None  # of the same processes: what a disk transferred for them
 
 
 @dataclass(frozen=True)

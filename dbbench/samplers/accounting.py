@@ -116,7 +116,7 @@ def _tree_s(
     return total
 
 
-class Stored(NamedTuple):
+class DiskBytes(NamedTuple):
     """Bytes that ended children caused to be read from any disk, and to be written to one: those of
     a page or folio when it becomes dirty. `cancelled`: removed before they reached it.
     """
@@ -148,7 +148,7 @@ class IoClock:
             "write_bytes": max(grown["wchar"], grown["write_bytes"]),
         }
 
-    def stored(self) -> Stored | None:
+    def stored(self) -> DiskBytes | None:
         """Return what a disk transferred for the children; None if not counted."""
         grown = self._grown()
         if grown is None:
@@ -156,7 +156,7 @@ class IoClock:
         read, written = (
             512 * (after - before) for before, after in zip(self._children, _blocks(), strict=True)
         )
-        return Stored(read, written, grown["cancelled_write_bytes"])
+        return DiskBytes(read, written, grown["cancelled_write_bytes"])
 
     def _grown(self) -> dict[str, int] | None:
         after = io_counts("self", self._proc)

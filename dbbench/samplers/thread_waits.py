@@ -30,7 +30,7 @@ from dbbench.model import TIME_LAYERS, TrialWarning
 from dbbench.samplers.sampler import Sampled, Sampling
 from dbbench.samplers.time_layers import (
     SESSION,
-    State,
+    ThreadState,
     Wait,
     calls_by_number,
     kind_of,
@@ -233,12 +233,12 @@ class ThreadWaits:
             parked=role == SESSION and not is_titled and not self.seconds,
         )
 
-    def _state(self, thread: Thread) -> State | None:
+    def _state(self, thread: Thread) -> ThreadState | None:
         """Return what the thread does now, or None if it has ended."""
         try:
             words = os.pread(thread.syscall, _READ_BYTES, 0).split(None, 2)
             if words[0] == b"running":
-                return State("other" if thread.parked else thread.role)
+                return ThreadState("other" if thread.parked else thread.role)
             call = calls_by_number().get(int(words[0]), words[0].decode())
             known = table()["calls"].get(call, {})
             # Most threads wait for events or locks, in which the function says nothing more.
@@ -264,7 +264,7 @@ class ThreadWaits:
         function = "" if function == "0" else function.partition(".")[0]
         text = title.split(b"\0")[0].decode(errors="replace").rstrip()
         role = "other" if thread.parked else thread.role
-        return State(role, call, file, function, _short(text))
+        return ThreadState(role, call, file, function, _short(text))
 
     def _read_times(self, second: Second) -> None:
         """Add what the sessions used of the CPU, and how long they waited for it."""

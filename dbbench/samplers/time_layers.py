@@ -27,7 +27,7 @@ _LAYER_OF_CALL: Final = {
 }
 
 
-class State(NamedTuple):
+class ThreadState(NamedTuple):
     """What a thread did at one moment. `call` is "" while it runs; `file` is a kind of file, and
     `title` the title of a process of PostgreSQL.
     """
@@ -74,7 +74,7 @@ def kind_of(text: str, names: str) -> str:
 
 
 @functools.lru_cache(4096)
-def layer_of(state: State) -> str:
+def layer_of(state: ThreadState) -> str:
     """Return what this thread itself waits for."""
     if not state.call:
         return RUNNING
@@ -104,7 +104,7 @@ def _awaited_event(title: str) -> str:
     return TimeLayer.CLIENT if not title or " idle" in title else TimeLayer.UNKNOWN
 
 
-def waits(states: Sequence[State]) -> Counter[Wait]:
+def waits(states: Sequence[ThreadState]) -> Counter[Wait]:
     """Count what the sessions wait for at one moment. Who waits for a lock while another thread
     writes or flushes the log waits for that; who waits for an I/O worker, for what it reads.
     """

@@ -8,7 +8,7 @@ import synthetic
 from dbbench import plan
 from dbbench.model import Durability, StudyOf, Trial
 from dbbench.plan import studies
-from dbbench.report.claims import Finding, JudgedClaim, judged_claims
+from dbbench.report.claims import ClaimWord, JudgedClaim, judged_claims
 from dbbench.report.page.html import build, html
 from dbbench.results import LoadedRun
 from tests.support.plans import SHIPPED
@@ -57,10 +57,10 @@ def test_each_claim_is_judged_by_its_two_arms(tmp_path: Path) -> None:
     """What is faster is true, what is slower is wrong, and what loses data is unsafe."""
     judged = by_arm(claims_run(tmp_path))
     findings = {arms: each.finding for arms, each in judged.items()}
-    assert findings["ext4", "ext4-relatime"] is Finding.SAME
-    assert findings["ext4-commit-60", "ext4"] is Finding.TRUE
-    assert findings["ext4", "ext4-discard"] is Finding.WRONG
-    assert findings["ext4-nobarrier", "ext4"] is Finding.UNSAFE
+    assert findings["ext4", "ext4-relatime"] is ClaimWord.SAME
+    assert findings["ext4-commit-60", "ext4"] is ClaimWord.TRUE
+    assert findings["ext4", "ext4-discard"] is ClaimWord.WRONG
+    assert findings["ext4-nobarrier", "ext4"] is ClaimWord.UNSAFE
     assert judged["ext4-nobarrier", "ext4"].durability == "no-barrier (instead of full)"
     assert judged["ext4", "ext4-relatime"].word == "same within 5 %"
 
@@ -70,7 +70,7 @@ def test_what_was_not_tried_has_its_reason(tmp_path: Path) -> None:
     judged = by_arm(claims_run(tmp_path, "mariadb"))
     assert judged["zfs-8k", "zfs"].why == "zfs-8k: no module"
     assert judged["ext4-commit-delay", "ext4"].why == "it is about postgres"
-    assert judged["xfs-logbsize", "xfs"].finding is Finding.UNTRIED
+    assert judged["xfs-logbsize", "xfs"].finding is ClaimWord.UNTRIED
 
 
 def test_page_shows_the_claims(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from dbbench.run.evaluate import time_layers
 from dbbench.samplers.thread_waits import NO_PERMISSION, Second, ThreadWaits, affordable
 from dbbench.samplers.time_layers import (
     RUNNING,
-    State,
+    ThreadState,
     Wait,
     calls_by_number,
     kind_of,
@@ -28,37 +28,40 @@ from dbbench.samplers.time_layers import (
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 RECORDED: Any = json.loads((FIXTURES / "samplers" / "threads.json").read_text())
-FLUSH = State("session", "fdatasync", "log", "jbd2_log_wait_commit")
-LOCKED = State("session", "futex", "", "futex_do_wait")
+FLUSH = ThreadState("session", "fdatasync", "log", "jbd2_log_wait_commit")
+LOCKED = ThreadState("session", "futex", "", "futex_do_wait")
 
 
 @pytest.mark.parametrize(
     ("state", "layer"),
     [
-        (State("session"), RUNNING),
+        (ThreadState("session"), RUNNING),
         (FLUSH, TimeLayer.LOG),
-        (State("session", "pwrite64", "log", "ext4_buffered_write_iter"), TimeLayer.LOG),
-        (State("session", "pwrite64", "log", "balance_dirty_pages"), TimeLayer.THROTTLED),
-        (State("session", "pread64", "data", "folio_wait_bit_common"), TimeLayer.READ),
-        (State("session", "fault", "", "folio_wait_bit_common"), TimeLayer.READ),
-        (State("session", "pwrite64", "data", "__iomap_dio_rw"), TimeLayer.WRITE),
-        (State("session", "pwrite64", "data", "xfs_ilock"), TimeLayer.FILESYSTEM),
-        (State("session", "fsync", "data", "rq_qos_wait"), TimeLayer.THROTTLED),
-        (State("session", "fallocate", "data", "start_this_handle"), TimeLayer.FILESYSTEM),
-        (State("session", "recvfrom", "socket", "unix_stream_read_generic"), TimeLayer.CLIENT),
-        (State("session", "poll", "", "poll_schedule_timeout"), TimeLayer.CLIENT),
-        (State("session", "epoll_wait", "", "do_epoll_wait", " idle"), TimeLayer.CLIENT),
+        (ThreadState("session", "pwrite64", "log", "ext4_buffered_write_iter"), TimeLayer.LOG),
+        (ThreadState("session", "pwrite64", "log", "balance_dirty_pages"), TimeLayer.THROTTLED),
+        (ThreadState("session", "pread64", "data", "folio_wait_bit_common"), TimeLayer.READ),
+        (ThreadState("session", "fault", "", "folio_wait_bit_common"), TimeLayer.READ),
+        (ThreadState("session", "pwrite64", "data", "__iomap_dio_rw"), TimeLayer.WRITE),
+        (ThreadState("session", "pwrite64", "data", "xfs_ilock"), TimeLayer.FILESYSTEM),
+        (ThreadState("session", "fsync", "data", "rq_qos_wait"), TimeLayer.THROTTLED),
+        (ThreadState("session", "fallocate", "data", "start_this_handle"), TimeLayer.FILESYSTEM),
         (
-            State("session", "epoll_wait", "", "do_epoll_wait", " idle in transaction"),
+            ThreadState("session", "recvfrom", "socket", "unix_stream_read_generic"),
             TimeLayer.CLIENT,
         ),
-        (State("session", "epoll_wait", "", "do_epoll_wait", " waiting"), TimeLayer.LOCK),
-        (State("session", "epoll_wait", "", "do_epoll_wait", " busy"), TimeLayer.UNKNOWN),
+        (ThreadState("session", "poll", "", "poll_schedule_timeout"), TimeLayer.CLIENT),
+        (ThreadState("session", "epoll_wait", "", "do_epoll_wait", " idle"), TimeLayer.CLIENT),
+        (
+            ThreadState("session", "epoll_wait", "", "do_epoll_wait", " idle in transaction"),
+            TimeLayer.CLIENT,
+        ),
+        (ThreadState("session", "epoll_wait", "", "do_epoll_wait", " waiting"), TimeLayer.LOCK),
+        (ThreadState("session", "epoll_wait", "", "do_epoll_wait", " busy"), TimeLayer.UNKNOWN),
         (LOCKED, TimeLayer.LOCK),
-        (State("session", "999"), TimeLayer.UNKNOWN),
+        (ThreadState("session", "999"), TimeLayer.UNKNOWN),
     ],
 )
-def test_call_file_and_function_decide_the_layer(state: State, layer: str) -> None:
+def test_call_file_and_function_decide_the_layer(state: ThreadState, layer: str) -> None:
     """Each kind of wait has its layer, and an unlisted call is not known."""
     assert layer_of(state) == layer
 
@@ -82,14 +85,14 @@ def test_a_lock_without_a_flush_is_a_lock() -> None:
 
 def test_a_row_lock_of_postgresql_stays_a_lock_during_a_flush() -> None:
     """The title of the process says that it waits for a lock."""
-    row = State("session", "epoll_wait", "", "do_epoll_wait", " waiting")
+    row = ThreadState("session", "epoll_wait", "", "do_epoll_wait", " waiting")
     assert TimeLayer.LOCK in [wait.layer for wait in waits([row, FLUSH])]
 
 
 def test_a_wait_for_an_io_worker_is_a_read() -> None:
     """PostgreSQL 18 reads in processes of its own."""
-    latch = State("session", "epoll_wait", "", "do_epoll_wait", " busy")
-    worker = State("I/O worker", "pread64", "data", "folio_wait_bit_common")
+    latch = ThreadState("session", "epoll_wait", "", "do_epoll_wait", " busy")
+    worker = ThreadState("I/O worker", "pread64", "data", "folio_wait_bit_common")
     assert [wait.layer for wait in waits([latch, worker])] == [TimeLayer.READ]
 
 
@@ -113,7 +116,7 @@ def test_recorded_samples_of_servers_have_their_layers(
     """Twelve moments each, of servers with four clients and the session that reads counters."""
     counted: dict[str, int] = {}
     for moment in RECORDED[recording]:
-        for wait, count in waits([State(*state) for state in moment]).items():
+        for wait, count in waits([ThreadState(*state) for state in moment]).items():
             counted[str(wait.layer)] = counted.get(str(wait.layer), 0) + count
     assert counted == expected
 
@@ -181,7 +184,7 @@ def facts(seconds: list[Second], grown: dict[str, float], note: str = "") -> Any
 
 def second(utc: float) -> Second:
     """Two sessions of the load in one sample: one flushes, one waits for it; and dbbench's own."""
-    waiting = waits([FLUSH, LOCKED, State("session", "poll")])
+    waiting = waits([FLUSH, LOCKED, ThreadState("session", "poll")])
     return Second(utc, 1, waiting)
 
 
@@ -202,7 +205,9 @@ def test_row_locks_of_innodb_are_counted_by_the_server() -> None:
 
 def test_layers_that_do_not_add_up_to_the_latency_are_not_reported() -> None:
     """A session that was not recognized is missing in the sum: 250 instead of 500 ms."""
-    half = [Second(utc, 1, waits([FLUSH, State("session", "poll")])) for utc in (102.0, 103.0)]
+    half = [
+        Second(utc, 1, waits([FLUSH, ThreadState("session", "poll")])) for utc in (102.0, 103.0)
+    ]
     observed = facts(half, {})
     assert observed.shares == {}
     assert "do not add up" in observed.note

@@ -19,7 +19,7 @@ from dbbench.metrics.outcome import Claim, pages_of
 from dbbench.model import FilesystemFacts, SpaceFacts, Status, Trial, Work, WorkFacts
 from dbbench.run.evaluate import work
 from dbbench.run.meter import EngineReading
-from dbbench.samplers.accounting import IoClock, Stored
+from dbbench.samplers.accounting import DiskBytes, IoClock
 from tests.support.judged import IO, Judged, outcome, readings
 
 from .test_drivers_commands import cell, workload
@@ -119,28 +119,28 @@ GIB = 2**30
 @pytest.mark.parametrize(
     ("claimed", "files", "stored", "device", "family", "error"),
     [
-        (GIB, 64 * MIB, Stored(0, GIB, 0), GIB, "ext4", None),
+        (GIB, 64 * MIB, DiskBytes(0, GIB, 0), GIB, "ext4", None),
         # on another disk, and in memory; the program's output is on a disk
-        (GIB, 64 * MIB, Stored(0, GIB, 0), 300_000, "ext4", "E352"),
-        (GIB, 64 * MIB, Stored(0, 50_000, 0), 300_000, "ext4", "E352"),
-        (GIB, 0, Stored(0, 50_000, 0), 300_000, "ext4", "E352"),
+        (GIB, 64 * MIB, DiskBytes(0, GIB, 0), 300_000, "ext4", "E352"),
+        (GIB, 64 * MIB, DiskBytes(0, 50_000, 0), 300_000, "ext4", "E352"),
+        (GIB, 0, DiskBytes(0, 50_000, 0), 300_000, "ext4", "E352"),
         # one page, written again and again, in a folio of 2 MiB
-        (GIB, 2 * MIB, Stored(0, 8 * MIB, 0), 40_000, "ext4", None),
+        (GIB, 2 * MIB, DiskBytes(0, 8 * MIB, 0), 40_000, "ext4", None),
         # removed before it was written
-        (GIB, 0, Stored(0, GIB, GIB), 0, "ext4", None),
+        (GIB, 0, DiskBytes(0, GIB, GIB), 0, "ext4", None),
         # a little of it is in every cache
-        (8 * MIB, 8 * MIB, Stored(0, 8 * MIB, 0), 0, "ext4", None),
+        (8 * MIB, 8 * MIB, DiskBytes(0, 8 * MIB, 0), 0, "ext4", None),
         # it holds data back and compresses zeros to nothing
-        (GIB, GIB, Stored(0, GIB, 0), 0, "zfs", None),
+        (GIB, GIB, DiskBytes(0, GIB, 0), 0, "zfs", None),
         # the kernel does not count; the device is a network
         (GIB, GIB, None, 0, "ext4", None),
-        (GIB, GIB, Stored(0, GIB, 0), None, "ext4", None),
+        (GIB, GIB, DiskBytes(0, GIB, 0), None, "ext4", None),
     ],
 )
 def test_files_that_reach_no_device_of_the_trial_fail_it(
     claimed: int,
     files: int,
-    stored: Stored | None,
+    stored: DiskBytes | None,
     device: int | None,
     family: str,
     error: str | None,
@@ -210,7 +210,7 @@ def test_reads_of_another_disk_fail_the_trial(
 ) -> None:
     """What programs read of themselves lies elsewhere."""
     seen = readings(IO, Work(read_bytes=claimed))
-    processes = dataclasses.replace(seen.processes, stored=Stored(stored, 0, 0))
+    processes = dataclasses.replace(seen.processes, stored=DiskBytes(stored, 0, 0))
     seen = dataclasses.replace(seen, processes=processes, device_read_bytes=device)
     load = dataclasses.replace(outcome(), claims=(Claim("read_bytes", claimed),))
     facts = {"filesystem": FilesystemFacts("ext4")}

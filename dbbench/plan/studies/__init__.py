@@ -61,7 +61,7 @@ class Reference:
 
 
 @dataclass(frozen=True)
-class Claim:
+class TuningClaim:
     """A sentence that is repeated: `arm` is faster `than` another. `costs`: what is given up for
     it. `engines`: only of these; (): of each.
     """
@@ -102,7 +102,7 @@ class Study:
     table: tuple[StudyTable, ...]
     # row of the page (hardware, kernel, server ...) -> the published condition
     then: dict[str, str]
-    claim: tuple[Claim, ...] = ()
+    claim: tuple[TuningClaim, ...] = ()
     differs: tuple[str, ...] = ()  # differences of the plan from the original, on any machine
     notes: tuple[str, ...] = ()
     superseded: str = ""  # why the published figures should not be relied on

@@ -380,7 +380,7 @@ def _compare_work(trial: Record, observed: Observed) -> None:
         files = ", ".join(strays[:_SHOWN_FILES])
         raise FilesElsewhere(f"files outside of the filesystem under test were in use: {files}")
     facts = work.compare(outcome.claims, observed.readings, trial.cell)
-    sizes = work.Sizes(
+    sizes = work.DataSizes(
         observed.restored.bytes if trial.facts.cache.proved else 0,
         trial.facts.space.logical_bytes or 0,
     )

@@ -166,7 +166,7 @@ def log(
         yield WorkFacts("binlog_bytes", work.writes, work.binlog_bytes, least)
 
 
-class Sizes(NamedTuple):
+class DataSizes(NamedTuple):
     """Bytes of the dataset that no cache had when the load began, and of the files at the end; 0: a
     load removes what it wrote, and has written each byte at most twice.
     """
@@ -179,7 +179,7 @@ def device(
     outcome: Outcome,
     readings: Readings,
     cached_by_kernel: bool,
-    sizes: Sizes,
+    sizes: DataSizes,
 ) -> Iterator[WorkFacts]:
     """Yield the bytes that the trial's devices must have transferred between the start of the load
     and the end of the drain, without those that a cache, a removed file or compression may have

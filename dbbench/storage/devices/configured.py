@@ -41,7 +41,7 @@ _TAGS: Final = {
 
 
 @dataclass(frozen=True)
-class Entry:
+class ConfiguredUse:
     """A device in the configuration. `word` is a path or a tag such as "UUID=..."."""
 
     word: str
@@ -56,7 +56,7 @@ class Entry:
         return tag in tags or (self.file is not None and device.is_at(self.file))
 
 
-def entries(etc: Path = ETC) -> list[Entry]:
+def entries(etc: Path = ETC) -> list[ConfiguredUse]:
     """Return all devices that the configuration names. Raises OSError."""
     return [
         _entry(word, place, text)
@@ -64,7 +64,7 @@ def entries(etc: Path = ETC) -> list[Entry]:
     ]
 
 
-def by_configuration(device: Target, listed: Sequence[Entry], tags: Set[str]) -> list[str]:
+def by_configuration(device: Target, listed: Sequence[ConfiguredUse], tags: Set[str]) -> list[str]:
     """Return where the device is named: by path, or by one of `tags` ("UUID=...", "LABEL=...")."""
     return [
         f"it is listed in {entry.place}: {entry.text}"
@@ -73,14 +73,14 @@ def by_configuration(device: Target, listed: Sequence[Entry], tags: Set[str]) ->
     ]
 
 
-def _entry(word: str, place: Path, text: str) -> Entry:
+def _entry(word: str, place: Path, text: str) -> ConfiguredUse:
     word = unescape(word).replace('"', "")
     file = None
     if word.startswith("/"):
         # the name may not exist any more
         with contextlib.suppress(OSError):
             file = os.stat(word)  # noqa: PTH116 (a name with a null byte is a ValueError in pathlib)
-    return Entry(word, place, text, file)
+    return ConfiguredUse(word, place, text, file)
 
 
 def _of_tables(etc: Path) -> Iterator[tuple[Path, str, str]]:

@@ -29,7 +29,7 @@ from synthetic import Shape  # noqa: E402
 
 from dbbench import results  # noqa: E402
 from dbbench.nightly import history  # noqa: E402
-from dbbench.nightly.analysis import judge  # noqa: E402
+from dbbench.nightly.judging import judge  # noqa: E402
 from dbbench.nightly.night import night_of  # noqa: E402
 from dbbench.results import INDEX_NAME as NAME  # noqa: E402
 

@@ -96,11 +96,11 @@ def test_a_foreign_burner_is_named(burner: str) -> None:
 INSIDE = """
 import json, os, sys, time
 from pathlib import Path
-from dbbench.machine.host import load
+from dbbench.machine.host import host_load
 proc = Path(sys.argv[1])
-before, end, names = load.reading(proc=proc), time.monotonic() + 60, []
+before, end, names = host_load.reading(proc=proc), time.monotonic() + 60, []
 while sys.argv[2] not in names and time.monotonic() < end:
-    names = [one.name for one in load.foreign_load(before, load.reading(proc=proc)).processes]
+    names = [one.name for one in host_load.foreign_load(before, host_load.reading(proc=proc)).processes]
 me = int(os.readlink(proc / "self"))
 print(json.dumps([names, [pid for pid, _ in before.ours], me, os.getpid()]))
 """

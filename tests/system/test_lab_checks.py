@@ -302,7 +302,7 @@ def test_harm_counts_if_a_second_recovery_finds_it(
             lab,
             recording,
             media,
-            Cut("drop", recording.whole[1] - 1, unit, 0.0, f"seed {unit}"),
+            Cut("drop", recording.plain[1] - 1, unit, 0.0, f"seed {unit}"),
         )
         assert next(outcomes, None) is None
         return {

@@ -41,7 +41,7 @@ def test_each_value_is_driven_and_judged_by_itself(dbbench: Dbbench) -> None:
         row["value"] == pytest.approx(own[row["variant"], row["fs_setup"]][row["metric"]])
         for row in rows
     )
-    assert "files small-files, clients=2: " in dbbench("compare", "r").stdout
+    assert "files small-files, clients=2 (many small files): " in dbbench("compare", "r").stdout
     page = (dbbench.folder / "results/r/report.html").read_text()
     assert "small-files, clients=1" in page and "small-files, clients=2" in page
 

@@ -226,7 +226,8 @@ for (const box of $$(".scroll:has(table:not(.facts))")) {
   button.addEventListener("click", () => { button.textContent = box.classList.toggle("all") ? "Fewer columns" : "All columns"; });
   box.after(button);
 }
-if (innerWidth <= 620) for (const fold of $$("details.part, .whys details")) fold.open = false;
+// The first section stays open: it is the answer, or all that a run of the power-loss lab has.
+if (innerWidth <= 620) for (const fold of $$("details.part, .whys details")) fold.open = fold.matches("main > section:first-of-type > .part");
 
 readState();
 label();

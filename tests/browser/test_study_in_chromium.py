@@ -1,8 +1,10 @@
-"""The page of a published study in a real browser."""
+"""The pages of a published study, and of the power-loss lab alone, in a real browser."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import synthetic
 from selenium.webdriver.remote.webdriver import WebDriver
 
 from dbbench.report.page.html import render
@@ -28,3 +30,18 @@ def test_keys_of_the_arms_are_of_one_size(
     until(browser, f"return (() => {{ {KEYS} }})().length > 12")
     sizes = browser.execute_script(KEYS)
     assert max(wide for wide, _high in sizes) <= 40 and max(high for _wide, high in sizes) <= 24
+
+
+def test_a_phone_shows_the_lab_if_there_is_nothing_else(
+    browser: WebDriver,
+    tmp_path: Path,
+) -> None:
+    """Its section is open; those about the machine and the method wait for a tap."""
+    run = synthetic.loaded(tmp_path / "run", synthetic.Shape(blocks=1))
+    run = replace(run, run=replace(run.run, order=()), trials=(), lab=synthetic.lab())
+    path = tmp_path / "report.html"
+    path.write_text(render([run]), encoding="utf-8")
+    screen(browser, 390)
+    browser.get(path.as_uri())
+    opened = "return [...document.querySelectorAll('main > section > .part[open]')].map(e => e.parentNode.id)"
+    assert browser.execute_script(opened) == ["powercut"]

@@ -82,3 +82,5 @@ def test_page_of_a_lab_alone_begins_with_it(tmp_path: Path) -> None:
     assert (
         'href="#verdict"' in both and "dbbench powercut" not in both and "<div hidden>" not in both
     )
+    assert "setups ×" in both
+    assert "setups ×" not in page

@@ -121,12 +121,15 @@ def subtitle(groups: Sequence[Group]) -> str:
     guards = {group.baseline + GUARD for group in groups}
     setups = [arm for arm in all_arms(groups) if arm not in guards]
     engines = dict.fromkeys(group.engine_title for group in groups)
+    compared = count(len(setups), "setup")
+    if any(run.order for run in runs):  # the power-loss lab runs no blocks
+        compared += f" × {count(blocks, 'block')}"
     facts = [
         *dict.fromkeys(run.created[:10] for run in runs),
         *dict.fromkeys(str(run.host["hostname"]) for run in runs if run.host.get("hostname")),
         *dict.fromkeys(devices),
         ", ".join(engines),
-        f"{count(len(setups), 'setup')} × {count(blocks, 'block')}",
+        compared,
         *dict.fromkeys(f"kernel {run.host['kernel']}" for run in runs if run.host.get("kernel")),
         *dict.fromkeys(f"plan {run.plan.name} ({run.plan_sha256[:12]})" for run in runs),
     ]

@@ -248,8 +248,8 @@ def _examine(lab: Lab, tally: Tally, cuts: int | None) -> Tally:
 
 
 def _batch(lab: Lab, tally: Tally, count: int) -> None:
-    """Make one recording and its cuts; a tenth, at least one, are kills, and a tenth are power
-    losses after a kill. Every second recording changes the schema.
+    """Make one recording and its cuts; a tenth, of several at least one, are kills, and a tenth
+    are power losses after a kill. Every second recording changes the schema.
     """
     if tally.base is None:
         lab.tell(f"{tally.target.key}: making the filesystem")
@@ -259,7 +259,8 @@ def _batch(lab: Lab, tally: Tally, count: int) -> None:
     seed = f"{lab.seed}-{tally.target.key}-{tally.recordings}"
 
     # The recording, and its kills.
-    kills = max(1, count // 10)
+    # A single cut is a power loss, on which the conclusion rests.
+    kills = max(1, count // 10) if count > 1 else 0
     after_kill = count // 10
     changes = tally.recordings % 2 == 0
     recording = record(lab, tally.base, kills, seed, changes)

@@ -1,4 +1,4 @@
-"""Plans as text: a good one, and the smallest."""
+"""Plans as text: a good one, one with three lists, and the smallest."""
 
 GOOD = """\
 name = "good"
@@ -26,6 +26,19 @@ engines = ["mariadb"]
 [[workload]]
 name = "scan"
 table_bytes = "32MiB"
+"""
+SWEPT = """\
+name = "swept"
+fs_setups = ["ext4", "xfs"]
+blocks = 2
+memory = ["512MiB", "1GiB"]
+[engine]
+name = "postgres"
+bin = ["/usr/lib/postgresql/15/bin", "/usr/lib/postgresql/17/bin"]
+[[workload]]
+name = "pgbench-tpcb"
+clients = [1, 8]
+scale = 2
 """
 
 

@@ -3,6 +3,8 @@ is left.
 """
 
 import os
+import subprocess
+import tempfile
 import tomllib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -12,7 +14,7 @@ from typing import Any, Final
 import pytest
 from pydantic import TypeAdapter
 
-from dbbench.model import Arm, FsSetup, Scalar
+from dbbench.model import Arm, FsSetup, Mkfs, Scalar
 from dbbench.plan import catalog
 from dbbench.storage import filesystems
 from dbbench.storage.devices import loop
@@ -47,6 +49,35 @@ def setup_named(name: str) -> FsSetup:
 def entry(name: str) -> Any:
     """Return the entry of a plan for a setup of that name."""
     return {**ADDED[name], "label": name} if name in ADDED else name
+
+
+def setup_of(
+    family: str,
+    *mount: str,
+    mkfs: tuple[str, ...] = (),
+    attributes: tuple[str, ...] = (),
+) -> FsSetup:
+    """Return a setup with these options, which is not in the catalogue."""
+    return FsSetup(
+        title="test",
+        name="test",
+        mkfs=Mkfs(family, mkfs),
+        mount=mount,
+        attributes=attributes,
+    )
+
+
+def of_postgres(*setups: str, size: str = "512MiB", count: int = 1, **keys: Any) -> str:
+    """Return a plan of one short trial a setup."""
+    device = {"size": size, "count": count}
+    return plan(
+        [entry(name) for name in setups],
+        workload=UPDATES,
+        warmup="0s",
+        measure="4s",
+        device=device,
+        **keys,
+    )
 
 
 def shipped(name: str) -> FsSetup:
@@ -135,3 +166,16 @@ def flushes(device: Device) -> int:
     return sum(
         int(Path(f"/sys/block/{leaf}/stat").read_text().split()[15]) for leaf in device.leaves
     )
+
+
+@contextmanager
+def mounted(device: Any, *options: str) -> Iterator[Path]:
+    """Yield a user's mounted ext4 on the device, which every account can access."""
+    subprocess.run(["mkfs.ext4", "-q", str(device.path)], check=True)
+    at = Path(tempfile.mkdtemp(dir="/var/tmp"))
+    subprocess.run(["mount", *options, str(device.path), str(at)], check=True)
+    try:
+        yield at
+    finally:
+        subprocess.run(["umount", str(at)], check=True)
+        at.rmdir()

@@ -18,18 +18,16 @@ from dbbench.model import FsSetup, Mkfs
 from dbbench.storage import filesystems
 from dbbench.storage.devices import image, queue_attributes
 from dbbench.storage.filesystems import btrfs, common, families, shape
-from tests.support.plans import plan
 from tests.support.setups import (
     ADDED,
     ALL,
     SIZE,
-    UPDATES,
     attached,
     commit,
-    entry,
     fill,
     flushes,
     left,
+    of_postgres,
     setup_named,
     shipped,
 )
@@ -254,19 +252,6 @@ def test_several_devices_are_mounted_without_a_scan_and_forgotten(tmp_path: Path
         filesystems.make(single, device.each[1])
         with filesystems.mount(single, device.each[1], tmp_path / "mnt") as fs:
             assert btrfs.FAMILY.members(fs.path) == {device.each[1].path.name}
-
-
-def of_postgres(*setups: str, size: str = "512MiB", count: int = 1, **keys: Any) -> str:
-    """A plan of one short trial a setup."""
-    device = {"size": size, "count": count}
-    return plan(
-        [entry(name) for name in setups],
-        workload=UPDATES,
-        warmup="0s",
-        measure="4s",
-        device=device,
-        **keys,
-    )
 
 
 @pytest.mark.needs("root", "mkfs.btrfs", "fs:btrfs", "engine:postgres", "sadf")

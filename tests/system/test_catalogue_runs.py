@@ -7,11 +7,9 @@ from typing import Any, Final
 
 import pytest
 
-from tests.support.plans import plan
 from tests.support.setups import (
-    UPDATES,
-    entry,
     left,
+    of_postgres,
     two_databases,
 )
 
@@ -37,19 +35,6 @@ DATABASES: Final = pytest.mark.needs(
     "sysbench",
     "sadf",
 )
-
-
-def of_postgres(*setups: str, size: str = "512MiB", count: int = 1, **keys: Any) -> str:
-    """A plan of one short trial a setup."""
-    device = {"size": size, "count": count}
-    return plan(
-        [entry(name) for name in setups],
-        workload=UPDATES,
-        warmup="0s",
-        measure="4s",
-        device=device,
-        **keys,
-    )
 
 
 @DATABASES

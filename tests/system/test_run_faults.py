@@ -1,16 +1,13 @@
 """Complete runs in which something fails: server, recorder, clients, disk, a phase without end."""
 
-import contextlib
 import os
-import subprocess
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.plans import plan
+from tests.support.setups import mounted
 
 pytestmark = pytest.mark.needs("root", "fs:ext4", "mkfs.ext4", "engine:postgres", "sadf")
 
@@ -49,19 +46,6 @@ def test_aborting_clients_fail_the_trial(dbbench: Any, nothing_left: None) -> No
     )
     trial = dbbench.trial(plan(workload={"name": "aborts"}), "--path", "mine", status=1)
     assert (trial["status"], trial["error"]["id"]) == ("failed", "E601")
-
-
-@contextlib.contextmanager
-def mounted(device: Any, *options: str) -> Iterator[Path]:
-    """Yield a user's mounted ext4 on the device, which every account can access."""
-    subprocess.run(["mkfs.ext4", "-q", str(device.path)], check=True)
-    at = Path(tempfile.mkdtemp(dir="/var/tmp"))
-    subprocess.run(["mount", *options, str(device.path), str(at)], check=True)
-    try:
-        yield at
-    finally:
-        subprocess.run(["umount", str(at)], check=True)
-        at.rmdir()
 
 
 def test_disk_full_while_restoring_fails_that_phase(dbbench: Any, loop_device: Any) -> None:

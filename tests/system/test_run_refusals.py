@@ -4,8 +4,6 @@ import contextlib
 import dataclasses
 import hashlib
 import subprocess
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +12,7 @@ import pytest
 
 from dbbench import results
 from tests.support.plans import plan
+from tests.support.setups import mounted
 
 pytestmark = pytest.mark.needs("root", "fs:ext4", "mkfs.ext4", "engine:postgres", "sadf")
 
@@ -82,19 +81,6 @@ def test_programs_that_a_results_folder_names_are_not_executed(
     (folder / "run.json").write_bytes(written[0])
     dbbench("run", "plan.toml", "--name", "r")
     assert len(dbbench.trials()) == 2 and not proof.exists()
-
-
-@contextlib.contextmanager
-def mounted(device: Any, *options: str) -> Iterator[Path]:
-    """Yield a user's mounted ext4 on the device, which every account can access."""
-    subprocess.run(["mkfs.ext4", "-q", str(device.path)], check=True)
-    at = Path(tempfile.mkdtemp(dir="/var/tmp"))
-    subprocess.run(["mount", *options, str(device.path), str(at)], check=True)
-    try:
-        yield at
-    finally:
-        subprocess.run(["umount", str(at)], check=True)
-        at.rmdir()
 
 
 def test_plan_with_five_errors_names_all_five_and_changes_nothing(dbbench: Any) -> None:

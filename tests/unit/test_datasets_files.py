@@ -19,6 +19,7 @@ from dbbench.errors import DatasetBuildFailed, FilesystemFull, SourceRefused, So
 from dbbench.model import Dataset
 from dbbench.run import worker
 from dbbench.run.workdir import WorkDir
+from tests.support.dump_texts import DUMP
 from tests.support.files import write_file
 
 SECRET: Final = "secret\n"
@@ -169,40 +170,6 @@ def test_a_golden_copy_leads_nowhere_else(tmp_path: Path) -> None:
                 manifest.open_entry(Golden(tmp_path / "copy", whole), entry)
         else:
             assert manifest.load(tmp_path / "copy") is None
-
-
-DUMP: Final = rb"""--
--- PostgreSQL database dump
---
-
-\restrict abc
-
-SET statement_timeout = 0;
-SELECT pg_catalog.set_config('search_path', '', false);
-CREATE FUNCTION public.f() RETURNS text LANGUAGE sql AS $_$
-  SELECT 'a;b' || E'\'\\' || "x" -- \! not a command
-  /* nested /* \! */ ; */
-  COPY public.t FROM stdin;
-$_$;
-CREATE TABLE public."t;""(" (
-    id integer,
-    "a$b$" text
-);
-ALTER TABLE public."t;""(" OWNER TO somebody;
-COPY public."t;""(" (id, "a(b") FROM stdin;
-1	\\! x
-2	;'"$$
-\.
-COMMENT ON TABLE public."t;""(" IS 'two
--- PostgreSQL database dump complete
-lines';
---
--- PostgreSQL database dump complete
---
-
-\unrestrict abc
-
-"""
 
 
 @pytest.mark.parametrize(

@@ -3,46 +3,13 @@ command.
 """
 
 import io
-from typing import Final
 
 import pytest
 
 from dbbench.datasets.sources.innodb_sources import MysqlScript
 from dbbench.datasets.sources.postgres_dumps import PostgresScript
 from dbbench.errors import SourceRefused, SourceUnusable
-
-DUMP: Final = rb"""--
--- PostgreSQL database dump
---
-
-\restrict abc
-
-SET statement_timeout = 0;
-SELECT pg_catalog.set_config('search_path', '', false);
-CREATE FUNCTION public.f() RETURNS text LANGUAGE sql AS $_$
-  SELECT 'a;b' || E'\'\\' || "x" -- \! not a command
-  /* nested /* \! */ ; */
-  COPY public.t FROM stdin;
-$_$;
-CREATE TABLE public."t;""(" (
-    id integer,
-    "a$b$" text
-);
-ALTER TABLE public."t;""(" OWNER TO somebody;
-COPY public."t;""(" (id, "a(b") FROM stdin;
-1	\\! x
-2	;'"$$
-\.
-COMMENT ON TABLE public."t;""(" IS 'two
--- PostgreSQL database dump complete
-lines';
---
--- PostgreSQL database dump complete
---
-
-\unrestrict abc
-
-"""
+from tests.support.dump_texts import DUMP
 
 
 def script(dump: bytes) -> PostgresScript:

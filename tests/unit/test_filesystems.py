@@ -13,6 +13,7 @@ from dbbench.plan import catalog
 from dbbench.storage import filesystems
 from dbbench.storage.filesystems import btrfs, ext, f2fs, families, shape, xfs
 from dbbench.storage.filesystems.formatted import Formatted
+from tests.support.setups import setup_of
 
 FIXTURES = Path(__file__).parent.parent / "fixtures/filesystems"
 EXT4 = ext.FAMILIES[-1]
@@ -22,22 +23,6 @@ SHIPPED = sorted(catalog.catalog().setups)
 def recorded(name: str) -> str:
     """What a tool printed."""
     return (FIXTURES / name).read_text()
-
-
-def setup_of(
-    family: str,
-    *mount: str,
-    mkfs: tuple[str, ...] = (),
-    attributes: tuple[str, ...] = (),
-) -> FsSetup:
-    """A setup with these options."""
-    return FsSetup(
-        title="test",
-        name="test",
-        mkfs=Mkfs(family, mkfs),
-        mount=mount,
-        attributes=attributes,
-    )
 
 
 def test_the_catalogue_has_the_setups_that_are_promised() -> None:

@@ -10,25 +10,10 @@ from dbbench.storage import filesystems
 from dbbench.storage.filesystems import btrfs, ext, families, xfs
 from dbbench.storage.filesystems.common import PAGE_BYTES
 from tests.support.files import write_file
+from tests.support.setups import setup_of
 
 EXT4 = ext.FAMILIES[-1]
 LARGE = 4 * PAGE_BYTES  # a size of blocks
-
-
-def setup_of(
-    family: str,
-    *mount: str,
-    mkfs: tuple[str, ...] = (),
-    attributes: tuple[str, ...] = (),
-) -> FsSetup:
-    """A setup with these options."""
-    return FsSetup(
-        title="test",
-        name="test",
-        mkfs=Mkfs(family, mkfs),
-        mount=mount,
-        attributes=attributes,
-    )
 
 
 @pytest.mark.starts_processes  # mkfs and modprobe that do nothing

@@ -8,21 +8,8 @@ from dbbench.model import DeviceLimit, Setting
 from dbbench.plan import Expanded, expand, identity, preview
 from dbbench.plan.server_settings import settings_of
 from dbbench.plan.variants import distinct
+from tests.support.plan_texts import SWEPT
 from tests.support.plans import SHIPPED, flaws_of, plan_of
-
-SWEPT = """\
-name = "swept"
-fs_setups = ["ext4", "xfs"]
-blocks = 2
-memory = ["512MiB", "1GiB"]
-[engine]
-name = "postgres"
-bin = ["/usr/lib/postgresql/15/bin", "/usr/lib/postgresql/17/bin"]
-[[workload]]
-name = "pgbench-tpcb"
-clients = [1, 8]
-scale = 2
-"""
 
 
 @pytest.fixture

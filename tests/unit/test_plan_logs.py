@@ -8,21 +8,9 @@ from dbbench.errors import UnknownName
 from dbbench.plan import expand, narrow, preview
 from dbbench.plan.catalog import catalog
 from dbbench.plan.narrowing import Narrowing
+from tests.support.plan_texts import SWEPT
 from tests.support.plans import SHIPPED, flaws_of, plan_of
 
-SWEPT = """\
-name = "swept"
-fs_setups = ["ext4", "xfs"]
-blocks = 2
-memory = ["512MiB", "1GiB"]
-[engine]
-name = "postgres"
-bin = ["/usr/lib/postgresql/15/bin", "/usr/lib/postgresql/17/bin"]
-[[workload]]
-name = "pgbench-tpcb"
-clients = [1, 8]
-scale = 2
-"""
 LOG = """\
 name = "log"
 baseline = "xfs"

@@ -67,3 +67,11 @@ def test_a_device_with_a_signature_is_not_listed_as_free(
     _title, *lines = capsys.readouterr().out.splitlines()
     states = [line.split("  ")[1] for line in lines]
     assert states == ["not empty", "ok", "in use"]
+
+
+def test_a_name_that_no_file_can_have_hides_no_other(etc: Path) -> None:
+    """A null byte in a line of fstab names nothing; the lines below it are still read."""
+    fstab = etc / "fstab"
+    fstab.write_text(f"/dev/a\0b /mnt ext4 defaults 0 0\n{fstab.read_text()}")
+    words = [entry.word for entry in configured.entries(etc)]
+    assert words[:2] == ["/dev/a\0b", "UUID=a"]

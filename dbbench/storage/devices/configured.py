@@ -77,9 +77,9 @@ def _entry(word: str, place: Path, text: str) -> ConfiguredUse:
     word = unescape(word).replace('"', "")
     file = None
     if word.startswith("/"):
-        # the name may not exist any more
-        with contextlib.suppress(OSError):
-            file = os.stat(word)  # noqa: PTH116 (a name with a null byte is a ValueError in pathlib)
+        # The name may not exist any more; one with a null byte (ValueError) never did.
+        with contextlib.suppress(OSError, ValueError):
+            file = Path(word).stat()
     return ConfiguredUse(word, place, text, file)
 
 

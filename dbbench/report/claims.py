@@ -71,11 +71,17 @@ def judged_claims(loaded: LoadedRun) -> list[JudgedClaim]:
     planned = loaded.run.plan.study
     if planned is None or planned.name not in studies.names():
         return []
-    study = studies.study(planned.name)
-    return [_judge(claim, loaded) for claim in study.claim]
+    claims = studies.study(planned.name).claim
+    trials = list(loaded.trials)
+    tables = {
+        than: rows(trials, than, margin=loaded.run.plan.margin)
+        for than in {claim.than for claim in claims}
+    }
+    return [_judge(claim, loaded, tables[claim.than]) for claim in claims]
 
 
-def _judge(claim: TuningClaim, loaded: LoadedRun) -> JudgedClaim:
+def _judge(claim: TuningClaim, loaded: LoadedRun, table: Sequence[Row]) -> JudgedClaim:
+    """Judge a claim by the run's `table`, whose baseline is the claim's other arm."""
     run = loaded.run
     engines = {cell.engine.name for cell in run.cells}
     if claim.engines and not engines.intersection(claim.engines):
@@ -88,24 +94,19 @@ def _judge(claim: TuningClaim, loaded: LoadedRun) -> JudgedClaim:
 
     # All trials of the run share their variance, but each claim is a question of its own: its
     # interval is not widened because other claims are tried, too.
-    trials = list(loaded.trials)
-    row = _row_of(claim, rows(trials, claim.than, margin=run.plan.margin))
+    row = next((row for row in table if row.fs_setup == claim.arm), None)
     if row is None or row.log_ratio is None or row.log_ratio.df is None:
         why = "fewer than three blocks have both arms"
         return JudgedClaim(claim, ClaimWord.UNTRIED, None, MISSING, why)
     limited = row.verdict is Verdict.LIMITED
     row = with_interval(row, row.log_ratio, LEVEL, METRICS["tps"])
     finding = ClaimWord.UNDECIDED if limited else _BY_VERDICT.get(row.verdict, ClaimWord.UNDECIDED)
-    if _worst(trials, claim.arm) < _worst(trials, claim.than):
+    if _worst(loaded.trials, claim.arm) < _worst(loaded.trials, claim.than):
         finding = ClaimWord.UNSAFE
     durability = row.durability_class
     if row.mixed_durability:
-        durability += f" (instead of {_class_of(trials, claim.than)})"
+        durability += f" (instead of {_class_of(loaded.trials, claim.than)})"
     return JudgedClaim(claim, finding, row, durability)
-
-
-def _row_of(claim: TuningClaim, table: Sequence[Row]) -> Row | None:
-    return next((row for row in table if row.fs_setup == claim.arm), None)
 
 
 def _worst(trials: Sequence[Trial], arm: str) -> int:

@@ -23,7 +23,7 @@ help:
 	@echo 'make coverage   run the unit tests with coverage (5 minutes)'
 	@echo 'make soak       run the long tests: hundreds of kills and power losses (many hours)'
 	@echo 'make bench      measure how fast dbbench itself is, as ratios (1 hour)'
-	@echo 'make docs       run docs/tutorial.md and the demo; write their output into tutorial and README (20 minutes)'
+	@echo 'make docs       run docs/tutorial.md and the demo; write their output into tutorial, README and docs/sample.html (20 minutes)'
 	@echo 'make releases   RELEASE=debian13: run trials with another release; also sid, ubuntu2404 and ubuntu2604 (5 minutes)'
 	@echo 'make machine    RELEASE=ubuntu2404: run the tests of the stock server with another release (30 minutes)'
 	@echo 'make dist       build the wheel, the man pages and the .deb into dist/ (1 minute)'
@@ -101,7 +101,7 @@ bundle: $(VENV)/.done
 	$(SUDO) env PYTHONPATH=. $(BIN)/python packaging/bundle.py $(RELEASE)
 release: $(VENV)/.done-test
 	$(BIN)/python packaging/release.py
-# Runs every command of docs/tutorial.md and the demo, and writes their output into tutorial and README, and the picture.
+# Runs every command of docs/tutorial.md and the demo, and writes their output into tutorial and README, with page and picture.
 docs: map
 	$(SUDO) $(BIN)/python docs/tutorial.py
 	$(SUDO) $(BIN)/python docs/sample.py

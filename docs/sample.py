@@ -1,9 +1,9 @@
 """Run the demo and put its verdict and its page into the README: `make docs`, or `python
 docs/sample.py RUN` for the folder of a demo that was run already.
 
-The sample is the demo's answer and the table of SAMPLE. The picture, docs/report.png, is the
-page from its top to the end of the verdict, as Chromium shows it. Needs root, a quiet machine,
-and ten minutes.
+The sample is the demo's answer and the table of SAMPLE. docs/sample.html is the page, without
+the names of hosts. The picture, docs/report.png, is that page from its top to the end of
+the verdict, as Chromium shows it. Needs root, a quiet machine, and ten minutes.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from dbbench import process
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 README: Final = ROOT / "README.md"
+PAGE: Final = ROOT / "docs/sample.html"
 PICTURE: Final = ROOT / "docs/report.png"
 SAMPLE: Final = "mariadb sysbench-oltp-read-write "
 WIDTH: Final = 1200
@@ -88,7 +89,7 @@ def photographed(page: Path) -> bytes:
 
 
 def main(run: Path | None) -> None:
-    """Write the README and the picture from the demo in `run`; None: run it first."""
+    """Write README, page and picture from the demo in `run`; None: run it first."""
     with tempfile.TemporaryDirectory(prefix="dbb", dir="/var/tmp") as folder:
         results = Path(folder)
         environment = {"PYTHONPATH": str(ROOT), "COLUMNS": "100"}
@@ -113,8 +114,20 @@ def main(run: Path | None) -> None:
             cwd=ROOT,
         ).stdout
         README.write_text(sampled(README.read_text(encoding="utf-8"), printed), encoding="utf-8")
-        process.run([*program, "report", run.name, "--results", run.parent], env=environment)
-        PICTURE.write_bytes(photographed(run / "report.html"))
+        argv = [
+            *program,
+            "report",
+            run.name,
+            "--results",
+            run.parent,
+            "--output",
+            PAGE,
+            "--redact",
+            "hosts",
+        ]
+        process.run(argv, env=environment)
+        PAGE.chmod(0o644)
+        PICTURE.write_bytes(photographed(PAGE))
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ entry.
 
 import configparser
 import dataclasses
+import html
 import itertools
 import re
 import runpy
@@ -281,6 +282,18 @@ def test_picture_of_the_report_is_small() -> None:
     picture = (ROOT / "docs/report.png").read_bytes()
     assert picture.startswith(b"\x89PNG") and len(picture) <= 300_000
     assert "](docs/report.png)" in text("README.md")
+
+
+def test_a_whole_page_can_be_looked_at_before_installing() -> None:
+    """The README names it above the commands; it is the run of the README's sample."""
+    page = html.unescape(text("docs/sample.html"))
+    assert "](docs/sample.html)" in text("README.md").partition("## Two commands")[0]
+    assert "connect-src 'none'" in page and len(page) < 2_000_000
+    shown = section("README.md", "Two commands")
+    changes = re.findall(r"[+−][\d.]+ %", shown)
+    assert len(changes) == 4
+    plain = re.sub(r"\s", " ", page)
+    assert [change for change in changes if change not in plain] == []
 
 
 def test_the_sample_of_the_readme_is_replaced_by_a_demo() -> None:

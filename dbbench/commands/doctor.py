@@ -36,6 +36,7 @@ from dbbench.storage import devices
 from dbbench.storage.devices import configured, used
 from dbbench.storage.devices.directory import nearest
 from dbbench.storage.filesystems import FAMILIES
+from dbbench.storage.layers import delay
 from dbbench.units import join_words, size_text
 
 NEEDED_BYTES = 8 * 2**30  # disk space for the demo
@@ -313,6 +314,16 @@ def _system(results_folder: Path) -> Iterator[Probe]:
             f"mount the {controller} controller, see cgroups(7)",
             optional=True,
         )
+    reason = delay.obstacle()
+    yield Probe(
+        Purpose.MEASURE,
+        "dm-delay",
+        not reason,
+        reason or f"steps of {delay.tick_ms():g} ms",
+        "`read_ms`, `write_ms`, `flush_ms` of `limit`",
+        "use a kernel that has it",
+        optional=True,
+    )
     # Space where the results and the golden copies are kept.
     for what, path in (("results", results_folder), ("golden copies", cache_folder())):
         free = free_bytes(path)

@@ -142,9 +142,15 @@ def _limit_sentence(trial: Trial) -> str | None:
             measured.append(f"{number(row.iops)} {kind} IOPS of 8 KiB")
         else:
             measured.append(f"{number(row.mb_per_s)} MB/s {kind}")
+    for layer in trial.filesystem.layers if trial.filesystem else ():
+        for kind in limit.asked.delays if layer["kind"] == "delay" else ():
+            measured.append(f"{number(float(layer[f'{kind}_measured_ms']))} ms more per {kind}")
     by = f" by {limit.enforced}" if limit.enforced else ""
-    shown = f"; fio measured {', '.join(measured)}" if measured else ", not measured"
-    return f"reads and writes of each device were limited to {limit.asked.text} each{by}{shown}"
+    shown = f"; measured: {', '.join(dict.fromkeys(measured))}" if measured else ", not measured"
+    return (
+        f"the device is a model: reads and writes of each were limited to {limit.asked.text} "
+        f"each{by}{shown}. A constant delay has no tail, no neighbour and no burst"
+    )
 
 
 def _read_ahead(trial: Trial) -> str | None:
@@ -216,7 +222,7 @@ CONDITIONS: Final = (
     ),
     Condition(
         "limit of each device",
-        lambda trial: trial.limit.asked.text if trial.limit else None,
+        lambda trial: f"model: {trial.limit.asked.text}" if trial.limit else None,
         _limit_sentence,
     ),
     Condition("rate of the bare device", sentence=_ceiling_sentence),

@@ -35,12 +35,13 @@ class DeviceCount:
 
 @dataclass(frozen=True)
 class Layer:
-    """A layer between devices and filesystem: md (RAID), lvm, crypt (dm-crypt). `groups`: the
-    devices are divided into this many arrays or volumes (two RAID1 arrays below one LVM stripe).
+    """A layer between devices and filesystem: md (RAID), lvm, crypt (dm-crypt), delay (dm-delay, of
+    the plan's `limit`). `groups`: the devices are divided into this many arrays or volumes (two
+    RAID1 arrays below one LVM stripe).
     """
 
     __pydantic_config__ = STRICT
-    kind: Literal["md", "lvm", "crypt"]
+    kind: Literal["md", "lvm", "crypt", "delay"]
     level: Literal[0, 1, 10] | None = None  # md only
     # for lvm the size of a stripe
     chunk_bytes: Annotated[Bytes | None, Field(alias="chunk")] = None
@@ -49,6 +50,8 @@ class Layer:
     snapshot: Literal["", "classic", "thin"] = ""  # lvm only; kept during the whole trial
     snapshot_size: Annotated[str, Field(pattern=r"^[1-9]\d{0,2}%$")] = "20%"  # share of the volume
     cipher: str = "aes-xts-plain64"  # crypt only
+    # milliseconds, delay only
+    delays: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, Field
 
@@ -66,10 +66,9 @@ def _check_address(written: str) -> str:
 
 
 def _check_limits(limits: DeviceLimits) -> DeviceLimits:
-    if not (limits.iops or limits.mb_per_s):
-        raise ValueError('requires "iops" or "mb_per_s"')
-    lengths = {len(limits.iops), len(limits.mb_per_s), len(limits.price)}
-    if len(lengths - {0, 1}) > 1:
+    if not any(level.throttles or any(level.delays.values()) for level in limits.levels):
+        raise ValueError('requires "iops", "mb_per_s", or a delay above 0')
+    if len(set(map(len, limits.lists)) - {0, 1}) > 1:
         raise ValueError(
             "has lists of different lengths; the first values of all lists are one level, and so on"
         )
@@ -85,6 +84,8 @@ Measure = Annotated[WholeSeconds, Field(ge=1)]
 DeviceBytes = Annotated[Bytes, Field(ge=LEAST_BYTES)]
 
 
+# device-mapper delays by whole milliseconds; a second is more than any disk takes
+Delays = Annotated[tuple[Annotated[Whole, Field(ge=0, le=1000)], ...], SEVERAL]
 NO_KEY: Final = "computed, not a key of a plan"  # mark of a field
 
 
@@ -124,23 +125,40 @@ class WalDevice:
 
 @dataclass(frozen=True)
 class DeviceLimit:
-    """The limit of each device, of reads and of writes separately. `price`: of a volume with it, in
-    any currency.
+    """The limit of each device, of reads and of writes separately, and what each I/O takes longer.
+    `price`: of a volume with it, in any currency.
     """
 
     iops: int | None = None
     mb_per_s: float | None = None  # 10^6 bytes
     price: float | None = None
+    read_ms: int | None = None
+    write_ms: int | None = None
+    flush_ms: int | None = None
+
+    @property
+    def throttles(self) -> bool:
+        return self.iops is not None or self.mb_per_s is not None
+
+    @property
+    def delays(self) -> dict[str, int]:
+        """Return the delays in milliseconds by kind of I/O: read, write, flush."""
+        each = {"read": self.read_ms, "write": self.write_ms, "flush": self.flush_ms}
+        return {kind: delay for kind, delay in each.items() if delay is not None}
 
     @property
     def name(self) -> str:
-        """Return the level's name in a variant: "3000iops-125MBps"."""
-        return self.text.replace(" IOPS", "iops").replace(" MB/s", "MBps").replace(" and ", "-")
+        """Return the level's name in a variant: "model-3000iops-125MBps-flush5ms"."""
+        text = self.text.replace(" IOPS", "iops").replace(" MB/s", "MBps").replace(" and ", "-")
+        return f"model-{text.replace(' +', '').replace(' ms', 'ms')}"
 
     @property
     def text(self) -> str:
+        """Return "3000 IOPS and 125 MB/s and flush +5 ms"."""
         rates = (self.iops, "IOPS"), (self.mb_per_s, "MB/s")
-        return " and ".join(f"{rate:.10g} {unit}" for rate, unit in rates if rate is not None)
+        texts = [f"{rate:.10g} {unit}" for rate, unit in rates if rate is not None]
+        texts += [f"{kind} +{delay} ms" for kind, delay in self.delays.items()]
+        return " and ".join(texts)
 
 
 @dataclass(frozen=True)
@@ -153,16 +171,29 @@ class DeviceLimits:
     iops: Annotated[tuple[Annotated[Whole, Field(ge=10, le=10**7)], ...], SEVERAL] = ()
     mb_per_s: Annotated[tuple[Annotated[float, Field(ge=0.1, le=10**6)], ...], SEVERAL] = ()
     price: Annotated[tuple[Annotated[float, Field(gt=0)], ...], SEVERAL] = ()
+    read_ms: Delays = ()
+    write_ms: Delays = ()
+    flush_ms: Delays = ()
+
+    @property
+    def lists(self) -> tuple[tuple[float, ...], ...]:
+        """Return the lists in the order of the fields of DeviceLimit."""
+        rates = self.iops, self.mb_per_s, self.price
+        return *rates, self.read_ms, self.write_ms, self.flush_ms
 
     @property
     def levels(self) -> tuple[DeviceLimit, ...]:
-        lists = self.iops, self.mb_per_s, self.price
-        number = max(map(len, lists))
-        columns = []
-        for values in lists:
+        number = max(map(len, self.lists))
+        columns: list[tuple[Any, ...]] = []
+        for values in self.lists:
             repeated = values * number if len(values) == 1 else values
             columns.append(repeated or (None,) * number)
         return tuple(DeviceLimit(*level) for level in zip(*columns, strict=True))
+
+    @property
+    def throttled(self) -> tuple[DeviceLimit, ...]:
+        """Return the levels that the block layer limits."""
+        return tuple(level for level in self.levels if level.throttles)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import BeforeValidator
 
 from dbbench.model.base import SCHEMA, Role, Scalar
-from dbbench.model.catalog_files import Dataset, FsSetup, Workload
+from dbbench.model.catalog_files import Dataset, FsSetup, Layer, Workload
 from dbbench.model.plan import ClientSpec, DeviceLimit, EngineSpec, Plan
 
 # a parameter of a user's own data: the size of its golden copy, if that exists
@@ -90,6 +90,17 @@ class Cell:
         if self.wal_setup is None:
             return {"data": self.setup}
         return {"data": self.setup, "log": self.wal_setup}
+
+    @property
+    def layered_setups(self) -> dict[Role, FsSetup]:
+        """Return the setups with the delays of the limit as the lowest of their layers."""
+        if self.limit is None or not self.limit.delays:
+            return self.setups
+        delay = Layer("delay", delays=self.limit.delays)
+        return {
+            role: replace(setup, layers=(delay, *setup.layers))
+            for role, setup in self.setups.items()
+        }
 
     @property
     def group(self) -> tuple[str, str, str]:

@@ -226,6 +226,9 @@ def _check_layers(document: Document, setup: FsSetup) -> None:
     for number, layer in enumerate(setup.layers):
         if layer.kind == "md" and layer.level is None:
             document.flaw(("layers", number), "an md layer requires level = 0, 1 or 10")
+        if layer.kind == "delay" or layer.delays:
+            text = "an fs setup cannot delay its device; use `limit` in [device] of the plan"
+            document.flaw(("layers", number), text)
 
 
 def _check_words(document: Document, workload: Workload) -> None:

@@ -29,6 +29,7 @@ from dbbench.storage.devices import ceiling, sysfs
 from dbbench.storage.devices.directory import disks_below, disks_with_several, nearest
 from dbbench.storage.filesystems.common import mount_of
 from dbbench.storage.filesystems.families import FAMILIES, PERIODS, family_by_name
+from dbbench.storage.layers import delay
 from dbbench.units import count, join_words, level_text, size_text
 
 _HISTORY: Final = {
@@ -296,14 +297,22 @@ def _device(plan: Plan, cells: Sequence[Cell]) -> Iterator[str]:
     longest = max(cell.window.measure_s for cell in cells)
     each_s = ceiling.row_seconds(longest)
     limits = plan.device.limit.levels if plan.device.limit else ()
-    rows = sum(len(ceiling.limited_rows(limit)) for limit in limits)
+    throttled = plan.device.limit.throttled if plan.device.limit else ()
+    rows = sum(len(ceiling.limited_rows(limit)) for limit in throttled)
     takes = len(ceiling.ROWS) * each_s + rows * max(each_s, ceiling.LIMITED_S)
     yield f"Before the first trial, fio measures the bare device for {takes:.0f} s."
     if limits:
         levels = ", ".join(limit.text for limit in limits)
         yield (
-            "From the server's start to the end of the load, the block layer limits the reads and "
-            f"the writes of each device to {levels}. Bursts are not modelled."
+            f"Each device is a model of a disk with {levels}, for reads and for writes each. Rates "
+            "are limited from the server's start to the end of the load. A model has constant "
+            "delays, no bursts and no neighbours."
+        )
+    if any(limit.delays for limit in limits):
+        tick = delay.tick_ms()
+        yield (
+            "Delays are in force during the whole trial, and measured before mkfs. This kernel "
+            f"delays in steps of {tick:g} ms."
         )
     # The history of writes matters only on a real disk.
     if plan.device.disks:

@@ -110,10 +110,12 @@ def _commands(plan: Plan, expanded: Expanded) -> tuple[tuple[str, tuple[str, ...
     """Return the mkfs and mount commands of each arm; there are none for existing directories."""
     if plan.device.directories:
         return ()
-    setups = {cell.arm: (cell.setup, cell.wal_setup) for cell in expanded.cells}
+    setups = {cell.arm: cell.layered_setups for cell in expanded.cells}
     names = plan.device.targets
     commands = []
-    for arm, (setup, log) in setups.items():
+    for arm, of_role in setups.items():
+        setup = of_role["data"]
+        log = of_role.get("log")
         number = writes.devices_of(plan, setup)
         spares = names[number : number + writes.spares(plan, setup)]  # for the operation `grow`
         of_arm = list(layers.commands(volumes.layers_to_add(setup), spares, "-spare")[0])

@@ -73,11 +73,13 @@ def variants(
             if len(axis.values) > 1:
                 words.append(f"{axis.name}={axis.word(value)}")
 
-        # A list of limits is a factor, too.
+        # A list of limits is a factor, too. Every title says that a limited disk is a model.
         all_levels = dict(levels)
-        if limit is not None and len(limits) > 1:
-            all_levels = {LIMIT: limit.name, **levels}
-        words += [level_text(name, level) for name, level in all_levels.items()]
+        if limit is not None:
+            words.append(level_text(LIMIT, limit.name))
+            if len(limits) > 1:
+                all_levels = {LIMIT: limit.name, **levels}
+        words += [level_text(name, level) for name, level in levels.items()]
 
         # The engine without lists: each has one value now.
         folder = values["plan"]["bin"]

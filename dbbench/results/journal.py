@@ -32,7 +32,7 @@ from dbbench.results.fileio import own_file, read_bytes, sync, writing
 OURS: Final = {
     "image": r"/(.+/)?\.dbbench-[^/]+-{tag}(-[0-9]+|-wal)?\.img",
     "runtime": r"/tmp/dbbench-{tag}-[A-Za-z0-9_]+",
-    "layer": r"(md|lvm|crypt):dbbench-{tag}[0-9a-f]+",
+    "layer": r"(md|lvm|crypt|delay):dbbench-{tag}[0-9a-f]+",
     "pool": r"dbbench-{tag}[0-9a-f]+",
     "cgroup": r"/(.+/)?dbbench-[^/]+-{tag}",
     "unit": r"dbbench-{tag}\.service",

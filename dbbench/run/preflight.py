@@ -32,6 +32,7 @@ from dbbench.storage import devices, filesystems
 from dbbench.storage.devices import block, guard, image, sysfs
 from dbbench.storage.devices.directory import check_directory
 from dbbench.storage.devices.guard import Permit
+from dbbench.storage.layers import delay
 from dbbench.units import size_text
 
 CLIENT_FILES: Final = 32  # files of a load generator that are not connections
@@ -363,13 +364,16 @@ def _device(plan: Plan) -> Iterator[errors.DbbenchError]:
 def _limit(plan: Plan) -> Iterator[errors.DbbenchError]:
     if plan.device.limit is None or os.geteuid() != 0:  # without root, `_rights` says so
         return
-    reasons = [throttle.obstacle()]
-    for path in _disks(plan):
-        if (
-            path.is_block_device()
-            and (sysfs.folder(sysfs.name_of(path.stat().st_rdev) or "") / "partition").exists()
-        ):
+    throttles = bool(plan.device.limit.throttled)
+    reasons = [throttle.obstacle()] if throttles else []
+    delays = any(level.delays for level in plan.device.limit.levels)
+    reasons += [delay.obstacle()] if delays else []
+    for path in filter(Path.is_block_device, _disks(plan)):
+        name = sysfs.name_of(path.stat().st_rdev) or ""
+        if throttles and (sysfs.folder(name) / "partition").exists():
             reasons.append(f"{path} is a partition; only whole disks can be limited")
+        if delays and (mapped := delay.delayed_by(name)):
+            reasons.append(f"{mapped} already delays {path}")
     yield from (throttle.refused(reason) for reason in reasons if reason)
 
 

@@ -191,7 +191,7 @@ def _measure_ceiling(
             facts = dataclasses.replace(first, again=facts.rows)
         elif run.plan.device.limit and facts.rows:
             limits = []
-            for level in run.plan.device.limit.levels:
+            for level in run.plan.device.limit.throttled:
                 args = (disk, level, each_s, seed, folder.journal, workdir.root)
                 limits.append(ceiling.measure_limit(*args))
             facts = dataclasses.replace(facts, limits=tuple(limits))

@@ -23,6 +23,7 @@ SETUPS: Final = {
         1,
         marks=pytest.mark.needs("cryptsetup", "kernel:dm-crypt"),
     ),
+    "delay": pytest.param("ext4", 1, marks=pytest.mark.needs("dmsetup", "kernel:dm-delay")),
 }
 pytestmark = pytest.mark.needs("root", "mkfs.ext4", "fs:ext4")
 
@@ -51,6 +52,8 @@ def test_a_killed_run_with_layers_is_resumed(
     """
     used = disks[:number]
     device = {"kind": "block", "paths": [str(disk.path) for disk in used], "condition": "none"}
+    if setup == "ext4":
+        device["limit"] = {"flush_ms": 20}
     work = {"name": "fio-randwrite", "file_size": "8MiB", "clients": 1}
     dbbench.plan(plan(setup, engine="files", workload=work, device=device))
     wipe = [word for disk in used for word in ("--wipe", devices.identity(disk.path))]

@@ -23,7 +23,7 @@ from dbbench.storage.devices import guard, identity, loop
 from dbbench.storage.devices.port import Device, as_one, joint
 from dbbench.storage.filesystems import shape
 from dbbench.storage.filesystems.volumes import layers_to_add
-from dbbench.storage.layers import lvm, md
+from dbbench.storage.layers import delay, lvm, md
 from dbbench.storage.layers.volume import let_go
 from tests.support.leftovers import layers_of
 from tests.support.setups import ALL
@@ -296,6 +296,30 @@ def test_an_encrypted_volume_hides_what_is_written(
             assert b"in plain words " in volume.path.read_bytes()
         assert b"in plain words " not in device.path.read_bytes()
         assert guard.signatures_of(device.fd) == []
+
+
+@pytest.mark.needs("root", "dmsetup", "kernel:dm-delay", "fs:ext4", "mkfs.ext4")
+@pytest.mark.parametrize("kind", ["read", "write", "flush"])
+def test_a_delay_adds_to_one_kind_of_io(
+    kind: str,
+    disks: Disks,
+    journal: Journal,
+    tmp_path: Path,
+) -> None:
+    """A delay of whole ticks is measured within 20 %, and another one with its reason."""
+    tick = round(delay.tick_ms())
+    asked = {other: 0 for other in delay.KINDS} | {kind: 2 * tick}
+    with disks(1) as device:
+        with layers.stack_layers([Layer("delay", delays=asked)], device, journal) as volume:
+            facts = facts_of(volume)
+            written_and_read(volume, EXT4, tmp_path / "mnt")
+        measured = {other: facts[f"{other}_measured_ms"] for other in delay.KINDS}
+        assert measured.pop(kind) == pytest.approx(2 * tick, rel=0.2)
+        assert max(measured.values()) < 0.2 * tick
+        assert list(delay.deviations(facts)) == []
+        with layers.stack_layers([Layer("delay", delays={kind: 1})], device, journal) as volume:
+            (text,) = delay.deviations(facts_of(volume))
+            assert f"steps of {tick} ms" in text
 
 
 @pytest.mark.needs(

@@ -48,11 +48,13 @@ INSIDE: Final = (
     "test_layers.py::test_a_snapshot_is_held_from_when_it_is_taken[thin]",
     "test_layers.py::test_a_snapshot_is_copied_merged_and_dropped[classic]",
     "test_layers.py::test_an_encrypted_volume_hides_what_is_written",
+    "test_layers.py::test_a_delay_adds_to_one_kind_of_io[flush]",
     "test_layers.py::test_layers_lie_on_layers",
     "test_layers.py::test_a_volume_on_mirrors_grows_by_a_mirror",
     "test_killed_layers.py::test_a_killed_run_with_layers_is_resumed[ext4-md1]",
     "test_killed_layers.py::test_a_killed_run_with_layers_is_resumed[ext4-lvm]",
     "test_killed_layers.py::test_a_killed_run_with_layers_is_resumed[ext4-crypt]",
+    "test_killed_layers.py::test_a_killed_run_with_layers_is_resumed[delay]",
     *(
         f"test_layers_setups.py::test_every_setup_is_what_it_says[{name}]"
         for name in (

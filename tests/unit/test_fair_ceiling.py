@@ -248,3 +248,26 @@ def test_a_window_above_the_limit_is_reported() -> None:
     assert warning.text == "writes in the window: 500 IOPS instead of at most 300"
     assert list(device_rates.exceeds_limit(limit, ceiling, two)) == []
     assert list(device_rates.exceeds_limit(None, ceiling, one)) == []
+
+
+@pytest.mark.parametrize(
+    ("asked", "measured", "expected"),
+    [
+        (5, 5.9, ""),
+        (5, 4.1, ""),
+        (0, 3.0, ""),  # the kernel passes it on
+        (1, 4.02, "took 4.02 ms longer: this kernel delays in steps of 4 ms"),
+        (20, 0.01, "took 0.01 ms longer: the disk has no volatile write cache"),
+        (20, 30.0, "but a single flush took 30 ms longer"),
+    ],
+)
+def test_a_delay_that_single_ios_do_not_have_is_reported(
+    asked: int,
+    measured: float,
+    expected: str,
+) -> None:
+    """More than 20 % off, with what explains it."""
+    facts = {"kind": "delay", "tick_ms": 4.0, "flush_ms": asked, "flush_measured_ms": measured}
+    texts = [warning.text for warning in device_rates.other_delay([facts])]
+    assert len(texts) == bool(expected)
+    assert expected in "".join(texts)

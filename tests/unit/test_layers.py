@@ -2,6 +2,7 @@
 removal.
 """
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -9,13 +10,14 @@ from typing import Any
 import pytest
 
 from dbbench.errors import PlanInvalid
-from dbbench.model import Layer
+from dbbench.model import DeviceLimit, FsSetup, Layer, Mkfs
 from dbbench.plan import catalog
 from dbbench.results.journal import Journal
 from dbbench.storage import layers
 from dbbench.storage.devices import sysfs
 from dbbench.storage.layers import crypt, lvm, md, volume
 from tests.support.files import write_file
+from tests.support.runs import small_run
 
 FIXTURES = Path(__file__).parent.parent / "fixtures/layers"
 FOUR = ("/dev/a", "/dev/b", "/dev/c", "/dev/d")
@@ -315,3 +317,19 @@ def test_a_layer_that_cannot_be_is_refused_when_its_file_is_read(
     (tmp_path / "fs_setups/own.toml").write_text(text)
     with pytest.raises(PlanInvalid, match=said):
         catalog.catalog([tmp_path]).setup("own")
+
+
+def test_an_fs_setup_cannot_delay_its_device(tmp_path: Path) -> None:
+    """Only `limit` of a plan does, whose titles say that the disk is a model."""
+    text = 'title = "t"\nmkfs = { family = "ext4" }\nlayers = [{ kind = "delay" }]\n'
+    write_file(tmp_path / "fs_setups/slow.toml", text)
+    with pytest.raises(PlanInvalid, match="use `limit` in"):
+        catalog.catalog([tmp_path]).setup("slow")
+
+
+def test_the_delays_of_a_limit_are_below_every_other_layer() -> None:
+    """A mirror of slow disks, not a slow mirror."""
+    setup = FsSetup("t", Mkfs("ext4"), layers=(Layer("md", level=1),))
+    cell = replace(small_run().cells[0], setup=setup, limit=DeviceLimit(iops=500, flush_ms=4))
+    (below, mirror) = cell.layered_setups["data"].layers
+    assert (below.kind, below.delays, mirror.kind) == ("delay", {"flush": 4}, "md")

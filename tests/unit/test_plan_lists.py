@@ -91,9 +91,9 @@ def test_limits_of_the_device_are_a_factor(tmp_path: Path) -> None:
     cells = expand(plan_of(tmp_path, text), SHIPPED).cells
     assert len(cells) == 32
     levels = {str(cell.levels["limit"]): cell for cell in cells}
-    assert list(levels) == ["500iops-125MBps", "3000iops-125MBps"]
-    assert levels["3000iops-125MBps"].limit == DeviceLimit(3000, 125.0, 2.0)
-    assert levels["500iops-125MBps"].variant.endswith("+limit=500iops-125MBps")
+    assert list(levels) == ["model-500iops-125MBps", "model-3000iops-125MBps"]
+    assert levels["model-3000iops-125MBps"].limit == DeviceLimit(3000, 125.0, 2.0)
+    assert levels["model-500iops-125MBps"].variant.endswith("+limit=model-500iops-125MBps")
     single = expand(
         plan_of(tmp_path, SWEPT.replace("blocks = 2", "device.limit = { iops = 500 }")), SHIPPED
     ).cells

@@ -86,12 +86,13 @@ def confine(
     )
     # groups of a killed trial: the hierarchy may be mounted only in a trial's namespace
     give_back(journal)
+    limit = cell.limit if cell.limit is not None and cell.limit.throttles else None
     with contextlib.ExitStack() as stack:
-        if cell.limit is not None:
-            stack.enter_context(throttle.limit_disks(disks, cell.limit, journal, at))
+        if limit is not None:
+            stack.enter_context(throttle.limit_disks(disks, limit, journal, at))
         group, reason = _group(stack, cell.memory_bytes, name, journal, at)
-        if cell.limit is not None and group is not None:
-            throttle.limit_group(group, disks, cell.limit)
+        if limit is not None and group is not None:
+            throttle.limit_group(group, disks, limit)
         # Programs join the group and their cores when they start, by their role.
         places = {
             "server": lambda: _entering(group, chosen),

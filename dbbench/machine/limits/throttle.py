@@ -125,8 +125,8 @@ def refused(reason: str, effect: str | None = None) -> DbbenchError:
     return KernelLacks(
         f"limit in [device] cannot be enforced: {reason}",
         effect=effect,
-        remedy="Remove `limit` from [device], or run on a host whose control groups have the "
-        "controller io or blkio. `dbbench doctor` tries it.",
+        remedy="Remove it from [device], or run on another host: rates require the controller io or "
+        "blkio of the control groups, delays dm-delay. `dbbench doctor` tries both.",
     )
 
 

@@ -17,9 +17,11 @@ from dbbench.model import (
     DeviceFacts,
     DeviceRate,
     LimitFacts,
+    Scalar,
     TrialWarning,
     Window,
 )
+from dbbench.storage.layers import delay
 
 # smallest number of probes in a block: with two, neither can be called the outlier
 CANARIES: Final = 3
@@ -118,6 +120,13 @@ def exceeds_limit(
             texts.append(f"{measured} instead of at most {most:.4g}")
     if texts:
         yield TrialWarning("W157", "; ".join(texts))
+
+
+def other_delay(layers: Sequence[Mapping[str, Scalar]]) -> Iterator[TrialWarning]:
+    """Yield W157 if single I/Os, before the trial, took longer by another time than the limit's."""
+    for layer in layers:
+        if layer["kind"] == "delay" and (texts := list(delay.deviations(layer))):
+            yield TrialWarning("W157", "; ".join(texts))
 
 
 def with_rates(

@@ -32,7 +32,7 @@ _STATE: Final = "state"
 def setups_of(plan: Plan, cell: Cell) -> dict[Role, FsSetup]:
     """Return the setup of each volume. The options of an existing directory belong to its owner."""
     if not plan.device.existing:
-        return cell.setups
+        return cell.layered_setups
     return {"data": dataclasses.replace(cell.setup, layers=(), mount=(), attributes=(), volumes={})}
 
 

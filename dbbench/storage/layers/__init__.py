@@ -1,4 +1,4 @@
-"""Layers between devices and filesystem: md, LVM, dm-crypt. One module per kind; a new one is one
+"""Layers between devices and filesystem: md, LVM, dm-crypt, dm-delay. One module per kind; a new one is one
 line in KINDS. They outlive a trial's namespaces: each is recorded in the journal first (`what`
 "layer", `path` its kind and name) and removed when the trial ends, or by the next start if it
 was killed.
@@ -15,12 +15,12 @@ from typing import Final, TypeVar
 from dbbench.model import Layer, Scalar
 from dbbench.results.journal import Journal
 from dbbench.storage.devices.port import Device, as_one
-from dbbench.storage.layers import crypt, lvm, md
+from dbbench.storage.layers import crypt, delay, lvm, md
 from dbbench.storage.layers.volume import WHAT, LayerKind, note_signatures, wipe
 
 T = TypeVar("T")
 
-KINDS: Final[dict[str, LayerKind]] = {"md": md, "lvm": lvm, "crypt": crypt}
+KINDS: Final[dict[str, LayerKind]] = {"md": md, "lvm": lvm, "crypt": crypt, "delay": delay}
 
 
 @contextlib.contextmanager

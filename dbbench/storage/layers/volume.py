@@ -39,6 +39,7 @@ _CONFIG: Final = {
     "dm-snapshot": "DM_SNAPSHOT",
     "dm-thin-pool": "DM_THIN_PROVISIONING",
     "dm-crypt": "DM_CRYPT",
+    "dm-delay": "DM_DELAY",
     "f2fs": "F2FS_FS",
     "xfs": "XFS_FS",
     "btrfs": "BTRFS_FS",

@@ -35,6 +35,8 @@ from dbbench.storage.devices.guard import Permit
 from dbbench.storage.layers import delay
 from dbbench.units import size_text
 
+# for data on all disks in a dry run; the run itself searches longer
+_SEARCH_S: Final = 0.5
 CLIENT_FILES: Final = 32  # files of a load generator that are not connections
 
 
@@ -385,6 +387,7 @@ def refused_disks(plan: Plan, results: Path) -> Iterator[errors.DbbenchError]:
         return
     permit = Permit((), Journal(results / "journal.jsonl"), checking=True)
     problems = list[errors.DbbenchError]()
+    names = devices.DiskNames()
     # all disks are open at the same time, so that one look at the processes is enough for them
     opened: dict[tuple[Path, str], tuple[int, bool]] = {}
     with contextlib.ExitStack() as stack:
@@ -392,12 +395,15 @@ def refused_disks(plan: Plan, results: Path) -> Iterator[errors.DbbenchError]:
             for path in filter(Path.is_block_device, map(Path, spec.disks)):
                 with errors.collect_errors(problems):
                     name = sysfs.name_of(path.stat().st_rdev) or path.name
-                    block.must_be(path, name, spec.identity)
+                    block.must_be(path, name, spec.identity, names)
                     opened[path, name] = stack.enter_context(guard.opened(path))
-        found = guard.reasons_of(list(opened.values()))
+        found = guard.reasons_of(
+            list(opened.values()),
+            within_s=_SEARCH_S / max(1, len(opened)),
+        )
     for (path, name), reasons in zip(opened, found, strict=True):
         with errors.collect_errors(problems):
-            guard.refuse(path, name, reasons, permit)
+            guard.refuse(path, name, reasons, permit, names)
     yield from problems
 
 

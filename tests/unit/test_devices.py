@@ -19,10 +19,10 @@ from dbbench.storage import devices
 from dbbench.storage.devices import Listed, guard, naming, sysfs, used
 from tests.support.files import write_file
 from tests.support.permit import Permit
+from tests.support.sys_tree import add
 
 FIXTURES = Path(__file__).parent.parent / "fixtures/devices"
 # /sys/block/loop0/stat of Linux 6.18: 225 flushes in the 16th field
-STAT = "1547 62 54721 158 1183 13236 1271928 303 0 152 483 2 0 2097160 2 225 19"
 
 
 @pytest.fixture
@@ -46,17 +46,6 @@ def sys_tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in disks:
         write_file(tmp_path / "devices" / name / "queue/write_cache", "write back\n")
     return tmp_path
-
-
-def add(sys: Path, name: str, number: str, folder: Path) -> None:
-    """One device of the tree, of 1 GiB."""
-    for place in (folder / "holders", folder / "slaves", sys / "class/block", sys / "dev/block"):
-        place.mkdir(parents=True, exist_ok=True)
-    (folder / "dev").write_text(number + "\n")
-    (folder / "size").write_text("2097152\n")
-    (folder / "stat").write_text(STAT + "\n")
-    (sys / "class/block" / name).symlink_to(folder)
-    (sys / "dev/block" / number).symlink_to(folder)
 
 
 def test_leaves_are_whole_disks(sys_tree: Path) -> None:

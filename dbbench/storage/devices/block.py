@@ -111,11 +111,18 @@ def _exclusive(path: Path, permit: Permit, etc: Path) -> int:
     return fd
 
 
-def must_be(path: Path, name: str, expected: str | None) -> None:
-    """Raise DeviceUnusable if the disk has no medium, or another identity than the plan names."""
+def must_be(
+    path: Path,
+    name: str,
+    expected: str | None,
+    names: naming.DiskNames | None = None,
+) -> None:
+    """Raise DeviceUnusable if the disk has no medium, or another identity than the plan names.
+    `names`: of all disks, if they were read before.
+    """
     if sysfs.size_bytes(name) == 0:
         raise DeviceUnusable(f"{path} has no medium (size 0)")
-    if expected and expected not in naming.names_of(name):
+    if expected and expected not in naming.names_of(name, names):
         raise DeviceUnusable(
             f"{path} is {naming.identity_of(name)}, but the plan requires {expected}"
         )

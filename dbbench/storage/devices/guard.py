@@ -139,11 +139,18 @@ def opened(path: Path) -> Iterator[tuple[int, bool]]:
         os.close(fd)
 
 
-def reasons_of(devices: Sequence[tuple[int, bool]], *, etc: Path = ETC) -> list[list[Reason]]:
-    """Return the reasons for each device of `opened`, with one look at all processes."""
+def reasons_of(
+    devices: Sequence[tuple[int, bool]],
+    *,
+    etc: Path = ETC,
+    within_s: float = _WITHIN_S,
+) -> list[list[Reason]]:
+    """Return the reasons for each device of `opened`, with one look at all processes. `within_s`:
+    for the search of data on one of them.
+    """
     fds = [fd for fd, _exclusive in devices]
     busy: list[list[Reason]] = [[] if exclusive else [HELD] for _fd, exclusive in devices]
-    found = found_on_each(fds, mine=set(fds), etc=etc)
+    found = found_on_each(fds, mine=set(fds), etc=etc, within_s=within_s)
     return [held + others for held, others in zip(busy, found, strict=True)]
 
 
@@ -179,10 +186,11 @@ def found_on_each(
     *,
     mine: Set[int],
     etc: Path = ETC,
+    within_s: float = _WITHIN_S,
 ) -> list[list[Reason]]:
     """Return what `found_on` does for each of these devices, with one look at all processes."""
     names = [kernel_name(fd) for fd in fds]
-    signatures = [signatures_of(fd) or data_without(fd) for fd in fds]
+    signatures = [signatures_of(fd) or data_without(fd, within_s) for fd in fds]
     try:
         uses = _uses(fds, names, signatures, mine, etc)
     except (OSError, DbbenchError, ValueError, LookupError) as error:
@@ -210,14 +218,16 @@ def _uses(
     proc = host_proc()
     devices = [used.target(name) for name in names]
     mounts = used.mounts_of_each(devices, proc)
+    swaps = used.swaps_of_each(devices, proc)
+    loops = used.loops_of_each(devices)
     openers = _opened(devices, proc, mine)
     entries = configured.entries(etc)
     return [
         [
             *mounts[device.name],
-            *used.by_swaps(device, proc),
+            *swaps[device.name],
             *used.by_layers(device),
-            *used.by_loops(device),
+            *loops[device.name],
             *openers[device.name],
             *configured.by_configuration(device, entries, _tags(fd, content)),
         ]
@@ -302,10 +312,10 @@ def signatures_of(fd: int) -> list[Reason]:
         return [Reason("in use", f"its signatures cannot be read: {error}")]
 
 
-def data_without(fd: int) -> list[Reason]:
+def data_without(fd: int, within_s: float = _WITHIN_S) -> list[Reason]:
     """Return the reason if a device without a signature has data."""
     try:
-        offset = data_at(fd)
+        offset = data_at(fd, within_s)
     except OSError as error:
         return [Reason("in use", f"it cannot be read: {error}")]
     return [] if offset is None else [Reason("data", f"data without a signature at byte {offset}")]
@@ -331,11 +341,12 @@ def refuse(
     name: str,
     found: Sequence[Reason],
     permit: Permit,
+    names: naming.DiskNames | None = None,
 ) -> None:
     """Raise DeviceInUse or DeviceNotEmpty, unless the device is free or the permit overrides its
-    signatures.
+    signatures. `names`: of all disks, if they were read before.
     """
-    word = naming.identity_of(name)
+    word = naming.identity_of(name, names)
     shown = f"{path} ({sysfs.size_bytes(name)} bytes, identity {word})"
     found = sorted(found, key=lambda reason: reason.kind != "in use")  # what decides first
     lines = "".join(f"\n  {reason.text}" for reason in found)

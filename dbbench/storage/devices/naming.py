@@ -81,11 +81,11 @@ def identity_of(name: str, names: DiskNames | None = None) -> str:
     return "-".join(filter(None, for_this_boot)) + part
 
 
-def names_of(name: str) -> frozenset[str]:
+def names_of(name: str, names: DiskNames | None = None) -> frozenset[str]:
     """Return every name that `identity` of a plan may use for it; these select a disk and never
-    permit a wipe.
+    permit a wipe. `names`: as in `identity_of`.
     """
-    names = DiskNames()
+    names = names or DiskNames()
     words = {identity_of(name, names), name, serial(name), wwn(name), *names.of(name)}
     return frozenset(words - {""})
 

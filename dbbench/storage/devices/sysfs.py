@@ -112,14 +112,12 @@ def leaves(name: str) -> tuple[str, ...]:
     )
 
 
-def btrfs_on(numbers: Container[int | None]) -> list[str]:
-    """Return the UUIDs of the mounted btrfs filesystems that have one of the device numbers."""
-    mounted = SYS / "fs/btrfs"
-    return [
-        uuid
-        for uuid in _names(mounted)
-        if any(number_of(name) in numbers for name in _names(mounted / uuid / "devices"))
-    ]
+def mounted_btrfs() -> dict[str, set[int | None]]:
+    """Return the device numbers of each mounted btrfs filesystem, by its UUID."""
+    members = dict[str, set[int | None]]()
+    for uuid in _names(SYS / "fs/btrfs"):
+        members[uuid] = set(map(number_of, _names(SYS / "fs/btrfs" / uuid / "devices")))
+    return members
 
 
 def _names(path: Path) -> list[str]:

@@ -321,6 +321,7 @@ def _mounted(devices: Sequence[Target], proc: Path) -> tuple[dict[str, list[str]
 
     unreadable = _each(proc, look, "the mounts")
     mounts = dict[str, list[str]]()
+    btrfs = sysfs.mounted_btrfs()
     for device in devices:
         mounts[device.name] = [
             text + _namespaces(whose)
@@ -328,8 +329,10 @@ def _mounted(devices: Sequence[Target], proc: Path) -> tuple[dict[str, list[str]
             if number in device.numbers
         ]
         # Mount tables do not have the device numbers of btrfs, and the path may be a descriptor.
-        for uuid in sysfs.btrfs_on(device.numbers):
-            mounts[device.name].append(f"it is a device of the mounted btrfs with UUID {uuid}")
+        for uuid, members in btrfs.items():
+            if members & device.numbers:
+                text = f"it is a device of the mounted btrfs with UUID {uuid}"
+                mounts[device.name].append(text)
     return mounts, unreadable
 
 
@@ -346,38 +349,52 @@ def _namespaces(whose: Sequence[str]) -> str:
 
 def by_loops(device: Target) -> list[str]:
     """Return loop devices over it, or over the same file."""
-    users = []
-    for name in sysfs.disks():
-        if name == device.name or not loop_driver.is_bound(name):
-            continue
+    return loops_of_each([device])[device.name]
+
+
+def loops_of_each(devices: Sequence[Target]) -> dict[str, list[str]]:
+    """Return loop devices over each device, or over the same file."""
+    users: dict[str, list[str]] = {device.name: [] for device in devices}
+    for name in filter(loop_driver.is_bound, sysfs.disks()):
+        status = None
+        failure = ""
         try:
             status = loop_driver.status(name)
         except OSError as error:
-            users.append(f"the backing file of {name} cannot be determined: {error.strerror}")
-            continue
-        if status is not None and not any(status.file) and not device.files:
-            users.append(f"the backing file of {name} cannot be examined ({status.file_name})")
-        elif status is not None and (
-            status.file in device.files or status.number in device.numbers
-        ):
-            users.append(f"{name} is attached to the same data ({status.file_name})")
+            failure = f"the backing file of {name} cannot be determined: {error.strerror}"
+        for device in devices:
+            text = failure or (_over(device, name, status) if status else "")
+            if text and name != device.name:
+                users[device.name].append(text)
     return users
 
 
-def by_swaps(device: Target, proc: Path) -> list[str]:
-    """Return swap areas on it."""
-    users = []
+def _over(device: Target, name: str, status: loop_driver.LoopStatus) -> str:
+    """Return the evidence that the loop device is over the device or its file; "" if it is not."""
+    if not any(status.file) and not device.files:
+        return f"the backing file of {name} cannot be examined ({status.file_name})"
+    if status.file in device.files or status.number in device.numbers:
+        return f"{name} is attached to the same data ({status.file_name})"
+    return ""
+
+
+def swaps_of_each(devices: Sequence[Target], proc: Path) -> dict[str, list[str]]:
+    """Return swap areas on each device."""
+    users: dict[str, list[str]] = {device.name: [] for device in devices}
     for line in (proc / "swaps").read_text(errors="surrogateescape").strip("\n").split("\n")[1:]:
         area = unescape(line.split()[0])
+        file: os.stat_result | None = None
+        number: int | None = None
         try:
-            hit = device.is_at(Path(area).stat())
+            file = Path(area).stat()
         except OSError as error:
             number = sysfs.number_of(Path(area).name)
             if number is None:
-                users.append(f"the swap area {area} cannot be examined: {error.strerror}")
-            hit = number in device.numbers
-        if hit:
-            users.append(f"{area} is swap")
+                for texts in users.values():
+                    texts.append(f"the swap area {area} cannot be examined: {error.strerror}")
+        for device in devices:
+            if number in device.numbers or (file is not None and device.is_at(file)):
+                users[device.name].append(f"{area} is swap")
     return users
 
 

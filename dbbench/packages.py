@@ -341,21 +341,32 @@ def names_candidate(answer: str) -> bool:
     return re.search(r"^\s*Candidate: (?!\(none\))", answer, re.MULTILINE) is not None
 
 
-@functools.lru_cache
 def policy(package: str) -> str:
-    """Return what `apt-cache policy` prints; "" without apt."""
+    """Return what `apt-cache policy` prints of a package of TOOLS; "" without apt."""
+    return policies().get(package, "")
+
+
+@functools.lru_cache
+def policies() -> Mapping[str, str]:
+    """Return the answers for all packages of TOOLS: apt reads its lists for half a second."""
     if shutil.which("apt-cache") is None:
-        return ""
-    argv = ["apt-cache", "policy", package]
-    env = {**os.environ, "LC_ALL": "C.UTF-8"}
-    return subprocess.run(
-        argv,
-        env=env,
+        return {}
+    names = [name for tool in TOOLS for name in tool.debian.split(" | ")]
+    printed = subprocess.run(
+        ["apt-cache", "policy", *names],
+        env={**os.environ, "LC_ALL": "C.UTF-8"},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         check=False,
     ).stdout
+    return sections(printed)
+
+
+def sections(printed: str) -> dict[str, str]:
+    """Return the answer of `apt-cache policy` for each package: a line with its name, then others."""
+    parts = re.split(r"^(?=\S)", printed, flags=re.MULTILINE)
+    return {part.partition(":")[0]: part for part in parts if part}
 
 
 if __name__ == "__main__":

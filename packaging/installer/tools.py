@@ -196,7 +196,7 @@ def _known(tools: list[packages.Tool]) -> list[packages.Tool]:
     if unknown and os.geteuid() == 0:
         print(f"apt-get update (unknown so far: {' '.join(_packages(unknown))})", flush=True)
         failure = _updated()
-        packages.policy.cache_clear()
+        packages.policies.cache_clear()
         unknown = _unknown(unknown)
     if needed := [tool for tool in unknown if not tool.optional and tool.engine != EXCLUDED]:
         _fail(

@@ -347,6 +347,15 @@ def test_a_package_without_a_candidate_is_unknown() -> None:
     assert not packages.names_candidate("")
 
 
+def test_of_several_packages_each_has_its_own_answer() -> None:
+    """apt is asked once for all of them, and says nothing of those that it does not know."""
+    known = (APT / "policy-known.txt").read_text()
+    none = (APT / "policy-none.txt").read_text()
+    answers = packages.sections(known + none)
+    assert answers == {"attr": known, "mysql-server-core-8.0": none}
+    assert packages.sections("") == {}
+
+
 def test_services_and_clusters_are_forbidden_while_it_lives_only(tmp_path: Path) -> None:
     """policy-rc.d exists within the block and is removed after it, also after an error; a leftover
     is replaced, and an administrator's own file stays as it is. PostgreSQL's package reads a

@@ -257,6 +257,20 @@ def test_groups_of_a_delegated_unit_are_below_it(
     assert (unit / "cgroup.subtree_control").read_text() == "+memory"
 
 
+def test_before_systemd_254_a_process_alone_in_a_delegated_unit_makes_its_group(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As DelegateSubgroup= does later. Processes that share the unit stay where they are."""
+    unit = delegated(tmp_path, monkeypatch)
+    where = cgroup.Hierarchy(2, unit, tmp_path, "memory")
+    monkeypatch.setattr(cgroup, "hierarchy", lambda: where)
+    for pids, moved in ((f"{os.getpid()}\n", True), (f"1\n{os.getpid()}\n", False)):
+        (unit / "dbbench/cgroup.procs").unlink(missing_ok=True)
+        (unit / "cgroup.procs").write_text(pids)
+        cgroup._leave_delegated()
+        assert (unit / "dbbench/cgroup.procs").exists() == moved
+
+
 @pytest.mark.parametrize(
     ("home", "slice_name"),
     [
@@ -295,7 +309,7 @@ def test_below_systemd_groups_are_in_a_delegated_unit(
 
     monkeypatch.setattr("dbbench.process.run", run)
     where = cgroup.Hierarchy(2, tmp_path / home, tmp_path, "memory")
-    monkeypatch.setattr(cgroup, "hierarchy", lambda *_, controller: where)
+    monkeypatch.setattr(cgroup, "hierarchy", lambda **_: where)
     with cgroup.unit(journal), cgroup.make_group(where, "dbbench-g", journal) as group:
         assert group.path == own / "dbbench-g"
         assert (own / "cgroup.subtree_control").read_text() in ("+memory", "+io")
@@ -312,7 +326,7 @@ def test_a_unit_that_cannot_be_started_is_reported_before_the_run(
     """`plan` and `run` try the limit before a device is touched, and leave nothing."""
     delegated(tmp_path, monkeypatch)
     where = cgroup.Hierarchy(2, tmp_path / "user.slice/a.scope", tmp_path, "io")
-    monkeypatch.setattr(cgroup, "hierarchy", lambda *_, controller: where)
+    monkeypatch.setattr(cgroup, "hierarchy", lambda **_: where)
 
     def run(argv: list[str], **_: Any) -> None:
         raise CommandFailed("Failed to connect to bus")

@@ -302,14 +302,18 @@ def _parent(where: Hierarchy, journal: Journal) -> Iterator[Path]:
 
 
 def _is_delegated(group: Path, controller: str) -> bool:
-    """Whether systemd leaves the groups below this one to the unit's programs, and it has only
-    groups.
-    """
+    """Whether groups with this controller can be made below a group: it has only groups."""
+    if not _is_of_its_unit(group) or text(group / "cgroup.procs"):
+        return False
+    return controller in _controllers(group)
+
+
+def _is_of_its_unit(group: Path) -> bool:
+    """Whether systemd leaves the groups below this one to the unit's programs."""
     try:
-        delegated = os.getxattr(group, "trusted.delegate") == b"1"
+        return os.getxattr(group, "trusted.delegate") == b"1"
     except OSError:
         return False
-    return delegated and not text(group / "cgroup.procs") and controller in _controllers(group)
 
 
 def _controllers(group: Path, file: str = "cgroup.controllers") -> list[str]:
@@ -356,6 +360,7 @@ def unit(journal: Journal) -> Iterator[None]:
     it needs one. Only for a process outside of a trial's namespaces, from which systemd cannot be
     asked. Raises OSError.
     """
+    _leave_delegated()
     where = _lacking_delegation()
     if where is None:
         yield
@@ -367,6 +372,21 @@ def unit(journal: Journal) -> Iterator[None]:
         yield
     finally:
         _stop(name, journal)
+
+
+def _leave_delegated() -> None:
+    """Move this process, if it is alone in a unit with Delegate=, into a group in it, as
+    DelegateSubgroup= does since systemd 254: servers get groups below the unit then, so that its
+    limits hold for all together. Raises OSError.
+    """
+    where = hierarchy()
+    if not SYSTEMD.is_dir() or isinstance(where, str) or where.version != 2:
+        return
+    is_alone = text(where.home / "cgroup.procs") == str(os.getpid())
+    if is_alone and _is_of_its_unit(where.home):
+        own = where.home / "dbbench"
+        own.mkdir(exist_ok=True)
+        _move(own)
 
 
 def _lacking_delegation() -> Hierarchy | None:

@@ -434,7 +434,8 @@ class Innodb:
             done = process.run(argv, timeout_s=INITIALIZE_S, as_user=owner, stdin=stdin)
         except CommandFailed as error:
             raise EngineStartFailed(
-                f"the data directory {datadir} could not be initialized: {error}"
+                f"the data directory {datadir} could not be initialized: {error}",
+                remedy=confined(program.path),
             ) from error
         return done.stderr
 

@@ -156,6 +156,93 @@ def test_limits_in_a_service_are_enforced_and_read_back(server: Server) -> None:
     server.answer("test -d /root/.cache/dbbench && ! test -e /.cache && ! test -e /.local")
 
 
+# Sets both limits as a trial does, exceeds them, and prints what the kernel says of them.
+LIMITS: Final = """
+import json, subprocess, sys, time
+from pathlib import Path
+from dbbench.machine.limits import cgroup, throttle
+from dbbench.model import DeviceLimit
+from dbbench.results.journal import Journal
+
+disk = Path("/dev/disk/by-id/nvme-QEMU_NVMe_Ctrl_NVME0_1").resolve()
+number = Path("/sys/class/block", disk.name, "dev").read_text().strip()
+write = ["dd", "if=/dev/zero", f"of={disk}", "bs=4k", "count=400", "oflag=direct"]
+allocate = [sys.executable, "-c", "bytearray(b'x') * (200 << 20)"]
+limit = DeviceLimit(iops=200)
+journal = Journal(Path("/root/journal.jsonl"))
+with cgroup.unit(journal), throttle.limit_disks([number], limit, journal, None):
+    where = cgroup.hierarchy()
+    with cgroup.make_group(where, f"dbbench-x-{journal.tag}", journal, 64 << 20) as group:
+        throttle.limit_group(group, [number], limit)
+        began = time.monotonic()
+        with group.enter():
+            subprocess.run(write, check=True)
+            seconds = time.monotonic() - began
+            killed = subprocess.run(allocate).returncode
+        files = [group.path / name for name in ("memory.events", "io.stat", "io.max")]
+        texts = {file.name: file.read_text() for file in files}
+        outer = (group.path.parent / "memory.max").read_text().strip()
+        print(json.dumps([str(group.path), outer, number, seconds, killed, texts]))
+"""
+PYTHON: Final = "/usr/lib/dbbench/bin/python3 -sP -"
+UNIT: Final = "systemd-run --quiet -p MemoryMax=1G"
+
+
+@pytest.mark.parametrize(
+    ("start", "below", "most"),
+    [
+        ("", "dbbench-", "max"),
+        (f"{UNIT} --scope", "dbbench-", str(1 << 30)),
+        # alone in its unit: what DelegateSubgroup= does is missing before systemd 254
+        (f"{UNIT} --wait --pipe -p Delegate=yes --unit=own", "own.service", str(1 << 30)),
+    ],
+    ids=["login", "scope", "delegated"],
+)
+def test_limits_hold_wherever_dbbench_is_started(
+    server: Server,
+    start: str,
+    below: str,
+    most: str,
+) -> None:
+    """A MemoryMax= around dbbench also holds for the server: what exceeds its own limit is killed,
+    and requests wait.
+    """
+    printed = server.answer(f"cd /root && {start} {PYTHON}", stdin=LIMITS)
+    group, outer, number, seconds, killed, texts = json.loads(printed)
+    assert group.startswith(f"/sys/fs/cgroup/system.slice/{below}")
+    assert outer == most
+    assert killed == -9 and "oom_kill 1\n" in texts["memory.events"]
+    assert f"{number} rbps=max wbps=max riops=200 wiops=200\n" in texts["io.max"]
+    assert "wbytes=1638400 rios=0 wios=400" in texts["io.stat"]
+    assert seconds > 1.5  # two without a first burst
+    assert server.answer("find /sys/fs/cgroup -name 'dbbench-*'") == ""
+
+
+def test_a_sudo_account_compares_directories(server: Server) -> None:
+    """Without sudo: a minute's measurement of the disk, and a plan for two directories."""
+    server.answer("mkdir a b && dbbench probe a b --time 2s --json >probed.json", "ops")
+    probed = json.loads(server.answer("cat probed.json", "ops"))
+    assert [Path(each["path"]).name for each in probed["directories"]] == ["a", "b"]
+    printed = server.answer("dbbench init --dirs a,b --engine postgres -o dirs.toml", "ops")
+    assert "Wrote dirs.toml for postgres" in printed
+    assert "are on the same filesystem" in printed
+    assert server.answer("find a b -type f", "ops") == ""
+
+
+def test_a_plan_is_made_from_the_running_server(server: Server) -> None:
+    """The distribution's own, which is only read, as the account of its administrator."""
+    server.answer("systemctl start postgresql")
+    server.wait_for("runuser -u postgres -- psql -qtc 'select 1'")
+    init = "dbbench init --from-running -o running-plan.toml"
+    try:
+        printed = server.answer(f"runuser -u postgres -- sh -c 'cd /tmp && {init}'")
+    finally:
+        server.answer("systemctl stop 'postgresql@*' postgresql")
+    assert "Wrote running-plan.toml for postgres" in printed
+    text = server.answer("cat /tmp/running-plan.toml")
+    assert 'settings.shared_buffers = "128MB"' in text and 'baseline = "ext4"' in text
+
+
 def test_a_mounted_disk_is_refused_and_stays_as_it_is(server: Server) -> None:
     """Also with the identity that permits to overwrite it."""
     disk = DISK.format("NVME1")
@@ -169,17 +256,40 @@ def test_a_mounted_disk_is_refused_and_stays_as_it_is(server: Server) -> None:
     server.answer(f"umount /mnt && wipefs -qa {disk}")
 
 
+TIMER: Final = "dbbench-nightly@n.timer"
+SOON: Final = "[Timer]\nOnActiveSec=1s\nAccuracySec=1s\n"
+
+
 def test_stopping_the_nightly_unit_does_not_leave_it_failed(server: Server) -> None:
-    """The unit of the .deb, stopped in mid-run: alerts on failed units stay quiet."""
+    """The units of the .deb, started by the timer and stopped in mid-run: alerts on failed units
+    stay quiet, and the journal has the progress.
+    """
     text = plan('size = "512MiB"', blocks=3, more='memory = "256MiB"', kind="loop")
     server.answer("mkdir -p /etc/dbbench && cat >/etc/dbbench/n.toml", stdin=text)
-    server.answer("systemctl start --no-block dbbench-nightly@n.service")
+    folder = f"/run/systemd/system/{TIMER}.d"
+    server.answer(f"mkdir -p {folder} && cat >{folder}/soon.conf", stdin=SOON)
+    server.answer(f"systemctl daemon-reload && systemctl start {TIMER}")
     server.wait_for("pgrep -f dbbench.run.worker")
-    server.answer("systemctl stop dbbench-nightly@n.service")
+    server.answer(f"systemctl stop {TIMER} dbbench-nightly@n.service")
     log = server.answer("journalctl --no-pager -u dbbench-nightly@n | tail -20")
+    assert "dbbench[" in log and ": run stock-night-" in log, log
     assert server.answer("systemctl show -P ActiveState dbbench-nightly@n") == "inactive\n", log
     assert "Deactivated successfully" in log, log
     assert server.answer("mount | grep -c /run/dbbench || true").strip() == "0"
+
+
+def test_a_confined_mysqld_is_refused_with_the_line_that_helps(server: Server) -> None:
+    """Only Ubuntu has a profile that is enforced: it denies data directories elsewhere."""
+    file = "/etc/apparmor.d/usr.sbin.mysqld"
+    if server.command(f"test -e {file}").returncode:
+        pytest.skip("needs a release that confines mysqld")
+    text = plan('size = "1GiB"', kind="loop").replace("postgres", "mysql")
+    text = text.replace("pgbench-tpcb", "sysbench-oltp-read-write")
+    text = text.replace("scale = 1", "tables = 1\ntable_size = 100")
+    server.answer("cat >/root/plan.toml", stdin=text)
+    refused = server.command("cd /root && dbbench run plan.toml --name confined")
+    assert refused.returncode == 1, refused.stderr
+    assert f"apparmor_parser --remove {file}" in refused.stderr, refused.stderr
 
 
 # Two trials on an array and two boots: half an hour of emulation on a busy machine.

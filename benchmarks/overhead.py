@@ -38,6 +38,7 @@ from dbbench.drivers import DRIVERS, pgbench, sysbench
 from dbbench.drivers.protocol import LoadTask
 from dbbench.engines import ENGINES
 from dbbench.engines.port import Place, Server
+from dbbench.metrics.outcome import Outcome
 from dbbench.metrics.series import Clock
 from dbbench.model import Cell, Dataset, EngineSpec, FsSetup, Mkfs, Window, Workload, merge_settings
 
@@ -108,8 +109,8 @@ def cell_of(case: Case, seconds: int) -> Cell:
     )
 
 
-def through_dbbench(server: Server, cell: Cell, seed: int) -> tuple[float, float]:
-    """Return tps of the window, and the CPU seconds of this process per second of it."""
+def through_dbbench(server: Server, cell: Cell, seed: int) -> tuple[Outcome, float]:
+    """Return the outcome, and the CPU seconds of this process per second of the window."""
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         raw = Path(folder, "raw")
         scratch = Path(folder, "scratch")
@@ -132,7 +133,7 @@ def through_dbbench(server: Server, cell: Cell, seed: int) -> tuple[float, float
             load.wait(lambda _live: None)
             busy = (time.process_time() - cpu) / (time.monotonic() - began)
         outcome = load.outcome()
-    return outcome.transactions / outcome.window_s, busy
+    return outcome, busy
 
 
 def bare(
@@ -184,7 +185,8 @@ def measure(
                 if which == "bare":
                     tps[which] = bare(server, cell, 2 * pair + place + 1, logged)
                 else:
-                    tps[which], cpu = through_dbbench(server, cell, 2 * pair + place + 1)
+                    outcome, cpu = through_dbbench(server, cell, 2 * pair + place + 1)
+                    tps[which] = outcome.transactions / outcome.window_s
                     busy.append(cpu)
             logs.append(math.log(tps["dbbench"] / tps["bare"]))
             rates.append(tps["bare"])

@@ -331,10 +331,10 @@ class InnodbServer(Server):
             present[int(number)] = f"{user}: {statement or command}"
         return Sessions(present, opened - self._opened_before)
 
-    def session_threads(self) -> frozenset[int]:
-        """Return those of MariaDB; the threads of MySQL have names."""
+    def session_threads(self) -> frozenset[int] | None:
+        """Return those of MariaDB. MySQL names its threads only with performance_schema."""
         if self.engine != "mariadb":
-            return frozenset()
+            return None
         return frozenset(int(row[0]) for row in self._read(_SESSION_THREADS))
 
     def recovery_bytes(self) -> int | None:

@@ -7,6 +7,7 @@ so that nothing periodic is always, or never, seen.
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import json
 import os
@@ -17,7 +18,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event
-from typing import Final
+from typing import Final, NamedTuple
 
 from dbbench.errors import DbbenchError
 from dbbench.machine import threads
@@ -72,6 +73,14 @@ class Second:
         return sessions_by_layer(means, on_cpu, self.throttled)
 
 
+class Call(NamedTuple):
+    """The system call in which a thread sleeps; without a name, it runs."""
+
+    name: str = ""
+    does: str = ""
+    fd: int | None = None
+
+
 @dataclass(slots=True)
 class Thread:
     """A thread of the server with its open files in /proc."""
@@ -93,8 +102,8 @@ class Thread:
     def grown(self) -> tuple[float, float]:
         """Return the seconds since the last call on a CPU, and waiting for one."""
         before = (self.on_cpu_s, self.queued_s)
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            if self.schedstat is not None:
+        if self.schedstat is not None:
+            with contextlib.suppress(OSError):
                 words = os.pread(self.schedstat, _READ_BYTES, 0).split()
                 self.on_cpu_s = int(words[0]) / 1e9
                 self.queued_s = int(words[1]) / 1e9
@@ -119,15 +128,15 @@ def beside(target: Sampled, raw: Path) -> Iterator[Sampling | None]:
 
 
 class ThreadWaits:
-    """Samples the threads of the server with this first process. `sessions`: asks it which threads
-    are sessions, if only it knows.
+    """Samples the threads of the server with this first process. `sessions`: `session_threads` of
+    the server.
     """
 
     def __init__(
         self,
         server: int,
         log: Path,
-        sessions: Callable[[], frozenset[int]],
+        sessions: Callable[[], frozenset[int] | None],
         proc: Path = PROC,
     ) -> None:
         self.seconds: list[Second] = []
@@ -199,11 +208,17 @@ class ThreadWaits:
         for tid, thread in list(self._threads.items()):
             if tid not in chosen or (thread.title is None and thread.pid != self._server):
                 self._threads.pop(tid).close()
-        for tid in chosen - self._threads.keys():
+        new = chosen - self._threads.keys()
+        for tid in new:
             self._open(*found[tid], tid)
+        sessions: frozenset[int] | None = frozenset()
         with contextlib.suppress(DbbenchError):  # the sampler `counters` reports it
-            for tid in self._threads.keys() & self._sessions():
-                self._threads[tid].role = SESSION
+            sessions = self._sessions()
+        if sessions is None:
+            nameless = {tid for tid in new if found[tid][1] == processes[self._server].name}
+            sessions = frozenset(nameless if self.seconds else ())
+        for tid in self._threads.keys() & sessions:
+            self._threads[tid].role = SESSION
 
     def _open(self, pid: int, name: str, tid: int) -> None:
         folder = f"{self._proc}/{pid}/task/{tid}"
@@ -236,35 +251,32 @@ class ThreadWaits:
     def _state(self, thread: Thread) -> ThreadState | None:
         """Return what the thread does now, or None if it has ended."""
         try:
-            words = os.pread(thread.syscall, _READ_BYTES, 0).split(None, 2)
-            if words[0] == b"running":
+            call = _call_of(os.pread(thread.syscall, _READ_BYTES, 0))
+            if not call.name:
                 return ThreadState("other" if thread.parked else thread.role)
-            call = calls_by_number().get(int(words[0]), words[0].decode())
-            known = table()["calls"].get(call, {})
             # Most threads wait for events or locks, in which the function says nothing more.
             function = ""
-            if known.get("does") not in ("events", "lock"):
+            if call.does not in ("events", "lock"):
                 function = os.pread(thread.wchan, _READ_BYTES, 0).decode()
             title = b""
-            if known.get("does") == "events" and thread.title is not None:
+            if call.does == "events" and thread.title is not None:
                 title = os.pread(thread.title, _READ_BYTES, 0)
         except (OSError, IndexError):
             return None
         file = ""
-        if known.get("fd"):
-            with contextlib.suppress(OSError, ValueError):
-                link = f"{self._proc}/{thread.pid}/fd/{int(words[1], 16)}"
+        if call.fd is not None:
+            with contextlib.suppress(OSError):
+                link = f"{self._proc}/{thread.pid}/fd/{call.fd}"
                 file = kind_of(os.readlink(link), "files")  # noqa: PTH115 -- as in `proc`
 
         # A thread that waits for a client is a session; the first one only accepts connections.
-        waits_for_client = file == "socket" or known.get("does") == "events"
+        waits_for_client = file == "socket" or call.does == "events"
         if waits_for_client and thread.title is None and thread.tid != thread.pid:
             thread.role = SESSION
             thread.parked = False
         function = "" if function == "0" else function.partition(".")[0]
-        text = title.split(b"\0")[0].decode(errors="replace").rstrip()
         role = "other" if thread.parked else thread.role
-        return ThreadState(role, call, file, function, _short(text))
+        return ThreadState(role, call.name, file, function, _short(title) if title else "")
 
     def _read_times(self, second: Second) -> None:
         """Add what the sessions used of the CPU, and how long they waited for it."""
@@ -284,12 +296,26 @@ def affordable(looks: int, cpu_s: float) -> float:
     return min(float(PER_S), max(float(_LEAST_PER_S), looks * _MOST_CPU / cpu_s))
 
 
-def _short(title: str) -> str:
+@functools.lru_cache(4096)
+def _call_of(line: bytes) -> Call:
+    """Parse the file `syscall` of a thread. Lines repeat, because the arguments do."""
+    words = line.split(None, 2)
+    if words[0] == b"running":
+        return Call()
+    name = calls_by_number().get(int(words[0]), words[0].decode())
+    known = table()["calls"].get(name, {})
+    fd = int(words[1], 16) if known.get("fd") else None
+    return Call(name, known.get("does", ""), fd)
+
+
+@functools.lru_cache(4096)
+def _short(title: bytes) -> str:
     """Return the end of a title that says whether its process waits, and for whom."""
+    text = title.split(b"\0")[0].rstrip()
     for end in (" waiting", " idle", " idle in transaction"):
-        if title.endswith(end):
+        if text.endswith(end.encode()):
             return end
-    return " busy" if title else ""
+    return " busy"
 
 
 def _open_or_none(path: str) -> int | None:

@@ -110,7 +110,8 @@ def waits(states: Sequence[ThreadState]) -> Counter[Wait]:
     """
     flushing: Wait | None = None
     reading: Wait | None = None
-    for state in states:
+    alike = Counter(states)
+    for state in alike:
         layer = layer_of(state)
         if layer == TimeLayer.LOG:
             flushing = Wait(layer, state.call, state.file, state.function)
@@ -118,7 +119,7 @@ def waits(states: Sequence[ThreadState]) -> Counter[Wait]:
             reading = Wait(layer, state.call, state.file, state.function)
 
     counted = Counter[Wait]()
-    for state in states:
+    for state, count in alike.items():
         if state.role != SESSION:
             continue
         wait = Wait(layer_of(state), state.call, state.file, state.function)
@@ -126,7 +127,7 @@ def waits(states: Sequence[ThreadState]) -> Counter[Wait]:
             wait = flushing._replace(through=state.call)
         if wait.layer == TimeLayer.UNKNOWN and reading:
             wait = reading._replace(through=state.call)
-        counted[wait] += 1
+        counted[wait] += count
     return counted
 
 

@@ -30,6 +30,7 @@ pytestmark = [pytest.mark.needs("root"), pytest.mark.alone]
     params=[
         pytest.param("postgres", marks=pytest.mark.needs("engine:postgres")),
         pytest.param("mariadb", marks=pytest.mark.needs("engine:mariadb")),
+        pytest.param("mysql", marks=pytest.mark.needs("engine:mysql")),
     ],
 )
 def server(request: Any) -> Iterator[Server]:

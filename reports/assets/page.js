@@ -220,14 +220,14 @@ for (const heading of $$("th[data-sort]")) {
 
 // --- a phone: sections are closed, and a wide table has three columns until it is tapped ---
 for (const box of $$(".scroll:has(table:not(.facts))")) {
-  for (const row of $$("tr", box)) [...row.cells].filter((cell) => !cell.matches(".lane")).forEach((cell, at) => { if (at > 2) cell.classList.add("more"); });
-  if (!$(".more, .lane", box)) continue;
+  for (const row of $$("tr", box)) [...row.cells].forEach((cell, at) => { if (at > 2) cell.classList.add("more"); });
+  if (!$(".more", box)) continue;
   const button = Object.assign(document.createElement("button"), { type: "button", className: "wider", textContent: "All columns" });
   button.addEventListener("click", () => { button.textContent = box.classList.toggle("all") ? "Fewer columns" : "All columns"; });
   box.after(button);
 }
 // The first section stays open: it is the answer, or all that a run of the power-loss lab has.
-if (innerWidth <= 620) for (const fold of $$("details.part, .whys details")) fold.open = fold.matches("main > section:first-of-type > .part");
+if (innerWidth <= 620) for (const fold of $$("details.part")) fold.open = fold.matches("main > section:first-of-type > .part");
 
 readState();
 label();

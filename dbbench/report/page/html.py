@@ -34,7 +34,6 @@ from dbbench.report.page.charts.nights import Course, NightChart, night_charts
 from dbbench.report.page.charts.telemetry import telemetry
 from dbbench.report.page.charts.time_bars import TimeSection, time_section
 from dbbench.report.page.charts.timelines import Timelines, timelines
-from dbbench.report.page.charts.why import Why, whys
 from dbbench.report.page.choose import Choices, choose
 from dbbench.report.page.environment import Environment, conditions, environment
 from dbbench.report.page.findings import Finding, findings
@@ -90,7 +89,6 @@ class GroupSection(NamedTuple):
     table: ResultTable
     dots: tuple[DotPlot, DotPlot] | None
     time: TimeSection
-    whys: tuple[Why, ...]
     timelines: Timelines
     figures: list[dict[str, Any]]
 
@@ -209,7 +207,6 @@ def _comparison(group: Group) -> GroupSection:
         table=result_table(group),
         dots=dot_plots(group),
         time=time_section(group),
-        whys=whys(group, seconds),
         timelines=lines,
         figures=figures(seconds, lines),
     )

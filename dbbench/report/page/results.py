@@ -22,6 +22,7 @@ COSTS: Final = {
     "cpu_ms": "CPU ms",
     "read_kb": "kB read",
     "write_kb": "kB written",
+    "flushes": "flushes",
     "io_operations": "I/Os",
     "context_switches": "switches",
 }
@@ -52,7 +53,7 @@ SECTIONS: Final[dict[str, dict[str, str]]] = {
     "Cost of a transaction": {
         **{
             f"{name}_per_tx": COSTS[name]
-            for name in ("cpu_ms", "write_kb", "io_operations", "context_switches")
+            for name in ("cpu_ms", "write_kb", "flushes", "io_operations", "context_switches")
         },
         "write_amplification": "write ampl.",
     },

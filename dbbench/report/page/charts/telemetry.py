@@ -4,7 +4,6 @@ is an array of floats in which NaN is a gap: a run of an hour has millions of va
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -87,24 +86,6 @@ class Telemetry:
     def window_values(self, trial_id: str, values: Values) -> Values:
         inside = values[self.windows[trial_id]]
         return inside[np.isfinite(inside)]
-
-    def product(
-        self,
-        arm: str,
-        name: str,
-        other: str,
-    ) -> float:
-        """Return the mean of the product of two columns in the windows of the arm's used trials; a
-        gap counts as 0.
-        """
-        sums = []
-        seconds = 0
-        for trial in self.trials_of(arm):
-            products = self.values(trial.id, name) * self.values(trial.id, other)
-            inside = products[self.windows[trial.id]]
-            sums.append(float(np.nansum(inside)))
-            seconds += inside.size
-        return math.fsum(sums) / seconds if seconds else 0.0
 
     def stalls(self, trial: Trial) -> list[int]:
         """Return the stalls of the window, as `metrics.summary` counts them: seconds from the start

@@ -348,12 +348,6 @@ def _charts(group: Group, seconds: Telemetry) -> tuple[TimelineChart, ...]:
     return tuple(charts)
 
 
-def mean_of_panel(key: str, arm: str, seconds: Telemetry) -> float | None:
-    """Return the mean of the panel with that key; None if no trial has its columns."""
-    panel = PANELS[key].choose_source(seconds)
-    return panel.mean(arm, seconds) if panel is not None else None
-
-
 def _caption(
     chart: TimelineChart,
     panels: Sequence[Panel],

@@ -165,6 +165,7 @@ class InnodbServer(Server):
         self._binlog: Path | None = None
         self._cycles = 0
         self._full = 0  # cycles in which the redo log was nearly full
+        self._first_threads = frozenset[int]()  # before the first session
         self._oldest = 0.0  # the largest age of the redo log, in bytes, during the current cycle
         # InnoDB's checkpoint and the end of the redo log when the current cycle began
         self._under_way = (0.0, 0.0)
@@ -177,6 +178,7 @@ class InnodbServer(Server):
 
         if not self.socket.exists():
             return None
+        self._first_threads = self._threads()
         try:
             self.connect().close()
         except mysql.connector.Error as error:
@@ -331,11 +333,19 @@ class InnodbServer(Server):
             present[int(number)] = f"{user}: {statement or command}"
         return Sessions(present, opened - self._opened_before)
 
-    def session_threads(self) -> frozenset[int] | None:
-        """Return those of MariaDB. MySQL names its threads only with performance_schema."""
+    def session_threads(self) -> frozenset[int]:
+        """MySQL names threads, and knows their ids, only with performance_schema: its sessions are
+        those that began later than the server's own.
+        """
         if self.engine != "mariadb":
-            return None
+            return self._threads() - self._first_threads
         return frozenset(int(row[0]) for row in self._read(_SESSION_THREADS))
+
+    def _threads(self) -> frozenset[int]:
+        try:
+            return frozenset(map(int, os.listdir(f"/proc/{self.pid}/task")))  # noqa: PTH208
+        except OSError:
+            return frozenset()
 
     def recovery_bytes(self) -> int | None:
         age = self.counters().get("innodb_redo_age_bytes")

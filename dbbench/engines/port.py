@@ -272,10 +272,8 @@ class Server(Endpoint):
         """Return the sessions that others have opened; as cheap as `counters`."""
         return Sessions({})
 
-    def session_threads(self) -> frozenset[int] | None:
-        """Return the thread ids of sessions whose names do not say that they are sessions. None:
-        the server does not say it; threads without a name that begin during the load are sessions.
-        """
+    def session_threads(self) -> frozenset[int]:
+        """Return the thread ids of sessions whose names do not say that they are sessions."""
         return frozenset()
 
     def checkpoints(self, grown: Counts) -> CheckpointFacts:

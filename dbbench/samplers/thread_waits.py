@@ -92,7 +92,7 @@ class Thread:
     wchan: int
     schedstat: int | None
     title: int | None  # of the command line, of a process of PostgreSQL
-    parked: bool
+    parked: bool = False
     on_cpu_s: float = 0.0
     queued_s: float = 0.0
 
@@ -136,7 +136,7 @@ class ThreadWaits:
         self,
         server: int,
         log: Path,
-        sessions: Callable[[], frozenset[int] | None],
+        sessions: Callable[[], frozenset[int]],
         proc: Path = PROC,
     ) -> None:
         self.seconds: list[Second] = []
@@ -211,14 +211,11 @@ class ThreadWaits:
         new = chosen - self._threads.keys()
         for tid in new:
             self._open(*found[tid], tid)
-        sessions: frozenset[int] | None = frozenset()
         with contextlib.suppress(DbbenchError):  # the sampler `counters` reports it
-            sessions = self._sessions()
-        if sessions is None:
-            nameless = {tid for tid in new if found[tid][1] == processes[self._server].name}
-            sessions = frozenset(nameless if self.seconds else ())
-        for tid in self._threads.keys() & sessions:
-            self._threads[tid].role = SESSION
+            for tid in self._threads.keys() & self._sessions():
+                self._threads[tid].role = SESSION
+                # MySQL has kept the threads of sessions that ended before the load.
+                self._threads[tid].parked |= tid in new and not self.seconds
 
     def _open(self, pid: int, name: str, tid: int) -> None:
         folder = f"{self._proc}/{pid}/task/{tid}"
@@ -244,8 +241,6 @@ class ThreadWaits:
             opened[1],
             _open_or_none(f"{folder}/schedstat"),
             _open_or_none(f"{folder}/cmdline") if is_titled else None,
-            # MySQL has kept the threads of sessions that ended before the load.
-            parked=role == SESSION and not is_titled and not self.seconds,
         )
 
     def _state(self, thread: Thread) -> ThreadState | None:

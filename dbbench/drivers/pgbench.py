@@ -142,6 +142,10 @@ def _script(cell: Cell) -> str:
     return cell.workload.script or BUILT_IN[0]
 
 
+def _scripts(cell: Cell) -> tuple[str, ...]:
+    return (_script(cell), *cell.workload.beside)
+
+
 def _parameters(cell: Cell) -> dict[str, Scalar]:
     """Return the parameters of the cell and of a generated dataset, without the location of a
     user's own data.
@@ -157,10 +161,9 @@ def _script_words(cell: Cell, place: Callable[[Path], str]) -> list[str]:
     if script in BUILT_IN:
         return [f"--builtin={script}"]
     # Always with a weight: pgbench takes what follows the last @ of an argument for one.
-    files = (script, *cell.workload.beside)
     weights = cell.workload.weights or [1]
     words = []
-    for file, weight in zip(files, weights, strict=False):
+    for file, weight in zip(_scripts(cell), weights, strict=False):
         words.append(f"--file={place(locate(file))}@{weight}")
     parameters = _parameters(cell)
     if "scale" in parameters:
@@ -194,6 +197,7 @@ def _outcome(load: ToolLoad) -> Outcome:
         logs,
         load.begin_utc + load.slip_s,
         load.seconds,
+        len(_scripts(cell)),
     )
     for log in logs:
         tool.pack([log], load.task.raw / f"{log.name}.gz")
@@ -228,7 +232,8 @@ def _outcome(load: ToolLoad) -> Outcome:
     if not custom and cell.dataset.kind != "source":  # a user's tables may have triggers
         claims += kinds(events, **_ROWS[script])
         claims += pages_of(events, int(parameters.get("scale", 0)) * _PAGES)
-    return replace(tool.outcome_of(load, counts), claims=tuple(claims))
+    outcome = tool.outcome_of(load, counts, dict(enumerate(_scripts(cell))))
+    return replace(outcome, claims=tuple(claims))
 
 
 def live(line: str) -> Live | None:

@@ -20,6 +20,7 @@ _FAILED = -1
 _SKIPPED = -2
 # columns of a log line; later ones depend on the options
 _TIME = 2
+_SCRIPT = 3
 _EPOCH_S = 4
 _EPOCH_US = 5
 
@@ -40,9 +41,11 @@ def parse(
     paths: Iterable[Path],
     begin_utc: float,
     seconds: int,
+    scripts: int = 1,
 ) -> tuple[Counts, int]:
     """Return all workers' transactions by the second in which they ended from `begin_utc` on, and
-    how many were skipped. A failed transaction counts as an error only. Raises DriverFailed for
+    how many were skipped; of several scripts, latencies by script too. A failed transaction counts
+    as an error only. Raises DriverFailed for
     a line that is not pgbench's.
     """
     counts = Counts(seconds)
@@ -56,6 +59,7 @@ def parse(
                         rows,
                         counts,
                         round(begin_utc * 1e6),
+                        scripts,
                     )
                 except ValueError as error:
                     raise DriverFailed(f"{path.name} is not a pgbench log: {error}") from None
@@ -63,7 +67,7 @@ def parse(
 
 
 def _columns(chunk: bytes) -> Ints:
-    """Return rows of time, epoch_s, epoch_us; a word in the time column is a negative number.
+    """Return rows of time, script, epoch_s, epoch_us; a word in the time column is a negative number.
     Raises ValueError.
     """
     try:
@@ -82,18 +86,18 @@ def _numbers(chunk: bytes) -> Ints:
     if chunk.translate(None, _NUMERIC):
         raise ValueError("a line contains something other than numbers")
     if not chunk.strip():
-        return np.empty((0, 3), np.int64)
+        return np.empty((0, 4), np.int64)
     return np.loadtxt(
         io.BytesIO(chunk),
         dtype=np.int64,
         ndmin=2,
         comments=None,
-        usecols=(_TIME, _EPOCH_S, _EPOCH_US),
+        usecols=(_TIME, _SCRIPT, _EPOCH_S, _EPOCH_US),
     )
 
 
-def _count(rows: Ints, counts: Counts, begin_us: int) -> int:
-    time_us, epoch_s, epoch_us = rows.T
+def _count(rows: Ints, counts: Counts, begin_us: int, scripts: int) -> int:
+    time_us, script, epoch_s, epoch_us = rows.T
     second = (epoch_s * 1_000_000 + epoch_us - begin_us) // 1_000_000
     inside = (second >= 0) & (second < counts.seconds)
     done = time_us >= 0
@@ -108,4 +112,9 @@ def _count(rows: Ints, counts: Counts, begin_us: int) -> int:
     np.maximum.at(counts.longest_us, seconds, took_us)
     counts.transactions += np.bincount(seconds, minlength=counts.seconds)
     counts.errors += np.bincount(second[failed & inside], minlength=counts.seconds)
+    if scripts > 1:
+        kinds = script[done & inside]
+        for kind in np.unique(kinds).tolist():
+            of_kind = counts.kind_latencies.setdefault(kind, np.zeros_like(counts.latencies))
+            np.add.at(of_kind, (seconds[kinds == kind], buckets[kinds == kind]), 1)
     return int((time_us == _SKIPPED).sum())

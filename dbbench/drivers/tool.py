@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from dbbench import process
@@ -206,8 +207,14 @@ class ToolLoad:
         return "\n  ".join(first or lines[-6:] or ["nothing"])
 
 
-def outcome_of(load: ToolLoad, counts: Counts, **figures: float | None) -> Outcome:
-    """Return the outcome of a load with these counts. Raises NoProgress if nothing finished in the
+def outcome_of(
+    load: ToolLoad,
+    counts: Counts,
+    types: Mapping[int, str] = MappingProxyType({}),
+    **figures: float | None,
+) -> Outcome:
+    """Return the outcome of a load with these counts; `types`: names of kinds of transactions,
+    whose latencies the outcome then has. Raises NoProgress if nothing finished in the
     window.
     """
     warmup, measure = whole_seconds(load.task.cell.window)
@@ -228,6 +235,11 @@ def outcome_of(load: ToolLoad, counts: Counts, **figures: float | None) -> Outco
         figures={"max_ms": measured.longest_ms, **figures},
         warnings=(TrialWarning("W019", failed),) if measured.errors else (),
         between=counts.measure,
+        types={
+            types[kind]: latencies
+            for kind, latencies in measured.kind_histograms.items()
+            if kind in types
+        },
     )
 
 

@@ -5,7 +5,7 @@ latency.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple, cast
 
@@ -75,6 +75,7 @@ class Outcome:
     warnings: tuple[TrialWarning, ...] = ()
     # a stretch of seconds, where every transaction was counted
     between: Callable[[int, int], Measured] | None = None
+    types: Mapping[str, Histogram] = field(default_factory=dict)  # by type of transaction
     claims: tuple[Claim, ...] = ()  # to compare with what the server or the kernel counted
     commits: int | None = None  # of the window, or syncs of files, if not the transactions
     scanned_bytes: int | None = None  # of the tables that a scan read: its costs are per GiB

@@ -10,6 +10,7 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
+from dbbench.metrics.histogram import percentile_ms
 from dbbench.metrics.outcome import Outcome
 from dbbench.metrics.series import Column
 from dbbench.model import (
@@ -17,6 +18,7 @@ from dbbench.model import (
     IoFacts,
     OperationFacts,
     SpaceFacts,
+    TypeLatency,
     Window,
 )
 
@@ -64,6 +66,23 @@ def latencies(outcome: Outcome) -> dict[str, float | None]:
         "max_ms": 100.0,
     }
     return {name: outcome.histogram.percentile_ms(percent) for name, percent in percentiles.items()}
+
+
+def types(outcome: Outcome) -> tuple[TypeLatency, ...]:
+    """Return the percentiles of each type of transaction; the maximum is that of its bucket."""
+    rows = []
+    for name, latencies in outcome.types.items():
+        rows.append(
+            TypeLatency(
+                name,
+                latencies.total,
+                p50_ms=percentile_ms(latencies, 50),
+                p95_ms=percentile_ms(latencies, 95),
+                p99_ms=percentile_ms(latencies, 99),
+                max_ms=latencies.percentile_ms(100),
+            )
+        )
+    return tuple(rows)
 
 
 def measured_seconds(window: Window, column: Sequence[float | None]) -> Column:

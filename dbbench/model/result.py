@@ -279,6 +279,22 @@ class OperationFacts:
 
 
 @dataclass(frozen=True)
+class TypeLatency:
+    """Latencies of one type of transaction in the window, in ms."""
+
+    type: str  # "payment", or the script of a workload with several
+    transactions: int
+    p50_ms: float | None
+    p95_ms: float | None
+    p99_ms: float | None
+    max_ms: float | None
+
+    @property
+    def percentiles(self) -> dict[str, float | None]:
+        return {"p50": self.p50_ms, "p95": self.p95_ms, "p99": self.p99_ms, "max": self.max_ms}
+
+
+@dataclass(frozen=True)
 class Fault:
     """The error that made a trial fail."""
 
@@ -315,6 +331,7 @@ class Trial:
     warnings: tuple[TrialWarning, ...] = ()
     phases: tuple[PhaseTime, ...] = ()
     summary: dict[str, float | None] = field(default_factory=dict)
+    types: tuple[TypeLatency, ...] = ()  # empty: the load generator does not say the type
     parameters: dict[str, Scalar] = field(default_factory=dict)
     filesystem: FilesystemFacts | None = None
     cache: CacheFacts | None = None

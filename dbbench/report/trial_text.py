@@ -107,6 +107,9 @@ def _latency(trial: Trial, run: LoadedRun) -> Iterator[str]:
     yield f"  latency of {count(histogram.total, 'transaction')}, ms"
     yield "    " + "  ".join(name.rjust(width) for name, width in widths.items())
     yield "    " + "  ".join(cells[name].rjust(width) for name, width in widths.items())
+    for row in trial.types:
+        values = ", ".join(f"{name} {number(value)}" for name, value in row.percentiles.items())
+        yield f"    {row.type} ({count(row.transactions, 'transaction')}): {values}"
 
 
 def _shape(trial: Trial) -> Iterator[str]:

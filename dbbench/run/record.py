@@ -266,6 +266,7 @@ class Facts:
     checkpoints: model.CheckpointFacts
     io: model.IoFacts
     summary: dict[str, float | None]
+    types: tuple[model.TypeLatency, ...]
     work: tuple[model.WorkFacts, ...]
     # Command lines of all programs that the trial started.
     commands: tuple[tuple[str, ...], ...]

@@ -139,3 +139,13 @@ def test_a_client_that_gave_up_is_seen() -> None:
     lines = (FIXTURES / "pgbench_aborted.err").read_text().splitlines()
     assert [pgbench.is_abort(line) for line in lines] == [True, True]
     assert not any(map(pgbench.is_abort, progress))
+
+
+def test_scripts_have_latencies_of_their_own(tmp_path: Path) -> None:
+    """The fourth column of a log is the script's number; a failed transaction has no latency."""
+    log = tmp_path / "p.1"
+    log.write_text("0 1 1000 0 100 5\n0 2 3000 1 100 6\n0 3 3000 1 101 6\n0 4 failed 1 101 7\n")
+    counts, _ = pgbench_log.parse([log], 100.0, 2, scripts=2)
+    of_script = counts.measure(0, 2).kind_histograms
+    assert {script: each.total for script, each in of_script.items()} == {0: 1, 1: 2}
+    assert of_script[1].percentile_ms(100) == pytest.approx(3.0, rel=0.01)

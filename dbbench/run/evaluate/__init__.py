@@ -135,6 +135,7 @@ def _facts(trial: Record, observed: Observed) -> None:
     if facts.snapshots is not None:
         facts.snapshots = snapshots.with_cost(facts.snapshots, outcome, cell.window)
     facts.summary = _summary(trial, observed)
+    facts.types = summary.types(outcome)
     # The rate counts as commits only if the load flushes its commits.
     tps = facts.summary.get("tps") if _commits(outcome, io.engine_write_bytes) else None
     facts.ceiling = device_rates.with_rates(facts.ceiling, outcome.series, cell, tps)

@@ -6,11 +6,12 @@ in milliseconds.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from dbbench.compare import means
 from dbbench.metrics.histogram import LEAST_ABOVE, PERCENTILES, Histogram, merge, percentile_ms
+from dbbench.model import TypeLatency
 from dbbench.report.page.charts.kit import PHONE, Chart, Frame, Line, PixelAxis, Ticks
 from dbbench.report.page.groups import ArmLabel, Group
 from dbbench.units import number
@@ -33,12 +34,22 @@ class LatencyRow(NamedTuple):
     longest_ms: float | None
 
 
+class TypeRow(NamedTuple):
+    """An arm and a type of transaction: means of its trials' percentiles, the longest of all."""
+
+    arm: ArmLabel
+    type: str
+    transactions: int
+    percentiles: dict[str, float | None]
+
+
 class Distribution(NamedTuple):
     """The latencies of a group."""
 
     group: Group
     chart: Chart
     rows: list[LatencyRow]
+    types: list[TypeRow]
 
 
 def document(table: Distribution) -> dict[str, Any]:
@@ -58,6 +69,15 @@ def document(table: Distribution) -> dict[str, Any]:
         "engine": table.group.engine,
         "workload": table.group.workload,
         "rows": rows,
+        "types": [
+            {
+                "fs_setup": row.arm.name,
+                "type": row.type,
+                "transactions": row.transactions,
+                **{f"{name}_ms": value for name, value in row.percentiles.items()},
+            }
+            for row in table.types
+        ],
     }
 
 
@@ -108,8 +128,28 @@ def latencies(groups: Sequence[Group]) -> tuple[Distribution, ...]:
                 )
             )
         if rows:
-            distributions.append(Distribution(group, _chart(group, whole_of), rows))
+            chart = _chart(group, whole_of)
+            distributions.append(Distribution(group, chart, rows, list(_types(group))))
     return tuple(distributions)
+
+
+def _types(group: Group) -> Iterator[TypeRow]:
+    for row in group.ordered_rows:
+        of_type: dict[str, list[TypeLatency]] = {}
+        for trial in group.used_of(row.fs_setup):
+            for latencies in trial.types:
+                of_type.setdefault(latencies.type, []).append(latencies)
+        for name, each in of_type.items():
+            merged: dict[str, float | None] = {}
+            for key in each[0].percentiles:
+                values = [latencies.percentiles[key] for latencies in each]
+                known = [ms for ms in values if ms is not None]
+                if key == "max":
+                    merged[key] = max(known, default=None)
+                else:
+                    merged[key] = means({"": values})[""]
+            total = sum(trial.transactions for trial in each)
+            yield TypeRow(group.arm(row), name, total, merged)
 
 
 def _chart(group: Group, histograms: dict[str, Histogram]) -> Chart:

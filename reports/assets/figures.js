@@ -19,17 +19,21 @@ function figure(group, chart, view) {
   const size = layout.meta.points ? Math.max(1, Math.ceil((seen[1] - seen[0]) / every / layout.meta.points)) : 1; // values in a point
   for (const trace of traces) fill(trace, group, state, size);
   for (const x of new Set(traces.map((trace) => trace.xaxis))) layout[x.replace("x", "xaxis")].range = [seen[0] - 0.5, seen[1] - 0.5];
-  const empty = new Set();
+  const empty = new Set(), cut = new Map(); // highest value of each plot whose axis ends below it
   for (const y of new Set(traces.map((trace) => trace.yaxis))) {
     const axis = layout[y.replace("y", "yaxis")], mine = traces.filter((trace) => trace.yaxis === y);
     if (mine.every((trace) => trace.y.every((v) => v === null))) empty.add(y + " domain");
-    if (!axis.range) Object.assign(axis, yAxis(extent(mine, state), state.log), state.relative ? { ticksuffix: PAGE.relative.ticksuffix } : {});
+    if (axis.range) continue;
+    const [low, top] = extent(mine, state), highest = mine.flatMap((trace) => trace.y).reduce((a, b) => Math.max(a, b), -Infinity);
+    Object.assign(axis, yAxis([low, top], state.log), state.relative ? { ticksuffix: PAGE.relative.ticksuffix } : {});
+    if (highest > top) cut.set(y + " domain", highest);
   }
   const ofShown = (item) => { const arm = /\barm (\d+)/.exec(item.name); return !arm || shown.includes(+arm[1]); };
   layout.shapes = layout.shapes.filter((shape) => ofShown(shape) && (state.at !== null || !words(shape).includes("marked")));
   for (const shape of layout.shapes) if (words(shape).includes("marked")) shape.x0 = shape.x1 = state.at;
-  layout.annotations = layout.annotations.filter((item) => ofShown(item) && !words(item).includes(state.relative ? "absolute" : "relative") && (empty.has(item.yref) || !words(item).includes("empty")));
+  layout.annotations = layout.annotations.filter((item) => ofShown(item) && !words(item).includes(state.relative ? "absolute" : "relative") && (empty.has(item.yref) || !words(item).includes("empty")) && (cut.has(item.yref) || !words(item).includes("cut")));
   for (const item of layout.annotations) if (words(item).includes("means") && every * size > 1) item.text += `, ${every * size}-s means`;
+  for (const item of layout.annotations) if (words(item).includes("cut")) item.text += ` ${Number(cut.get(item.yref).toPrecision(3)).toLocaleString("en").replace(/,/g, "\u202f")}${state.relative ? " %" : ""}`;
   layout.width = width;
   if (layout.grid) arrange(layout, [...new Set(traces.map((trace) => trace.xaxis + trace.yaxis))]);
   else placeEnds(layout, traces, seen[1]);

@@ -249,6 +249,24 @@ def test_the_median_of_the_trials_is_drawn(
     assert trace["y"] == pytest.approx(wanted, abs=0.1)
 
 
+def test_a_chart_that_is_cut_says_so_also_on_paper(browser: WebDriver, tmp_path: Path) -> None:
+    """One second is fifty times as slow as the others: the chart of p95 shows the others, and names
+    the highest value. With "Full range" nothing is cut.
+    """
+    shape = Shape(arms=("ext4",), work=TPCB, blocks=1, stalls=(12,))
+    run = synthetic.loaded(tmp_path, shape)
+    series = run.series(run.trials[0])
+    assert series is not None
+    highest = max(value or 0 for value in series[0]["p95_ms"])
+    browser.get(written(tmp_path, run))
+    scroll_through(browser)
+    assert printed_pages(browser) > 1
+    note = "return document.getElementById('g-c0-p95').textContent"
+    assert f"cut; highest {highest:.0f}" in browser.execute_script(note)
+    browser.find_element(By.CSS_SELECTOR, "[data-switch=full]").click()
+    until(browser, f"{note}.includes('cut; highest') === false")
+
+
 def test_a_warning_leads_to_its_second(browser: WebDriver, page: str) -> None:
     """The link of W014 shows the timelines of its trial with the second marked."""
     browser.get(page)
@@ -430,6 +448,37 @@ def test_a_phone_shows_three_columns_and_the_rest_on_tap(browser: WebDriver, pag
     assert not trials.is_displayed()
     browser.find_element(By.CSS_SELECTOR, "#trials summary").click()
     assert trials.is_displayed()
+
+
+INSIDE = r"""
+const broken = [], walk = document.createTreeWalker(document.querySelector('.page'), NodeFilter.SHOW_TEXT);
+while (walk.nextNode()) {
+  const text = walk.currentNode, parent = text.parentElement;
+  if (!parent.getClientRects().length || parent.closest('svg, pre, code')) continue;
+  for (const word of text.data.matchAll(/[^\s\-·\/_=,.:]{3,}/g)) {
+    const range = document.createRange();
+    range.setStart(text, word.index);
+    range.setEnd(text, word.index + word[0].length);
+    const tops = new Set([...range.getClientRects()].filter((box) => box.width).map((box) => Math.round(box.top)));
+    if (tops.size > 1) broken.push(text.data);
+  }
+}
+return broken;
+"""
+
+
+def test_no_word_breaks_inside_on_a_phone(browser: WebDriver, page: str) -> None:
+    """With every section open, with three columns and with all."""
+    screen(browser, 390, 844)
+    browser.get(page)
+    browser.execute_script(
+        "for (const fold of document.querySelectorAll('details')) fold.open = true"
+    )
+    assert browser.execute_script(INSIDE) == []
+    browser.execute_script(
+        "for (const button of document.querySelectorAll('.wider')) button.click()"
+    )
+    assert browser.execute_script(INSIDE) == []
 
 
 @pytest.mark.parametrize("width", [1280, 390])

@@ -13,8 +13,9 @@ columns, and `of` is one of
 
 With `trials`, a trace is visible only if "Each trial" is on (True) or off (False). The `name` of
 a shape or annotation has the words that the script looks for: "arm 2" belongs to this arm,
-"absolute" and "relative" to that view, "empty" to a plot without data, "marked" to the marked
-second, "end" to the end of a line; to "means" it adds their length.
+"absolute" and "relative" to that view, "empty" to a plot without data, "cut" to one with values
+above its top, of which it adds the highest, "marked" to the marked second, "end" to the end of a
+line; to "means" it adds their length.
 
 The script decides only what depends on zoom, width and the selected setups and view: values (and
 of how many seconds a point is the mean), the ranges of the axes with the ticks of logarithmic
@@ -282,7 +283,7 @@ def _headline(
         )
 
     # What is written in the plot and beside it.
-    labels.append(_empty(1))
+    labels += [_empty(1), _cut(1)]
     if not narrow:
         labels += [_end_name(group, index) for index in range(len(group.arms))]
 
@@ -388,7 +389,7 @@ def _grid(chart: TimelineChart, seconds: Telemetry) -> go.Layout:
         relative = f"% of {seconds.group.baseline}"
         titles.append(_title(n, "absolute means", title, unit + note))
         titles.append(_title(n, "relative means", title, relative + note))
-        titles.append(_empty(n))
+        titles += [_empty(n), _cut(n)]
     layout.annotations = titles
     return layout
 
@@ -535,6 +536,21 @@ def _empty(n: int, arm: str = "") -> dict[str, Any]:
         "x": 0.5,
         "y": 0.5,
         "text": "no data",
+    }
+
+
+def _cut(n: int) -> dict[str, Any]:
+    x, y = _axes(n)
+    return {
+        "name": "cut",
+        "xref": f"{x} domain",
+        "yref": f"{y} domain",
+        "x": 1,
+        "y": 1,
+        "xanchor": "right",
+        "yanchor": "top",
+        "text": "cut; highest",
+        "font": SMALL | {"color": LIGHT.warn},
     }
 
 

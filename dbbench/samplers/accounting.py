@@ -190,7 +190,7 @@ class TaskClock:
         self._places = [os.path.realpath(place) for place in places]
         # open files outside of `places`, in each of the first readings
         self._outside: list[set[str]] = []
-        self._foreign: set[int] = set()
+        self._foreign: set[str] = set()
         # by thread id and start time, at the last reading
         self._switches: dict[tuple[int, int], int] | None = None
         self._monotonic = 0.0
@@ -209,7 +209,7 @@ class TaskClock:
         """Read all threads once, and the memory of each process of the server, at this time."""
         table = tasks(self._proc, self._foreign)
         ours = below(self._roots, table)
-        self._foreign |= table.keys() - ours
+        self._foreign.update(map(str, table.keys() - ours))
 
         # Context switches, unless a process is missing.
         switches = dict[tuple[int, int], int]()

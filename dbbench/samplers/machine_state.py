@@ -102,7 +102,7 @@ class Processes:
         self._proc = proc
         # pid -> start time; also of processes whose parent has since ended
         self._ours: dict[int, int] = {}
-        self._foreign: set[int] = set()
+        self._foreign: set[str] = set()
         self._now: dict[int, Task] = {}
         self._threads: dict[int, list[Task]] = {}
         self._listed: dict[int, str] = {}  # pid -> its control groups, as /proc lists them
@@ -116,7 +116,7 @@ class Processes:
                 alive.append(pid)
         ours = below((*self._roots, *alive), table)
         self._now = {pid: table[pid] for pid in sorted(ours)}
-        self._foreign |= table.keys() - ours
+        self._foreign.update(map(str, table.keys() - ours))
         self._ours = {}
         self._threads = {}
         for pid, process in self._now.items():

@@ -147,7 +147,7 @@ class ThreadWaits:
         self._log = log
         self._proc = proc
         self._groups = Groups(mounts_of(Path("/proc/self")))
-        self._foreign = set[int]()
+        self._foreign = set[str]()
         self._threads: dict[int, Thread] = {}
         self._part = 1.0
         self._per_s = float(PER_S)
@@ -195,7 +195,7 @@ class ThreadWaits:
         """Open the files of new threads, and close those of ended ones."""
         processes = tasks(self._proc, self._foreign)
         ours = below((self._server,), processes)
-        self._foreign |= processes.keys() - ours
+        self._foreign.update(map(str, processes.keys() - ours))
         found = {}
         for pid in sorted(ours):
             for task in proc_files.threads(processes[pid], self._proc):

@@ -28,7 +28,9 @@ from dbbench.errors import (
     LabUnavailable,
     RunMissing,
     RunNameTaken,
+    UsageInvalid,
 )
+from dbbench.labs.faults import parse
 from dbbench.labs.powercut import Order, examine, unavailable
 from dbbench.model import Conclusion, LabFacts, plain
 from dbbench.plan.narrowing import Narrowing
@@ -63,6 +65,13 @@ CUTS = 30  # for each setup and engine, unless --cuts or --minutes is given
     help="Also harm copies of the disks in other ways, such as filling them, N times for each "
     "setup and engine.",
 )
+@click.option(
+    "--fault",
+    default="",
+    metavar="TEXT",
+    help="Only give the disks this fault under load, --rounds times, and cut no power; for example "
+    '"fail flush 3", or the text that a result names.',
+)
 @fs_option
 @click.option(
     "--seed",
@@ -83,6 +92,7 @@ def command(
     cuts: int | None,
     minutes: float | None,
     rounds: int,
+    fault: str,
     fs: tuple[str, ...],
     seed: int | None,
     name: str | None,
@@ -95,6 +105,10 @@ def command(
     Controls that must lose data run first; if they lose none, the lab draws no conclusion and
     reports this. Exit status 1: the result contradicts a setup's durability class.
     """
+    try:
+        parse(fault)
+    except ValueError as error:
+        raise UsageInvalid(f"--fault: {error}") from None
     request = able(load_request(plan_file, options.paths, Narrowing(fs, seed=seed)), options.paths)
     cuts = CUTS if cuts is None and minutes is None else cuts
     return conclude(
@@ -105,9 +119,11 @@ def command(
             name,
             Order(
                 request.plan.seed,
-                cuts,
+                0 if fault else cuts,
                 minutes,
-                rounds=rounds,
+                controls=() if fault else None,
+                rounds=max(1, rounds) if fault else rounds,
+                fault=fault,
             ),
         ),
     )
@@ -216,13 +232,15 @@ def _put(table: HarmTable, folder: Path, page: Path) -> None:
         put_paragraph(
             f"{line.row.fs_setup} with {line.server}, class {line.durability}: {line.row.statement}"
         )
-        harm = [
-            (column, "; ".join(text for text, _, _ in line.cells(column)))
-            for column in table.columns
-        ]
         price = zip(table.price_headings, map(line.price_text, table.prices), strict=True)
-        first, *rest = [(f"  {name}", text) for name, text in (*harm, *price) if text]
-        put_table(first, rest)
+        for title, columns in table.halves:
+            rows = [
+                (f"    {column}", "; ".join(text for text, _, _ in line.cells(column)))
+                for column in columns
+            ]
+            if columns:
+                put_table((f"  {title}:", ""), rows)
+        put_table(("  price:", ""), [(f"    {name}", text) for name, text in price])
         put()
     for text in filter(None, (table.unit, *table.published)):
         put_paragraph(text)

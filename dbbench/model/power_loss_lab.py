@@ -50,7 +50,46 @@ class Conclusion(StrEnum):
 
 
 TIME_USED_UP: Final = "the time was used up"  # note of a control, and reason of an UNTRIED
-UNTRIED: Final = "untried"  # word of a HarmCount without attempts
+
+
+# Columns of the harm table about power losses and killed processes; the others are about errors.
+CUT_COLUMNS: Final = ("cut during DML", "cut after DDL", "cut after kill")
+KILL_COLUMNS: Final = ("kill",)
+
+
+class Outcome(StrEnum):
+    """How an attempt to harm a setup ended. docs/durability.md describes each of them."""
+
+    UNTRIED = "untried"  # no attempt: the lab could not make one
+    # What is left of the data: for cuts the kinds of `CutFacts.harms`, or unharmed.
+    UNHARMED = "unharmed"
+    TORN = "torn"
+    UNRECOVERED = "unrecovered"
+    DAMAGED = "damaged"
+    LOST = "lost"
+    SCHEMA = "schema"
+    FSCK = "fsck"  # of changed bytes: fsck alone notices them
+    # Who notices changed bytes.
+    FILESYSTEM = "filesystem"
+    DATABASE = "database"
+    CHECKSUMS = "checksums"
+    CHECK = "check"
+    NOBODY = "nobody"  # also of failed requests
+    REPAIRED = "repaired"
+    HARMLESS = "harmless"
+    HANGS = "hangs"
+    # What a server does on a full disk, or with requests that fail.
+    REFUSES = "refuses"
+    DIES = "dies"
+    WAITS = "waits"
+    LOGS = "logs"
+    # How it continues.
+    STARTS = "starts"
+    FAILS = "fails"
+    RECOVERS = "recovers"
+    RESTARTED = "restarted"
+    REMOUNTED = "remounted"
+    STUCK = "stuck"
 
 
 @dataclass(frozen=True)
@@ -58,11 +97,10 @@ class HarmCount:
     """How often an attempt to harm a setup had this outcome. `column`: what was tried."""
 
     column: str
-    # the outcome: for cuts a kind of `CutFacts.harms`, or unharmed; UNTRIED: `detail` is the reason
-    word: str
+    word: Outcome
     count: int
     of: int  # attempts of this column
-    detail: str = ""  # evidence of the first such outcome
+    detail: str = ""  # evidence of the first such outcome; of UNTRIED the reason
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,16 @@ from dbbench.compare.interval import share_interval
 from dbbench.durability import REPORTED
 from dbbench.engines import profile_of
 from dbbench.metrics.table import METRICS
-from dbbench.model import Conclusion, HarmCount, LabFacts, LabRow, durability_class, plain
+from dbbench.model import (
+    CUT_COLUMNS,
+    KILL_COLUMNS,
+    Conclusion,
+    HarmCount,
+    LabFacts,
+    LabRow,
+    durability_class,
+    plain,
+)
 from dbbench.plan import promise
 from dbbench.report.page.groups import Group, groups
 from dbbench.report.page.trial_facts import fact_text
@@ -135,6 +144,13 @@ class HarmTable:
         return list(
             dict.fromkeys(outcome.column for line in self.lines for outcome in line.row.counts)
         )
+
+    @property
+    def halves(self) -> list[tuple[str, list[str]]]:
+        """Return the columns about power losses and kills, and the others, each with a title."""
+        power = [column for column in self.columns if column in (*CUT_COLUMNS, *KILL_COLUMNS)]
+        others = [column for column in self.columns if column not in power]
+        return [("power and kills", power), ("errors and copies", others)]
 
     @property
     def prices(self) -> list[str]:

@@ -11,7 +11,8 @@ from dbbench import process
 from dbbench.engines.sql import execute
 from dbbench.errors import DbbenchError, FilesystemFull
 from dbbench.labs.harm import full_disk
-from dbbench.labs.harm.full_disk import RowWriter, fill_disk
+from dbbench.labs.harm.full_disk import ROW_BYTES, fill_disk
+from dbbench.labs.harm.rows import RowWriter, create_table
 from dbbench.labs.powercut.recovery import BaseImages, Lab, attach, files_of, mount, serving
 from dbbench.model import HarmCount
 from tests.support.labs import copied, lab_of
@@ -95,30 +96,36 @@ def mounted() -> Iterator[tuple[Lab, BaseImages, Path]]:
 
 @pytest.mark.needs("engine:postgres", "mkfs.ext4")
 def test_rows_that_are_missing_or_changed_are_counted() -> None:
-    """Planted: one acknowledged row is deleted and another one changed; others do not count. A
-    balance is wrong.
+    """Planted: an acknowledged transaction is deleted, half of another one is changed; half of one that
+    was not acknowledged is inserted. A balance is wrong.
     """
-    writer = RowWriter("seed")
+    writer = RowWriter("seed", ROW_BYTES)
     with mounted() as (lab, base, data):
         with serving(lab, base, data) as server:
-            execute(server, full_disk.TABLE)
+            create_table(server)
             with writer.writing(server):
                 assert not process.wait_while(
                     lambda: min(map(len, writer.acknowledged.values())) < 3, 120
                 )
         with serving(lab, base, data) as server:
-            execute(server, "INSERT INTO filling VALUES (0, -1, '')")
-            assert writer.missing(server) == 0
+            assert writer.harms(server) == {}
             execute(
                 server,
                 "DELETE FROM filling WHERE session = 1 AND n = 0",
-                "UPDATE filling SET content = 'x' WHERE session = 2 AND n = 1",
+                "UPDATE filling SET content = 'x' WHERE session = 2 AND n = 1 AND part = 0",
+                "INSERT INTO filling VALUES (0, -1, 0, '')",
             )
-            assert writer.missing(server) == 2
+            assert writer.harms(server) == {
+                "lost": f"2 of {writer.count} acknowledged commits are missing",
+                "damaged": "of 1 unacknowledged transactions a part is there",
+            }
         assert full_disk._look_up(lab, base, data, writer, True).word == "lost"
         with serving(lab, base, data) as server:
             execute(server, "TRUNCATE filling", "UPDATE account SET balance = 1 WHERE id = 5")
-        assert full_disk._look_up(lab, base, data, RowWriter("none"), True).word == "damaged"
+        assert (
+            full_disk._look_up(lab, base, data, RowWriter("none", ROW_BYTES), True).word
+            == "damaged"
+        )
 
 
 @pytest.mark.needs("engine:postgres", "mkfs.ext4")
@@ -126,7 +133,7 @@ def test_an_error_with_free_space_is_not_a_full_disk() -> None:
     """Planted: the table does not exist, so the server refuses every row. That is a failure of the
     lab.
     """
-    writer = RowWriter("seed")
+    writer = RowWriter("seed", ROW_BYTES)
     error = pytest.raises(DbbenchError, match=r'did not become full: .* "filling" does not exist')
     with (
         mounted() as (lab, base, data),

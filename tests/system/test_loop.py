@@ -12,6 +12,7 @@ import pytest
 
 from dbbench import process
 from dbbench.errors import DeviceInUse, DeviceUnusable, MakeFailed
+from dbbench.labs import faults
 from dbbench.labs.powercut import disk
 from dbbench.machine import namespaces
 from dbbench.model import DeviceSpec
@@ -19,7 +20,6 @@ from dbbench.storage import devices
 from dbbench.storage.devices import canary, directory, loop, loop_driver, sysfs, used
 from dbbench.storage.devices.image import allocation, make_image, write_out
 from dbbench.storage.devices.port import Device, DiskSet
-from tests.support import sick_disk
 from tests.support.permit import Permit
 
 pytestmark = pytest.mark.needs("root")
@@ -315,7 +315,7 @@ def dead(tmp_path: Path) -> Iterator[str]:
     make_image(tmp_path / "theirs", 32 * 2**20)
     argv = [
         sys.executable,
-        sick_disk.__file__,
+        *faults.PROGRAM,
         str(at),
         str(tmp_path / "orders"),
         str(tmp_path / "theirs"),

@@ -38,15 +38,15 @@ pytestmark = [
 SILENT_S = 6.8  # five whole seconds of iostat's, wherever they begin
 
 
-def ordered(*words: str) -> Callable[[Sick, int], None]:
-    """Requests of these kinds fail from now on."""
-    return lambda disk, _pid: disk.order(*words)
+def ordered(faults: str) -> Callable[[Sick, int], None]:
+    """The disk has these faults from now on."""
+    return lambda disk, _pid: disk.order(faults)
 
 
 def unreadable(disk: Sick, pid: int) -> None:
     """Reads fail, and what the page cache holds of the tables is dropped: they are read again."""
     tables = list((mount_of(pid) / "data/base").rglob("*"))
-    disk.order("read")
+    disk.order("fail read")
     for path in tables:
         with contextlib.suppress(OSError), path.open("rb") as file:
             os.fsync(file.fileno())
@@ -55,7 +55,7 @@ def unreadable(disk: Sick, pid: int) -> None:
 
 def silent(disk: Sick, _pid: int) -> None:
     """No request ends for some seconds; then all is as before."""
-    disk.order("silent")
+    disk.order("hold any")
     time.sleep(SILENT_S)
     disk.order()
 
@@ -63,8 +63,8 @@ def silent(disk: Sick, _pid: int) -> None:
 GONE = {"E316", "E402", "E403", "E601"}
 # name: (what is done in mid-window, seconds of the window, the mark, IDs of which one is told)
 FAULTS: dict[str, tuple[Callable[[Sick, int], None], int, str, set[str]]] = {
-    "disk-write-errors": (ordered("write"), 3, "failed", GONE),
-    "disk-flush-errors": (ordered("flush"), 3, "failed", GONE),
+    "disk-write-errors": (ordered("fail write"), 3, "failed", GONE),
+    "disk-flush-errors": (ordered("fail flush"), 3, "failed", GONE),
     "disk-read-errors": (unreadable, 3, "failed", GONE),
     "disk-silent": (silent, 10, "suspect", {"W106"}),
 }

@@ -10,9 +10,10 @@ from dbbench.commands.options import Options
 from dbbench.commands.powercut import conclude, concluding
 from dbbench.errors import DeadlinePassed, Interrupted, LabContradicts, MountFailed
 from dbbench.labs.harm import Attempt, count_harms
+from dbbench.labs.powercut.conclusions import add_up
 from dbbench.labs.powercut.recovery import BaseImages, Lab
 from dbbench.labs.powercut.targets import LabTarget
-from dbbench.model import TIME_USED_UP, Conclusion, Durability, EngineSpec, HarmCount
+from dbbench.model import TIME_USED_UP, Conclusion, Durability, EngineSpec, HarmCount, Outcome
 from dbbench.report.harm_table import HarmTable
 from dbbench.results import save_lab
 from dbbench.run.workdir import WorkDir
@@ -22,7 +23,7 @@ from tests.fixtures.synthetic import Shape
 from tests.support.plans import SHIPPED
 from tests.support.runs import changed
 
-FOUND = HarmCount("flip", "database", 2, 3, "page 7")
+FOUND = HarmCount("flip", Outcome.DATABASE, 2, 3, "page 7")
 
 
 def base_on(folder: Path) -> BaseImages:
@@ -65,6 +66,28 @@ def test_what_cannot_be_tried_is_counted_with_its_reason(tmp_path: Path) -> None
     assert [what.split(": ")[1] for what in told] == ["fill", "flip"]
     with pytest.raises(Interrupted):
         list(count_harms(lab, base, 3, {"fill": fails(Interrupted("stopped"))}))
+
+
+def test_an_attempt_that_the_lab_could_not_make_is_not_counted() -> None:
+    """Its reason is kept; the others are counted without it."""
+    died = HarmCount("failed write", Outcome.DIES, 1, 1, "PANIC")
+    untried = HarmCount("failed write", Outcome.UNTRIED, 0, 0, "the unmount failed")
+    both = dataclasses.replace(died, count=2, of=2)
+    assert add_up([died, untried, died]) == [both, untried]
+
+
+def test_the_documentation_describes_every_outcome() -> None:
+    """By the word that the table has."""
+    text = (Path(__file__).parents[2] / "docs/durability.md").read_text()
+    assert [word for word in Outcome if f"`{word}`" not in text and f"**{word}**" not in text] == []
+
+
+def test_the_table_is_read_in_two_halves(tmp_path: Path) -> None:
+    """Power losses and kills, then everything else."""
+    assert table_of(tmp_path).halves == [
+        ("power and kills", ["cut during DML"]),
+        ("errors and copies", ["disk full"]),
+    ]
 
 
 def test_without_time_nothing_is_tried(tmp_path: Path) -> None:

@@ -6,23 +6,19 @@ what the filesystem reserves for root.
 
 from __future__ import annotations
 
-import base64
 import contextlib
-import itertools
 import os
 import random
 import shutil
-import threading
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 from dbbench import process
 from dbbench.engines.port import Server
 from dbbench.engines.serving import tail
-from dbbench.engines.sql import cursor_of, execute, rows
+from dbbench.engines.sql import execute
 from dbbench.errors import (
     DbbenchError,
     DeadlinePassed,
@@ -30,6 +26,7 @@ from dbbench.errors import (
     EngineStartFailed,
     FilesystemFull,
 )
+from dbbench.labs.harm.rows import SESSIONS, RowWriter, create_table
 from dbbench.labs.powercut.conclusions import add_up
 from dbbench.labs.powercut.recovery import (
     BaseImages,
@@ -44,8 +41,7 @@ from dbbench.labs.powercut.recovery import (
     phase,
     serving,
 )
-from dbbench.machine import threads
-from dbbench.model import HarmCount
+from dbbench.model import HarmCount, Outcome
 from dbbench.run.record import stopping
 from dbbench.units import size_text
 
@@ -53,9 +49,8 @@ from dbbench.units import size_text
 FULL = "disk full"
 START = "start while full"
 AFTER = "after disk full"
-SESSIONS: Final = 4
-# as text 16,000 characters: the longest column that PostgreSQL and InnoDB both accept
-ROW_BYTES: Final = 12_000
+# as text just below 16,000 characters: the longest column that PostgreSQL and InnoDB both accept
+ROW_BYTES: Final = 11_980
 # Free space when the load begins. Half of the least exceeds what a server allocates at once
 # (PostgreSQL: 16 MiB).
 LEAST_FREE = 48 * 2**20
@@ -65,83 +60,6 @@ PRESS_S: Final = 5.0  # the load continues after the first error, as an applicat
 STALL_S: Final = 20.0  # a server that does not answer for so long waits
 ACCEPT_S: Final = 90.0  # MySQL and MariaDB look for free space once a minute
 _POLL_S: Final = 0.05
-TABLE: Final = (
-    "CREATE TABLE filling (session INT NOT NULL, n INT NOT NULL, content VARCHAR(16000) NOT NULL, "
-    "PRIMARY KEY (session, n))"
-)
-
-
-@dataclass
-class RowWriter:
-    """Sessions that insert rows, each as its own transaction, and the server's answers."""
-
-    seed: str
-    acknowledged: dict[int, list[int]] = field(
-        default_factory=lambda: {number: [] for number in range(SESSIONS)}
-    )
-    # when the first error was returned (monotonic clock), and the error
-    failed: tuple[float, str] | None = None
-    answered: float = 0.0  # when the last commit was acknowledged
-
-    @property
-    def count(self) -> int:
-        return sum(map(len, self.acknowledged.values()))
-
-    @contextlib.contextmanager
-    def writing(self, server: Server) -> Iterator[None]:
-        """Insert rows during the block. If it raises, kill the server, so that no session waits for
-        an answer.
-        """
-        stop = threading.Event()
-        self.answered = time.monotonic()
-        helpers = []
-        for session in range(SESSIONS):
-            helper = threads.Helper(f"rows-{session}", self._write, server, session, stop)
-            helper.start()
-            helpers.append(helper)
-        try:
-            yield
-        except BaseException:
-            kill(server)
-            raise
-        finally:
-            stop.set()
-            for helper in helpers:
-                helper.join(30)
-
-    def _write(
-        self,
-        server: Server,
-        session: int,
-        stop: threading.Event,
-    ) -> None:
-        """Insert rows until `stop`; continue with the next row in a new session after an error."""
-        numbers = itertools.count()
-        while not stop.wait(_POLL_S):
-            try:
-                with cursor_of(server) as cursor:
-                    while not stop.is_set():
-                        number = next(numbers)
-                        values = (session, number, self._content(session, number))
-                        cursor.execute("INSERT INTO filling VALUES (%s, %s, %s)", values)
-                        self.acknowledged[session].append(number)
-                        self.answered = time.monotonic()
-            except Exception as error:  # of psycopg2 or mysql.connector
-                self.failed = self.failed or (time.monotonic(), str(error).strip())
-
-    def _content(self, session: int, number: int) -> str:
-        noise = random.Random(f"{self.seed}/{session}/{number}").randbytes(ROW_BYTES)
-        return base64.b64encode(noise).decode()
-
-    def missing(self, server: Server) -> int:
-        """Return how many acknowledged rows are missing or have other content. Raises the server's
-        own errors.
-        """
-        lost = 0
-        for session, numbers in self.acknowledged.items():
-            stored = dict(rows(server, f"SELECT n, content FROM filling WHERE session = {session}"))
-            lost += sum(stored.get(number) != self._content(session, number) for number in numbers)
-        return lost
 
 
 def fill_disk(lab: Lab, base: BaseImages, rounds: int) -> list[HarmCount]:
@@ -159,7 +77,7 @@ def fill_disk(lab: Lab, base: BaseImages, rounds: int) -> list[HarmCount]:
     return add_up(outcomes)
 
 
-def _outcome(column: str, word: str, evidence: object) -> HarmCount:
+def _outcome(column: str, word: Outcome, evidence: object) -> HarmCount:
     return HarmCount(column, word, 1, 1, " ".join(str(evidence).split()))
 
 
@@ -168,7 +86,7 @@ def _fill(lab: Lab, base: BaseImages, seed: str) -> list[HarmCount]:
     the server.
     """
     images = lab.disks("full", base.target)
-    writer = RowWriter(seed)
+    writer = RowWriter(seed, ROW_BYTES)
     left = random.Random(seed)
     copy_disks(base.images, images)
     lab.server_log.unlink(missing_ok=True)
@@ -185,7 +103,7 @@ def _fill(lab: Lab, base: BaseImages, seed: str) -> list[HarmCount]:
         try:
             # The disk becomes full while rows are written, and gets free again while they are.
             with serving(lab, base, datadir) as server:
-                execute(server, TABLE)
+                create_table(server)
                 with writer.writing(server):
                     outcomes.append(observe(lab, server, writer, places))
                     died = not server.alive()
@@ -204,7 +122,7 @@ def _fill(lab: Lab, base: BaseImages, seed: str) -> list[HarmCount]:
                 raise
             if not outcomes:
                 raise DbbenchError(f"the disk was not filled: {error}") from error
-            word = "hangs" if isinstance(error, DeadlinePassed) else "stuck"
+            word = Outcome.HANGS if isinstance(error, DeadlinePassed) else Outcome.STUCK
             outcomes.append(_outcome(AFTER, word, error))
     return outcomes
 
@@ -230,24 +148,24 @@ def observe(
 ) -> HarmCount:
     """Wait for the server's answer to a full disk. Raises DbbenchError if it is not full."""
     began = time.monotonic()
-    word = ""
-    while not word:
+    word: Outcome | None = None
+    while word is None:
         now = time.monotonic()
         if not server.alive():
-            word = "dies"
+            word = Outcome.DIES
         elif writer.failed is not None and now > writer.failed[0] + PRESS_S:
-            word = "refuses"
+            word = Outcome.REFUSES
         elif now > writer.answered + STALL_S:
-            word = "waits"
+            word = Outcome.WAITS
         elif now > began + FILLING_S:
             break
         time.sleep(_POLL_S)
     free = min(shutil.disk_usage(place).free for place in places)
     error = writer.failed[1] if writer.failed else "no error"
     detail = f"{size_text(free)} free after {writer.count} commits: {error}"
-    if not word or free > LEAST_FREE / 2:
+    if word is None or free > LEAST_FREE / 2:
         raise DbbenchError(f"the disk did not become full: {detail}")
-    if word == "dies":
+    if word == Outcome.DIES:
         detail += tail(lab.server_log)
     return _outcome(FULL, word, detail)
 
@@ -287,9 +205,9 @@ def _accepts_after_deletion(
 def _start_while_full(lab: Lab, base: BaseImages, datadir: Path) -> HarmCount:
     try:
         with serving(lab, base, datadir):
-            return _outcome(START, "starts", "")
+            return _outcome(START, Outcome.STARTS, "")
     except (EngineStartFailed, EngineDied, FilesystemFull, DeadlinePassed) as error:
-        return _outcome(START, "fails", error)
+        return _outcome(START, Outcome.FAILS, error)
 
 
 def _look_up(
@@ -304,19 +222,16 @@ def _look_up(
     """
     with serving(lab, base, datadir) as server:
         with phase("look up"):
-            execute(server, f"INSERT INTO filling VALUES ({SESSIONS}, 0, '')")
-            lost = writer.missing(server)
-        if lost:
-            text = f"{lost} of {writer.count} acknowledged commits are missing"
-            return _outcome(AFTER, "lost", text)
-        harms = check_server(server, {}).harms
+            execute(server, f"INSERT INTO filling VALUES ({SESSIONS}, 0, 0, '')")
+        harms = check_server(server, {}, writer.harms).harms
         if harms:
-            return _outcome(AFTER, "damaged", "; ".join(harms.values()))
+            word = Outcome.LOST if "lost" in harms else Outcome.DAMAGED
+            return _outcome(AFTER, word, "; ".join(harms.values()))
     if not accepts:
         text = f"no commit within {ACCEPT_S:.0f} s after a file was deleted"
-        return _outcome(AFTER, "restarted", text)
+        return _outcome(AFTER, Outcome.RESTARTED, text)
     return _outcome(
         AFTER,
-        "recovers",
+        Outcome.RECOVERS,
         f"{writer.count} acknowledged commits are present",
     )

@@ -43,6 +43,7 @@ class Order:
     controls: Sequence[str] | None = None
     lies: Lies = ""
     rounds: int = 0  # of harm other than by cuts, per target
+    fault: str = ""  # instead of cuts and other harm: faults of the disks, see `labs.faults`
 
 
 class Requirement(NamedTuple):

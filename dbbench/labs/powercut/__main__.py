@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from dbbench import __version__, results
 from dbbench.errors import DbbenchError
-from dbbench.labs.harm import count_harms
+from dbbench.labs.harm import attempts_of, count_harms
 from dbbench.labs.powercut import Order, disk_images
 from dbbench.labs.powercut.lab import Tally, examine, try_control
 from dbbench.labs.powercut.recovery import STEP_S, Lab
@@ -80,7 +80,9 @@ def _examine(run: Run, order: Order, lab: Lab) -> None:
 
     def save(complete: bool = False) -> None:
         blind = {facts.engine for facts in controls if facts.blind}
-        rows = tuple(tally.row(tally.target.engine.name in blind) for tally in tallies)
+        rows = tuple(
+            tally.row(tally.target.engine.name in blind, cut=order.cuts != 0) for tally in tallies
+        )
         facts = LabFacts(
             created,
             order.seed,
@@ -110,7 +112,7 @@ def _examine(run: Run, order: Order, lab: Lab) -> None:
         share_time(share)
         base = tallies[-1].base
         if order.rounds and base is not None:
-            for count in count_harms(lab, base, order.rounds):
+            for count in count_harms(lab, base, order.rounds, attempts_of(order.fault)):
                 tallies[-1].counts.append(count)
                 save()
     save(complete=True)

@@ -11,7 +11,15 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from dbbench.compare.interval import upper_bound
-from dbbench.model import UNTRIED, Conclusion, CutFacts, Durability, HarmCount
+from dbbench.model import (
+    CUT_COLUMNS,
+    KILL_COLUMNS,
+    Conclusion,
+    CutFacts,
+    Durability,
+    HarmCount,
+    Outcome,
+)
 from dbbench.units import percent, size_text
 
 INVALID_SHARE: Final = 0.1  # with a larger share of invalid cuts, the rest is not a sample
@@ -138,25 +146,24 @@ def cut_counts(
     which kind of harm, or none. `why`: the statement, which is the reason if there is no conclusion.
     """
     causes = by_cause(cut for cut in cuts if not cut.invalid)
-    columns = {
-        "cut during DML": [cut for cut in causes.plain if not cut.changes],
-        "cut after DDL": [cut for cut in causes.plain if cut.changes],
-        "cut after kill": causes.after_kill,
-        "kill": causes.kills,
-    }
+    rows = [cut for cut in causes.plain if not cut.changes]
+    changes = [cut for cut in causes.plain if cut.changes]
+    columns = (*CUT_COLUMNS, KILL_COLUMNS[0])
     none = about in (Conclusion.BLIND, Conclusion.NONE)
-    for column, valid in columns.items():
+    for column, valid in zip(
+        columns, (rows, changes, causes.after_kill, causes.kills), strict=True
+    ):
         if not valid or none:
-            yield HarmCount(column, UNTRIED, 0, 0, why if none else "no valid cut")
+            yield HarmCount(column, Outcome.UNTRIED, 0, 0, why if none else "no valid cut")
             continue
         by_word = Counter(min(cut.harms, key=KINDS.index, default="unharmed") for cut in valid)
         for word, count in by_word.most_common():
-            parts = [] if column == "kill" else [_by_unit(valid)]
+            parts = [] if column in KILL_COLUMNS else [_by_unit(valid)]
             evidence = [cut.harms[word] for cut in valid if word in cut.harms]
             parts += map(_first_line, evidence[:1])
             yield HarmCount(
                 column,
-                word,
+                Outcome(word),
                 count,
                 len(valid),
                 "; ".join(filter(None, parts)),
@@ -173,13 +180,14 @@ def _first_line(evidence: str) -> str:
 
 def add_up(outcomes: Sequence[HarmCount]) -> list[HarmCount]:
     """Return how often each word of a column occurs among single outcomes, with the evidence of the
-    first.
+    first. Attempts that the lab could not make are none: their reason is kept, and not counted.
     """
-    attempts = Counter(outcome.column for outcome in outcomes)
-    counts = dict[tuple[str, str], HarmCount]()
+    attempts = Counter(outcome.column for outcome in outcomes if outcome.of)
+    counts = dict[tuple[str, Outcome], HarmCount]()
     for outcome in outcomes:
         first = counts.setdefault((outcome.column, outcome.word), replace(outcome, count=0))
-        first = replace(first, count=first.count + 1, of=attempts[outcome.column])
+        if outcome.of:
+            first = replace(first, count=first.count + 1, of=attempts[outcome.column])
         counts[outcome.column, outcome.word] = first
     return list(counts.values())
 

@@ -150,13 +150,18 @@ class Tally:
         self.cuts.sort(key=lambda cut: cut.number)
         self.cuts = [replace(cut, number=number) for number, cut in enumerate(self.cuts, 1)]
 
-    def row(self, blind: bool) -> LabRow:
+    def row(self, blind: bool, cut: bool = True) -> LabRow:
+        """Return the results; `cut`: whether the power was to be cut."""
         # Only cuts that were carried out as intended count.
         valid = [cut for cut in self.cuts if not cut.invalid]
         flags = self.base.flags if self.base else ()
         kinds = [set(cut.harms) for cut in valid]
-        about = conclusion(self.cuts, blind, bool(self.failed))
-        text = statement(about, self.cuts, self.failed)
+        about = conclusion(self.cuts, blind, bool(self.failed)) if cut else None
+        text = "the power was not cut"
+        counts = self.counts
+        if about is not None:
+            text = statement(about, self.cuts, self.failed)
+            counts = [*cut_counts(self.cuts, about, text), *counts]
         return LabRow(
             fs_setup=self.target.arm,
             engine=self.target.engine.name,
@@ -180,7 +185,7 @@ class Tally:
             contradiction=self._contradiction(),
             cuts=tuple(self.cuts),
             conclusion=about,
-            counts=(*cut_counts(self.cuts, about, text), *self.counts),
+            counts=tuple(counts),
         )
 
     def _contradiction(self) -> str:
@@ -202,7 +207,8 @@ class Tally:
 
 
 def examine(lab: Lab, target: LabTarget, cuts: int | None) -> Tally:
-    """Record and cut a target up to `cuts` (None: no limit) or the time's end. A long lab does so
+    """Record and cut a target up to `cuts` (None: no limit; 0: only make its disks) or the time's
+    end. A long lab does so
     in several processes, which share nothing but the machine: their filesystems have different
     UUIDs. Raises as `in_processes`.
     """
@@ -224,6 +230,8 @@ def examine(lab: Lab, target: LabTarget, cuts: int | None) -> Tally:
     works = [partial(work, number) for number in range(1, count + 1)]
     tally, *others = in_processes(works, lab.tell, STEP_S) if count > 1 else [work(1, lab.tell)]
     tally.add(others)
+    if cuts == 0:
+        tally.base = make_base(lab, target)
     tally.seconds = time.monotonic() - began
     return tally
 

@@ -67,6 +67,7 @@ _TORN: Final = re.compile(
     r"[Ii]nput/output error|could not read block",
 )
 Images = Mapping[Role, tuple[Path, ...]]
+HarmsOf = Callable[[Server], Mapping[str, str]]
 
 
 class Killed(BaseException):
@@ -416,10 +417,11 @@ def recover(
     disks: Images,
     acknowledged: Mapping[int, int],
     quick: bool = False,
+    also: HarmsOf = lambda _: {},
 ) -> Recovery:
     """Recover the disks and check them; `quick` omits checks that cannot clear a harmed cut (for
-    controls). A phase that exceeded its deadline, or a failed unmount or detach, is a fault of
-    the lab: the result is invalid.
+    controls), `also` returns more harms of the running server. A phase that exceeded its
+    deadline, or a failed unmount or detach, is a fault of the lab: the result is invalid.
     """
     began = time.monotonic()
     harms = dict[str, str]()
@@ -430,7 +432,7 @@ def recover(
         with attach(disks) as volumes:
             try:
                 with mount(lab, base.target, volumes) as datadir:
-                    recovery = _start_and_check(lab, base, datadir, acknowledged)
+                    recovery = _start_and_check(lab, base, datadir, acknowledged, also)
             except errors.MountFailed as error:
                 harms["unrecovered"] = f"mount: {error}"
                 recovery = Recovery(count, count)
@@ -453,12 +455,13 @@ def _start_and_check(
     base: BaseImages,
     datadir: Path,
     acknowledged: Mapping[int, int],
+    also: HarmsOf,
 ) -> Recovery:
     engine = ENGINES[base.target.engine.name]
     damaged = set[str]()
     try:
         with serving(lab, base, datadir, clean=True) as server:
-            recovery = check_server(server, acknowledged)
+            recovery = check_server(server, acknowledged, also)
             damaged = recovery.harms.keys() - {"lost", "schema"}
             if damaged:  # it may be unable to stop
                 kill(server)
@@ -493,7 +496,11 @@ def harm_of_start(error: errors.DbbenchError, acknowledged: Mapping[int, int]) -
     return Recovery(count, count, harms)
 
 
-def check_server(server: Server, acknowledged: Mapping[int, int]) -> Recovery:
+def check_server(
+    server: Server,
+    acknowledged: Mapping[int, int],
+    also: HarmsOf = lambda _: {},
+) -> Recovery:
     """Query a recovered server. Raises DeadlinePassed, or EngineDied if it crashes."""
     count = sum(acknowledged.values())
     harms = dict[str, str]()
@@ -505,6 +512,7 @@ def check_server(server: Server, acknowledged: Mapping[int, int]) -> Recovery:
         unequal = witness.unequal(cursor)
         if unequal:
             harms["damaged"] = f"{unequal} balances do not match the ledger"
+        harms.update(also(server))
     if any(session < 0 for session in acknowledged):
         what = "look up of changed tables"
         with (

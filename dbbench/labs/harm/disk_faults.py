@@ -1,0 +1,271 @@
+"""Requests that fail on the disk below a running server: who notices, and what is left? Sessions
+insert rows while the disk of a copy has a fault. Right after it the disk is copied, as a reset of
+the machine would leave it. Then it works again: does the server, at once, after another start, or
+after the filesystem was mounted again? All acknowledged rows must be there, after the reset and at
+the end. A control without a fault must end unharmed.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+from dbbench import process
+from dbbench.engines.port import Server
+from dbbench.engines.serving import log_size
+from dbbench.errors import DbbenchError, DeadlinePassed, EngineDied, EngineStartFailed
+from dbbench.labs.faults import PROGRAM, Fault, Orders, describe
+from dbbench.labs.harm.flips import kernel_faults
+from dbbench.labs.harm.rows import MARK, RowWriter, create_table
+from dbbench.labs.powercut.conclusions import KINDS, add_up
+from dbbench.labs.powercut.disk import serve_disks
+from dbbench.labs.powercut.recovery import (
+    BaseImages,
+    Images,
+    Lab,
+    attach,
+    copy_disks,
+    files_of,
+    kill,
+    mount,
+    name_files,
+    recover,
+    serving,
+)
+from dbbench.machine.kernel_log import Watch
+from dbbench.model import HarmCount, Outcome
+from dbbench.run.record import stopping
+
+CONTROL: Final = "no fault"
+GIVEN: Final = "given fault"
+MOST: Final = 40  # a second of the load has more requests than that
+# Column of the harm table -> its faults, of which the requests' numbers are random.
+COLUMNS: Final[Mapping[str, Callable[[random.Random], Sequence[Fault]]]] = {
+    "failed write": lambda chance: [Fault("fail", "write", chance.randint(1, MOST), content=MARK)],
+    "failed flush": lambda chance: [Fault("fail", "flush", chance.randint(1, MOST))],
+    "disk gone": lambda _: [Fault("fail", "any", seconds=5.0)],
+    "disk read-only": lambda _: [Fault("fail", "write")],
+}
+
+# A transaction fills more than a page of the log, so that no later commit writes it again.
+ROW_BYTES: Final = 6_000
+WARM: Final = 20  # acknowledged rows before the fault
+WARM_S: Final = 60.0
+MET_S: Final = 3.0  # until a request meets the fault; also how long one lasts that has no end
+RESET_S: Final = 0.1  # from a single fault to the reset: a checkpoint may hide its harm
+WATCH_S: Final = 2.0  # after the reset; a server that does not answer for so long waits
+ACCEPT_S: Final = 10.0
+_POLL_S: Final = 0.05
+_COMPLAINT: Final = re.compile(r"error|panic|fatal|fail|corrupt", re.IGNORECASE)
+
+
+@dataclass
+class Attempt:
+    """One copy of the target's disks under load, with these faults."""
+
+    lab: Lab
+    base: BaseImages
+    faults: Sequence[Fault]
+    writer: RowWriter
+    orders: Orders
+    # the rows that were acknowledged before the reset
+    before_reset: RowWriter = field(init=False)
+
+    @property
+    def live(self) -> Images:
+        """The disks below the server."""
+        return self.lab.disks("faulty", self.base.target)
+
+    @property
+    def reset(self) -> Images:
+        """Copies of them as they were right after the faults."""
+        return self.lab.disks("reset", self.base.target)
+
+    def work(self) -> tuple[Outcome, Outcome, str]:
+        """Return who notices, and how it continues, each if no row is harmed, with the evidence of
+        the first. Raises DbbenchError, also if no request met the faults.
+        """
+        lab = self.lab
+        images = copy_disks(self.base.images, self.live)
+        output = lab.workdir.logs / "disk.log"
+        self.orders.give()
+        lab.server_log.unlink(missing_ok=True)
+        with (
+            serve_disks(
+                lab.workdir.root,
+                files_of(images),
+                self.orders.path,
+                output,
+                PROGRAM,
+            ) as files,
+            attach(name_files(images, files)) as volumes,
+            Watch() as kernel,
+            mount(lab, self.base.target, volumes) as datadir,
+        ):
+            with serving(lab, self.base, datadir) as server:
+                create_table(server)
+                with self.writer.writing(server):
+                    self._warm(server)
+                    offset = log_size(lab.server_log)
+                    met = self._suffer()
+                    word, evidence = self._watch(server)
+                    lines = _complaints(lab.server_log, offset)
+                    lines += kernel_faults(kernel, volumes)
+                    if word is Outcome.NOBODY and lines:
+                        word = Outcome.LOGS
+                    evidence = "; ".join(filter(None, (evidence, *lines[:1])))
+                    after = self._continues(server)
+            if after is not Outcome.RECOVERS:
+                after = self._restarts(datadir, word)
+        return word, after, "; ".join(filter(None, (*met[:1], evidence)))
+
+    def _warm(self, server: Server) -> None:
+        """Let each session acknowledge some rows."""
+
+        def is_cold() -> bool:
+            fewest = min(map(len, self.writer.acknowledged.values()))
+            return fewest < WARM and server.alive()
+
+        if process.wait_while(is_cold, WARM_S, _POLL_S) or self.writer.failed is not None:
+            raise DbbenchError(f"the server acknowledges no rows: {self.writer.failed}")
+
+    def _suffer(self) -> list[str]:
+        """Have the faults, and copy the disks right after them; return which requests met them."""
+        self.orders.give(*self.faults)
+        if process.wait_while(lambda: bool(self.faults) and not self.orders.met(), MET_S, RESET_S):
+            raise DbbenchError(f"no request met the fault: {describe(self.faults)}")
+        time.sleep(max(map(_lasting_s, self.faults), default=RESET_S))
+        met = self.orders.met()
+        # No request is carried out during the copy.
+        self.orders.give(Fault("hold", "any"))
+        time.sleep(RESET_S)
+        acknowledged = {session: [*rows] for session, rows in self.writer.acknowledged.items()}
+        self.before_reset = replace(self.writer, acknowledged=acknowledged)
+        copy_disks(self.live, self.reset)
+        self.orders.give()
+        return met
+
+    def _watch(self, server: Server) -> tuple[Outcome, str]:
+        """Return who has noticed the faults, and the evidence."""
+        since = self.writer.count
+        time.sleep(WATCH_S)
+        if not server.alive():
+            return Outcome.DIES, ""
+        if self.writer.failed:
+            return Outcome.REFUSES, self.writer.failed[1]
+        if self.writer.count == since:
+            return Outcome.WAITS, f"no answer for {WATCH_S:.0f} s"
+        return Outcome.NOBODY, ""
+
+    def _continues(self, server: Server) -> Outcome:
+        """Return whether the server acknowledges rows again; kill it otherwise."""
+        before = self.writer.count
+        process.wait_while(
+            lambda: self.writer.count == before and server.alive(),
+            ACCEPT_S,
+            _POLL_S,
+        )
+        if self.writer.count > before:
+            return Outcome.RECOVERS
+        kill(server)
+        return Outcome.RESTARTED
+
+    def _restarts(self, datadir: Path, word: Outcome) -> Outcome:
+        """Start the server again on the mounted filesystem, as a supervisor does, and return whether
+        it then acknowledges rows.
+        """
+        try:
+            with (
+                serving(self.lab, self.base, datadir) as server,
+                self.writer.writing(server),
+            ):
+                if self._continues(server) is Outcome.RECOVERS:
+                    return Outcome.RECOVERS if word is Outcome.DIES else Outcome.RESTARTED
+        except (EngineStartFailed, EngineDied, DeadlinePassed):
+            pass
+        return Outcome.REMOUNTED
+
+
+def fail_disks(
+    lab: Lab,
+    base: BaseImages,
+    rounds: int,
+    given: Sequence[Fault] = (),
+) -> list[HarmCount]:
+    """Try each column's faults so many times, or only those given; return the counts of each
+    outcome. If the control without a fault is harmed, nothing else is tried.
+    """
+    columns = {GIVEN: lambda _: given} if given else COLUMNS
+    outcomes = _outcomes(lab, base, CONTROL, ())
+    if outcomes[0].word is not Outcome.UNHARMED:
+        return outcomes
+    for column, faults_of in columns.items():
+        for number in range(rounds):
+            if not lab.over:
+                chance = random.Random(f"{lab.seed}-{base.target.key}-{column}-{number}")
+                outcomes += _outcomes(lab, base, column, faults_of(chance))
+    return add_up(outcomes)
+
+
+def _outcomes(
+    lab: Lab,
+    base: BaseImages,
+    column: str,
+    faults: Sequence[Fault],
+) -> list[HarmCount]:
+    """Return who noticed the faults, and what is left; of no fault, only what is left."""
+    text = describe(faults) or "no fault"
+    lab.tell(f"{base.target.key}: {text}")
+    writer = RowWriter(f"{lab.seed}-{column}", ROW_BYTES)
+    attempt = Attempt(lab, base, faults, writer, Orders(lab.scratch / "orders"))
+    try:
+        word, after, evidence = attempt.work()
+        # The look-ups are on other loop devices, after another mount.
+        recoveries = {
+            "after a reset": recover(lab, base, attempt.reset, {}, also=attempt.before_reset.harms),
+            "at the end": recover(lab, base, attempt.live, {}, also=writer.harms),
+        }
+    except (DbbenchError, OSError) as error:
+        if stopping(error):
+            raise
+        return [HarmCount(column, Outcome.UNTRIED, 0, 0, str(error))]
+    finally:
+        for image in (*files_of(attempt.live), *files_of(attempt.reset)):
+            image.unlink(missing_ok=True)
+    left = f"{writer.count} acknowledged commits are present"
+    for when, recovery in reversed(recoveries.items()):
+        if recovery.invalid:
+            return [HarmCount(column, Outcome.UNTRIED, 0, 0, recovery.invalid)]
+        if recovery.harms:
+            kind = min(recovery.harms, key=KINDS.index)
+            after = Outcome(kind)
+            left = f"{when}: {recovery.harms[kind]}"
+    if not faults:
+        unharmed = (word, after) == (Outcome.NOBODY, Outcome.RECOVERS)
+        return [_outcome(column, Outcome.UNHARMED if unharmed else after, f"{evidence} {left}")]
+    return [
+        _outcome(column, word, evidence),
+        _outcome(f"after {column}", after, f"{text}: {left}"),
+    ]
+
+
+def _lasting_s(fault: Fault) -> float:
+    """Return how long a fault lasts after its first request."""
+    if fault.seconds is not None:
+        return fault.seconds
+    return MET_S if fault.first is None or fault.onwards else RESET_S
+
+
+def _outcome(column: str, word: Outcome, evidence: str) -> HarmCount:
+    return HarmCount(column, word, 1, 1, " ".join(evidence.split()))
+
+
+def _complaints(log: Path, offset: int) -> list[str]:
+    """Return the lines of a server's log since `offset` that tell of an error."""
+    lines = log.read_bytes()[offset:].decode(errors="replace").splitlines()
+    return list(filter(_COMPLAINT.search, lines))

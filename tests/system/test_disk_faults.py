@@ -1,0 +1,106 @@
+"""Requests that fail below a real server: who notices, and what is left. Planted: a disk that loses
+a write, and a server that ignores errors of flushes.
+"""
+
+import dataclasses
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dbbench.labs.faults import parse
+from dbbench.labs.harm import disk_faults
+from dbbench.labs.harm.disk_faults import CONTROL, GIVEN, fail_disks
+from dbbench.labs.harm.rows import MARK
+from dbbench.labs.powercut.recovery import BaseImages
+from dbbench.model import HarmCount, Outcome
+from tests.conftest import engine_bin
+from tests.support.labs import lab_of
+from tests.support.setups import shipped
+
+pytestmark = [pytest.mark.needs("root"), pytest.mark.usefixtures("nothing_left")]
+POSTGRES = pytest.mark.needs("mkfs.ext4", "engine:postgres")
+# Its flushes report success whatever the disk says.
+SWALLOW = """#include <sys/syscall.h>
+#include <unistd.h>
+int fsync(int fd) { syscall(SYS_fsync, fd); return 0; }
+int fdatasync(int fd) { syscall(SYS_fdatasync, fd); return 0; }
+"""
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder that every account can enter."""
+    path = Path(tempfile.mkdtemp(prefix="dbbench-test-"))
+    path.chmod(0o755)
+    yield path
+    shutil.rmtree(path)
+
+
+def words(counts: list[HarmCount]) -> dict[str, Outcome]:
+    """The outcome of each column, in which there was one attempt."""
+    assert all(count.of == 1 and count.detail for count in counts), counts
+    return {count.column: count.word for count in counts}
+
+
+@POSTGRES
+def test_a_failed_flush_ends_postgres_and_loses_no_commit() -> None:
+    """It does not rely on another flush; the control without a fault is unharmed."""
+    with lab_of("ext4") as (lab, base):
+        counts = fail_disks(lab, base, 1, parse("fail flush 3"))
+        assert sorted(path.name for path in lab.scratch.glob("*.img")) == ["base.img"]
+    assert words(counts) == {
+        CONTROL: Outcome.UNHARMED,
+        GIVEN: Outcome.DIES,
+        f"after {GIVEN}": Outcome.RECOVERS,
+    }
+    assert "could not fdatasync file" in counts[1].detail
+
+
+@pytest.mark.needs("mkfs.xfs", "fs:xfs", "engine:mariadb")
+def test_a_write_that_a_disk_loses_is_a_lost_commit() -> None:
+    """Planted: it is acknowledged and not carried out, which no server can notice."""
+    shipped("xfs")
+    with lab_of("xfs", "mariadb") as (lab, base):
+        faults = parse(f"lose write 3 with {MARK}")
+        counts = disk_faults._outcomes(lab, base, GIVEN, faults)
+    assert words(counts)[GIVEN] is Outcome.NOBODY, counts
+    assert words(counts)[f"after {GIVEN}"] in (Outcome.LOST, Outcome.UNRECOVERED), counts
+
+
+def swallowing(base: BaseImages, folder: Path) -> BaseImages:
+    """The target with a PostgreSQL that ignores errors of flushes."""
+    real = engine_bin("postgres")
+    assert real is not None
+    for program in real.iterdir():
+        shutil.copy(program, folder)
+    (folder / "swallow.c").write_text(SWALLOW)
+    library = folder / "swallow.so"
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, folder / "swallow.c"], check=True)
+    server = folder / "postgres"
+    server.write_text(f'#!/bin/sh\nLD_PRELOAD={library} exec {real}/postgres "$@"\n')
+    server.chmod(0o755)
+    place = dataclasses.replace(base.place, bin=folder)
+    return dataclasses.replace(base, place=place)
+
+
+@POSTGRES
+@pytest.mark.needs("cc")
+def test_a_server_that_ignores_an_error_loses_commits(folder: Path) -> None:
+    """Planted: only the kernel's log tells of the write that failed, and its commit is lost."""
+    with lab_of("ext4") as (lab, base):
+        faults = parse(f"fail write 3 with {MARK}")
+        counts = disk_faults._outcomes(lab, swallowing(base, folder), GIVEN, faults)
+    assert words(counts) == {GIVEN: Outcome.LOGS, f"after {GIVEN}": Outcome.LOST}, counts
+
+
+@POSTGRES
+def test_a_fault_that_no_request_meets_is_no_outcome() -> None:
+    """It says which fault."""
+    with lab_of("ext4") as (lab, base):
+        (count,) = disk_faults._outcomes(lab, base, GIVEN, parse("fail write of 0-0"))
+    assert (count.word, count.of) == (Outcome.UNTRIED, 0)
+    assert count.detail == "no request met the fault: fail write of 0-0"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from dbbench.compare.interval import LEAST_BLOCKS, LEVEL, estimate_mean
@@ -18,6 +18,7 @@ LIMITS: Final = {
     "client": (TimeLayer.CLIENT,),
     "throttling": (TimeLayer.THROTTLED,),
 }
+_CLIENT_BOUND: Final = "W016"
 _MOST_OF_A_LAYER: Final = 0.6  # of its time: the functions that are named cover it
 
 
@@ -91,12 +92,29 @@ def differences(
     return total, by_layer
 
 
-def limit(of_layers: Mapping[str, Mean]) -> str:
+def limit(trials: Sequence[Trial]) -> str:
     """Return one word for what limits a setup, or "" if less than half of the time has one."""
+    of_layers = shares(trials)
+    limiting = ""
     for word, layers in LIMITS.items():
         if sum(of_layers[layer].value for layer in layers if layer in of_layers) > 0.5:
-            return word
-    return ""
+            limiting = word
+    if limiting == "client" and trials[0].parameters.get("rate"):
+        return "rate"
+    if limiting in ("log flush", "device") and trials[0].limit is not None:
+        return "limit"
+    # The load generator has no more CPU.
+    if all(_CLIENT_BOUND in [warning.id for warning in trial.warnings] for trial in trials):
+        return "client"
+    return limiting
+
+
+def kernel(trials: Sequence[Trial]) -> dict[str, float]:
+    """Return the CPUs that kernel threads used in a setup's trials, by name, the most first."""
+    times = observed(trials)
+    names = {name for time in times for name in time.kernel}
+    means = {name: sum(time.kernel.get(name, 0.0) for time in times) / len(times) for name in names}
+    return dict(sorted(means.items(), key=lambda item: (-item[1], item[0])))
 
 
 def functions(trials: Sequence[Trial], layer: str) -> list[str]:

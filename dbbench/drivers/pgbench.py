@@ -143,7 +143,8 @@ def _script(cell: Cell) -> str:
 
 
 def _scripts(cell: Cell) -> tuple[str, ...]:
-    return (_script(cell), *cell.workload.beside)
+    files = (_script(cell), *cell.workload.beside)
+    return files[: len(cell.workload.weights) or 1]
 
 
 def _parameters(cell: Cell) -> dict[str, Scalar]:
@@ -163,7 +164,7 @@ def _script_words(cell: Cell, place: Callable[[Path], str]) -> list[str]:
     # Always with a weight: pgbench takes what follows the last @ of an argument for one.
     weights = cell.workload.weights or [1]
     words = []
-    for file, weight in zip(_scripts(cell), weights, strict=False):
+    for file, weight in zip(_scripts(cell), weights, strict=True):
         words.append(f"--file={place(locate(file))}@{weight}")
     parameters = _parameters(cell)
     if "scale" in parameters:
@@ -232,7 +233,8 @@ def _outcome(load: ToolLoad) -> Outcome:
     if not custom and cell.dataset.kind != "source":  # a user's tables may have triggers
         claims += kinds(events, **_ROWS[script])
         claims += pages_of(events, int(parameters.get("scale", 0)) * _PAGES)
-    outcome = tool.outcome_of(load, counts, dict(enumerate(_scripts(cell))))
+    names = [Path(script).stem for script in _scripts(cell)]
+    outcome = tool.outcome_of(load, counts, dict(enumerate(names)))
     return replace(outcome, claims=tuple(claims))
 
 

@@ -52,6 +52,18 @@ class TimeWait:
 
 
 @dataclass(frozen=True)
+class SlowSecond:
+    """One of the slowest seconds of the window, and what most sessions did in it."""
+
+    second: int  # from the start of the warm-up
+    tps: float
+    layer: str
+    share: float  # of the sessions' time
+    function: str = ""  # of the kernel, in which most of them slept; "": not read
+    events: tuple[str, ...] = ()  # "checkpoint", "write-back", "steal"
+
+
+@dataclass(frozen=True)
 class TimeFacts:
     """What the sessions of the server did and waited for in the window, by samples."""
 
@@ -64,4 +76,7 @@ class TimeFacts:
     ms_per_tx: dict[str, float] = field(default_factory=dict)
     latency_ms: float | None = None  # mean latency as the client measured it
     waits: tuple[TimeWait, ...] = ()  # the longest
+    slow: tuple[SlowSecond, ...] = ()  # the slowest first
+    # CPUs that kernel threads used in the window, by name; without those below 0.5 % of one
+    kernel: dict[str, float] = field(default_factory=dict)
     sampler_cpu_s: float | None = None  # CPU time of the sampler, warm-up included

@@ -11,13 +11,14 @@ from dbbench.compare import Row, chosen, time_layers
 from dbbench.compare.interval import LEAST_BLOCKS
 from dbbench.compare.time_layers import Mean
 from dbbench.compare.verdict import AHEAD, BEHIND
-from dbbench.model import TIME_LAYERS, TimeLayer, Trial
-from dbbench.units import GROUP, join_words, number
+from dbbench.model import TIME_LAYERS, SlowSecond, TimeLayer, Trial, plain
+from dbbench.units import GROUP, join_words, number, percent
 
 _LEAST_SHARE: Final = 0.10  # a smaller share of the time has no place in a sentence
 _LEAST_PART: Final = 0.15  # of a difference, for a layer that is named
 _LEAST_EXPLAINED: Final = 0.5  # of a difference; below, it is not explained
 _MOST_UNKNOWN: Final = 0.25
+_SLOWEST: Final = 5
 _SLEEPS: Final = (
     TimeLayer.LOG,
     TimeLayer.WRITE,
@@ -36,6 +37,7 @@ def sentences(trials: Sequence[Trial], rows: Sequence[Row]) -> list[str]:
         of_setup = [trial for trial in counted if trial.fs_setup == row.fs_setup]
         if time_layers.observed(of_setup):
             lines.append(setup_sentence(row.fs_setup, of_setup))
+            lines += filter(None, [kernel_sentence(row.fs_setup, of_setup)])
     for row in rows[1:]:
         lines += difference_sentences(trials, rows[0], row)
     return lines
@@ -54,7 +56,7 @@ def setup_sentence(name: str, trials: Sequence[Trial]) -> str:
     for layer, share in list(shares.items())[1:3]:
         if share.value >= _LEAST_SHARE:
             parts.append(f"{_percent(share)} {_spent(layer, trials)}")
-    word = time_layers.limit(shares)
+    word = time_layers.limit(trials)
     limited = f" Its limit: {word}." if word else ""
     return f"{name}: a session spends {join_words(parts)}.{limited}"
 
@@ -89,6 +91,25 @@ def difference_sentences(
     yield f"{head}: a transaction takes {size}; {join_words(parts)}."
 
 
+def kernel_sentence(name: str, trials: Sequence[Trial]) -> str:
+    """Return the CPUs that kernel threads used beside a setup's sessions; "" if none did."""
+    used = [f"{who} {percent(cpus, 1)}" for who, cpus in time_layers.kernel(trials).items()]
+    return f"{name}: kernel threads used {join_words(used)} of a CPU." if used else ""
+
+
+def slowest(trials: Sequence[Trial]) -> list[tuple[Trial, SlowSecond]]:
+    """Return the five slowest seconds of these trials."""
+    of_trials = [(trial, slow) for trial in trials if trial.time for slow in trial.time.slow]
+    return sorted(of_trials, key=lambda pair: pair[1].tps)[:_SLOWEST]
+
+
+def cause(slow: SlowSecond) -> str:
+    """Return what the sessions did in a slow second, and what else happened."""
+    function = f" (in {slow.function})" if slow.function else ""
+    spent = f"{percent(slow.share)} {TIME_LAYERS[TimeLayer(slow.layer)]}{function}"
+    return "; ".join((spent, *slow.events))
+
+
 def document(trials: Sequence[Trial], names: Sequence[str]) -> list[dict[str, Any]]:
     """Return the layers of these setups in the trials of one engine and workload, for programs."""
     counted = chosen(trials)
@@ -116,7 +137,13 @@ def document(trials: Sequence[Trial], names: Sequence[str]) -> list[dict[str, An
                 "workload": of_setup[0].workload,
                 "variant": of_setup[0].variant,
                 "trials": len(time_layers.observed(of_setup)),
-                "limit": time_layers.limit(shares) or None,
+                "limit": time_layers.limit(of_setup) or None,
+                "kernel_cpus": time_layers.kernel(of_setup),
+                "slow_seconds": [
+                    {"trial": trial.id, **plain(slow)}
+                    for trial in of_setup
+                    for slow in (trial.time.slow if trial.time else ())
+                ],
                 "notes": sorted(filter(None, notes)),
                 "layers": layers,
             }

@@ -9,6 +9,7 @@ from dbbench.metrics.histogram import PERCENTILES, percentile_ms
 from dbbench.metrics.table import METRICS
 from dbbench.model import FilesystemFacts, FreeExtents, Trial, title_of
 from dbbench.report.page.operations import snapshot_column
+from dbbench.report.time_layers import cause
 from dbbench.results import LoadedRun
 from dbbench.units import count, duration_text, number, percent, size_text, time_text
 
@@ -54,6 +55,9 @@ def trial_text(trial: Trial, run: LoadedRun) -> Iterator[str]:
         unit = METRICS[name].unit if name in METRICS else ""
         yield f"  {labels[name]:<{width}}  {number(value)} {unit}".rstrip()
     yield from _latency(trial, run)
+
+    for slow in trial.time.slow if trial.time is not None else ():
+        yield f"  slow second {slow.second}: {number(slow.tps)} tx/s, {cause(slow)}"
 
     # What its figures rest on.
     if trial.cache is not None:

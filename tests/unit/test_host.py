@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -113,19 +114,22 @@ def cpu(busy: float, idle: float, steal: float = 0.0) -> CpuTimes:
     return CpuTimes(busy, steal, 0, busy + idle + steal, 2)
 
 
+KTHREADD = times(2, 0, 0)
+
+
 def at(
     monotonic: float,
     machine: CpuTimes,
     ours: list[Task],
     foreign: list[Task],
-    kernel: float | None = 0.0,
+    kernel: Sequence[Task] = (KTHREADD,),
 ) -> LoadReading:
     """A reading."""
 
-    def keyed(some: list[Task]) -> dict[tuple[int, int], Task]:
+    def keyed(some: Sequence[Task]) -> dict[tuple[int, int], Task]:
         return {(p.pid, p.started): p for p in some}
 
-    return LoadReading(monotonic, machine, keyed(ours), keyed(foreign), kernel)
+    return LoadReading(monotonic, machine, keyed(ours), keyed(foreign), keyed(kernel))
 
 
 def test_the_biggest_foreign_process_is_named() -> None:
@@ -136,10 +140,11 @@ def test_the_biggest_foreign_process_is_named() -> None:
         cpu(118, 102),
         [times(10, 1, 60)],
         [times(20, 1, 8), times(21, 1, 501)],
-        kernel=2.0,
+        [dataclasses.replace(times(9, 2, 2.0), name="jbd2/loop7-8")],
     )
     found = host_load.foreign_load(before, after)
     assert found.foreign_cpu_s == pytest.approx(6)
+    assert found.kernel_s == {"jbd2": 2.0}
     assert found.foreign_share == pytest.approx(0.3)
     assert [(p.pid, p.name, p.cpu_s) for p in found.processes] == [(20, "p20", 5), (21, "p21", 1)]
     (warning,) = host_load.load_warnings(found)
@@ -195,8 +200,8 @@ def test_in_a_container_it_is_the_rest(tmp_path: Path) -> None:
     """If other processes are not visible, busy time that is not dbbench's is foreign, of unknown
     origin. Without /proc nothing is known: None, not 0 %.
     """
-    before = at(0, cpu(100, 100), [times(10, 1, 50)], [], kernel=None)
-    after = at(10, cpu(112, 108), [times(10, 1, 58)], [], kernel=None)
+    before = at(0, cpu(100, 100), [times(10, 1, 50)], [], ())
+    after = at(10, cpu(112, 108), [times(10, 1, 58)], [], ())
     found = host_load.foreign_load(before, after)
     assert found.foreign_cpu_s == pytest.approx(4)
     assert "not visible" in next(host_load.load_warnings(found)).text

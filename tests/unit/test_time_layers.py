@@ -13,6 +13,7 @@ from typing import Any, cast
 import pytest
 
 from dbbench.metrics.histogram import Histogram, bucket_of
+from dbbench.metrics.series import Series
 from dbbench.model import TimeLayer
 from dbbench.run.evaluate import time_layers
 from dbbench.samplers.thread_waits import NO_PERMISSION, Second, ThreadWaits, affordable
@@ -176,10 +177,15 @@ def facts(seconds: list[Second], grown: dict[str, float], note: str = "") -> Any
     sampler.seconds = seconds
     sampler.note = note
     histogram = Histogram({bucket_of(500_000): 8})
-    outcome = SimpleNamespace(begin_utc=100.0, window_s=2.0, transactions=8, histogram=histogram)
+    series = Series(3, {"tps": [9.0, 5.0, 3.0], "checkpoints_begun_per_s": [0.0, 0.0, 1.0]})
+    outcome = SimpleNamespace(
+        begin_utc=100.0, window_s=2.0, transactions=8, histogram=histogram, series=series
+    )
+    host = SimpleNamespace(seconds=2.0, kernel_s={"jbd2": 0.1, "idle": 0.001})
+    readings = SimpleNamespace(engine=SimpleNamespace(grown=grown), host=host)
     window = SimpleNamespace(kind="fixed", warmup_s=1.0)
     cell = SimpleNamespace(window=window, parameters={})
-    return time_layers.facts(sampler, cast(Any, outcome), cast(Any, cell), grown)
+    return time_layers.facts(sampler, *(cast(Any, part) for part in (outcome, cell, readings)))
 
 
 def second(utc: float) -> Second:
@@ -195,6 +201,17 @@ def test_the_layers_of_a_window_add_up_to_the_latency() -> None:
     assert observed.shares["log"] == 1.0
     assert sum(observed.ms_per_tx.values()) == 500.0
     assert observed.latency_ms == pytest.approx(500, rel=0.01)
+
+
+def test_slow_seconds_have_a_cause_and_an_event() -> None:
+    """The slowest first; dbbench's own session does not count."""
+    observed = facts([second(102.0), second(103.0)], {})
+    (slowest, other) = observed.slow
+    assert (slowest.second, slowest.tps, slowest.events) == (2, 3.0, ("checkpoint",))
+    assert (slowest.layer, slowest.share) == ("log", 1.0)
+    assert slowest.function == "jbd2_log_wait_commit"
+    assert (other.second, other.events) == (1, ())
+    assert observed.kernel == {"jbd2": 0.05}
 
 
 def test_row_locks_of_innodb_are_counted_by_the_server() -> None:

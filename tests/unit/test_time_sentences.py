@@ -1,5 +1,6 @@
 """Where the time goes: means over blocks, and the sentences that the intervals support."""
 
+import dataclasses
 from types import SimpleNamespace
 from typing import Any
 
@@ -7,9 +8,19 @@ import pytest
 
 from dbbench.compare import Row, time_layers
 from dbbench.compare.time_layers import Mean
-from dbbench.model import TimeFacts, TimeLayer, TimeWait, Trial, Verdict
+from dbbench.model import (
+    DeviceLimit,
+    LimitFacts,
+    SlowSecond,
+    TimeFacts,
+    TimeLayer,
+    TimeWait,
+    Trial,
+    TrialWarning,
+    Verdict,
+)
 from dbbench.report.page.charts.time_bars import time_section
-from dbbench.report.time_layers import document, sentences
+from dbbench.report.time_layers import cause, document, kernel_sentence, sentences, slowest
 from tests.support.trials import trial
 
 FLUSH = TimeWait("log", "fdatasync", "log", "btrfs_sync_log", "", 0.5)
@@ -105,7 +116,35 @@ def test_a_difference_in_what_is_not_known_is_not_explained() -> None:
 )
 def test_a_word_names_the_limit(ms: Any, word: str) -> None:
     """Layers of one kind with more than half of the time."""
-    assert time_layers.limit(time_layers.shares([timed("ext4", 1, **ms)])) == word
+    assert time_layers.limit([timed("ext4", 1, **ms)]) == word
+
+
+@pytest.mark.parametrize(
+    ("ms", "fields", "word"),
+    [
+        ({"client": 2.0, "cpu": 1.0}, {"parameters": {"rate": 100}}, "rate"),
+        ({"log": 3.0}, {"limit": LimitFacts(DeviceLimit())}, "limit"),
+        ({"cpu": 3.0}, {"warnings": (TrialWarning("W016", ""),)}, "client"),
+    ],
+)
+def test_what_the_plan_or_the_client_limits_has_its_word(ms: Any, fields: Any, word: str) -> None:
+    """An open loop waits for its rate; a limited device is the plan's; a client may have no CPU."""
+    limited = dataclasses.replace(timed("ext4", 1, **ms), **fields)
+    assert time_layers.limit([limited]) == word
+
+
+def test_slow_seconds_and_kernel_threads_are_in_words() -> None:
+    """The slowest second of all blocks is first."""
+    slow = [SlowSecond(7, 9.0, "log", 0.8, "jbd2_log_wait_commit", ("checkpoint",))]
+    trials = []
+    for block, tps in enumerate((9.0, 5.0), 1):
+        seconds = (dataclasses.replace(slow[0], tps=tps),)
+        facts = TimeFacts(shares={"log": 1.0}, slow=seconds, kernel={"loop": 0.02 * block})
+        trials.append(trial("ext4", block, 100.0, time=facts))
+    assert [second.tps for _, second in slowest(trials)] == [5.0, 9.0]
+    assert cause(slow[0]).endswith("and flushed (in jbd2_log_wait_commit); checkpoint")
+    sentence = kernel_sentence("ext4", trials).replace("\u202f", " ")
+    assert sentence == "ext4: kernel threads used loop 3.0 % of a CPU."
 
 
 def test_trials_without_samples_have_no_layers() -> None:

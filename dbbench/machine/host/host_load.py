@@ -9,6 +9,7 @@ import contextlib
 import mmap
 import os
 import re
+import string
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -45,7 +46,7 @@ class LoadReading:
     cpu: CpuTimes | None
     ours: Mapping[tuple[int, int], Task]
     foreign: Mapping[tuple[int, int], Task]
-    kernel_s: float | None  # CPU time of kernel threads; None: not visible from here
+    kernel: Mapping[tuple[int, int], Task]  # kernel threads; empty: not visible from here
     events: Mapping[str, int] = field(default_factory=dict)
     # Bytes that each process has read from and written to disks, as far as this user may read it.
     moved: Mapping[tuple[int, int], MovedBytes] = field(default_factory=dict)
@@ -78,6 +79,8 @@ class HostLoad:
     ours_moved: MovedBytes | None = None
     foreign_moved: MovedBytes | None = None
     other_runs: tuple[int, ...] = ()  # pids of other runs of dbbench
+    # CPU seconds of kernel threads by name: "jbd2", "kworker", "loop"
+    kernel_s: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def other_runs_text(self) -> str:
@@ -100,14 +103,14 @@ def reading(ours: tuple[int, ...] = (), proc: Path | None = None) -> LoadReading
     of_trial = dict[tuple[int, int], Task]()
     foreign = dict[tuple[int, int], Task]()
     moved = dict[tuple[int, int], MovedBytes]()
-    kernel_s: float | None = None
-    # Kernel threads work for everybody, so they are summed by themselves.
+    # Kernel threads work for everybody, so they are kept apart.
+    kernel = dict[tuple[int, int], Task]()
     monotonic = time.monotonic()
     cpu = proc_files.cpu_times(where)
     for process in table.values():
-        if process.kernel:
-            kernel_s = (kernel_s or 0.0) + process.all_s
         key = (process.pid, process.started)
+        if process.kernel:
+            kernel[key] = process
         if process.pid in own_pids:
             of_trial[key] = process
         elif not process.kernel:
@@ -120,7 +123,7 @@ def reading(ours: tuple[int, ...] = (), proc: Path | None = None) -> LoadReading
         cpu,
         of_trial,
         foreign,
-        kernel_s,
+        kernel,
         events(where),
         moved,
         _other_runs(table, own_pids, where),
@@ -212,11 +215,16 @@ def foreign_load(before: LoadReading, after: LoadReading) -> HostLoad:
             other_runs,
         )
     # Kernel threads are visible only where all processes are.
-    if after.kernel_s is not None:
+    if after.kernel:
         foreign = _grown(before.foreign, foreign_now)
     else:
         busy = after.cpu.busy_s + after.cpu.guest_s - before.cpu.busy_s - before.cpu.guest_s
         foreign = max(0.0, busy - _grown(before.ours, after.ours))
+    kernel_s: dict[str, float] = {}
+    for process, cpu_s in _each(before.kernel, after.kernel):
+        name, slash, _ = process.name.partition("/")
+        name = name if slash else name.rstrip(string.digits)
+        kernel_s[name] = kernel_s.get(name, 0.0) + cpu_s
     total = after.cpu.total_s - before.cpu.total_s
     return HostLoad(
         seconds,
@@ -228,6 +236,7 @@ def foreign_load(before: LoadReading, after: LoadReading) -> HostLoad:
         counted,
         *moved,
         other_runs,
+        kernel_s,
     )
 
 

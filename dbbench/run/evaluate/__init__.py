@@ -123,7 +123,7 @@ def _facts(trial: Record, observed: Observed) -> None:
     )
     facts.cores = fairness.cores(cell, readings.processes)
     sampler = observed.samples.parts.get("threads")
-    facts.time = time_layers.facts(sampler, outcome, cell, readings.engine.grown)
+    facts.time = time_layers.facts(sampler, outcome, cell, readings)
     client = readings.bench.client
     facts.client = None if client is None else client.facts
     facts.checkpoints = readings.engine.checkpoints

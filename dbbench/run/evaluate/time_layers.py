@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+import statistics
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
 from dbbench.engines.port import Counts
 from dbbench.metrics.outcome import Outcome
-from dbbench.model import Cell, TimeFacts, TimeLayer, TimeWait
+from dbbench.metrics.series import Series
+from dbbench.model import Cell, SlowSecond, TimeFacts, TimeLayer, TimeWait
+from dbbench.run.meter import Readings
 from dbbench.samplers import Sampling
 from dbbench.samplers.thread_waits import Second, ThreadWaits
 from dbbench.samplers.time_layers import RUNNING, Wait
@@ -19,6 +23,15 @@ _OWN: Final = 1.0
 # Below this share of the window, seconds that were not sampled may have been the slow ones.
 _LEAST_SAMPLED: Final = 0.8
 _MOST_MISSED: Final = 0.05  # of the client's mean latency, by the sum of the layers
+_LEAST_KERNEL: Final = 0.005  # of a CPU, for a kernel thread that is named
+_SLOWEST: Final = 5  # seconds whose cause is kept
+_MUCH_WRITTEN: Final = 2.0  # times the median of the window
+# What a slow second may come from: event, column, more than this of it.
+_EVENTS: Final = (
+    ("checkpoint", "checkpoints_begun_per_s", 0.5),
+    ("checkpoint", "checkpoints_ended_per_s", 0.5),
+    ("steal", "cpu_steal_pct", 5.0),
+)
 _UNLIKE_LATENCY: Final = "the sessions in the samples do not add up to the latency of the client"
 _TOO_FEW: Final = "too few seconds of the window were sampled"
 
@@ -27,10 +40,10 @@ def facts(
     sampler: Sampling | None,
     outcome: Outcome,
     cell: Cell,
-    grown: Counts,
+    readings: Readings,
 ) -> TimeFacts | None:
-    """Return what the sessions did in the window, or None without a server. `grown`: the growth of
-    the server's counters in the window.
+    """Return what the sessions did in the window, or None without a server. The outcome's series
+    have the columns of all samplers.
     """
     if not isinstance(sampler, ThreadWaits):
         return None
@@ -52,7 +65,7 @@ def facts(
     waits = _mean_waits(seconds)
     own = min(_OWN, sessions[TimeLayer.CLIENT])
     sessions[TimeLayer.CLIENT] -= own
-    _count_row_locks(sessions, waits, grown, outcome.window_s)
+    _count_row_locks(sessions, waits, readings.engine.grown, outcome.window_s)
     present = sum(sessions.values())
     if present <= 0:
         return TimeFacts("the load had no session in the samples")
@@ -62,6 +75,12 @@ def facts(
         sessions=present,
         shares={layer: mean / present for layer, mean in sessions.items()},
         waits=tuple(_longest(waits, present, own)),
+        slow=tuple(_slowest(seconds, outcome.series, outcome.begin_utc)),
+        kernel={
+            name: cpu_s / readings.host.seconds
+            for name, cpu_s in readings.host.kernel_s.items()
+            if cpu_s >= _LEAST_KERNEL * readings.host.seconds
+        },
         sampler_cpu_s=sampler.cpu_s,
     )
     return _per_transaction(observed, sessions, outcome, cell)
@@ -88,6 +107,45 @@ def _per_transaction(
         # for example, a session could not be told from other threads
         return TimeFacts(_UNLIKE_LATENCY)
     return replace(observed, ms_per_tx=ms_per_tx, latency_ms=latency_ms)
+
+
+def _slowest(
+    seconds: Sequence[Second],
+    series: Series,
+    begin_utc: float,
+) -> Iterator[SlowSecond]:
+    """Yield the seconds with the lowest throughput, the slowest first."""
+    rates = []
+    for sampled in seconds:
+        number = math.floor(sampled.utc - 0.5 - begin_utc)
+        tps = _value(series, "tps", number)
+        if tps is not None:
+            rates.append((tps, number, sampled))
+    writes = [_value(series, "w_kb_per_s", number) or 0.0 for _, number, _ in rates]
+    much_kb = _MUCH_WRITTEN * statistics.median(writes) if writes else 0.0
+    for tps, number, sampled in sorted(rates, key=lambda rate: rate[:2])[:_SLOWEST]:
+        sessions = sampled.sessions()
+        sessions[TimeLayer.CLIENT] -= min(_OWN, sessions[TimeLayer.CLIENT])
+        layer = max(sessions, key=lambda name: sessions[name])
+        waits = [wait for wait, _ in sampled.waits.most_common() if wait.layer == layer]
+        events = []
+        for name, column, least in (*_EVENTS, ("write-back", "w_kb_per_s", much_kb)):
+            value = _value(series, column, number)
+            if value is not None and value > least and name not in events:
+                events.append(name)
+        yield SlowSecond(
+            number,
+            tps,
+            layer,
+            sessions[layer] / (sum(sessions.values()) or 1.0),
+            next((wait.function for wait in waits if wait.function), ""),
+            tuple(events),
+        )
+
+
+def _value(series: Series, column: str, second: int) -> float | None:
+    values = series.columns.get(column, [])
+    return values[second] if 0 <= second < len(values) else None
 
 
 def _mean_waits(seconds: Sequence[Second]) -> dict[Wait, float]:

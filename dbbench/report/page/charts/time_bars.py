@@ -8,7 +8,7 @@ from dbbench.compare import chosen, time_layers
 from dbbench.model import TIME_LAYERS
 from dbbench.report.page.groups import Group
 from dbbench.report.page.theme import Mark
-from dbbench.report.time_layers import sentences
+from dbbench.report.time_layers import cause, sentences, slowest
 from dbbench.units import number
 
 # Shades of grey, because a hue means a setup: per cent of ink. Neighbours differ.
@@ -39,6 +39,7 @@ class TimeSection(NamedTuple):
     sentences: tuple[str, ...]
     columns: tuple[tuple[str, str], ...]  # layer, label
     bars: tuple[TimeBar, ...]
+    slow: tuple[tuple[Mark, str, str], ...]  # mark, when, what was waited for
 
 
 def time_section(group: Group) -> TimeSection:
@@ -65,4 +66,11 @@ def time_section(group: Group) -> TimeSection:
         cells = tuple(number(values.get(name)) for name, _ in columns)
         total = number(sum(values.values()))
         bars.append(TimeBar(group.marks[arm], total, tuple(segments), cells))
-    return TimeSection(tuple(sentences(group.trials, group.rows)), tuple(columns), tuple(bars))
+    slow = []
+    for arm in group.arms:
+        of_arm = [trial for trial in counted if trial.fs_setup == arm]
+        for trial, second in slowest(of_arm):
+            when = f"block {trial.block}, second {second.second}: {number(second.tps)} tx/s"
+            slow.append((group.marks[arm], when, cause(second)))
+    lines = sentences(group.trials, group.rows)
+    return TimeSection(tuple(lines), tuple(columns), tuple(bars), tuple(slow))

@@ -141,6 +141,9 @@ def _clean_fleet(
 
 
 def _clean_run(folder: Path, dry_run: bool) -> list[Left]:
+    from dbbench.run.recover import give_back, must_be_trusted
+
+    must_be_trusted(folder)
     with results.lock(folder):
         journal = Journal(folder / "journal.jsonl")
         left = [
@@ -160,7 +163,6 @@ def _clean_run(folder: Path, dry_run: bool) -> list[Left]:
         if dry_run:
             return left
         from dbbench.machine.limits.cgroup import stop_units
-        from dbbench.run.recover import give_back
         from dbbench.storage.devices import image
 
         stop_units(journal)

@@ -20,11 +20,24 @@ def other_writer(paths: Iterable[Path]) -> str | None:
 
     None: only root, this process's account and, under sudo, the account that called sudo.
     """
+    return _other_writer(_places(paths))
+
+
+def owner_of_run(folder: Path) -> str | None:
+    """Name who else could change a run's folder or a file in it that decides what root does. The
+    directories above do not count: a run may be in the home of another account.
+    """
+    files = [folder / name for name in ("run.json", "journal.jsonl", "scripts")]
+    scripts = (folder / "scripts").glob("*")
+    return _other_writer(path for path in (folder, *files, *scripts) if os.path.lexists(path))
+
+
+def _other_writer(places: Iterable[Path]) -> str | None:
     if os.geteuid() != 0:
         return None
     users = {0, *_sudo_id("SUDO_UID")}
     groups = {0, *_sudo_id("SUDO_GID")}
-    for place in _places(paths):
+    for place in places:
         status = place.lstat()
         if status.st_uid not in users:
             return f"{place} can be changed by the account {_user(status.st_uid)}"

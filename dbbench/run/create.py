@@ -18,6 +18,7 @@ from dbbench.plan.request import PlanRequest
 from dbbench.results import RunFolder
 from dbbench.results.fileio import given_text
 from dbbench.results.merging import decoding, own_scripts
+from dbbench.run.recover import must_be_trusted
 from dbbench.units import iso
 
 
@@ -119,8 +120,9 @@ def set_killed_aside(folder: RunFolder) -> list[str]:
 
 def must_be_of(folder: RunFolder, wanted: PlanRequest) -> None:
     """Raise RunLocked if the run in `folder` has another plan, other cells or other scripts than
-    those wanted.
+    those wanted, or if another account could change it.
     """
+    must_be_trusted(folder.path)
     cells = own_scripts(wanted.expanded.cells, folder.path)
     results.must_match(folder, wanted.plan, cells, scripts_of(wanted))
 

@@ -7,7 +7,8 @@ import shutil
 from pathlib import Path
 from typing import Final
 
-from dbbench.machine import limits
+from dbbench.errors import RunLocked
+from dbbench.machine import limits, ownership
 from dbbench.results import RunFolder
 from dbbench.results.journal import Journal
 from dbbench.results.trials import leftovers
@@ -19,10 +20,22 @@ RELEASE_S: Final = 10.0
 
 def release(folder: RunFolder) -> None:
     """Release the disks and everything else that a killed run still holds, before its plan is
-    checked: the check would refuse them as in use. Raises RunLocked if the run is running.
+    checked: the check would refuse them as in use. Raises RunLocked if the run is running, or if
+    another account could change it.
     """
+    must_be_trusted(folder.path)
     with folder.lock():
         give_back(folder.path, folder.journal)
+
+
+def must_be_trusted(folder: Path) -> None:
+    """Raise RunLocked if root would act upon a run that another account could change."""
+    if writer := ownership.owner_of_run(folder):
+        raise RunLocked(
+            f"{writer}, and root would act upon it",
+            remedy="Start another run with --name, or run the command as that account. `dbbench "
+            "show`, `compare` and `report` only read.",
+        )
 
 
 def give_back(folder: Path, journal: Journal) -> list[str]:

@@ -1,13 +1,14 @@
-"""Programs and catalogues that another account could change are not used as root."""
+"""Programs, catalogues and runs that another account could change are not used as root."""
 
 import os
 from pathlib import Path
 
 import pytest
 
-from dbbench.errors import FileUnreadable
+from dbbench.errors import FileUnreadable, RunLocked
 from dbbench.machine.ownership import other_writer, programs_in
 from dbbench.plan.catalog import catalog
+from dbbench.run.recover import must_be_trusted
 from tests.support.plans import flaws_of, plan
 
 pytestmark = pytest.mark.needs("root")
@@ -73,6 +74,30 @@ def test_the_account_that_called_sudo_is_trusted(
     os.chown(folder / "bin/postgres", NOBODY, 0)
     monkeypatch.setenv("SUDO_UID", str(NOBODY))
     assert other_writer(programs_in(folder)) is None
+
+
+@pytest.mark.parametrize("name", ["", "run.json", "journal.jsonl", "scripts", "scripts/x.lua"])
+def test_root_does_not_act_upon_the_run_of_another_account(tmp_path: Path, name: str) -> None:
+    """Neither `run` nor `clean` believes its journal; a home of another account above is allowed."""
+    folder = tmp_path / "results/r"
+    (folder / "scripts").mkdir(parents=True)
+    for file in ("run.json", "journal.jsonl", "scripts/x.lua"):
+        (folder / file).write_text("")
+    os.chown(tmp_path / "results", NOBODY, 0)
+    must_be_trusted(folder)
+    os.chown(folder / name, NOBODY, 0)
+    with pytest.raises(RunLocked, match="can be changed by the account nobody, and root would act"):
+        must_be_trusted(folder)
+
+
+def test_a_link_in_place_of_a_run_is_not_followed(tmp_path: Path) -> None:
+    """Its owner counts, and not that of the run to which it leads."""
+    (tmp_path / "real").mkdir()
+    link = tmp_path / "r"
+    link.symlink_to(tmp_path / "real")
+    os.chown(link, NOBODY, 0, follow_symlinks=False)
+    with pytest.raises(RunLocked, match="the account nobody"):
+        must_be_trusted(link)
 
 
 def test_a_plan_with_such_programs_is_refused(folder: Path, tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from dbbench.plan.proposal import Proposal
 
 _USUAL_MIN: Final = 60  # the time that a person is offered, in minutes
-_EXAMPLES: Final = ("demo", "tiny")
+_EXAMPLES: Final = ("demo", "tiny", "power-loss-mysql", "power-loss-mariadb")
 # the path in the units of the checkout, which is replaced
 _PROGRAM: Final = "/usr/local/bin/dbbench"
 

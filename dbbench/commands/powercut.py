@@ -32,6 +32,7 @@ from dbbench.errors import (
 )
 from dbbench.labs.faults import parse
 from dbbench.labs.powercut import Order, examine, unavailable
+from dbbench.labs.powercut.disk_images import UNITS
 from dbbench.model import Conclusion, LabFacts, plain
 from dbbench.plan.narrowing import Narrowing
 from dbbench.plan.request import PlanRequest, able, load_request
@@ -72,6 +73,12 @@ CUTS = 30  # for each setup and engine, unless --cuts or --minutes is given
     help="Only give the disks this fault under load, --rounds times, and cut no power; for example "
     '"fail flush 3", or the text that a result names.',
 )
+@click.option(
+    "--unit",
+    type=click.Choice([str(unit) for unit in UNITS]),
+    help="Size in bytes of what the disks write completely or not at all, aligned "
+    "[default: all of these, also shifted].",
+)
 @fs_option
 @click.option(
     "--seed",
@@ -93,6 +100,7 @@ def command(
     minutes: float | None,
     rounds: int,
     fault: str,
+    unit: str | None,
     fs: tuple[str, ...],
     seed: int | None,
     name: str | None,
@@ -124,6 +132,7 @@ def command(
                 controls=() if fault else None,
                 rounds=max(1, rounds) if fault else rounds,
                 fault=fault,
+                unit=None if unit is None else int(unit),
             ),
         ),
     )

@@ -181,6 +181,8 @@ class Profile:
     restores_pages: bool = True
     # recovery from a crash flushes all files: a killed server's writes are only in the page cache
     syncs_after_crash: bool = False
+    # `check_pages` can read the files of a server that was killed after a checkpoint
+    checks_killed: bool = False
     # the lab must request checkpoints, because the settings alone do not cause them
     lab_checkpoints: bool = False
     weakenings: tuple[Weakening, ...] = ()

@@ -195,7 +195,7 @@ def test_a_missing_plan_names_the_command_that_writes_one(
 
 
 @pytest.mark.starts_processes
-@pytest.mark.parametrize("name", ["demo", "tiny"])
+@pytest.mark.parametrize("name", ["demo", "tiny", "power-loss-mysql"])
 def test_init_writes_the_example_plans(
     tmp_path: Path,
     printed: Any,

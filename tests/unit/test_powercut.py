@@ -14,7 +14,7 @@ import pytest
 from dbbench.engines import profile_of
 from dbbench.labs.powercut import disk_images, schema_changes, targets, witness
 from dbbench.labs.powercut.disk import RECORD, Log, LogEntry, LogWriter, read_log
-from dbbench.labs.powercut.disk_images import BLOCK, DESTAGE_S, Cut, Media, Section
+from dbbench.labs.powercut.disk_images import BLOCK, DESTAGE_S, UNITS, Cut, Media, Section
 from dbbench.labs.powercut.lab import Recording
 from dbbench.model import CutFacts
 
@@ -409,7 +409,8 @@ def test_cuts_before_and_after_the_first_kill_are_apart(disk: Disk) -> None:
     recording = Recording.__new__(Recording)
     empty = witness.Acknowledged()
     vars(recording).update(log=disk.log(), plain=(0, 20), after_kill=(20, 40), acknowledged=empty)
-    cuts = recording.cuts(9, 3, "seed")
+    cuts = recording.cuts(9, 3, "seed", [512])
+    assert {cut.unit for cut in cuts} == {512}
     assert [cut.after_kill for cut in cuts] == [False] * 9 + [True] * 3
     positions = [cut.position for cut in cuts]
     assert positions == sorted(positions)
@@ -422,4 +423,4 @@ def test_nothing_written_after_a_kill_is_not_cut(disk: Disk) -> None:
     recording = Recording.__new__(Recording)
     empty = witness.Acknowledged()
     vars(recording).update(log=log, plain=(0, 3), after_kill=(3, 3), acknowledged=empty)
-    assert len(recording.cuts(2, 1, "seed")) == 2
+    assert len(recording.cuts(2, 1, "seed", UNITS)) == 2

@@ -44,6 +44,7 @@ class Order:
     lies: Lies = ""
     rounds: int = 0  # of harm other than by cuts, per target
     fault: str = ""  # instead of cuts and other harm: faults of the disks, see `labs.faults`
+    unit: int | None = None  # the only power-fail unit, aligned to itself; None: several
 
 
 class Requirement(NamedTuple):

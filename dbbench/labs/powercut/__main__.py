@@ -32,7 +32,6 @@ CUTS_SHARE: Final = 0.5  # of a target's time, if it is also to be harmed otherw
 _DISK: Final[dict[str, int | float | str | bool]] = {
     "destage_s": disk_images.DESTAGE_S,
     "cache_bytes": disk_images.CACHE_BYTES,
-    "units": ", ".join(map(str, disk_images.UNITS)),
     "shift_bytes": disk_images.SHIFT,
 }
 
@@ -51,7 +50,7 @@ def main(request: dict[str, Any]) -> int:
         _examine(
             run,
             order,
-            Lab(workdir, folder, order.seed, tell, order.lies),
+            Lab(workdir, folder, order.seed, tell, order.lies, units=_units(order)),
         )
 
     def tell(what: str) -> None:
@@ -62,6 +61,10 @@ def main(request: dict[str, Any]) -> int:
         return namespaces.isolate(guarded, keep=[folder])
     except DbbenchError as error:
         return report(error, emit)
+
+
+def _units(order: Order) -> tuple[int, ...]:
+    return disk_images.UNITS if order.unit is None else (order.unit,)
 
 
 def _examine(run: Run, order: Order, lab: Lab) -> None:
@@ -89,7 +92,7 @@ def _examine(run: Run, order: Order, lab: Lab) -> None:
             rows,
             tuple(controls),
             skipped,
-            _DISK,
+            {**_DISK, "units": ", ".join(map(str, _units(order)))},
             seconds=round(time.monotonic() - began, 1),
             complete=complete,
             dbbench_version=__version__,

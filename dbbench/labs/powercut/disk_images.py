@@ -231,8 +231,8 @@ def choose_cuts(
     aims: Sequence[Aim] = AIMS,
     units: Sequence[int] = UNITS,
 ) -> list[Cut]:
-    """Return `count` cuts of disks with these power-fail units, by their positions. Raises
-    ValueError if the spans are empty. An aim that finds no flush of its kind, or no change, uses
+    """Return `count` cuts of disks with these power-fail units, by their positions; a single unit
+    is aligned. Raises ValueError if the spans are empty. An aim that finds no flush of its kind, or no change, uses
     the next weaker one: checkpoint, commit, subset.
     """
     chance = random.Random(seed)
@@ -253,7 +253,7 @@ def choose_cuts(
             end = log.at(log.entries[place].ns + AFTER_CHANGE_NS)
             place = chance.randint(place, max(place, end - 1))
         unit = chance.choice(units)
-        shift = chance.choice((0, SHIFT)) if unit > SHIFT else 0
+        shift = chance.choice((0, SHIFT)) if unit > SHIFT and len(units) > 1 else 0
         keep = 0.0 if aim == "drop" else HALF
         cuts.append(Cut(aim, place, unit, keep, f"{seed}-{number}", shift))
     return sorted(cuts, key=lambda cut: cut.position)

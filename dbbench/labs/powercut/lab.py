@@ -9,6 +9,7 @@ counted separately: they have two causes.
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import random
@@ -16,8 +17,9 @@ import shutil
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import Final
 
 from dbbench.engines import profile_of
@@ -31,7 +33,7 @@ from dbbench.labs.powercut.conclusions import (
     statement,
 )
 from dbbench.labs.powercut.disk import Log
-from dbbench.labs.powercut.disk_images import BLOCK, DESTAGE_S, KILLED, Cut, Media, Section
+from dbbench.labs.powercut.disk_images import BLOCK, DESTAGE_S, KILLED, Cut, Media, Section, copy
 from dbbench.labs.powercut.processes import in_processes
 from dbbench.labs.powercut.recovery import (
     STEP_S,
@@ -60,6 +62,9 @@ from dbbench.storage.devices import loop
 
 BATCH: Final = 25  # cuts of one recording: a minute of work; more cuts would be too similar
 KEPT: Final = 3  # most images that each process keeps for one target: 100 MB each
+RECORDING: Final = (
+    "recording.json"  # of a kept recording: the cut, and when commits were acknowledged
+)
 WORK_S: Final = 2.4  # seconds that the witness works in a recording before the first kill
 AFTER_KILL_S: Final = 0.6  # seconds that it works after each kill
 LIE_NS: Final = 100_000_000
@@ -96,16 +101,23 @@ class Recording:
             commits += [place for place in places if disk_images.is_within(place, self.working)]
         return Section(self.log, self.working, commits=sorted(commits))
 
-    def cuts(self, plain: int, after_kill: int, seed: str) -> list[Cut]:
+    def cuts(
+        self,
+        plain: int,
+        after_kill: int,
+        seed: str,
+        units: Sequence[int],
+    ) -> list[Cut]:
         """Return so many cuts without and after a kill, by their positions; none after a kill if
-        nothing was written then. Raises as `choose_cuts`.
+        nothing was written then. `units`: of the disks. Raises as `choose_cuts`.
         """
         section = Section(self.log, [self.plain], self.changes)
-        cuts = disk_images.choose_cuts(section, plain, seed)
+        cuts = disk_images.choose_cuts(section, plain, seed, units=units)
         begin, end = self.after_kill
         if end - begin > 1:
             late = replace(section, spans=[self.after_kill])
-            for cut in disk_images.choose_cuts(late, after_kill, f"{seed}-after-kill"):
+            late_seed = f"{seed}-after-kill"
+            for cut in disk_images.choose_cuts(late, after_kill, late_seed, units=units):
                 cuts.append(replace(cut, after_kill=True))
         return cuts
 
@@ -290,9 +302,9 @@ def _batch(lab: Lab, tally: Tally, count: int) -> None:
 
     # Its cuts.
     media = recording.media(lab)
-    for cut in recording.cuts(
-        count - kills - after_kill, after_kill, seed
-    ):  # an error keeps those before it
+    plain = count - kills - after_kill
+    # An error keeps those before it.
+    for cut in recording.cuts(plain, after_kill, seed, lab.units):
         if lab.over:
             break
         lab.tell(f"{tally.target.key}: cut {tally.next_number}")
@@ -357,8 +369,8 @@ def _recover_again(
 
 
 def _keep(lab: Lab, recording: Recording, media: Media, cut: Cut) -> str:
-    """Keep images and log of a harmed cut with the results; return the first image's name, "" if
-    enough are kept.
+    """Keep images, server log and recording of a harmed cut with the results; return the first
+    image's name, "" if enough are kept.
     """
     key = recording.base.target.key
     lab.kept[key] = lab.kept.get(key, 0) + 1
@@ -373,7 +385,20 @@ def _keep(lab: Lab, recording: Recording, media: Media, cut: Cut) -> str:
     media.cut(cut, images)
     with suppress(OSError):
         shutil.copyfile(lab.server_log, folder / f"{name}.log")
+    _keep_recording(folder / f"{name}-recording", recording, cut)
     return str(images[0].relative_to(lab.folder))
+
+
+def _keep_recording(folder: Path, recording: Recording, cut: Cut) -> None:
+    """Keep in a new folder what the cut was made from: the disks at the start of the recording,
+    the log of their requests, and the cut with the times of acknowledgements.
+    """
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    for file in (*files_of(recording.base.images), *recording.log.data.parent.iterdir()):
+        copy(file, folder / file.name)
+    document = {"cut": asdict(cut), "acknowledged_ns": recording.acknowledged.times}
+    (folder / RECORDING).write_text(json.dumps(document))
 
 
 def _facts(recovery: Recovery, cut: Cut) -> CutFacts:

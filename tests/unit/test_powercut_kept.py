@@ -1,0 +1,122 @@
+"""What the lab keeps of a harmed cut, and pages from such cuts."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import pytest
+
+from dbbench.labs.powercut.disk import LogWriter, read_log
+from dbbench.labs.powercut.disk_images import BLOCK, Cut, Media
+from dbbench.labs.powercut.lab import RECORDING, Recording, _keep_recording
+from dbbench.labs.powercut.recovery import BaseImages
+from dbbench.labs.powercut.witness import Acknowledged
+
+PAGES: Final = Path(__file__).parents[1] / "fixtures" / "torn_pages"
+POLYNOMIAL: Final = 0x82F63B78  # of CRC-32C, reflected
+
+
+def test_a_kept_recording_makes_the_same_image_again(tmp_path: Path) -> None:
+    """The disk at its start, the log of its requests, and the cut with its seed."""
+    begin = tmp_path / "base.img"
+    begin.write_bytes(b"-" * 64 * BLOCK)
+    (tmp_path / "log").mkdir()
+    writer = LogWriter(tmp_path / "log")
+    for block in range(32):
+        writer.write(block * BLOCK, b"a" * BLOCK)
+    writer.flush()
+    writer.close()
+    # A recording, and an image of a cut in it.
+    log = read_log(tmp_path / "log")
+    base = BaseImages.__new__(BaseImages)
+    vars(base).update(images={"data": (begin,)})
+    recording = Recording.__new__(Recording)
+    vars(recording).update(base=base, log=log, acknowledged=Acknowledged({0: [7, 9]}))
+    cut = Cut("subset", 30, BLOCK, 0.5, "seed")
+    Media([begin], log, [tmp_path / "medium"]).cut(cut, [tmp_path / "cut.img"])
+    # What is kept has all of it, after the lab has removed its own.
+    kept = tmp_path / "kept"
+    _keep_recording(kept, recording, cut)
+    (tmp_path / "log/data").unlink()
+    begin.unlink()
+    facts = json.loads((kept / RECORDING).read_text())
+    assert facts["acknowledged_ns"] == {"0": [7, 9]}
+    media = Media([kept / "base.img"], read_log(kept), [tmp_path / "medium"])
+    media.cut(Cut(**facts["cut"]), [tmp_path / "again.img"])
+    again = (tmp_path / "again.img").read_bytes()
+    assert again == (tmp_path / "cut.img").read_bytes()
+    assert 5 < again.count(b"a" * BLOCK) < 25
+
+
+class Page(NamedTuple):
+    """A page of a harmed cut: which, and the LSN at its begin and at its end."""
+
+    file: str
+    space: int
+    number: int
+    lsn: int
+    lsn_at_end: int
+
+    @property
+    def content(self) -> bytes:
+        return gzip.decompress((PAGES / f"{self.file}.gz").read_bytes())
+
+
+# Cut with aligned units of 4096 bytes on ext4: MySQL 9.7.4 with O_DIRECT_NO_FSYNC, MariaDB 11.8.9
+# with doublewrite "fast". MariaDB's checksum is at the end of a page, MySQL's at its begin.
+MYSQL_PAGE: Final = Page("mysql-no-fsync.page", 2, 18, 19712812, 23833239)
+MYSQL_COPY: Final = Page("mysql-no-fsync.copy", 2, 18, 23833239, 23692372)
+MARIADB_PAGE: Final = Page("mariadb-fast.page", 8, 184, 4065257, 4104998)
+
+
+def number_at(content: bytes, place: int, size: int = 4) -> int:
+    """The number in these bytes."""
+    return int.from_bytes(content[place:][:size], "big")
+
+
+def crc32c(content: bytes) -> int:
+    """The checksum of both servers."""
+    value = 0xFFFFFFFF
+    for byte in content:
+        value ^= byte
+        for _ in range(8):
+            value = value >> 1 ^ POLYNOMIAL * (value & 1)
+    return value ^ 0xFFFFFFFF
+
+
+def checksum(page: Page) -> tuple[int, int]:
+    """The checksum that the page has, and the one that it should have."""
+    content = page.content
+    if page.file.startswith("mariadb"):
+        return number_at(content, -4), crc32c(content[:-4])
+    return number_at(content, 0), crc32c(content[4:26]) ^ crc32c(content[38:-8])
+
+
+@pytest.mark.parametrize("page", [MYSQL_PAGE, MYSQL_COPY, MARIADB_PAGE], ids=lambda page: page.file)
+def test_a_page_of_a_harmed_cut_is_torn(page: Page) -> None:
+    """Begin and end have different LSNs, and the checksum is wrong."""
+    content = page.content
+    end = -8 if page.file.startswith("mariadb") else -4
+    assert len(content) == 16384
+    assert (number_at(content, 34), number_at(content, 4)) == (page.space, page.number)
+    assert number_at(content, 16, 8) == page.lsn
+    assert number_at(content, end) == page.lsn_at_end
+    found, right = checksum(page)
+    assert found != right
+
+
+def test_the_doublewrite_copy_of_mysql_is_torn_as_well() -> None:
+    """Copy and page were written for the same LSN: the end of the page, the begin of the copy."""
+    assert MYSQL_PAGE.lsn_at_end == MYSQL_COPY.lsn
+
+
+def test_whole_sectors_of_page_and_copy_are_the_page_that_was_written() -> None:
+    """So the disk tore neither within 4096 bytes: each half of the page survived once."""
+    page = MYSQL_PAGE.content
+    copy = MYSQL_COPY.content
+    written = copy[: 2 * BLOCK] + page[2 * BLOCK :]
+    assert number_at(written, 16, 8) == MYSQL_COPY.lsn
+    assert number_at(written, 0) == crc32c(written[4:26]) ^ crc32c(written[38:-8])

@@ -65,6 +65,8 @@ def of_server(
     unit_bytes = storage.unit_bytes
     direct = "O_DIRECT" in effective.get("innodb_flush_method", "").upper()
     atomic = direct and (unit_bytes is None or unit_bytes >= page_bytes(effective))
+    # It does not keep pages that were never flushed.
+    atomic = atomic and flushes_tables(effective)
     if atomic and tears is Durability.TORN_PREVENTED and Durability.TORN_PAGES in flags:
         flags.remove(Durability.TORN_PAGES)
         flags.add(Durability.TORN_PREVENTED)
@@ -74,6 +76,16 @@ def of_server(
     if reports:
         flags.add(Durability.REPORTED_UNSAFE)
     return ServerDurability(combined(flags), reports)
+
+
+def flushes_tables(effective: Mapping[str, str]) -> bool:
+    """Return whether InnoDB flushes its tables before its checkpoint counts their pages as durable:
+    not with O_DIRECT_NO_FSYNC (MySQL: fil0fil.cc, `fil_disable_space_flushing`), nor with MariaDB's
+    doublewrite "fast", its later name (fil0fil.cc, `need_unflushed_spaces`).
+    """
+    method = effective.get("innodb_flush_method", "").upper()
+    doublewrite = effective.get("innodb_doublewrite", "").upper()
+    return "NO_FSYNC" not in method and doublewrite != "FAST"
 
 
 def page_bytes(effective: Mapping[str, str]) -> int:

@@ -22,6 +22,7 @@ from shutil import rmtree
 from typing import ClassVar, Final
 
 from dbbench import process
+from dbbench.durability import flushes_tables
 from dbbench.engines import mysqld
 from dbbench.engines import settings as text
 from dbbench.engines.accounts import of_server
@@ -145,6 +146,7 @@ PROFILE: Final = Profile(
     locale="utf8mb4",
     page_bytes=_PAGE,
     direct_io=True,
+    checks_killed=True,
     datasets=("sysbench", "clone-tables", "tpcc", "archive", "none"),
     generated="sysbench",
     compressed={"clone-tables": (0.45, 0.95), "sysbench": (0.53, 0.93)},
@@ -672,25 +674,25 @@ class Innodb:
         return sorted(tables) + sorted(datadir.glob("ibdata*"))
 
     def durability(self, effective: dict[str, str], tears: bool) -> tuple[Durability, ...]:
-        """Return the flags of the effective settings. Flush methods without fsync are `no-barrier`:
+        """Return the flags of the effective settings. `nosync` and `littlesync` are `no-barrier`:
         the disk is never told to flush. innodb_flush_log_at_trx_commit 0 and 2, and with a binary
         log sync_binlog other than 1, lose the last commits; MariaDB's 3 flushes at prepare and at
         commit. Without doublewrite pages are damaged, also with copy-on-write: a page is several
         blocks, and MariaDB's checkpoint flushes files before it determines which pages it counts as
-        durable (buf0flu.cc, `log_checkpoint`). DETECT_ONLY and MariaDB's "fast" do not keep a
-        reliable copy.
+        durable (buf0flu.cc, `log_checkpoint`). So are they if tables are never flushed
+        (`flushes_tables`). DETECT_ONLY does not keep a copy.
         """
         flags = []
         method = effective.get("innodb_flush_method", "").lower()
-        unflushed = "no_fsync" in method or method in ("nosync", "littlesync")
-        if unflushed or effective.get("debug_no_sync") == "ON":
+        if method in ("nosync", "littlesync") or effective.get("debug_no_sync") == "ON":
             flags.append(Durability.NO_BARRIER)
         has_binlog = effective.get("log_bin", "").upper() in _ON
         late_binlog = has_binlog and effective.get("sync_binlog") != "1"
         if late_binlog or effective.get("innodb_flush_log_at_trx_commit", "1") not in ("1", "3"):
             flags.append(Durability.ASYNC_COMMIT)
         doublewrite = effective.get("innodb_doublewrite", "ON").upper()
-        if doublewrite not in (*_ON, "DETECT_AND_RECOVER"):
+        copies = doublewrite in (*_ON, "DETECT_AND_RECOVER")
+        if not copies or not flushes_tables(effective):
             flags.append(Durability.TORN_PAGES)
         return tuple(flags)
 

@@ -106,10 +106,7 @@ class MySql(Innodb):
         power loss can damage both, as the power-loss lab shows.
         """
         flags = super().durability(effective, tears)
-        direct = effective.get("innodb_flush_method", "").upper() in (
-            "O_DIRECT",
-            "O_DIRECT_NO_FSYNC",
-        )
+        direct = effective.get("innodb_flush_method", "").upper() == "O_DIRECT"
         if tears and direct and Durability.TORN_PAGES not in flags:
             return tuple(flag for flag in Durability if flag in (*flags, Durability.TORN_PAGES))
         return flags

@@ -206,45 +206,6 @@ def _text(run: Path, name: str) -> str:
         raise ImportRefused(f"{run / name} cannot be read: {error}") from error
 
 
-class Incoming:
-    """The directory of a trial while its files arrive; `finish` turns it into a result."""
-
-    def __init__(self, run_folder: Path, trial_id: str) -> None:
-        checked_name(trial_id)
-        self.final = run_folder / "trials" / trial_id
-        self.folder = run_folder / "trials" / f".partial-{trial_id}"
-        real_folder(self.folder, run_folder.parent)
-        with writing(self.folder):
-            shutil.rmtree(self.folder, ignore_errors=True)  # left by an interrupted transfer
-            self.folder.mkdir(parents=True)
-
-    def write(self, name: str, content: bytes) -> None:
-        """Append to a file of the trial. Raises ImportRefused if the name leads out of its
-        directory.
-        """
-        path = self.folder / inner(name)
-        with writing(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with path.open("ab") as file:
-                file.write(content)
-
-    def finish(self) -> bool:
-        """Verify the files, make them durable and rename the directory; return False if the same
-        result already exists. Raises ResultDamaged if the files do not match their checksums,
-        ImportRefused if a different result exists.
-        """
-        must_be_whole(self.folder)
-        if standing(self.folder, self.final):
-            shutil.rmtree(self.folder)
-            return False
-        with writing(self.final):
-            for path in (*self.folder.rglob("*"), self.folder):
-                sync(path)
-            self.folder.rename(self.final)
-            sync(self.final.parent)
-        return True
-
-
 def checked_name(name: str) -> str:
     """Return a valid name of a run or trial. Raises ImportRefused for one that could lead out of
     the directory.
@@ -329,15 +290,29 @@ def standing(ours: Path, final: Path) -> bool:
 
 
 def take(source: Path, run_folder: Path) -> bool:
-    """Copy the finished trial at `source`; return False if it exists. Raises ImportRefused,
-    ResultDamaged.
+    """Copy the finished trial at `source`, verify the copy and make it durable; return False if the
+    same result exists. Raises ImportRefused, ResultDamaged.
     """
-    incoming = Incoming(run_folder, source.name)
+    final = run_folder / "trials" / checked_name(source.name)
+    arriving = real_folder(final.with_name(f".partial-{source.name}"), run_folder.parent)
     try:
-        for name, size in files_of(source):
-            incoming.write(name, b"")
-            for offset in range(0, size, _CHUNK):
-                incoming.write(name, read(source / inner(name), results_of(source), offset))
-        return incoming.finish()
+        with writing(arriving):
+            shutil.rmtree(arriving, ignore_errors=True)  # left by an interrupted import
+            arriving.mkdir(parents=True)
+            for name, size in files_of(source):
+                path = arriving / inner(name)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                with path.open("xb") as file:
+                    for offset in range(0, size, _CHUNK):
+                        file.write(read(source / name, results_of(source), offset))
+        must_be_whole(arriving)
+        if standing(arriving, final):
+            return False
+        with writing(final):
+            for path in (*arriving.rglob("*"), arriving):
+                sync(path)
+            arriving.rename(final)
+            sync(final.parent)
+        return True
     finally:
-        shutil.rmtree(incoming.folder, ignore_errors=True)
+        shutil.rmtree(arriving, ignore_errors=True)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import ipaddress
 import os
 import sys
 import tempfile
@@ -79,10 +78,7 @@ def whole(address: str) -> str:
 def is_loopback(address: str) -> bool:
     """Whether the address is only reachable on this machine."""
     host = parts(address)[0]
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+    return host in ("localhost", "::1") or host.startswith("127.")
 
 
 def of(certs: Path | None) -> Any:
@@ -139,17 +135,15 @@ def make(certs: Path | None) -> Path:
     The authority's key is not kept. Raises ProgramMissing without openssl, NotWritable.
     """
     folder = certs or default_folder()
-    with certificates.private(), writing(folder):
+    with writing(folder):
         if folder.exists():
             return folder
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
-            new = Path(scratch) / folder.name
-            new.mkdir()
-            ca = KeyPair(Path(scratch) / CA, Path(scratch) / "authority.key")
-            certificates.make_authority(ca, "dbbench fleet")
-            certificates.sign(ca, "dbbench", KeyPair(new / CERT, new / KEY))
-            ca.cert.rename(new / CA)
+            new = Path(scratch) / "certificates"
+            new.mkdir(0o700)
+            with certificates.authority(new / CA, "dbbench fleet") as sign:
+                sign("dbbench", KeyPair(new / CERT, new / KEY))
             with contextlib.suppress(OSError):  # another process was faster
                 new.rename(folder)
     return folder

@@ -8,7 +8,8 @@ from __future__ import annotations
 import contextlib
 import ipaddress
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -48,21 +49,22 @@ class KeyPair(NamedTuple):
 
 
 @contextlib.contextmanager
-def private() -> Iterator[None]:
-    """Make files that are created within the block readable only by their owner."""
+def authority(ca: Path, name: str) -> Iterator[Callable[[str, KeyPair], None]]:
+    """Make a self-signed authority; yield `_sign` with its key, which is removed with the block, so
+    that nothing else can be signed with it. All files are readable only by their owner. Raises
+    CommandFailed, ProgramMissing.
+    """
+    pair = KeyPair(ca, ca.with_suffix(".key"))
     before = os.umask(0o077)
     try:
-        yield
+        _make(pair, name, _AUTHORITY)
+        yield partial(_sign, pair)
     finally:
+        pair.key.unlink(missing_ok=True)
         os.umask(before)
 
 
-def make_authority(ca: KeyPair, name: str) -> None:
-    """Make a self-signed authority. Raises CommandFailed, ProgramMissing."""
-    _make(ca, name, _AUTHORITY)
-
-
-def sign(ca: KeyPair, name: str, own: KeyPair) -> None:
+def _sign(ca: KeyPair, name: str, own: KeyPair) -> None:
     """Make a key and a certificate for `name`, a host's name or address, for both ends of a
     connection. The name is also the common name: libpq before version 15 looks for an address
     only there.

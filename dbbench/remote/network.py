@@ -20,7 +20,7 @@ from typing import Final
 from dbbench.errors import ClientUnusable
 from dbbench.machine import threads
 from dbbench.model import ClientSpec
-from dbbench.remote.certificates import KeyPair, make_authority, private, sign
+from dbbench.remote.certificates import KeyPair, authority
 
 # role in the database that may log in only from the client's address
 ROLE: Final = "dbbench_client"
@@ -79,29 +79,23 @@ def password(spec: ClientSpec) -> str:
 
 
 def certify(folder: Path, spec: ClientSpec) -> tuple[KeyPair, dict[str, bytes]]:
-    """Make the server's certificate and key in `folder`; return them with the files for the client.
-    The authority's own key is deleted before this returns, so that nothing else can be signed
-    with it.
+    """Make the server's certificate and key in `folder`; return them with the files for the client,
+    whose key is not kept here.
     """
     folder.mkdir(exist_ok=True)
     folder.chmod(0o711)  # the server's account must be able to enter the directory below it
-    with private():
-        for name in ("server", "client"):
-            (folder / name).mkdir(exist_ok=True)
-        ca = KeyPair(folder / "server" / "ca.pem", folder / "ca.key")
-        server = KeyPair(folder / "server" / "server.pem", folder / "server" / "server.key")
-        client = KeyPair(folder / "client" / CERT, folder / "client" / KEY)
-        make_authority(ca, "dbbench trial")
-        sign(ca, spec.address, server)
-        sign(ca, ROLE, client)
-        ca.key.unlink()
-        files = {
-            CA: ca.cert.read_bytes(),
-            CERT: client.cert.read_bytes(),
-            KEY: client.key.read_bytes(),
-        }
-        client.key.unlink()
-    return server, files
+    own = folder / "server"
+    own.mkdir(0o700, exist_ok=True)
+    server = KeyPair(own / "server.pem", own / "server.key")
+    client = KeyPair(folder / CERT, folder / KEY)
+    with authority(own / "ca.pem", "dbbench trial") as sign:
+        sign(spec.address, server)
+        sign(ROLE, client)
+    contents = {CA: (own / "ca.pem").read_bytes()}
+    for path in client:
+        contents[path.name] = path.read_bytes()
+        path.unlink()
+    return server, contents
 
 
 @contextlib.contextmanager

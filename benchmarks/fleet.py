@@ -1,6 +1,6 @@
 """What a fleet costs: 16 real workers with simulated trials, and an idle worker.
 
-The processes of parts sleep and publish. Prints each figure next to its target; exits with 1 if a
+The parts sleep and publish. Prints each figure next to its target; exits with 1 if a
 target is missed.
 
     python benchmarks/fleet.py [real|quiet ..]       # default both: about four minutes
@@ -9,7 +9,6 @@ target is missed.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import os
 import socket
 import subprocess
@@ -18,19 +17,17 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import psutil
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from dbbench import results
 from dbbench.fleet import security
 from dbbench.fleet.coordinator import Coordinator
 from dbbench.fleet.fleet_files import Fleet
-from dbbench.fleet.parts import blocks_of
+from dbbench.fleet.parts import Given, blocks_of
 from dbbench.fleet.scheduler import Scheduler
-from dbbench.fleet.task import PartWork
 from dbbench.model import (
     Arm,
     Cell,
@@ -48,7 +45,7 @@ from dbbench.model import (
 from dbbench.model.events import ignore
 
 CPU_MS: Final = 50.0  # CPU time of the coordinator and its client per trial
-# wall time ÷ time of the trials alone: a part starts a process and ends within a second
+# wall time ÷ time of the trials alone: a host gets its next part within a second
 IDEAL: Final = 1.5
 CORE: Final = 0.005  # share of a core that an idle worker uses
 HOSTS: Final = 16
@@ -133,9 +130,8 @@ def real(folder: Path) -> bool:
     with workers(folder / "hosts", HOSTS) as (address, _):
         scheduler, names = connected(address, folder / "hosts/certs", HOSTS)
         fleet = Fleet("f", "spread", run.created, run.plan_sha256, tuple(names))
-        results.create_run(folder, with_hosts(run, names), "# plan\n")
-        work = PartWork("", "", "# plan\n", {}, (), "")
-        coordinator = Coordinator(folder, fleet, blocks_of(run), run, work, ignore)
+        given = Given("# plan\n", {})
+        coordinator = Coordinator(folder, fleet, blocks_of(run), run, given, ignore)
         began = time.monotonic()
         cpu = time.process_time()
         coordinator.work(scheduler)
@@ -150,11 +146,6 @@ def real(folder: Path) -> bool:
         held("time ÷ ideal", took / (trials * TRIAL_S / HOSTS), IDEAL),
     ]
     return all(figures)
-
-
-def with_hosts(run: Run, names: list[str]) -> Run:
-    """Return the run as the coordinator stores it."""
-    return dataclasses.replace(run, hosts={name: dict[str, Any]() for name in names})
 
 
 def quiet(folder: Path) -> bool:
@@ -177,10 +168,11 @@ def _cpu_s(pid: int) -> float:
 
 def worker(address: str, certs: str, results_folder: str) -> None:
     """Run a worker whose parts are simulated."""
-    from dbbench.fleet import daemons
-    from dbbench.fleet.task import HERE
+    from fleet_share import simulate
 
-    HERE.share = (sys.executable, str(Path(__file__).with_name("fleet_share.py").resolve()))
+    from dbbench.fleet import daemons, share
+
+    share.run_share = simulate
     folder = Path(results_folder)
     daemons.work(address, folder.name, folder, Path(certs), None)
 

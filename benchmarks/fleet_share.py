@@ -1,37 +1,40 @@
-"""The process of a part on a host with simulated trials, which sleep and are published. The workers
-of `fleet.py` start it.
+"""Simulated trials of a part on a host, which sleep and are published. The workers of `fleet.py` run
+them.
 """
 
 from __future__ import annotations
 
-import json
-import sys
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
 from dbbench import results
 from dbbench.fleet import share
-from dbbench.model import Status, Trial
-from dbbench.model.events import Event
+from dbbench.fleet.parts import Given
+from dbbench.model import Run, Status, Trial
+from dbbench.model.events import Emit, Event
+from dbbench.run.children import Stop
 
 
-def simulate(results_folder: Path, host: str) -> None:
+def simulate(
+    run: Run,
+    given: Given,
+    folder: Path,
+    emit: Emit,
+    stop: Stop,
+) -> None:
     """Replace `share.run_share`: a trial sleeps for its window and is published."""
-    work = json.load(sys.stdin)
-    run = results.parsed_spec(work["spec"].encode())
-    folder = results_folder / run.name
-    share._make_run(work, run, folder, host)
+    share.make_run(run, given, folder)
     for spec in results.pending(folder, run):
-        share._emit(Event("trial_begin", {"id": spec.id}))
+        if stop.signal is not None:
+            raise stop.error()
+        emit(Event("trial_begin", {"id": spec.id}))
         time.sleep(run.cells[0].window.measure_s)
         draft = results.Draft(folder, spec.id)
         (draft.raw / "pgbench.out").write_text("x" * 20_000)
         trial = Trial(
             spec.id,
             run.name,
-            host,
+            str(run.host["hostname"]),
             spec.cell.partition(".")[0],
             "postgres",
             "w",
@@ -43,8 +46,4 @@ def simulate(results_folder: Path, host: str) -> None:
         )
         draft.publish(trial, None, [], None)
         end = {"trial": spec.id, "arm": trial.fs_setup, "engine": "postgres", "workload": "w"}
-        share._emit(Event("trial_end", end))
-
-
-if __name__ == "__main__":
-    simulate(Path(sys.argv[1]), sys.argv[2])
+        emit(Event("trial_end", end))

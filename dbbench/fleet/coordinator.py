@@ -16,12 +16,13 @@ from typing import Any, Final
 from dbbench import __version__, errors, results
 from dbbench.fleet import fleet_files, parcel
 from dbbench.fleet.fleet_files import Fleet
-from dbbench.fleet.parts import Part, further_parts
+from dbbench.fleet.parts import Given, Part, further_parts
 from dbbench.fleet.scheduler import Host, Hosts, Scheduler, Submitted
-from dbbench.fleet.task import PartOutcome, PartWork
+from dbbench.fleet.task import PartOutcome
 from dbbench.model import Run
 from dbbench.model.events import Emit, Event
 from dbbench.results import merging
+from dbbench.results.trials import set_aside
 from dbbench.units import count, iso
 
 GONE_AFTER_S: Final = 600.0  # longer than a reboot
@@ -38,44 +39,45 @@ class Coordinator:
         fleet: Fleet,
         parts: Sequence[Part],
         run: Run,
-        work: PartWork,
+        given: Given,
         emit: Emit,
         *,
         gone_after_s: float = GONE_AFTER_S,
         look_s: float = _LOOK_S,
     ) -> None:
-        """`run`, `work`: what is the same for all parts."""
+        """`run`: the whole run, of which the parts are."""
         self.results = results_folder
         self.fleet = fleet
         self.parts = {part.name: part for part in parts}
         self.emit = emit
-        self.hosts = Hosts()
         self._run = run
-        self._work = work
+        self._given = given
         self._gone_after_s = gone_after_s
         self._look_s = look_s
+        self._next_look = 0.0
         self._submitted: dict[str, Submitted] = {}
-        # name of a part or of a host -> why the fleet does not expect it any more
-        self._lost: dict[str, str] = {}
+        self._hosts = Hosts()
+        self._seen = dict.fromkeys(fleet.hosts, time.monotonic())
+        # host or part -> why the fleet does not expect it any more
         self._refused: dict[str, str] = {}
-        self._absent_since: dict[str, float] = {}
-        self._published = 0.0
+        self._lost: dict[str, str] = {}
+        self._finished: set[tuple[str, str]] = set()  # names of runs, ids of trials
         for part in parts:
-            done = results.list_results(results_folder / part.run.name)
-            ids = {spec.id for spec in part.run.order}
-            self.hosts.finished |= {(part.run.name, name) for name in ids & done}
-            if ids <= done and part.name not in fleet.collected:
-                # A host has added this repeat of a block, and has returned it with the block.
-                self.fleet = dataclasses.replace(
-                    self.fleet, collected=(*self.fleet.collected, part.name)
-                )
+            done = part.trials & {
+                (part.run.name, name)
+                for name in results.list_results(results_folder / part.run.name)
+            }
+            self._finished |= done
+            # A host may have added this repeat of a block, and returned it with the block.
+            if done == part.trials or part.name in fleet.collected:
+                self._close(part)
 
     def work(self, scheduler: Scheduler) -> None:
         """Work until every part is collected or lost. Raises HostLost at the end, Terminated on
         `fleet stop`.
         """
-        self._import_arrived()
-        self._begin()
+        data = {"name": self.fleet.name, "mode": self.fleet.mode, "hosts": list(self.fleet.hosts)}
+        self.emit(Event("fleet_begin", {**data, **self._counts}))
         while self.open_parts or self._add_parts():
             self.step(scheduler)
             time.sleep(min(_STEP_S, self._look_s))
@@ -89,25 +91,27 @@ class Coordinator:
 
     def step(self, scheduler: Scheduler) -> None:
         """Take what has arrived, and submit what hosts can run."""
-        if scheduler.is_connected():
-            for event in scheduler.events():
-                self._show(event)
+        for when, event in scheduler.events():
+            self._show(when, event)
         for name, submitted in list(self._submitted.items()):
             if submitted.done:
                 del self._submitted[name]
                 self._take(self.parts[name], submitted.outcome())
-        if time.monotonic() - self._published >= self._look_s:
-            self._published = time.monotonic()
-            there = scheduler.hosts() if scheduler.is_connected() else {}
+        now = time.monotonic()
+        if now >= self._next_look:
+            self._next_look = now + self._look_s
+            there = scheduler.hosts()
+            self._seen.update(dict.fromkeys(there, now))
             self._look_at_hosts(there, scheduler)
-            self._give_up(set(there))
+            self._give_up(now)
             self._submit(scheduler)
-            self._publish()
+            data = {"utc": iso(time.time()), **self._counts, "hosts": self._hosts.rows()}
+            self.emit(Event("hosts", data))
 
     # Parts are submitted.
 
     def _look_at_hosts(self, there: Mapping[str, Host], scheduler: Scheduler) -> None:
-        self.hosts.connected = set(there)
+        self._hosts.connected = set(there)
         for name, host in there.items():
             if not host.is_same_version:
                 self._refuse(name, f"it has another version of dbbench than {__version__}")
@@ -115,33 +119,26 @@ class Coordinator:
                 # It has just refused a part, or it refused one of an earlier command.
                 scheduler.set_usable(host, name not in self._refused)
 
-    def _give_up(self, there: set[str]) -> None:
+    def _give_up(self, now: float) -> None:
         """Give up parts whose hosts have refused them, or are gone for too long."""
-        now = time.monotonic()
+        reasons = dict(self._refused)
+        for host, seen in self._seen.items():
+            if now - seen > self._gone_after_s:
+                reasons.setdefault(host, f"no answer for {self._gone_after_s:.0f} s")
         for part in self.open_parts:
-            hosts = {*self.fleet.hosts, *there} if part.host is None else {part.host}
-            able = hosts & there - self._refused.keys()
-            refusals = [
-                f"{name}: {self._refused[name]}" for name in sorted(hosts & self._refused.keys())
-            ]
-            if able:
-                self._absent_since.pop(part.name, None)
-            elif hosts <= self._refused.keys():
-                self._lose(part, "; ".join(refusals))
-            elif now - self._absent_since.setdefault(part.name, now) > self._gone_after_s:
-                absent = ", ".join(sorted(hosts - self._refused.keys()))
-                silence = f"{absent}: no answer for {self._gone_after_s:.0f} s"
-                self._lose(part, "; ".join([*refusals, silence]))
+            hosts = self._seen.keys() if part.host is None else {part.host}
+            if hosts <= reasons.keys():
+                texts = [f"{host}: {reasons[host]}" for host in sorted(hosts)]
+                self._lose(part, "; ".join(texts))
 
     def _submit(self, scheduler: Scheduler) -> None:
         """Submit a part for each free host: what waits at a host could not move to another one."""
-        usable = self.hosts.connected - self._refused.keys()
+        usable = self._hosts.connected - self._refused.keys()
         free = len(usable) - len(self._submitted)
         for part in self.open_parts:
             waits = part.name not in self._submitted
             if waits and (free > 0 if part.host is None else part.host in usable):
-                work = dataclasses.replace(self._work, run=part.run.name, spec=part.spec)
-                self._submitted[part.name] = scheduler.submit(part, work)
+                self._submitted[part.name] = scheduler.submit(part, self._given)
                 free -= 1
 
     # Results are imported.
@@ -160,41 +157,31 @@ class Coordinator:
             else:
                 self._lose(part, why)
             return
-        arrived = self._arrived / part.name
         try:
-            parcel.unpack(outcome.parcel, arrived)
-            self._import(part.name)
+            self._import(part, outcome.files)
         except (errors.FilesystemFull, errors.NotWritable):
             raise
         except errors.DbbenchError as error:
-            shutil.rmtree(arrived, ignore_errors=True)
             self._refuse(outcome.host, f"{error.id} {error.title}: {error.evidence}")
 
-    def _import_arrived(self) -> None:
-        """Import what a killed coordinator had received."""
-        for path in sorted(self._arrived.glob("[!.]*")):
-            if path.name in self.parts:
-                self._import(path.name)
-
-    def _import(self, part_name: str) -> None:
-        """Merge an arrived part as `dbbench import` does, and note that it is collected."""
-        arrived = self._arrived / part_name
-        folder = merging.merge(arrived, self.results).folder
-        part = self.parts[part_name]
-        run = results.load_spec(folder)
-        # An arm whose options were refused is left out by its host. A host without facts has not
-        # returned anything yet; it is named when it does.
-        left_out = {spec.id for spec in part.run.order} - results.list_results(folder)
-        order = tuple(spec for spec in run.order if spec.id not in left_out)
-        hosts = {name: facts for name, facts in run.hosts.items() if facts}
-        results.save_spec(folder, dataclasses.replace(run, order=order, hosts=hosts))
-        self.hosts.finished |= {(folder.name, spec.id) for spec in part.run.order}
-        self._change(collected=(*self.fleet.collected, part_name))
+    def _import(self, part: Part, files: Mapping[str, bytes]) -> None:
+        """Merge a part as `dbbench import` does, and note that it is collected."""
+        folder = self.results / part.run.name
+        arrived = fleet_files.folder_of(self.results, self.fleet.name) / fleet_files.ARRIVED
+        shutil.rmtree(arrived, ignore_errors=True)
+        parcel.unpack(files, arrived)
+        # A coordinator that was killed here has imported some of them, maybe from another host.
+        set_aside(folder, results.list_results(arrived), "interrupted-import")
+        merging.merge(arrived, self.results)
         shutil.rmtree(arrived)
+        self._close(part)
+        fleet_files.save(self.results, self.fleet)
 
-    @property
-    def _arrived(self) -> Path:
-        return fleet_files.folder_of(self.results, self.fleet.name) / fleet_files.ARRIVED
+    def _close(self, part: Part) -> None:
+        """Count a part as collected, also trials that its host has left out."""
+        self._finished |= part.trials
+        collected = dict.fromkeys((*self.fleet.collected, part.name))
+        self.fleet = dataclasses.replace(self.fleet, collected=tuple(collected))
 
     # Hosts and parts are given up, and parts are added.
 
@@ -223,41 +210,25 @@ class Coordinator:
 
     # The coordinator reports.
 
-    def _begin(self) -> None:
-        data = {
-            "name": self.fleet.name,
-            "mode": self.fleet.mode,
-            "hosts": list(self.fleet.hosts),
-            "trials": len(self._trials),
-            "done": len(self.hosts.finished & self._trials),
-        }
-        self.emit(Event("fleet_begin", data))
-
     @property
-    def _trials(self) -> set[tuple[str, str]]:
-        return {(part.run.name, spec.id) for part in self.parts.values() for spec in part.run.order}
+    def _counts(self) -> dict[str, int]:
+        trials = set[tuple[str, str]]().union(*(part.trials for part in self.parts.values()))
+        return {"trials": len(trials), "done": len(self._finished & trials)}
 
-    def _show(self, event: dict[str, Any]) -> None:
+    def _show(self, when: float, event: dict[str, Any]) -> None:
         if event["kind"] == "stop":
             raise errors.Terminated("`dbbench fleet stop` has stopped this fleet")
-        self.hosts.follow(event, self.fleet)
+        self._hosts.follow(when, event)
+        if event["kind"] == "trial_end":
+            self._finished.add((self.fleet.run_of(event["host"]), event["data"]["trial"]))
         if event["kind"] in ("trial_end", "note"):
             self.emit(Event(event["kind"], {**event["data"], "host": event["host"]}))
 
-    def _publish(self) -> None:
-        data = {
-            "utc": iso(time.time()),
-            "done": len(self.hosts.finished & self._trials),
-            "trials": len(self._trials),
-            "hosts": self.hosts.rows(),
-        }
-        self.emit(Event("hosts", data))
-
     def _conclude(self) -> None:
         lacking = sorted(self._lost)
-        self._change(finished=not lacking)
-        trials = len(self.hosts.finished)
-        data = {"name": self.fleet.name, "trials": trials, "lacking": lacking}
+        self.fleet = dataclasses.replace(self.fleet, finished=not lacking)
+        fleet_files.save(self.results, self.fleet)
+        data = {"name": self.fleet.name, "trials": len(self._finished), "lacking": lacking}
         self.emit(Event("fleet_end", data))
         if lacking:
             raise errors.HostLost(
@@ -267,10 +238,6 @@ class Coordinator:
                 ),
                 remedy="Correct the cause on the host, then run the same command again to resume.",
             )
-
-    def _change(self, **news: Any) -> None:
-        self.fleet = dataclasses.replace(self.fleet, **news)
-        fleet_files.save(self.results, self.fleet)
 
     def _note(self, text: str) -> None:
         self.emit(Event("note", {"text": text}))

@@ -9,6 +9,8 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -98,7 +100,20 @@ def work(
     used results folder.
     """
     address = security.whole(address)
-    secured = security.of(certs)
+    make = partial(
+        Worker,
+        address,
+        nthreads=1,
+        name=name,
+        resources=resources(name),
+        security=security.of(certs),
+        memory_limit=0,
+        dashboard=False,
+        death_timeout=10,
+        validate=False,
+        heartbeat_interval=f"{HEARTBEAT_S}s",
+        host="127.0.0.1" if security.is_loopback(address) else None,
+    )
     HERE.name = name
     HERE.results = results.resolve()
     HERE.results.mkdir(parents=True, exist_ok=True)
@@ -107,7 +122,9 @@ def work(
     with exclusive(HERE.results / LOCK, _in_use):
         heard = time.monotonic()
         while not _leave.is_set() and (give_up_s is None or time.monotonic() - heard < give_up_s):
-            if asyncio.run(_serve(address, name, secured)):
+            # Closing it waits for the task, which stops its trial.
+            with contextlib.suppress(OSError, TimeoutError, ValueError, RuntimeError):
+                asyncio.run(_serve(make, timeout=STOP_S))
                 heard = time.monotonic()
             _leave.wait(_AGAIN_S)
 
@@ -129,41 +146,12 @@ def _leave_with_ssh() -> None:
     _leave.set()
 
 
-async def _serve(address: str, name: str, secured: Any) -> bool:
-    """Run the worker until its scheduler or this process ends; return whether it reached one."""
-    worker = Worker(
-        address,
-        nthreads=1,
-        name=name,
-        resources=resources(name),
-        security=secured,
-        memory_limit=0,
-        dashboard=False,
-        death_timeout=10,
-        validate=False,
-        heartbeat_interval=f"{HEARTBEAT_S}s",
-        host="127.0.0.1" if security.is_loopback(address) else None,
-    )
-    _leave_at_signals()
-    try:
-        await worker
-        while worker.status == distributed.Status.running and not _leave.is_set():
-            await asyncio.sleep(_STEP_S)
-        return True
-    except (OSError, TimeoutError, ValueError, RuntimeError):
-        return False
-    finally:
-        # The worker ends, whether it closes cleanly or not. Closing waits for the task, which
-        # stops its trial.
-        with contextlib.suppress(Exception):
-            await worker.close(timeout=STOP_S)
-
-
 def schedule(address: str, certs: Path | None) -> None:
     """Run a scheduler on `address` until SIGINT or SIGTERM. Raises FleetInsecure, or OSError if the
     port is in use.
     """
-    asyncio.run(_schedule(scheduler_options(address, security.of(certs))))
+    options = scheduler_options(address, security.of(certs))
+    asyncio.run(_serve(partial(QuietScheduler, **options)))
 
 
 def scheduler_options(address: str, secured: Any) -> dict[str, Any]:
@@ -178,17 +166,16 @@ def scheduler_options(address: str, secured: Any) -> dict[str, Any]:
     }
 
 
-async def _schedule(options: dict[str, Any]) -> None:
-    _leave_at_signals()
-    scheduler = QuietScheduler(**options)
-    await scheduler
-    try:
-        while scheduler.status == distributed.Status.running and not _leave.is_set():
-            await asyncio.sleep(_STEP_S)
-    finally:
-        await scheduler.close()
-
-
-def _leave_at_signals() -> None:
+async def _serve(make: Callable[[], Any], **closing: float) -> None:
+    """Run a server of dask until it or this process ends. Raises what keeps it from starting."""
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, _leave.set)
+    server = make()
+    try:
+        await server
+        while server.status == distributed.Status.running and not _leave.is_set():
+            await asyncio.sleep(_STEP_S)
+    finally:
+        # It ends, whether it closes cleanly or not.
+        with contextlib.suppress(Exception):
+            await server.close(**closing)

@@ -1,7 +1,7 @@
 """What the coordinator of a fleet stores, so that the same command resumes after it was killed.
 RESULTS/.fleet/RUN/fleet.json     mode, plan, hosts, and which parts have been collected
 RESULTS/.fleet/RUN/.lock          held by the coordinator
-RESULTS/.fleet/RUN/arrived/PART   results of a part that are to be imported
+RESULTS/.fleet/RUN/arrived        results of a part while they are imported
 RESULTS/.fleet/RUN/hosts/HOST     results folder of a host of `--local`
 """
 
@@ -19,7 +19,6 @@ from dbbench.errors import DbbenchError, ResultDamaged, ResultNotRegular, RunMis
 from dbbench.model.base import NAME
 from dbbench.results import fileio
 
-FOLDER: Final = ".fleet"
 HOSTS: Final = "hosts"
 ARRIVED: Final = "arrived"
 
@@ -49,7 +48,7 @@ class Fleet:
 
 def folder_of(results_folder: Path, name: str) -> Path:
     """Return the directory of the coordinator's own files."""
-    return results_folder / FOLDER / name
+    return results_folder / results.FLEETS / name
 
 
 def exists(results_folder: Path, name: str) -> bool:
@@ -59,10 +58,10 @@ def exists(results_folder: Path, name: str) -> bool:
 
 def save(results_folder: Path, fleet: Fleet) -> None:
     """Write fleet.json atomically."""
-    folder = folder_of(results_folder, fleet.name)
-    with fileio.writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-    fileio.write_json(folder / "fleet.json", dataclasses.asdict(fleet))
+    path = folder_of(results_folder, fleet.name) / "fleet.json"
+    with fileio.writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    fileio.write_json(path, dataclasses.asdict(fleet))
 
 
 def load(results_folder: Path, name: str) -> Fleet:
@@ -87,7 +86,7 @@ def fleets(results_folder: Path, damaged: list[DbbenchError] | None = None) -> l
     `damaged`.
     """
     all_fleets = []
-    for path in (results_folder / FOLDER).glob("*/fleet.json"):
+    for path in (results_folder / results.FLEETS).glob("*/fleet.json"):
         with collect_errors(damaged, ResultDamaged):
             all_fleets.append(load(results_folder, path.parent.name))
     return sorted(all_fleets, key=lambda fleet: (fleet.created, fleet.name))

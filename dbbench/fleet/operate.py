@@ -7,27 +7,25 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import shutil
-import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
-from dbbench import __version__, errors, results
+from dbbench import __version__, errors, process, results
 from dbbench.fleet import fleet_files, security
 from dbbench.fleet.coordinator import Coordinator
 from dbbench.fleet.fleet_files import Fleet
 from dbbench.fleet.launch import Cluster, HostOptions, cluster
-from dbbench.fleet.parts import parts_of
+from dbbench.fleet.parts import Given, parts_of
 from dbbench.fleet.scheduler import Hosts, Scheduler
-from dbbench.fleet.task import PartWork
 from dbbench.model import Budget, Run
 from dbbench.model.base import NAME
 from dbbench.model.events import Emit, Event
 from dbbench.plan.forecast import apply_budget
 from dbbench.plan.planned_conditions import limits
 from dbbench.plan.request import PlanRequest
-from dbbench.results.merging import keep_scripts, own_scripts
+from dbbench.run.children import stoppable
 from dbbench.run.create import free_name, must_be_of, scripts_of
 from dbbench.units import iso
 
@@ -85,23 +83,21 @@ def _existing(root: Path, request: FleetRequest) -> Fleet | None:
     plan = (request.plan.sha256, request.mode)
     name = request.name
     same = [fleet for fleet in fleet_files.fleets(root) if (fleet.plan_sha256, fleet.mode) == plan]
-    if name is not None and not NAME.fullmatch(name):
-        raise errors.RunNameTaken(
-            f'invalid name of a fleet "{name}": use letters, digits and . _ + : = -'
-        )
-    if name is None:
-        unfinished = [fleet for fleet in same if not fleet.finished]
-        candidates = unfinished or same
-        return candidates[-1] if candidates and not request.new else None
-    for fleet in same:
-        if fleet.name == name:
-            return fleet
-    if (root / name).exists() or fleet_files.exists(root, name):
-        raise errors.RunNameTaken(
-            f"{name} in {root} is another run, or a fleet of another plan or mode",
-            remedy="Give another --name.",
-        )
-    return None
+    if name is None and request.new:
+        return None
+    if name is not None:
+        if not NAME.fullmatch(name):
+            raise errors.RunNameTaken(
+                f'invalid name of a fleet "{name}": use letters, digits and . _ + : = -'
+            )
+        same = [fleet for fleet in same if fleet.name == name]
+        if not same and ((root / name).exists() or fleet_files.exists(root, name)):
+            raise errors.RunNameTaken(
+                f"{name} in {root} is another run, or a fleet of another plan or mode",
+                remedy="Give another --name.",
+            )
+    unfinished = [fleet for fleet in same if not fleet.finished]
+    return next(reversed(unfinished or same), None)
 
 
 def work(
@@ -118,34 +114,42 @@ def work(
     # The same name goes on with the fleet that it belongs to.
     name = fleet.name if fleet else request.name or free_name(root, wanted.plan.name)
     folder = fleet_files.folder_of(root, name)
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(fleet_files.coordinating(root, name))
-        stack.enter_context(_stoppable(request.again))
-        with cluster(options, folder) as started:
-            scheduler = Scheduler(started.address, started.certs, name)
-            with contextlib.closing(scheduler):
-                # The hosts are part of the fleet, which is saved before anything is sent to them.
-                hosts = _wait_for_hosts(scheduler, started, request.least_hosts, fleet)
-                fleet = fleet or _new_fleet(request, name, hosts)
-                fleet = dataclasses.replace(fleet, scheduler=started.address)
-                fleet_files.save(root, fleet)
-                run = _run_of(root, request, fleet)
-                with show() as emit:
-                    # From here on the screen shows what the hosts report.
-                    for text in _notes(request, fleet):
-                        emit(Event("note", {"text": text}))
-                    coordinator = Coordinator(
-                        root,
-                        fleet,
-                        parts_of(fleet, run, wanted),
-                        run,
-                        PartWork("", "", wanted.text, scripts_of(wanted), request.wipe, ""),
-                        emit,
-                        gone_after_s=request.gone_after_s,
-                    )
-                    coordinator.work(scheduler)
-        # What the hosts of --local have is collected, and their workers have ended.
-        shutil.rmtree(folder / fleet_files.HOSTS, ignore_errors=True)
+    with (
+        fleet_files.coordinating(root, name),
+        _stoppable(request.again),
+        cluster(options, folder) as started,
+        contextlib.closing(Scheduler(started.address, started.certs, name)) as scheduler,
+    ):
+        # The hosts are part of the fleet, which is saved before anything is sent to them.
+        hosts = _wait_for_hosts(scheduler, started, request.least_hosts, fleet)
+        fleet = fleet or Fleet(
+            name,
+            "each" if request.mode == "each" else "spread",
+            iso(time.time()),
+            wanted.sha256,
+            tuple(hosts),
+            budget_s=wanted.plan.budget_s,
+        )
+        fleet = dataclasses.replace(fleet, scheduler=started.address)
+        fleet_files.save(root, fleet)
+        run = _run_of(root, request, fleet)
+        given = Given(wanted.text, scripts_of(wanted), request.wipe)
+        with show() as emit:
+            # From here on the screen shows what the hosts report.
+            for text in _notes(request, fleet):
+                emit(Event("note", {"text": text}))
+            coordinator = Coordinator(
+                root,
+                fleet,
+                parts_of(fleet, run, wanted),
+                run,
+                given,
+                emit,
+                gone_after_s=request.gone_after_s,
+            )
+            coordinator.work(scheduler)
+    # What the hosts of --local have is collected, and their workers have ended.
+    shutil.rmtree(folder / fleet_files.HOSTS, ignore_errors=True)
     return coordinator.fleet
 
 
@@ -158,14 +162,14 @@ def _wait_for_hosts(
     """Return the connected hosts, as soon as all of those that dbbench starts, or `least`, are
     there. Raises FleetUnreachable if a new fleet would lack hosts.
     """
-    until = time.monotonic() + _START_S
-    while True:
-        there = scheduler.hosts().keys()
-        missing = sorted(started.logs.keys() - there)
-        is_enough = not missing and len(there) >= least
-        if is_enough or time.monotonic() > until:
-            break
-        time.sleep(_LOOK_S)
+
+    def are_missing() -> bool:
+        there = scheduler.hosts()
+        return not started.logs.keys() <= there.keys() or len(there) < least
+
+    process.wait_while(are_missing, _START_S, _LOOK_S)
+    there = scheduler.hosts().keys()
+    missing = sorted(started.logs.keys() - there)
     if fleet is None and missing:
         raise errors.FleetUnreachable(
             f"no worker started on {', '.join(missing)}",
@@ -181,21 +185,9 @@ def _wait_for_hosts(
     return sorted(there)
 
 
-def _new_fleet(request: FleetRequest, name: str, hosts: list[str]) -> Fleet:
-    return Fleet(
-        name,
-        "each" if request.mode == "each" else "spread",
-        iso(time.time()),
-        request.plan.sha256,
-        tuple(hosts),
-        budget_s=request.plan.plan.budget_s,
-    )
-
-
 def _run_of(root: Path, request: FleetRequest, fleet: Fleet) -> Run:
     """Return the run of which hosts get parts: plan and cells are the user's, never those of a
-    results folder. With `spread` and no budget, the results have one run, whose order grows;
-    other runs are made when results are imported.
+    results folder. With `spread` and no budget, an earlier start may have added blocks.
     """
     wanted = request.plan
     plan = dataclasses.replace(wanted.plan, budget_s=fleet.budget_s)
@@ -211,22 +203,15 @@ def _run_of(root: Path, request: FleetRequest, fleet: Fleet) -> Run:
         budget=None if plan.budget_s is None else Budget(),
         skipped=wanted.skipped,
     )
-    # Results of hosts with runs of their own are imported as they are.
-    if fleet.mode == "each" or run.budget is not None:
-        return run
-    # The one run of all hosts exists before its first trial arrives.
     folder = root / fleet.name
-    if not (folder / "run.json").exists():
-        hosts = {name: dict[str, Any]() for name in fleet.hosts}
-        cells = own_scripts(run.cells, folder)
-        results.create_run(root, dataclasses.replace(run, cells=cells, hosts=hosts), wanted.text)
-    keep_scripts(folder, scripts_of(wanted))
-    # An earlier start may have added blocks, so the order is the stored one.
+    if fleet.mode == "each" or run.budget is not None or not (folder / "run.json").exists():
+        return run
     stored = results.load_spec(folder)
     if request.precision is not None:
         stored = dataclasses.replace(stored, precision=request.precision, questions={})
         results.save_spec(folder, stored)
-    return dataclasses.replace(run, order=stored.order)
+    specs = {spec.id: spec for spec in (*run.order, *stored.order)}
+    return dataclasses.replace(run, order=tuple(specs.values()))
 
 
 def _notes(request: FleetRequest, fleet: Fleet) -> Iterator[str]:
@@ -245,35 +230,28 @@ def _notes(request: FleetRequest, fleet: Fleet) -> Iterator[str]:
 @contextlib.contextmanager
 def _stoppable(again: str) -> Iterator[None]:
     """Stop on SIGINT and SIGTERM; say how to resume. Raises Interrupted, Terminated."""
-
-    def terminate(_number: int, _frame: object) -> NoReturn:
-        raise errors.Terminated("stopped on request")
-
-    before = signal.signal(signal.SIGTERM, terminate)
     try:
-        yield
-    except (KeyboardInterrupt, errors.Interrupted, errors.Terminated) as stopped:
-        kind = type(stopped) if isinstance(stopped, errors.DbbenchError) else errors.Interrupted
-        raise kind(
+        with stoppable():
+            yield
+    except (errors.Interrupted, errors.Terminated) as stopped:
+        raise type(stopped)(
             "the fleet was stopped",
             effect="The hosts stop their trials; finished trials are kept.",
             remedy=f"Resume it with:  {again}",
         ) from None
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def report(root: Path, fleet: Fleet) -> list[dict[str, Any]] | None:
     """Return a row for each host of a fleet; None if no scheduler answers."""
     try:
-        scheduler = _scheduler_of(root, fleet, fleet.scheduler, None)
+        scheduler = _scheduler_of(root, fleet)
     except errors.DbbenchError:
         return None
     with contextlib.closing(scheduler):
-        hosts = Hosts(connected=set(scheduler.hosts()))
-        for event in scheduler.past_events():
+        hosts = Hosts(set(scheduler.hosts()))
+        for when, event in scheduler.past_events():
             if event["kind"] != "stop":
-                hosts.follow(event, fleet)
+                hosts.follow(when, event)
         return hosts.rows()
 
 
@@ -289,8 +267,7 @@ def stop(
     """
     stopped: list[str] = []
     try:
-        scheduler = _scheduler_of(root, fleet, address or fleet.scheduler, certs)
-        with contextlib.closing(scheduler):
+        with contextlib.closing(_scheduler_of(root, fleet, address, certs)) as scheduler:
             stopped = scheduler.stop()
     except (errors.FleetUnreachable, errors.FileUnreadable):
         if address is not None:
@@ -308,8 +285,10 @@ def keys_of(root: Path, name: str) -> Path:
 def _scheduler_of(
     root: Path,
     fleet: Fleet,
-    address: str,
-    certs: Path | None,
+    address: str | None = None,
+    certs: Path | None = None,
 ) -> Scheduler:
     keys = keys_of(root, fleet.name)
-    return Scheduler(address, certs or (keys if keys.is_dir() else None), fleet.name)
+    if certs is None and keys.is_dir():
+        certs = keys
+    return Scheduler(address or fleet.scheduler, certs, fleet.name)

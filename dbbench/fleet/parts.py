@@ -24,9 +24,18 @@ class Part:
     host: str | None = None  # the only host that may run it
 
     @property
-    def spec(self) -> str:
-        """Return run.json of the host."""
-        return results.written_spec(self.run).decode()
+    def trials(self) -> set[tuple[str, str]]:
+        """Return the name of its run with each trial's id."""
+        return {(self.run.name, spec.id) for spec in self.run.order}
+
+
+@dataclass(frozen=True)
+class Given:
+    """What the command gives to all parts."""
+
+    plan: str  # content of the plan file
+    scripts: dict[str, str]
+    wipe: tuple[str, ...] = ()  # devices that may be erased
 
 
 def parts_of(fleet: Fleet, run: Run, wanted: PlanRequest) -> list[Part]:
@@ -68,14 +77,13 @@ def further_parts(
     before the precision is checked again. Plan and cells are those of `run`.
     """
     trials = {trial.id: trial for trial in folder.trials}
-    before = folder.run.order
-    longer = extend(folder.run, lambda spec: folder.trial(spec).status)
-    if longer.order == before and longer.precision is not None:
+    before = dataclasses.replace(folder.run, precision=run.precision)
+    longer = extend(before, lambda spec: folder.trial(spec).status)
+    if longer.order == before.order and longer.precision is not None:
         for _ in range(hosts):
             longer = further(longer, trials)
     folder.save(longer)
-    added = tuple(spec for spec in longer.order if spec not in before)
-    return blocks_of(dataclasses.replace(run, order=added))
+    return blocks_of(dataclasses.replace(run, order=longer.order[len(before.order) :]))
 
 
 def _block_and_attempt(spec: TrialSpec) -> tuple[int, int]:

@@ -26,4 +26,3 @@ def dask_setup(worker: Any) -> None:
         worker.state.total_resources[resource] = quantity
         worker.state.available_resources[resource] = quantity
     HERE.results.mkdir(parents=True, exist_ok=True)
-    worker.periodic_callbacks["heartbeat"].callback_time = 1000 * daemons.HEARTBEAT_S

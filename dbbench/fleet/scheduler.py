@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import queue
-import time
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import CancelledError
@@ -15,9 +13,8 @@ from typing import Any, Final
 
 from dbbench.errors import DbbenchError, FleetUnreachable
 from dbbench.fleet import daemons, security
-from dbbench.fleet.fleet_files import Fleet
-from dbbench.fleet.parts import Part
-from dbbench.fleet.task import PartOutcome, PartWork, run_part
+from dbbench.fleet.parts import Given, Part
+from dbbench.fleet.task import PartOutcome, run_part
 from dbbench.units import iso
 
 import distributed  # isort: skip  (`daemons` configures dask before it is imported)
@@ -25,13 +22,13 @@ import distributed  # isort: skip  (`daemons` configures dask before it is impor
 _TIMEOUT: Final = "20s"
 _FETCH: Final = "60s"
 _GONE: Final = (OSError, TimeoutError)  # dask's CommClosedError is an OSError
+_LoggedEvent = tuple[float, dict[str, Any]]  # UTC, event of a host (`task._REPORTED`)
 
 
 @dataclass(frozen=True)
 class Host:
     """A worker that is connected to the scheduler."""
 
-    name: str
     address: str
     resources: dict[str, float]
 
@@ -47,41 +44,29 @@ class Host:
 
 @dataclass
 class Hosts:
-    """What the hosts have reported, by name."""
+    """What the hosts have reported last."""
 
     connected: set[str] = field(default_factory=set)
-    finished: set[tuple[str, str]] = field(default_factory=set)  # names of runs, ids of trials
-    reports: dict[str, dict[str, Any]] = field(default_factory=dict)
+    reports: dict[str, _LoggedEvent] = field(default_factory=dict)
 
-    def follow(self, event: dict[str, Any], fleet: Fleet) -> None:
-        """Take an event of a host (`task._REPORTED`)."""
+    def follow(self, when: float, event: dict[str, Any]) -> None:
+        """Take an event of a host."""
         host = event["host"]
         data = event["data"]
-        report = self.reports.setdefault(host, {"trial": "", "note": ""})
-        report["since"] = time.time()
-        match event["kind"]:
-            case "trial_begin":
-                report["trial"] = data["id"]
-                report["note"] = ""
-            case "trial_end":
-                report["trial"] = ""
-                self.finished.add((fleet.run_of(host), data["trial"]))
-            case "prepare":
-                report["note"] = data["what"]
+        if event["kind"] == "prepare":  # also within a trial
+            data = {**self.reports.get(host, (0.0, {}))[1], **data}
+        if event["kind"] != "note":
+            self.reports[host] = (when, data)
 
     def rows(self) -> list[dict[str, Any]]:
         """Return a row of each host for `fleet status`."""
-        return [self._row(name) for name in sorted({*self.connected, *self.reports})]
-
-    def _row(self, name: str) -> dict[str, Any]:
-        report = self.reports.get(name, {})
-        return {
-            "host": name,
-            "connected": name in self.connected,
-            "trial": report.get("trial", ""),
-            "note": report.get("note", ""),
-            "since": iso(report["since"]) if "since" in report else None,
-        }
+        rows = []
+        for name in sorted({*self.connected, *self.reports}):
+            when, data = self.reports.get(name, (None, {}))
+            row = {"host": name, "connected": name in self.connected}
+            row |= {"trial": data.get("id", ""), "note": data.get("what", "")}
+            rows.append({**row, "since": None if when is None else iso(when)})
+        return rows
 
 
 class Submitted:
@@ -120,7 +105,7 @@ class Scheduler:
         self._security = security.of(certs)
         self._name = fleet_name
         self._topic = f"dbbench/{fleet_name}"
-        self._events: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+        self._events: queue.SimpleQueue[_LoggedEvent] = queue.SimpleQueue()
         self._client = self._connect()
 
     def _connect(self) -> Any:
@@ -142,18 +127,18 @@ class Scheduler:
         with contextlib.suppress(Exception):  # the connection is already closed
             self._client.close(timeout="5s")
 
-    def is_connected(self) -> bool:
-        """Return whether the scheduler answers; connect again after it died."""
+    def hosts(self) -> dict[str, Host]:
+        """Return the connected hosts by name; none while the scheduler does not answer. Connect
+        again after it died.
+        """
         if self._client.status == "closed":
             with contextlib.suppress(FleetUnreachable):
                 self._client = self._connect()
-        return bool(self._client.status == "running")
-
-    def hosts(self) -> dict[str, Host]:
-        """Return the connected hosts by name; none while the scheduler does not answer."""
+        if self._client.status != "running":
+            return {}
         try:
             # A scheduler that was started again does not know the subscription.
-            self._client.subscribe_topic(self._topic, self._receive)
+            self._client.subscribe_topic(self._topic, self._events.put)
             workers = self._client.scheduler_info(n_workers=-1)["workers"]
         except _GONE:
             return {}
@@ -162,7 +147,7 @@ class Scheduler:
             for resource in worker.get("resources", {}):
                 if resource.startswith(daemons.PLACE):
                     name = resource.removeprefix(daemons.PLACE)
-                    hosts[name] = Host(name, address, worker["resources"])
+                    hosts[name] = Host(address, worker["resources"])
         return hosts
 
     def set_usable(self, host: Host, usable: bool) -> None:
@@ -175,28 +160,32 @@ class Scheduler:
                 on_error="ignore",
             )
 
-    def submit(self, part: Part, work: PartWork) -> Submitted:
+    def submit(self, part: Part, given: Given) -> Submitted:
         """Submit a part. dask gives it to another host, if it may run there, when a worker dies."""
         needed = {daemons.VERSION: 1.0}
         if part.host is not None:
             needed[f"{daemons.PLACE}{part.host}"] = 1.0
-        work = dataclasses.replace(work, topic=self._topic)
         # A key that was used before could mean a task that its host has not yet stopped.
         key = f"{self._name}/{part.name}/{uuid.uuid4().hex[:12]}"
-        future = self._client.submit(run_part, work, key=key, pure=False, resources=needed)
+        future = self._client.submit(
+            run_part,
+            part.run,
+            given,
+            self._topic,
+            key=key,
+            pure=False,
+            resources=needed,
+        )
         return Submitted(future)
 
-    def events(self) -> Iterator[dict[str, Any]]:
+    def events(self) -> Iterator[_LoggedEvent]:
         """Yield the events of hosts since the last call."""
         while not self._events.empty():
             yield self._events.get()
 
-    def _receive(self, event: tuple[float, dict[str, Any]]) -> None:
-        self._events.put(event[1])
-
-    def past_events(self) -> list[dict[str, Any]]:
+    def past_events(self) -> tuple[_LoggedEvent, ...]:
         """Return the last events of hosts, oldest first."""
-        return [event for _time, event in self._client.get_events(self._topic)]
+        return tuple(self._client.get_events(self._topic))
 
     def stop(self) -> list[str]:
         """Cancel the fleet's parts that hosts are running, and tell its coordinator; return the
@@ -205,15 +194,15 @@ class Scheduler:
         self._client.log_event(self._topic, {"kind": "stop"})
         running = self._client.processing()
         stopped = []
-        for host in self.hosts().values():
+        for name, host in sorted(self.hosts().items()):
             keys = [
                 key for key in running.get(host.address, ()) if key.startswith(f"{self._name}/")
             ]
             futures = [distributed.Future(key, self._client) for key in keys]
             self._client.cancel(futures, force=True)
             if keys:
-                stopped.append(host.name)
-        return sorted(stopped)
+                stopped.append(name)
+        return stopped
 
 
 async def _set_resource(quantity: float, dask_worker: Any) -> None:

@@ -27,18 +27,17 @@ from dbbench.results.folder import (
 )
 from dbbench.results.index import INDEX_NAME, index_rows
 from dbbench.results.runs import (
+    FLEETS,
     create_run,
     drivable,
     list_results,
     load_lab,
     load_spec,
     lock,
-    parsed_spec,
     pending,
     runs,
     save_lab,
     save_spec,
-    written_spec,
 )
 from dbbench.results.trials import Draft
 

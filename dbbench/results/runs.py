@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import json
 import os
 import shutil
 from collections.abc import Iterator
@@ -21,6 +20,7 @@ from dbbench.results.fileio import read_as, real_folder, sha256, write_text, wri
 from dbbench.results.trials import SUMS, damage
 
 LAB: Final = "powercut.json"
+FLEETS: Final = ".fleet"  # directory of the coordinators' own files
 KEPT: Final = "powercut"  # directory of disk images and logs
 
 
@@ -77,11 +77,6 @@ def save_spec(folder: Path, run: model.Run) -> None:
     fileio.write_with_sum(folder / "run.json", model.plain(run))
 
 
-def written_spec(run: model.Run) -> bytes:
-    """Return run.json as bytes, for transfer."""
-    return json.dumps(model.plain(run), ensure_ascii=False, allow_nan=False).encode("utf-8")
-
-
 def load_spec(folder: Path) -> model.Run:
     """Read run.json. Raises RunMissing if there is none, ResultDamaged if it cannot be read."""
     remedy = "List the runs with: dbbench show"
@@ -98,11 +93,6 @@ def load_spec(folder: Path) -> model.Run:
             text = f"trial {spec.id} belongs to a cell that is not listed"
             raise ResultDamaged(f"{path} is invalid: {text}")
     return run
-
-
-def parsed_spec(written: bytes) -> model.Run:
-    """Parse what `written_spec` returned. Raises ValueError."""
-    return fileio.parsed_as(model.Run, written)
 
 
 def list_results(folder: Path) -> set[str]:

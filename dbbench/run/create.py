@@ -151,14 +151,17 @@ def free_name(
     plan_name: str,
     day: str | None = None,
 ) -> str:
-    """Return plan name, date and the first free letter: "new-server-2026-11-21-a"."""
+    """Return plan name, date and the first free letter: "new-server-2026-11-21-a". A fleet has its
+    name too.
+    """
     day = day or time.strftime("%Y-%m-%d")
     length = 0
     while True:
         length += 1
         for letters in itertools.product(string.ascii_lowercase, repeat=length):
             name = f"{plan_name}-{day}-{''.join(letters)}"
-            if not (results_folder / name).exists():
+            places = (results_folder / name, results_folder / results.FLEETS / name)
+            if not any(place.exists() for place in places):
                 return name
 
 

@@ -25,7 +25,7 @@ from dbbench.results.at_ceiling import judge
 from dbbench.results.fileio import writing
 from dbbench.run import worker
 from dbbench.run.adaptive import charge, conclude, extend, further, may_begin, of_first_blocks
-from dbbench.run.children import Launcher, stoppable
+from dbbench.run.children import Launcher, Stop, stoppable
 from dbbench.run.record import Record
 from dbbench.run.recover import RELEASE_S, give_back
 from dbbench.storage import devices
@@ -44,15 +44,16 @@ def execute(
     *,
     wipe: tuple[str, ...] = (),
     emit: Emit,
+    stop: Stop | None = None,
 ) -> None:
     """Run the remaining trials of the run in `path`. Every process compares `sha256`, the identity
-    of the user's plan, with run.json. Raises
+    of the user's plan, with run.json. `stop`: of a caller that is not the main thread. Raises
     RunLocked, the error of a trial that could not begin, Interrupted and Terminated; the same
     command resumes the run.
     """
     with (
         results.lock(path),
-        stoppable() as stop,
+        contextlib.nullcontext(stop) if stop else stoppable() as stop,
         Launcher(worker.__name__, path / LOG, emit, stop) as launcher,
     ):
         queue = Queue(RunFolder(path), launcher, worker.Request("", str(path), sha256, wipe))

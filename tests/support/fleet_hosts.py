@@ -13,9 +13,9 @@ from dbbench.errors import DbbenchError
 from dbbench.fleet import parcel
 from dbbench.fleet.coordinator import Coordinator
 from dbbench.fleet.fleet_files import Fleet
-from dbbench.fleet.parts import Part, parts_of
+from dbbench.fleet.parts import Given, Part, parts_of
 from dbbench.fleet.scheduler import Host
-from dbbench.fleet.task import PartOutcome, PartWork
+from dbbench.fleet.task import PartOutcome
 from dbbench.model import Run, TrialSpec, plain
 from dbbench.model.events import Emit, ignore
 from dbbench.plan import Expanded, make_order
@@ -39,17 +39,12 @@ def two_arms(blocks: int) -> Run:
 
 def new_fleet(
     run: Run,
-    results_folder: Path,
     hosts: Collection[str],
     mode: Any = "spread",
 ) -> Fleet:
-    """Return a fleet that runs `run`, and make its results as `fleet run` does."""
+    """Return a fleet that runs `run`."""
     names = tuple(sorted(hosts))
-    fleet = Fleet(run.name, mode, run.created, run.plan_sha256, names, budget_s=run.plan.budget_s)
-    if mode == "spread" and run.budget is None:
-        named = dataclasses.replace(run, hosts={name: dict[str, Any]() for name in names})
-        results.create_run(results_folder, named, "# plan\n")
-    return fleet
+    return Fleet(run.name, mode, run.created, run.plan_sha256, names, budget_s=run.plan.budget_s)
 
 
 def coordinator(
@@ -62,14 +57,16 @@ def coordinator(
     """Return the coordinator of a fleet, the first one or a later one."""
     folder = results_folder / fleet.name
     if (folder / "run.json").exists():
-        run = dataclasses.replace(run, order=results.load_spec(folder).order)
+        stored = results.load_spec(folder).order
+        specs = {spec.id: spec for spec in (*run.order, *stored)}
+        run = dataclasses.replace(run, order=tuple(specs.values()))
     wanted = PlanRequest("# plan\n", run.plan, Expanded(run.cells, run.order), run.plan_sha256)
     return Coordinator(
         results_folder,
         fleet,
         parts_of(fleet, run, wanted),
         run,
-        PartWork("", "", "# plan\n", {}, (), ""),
+        Given("# plan\n", {}),
         emit,
         gone_after_s=gone_after_s,
         look_s=0.0,
@@ -88,6 +85,17 @@ class Task:
         return self.result
 
 
+def _without(order: tuple[TrialSpec, ...], arm: str) -> tuple[TrialSpec, ...]:
+    """Return the trials of other arms, whose positions then have no gap."""
+    left_out = [spec for spec in order if spec.cell.partition(".")[0] == arm]
+    kept = []
+    for spec in order:
+        before = sum(gone.position < spec.position for gone in left_out)
+        if spec not in left_out:
+            kept.append(dataclasses.replace(spec, position=spec.position - before))
+    return tuple(kept)
+
+
 class Hosts:
     """A scheduler with simulated hosts. They take parts in turn."""
 
@@ -95,32 +103,30 @@ class Hosts:
         from dbbench.fleet import daemons
 
         self.folder = folder
-        self.there = {name: Host(name, f"tls://{name}", daemons.resources(name)) for name in names}
+        self.there = {name: Host(f"tls://{name}", daemons.resources(name)) for name in names}
         self.unusable: set[str] = set()
         self.refuses: dict[str, str] = {}  # host -> evidence of its error
         self.damages: set[str] = set()  # hosts whose parcels are damaged
         self.lost = 0  # number of the next tasks that are lost with their scheduler
         self.suspect: set[str] = set()  # ids of trials
+        self.left_out = ""  # the arm whose options are refused
         self.ran: list[tuple[str, str]] = []  # (host, part), in order
         self._turn = 0
-
-    def is_connected(self) -> bool:
-        """Return whether the scheduler answers."""
-        return True
 
     def hosts(self) -> dict[str, Host]:
         """Return the hosts that are connected."""
         return self.there
 
-    def events(self) -> list[dict[str, Any]]:
+    def events(self) -> list[tuple[float, dict[str, Any]]]:
         """Return no events."""
         return []
 
     def set_usable(self, host: Host, usable: bool) -> None:
         """Note whether the host gets parts."""
-        (self.unusable.discard if usable else self.unusable.add)(host.name)
+        name = host.address.removeprefix("tls://")
+        (self.unusable.discard if usable else self.unusable.add)(name)
 
-    def submit(self, part: Part, work: PartWork) -> Task:
+    def submit(self, part: Part, given: Given) -> Task:
         """Run a part on the next host that may run it."""
         if self.lost:
             self.lost -= 1
@@ -131,19 +137,19 @@ class Hosts:
         if host in self.refuses:
             return Task(PartOutcome(host, error=DbbenchError(self.refuses[host]).as_data()))
         self.ran.append((host, part.name))
-        packed = self._run(host, work)
+        files = self._run(host, part.run, given)
         if host in self.damages:
-            packed = packed[: len(packed) // 2]
-        return Task(PartOutcome(host, packed))
+            files = {name: content[: len(content) // 2] for name, content in files.items()}
+        return Task(PartOutcome(host, files))
 
-    def _run(self, host: str, work: PartWork) -> bytes:
+    def _run(self, host: str, run: Run, given: Given) -> dict[str, bytes]:
         """Finish the trials of a part in the host's folder."""
-        run = results.parsed_spec(work.spec.encode())
-        run = dataclasses.replace(run, host={"hostname": host, "kernel": "6.1"})
+        order = _without(run.order, self.left_out)
+        run = dataclasses.replace(run, host={"hostname": host, "kernel": "6.1"}, order=order)
         folder = self.folder / host / run.name
         if not folder.exists():
             (self.folder / host).mkdir(parents=True, exist_ok=True)
-            results.create_run(self.folder / host, run, work.plan)
+            results.create_run(self.folder / host, run, given.plan)
         results.save_spec(folder, run)
         for spec in run.order:
             if not (folder / "trials" / spec.id).exists():

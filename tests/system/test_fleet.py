@@ -124,7 +124,7 @@ def test_nothing_is_left_of_a_finished_fleet(killed: Killed) -> None:
     assert still_running(lambda: matching(str(killed.results))) == []
     left = {path.name for path in (killed.results / ".fleet/r").iterdir()}
     logs = {"local-1.log", "local-2.log"}
-    assert left == {"fleet.json", ".lock", "arrived", *logs}
+    assert left == {"fleet.json", ".lock", *logs}
     assert not security.folder_of_fleet(killed.results / ".fleet/r").exists()
 
 
@@ -246,9 +246,8 @@ def test_worker_of_dask_is_a_host_if_it_uses_tls(
     assert json.loads(dbbench("fleet", "status", "--json").stdout)["name"] == "r"
     fleet.child.terminate()
     assert fleet.wait() == 143
-    assert list(json.loads((dbbench.folder / "results/r/run.json").read_text())["hosts"]) == [
-        "theirs"
-    ]
+    stored = json.loads((dbbench.folder / "results/.fleet/r/fleet.json").read_text())
+    assert stored["hosts"] == ["theirs"]
     child.terminate()
     child.wait(120)
 

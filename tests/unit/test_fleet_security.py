@@ -97,15 +97,12 @@ def test_commands_import_no_dask() -> None:
 
 def test_worker_by_ssh_is_one_command(tmp_path: Path, programs: Path) -> None:
     """The remote shell gets one quoted line; the host is named without the account; no password is
-    requested. The certificates are its standard input, and in no argument.
+    requested. The certificates are in no argument.
     """
     pytest.importorskip("distributed")
     from dbbench.fleet import launch
 
     (programs / "ssh").touch(0o755)
-    for name in (security.CERT, security.CA, security.KEY):
-        (tmp_path / name).write_text(f"{name}\n")
-        (tmp_path / name).chmod(0o600)
     options = launch.HostOptions(
         None,
         "root@db1, db2",
@@ -115,13 +112,12 @@ def test_worker_by_ssh_is_one_command(tmp_path: Path, programs: Path) -> None:
         "/my results",
         None,
     )
-    workers = launch._ssh_workers(options, tmp_path, Path("/x"))
+    workers = launch.worker_commands(options, tmp_path, Path("/x"))
     assert sorted(workers) == ["db1", "db2"]
-    assert workers["db2"]["stdin"] == b"host.pem\nca.pem\nhost.key\n"
-    argv = workers["db1"]["argv"]
+    argv = workers["db1"]
     assert argv[0] == "ssh" and "BatchMode=yes" in argv and "host.key" not in str(argv)
     command = "sudo dbbench fleet worker --name db1 --results '/my results' --certs - --give-up 20"
-    assert argv[-3:] == ("--", "root@db1", command)
+    assert argv[-3:] == ["--", "root@db1", command]
 
 
 def test_dask_keeps_its_files_in_a_private_folder() -> None:

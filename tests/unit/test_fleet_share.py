@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import signal
 import threading
 from pathlib import Path
 from typing import Any
@@ -9,23 +10,25 @@ from typing import Any
 import pytest
 
 from dbbench import results
-from dbbench.errors import RunLocked, RunNameTaken
+from dbbench.errors import RunLocked, RunNameTaken, Terminated
 from dbbench.fleet import share
+from dbbench.fleet.parts import Given
 from dbbench.machine import namespaces
 from dbbench.model import Run, TrialSpec
 from dbbench.model.events import Event, ignore
+from dbbench.run.children import Stop
 from tests.support.runs import changed, small_run
 
 # The facts of a host come from programs.
 pytestmark = pytest.mark.starts_processes
 
 
-def make_run(folder: Path, run: Run, **work: Any) -> Run:
+def make_run(folder: Path, run: Run, scripts: dict[str, str] | None = None) -> Run:
     """Make the run of a part in a host's results folder; return it."""
     folder.mkdir(exist_ok=True)
-    given = {"plan": "# plan\n", "scripts": {}, **work}
-    share._make_run(given, run, folder / run.name, "db1")
-    return results.load_spec(folder / run.name)
+    given = Given("# plan\n", scripts or {})
+    named = dataclasses.replace(run, host={"hostname": "db1"})
+    return share.make_run(named, given, folder / run.name).run
 
 
 def part(run: Run, *blocks: int, attempt: int = 1) -> Run:
@@ -112,7 +115,7 @@ def test_locks_of_disks_are_private(
     lock.symlink_to(tmp_path / "victim")
     with (
         pytest.raises(OSError, match="symbolic link"),
-        share.disk_turn(small_run("f"), tmp_path, ignore),
+        share.disk_turn(small_run("f"), tmp_path, ignore, Stop()),
     ):
         pass
     assert (tmp_path / "victim").read_text() == "not of dbbench\n"
@@ -135,10 +138,10 @@ def test_parts_on_one_disk_take_turns(tmp_path: Path, monkeypatch: pytest.Monkey
         waits.set()
 
     def other() -> None:
-        with share.disk_turn(run, tmp_path / "second", emit):
+        with share.disk_turn(run, tmp_path / "second", emit, Stop()):
             order.append("second")
 
-    with share.disk_turn(run, tmp_path / "first", ignore):
+    with share.disk_turn(run, tmp_path / "first", ignore, Stop()):
         waiting = threading.Thread(target=other)
         waiting.start()
         assert waits.wait(30)
@@ -146,3 +149,20 @@ def test_parts_on_one_disk_take_turns(tmp_path: Path, monkeypatch: pytest.Monkey
     waiting.join(30)
     assert order == ["first", "second"]
     assert str(tmp_path / "first") in json.dumps(events[0].data)
+
+
+def test_part_that_waits_for_the_disk_can_be_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`fleet stop` and the end of the worker do not wait for the run that has the disk."""
+    monkeypatch.setattr(share, "lock_of", lambda _run, _folder: tmp_path / "disk.lock")
+    run = small_run("f")
+    stop = Stop()
+    with pytest.raises(Terminated):
+        stop(signal.SIGTERM, None)
+    with (
+        share.disk_turn(run, tmp_path / "first", ignore, Stop()),
+        pytest.raises(Terminated),
+        share.disk_turn(run, tmp_path / "second", ignore, stop),
+    ):
+        pytest.fail("both have the disk")

@@ -155,6 +155,12 @@ def test_names_are_plan_date_and_letter(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
 
 
+def test_name_of_a_fleet_is_not_free(tmp_path: Path) -> None:
+    """With --each there is no run of that name, and --new would continue the finished fleet."""
+    (tmp_path / ".fleet/p-2026-11-21-a").mkdir(parents=True)
+    assert free_name(tmp_path, "p", "2026-11-21") == "p-2026-11-21-b"
+
+
 def test_a_finished_run_is_not_driven_again(
     results_folder: Path,
     tmp_path: Path,

@@ -18,7 +18,6 @@ EXIT_REGRESSION: Final = 3  # only `compare --gate` and `nightly`
 EXIT_INCONCLUSIVE: Final = 4  # likewise
 EXIT_REFUSED: Final = 5
 EXIT_INTERRUPTED: Final = 130
-EXIT_TERMINATED: Final = 143
 
 
 class Kind(NamedTuple):

@@ -126,12 +126,12 @@ def _is_full(place: Path) -> bool:
     return False
 
 
-def try_lock(fd: int, shared: bool = False) -> bool:
+def try_lock(fd: int) -> bool:
     """Lock an open file until it is closed (flock(2)); return False if another process holds the
     lock.
     """
     try:
-        fcntl.flock(fd, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True
@@ -239,10 +239,8 @@ def sync(path: Path) -> None:
         os.fsync(fd)
 
 
-def write_text(path: Path, text: str, *, durable: bool = True) -> None:
-    """Replace `path` by `text` atomically, even if power is lost. Without `durable` a power loss
-    may undo it, and the write is no load on the disk.
-    """
+def write_text(path: Path, text: str) -> None:
+    """Replace `path` by `text` atomically, even if power is lost."""
     with writing(path):
         if os.path.lexists(path) and not path.is_symlink():
             # the rename would replace a device by a file
@@ -255,11 +253,9 @@ def write_text(path: Path, text: str, *, durable: bool = True) -> None:
             with os.fdopen(os.open(temporary, flags, 0o644), "wb") as file:
                 file.write(text.encode(errors="surrogateescape"))
                 file.flush()
-                if durable:
-                    os.fsync(file.fileno())
+                os.fsync(file.fileno())
             temporary.rename(path)
-            if durable:
-                sync(path.parent)
+            sync(path.parent)
         finally:
             temporary.unlink(missing_ok=True)
 

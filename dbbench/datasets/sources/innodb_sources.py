@@ -242,7 +242,7 @@ def examine(source: Source, bin: Path | None) -> tuple[SourceChange, ...]:
         return _not_measured(files_of_others)
     if source.form == "mydumper":
         step_of, database_of, _maker_of = _files_of(source.path)
-        _refuse_missing_rows(source.path, step_of, database_of)
+        _tables_of(source.path, step_of, database_of)
         return ()
     with source.path.open("rb") as file:
         script = MysqlScript(file, lambda _: False, NAME)
@@ -459,7 +459,7 @@ def _run(
 
 def _mydumper(folder: Path, server: Server) -> tuple[Tables, tuple[SourceChange, ...]]:
     step_of, database_of, maker_of = _files_of(folder)
-    numbers = _refuse_missing_rows(folder, step_of, database_of)
+    tables = _tables_of(folder, step_of, database_of)
     warnings: list[str] = []
     # Make the databases that do not exist.
     present = {str(name) for (name,) in rows(server, "SHOW DATABASES", database="")}
@@ -492,23 +492,20 @@ def _mydumper(folder: Path, server: Server) -> tuple[Tables, tuple[SourceChange,
             except BaseException:
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
-    tables: Tables = {}
-    for path, database in database_of.items():
-        if step_of[path] in (_SEQUENCE, _TABLE):
-            table = (database, _name_in(folder, path, _CREATED))
-            tables[table] = numbers.get(table)
     return tables, _warned(warnings)
 
 
-def _refuse_missing_rows(
+def _tables_of(
     folder: Path,
     step_of: dict[Path, int],
     database_of: dict[Path, str],
-) -> dict[tuple[str, str], int]:
-    """Return the numbers of rows that newer versions of mydumper write down, by database and table.
-    Raises SourceUnusable if a file of rows is missing. An older version writes no file for an
-    empty table or a part of a table without rows, so its files do not say which is the case.
+) -> Tables:
+    """Return the tables and sequences, with the numbers of rows that newer versions of mydumper
+    write down. Raises SourceUnusable if a file of rows is missing. An older version writes no
+    file for an empty table or a part of a table without rows, so its files do not say which is
+    the case.
     """
+    tables: Tables = {}
     counts = _COUNTS.findall((folder / "metadata").read_text(errors="replace"))
     numbers = {(database, table): int(number) for database, table, number in counts}
     parts: dict[str, set[int]] = defaultdict(set)
@@ -524,9 +521,13 @@ def _refuse_missing_rows(
     refuse_empty(folder, _TABLE in step_of.values(), bool(parts))
     for path, database in database_of.items():
         name = path.name.partition("-schema.")[0]
+        if step_of[path] not in (_SEQUENCE, _TABLE):
+            continue
+        table_of_file = (database, _name_in(folder, path, _CREATED))
+        number = numbers.get(table_of_file)
+        tables[table_of_file] = number
         if step_of[path] != _TABLE or name in views:
             continue
-        number = numbers.get((database, _name_in(folder, path, _CREATED)))
         missing = ""
         if not parts[name] and number != 0:
             missing = f"{name}.sql"
@@ -539,7 +540,7 @@ def _refuse_missing_rows(
                 f"{folder} has no {missing}, and its metadata do not say that it has no rows",
                 f"{AGAIN} If there were no rows:  touch {empty}",
             )
-    return numbers
+    return tables
 
 
 def _files_of(folder: Path) -> tuple[dict[Path, int], dict[Path, str], dict[str, Path]]:

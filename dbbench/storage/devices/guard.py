@@ -81,9 +81,6 @@ HELD: Final = Reason(
 )
 
 
-NO_LOCKER: Final = "\n  the process that holds the lock is not visible"
-
-
 @dataclass(frozen=True)
 class Permit:
     """The devices whose identity the user typed, and the filesystems in the run's journal. An

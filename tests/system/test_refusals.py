@@ -1,0 +1,109 @@
+"""Runs that are refused leave nothing: files, folders and images are compared before and after."""
+
+import gzip
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from dbbench import cli
+from tests.support.plans import plan
+
+pytestmark = pytest.mark.needs("root", "fs:ext4", "mkfs.ext4", "engine:postgres", "sadf", "fio")
+
+TABLE: Final = "CREATE TABLE t (a integer);\n"
+HEAD: Final = f"-- PostgreSQL database dump\n-- Dumped from database version 15.1\n{TABLE}"
+COPY: Final = "COPY public.t (a) FROM stdin;\n1\n"
+END: Final = "-- PostgreSQL database dump complete\n"
+MARIADB: Final = "-- MariaDB dump 10.19\nCREATE TABLE `t` (a int);\n-- Dump completed\n"
+
+
+def dump(content: str | bytes, name: str = "d.sql") -> Callable[[Path], str]:
+    """Return what writes a dump and the plan that loads it."""
+
+    def written(folder: Path) -> str:
+        path = folder / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+        source = path if path.parent == folder else path.parent
+        return plan(workload={"name": "scan", "source": str(source)})
+
+    return written
+
+
+def keys(**given: Any) -> Callable[[Path], str]:
+    """Return what gives the plan with these keys; DIR stands for the test's folder."""
+    return lambda folder: plan(**given).replace("DIR", str(folder))
+
+
+def directory(name: str) -> Callable[[Path], str]:
+    """Return the plan that measures in that directory."""
+    return keys(device={"kind": "dir", "paths": {"ext4": name}})
+
+
+def full_directory(folder: Path) -> str:
+    """Return the plan of a directory with a file in it."""
+    (folder / "used").mkdir()
+    (folder / "used/mine").write_text("x")
+    return directory("DIR/used")(folder)
+
+
+TRUNCATED: Final = gzip.compress((HEAD + COPY * 4000 + "\\.\n" + END).encode())[:-12]
+CASES: Final = {
+    "dump-cut-off": ("E323", dump(HEAD + COPY)),
+    "dump-without-end": ("E323", dump(HEAD)),
+    "dump-empty": ("E323", dump("")),
+    "dump-of-mariadb": ("E323", dump(MARIADB)),
+    "dump-gzip-cut-off": ("E323", dump(TRUNCATED, "d.sql.gz")),
+    "dump-no-text": ("E323", dump(b"\x7fELF\0\0\0")),
+    "archive-damaged": ("E323", dump(b"PGDMP\1\16\0garbage", "d.dump")),
+    "archive-without-contents": ("E323", dump("1\n", "d/3001.dat")),
+    "mydumper-without-metadata": ("E323", dump("INSERT INTO t VALUES (1);\n", "m/db.t.00000.sql")),
+    "source-missing": ("E323", keys(workload={"name": "scan", "source": "DIR/none.sql"})),
+    "setting-reserved": ("E001", keys(engine={"name": "postgres", "settings": {"port": 1}})),
+    "setting-unknown": ("E001", keys(engine={"name": "postgres", "settings": {"wrk_mem": "1MB"}})),
+    "programs-missing": ("E201", keys(engine={"name": "postgres", "bin": "DIR/none"})),
+    "cores-missing": ("E213", keys(engine={"name": "postgres", "cpus_server": "900"})),
+    "image-too-large": ("E203", keys(device={"size": "900TiB"})),
+    "setup-unknown": ("E001", keys(fs="XFS5")),
+    "disk-missing": ("E101", keys(device={"kind": "block", "path": "DIR/none"})),
+    "directory-missing": ("E101", directory("DIR/none")),
+    "directory-in-use": ("E101", full_directory),
+    "directory-of-the-kernel": ("E101", directory("/proc/sys")),
+}
+
+
+def everything(folder: Path) -> dict[str, tuple[int, int]]:
+    """Return size and blocks of all that is below the folder."""
+    sizes = {}
+    for path in folder.rglob("*"):
+        status = path.lstat()
+        sizes[str(path)] = (status.st_size, status.st_blocks)
+    return sizes
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_refused_run_leaves_nothing(
+    name: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    nothing_left: None,
+) -> None:
+    """The results, the cache, the home and the directory of the command are as before."""
+    ident, text_of = CASES[name]
+    for folder in ("home", "cache", "results", "tmp"):
+        (tmp_path / folder).mkdir()
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("DBBENCH_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    monkeypatch.chdir(tmp_path)
+    Path("plan.toml").write_text(text_of(tmp_path))
+    before = everything(tmp_path)
+    status = cli.run(["run", "plan.toml"])
+    said = capsys.readouterr().err
+    assert (status in (2, 5), ident in said) == (True, True), said
+    after = everything(tmp_path)
+    assert {path for path in after if before.get(path) != after[path]} == set()

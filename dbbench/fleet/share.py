@@ -9,6 +9,7 @@ import dataclasses
 import os
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -41,12 +42,22 @@ def run_share(
     """Run the trials of a part in `folder`. Raises RunNameTaken, RunLocked, and what `execute`
     raises.
     """
+    emit = partial(unless_stopped, stop, emit)
     with disk_turn(run, folder, emit, stop):
         run_folder = make_run(run, given, folder)
         own = run_folder.run
         request = PlanRequest("", own.plan, Expanded(own.cells, own.order), own.plan_sha256)
         check_run(request, "PLAN", folder.parent, run_folder, given.wipe)
         execute(folder, own.plan_sha256, wipe=given.wipe, emit=emit, stop=stop)
+
+
+def unless_stopped(stop: Stop, emit: Emit, event: Event) -> None:
+    """Report an event. Raises Terminated if the run is stopped and no trial's process is there that
+    could end it: an image is being written, for example.
+    """
+    if stop.signal is not None and stop.child is None:
+        raise stop.error()
+    emit(event)
 
 
 def make_run(run: Run, given: Given, folder: Path) -> RunFolder:

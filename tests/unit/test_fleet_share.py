@@ -166,3 +166,15 @@ def test_part_that_waits_for_the_disk_can_be_stopped(
         share.disk_turn(run, tmp_path / "second", ignore, stop),
     ):
         pytest.fail("both have the disk")
+
+
+def test_work_without_a_process_ends_at_its_next_report() -> None:
+    """Writing a large image is not a process that could be stopped."""
+    events = list[Event]()
+    stop = Stop()
+    share.unless_stopped(stop, events.append, Event("prepare"))
+    with pytest.raises(Terminated):
+        stop(signal.SIGTERM, None)
+    with pytest.raises(Terminated):
+        share.unless_stopped(stop, events.append, Event("prepare"))
+    assert events == [Event("prepare")]

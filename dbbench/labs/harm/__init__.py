@@ -13,6 +13,7 @@ from dbbench.labs.faults import parse
 from dbbench.labs.harm.disk_faults import GIVEN, fail_disks
 from dbbench.labs.harm.flips import flip_bytes
 from dbbench.labs.harm.full_disk import fill_disk
+from dbbench.labs.harm.second_kill import kill_twice
 from dbbench.labs.powercut.recovery import BaseImages, Lab
 from dbbench.model import TIME_USED_UP, HarmCount, Outcome
 from dbbench.run.record import stopping
@@ -23,6 +24,7 @@ ATTEMPTS: Final[Mapping[str, Attempt]] = {
     "flip": flip_bytes,
     "full disk": fill_disk,
     "failed requests": fail_disks,
+    "kill during recovery": kill_twice,
 }
 
 

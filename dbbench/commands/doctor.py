@@ -8,6 +8,7 @@ import importlib.util
 import itertools
 import os
 import sys
+import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
@@ -25,6 +26,7 @@ from dbbench.errors import EXIT_OK, EXIT_USAGE, ProgramMissing
 from dbbench.labs.powercut import requirements
 from dbbench.machine import host, known_faults, namespaces
 from dbbench.machine.host import tunables, versions
+from dbbench.machine.host.proc import content
 from dbbench.machine.limits import cgroup, throttle
 from dbbench.plan.request import load_request
 from dbbench.report.text import columns, put, put_json, put_paragraph
@@ -410,14 +412,15 @@ def _host() -> Iterator[Probe]:
         "boot with the kernel parameter psi=1",
         optional=True,
     )
-    visible = bool(calls_by_number()) and Path("/proc/self/syscall").exists()
+    seen = _waits_seen()
     yield Probe(
         Purpose.HOST,
         "waits of threads",
-        visible,
-        "visible" if visible else "not observed",
+        seen == "visible",
+        seen,
         "where the time of a transaction goes",
-        "use a kernel that has /proc/PID/syscall, on x86_64 or aarch64",
+        "use a kernel with /proc/PID/syscall and kallsyms, on x86_64 or aarch64, and let this user "
+        "trace the programs that it starts (kernel.yama.ptrace_scope 0 or 1)",
         optional=True,
     )
     # What runs besides, and whether this is a machine at all.
@@ -434,6 +437,19 @@ def _host() -> Iterator[Probe]:
     )
     virtual = host.virtualisation()
     yield Probe(Purpose.HOST, "virtual machine", True, virtual or "unknown")
+
+
+def _waits_seen() -> str:
+    """Return whether the kernel says what a program waits for that this user has started."""
+    if not calls_by_number():
+        return "not observed"
+    with process.running(("sleep", "9")) as sleeper:
+        time.sleep(0.05)
+        call = content(f"/proc/{sleeper.pid}/syscall")
+        function = content(f"/proc/{sleeper.pid}/wchan")
+    if call is None:
+        return "not observed"
+    return "visible" if function not in (None, "", "0") else "without the kernel's functions"
 
 
 def _known_faults(kernel: Mapping[str, str | None]) -> Iterator[Probe]:

@@ -101,13 +101,17 @@ def test_commits_wait_for_the_log(server: Server) -> None:
     assert largest(observed(server, slow, sessions(server, 4, commit))) == "log"
 
 
-def test_a_client_that_sleeps_is_the_client(server: Server) -> None:
-    """The server has nothing to do between the statements."""
+@pytest.mark.parametrize("is_busy", [False, True])
+def test_a_client_that_sleeps_or_has_one_core_is_the_client(server: Server, is_busy: bool) -> None:
+    """The server has nothing to do between the statements; Python's threads share a core."""
 
     def pause(cursor: Any, number: int) -> None:
         cursor.execute("SELECT 1")
         cursor.fetchall()
-        time.sleep(0.1)
+        until = time.monotonic() + 0.1
+        while is_busy and time.monotonic() < until:
+            pass
+        time.sleep(0.0 if is_busy else 0.1)
 
     assert largest(observed(server, sessions(server, 4, pause))) == "client"
 
@@ -192,3 +196,31 @@ def test_a_small_cache_on_a_slow_disk_is_reading() -> None:
         slow = group(server, BLKIO_GROUPS, file, f"{disk(server)} 2000000")
         layers = observed(server, slow, sessions(server, 1, scan))
     assert layers["read"] > 0.8
+
+
+@pytest.mark.needs("engine:postgres")
+@pytest.mark.skipif(not BLKIO_GROUPS.is_dir(), reason="no blkio controller of version 1")
+def test_a_table_that_is_written_to_a_slow_disk_is_writing() -> None:
+    """Without a log of its rows, the session itself flushes a new table; the disk writes 2 MB/s."""
+    fill = "CREATE TABLE big AS SELECT n, repeat('x', 100) FROM generate_series(1, 45000) n"
+    with served("postgres", wal_level="minimal", max_wal_senders=0) as server:
+
+        def write(cursor: Any, number: int) -> None:
+            cursor.execute("DROP TABLE IF EXISTS big")
+            cursor.execute(fill)
+
+        file = "blkio.throttle.write_bps_device"
+        slow = group(server, BLKIO_GROUPS, file, f"{disk(server)} 2000000")
+        assert largest(observed(server, slow, sessions(server, 1, write))) == "write"
+
+
+@pytest.mark.soak
+@pytest.mark.skipif(not (BLKIO_GROUPS.is_dir() and CPU_GROUPS.is_dir()), reason="no groups")
+def test_every_planted_delay_of_a_long_series_has_its_layer(server: Server) -> None:
+    """Of each kind three, on each of the three servers: 45."""
+    for _ in range(3):
+        test_commits_wait_for_the_log(server)
+        test_a_client_that_sleeps_or_has_one_core_is_the_client(server, False)
+        test_a_client_that_sleeps_or_has_one_core_is_the_client(server, True)
+        test_a_row_lock_of_another_session_is_a_lock(server)
+        test_a_quota_of_cpu_time_is_throttling(server)

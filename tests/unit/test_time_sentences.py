@@ -144,7 +144,7 @@ def test_slow_seconds_and_kernel_threads_are_in_words() -> None:
     assert [second.tps for _, second in slowest(trials)] == [5.0, 9.0]
     assert cause(slow[0]).endswith("and flushed (in jbd2_log_wait_commit); checkpoint")
     sentence = kernel_sentence("ext4", trials).replace("\u202f", " ")
-    assert sentence == "ext4: kernel threads used loop 3.0 % of a CPU."
+    assert sentence == "ext4: kernel threads used 3.0 % (loop) of a CPU."
 
 
 def test_trials_without_samples_have_no_layers() -> None:

@@ -212,15 +212,15 @@ def _put_layer_table(setups: Sequence[dict[str, Any]]) -> None:
     for layer, label in TIME_LAYERS.items():
         cells = [column[layer] for column in columns.values() if column]
         if any(cell["share"] >= LEAST_SHARE for cell in cells):
-            rows.append((label, *(_layer_cell(cell) for cell in cells)))
+            texts = []
+            for cell in cells:
+                share = f"{100 * cell['share']:.0f} %"
+                ms = cell["ms_per_tx"]
+                texts.append(share if ms is None else f"{number(ms)} ({share})")
+            rows.append((label, *texts))
     names = [name for name, column in columns.items() if column]
     if rows:
         put_table(("", *names), rows, right=names)
-
-
-def _layer_cell(row: dict[str, Any]) -> str:
-    share = f"{100 * row['share']:.0f} %"
-    return share if row["ms_per_tx"] is None else f"{number(row['ms_per_tx'])} ({share})"
 
 
 def _put_trial(options: Options, run: LoadedRun, name: str) -> None:

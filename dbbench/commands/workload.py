@@ -21,7 +21,7 @@ from dbbench.report.text import put, put_json, put_table
 from dbbench.units import count, one_line, percent
 
 if TYPE_CHECKING:
-    from dbbench.introspect.recordings import RecordedStatements, Statement
+    from dbbench.introspect.recordings import RecordedStatements
 
 MOST: Final = 100  # statements of a workload
 _PRINTED: Final = 10  # statements of each kind that are printed
@@ -167,7 +167,10 @@ def _tell(
     shares: dict[str, tuple[float, float | None]] = {}
     for group in GROUPS:
         statements = [each for each in recording.statements if each.group == group]
-        rows[group] = [_row_of(recording, each) for each in statements]
+        rows[group] = [
+            StatementRow(each.calls, *recording.shares([each]), one_line(each.text), each.why)
+            for each in statements
+        ]
         shares[group] = recording.shares(statements)
     missing = recording.missing_verbs()
     if options.json:
@@ -207,11 +210,6 @@ def _tell(
         f'Use it in a plan:  [[workload]] name = "{output.stem}",  then  dbbench --path '
         f"{output.parent.parent} run PLAN"
     )
-
-
-def _row_of(recording: RecordedStatements, each: Statement) -> StatementRow:
-    share, share_of_time = recording.shares([each])
-    return StatementRow(each.calls, share, share_of_time, one_line(each.text), each.why)
 
 
 def _put_statements(rows: list[StatementRow]) -> None:

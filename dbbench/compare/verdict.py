@@ -118,8 +118,8 @@ def pair_groups(
     for key, group in sorted(groups(trials).items()):
         # A group that has neither the metric nor a reason for its absence is left out.
         judged = METRICS[metric if isinstance(metric, str) else metric.get(key[1], "tps")]
-        absent = WHY_ABSENT.get(judged.name, "")
-        if not values_in(group, judged.name) and not any(_has(trial, absent) for trial in group):
+        warned = {warning.id for trial in group for warning in trial.warnings}
+        if not values_in(group, judged.name) and WHY_ABSENT.get(judged.name) not in warned:
             continue
         pairs: dict[str, Pairs] = {}
         estimates: dict[str, Estimate] = {}
@@ -350,10 +350,6 @@ def values_in(trials: Iterable[Trial], metric: str) -> list[float]:
     """Return the values of the trials that have the metric."""
     values = (trial.summary.get(metric) for trial in trials)
     return [value for value in values if value is not None]
-
-
-def _has(trial: Trial, warning: str) -> bool:
-    return any(trial_warning.id == warning for trial_warning in trial.warnings)
 
 
 def _class_of(group: list[Trial], arm: str) -> str:

@@ -51,17 +51,17 @@ def _draw_number(rng: random.Random) -> int:
     return rng.randint(1, MOST)
 
 
-def _draw_time(rng: random.Random) -> datetime:
-    return BEGAN + timedelta(seconds=rng.randint(0, SPAN_S))
-
-
 # Other types have no rule.
 _RULES: Final = (
     _Rule(r"smallint|int2", lambda rng: rng.randint(1, 32_767), int),
     _Rule(r"(big)?int(eger)?|int[48]", _draw_number, int),
     _Rule(r"decimal|numeric|real|double( precision)?|float[48]?", _draw_number, Decimal),
     _Rule(r"bytea|jsonb?|" + _TEXTS.pattern, _draw_number, str),
-    _Rule(_TIMES, _draw_time, datetime.fromisoformat),
+    _Rule(
+        _TIMES,
+        lambda rng: BEGAN + timedelta(seconds=rng.randint(0, SPAN_S)),
+        datetime.fromisoformat,
+    ),
     _Rule(r"interval", lambda rng: f"{rng.randint(1, SPAN_S)} seconds", str),
     _Rule(r"bool(ean)?", lambda rng: rng.random() < 0.5, str),
     _Rule(r"uuid", lambda rng: uuid.UUID(int=rng.getrandbits(128)), str),

@@ -225,6 +225,11 @@ class Run:
         return self.budget.blocks
 
     @property
+    def primary(self) -> dict[str, str]:
+        """Return the primary metric of each workload."""
+        return {cell.workload.name: cell.workload.primary for cell in self.cells}
+
+    @property
     def baseline(self) -> str:
         return self.plan.baseline or self.plan.fs_setups[0].label
 

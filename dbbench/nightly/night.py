@@ -119,10 +119,9 @@ def night_of(loaded: LoadedRun, before: Night | None = None) -> Night:
     baseline = loaded.run.baseline
     ratios: dict[str, Ratio] = {}
     guards: dict[str, Ratio] = {}
-    primary = {cell.workload.name: cell.workload.primary for cell in loaded.run.cells}
     for (engine, workload, variant), group in compare.groups(loaded.trials).items():
         title = f"{engine} {title_of(workload, variant)}"
-        metric = METRICS[primary.get(workload, "tps")]
+        metric = METRICS[loaded.run.primary.get(workload, "tps")]
         reasons += [f"{sentence} ({title})" for sentence in _guard_says(group, baseline, metric)]
         for arm, ratio in _ratios(group, baseline, metric):
             if arm == baseline + GUARD:

@@ -90,18 +90,11 @@ def tonights_request(
     blocks: int | None,
 ) -> PlanRequest:
     """Return the plan with its guard, in tonight's order."""
-    from dbbench.plan import load, narrow
-    from dbbench.plan.catalog import catalog
     from dbbench.plan.narrowing import Narrowing
-    from dbbench.plan.request import of_plan
-    from dbbench.plan.tomlfile import MOST_BYTES
-    from dbbench.results.fileio import given_text
+    from dbbench.plan.request import load_request
 
-    entries = catalog(paths)
-    plan = narrow(
-        load(Path(plan_file), entries), Narrowing(blocks=blocks, seed=int(f"{today():%Y%m%d}"))
-    )
-    return of_plan(given_text(Path(plan_file), MOST_BYTES), add_guard(plan), entries)
+    narrowing = Narrowing(blocks=blocks, seed=int(f"{today():%Y%m%d}"))
+    return load_request(plan_file, paths, narrowing, add_guard)
 
 
 def run_night(

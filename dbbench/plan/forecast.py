@@ -161,8 +161,7 @@ def outlook(run: Run, trials: Sequence[Trial]) -> str:
     if any(_is_short(cell.window) for cell in run.cells):
         return ""
     # The comparisons that are open, by setup.
-    primary = {cell.workload.name: cell.workload.primary for cell in run.cells}
-    examined = examine(trials, run.baseline, primary, run.plan.margin)
+    examined = examine(trials, run.baseline, run.primary, run.plan.margin)
     pairs: list[tuple[Cell, Examined]] = []
     for cell in run.cells:
         pair = examined.get((cell.group, cell.arm))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -36,14 +37,15 @@ def load_request(
     file: str,
     paths: list[str],
     narrowing: Narrowing | None = None,
+    change: Callable[[Plan], Plan] = lambda plan: plan,
 ) -> PlanRequest:
-    """Read the plan and apply the command line; `skipped` has the arms that are the same as another
-    setup. Raises FileUnreadable, PlanInvalid, UnknownName.
+    """Read the plan, apply the command line, then `change`; `skipped` has the arms that are the same
+    as another setup. Raises FileUnreadable, PlanInvalid, UnknownName.
     """
     # Each pattern must match a cell, because a misspelled one would select nothing.
     available = catalog(paths)
     to = narrowing or Narrowing()
-    plan = narrow(load(Path(file), available), to)
+    plan = change(narrow(load(Path(file), available), to))
     if to.only:
         names = [cell.id for cell in expand(plan, available).cells]
         for pattern in to.only:

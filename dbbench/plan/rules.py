@@ -138,11 +138,6 @@ def _client(draft: PlanDraft, _key: Key) -> bool:
     return "client" in draft.document.data
 
 
-def _engines_without_server(draft: PlanDraft, _key: Key) -> list[str]:
-    names = [engine.name for engine in draft.engines.values()]
-    return [name for name in names if not profile_of(name).has_server]
-
-
 def _has_server(draft: PlanDraft, engine: Key) -> bool:
     return profile_of(draft.engines[engine].name).has_server
 
@@ -285,7 +280,8 @@ def _local_driver(draft: PlanDraft, load: Key) -> Iterator[str]:
 def _operation_without_server(draft: PlanDraft, operation: Key) -> list[str]:
     if draft.operations[operation] in WITHOUT_SERVER:
         return []
-    return _engines_without_server(draft, operation)
+    names = [engine.name for engine in draft.engines.values()]
+    return [name for name in names if not profile_of(name).has_server]
 
 
 RULES: Final = (

@@ -337,18 +337,16 @@ def _near(word: str, names: Sequence[str]) -> str:
         return ""
     lower = word.lower()
     by_lower = {name.lower(): name for name in names}
-    hits = difflib.get_close_matches(lower, by_lower, n=1, cutoff=0.6)
     meant = _SYNONYMS.get(lower)
     if meant not in names:
-        meant = by_lower[hits[0]] if hits and _is_close(lower, hits[0]) else None
+        meant = None
+        # Most letters are the same; in words of one length, fewer suffice.
+        for name in difflib.get_close_matches(lower, by_lower, n=1, cutoff=0.6):
+            ratio = difflib.SequenceMatcher(None, name, lower).ratio()
+            if ratio >= _CLOSE or len(lower) == len(name):
+                meant = by_lower[name]
     meaning = ", the directory of a version's programs" if meant == "bin" else ""
     return f'; did you mean "{meant}"{meaning}?' if meant else ""
-
-
-def _is_close(word: str, name: str) -> bool:
-    """Return whether most letters are the same; in short words of one length, fewer suffice."""
-    ratio = difflib.SequenceMatcher(None, name, word).ratio()
-    return ratio >= _CLOSE or len(word) == len(name)
 
 
 def _message(finding: Any) -> str:

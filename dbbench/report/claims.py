@@ -105,7 +105,7 @@ def _judge(claim: TuningClaim, loaded: LoadedRun, table: Sequence[Row]) -> Judge
         finding = ClaimWord.UNSAFE
     durability = row.durability_class
     if row.mixed_durability:
-        durability += f" (instead of {_class_of(loaded.trials, claim.than)})"
+        durability += f" (instead of {table[0].durability_class})"
     return JudgedClaim(claim, finding, row, durability)
 
 
@@ -118,13 +118,6 @@ def _worst(trials: Sequence[Trial], arm: str) -> int:
                 if flag in _LOSSES:
                     worst = min(worst, _LOSSES.index(flag))
     return worst
-
-
-def _class_of(trials: Sequence[Trial], arm: str) -> str:
-    for trial in trials:
-        if trial.fs_setup == arm and trial.filesystem is not None:
-            return trial.filesystem.durability_class
-    return MISSING
 
 
 def put_claims(judged: Sequence[JudgedClaim]) -> None:

@@ -16,8 +16,7 @@ from dbbench.units import count, duration_text, number, percent, size_text, time
 
 def trial_cells(trial: Trial, run: LoadedRun) -> tuple[object, ...]:
     """Return the row of a trial: id, status, primary metric, seconds, and each warning once."""
-    primary = {cell.workload.name: cell.workload.primary for cell in run.run.cells}
-    metric = primary.get(trial.workload, "tps")
+    metric = run.run.primary.get(trial.workload, "tps")
     value = trial.summary.get(metric)
     amount = None if value is None else f"{number(value)} {METRICS[metric].unit}"
     seconds = round(sum(phase.seconds for phase in trial.phases))

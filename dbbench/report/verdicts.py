@@ -189,7 +189,10 @@ def _separate(runs: Sequence[LoadedRun]) -> list[list[Trial]]:
 
 
 def _primaries(runs: Sequence[LoadedRun]) -> dict[str, str]:
-    return {cell.workload.name: cell.workload.primary for run in runs for cell in run.run.cells}
+    primary = dict[str, str]()
+    for run in runs:
+        primary |= run.run.primary
+    return primary
 
 
 def gate(verdicts: Verdicts) -> int:

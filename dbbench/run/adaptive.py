@@ -143,8 +143,7 @@ def conclude(run: Run, done: Collection[str]) -> tuple[Run, list[str]]:
 def _examine(run: Run, trials: list[Trial]) -> dict[str, Question]:
     closed = ("decided", "settled")
     questions = {name: old for name, old in run.questions.items() if old.kind in closed}
-    primary = {cell.workload.name: cell.workload.primary for cell in run.cells}
-    examined = examine(trials, run.baseline, primary, run.plan.margin)
+    examined = examine(trials, run.baseline, run.primary, run.plan.margin)
     for key, cells in grouped(run.cells, lambda cell: cell.group).items():
         of_group = [t for t in trials if (t.engine, t.workload, t.variant) == key]
         for cell in cells:

@@ -41,10 +41,6 @@ def _escape(words: str) -> str:
     return _SPECIAL.sub(r"\\\1", words.replace("\n", " "))
 
 
-def _verdict(entry: ArmFigures) -> str:
-    return f"**{entry.state}**" if entry.state in FAILS else entry.state
-
-
 COLUMNS: Final[tuple[tuple[str, str, Callable[[ArmFigures], str]], ...]] = (
     ("workload", "---", lambda entry: _escape(f"{entry.row.engine} {entry.workload}")),
     ("setup", "---", lambda entry: _escape(entry.row.fs_setup)),
@@ -52,7 +48,11 @@ COLUMNS: Final[tuple[tuple[str, str, Callable[[ArmFigures], str]], ...]] = (
     ("value", "---:", lambda entry: entry.metric.with_unit(entry.row.value)),
     ("change", "---:", lambda entry: change(entry.row.ratio)),
     ("interval", "---", lambda entry: interval(entry.row.lo, entry.row.hi)),
-    ("verdict", "---", _verdict),
+    (
+        "verdict",
+        "---",
+        lambda entry: f"**{entry.state}**" if entry.state in FAILS else entry.state,
+    ),
     ("blocks", "---:", lambda entry: str(entry.row.n)),
     ("notes", "---", lambda entry: _escape("; ".join(entry.notes))),
 )

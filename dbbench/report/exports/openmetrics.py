@@ -77,36 +77,27 @@ def openmetrics(report: Report) -> str:
         entries = [entry for entry in report.entries if entry.metric == metric]
         for gauge in _gauges(metric):
             lines += _gauge_lines(gauge, entries, whole)
-    lines += _of_the_run(
-        "dbbench_run_bad",
-        "1 if a trial failed or a regression was found; else 0",
-        float(report.state in ("failed", "regression")),
-        whole,
-    )
-    lines += _of_the_run(
-        "dbbench_run_undecided",
-        "1 if a night has no answer, or nights are missing before it; else 0",
-        float(report.state == "inconclusive"),
-        whole,
-    )
-    lines += _of_the_run(
-        "dbbench_last_run_timestamp_seconds",
-        "start of the run; alert on its age",
-        epoch(report.created),
-        whole,
-    )
+    # Gauges of the run as a whole.
+    for name, about, value in (
+        (
+            "dbbench_run_bad",
+            "1 if a trial failed or a regression was found; else 0",
+            float(report.state in ("failed", "regression")),
+        ),
+        (
+            "dbbench_run_undecided",
+            "1 if a night has no answer, or nights are missing before it; else 0",
+            float(report.state == "inconclusive"),
+        ),
+        (
+            "dbbench_last_run_timestamp_seconds",
+            "start of the run; alert on its age",
+            epoch(report.created),
+        ),
+    ):
+        lines += [f"# TYPE {name} gauge", f"# HELP {name} {about}"]
+        lines.append(f"{name}{_labels(whole)} {value}")
     return "\n".join([*lines, "# EOF"]) + "\n"
-
-
-def _of_the_run(
-    name: str,
-    about: str,
-    value: float,
-    labels: dict[str, str],
-) -> Iterator[str]:
-    yield f"# TYPE {name} gauge"
-    yield f"# HELP {name} {about}"
-    yield f"{name}{_labels(labels)} {value}"
 
 
 def _performance(entry: ArmFigures, ratio: float | None) -> float | None:

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from dbbench.errors import Kind, error_kinds, warning_kinds
-from dbbench.model import Trial
 from dbbench.report.page.groups import Group
 from dbbench.units import count
 
@@ -63,7 +62,10 @@ def findings(groups: Sequence[Group]) -> tuple[Finding, ...]:
                     warning.second,
                 )
                 if warning.second is not None:
-                    place = place._replace(link=_link(group, trial, warning.second))
+                    # The script of the page reads this link.
+                    arm = group.arms.index(trial.fs_setup)
+                    link = f"#c={group.ident}&fs={arm}&trials=1&at={warning.second}"
+                    place = place._replace(link=link)
                 warnings.setdefault(warning.id, []).append(place)
 
     # Results of another version may have IDs that this one does not know.
@@ -77,11 +79,6 @@ def findings(groups: Sequence[Group]) -> tuple[Finding, ...]:
         kind = warning_kinds().get(ident, foreign)
         entries.append(_finding(ident, kind.title, kind.meaning, places, total))
     return tuple(entries)
-
-
-def _link(group: Group, trial: Trial, second: int) -> str:
-    # The script of the page reads this link.
-    return f"#c={group.ident}&fs={group.arms.index(trial.fs_setup)}&trials=1&at={second}"
 
 
 def _finding(

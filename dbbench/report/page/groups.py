@@ -171,11 +171,10 @@ def groups(runs: Sequence[LoadedRun]) -> list[Group]:
     # A run has its own baseline, margin and reasons to stop.
     for loaded in runs:
         run = loaded.run
-        primary = {cell.workload.name: cell.workload.primary for cell in run.cells}
         comparison = Comparison(
             loaded.trials,
             run.baseline,
-            primary,
+            run.primary,
             run.plan.margin,
             reasons_stopped(run),
         )

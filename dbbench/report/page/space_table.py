@@ -79,10 +79,6 @@ def _mean_free(free: tuple[FreeExtents, ...] | None) -> float | None:
 _bytes_text = METRICS["disk_bytes"].text
 
 
-def _percent(share: float | None) -> str:
-    return MISSING if share is None else f"{100 * share:.1f} %"
-
-
 COLUMNS: Final = (
     SpaceColumn("restore MB/s", _of_summary("restore_mb_per_s"), number),
     SpaceColumn("first query s", _of_summary("first_query_s"), number),
@@ -90,7 +86,11 @@ COLUMNS: Final = (
     SpaceColumn("used on disk", _of_space("disk_bytes"), _bytes_text),
     SpaceColumn("data ÷ disk", _of_space("compression_ratio"), number),
     SpaceColumn("free", _of_space("free_bytes"), _bytes_text),
-    SpaceColumn("of it metadata", _of_space("metadata_share"), _percent),
+    SpaceColumn(
+        "of it metadata",
+        _of_space("metadata_share"),
+        lambda share: MISSING if share is None else f"{100 * share:.1f} %",
+    ),
     SpaceColumn("extents of the largest file", _of_summary("largest_file_extents"), number),
     SpaceColumn(
         "mean free extent",

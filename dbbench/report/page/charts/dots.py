@@ -119,17 +119,8 @@ def _both(
     groups: Sequence[tuple[Group, Ratios]],
     titled: bool = False,
 ) -> tuple[DotPlot, DotPlot]:
-    return _plot(
-        ident,
-        groups,
-        titled,
-        narrow=False,
-    ), _plot(
-        ident,
-        groups,
-        titled,
-        narrow=True,
-    )
+    wide = _plot(ident, groups, titled, narrow=False)
+    return wide, _plot(ident, groups, titled, narrow=True)
 
 
 def _points(group: Group, arm: str) -> list[Compared]:

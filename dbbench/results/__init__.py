@@ -25,11 +25,12 @@ from dbbench.results.folder import (
     load_whole,
     must_match,
 )
-from dbbench.results.index import INDEX_NAME, index_rows
 from dbbench.results.runs import (
     FLEETS,
+    INDEX_NAME,
     create_run,
     drivable,
+    index_rows,
     list_results,
     load_lab,
     load_spec,

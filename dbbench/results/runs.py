@@ -1,27 +1,39 @@
 """The files of a run: run.json, which is written before the first trial and extended when a block
-is repeated; powercut.json of the power-loss lab. Only one process at a time works on a run.
+is repeated; powercut.json of the power-loss lab. Only one process at a time works on a run. The
+index of a results folder is a cache of what was computed from each run.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from dbbench import model
 from dbbench.errors import DbbenchError, ResultDamaged, RunLocked, RunMissing
 from dbbench.model.base import NAME
 from dbbench.results import fileio
-from dbbench.results.fileio import read_as, real_folder, sha256, write_text, writing
+from dbbench.results.fileio import (
+    read_as,
+    read_bytes,
+    real_folder,
+    sha256,
+    sound_json,
+    write_text,
+    writing,
+)
 from dbbench.results.trials import SUMS, damage
 
 LAB: Final = "powercut.json"
 FLEETS: Final = ".fleet"  # directory of the coordinators' own files
 KEPT: Final = "powercut"  # directory of disk images and logs
+INDEX_NAME: Final = ".dbbench-index.json"  # caches what was computed from each run
+IndexRow = dict[str, Any]
 
 
 def create_run(results: Path, run: model.Run, plan_text: str) -> Path:
@@ -161,3 +173,51 @@ def load_lab(folder: Path, *, verify: bool = True) -> model.LabFacts | None:
             remedy="Restore the folder from a copy, or run the command again with another --name.",
         )
     return read_as(model.LabFacts, path, folder.parent)
+
+
+def index_rows(
+    results: Path,
+    runs: list[Path],
+    make: Callable[[Path], IndexRow],
+    maker: str,
+) -> list[IndexRow]:
+    """Return `make(run)` for each run, from the index if neither run.json nor the directory of
+    trials has changed. A trial's directory is written once, so the time of `trials/` changes
+    with every trial that is added or removed. It is the kernel's (ctime), which no archive can
+    set: the rows of an index that came with its runs are not used. An entry of another `maker`
+    (version of dbbench) is computed again.
+    """
+    indexed = _read_index(results)
+    now = dict[str, tuple[str, IndexRow]]()
+    for run in runs:
+        stamp = _index_stamp(run, maker)
+        before = indexed.get(run.name)
+        now[run.name] = before if before and before[0] == stamp else (stamp, make(run))
+    if now != indexed:
+        # in a read-only directory every run is read each time
+        with contextlib.suppress(DbbenchError):
+            write_text(results / INDEX_NAME, json.dumps(now))
+    return [row for _, row in now.values()]
+
+
+def _index_stamp(run: Path, maker: str) -> str:
+    times = []
+    for path in (run / "run.json", run / "trials"):
+        try:
+            times.append(str(path.lstat().st_ctime_ns))
+        except OSError:
+            times.append("-")
+    return " ".join([maker, str(run), *times])
+
+
+def _read_index(results: Path) -> dict[str, tuple[str, IndexRow]]:
+    """Return (stamp, row) by the run's name; {} if the index cannot be read or was not written by
+    this user.
+    """
+    try:
+        if (results / INDEX_NAME).lstat().st_uid != os.geteuid():
+            return {}
+        content = sound_json(read_bytes(results / INDEX_NAME, results))
+        return {str(name): (str(stamp), dict(row)) for name, (stamp, row) in content.items()}
+    except (OSError, ValueError, TypeError, AttributeError, DbbenchError):
+        return {}

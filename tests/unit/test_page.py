@@ -21,9 +21,9 @@ from dbbench.compare import rows
 from dbbench.errors import UnknownName
 from dbbench.report.answer import SHORT
 from dbbench.report.page.groups import groups
+from dbbench.report.page.headline import disagreements
+from dbbench.report.page.headline import notices as notices_of
 from dbbench.report.page.html import build, render
-from dbbench.report.page.notices import disagreements
-from dbbench.report.page.notices import notices as notices_of
 from dbbench.report.sentences import plain_text
 from dbbench.results import LoadedRun
 from tests.unit.test_page_parts import unpacked

@@ -1,5 +1,5 @@
 """Section 1: the answer of each run in words, as a picture, and as Markdown with the commands that
-made it.
+made it; its caveats are what makes the figures unfair or incomplete.
 """
 
 from __future__ import annotations
@@ -9,20 +9,21 @@ import shlex
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
+from dbbench.compare import by_host
 from dbbench.engines import profile_of
-from dbbench.model import Trial
+from dbbench.model import Trial, Verdict
 from dbbench.report.answer import SHORT, UNFINISHED, Answer, answer
 from dbbench.report.page.charts.dots import DotPlot, answer_plots
+from dbbench.report.page.environment import differences
 from dbbench.report.page.findings import Finding
 from dbbench.report.page.groups import Group, all_arms, loaded_runs
 from dbbench.report.page.method import subtitle
-from dbbench.report.page.notices import Notice, notices
 from dbbench.report.page.trial_facts import fact_text, facts
-from dbbench.report.sentences import SUSPECT, interaction
+from dbbench.report.sentences import SUSPECT, disagreement, interaction
 from dbbench.report.trial_counts import trial_counts
 from dbbench.report.verdict_table import as_markdown
 from dbbench.report.verdicts import verdicts
-from dbbench.units import count, join_words
+from dbbench.units import GROUP, count, grouped, join_words
 
 SIGNS: Final = {  # verdicts must be readable without colour
     "faster": "▲",
@@ -35,6 +36,43 @@ SIGNS: Final = {  # verdicts must be readable without colour
     "baseline": "",
 }
 FIRST: Final = (SHORT, UNFINISHED, SUSPECT)  # kinds of caveats that are shown above the answer
+
+
+Notice = tuple[str, str]  # a class of the style sheet, and a sentence
+
+
+class Caveat(NamedTuple):
+    """What warnings of used trials mean, which a reader must see next to the verdict. `kind` is a
+    class of the style sheet.
+    """
+
+    kind: str
+    warning: str
+    name: str
+    text: str
+
+
+_CAVEATS: Final = (
+    Caveat(
+        "burst",
+        "W002",
+        "Burst",
+        "no checkpoint finished during the window, so most writes to the data files are not in "
+        "the figures",
+    ),
+    Caveat(
+        "drain",
+        "W003",
+        "Borrowed throughput",
+        f"the drain took more than 10{GROUP}% of the window; use the sustained figures",
+    ),
+    Caveat(
+        "unsteady",
+        "W005",
+        "No steady state",
+        "throughput had a trend, so its mean depends on the window",
+    ),
+)
 
 
 class VerdictSection(NamedTuple):
@@ -137,3 +175,64 @@ def _commands(trial: Trial) -> Iterator[str]:
         options = trial.filesystem.mount_options_asked
         flags = ["-o", ",".join(options)] if options else []
         yield shlex.join(["mount", *flags, "DEVICE", "DIR"])
+
+
+def notices(groups: Sequence[Group]) -> list[Notice]:
+    """Return the caveats, the most serious first."""
+    return [
+        *_damaged_trials(groups),
+        *_unequal(groups),
+        *(("hosts", text) for text in disagreements(groups)),
+        *_limits(groups),
+        *_warnings(groups),
+    ]
+
+
+def _damaged_trials(groups: Sequence[Group]) -> Iterator[Notice]:
+    for loaded in loaded_runs(groups):
+        if loaded.damaged:
+            trials = ", ".join(f"{name} ({error.id})" for name, error in loaded.damaged.items())
+            yield "damaged", f"**Damaged trials of {loaded.run.name} are left out**: {trials}."
+
+
+def _unequal(groups: Sequence[Group]) -> Iterator[Notice]:
+    for group in groups:
+        for arm, lines in differences(group):
+            text = f"{group.baseline}: {'; '.join(lines)}. The ratio includes this. {group.title}."
+            yield "unequal", f"Unequal conditions: **{arm}** and {text}"
+
+
+def _limits(groups: Sequence[Group]) -> Iterator[Notice]:
+    for group in groups:
+        arms = [row.fs_setup for row in group.rows if row.verdict is Verdict.LIMITED]
+        if arms:
+            both = join_words([group.baseline, *arms])
+            text = (
+                f"{both} stayed at what fio measured on the bare device, so they cannot be "
+                f"compared. {group.title}."
+            )
+            yield "limited", f"**The device was the limit** (W042): {text}"
+
+
+def _warnings(groups: Sequence[Group]) -> Iterator[Notice]:
+    for caveat in _CAVEATS:
+        titles = []
+        # Only warnings of trials that count.
+        for group in groups:
+            used = [trial for trial in group.trials if trial.id in group.counted_ids]
+            if any(warning.id == caveat.warning for trial in used for warning in trial.warnings):
+                titles.append(group.title)
+        if titles:
+            text = f"**{caveat.name}** ({caveat.warning}): {caveat.text}. {join_words(titles)}."
+            yield caveat.kind, text
+
+
+def disagreements(groups: Sequence[Group]) -> Iterator[str]:
+    """Yield a sentence for each arm whose ratio to the baseline differs between hosts."""
+    same = grouped(groups, lambda group: (group.engine, group.workload, group.baseline))
+    for (_, _, baseline), same_groups in same.items():
+        trials = [trial for group in same_groups for trial in group.trials]
+        for arm in by_host(trials, baseline, same_groups[0].metric.name):
+            text = disagreement(arm, baseline)
+            if text:
+                yield f"{text} {same_groups[0].title}."

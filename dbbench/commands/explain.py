@@ -92,8 +92,8 @@ def _ident(name: str, existing: dict[str, Kind]) -> str | None:
     if match is None:
         return None
     idents = [f"{letter}{int(match[2]):03}" for letter in match[1] or "EW"]
-    known = [ident for ident in idents if ident in existing]
-    return known[0] if len(known) == 1 else None
+    matching = [ident for ident in idents if ident in existing]
+    return matching[0] if len(matching) == 1 else None
 
 
 def _similar(name: str, existing: dict[str, Kind]) -> list[str]:
@@ -132,10 +132,10 @@ def _in_catalogues(name: str, paths: list[str]) -> str:
     }
     word = name.lower()
     for command, (what, names) in catalogues.items():
-        hits = [known for known in names if known.startswith(word)]
+        hits = [hit for hit in names if hit.startswith(word)]
         if hits:
-            known = min(hits, key=len)
-            return f"{known} is {what}:  dbbench {command} {known}"
+            hit = min(hits, key=len)
+            return f"{hit} is {what}:  dbbench {command} {hit}"
     return f"{word} is a metric:  dbbench compare RUN --metric {word}" if word in METRICS else ""
 
 

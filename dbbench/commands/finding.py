@@ -77,8 +77,8 @@ def folder_of(results_folder: Path, name: str) -> Path:
         (results_folder / name / "run.json").lstat()
     if Path(name).is_file() or name.endswith(".html"):
         folder = Path(name).absolute().parent
-        known = os.path.lexists(folder / "run.json")
-        remedy = f"Name its run:  {folder}" if known else "Name a run; `dbbench show` lists them."
+        has_run = os.path.lexists(folder / "run.json")
+        remedy = f"Name its run:  {folder}" if has_run else "Name a run; `dbbench show` lists them."
         what = "a page" if name.endswith(".html") else "a file"
         raise RunMissing(f"{name} is {what}, not the folder of a run", remedy=remedy)
     if not results_folder.is_dir():

@@ -140,14 +140,14 @@ def put_verdict(
     else:
         put_tables(tables, options.verbose)
         put_paragraph(f"Page: {page}")
-        _put_failed([trial for trial in trials if trial.error is not None])
+        _put_failures([trial for trial in trials if trial.error is not None])
         if rows := _warnings(trials):
             put()
             put_table(("warning", "trials", "what to do"), rows, right=("trials",))
     return EXIT_TRIAL_FAILED if counts["failed"] else EXIT_OK
 
 
-def _put_failed(failed: Sequence[Trial]) -> None:
+def _put_failures(failed: Sequence[Trial]) -> None:
     for trial in failed[:MOST_FAILED]:
         assert trial.error is not None
         put_paragraph(

@@ -16,7 +16,7 @@ from dbbench.compare.interaction import Curve, Interaction, crossings, curves, i
 from dbbench.compare.interval import LEAST_BLOCKS, LEVEL, estimate
 from dbbench.compare.pairing import Group, chosen, groups, pairs_of, values_of
 from dbbench.compare.remarks import Remark, RemarkKind, remark, texts
-from dbbench.compare.stopping import examine, reasons_stopped
+from dbbench.compare.stopping import examine, stop_reasons
 from dbbench.compare.unpaired import ByHost, by_host, heterogeneity, unpaired_rows
 from dbbench.compare.verdict import Comparison, Row, means, rows, word
 from dbbench.metrics.table import METRICS
@@ -42,8 +42,8 @@ __all__ = [
     "heterogeneity",
     "interactions",
     "means",
-    "reasons_stopped",
     "rows",
+    "stop_reasons",
     "trials_of",
     "unpaired_rows",
 ]

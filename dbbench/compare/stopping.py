@@ -65,7 +65,7 @@ def examine(
     return examined
 
 
-def reasons_stopped(run: Run) -> dict[tuple[Group, str], Remark]:
+def stop_reasons(run: Run) -> dict[tuple[Group, str], Remark]:
     """Return why a (group, arm) of the run is not measured again."""
     kinds = {
         "decided": RemarkKind.DECIDED,

@@ -94,13 +94,13 @@ def changes(before: Mapping[str, str], after: Mapping[str, str]) -> list[Change]
     """Return what differs. Nothing is known of a night without any of these facts."""
     if not before or not after:
         return []
-    found = []
+    differing = []
     for name in dict.fromkeys((*after, *before)):
         old = before.get(name, NOT_SET)
         new = after.get(name, NOT_SET)
         if old != new:
-            found.append(Change(name, old, new))
-    return found
+            differing.append(Change(name, old, new))
+    return differing
 
 
 def known_changes(before: Mapping[str, str], after: Mapping[str, str]) -> list[Change]:

@@ -209,7 +209,7 @@ def _finding(
         proves = False
         notes.append(f"this night is no level: {disturbed_text(value)}")
     level = _level(key, past, tonight, accepted)
-    found = NightFinding(
+    finding = NightFinding(
         key,
         "learning" if proves else "inconclusive",
         value.ratio,
@@ -221,10 +221,10 @@ def _finding(
     # Without a level or an interval nothing can be said yet.
     if level is None or math.isinf(level.limit):
         notes.append("no earlier runs to compare with yet")
-        return dataclasses.replace(found, notes=tuple(notes))
+        return dataclasses.replace(finding, notes=tuple(notes))
     distance = math.log(value.ratio / level.ratio)
-    found = dataclasses.replace(
-        found,
+    finding = dataclasses.replace(
+        finding,
         state="ok" if proves else "inconclusive",
         level=level.ratio,
         worse=(distance < 0) == (value.better == "higher"),
@@ -241,7 +241,7 @@ def _finding(
         )
     # A second run decides, unless trials failed, as they would again.
     if tonight.failed or not (is_changed or value.disturbed):
-        return dataclasses.replace(found, notes=tuple(notes))
+        return dataclasses.replace(finding, notes=tuple(notes))
 
     # What changed in the night in which the series did.
     change_date = stepped or tonight.night
@@ -251,16 +251,16 @@ def _finding(
 
     # A series that is still at its confirmed new level needs no second confirmation.
     state = "suspect"
-    moved = "regression" if found.worse else "improvement"
-    for night in _answered(key, past):
+    moved = "regression" if finding.worse else "improvement"
+    for night in _nights_with_answer(key, past):
         if not is_changed or night.states[key] != moved:
             break
         state = moved
         change_date = night.night
-    return dataclasses.replace(found, state=state, since=change_date, notes=tuple(notes))
+    return dataclasses.replace(finding, state=state, since=change_date, notes=tuple(notes))
 
 
-def _answered(key: str, past: Sequence[Night]) -> Iterator[Night]:
+def _nights_with_answer(key: str, past: Sequence[Night]) -> Iterator[Night]:
     """Yield the nights that have an answer for the series, the newest first."""
     for night in reversed(past):
         if night.states.get(key, "suspect") not in OPEN:

@@ -54,7 +54,7 @@ def sentences(plan: Plan, cells: Sequence[Cell]) -> tuple[str, ...]:
     texts = itertools.chain(
         factor_sentences(plan),
         _profiles(served),
-        _weakened(served),
+        _weak_settings(served),
         _logs(cells),
         _sources(cells),
         _memory(served),
@@ -103,7 +103,7 @@ def _profiles(served: Sequence[Cell]) -> Iterator[str]:
         yield f"{profile_of(engine).title} runs with the {name} profile: {text}."
 
 
-def _weakened(served: Sequence[Cell]) -> Iterator[str]:
+def _weak_settings(served: Sequence[Cell]) -> Iterator[str]:
     for cell in served:
         for setting, kind in weakening_settings(cell).items():
             title = profile_of(cell.engine.name).title

@@ -69,7 +69,7 @@ def verdicts(
 
     # A table for each engine and workload.
     trials = list(runs[0].trials) if len(runs) == 1 else list(itertools.chain(*_separate(runs)))
-    stopped = {key: why for run in runs for key, why in compare.reasons_stopped(run.run).items()}
+    stopped = {key: why for run in runs for key, why in compare.stop_reasons(run.run).items()}
     comparison = compare.Comparison(
         trials,
         chosen,

@@ -51,12 +51,12 @@ def further(run: Run, trials: Mapping[str, Trial]) -> Run:
 def _add_if_it_fits(run: Run, block: list[TrialSpec]) -> Run:
     ended: BudgetEnd = ""
     if run.budget is not None:
-        ended = _why_ended(run, block)
+        ended = _end_reason(run, block)
         run = replace(run, budget=replace(run.budget, ended=ended))
     return run if ended else replace(run, order=(*run.order, *block))
 
 
-def _why_ended(run: Run, block: list[TrialSpec]) -> BudgetEnd:
+def _end_reason(run: Run, block: list[TrialSpec]) -> BudgetEnd:
     """Return why this block is not run; "" if it is."""
     if not block:
         kinds = {question.kind for question in run.questions.values()}

@@ -213,14 +213,14 @@ def _settings(expanded: Expanded, plan_text: str) -> Iterator[errors.DbbenchErro
             name: setting for name, setting in settings.items() if setting.origin != "default"
         }
         requested.setdefault(repr((cell.engine.name, cell.engine.bin, chosen)), (cell, chosen))
-        # io_uring may be missing in the kernel, or forbidden.
-        wanted = [
+        # io_uring may be missing in the kernel, or by_io_uring.
+        by_io_uring = [
             name
             for name, value in io_uring.items()
             if name in settings and settings[name].value == value
         ]
-        if wanted and (reason := host.without_io_uring()):
-            text = f"{wanted[0]} = {settings[wanted[0]].value} is not possible: {reason}"
+        if by_io_uring and (reason := host.without_io_uring()):
+            text = f"{by_io_uring[0]} = {settings[by_io_uring[0]].value} is not possible: {reason}"
             yield errors.KernelLacks(text, effect="Nothing was changed.", remedy=remedy)
     # Each combination is tried once.
     for cell, chosen in requested.values():
@@ -397,11 +397,11 @@ def refused_disks(plan: Plan, results: Path) -> Iterator[errors.DbbenchError]:
                     name = sysfs.name_of(path.stat().st_rdev) or path.name
                     block.must_be(path, name, spec.identity, names)
                     opened[path, name] = stack.enter_context(guard.opened(path))
-        found = guard.reasons_of(
+        reasons_of = guard.reasons_of(
             list(opened.values()),
             within_s=_SEARCH_S / max(1, len(opened)),
         )
-    for (path, name), reasons in zip(opened, found, strict=True):
+    for (path, name), reasons in zip(opened, reasons_of, strict=True):
         with errors.collect_errors(problems):
             guard.refuse(path, name, reasons, permit, names)
     yield from problems

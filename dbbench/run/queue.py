@@ -68,7 +68,7 @@ def execute(
         queue.conclude(began)
 
 
-def name_written(error: errors.DbbenchError, folder: RunFolder, built: Sequence[str]) -> None:
+def name_writes(error: errors.DbbenchError, folder: RunFolder, built: Sequence[str]) -> None:
     """Say in the error's effect what the run has written before. `built`: keys of golden copies."""
     clean = f"dbbench clean {shlex.quote(str(folder.path))}"
     texts = []
@@ -130,7 +130,7 @@ class Queue:
         except BaseException as error:
             with contextlib.suppress(errors.DbbenchError):
                 if isinstance(error, errors.DbbenchError) and error.exit_code in _BEFORE:
-                    name_written(error, self.folder, self._built)
+                    name_writes(error, self.folder, self._built)
                 self._charge()
             raise
 

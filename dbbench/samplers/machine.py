@@ -169,7 +169,7 @@ class Machine:
             with self._lock:
                 before = self._options
                 self._options = self._mounts.values()
-                self._compare(_unnumbered(before), _unnumbered(self._options))
+                self._compare(_without_numbers(before), _without_numbers(self._options))
                 # the files of a btrfs are named after its number, which may be another one now
                 self._files = _setting_files(self._target)
                 self._remounting = False
@@ -243,7 +243,7 @@ def _setting_files(target: Sampled) -> SettingFiles:
     return SettingFiles({**tunables.paths_to_watch(), **block_files})
 
 
-def _unnumbered(options: Values) -> Values:
+def _without_numbers(options: Values) -> Values:
     """Return mounts without the numbers that the kernel gives to each mount of a btrfs."""
     return {key: re.sub(r" on 0:\d+", "", value) for key, value in options.items()}
 

@@ -29,7 +29,7 @@ from dbbench.results import RunFolder
 from dbbench.results.journal import Journal
 from dbbench.run.adaptive import extend
 from dbbench.run.children import Launcher, Overdue, Stop, stoppable
-from dbbench.run.queue import name_written
+from dbbench.run.queue import name_writes
 from dbbench.run.record import Record
 from dbbench.run.recover import give_back
 from dbbench.storage.devices.image import give_back_images, images_of, make_images
@@ -286,7 +286,7 @@ def test_a_late_refusal_names_what_was_written(tmp_path: Path) -> None:
     run = small_run()
     folder = RunFolder(results.create_run(tmp_path, run, ""))
     early = ProgramMissing("not installed: fio")
-    name_written(early, folder, [])
+    name_writes(early, folder, [])
     assert early.effect == "Nothing was changed."
 
     (image,) = images_of(run, folder.path)["data"]
@@ -294,12 +294,12 @@ def test_a_late_refusal_names_what_was_written(tmp_path: Path) -> None:
     image.write_bytes(bytes(2 * 2**20))
     folder.journal.note("had", device="disk-1")
     late = ProgramMissing("not installed: fio")
-    name_written(late, folder, [])
+    name_writes(late, folder, [])
     assert late.effect == (
         f"{image} (2 MiB) is kept; `dbbench clean {folder.path}` removes it. "
         "This run has written to disk-1."
     )
     other = DatasetBuildFailed("bad", effect="The copy was removed.")
-    name_written(other, folder, ["postgres-15.1-pgbench-0"])
+    name_writes(other, folder, ["postgres-15.1-pgbench-0"])
     assert other.effect.startswith(f"{image} (2 MiB) is kept;")
     assert "The golden copy postgres-15.1-pgbench-0 (0 B) is kept;" in other.effect

@@ -9,7 +9,7 @@ import synthetic
 from synthetic import TPCB, Shape
 
 from dbbench import results
-from dbbench.compare import Comparison, reasons_stopped
+from dbbench.compare import Comparison, stop_reasons
 from dbbench.compare.remarks import RemarkKind
 from dbbench.model import Budget, Question, Run, Status, Trial
 from dbbench.run.adaptive import further
@@ -115,7 +115,7 @@ def test_the_interval_of_a_settled_pair_has_a_higher_level(run: Run) -> None:
     group = ("postgres", "pgbench-tpcb", "")
     (_, plain), (_, settled) = (
         Comparison(trials, "ext4", {}, stopped=stopped).rows(group, "tps")
-        for stopped in ({}, reasons_stopped(end))
+        for stopped in ({}, stop_reasons(end))
     )
     assert (plain.level, settled.level) == (0.95, pytest.approx(0.96))
     assert plain.lo and settled.lo and settled.lo < plain.lo
@@ -150,7 +150,7 @@ def test_a_decided_arm_gives_its_time_to_the_others(run: Run) -> None:
         question = end.questions[BTRFS]
         assert (question.kind, question.pairs, question.verdict) == ("decided", 5, "slower")
         trials = list(driven(end, noise, slow="btrfs").values())
-        table = Comparison(trials, "ext4", {}, stopped=reasons_stopped(end)).rows(
+        table = Comparison(trials, "ext4", {}, stopped=stop_reasons(end)).rows(
             ("postgres", "pgbench-tpcb", ""), "tps"
         )
         kinds = {row.fs_setup: [note.kind for note in row.notes] for row in table}

@@ -197,10 +197,10 @@ def _known_faults(groups: Sequence[Group]) -> Iterator[str]:
             if any(_concerns(fault, trial) for trial in trials):
                 yield f"{fault.sentence(version)}. No verdict depends on this."
     for trial in trials:
-        yield from _unjudged(trial)
+        yield from _judge_options(trial)
 
 
-def _unjudged(trial: Trial) -> Iterator[str]:
+def _judge_options(trial: Trial) -> Iterator[str]:
     made = trial.filesystem
     if made is None:
         return

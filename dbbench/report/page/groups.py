@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from dbbench.compare import Comparison, Row, chosen, reasons_stopped
+from dbbench.compare import Comparison, Row, chosen, stop_reasons
 from dbbench.compare.remarks import RemarkKind, remark
 from dbbench.engines import profile_of
 from dbbench.metrics.table import METRICS, Metric
@@ -176,7 +176,7 @@ def groups(runs: Sequence[LoadedRun]) -> list[Group]:
             run.baseline,
             run.primary,
             run.plan.margin,
-            reasons_stopped(run),
+            stop_reasons(run),
         )
         for key, cells_of in grouped(run.cells, lambda cell: cell.group).items():
             trials = tuple(t for t in loaded.trials if (t.engine, t.workload, t.variant) == key)

@@ -181,6 +181,7 @@ def of_plan(
     another reason.
     """
     request = load_request(file, paths)
+    # A setup that is skipped does not keep the plan from running.
     for arm, reason in request.skipped.items():
         yield Probe(
             Purpose.PLAN,
@@ -189,6 +190,7 @@ def of_plan(
             reason,
             optional=True,
         )
+    # What would refuse the run, with the packages that are missing.
     for error in refusals(request, results_folder):
         names = packages.installable(error.programs) if isinstance(error, ProgramMissing) else ()
         yield Probe(
@@ -351,6 +353,7 @@ def _labs_and_fleet() -> Iterator[Probe]:
             need.remedy,
             to_install,
         )
+    # The fleet's libraries are an extra of the package.
     dask = importlib.util.find_spec("distributed") is not None
     version = importlib.metadata.version("distributed") if dask else None
     yield Probe(

@@ -103,6 +103,7 @@ def _similar(name: str, existing: dict[str, Kind]) -> list[str]:
     word = name.upper()
     match = _ID.fullmatch(word)
     digits = match[2].zfill(3) if match else ""
+    # The same number first, then similar ones, then words in the text.
     ranked = []
     for ident, kind in existing.items():
         places = (
@@ -152,6 +153,7 @@ def _text(entry: dict[str, object]) -> str:
             "The trial is marked suspect. Its block is repeated once, if `repeat_suspect` of the "
             "plan, its budget and the limit of half of the trials allow it."
         )
+    # Each part is a paragraph below the title.
     lines = [f"{entry['id']}: {entry['title']}"]
     for part in parts:
         lines.append(

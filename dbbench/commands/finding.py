@@ -69,12 +69,14 @@ def folder_of(results_folder: Path, name: str) -> Path:
     """Return the folder of a run. Raises RunMissing, with the name that may have been meant, and
     OSError if this account cannot see whether there is one.
     """
+    # A name in the results folder comes first, then a path.
     if os.path.lexists(results_folder / name / "run.json"):
         return results_folder / name
     if os.path.lexists(Path(name, "run.json")):
         return Path(name).resolve()  # the name may be a symbolic link; below it no link is followed
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
         (results_folder / name / "run.json").lstat()
+    # People also name the page of a run.
     if Path(name).is_file() or name.endswith(".html"):
         folder = Path(name).absolute().parent
         has_run = os.path.lexists(folder / "run.json")

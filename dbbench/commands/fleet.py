@@ -254,6 +254,7 @@ def status(options: Options, name: str | None) -> None:
     fleet = chosen(root, name)
     from dbbench.fleet.operate import report
 
+    # Only a scheduler knows what the hosts do; a finished fleet has none.
     rows = None if fleet.finished else report(root, fleet)
     collected = sum(len(results.list_results(root / run)) for run in fleet.runs)
     if options.json:

@@ -113,6 +113,7 @@ def run(
         with resumable(resume_command(options)), options.shown(renderer) as emit:
             return tonight.run_to_end(request, root, name, wipe, emit)
 
+    # The night is judged and recorded before anyone is told.
     outcome = tonight.run_night(
         tonight.tonights_request(plan_file, options.paths, blocks),
         root,
@@ -122,6 +123,7 @@ def run(
     tonight.export(outcome, root, files)
     if outcome.news and notify:
         tonight.notify(notify, outcome.document)
+    # A timer that runs quietly prints only what needs attention.
     nothing_to_say = options.quiet and outcome.state in analysis.QUIET
     if options.json or not nothing_to_say:
         _put(options, outcome)
@@ -142,6 +144,7 @@ def status(options: Options, plan: str | None) -> None:
     error (E806).
     """
     root = results_of(options)
+    # A named plan must have nights; without a name, all plans are listed.
     nights = (
         _nights_of(plan, root, options.paths)
         if plan
@@ -158,6 +161,7 @@ def status(options: Options, plan: str | None) -> None:
         for name, each in nights.items()
         for last in each[-1:]
     ]
+    # The list of regressions does not depend on how old the night is.
     regressions = analysis.regressions(nights)
     if options.json:
         put_json(
@@ -194,6 +198,7 @@ def baseline(options: Options, run: str | None) -> None:
     if run is not None:
         _accept(options, run, "set as the first baseline")
         return
+    # Without a run, what was accepted so far is listed.
     accepted = history.acceptances(results_of(options))
     if options.json:
         put_json(

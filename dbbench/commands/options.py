@@ -162,6 +162,7 @@ class Command(click.Command):
     ) -> None:
         if self.others:
             put_commands(formatter, self.others)
+        # Options of every command come last, because they are the same everywhere.
         sections: dict[str, list[tuple[str, str]]] = {
             "Options": [],
             "Global options": [],
@@ -202,6 +203,7 @@ def _too_many(
         if isinstance(param, click.Option) and "," in (param.metavar or "")
         for name in param.opts
     ]
+    # A space in a list makes two arguments of it.
     place = words.index(rest[0])
     before = ["", "", *words[:place]]
     if before[-1].endswith(",") or rest[0].startswith(",") or before[-2] in lists:
@@ -464,6 +466,7 @@ def catalogue(
             else:
                 show(options, name, **given)
 
+        # A noun is completed with its entries and its commands.
         complete = completing(lambda: [*names(), *(command.name or "" for command in commands)])
         argument = click.argument(
             "name",

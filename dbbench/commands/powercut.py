@@ -148,6 +148,7 @@ def conclude(
     """
     run = results.load_run(folder)
     assert run.lab is not None
+    # The page exists before the verdict, which may end the command.
     page = write([run], folder / REPORT)
     table = HarmTable(run, run.lab)
     if options.json:
@@ -290,6 +291,7 @@ def _judge(lab: LabFacts) -> None:
             effect=kept,
             remedy="Image and log of the cut are in the results folder; please report them.",
         )
+    # A lab that cannot see losses proves nothing, whatever it counted.
     if lab.blind:
         names = [
             f"{control.name} ({'; '.join(filter(None, (control.engine, control.note)))})"

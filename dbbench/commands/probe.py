@@ -109,11 +109,13 @@ def _progress(options: Options, seconds: float) -> Iterator[Callable[[float], No
         nonlocal shown
         if options.quiet:
             return
+        # A log gets one line, a terminal a clock.
         if not sys.stderr.isatty():
             if not shown:
                 click.echo(whole, err=True)
             shown = whole
             return
+        # A shorter text must cover the longer one before it.
         text = f"{whole}, {left_s:.0f} s left"
         click.echo(f"\r{text.ljust(len(shown))}", err=True, nl=False)
         shown = text

@@ -91,9 +91,11 @@ def write_page(
                 options.passed_over,
             )
         except ResultDamaged as error:
+            # The error names its run; other errors concern the whole page.
             bad = next((run for run in runs if str(run.path) == error.run), None)
             if bad is None:
                 raise
+            # If single trials are damaged the run stays without them, else it leaves as a whole.
             rest = bad.readable()
             if len(rest.damaged) > len(bad.damaged):
                 error = all_of(rest, since=bad)
@@ -162,6 +164,7 @@ def _warnings(trials: Sequence[Trial]) -> list[tuple[str, int, str]]:
     """Return (ID, trials, what it is and what to do), most trials first, without what the plan said
     before the run.
     """
+    # A warning counts once for each trial, however often the trial has it.
     counts = Counter(
         ident
         for trial in trials

@@ -276,6 +276,7 @@ def _conclude(options: Options, folder: Path, before: bool = False) -> int:
     if not before or not page.exists():
         write([loaded], page)
     run = loaded.run
+    # Programs get the budget and the reasons, people a sentence.
     budget = None if run.budget is None else {"budget_s": run.plan.budget_s, **plain(run.budget)}
     names = {"run": loaded.path.name, "path": str(loaded.path)}
     status = put_verdict(

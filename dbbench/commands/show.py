@@ -68,6 +68,7 @@ def command(
 def _put_runs(options: Options, folder: Path) -> None:
     rows: list[dict[str, Any]] = []
     if folder.is_dir():
+        # Hundreds of runs are listed without reading each of them again.
         rows = results.index_rows(
             folder,
             results.runs(folder),
@@ -205,6 +206,7 @@ def _put_layer_table(setups: Sequence[dict[str, Any]]) -> None:
     for setup in setups:
         for note in setup["notes"]:
             put_paragraph(f"{setup['fs_setup']}: not observed: {note}")
+    # A column for each setup, a row for each layer that matters in one of them.
     columns = {}
     for setup in setups:
         columns[setup["fs_setup"]] = {row["layer"]: row for row in setup["layers"]}

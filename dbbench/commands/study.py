@@ -238,6 +238,7 @@ def _impossible(study: Study, servers: dict[str, list[str]]) -> str | None:
         file = folder / "plan.toml"
         file.write_text(studies.plan_text(study, DEFAULT, servers))
         request = load_request(str(file), [])
+    # A study is possible if its baseline and one other setup are.
     skipped = list_gaps(request, [])
     plan = request.plan
     baseline = plan.baseline or plan.fs_setups[0].label

@@ -268,6 +268,7 @@ def command(options: Options, name: str) -> None:
     workload = entries.workload(name)
     file = entries.workloads[name]
     settable = parameters(workload)
+    # As lines of a plan, ready to be copied.
     defaults = [
         f"{key} = {json.dumps(parameter.default)}   # {parameter.help}".rstrip(" #")
         for key, parameter in settable.items()

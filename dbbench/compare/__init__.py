@@ -179,6 +179,7 @@ def _trial(entry: Mapping[str, Any]) -> Trial:
     attempt = int(entry.get("attempt") or 1)
     engine = entry.get("engine") or ""
     workload = entry.get("workload") or ""
+    # The warm-up does not count, nor do seconds without data.
     seconds = [] if status is Status.FAILED else entry["tps"] or []
     window = seconds[math.ceil(entry.get("warmup_s") or 0) :]
     values = [float(value) for value in window if value is not None and 0 <= value < math.inf]

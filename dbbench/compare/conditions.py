@@ -136,6 +136,7 @@ def _limit_sentence(trial: Trial) -> str | None:
     if limit is None:
         return None
     measured = []
+    # fio's rows are of small or of large requests.
     for row in limit.rows:
         kind = row.name.partition("_")[0]
         if row.name.endswith("8k"):
@@ -322,6 +323,7 @@ def _work(base: Sequence[Trial], other: Sequence[Trial]) -> Iterator[Remark]:
     """Compare the rows that a transaction works on: a setup may not get other work than the
     baseline.
     """
+    # Rows of a transaction, as the servers counted them.
     base_rows = _rows_per_unit(base)
     other_rows = _rows_per_unit(other)
     for kind in COMPARED_KINDS:

@@ -262,6 +262,7 @@ def _contrast(
     change = math.exp(difference.mean)
     if confidence is None:
         return Contrast(*place, change, None, None, Verdict.INCONCLUSIVE, None, None)
+    # A change counts if its interval excludes 0, and is none if it fits the margin.
     low, high = difference.bounds(confidence)
     if low > 0 or high < 0:
         verdict = Verdict.DEPENDS
@@ -295,6 +296,7 @@ def _verdict(
     ratios: Sequence[LevelRatio],
     levels: int,
 ) -> FactorVerdict:
+    # On which side of the baseline each arm is, level by level.
     sides: dict[str, list[str]] = {}
     for ratio in ratios:
         side = "ahead" if ratio.verdict in AHEAD else ""

@@ -103,6 +103,7 @@ def _refine(logs: Nights, places: list[int], end: int) -> int:
     begin = max(0, newest - MOST_NIGHTS)
     if len(places) > 1:
         begin = places[-2]
+    # Two nights in both directions, as far as both sides keep enough nights.
     first = max(begin + LEAST_NIGHTS, newest - 2)
     last = min(end - LEAST_NIGHTS, newest + 2)
     t_values = _splits(without_outliers(logs[None, begin:end])).t_values[0]

@@ -300,6 +300,7 @@ def _notes(
     counted: list[Trial],
     metric: Metric,
 ) -> Iterator[Remark]:
+    # Failed and suspect trials, reports of losses, warnings, and two levels.
     statuses = Counter(trial.status for trial in group if trial.fs_setup == arm)
     if failed := statuses[Status.FAILED]:
         yield remark(RemarkKind.FAILED, failed=failed)

@@ -256,6 +256,7 @@ def merge_settings(*layers: tuple[str, dict[str, Scalar]]) -> Settings:
     settings: Settings = {}
     for origin, layer in layers:
         dropped = {spelt(name) for name, value in layer.items() if value == DROPPED}
+        # A dropped setting may be spelt differently in an earlier layer.
         for name in [name for name in settings if spelt(name) in dropped]:
             del settings[name]
         for name, value in layer.items():

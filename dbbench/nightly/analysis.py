@@ -123,6 +123,7 @@ def _of(
     series: str,
     nights: Sequence[Night],
 ) -> Iterator[Regression]:
+    # From the night of the change to the night that is at its level again.
     first: Night | None = None
     for night in nights:
         state = night.states.get(series)
@@ -192,6 +193,7 @@ def differs(
     series = {
         finding.key: "ok" if finding.state in QUIET else finding.state for finding in findings
     }
+    # A state that cannot be read counts as the usual one.
     try:
         before = sound_json(read_bytes(path, results))
         last_state = before["state"]

@@ -57,6 +57,7 @@ def facts_of(loaded: LoadedRun) -> dict[str, str]:
 def plan_of(loaded: LoadedRun) -> dict[str, str]:
     """Return the plan of a run with its setups, key by key: what a person can change in files."""
     plan = plain(loaded.run.plan)
+    # The plan's own keys, those of its cells, and its scripts.
     keys = {f"plan {key}": text for key, text in _flat(plan, _ELSEWHERE)}
     keys["plan baseline"] = loaded.run.baseline
     collected: dict[str, dict[str, None]] = {}
@@ -74,6 +75,7 @@ def plan_of(loaded: LoadedRun) -> dict[str, str]:
 
 def settings_of(loaded: LoadedRun) -> dict[str, str]:
     """Return the servers' settings. One that differs between setups is "on (ext4), off (xfs)"."""
+    # Of each setting its values, and the setups that have them.
     by_name: dict[str, dict[str, list[str]]] = {}
     for trial in loaded.trials:
         if trial.fs_setup.endswith(GUARD):

@@ -112,6 +112,7 @@ def missing_dates(nights: Sequence[Night]) -> list[str]:
 def spans(dates: Sequence[str]) -> list[str]:
     """Return consecutive dates as one text: "from 2026-01-02 to 2026-01-09 (8 dates)"."""
     days = [datetime.date.fromisoformat(date) for date in dates]
+    # Days in a row are one span.
     runs: list[list[datetime.date]] = []
     for day in days:
         if runs and (day - runs[-1][-1]).days == 1:

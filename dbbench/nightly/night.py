@@ -192,6 +192,7 @@ def _own(group: Sequence[Trial], arm: str, metric: Metric) -> Ratio | None:
 
 def _disturbed_by(ratio: Ratio, trials: Sequence[Trial]) -> Ratio:
     """Return the ratio with the number of its suspect trials, and the warnings that made them so."""
+    # A warning counts once for each trial.
     suspect = [trial for trial in trials if trial.status is Status.SUSPECT]
     warnings = Counter[str]()
     for trial in suspect:

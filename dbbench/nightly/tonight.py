@@ -142,6 +142,7 @@ def _judge(
     others = [night for night in before if night.run != loaded.path.name]
     night = night_of(loaded, others[-1] if others else None)
     findings = judge(others, night, history.acceptance(root, name), window)
+    # A suspect is confirmed at once, because tomorrow the cause may be gone.
     if any(finding.state == "suspect" for finding in findings):
         again = night_of(run_plan(_second(request, findings), f"{name}-confirm"))
         findings = [
@@ -174,6 +175,7 @@ def _second(request: PlanRequest, findings: Sequence[NightFinding]) -> PlanReque
     """
     from dbbench.plan import Expanded, identity, make_order
 
+    # Only what is suspect is measured again, with the reference and its guard.
     keys = [finding.key for finding in findings if finding.state == "suspect"]
     plan = request.plan
     arms = {key.rpartition(": ")[2] for key in keys} | {plan.baseline, plan.baseline + GUARD}
@@ -183,6 +185,7 @@ def _second(request: PlanRequest, findings: Sequence[NightFinding]) -> PlanReque
         for cell in request.expanded.cells
         if cell.arm in arms and f"{cell.engine.name} {cell.title}" in titles
     )
+    # Another order, so that what disturbed the first run meets other trials.
     plan = dataclasses.replace(
         plan,
         budget_s=None,

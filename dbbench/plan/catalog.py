@@ -138,6 +138,7 @@ def catalog(paths: Sequence[str | Path] = ()) -> Catalog:
     """
     given = [*paths, *os.environ.get("DBBENCH_PATH", "").split(":")]
     roots = [Path(path) for path in given if str(path)]
+    # Whoever can change a file of the catalogue decides what root runs.
     for folder in roots:
         if not folder.is_dir():
             remedy = "Correct --path or DBBENCH_PATH."
@@ -186,6 +187,7 @@ def dataset_of(workload: Workload, values: dict[str, Scalar]) -> Dataset:
     """Return the workload's dataset with those of `values` that are its parameters."""
     kind = workload.dataset["kind"]
     names = [*workload.dataset_parameters, *(_PACKED if kind in PACKED else ())]
+    # Values of the plan take precedence over those of the file.
     merged = workload.dataset_parameters | values
     selected = {name: merged[name] for name in names if name in merged}
     return adapter(Dataset).validate_python({"kind": kind, "parameters": selected})

@@ -265,6 +265,7 @@ def _check_factor(
     if len(levels) == 1:
         remedy = 'use "settings" of the [[engine]] for it, or add a level'
         document.flaw(key, f'factor "{name}" has one level; {remedy}')
+    # A factor need not exist in every engine, but in one.
     able = [engine for engine in engines if name in factors_of({name: tuple(levels)}, engine)]
     if engines and not able:
         names = list(chain.from_iterable(map(factor_names, engines)))
@@ -305,6 +306,7 @@ def too_many(plan: Plan, workloads: Iterable[tuple[WorkloadSpec, Workload]]) -> 
     for spec, workload in workloads:
         for engine in engines_of(spec, workload, plan.engine):
             cells += number(plan, spec, engine) * len(plan.fs_setups)
+    # A typing error in a list may ask for millions.
     if cells > MOST_CELLS:
         return (
             f"the plan has {cells:.7g} combinations of setup, engine and workload; at most "

@@ -161,6 +161,7 @@ def _items(document: Document, name: str) -> list[tuple[Key, Any]]:
     given = document.data.get(name)
     if given is None:
         return []
+    # Lines of the single table become those of the first element.
     if isinstance(given, dict):
         document.data[name] = given = [given]
         for key, line in list(document.lines.items()):
@@ -205,6 +206,7 @@ def _split_lists(
     single: dict[str, Any] = {}
     sweeps: dict[str, tuple[Scalar, ...]] = {}
     for name, value in settings.items():
+        # A list is a sweep, and a list of one value that value.
         if not isinstance(value, list):
             single[name] = value
             continue

@@ -64,6 +64,7 @@ def identity(plan: model.Plan, cells: tuple[model.Cell, ...]) -> str:
         "plan": model.plain(plan),
         "cells": [model.plain(cell.without_measurements) for cell in cells],
     }
+    # What does not change a measurement is no part of it.
     del whole["plan"]["margin"]
     if whole["plan"].pop("budget_s") is not None:
         whole["budget"] = True
@@ -197,6 +198,7 @@ def _load(
     """Return the parameters of the workload and what is loaded, the same on every filesystem."""
     given = {**spec.parameters, **variant.parameters}
     values = {**defaults(workload), **given}
+    # The user's own data replace the workload's dataset.
     dataset = dataset_from(spec, variant.engine.name)
     if dataset is not None:
         values = own_values(workload, values, given)

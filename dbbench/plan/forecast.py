@@ -92,6 +92,7 @@ def forecast(
     if any(_is_short(cell.window) for cell in expanded.cells):
         return Forecast(plan.blocks, None, cv, len(of_runs), plan.margin, None, smoke=True)
     workloads = len({cell.group for cell in expanded.cells})
+    # Holm divides the error between the setups that are compared.
     design = Design(cv, plan.blocks, workloads, max(1, len(plan.fs_setups) - 1))
     same = same_within(plan.margin, design)
     return Forecast(plan.blocks, detectable(design), cv, len(of_runs), plan.margin, same)
@@ -381,6 +382,7 @@ def same_within(margin: float, design: Design) -> float | None:
         return None
     from scipy.special import chdtri
 
+    # The mean over what the measured scatter may be.
     error, df, limit = _error(design)
     shares = []
     for k in range(50):
@@ -429,6 +431,7 @@ def _variances(run: LoadedRun, primary: Mapping[tuple[str, str], str]) -> Iterat
     """
     baseline = run.run.baseline
     trials = [trial for trial in run.trials if not _is_short(trial.window)]
+    # Only pairs of loads that the plan has say something about it.
     for (engine, workload, _), group in groups(trials).items():
         metric = primary.get((engine, workload))
         if metric is None:

@@ -36,6 +36,7 @@ def effective_name(arm: Arm) -> str:
     options += re.sub(r" (?=[^-])", "=", " ".join(arm.mkfs)).split()
     for settings in arm.tuning.values():
         options += [f"{name}={word_of(value)}" for name, value in settings.items()]
+    # An option that is given twice is named once.
     words = dict.fromkeys(_FOREIGN_OPTION.sub("-", option).strip("-") for option in options)
     return f"{arm.use}:{'+'.join(words)}" if words else arm.use
 

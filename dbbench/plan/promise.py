@@ -54,6 +54,7 @@ def of_setup(setup: FsSetup) -> str:
     """Return the class of a setup with its own tuning, on servers whose other settings are durable;
     without faults of a server that its settings do not change.
     """
+    # Each engine that the setup tunes may weaken its promise.
     flags = filesystems.promises(setup)
     for engine, tuning in setup.tuning.items():
         settings = merge_settings(("default", ENGINES[engine].defaults(None)), ("fs_setup", tuning))

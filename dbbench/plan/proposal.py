@@ -172,6 +172,7 @@ class RunningServer:
                 "ext4",
                 "this role cannot read the path of the data directory; choose the setup yourself",
             )
+        # ZFS has properties instead of options, which a mount does not show.
         family = self.mount.fstype
         if family.startswith("zfs"):
             return (
@@ -273,6 +274,7 @@ def _of_directories(directories: tuple[Path, ...], available: Catalog) -> dict[s
             effect="Nothing was written.",
             remedy="Name directories on different filesystems:  dbbench init --dirs A,B",
         )
+    # A label is what distinguishes a directory from the others.
     labels = distinct([str(path) for path in real])
     arms = []
     for path, label in zip(real, labels, strict=True):

@@ -91,6 +91,7 @@ def _places(draft: PlanDraft, rule_key: str) -> Iterator[tuple[Key, Key, str]]:
     """Yield (key of the entry or of the whole, key of the flaw, its name in the text) where the
     rule's key is given.
     """
+    # A key of the plan itself has one place, that of a list one in each entry.
     head, *rest = rule_key.split(".")
     subjects = draft.subjects
     if head not in subjects:

@@ -318,6 +318,7 @@ def did_you_mean(word: str, names: Iterable[str]) -> str:
     """Return `; did you mean "clients"?`; without a similar one the known words, or those that
     begin alike, if they are few.
     """
+    # A similar word, else all of them if they are few.
     words = sorted(names)
     beginning = word.partition("-")[0]
     alike = [name for name in words if name.partition("-")[0] == beginning]
@@ -380,6 +381,7 @@ def _unknown_keys(
     data: Any,
     key: Key,
 ) -> None:
+    # Lists and tables are searched to the bottom, because pydantic stops at the first.
     if isinstance(data, list | tuple):
         inner = next((arg for arg in typing.get_args(kind) if arg is not Ellipsis), None)
         for index, item in enumerate(data):

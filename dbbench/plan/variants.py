@@ -112,6 +112,7 @@ def _axes(
     engine: EngineSpec,
     parameters: Mapping[str, Parameter],
 ) -> list[Axis]:
+    # Lists of the workload, of the server's settings, and of the plan.
     axes = []
     for name, values in spec.sweeps.items():
         is_size = name in parameters and parameters[name].type == "size"

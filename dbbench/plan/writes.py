@@ -130,6 +130,7 @@ def devices_of(plan: Plan, setup: FsSetup) -> int:
 
 def copies(plan: Plan, setup: FsSetup) -> int:
     """Return how often a setup writes each byte of data: mirrors write it to all of their sides."""
+    # Layers below the filesystem multiply, and then its own profile.
     number = devices_of(plan, setup)
     times = 1
     for layer in setup.layers:

@@ -181,6 +181,7 @@ def _outcome(
     alone = len(names) == 1
     setups = names_text(names)
     are = "is" if alone else "are"
+    # What is known of these pairs, from a result to none.
     if outcome == "same":
         margin = f"{100 * pairs[0].row.margin:.3g}{GROUP}%"
         return f"{setups} {are} the same as {base} within {margin}{where}."
@@ -192,6 +193,7 @@ def _outcome(
         why = f": {count(failed, 'trial')} failed" if failed else ""
         have = "has" if alone else "have"
         return f"{setups} {have} no result to compare with {base}{where}{why}."
+    # The baseline is no better known than the others.
     both = names_text([base, *names])
     if outcome == Verdict.LIMITED:
         return f"{both} reached the limit of the device{where}, so they cannot be compared there."

@@ -83,6 +83,7 @@ def judged_claims(loaded: LoadedRun) -> list[JudgedClaim]:
 def _judge(claim: TuningClaim, loaded: LoadedRun, table: Sequence[Row]) -> JudgedClaim:
     """Judge a claim by the run's `table`, whose baseline is the claim's other arm."""
     run = loaded.run
+    # A claim that this run cannot judge says why.
     engines = {cell.engine.name for cell in run.cells}
     if claim.engines and not engines.intersection(claim.engines):
         why = f"it is about {', '.join(claim.engines)}"

@@ -124,6 +124,7 @@ class HarmTable:
     @property
     def published(self) -> list[str]:
         """Return for each public report what it counted, and whether the lab found harm."""
+        # Only a lab that could conclude says something about a report.
         conclusions: dict[Conclusion | None, str] = {
             Conclusion.HARMED: "this test found harm too",
             Conclusion.UNHARMED: "this test does not confirm it",
@@ -173,6 +174,7 @@ class HarmTable:
     def exclusions(self) -> list[str]:
         """Return the setups and attempts that were left out, each with the reason."""
         omitted = {**self.run.run.skipped, **self.lab.skipped}
+        # What the time did not suffice for is neither omitted nor tested.
         tested = {(row.fs_setup, row.engine) for row in self.lab.rows}
         late = {
             f"{cell.arm} with {profile_of(cell.engine.name).title}": None

@@ -29,6 +29,7 @@ def as_document(
     results_folder: Path,
 ) -> dict[str, Any]:
     """Return the preview for JSON."""
+    # A trial is listed with what its cell is, so that programs need no second lookup.
     cells = {cell.id: cell for cell in wanted.expanded.cells}
     classes = _classes(wanted)
     return {
@@ -179,6 +180,7 @@ def _classes(wanted: PlanRequest) -> dict[str, str | None]:
 def _put_classes(cells: Sequence[Cell], classes: Mapping[str, str | None]) -> None:
     mixed = []
     names = dict[str, None]()
+    # Only what is compared with each other may not differ.
     compared = grouped(cells, lambda cell: (cell.engine.name, cell.title))
     for (engine, title), of_group in compared.items():
         if len({classes[cell.id] for cell in of_group}) > 1:
@@ -198,6 +200,7 @@ def _device_text(device: dict[str, Any]) -> str:
     place = device["path"] or "the results folder"
     what = f"to {place}"
     details = []
+    # An image has the size of the plan, a disk its own.
     if device["kind"] == "loop":
         what = f"to a file of {size_text(size)} in {place}"
     elif size:
@@ -207,6 +210,7 @@ def _device_text(device: dict[str, Any]) -> str:
     if device["kind"] != "block":
         disks = ", ".join(device["disks"]) or "no disk of this machine"
         details.append(f"{device['filesystem']} on {disks}")
+    # Wear is known only of disks that report their endurance.
     if share is None:
         details.append("wear not reported")
     else:
@@ -225,6 +229,7 @@ def _devices(
     """
     spec = wanted.plan.device
     rows = list[dict[str, Any]]()
+    # Directories, or the disks and images of each volume.
     for arm, directory in spec.directories.items():
         rows.append(
             {
@@ -249,6 +254,7 @@ def _devices(
     for row in rows:
         path = Path(row["path"] or results_folder)
         row |= {"identity": None, "filesystem": None, "disks": []}
+        # Of several devices each gets an equal part; a directory has that of its arm.
         if not spec.directories:
             row["written_bytes"] = look.written_bytes // len(rows)
         # it does not exist: `put_refusals` lists it

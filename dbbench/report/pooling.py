@@ -74,6 +74,7 @@ def differences(runs: Sequence[LoadedRun]) -> list[str]:
     values. What only some runs have is no difference. Versions may differ between hosts of one
     plan: pairs never cross hosts.
     """
+    # Hosts of one plan may differ in their versions.
     plans = {run.run.plan_sha256 for run in runs}
     of_fleet = len(plans) == 1 and len(_hosts(runs)) > 1
     versions: dict[str, list[str]] = {}

@@ -105,6 +105,7 @@ def recommend(pairs: Sequence[Pair], tables: Sequence[VerdictTable], smoke: bool
 
 
 def _standings(table: VerdictTable, setups: Sequence[str], pairs: Sequence[Pair]) -> Standings:
+    # A setup that this table says nothing about stays unknown.
     bounds = dict[str, Bounds | None].fromkeys(setups)
     bounds[table.rows[0].fs_setup] = (1.0, 1.0)
     for pair in pairs:

@@ -99,6 +99,7 @@ def _ratios(about: Interaction) -> str:
     arms = list(
         dict.fromkeys(of.fs_setup for of in about.contrasts if of.verdict is Verdict.DEPENDS)
     )
+    # Of each setup its ratio at every level, and how much that changes.
     for arm in arms[:MOST_NAMED]:
         ratios = [
             f"{change(of.ratio)} ({of.verdict}) with {about.factor}={level_text(of.level)}"

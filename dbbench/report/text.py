@@ -87,6 +87,7 @@ def put_table(
     """Print columns of equal width, those of `right` aligned to the right. Cells wrap if the
     terminal is too narrow; where words do not fit beside each other, each row is a paragraph.
     """
+    # A number keeps its unit when its cell is wrapped.
     lines = [list(header)]
     for row in rows:
         lines.append([_NUMBER_GAP.sub(GROUP, _cell(value)) for value in row])

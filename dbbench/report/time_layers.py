@@ -74,6 +74,7 @@ def difference_sentences(
         return
     total, by_layer = measured
     of_setup = [trial for trial in chosen(trials) if trial.fs_setup == row.fs_setup]
+    # The layers that make the difference, the largest first.
     head = f"{row.fs_setup} compared with {base.fs_setup}"
     parts = []
     explained = 0.0
@@ -118,6 +119,7 @@ def document(trials: Sequence[Trial], names: Sequence[str]) -> list[dict[str, An
         of_setup = [trial for trial in counted if trial.fs_setup == name]
         if not of_setup:
             continue
+        # A layer has its share, its time and the functions behind it.
         shares = time_layers.shares(of_setup)
         ms = time_layers.milliseconds(of_setup)
         layers = []
@@ -129,6 +131,7 @@ def document(trials: Sequence[Trial], names: Sequence[str]) -> list[dict[str, An
             row |= {"ms_lo": mean.lo if mean else None, "ms_hi": mean.hi if mean else None}
             row["functions"] = time_layers.functions(of_setup, layer)
             layers.append(row)
+        # Why trials of the setup were not observed.
         notes = {trial.time.note for trial in of_setup if trial.time is not None}
         setups.append(
             {

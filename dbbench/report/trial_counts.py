@@ -38,6 +38,7 @@ class TrialCounts:
         text = f"{count(self.used, 'trial')} {verb}"
         if self.disturbed:
             text += f", {self.disturbed} of them disturbed (suspect)"
+        # Trials that do not count, by the reason that a reader can act on.
         causes = {
             "disturbed": self.replaced_disturbed,
             "of a repeated block": self.replaced,

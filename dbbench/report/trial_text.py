@@ -181,6 +181,7 @@ def _filesystem(trial: Trial) -> Iterator[str]:
     for facts in fs.volumes.values():
         for argv in facts.mkfs:
             yield f"  {' '.join(argv)}"
+    # A log of its own has its own part of the writes.
     log = trial.io.wal if trial.io is not None else None
     if trial.io is not None and log is not None and log.write_bytes is not None:
         both = size_text(trial.io.write_bytes or 0)

@@ -130,6 +130,7 @@ def as_document(verdicts: Verdicts) -> dict[str, Any]:
     rows = []
     for table in verdicts.tables:
         rows += [row_document(row, table.metric) for row in table.rows]
+    # The same words as on the terminal, without marks.
     metrics = list(dict.fromkeys(table.metric.name for table in verdicts.tables))
     document = {
         "schema": SCHEMA,
@@ -150,6 +151,7 @@ def as_document(verdicts: Verdicts) -> dict[str, Any]:
     }
     if verdicts.hosts:
         document["hosts"] = plain(verdicts.hosts)
+    # Only plans with factors have interactions.
     if verdicts.interactions:
         document["interactions"] = plain(verdicts.interactions)
     return document
@@ -233,6 +235,7 @@ def _put_results(verdicts: Verdicts, details: bool) -> None:
         for line in (*_host_lines(verdicts, table), *_time_lines(verdicts, table)):
             put_paragraph(f"  {line}")
 
+    # Below the tables is what holds for several of them.
     below = [f"all results: {text}" for text in common]
     below += _factor_lines(verdicts)
     below += [f"! {text}" for text in verdicts.findings]
@@ -255,6 +258,7 @@ def _put_table(table: VerdictTable, details: bool) -> None:
     # Notes are not among the columns, because a column of them would be wider than a terminal.
     title = _title(table)
     hidden = ["notes"]
+    # A column that is the same in all rows is said once, in the title.
     blocks = {count(row.n, "block") for row in table.rows}
     if len(blocks) == 1:
         title += f", {blocks.pop()}"
@@ -267,6 +271,7 @@ def _put_table(table: VerdictTable, details: bool) -> None:
     cells = [[column.words(row, table.metric) for column in columns] for row in table.rows]
     right = [column.title for column in columns if column.right]
     put_table([column.title for column in columns], cells, right)
+    # How the interval was made, for readers who want to check it.
     if details:
         for row in table.rows:
             if row.level is not None:

@@ -133,6 +133,7 @@ def compare_groups(
     for run, of_run in zip(runs, _separate(runs), strict=True):
         trials += of_run
         names += pooling.version_names(run, by, runs)
+    # Each trial belongs to one kernel, version or run; of a single one there is no comparison.
     value_of = {trial.id: name for trial, name in zip(trials, names, strict=True)}
     values = list(dict.fromkeys(value_of.values()))
     if len(values) < 2 or (baseline is not None and baseline not in values):
@@ -143,11 +144,13 @@ def compare_groups(
             "are needed"
         )
 
+    # What else differs between the runs is in every ratio.
     unlike = ", ".join(pooling.differences(runs)) if by == "run" else ""
     cautions = tuple(pooling.profile_cautions(runs))
     if unlike:
         cautions = (remark(RemarkKind.RUNS_DIFFER, what=unlike),)
     margin = runs[-1].run.plan.margin  # of `compare NEW --against OLD` that of NEW
+    # An arm is a table, with a row for each of the values.
     tables: dict[tuple[compare.Group, str], VerdictTable] = {}
     for key, group in compare.groups(trials).items():
         judged = METRICS[metric or primary.get(key[1], "tps")]
@@ -202,6 +205,7 @@ def gate(verdicts: Verdicts) -> int:
     rows = [row for table in verdicts.tables for row in without_guard(table.rows)]
     if any(row.verdict in BEHIND and not is_expected(row, verdicts) for row in rows):
         return EXIT_REGRESSION
+    # A run without rows has not decided anything.
     undecided = any(row.verdict in (Verdict.INCONCLUSIVE, Verdict.LIMITED) for row in rows)
     return EXIT_INCONCLUSIVE if undecided or not rows else EXIT_OK
 

@@ -166,6 +166,7 @@ def _with_limits(trial: Trial, limits: Mapping[Rows, Mapping[Kind, float]]) -> T
     if trial.ceiling is None or not trial.ceiling.rates:
         return trial
     of_rows = limits[trial.ceiling.rows]
+    # A rate near a limit that it never leaves is the device's.
     shares = list[float]()  # of single flushed writes, in per cent
     texts = dict[Kind, str]()
     for rate in _comparable(trial):

@@ -461,6 +461,7 @@ def read_input(path: Path, most_bytes: int) -> bytes:
         TooLarge: f"Use a part of it, for example: head -c {most_bytes}",
     }
     try:
+        # A file may grow while it is read.
         with open_file(path, most_bytes) as file:
             whole = file.read(most_bytes + 1)
         if len(whole) > most_bytes:  # it grew
@@ -532,6 +533,7 @@ def _folder_of(path: Path, below: Path) -> Iterator[int]:
     folders = path.absolute().relative_to(below.absolute()).parts[:-1]
     if ".." in folders:
         raise NotRegular(errno.EINVAL, 'its path contains ".."', str(path))
+    # Each directory is opened below the one before, so that no link can be put in between.
     fd = os.open(below, os.O_PATH | os.O_CLOEXEC | os.O_DIRECTORY)
     try:
         for folder in folders:

@@ -112,7 +112,9 @@ def must_match(
     plan = replace(plan, margin=stored.plan.margin)
     if None not in (plan.budget_s, stored.plan.budget_s):
         plan = replace(plan, budget_s=stored.plan.budget_s)
+    # What run.json says, key by key.
     keys = list(_differing("", _plain(plan, cells), _plain(stored.plan, stored.cells)))
+    # Scripts are executed, so their copies must be those of the user.
     for name, text in scripts.items():
         copy = path / "scripts" / name
         if os.path.lexists(copy) and read_bytes(copy, path.parent) != text.encode(
@@ -280,6 +282,7 @@ def load_whole(path: str | Path, *, verify: bool = True) -> LoadedRun:
         ceiling = load_ceiling(folder)
     trials = []
     damaged = dict[str, ResultDamaged]()
+    # A damaged trial does not hide the others.
     for spec in sorted(run.order, key=lambda spec: spec.position):
         try:
             with _of(folder):

@@ -124,6 +124,7 @@ class Journal:
 
     def _holdings(self) -> list[tuple[str, str]]:
         held: dict[tuple[str, str], None] = {}
+        # What was taken and not given back, in the order of taking.
         for entry in self.entries():
             thing = (entry.get("what"), entry.get("path"))
             if isinstance(thing[0], str) and isinstance(thing[1], str):

@@ -43,6 +43,7 @@ def create_run(results: Path, run: model.Run, plan_text: str) -> Path:
     """
     folder = results / run.name
     making = results / f".{run.name}.{os.getpid()}.new"
+    # A process that was killed here has left its hidden directory.
     for left in results.glob(f".{run.name}.*.new"):
         maker = left.name.split(".")[-2]
         if left == making or not Path("/proc", maker).exists():
@@ -188,6 +189,7 @@ def index_rows(
     (version of dbbench) is computed again.
     """
     indexed = _read_index(results)
+    # Runs that have left the folder leave the index, too.
     now = dict[str, tuple[str, IndexRow]]()
     for run in runs:
         stamp = _index_stamp(run, maker)

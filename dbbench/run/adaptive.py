@@ -29,6 +29,7 @@ def further(run: Run, trials: Mapping[str, Trial]) -> Run:
     pair is closed. A share of a run, which has a part of the pairs, adds whole blocks.
     `run.questions` has the state of each cell, `run.budget.ended` says why the run ended.
     """
+    # A host of a fleet has every N-th block.
     step = 1 if run.budget is None else run.budget.step
     block = max((spec.block for spec in run.order), default=0) + step
     if run.precision is None and run.budget is None:
@@ -38,6 +39,7 @@ def further(run: Run, trials: Mapping[str, Trial]) -> Run:
     run = replace(run, questions=_examine(run, list(trials.values())))
     if run.precision is not None and block > MOST_BLOCKS:
         return _add_if_it_fits(run, [])
+    # The baseline stays as long as one of its pairs is open.
     left = list[Cell]()
     for cells in grouped(run.cells, lambda cell: cell.group).values():
         baseline = [cell for cell in cells if cell.arm == run.baseline]
@@ -141,6 +143,7 @@ def conclude(run: Run, done: Collection[str]) -> tuple[Run, list[str]]:
 
 
 def _examine(run: Run, trials: list[Trial]) -> dict[str, Question]:
+    # What was closed stays closed: its pairs are not measured again.
     closed = ("decided", "settled")
     questions = {name: old for name, old in run.questions.items() if old.kind in closed}
     examined = examine(trials, run.baseline, run.primary, run.plan.margin)

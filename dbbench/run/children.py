@@ -205,6 +205,7 @@ class Launcher(ExitStack):
         error if the run is stopped, TrialStuck if the process exceeds its deadlines (it is
         killed), FilesystemFull, NotWritable.
         """
+        # The process reports its own error before it ends.
         errors = list[DbbenchError]()
         overdue = overdue or Overdue()
         self.prepare()

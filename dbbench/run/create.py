@@ -190,6 +190,7 @@ def _of_that_name(
 def _goes_on(run: Run, wanted: PlanRequest) -> bool:
     if run.plan_sha256 != wanted.sha256 or run.hosts:
         return False
+    # The same plan, and the same blocks of it.
     step = run.budget.step if run.budget is not None else 1
     blocks = {spec.block for spec in run.order if spec.block <= max(run.plan.blocks, step)}
     asked = {spec.block for spec in wanted.expanded.order}

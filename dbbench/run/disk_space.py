@@ -75,6 +75,7 @@ def _largest_trials(folders: Mapping[str, str], expanded: Expanded) -> list[tupl
     """Return what the largest trial on each disk needs in addition to what a killed one has left,
     which is removed.
     """
+    # One trial at a time, so the largest on each disk counts.
     largest: dict[int, tuple[Path, int, str]] = {}
     for cell in expanded.cells:
         folder = Path(folders[cell.arm])

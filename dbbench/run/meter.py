@@ -117,6 +117,7 @@ class DiskReading:
         self._devices = DiskClock(leaves)
 
     def end(self) -> DiskFigures:
+        # Read at once, so that all counters are of the same moment.
         below = self._below.difference()
         others = self._others.difference()
         log = None if self._log is None else _io(self._log)

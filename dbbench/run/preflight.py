@@ -141,6 +141,7 @@ def _servers(expanded: Expanded) -> Iterator[errors.DbbenchError]:
     for name, folder in dict.fromkeys(
         (cell.engine.name, cell.engine.bin) for cell in expanded.cells
     ):
+        # Without `bin` the newest server is used, which `_programs` checks.
         if folder and not (engine := ENGINES[name]).installed_version(folder):
             what = (
                 f"contains no {engine.PROFILE.title} server"
@@ -326,6 +327,7 @@ def _open_files(expanded: Expanded) -> Iterator[errors.DbbenchError]:
 def _client(plan: Plan, expanded: Expanded) -> Iterator[errors.DbbenchError]:
     if plan.client is None:
         return
+    # The client must speak to the server's version.
     drivers: dict[str, str] = {}
     for cell in expanded.cells:
         drivers[cell.workload.driver] = (

@@ -250,6 +250,7 @@ class Queue:
         """Run a trial. If its process ends before it could publish a result, publish that as the
         result.
         """
+        # A trial that cannot publish itself must not be lost.
         try:
             status = self._start("trial", spec.id)
             died: errors.DbbenchError = errors.TrialDied(

@@ -74,6 +74,7 @@ class CpuClock:
         """Return the time of the client and of dbbench. A client that has ended is in what this
         process has reaped, with its whole life, so its time up to `before` is subtracted.
         """
+        # The load is a branch of this process and is subtracted from it.
         me = os.getpid()
         client_s = _tree_s(self._client, before, after)
         own_s = _tree_s((me,), before, after, self._apart)

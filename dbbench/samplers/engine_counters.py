@@ -95,6 +95,7 @@ class Counters:
             self._fatal = True
 
     def read(self, begin_utc: float, seconds: int) -> tuple[Series, list[TrialWarning]]:
+        # A second is readable if its counters and those before it were.
         points = []
         for before, after in itertools.pairwise(self.readings):
             points.append((after.due_utc, 1.0 if _usable(before, after) else None))

@@ -158,6 +158,7 @@ class Processes:
         for pid, threads in self._threads.items():
             if pid == os.getpid():
                 continue
+            # A thread is compared only with itself: numbers are used again.
             for thread in threads:
                 if thread.started > settled:
                     continue

@@ -154,9 +154,11 @@ def _read(binary: Path, disk_names: tuple[str, ...]) -> SysstatDocument:
         )
     except (CommandFailed, DeadlinePassed, ProgramMissing) as error:
         return SysstatDocument(fault=str(error))
+    # The text is kept too, because another version of sadf may not read the file.
     with gzip.GzipFile(binary.with_suffix(".json.gz"), "wb", 6, mtime=0) as packed:
         packed.write(done.stdout.encode())
     document = parse(done.stdout, disk_names, pressure)
+    # What was read until a fault is used; the fault becomes a warning.
     printed = done.stderr.strip().splitlines()
     if printed:
         return document._replace(fault=f"sadf reports {printed[0]!r}")

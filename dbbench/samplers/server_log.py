@@ -80,6 +80,7 @@ class ServerLog:
             else:
                 errors.append(second)
                 text = text or event.text[:_SHOWN]
+        # One warning for all errors, with the text of the first.
         warnings = []
         if errors:
             more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""

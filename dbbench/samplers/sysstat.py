@@ -185,6 +185,7 @@ class Recorder:
     def _judge(
         self, document: SysstatDocument, column: Sequence[float | None]
     ) -> Iterator[TrialWarning]:
+        # How much is missing, why, and whether the format was the expected one.
         good = sum(value is not None for value in column)
         hole = next((second for second, value in enumerate(column) if value is None), None)
         share = f"{good} of {len(column)} seconds have data"

@@ -173,6 +173,7 @@ class ThreadWaits:
         return Series(seconds, columns if means else {}), []
 
     def _sample_second(self, ended: Event) -> Second:
+        # As many looks as the budget of CPU time allows, at random moments.
         began = time.monotonic()
         before_s = time.thread_time()
         self._find_threads()
@@ -193,6 +194,7 @@ class ThreadWaits:
 
     def _find_threads(self) -> None:
         """Open the files of new threads, and close those of ended ones."""
+        # Sessions come and go, so the threads are listed again each second.
         processes = tasks(self._proc, self._foreign)
         ours = below((self._server,), processes)
         self._foreign.update(map(str, processes.keys() - ours))

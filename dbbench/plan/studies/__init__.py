@@ -178,6 +178,7 @@ def suits(version: str, branches: Sequence[str]) -> bool:
     """
     if not branches:
         return True
+    # Within a branch a later release will do; an older branch may have no such release.
     numbers = numbers_of(version)
     oldest = [numbers_of(branch) for branch in branches]
     of_branch = [first for first in oldest if first[:1] == numbers[:1]]

@@ -34,6 +34,7 @@ def junit(report: Report) -> str:
     if report.trials:
         properties = ET.SubElement(suite, "properties")
         ET.SubElement(properties, "property", name="trials", value=report.trials)
+    # Every setup is a case; what concerns the whole run is one more.
     for entry in report.entries:
         _add_case(suite, entry)
     if report.problems:
@@ -44,6 +45,7 @@ def junit(report: Report) -> str:
             name="the run as a whole",
         )
         ET.SubElement(case, "error", message=_clean("; ".join(report.problems)))
+    # CI servers read the totals from the suite and do not count themselves.
     for name, tag in COUNTS.items():
         suite.set(name, str(len(list(suite.iter(tag)))))
     ET.indent(suite, " ")

@@ -114,6 +114,7 @@ def _bounds(entry: ArmFigures) -> list[float | None]:
 
 
 def _gauges(metric: Metric) -> tuple[Gauge, ...]:
+    # Prometheus expects base units in names and values.
     base, factor = _in_base_units(metric.name)
     name = f"dbbench_{base}"
     about = f"{metric.label}: {metric.help}" if metric.help else metric.label

@@ -113,6 +113,7 @@ def _cpu(arm: str, groups: Sequence[Group]) -> str:
 def _abilities(able: Character | None, checked: str) -> tuple[str, ...]:
     if able is None:
         return (*([MISSING] * 5), checked, MISSING)
+    # A filesystem that never overwrites needs free space even for a change.
     overwriting = "existing blocks can be overwritten"
     return (
         able.checksums,

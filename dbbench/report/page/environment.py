@@ -223,6 +223,7 @@ def _concerns(fault: KnownFault, trial: Trial) -> bool:
     made = trial.filesystem
     if made is None:
         return False
+    # A fault may need an option of the filesystem or of the server.
     text = known_faults.options_text(_options(made), trial.effective_settings)
     return fault.concerns(made.family, trial.engine, text)
 
@@ -239,6 +240,7 @@ def differences(group: Group) -> Iterator[tuple[str, tuple[str, ...]]]:
 
 
 def _sentences(group: Group) -> Iterator[str]:
+    # A sentence that is true of all arms names none.
     trials = [trial for trial in group.trials if trial.status is not Status.FAILED]
     for condition in CONDITIONS:
         arms_of: dict[str, dict[str, None]] = {}

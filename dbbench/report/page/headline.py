@@ -112,6 +112,7 @@ def verdict(
         caveats += words.caveats
         factors += map(interaction, judged.interactions)
         tables.append(as_markdown(judged))
+    # What makes the answer doubtful is above it, the rest below.
     return VerdictSection(
         regressions=[("regression", text) for text in regressions],
         caveats=[caveat for caveat in caveats if caveat[0] in FIRST],

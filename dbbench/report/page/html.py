@@ -257,6 +257,7 @@ def templates() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    # The page has the same formatters as the terminal.
     environment.filters.update(
         change=units.change,
         interval=units.interval,
@@ -277,11 +278,13 @@ def templates() -> jinja2.Environment:
 
 def html(model: Page) -> str:
     """Return the whole page as text."""
+    # A page without timelines does not carry the library.
     pieces = "\n".join(_asset(name) for name in SCRIPTS)
     has_figures = any(section.figures for section in model.comparisons)
     head = Markup(_asset(HEAD_SCRIPT))
     library = Markup(_asset(LIBRARY) if has_figures else "")
     script = Markup(f'(() => {{\n"use strict";\n{pieces}\n}})();')
+    # Scripts are marked as safe, so that their hashes are those of the policy.
     return (
         templates()
         .get_template("page.html.j2")

@@ -115,6 +115,7 @@ def _table(
     """
     if not (steps or notes):
         return
+    # A step that an arm did not take is an empty cell.
     rows = []
     for step in steps:
         rows.append((step, [column.get(step, MISSING) for column in columns.values()]))
@@ -159,6 +160,7 @@ def snapshot_column(facts: Sequence[SnapshotFacts]) -> dict[str, str]:
         "time to take a snapshot": _median_time(snapshot.snapshot_s for snapshot in taken),
         "second server answers after": _median_time(snapshot.ready_s for snapshot in taken),
     }
+    # What only some filesystems report.
     drops = [snapshot.drop_s for snapshot in taken if snapshot.drop_s is not None]
     if drops:
         column["time to drop the oldest"] = _median_time(drops)

@@ -49,6 +49,7 @@ def redact_run(run: LoadedRun, kinds: tuple[str, ...]) -> LoadedRun:
     """Return the run without what `kinds` name. Its folder remains, because the series are read
     from it.
     """
+    # Names are removed from the values, so that no section can show them.
     clean = redactor(run, kinds)
     if not kinds:
         return run

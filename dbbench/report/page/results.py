@@ -147,6 +147,7 @@ class ResultTable(NamedTuple):
 
 def document(table: ResultTable) -> dict[str, Any]:
     """Return the table of a group for the download."""
+    # The verdict's columns, then the metrics, then how many trials there were.
     metrics = [heading.metric.name for heading in table.headings]
     columns = [column for column in COLUMNS if column.key and column.page]
     keys = [column.key for column in columns]
@@ -195,6 +196,7 @@ def _arm_result(
     columns: dict[Heading, dict[str, float | None]],
 ) -> ArmResult:
     arm = row.fs_setup
+    # Means over the trials that count, and below them what they hide.
     longest_s = group.value(arm, "longest_stall_s")
     longest = f"longest {number(longest_s)}{GROUP}s" if longest_s else ""
     cells = []

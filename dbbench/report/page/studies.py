@@ -218,6 +218,7 @@ def _data(groups: Sequence[Group]) -> str:
 
 
 def _load(groups: Sequence[Group]) -> str:
+    # What the load was, as articles describe it.
     loads = set()
     clients = set()
     for group in groups:

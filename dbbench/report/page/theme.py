@@ -135,6 +135,7 @@ def template(look: Look) -> dict[str, Any]:
     """Return the look as a plotly template, checked by plotly's schema; a plain dict for JSON."""
     import plotly.graph_objects as go  # importing it takes 0.2 s, and only the page needs it
 
+    # Both axes have the colours of the look; what is set here, no chart repeats.
     axis = {
         "zeroline": False,
         "linecolor": look.muted,
@@ -190,5 +191,6 @@ def template(look: Look) -> dict[str, Any]:
         },
         shapedefaults={"line": {"width": 0}, "layer": "below"},
     )
+    # Plotly checks the names; the script needs only values.
     plain: dict[str, Any] = go.layout.Template(layout=layout).to_plotly_json()
     return plain

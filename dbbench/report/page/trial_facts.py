@@ -57,6 +57,7 @@ def _of_log(every: Mapping[str, str]) -> dict[str, str]:
 
 
 def _filesystem(fs: FilesystemFacts) -> dict[str, str]:
+    # The name of a device changes with every trial.
     commands = []
     for argv in fs.mkfs:
         commands.append(" ".join("DEVICE" if _TARGET.match(word) else word for word in argv))

@@ -193,6 +193,7 @@ class PlainLines(Lines):
     def _standing(self) -> str:
         state = self._state
         now = time.monotonic()
+        # What is prepared, or which trial and phase run.
         if state.preparing:
             share = f" {100 * state.fraction:.0f} %" if state.fraction is not None else ""
             return f"prepare: {state.preparing}{share}"
@@ -203,6 +204,7 @@ class PlainLines(Lines):
             f"{self._count(state.trial)} {trial_name(state.trial)}: "
             f"{state.place} {time_text(state.phase_s(now))}{of if state.phase else ''}"
         ]
+        # Rates are shown only while the phase lasts that they belong to.
         if state.copied.get("phase") == state.phase:
             words.append(copy_text(state.copied))
         if state.second.get("tps") is not None and state.phase == state.second.get("phase"):

@@ -102,6 +102,7 @@ def draw(state: State, now: float, width: int) -> list[str]:
     if state.trial:
         position = str(state.trial.get("position")).rjust(len(str(state.total)))
         lead = f"[{position}/{state.total}] {trial_name(state.trial)}   "
+        # Ended phases leave the line first if it is too long.
         words = _phases(state, now)
         while len(words) > 1 and len(lead + "  ".join(words)) > width:
             words.pop(0)
@@ -111,6 +112,7 @@ def draw(state: State, now: float, width: int) -> list[str]:
             line = f"        {number(state.second.get('tps'))} tx/s {spark(state.tps)}"
             p95_ms = state.second.get("p95_ms")
             lines.append(line if p95_ms is None else f"{line}   p95 {number(p95_ms)} ms")
+    # Below, what the ended trials gave so far.
     for line in [*_done(state), *_suspects(state)]:
         lines += wrap(line, width)
     return [on_terminal(line) for line in lines]
@@ -132,6 +134,7 @@ def _phases(state: State, now: float) -> list[str]:
             if name in _SHOWN:
                 words.append(f"{word} ✓ {time_text(seconds)}")
             continue
+        # The current phase shows how far it is, as well as that is known.
         spent = state.phase_s(now)
         if state.copied.get("phase") == name:
             share = state.copied["bytes"] / max(1, state.copied["of"])

@@ -57,6 +57,7 @@ def canary(
     rates = [trial[name] for trial in (probe, *others) if trial.get(name) is not None]
     if rate is None or len(rates) < CANARIES:
         return
+    # The other trials of the block show what the device usually does.
     median = statistics.median(rates)
     if abs(rate - median) > CANARY_OFF * median:
         text = f"the write probe reached {rate:.0f} MB/s"

@@ -150,6 +150,7 @@ def of_client(facts: ClientFacts | None) -> Iterator[TrialWarning]:
     """Yield W012, W023 and W104; none for a local load generator."""
     if facts is None:
         return
+    # Series of two hosts can be compared only as well as their clocks.
     drift = abs(facts.clock_drift_s or 0.0)
     error = facts.clock_error_s or 0.0
     if drift + error > CLOCK_S:

@@ -81,6 +81,7 @@ def compare(
     cell: Cell,
 ) -> tuple[WorkFacts, ...]:
     """Return every claim of the load generator with the other count and its bounds."""
+    # Each claim with the count of the server or of the kernel.
     work = readings.work(explicit(claims))
     facts = []
     for claim in claims:

@@ -103,6 +103,7 @@ def _figure(
     if chart.kind == "grid":
         return _plain(traces, _grid(chart, seconds))
 
+    # A headline has its strip, and a second layout for phones.
     strip = _strip(seconds, timelines.data["trials"])
     wide = _headline(chart, seconds, timelines.warnings, strip, narrow=False)
     narrow = _headline(chart, seconds, timelines.warnings, strip, narrow=True)
@@ -437,6 +438,7 @@ def _cells(
     seconds: Telemetry,
     by_arm: bool = False,
 ) -> go.Layout:
+    # The script sets the domains, because they depend on the width.
     shapes = []
     for n in range(1, plots + 1):
         shapes += _shapes(n, seconds, f"arm {n - 1}" if by_arm else "")

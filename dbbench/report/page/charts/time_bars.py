@@ -51,13 +51,16 @@ def time_section(group: Group) -> TimeSection:
         of_layers = time_layers.milliseconds(of_arm)
         if of_layers:
             means[arm] = {layer: mean.value for layer, mean in of_layers.items()}
+    # All bars have one scale, so that their lengths can be compared.
     longest = max((sum(of_arm.values()) for of_arm in means.values()), default=0.0)
     columns = []
+    # A layer that is small in every setup would only lengthen the legend.
     for layer, label in TIME_LAYERS.items():
         if any(of_arm.get(layer, 0.0) >= _LEAST_SHARE * longest for of_arm in means.values()):
             columns.append((str(layer), label))
     shades = dict(zip(map(str, TIME_LAYERS), _SHADES, strict=True))
     bars = []
+    # A bar with its segments, and the same numbers as cells.
     for arm, values in means.items():
         segments = []
         for name, _ in columns:

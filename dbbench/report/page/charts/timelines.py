@@ -328,6 +328,7 @@ def pack(rows: Sequence[Values], length: int) -> Packed:
 def _charts(group: Group, seconds: Telemetry) -> tuple[TimelineChart, ...]:
     charts = []
     for chart in CHARTS:
+        # A chart has the panels that were recorded; some charts say why they have none.
         sources = [panel.choose_source(seconds) for panel in chart.panels]
         panels = tuple(panel for panel in sources if panel is not None)
         if panels:
@@ -378,6 +379,7 @@ def _typical(panel: Panel, group: Group, seconds: Telemetry) -> str:
     parts = [f"{arm} {number(value)}" for arm, value in values.items() if value is not None]
     if not parts:
         return ""
+    # A setup with seconds but without a value had no such request.
     without = [arm for arm, value in values.items() if value is None and seconds.trials_of(arm)]
     rest = f"; {join_words(without)}: none" if without else ""
     note = f" ({panel.note})" if panel.note else ""

@@ -9,10 +9,11 @@ from typing import Final, NamedTuple
 
 import pytest
 
-from dbbench.labs.powercut.disk import LogWriter, read_log
-from dbbench.labs.powercut.disk_images import BLOCK, Cut, Media
+from dbbench.errors import EngineStartFailed
+from dbbench.labs.powercut.disk import Log, LogEntry, LogWriter, read_log
+from dbbench.labs.powercut.disk_images import BLOCK, SHIFT, Cut, Media, Section, choose_cuts
 from dbbench.labs.powercut.lab import RECORDING, Recording, _keep_recording
-from dbbench.labs.powercut.recovery import BaseImages
+from dbbench.labs.powercut.recovery import BaseImages, harm_of_start
 from dbbench.labs.powercut.witness import Acknowledged
 
 PAGES: Final = Path(__file__).parents[1] / "fixtures" / "torn_pages"
@@ -49,6 +50,22 @@ def test_a_kept_recording_makes_the_same_image_again(tmp_path: Path) -> None:
     again = (tmp_path / "again.img").read_bytes()
     assert again == (tmp_path / "cut.img").read_bytes()
     assert 5 < again.count(b"a" * BLOCK) < 25
+
+
+def test_a_page_and_its_copy_that_are_both_bad_are_torn() -> None:
+    """MySQL ends with a crash after it has printed both."""
+    lines = "mysql 9.7.4 ended with status 2:\n  [ERROR] Dumping the DBLWR page (dblwr_page_no=18):"
+    recovery = harm_of_start(EngineStartFailed(lines), {0: 3})
+    assert recovery.harms["torn"].startswith("[ERROR] Dumping the DBLWR page")
+
+
+def test_a_single_unit_is_aligned() -> None:
+    """Units that are one of several sizes also begin between two of them."""
+    log = Log(tuple(LogEntry(ns, False, 0, BLOCK) for ns in range(9)), Path())
+    section = Section(log, [(0, 9)])
+    shifts = {cut.shift for cut in choose_cuts(section, 40, "s", ["drop"], [16384])}
+    assert shifts == {0}
+    assert {cut.shift for cut in choose_cuts(section, 40, "s", ["drop"])} == {0, SHIFT}
 
 
 class Page(NamedTuple):

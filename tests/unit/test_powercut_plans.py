@@ -90,15 +90,17 @@ def test_what_does_not_work_here_is_not_examined(tmp_path: Path) -> None:
     assert targets(cells, 1, lambda setup: "no ext4" if setup.name == "ext4" else None) == expected
 
 
-def test_altered_lab_is_damaged(tmp_path: Path) -> None:
-    """powercut.json and the kept images are compared with their checksums."""
-    (tmp_path / "powercut").mkdir()
-    (tmp_path / "powercut/x.img").write_bytes(b"image")
+@pytest.mark.parametrize("name", ["x.img", "x-recording/data"])
+def test_altered_lab_is_damaged(name: str, tmp_path: Path) -> None:
+    """powercut.json, the kept images and recordings are compared with their checksums."""
+    kept = tmp_path / "powercut" / name
+    kept.parent.mkdir(parents=True)
+    kept.write_bytes(b"image")
     assert load_lab(tmp_path) is None
     save_lab(tmp_path, synthetic.lab())
     assert load_lab(tmp_path) == synthetic.lab()
-    (tmp_path / "powercut/x.img").write_bytes(b"imagE")
-    with pytest.raises(ResultDamaged, match=r"powercut/x.img is altered"):
+    kept.write_bytes(b"imagE")
+    with pytest.raises(ResultDamaged, match=f"powercut/{name} is altered"):
         load_lab(tmp_path)
     assert load_lab(tmp_path, verify=False) == synthetic.lab()
 

@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 from dbbench.storage.filesystems.common import mount_of
+from tests import by_hand
 from tests.support.plans import SMALL, installed, plan
 
 pytestmark = pytest.mark.needs("root", "fs:ext4", "mkfs.ext4", "engine:postgres", "sadf")
@@ -182,6 +183,12 @@ class TestWhole:
                 )
                 assert row["ratio"] == pytest.approx(expected)
                 assert (row["lo"], row["hi"], row["verdict"]) == (None, None, "inconclusive")
+
+    def test_first_screen_is_what_the_files_say(self, whole: Any) -> None:
+        """Values and changes, computed from the seconds of the trials without code of dbbench."""
+        run = Path(whole.folder, "results/r")
+        assert by_hand.missing(run, "ext4", (run / "report.html").read_text()) == []
+        assert by_hand.missing(run, "ext4", whole.done.stdout) == []
 
     def test_page_is_one_file_without_network(self, whole: Any) -> None:
         """report.html has each setup, the warning about short windows and no address to load from."""

@@ -72,16 +72,16 @@ def only_readable_processes(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def look_at_readable(
         proc: Path,
-        look: Callable[[Path], None],
+        look: Callable[[str], None],
         what: str,
     ) -> list[str]:
-        def look_if_readable(process: Path) -> None:
+        def look_if_readable(folder: str) -> None:
             with contextlib.suppress(FileNotFoundError, ProcessLookupError):
                 try:
-                    (process / "ns/mnt").readlink()
+                    Path(folder, "ns/mnt").readlink()
                 except PermissionError:
                     return
-            look(process)
+            look(folder)
 
         return look_at_each(proc, look_if_readable, what)
 

@@ -184,13 +184,16 @@ def _openers(
     me = (proc / "self").readlink().name
     openers: dict[str, dict[str, None]] = {device.name: {} for device in devices}
 
-    def look(process: Path) -> None:
-        for fd, status in _open_files(process):
+    def look(folder: str) -> None:
+        for fd, status in _open_files(folder):
             if stat.S_ISBLK(status.st_mode):
                 opened = by_number.get(status.st_rdev, ())
             else:
                 opened = by_file.get((status.st_dev, status.st_ino), ())
-            if opened and not (process.name == me and int(fd) in mine):
+            if not opened:
+                continue
+            process = Path(folder)
+            if process.name != me or int(fd) not in mine:
                 for device in opened:
                     openers[device.name][_use(process, f"opened by {_who(process)}")] = None
 
@@ -204,8 +207,9 @@ def by_files(root: Path) -> list[str]:
     """
     users: list[str] = []
 
-    def look(process: Path) -> None:
-        opened = (entry for folder in ("fd", "map_files") for entry in (process / folder).iterdir())
+    def look(folder: str) -> None:
+        process = Path(folder)
+        opened = (entry for name in ("fd", "map_files") for entry in (process / name).iterdir())
         for link in (process / "cwd", process / "root", *opened):
             with contextlib.suppress(OSError):
                 if len(users) < _SHOWN and link.stat().st_dev == st_dev:
@@ -256,8 +260,9 @@ def _with_descriptor(
     """Return the processes with a file for which `hit` is true, and who could not be examined."""
     users = []
 
-    def look(process: Path) -> None:
-        for fd, status in _open_files(process):
+    def look(folder: str) -> None:
+        process = Path(folder)
+        for fd, status in _open_files(folder):
             with _unless_ended():
                 if hit(process, fd, status):
                     users.append(process)
@@ -266,7 +271,7 @@ def _with_descriptor(
     return users, _each(proc, look, "the open files")
 
 
-def _open_files(process: Path) -> Iterator[tuple[str, os.stat_result]]:
+def _open_files(process: str) -> Iterator[tuple[str, os.stat_result]]:
     """Yield each descriptor of a process with the status of its file. One system call for each: a
     large host has half a million descriptors.
     """
@@ -307,10 +312,11 @@ def _mounted(devices: Sequence[Target], proc: Path) -> tuple[dict[str, list[str]
             known[key] = _mounted_number(device, source, numbers)
         return known[key] is not None
 
-    def look(process: Path) -> None:
-        namespace = os.readlink(f"{process}/ns/mnt")  # noqa: PTH115 (of 30,000 processes)
+    def look(folder: str) -> None:
+        namespace = os.readlink(f"{folder}/ns/mnt")  # noqa: PTH115 (of 30,000 processes)
         if namespace in seen:
             return
+        process = Path(folder)
         table = mounts_of(process, is_of_a_device)
         seen.add(namespace)
         who = "" if namespace == own_namespace else _who(process)
@@ -490,19 +496,20 @@ def _mounted_number(
     return number if number in numbers else None
 
 
-def _each(proc: Path, look: Callable[[Path], None], what: str) -> list[str]:
+def _each(proc: Path, look: Callable[[str], None], what: str) -> list[str]:
     """Call `look` with every process's directory; return a sentence for each that exists and cannot
-    be read.
+    be read. The directory is a string, because of 30,000 processes Path objects cost half a second.
     """
     unreadable: list[str] = []
     with os.scandir(proc) as entries:
         pids = sorted(int(entry.name) for entry in entries if entry.name.isdigit())
-    for process in (proc / str(pid) for pid in pids):
+    for folder in (f"{proc}/{pid}" for pid in pids):
         try:
             with _unless_ended():
-                look(process)
+                look(folder)
         except OSError as error:
-            unreadable.append(Unseen(f"{what} of {_who(process)} cannot be read: {error.strerror}"))
+            who = _who(Path(folder))
+            unreadable.append(Unseen(f"{what} of {who} cannot be read: {error.strerror}"))
     return unreadable
 
 

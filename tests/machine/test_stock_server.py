@@ -215,7 +215,7 @@ def test_limits_hold_wherever_dbbench_is_started(
     assert f"{number} rbps=max wbps=max riops=200 wiops=200\n" in texts["io.max"]
     assert "wbytes=1638400 rios=0 wios=400" in texts["io.stat"]
     assert seconds > 1.5  # two without a first burst
-    assert server.answer("find /sys/fs/cgroup -name 'dbbench-*'") == ""
+    server.wait_for("! find /sys/fs/cgroup -name 'dbbench-*' | grep .", 60.0)
 
 
 def test_a_sudo_account_compares_directories(server: Server) -> None:

@@ -23,6 +23,7 @@ import psutil
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from dbbench.errors import FleetUnreachable
 from dbbench.fleet import security
 from dbbench.fleet.coordinator import Coordinator
 from dbbench.fleet.fleet_files import Fleet
@@ -117,7 +118,11 @@ def workers(folder: Path, count: int) -> Iterator[tuple[str, list[subprocess.Pop
 
 def connected(address: str, certs: Path, count: int) -> tuple[Scheduler, list[str]]:
     """Return a connection and the names of the hosts, as soon as all are there."""
-    scheduler = Scheduler(address, certs, "f")
+    while True:
+        # It starts beside its workers, on a busy machine for longer than a client waits.
+        with contextlib.suppress(FleetUnreachable):
+            scheduler = Scheduler(address, certs, "f")
+            break
     while len(hosts := scheduler.hosts()) < count:
         time.sleep(0.5)
     return scheduler, sorted(hosts)

@@ -83,6 +83,8 @@ def folder_of(results_folder: Path, name: str) -> Path:
         remedy = f"Name its run:  {folder}" if has_run else "Name a run; `dbbench show` lists them."
         what = "a page" if name.endswith(".html") else "a file"
         raise RunMissing(f"{name} is {what}, not the folder of a run", remedy=remedy)
+    if "/" in name and Path(name).is_dir():
+        raise RunMissing(f"{name} is a directory without run.json, not the folder of a run")
     if not results_folder.is_dir():
         raise RunMissing(
             f'no run "{name}": the results folder {results_folder.absolute()} does not exist'

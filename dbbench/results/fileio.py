@@ -503,6 +503,11 @@ def given_text(path: Path, most_bytes: int, errors_: str = "strict") -> str:
     try:
         return read_input(path, most_bytes).decode("utf-8", errors_)
     except UnicodeDecodeError as error:
+        if b"\0" in error.object:
+            raise errors.PlanInvalid(
+                f"{path} is a binary file, not a text",
+                remedy="Name a text file; decompress it first if it is compressed.",
+            ) from None
         line = 1 + error.object.count(b"\n", 0, error.start)
         raise errors.PlanInvalid(
             f"{path}:{line}  the text is not UTF-8; save the file with this encoding"

@@ -2,6 +2,7 @@
 and what to do instead.
 """
 
+import gzip
 import os
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (tmp_path / name).mkdir()
     write_file(tmp_path / "good.toml", LOOP)
     write_file(tmp_path / "page.html", "<!DOCTYPE html>")
+    (tmp_path / "plan.toml.gz").write_bytes(gzip.compress(LOOP.encode()))
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -90,6 +92,8 @@ def test_words_of_other_programs_are_known() -> None:
         (["run", "--wipe", "good.toml"], "expected the identity of a disk"),
         (["compare", "page.html"], "page.html is a page, not the folder of a run"),
         (["show", "good.toml"], "good.toml is a file, not the folder of a run"),
+        (["show", "/etc"], "/etc is a directory without run.json, not the folder of a run"),
+        (["plan", "plan.toml.gz"], "plan.toml.gz is a binary file, not a text"),
         (["init", "--dirs", "a,a", "--engine", "postgres"], "Nothing was written."),
         (["init", "-o", "none/x.toml", "--engine", "postgres"], "Nothing was written."),
     ],

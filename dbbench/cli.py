@@ -57,6 +57,7 @@ GROUPS: Final[dict[str, dict[str, tuple[str, str]]]] = {
             "Show what a run would do, how long it takes and how much it writes (dry run).",
         ),
         "run": ("run", "Run a plan, or resume it, and print the verdict."),
+        "size": ("size", "Find the smallest volume that keeps a rate of transactions."),
     },
     "Read": {
         "show": ("show", "List runs, or show a run or a trial."),

@@ -54,6 +54,15 @@ def _identities(
     return value
 
 
+wipe_option = click.option(
+    "--wipe",
+    multiple=True,
+    metavar="ID",
+    callback=_identities,
+    help="Allow this device to be erased; ID as `dbbench doctor` prints it.",
+)
+
+
 @command_line(
     "dbbench run                                     run plan.toml",
     "dbbench run --quick --fs ext4,xfs               a smoke test of two setups",
@@ -82,13 +91,7 @@ def _identities(
     help="Run every N-th block, beginning with the K-th; `dbbench import` merges the shares of N "
     "machines.",
 )
-@click.option(
-    "--wipe",
-    multiple=True,
-    metavar="ID",
-    callback=_identities,
-    help="Allow this device to be erased; ID as `dbbench doctor` prints it.",
-)
+@wipe_option
 @click.option(
     "--notify",
     metavar="CMD",
@@ -176,7 +179,7 @@ def command(
         notes.append(f"{duration_text(folder.run.budget.used_s)} of the budget is already used")
     path = folder.path
     with notifying(notify, path, plan.name), resumable(resume_command(options, path.name)):
-        _drive(options, folder, request.sha256, wipe, notes)
+        drive(options, folder, request.sha256, wipe, notes)
         return _conclude(options, path)
 
 
@@ -224,13 +227,14 @@ def notifying(words: str | None, path: Path, plan: str) -> Iterator[None]:
             )
 
 
-def _drive(
+def drive(
     options: Options,
     folder: RunFolder,
     sha256: str,
     wipe: tuple[str, ...],
     notes: Sequence[str],
 ) -> None:
+    """Run what is left of a run, with progress. Raises Interrupted or Terminated with how to resume."""
     from dbbench.commands.resuming import resume_command
     from dbbench.model.events import Event
     from dbbench.plan.planned_conditions import limits

@@ -66,6 +66,8 @@ def _check_address(written: str) -> str:
 
 
 def _check_limits(limits: DeviceLimits) -> DeviceLimits:
+    if limits.tables and any(limits.lists):
+        raise ValueError('cannot have "levels" next to lists')
     if not any(level.throttles or any(level.delays.values()) for level in limits.levels):
         raise ValueError('requires "iops", "mb_per_s", or a delay above 0')
     if len(set(map(len, limits.lists)) - {0, 1}) > 1:
@@ -84,8 +86,11 @@ Measure = Annotated[WholeSeconds, Field(ge=1)]
 DeviceBytes = Annotated[Bytes, Field(ge=LEAST_BYTES)]
 
 
+Iops = Annotated[Whole, Field(ge=10, le=10**7)]
+MbPerS = Annotated[float, Field(ge=0.1, le=10**6)]
+Price = Annotated[float, Field(gt=0)]
 # device-mapper delays by whole milliseconds; a second is more than any disk takes
-Delays = Annotated[tuple[Annotated[Whole, Field(ge=0, le=1000)], ...], SEVERAL]
+Delay = Annotated[Whole, Field(ge=0, le=1000)]
 NO_KEY: Final = "computed, not a key of a plan"  # mark of a field
 
 
@@ -129,12 +134,17 @@ class DeviceLimit:
     `price`: of a volume with it, in any currency.
     """
 
-    iops: int | None = None
-    mb_per_s: float | None = None  # 10^6 bytes
-    price: float | None = None
-    read_ms: int | None = None
-    write_ms: int | None = None
-    flush_ms: int | None = None
+    __pydantic_config__ = STRICT
+    iops: Iops | None = None
+    mb_per_s: MbPerS | None = None  # 10^6 bytes
+    price: Price | str | None = None
+    read_ms: Delay | None = None
+    write_ms: Delay | None = None
+    flush_ms: Delay | None = None
+    # "": the values are the name
+    label: Annotated[
+        str, Field(alias="name"), _matches(NAME, "letters, digits and . _ + : = -")
+    ] = ""
 
     @property
     def throttles(self) -> bool:
@@ -149,6 +159,8 @@ class DeviceLimit:
     @property
     def name(self) -> str:
         """Return the level's name in a variant: "model-3000iops-125MBps-flush5ms"."""
+        if self.label:
+            return f"model-{self.label}"
         text = self.text.replace(" IOPS", "iops").replace(" MB/s", "MBps").replace(" and ", "-")
         return f"model-{text.replace(' +', '').replace(' ms', 'ms')}"
 
@@ -168,12 +180,13 @@ class DeviceLimits:
     """
 
     __pydantic_config__ = STRICT
-    iops: Annotated[tuple[Annotated[Whole, Field(ge=10, le=10**7)], ...], SEVERAL] = ()
-    mb_per_s: Annotated[tuple[Annotated[float, Field(ge=0.1, le=10**6)], ...], SEVERAL] = ()
-    price: Annotated[tuple[Annotated[float, Field(gt=0)], ...], SEVERAL] = ()
-    read_ms: Delays = ()
-    write_ms: Delays = ()
-    flush_ms: Delays = ()
+    iops: Annotated[tuple[Iops, ...], SEVERAL] = ()
+    mb_per_s: Annotated[tuple[MbPerS, ...], SEVERAL] = ()
+    price: Annotated[tuple[Price, ...], SEVERAL] = ()
+    read_ms: Annotated[tuple[Delay, ...], SEVERAL] = ()
+    write_ms: Annotated[tuple[Delay, ...], SEVERAL] = ()
+    flush_ms: Annotated[tuple[Delay, ...], SEVERAL] = ()
+    tables: Annotated[tuple[DeviceLimit, ...], Field(alias="levels")] = ()  # in place of the lists
 
     @property
     def lists(self) -> tuple[tuple[float, ...], ...]:
@@ -188,7 +201,14 @@ class DeviceLimits:
         for values in self.lists:
             repeated = values * number if len(values) == 1 else values
             columns.append(repeated or (None,) * number)
-        return tuple(DeviceLimit(*level) for level in zip(*columns, strict=True))
+        levels = self.tables or tuple(DeviceLimit(*level) for level in zip(*columns, strict=True))
+        # Where one level has a delay, the others have the same layer.
+        kinds = {f"{kind}_ms" for level in levels for kind in level.delays}
+        same = []
+        for level in levels:
+            delays: dict[str, Any] = {key: getattr(level, key) or 0 for key in kinds}
+            same.append(replace(level, **delays))
+        return tuple(same)
 
     @property
     def throttled(self) -> tuple[DeviceLimit, ...]:

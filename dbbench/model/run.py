@@ -188,6 +188,14 @@ class Budget:
 
 
 @dataclass(frozen=True)
+class Search:
+    """The question of `dbbench size`: which level of the limit keeps a rate and a percentile."""
+
+    rate: int  # transactions per second
+    p99_ms: float | None = None
+
+
+@dataclass(frozen=True)
 class Run:
     """A plan in progress or completed, in one directory: the content of run.json."""
 
@@ -204,6 +212,7 @@ class Run:
     # cell -> state, with `precision` or a budget
     questions: dict[str, Question] = field(default_factory=dict)
     budget: Budget | None = None  # None: the plan has no budget
+    search: Search | None = None  # adds blocks until it is answered
     # arm -> why it was not run with all or some engines
     skipped: dict[str, str] = field(default_factory=dict)
     # name -> facts, for trials from other hosts

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
+from dbbench.compare.sizing import further_cells
 from dbbench.compare.stopping import Examined, examine
 from dbbench.model import Budget, BudgetEnd, Cell, Question, Run, Status, Trial, TrialSpec
 from dbbench.model.plan import MOST_TRIALS
@@ -32,6 +33,9 @@ def further(run: Run, trials: Mapping[str, Trial]) -> Run:
     # A host of a fleet has every N-th block.
     step = 1 if run.budget is None else run.budget.step
     block = max((spec.block for spec in run.order), default=0) + step
+    if run.search is not None:
+        cells = further_cells(run, trials)
+        return replace(run, order=(*run.order, *another(run, block, cells)))
     if run.precision is None and run.budget is None:
         return run
     if run.precision is None and step != 1:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from dbbench import results
 from dbbench.errors import PlanInvalid, RunMissing, RunNameTaken, TrialDied
-from dbbench.model import Budget, Plan, Run
+from dbbench.model import Budget, Plan, Run, Search
 from dbbench.model.base import NAME
 from dbbench.plan.catalog import MOST_SCRIPT
 from dbbench.plan.request import PlanRequest
@@ -47,6 +47,7 @@ def create(
     name: str | None,
     version: str,
     precision: float | None = None,
+    search: Search | None = None,
 ) -> Path:
     """Make the directory of a new run, with the plan, the order and the host's facts."""
     from dbbench.machine import host
@@ -66,6 +67,7 @@ def create(
         dbbench_version=version,
         precision=precision,
         budget=None if wanted.plan.budget_s is None else Budget(wanted.step),
+        search=search,
         skipped=wanted.skipped,
     )
     return results.create_run(results_folder, run, wanted.text)
@@ -91,6 +93,17 @@ def refine(folder: RunFolder, precision: float | None, plan: Plan) -> None:
             finished = {trial.id: trial for trial in folder.trials}
             longer = further(run, finished)
             run = longer if longer.order != run.order else conclude(longer, finished)[0]
+        folder.save(run)
+
+
+def begin_search(folder: RunFolder, search: Search) -> None:
+    """Set the question of a search, and add its next block if none is left to run. Raises RunLocked."""
+    from dbbench.run.adaptive import further
+
+    with folder.lock():
+        run = replace(folder.run, search=search)
+        if not folder.pending:
+            run = further(run, {trial.id: trial for trial in folder.trials})
         folder.save(run)
 
 

@@ -233,16 +233,24 @@ class Queue:
 
     def _add_block(self) -> None:
         before = self.run
-        if before.precision is None and before.budget is None:
+        if before.precision is None and before.budget is None and before.search is None:
             return
         longer = further(before, {trial.id: trial for trial in self.folder.trials})
         if longer != before:
             self.folder.save(longer)
-        if not before.questions and (text := outlook(longer, self.folder.trials)):
+        if (
+            before.search is None
+            and not before.questions
+            and (text := outlook(longer, self.folder.trials))
+        ):
             self._emit(Event("note", {"text": text}))
         if more := longer.order[len(before.order) :]:
             arms = ", ".join(dict.fromkeys(longer.cell(spec.cell).arm for spec in more))
             why = "to reach the precision" if longer.precision is not None else "within the budget"
+            if longer.search is not None:
+                levels = [longer.cell(spec.cell).limit for spec in more]
+                names = dict.fromkeys(level.name for level in levels if level is not None)
+                why = f"at {', '.join(names)}"
             text = f"{len(more)} more trials, block {more[0].block}: {arms}, {why}"
             self._emit(Event("note", {"text": text, "total": len(longer.order)}))
 

@@ -3,6 +3,7 @@ are reported.
 """
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -130,6 +131,24 @@ def test_limits_of_the_device_are_enforced_measured_and_removed(dbbench: Any) ->
     page = (dbbench.folder / "results/r/report.html").read_text()
     assert "limited to 200 IOPS each by cgroup" in page and "tx/s per price" in page
     assert not {"200", "2000"} & set(throttled().split())
+
+
+@pytest.mark.alone
+def test_the_smallest_volume_for_a_rate(dbbench: Any) -> None:
+    """60 requests per second cannot be 100 commits, 2000 can: the answer is known. The same command
+    measures nothing again.
+    """
+    levels = [{"name": f"v{iops}", "iops": iops} for iops in (20, 60, 2000)]
+    dbbench.plan(limited("256MiB", clients=4, scale=2, limit={"levels": levels}))
+    words = ("size", "plan.toml", "--rate", "100", "--json")
+    found = json.loads(dbbench(*words).stdout)
+    (setup,) = found["setups"]
+    assert setup["smallest"] == "model-v2000"
+    held = {level["limit"]["label"]: level["held"] for level in setup["levels"]}
+    assert held == {"v60": 0, "v2000": 1}
+    page = Path(found["report"]).read_text()
+    assert "The model of the v2000 volume holds 100 tx/s on ext4" in page
+    assert json.loads(dbbench(*words).stdout) == found
 
 
 def test_limits_of_a_killed_run_are_removed(dbbench: Any) -> None:

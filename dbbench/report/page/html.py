@@ -25,6 +25,7 @@ from dbbench.errors import LabContradicts
 from dbbench.metrics.histogram import LEAST_ABOVE
 from dbbench.model import plain
 from dbbench.model.base import data_folder
+from dbbench.report import sizing
 from dbbench.report.harm_table import HarmTable
 from dbbench.report.page.charts import latency, nights
 from dbbench.report.page.charts.dots import DotPlot, dot_plots
@@ -46,6 +47,7 @@ from dbbench.report.page.results import Heading, ResultTable, document, headings
 from dbbench.report.page.space_table import SpaceTable, space_table
 from dbbench.report.page.studies import StudySection, then_and_now
 from dbbench.report.page.theme import LIGHT, Mark, dark_colors, template
+from dbbench.report.sizing import SizeSection
 from dbbench.report.verdict_table import row_document
 from dbbench.results import LoadedRun, load_run
 
@@ -113,6 +115,7 @@ class Page(NamedTuple):
     nights: tuple[NightChart, ...]
     studies: tuple[StudySection, ...]
     power_cuts: list[HarmTable]
+    sizes: list[SizeSection]
     mark_of: dict[str, Mark]
     lab_alone: bool
     conditions: tuple[str, ...]
@@ -178,6 +181,7 @@ def build(
         latencies=distributions,
         findings=warnings,
         space=space_table(page_groups),
+        sizes=[section for loaded in runs for section in sizing.sections(loaded)],
         operations=(*snapshot_tables(page_groups), *operation_tables(page_groups)),
         nights=night_charts(courses, marks),
         studies=then_and_now(page_groups),

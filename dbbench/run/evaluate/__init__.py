@@ -154,7 +154,7 @@ def _summary(trial: Record, observed: Observed) -> dict[str, float | None]:
     switches = processes.switches_per_s
     # Throughput, and what it costs if the limit has a price.
     rates = summary.throughput(outcome, drain.drain_s)
-    if rates and limit is not None and limit.price is not None:
+    if rates and limit is not None and isinstance(limit.price, int | float):
         rates["tps_per_price"] = summary.ratio(rates["tps"], limit.price)
     # Divided by transactions, these are the costs of one.
     totals = {

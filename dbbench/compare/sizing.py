@@ -1,0 +1,156 @@
+"""The smallest level of the device's limit that keeps a rate of transactions: a bisection of the
+ordered levels for each setup, repeated at the border.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from dbbench.model import Cell, DeviceLimit, Run, Search, Status, Trial, without_levels
+from dbbench.units import grouped
+
+MISSED: Final = 0.05  # of the rate
+SCATTER: Final = 3.0  # standard errors of a random schedule, of which a short window has more
+BUSY_PCT: Final = 90.0  # of all cores: more would not help a disk
+MOST_FAILED: Final = 3  # failed trials of a setup, after which it is given up
+_BOUNDS: Final = {
+    "iops": "higher",
+    "mb_per_s": "higher",
+    **dict.fromkeys(("read_ms", "write_ms", "flush_ms"), "lower"),
+}
+
+
+@dataclass(frozen=True)
+class Level:
+    """What a setup did at a level. `held`: in so many of the `trials`; medians of rate and p99."""
+
+    limit: DeviceLimit
+    held: int = 0
+    trials: int = 0
+    tps: float | None = None
+    p99_ms: float | None = None
+    instead: str = ""  # what limits it other than the device: "CPU", "client"
+
+    @property
+    def holds(self) -> bool:
+        return self.held > self.trials / 2
+
+
+@dataclass(frozen=True)
+class Sized:
+    """The levels of a setup, smallest first, and the place of the border: `low` is the largest level
+    that does not hold (-1: none), `high` the smallest above it that does (the number of levels:
+    none).
+    """
+
+    engine: str
+    workload: str
+    arm: str
+    cells: tuple[Cell, ...]
+    levels: tuple[Level, ...]
+    low: int
+    high: int
+    failed: int
+
+    @property
+    def smallest(self) -> Level | None:
+        """Return the smallest level that holds, if the one below was measured, too."""
+        settled = self.high - self.low == 1 and self.high < len(self.levels)
+        return self.levels[self.high] if settled else None
+
+    def following(self, blocks: int) -> tuple[Cell, ...]:
+        """Return the cells to measure next: the middle between the ends of the border, then both ends
+        until each has so many trials.
+        """
+        if self.failed >= MOST_FAILED:
+            return ()
+        if self.high - self.low > 1:
+            return (self.cells[(self.low + self.high) // 2],)
+        ends = [end for end in (self.low, self.high) if 0 <= end < len(self.levels)]
+        return tuple(self.cells[end] for end in ends if self.levels[end].trials < blocks)
+
+
+def unordered(levels: Sequence[DeviceLimit]) -> tuple[DeviceLimit, DeviceLimit, str] | None:
+    """Return the first neighbours of which the second is not the larger disk, and why; or None."""
+    for smaller, larger in itertools.pairwise(levels):
+        for key, better in _BOUNDS.items():
+            before = getattr(smaller, key)
+            after = getattr(larger, key)
+            if before is None or after is None:
+                continue
+            if (after < before) if better == "higher" else (after > before):
+                return smaller, larger, f"{key} is {before:g}, then {after:g}"
+    return None
+
+
+def sized(run: Run, trials: Mapping[str, Trial]) -> Iterator[Sized]:
+    """Yield every setup of a run with a search. `trials`: the finished ones, by id."""
+    search = run.search
+    if search is None:
+        return
+    of_cell = grouped(run.order, lambda spec: spec.cell)
+    for key, cells in grouped(run.cells, _series).items():
+        levels = []
+        failed = 0
+        for cell in cells:
+            done = [trials[spec.id] for spec in of_cell.get(cell.id, []) if spec.id in trials]
+            counted = [trial for trial in done if trial.status is not Status.FAILED]
+            failed += len(done) - len(counted)
+            levels.append(_level(cell, counted, search))
+        missed = [i for i, level in enumerate(levels) if level.trials and not level.holds]
+        low = max(missed, default=-1)
+        held = [i for i, level in enumerate(levels) if level.trials and i > low]
+        high = min(held, default=len(levels))
+        yield Sized(*key, tuple(cells), tuple(levels), low, high, failed)
+
+
+def further_cells(run: Run, trials: Mapping[str, Trial]) -> list[Cell]:
+    """Return the cells of the next block; none when every setup is settled."""
+    return [cell for each in sized(run, trials) for cell in each.following(run.plan.blocks)]
+
+
+def _series(cell: Cell) -> tuple[str, str, str]:
+    variant = without_levels(cell.variant, ("limit",))
+    return cell.engine.name, "+".join(filter(None, (cell.workload.name, variant))), cell.arm
+
+
+def _level(cell: Cell, trials: Sequence[Trial], search: Search) -> Level:
+    limit = cell.limit
+    assert limit is not None  # the command refuses plans without levels
+    if not trials:
+        return Level(limit)
+    held = sum(_holds(trial, search) for trial in trials)
+    tps = [rate for trial in trials if (rate := trial.summary.get("tps")) is not None]
+    p99_ms = [time for trial in trials if (time := trial.summary.get("p99_ms")) is not None]
+    return Level(
+        limit,
+        held,
+        len(trials),
+        statistics.median(tps) if tps else None,
+        statistics.median(p99_ms) if p99_ms else None,
+        _instead(trials),
+    )
+
+
+def _holds(trial: Trial, search: Search) -> bool:
+    tps = trial.summary.get("tps")
+    p99_ms = trial.summary.get("p99_ms")
+    seconds = trial.window.measure_s if trial.window is not None else math.inf
+    missed = max(MISSED, SCATTER / math.sqrt(search.rate * seconds))
+    if tps is None or tps < (1 - missed) * search.rate:
+        return False
+    return search.p99_ms is None or (p99_ms is not None and p99_ms <= search.p99_ms)
+
+
+def _instead(trials: Sequence[Trial]) -> str:
+    """Return what was busy in most of the trials; "" if it was not more than the device."""
+    clients = sum(any(warning.id == "W016" for warning in trial.warnings) for trial in trials)
+    if 2 * clients > len(trials):
+        return "client"
+    busy = sum((trial.summary.get("cpu_pct") or 0.0) > BUSY_PCT for trial in trials)
+    return "CPU" if 2 * busy > len(trials) else ""

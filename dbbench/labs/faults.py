@@ -30,7 +30,7 @@ _TEXT: Final = re.compile(
 
 
 @dataclass(frozen=True)
-class Fault:
+class DiskFault:
     """What a disk does with requests of one kind. `fail`: it returns EIO; `lose`: it reports
     success and does nothing; `hold`: it does not answer.
     """
@@ -79,7 +79,7 @@ class Fault:
         return self.onwards and number > self.first
 
 
-def parse(text: str) -> tuple[Fault, ...]:
+def parse(text: str) -> tuple[DiskFault, ...]:
     """Return the faults of a text; none for "". Raises ValueError."""
     faults = []
     for part in filter(None, text.strip().split(_JOINT)):
@@ -88,7 +88,7 @@ def parse(text: str) -> tuple[Fault, ...]:
             raise ValueError(f'"{part}" is not a fault, such as "fail flush 3"')
         place = (int(found["begin"]), int(found["end"])) if found["begin"] else None
         faults.append(
-            Fault(
+            DiskFault(
                 found["action"],
                 found["request"],
                 int(found["first"]) if found["first"] else None,
@@ -101,7 +101,7 @@ def parse(text: str) -> tuple[Fault, ...]:
     return tuple(faults)
 
 
-def describe(faults: Sequence[Fault]) -> str:
+def describe(faults: Sequence[DiskFault]) -> str:
     """Return the text of these faults, of which `parse` makes the same ones."""
     return _JOINT.join(map(str, faults))
 
@@ -116,7 +116,7 @@ class Orders:
     def _met(self) -> Path:
         return self.path.with_suffix(".met")
 
-    def give(self, *faults: Fault) -> None:
+    def give(self, *faults: DiskFault) -> None:
         """Follow these from now on, and count requests anew; without a fault the disk works."""
         new = self.path.with_suffix(".new")
         new.write_text(describe(faults))
@@ -135,7 +135,7 @@ class FaultyDisks(Disks):
         self._fds = tuple(os.open(image, os.O_RDWR | os.O_CLOEXEC) for image in images)
         self._orders = orders
         self._version: tuple[int, int] | None = None
-        self._faults: tuple[Fault, ...] = ()
+        self._faults: tuple[DiskFault, ...] = ()
         self._seen: list[int] = []
         self._since = 0.0
 
@@ -158,7 +158,7 @@ class FaultyDisks(Disks):
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         return True
 
-    def _hold(self, fault: Fault) -> None:
+    def _hold(self, fault: DiskFault) -> None:
         """Wait until there are other orders, or the fault's time is over."""
         until = time.monotonic() + HOLD_S
         if fault.seconds is not None:

@@ -57,7 +57,7 @@ CUT_COLUMNS: Final = ("cut during DML", "cut after DDL", "cut after kill")
 KILL_COLUMNS: Final = ("kill", "kill during recovery")
 
 
-class Outcome(StrEnum):
+class HarmOutcome(StrEnum):
     """How an attempt to harm a setup ended. docs/durability.md describes each of them."""
 
     UNTRIED = "untried"  # no attempt: the lab could not make one
@@ -97,7 +97,7 @@ class HarmCount:
     """How often an attempt to harm a setup had this outcome. `column`: what was tried."""
 
     column: str
-    word: Outcome
+    word: HarmOutcome
     count: int
     of: int  # attempts of this column
     detail: str = ""  # evidence of the first such outcome; of UNTRIED the reason

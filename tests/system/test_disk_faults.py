@@ -16,7 +16,7 @@ from dbbench.labs.harm import disk_faults
 from dbbench.labs.harm.disk_faults import CONTROL, GIVEN, fail_disks
 from dbbench.labs.harm.rows import MARK
 from dbbench.labs.powercut.recovery import BaseImages
-from dbbench.model import HarmCount, Outcome
+from dbbench.model import HarmCount, HarmOutcome
 from tests.conftest import engine_bin
 from tests.support.labs import lab_of
 from tests.support.setups import shipped
@@ -40,7 +40,7 @@ def folder() -> Iterator[Path]:
     shutil.rmtree(path)
 
 
-def words(counts: list[HarmCount]) -> dict[str, Outcome]:
+def words(counts: list[HarmCount]) -> dict[str, HarmOutcome]:
     """The outcome of each column, in which there was one attempt."""
     assert all(count.of == 1 and count.detail for count in counts), counts
     return {count.column: count.word for count in counts}
@@ -53,9 +53,9 @@ def test_a_failed_flush_ends_postgres_and_loses_no_commit() -> None:
         counts = fail_disks(lab, base, 1, parse("fail flush 3"))
         assert sorted(path.name for path in lab.scratch.glob("*.img")) == ["base.img"]
     assert words(counts) == {
-        CONTROL: Outcome.UNHARMED,
-        GIVEN: Outcome.DIES,
-        f"after {GIVEN}": Outcome.RECOVERS,
+        CONTROL: HarmOutcome.UNHARMED,
+        GIVEN: HarmOutcome.DIES,
+        f"after {GIVEN}": HarmOutcome.RECOVERS,
     }
     assert "could not fdatasync file" in counts[1].detail
 
@@ -67,8 +67,8 @@ def test_a_write_that_a_disk_loses_is_a_lost_commit() -> None:
     with lab_of("xfs", "mariadb") as (lab, base):
         faults = parse(f"lose write 3 with {MARK}")
         counts = disk_faults._outcomes(lab, base, GIVEN, faults)
-    assert words(counts)[GIVEN] is Outcome.NOBODY, counts
-    assert words(counts)[f"after {GIVEN}"] in (Outcome.LOST, Outcome.UNRECOVERED), counts
+    assert words(counts)[GIVEN] is HarmOutcome.NOBODY, counts
+    assert words(counts)[f"after {GIVEN}"] in (HarmOutcome.LOST, HarmOutcome.UNRECOVERED), counts
 
 
 def swallowing(base: BaseImages, folder: Path) -> BaseImages:
@@ -94,7 +94,7 @@ def test_a_server_that_ignores_an_error_loses_commits(folder: Path) -> None:
     with lab_of("ext4") as (lab, base):
         faults = parse(f"fail write 3 with {MARK}")
         counts = disk_faults._outcomes(lab, swallowing(base, folder), GIVEN, faults)
-    assert words(counts) == {GIVEN: Outcome.LOGS, f"after {GIVEN}": Outcome.LOST}, counts
+    assert words(counts) == {GIVEN: HarmOutcome.LOGS, f"after {GIVEN}": HarmOutcome.LOST}, counts
 
 
 @POSTGRES
@@ -102,5 +102,5 @@ def test_a_fault_that_no_request_meets_is_no_outcome() -> None:
     """It says which fault."""
     with lab_of("ext4") as (lab, base):
         (count,) = disk_faults._outcomes(lab, base, GIVEN, parse("fail write of 0-0"))
-    assert (count.word, count.of) == (Outcome.UNTRIED, 0)
+    assert (count.word, count.of) == (HarmOutcome.UNTRIED, 0)
     assert count.detail == "no request met the fault: fail write of 0-0"

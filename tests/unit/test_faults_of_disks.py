@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dbbench.labs.faults import Fault, FaultyDisks, Orders, describe, parse
+from dbbench.labs.faults import DiskFault, FaultyDisks, Orders, describe, parse
 
 TEXTS = (
     "fail write 3",
@@ -33,13 +33,13 @@ def test_another_text_is_refused_by_name(text: str) -> None:
 @pytest.mark.parametrize(
     ("fault", "numbers"),
     [
-        (Fault("fail", "flush"), [1, 2, 3, 4]),
-        (Fault("fail", "flush", 3), [3]),
-        (Fault("fail", "flush", 3, True), [3, 4]),
-        (Fault("fail", "flush", seconds=0.0), []),
+        (DiskFault("fail", "flush"), [1, 2, 3, 4]),
+        (DiskFault("fail", "flush", 3), [3]),
+        (DiskFault("fail", "flush", 3, True), [3, 4]),
+        (DiskFault("fail", "flush", seconds=0.0), []),
     ],
 )
-def test_a_fault_concerns_requests_by_their_number(fault: Fault, numbers: list[int]) -> None:
+def test_a_fault_concerns_requests_by_their_number(fault: DiskFault, numbers: list[int]) -> None:
     """Counted from the order; without a number all, until its time is over."""
     assert [number for number in range(1, 5) if fault.strikes(number, 0.0)] == numbers
 

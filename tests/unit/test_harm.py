@@ -13,7 +13,7 @@ from dbbench.labs.harm import Attempt, count_harms
 from dbbench.labs.powercut.conclusions import add_up
 from dbbench.labs.powercut.recovery import BaseImages, Lab
 from dbbench.labs.powercut.targets import LabTarget
-from dbbench.model import TIME_USED_UP, Conclusion, Durability, EngineSpec, HarmCount, Outcome
+from dbbench.model import TIME_USED_UP, Conclusion, Durability, EngineSpec, HarmCount, HarmOutcome
 from dbbench.report.harm_table import HarmTable
 from dbbench.results import save_lab
 from dbbench.run.workdir import WorkDir
@@ -23,7 +23,7 @@ from tests.fixtures.synthetic import Shape
 from tests.support.plans import SHIPPED
 from tests.support.runs import changed
 
-FOUND = HarmCount("flip", Outcome.DATABASE, 2, 3, "page 7")
+FOUND = HarmCount("flip", HarmOutcome.DATABASE, 2, 3, "page 7")
 
 
 def base_on(folder: Path) -> BaseImages:
@@ -70,8 +70,8 @@ def test_what_cannot_be_tried_is_counted_with_its_reason(tmp_path: Path) -> None
 
 def test_an_attempt_that_the_lab_could_not_make_is_not_counted() -> None:
     """Its reason is kept; the others are counted without it."""
-    died = HarmCount("failed write", Outcome.DIES, 1, 1, "PANIC")
-    untried = HarmCount("failed write", Outcome.UNTRIED, 0, 0, "the unmount failed")
+    died = HarmCount("failed write", HarmOutcome.DIES, 1, 1, "PANIC")
+    untried = HarmCount("failed write", HarmOutcome.UNTRIED, 0, 0, "the unmount failed")
     both = dataclasses.replace(died, count=2, of=2)
     assert add_up([died, untried, died]) == [both, untried]
 
@@ -79,7 +79,9 @@ def test_an_attempt_that_the_lab_could_not_make_is_not_counted() -> None:
 def test_the_documentation_describes_every_outcome() -> None:
     """By the word that the table has."""
     text = (Path(__file__).parents[2] / "docs/durability.md").read_text()
-    assert [word for word in Outcome if f"`{word}`" not in text and f"**{word}**" not in text] == []
+    assert [
+        word for word in HarmOutcome if f"`{word}`" not in text and f"**{word}**" not in text
+    ] == []
 
 
 def test_the_table_is_read_in_two_halves(tmp_path: Path) -> None:

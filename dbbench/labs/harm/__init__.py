@@ -15,7 +15,7 @@ from dbbench.labs.harm.flips import flip_bytes
 from dbbench.labs.harm.full_disk import fill_disk
 from dbbench.labs.harm.second_kill import kill_twice
 from dbbench.labs.powercut.recovery import BaseImages, Lab
-from dbbench.model import TIME_USED_UP, HarmCount, Outcome
+from dbbench.model import TIME_USED_UP, HarmCount, HarmOutcome
 from dbbench.run.record import stopping
 
 Attempt = Callable[[Lab, BaseImages, int], list[HarmCount]]
@@ -46,14 +46,14 @@ def count_harms(
         lab.tell(f"{base.target.key}: {name}")
         try:
             counts = (
-                [HarmCount(name, Outcome.UNTRIED, 0, 0, TIME_USED_UP)]
+                [HarmCount(name, HarmOutcome.UNTRIED, 0, 0, TIME_USED_UP)]
                 if lab.over
                 else attempt(lab, base, rounds)
             )
         except (DbbenchError, OSError, ValueError) as error:
             if stopping(error):
                 raise
-            counts = [HarmCount(name, Outcome.UNTRIED, 0, 0, str(error))]
+            counts = [HarmCount(name, HarmOutcome.UNTRIED, 0, 0, str(error))]
         yield from counts
 
 

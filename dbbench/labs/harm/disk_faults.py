@@ -19,7 +19,7 @@ from dbbench import process
 from dbbench.engines.port import Server
 from dbbench.engines.serving import log_size
 from dbbench.errors import DbbenchError, DeadlinePassed, EngineDied, EngineStartFailed
-from dbbench.labs.faults import PROGRAM, Fault, Orders, describe
+from dbbench.labs.faults import PROGRAM, DiskFault, Orders, describe
 from dbbench.labs.harm.flips import kernel_faults
 from dbbench.labs.harm.rows import MARK, RowWriter, create_table
 from dbbench.labs.powercut.conclusions import KINDS, add_up
@@ -38,18 +38,20 @@ from dbbench.labs.powercut.recovery import (
     serving,
 )
 from dbbench.machine.kernel_log import Watch
-from dbbench.model import HarmCount, Outcome
+from dbbench.model import HarmCount, HarmOutcome
 from dbbench.run.record import stopping
 
 CONTROL: Final = "no fault"
 GIVEN: Final = "given fault"
 MOST: Final = 40  # a second of the load has more requests than that
 # Column of the harm table -> its faults, of which the requests' numbers are random.
-COLUMNS: Final[Mapping[str, Callable[[random.Random], Sequence[Fault]]]] = {
-    "failed write": lambda chance: [Fault("fail", "write", chance.randint(1, MOST), content=MARK)],
-    "failed flush": lambda chance: [Fault("fail", "flush", chance.randint(1, MOST))],
-    "disk gone": lambda _: [Fault("fail", "any", seconds=5.0)],
-    "disk read-only": lambda _: [Fault("fail", "write")],
+COLUMNS: Final[Mapping[str, Callable[[random.Random], Sequence[DiskFault]]]] = {
+    "failed write": lambda chance: [
+        DiskFault("fail", "write", chance.randint(1, MOST), content=MARK)
+    ],
+    "failed flush": lambda chance: [DiskFault("fail", "flush", chance.randint(1, MOST))],
+    "disk gone": lambda _: [DiskFault("fail", "any", seconds=5.0)],
+    "disk read-only": lambda _: [DiskFault("fail", "write")],
 }
 
 # A transaction fills more than a page of the log, so that no later commit writes it again.
@@ -65,12 +67,12 @@ _COMPLAINT: Final = re.compile(r"error|panic|fatal|fail|corrupt", re.IGNORECASE)
 
 
 @dataclass
-class Attempt:
+class FaultAttempt:
     """One copy of the target's disks under load, with these faults."""
 
     lab: Lab
     base: BaseImages
-    faults: Sequence[Fault]
+    faults: Sequence[DiskFault]
     writer: RowWriter
     orders: Orders
     # the rows that were acknowledged before the reset
@@ -86,7 +88,7 @@ class Attempt:
         """Copies of them as they were right after the faults."""
         return self.lab.disks("reset", self.base.target)
 
-    def work(self) -> tuple[Outcome, Outcome, str]:
+    def work(self) -> tuple[HarmOutcome, HarmOutcome, str]:
         """Return who notices, and how it continues, each if no row is harmed, with the evidence of
         the first. Raises DbbenchError, also if no request met the faults.
         """
@@ -116,11 +118,11 @@ class Attempt:
                     word, evidence = self._watch(server)
                     lines = _complaints(lab.server_log, offset)
                     lines += kernel_faults(kernel, volumes)
-                    if word is Outcome.NOBODY and lines:
-                        word = Outcome.LOGS
+                    if word is HarmOutcome.NOBODY and lines:
+                        word = HarmOutcome.LOGS
                     evidence = "; ".join(filter(None, (evidence, *lines[:1])))
                     after = self._continues(server)
-            if after is not Outcome.RECOVERS:
+            if after is not HarmOutcome.RECOVERS:
                 after = self._restarts(datadir, word)
         return word, after, "; ".join(filter(None, (*met[:1], evidence)))
 
@@ -142,7 +144,7 @@ class Attempt:
         time.sleep(max(map(_lasting_s, self.faults), default=RESET_S))
         met = self.orders.met()
         # No request is carried out during the copy.
-        self.orders.give(Fault("hold", "any"))
+        self.orders.give(DiskFault("hold", "any"))
         time.sleep(RESET_S)
         acknowledged = {session: [*rows] for session, rows in self.writer.acknowledged.items()}
         self.before_reset = replace(self.writer, acknowledged=acknowledged)
@@ -150,19 +152,19 @@ class Attempt:
         self.orders.give()
         return met
 
-    def _watch(self, server: Server) -> tuple[Outcome, str]:
+    def _watch(self, server: Server) -> tuple[HarmOutcome, str]:
         """Return who has noticed the faults, and the evidence."""
         since = self.writer.count
         time.sleep(WATCH_S)
         if not server.alive():
-            return Outcome.DIES, ""
+            return HarmOutcome.DIES, ""
         if self.writer.failed:
-            return Outcome.REFUSES, self.writer.failed[1]
+            return HarmOutcome.REFUSES, self.writer.failed[1]
         if self.writer.count == since:
-            return Outcome.WAITS, f"no answer for {WATCH_S:.0f} s"
-        return Outcome.NOBODY, ""
+            return HarmOutcome.WAITS, f"no answer for {WATCH_S:.0f} s"
+        return HarmOutcome.NOBODY, ""
 
-    def _continues(self, server: Server) -> Outcome:
+    def _continues(self, server: Server) -> HarmOutcome:
         """Return whether the server acknowledges rows again; kill it otherwise."""
         before = self.writer.count
         process.wait_while(
@@ -171,11 +173,11 @@ class Attempt:
             _POLL_S,
         )
         if self.writer.count > before:
-            return Outcome.RECOVERS
+            return HarmOutcome.RECOVERS
         kill(server)
-        return Outcome.RESTARTED
+        return HarmOutcome.RESTARTED
 
-    def _restarts(self, datadir: Path, word: Outcome) -> Outcome:
+    def _restarts(self, datadir: Path, word: HarmOutcome) -> HarmOutcome:
         """Start the server again on the mounted filesystem, as a supervisor does, and return whether
         it then acknowledges rows.
         """
@@ -184,25 +186,27 @@ class Attempt:
                 serving(self.lab, self.base, datadir) as server,
                 self.writer.writing(server),
             ):
-                if self._continues(server) is Outcome.RECOVERS:
-                    return Outcome.RECOVERS if word is Outcome.DIES else Outcome.RESTARTED
+                if self._continues(server) is HarmOutcome.RECOVERS:
+                    return (
+                        HarmOutcome.RECOVERS if word is HarmOutcome.DIES else HarmOutcome.RESTARTED
+                    )
         except (EngineStartFailed, EngineDied, DeadlinePassed):
             pass
-        return Outcome.REMOUNTED
+        return HarmOutcome.REMOUNTED
 
 
 def fail_disks(
     lab: Lab,
     base: BaseImages,
     rounds: int,
-    given: Sequence[Fault] = (),
+    given: Sequence[DiskFault] = (),
 ) -> list[HarmCount]:
     """Try each column's faults so many times, or only those given; return the counts of each
     outcome. If the control without a fault is harmed, nothing else is tried.
     """
     columns = {GIVEN: lambda _: given} if given else COLUMNS
     outcomes = _outcomes(lab, base, CONTROL, ())
-    if outcomes[0].word is not Outcome.UNHARMED:
+    if outcomes[0].word is not HarmOutcome.UNHARMED:
         return outcomes
     for column, faults_of in columns.items():
         for number in range(rounds):
@@ -216,13 +220,13 @@ def _outcomes(
     lab: Lab,
     base: BaseImages,
     column: str,
-    faults: Sequence[Fault],
+    faults: Sequence[DiskFault],
 ) -> list[HarmCount]:
     """Return who noticed the faults, and what is left; of no fault, only what is left."""
     text = describe(faults) or "no fault"
     lab.tell(f"{base.target.key}: {text}")
     writer = RowWriter(f"{lab.seed}-{column}", ROW_BYTES)
-    attempt = Attempt(lab, base, faults, writer, Orders(lab.scratch / "orders"))
+    attempt = FaultAttempt(lab, base, faults, writer, Orders(lab.scratch / "orders"))
     try:
         word, after, evidence = attempt.work()
         # The look-ups are on other loop devices, after another mount.
@@ -233,35 +237,35 @@ def _outcomes(
     except (DbbenchError, OSError) as error:
         if stopping(error):
             raise
-        return [HarmCount(column, Outcome.UNTRIED, 0, 0, str(error))]
+        return [HarmCount(column, HarmOutcome.UNTRIED, 0, 0, str(error))]
     finally:
         for image in (*files_of(attempt.live), *files_of(attempt.reset)):
             image.unlink(missing_ok=True)
     left = f"{writer.count} acknowledged commits are present"
     for when, recovery in reversed(recoveries.items()):
         if recovery.invalid:
-            return [HarmCount(column, Outcome.UNTRIED, 0, 0, recovery.invalid)]
+            return [HarmCount(column, HarmOutcome.UNTRIED, 0, 0, recovery.invalid)]
         if recovery.harms:
             kind = min(recovery.harms, key=KINDS.index)
-            after = Outcome(kind)
+            after = HarmOutcome(kind)
             left = f"{when}: {recovery.harms[kind]}"
     if not faults:
-        unharmed = (word, after) == (Outcome.NOBODY, Outcome.RECOVERS)
-        return [_outcome(column, Outcome.UNHARMED if unharmed else after, f"{evidence} {left}")]
+        unharmed = (word, after) == (HarmOutcome.NOBODY, HarmOutcome.RECOVERS)
+        return [_outcome(column, HarmOutcome.UNHARMED if unharmed else after, f"{evidence} {left}")]
     return [
         _outcome(column, word, evidence),
         _outcome(f"after {column}", after, f"{text}: {left}"),
     ]
 
 
-def _lasting_s(fault: Fault) -> float:
+def _lasting_s(fault: DiskFault) -> float:
     """Return how long a fault lasts after its first request."""
     if fault.seconds is not None:
         return fault.seconds
     return MET_S if fault.first is None or fault.onwards else RESET_S
 
 
-def _outcome(column: str, word: Outcome, evidence: str) -> HarmCount:
+def _outcome(column: str, word: HarmOutcome, evidence: str) -> HarmCount:
     return HarmCount(column, word, 1, 1, " ".join(evidence.split()))
 
 

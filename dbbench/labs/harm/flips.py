@@ -37,7 +37,7 @@ from dbbench.labs.powercut.recovery import (
 )
 from dbbench.machine.kernel_log import Watch
 from dbbench.machine.pagecache import data_parts
-from dbbench.model import TIME_USED_UP, HarmCount, Outcome
+from dbbench.model import TIME_USED_UP, HarmCount, HarmOutcome
 from dbbench.run.record import stopping
 from dbbench.run.stages import Volumes
 from dbbench.storage.devices.port import leaves_of
@@ -50,7 +50,12 @@ LOG_S: Final = witness.CHECKPOINT_S / 2
 RANGE: Final = 64  # accounts that are read with one search in the index
 # Who notices, in this order; `check` and `fsck` only if someone starts them: amcheck, CHECK TABLE;
 # scrub, fsck.
-NOTICING: Final = (Outcome.FILESYSTEM, Outcome.DATABASE, Outcome.CHECK, Outcome.FSCK)
+NOTICING: Final = (
+    HarmOutcome.FILESYSTEM,
+    HarmOutcome.DATABASE,
+    HarmOutcome.CHECK,
+    HarmOutcome.FSCK,
+)
 _ZEROS: Final = bytes(FLIPPED)
 
 
@@ -83,7 +88,7 @@ def flip_bytes(lab: Lab, base: BaseImages, rounds: int) -> list[HarmCount]:
             why = "no block on the disks has the content of its files"
             if sample.places:
                 why = TIME_USED_UP
-            counts.append(HarmCount(column, Outcome.UNTRIED, 0, 0, why))
+            counts.append(HarmCount(column, HarmOutcome.UNTRIED, 0, 0, why))
     for stem in ("crashed", "plain", "flipped"):
         for image in files_of(lab.disks(stem, base.target)):
             image.unlink(missing_ok=True)
@@ -144,23 +149,23 @@ def _round(
     kind: str,
     sample: Sample,
     chance: random.Random,
-) -> tuple[Outcome, str]:
+) -> tuple[HarmOutcome, str]:
     """Change blocks, one at a time, until one matters; return the outcome in one word, and its
     evidence. What the database notices is tried again without its data checksums, if they can be
     disabled.
     """
     for place in chance.sample(sample.places, min(TRIES, len(sample.places))):
         word, evidence = _attempt(lab, base, sample, place)
-        if word != Outcome.HARMLESS:
+        if word != HarmOutcome.HARMLESS:
             break
     optional = profile_of(base.target.engine.name).chosen_checksums
-    if word == Outcome.DATABASE and kind != "log" and optional:
+    if word == HarmOutcome.DATABASE and kind != "log" and optional:
         plain = copy_disks(base.images, lab.disks("plain", base.target))
         with attach(plain) as volumes, mount(lab, base.target, volumes) as datadir:
             seal(datadir, base.place, False)
         without, text = _attempt(lab, base, Sample(plain, []), place)
-        if without not in (Outcome.FILESYSTEM, Outcome.DATABASE):
-            return Outcome.CHECKSUMS, f"{evidence}; without checksums {without}: {text}"
+        if without not in (HarmOutcome.FILESYSTEM, HarmOutcome.DATABASE):
+            return HarmOutcome.CHECKSUMS, f"{evidence}; without checksums {without}: {text}"
     return word, evidence
 
 
@@ -169,7 +174,7 @@ def _attempt(
     base: BaseImages,
     sample: Sample,
     place: tuple[int, int],
-) -> tuple[Outcome, str]:
+) -> tuple[HarmOutcome, str]:
     """Change one block of a copy, and use everything. A phase that exceeds its deadline is an
     outcome: `hangs`.
     """
@@ -189,26 +194,26 @@ def _attempt(
                     wrong = _read_everything(lab, base, datadir, sample.acknowledged, noticed)
                     faults = kernel_faults(kernel, volumes)
                     if faults:
-                        noticed[Outcome.FILESYSTEM] = faults[0]
+                        noticed[HarmOutcome.FILESYSTEM] = faults[0]
                     if not noticed:
                         check_filesystem(lab, base, volumes, noticed, mounted=True)
             except errors.MountFailed as error:
-                noticed[Outcome.FILESYSTEM] = wrong = str(error)
+                noticed[HarmOutcome.FILESYSTEM] = wrong = str(error)
             if not noticed:
                 check_filesystem(lab, base, volumes, noticed)
     except (errors.DeadlinePassed, errors.UnmountFailed) as error:
-        return Outcome.HANGS, str(error)
+        return HarmOutcome.HANGS, str(error)
     # The first of the list that noticed decides.
     word = next(
         (name for name in NOTICING if name in noticed),
-        Outcome.NOBODY if wrong else Outcome.HARMLESS,
+        HarmOutcome.NOBODY if wrong else HarmOutcome.HARMLESS,
     )
     evidence = noticed.get(word, wrong).strip().partition("\n")[0]
     # A block that has its old content again was repaired.
     with files_of(disks)[number].open("rb") as image:
         image.seek(offset)
         if noticed and not wrong and image.read(FLIPPED) == original:
-            word = Outcome.REPAIRED
+            word = HarmOutcome.REPAIRED
     return word, f"disk {number}, byte {offset}: {evidence or 'everything is as before'}"
 
 
@@ -237,16 +242,16 @@ def _read_everything(
                 with phase("check"):
                     engine.check_running(server)
     except errors.DataCorrupt as error:
-        noticed[Outcome.CHECK] = " ".join(str(error).split())
+        noticed[HarmOutcome.CHECK] = " ".join(str(error).split())
     except OSError as error:
-        noticed[Outcome.FILESYSTEM] = wrong = str(error)
+        noticed[HarmOutcome.FILESYSTEM] = wrong = str(error)
     except UnicodeDecodeError as error:  # a client's: the server has returned wrong bytes
         wrong = str(error)
     except Exception as error:  # also of psycopg2 or mysql.connector
         died = isinstance(error, errors.EngineStartFailed | errors.EngineDied)
         if stopping(error) or (isinstance(error, errors.DbbenchError) and not died):
             raise
-        noticed[Outcome.DATABASE] = wrong = " ".join(str(error).split())
+        noticed[HarmOutcome.DATABASE] = wrong = " ".join(str(error).split())
     return wrong
 
 

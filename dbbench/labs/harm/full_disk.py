@@ -41,7 +41,7 @@ from dbbench.labs.powercut.recovery import (
     phase,
     serving,
 )
-from dbbench.model import HarmCount, Outcome
+from dbbench.model import HarmCount, HarmOutcome
 from dbbench.run.record import stopping
 from dbbench.units import size_text
 
@@ -77,7 +77,7 @@ def fill_disk(lab: Lab, base: BaseImages, rounds: int) -> list[HarmCount]:
     return add_up(outcomes)
 
 
-def _outcome(column: str, word: Outcome, evidence: object) -> HarmCount:
+def _outcome(column: str, word: HarmOutcome, evidence: object) -> HarmCount:
     return HarmCount(column, word, 1, 1, " ".join(str(evidence).split()))
 
 
@@ -122,7 +122,7 @@ def _fill(lab: Lab, base: BaseImages, seed: str) -> list[HarmCount]:
                 raise
             if not outcomes:
                 raise DbbenchError(f"the disk was not filled: {error}") from error
-            word = Outcome.HANGS if isinstance(error, DeadlinePassed) else Outcome.STUCK
+            word = HarmOutcome.HANGS if isinstance(error, DeadlinePassed) else HarmOutcome.STUCK
             outcomes.append(_outcome(AFTER, word, error))
     return outcomes
 
@@ -148,15 +148,15 @@ def observe(
 ) -> HarmCount:
     """Wait for the server's answer to a full disk. Raises DbbenchError if it is not full."""
     began = time.monotonic()
-    word: Outcome | None = None
+    word: HarmOutcome | None = None
     while word is None:
         now = time.monotonic()
         if not server.alive():
-            word = Outcome.DIES
+            word = HarmOutcome.DIES
         elif writer.failed is not None and now > writer.failed[0] + PRESS_S:
-            word = Outcome.REFUSES
+            word = HarmOutcome.REFUSES
         elif now > writer.answered + STALL_S:
-            word = Outcome.WAITS
+            word = HarmOutcome.WAITS
         elif now > began + FILLING_S:
             break
         time.sleep(_POLL_S)
@@ -165,7 +165,7 @@ def observe(
     detail = f"{size_text(free)} free after {writer.count} commits: {error}"
     if word is None or free > LEAST_FREE / 2:
         raise DbbenchError(f"the disk did not become full: {detail}")
-    if word == Outcome.DIES:
+    if word == HarmOutcome.DIES:
         detail += tail(lab.server_log)
     return _outcome(FULL, word, detail)
 
@@ -205,9 +205,9 @@ def _accepts_after_deletion(
 def _start_while_full(lab: Lab, base: BaseImages, datadir: Path) -> HarmCount:
     try:
         with serving(lab, base, datadir):
-            return _outcome(START, Outcome.STARTS, "")
+            return _outcome(START, HarmOutcome.STARTS, "")
     except (EngineStartFailed, EngineDied, FilesystemFull, DeadlinePassed) as error:
-        return _outcome(START, Outcome.FAILS, error)
+        return _outcome(START, HarmOutcome.FAILS, error)
 
 
 def _look_up(
@@ -225,13 +225,13 @@ def _look_up(
             execute(server, f"INSERT INTO filling VALUES ({SESSIONS}, 0, 0, '')")
         harms = check_server(server, {}, writer.harms).harms
         if harms:
-            word = Outcome.LOST if "lost" in harms else Outcome.DAMAGED
+            word = HarmOutcome.LOST if "lost" in harms else HarmOutcome.DAMAGED
             return _outcome(AFTER, word, "; ".join(harms.values()))
     if not accepts:
         text = f"no commit within {ACCEPT_S:.0f} s after a file was deleted"
-        return _outcome(AFTER, Outcome.RESTARTED, text)
+        return _outcome(AFTER, HarmOutcome.RESTARTED, text)
     return _outcome(
         AFTER,
-        Outcome.RECOVERS,
+        HarmOutcome.RECOVERS,
         f"{writer.count} acknowledged commits are present",
     )

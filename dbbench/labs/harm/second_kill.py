@@ -30,7 +30,7 @@ from dbbench.labs.powercut.recovery import (
     recover,
     serving,
 )
-from dbbench.model import KILL_COLUMNS, HarmCount, Outcome
+from dbbench.model import KILL_COLUMNS, HarmCount, HarmOutcome
 from dbbench.run.record import stopping
 
 COLUMN: Final = KILL_COLUMNS[1]
@@ -84,13 +84,13 @@ def _attempt(lab: Lab, base: BaseImages, seed: str) -> HarmCount:
     except (DbbenchError, OSError) as error:
         if stopping(error):
             raise
-        return HarmCount(COLUMN, Outcome.UNTRIED, 0, 0, str(error))
+        return HarmCount(COLUMN, HarmOutcome.UNTRIED, 0, 0, str(error))
     finally:
         for image in (*files_of(images), *files_of(undisturbed)):
             image.unlink(missing_ok=True)
     if recovery.invalid:
-        return HarmCount(COLUMN, Outcome.UNTRIED, 0, 0, recovery.invalid)
-    word = Outcome(min(recovery.harms, key=KINDS.index, default=Outcome.UNHARMED))
+        return HarmCount(COLUMN, HarmOutcome.UNTRIED, 0, 0, recovery.invalid)
+    word = HarmOutcome(min(recovery.harms, key=KINDS.index, default=HarmOutcome.UNHARMED))
     left = recovery.harms.get(word, f"{writer.count} acknowledged commits are present")
     when = f"killed after {after_s:.2f} s of a recovery of {takes_s:.2f} s"
     return HarmCount(COLUMN, word, 1, 1, " ".join(f"{when}: {left}".split()))

@@ -18,7 +18,7 @@ from dbbench.model import (
     CutFacts,
     Durability,
     HarmCount,
-    Outcome,
+    HarmOutcome,
 )
 from dbbench.units import percent, size_text
 
@@ -154,7 +154,7 @@ def cut_counts(
         columns, (rows, changes, causes.after_kill, causes.kills), strict=True
     ):
         if not valid or none:
-            yield HarmCount(column, Outcome.UNTRIED, 0, 0, why if none else "no valid cut")
+            yield HarmCount(column, HarmOutcome.UNTRIED, 0, 0, why if none else "no valid cut")
             continue
         by_word = Counter(min(cut.harms, key=KINDS.index, default="unharmed") for cut in valid)
         for word, count in by_word.most_common():
@@ -163,7 +163,7 @@ def cut_counts(
             parts += map(_first_line, evidence[:1])
             yield HarmCount(
                 column,
-                Outcome(word),
+                HarmOutcome(word),
                 count,
                 len(valid),
                 "; ".join(filter(None, parts)),
@@ -183,7 +183,7 @@ def add_up(outcomes: Sequence[HarmCount]) -> list[HarmCount]:
     first. Attempts that the lab could not make are none: their reason is kept, and not counted.
     """
     attempts = Counter(outcome.column for outcome in outcomes if outcome.of)
-    counts = dict[tuple[str, Outcome], HarmCount]()
+    counts = dict[tuple[str, HarmOutcome], HarmCount]()
     for outcome in outcomes:
         first = counts.setdefault((outcome.column, outcome.word), replace(outcome, count=0))
         if outcome.of:

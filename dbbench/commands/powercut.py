@@ -242,7 +242,7 @@ def _put(table: HarmTable, folder: Path, page: Path) -> None:
         put_paragraph(
             f"{line.row.fs_setup} with {line.server}, class {line.durability}: {line.row.statement}"
         )
-        price = zip(table.price_headings, map(line.price_text, table.prices), strict=True)
+        price = list(zip(table.price_headings, map(line.price_text, table.prices), strict=True))
         for title, columns in table.halves:
             rows = [
                 (f"    {column}", "; ".join(text for text, _, _ in line.cells(column)))
@@ -250,7 +250,8 @@ def _put(table: HarmTable, folder: Path, page: Path) -> None:
             ]
             if columns:
                 put_table((f"  {title}:", ""), rows)
-        put_table(("  price:", ""), [(f"    {name}", text) for name, text in price])
+        if price:
+            put_table(("  price:", ""), [(f"    {name}", text) for name, text in price])
         put()
     for text in filter(None, (table.unit, *table.published)):
         put_paragraph(text)

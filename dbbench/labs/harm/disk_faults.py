@@ -7,6 +7,7 @@ the end. A control without a fault must end unharmed.
 
 from __future__ import annotations
 
+import errno
 import random
 import re
 import time
@@ -192,6 +193,10 @@ class FaultAttempt:
                     )
         except (EngineStartFailed, EngineDied, DeadlinePassed):
             pass
+        except OSError as error:
+            # The server's directories cannot be made on a filesystem that the fault ended.
+            if error.errno not in (errno.EROFS, errno.EIO):
+                raise
         return HarmOutcome.REMOUNTED
 
 

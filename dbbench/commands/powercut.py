@@ -242,16 +242,17 @@ def _put(table: HarmTable, folder: Path, page: Path) -> None:
         put_paragraph(
             f"{line.row.fs_setup} with {line.server}, class {line.durability}: {line.row.statement}"
         )
-        price = list(zip(table.price_headings, map(line.price_text, table.prices), strict=True))
-        for title, columns in table.halves:
-            rows = [
-                (f"    {column}", "; ".join(text for text, _, _ in line.cells(column)))
-                for column in columns
+        sections = {
+            title: [
+                (column, "; ".join(text for text, _, _ in line.cells(column))) for column in columns
             ]
-            if columns:
-                put_table((f"  {title}:", ""), rows)
-        if price:
-            put_table(("  price:", ""), [(f"    {name}", text) for name, text in price])
+            for title, columns in table.halves
+        }
+        prices = map(line.price_text, table.prices)
+        sections["price"] = list(zip(table.price_headings, prices, strict=True))
+        for title, rows in sections.items():
+            if rows:
+                put_table((f"  {title}:", ""), [(f"    {name}", text) for name, text in rows])
         put()
     for text in filter(None, (table.unit, *table.published)):
         put_paragraph(text)

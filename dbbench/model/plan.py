@@ -68,12 +68,12 @@ def _check_address(written: str) -> str:
 def _check_limits(limits: DeviceLimits) -> DeviceLimits:
     if limits.tables and any(limits.lists):
         raise ValueError('cannot have "levels" next to lists')
-    if not any(level.throttles or any(level.delays.values()) for level in limits.levels):
-        raise ValueError('requires "iops", "mb_per_s", or a delay above 0')
     if len(set(map(len, limits.lists)) - {0, 1}) > 1:
         raise ValueError(
             "has lists of different lengths; the first values of all lists are one level, and so on"
         )
+    if not any(level.throttles or any(level.delays.values()) for level in limits.levels):
+        raise ValueError('requires "iops", "mb_per_s", or a delay above 0')
     names = [level.name for level in limits.levels]
     if len(set(names)) < len(names):
         raise ValueError("lists a level twice")

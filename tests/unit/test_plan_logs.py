@@ -119,7 +119,7 @@ RAW = (
             SWEPT,
             "blocks = 2",
             "device.limit = {}",
-            'plan.toml:3  "limit" requires "iops" or "mb_per_s"',
+            'plan.toml:3  "limit" requires "iops", "mb_per_s", or a delay above 0',
         ),
         (
             SWEPT,

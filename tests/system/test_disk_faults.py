@@ -3,9 +3,13 @@ a write, and a server that ignores errors of flushes.
 """
 
 import dataclasses
+import os
 import shutil
+import signal
 import subprocess
+import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -28,6 +32,24 @@ SWALLOW = """#include <sys/syscall.h>
 #include <unistd.h>
 int fsync(int fd) { syscall(SYS_fsync, fd); return 0; }
 int fdatasync(int fd) { syscall(SYS_fdatasync, fd); return 0; }
+"""
+
+# A lab in its own mount namespace, with unwritten data on a mounted disk.
+LAB = """
+import subprocess, sys, time
+from pathlib import Path
+from dbbench.machine import libc, namespaces
+from tests.support.sick_disk import sick_disk
+libc.call("unshare", namespaces.CLONE_NEWNS)
+namespaces.mount("none", Path("/"), flags=namespaces.MS_REC | namespaces.MS_SLAVE)
+folder = Path(sys.argv[1])
+with sick_disk(folder) as disk:
+    subprocess.run(["mkfs.xfs", "-q", "-f", disk.path], check=True)
+    (folder / "mnt").mkdir()
+    namespaces.mount(disk.path, folder / "mnt", "xfs")
+    (folder / "mnt/data").write_bytes(bytes(2**24))
+    print(disk.path, flush=True)
+    time.sleep(60)
 """
 
 
@@ -104,3 +126,29 @@ def test_a_fault_that_no_request_meets_is_no_outcome() -> None:
         (count,) = disk_faults._outcomes(lab, base, GIVEN, parse("fail write of 0-0"))
     assert (count.word, count.of) == (HarmOutcome.UNTRIED, 0)
     assert count.detail == "no request met the fault: fail write of 0-0"
+
+
+@pytest.mark.needs("mkfs.xfs", "fs:xfs")
+def test_a_killed_lab_whose_disk_ends_last_leaves_no_process(folder: Path) -> None:
+    """The last process of a mount namespace unmounts what is in it. If that was the disk itself, it
+    waited for its own answer for ever, and so did everybody who asked for loop devices.
+    """
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    argv = [sys.executable, "-c", LAB, folder]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, env=environment) as lab:
+        assert lab.stdout is not None
+        device = lab.stdout.readline().strip()
+        find = ["pgrep", "--full", f"{folder}/fuse"]
+        (disk,) = subprocess.run(find, capture_output=True, text=True).stdout.split()
+        lab.kill()
+    os.kill(int(disk), signal.SIGKILL)
+    assert ends(int(disk))
+    subprocess.run(["losetup", "--detach", device], check=True)
+
+
+def ends(pid: int) -> bool:
+    """Whether the process ends within 20 s."""
+    until = time.monotonic() + 20
+    while Path(f"/proc/{pid}").exists() and time.monotonic() < until:
+        time.sleep(0.05)
+    return not Path(f"/proc/{pid}").exists()

@@ -52,10 +52,19 @@ class Disks:
     """
 
     use_ns = True
+    mount_point = Path()  # set by `serve`
 
     def __init__(self, images: Sequence[Path], log: Path) -> None:
         self._fds = tuple(os.open(image, os.O_RDWR | os.O_CLOEXEC) for image in images)
         self._log = LogWriter(log)
+
+    def init(self, _path: str) -> None:
+        """Leave the mounts of the lab, once the kernel has this one. The last process of a killed lab
+        unmounts what is left, and would wait for ever if it had to answer itself.
+        """
+        libc.call("unshare", namespaces.CLONE_NEWNS)
+        namespaces.mount("", Path("/"), flags=namespaces.MS_REC | namespaces.MS_SLAVE)
+        namespaces.unmount(self.mount_point, lazy=True)
 
     def getattr(self, path: str, _fh: Any = None) -> dict[str, int]:
         if path == "/":
@@ -168,6 +177,7 @@ def serve(disks: Disks, mount_point: str) -> None:
         "direct_io": True,
         "fsname": "dbbench-lab",
     }
+    disks.mount_point = Path(mount_point)
     mfusepy.FUSE(disks, mount_point, **options)
 
 

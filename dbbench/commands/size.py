@@ -76,8 +76,8 @@ def command(
     from dbbench.plan.catalog import catalog
     from dbbench.plan.forecast import recall
     from dbbench.plan.narrowing import Narrowing
+    from dbbench.plan.offered_rate import at_rate
     from dbbench.plan.request import able, load_request, of_plan
-    from dbbench.plan.sizing import at_rate
     from dbbench.results import RunFolder
     from dbbench.results.merging import keep_scripts
     from dbbench.run.create import begin_search, choose, create, deaths, must_be_of, scripts_of
@@ -110,8 +110,8 @@ def _conclude(options: Options, folder: Any) -> int:
     from dbbench.commands.report import write
     from dbbench.compare.sizing import sized
     from dbbench.model import plain
-    from dbbench.report.sizing import sections
     from dbbench.report.text import put, put_json, put_paragraph, put_table
+    from dbbench.report.volume_sizes import sections
     from dbbench.results import load_run
 
     loaded = load_run(folder.path)

@@ -143,8 +143,9 @@ def _limit_sentence(trial: Trial) -> str | None:
             measured.append(f"{number(row.iops)} {kind} IOPS of 8 KiB")
         else:
             measured.append(f"{number(row.mb_per_s)} MB/s {kind}")
-    for layer in trial.filesystem.layers if trial.filesystem else ():
-        for kind in limit.asked.delays if layer["kind"] == "delay" else ():
+    layers = trial.filesystem.layers if trial.filesystem else ()
+    for layer in (layer for layer in layers if layer["kind"] == "delay"):
+        for kind in limit.asked.delays:
             measured.append(f"{number(float(layer[f'{kind}_measured_ms']))} ms more per {kind}")
     by = f" by {limit.enforced}" if limit.enforced else ""
     shown = f"; measured: {', '.join(dict.fromkeys(measured))}" if measured else ", not measured"

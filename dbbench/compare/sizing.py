@@ -26,7 +26,7 @@ _BOUNDS: Final = {
 
 
 @dataclass(frozen=True)
-class Level:
+class VolumeLevel:
     """What a setup did at a level. `held`: in so many of the `trials`; medians of rate and p99."""
 
     limit: DeviceLimit
@@ -52,13 +52,13 @@ class Sized:
     workload: str
     arm: str
     cells: tuple[Cell, ...]
-    levels: tuple[Level, ...]
+    levels: tuple[VolumeLevel, ...]
     low: int
     high: int
     failed: int
 
     @property
-    def smallest(self) -> Level | None:
+    def smallest(self) -> VolumeLevel | None:
         """Return the smallest level that holds, if the one below was measured, too."""
         settled = self.high - self.low == 1 and self.high < len(self.levels)
         return self.levels[self.high] if settled else None
@@ -119,15 +119,15 @@ def _series(cell: Cell) -> tuple[str, str, str]:
     return cell.engine.name, "+".join(filter(None, (cell.workload.name, variant))), cell.arm
 
 
-def _level(cell: Cell, trials: Sequence[Trial], search: Search) -> Level:
+def _level(cell: Cell, trials: Sequence[Trial], search: Search) -> VolumeLevel:
     limit = cell.limit
     assert limit is not None  # the command refuses plans without levels
     if not trials:
-        return Level(limit)
+        return VolumeLevel(limit)
     held = sum(_holds(trial, search) for trial in trials)
     tps = [rate for trial in trials if (rate := trial.summary.get("tps")) is not None]
     p99_ms = [time for trial in trials if (time := trial.summary.get("p99_ms")) is not None]
-    return Level(
+    return VolumeLevel(
         limit,
         held,
         len(trials),

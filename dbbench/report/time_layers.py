@@ -145,7 +145,8 @@ def document(trials: Sequence[Trial], names: Sequence[str]) -> list[dict[str, An
                 "slow_seconds": [
                     {"trial": trial.id, **plain(slow)}
                     for trial in of_setup
-                    for slow in (trial.time.slow if trial.time else ())
+                    if trial.time is not None
+                    for slow in trial.time.slow
                 ],
                 "notes": sorted(filter(None, notes)),
                 "layers": layers,

@@ -55,7 +55,8 @@ def trial_text(trial: Trial, run: LoadedRun) -> Iterator[str]:
         yield f"  {labels[name]:<{width}}  {number(value)} {unit}".rstrip()
     yield from _latency(trial, run)
 
-    for slow in trial.time.slow if trial.time is not None else ():
+    slow_seconds = trial.time.slow if trial.time is not None else ()
+    for slow in slow_seconds:
         yield f"  slow second {slow.second}: {number(slow.tps)} tx/s, {cause(slow)}"
 
     # What its figures rest on.

@@ -21,9 +21,9 @@ from dbbench.model import (
     TrialWarning,
     Window,
 )
-from dbbench.plan.sizing import at_rate
+from dbbench.plan.offered_rate import at_rate
 from dbbench.report.sentences import plain_text
-from dbbench.report.sizing import sections
+from dbbench.report.volume_sizes import sections
 from dbbench.results import LoadedRun
 from dbbench.run.adaptive import further
 from tests.support.runs import small_run

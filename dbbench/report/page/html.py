@@ -25,7 +25,7 @@ from dbbench.errors import LabContradicts
 from dbbench.metrics.histogram import LEAST_ABOVE
 from dbbench.model import plain
 from dbbench.model.base import data_folder
-from dbbench.report import sizing
+from dbbench.report import volume_sizes
 from dbbench.report.harm_table import HarmTable
 from dbbench.report.page.charts import latency, nights
 from dbbench.report.page.charts.dots import DotPlot, dot_plots
@@ -47,8 +47,8 @@ from dbbench.report.page.results import Heading, ResultTable, document, headings
 from dbbench.report.page.space_table import SpaceTable, space_table
 from dbbench.report.page.studies import StudySection, then_and_now
 from dbbench.report.page.theme import LIGHT, Mark, dark_colors, template
-from dbbench.report.sizing import SizeSection
 from dbbench.report.verdict_table import row_document
+from dbbench.report.volume_sizes import SizeSection
 from dbbench.results import LoadedRun, load_run
 
 SCHEMA: Final = 1  # version of the data that the page offers for download
@@ -181,7 +181,7 @@ def build(
         latencies=distributions,
         findings=warnings,
         space=space_table(page_groups),
-        sizes=[section for loaded in runs for section in sizing.sections(loaded)],
+        sizes=[section for loaded in runs for section in volume_sizes.sections(loaded)],
         operations=(*snapshot_tables(page_groups), *operation_tables(page_groups)),
         nights=night_charts(courses, marks),
         studies=then_and_now(page_groups),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from dbbench.compare.sizing import MOST_FAILED, Level, Sized, sized
+from dbbench.compare.sizing import MOST_FAILED, Sized, VolumeLevel, sized
 from dbbench.model import DeviceLimit, Run, Search, title_of
 from dbbench.results import LoadedRun
 from dbbench.units import grouped, join_words, number
@@ -95,7 +95,7 @@ def _sentences(run: Run, search: Search, setups: Sequence[Sized]) -> list[str]:
     return sentences
 
 
-def _blocks(level: Level) -> str:
+def _blocks(level: VolumeLevel) -> str:
     return f"{level.held} of {level.trials}"
 
 

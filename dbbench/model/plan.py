@@ -141,10 +141,11 @@ class DeviceLimit:
     read_ms: Delay | None = None
     write_ms: Delay | None = None
     flush_ms: Delay | None = None
-    # "": the values are the name
+    # None: the values are the name
     label: Annotated[
-        str, Field(alias="name"), _matches(NAME, "letters, digits and . _ + : = -")
-    ] = ""
+        Annotated[str, _matches(NAME, "letters, digits and . _ + : = -")] | None,
+        Field(alias="name"),
+    ] = None
 
     @property
     def throttles(self) -> bool:

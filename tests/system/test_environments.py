@@ -40,6 +40,7 @@ NAMING = [
     ["show", "--results", LONG],
     ["run", "plan.toml", "--name", LONG],
     ["run", "plan.toml", "--results", LONG],
+    ["size", LONG, "--rate", "100"],
     ["compare", LONG],
     ["report", LONG],
     ["nightly", "status", LONG],

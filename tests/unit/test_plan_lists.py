@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from dbbench.model import DeviceLimit, Setting
+from dbbench.model import Cell, DeviceLimit, Setting, plain
+from dbbench.model.base import adapter
 from dbbench.plan import Expanded, expand, identity, preview
 from dbbench.plan.server_settings import settings_of
 from dbbench.plan.variants import distinct
@@ -167,3 +168,11 @@ def test_a_dataset_can_be_swept(tmp_path: Path) -> None:
 def test_paths_are_named_by_their_differences(paths: list[str], words: list[str]) -> None:
     """What all paths share at their begin and end is left out."""
     assert distinct(paths) == words
+
+
+@pytest.mark.parametrize("text", ["{ iops = 200 }", '{ levels = [{ name = "v1", iops = 200 }] }'])
+def test_a_run_with_a_limit_can_be_read_again(tmp_path: Path, text: str) -> None:
+    """Also where a level has no name."""
+    limited = SWEPT.replace("blocks = 2", f"device.limit = {text}")
+    for cell in expand(plan_of(tmp_path, limited), SHIPPED).cells:
+        assert adapter(Cell).validate_python(plain(cell)) == cell

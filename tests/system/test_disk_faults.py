@@ -133,7 +133,8 @@ def test_a_killed_lab_whose_disk_ends_last_leaves_no_process(folder: Path) -> No
     """The last process of a mount namespace unmounts what is in it. If that was the disk itself, it
     waited for its own answer for ever, and so did everybody who asked for loop devices.
     """
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    paths = [str(Path(__file__).parents[2]), *sys.path]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
     argv = [sys.executable, "-c", LAB, folder]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, env=environment) as lab:
         assert lab.stdout is not None

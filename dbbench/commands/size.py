@@ -68,7 +68,8 @@ def command(
 
     A level is enough if it does 95 % of the rate (less in a short window, whose random schedule
     varies more) with that percentile. Levels are bisected for each setup, and both sides of the
-    border are measured in every block of the plan. The same command resumes. Exit status 4: no level keeps the rate.
+    border are measured in every block of the plan. The same command resumes. Exit status 4: no
+    level keeps the rate.
     """
     if narrowing["budget"]:
         raise click.UsageError("size measures until the answer is settled; remove --budget")

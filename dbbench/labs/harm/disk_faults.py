@@ -23,7 +23,7 @@ from dbbench.errors import DbbenchError, DeadlinePassed, EngineDied, EngineStart
 from dbbench.labs.faults import PROGRAM, DiskFault, Orders, describe
 from dbbench.labs.harm.flips import kernel_faults
 from dbbench.labs.harm.rows import MARK, RowWriter, create_table
-from dbbench.labs.powercut.conclusions import KINDS, add_up
+from dbbench.labs.powercut.conclusions import add_up, single, worst
 from dbbench.labs.powercut.disk import serve_disks
 from dbbench.labs.powercut.recovery import (
     BaseImages,
@@ -255,15 +255,14 @@ def _outcomes(
         if recovery.invalid:
             return [HarmCount(column, HarmOutcome.UNTRIED, 0, 0, recovery.invalid)]
         if recovery.harms:
-            kind = min(recovery.harms, key=KINDS.index)
-            after = HarmOutcome(kind)
-            left = f"{when}: {recovery.harms[kind]}"
+            after = worst(recovery.harms)
+            left = f"{when}: {recovery.harms[after]}"
     if not faults:
         unharmed = (word, after) == (HarmOutcome.NOBODY, HarmOutcome.RECOVERS)
-        return [_outcome(column, HarmOutcome.UNHARMED if unharmed else after, f"{evidence} {left}")]
+        return [single(column, HarmOutcome.UNHARMED if unharmed else after, f"{evidence} {left}")]
     return [
-        _outcome(column, word, evidence),
-        _outcome(f"after {column}", after, f"{text}: {left}"),
+        single(column, word, evidence),
+        single(f"after {column}", after, f"{text}: {left}"),
     ]
 
 
@@ -272,10 +271,6 @@ def _lasting_s(fault: DiskFault) -> float:
     if fault.seconds is not None:
         return fault.seconds
     return MET_S if fault.first is None or fault.onwards else RESET_S
-
-
-def _outcome(column: str, word: HarmOutcome, evidence: str) -> HarmCount:
-    return HarmCount(column, word, 1, 1, " ".join(evidence.split()))
 
 
 def _complaints(log: Path, offset: int) -> list[str]:

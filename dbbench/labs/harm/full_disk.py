@@ -27,7 +27,7 @@ from dbbench.errors import (
     FilesystemFull,
 )
 from dbbench.labs.harm.rows import SESSIONS, RowWriter, create_table
-from dbbench.labs.powercut.conclusions import add_up
+from dbbench.labs.powercut.conclusions import add_up, single
 from dbbench.labs.powercut.recovery import (
     BaseImages,
     Lab,
@@ -77,10 +77,6 @@ def fill_disk(lab: Lab, base: BaseImages, rounds: int) -> list[HarmCount]:
     return add_up(outcomes)
 
 
-def _outcome(column: str, word: HarmOutcome, evidence: object) -> HarmCount:
-    return HarmCount(column, word, 1, 1, " ".join(str(evidence).split()))
-
-
 def _fill(lab: Lab, base: BaseImages, seed: str) -> list[HarmCount]:
     """Fill copies of the disks once, delete the file, and look up the rows after another start of
     the server.
@@ -123,7 +119,7 @@ def _fill(lab: Lab, base: BaseImages, seed: str) -> list[HarmCount]:
             if not outcomes:
                 raise DbbenchError(f"the disk was not filled: {error}") from error
             word = HarmOutcome.HANGS if isinstance(error, DeadlinePassed) else HarmOutcome.STUCK
-            outcomes.append(_outcome(AFTER, word, error))
+            outcomes.append(single(AFTER, word, error))
     return outcomes
 
 
@@ -167,7 +163,7 @@ def observe(
         raise DbbenchError(f"the disk did not become full: {detail}")
     if word == HarmOutcome.DIES:
         detail += tail(lab.server_log)
-    return _outcome(FULL, word, detail)
+    return single(FULL, word, detail)
 
 
 def delete(ballast: Sequence[Path]) -> None:
@@ -205,9 +201,9 @@ def _accepts_after_deletion(
 def _start_while_full(lab: Lab, base: BaseImages, datadir: Path) -> HarmCount:
     try:
         with serving(lab, base, datadir):
-            return _outcome(START, HarmOutcome.STARTS, "")
+            return single(START, HarmOutcome.STARTS, "")
     except (EngineStartFailed, EngineDied, FilesystemFull, DeadlinePassed) as error:
-        return _outcome(START, HarmOutcome.FAILS, error)
+        return single(START, HarmOutcome.FAILS, error)
 
 
 def _look_up(
@@ -226,11 +222,11 @@ def _look_up(
         harms = check_server(server, {}, writer.harms).harms
         if harms:
             word = HarmOutcome.LOST if "lost" in harms else HarmOutcome.DAMAGED
-            return _outcome(AFTER, word, "; ".join(harms.values()))
+            return single(AFTER, word, "; ".join(harms.values()))
     if not accepts:
         text = f"no commit within {ACCEPT_S:.0f} s after a file was deleted"
-        return _outcome(AFTER, HarmOutcome.RESTARTED, text)
-    return _outcome(
+        return single(AFTER, HarmOutcome.RESTARTED, text)
+    return single(
         AFTER,
         HarmOutcome.RECOVERS,
         f"{writer.count} acknowledged commits are present",

@@ -16,7 +16,7 @@ from typing import Final
 from dbbench.engines import ENGINES
 from dbbench.errors import DbbenchError, EngineDied, EngineStartFailed
 from dbbench.labs.harm.rows import RowWriter, create_table
-from dbbench.labs.powercut.conclusions import KINDS, add_up
+from dbbench.labs.powercut.conclusions import add_up, single, worst
 from dbbench.labs.powercut.recovery import (
     BaseImages,
     Killed,
@@ -90,10 +90,10 @@ def _attempt(lab: Lab, base: BaseImages, seed: str) -> HarmCount:
             image.unlink(missing_ok=True)
     if recovery.invalid:
         return HarmCount(COLUMN, HarmOutcome.UNTRIED, 0, 0, recovery.invalid)
-    word = HarmOutcome(min(recovery.harms, key=KINDS.index, default=HarmOutcome.UNHARMED))
+    word = worst(recovery.harms)
     left = recovery.harms.get(word, f"{writer.count} acknowledged commits are present")
     when = f"killed after {after_s:.2f} s of a recovery of {takes_s:.2f} s"
-    return HarmCount(COLUMN, word, 1, 1, " ".join(f"{when}: {left}".split()))
+    return single(COLUMN, word, f"{when}: {left}")
 
 
 def _kill_while_starting(lab: Lab, base: BaseImages, datadir: Path, after_s: float) -> None:

@@ -156,14 +156,14 @@ def cut_counts(
         if not valid or none:
             yield HarmCount(column, HarmOutcome.UNTRIED, 0, 0, why if none else "no valid cut")
             continue
-        by_word = Counter(min(cut.harms, key=KINDS.index, default="unharmed") for cut in valid)
+        by_word = Counter(worst(cut.harms) for cut in valid)
         for word, count in by_word.most_common():
             parts = [] if column in KILL_COLUMNS else [_by_unit(valid)]
             evidence = [cut.harms[word] for cut in valid if word in cut.harms]
             parts += map(_first_line, evidence[:1])
             yield HarmCount(
                 column,
-                HarmOutcome(word),
+                word,
                 count,
                 len(valid),
                 "; ".join(filter(None, parts)),
@@ -176,6 +176,16 @@ def _first_line(evidence: str) -> str:
     """
     first, *rest = evidence.strip().splitlines()
     return f"{first} {rest[0].strip()}" if rest and first.endswith(":") else first
+
+
+def worst(harms: Iterable[str]) -> HarmOutcome:
+    """Return the kind that names these harms; `unharmed` if there is none."""
+    return HarmOutcome(min(harms, key=KINDS.index, default=HarmOutcome.UNHARMED))
+
+
+def single(column: str, word: HarmOutcome, evidence: object) -> HarmCount:
+    """Return the outcome of one attempt, with its evidence on one line."""
+    return HarmCount(column, word, 1, 1, " ".join(str(evidence).split()))
 
 
 def add_up(outcomes: Sequence[HarmCount]) -> list[HarmCount]:
@@ -215,7 +225,7 @@ def contradiction(
                 allowed |= ALLOWED[flag]
         beyond = cut.harms.keys() - allowed
         if beyond:
-            kind = min(beyond, key=KINDS.index)
+            kind = worst(beyond)
             evidence = _first_line(cut.harms[kind])
             return f"cut {cut.number} ({cut.aim}, seed {cut.seed}): {kind}: {evidence}"
     return ""

@@ -232,8 +232,8 @@ def choose_cuts(
     units: Sequence[int] = UNITS,
 ) -> list[Cut]:
     """Return `count` cuts of disks with these power-fail units, by their positions; a single unit
-    is aligned. Raises ValueError if the spans are empty. An aim that finds no flush of its kind, or no change, uses
-    the next weaker one: checkpoint, commit, subset.
+    is aligned. Raises ValueError if the spans are empty. An aim that finds no flush of its kind,
+    or no change, uses the next weaker one: checkpoint, commit, subset.
     """
     chance = random.Random(seed)
     log = section.log

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from dbbench._version import __version__
-
 __all__ = ["__version__", "load_run", "render"]
+__version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:

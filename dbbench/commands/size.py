@@ -76,8 +76,7 @@ def command(
     from dbbench.model import Search
     from dbbench.plan.catalog import catalog
     from dbbench.plan.forecast import recall
-    from dbbench.plan.narrowing import Narrowing
-    from dbbench.plan.offered_rate import at_rate
+    from dbbench.plan.narrowing import Narrowing, at_rate
     from dbbench.plan.request import able, load_request, of_plan
     from dbbench.results import RunFolder
     from dbbench.results.merging import keep_scripts

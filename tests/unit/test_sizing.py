@@ -21,7 +21,7 @@ from dbbench.model import (
     TrialWarning,
     Window,
 )
-from dbbench.plan.offered_rate import at_rate
+from dbbench.plan.narrowing import at_rate
 from dbbench.report.sentences import plain_text
 from dbbench.report.volume_sizes import sections
 from dbbench.results import LoadedRun

@@ -27,18 +27,17 @@ import scipy.signal
 
 from dbbench.compare import (
     Group,
-    Interaction,
     Row,
-    by_host,
     changepoints,
     compare,
     compare_all,
     examine,
-    interactions,
     rows,
     trials_of,
 )
+from dbbench.compare.interaction import Interaction, interactions
 from dbbench.compare.stopping import LOOKS
+from dbbench.compare.unpaired import by_host
 from dbbench.metrics.table import METRICS
 from dbbench.model import Status, Trial, TrialSpec
 from dbbench.run.adaptive import LEAST

@@ -12,40 +12,29 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from dbbench.compare.interaction import Curve, Interaction, crossings, curves, interactions
 from dbbench.compare.interval import LEAST_BLOCKS, LEVEL, estimate
 from dbbench.compare.pairing import Group, chosen, groups, pairs_of, values_of
 from dbbench.compare.remarks import Remark, RemarkKind, remark, texts
 from dbbench.compare.stopping import examine, stop_reasons
-from dbbench.compare.unpaired import ByHost, by_host, heterogeneity, unpaired_rows
 from dbbench.compare.verdict import Comparison, Row, means, rows, word
 from dbbench.metrics.table import METRICS
 from dbbench.model import Status, Trial, plain
 from dbbench.model.plan import MARGIN
 
 __all__ = [
-    "ByHost",
     "Comparison",
-    "Curve",
     "Group",
-    "Interaction",
     "Row",
-    "by_host",
     "changepoints",
     "chosen",
     "compare",
     "compare_all",
-    "crossings",
-    "curves",
     "examine",
     "groups",
-    "heterogeneity",
-    "interactions",
     "means",
     "rows",
     "stop_reasons",
     "trials_of",
-    "unpaired_rows",
 ]
 
 

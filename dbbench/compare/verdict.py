@@ -14,8 +14,7 @@ from dbbench.compare.conditions import device_limits, unequal
 from dbbench.compare.interval import LEVEL, SETTLED_LEVEL, Estimate, LogRatio, confidences
 from dbbench.compare.pairing import Group, Pairs, chosen, estimate_of, groups, values_of
 from dbbench.compare.remarks import Remark, RemarkKind, remark
-from dbbench.compare.scatter import share_variance
-from dbbench.compare.two_levels import two_levels_remark
+from dbbench.compare.scatter import share_variance, two_levels_remark
 from dbbench.metrics.table import METRICS, Metric
 from dbbench.model import Status, Trial, Verdict
 from dbbench.model.plan import MARGIN

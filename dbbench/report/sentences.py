@@ -7,8 +7,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from dbbench.compare import ByHost, Curve, Interaction, Row
+from dbbench.compare import Row
+from dbbench.compare.interaction import Curve, Interaction
 from dbbench.compare.remarks import RemarkKind
+from dbbench.compare.unpaired import ByHost
 from dbbench.metrics.table import METRICS
 from dbbench.model import Verdict, title_of
 from dbbench.results import Exceeded

@@ -8,8 +8,10 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from dbbench import compare
-from dbbench.compare import ByHost, Interaction, Row
+from dbbench.compare import Row
+from dbbench.compare.interaction import Interaction, crossings, interactions
 from dbbench.compare.remarks import Remark, RemarkKind, remark
+from dbbench.compare.unpaired import ByHost, by_host, unpaired_rows
 from dbbench.compare.verdict import BEHIND, without_guard
 from dbbench.errors import EXIT_INCONCLUSIVE, EXIT_OK, EXIT_REGRESSION, UnknownName
 from dbbench.metrics.table import METRICS, Metric
@@ -87,19 +89,19 @@ def verdicts(
             if rows:
                 noted = _with_notes(rows, cautions)
                 tables.append(VerdictTable(*key, METRICS[name], noted, plain_names[key[1]]))
-                hosts += compare.by_host(group, chosen, name)
+                hosts += by_host(group, chosen, name)
     planned: list[compare.Group] = [cell.group for cell in cells]
     tables.sort(key=lambda table: planned.index(table.group))  # as on the page
 
     # What is true of several tables.
     levels = {cell.group: cell.levels for cell in cells if cell.levels}
     factors = {factor for of_group in levels.values() for factor in of_group}
-    interactions: list[Interaction] = []
+    combined: list[Interaction] = []
     findings: list[str] = []
     for name in dict.fromkeys(table.metric.name for table in tables):
         rows = [row for table in tables if table.metric.name == name for row in table.rows]
-        interactions += compare.interactions(rows, levels, METRICS[name])
-        curves = [curve for curve in compare.crossings(rows) if curve.parameter not in factors]
+        combined += interactions(rows, levels, METRICS[name])
+        curves = [curve for curve in crossings(rows) if curve.parameter not in factors]
         lead = f"{METRICS[name].label}: " if metric == ALL else ""
         crossed = sentences.join(sentences.crossing(curve, chosen) for curve in curves)
         findings += [lead + text for text in crossed]
@@ -112,7 +114,7 @@ def verdicts(
         tables,
         findings,
         hosts,
-        interactions,
+        combined,
         runs,
     )
 
@@ -154,7 +156,7 @@ def compare_groups(
     tables: dict[tuple[compare.Group, str], VerdictTable] = {}
     for key, group in compare.groups(trials).items():
         judged = METRICS[metric or primary.get(key[1], "tps")]
-        rows = compare.unpaired_rows(group, value_of, judged.name, baseline, margin)
+        rows = unpaired_rows(group, value_of, judged.name, baseline, margin)
         for row in _with_notes(rows, cautions):
             arm = row.fs_setup.rpartition(" @ ")[0]
             tables.setdefault((key, arm), VerdictTable(*key, judged, [])).rows.append(row)

@@ -14,10 +14,11 @@ from scipy.stats import ttest_ind
 from synthetic import TPCB, Shape
 
 from dbbench import cli, results
-from dbbench.compare import Row, crossings, curves, rows, unpaired_rows
+from dbbench.compare import Row, rows
+from dbbench.compare.interaction import crossings, curves
 from dbbench.compare.remarks import RemarkKind, has, texts
-from dbbench.compare.two_levels import two_levels, two_levels_remark
-from dbbench.compare.unpaired import welch
+from dbbench.compare.scatter import two_levels, two_levels_remark
+from dbbench.compare.unpaired import unpaired_rows, welch
 from dbbench.metrics.summary import stability, stalled_seconds
 from dbbench.model import TrialWarning, Window
 from dbbench.report.sentences import crossing, plain_text

@@ -6,8 +6,8 @@ import numpy
 import pytest
 import scipy.stats
 
-from dbbench.compare import by_host, heterogeneity
 from dbbench.compare.interval import Estimate, estimate
+from dbbench.compare.unpaired import by_host, heterogeneity
 from dbbench.model import Trial
 from tests.support.trials import trial
 

@@ -11,7 +11,8 @@ import synthetic
 from calibration import HOSTS, Factorial
 from synthetic import Shape
 
-from dbbench.compare import Interaction, Row, interactions
+from dbbench.compare import Row
+from dbbench.compare.interaction import Interaction, interactions
 from dbbench.compare.interval import LogRatio
 from dbbench.metrics.table import METRICS
 from dbbench.model import Verdict

@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from dbbench.compare import by_host
+from dbbench.compare.unpaired import by_host
 from dbbench.engines import profile_of
 from dbbench.model import Trial, Verdict
 from dbbench.report.answer import SHORT, UNFINISHED, Answer, answer

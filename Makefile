@@ -41,10 +41,11 @@ test-packages:
 	@$(PYTHON) dbbench/packages.py run test
 
 # The package and its locked dependencies in a folder of this checkout.
-$(VENV)/.done: requirements.lock setup.cfg | packages
+$(VENV)/.done: requirements.lock setup.cfg packaging/launcher.sh | packages
 	$(PYTHON) -m venv $(VENV)
 	@$(BIN)/pip install --quiet --disable-pip-version-check --retries 1 --require-hashes -r requirements.lock || { echo 'error E201: the Python packages of requirements.lock cannot be installed'; echo '  The lines above show the cause. A machine without a network needs a bundle, see docs/install.md.'; exit 2; } >&2
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	install -m 755 packaging/launcher.sh $(BIN)/dbbench
 	@touch $@
 $(VENV)/.done-test: requirements-test.lock $(VENV)/.done | test-packages
 	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements-test.lock

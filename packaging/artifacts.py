@@ -89,10 +89,7 @@ MACHINES: Final = {"amd64": "x86_64", "arm64": "aarch64"}
 # server, which is off.
 _LEFT_OUT: Final = re.compile(r"\.data/|/tests/|^distributed/\w+/(?:templates|static)/")
 PRIVATE: Final = "usr/lib/dbbench"
-LAUNCHER: Final = f"""#!/bin/sh
-# -P: a file of the current directory is never imported.
-exec /{PRIVATE}/bin/python3 -sP -m dbbench "$@"
-"""
+LAUNCHER: Final = HERE / "launcher.sh"
 # Where each shell looks for the completions of packages.
 COMPLETIONS: Final = {
     "bash": "usr/share/bash-completion/completions/dbbench",
@@ -313,8 +310,9 @@ def _private(tree: Path, wheels: Sequence[Path]) -> None:
     (tree / PRIVATE / "pyvenv.cfg").write_text(
         "home = /usr/bin\ninclude-system-site-packages = true\n"
     )
+    shutil.copy(LAUNCHER, tree / PRIVATE / "bin/dbbench")
     (tree / "usr/bin").mkdir()
-    (tree / "usr/bin/dbbench").write_text(LAUNCHER)
+    (tree / "usr/bin/dbbench").symlink_to("../lib/dbbench/bin/dbbench")
 
 
 def _shared(tree: Path, source: Source) -> None:

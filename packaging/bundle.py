@@ -67,7 +67,8 @@ def written(name: str, dist: Path) -> Path:
         source = artifacts.exported(Path(work) / "source")
         artifacts.wheel(source, folder / "wheels")
         (folder / "apt/Packages").write_text(index(folder / "apt"))
-        shutil.copy(CHECKOUT / "packaging/install.sh", folder)
+        for script in ("install.sh", "launcher.sh"):
+            shutil.copy(CHECKOUT / "packaging" / script, folder)
         shutil.copy(CHECKOUT / "dbbench/packages.py", folder)
         (folder / "data/installer").mkdir(parents=True)
         shutil.copy(CHECKOUT / "packaging/installer/tools.py", folder / "data/installer")

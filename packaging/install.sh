@@ -42,6 +42,7 @@ command -v python3 >/dev/null || apt-get install -qy --no-install-recommends --n
 python3 "$here/packages.py" run
 python3 -m venv "$target"
 "$target/bin/pip" install --quiet --disable-pip-version-check --no-index --no-deps "$here"/wheels/*.whl
+install -m 755 "$here/launcher.sh" "$target/bin/dbbench"
 mkdir -p "$(dirname "$link")"
 ln -sfn "$target/bin/dbbench" "$link"
 for page in "$target"/share/man/man?/*; do

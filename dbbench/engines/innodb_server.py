@@ -343,7 +343,9 @@ class InnodbServer(Server):
 
     def _threads(self) -> frozenset[int]:
         try:
-            return frozenset(map(int, os.listdir(f"/proc/{self.pid}/task")))  # noqa: PTH208
+            # once a second: no Path per thread
+            names = os.listdir(f"/proc/{self.pid}/task")  # noqa: PTH208
+            return frozenset(map(int, names))
         except OSError:
             return frozenset()
 

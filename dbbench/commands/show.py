@@ -15,7 +15,7 @@ import click
 from dbbench import __version__, results
 from dbbench.commands.finding import REPORT, folder_of, results_of, run_argument
 from dbbench.commands.options import Options, command_line, results_option
-from dbbench.compare import chosen, groups
+from dbbench.compare import groups
 from dbbench.errors import ResultDamaged, RunMissing, UnknownName
 from dbbench.model import TIME_LAYERS, Status, plain, title_of
 from dbbench.plan import writes
@@ -193,12 +193,8 @@ def _put_layers(options: Options, run: LoadedRun) -> None:
         _put_layer_table(time_layers.document(trials, names))
         for sentence in time_layers.sentences(trials, table.rows):
             put_paragraph(sentence)
-        for name in names:
-            for trial, slow in time_layers.slowest(
-                [trial for trial in chosen(trials) if trial.fs_setup == name]
-            ):
-                where = f"{name}, block {trial.block}, second {slow.second}"
-                put_paragraph(f"{where}: {number(slow.tps)} tx/s, {time_layers.cause(slow)}")
+        for second in time_layers.slow_seconds(trials, names):
+            put_paragraph(", ".join(second))
         put()
 
 

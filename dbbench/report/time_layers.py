@@ -98,10 +98,15 @@ def kernel_sentence(name: str, trials: Sequence[Trial]) -> str:
     return f"{name}: kernel threads used {join_words(used)} of a CPU." if used else ""
 
 
-def slowest(trials: Sequence[Trial]) -> list[tuple[Trial, SlowSecond]]:
-    """Return the five slowest seconds of these trials."""
-    of_trials = [(trial, slow) for trial in trials if trial.time for slow in trial.time.slow]
-    return sorted(of_trials, key=lambda pair: pair[1].tps)[:_SLOWEST]
+def slow_seconds(trials: Sequence[Trial], names: Sequence[str]) -> Iterator[tuple[str, str, str]]:
+    """Yield setup, place and cause of the five slowest seconds of each of these setups."""
+    counted = chosen(trials)
+    for name in names:
+        of_setup = [trial for trial in counted if trial.fs_setup == name]
+        slow = [(trial, second) for trial in of_setup if trial.time for second in trial.time.slow]
+        for trial, second in sorted(slow, key=lambda pair: pair[1].tps)[:_SLOWEST]:
+            where = f"block {trial.block}, second {second.second}: {number(second.tps)} tx/s"
+            yield name, where, cause(second)
 
 
 def cause(slow: SlowSecond) -> str:

@@ -20,7 +20,7 @@ from dbbench.model import (
     Verdict,
 )
 from dbbench.report.page.charts.time_bars import time_section
-from dbbench.report.time_layers import cause, document, kernel_sentence, sentences, slowest
+from dbbench.report.time_layers import cause, document, kernel_sentence, sentences, slow_seconds
 from tests.support.trials import trial
 
 FLUSH = TimeWait("log", "fdatasync", "log", "btrfs_sync_log", "", 0.5)
@@ -141,7 +141,9 @@ def test_slow_seconds_and_kernel_threads_are_in_words() -> None:
         seconds = (dataclasses.replace(slow[0], tps=tps),)
         facts = TimeFacts(shares={"log": 1.0}, slow=seconds, kernel={"loop": 0.02 * block})
         trials.append(trial("ext4", block, 100.0, time=facts))
-    assert [second.tps for _, second in slowest(trials)] == [5.0, 9.0]
+    first, second = slow_seconds(trials, ["ext4", "xfs"])
+    assert first[:2] == ("ext4", "block 2, second 7: 5 tx/s")
+    assert second[:2] == ("ext4", "block 1, second 7: 9 tx/s")
     assert cause(slow[0]).endswith("and flushed (in jbd2_log_wait_commit); checkpoint")
     sentence = kernel_sentence("ext4", trials).replace("\u202f", " ")
     assert sentence == "ext4: kernel threads used 3.0 % (loop) of a CPU."

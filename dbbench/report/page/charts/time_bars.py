@@ -8,7 +8,7 @@ from dbbench.compare import chosen, time_layers
 from dbbench.model import TIME_LAYERS
 from dbbench.report.page.groups import Group
 from dbbench.report.page.theme import Mark
-from dbbench.report.time_layers import cause, sentences, slowest
+from dbbench.report.time_layers import sentences, slow_seconds
 from dbbench.units import number
 
 # Shades of grey, because a hue means a setup: per cent of ink. Neighbours differ.
@@ -70,10 +70,7 @@ def time_section(group: Group) -> TimeSection:
         total = number(sum(values.values()))
         bars.append(TimeBar(group.marks[arm], total, tuple(segments), cells))
     slow = []
-    for arm in group.arms:
-        of_arm = [trial for trial in counted if trial.fs_setup == arm]
-        for trial, second in slowest(of_arm):
-            when = f"block {trial.block}, second {second.second}: {number(second.tps)} tx/s"
-            slow.append((group.marks[arm], when, cause(second)))
+    for arm, when, cause in slow_seconds(group.trials, group.arms):
+        slow.append((group.marks[arm], when, cause))
     lines = sentences(group.trials, group.rows)
     return TimeSection(tuple(lines), tuple(columns), tuple(bars), tuple(slow))

@@ -13,13 +13,15 @@
 --              DBBENCH_OUT     folder for the counts, not on the device under test
 --              DBBENCH_OPTIONS "name=value ...": the dataset's parameters, for the options of the script that have
 --                              these names
+--              DBBENCH_PARTS   1: count the parts of a transaction of sysbench's own scripts as kinds (see the end)
 --              DBBENCH_QUEUE   1: also write the latencies with the wait in the queue (see the end)
 --
 -- DBBENCH_OUT/events.THREAD has lines "second what value", written when the second is over:
 --   what >= 0   bucket of dbbench/metrics/histogram.py, from e^(what/100) us, 1 % wide; value = events in it
 --   what = -1   value = attempts that ended in an ignored error
 --   what = -2   value = longest latency in us, rounded up
---   what < -10  value = events of kind -what - 10 (1 to 9), the value of the global dbbench_kind after the event
+--   what < -10  value = events of kind -what - 10 (1 to 9), the value of the global dbbench_kind after the event; or
+--               parts of events: 1 reads, 2 writes, 3 commits
 --   what <= -10000  value = events of a kind in a bucket: -what is 10000 * kind + bucket
 -- Several lines with the same second and bucket add up.
 
@@ -114,8 +116,7 @@ local function turn_to(moment)
    end
 end
 
-local function count(moment, latency_us)
-   turn_to(moment)
+local function add(buckets, latency_us)
    local bucket = 0
    if latency_us > 1 then
       bucket = floor(100 * log(latency_us))
@@ -123,11 +124,16 @@ local function count(moment, latency_us)
          bucket = BUCKETS - 1
       end
    end
-   counts[bucket] = counts[bucket] + 1
+   buckets[bucket] = buckets[bucket] + 1
    if bucket < lowest then lowest = bucket end
    if bucket > highest then highest = bucket end
-   if latency_us > longest then longest = latency_us end
-   return bucket
+end
+
+local function add_of_kind(kind, latency_us)
+   local buckets = of_kinds[kind] or ffi.new("uint32_t[?]", BUCKETS)
+   of_kinds[kind] = buckets
+   add(buckets, latency_us)
+   kinds[kind] = (kinds[kind] or 0) + 1
 end
 
 -- Wait at most until one second after the end of the load. sysbench's clock, which starts later than this one, has then
@@ -148,6 +154,33 @@ end
 local bundled_event, bundled_done = event, thread_done
 local started
 local unfinished = false   -- whether the last call of event() ended with an error
+local parts = {}           -- kind -> seconds of this event, with all attempts
+local part, part_began     -- kind of the part that runs now; nil: none
+
+local function end_part()
+   if part then
+      parts[part] = (parts[part] or 0) + now() - part_began
+      part = nil
+   end
+end
+
+if os.getenv("DBBENCH_PARTS") == "1" then
+   local READS, WRITES, COMMITS = 1, 2, 3
+   local functions = {
+      execute_point_selects = READS, execute_simple_ranges = READS, execute_sum_ranges = READS,
+      execute_order_ranges = READS, execute_distinct_ranges = READS,
+      execute_index_updates = WRITES, execute_non_index_updates = WRITES, execute_delete_inserts = WRITES,
+      commit = COMMITS,
+   }
+   for name, kind in pairs(functions) do
+      local bundled = _G[name]
+      _G[name] = bundled and function()
+         part, part_began = kind, now()
+         bundled()
+         end_part()
+      end
+   end
+end
 
 function event(thread)
    if dbbench_pause and not unfinished then
@@ -155,10 +188,12 @@ function event(thread)
    end
    local called = now()
    if unfinished then
+      end_part()
       turn_to(called)
       errors = errors + 1
    else
       started = called
+      parts = {}
    end
    unfinished = true
    local stop = bundled_event(thread)
@@ -167,12 +202,15 @@ function event(thread)
       return stop   -- the script ends the run; sysbench does not count this event
    end
    local ended = now()
-   local bucket = count(ended, (ended - started) * 1e6)
+   local latency_us = (ended - started) * 1e6
+   turn_to(ended)
+   add(counts, latency_us)
+   if latency_us > longest then longest = latency_us end
    if dbbench_kind then
-      local buckets = of_kinds[dbbench_kind] or ffi.new("uint32_t[?]", BUCKETS)
-      of_kinds[dbbench_kind] = buckets
-      buckets[bucket] = buckets[bucket] + 1
-      kinds[dbbench_kind] = (kinds[dbbench_kind] or 0) + 1
+      add_of_kind(dbbench_kind, latency_us)
+   end
+   for kind, seconds in pairs(parts) do
+      add_of_kind(kind, seconds * 1e6)
    end
 end
 

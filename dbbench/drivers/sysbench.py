@@ -46,6 +46,8 @@ BUNDLED: Final = (
 )
 # Of these, the scripts whose events are transactions of several statements, unless skip_trx is set.
 _EXPLICIT: Final = ("oltp_read_only", "oltp_read_write", "oltp_write_only")
+# What the wrapper counts of such a transaction, by kind.
+_PARTS: Final = {1: "reads", 2: "writes", 3: "commits"}
 _CHANGING: Final = (
     "oltp_insert",
     "oltp_read_write",
@@ -134,6 +136,8 @@ def _environment(
         env["DBBENCH_OPTIONS"] = " ".join(options)
     if cell.parameters.get("rate"):
         env["DBBENCH_QUEUE"] = "1"
+    if script in _EXPLICIT:
+        env["DBBENCH_PARTS"] = "1"
     return env
 
 
@@ -286,11 +290,13 @@ def _outcome(load: ToolLoad) -> Outcome:
 
     # The outcome, with what a script of dbbench's counts in addition.
     # The wait in the queue is not known by transaction.
-    typed = cell.dataset.kind == "tpcc" and not cell.parameters.get("rate")
+    types = _PARTS if _script(cell) in _EXPLICIT else {}
+    if cell.dataset.kind == "tpcc" and not cell.parameters.get("rate"):
+        types = dict(enumerate(TPCC, _NEW_ORDER))
     outcome = tool.outcome_of(
         load,
         counts,
-        dict(enumerate(TPCC, _NEW_ORDER)) if typed else {},
+        types,
         reconnects=0.0,
         **_tpcc(cell, counts),
     )

@@ -92,6 +92,17 @@ def test_the_window_is_recomputed_from_the_kept_counts(drive: Any, mariadb: Any)
     assert outcome.window_s == 4
 
 
+@on_mariadb
+def test_reads_writes_and_commits_make_up_a_transaction(drive: Any, mariadb: Any) -> None:
+    """Each transaction has all three; what is missing of its latency is BEGIN."""
+    outcome = drive(mariadb, "sysbench", "oltp_read_write", measure_s=2, clients=2, **SMALL).outcome
+    parts = outcome.types
+    totals = {name: part.total for name, part in parts.items()}
+    assert totals == dict.fromkeys(("reads", "writes", "commits"), outcome.transactions)
+    together_ms = sum(part.mean_ms for part in parts.values())
+    assert 0.8 < together_ms / outcome.histogram.mean_ms < 1.01
+
+
 @pytest.mark.alone
 @on_mariadb
 def test_percentiles_are_those_that_sysbench_prints(

@@ -157,7 +157,7 @@ class ThreadWaits:
         with self._log.open("w", encoding="utf-8") as log:
             while not ended.is_set() and not self.note:
                 second = self._sample_second(ended)
-                if second.samples:
+                if second.samples and not self.note:
                     self.seconds.append(second)
                     log.write(json.dumps(_line(second)) + "\n")
         for thread in self._threads.values():
@@ -213,6 +213,8 @@ class ThreadWaits:
         new = chosen - self._threads.keys()
         for tid in new:
             self._open(*found[tid], tid)
+        if not self._threads and not self.seconds:  # /proc may hide what belongs to others
+            self.note = NO_PERMISSION
         with contextlib.suppress(DbbenchError):  # the sampler `counters` reports it
             for tid in self._threads.keys() & self._sessions():
                 self._threads[tid].role = SESSION

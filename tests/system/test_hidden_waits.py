@@ -1,0 +1,63 @@
+"""What the kernel hides is "not observed", and never 0."""
+
+import subprocess
+import sys
+
+import pytest
+
+from dbbench import process
+from dbbench.commands.doctor import _waits_seen
+from dbbench.samplers.thread_waits import NO_PERMISSION
+
+# Samples a program that waits, as root samples a server, and prints what the trial and doctor say.
+SAMPLE = """
+import os, sys, threading
+from pathlib import Path
+from dbbench.commands.doctor import _waits_seen
+from dbbench.samplers.thread_waits import ThreadWaits
+sampler = ThreadWaits(int(sys.argv[1]), Path(os.devnull), frozenset)
+ended = threading.Event()
+threading.Timer(0.5, ended.set).start()
+sampler.work(ended)
+print(f"{sampler.note}|{len(sampler.seconds)}|{_waits_seen()}")
+"""
+WITHOUT_TRACE = ("setpriv", "--bounding-set=-sys_ptrace", "--inh-caps=-sys_ptrace", "--")
+HIDDEN = (
+    "unshare",
+    "--mount",
+    "sh",
+    "-c",
+    'mount -t proc -o hidepid=2 proc /proc && exec "$@"',
+    "sh",
+)
+OTHER_ACCOUNT = ("setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups", "--")
+
+pytestmark = pytest.mark.needs("root", "setpriv", "unshare")
+
+
+def sampled(*prefix: str) -> list[str]:
+    """The note, whether there were samples, and doctor's word, of such a process of dbbench."""
+    with process.running(("sleep", "20"), as_user=process.user("daemon")) as sleeper:
+        argv = [*prefix, sys.executable, "-c", SAMPLE, str(sleeper.pid)]
+        done = subprocess.run(argv, check=True, capture_output=True, text=True)
+    return done.stdout.strip().split("|")
+
+
+def test_root_sees_what_other_accounts_wait_for() -> None:
+    """The control."""
+    assert sampled() == ["", "1", _waits_seen()]
+
+
+@pytest.mark.parametrize(
+    "prefix",
+    [WITHOUT_TRACE, (*HIDDEN, *WITHOUT_TRACE)],
+    ids=["root of a container", "hidden processes"],
+)
+def test_what_may_not_be_traced_is_not_observed(prefix: tuple[str, ...]) -> None:
+    """The sampler and doctor agree."""
+    assert sampled(*prefix) == [NO_PERMISSION, "0", "not observed"]
+
+
+def test_another_account_does_not_see_the_servers_of_others() -> None:
+    """It sees those that it has started, which doctor tries."""
+    assert sampled(*OTHER_ACCOUNT) == [NO_PERMISSION, "0", _waits_seen()]

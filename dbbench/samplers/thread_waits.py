@@ -44,7 +44,7 @@ from dbbench.units import iso
 PROGRAMS: Final = ()
 PER_S: Final = 20  # looks at all threads in a second, if they are cheap
 _LEAST_PER_S: Final = 4
-_MOST_CPU: Final = 0.01  # share of a core; the load has the rest
+_MOST_CPU: Final = 0.006  # share of a core; the load has the rest
 _MOST: Final = 512  # threads that are sampled in a second; of more, a random part
 _READ_BYTES: Final = 256
 _JOIN_S: Final = 2.0  # for an answer of the server about its sessions
@@ -74,11 +74,11 @@ class Second:
 
 
 class Call(NamedTuple):
-    """The system call in which a thread sleeps; without a name, it runs."""
+    """A system call, as the table describes it."""
 
-    name: str = ""
+    name: str
     does: str = ""
-    fd: int | None = None
+    fd: bool = False  # whether the first argument is a file descriptor
 
 
 @dataclass(slots=True)
@@ -250,9 +250,10 @@ class ThreadWaits:
     def _state(self, thread: Thread) -> ThreadState | None:
         """Return what the thread does now, or None if it has ended."""
         try:
-            call = _call_of(os.pread(thread.syscall, _READ_BYTES, 0))
-            if not call.name:
+            number, *arguments = os.pread(thread.syscall, _READ_BYTES, 0).split(None, 2)
+            if number == b"running":
                 return ThreadState("other" if thread.parked else thread.role)
+            call = _call_of(number)
             # Most threads wait for events or locks, in which the function says nothing more.
             function = ""
             if call.does not in ("events", "lock"):
@@ -260,12 +261,12 @@ class ThreadWaits:
             title = b""
             if call.does == "events" and thread.title is not None:
                 title = os.pread(thread.title, _READ_BYTES, 0)
-        except (OSError, IndexError):
+        except (OSError, ValueError):
             return None
         file = ""
-        if call.fd is not None:
+        if call.fd:
             with contextlib.suppress(OSError):
-                link = f"{self._proc}/{thread.pid}/fd/{call.fd}"
+                link = f"{self._proc}/{thread.pid}/fd/{int(arguments[0], 16)}"
                 file = kind_of(os.readlink(link), "files")  # noqa: PTH115 -- as in `proc`
 
         # A thread that waits for a client is a session; the first one only accepts connections.
@@ -295,16 +296,12 @@ def affordable(looks: int, cpu_s: float) -> float:
     return min(float(PER_S), max(float(_LEAST_PER_S), looks * _MOST_CPU / cpu_s))
 
 
-@functools.lru_cache(4096)
-def _call_of(line: bytes) -> Call:
-    """Parse the file `syscall` of a thread. Lines repeat, because the arguments do."""
-    words = line.split(None, 2)
-    if words[0] == b"running":
-        return Call()
-    name = calls_by_number().get(int(words[0]), words[0].decode())
+@functools.lru_cache
+def _call_of(number: bytes) -> Call:
+    """Return the call of this number, the first word of the file `syscall`."""
+    name = calls_by_number().get(int(number), number.decode())
     known = table()["calls"].get(name, {})
-    fd = int(words[1], 16) if known.get("fd") else None
-    return Call(name, known.get("does", ""), fd)
+    return Call(name, known.get("does", ""), known.get("fd", False))
 
 
 @functools.lru_cache(4096)

@@ -7,12 +7,16 @@ import dataclasses
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from dbbench.commands.options import Options, command_line
 from dbbench.report.text import put, put_json, put_paragraph, put_table, table_text
 from dbbench.units import duration_text, number, seconds_of
+
+if TYPE_CHECKING:
+    from dbbench.labs.disk_probe import Probed
 
 
 @command_line("dbbench probe /var/lib/postgresql /mnt/new")
@@ -31,6 +35,11 @@ from dbbench.units import duration_text, number, seconds_of
     help="How long to measure, all directories together.",
 )
 @click.option(
+    "--minutes",
+    type=click.IntRange(1, 1440),
+    help="Minutes to measure instead of --time. Each is shown: a burst credit may end.",
+)
+@click.option(
     "--seed",
     default=1,
     show_default=True,
@@ -45,6 +54,7 @@ def command(
     options: Options,
     directories: tuple[Path, ...],
     time: str,
+    minutes: int | None,
     seed: int,
     markdown: bool,
 ) -> None:
@@ -54,10 +64,9 @@ def command(
     them. Several directories are measured in random turns and compared with the first.
     """
     from dbbench.labs.disk_probe import probe
-    from dbbench.storage.small_io import METHODS
 
     try:
-        seconds = seconds_of(time)
+        seconds = seconds_of(f"{minutes}min" if minutes else time)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--time") from None
     if seconds <= 0:
@@ -77,26 +86,38 @@ def command(
         return
 
     # A table for each directory, then a sentence for each pair.
-    titles = {method.name: method.title for method in METHODS}
-    header = ("method", "values", "per s", "p50 ms", "p99 ms", "p99.9 ms", "max ms")
     for each in probed:
-        put_paragraph(f"{each.path}: {each.place}")
-        put_paragraph(f"  {each.sentence}")
-        if each.flushes:
-            put_paragraph(f"  {each.flushes}")
-        for caution in each.cautions:
-            put_paragraph(f"  ! {caution}")
-        rows = [
-            (titles[row.method], *map(number, dataclasses.astuple(row)[1:]))
-            for row in each.latencies
-        ]
-        if markdown:
-            put("\n" + table_text(header, rows))
-        else:
-            put_table(header, rows, right=header[1:])
-        put()
+        _put(each, markdown)
     for pair in pairs:
         put_paragraph(pair.sentence)
+
+
+def _put(probed: Probed, markdown: bool) -> None:
+    from dbbench.storage.small_io import METHODS
+
+    put_paragraph(f"{probed.path}: {probed.place}")
+    put_paragraph(f"  {probed.sentence}")
+    if probed.flushes:
+        put_paragraph(f"  {probed.flushes}")
+    if probed.minutes:
+        rates = ", ".join(map(number, probed.minutes))
+        put_paragraph(f"  commits per second in each minute: {rates}")
+    if probed.limit:
+        explanation, key = probed.model
+        put_paragraph(f"  {explanation}")
+        put(f"    {key}")
+    for caution in probed.cautions:
+        put_paragraph(f"  ! {caution}")
+    titles = {method.name: method.title for method in METHODS}
+    header = ("method", "values", "per s", "p50 ms", "p99 ms", "p99.9 ms", "max ms")
+    rows = [
+        (titles[row.method], *map(number, dataclasses.astuple(row)[1:])) for row in probed.latencies
+    ]
+    if markdown:
+        put("\n" + table_text(header, rows))
+    else:
+        put_table(header, rows, right=header[1:])
+    put()
 
 
 @contextlib.contextmanager

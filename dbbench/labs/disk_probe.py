@@ -12,11 +12,12 @@ import shlex
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from dbbench.compare.interval import LEAST_BLOCKS, estimate
+from dbbench.compare.unpaired import welch
 from dbbench.compare.verdict import word
 from dbbench.errors import DiskTooSmall, FileUnreadable, UsageInvalid
 from dbbench.machine import host
@@ -27,18 +28,35 @@ from dbbench.storage.devices import naming, sysfs
 from dbbench.storage.devices.directory import disk_below, disks_below
 from dbbench.storage.filesystems.common import mount_of
 from dbbench.storage.small_io import (
+    APPEND_FSYNC,
+    GROUP,
     METHODS,
     MOST_BYTES,
+    OVERWRITE,
+    PARALLEL,
+    READ,
     MeasuredDirectory,
+    Method,
     atomic_write_bytes,
     percentile,
 )
-from dbbench.units import change, count, duration_text, interval, join_words, number, size_text
+from dbbench.units import (
+    change,
+    count,
+    duration_text,
+    grouped,
+    interval,
+    join_words,
+    number,
+    size_text,
+)
 
 RATE: Final = TABLE["tps"]
 # what a server does for each commit: the method that directories are compared by
 COMMIT: Final = METHODS[0]
 ROUND_S: Final = 2.0  # of each directory: half of it for COMMIT, whose tail needs most values
+GROUPED: Final = GROUP.io_bytes // COMMIT.io_bytes  # commits in one flush
+BURST_ENDED: Final = math.log(0.8)  # a smaller change of the rate between minutes is not reported
 LEVEL: Final = 0.98  # a directory is called different from itself in 2 % of all probes
 BEYOND: Final = 10  # values that lie beyond a percentile that is printed
 LOOK_S: Final = 0.5
@@ -70,16 +88,16 @@ class Latency:
     max_ms: float
 
     @classmethod
-    def of(cls, method: str, taken_s: Sequence[float]) -> Latency:
+    def of(cls, method: Method, taken_s: Sequence[float]) -> Latency:
         ordered = sorted(taken_s)
 
         def rank(percent: float) -> float | None:
             beyond = len(ordered) * (1 - percent / 100)
             return 1000 * percentile(ordered, percent) if beyond >= BEYOND - 1e-9 else None
 
-        per_s = len(ordered) / sum(ordered)
+        per_s = method.at_a_time * len(ordered) / sum(ordered)
         return cls(
-            method,
+            method.name,
             len(ordered),
             per_s,
             rank(50),
@@ -91,13 +109,15 @@ class Latency:
 
 @dataclass(frozen=True)
 class Probed:
-    """What a directory is, and how fast."""
+    """What a directory is, and how fast. `limit`: the keys of `limit` in a plan that model it."""
 
     path: str
     facts: Mapping[str, Any]
     latencies: tuple[Latency, ...]
     cautions: tuple[str, ...]
     flushes: str = ""  # that they reach the disk; what is doubtful about them is a caution
+    minutes: tuple[float, ...] = ()  # commits per second in each, if there are several
+    limit: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def place(self) -> str:
@@ -118,13 +138,27 @@ class Probed:
 
     @property
     def sentence(self) -> str:
+        rates = {of.method: of.per_s for of in self.latencies}
         commit = self.latencies[0]
-        text = f"one session can commit about {times(commit.per_s)} per second"
+        text = f"enough for about {_two_digits(commit.per_s)} commits per second of one session, "
+        if commit.per_s >= CLEAR * rates[APPEND_FSYNC.name]:
+            text += f"{_two_digits(rates[APPEND_FSYNC.name])} with fsync instead of fdatasync, "
+        grouped_per_s = _two_digits(GROUPED * rates[GROUP.name])
+        text += f"{grouped_per_s} with group commit ({GROUPED} in a flush)"
         if commit.p999_ms is not None:
             return f"{text}; one in a thousand takes {duration_text(commit.p999_ms / 1000)}"
         if commit.p99_ms is not None:
             return f"{text}; one in a hundred takes {duration_text(commit.p99_ms / 1000)}"
         return text
+
+    @property
+    def model(self) -> tuple[str, str]:
+        """Return what to do with the key of a plan, and the key."""
+        text = "to model it on a machine with a faster disk, in [device] of a plan"
+        if len(self.limit) < 2:
+            text += " (its I/Os take less than 1 ms, the shortest delay of a model)"
+        keys = ", ".join(f"{key} = {value}" for key, value in self.limit.items())
+        return f"{text}:", f"limit = {{ {keys} }}"
 
 
 @dataclass(frozen=True)
@@ -201,20 +235,27 @@ def probe(
 
         # Rounds of all directories, in random order.
         rounds: list[list[Round]] = [[] for _ in paths]
+        minutes: list[list[int]] = [[] for _ in paths]
         clocks = [DiskClock(leaves) for leaves in disks]
         end = time.monotonic() + seconds
         while not rounds[0] or time.monotonic() < end:
             for number in turns.sample(range(len(paths)), len(paths)):
-                tell(max(0.0, end - time.monotonic()))
+                left_s = max(0.0, end - time.monotonic())
+                tell(left_s)
+                minutes[number].append(int((seconds - left_s) // 60))
                 rounds[number].append(_round(directories[number], turns))
         flushed = [clock.difference()["flushes"] for clock in clocks]
+        per_commit = [
+            _flushes_of(directory, leaves)
+            for directory, leaves in zip(directories, disks, strict=True)
+        ]
 
     # What a directory is, and how fast; directories on the same disks share its flushes.
     probed = []
     machine = host.virtualisation()
     for number, path in enumerate(paths):
         latencies = _latencies(rounds[number])
-        flushing = [latencies[method.name].count for method in METHODS if not method.reads]
+        flushing = [latencies[method.name].count for method in METHODS if method.flushes]
         calls = sum(flushing) * disks.count(disks[number])
         facts = _facts(path, physical[number], machine)
         facts["flushes"] = flushed[number]
@@ -225,7 +266,10 @@ def probe(
         cautions += _cautions(facts, rows)
         cautions += [foreign[disk] for disk in physical[number] if foreign[disk]]
         reached = "" if doubtful else flushes
-        probed.append(Probed(str(path), facts, rows, tuple(cautions), reached))
+        rates, ended = _by_minute(rounds[number], minutes[number])
+        cautions += [ended] if ended else []
+        limit = _limit(facts, latencies, per_commit[number])
+        probed.append(Probed(str(path), facts, rows, tuple(cautions), reached, rates, limit))
     pairs = []
     for number in range(1, len(paths)):
         same = tuple(disk for disk in physical[number] if disk in physical[0])
@@ -240,8 +284,58 @@ def _latencies(rounds: Sequence[Round]) -> dict[str, Latency]:
     for method in METHODS:
         if all(method.name in values for values in rounds):
             taken_s = [second for values in rounds for second in values[method.name]]
-            latencies[method.name] = Latency.of(method.name, taken_s)
+            latencies[method.name] = Latency.of(method, taken_s)
     return latencies
+
+
+def _flushes_of(directory: MeasuredDirectory, leaves: tuple[str, ...]) -> int:
+    """Return the flushes that a disk gets for one overwrite and its fdatasync, at least 1."""
+    clock = DiskClock(leaves)
+    calls = len(directory.measure(OVERWRITE, LOOK_S))
+    flushes = clock.difference()["flushes"] or 0
+    return max(1, round(flushes / calls / max(1, len(leaves))))
+
+
+def _limit(
+    facts: Mapping[str, Any],
+    latencies: Mapping[str, Latency],
+    flushes: int,
+) -> dict[str, int]:
+    """Return the keys of `limit` that make a faster disk like this one. Delays are whole
+    milliseconds; a disk without a volatile cache gets no flushes, so its writes are slow.
+    `flushes`: of one commit.
+    """
+    rates = [latencies[method.name].per_s for method in PARALLEL if method.name in latencies]
+    limit = {"iops": round(float(f"{min(rates):.2g}"))} if rates else {}
+    delays = {}
+    if READ.name in latencies:
+        delays["read_ms"] = latencies[READ.name].p50_ms
+    caches = {disk["write_cache"] for disk in facts["disks"].values()}
+    commit_ms = latencies[OVERWRITE.name].p50_ms
+    key = "write_ms" if caches == {"write through"} else "flush_ms"
+    delays[key] = commit_ms and commit_ms / flushes
+    return limit | {key: round(ms) for key, ms in delays.items() if ms and round(ms)}
+
+
+def _by_minute(rounds: Sequence[Round], minutes: Sequence[int]) -> tuple[tuple[float, ...], str]:
+    """Return the commits per second of each minute, () for a single one, and a caution if the last
+    minute was slower than the first. `minutes`: that of each round.
+    """
+    of_minute = grouped(zip(minutes, rounds, strict=True), lambda pair: pair[0])
+    rates = []
+    logs = []
+    for pairs in of_minute.values():
+        taken_s = [second for _, values in pairs for second in values[COMMIT.name]]
+        rates.append(len(taken_s) / sum(taken_s))
+        logs.append([math.log(_commit_rate(values)) for _, values in pairs])
+    if len(rates) < 2:
+        return (), ""
+    change = welch(logs[0], logs[-1])
+    if change.df is None or change.mean > BURST_ENDED or change.bounds(LEVEL)[1] > 0:
+        return tuple(rates), ""
+    text = f"the disk became slower: {number(rates[0])} commits per second in the first minute, "
+    text += f"{number(rates[-1])} in the last. A burst credit may have ended: use --minutes "
+    return tuple(rates), text + str(2 * len(rates))
 
 
 def _open(path: Path, seed: int) -> contextlib.closing[MeasuredDirectory]:

@@ -15,8 +15,9 @@ import random
 import struct
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -39,7 +40,7 @@ _UNITS_AT: Final = 0xA8  # stx_atomic_write_unit_min and stx_atomic_write_unit_m
 @dataclass(frozen=True)
 class Method:
     """One way to read or write; `flush` is called after each write. An append begins with an empty
-    file.
+    file. `at_a_time`: I/Os of as many threads.
     """
 
     name: str
@@ -48,10 +49,15 @@ class Method:
     flags: int = os.O_WRONLY
     flush: Callable[[int], None] | None = None
     append: bool = False
+    at_a_time: int = 1
 
     @property
     def reads(self) -> bool:
         return self.flags & os.O_ACCMODE == os.O_RDONLY
+
+    @property
+    def flushes(self) -> bool:
+        return self.flush is not None or bool(self.flags & os.O_DSYNC)
 
 
 APPEND_FDATASYNC: Final = Method(
@@ -61,20 +67,54 @@ APPEND_FDATASYNC: Final = Method(
     flush=os.fdatasync,
     append=True,
 )
-APPEND_FSYNC: Final = Method(
-    "append_fsync",
-    "append 16 KiB, fsync",
-    2**14,
+APPEND_FSYNC: Final = replace(
+    APPEND_FDATASYNC,
+    name="append_fsync",
+    title="append 16 KiB, fsync",
     flush=os.fsync,
-    append=True,
+)
+GROUP: Final = replace(
+    APPEND_FDATASYNC,
+    name="append_1m",
+    title="append 1 MiB, fdatasync",
+    io_bytes=2**20,
+)
+OVERWRITE: Final = Method(
+    "overwrite_16k",
+    "overwrite 16 KiB, fdatasync",
+    2**14,
+    flush=os.fdatasync,
+)
+READ: Final = Method(
+    "random_read_4k",
+    "random read 4 KiB, O_DIRECT",
+    2**12,
+    os.O_RDONLY | os.O_DIRECT,
+)
+# what the disk can do at once: enough for the queue of a cloud volume
+PARALLEL: Final = (
+    replace(READ, name="parallel_reads_4k", title="16 random reads at a time", at_a_time=16),
+    Method(
+        "parallel_writes_4k",
+        "16 random writes at a time",
+        2**12,
+        os.O_WRONLY | os.O_DIRECT,
+        at_a_time=16,
+    ),
 )
 METHODS: Final = (
     APPEND_FDATASYNC,
     APPEND_FSYNC,
     Method("append_dsync", "append 16 KiB, O_DSYNC", 2**14, os.O_WRONLY | os.O_DSYNC, append=True),
+    GROUP,
+    replace(GROUP, name="append_1m_fsync", title="append 1 MiB, fsync", flush=os.fsync),
     Method("overwrite_8k", "overwrite 8 KiB, fdatasync", 2**13, flush=os.fdatasync),
-    Method("overwrite_16k", "overwrite 16 KiB, fdatasync", 2**14, flush=os.fdatasync),
-    Method("random_read_4k", "random read 4 KiB, O_DIRECT", 2**12, os.O_RDONLY | os.O_DIRECT),
+    OVERWRITE,
+    Method("overwrite_16k_fsync", "overwrite 16 KiB, fsync", 2**14, flush=os.fsync),
+    Method("overwrite_1m", "overwrite 1 MiB, fdatasync", 2**20, flush=os.fdatasync),
+    Method("overwrite_1m_fsync", "overwrite 1 MiB, fsync", 2**20, flush=os.fsync),
+    *PARALLEL,
+    READ,
 )
 
 
@@ -103,8 +143,8 @@ class MeasuredDirectory:
         if problem is not None:
             os.close(self._folder)
             raise problem
-        self._buffer = mmap.mmap(-1, 2**14)  # aligned, as O_DIRECT requires
-        self._buffer.write(self._random.randbytes(2**14))
+        self._buffer = mmap.mmap(-1, 2**20)  # aligned, as O_DIRECT requires
+        self._buffer.write(self._random.randbytes(2**20))
 
     def close(self) -> None:
         with contextlib.suppress(OSError):
@@ -117,11 +157,18 @@ class MeasuredDirectory:
         """Return the seconds of each I/O with its flush, at least one. Raises OSError."""
         if method.append:
             # flushed, or the first flush would also write the new entry
-            self._write_new("appended", self._buffer[:])
+            self._write_new("appended")
         elif not self._filled:
             pieces = [self._random.randbytes(2**20) for _ in range(FILE_BYTES >> 20)]
             self._write_new("filled", *pieces)
             self._filled = True
+        if method.at_a_time == 1:
+            return self._repeat(method, seconds)
+        with ThreadPoolExecutor(method.at_a_time) as pool:
+            threads = [pool.submit(self._repeat, method, seconds) for _ in range(method.at_a_time)]
+            return [taken_s for thread in threads for taken_s in thread.result()]
+
+    def _repeat(self, method: Method, seconds: float) -> list[float]:
         # Everything that the loop needs is looked up before the first measurement.
         transfer = os.preadv if method.reads else os.pwritev
         buffers = [memoryview(self._buffer)[: method.io_bytes]]
@@ -135,8 +182,12 @@ class MeasuredDirectory:
             while after - begin < seconds or not taken_s:
                 offset = 0  # overwrites are in one place, as in pg_test_fsync
                 if method.append:
-                    offset = (len(taken_s) + 1) % places * method.io_bytes
-                elif method.reads:
+                    offset = len(taken_s) % places * method.io_bytes
+                    # The file begins anew, or the following I/Os would overwrite.
+                    if offset == 0:
+                        os.ftruncate(fd, 0)
+                        os.fsync(fd)
+                elif flush is None:
                     offset = self._random.randrange(places) * method.io_bytes
                 # Only the I/O and its flush are timed.
                 before = time.perf_counter()

@@ -19,9 +19,10 @@ from dbbench import process
 from dbbench.errors import DeviceInUse, FileUnreadable, UsageInvalid
 from dbbench.labs import disk_probe
 from dbbench.labs.disk_probe import DirectoryPair, Latency, Probed, probe
+from dbbench.storage import small_io
 from dbbench.storage.devices import sysfs
 from dbbench.storage.devices.directory import disks_below
-from dbbench.storage.small_io import METHODS, MeasuredDirectory
+from dbbench.storage.small_io import GROUP, METHODS, OVERWRITE, MeasuredDirectory
 from tests.support.files import write_file
 
 
@@ -35,7 +36,7 @@ def test_two_directories_of_one_disk(tmp_path: Path) -> None:
     for each in probed:
         assert [row.method for row in each.latencies] == [method.name for method in METHODS]
         assert all(row.count >= 1 and row.per_s > 0 and row.max_ms > 0 for row in each.latencies)
-        assert "commit about" in each.sentence and each.facts["filesystem"] in each.place
+        assert "with group commit" in each.sentence and each.facts["filesystem"] in each.place
     assert set(pair.same_disks) == set(probed[0].facts["disks"])
     assert [list(path.iterdir()) for path in paths] == [[], []]
 
@@ -45,10 +46,10 @@ def test_a_percentile_has_ten_values_beyond_it() -> None:
     p99.9.
     """
     taken_s = [0.002] * 9_900 + [0.05] * 100
-    row = Latency.of("x", taken_s)
+    row = Latency.of(METHODS[0], taken_s)
     assert (row.p50_ms, row.p999_ms, row.max_ms) == (2.0, 50.0, 50.0)
-    assert Latency.of("x", taken_s[:9_999]).p999_ms is None
-    few = Latency.of("x", [0.002] * 19)
+    assert Latency.of(METHODS[0], taken_s[:9_999]).p999_ms is None
+    few = Latency.of(METHODS[0], [0.002] * 19)
     assert (few.p50_ms, few.p99_ms, few.p999_ms) == (None, None, None)
 
 
@@ -66,7 +67,8 @@ def test_slow_flushes_of_a_real_directory_are_in_the_tail(tmp_path: Path) -> Non
         tempfile.TemporaryDirectory(dir=memory) as folder,
         contextlib.closing(MeasuredDirectory(Path(folder), 1)) as d,
     ):
-        row = Latency.of("x", d.measure(dataclasses.replace(METHODS[0], flush=flush), 9.0))
+        method = dataclasses.replace(METHODS[0], flush=flush)
+        row = Latency.of(method, d.measure(method, 9.0))
     assert row.p50_ms is not None and row.p50_ms < 25
     if memory != tmp_path:  # fast enough for 10 000 flushes
         assert row.p999_ms is not None and row.p999_ms >= 50
@@ -118,6 +120,49 @@ def test_a_directory_is_rarely_called_different_from_itself() -> None:
     _ratio, low, high = disk_probe._compare(rounds(1), rounds(0.5))
     assert low is not None and low > 1
     assert DirectoryPair("b", "a", 1.5, 1.4, 1.6, ()).sentence.startswith("b commits faster than a")
+
+
+def test_a_burst_credit_that_ends_is_said() -> None:
+    """Half the rate in the second minute; not of a rate that stays, and not within one minute."""
+    draw = random.Random(3)
+
+    def rounds(*second_s: float) -> list[dict[str, list[float]]]:
+        return [{METHODS[0].name: [taken_s * draw.lognormvariate(0, 0.3)]} for taken_s in second_s]
+
+    minutes = [0] * 15 + [1] * 15
+    ended = disk_probe._by_minute(rounds(*[0.002] * 15, *[0.004] * 15), minutes)
+    assert len(ended[0]) == 2 and "burst credit may have ended: use --minutes 4" in ended[1]
+    steady = disk_probe._by_minute(rounds(*[0.002] * 30), minutes)
+    assert len(steady[0]) == 2 and steady[1] == ""
+    assert disk_probe._by_minute(rounds(*[0.002] * 15), minutes[:15]) == ((), "")
+
+
+@pytest.mark.parametrize(
+    ("cache", "flushes", "keys"),
+    [
+        ("write back", 1, {"iops": 3200, "read_ms": 1, "flush_ms": 8}),
+        ("write back", 2, {"iops": 3200, "read_ms": 1, "flush_ms": 4}),
+        ("write through", 1, {"iops": 3200, "read_ms": 1, "write_ms": 8}),
+    ],
+)
+def test_the_limit_that_models_a_disk(cache: str, flushes: int, keys: dict[str, int]) -> None:
+    """A commit of 8 ms; its flushes share the time, and without a cache the write takes it."""
+    taken_s = {"overwrite_16k": 0.008, "random_read_4k": 0.001}
+    taken_s |= {"parallel_reads_4k": 0.00499, "parallel_writes_4k": 0.001}
+    rows = {m.name: Latency.of(m, [taken_s[m.name]] * 99) for m in METHODS if m.name in taken_s}
+    facts = {"disks": {"sdz": {"write_cache": cache}}}
+    assert disk_probe._limit(facts, rows, flushes) == keys
+
+
+def test_appends_never_overwrite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file begins anew when it is full: each append makes it longer."""
+    monkeypatch.setattr(small_io, "FILE_BYTES", 3 * 2**20)
+    sizes = list[int]()
+    method = dataclasses.replace(GROUP, flush=lambda fd: sizes.append(os.fstat(fd).st_size))
+    with contextlib.closing(MeasuredDirectory(tmp_path, 1)) as directory:
+        while len(sizes) < 4:
+            directory.measure(method, 0.05)
+    assert sizes[:4] == [2**20, 2 * 2**20, 3 * 2**20, 2**20]
 
 
 @pytest.mark.parametrize(
@@ -214,7 +259,7 @@ def test_a_folder_of_another_user_is_refused(tmp_path: Path) -> None:
         probe([tmp_path], 1.0, seed=1)
     folder.chmod(0o700)
     with contextlib.closing(MeasuredDirectory(tmp_path, 1)) as directory:
-        directory.measure(METHODS[3], 0.01)
+        directory.measure(OVERWRITE, 0.01)
     assert (other / "filled").read_text() == "precious"
 
 

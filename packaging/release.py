@@ -133,7 +133,7 @@ ITEMS: Final = (
     Item("packages", command("make", "dist")),
     Item(
         "packages in bare roots",
-        command(*SUDO, BIN / "pytest", "-m", "long or soak", "tests/system/test_packages.py"),
+        command(*SUDO, BIN / "pytest", "-m", "long or soak", "tests/system/packages"),
     ),
     Item("tag", command("git", "tag", "-a", TAG, "-m", f"dbbench {__version__}")),
 )

@@ -1,13 +1,17 @@
-"""One browser for all tests of a file, which is reset before each test."""
+"""One browser for all tests of a file, which is reset before each test, and one page for all files."""
 
 from collections.abc import Iterator
 
 import pytest
+import synthetic
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.remote.webdriver import WebDriver
+from synthetic import Shape
 
+from dbbench.results import LoadedRun
 from tests.browser.chromium import FLAGS, LIGHT, STILL, command, screen
+from tests.browser.pages import nights, written
 
 
 @pytest.fixture(scope="module")
@@ -31,3 +35,17 @@ def as_new(browser: WebDriver) -> None:
     command(browser, "Emulation.setEmulatedMedia", media="", features=[LIGHT, STILL])
     for kind in ("browser", "performance"):
         browser.get_log(kind)
+
+
+@pytest.fixture(scope="session")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> LoadedRun:
+    """Three filesystems, two engines and a scan, three blocks; five seconds of one trial without
+    sar.
+    """
+    return synthetic.loaded(tmp_path_factory.mktemp("results"), Shape(gaps=(10, 15)))
+
+
+@pytest.fixture(scope="session")
+def page(demo: LoadedRun, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Its page's address; it is one of twenty nights."""
+    return written(tmp_path_factory.mktemp("page"), demo, nights())

@@ -23,9 +23,9 @@ from dbbench.labs.powercut import unavailable
 from tests.support.leftovers import GONE_S, left_of
 from tests.support.plans import plan
 from tests.support.planted_faults import failing_step
+from tests.support.window_faults import FAULTS, images
 from tests.system import test_sick_disk
 from tests.system.conftest import Dbbench
-from tests.system.test_faults import FAULTS, images
 from tests.system.test_moments import AIMS, SIGNALS, Moment, stopped_at, whole
 from tests.system.test_steps import driven, finished
 

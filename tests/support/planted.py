@@ -19,6 +19,9 @@ from dbbench import process
 from dbbench.machine import namespaces
 from dbbench.machine.host.proc import text
 from dbbench.results.fileio import try_lock
+from dbbench.storage.devices import block
+from dbbench.storage.devices.port import Device
+from tests.support.permit import Permit
 
 MIB = 2**20
 SIZE = 64 * MIB  # bytes
@@ -319,3 +322,15 @@ PLANTS: dict[str, tuple[Callable[[Disk], AbstractContextManager[None]], tuple[st
         ("is mounted at", "it is listed in", "opened by process", SAME, HELD, "ext4 'my data'"),
     ),
 }
+
+
+@contextlib.contextmanager
+def attached(disk: Disk, permit: Permit | None = None, **more: str) -> Iterator[Device]:
+    """The disk as a target, with a separate fstab."""
+    with block.attach(
+        disk.path,
+        more.get("identity"),
+        permit or Permit(),
+        etc=disk.folder,
+    ) as device:
+        yield device

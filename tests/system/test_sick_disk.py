@@ -18,7 +18,7 @@ from dbbench.storage import devices
 from tests.support.leftovers import GONE_S, left_of
 from tests.support.plans import plan
 from tests.support.sick_disk import Sick, sick_disk
-from tests.system.test_faults import mount_of
+from tests.support.window_faults import mount_of
 
 pytestmark = [
     pytest.mark.needs(

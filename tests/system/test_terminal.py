@@ -11,7 +11,7 @@ import pytest
 from tests.support.leftovers import below
 from tests.support.plans import plan
 from tests.support.terminal import SIZES, Screen, Terminal, dbbench_on
-from tests.system.test_faults import stand_still
+from tests.support.window_faults import stand_still
 
 pytestmark = pytest.mark.needs("root", "mkfs.ext4", "fs:ext4", "sadf")
 PAIR = ["ext4", {"use": "ext4", "label": "ext4-b"}]

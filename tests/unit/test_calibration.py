@@ -5,10 +5,12 @@ targets.
 from pathlib import Path
 
 import calibration
+import calibration_sharing
 import numpy
 import precision
 import pytest
-from calibration import HOSTS, SERIES, Figure, Host, Nights
+from calibration import SERIES, Nights
+from made_up import HOSTS, Figure, Host
 
 SETS = 60
 MARGIN = 0.09  # three standard errors of 5 % in 60 sets
@@ -51,14 +53,18 @@ def test_nights_are_calibrated(kind: Nights) -> None:
 
 @pytest.mark.parametrize(
     "case",
-    [calibration.STOPPING[3], calibration.STOPPING[5], calibration.STOPPING[22]],
+    [
+        calibration_sharing.STOPPING[3],
+        calibration_sharing.STOPPING[5],
+        calibration_sharing.STOPPING[22],
+    ],
     ids=lambda case: case.text,
 )
-def test_decided_arms_stop_without_harm(case: calibration.Case) -> None:
+def test_decided_arms_stop_without_harm(case: calibration_sharing.Case) -> None:
     """False alarms, coverage and bias, if decided arms are not measured again; a third of the
     trials is saved.
     """
-    figures = list(calibration.stopping(case, 40, numpy.random.default_rng(14)))
+    figures = list(calibration_sharing.stopping(case, 40, numpy.random.default_rng(14)))
     assert [figure.line() for figure in figures if not holds(figure)] == []
     assert figures[2].value < 0.01 and figures[3].value > 0.3
 

@@ -3,10 +3,11 @@
 import math
 from typing import Any
 
-import calibration
+import calibration_sharing
 import numpy
 import pytest
-from calibration import EQUAL, HOSTS, Case
+from calibration_sharing import EQUAL, Case
+from made_up import HOSTS
 
 from dbbench.compare import Comparison, compare_all, rows
 from dbbench.compare.interval import Estimate
@@ -174,7 +175,7 @@ def test_runs_that_share_their_variance_find_more() -> None:
     """−10 % with three arms and three workloads at a trial CV of 3 %: two of three are found with
     three blocks, where a pair alone finds two of five; with five blocks nearly all.
     """
-    figures = list(calibration.sharing_power(60, numpy.random.default_rng(21)))
+    figures = list(calibration_sharing.sharing_power(60, numpy.random.default_rng(21)))
     # three standard errors of 180 pairs, of which nine share a run
     margins = [0.07, 0.02, 0.07, 0.02]
     assert [
@@ -197,6 +198,6 @@ def test_runs_that_share_their_variance_find_more() -> None:
 )
 def test_runs_that_share_their_variance_are_calibrated(case: Case) -> None:
     """Where sharing is most likely to go wrong: false alarms of a family, and coverage."""
-    alarms, coverage = calibration.sharing(case, 60, numpy.random.default_rng(22))
+    alarms, coverage = calibration_sharing.sharing(case, 60, numpy.random.default_rng(22))
     assert alarms.limit is not None and alarms.value <= alarms.limit + 0.05
     assert coverage.limit is not None and coverage.value >= coverage.limit - 0.04

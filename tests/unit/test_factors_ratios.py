@@ -4,11 +4,12 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
-import calibration
+import calibration_factors
 import numpy
 import pytest
 import synthetic
-from calibration import HOSTS, Factorial
+from calibration_factors import Factorial
+from made_up import HOSTS
 from synthetic import Shape
 
 from dbbench.compare import Row
@@ -120,11 +121,18 @@ def test_interactions_are_calibrated() -> None:
     rng = numpy.random.default_rng(7)
     sets = 80
     runs = [
-        calibration.factor_run(HOSTS[0], Factorial(3, (2, 2)), 5, 1.0, rng) for _ in range(sets)
+        calibration_factors.factor_run(HOSTS[0], Factorial(3, (2, 2)), 5, 1.0, rng)
+        for _ in range(sets)
     ]
-    assert sum(any(one.verdict in calibration.ALARMS for one in run) for run in runs) <= 0.15 * sets
-    runs = [calibration.factor_run(HOSTS[0], Factorial(2, (2,)), 5, 1.15, rng) for _ in range(sets)]
-    assert sum(run[0].verdict in calibration.ALARMS for run in runs) >= 0.9 * sets
+    assert (
+        sum(any(one.verdict in calibration_factors.ALARMS for one in run) for run in runs)
+        <= 0.15 * sets
+    )
+    runs = [
+        calibration_factors.factor_run(HOSTS[0], Factorial(2, (2,)), 5, 1.15, rng)
+        for _ in range(sets)
+    ]
+    assert sum(run[0].verdict in calibration_factors.ALARMS for run in runs) >= 0.9 * sets
 
 
 def test_terminal_markdown_json_and_page_say_the_same(

@@ -7,11 +7,12 @@ import platform
 from pathlib import Path
 from typing import Any
 
-import calibration
+import calibration_sharing
 import numpy
 import pytest
 import synthetic
-from calibration import EQUAL, HOSTS, Case
+from calibration_sharing import EQUAL, Case
+from made_up import HOSTS
 
 from dbbench import results
 from dbbench.compare import compare_all
@@ -62,7 +63,7 @@ def test_the_difference_is_found_nine_times_out_of_ten(
     last = [
         row["verdict"] == "slower"
         for _ in range(150)
-        for row in compare_all(calibration.run_document(case, ratios, rng))
+        for row in compare_all(calibration_sharing.run_document(case, ratios, rng))
         if row["fs_setup"] == f"arm{arms - 1}"
     ]
     assert sum(last) / len(last) == pytest.approx(0.9, abs=0.075)
@@ -206,7 +207,7 @@ def test_probability_of_the_same_is_that_of_simulated_runs(margin: float, blocks
     case = Case(HOSTS[0], EQUAL, 2, 1, blocks)
     rng = numpy.random.default_rng(4)
     rows = [
-        compare_all({**calibration.run_document(case, [1.0], rng), "margin": margin})[0]
+        compare_all({**calibration_sharing.run_document(case, [1.0], rng), "margin": margin})[0]
         for _ in range(300)
     ]
     found = sum(row["verdict"] == "same" for row in rows) / len(rows)

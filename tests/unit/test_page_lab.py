@@ -12,7 +12,7 @@ from synthetic import TPCB, Shape
 
 from dbbench.report.page.html import render
 from dbbench.results import LoadedRun
-from tests.unit.test_page import Seen
+from tests.support.pages import Seen
 
 SMALL = Shape(arms=("ext4", "xfs"), work=TPCB, blocks=1)
 

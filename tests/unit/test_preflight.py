@@ -2,7 +2,6 @@
 limits.
 """
 
-import contextlib
 import dataclasses
 import json
 from pathlib import Path
@@ -11,20 +10,13 @@ from typing import Any
 import pytest
 
 from dbbench import cli, packages
-from dbbench.commands.doctor import Probe, of_plan, put_rows, summary
+from dbbench.commands.doctor import of_plan
 from dbbench.commands.resuming import resumable
-from dbbench.errors import (
-    DiskTooSmall,
-    FilesystemFull,
-    KernelLacks,
-    NotRoot,
-    ProgramMissing,
-)
+from dbbench.errors import DiskTooSmall, FilesystemFull, KernelLacks, NotRoot, ProgramMissing
 from dbbench.model import Settings, WearFacts
 from dbbench.run import preflight
 from tests.support.files import write_file
 from tests.support.plans import plan
-from tests.support.terminal import WideStream
 from tests.unit.test_run_names import PLAN, plan_asked
 
 INSERTS = {"name": "sysbench-oltp-insert", "tables": 1, "table_size": 1000}
@@ -307,56 +299,6 @@ def test_plan_and_doctor_say_all_that_a_run_would_be_refused_for(
     rows = list(of_plan(str(path), [], tmp_path))
     # with E206: what could be installed
     assert [row.optional for row in rows] == [True] + [False] * 5
-
-
-def test_doctor_ends_with_what_to_change() -> None:
-    """One line, without what is optional and without the devices."""
-    row = Probe("reproducible results", "other load", False, "load 12")
-    device = Probe("devices", "device /dev/vda", False, "in use")
-    optional = Probe("measure", "mkfs.ext9", False, None, optional=True)
-    missing = Probe("measure", "sadf", False, None)
-    rest = [device, optional, row._replace(ok=True)]
-    text = summary([missing, row, *rest])
-    assert text.startswith("To change: sadf (missing); other load (for reproducible results).")
-    assert summary(rest).startswith("Nothing to change")
-
-
-def test_doctor_fits_the_terminal() -> None:
-    """What has no space next to its check is below it, indented; a wider terminal and a pipe have
-    it on one line.
-    """
-    row = Probe(
-        "measure",
-        "space for golden copies",
-        False,
-        "0.2 GiB free at /home/someone/.cache/dbbench/golden",
-        "8 GiB",
-        "free some space, or use --results DIR and DBBENCH_CACHE",
-    )
-    for columns, lines in ((80, 4), (160, 3)):
-        with WideStream(columns) as stdout, contextlib.redirect_stdout(stdout):
-            put_rows([row])
-            printed = stdout.getvalue().splitlines()
-        assert max(map(len, printed)) <= columns and len(printed) == lines
-        assert " ".join("".join(printed).split()).endswith("use --results DIR and DBBENCH_CACHE")
-    fix = (
-        "Release it (umount, swapoff, losetup -d, remove the line in fstab), or choose another "
-        "device."
-    )
-    row = Probe(
-        "this plan",
-        "plan.toml: a device is in use",
-        False,
-        "/dev/sdb is in use:\n  opened by mariadbd",
-        "this plan",
-        fix,
-    )
-    with WideStream(80) as stdout, contextlib.redirect_stdout(stdout):
-        put_rows([row._replace(purpose="measure"), row._replace(found=None, needed="")])
-        printed = [line.strip() for line in stdout.getvalue().splitlines()]
-    assert {"/dev/sdb is in use:", "opened by mariadbd; needed: this plan"} <= {
-        *printed
-    } and printed.count("") == 1
 
 
 def test_plan_prints_the_share_of_the_rated_endurance(

@@ -38,7 +38,7 @@ from dbbench.report.verdict_table import COLUMNS
 from dbbench.report.verdicts import gate, verdicts
 from dbbench.results import LoadedRun
 from dbbench.run import adaptive, evaluate, queue
-from tests.unit.test_page import Seen
+from tests.support.pages import Seen
 
 # Fields of results that are written for people.
 MESSAGES: Final = frozenset(

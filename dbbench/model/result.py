@@ -172,6 +172,8 @@ class SourceChangeKind(StrEnum):
     # whole server
     SKIPPED = "statements-skipped"
     WARNED = "warnings"  # `warnings` of the server while it loaded the dump
+    # `tables` have several files, and the dump does not tell how many
+    NOT_COUNTED = "files-not-counted"
     NOT_MEASURED = "tables-not-measured"  # `tables` are not InnoDB's
 
 

@@ -3,7 +3,6 @@
 import gzip
 import io
 import os
-import shutil
 from pathlib import Path
 from typing import Final
 
@@ -200,14 +199,71 @@ def test_a_table_that_the_metadata_call_empty_needs_no_file(tmp_path: Path) -> N
     assert examine(folder) == ()
 
 
+def test_a_last_file_that_may_be_missing_is_named(tmp_path: Path) -> None:
+    """Only where the metadata have no numbers of rows."""
+    parts = ("shop.t.00000.sql", "shop.t.00001.sql")
+    (change,) = examine(mydumper(tmp_path / "a", *parts))
+    assert change.values == {"tables": "shop.t (2 files)"}
+    folder = mydumper(tmp_path / "b", *parts, metadata="[`shop`.`t`]\nrows = 2\n")
+    assert examine(folder) == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "why"),
+    [
+        ("3000.dat.gz", b"1\n\\.\n\n\n", ""),
+        ("3000.dat.gz", b"1\n", r"3000\.dat\.gz is .*: it ends within the rows of a table"),
+        ("3000.dat.gz", None, r"its file 3000\.dat is missing"),
+        ("blob_1.dat.gz", None, r"its file blob_1\.dat is missing"),
+        ("blobs.toc", None, r"its file blobs\.toc is missing"),
+    ],
+)
+def test_a_file_of_a_directory_that_is_missing_or_cut_is_refused(
+    name: str,
+    content: bytes | None,
+    why: str,
+    tmp_path: Path,
+) -> None:
+    """The files are those of the table of contents."""
+    folder = directory(tmp_path / "dump")
+    (folder / name).unlink()
+    if content is not None:
+        (folder / name).write_bytes(gzip.compress(content))
+    if not why:
+        assert examine(folder) == ()
+        return
+    with pytest.raises(SourceUnusable, match=why):
+        examine(folder)
+
+
+def directory(folder: Path) -> Path:
+    """A directory of pg_dump with the rows of a table and a large object."""
+    folder.mkdir()
+    names = b"".join(bytes([0, len(name), 0, 0, 0]) + name for name in (b"3000.dat", b"blobs.toc"))
+    (folder / "toc.dat").write_bytes((REAL / "toc.dat").read_bytes() + names)
+    (folder / "blobs.toc").write_text("1 blob_1.dat\n")
+    (folder / "3000.dat.gz").write_bytes(gzip.compress(b"\\.\n\n\n"))
+    (folder / "blob_1.dat.gz").write_bytes(gzip.compress(os.urandom(5000)))
+    return folder
+
+
 def test_a_large_object_that_is_cut_is_refused(tmp_path: Path) -> None:
     """pg_restore loads what is there of it, with status 0."""
-    packed = gzip.compress(os.urandom(5000))
-    (folder := tmp_path / "dump").mkdir()
-    shutil.copy(REAL / "toc.dat", folder)
-    (folder / "3000.dat.gz").touch()
-    (folder / "blob_1.dat.gz").write_bytes(packed)
-    assert examine(folder) == ()
-    (folder / "blob_1.dat.gz").write_bytes(packed[:-9])
+    large = directory(tmp_path / "dump") / "blob_1.dat.gz"
+    os.truncate(large, large.stat().st_size - 9)
     with pytest.raises(SourceUnusable, match=r"blob_1\.dat\.gz is damaged or truncated"):
-        examine(folder)
+        examine(large.parent)
+
+
+@pytest.mark.parametrize("program", ["mysqldump", "mariadb-dump"])
+def test_a_message_of_the_program_that_made_the_dump_is_named(program: str) -> None:
+    """As after `mysqldump > FILE 2>&1`."""
+    with pytest.raises(SourceUnusable, match=rf"line 2 .* is a message .*: {program}: Error 2013"):
+        mysql_script("SET NAMES utf8mb4;", f"{program}: Error 2013: Lost connection")
+
+
+def test_the_database_of_a_dump_is_made() -> None:
+    """With --no-create-db nothing of the dump makes it."""
+    _read, kept = mysql_script("USE `a``b`;", "USE `a``b`;", "CREATE DATABASE `c`;", "USE `c`;")
+    made = "CREATE DATABASE IF NOT EXISTS `a``b`; USE `a``b`;\n"
+    assert kept == made + "USE `a``b`;\nCREATE DATABASE `c`;\nUSE `c`;\n"

@@ -21,7 +21,7 @@ from dbbench.packages import install, package_of
 from dbbench.units import size_text
 
 __all__ = ["FORMS", "Source", "fits", "look", "packed", "places"]
-READ_AHEAD_BYTES: Final = 2 * 2**30  # of a dump that `plan` reads; some seconds
+READ_AHEAD_BYTES: Final = 4 * 2**30  # of the data of a dump that `plan` reads; some seconds
 _TEXTS: Final = {
     SourceChangeKind.CONFIGURATION: "setting removed: {settings}; set it in `settings` of [[engine]] to restore it",
     SourceChangeKind.PERSISTED: "settings persisted by MySQL (mysqld-auto.cnf) are removed",
@@ -35,6 +35,7 @@ _TEXTS: Final = {
     SourceChangeKind.NOT_SETTLED: "used as it is (settle = false): the first reads may also write",
     SourceChangeKind.SKIPPED: "left out of the dump: {statements}",
     SourceChangeKind.WARNED: "warnings of the server while it loaded the dump: {warnings}",
+    SourceChangeKind.NOT_COUNTED: "mydumper counted no rows, so a missing last file would not be noticed: {tables}",
     SourceChangeKind.NOT_MEASURED: "not measured, because only InnoDB is: {tables}",
 }
 
@@ -110,7 +111,7 @@ def examine(source: Source, bin: Path | None) -> tuple[SourceChange, ...]:
     """Read a source as a whole, without a server, unless that would take minutes; return what its
     copy will not have. Raises what `load` raises for a source that is incomplete or has no rows.
     """
-    if not source.physical and source.bytes > READ_AHEAD_BYTES:
+    if not source.physical and source.bytes * FORMS[source.form][1] > READ_AHEAD_BYTES:
         return ()
     return _DIALECTS[profile_of(source.engine).dialect].examine(source, bin)
 

@@ -11,7 +11,7 @@ import os
 import re
 import shlex
 import sys
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from fnmatch import fnmatch
@@ -29,6 +29,7 @@ from dbbench.datasets.sources.scripts import (
     left_out,
     lines_of,
     refuse_empty,
+    refuse_message,
     shown,
 )
 from dbbench.datasets.sources.source import AGAIN, Source, unusable
@@ -121,6 +122,7 @@ _STEPS: Final = (
     "-schema-triggers",
     "-schema-post",
 )
+_NUMBERED: Final = re.compile(r"(.+)\.\d{5,}\.sql(?:\.\w+)?$")
 _COUNTS: Final = re.compile(r"^\[`(.+)`\.`(.+)`\]\n(?:(?!\[).*\n)*?rows ?= ?(\d+)", re.MULTILINE)
 _DATABASE: Final = re.compile(rb"CREATE DATABASE .*?" + BACKTICKS)
 _CREATED: Final = re.compile(
@@ -242,8 +244,7 @@ def examine(source: Source, bin: Path | None) -> tuple[SourceChange, ...]:
         return _not_measured(files_of_others)
     if source.form == "mydumper":
         step_of, database_of, _maker_of = _files_of(source.path)
-        _tables_of(source.path, step_of, database_of)
-        return ()
+        return _without_counts(source.path, _tables_of(source.path, step_of, database_of))
     with source.path.open("rb") as file:
         script = MysqlScript(file, lambda _: False, NAME)
         for _line in script:
@@ -260,6 +261,16 @@ def examine(source: Source, bin: Path | None) -> tuple[SourceChange, ...]:
             "Convert them before the dump: ALTER TABLE ... ENGINE = InnoDB",
         )
     return (*left_out(script.skipped), *_not_measured(others))
+
+
+def _without_counts(folder: Path, tables: Tables) -> tuple[SourceChange, ...]:
+    """Return the tables in several files of which nothing tells whether the last one is there."""
+    counted = {".".join(table) for table, rows in tables.items() if rows is not None}
+    matches = (_NUMBERED.match(path.name) for path in sorted(folder.iterdir()))
+    parts = Counter(match[1] for match in matches if match)
+    unknown = [name for name, files in parts.items() if files > 1 and name not in counted]
+    text = ", ".join(f"{name} ({parts[name]} files)" for name in unknown[:_MOST_WARNINGS])
+    return (SourceChange(SourceChangeKind.NOT_COUNTED, {"tables": text}),) if text else ()
 
 
 class MysqlScript:
@@ -285,6 +296,7 @@ class MysqlScript:
         self._lines = lines_of(lines)
         self._unknown = unknown
         self._database = database
+        self._made = {database}  # databases that exist
         self._marks = 0
         self._routine = False
         self._hidden = False
@@ -312,6 +324,7 @@ class MysqlScript:
             if event := _EVENT.match(line):
                 self.skipped[f"event {unquote(event[1])} (it does not run)"] = None
             return b"\n" if self._hidden and line[:9] != b"DELIMITER" else without_definer(line)
+        refuse_message(line, self.line)
         mark = _MARK_MYSQL.match(line)
         use = _USE.match(line)
         table = _CREATE_MYSQL.match(line)
@@ -319,6 +332,10 @@ class MysqlScript:
             self._marks += -1 if mark[1] else 1
         elif use:
             self._database = unquote(use[2])
+            # a dump made with --no-create-db
+            if use[1] == b"USE" and self._database not in self._made:
+                line = b"CREATE DATABASE IF NOT EXISTS `" + use[2] + b"`; " + line
+            self._made.add(self._database)
             self._hidden = self._database in SYSTEM_SCHEMAS
             if self._hidden:
                 self.skipped[f"database {self._database}"] = None
@@ -492,7 +509,7 @@ def _mydumper(folder: Path, server: Server) -> tuple[Tables, tuple[SourceChange,
             except BaseException:
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
-    return tables, _warned(warnings)
+    return tables, (*_without_counts(folder, tables), *_warned(warnings))
 
 
 def _tables_of(

@@ -13,15 +13,14 @@ import secrets
 import shutil
 import subprocess
 import sys
-import tarfile
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 from dbbench import process
 from dbbench.datasets.sources import safe_files, scripts
-from dbbench.datasets.sources.source import Source, unusable
+from dbbench.datasets.sources.source import AGAIN, Source, unusable
 from dbbench.engines import postgres
 from dbbench.engines.port import NAME, Server
 from dbbench.engines.sql import execute, rows
@@ -42,6 +41,7 @@ _PATH: Final = re.compile(rb"SET search_path = (" + _NAME + rb")[,;]")
 _COPY: Final = re.compile(
     rb"COPY (?:ONLY )?" + _TABLE + rb'(?: *\((?:[^()"]|"[^"]*")*\))? FROM stdin(.*);\s*$', re.I
 )
+_OF_FILES: Final = re.compile(rb"\s*COPY\b(?!.* FROM stdin\b)", re.I)
 _CREATE: Final = re.compile(
     rb"CREATE (?:UNLOGGED |FOREIGN )?TABLE (?:IF NOT EXISTS )?" + _TABLE + rb"[ (]"
 )
@@ -75,6 +75,14 @@ _IN_TABLESPACE: Final = re.compile(
 )
 _PRINTED: Final = 2**20  # bytes of what psql printed that are read
 _PIECE: Final = 2**20
+_LISTED_TABLE: Final = re.compile(
+    rb"^\d+; \d+ \d+ (?:FOREIGN )?TABLE (?!DATA |ATTACH )", re.MULTILINE
+)
+# A file in the table of contents of a directory; a string has its length in 4 bytes before it.
+_IN_CONTENTS: Final = re.compile(rb"\0{3}(\d+\.dat|blobs\w*\.toc)")
+_LARGE_OBJECT: Final = re.compile(rb"\bblob_\w+\.dat")
+_PACKED: Final = re.compile(r"\.(?:gz|lz4|zst)$")
+_ROWS_END: Final = b"\n\n\n"  # after the last row of a table, with COPY and with INSERT
 _TOKEN: Final = re.compile(rb"""['"\\;]|--|/\*|\$(?:[A-Za-z_\x80-\xff][\w\x80-\xff]*)?\$""")
 _PLAIN: Final = re.compile(rb"'")
 _ESCAPED: Final = re.compile(rb"(?:\\.|''|[^'\\])*?'(?!')", re.DOTALL)
@@ -111,49 +119,79 @@ def examine(source: Source, bin: Path | None) -> tuple[SourceChange, ...]:
                 pass
         script.refuse_empty(source.path)
         return scripts.left_out(script.skipped)
+    has_tables = True
     if source.form == "pg_dump directory":
-        _check_large_objects(source.path)
-        has_rows = any(source.path.glob("[0-9]*.dat*"))
-    elif source.form == "pg_dump tar":
-        with tarfile.open(source.path, "r:") as tar:
-            has_rows = any(re.fullmatch(r"\d+\.dat", member.name) for member in tar)
+        has_rows = _check_files(source.path)
     else:
-        has_rows = _lists_rows(source, bin)
-    # What creates the tables is in the table of contents, so only rows can be missing here.
-    scripts.refuse_empty(source.path, True, has_rows)
+        listed = _read_archive(source, bin, "--list")
+        has_tables = _LISTED_TABLE.search(listed) is not None
+        has_rows = b" TABLE DATA " in listed
+        _read_archive(source, bin, "--file=/dev/null")
+    scripts.refuse_empty(source.path, has_tables, has_rows)
     return ()
 
 
-def _lists_rows(source: Source, bin: Path | None) -> bool:
-    """Whether the table of contents of a custom archive has rows of a table."""
-    argv = [str(Path(postgres.programs(bin)[0]).with_name("pg_restore")), "--list"]
+def _read_archive(source: Source, bin: Path | None, option: str) -> bytes:
+    """Return what pg_restore prints of an archive in one file. Raises SourceUnusable."""
+    argv = [str(Path(postgres.programs(bin)[0]).with_name("pg_restore")), option]
     with (
+        tempfile.TemporaryFile(dir=scripts.UNNAMED) as messages,
         source.path.open("rb") as archive,
         process.running(
             argv,
             stdin=archive,
             stdout=subprocess.PIPE,
+            stderr=messages.fileno(),
             as_user=postgres.account(),
         ) as reader,
     ):
         assert reader.popen.stdout is not None
-        listed = reader.popen.stdout.read()
-        # an archive that it cannot list is refused when it is read as a whole
-        return reader.wait(safe_files.LOAD_S) != 0 or b" TABLE DATA " in listed
+        printed = reader.popen.stdout.read()
+        status = reader.wait(safe_files.LOAD_S)
+        messages.seek(0)
+        if status:
+            raise _damaged(source.path, messages.read().decode(errors="replace"))
+    return printed
 
 
-def _check_large_objects(folder: Path) -> None:
-    """Decompress the large objects of a directory to their ends: pg_restore does not notice when one
-    is truncated. Raises SourceUnusable, SourceRefused.
+def _damaged(path: Path, why: str) -> DbbenchError:
+    return unusable(f"{path} is damaged or truncated: {why.strip()}", AGAIN)
+
+
+def _check_files(folder: Path) -> bool:
+    """Return whether the directory has rows. Each file that its table of contents names is
+    decompressed to its end: pg_restore does not notice every truncated one. Raises
+    SourceUnusable, SourceRefused.
     """
-    for path in sorted(folder.glob("blob_*.dat.*")):
-        try:
-            file = open_file(path, sys.maxsize, folder)
-        except NotRegular as error:
-            raise safe_files.unsafe(f"{path}: {error.strerror}") from error
-        with file, safe_files.decompress(file, path.name) as content:
-            while content.read(_PIECE):
-                pass
+    names = _IN_CONTENTS.findall((folder / "toc.dat").read_bytes())
+    for listing in sorted(folder.glob("blobs*.toc")):
+        names += _LARGE_OBJECT.findall(_open(listing, folder).read())
+    present = {_PACKED.sub("", path.name): path for path in sorted(folder.iterdir())}
+    for name in dict.fromkeys(name.decode() for name in names):
+        if name not in present:
+            raise _damaged(folder, f"its file {name} is missing")
+        if not name.endswith(".dat"):
+            continue
+        end = _end_of(present[name], folder)
+        if name[0].isdigit() and end != _ROWS_END:
+            raise _damaged(present[name], "it ends within the rows of a table")
+    return any(name[:1].isdigit() for name in names)
+
+
+def _open(path: Path, folder: Path) -> IO[bytes]:
+    try:
+        return open_file(path, sys.maxsize, folder)
+    except NotRegular as error:
+        raise safe_files.unsafe(f"{path}: {error.strerror}") from error
+
+
+def _end_of(path: Path, folder: Path) -> bytes:
+    """Decompress a file of an archive, and return its last bytes."""
+    end = b""
+    with _open(path, folder) as file, safe_files.decompress(file, path.name) as content:
+        while piece := content.read(_PIECE):
+            end = (end + piece)[-len(_ROWS_END) :]
+    return end
 
 
 def _psql(source: Source, server: Server) -> PostgresScript:
@@ -260,7 +298,7 @@ def _restore(
     safe_files.copy_tree(source.path, copy)
     safe_files.hand_over(copy, account)
     if copy.is_dir():
-        _check_large_objects(copy)
+        _check_files(copy)
     with (
         tempfile.TemporaryFile(dir=scripts.UNNAMED) as messages,
         process.running(
@@ -285,10 +323,7 @@ def _restore(
         messages.seek(0)
         printed = messages.read().decode(errors="replace").strip()
         if damage:
-            raise unusable(
-                f"{source.path} is damaged or truncated: "
-                f"{printed if status else damage[0].evidence}"
-            )
+            raise _damaged(source.path, printed if status else damage[0].evidence)
         if status:
             raise unusable(f"{source.path} cannot be read:\n{scripts.last_lines(printed)}")
     script.refuse_empty(source.path)
@@ -393,6 +428,9 @@ class PostgresScript:
         if line.startswith(b"\\"):
             self._command(line)
             return b"\n"
+        scripts.refuse_message(line, self.line)
+        if _OF_FILES.match(line):
+            raise self._refusal(line, "reads or writes a file or a program of the server")
         self.begun = self.line
         self.statement = line
         if self._is_left_out(line):
@@ -464,12 +502,12 @@ class PostgresScript:
         self.database = name
         self._schema = b""
 
-    def _refusal(self, line: bytes) -> DbbenchError:
+    def _refusal(self, line: bytes, what: str = "contains a command for psql") -> DbbenchError:
         within = (
             f", in the statement that begins in line {self.begun}: {scripts.shown(self.statement)}"
         )
         return SourceRefused(
-            f"line {self.line} of the dump contains a command for psql, as no dump does: "
+            f"line {self.line} of the dump {what}, as no dump does: "
             f"{scripts.shown(line)}"
             + (within if self.begun < self.line and not self._between else ""),
             remedy="If a message of pg_dump is in the file, make the dump again without it. "

@@ -7,6 +7,7 @@ from __future__ import annotations
 import codecs
 import contextlib
 import itertools
+import re
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
@@ -25,6 +26,7 @@ Tables = dict[tuple[str, str], int | None]
 UNNAMED: Final = "/var/tmp"
 _SHOWN: Final = 120  # characters of a statement in a message
 LINES: Final = 6  # of a program's output in a message
+_MESSAGE: Final = re.compile(rb"(?:pg_dump(?:all)?|mysqldump|mariadb-dump)(?:\.exe)?: ")
 _NAMED: Final = 6  # differences that a message lists
 
 
@@ -38,6 +40,15 @@ def lines_of(script: Iterable[bytes]) -> Iterator[bytes]:
 def incomplete(why: str) -> DbbenchError:
     """Return the error for a dump that does not contain everything that it should."""
     return unusable(f"the dump is incomplete: {why}", AGAIN)
+
+
+def refuse_message(line: bytes, number: int) -> None:
+    """Raise SourceUnusable for a line that a program wrote while it made the dump."""
+    if _MESSAGE.match(line):
+        raise unusable(
+            f"line {number} of the dump is a message of the program that made it: {shown(line)}",
+            "Make the dump again without 2>&1, so that the file has no messages.",
+        )
 
 
 def shown(statement: bytes) -> str:

@@ -54,7 +54,7 @@ TIME_USED_UP: Final = "the time was used up"  # note of a control, and reason of
 
 # Columns of the harm table about power losses and killed processes; the others are about errors.
 CUT_COLUMNS: Final = ("cut during DML", "cut after DDL", "cut after kill")
-KILL_COLUMNS: Final = ("kill", "kill during recovery")
+KILL_COLUMNS: Final = ("kill", "kill during recovery", "kill during initialization")
 
 
 class HarmOutcome(StrEnum):

@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 
+from dbbench.errors import DbbenchError
 from dbbench.labs.faults import parse
-from dbbench.labs.harm import disk_faults
-from dbbench.labs.harm.disk_faults import CONTROL, GIVEN, fail_disks
+from dbbench.labs.harm.disk_faults import CONTROL, GIVEN, fail_disks, fail_once
 from dbbench.labs.harm.rows import MARK
-from dbbench.labs.powercut.recovery import BaseImages
+from dbbench.labs.powercut.recovery import BaseImages, Lab
 from dbbench.model import HarmCount, HarmOutcome
 from tests.conftest import engine_bin
 from tests.support.labs import lab_of
@@ -68,12 +68,16 @@ def words(counts: list[HarmCount]) -> dict[str, HarmOutcome]:
     return {count.column: count.word for count in counts}
 
 
+def outcomes(lab: Lab, base: BaseImages, faults: str) -> list[HarmCount]:
+    """The outcomes of one attempt with these faults."""
+    return fail_once(lab, base, GIVEN, lambda _: parse(faults), "seed")
+
+
 @POSTGRES
 def test_a_failed_flush_ends_postgres_and_loses_no_commit() -> None:
     """It does not rely on another flush; the control without a fault is unharmed."""
     with lab_of("ext4") as (lab, base):
         counts = fail_disks(lab, base, 1, parse("fail flush 3"))
-        assert sorted(path.name for path in lab.scratch.glob("*.img")) == ["base.img"]
     assert words(counts) == {
         CONTROL: HarmOutcome.UNHARMED,
         GIVEN: HarmOutcome.DIES,
@@ -87,8 +91,7 @@ def test_a_write_that_a_disk_loses_is_a_lost_commit() -> None:
     """Planted: it is acknowledged and not carried out, which no server can notice."""
     shipped("xfs")
     with lab_of("xfs", "mariadb") as (lab, base):
-        faults = parse(f"lose write 3 with {MARK}")
-        counts = disk_faults._outcomes(lab, base, GIVEN, faults)
+        counts = outcomes(lab, base, f"lose write 3 with {MARK}")
     assert words(counts)[GIVEN] is HarmOutcome.NOBODY, counts
     assert words(counts)[f"after {GIVEN}"] in (HarmOutcome.LOST, HarmOutcome.UNRECOVERED), counts
 
@@ -114,18 +117,39 @@ def swallowing(base: BaseImages, folder: Path) -> BaseImages:
 def test_a_server_that_ignores_an_error_loses_commits(folder: Path) -> None:
     """Planted: only the kernel's log tells of the write that failed, and its commit is lost."""
     with lab_of("ext4") as (lab, base):
-        faults = parse(f"fail write 3 with {MARK}")
-        counts = disk_faults._outcomes(lab, swallowing(base, folder), GIVEN, faults)
+        counts = outcomes(lab, swallowing(base, folder), f"fail write 3 with {MARK}")
     assert words(counts) == {GIVEN: HarmOutcome.LOGS, f"after {GIVEN}": HarmOutcome.LOST}, counts
+
+
+@POSTGRES
+def test_a_failed_read_is_an_error_of_the_client() -> None:
+    """PostgreSQL returns it and continues; a table that was read before would not be read."""
+    with lab_of("ext4") as (lab, base):
+        counts = outcomes(lab, base, "fail read")
+    assert words(counts) == {
+        GIVEN: HarmOutcome.REFUSES,
+        f"after {GIVEN}": HarmOutcome.RECOVERS,
+    }, counts
+    assert "Input/output error" in counts[0].detail
+
+
+@pytest.mark.needs("mkfs.ext4", "engine:mariadb")
+def test_the_page_cache_has_what_the_disk_lacks() -> None:
+    """A server that is started again after a failed write of its log reads what was never written,
+    and loses commits with it; the evidence names the file.
+    """
+    with lab_of("ext4", "mariadb") as (lab, base):
+        counts = outcomes(lab, base, f"fail write 20 with {MARK}")
+    assert words(counts) == {GIVEN: HarmOutcome.DIES, f"after {GIVEN}": HarmOutcome.LOST}, counts
+    assert "blocks of ib_logfile0 were in the page cache, but not on the disk" in counts[1].detail
 
 
 @POSTGRES
 def test_a_fault_that_no_request_meets_is_no_outcome() -> None:
     """It says which fault."""
-    with lab_of("ext4") as (lab, base):
-        (count,) = disk_faults._outcomes(lab, base, GIVEN, parse("fail write of 0-0"))
-    assert (count.word, count.of) == (HarmOutcome.UNTRIED, 0)
-    assert count.detail == "no request met the fault: fail write of 0-0"
+    error = "no request met the fault: fail write of 0-0"
+    with lab_of("ext4") as (lab, base), pytest.raises(DbbenchError, match=error):
+        outcomes(lab, base, "fail write of 0-0")
 
 
 @pytest.mark.needs("mkfs.xfs", "fs:xfs")

@@ -8,15 +8,14 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Final
 
-from dbbench.errors import DbbenchError
 from dbbench.labs.faults import parse
+from dbbench.labs.harm.attempts import or_untried, untried
 from dbbench.labs.harm.disk_faults import GIVEN, fail_disks
 from dbbench.labs.harm.flips import flip_bytes
 from dbbench.labs.harm.full_disk import fill_disk
-from dbbench.labs.harm.second_kill import kill_twice
-from dbbench.labs.powercut.recovery import BaseImages, Lab
-from dbbench.model import TIME_USED_UP, HarmCount, HarmOutcome
-from dbbench.run.record import stopping
+from dbbench.labs.harm.kills import kill_initializing, kill_twice
+from dbbench.labs.powercut.recovery import BaseImages, Lab, files_of
+from dbbench.model import TIME_USED_UP, HarmCount
 
 Attempt = Callable[[Lab, BaseImages, int], list[HarmCount]]
 # What is attempted -> the function that tries it so many rounds.
@@ -25,6 +24,7 @@ ATTEMPTS: Final[Mapping[str, Attempt]] = {
     "full disk": fill_disk,
     "failed requests": fail_disks,
     "kill during recovery": kill_twice,
+    "kill during initialization": kill_initializing,
 }
 
 
@@ -44,17 +44,13 @@ def count_harms(
     """
     for name, attempt in attempts.items():
         lab.tell(f"{base.target.key}: {name}")
-        try:
-            counts = (
-                [HarmCount(name, HarmOutcome.UNTRIED, 0, 0, TIME_USED_UP)]
-                if lab.over
-                else attempt(lab, base, rounds)
-            )
-        except (DbbenchError, OSError, ValueError) as error:
-            if stopping(error):
-                raise
-            counts = [HarmCount(name, HarmOutcome.UNTRIED, 0, 0, str(error))]
-        yield from counts
+        if lab.over:
+            yield from untried(name, TIME_USED_UP)
+            continue
+        yield from or_untried(name, partial(attempt, lab, base, rounds))
+        # What it has made is in memory.
+        for image in {*lab.scratch.glob("*.img")}.difference(files_of(base.images)):
+            image.unlink()
 
 
 __all__ = ["ATTEMPTS", "Attempt", "HarmCount", "attempts_of", "count_harms"]

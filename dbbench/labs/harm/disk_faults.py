@@ -8,23 +8,34 @@ the end. A control without a fault must end unharmed.
 from __future__ import annotations
 
 import errno
+import operator
 import random
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from dbbench import process
 from dbbench.engines.port import Server
 from dbbench.engines.serving import log_size
-from dbbench.errors import DbbenchError, DeadlinePassed, EngineDied, EngineStartFailed
+from dbbench.errors import (
+    DbbenchError,
+    DeadlinePassed,
+    EngineDied,
+    EngineStartFailed,
+    MountFailed,
+)
 from dbbench.labs.faults import PROGRAM, DiskFault, Orders, describe
+from dbbench.labs.harm.attempts import look_up, repeat
 from dbbench.labs.harm.flips import kernel_faults
 from dbbench.labs.harm.rows import MARK, RowWriter, create_table
-from dbbench.labs.powercut.conclusions import add_up, single, worst
+from dbbench.labs.powercut.conclusions import single
 from dbbench.labs.powercut.disk import serve_disks
+from dbbench.labs.powercut.disk_images import BLOCK
 from dbbench.labs.powercut.recovery import (
     BaseImages,
     Images,
@@ -35,28 +46,30 @@ from dbbench.labs.powercut.recovery import (
     kill,
     mount,
     name_files,
-    recover,
     serving,
 )
+from dbbench.machine import threads
 from dbbench.machine.kernel_log import Watch
 from dbbench.model import HarmCount, HarmOutcome
-from dbbench.run.record import stopping
 
 CONTROL: Final = "no fault"
 GIVEN: Final = "given fault"
 MOST: Final = 40  # a second of the load has more requests than that
+FaultsOf = Callable[[random.Random], Sequence[DiskFault]]
 # Column of the harm table -> its faults, of which the requests' numbers are random.
-COLUMNS: Final[Mapping[str, Callable[[random.Random], Sequence[DiskFault]]]] = {
+COLUMNS: Final[Mapping[str, FaultsOf]] = {
     "failed write": lambda chance: [
         DiskFault("fail", "write", chance.randint(1, MOST), content=MARK)
     ],
     "failed flush": lambda chance: [DiskFault("fail", "flush", chance.randint(1, MOST))],
+    "failed reads": lambda _: [DiskFault("fail", "read")],
     "disk gone": lambda _: [DiskFault("fail", "any", seconds=5.0)],
     "disk read-only": lambda _: [DiskFault("fail", "write")],
 }
 
 # A transaction fills more than a page of the log, so that no later commit writes it again.
 ROW_BYTES: Final = 6_000
+READ: Final = "SELECT MAX(filler) FROM account"  # a table that was not read before
 WARM: Final = 20  # acknowledged rows before the fault
 WARM_S: Final = 60.0
 MET_S: Final = 3.0  # until a request meets the fault; also how long one lasts that has no end
@@ -78,6 +91,7 @@ class FaultAttempt:
     orders: Orders
     # the rows that were acknowledged before the reset
     before_reset: RowWriter = field(init=False)
+    unwritten: str = ""  # what only the page cache had at the end
 
     @property
     def live(self) -> Images:
@@ -96,6 +110,7 @@ class FaultAttempt:
         lab = self.lab
         images = copy_disks(self.base.images, self.live)
         output = lab.workdir.logs / "disk.log"
+        seen = dict[Path, list[int]]()
         self.orders.give()
         lab.server_log.unlink(missing_ok=True)
         with (
@@ -115,7 +130,7 @@ class FaultAttempt:
                 with self.writer.writing(server):
                     self._warm(server)
                     offset = log_size(lab.server_log)
-                    met = self._suffer()
+                    met = self._suffer(server)
                     word, evidence = self._watch(server)
                     lines = _complaints(lab.server_log, offset)
                     lines += kernel_faults(kernel, volumes)
@@ -125,6 +140,15 @@ class FaultAttempt:
                     after = self._continues(server)
             if after is not HarmOutcome.RECOVERS:
                 after = self._restarts(datadir, word)
+            with suppress(OSError):  # of a filesystem that the fault ended
+                seen = _contents(datadir)
+        # Whatever a server reads on the mounted filesystem must also be on the disk.
+        with (
+            suppress(OSError, MountFailed),  # the look-up says so
+            attach(images) as volumes,
+            mount(lab, self.base.target, volumes) as datadir,
+        ):
+            self.unwritten = _unwritten(seen, _contents(datadir))
         # Said once the server has ended in peace: an error within the blocks above kills it.
         if self.faults and not met:
             raise DbbenchError(f"no request met the fault: {describe(self.faults)}")
@@ -140,9 +164,11 @@ class FaultAttempt:
         if process.wait_while(is_cold, WARM_S, _POLL_S) or self.writer.failed is not None:
             raise DbbenchError(f"the server acknowledges no rows: {self.writer.failed}")
 
-    def _suffer(self) -> list[str]:
+    def _suffer(self, server: Server) -> list[str]:
         """Have the faults, and copy the disks right after them, if requests met them; return these."""
         self.orders.give(*self.faults)
+        if any(fault.request == "read" for fault in self.faults):
+            threads.Helper("reader", self.writer.read, server, READ).start()
         if process.wait_while(lambda: bool(self.faults) and not self.orders.met(), MET_S, RESET_S):
             self.orders.give()
             return []
@@ -214,55 +240,47 @@ def fail_disks(
     outcome. If the control without a fault is harmed, nothing else is tried.
     """
     columns = {GIVEN: lambda _: given} if given else COLUMNS
-    outcomes = _outcomes(lab, base, CONTROL, ())
-    if outcomes[0].word is not HarmOutcome.UNHARMED:
-        return outcomes
-    for column, faults_of in columns.items():
-        for number in range(rounds):
-            if not lab.over:
-                chance = random.Random(f"{lab.seed}-{base.target.key}-{column}-{number}")
-                outcomes += _outcomes(lab, base, column, faults_of(chance))
-    return add_up(outcomes)
+    counts = repeat(lab, base, CONTROL, 1, partial(fail_once, lab, base, CONTROL, lambda _: ()))
+    if counts[0].word is HarmOutcome.UNHARMED:
+        for column, faults_of in columns.items():
+            attempt = partial(fail_once, lab, base, column, faults_of)
+            counts += repeat(lab, base, column, rounds, attempt)
+    return counts
 
 
-def _outcomes(
+def fail_once(
     lab: Lab,
     base: BaseImages,
     column: str,
-    faults: Sequence[DiskFault],
+    faults_of: FaultsOf,
+    seed: str,
 ) -> list[HarmCount]:
-    """Return who noticed the faults, and what is left; of no fault, only what is left."""
+    """Return who noticed the faults, and what is left; of no fault, only what is left. Raises
+    DbbenchError, OSError.
+    """
+    faults = faults_of(random.Random(seed))
     text = describe(faults) or "no fault"
-    lab.tell(f"{base.target.key}: {text}")
-    writer = RowWriter(f"{lab.seed}-{column}", ROW_BYTES)
-    attempt = FaultAttempt(lab, base, faults, writer, Orders(lab.scratch / "orders"))
-    try:
-        word, after, evidence = attempt.work()
-        # The look-ups are on other loop devices, after another mount.
-        recoveries = {
-            "after a reset": recover(lab, base, attempt.reset, {}, also=attempt.before_reset.harms),
-            "at the end": recover(lab, base, attempt.live, {}, also=writer.harms),
-        }
-    except (DbbenchError, OSError) as error:
-        if stopping(error):
-            raise
-        return [HarmCount(column, HarmOutcome.UNTRIED, 0, 0, str(error))]
-    finally:
-        for image in (*files_of(attempt.live), *files_of(attempt.reset)):
-            image.unlink(missing_ok=True)
-    left = f"{writer.count} acknowledged commits are present"
-    for when, recovery in reversed(recoveries.items()):
-        if recovery.invalid:
-            return [HarmCount(column, HarmOutcome.UNTRIED, 0, 0, recovery.invalid)]
-        if recovery.harms:
-            after = worst(recovery.harms)
-            left = f"{when}: {recovery.harms[after]}"
+    attempt = FaultAttempt(
+        lab, base, faults, RowWriter(seed, ROW_BYTES), Orders(lab.scratch / "orders")
+    )
+    word, after, evidence = attempt.work()
+    # The look-ups are on other loop devices, after another mount. The first harm decides.
+    for when, images, writer in (
+        ("after a reset", attempt.reset, attempt.before_reset),
+        ("at the end", attempt.live, attempt.writer),
+    ):
+        harm, left = look_up(lab, base, images, writer)
+        if harm is not HarmOutcome.UNHARMED:
+            after = harm
+            left = f"{when}: {left}"
+            break
     if not faults:
         unharmed = (word, after) == (HarmOutcome.NOBODY, HarmOutcome.RECOVERS)
         return [single(column, HarmOutcome.UNHARMED if unharmed else after, f"{evidence} {left}")]
+    evidence_after = filter(None, (f"{text}: {left}", attempt.unwritten))
     return [
         single(column, word, evidence),
-        single(f"after {column}", after, f"{text}: {left}"),
+        single(f"after {column}", after, "; ".join(evidence_after)),
     ]
 
 
@@ -277,3 +295,22 @@ def _complaints(log: Path, offset: int) -> list[str]:
     """Return the lines of a server's log since `offset` that tell of an error."""
     lines = log.read_bytes()[offset:].decode(errors="replace").splitlines()
     return list(filter(_COMPLAINT.search, lines))
+
+
+def _contents(folder: Path) -> dict[Path, list[int]]:
+    """Return a hash of each block of all files. Raises OSError."""
+    contents = {}
+    for path in filter(Path.is_file, folder.rglob("*")):
+        with path.open("rb") as file:
+            blocks = iter(partial(file.read, BLOCK), b"")
+            contents[path] = list(map(hash, blocks))
+    return contents
+
+
+def _unwritten(seen: Mapping[Path, Sequence[int]], now: Mapping[Path, Sequence[int]]) -> str:
+    """Describe the first file that a fresh mount shows with other blocks than the last one, or ""."""
+    for path, blocks in seen.items():
+        wrong = sum(map(operator.ne, blocks, now.get(path, ())))
+        if wrong:
+            return f"{wrong} blocks of {path.name} were in the page cache, but not on the disk"
+    return ""

@@ -12,6 +12,7 @@ import random
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -20,8 +21,9 @@ from dbbench.datasets.sources.postgres_copies import seal
 from dbbench.engines import ENGINES, profile_of
 from dbbench.engines.port import ChecksData, Server, log_files_of
 from dbbench.engines.sql import cursor_of, rows
+from dbbench.labs.harm.attempts import repeat, untried
 from dbbench.labs.powercut import witness
-from dbbench.labs.powercut.conclusions import add_up
+from dbbench.labs.powercut.conclusions import single
 from dbbench.labs.powercut.recovery import (
     BaseImages,
     Images,
@@ -37,7 +39,7 @@ from dbbench.labs.powercut.recovery import (
 )
 from dbbench.machine.kernel_log import Watch
 from dbbench.machine.pagecache import data_parts
-from dbbench.model import TIME_USED_UP, HarmCount, HarmOutcome
+from dbbench.model import HarmCount, HarmOutcome
 from dbbench.run.record import stopping
 from dbbench.run.stages import Volumes
 from dbbench.storage.devices.port import leaves_of
@@ -74,24 +76,14 @@ def flip_bytes(lab: Lab, base: BaseImages, rounds: int) -> list[HarmCount]:
     """Change a block of each kind so many times; return the counts of each outcome. A kind without
     a block on the disks is not tried. Raises DbbenchError.
     """
-    chance = random.Random(f"{lab.seed}-{base.target.key}-flip")
     counts = list[HarmCount]()
     for kind, sample in _samples(lab, base).items():
         column = f"flip in {kind}"
-        outcomes = list[HarmCount]()
-        for _ in range(rounds if sample.places else 0):
-            if not lab.over:
-                word, text = _round(lab, base, kind, sample, chance)
-                outcomes.append(HarmCount(column, word, 1, 1, text))
-        counts += add_up(outcomes)
-        if not outcomes:
-            why = "no block on the disks has the content of its files"
-            if sample.places:
-                why = TIME_USED_UP
-            counts.append(HarmCount(column, HarmOutcome.UNTRIED, 0, 0, why))
-    for stem in ("crashed", "plain", "flipped"):
-        for image in files_of(lab.disks(stem, base.target)):
-            image.unlink(missing_ok=True)
+        if sample.places:
+            attempt = partial(_round, lab, base, column, sample)
+            counts += repeat(lab, base, column, rounds, attempt)
+        else:
+            counts += untried(column, "no block on the disks has the content of its files")
     return counts
 
 
@@ -146,27 +138,30 @@ def _files(server: Server, datadir: Path) -> dict[str, Path]:
 def _round(
     lab: Lab,
     base: BaseImages,
-    kind: str,
+    column: str,
     sample: Sample,
-    chance: random.Random,
-) -> tuple[HarmOutcome, str]:
+    seed: str,
+) -> list[HarmCount]:
     """Change blocks, one at a time, until one matters; return the outcome in one word, and its
     evidence. What the database notices is tried again without its data checksums, if they can be
     disabled.
     """
+    chance = random.Random(seed)
     for place in chance.sample(sample.places, min(TRIES, len(sample.places))):
         word, evidence = _attempt(lab, base, sample, place)
         if word != HarmOutcome.HARMLESS:
             break
     optional = profile_of(base.target.engine.name).chosen_checksums
-    if word == HarmOutcome.DATABASE and kind != "log" and optional:
+    # of the crashed disks, on which the log is changed, checksums cannot be disabled
+    if word == HarmOutcome.DATABASE and not sample.acknowledged and optional:
         plain = copy_disks(base.images, lab.disks("plain", base.target))
         with attach(plain) as volumes, mount(lab, base.target, volumes) as datadir:
             seal(datadir, base.place, False)
         without, text = _attempt(lab, base, Sample(plain, []), place)
         if without not in (HarmOutcome.FILESYSTEM, HarmOutcome.DATABASE):
-            return HarmOutcome.CHECKSUMS, f"{evidence}; without checksums {without}: {text}"
-    return word, evidence
+            word = HarmOutcome.CHECKSUMS
+            evidence += f"; without checksums {without}: {text}"
+    return [single(column, word, evidence)]
 
 
 def _attempt(

@@ -6,12 +6,12 @@ what the filesystem reserves for root.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import random
 import shutil
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -26,15 +26,15 @@ from dbbench.errors import (
     EngineStartFailed,
     FilesystemFull,
 )
+from dbbench.labs.harm.attempts import repeat
 from dbbench.labs.harm.rows import SESSIONS, RowWriter, create_table
-from dbbench.labs.powercut.conclusions import add_up, single
+from dbbench.labs.powercut.conclusions import single
 from dbbench.labs.powercut.recovery import (
     BaseImages,
     Lab,
     attach,
     check_server,
     copy_disks,
-    files_of,
     kill,
     make_base,
     mount,
@@ -64,34 +64,22 @@ _POLL_S: Final = 0.05
 
 def fill_disk(lab: Lab, base: BaseImages, rounds: int) -> list[HarmCount]:
     """Fill copies of the target's disks so many times; return how often each outcome was observed.
-    The disks are made anew, because the size of the log's files matters. Raises DbbenchError if
-    a disk did not become full.
+    The disks are made anew, because the size of the log's files matters.
     """
-    outcomes = list[HarmCount]()
     base = make_base(lab, base.target, small=False)
-    for number in range(rounds):
-        if lab.over:
-            break
-        lab.tell(f"{base.target.key}: full disk {number + 1}")
-        outcomes += _fill(lab, base, f"{lab.seed}-{base.target.key}-full-{number}")
-    return add_up(outcomes)
+    return repeat(lab, base, FULL, rounds, partial(_fill, lab, base))
 
 
 def _fill(lab: Lab, base: BaseImages, seed: str) -> list[HarmCount]:
     """Fill copies of the disks once, delete the file, and look up the rows after another start of
     the server.
     """
-    images = lab.disks("full", base.target)
     writer = RowWriter(seed, ROW_BYTES)
     left = random.Random(seed)
-    copy_disks(base.images, images)
+    images = copy_disks(base.images, lab.disks("full", base.target))
     lab.server_log.unlink(missing_ok=True)
-    with contextlib.ExitStack() as stack:
-        for image in files_of(images):
-            stack.callback(image.unlink)
-        # Each volume is filled, except for some bytes that the seed decides.
-        volumes = stack.enter_context(attach(images))
-        datadir = stack.enter_context(mount(lab, base.target, volumes))
+    # Each volume is filled, except for some bytes that the seed decides.
+    with attach(images) as volumes, mount(lab, base.target, volumes) as datadir:
         places = [lab.workdir.mount_point(role) for role in base.target.setups]
         with phase("prepare"):
             ballast = [_take(place, left.randint(LEAST_FREE, MOST_FREE)) for place in places]

@@ -91,7 +91,17 @@ class RowWriter:
                         self.acknowledged[session].append(number)
                         self.answered = time.monotonic()
             except Exception as error:  # of psycopg2 or mysql.connector
-                self.failed = self.failed or (time.monotonic(), str(error).strip())
+                self._fails(error)
+
+    def read(self, server: Server, query: str) -> None:
+        """Run a query as another session."""
+        try:
+            rows(server, query)
+        except Exception as error:  # of psycopg2 or mysql.connector
+            self._fails(error)
+
+    def _fails(self, error: Exception) -> None:
+        self.failed = self.failed or (time.monotonic(), str(error).strip())
 
     def _content(self, session: int, number: int) -> str:
         noise = random.Random(f"{self.seed}/{session}/{number}").randbytes(self.row_bytes)

@@ -160,7 +160,7 @@ def cut_counts(
         for word, count in by_word.most_common():
             parts = [] if column in KILL_COLUMNS else [_by_unit(valid)]
             evidence = [cut.harms[word] for cut in valid if word in cut.harms]
-            parts += map(_first_line, evidence[:1])
+            parts += map(first_line, evidence[:1])
             yield HarmCount(
                 column,
                 word,
@@ -170,7 +170,7 @@ def cut_counts(
             )
 
 
-def _first_line(evidence: str) -> str:
+def first_line(evidence: str) -> str:
     """Return the first line, and the next one if that announces it: "mysql 9.7.4 ended with status
     2:".
     """
@@ -226,7 +226,7 @@ def contradiction(
         beyond = cut.harms.keys() - allowed
         if beyond:
             kind = worst(beyond)
-            evidence = _first_line(cut.harms[kind])
+            evidence = first_line(cut.harms[kind])
             return f"cut {cut.number} ({cut.aim}, seed {cut.seed}): {kind}: {evidence}"
     return ""
 

@@ -16,7 +16,7 @@ import contextlib
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -76,7 +76,8 @@ class Interaction:
     plan. `ratio-depends`: a ratio depends on the factor; `order-depends`: such an arm is also
     ahead of the baseline at one level and behind it at another. `same`: no ratio changes by more
     than the margin. `same-order`: each arm is on the same side of the baseline at every level.
-    Otherwise `inconclusive`.
+    Otherwise `inconclusive`. `flush_ms`: the delay of a flush by level, if the levels differ in
+    nothing else.
     """
 
     engine: str
@@ -90,6 +91,7 @@ class Interaction:
     ratios: tuple[LevelRatio, ...]
     margin: float
     metric: str
+    flush_ms: Mapping[Scalar, int] = field(default_factory=dict)
 
 
 class _Combination(NamedTuple):

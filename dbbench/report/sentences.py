@@ -8,9 +8,10 @@ from collections.abc import Iterable
 from typing import Final
 
 from dbbench.compare import Row
-from dbbench.compare.interaction import Curve, Interaction
+from dbbench.compare.interaction import Curve, Interaction, LevelRatio
 from dbbench.compare.remarks import RemarkKind
 from dbbench.compare.unpaired import ByHost
+from dbbench.compare.verdict import AHEAD, BEHIND
 from dbbench.metrics.table import METRICS
 from dbbench.model import Verdict, title_of
 from dbbench.results import Exceeded
@@ -91,9 +92,43 @@ def interaction(about: Interaction) -> str:
             _changes(about),
         ),
     }[about.verdict]
-    return (
-        f"{about.engine} {title_of(about.workload, about.variant)}: {lead}**{about.factor}**{rest}."
-    )
+    title = f"{about.engine} {title_of(about.workload, about.variant)}"
+    return f"{title}: {lead}**{about.factor}**{rest}.{_flush_threshold(about)}"
+
+
+def _flush_threshold(about: Interaction) -> str:
+    """Return from which delay of a flush on no ratio differs; "" for other factors."""
+    differ: dict[int, list[str]] = {}
+    unlike: list[int] = []
+    for level, delay_ms in sorted(about.flush_ms.items(), key=lambda item: item[1]):
+        ratios = [of for of in about.ratios if of.level == level]
+        beyond = [of for of in ratios if not _within(of, about.margin)]
+        differ[delay_ms] = [of.fs_setup for of in beyond if of.verdict in (*AHEAD, *BEHIND)]
+        if beyond or not ratios:
+            unlike.append(delay_ms)
+    if not differ or not any(of.lo is not None for of in about.ratios):
+        return ""
+    within = f"every ratio is within {100 * about.margin:.3g}{GROUP}%"
+    if not unlike:
+        return f" **At none of these delays per flush the filesystem matters**: {within}."
+    last = unlike[-1]
+    arms = differ[last]
+    verb = "differs" if len(arms) == 1 else "differ"
+    same = [delay_ms for delay_ms in differ if delay_ms > last]
+    if same:
+        before = f"{join_words(arms)} {verb}" if arms else "this is inconclusive"
+        lead = f"**From {same[0]} ms per flush on, the filesystem no longer matters**"
+        return f" {lead}: {within}; at {last} ms, {before}."
+    if arms:
+        lead = f"**The filesystem still matters at {last} ms per flush**"
+        return f" {lead}: {join_words(arms)} {verb}."
+    return f" Whether the filesystem still matters at {last} ms per flush is inconclusive."
+
+
+def _within(of: LevelRatio, margin: float) -> bool:
+    if of.lo is None or of.hi is None:
+        return False
+    return 1 / (1 + margin) <= of.lo and of.hi <= 1 + margin
 
 
 def _ratios(about: Interaction) -> str:

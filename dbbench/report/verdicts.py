@@ -15,8 +15,9 @@ from dbbench.compare.unpaired import ByHost, by_host, unpaired_rows
 from dbbench.compare.verdict import BEHIND, without_guard
 from dbbench.errors import EXIT_INCONCLUSIVE, EXIT_OK, EXIT_REGRESSION, UnknownName
 from dbbench.metrics.table import METRICS, Metric
-from dbbench.model import Trial, Verdict, title_of
+from dbbench.model import Cell, Scalar, Trial, Verdict, title_of
 from dbbench.plan.tomlfile import did_you_mean
+from dbbench.plan.variants import LIMIT
 from dbbench.report import pooling, sentences
 from dbbench.results import LoadedRun
 
@@ -97,10 +98,13 @@ def verdicts(
     levels = {cell.group: cell.levels for cell in cells if cell.levels}
     factors = {factor for of_group in levels.values() for factor in of_group}
     combined: list[Interaction] = []
+    flush_ms = _flush_delays(cells)
     findings: list[str] = []
     for name in dict.fromkeys(table.metric.name for table in tables):
         rows = [row for table in tables if table.metric.name == name for row in table.rows]
-        combined += interactions(rows, levels, METRICS[name])
+        for about in interactions(rows, levels, METRICS[name]):
+            delays = flush_ms if about.factor == LIMIT else {}
+            combined.append(dataclasses.replace(about, flush_ms=delays))
         curves = [curve for curve in crossings(rows) if curve.parameter not in factors]
         lead = f"{METRICS[name].label}: " if metric == ALL else ""
         crossed = sentences.join(sentences.crossing(curve, chosen) for curve in curves)
@@ -117,6 +121,14 @@ def verdicts(
         combined,
         runs,
     )
+
+
+def _flush_delays(cells: Sequence[Cell]) -> dict[Scalar, int]:
+    """Return the delay of a flush of each level of `limit`; none if they differ in more than that."""
+    limits = {cell.limit.name: cell.limit for cell in cells if cell.limit is not None}
+    others = {dataclasses.replace(limit, flush_ms=None, label=None) for limit in limits.values()}
+    delays: dict[Scalar, int] = {name: limit.flush_ms or 0 for name, limit in limits.items()}
+    return delays if len(others) == 1 and len(set(delays.values())) > 1 else {}
 
 
 def compare_groups(

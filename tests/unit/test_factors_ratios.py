@@ -16,7 +16,7 @@ from dbbench.compare import Row
 from dbbench.compare.interaction import Interaction, interactions
 from dbbench.compare.interval import LogRatio
 from dbbench.metrics.table import METRICS
-from dbbench.model import Verdict
+from dbbench.model import DeviceLimit, Scalar, Verdict
 from dbbench.report.page.html import build
 from dbbench.report.sentences import interaction, plain_text
 from dbbench.report.verdict_table import as_document, as_markdown, put_tables
@@ -160,3 +160,62 @@ def test_terminal_markdown_json_and_page_say_the_same(
     assert [contrast["verdict"] for contrast in entry["contrasts"]] == ["depends"]
     (parts,) = build([loaded]).verdict.factors
     assert plain_text(parts) == sentence
+
+
+def test_from_which_flush_on_the_filesystem_does_not_matter(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without a delay xfs is half as fast again, at 20 ms both are the same: a sentence and a chart."""
+    limits = {"binlog=false": DeviceLimit(flush_ms=0), "binlog=true": DeviceLimit(flush_ms=20)}
+    shape = Shape(
+        arms=("ext4", "xfs"),
+        work=(("mariadb", "oltp_read_write"),),
+        blocks=5,
+        crossed=True,
+        noise=0.005,
+        speeds=(("ext4", 1.0), ("xfs", 1.0)),
+    )
+    loaded = synthetic.loaded(tmp_path, shape)
+    cells = []
+    for cell in loaded.run.cells:
+        limit = limits[cell.variant]
+        levels: dict[str, Scalar] = {"limit": limit.name}
+        cells.append(replace(cell, variant=f"limit={limit.name}", limit=limit, levels=levels))
+    trials = [
+        replace(trial, variant=f"limit={limits[trial.variant].name}") for trial in loaded.trials
+    ]
+    run = replace(loaded.run, cells=tuple(cells))
+    loaded = replace(loaded, run=run, trials=tuple(trials))
+    section = build([loaded]).verdict
+    (sentence,) = section.factors
+    words = "**From 20 ms per flush on, the filesystem no longer matters**: every ratio is within"
+    assert words in sentence and sentence.endswith("at 0 ms, xfs differs.")
+    (chart,) = section.flushes
+    assert [label for _, label in chart.along] == ["0", "20"]
+    (line,) = chart.lines
+    assert len(line.points) == 2 and line.points[0].y < line.points[1].y
+    put_tables(verdicts([loaded]))
+    rows = [line.split()[:2] for line in capsys.readouterr().out.splitlines()]
+    assert rows[-5:-2] == [["delay", "per"], ["0", "ms"], ["20", "ms"]]
+
+
+@pytest.mark.parametrize(
+    ("ratios", "half", "text"),
+    [
+        ((1.0, 1.0), 0.02, "At none of these delays per flush the filesystem matters"),
+        ((1.3, 1.3), 0.02, "The filesystem still matters at 5 ms per flush: b differs."),
+        ((1.3, 1.0), 0.2, "still matters at 5 ms per flush is inconclusive."),
+        ((1.0, 1.0), None, ""),
+    ],
+)
+def test_flushes_that_decide_nothing(
+    ratios: tuple[float, float], half: float | None, text: str
+) -> None:
+    """Alike or unlike everywhere, too wide, and without an interval."""
+    found = judged(
+        *(row("b", level, ratio, half) for level, ratio in zip("xy", ratios, strict=True))
+    )
+    before = plain_text(interaction(found))
+    sentence = plain_text(interaction(replace(found, flush_ms={"x": 0, "y": 5})))
+    assert sentence.startswith(before) and text in sentence
+    assert text or sentence == before

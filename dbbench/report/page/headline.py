@@ -14,6 +14,8 @@ from dbbench.engines import profile_of
 from dbbench.model import Trial, Verdict
 from dbbench.report.answer import SHORT, UNFINISHED, Answer, answer
 from dbbench.report.page.charts.dots import DotPlot, answer_plots
+from dbbench.report.page.charts.flush import flush_charts
+from dbbench.report.page.charts.kit import Chart
 from dbbench.report.page.environment import differences
 from dbbench.report.page.findings import Finding
 from dbbench.report.page.groups import Group, all_arms, loaded_runs
@@ -84,6 +86,7 @@ class VerdictSection(NamedTuple):
     caveats: list[Notice]
     answers: tuple[tuple[str, Answer], ...]
     factors: list[str]
+    flushes: tuple[Chart, ...]
     plots: tuple[tuple[DotPlot, DotPlot], ...]
     notices: list[Notice]
     quality: str
@@ -103,6 +106,8 @@ def verdict(
     answers = []
     caveats: list[Notice] = []
     factors: list[str] = []
+    flushes: list[Chart] = []
+    marks = {arm: mark for group in groups for arm, mark in group.marks.items()}
     tables = []
     runs = loaded_runs(groups)
     for loaded in runs:
@@ -111,6 +116,7 @@ def verdict(
         answers.append((loaded.run.name if len(runs) > 1 else "", words))
         caveats += words.caveats
         factors += map(interaction, judged.interactions)
+        flushes += flush_charts(judged.interactions, marks)
         tables.append(as_markdown(judged))
     # What makes the answer doubtful is above it, the rest below.
     return VerdictSection(
@@ -118,6 +124,7 @@ def verdict(
         caveats=[caveat for caveat in caveats if caveat[0] in FIRST],
         answers=tuple(answers),
         factors=factors,
+        flushes=tuple(flushes),
         plots=answer_plots(groups),
         notices=[*(caveat for caveat in caveats if caveat[0] not in FIRST), *notices(groups)],
         quality=_quality(groups),

@@ -1,0 +1,57 @@
+"""The ratio of each setup by the delay of a flush: where the setups stop to differ."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from dbbench.compare.interaction import Interaction
+from dbbench.model import title_of
+from dbbench.report.page.charts.kit import PHONE, Chart, Frame, Line, Point
+from dbbench.report.page.theme import Mark
+from dbbench.units import change, round_change
+
+FRAME: Final = Frame(PHONE, 180, 46.0, 352.0, 10.0, 144.0)
+LEAST_SPAN: Final = 0.16  # as of the dot plot
+
+
+def flush_charts(about: Sequence[Interaction], marks: Mapping[str, Mark]) -> Iterator[Chart]:
+    """Yield a chart for each comparison of at least two delays."""
+    for number, each in enumerate(about):
+        if each.flush_ms and each.ratios:
+            yield _chart(f"flush-{number}", each, marks)
+
+
+def _chart(ident: str, about: Interaction, marks: Mapping[str, Mark]) -> Chart:
+    # The levels are at equal distances, because delays differ by factors.
+    order = sorted(about.flush_ms, key=lambda level: about.flush_ms[level])
+    x = FRAME.along(0, len(order) - 1)
+    ends = [1 - LEAST_SPAN / 2, 1 + LEAST_SPAN / 2]
+    for of in about.ratios:
+        ends += [of.lo or of.ratio, of.hi or of.ratio]
+    y = FRAME.up(min(ends), max(ends))
+
+    lines = []
+    for arm in dict.fromkeys(of.fs_setup for of in about.ratios):
+        of_arm = {of.level: of for of in about.ratios if of.fs_setup == arm}
+        points = []
+        bars = ""
+        for place, level in enumerate(order):
+            if level not in of_arm:
+                continue
+            of = of_arm[level]
+            text = f"{arm}, {about.flush_ms[level]} ms: {change(of.ratio)} ({of.verdict})"
+            points.append(Point(x(place), y(of.ratio), text))
+            if of.lo is not None and of.hi is not None:
+                bars += f"M{x(place)} {y(of.lo)}V{y(of.hi)}"
+        path = "M" + "L".join(f"{point.x} {point.y}" for point in points)
+        lines.append(Line(marks.get(arm), path, tuple(points), bars))
+    return Chart(
+        ident=ident,
+        caption=f"{about.engine} {title_of(about.workload, about.variant)}",
+        frame=FRAME,
+        up=[(y(ratio), round_change(ratio)) for ratio in y.changes(4)],
+        along=[(x(place), f"{about.flush_ms[level]}") for place, level in enumerate(order)],
+        lines=tuple(lines),
+        below="ms of delay per flush",
+    )

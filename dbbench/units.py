@@ -201,6 +201,11 @@ def percent(share: float, decimals: int = 0) -> str:
     return f"{100 * share:.{decimals}f} %"
 
 
+def percents(low: float, high: float) -> str:
+    """Return two shares as percentages: "1.6–20 %"."""
+    return f"{100 * low:.3g}–{100 * high:.3g} %"
+
+
 def times(ratio: float | None) -> str:
     """Return a ratio as a factor: "0.48 ×"."""
     return MISSING if ratio is None else f"{ratio:.3g}{GROUP}×"

@@ -175,15 +175,36 @@ def upper_bound(tries: int) -> float:
     return min(1.0, 3 / tries)
 
 
-def share_interval(count: int, tries: int) -> tuple[float, float]:
+def share_interval(
+    count: int,
+    tries: int,
+    independent: float | None = None,
+) -> tuple[float, float]:
     """Return the 95 % interval of a share by its count in n tries: Wilson's (JASA 1927); at 0 or n
-    by rule of three.
+    by rule of three. `independent`: see `independent_tries`; None: all.
     """
     if count == 0:
         return 0.0, upper_bound(tries)
     if count == tries:
         return 1 - upper_bound(tries), 1.0
+    n = tries if independent is None else independent
+    share = count / tries
     z2 = _Z**2
-    centre = count + z2 / 2
-    half = _Z * math.sqrt(count * (tries - count) / tries + z2 / 4)
-    return (centre - half) / (tries + z2), (centre + half) / (tries + z2)
+    centre = share * n + z2 / 2
+    half = _Z * math.sqrt(share * (1 - share) * n + z2 / 4)
+    return (centre - half) / (n + z2), (centre + half) / (n + z2)
+
+
+def independent_tries(clusters: Sequence[tuple[int, int]]) -> float:
+    """Return how many independent tries would show a share as exactly as these clusters of similar
+    ones, each (count, tries): all tries by the design effect (Kish, Survey Sampling 1965), which is
+    at least 1. It cannot be estimated from one cluster, nor from a count of none or all.
+    """
+    count = sum(part for part, _ in clusters)
+    tries = sum(size for _, size in clusters)
+    if len(clusters) < 2 or count in (0, tries):
+        return tries
+    share = count / tries
+    squares = math.fsum((part - share * size) ** 2 for part, size in clusters)
+    variance = squares / (1 - 1 / len(clusters)) / tries**2
+    return min(tries, share * (1 - share) / variance) if variance else tries

@@ -38,6 +38,7 @@ class CutFacts:
     # Whether the server was killed earlier in the recording. None: not recorded by that version,
     # which counted these cuts together.
     after_kill: bool | None = None
+    recording: int = 0  # cuts of one recording are similar; 0: not recorded by that version
 
 
 class Conclusion(StrEnum):
@@ -101,6 +102,8 @@ class HarmCount:
     count: int
     of: int  # attempts of this column
     detail: str = ""  # evidence of the first such outcome; of UNTRIED the reason
+    # independent attempts that would be as exact, see `conclusions.independent`; None: `of`
+    independent: float | None = None
 
 
 @dataclass(frozen=True)

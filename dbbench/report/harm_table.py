@@ -28,7 +28,7 @@ from dbbench.plan import promise
 from dbbench.report.page.groups import Group, groups
 from dbbench.report.page.trial_facts import fact_text
 from dbbench.results import LoadedRun
-from dbbench.units import MISSING, change, count, interval, size_text
+from dbbench.units import MISSING, change, count, interval, percents, size_text
 
 COSTS: Final = ("write_kb_per_tx", "flushes_per_tx", "largest_file_extents", "disk_bytes")
 
@@ -60,7 +60,7 @@ class HarmLine(NamedTuple):
         for outcome in self.row.counts:
             if outcome.column == column:
                 low, high = _bounds(outcome)
-                share = "" if low is None or high is None else f"{100 * low:.3g}–{100 * high:.3g} %"
+                share = "" if low is None or high is None else percents(low, high)
                 words = f"{outcome.word} {outcome.count}/{outcome.of}" if share else outcome.word
                 texts.append((words, share, outcome.detail))
         return texts
@@ -277,7 +277,9 @@ class HarmTable:
 
 
 def _bounds(outcome: HarmCount) -> tuple[float | None, float | None]:
-    return share_interval(outcome.count, outcome.of) if outcome.of else (None, None)
+    if not outcome.of:
+        return None, None
+    return share_interval(outcome.count, outcome.of, outcome.independent)
 
 
 def _price(group: Group, arm: str) -> Iterator[tuple[str, Row]]:

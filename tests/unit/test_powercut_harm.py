@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from dbbench.compare.interval import share_interval, upper_bound
+from dbbench.compare.interval import independent_tries, share_interval, upper_bound
 from dbbench.labs.powercut import targets
 from dbbench.labs.powercut.conclusions import (
     conclusion,
@@ -56,8 +56,11 @@ def said(cuts: list[CutFacts], blind: bool = False) -> str:
         # one in ten may be
         ([*[cut()] * 8, *[cut(invalid="umount")] * 2], "no statement: 2 of 10 cuts are invalid"),
         ([], "no statement: no valid cut"),
-        # without a rate
-        ([cut(), cut(lost="3 of 9")], "1 of 2 cuts harmed (rows: 1 of 2; unit 4 KiB: 1 of 2)"),
+        (
+            [cut(), cut(lost="3 of 9")],
+            "1 of 2 cuts harmed (9.45–90.5 % at 95 % from 1 recording; rows: 1 of 2; "
+            "unit 4 KiB: 1 of 2)",
+        ),
         # one fault is not the other
         (
             [cut(), late(torn="page 7"), killed(), killed(lost="1")],
@@ -65,7 +68,8 @@ def said(cuts: list[CutFacts], blind: bool = False) -> str:
         ),
         (
             [cut(lost="3 of 9"), *[late()] * 9],
-            "1 of 1 cuts harmed (rows: 1 of 1; unit 4 KiB: 1 of 1); after kill: 0 of 9",
+            "1 of 1 cuts harmed (0–100 % at 95 % from 1 recording; rows: 1 of 1; unit 4 KiB: 1 of 1); "
+            "after kill: 0 of 9",
         ),
         ([late()], "no statement: no valid cut"),
     ],
@@ -119,6 +123,26 @@ def test_a_share_has_an_interval(
 ) -> None:
     """Wilson's, and at the ends the rule of three."""
     assert share_interval(count, tries) == pytest.approx((low, high), abs=1e-4)
+
+
+def test_harmed_cuts_of_one_recording_make_the_interval_wider() -> None:
+    """Ten of forty, all in one of four recordings, tell no more than three independent cuts."""
+    spread = [(3, 10), (2, 10), (3, 10), (2, 10)]
+    assert independent_tries(spread) == 40
+    assert independent_tries([(10, 10), (0, 10), (0, 10), (0, 10)]) == pytest.approx(3.0)
+    assert independent_tries([(10, 20)]) == 20
+    assert independent_tries([(0, 10), (0, 10)]) == 20
+    assert share_interval(10, 40, 3.0) == pytest.approx((0.0368, 0.7439), abs=1e-4)
+
+
+def test_each_recording_has_a_number_of_its_own() -> None:
+    """Also those of other processes, which record at the same time."""
+    first = Tally(CONTROL, 1, 2, recordings=2)
+    second = Tally(CONTROL, 2, 2, recordings=1)
+    for tally in (first, second):
+        tally.count(cut(), changes=False)
+    first.add([second])
+    assert [one.recording for one in first.cuts] == [3, 2]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from dbbench.compare.interval import upper_bound
+from dbbench.compare.interval import independent_tries, share_interval, upper_bound
 from dbbench.model import (
     CUT_COLUMNS,
     KILL_COLUMNS,
@@ -20,7 +20,7 @@ from dbbench.model import (
     HarmCount,
     HarmOutcome,
 )
-from dbbench.units import percent, size_text
+from dbbench.units import count, percent, percents, size_text
 
 INVALID_SHARE: Final = 0.1  # with a larger share of invalid cuts, the rest is not a sample
 # The kinds of harm, the one first that names a cut with several.
@@ -97,7 +97,8 @@ def statement(
     valid = sum(not cut.invalid for cut in plain)
     text = f"0 of {valid} cuts (< {percent(upper_bound(valid), 1)} at 95 %)"
     if about is Conclusion.HARMED:
-        text = f"{_count_harmed(plain)} cuts harmed ({_by_schema(plain)}; {_by_unit(plain)})"
+        parts = (_bounds(plain), _by_schema(plain), _by_unit(plain))
+        text = f"{_count_harmed(plain)} cuts harmed ({'; '.join(parts)})"
     for name, others in (("after kill", causes.after_kill), ("kills", causes.kills)):
         if others:
             text += f"; {name}: {_count_harmed(others)}"
@@ -108,6 +109,15 @@ def _count_harmed(cuts: Iterable[CutFacts]) -> str:
     valid = [cut for cut in cuts if not cut.invalid]
     harmed = [cut for cut in valid if cut.harms]
     return f"{len(harmed)} of {len(valid)}"
+
+
+def _bounds(cuts: Iterable[CutFacts]) -> str:
+    """Return the 95 % interval of the share of harmed cuts, and from how many recordings it is."""
+    valid = [cut for cut in cuts if not cut.invalid]
+    hits = [bool(cut.harms) for cut in valid]
+    low, high = share_interval(sum(hits), len(valid), _independent(valid, hits))
+    recordings = len({cut.recording for cut in valid})
+    return f"{percents(low, high)} at 95 % from {count(recordings, 'recording')}"
 
 
 def _by_schema(cuts: Sequence[CutFacts]) -> str:
@@ -156,18 +166,26 @@ def cut_counts(
         if not valid or none:
             yield HarmCount(column, HarmOutcome.UNTRIED, 0, 0, why if none else "no valid cut")
             continue
-        by_word = Counter(worst(cut.harms) for cut in valid)
-        for word, count in by_word.most_common():
+        words = [worst(cut.harms) for cut in valid]
+        for word, hits in Counter(words).most_common():
             parts = [] if column in KILL_COLUMNS else [_by_unit(valid)]
             evidence = [cut.harms[word] for cut in valid if word in cut.harms]
             parts += map(first_line, evidence[:1])
             yield HarmCount(
                 column,
                 word,
-                count,
+                hits,
                 len(valid),
                 "; ".join(filter(None, parts)),
+                _independent(valid, [one == word for one in words]),
             )
+
+
+def _independent(cuts: Sequence[CutFacts], hits: Sequence[bool]) -> float:
+    """Return how many independent cuts would show the share of hits as exactly."""
+    tries = Counter(cut.recording for cut in cuts)
+    counts = Counter(cut.recording for cut, hit in zip(cuts, hits, strict=True) if hit)
+    return independent_tries([(counts[recording], size) for recording, size in tries.items()])
 
 
 def first_line(evidence: str) -> str:

@@ -60,7 +60,7 @@ from dbbench.plan import catalog
 from dbbench.run.record import stopping
 from dbbench.storage.devices import loop
 
-BATCH: Final = 25  # cuts of one recording: a minute of work; more cuts would be too similar
+BATCH: Final = 10  # cuts of one recording, which are similar; it takes as long as two of them
 KEPT: Final = 3  # most images that each process keeps for one target: 100 MB each
 RECORDING: Final = (
     "recording.json"  # of a kept recording: the cut, and when commits were acknowledged
@@ -147,7 +147,10 @@ class Tally:
         return self.first + self.step * len(self.cuts)
 
     def count(self, cut: CutFacts, changes: bool) -> None:
-        self.cuts.append(replace(cut, number=self.next_number, changes=changes))
+        # Each process numbers its own recordings.
+        recording = self.first + self.step * (self.recordings - 1)
+        numbered = replace(cut, number=self.next_number, recording=recording)
+        self.cuts.append(replace(numbered, changes=changes))
 
     def add(self, others: Sequence[Tally]) -> None:
         """Add the cuts of other processes, and number all of them anew: one may have made more than

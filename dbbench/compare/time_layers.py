@@ -19,6 +19,7 @@ LIMITS: Final = {
     "throttling": (TimeLayer.THROTTLED,),
 }
 _CLIENT_BOUND: Final = "W016"
+_FULL: Final = 0.8  # of a rate that the plan limits
 _MOST_OF_A_LAYER: Final = 0.6  # of its time: the functions that are named cover it
 
 
@@ -101,12 +102,27 @@ def limit(trials: Sequence[Trial]) -> str:
             limiting = word
     if limiting == "client" and trials[0].parameters.get("rate"):
         return "rate"
-    if limiting in ("log flush", "device") and trials[0].limit is not None:
+    # At a full device, locks wait for it too.
+    if limiting not in ("CPU", "client") and all(map(_is_full, trials)):
         return "limit"
     # The load generator has no more CPU.
     if all(_CLIENT_BOUND in [warning.id for warning in trial.warnings] for trial in trials):
         return "client"
     return limiting
+
+
+def _is_full(trial: Trial) -> bool:
+    """Whether the device reached the plan's limit, or waited for a delay of it."""
+    if trial.limit is None:
+        return False
+    limit = trial.limit.asked
+    for rate in trial.ceiling.rates if trial.ceiling is not None else ():
+        most = limit.iops if rate.unit == "IOPS" else limit.mb_per_s
+        if rate.side in ("reads", "writes") and most and rate.median >= _FULL * most:
+            return True
+    of_device = (TimeLayer.LOG, *LIMITS["device"])
+    shares = trial.time.shares if trial.time is not None else {}
+    return bool(limit.delays) and sum(shares.get(layer, 0.0) for layer in of_device) > 0.5
 
 
 def kernel(trials: Sequence[Trial]) -> dict[str, float]:

@@ -9,7 +9,9 @@ import pytest
 from dbbench.compare import Row, time_layers
 from dbbench.compare.time_layers import Mean
 from dbbench.model import (
+    CeilingFacts,
     DeviceLimit,
+    DeviceRate,
     LimitFacts,
     SlowSecond,
     TimeFacts,
@@ -28,6 +30,10 @@ ROWS = [
     Row("ext4", "postgres", "w", verdict=Verdict.BASELINE),
     Row("btrfs", "postgres", "w", verdict=Verdict.SLOWER),
 ]
+
+LIMITED = LimitFacts(DeviceLimit(iops=200))
+DELAYED = LimitFacts(DeviceLimit(flush_ms=5))
+WRITTEN = CeilingFacts(rates=(DeviceRate("writes", "IOPS", 197.1, True),))
 
 
 def timed(arm: str, block: int, **ms: float) -> Trial:
@@ -123,12 +129,16 @@ def test_a_word_names_the_limit(ms: Any, word: str) -> None:
     ("ms", "fields", "word"),
     [
         ({"client": 2.0, "cpu": 1.0}, {"parameters": {"rate": 100}}, "rate"),
-        ({"log": 3.0}, {"limit": LimitFacts(DeviceLimit())}, "limit"),
+        ({"log": 3.0}, {"limit": DELAYED}, "limit"),
+        ({"log": 1.0, "lock": 2.0}, {"limit": DELAYED}, "locks"),
+        ({"log": 1.0, "lock": 1.0, "read": 1.0}, {"limit": LIMITED, "ceiling": WRITTEN}, "limit"),
+        ({"cpu": 3.0}, {"limit": LIMITED, "ceiling": WRITTEN}, "CPU"),
+        ({"log": 3.0}, {"limit": LIMITED, "ceiling": CeilingFacts()}, "log flush"),
         ({"cpu": 3.0}, {"warnings": (TrialWarning("W016", ""),)}, "client"),
     ],
 )
 def test_what_the_plan_or_the_client_limits_has_its_word(ms: Any, fields: Any, word: str) -> None:
-    """An open loop waits for its rate; a limited device is the plan's; a client may have no CPU."""
+    """An open loop waits for its rate, a full device for the plan's limit, a client for a CPU."""
     limited = dataclasses.replace(timed("ext4", 1, **ms), **fields)
     assert time_layers.limit([limited]) == word
 

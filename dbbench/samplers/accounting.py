@@ -19,6 +19,7 @@ from dbbench.machine.host import proc as proc_files
 from dbbench.machine.host.proc import (
     PROC,
     CpuTimes,
+    Family,
     Task,
     below,
     content,
@@ -191,7 +192,7 @@ class TaskClock:
         self._places = [os.path.realpath(place) for place in places]
         # open files outside of `places`, in each of the first readings
         self._outside: list[set[str]] = []
-        self._foreign: set[str] = set()
+        self._family = Family(proc)
         # by thread id and start time, at the last reading
         self._switches: dict[tuple[int, int], int] | None = None
         self._monotonic = 0.0
@@ -208,17 +209,19 @@ class TaskClock:
 
     def read(self, monotonic: float) -> None:
         """Read all threads once, and the memory of each process of the server, at this time."""
-        table = tasks(self._proc, self._foreign)
-        ours = below(self._roots, table)
-        self._foreign.update(map(str, table.keys() - ours))
+        ours = self._family.read(self._roots)
 
         # Context switches, unless a process is missing.
         switches = dict[tuple[int, int], int]()
-        for pid in ours:
-            for thread in proc_files.threads(table[pid], self._proc):
+        for pid, process in ours.items():
+            for thread in proc_files.threads(process, self._proc):
                 counted = times_run(f"{self._proc}/{pid}/task/{thread.pid}")
                 switches[thread.pid, thread.started] = counted
-        if self._switches is not None and set(self._roots) <= ours and any(switches.values()):
+        if (
+            self._switches is not None
+            and set(self._roots) <= ours.keys()
+            and any(switches.values())
+        ):
             for key, count in switches.items():
                 self._counted += max(0, count - self._switches.get(key, 0))
             self._seconds += monotonic - self._monotonic
@@ -226,7 +229,7 @@ class TaskClock:
         self._monotonic = monotonic
 
         # Open files and memory: of the server, if there is one.
-        server = below(self._server, table)
+        server = below(self._server, ours)
         if self._places and len(self._outside) < _LOOKS:
             pids = server if self._server else ours
             files = files_elsewhere(pids, self._places, bool(self._server), self._proc)

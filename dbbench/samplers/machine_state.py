@@ -12,7 +12,15 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from dbbench.machine.host import proc as proc_files
-from dbbench.machine.host.proc import Task, below, content, disk_counts, schedule_of, times_run
+from dbbench.machine.host.proc import (
+    Family,
+    Task,
+    below,
+    content,
+    disk_counts,
+    schedule_of,
+    times_run,
+)
 from dbbench.machine.limits.cgroup import Groups
 from dbbench.machine.mounts import Mount, mount_holding, parsed_mounts
 
@@ -100,27 +108,16 @@ class Processes:
         self._roots = roots
         self._groups = groups
         self._proc = proc
-        # pid -> start time; also of processes whose parent has since ended
-        self._ours: dict[int, int] = {}
-        self._foreign: set[str] = set()
+        self._family = Family(proc)
         self._now: dict[int, Task] = {}
         self._threads: dict[int, list[Task]] = {}
         self._listed: dict[int, str] = {}  # pid -> its control groups, as /proc lists them
         self._scheduled: dict[tuple[int, int], dict[str, str]] = {}  # by thread id and start time
 
     def read(self) -> None:
-        table = proc_files.tasks(self._proc, self._foreign)
-        alive = []
-        for pid, started in self._ours.items():
-            if pid in table and table[pid].started == started:
-                alive.append(pid)
-        ours = below((*self._roots, *alive), table)
-        self._now = {pid: table[pid] for pid in sorted(ours)}
-        self._foreign.update(map(str, table.keys() - ours))
-        self._ours = {}
+        self._now = self._family.read(self._roots)
         self._threads = {}
         for pid, process in self._now.items():
-            self._ours[pid] = process.started
             self._threads[pid] = proc_files.threads(process, self._proc)
         self._listed = {pid: self._groups_of(pid) for pid in self._now}
 

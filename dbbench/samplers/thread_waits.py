@@ -23,7 +23,7 @@ from typing import Final, NamedTuple
 from dbbench.errors import DbbenchError
 from dbbench.machine import threads
 from dbbench.machine.host import proc as proc_files
-from dbbench.machine.host.proc import PROC, below, content, tasks
+from dbbench.machine.host.proc import PROC, Family, content
 from dbbench.machine.limits.cgroup import Groups
 from dbbench.machine.mounts import mounts_of
 from dbbench.metrics.series import Series, on_the_second
@@ -147,7 +147,7 @@ class ThreadWaits:
         self._log = log
         self._proc = proc
         self._groups = Groups(mounts_of(Path("/proc/self")))
-        self._foreign = set[str]()
+        self._family = Family(proc)
         self._threads: dict[int, Thread] = {}
         self._part = 1.0
         self._per_s = float(PER_S)
@@ -195,12 +195,9 @@ class ThreadWaits:
     def _find_threads(self) -> None:
         """Open the files of new threads, and close those of ended ones."""
         # Sessions come and go, so the threads are listed again each second.
-        processes = tasks(self._proc, self._foreign)
-        ours = below((self._server,), processes)
-        self._foreign.update(map(str, processes.keys() - ours))
         found = {}
-        for pid in sorted(ours):
-            for task in proc_files.threads(processes[pid], self._proc):
+        for pid, process in self._family.read((self._server,)).items():
+            for task in proc_files.threads(process, self._proc):
                 found[task.pid] = (pid, task.name)
         chosen = set(found)
         if len(found) > _MOST:

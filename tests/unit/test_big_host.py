@@ -16,6 +16,7 @@ import pytest
 
 from dbbench import process
 from dbbench.commands import doctor
+from dbbench.machine.host import proc
 from dbbench.machine.limits.cgroup import Groups
 from dbbench.samplers.machine_state import Processes
 from dbbench.storage.devices import configured, guard, naming, sysfs, used
@@ -141,3 +142,20 @@ def test_the_sampler_reads_a_process_of_others_once(tmp_path: Path) -> None:
     processes.read()
     write_file(tmp_path / "40/stat", f"40 (program) S 1 {'0 ' * 48}")
     assert calls(processes.read)["open"] == 1
+
+
+def test_a_long_list_of_processes_is_read_less_often(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A process that was found is read each second, a new one is found later."""
+    for pid in (1, 2):
+        write_file(tmp_path / f"{pid}/stat", f"{pid} (program) S 1 {'0 ' * 48}")
+    monkeypatch.setattr(proc, "_LOOKING_SHARE", 1e-12)
+    family = proc.Family(tmp_path)
+    assert list(family.read((1,))) == [1, 2]
+    write_file(tmp_path / "3/stat", f"3 (program) S 1 {'0 ' * 48}")
+    (tmp_path / "2/stat").unlink()
+    assert list(family.read((1,))) == [1]
+    monkeypatch.setattr(family, "_due", 0.0)
+    assert list(family.read((1,))) == [1, 3]

@@ -9,6 +9,7 @@ import functools
 import os
 import platform
 import re
+import time
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,7 @@ _TICKS: Final = os.sysconf("SC_CLK_TCK")
 _EXITING: Final = 0x4  # PF_EXITING, include/linux/sched.h
 _KERNEL_THREAD: Final = 0x00200000  # PF_KTHREAD
 _READ_BYTES: Final = 65536
+_LOOKING_SHARE: Final = 0.002  # of a core, for the list of all processes
 # System call number of ioprio_get(2), which libc does not wrap; on other architectures the I/O
 # priority is not read.
 _IOPRIO_GET: Final = {"x86_64": 252, "aarch64": 31}.get(platform.machine())
@@ -205,18 +207,55 @@ def task(folder: str) -> Task | None:
         return None
 
 
-def tasks(proc: Path = PROC, without: set[str] | None = None) -> dict[int, Task]:
-    """Return the processes by pid, except those in `without`, from which ended ones are removed.
-    Raises OSError.
-    """
-    # Names only, also of `without`: of 30,000 processes, Path objects and numbers cost more than the
-    # kernel does.
-    names = set(os.listdir(proc))  # noqa: PTH208
-    if without is not None:
-        without &= names
-        names -= without
-    read = (task(f"{proc}/{name}") for name in names if name.isdigit())
+def tasks(proc: Path = PROC) -> dict[int, Task]:
+    """Return the processes by pid. Raises OSError."""
+    return _tasks_of(_list_names(proc), proc)
+
+
+def _list_names(proc: Path) -> set[str]:
+    # Names only: of 30,000 processes, Path objects and numbers cost more than the kernel does.
+    return {name for name in os.listdir(proc) if name.isdigit()}  # noqa: PTH208
+
+
+def _tasks_of(names: Iterable[str], proc: Path) -> dict[int, Task]:
+    read = (task(f"{proc}/{name}") for name in names)
     return {process.pid: process for process in read if process is not None}
+
+
+class Family:
+    """The processes below some of them, for readings of a measurement. On a host with very many
+    processes, new ones are looked for less often: the listing may take 0.2 % of a core.
+    """
+
+    def __init__(self, proc: Path = PROC) -> None:
+        self._proc = proc
+        self._foreign: set[str] = set()
+        # pid -> start time; also of processes whose parent has since ended
+        self._known: dict[int, int] = {}
+        self._due = 0.0
+
+    def read(self, roots: Iterable[int]) -> dict[int, Task]:
+        """Return the roots and all processes below them. Raises OSError."""
+        names = set(map(str, self._known))
+        began = time.thread_time()
+        looks = time.monotonic() >= self._due
+        if looks:
+            listed = _list_names(self._proc)
+            self._foreign &= listed
+            names = listed - self._foreign
+            pause_s = (time.thread_time() - began) / _LOOKING_SHARE
+            if pause_s > 1:  # readings are a second apart
+                self._due = time.monotonic() + pause_s
+        table = _tasks_of(names, self._proc)
+        alive = []
+        for pid, started in self._known.items():
+            if pid in table and table[pid].started == started:
+                alive.append(pid)
+        ours = below((*roots, *alive), table)
+        if looks:
+            self._foreign.update(map(str, table.keys() - ours))
+        self._known = {pid: table[pid].started for pid in ours}
+        return {pid: table[pid] for pid in sorted(ours)}
 
 
 def below(

@@ -35,7 +35,7 @@ from dbbench.run.preflight import refusals
 from dbbench.samplers import programs as sampled
 from dbbench.samplers.time_layers import calls_by_number
 from dbbench.storage import devices
-from dbbench.storage.devices import configured, used
+from dbbench.storage.devices import configured, loop_driver, used
 from dbbench.storage.devices.directory import nearest
 from dbbench.storage.filesystems import FAMILIES
 from dbbench.storage.layers import delay
@@ -492,6 +492,8 @@ def _devices() -> Iterator[Probe]:
     for device in quiet:
         named = configured.by_configuration(device, entries, tags[device.name])
         users.setdefault(device.name, []).extend(named)
+    for name in loop_driver.silent():
+        users[name] = ["the filesystem of its file does not answer"]
     names = devices.DiskNames()
     for disk in disks:
         using = [text for text in users.get(disk.name, ()) if not isinstance(text, used.Unseen)]

@@ -4,12 +4,40 @@ from __future__ import annotations
 
 import ctypes
 import os
+import stat
+import struct
+from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 _LIBC.mmap.restype = ctypes.c_void_p
+_statx: Final = _LIBC["statx"]  # not the function of `call`, which has other arguments
+_statx.argtypes = (
+    ctypes.c_int,
+    ctypes.c_char_p,
+    ctypes.c_int,
+    ctypes.c_uint,
+    ctypes.c_void_p,
+)
 _FAILED: Final = (-1, None, ctypes.c_void_p(-1).value)
+_AT_FDCWD: Final = -100
+_AT_STATX_DONT_SYNC: Final = 0x4000
+_STATX_TYPE_AND_INODE: Final = 0x101
+# struct statx: the mode, the inode, and the numbers of the file and of its filesystem
+_MODE: Final = struct.Struct("=H")
+_MODE_AT: Final = 28
+_KINDS: Final = (stat.S_IFREG, stat.S_IFBLK)
+_STATX: Final = struct.Struct("=28xH2xQ88x4I112x")
+
+
+class FileStatus(NamedTuple):
+    """What tells a file from others, with the names of os.stat_result."""
+
+    st_mode: int
+    st_ino: int
+    st_rdev: int
+    st_dev: int
 
 
 def call(name: str, *arguments: Any, path: Path | None = None) -> int:
@@ -31,3 +59,37 @@ def syncfs(path: Path) -> None:
         call("syncfs", fd, path=path)
     finally:
         os.close(fd)
+
+
+def known_status(path: Path) -> FileStatus:
+    """Return what the kernel knows of a file. Its filesystem is not asked, because one of a network
+    or of FUSE may never answer. Raises OSError.
+    """
+    answer = ctypes.create_string_buffer(_STATX.size)
+    words = (os.fsencode(path), _AT_STATX_DONT_SYNC, _STATX_TYPE_AND_INODE)
+    if _statx(_AT_FDCWD, *words, ctypes.addressof(answer)):
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), str(path))
+    return _status_in(answer)
+
+
+def _status_in(answer: ctypes.Array[ctypes.c_char]) -> FileStatus:
+    mode, inode, *numbers = _STATX.unpack_from(answer)
+    return FileStatus(mode, inode, os.makedev(*numbers[:2]), os.makedev(*numbers[2:]))
+
+
+def files_in(folder: int, without: Collection[int] = ()) -> Iterator[tuple[str, FileStatus]]:
+    """Yield the regular files and block devices in an open directory, with `known_status`. Files
+    that fail with an errno in `without` are left out. Raises OSError.
+    """
+    answer = ctypes.create_string_buffer(_STATX.size)
+    place = ctypes.addressof(answer)
+    for name in os.listdir(folder):
+        # As in `known_status`, without the cost of a call for half a million descriptors.
+        if _statx(folder, name.encode(), _AT_STATX_DONT_SYNC, _STATX_TYPE_AND_INODE, place):
+            number = ctypes.get_errno()
+            if number in without:
+                continue
+            raise OSError(number, os.strerror(number), name)
+        if stat.S_IFMT(_MODE.unpack_from(answer, _MODE_AT)[0]) in _KINDS:
+            yield name, _status_in(answer)

@@ -149,7 +149,8 @@ def test_many_at_once_get_one_each(tmp_path: Path) -> None:
 
     def attach(image: Path) -> bool:
         with loop.attach(image) as device:
-            return loop_driver.status(device.facts.name) == loop_driver.LoopStatus(
+            name = device.facts.name
+            return loop_driver.statuses([name])[name] == loop_driver.LoopStatus(
                 (image.stat().st_dev, image.stat().st_ino),
                 0,
                 str(image),
@@ -350,9 +351,7 @@ def test_a_device_whose_file_cannot_be_examined_holds_no_image_of_ours(
     # The kernel remembers for a second what the server said about the file.
     assert (
         process.wait_while(
-            lambda: (
-                (loop_driver.status(dead) or loop_driver.LoopStatus((1, 1), 0, "")).file != (0, 0)
-            ),
+            lambda: loop_driver.statuses([dead])[dead].file != (0, 0),
             60.0,
         )
         is False

@@ -9,6 +9,8 @@ from dbbench.storage.devices import configured
 from dbbench.storage.devices.used import Target
 from tests.support.files import write_file
 
+# The status of a file outside of /dev is asked for in a process of its own.
+pytestmark = pytest.mark.starts_processes
 FILES = {
     "fstab": "# UUID=a /old\nUUID=a /srv ext4 defaults 0 1\n\nLABEL=my\\040data /srv2 xfs\n",
     "crypttab": "# name device key\nsafe UUID=b none luks\nbroken\n",

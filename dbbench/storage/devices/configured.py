@@ -4,16 +4,15 @@ automount, would use them: fstab(5), crypttab(5), and units of systemd that moun
 
 from __future__ import annotations
 
-import contextlib
 import itertools
-import os
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from dbbench.machine.libc import FileStatus
 from dbbench.machine.mounts import unescape
-from dbbench.storage.devices.used import Target
+from dbbench.storage.devices.used import Target, status_of
 
 ETC: Final = Path("/etc")
 # Where a line names the device: its first or its second field.
@@ -47,7 +46,7 @@ class ConfiguredUse:
     word: str
     place: Path  # the file
     text: str
-    file: os.stat_result | None  # of the path, if it exists
+    file: FileStatus | None  # of the path, if it exists
 
     def names(self, device: Target, tags: Set[str]) -> bool:
         tag = self.word
@@ -75,11 +74,7 @@ def by_configuration(device: Target, listed: Sequence[ConfiguredUse], tags: Set[
 
 def _entry(word: str, place: Path, text: str) -> ConfiguredUse:
     word = unescape(word).replace('"', "")
-    file = None
-    if word.startswith("/"):
-        # The name may not exist any more; one with a null byte (ValueError) never did.
-        with contextlib.suppress(OSError, ValueError):
-            file = Path(word).stat()
+    file = status_of(word) if word.startswith("/") else None
     return ConfiguredUse(word, place, text, file)
 
 

@@ -248,7 +248,7 @@ def _opened(
         return [text for text in texts if not isinstance(text, used.Unseen)]
 
     users = process.wait_while(openers, _MOMENT_S)
-    if all(isinstance(text, used.ByUdev) for text in users):
+    if users and all(isinstance(text, used.ByUdev) for text in users):
         process.wait_while(openers, UDEV_S)
     return found
 

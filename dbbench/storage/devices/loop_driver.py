@@ -8,10 +8,12 @@ import errno
 import fcntl
 import os
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from dbbench import process
 from dbbench.results.fileio import open_fd
 from dbbench.storage.devices import sysfs
 
@@ -24,6 +26,8 @@ _LOOP_GET_STATUS64: Final = 0x4C05
 _BLKBSZSET: Final = 0x40081271
 _INFO: Final = struct.Struct("=5Q4I64s64s32s2Q")  # struct loop_info64
 _CONFIG: Final = struct.Struct(f"=2I{_INFO.size}s8Q")  # struct loop_config
+_ANSWER_S: Final = 1.0  # a file on a local disk, and one on a network that works, take milliseconds
+_silent: set[tuple[str, str]] = set()  # device and file; one that did not answer is not asked again
 
 
 @dataclass(frozen=True)
@@ -34,6 +38,8 @@ class LoopStatus:
     number: int
     # from sysfs: never truncated, but possibly misleading from another mount namespace
     file_name: str
+    failure: str = ""  # why the device could not be queried
+    answers: bool = True  # the filesystem of the file
 
 
 def open_free() -> tuple[str, int]:
@@ -61,17 +67,44 @@ def is_bound(name: str) -> bool:
     return (sysfs.folder(name) / "loop/backing_file").exists()
 
 
-def status(name: str) -> LoopStatus | None:
-    """Return what a loop device is bound to, or None if it was released meanwhile; (0, 0) for a
-    file that the kernel cannot examine, because the server of its filesystem has died. Raises
-    OSError.
+def statuses(names: Sequence[str]) -> dict[str, LoopStatus]:
+    """Return what loop devices are bound to, without those that were released meanwhile. The driver
+    asks the filesystem of the file, in a process of its own that may wait for ever.
     """
-    with open_fd(f"/dev/{name}") as fd:
-        try:
-            answer = fcntl.ioctl(fd, _LOOP_GET_STATUS64, bytes(_INFO.size))
-        except OSError as error:
-            if error.errno == errno.ENXIO:
-                return None
-            answer = bytes(_INFO.size)
+    files = {name: sysfs.attribute(name, "loop/backing_file") for name in names}
+    bound = {name: file for name, file in files.items() if file is not None}
+    asked = [name for name in bound if (name, bound[name]) not in _silent]
+    answers = process.ask_each(_ask, asked, _ANSWER_S)
+    found = dict[str, LoopStatus]()
+    for name, file in bound.items():
+        if name not in answers:
+            _silent.add((name, file))
+            found[name] = LoopStatus((0, 0), 0, file, answers=False)
+        elif answers[name] is not None:
+            device, inode, number, failure = answers[name]
+            found[name] = LoopStatus((device, inode), number, file, failure)
+    return found
+
+
+def silent() -> list[str]:
+    """Return the loop devices whose file is on a filesystem that did not answer `statuses`."""
+    return [name for name, file in _silent if sysfs.attribute(name, "loop/backing_file") == file]
+
+
+def _ask(name: str) -> tuple[int, int, int, str] | None:
+    """Return device, inode, number and failure of a loop device; None if it was released. The first
+    three are 0 for a file that the kernel cannot examine, because the server of its filesystem
+    has died.
+    """
+    try:
+        with open_fd(f"/dev/{name}") as fd:
+            try:
+                answer = fcntl.ioctl(fd, _LOOP_GET_STATUS64, bytes(_INFO.size))
+            except OSError as error:
+                if error.errno == errno.ENXIO:
+                    return None
+                answer = bytes(_INFO.size)
+    except OSError as error:
+        return 0, 0, 0, error.strerror or str(error)
     device, inode, number, *_ = _INFO.unpack(answer)
-    return LoopStatus((device, inode), number, sysfs.attribute(name, "loop/backing_file") or "")
+    return device, inode, number, ""

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from dbbench import process
 from dbbench.errors import DbbenchError
-from dbbench.storage.devices import sysfs
+from dbbench.storage.devices import loop_driver, sysfs
 
 BY_ID: Final = Path("/dev/disk/by-id")
 BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
@@ -139,11 +139,21 @@ def describe_all() -> list[Listed]:
     missing, fails or prints something unknown.
     """
     argv = ["lsblk", "--json", "--bytes", "--list", "--output", _COLUMNS]
+    # lsblk may read disks, and would wait for a loop device whose file does not answer.
+    loop_driver.statuses(sysfs.disks())
+    if silent := loop_driver.silent():
+        argv += [f"/dev/{name}" for name in sysfs.disks() if name not in silent]
     try:
         disks = parse_lsblk(process.run(argv, note=False).stdout)
     except DbbenchError:
         disks = list(_listed_by_kernel())
+    listed = {disk.name for disk in disks}
+    disks += [_loop_device(name) for name in silent if name not in listed]
     return [disk for disk in disks if sysfs.size_bytes(disk.name) > 0]
+
+
+def _loop_device(name: str) -> Listed:
+    return Listed(name, "loop", (), sysfs.size_bytes(name), "", ())
 
 
 def _listed_by_kernel() -> Iterator[Listed]:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from dbbench import process
 from dbbench.machine import libc
 from dbbench.machine.host.proc import text
 from dbbench.machine.mounts import mounts_of, unescape
@@ -32,6 +33,7 @@ _EVENT: Final = struct.Struct("=iIII")
 _EVENTS_BYTES: Final = 65536
 _UDEV: Final = ("(udev-worker)", "systemd-udevd", "udevd")  # names of its processes
 _SHOWN: Final = 5  # processes that a message names
+_ANSWER_S: Final = 1.0  # for the status of a file
 _COMMAND: Final = 120  # longest command line in a message, in characters
 
 
@@ -43,7 +45,7 @@ class Target:
     numbers: frozenset[int]  # device numbers of the device, its disk, and everything on top of it
     files: frozenset[tuple[int, int]]  # (device, inode) of the file behind a loop device
 
-    def is_at(self, found: os.stat_result) -> bool:
+    def is_at(self, found: os.stat_result | libc.FileStatus) -> bool:
         if stat.S_ISBLK(found.st_mode):
             return found.st_rdev in self.numbers
         return (found.st_dev, found.st_ino) in self.files
@@ -113,9 +115,15 @@ def target(name: str) -> Target:
     """Return the device of that kernel name with what is on it. Raises OSError if a loop device
     cannot be queried.
     """
+    return _target(name, loop_driver.statuses([name]).get(name))
+
+
+def _target(name: str, status: loop_driver.LoopStatus | None) -> Target:
+    if status is not None and (status.failure or not status.answers):
+        reason = status.failure or "its filesystem does not answer"
+        raise OSError(f"{status.file_name}, the backing file of {name}: {reason}")
     related = (name, sysfs.disk_of(name), *sysfs.above(name))
     numbers = frozenset(number for each in related if (number := sysfs.number_of(each)) is not None)
-    status = loop_driver.status(name) if loop_driver.is_bound(name) else None
     return Target(
         name,
         numbers,
@@ -135,9 +143,10 @@ def users(name: str, mine: Set[int] = frozenset()) -> list[str]:
 def targets(names: Sequence[str]) -> list[Target]:
     """Return these devices. One that cannot be queried is omitted: only root may query a loop device."""
     devices = list[Target]()
+    statuses = loop_driver.statuses(names)
     for name in names:
         with contextlib.suppress(OSError):
-            devices.append(target(name))
+            devices.append(_target(name, statuses.get(name)))
     return devices
 
 
@@ -212,7 +221,7 @@ def by_files(root: Path) -> list[str]:
         opened = (entry for name in ("fd", "map_files") for entry in (process / name).iterdir())
         for link in (process / "cwd", process / "root", *opened):
             with contextlib.suppress(OSError):
-                if len(users) < _SHOWN and link.stat().st_dev == st_dev:
+                if len(users) < _SHOWN and libc.known_status(link).st_dev == st_dev:
                     users.append(
                         f"{_who(process)}: {link.parent.name}/{link.name} -> {link.readlink()}"
                     )
@@ -228,7 +237,7 @@ def by_writers(device: Target, proc: Path) -> list[str]:
     """Return other processes that have it open for writing, without those that cannot be inspected."""
     me = (proc / "self").readlink().name
 
-    def hit(process: Path, fd: str, status: os.stat_result) -> bool:
+    def hit(process: Path, fd: str, status: libc.FileStatus) -> bool:
         return (
             process.name != me and device.is_at(status) and is_for_writing(process / "fdinfo" / fd)
         )
@@ -243,7 +252,7 @@ def by_locks(file: os.stat_result, proc: Path) -> list[str]:
     not used it.
     """
 
-    def hit(process: Path, fd: str, status: os.stat_result) -> bool:
+    def hit(process: Path, fd: str, status: libc.FileStatus) -> bool:
         # Each lock of this open file has a line (proc(5)): "lock:  1: FLOCK  ADVISORY  WRITE 4711
         # 00:05:305 0 EOF"
         same = (status.st_dev, status.st_ino) == (file.st_dev, file.st_ino)
@@ -255,7 +264,7 @@ def by_locks(file: os.stat_result, proc: Path) -> list[str]:
 
 
 def _with_descriptor(
-    proc: Path, hit: Callable[[Path, str, os.stat_result], bool]
+    proc: Path, hit: Callable[[Path, str, libc.FileStatus], bool]
 ) -> tuple[list[Path], list[str]]:
     """Return the processes with a file for which `hit` is true, and who could not be examined."""
     users = []
@@ -271,19 +280,15 @@ def _with_descriptor(
     return users, _each(proc, look, "the open files")
 
 
-def _open_files(process: str) -> Iterator[tuple[str, os.stat_result]]:
+def _open_files(process: str) -> Iterator[tuple[str, libc.FileStatus]]:
     """Yield each descriptor of a process with the status of its file. One system call for each: a
     large host has half a million descriptors.
     """
-    with os.scandir(f"{process}/fd") as entries:
-        for entry in entries:
-            try:
-                status = entry.stat()
-            except OSError as error:
-                if error.errno not in _ENDED:
-                    raise
-            else:
-                yield entry.name, status
+    folder = os.open(f"{process}/fd", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        yield from libc.files_in(folder, without=_ENDED)
+    finally:
+        os.close(folder)
 
 
 def mounts_of_each(devices: Sequence[Target], proc: Path) -> dict[str, list[str]]:
@@ -361,15 +366,12 @@ def by_loops(device: Target) -> list[str]:
 def loops_of_each(devices: Sequence[Target]) -> dict[str, list[str]]:
     """Return loop devices over each device, or over the same file."""
     users: dict[str, list[str]] = {device.name: [] for device in devices}
-    for name in filter(loop_driver.is_bound, sysfs.disks()):
-        status = None
+    for name, status in loop_driver.statuses(sysfs.disks()).items():
         failure = ""
-        try:
-            status = loop_driver.status(name)
-        except OSError as error:
-            failure = f"the backing file of {name} cannot be determined: {error.strerror}"
+        if status.failure:
+            failure = f"the backing file of {name} cannot be determined: {status.failure}"
         for device in devices:
-            text = failure or (_over(device, name, status) if status else "")
+            text = failure or _over(device, name, status)
             if text and name != device.name:
                 users[device.name].append(text)
     return users
@@ -389,15 +391,13 @@ def swaps_of_each(devices: Sequence[Target], proc: Path) -> dict[str, list[str]]
     users: dict[str, list[str]] = {device.name: [] for device in devices}
     for line in (proc / "swaps").read_text(errors="surrogateescape").strip("\n").split("\n")[1:]:
         area = unescape(line.split()[0])
-        file: os.stat_result | None = None
+        file = status_of(area)
         number: int | None = None
-        try:
-            file = Path(area).stat()
-        except OSError as error:
+        if file is None:
             number = sysfs.number_of(Path(area).name)
             if number is None:
                 for texts in users.values():
-                    texts.append(f"the swap area {area} cannot be examined: {error.strerror}")
+                    texts.append(f"the swap area {area} cannot be examined")
         for device in devices:
             if number in device.numbers or (file is not None and device.is_at(file)):
                 users[device.name].append(f"{area} is swap")
@@ -491,9 +491,28 @@ def _mounted_number(
         return None
     if source.parent == Path("/dev"):
         number = sysfs.number_of(source.name)
-    elif source.is_absolute() and source.is_block_device():
-        number = source.stat().st_rdev
+    elif source.is_absolute() and (file := status_of(path)) and stat.S_ISBLK(file.st_mode):
+        number = file.st_rdev
     return number if number in numbers else None
+
+
+def status_of(path: str) -> libc.FileStatus | None:
+    """Return the status of the file of an absolute path; None without one, or if its filesystem does
+    not answer.
+    """
+    if path.startswith("/dev/"):
+        answer = _ask_status(path)
+    else:
+        answer = process.ask_each(_ask_status, [path], _ANSWER_S).get(path)
+    return None if answer is None else libc.FileStatus(*answer)
+
+
+def _ask_status(path: str) -> tuple[int, int, int, int] | None:
+    try:
+        status = Path(path).stat()
+    except (OSError, ValueError):  # a path with a null byte does not exist
+        return None
+    return status.st_mode, status.st_ino, status.st_rdev, status.st_dev
 
 
 def _each(proc: Path, look: Callable[[str], None], what: str) -> list[str]:
@@ -505,9 +524,10 @@ def _each(proc: Path, look: Callable[[str], None], what: str) -> list[str]:
         pids = sorted(int(entry.name) for entry in entries if entry.name.isdigit())
     for folder in (f"{proc}/{pid}" for pid in pids):
         try:
-            with _unless_ended():
-                look(folder)
+            look(folder)
         except OSError as error:
+            if error.errno in _ENDED:
+                continue
             who = _who(Path(folder))
             unreadable.append(Unseen(f"{what} of {who} cannot be read: {error.strerror}"))
     return unreadable

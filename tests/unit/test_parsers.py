@@ -1,20 +1,23 @@
-"""Every parser of JSON that a tool prints, on recordings that were changed as another version of the
-tool might: a key is missing, new or null, a list is empty.
+"""Every parser of what a tool prints, on recordings that were changed as another version of the tool
+might: a key or a line is missing, new or of another kind, a list is empty.
 """
 
 import copy
 import json
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
-from dbbench.drivers import fio
+from dbbench.drivers import bonnie, filework_load, fio
 from dbbench.errors import DbbenchError
 from dbbench.samplers import iostat, sar
 from dbbench.storage.devices import ceiling, guard, naming, smart
-from dbbench.storage.layers import lvm
+from dbbench.storage.filesystems import btrfs, ext, f2fs, xfs
+from dbbench.storage.filesystems.zfs import properties
+from dbbench.storage.layers import crypt, lvm
 
 FIXTURES: Final = Path(__file__).parents[1] / "fixtures"
 Parser = Callable[[str], object]
@@ -58,6 +61,43 @@ def sadf_of_vda(text: str) -> object:
     return sar.parse(text, ("vda",))
 
 
+def cryptsetup(text: str) -> object:
+    """The facts of an encrypted volume."""
+    return crypt.parse_status(text)
+
+
+def xfs_freesp(text: str) -> object:
+    """The free extents of xfs with blocks of 4 KiB."""
+    return xfs.parse_freesp(text, 4096)
+
+
+def filework_of_one(text: str) -> object:
+    """The copy of one client."""
+    return filework_load.parse_copy(text)
+
+
+# the beginning of the names of recordings of text -> their parser
+LINES: Final[dict[str, Parser]] = {
+    "filesystems/btrfs-du-": btrfs.parse_du,
+    "filesystems/btrfs-dump-super-": btrfs.parse_super,
+    "filesystems/btrfs-dump-tree-chunk-": btrfs.parse_chunks,
+    "filesystems/btrfs-usage-": btrfs.parse_usage,
+    "filesystems/compsize": btrfs.parse_compsize,
+    "filesystems/dump.f2fs": f2fs.parse_dump,
+    "filesystems/dumpe2fs-": ext.parse_dumpe2fs,
+    "filesystems/e2freefrag-": ext.parse_e2freefrag,
+    "filesystems/xfs-freesp-": xfs_freesp,
+    "filesystems/xfs_info-": xfs.parse_xfs_info,
+    "layers/cryptsetup-status": cryptsetup,
+    "zfs/zdb-label-": properties.parse_label,
+    "zfs/zfs-get-": properties.parse_get,
+    "drivers/bonnie.csv": bonnie.parse,
+    "drivers/copy.out": filework_of_one,
+    "drivers/smallfiles.out": filework_load.steps,
+}
+# what another version may print in place of a number
+OTHER_WORDS: Final = ("", "-", "[unknown]", "1,5", "nan", "9" * 30)
+
 # recording -> its parser
 RECORDED: Final[dict[str, Parser]] = {
     "devices/lsblk-2.41.5.json": naming.parse_lsblk,
@@ -96,8 +136,9 @@ def changed(document: Any) -> Iterator[tuple[str, str]]:
         before = copy.copy(container)
         keys = list(container) if isinstance(container, dict) else range(min(1, len(container)))
         for key in keys:
-            container[key] = None
-            yield f"null: {key} of {shown}", json.dumps(document)
+            for other in (None, "text", -1, []):
+                container[key] = other
+                yield f"{other!r}: {key} of {shown}", json.dumps(document)
             del container[key]
             yield f"missing: {key} of {shown}", json.dumps(document)
             restore(container, before)
@@ -142,6 +183,37 @@ def test_another_versions_output_is_read_or_reported(name: str) -> None:
     for what, text in changed(document):
         try:
             RECORDED[name](text)
+        except DbbenchError:
+            continue
+        except Exception as error:
+            failed.append(f"{what}: {error!r}")
+    assert failed == []
+
+
+def changed_lines(text: str) -> Iterator[tuple[str, str]]:
+    """Yield a description and the text with each of the changes, one at a time."""
+    lines = text.splitlines(keepends=True)[:60]
+    for number, line in enumerate(lines):
+        before = "".join(lines[:number])
+        after = "".join(lines[number + 1 :])
+        yield f"without {line!r}", before + after
+        yield f"up to {line!r}", before
+        yield f"in the middle of {line!r}", before + line[: len(line) // 2]
+        yield f"twice {line!r}", before + line + line + after
+        for other in OTHER_WORDS:
+            yield f"{other!r} in {line!r}", before + re.sub(r"\d+", other, line) + after
+
+
+@pytest.mark.parametrize("start", LINES)
+def test_another_versions_lines_are_read_or_reported(start: str) -> None:
+    """As of JSON: an error has an ID, and never ends a command with E999."""
+    parse = LINES[start]
+    folder, _, name = start.partition("/")
+    recordings = sorted((FIXTURES / folder).glob(f"{name}*"))
+    failed = []
+    for what, text in changed_lines(recordings[-1].read_text()):
+        try:
+            parse(text)
         except DbbenchError:
             continue
         except Exception as error:

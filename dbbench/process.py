@@ -70,6 +70,10 @@ _places: contextvars.ContextVar[Mapping[str, Entering]] = contextvars.ContextVar
 _phase: contextvars.ContextVar[tuple[str, float | None] | None] = contextvars.ContextVar(
     "phase", default=None
 )
+# how many times slower than an ordinary disk the one is that programs of the block write to
+_disk: contextvars.ContextVar[Callable[[], float] | None] = contextvars.ContextVar(
+    "disk", default=None
+)
 Spawn = Callable[[Callable[[], subprocess.Popen[bytes]]], subprocess.Popen[bytes]]
 _spawn: contextvars.ContextVar[Spawn | None] = contextvars.ContextVar("spawn", default=None)
 
@@ -263,9 +267,16 @@ def in_phase(name: str, asked_s: float | None) -> contextlib.AbstractContextMana
     return _within(_phase, (name, until))
 
 
+def on_disk(slowness: Callable[[], float]) -> contextlib.AbstractContextManager[object]:
+    """Let programs of the block take so many times longer, because of the disk that they write to.
+    `slowness` is called when a program exceeds its limit.
+    """
+    return _within(_disk, slowness)
+
+
 def allowed_s(usual_s: float) -> float:
     """Return how long a program may run whose limit on an ordinary machine is `usual_s`: longer on
-    a slow machine, and as long as the plan gives the phase in [deadlines].
+    a slow machine or disk, and as long as the plan gives the phase in [deadlines].
     """
     longest_s = usual_s * _slowness()
     phase = _phase.get()
@@ -296,13 +307,16 @@ def too_late(evidence: str) -> DbbenchError:
 
 
 def _slowness() -> float:
-    """Return how many times longer than on an ordinary machine a computation takes at this moment;
-    at least 1.
+    """Return how many times longer than on an ordinary machine with an ordinary disk work takes at
+    this moment; at least 1.
     """
     began = time.perf_counter()
     for _ in range(_LOOPS):
         pass
-    return min(_SLOWEST, max(1.0, (time.perf_counter() - began) / _LOOPS_S))
+    slowest = (time.perf_counter() - began) / _LOOPS_S
+    if disk := _disk.get():
+        slowest = max(slowest, disk())
+    return min(_SLOWEST, max(1.0, slowest))
 
 
 def run(

@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from dbbench import __version__, errors, model, process
 from dbbench.engines import profile_of
@@ -21,7 +21,10 @@ from dbbench.model.events import Emit, Event
 from dbbench.model.times import DEADLINES_S, UNBOUNDED_WORK_S
 from dbbench.results import Draft, RunFolder
 from dbbench.results.fileio import FULL, unwritable, writing
+from dbbench.storage.devices import canary
 from dbbench.units import iso
+
+_LONGEST_S: Final = 86400.0  # of a phase on a slow disk
 
 
 class Record:
@@ -87,7 +90,11 @@ class Record:
         began_utc = self.clock.now_utc()
         try:
             asked_s = self.run.plan.deadlines.get(phase)
-            with deadline(phase, limit_s), process.in_phase(phase.value, asked_s):
+            with (
+                deadline(phase, limit_s),
+                process.in_phase(phase.value, asked_s),
+                process.on_disk(self.disk_slowness),
+            ):
                 yield
         finally:
             # The time is recorded also if the phase fails.
@@ -96,6 +103,10 @@ class Record:
             seconds = round(seconds, 3)
             self._phases.append(model.PhaseTime(phase, iso(began_utc), ended, seconds))
             self.tell("phase_end", phase=name, seconds=seconds)
+
+    def disk_slowness(self) -> float:
+        """Return how many times slower than an ordinary disk the trial's is; 1 if not measured."""
+        return canary.slowness(vars(self.facts).get("canary", {}))
 
     def phase_s(self, phase: model.Phase) -> float:
         return sum(done.seconds for done in self._phases if done.name is phase)
@@ -159,7 +170,9 @@ class Record:
         if asked is not None:
             return asked
         window = self.cell.window
+        # On a slow disk all takes longer, but nothing more than a day.
         base = DEADLINES_S[phase]
+        base = max(base, min(base * self.disk_slowness(), _LONGEST_S))
         if phase is model.Phase.MEASURE:
             return base + window.measure_s if window.kind == "fixed" else UNBOUNDED_WORK_S
         if phase is model.Phase.WARMUP:

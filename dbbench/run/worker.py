@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from dbbench import datasets, process, results
+from dbbench.datasets.golden import cache_folder
 from dbbench.errors import (
     EXIT_TRIAL_FAILED,
     DatasetBuildFailed,
@@ -46,7 +47,7 @@ from dbbench.run.stages import attach, restore
 from dbbench.run.trial import run_trial
 from dbbench.run.workdir import WorkDir
 from dbbench.storage import devices
-from dbbench.storage.devices import ceiling, image
+from dbbench.storage.devices import canary, ceiling, image
 from dbbench.storage.devices.guard import Permit
 
 
@@ -136,7 +137,10 @@ def _build_golden(
     # A copy is built before the first trial, so that its deadline is that of restoring it.
     asked_s = folder.run.plan.deadlines.get(Phase.RESTORE)
     try:
-        with process.in_phase(Phase.RESTORE.value, asked_s):
+        with (
+            process.in_phase(Phase.RESTORE.value, asked_s),
+            process.on_disk(lambda: canary.slowness(canary.measure(cache_folder()))),
+        ):
             restore.ensure_golden(cell, workdir, emit)
     # The deadline's own message names a trial, and there is none.
     except DeadlinePassed as error:

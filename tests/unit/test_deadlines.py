@@ -2,12 +2,18 @@
 
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
-from dbbench import process
+from dbbench import process, results
 from dbbench.errors import DeadlinePassed
+from dbbench.model import Phase
 from dbbench.remote import ssh
+from dbbench.results import RunFolder
+from dbbench.run.record import Record
+from dbbench.storage.devices import canary
+from tests.support.runs import small_run
 
 SLEEP = (sys.executable, "-c", "import time; time.sleep(0.5); print('done')")
 
@@ -15,7 +21,7 @@ SLEEP = (sys.executable, "-c", "import time; time.sleep(0.5); print('done')")
 @pytest.fixture(autouse=True)
 def ordinary(monkeypatch: pytest.MonkeyPatch) -> None:
     """This machine may be busy."""
-    monkeypatch.setattr(process, "_slowness", lambda: 1.0)
+    monkeypatch.setattr(process, "_LOOPS_S", 1e9)
 
 
 @pytest.mark.starts_processes
@@ -23,7 +29,7 @@ def test_a_program_may_run_longer_on_a_slow_machine(monkeypatch: pytest.MonkeyPa
     """What it printed before its usual limit is not lost."""
     with pytest.raises(DeadlinePassed, match="still running after 0 s"):
         process.run(SLEEP, timeout_s=0.1)
-    monkeypatch.setattr(process, "_slowness", lambda: 100.0)
+    monkeypatch.setattr(process, "_LOOPS_S", 1e-9)
     assert process.run(SLEEP, timeout_s=0.1).stdout == "done\n"
     with process.running(SLEEP) as program:
         assert program.wait(0.1) == 0
@@ -39,11 +45,41 @@ def test_the_plans_deadline_replaces_the_limits_of_programs_in_its_phase() -> No
         assert process.allowed_s(20.0) == 20.0
 
 
+@pytest.mark.parametrize(
+    ("rates", "longer"),
+    [
+        ({}, 1.0),
+        ({"cpu_ms": 900.0, "fdatasync_ms": 0.1, "write_mb_per_s": 3000.0}, 1.0),
+        ({"fdatasync_ms": 250.0, "write_mb_per_s": 3000.0}, 10.0),
+        ({"fdatasync_ms": 0.1, "write_mb_per_s": 3.0}, 20.0),
+        ({"fdatasync_ms": 1e9, "write_mb_per_s": 0.0}, 100.0),
+    ],
+)
+def test_programs_may_run_longer_on_a_slow_disk(rates: dict[str, float], longer: float) -> None:
+    """As initdb, whose thousand files reach the disk one by one; by what `canary` measured."""
+    with process.on_disk(lambda: canary.slowness(rates)):
+        assert process.allowed_s(120.0) == pytest.approx(120.0 * longer)
+    assert process.allowed_s(120.0) == 120.0
+
+
+@pytest.mark.parametrize(("flush_ms", "limit_s"), [(1.0, 600.0), (250.0, 6000.0), (9e9, 86400.0)])
+def test_a_phase_has_more_time_on_a_slow_disk(
+    flush_ms: float,
+    limit_s: float,
+    tmp_path: Path,
+) -> None:
+    """At most a day."""
+    folder = RunFolder(results.create_run(tmp_path, small_run(), ""))
+    record = Record(folder, folder.run.order[0], lambda _: None)
+    record.facts.canary = {"fdatasync_ms": flush_ms}
+    assert record._deadline_s(Phase.MKFS) == limit_s
+
+
 def test_waiting_takes_longer_on_a_slow_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """As for udev, for a device that is still closed, for a program that repeats a step."""
     began = time.monotonic()
     assert process.wait_while(lambda: time.monotonic() < began + 0.2, 0.05) is True
-    monkeypatch.setattr(process, "_slowness", lambda: 100.0)
+    monkeypatch.setattr(process, "_LOOPS_S", 1e-9)
     assert process.wait_while(lambda: time.monotonic() < began + 0.3, 0.05) is False
 
 

@@ -6,11 +6,12 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import math
 import mmap
 import os
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -23,6 +24,8 @@ _FLUSHES: Final = 8
 _CPU_BYTES: Final = 4 * _MIB  # about 3 to 15 ms of SHA-256 on one core
 _CPU_TRIES: Final = 3  # the shortest of these counts: what the core can do without interruptions
 FILE: Final = ".dbbench-canary"
+# Of an ordinary disk, one that rotates: flushes take longer on a slower one, writes are slower.
+_ORDINARY: Final = {"fdatasync_ms": 25.0, "write_mb_per_s": 60.0}
 
 
 def measure(target: Device | Path) -> dict[str, float]:
@@ -41,6 +44,15 @@ def measure(target: Device | Path) -> dict[str, float]:
     with contextlib.suppress(OSError):
         rates |= _of_device(target) if isinstance(target, Device) else _of_directory(target)
     return rates
+
+
+def slowness(rates: Mapping[str, float]) -> float:
+    """Return how many times slower than an ordinary disk the measured one is, at least 1."""
+    flush_ms = rates.get("fdatasync_ms", 0.0)
+    mb_per_s = rates.get("write_mb_per_s", math.inf)
+    by_flush = flush_ms / _ORDINARY["fdatasync_ms"]
+    by_write = _ORDINARY["write_mb_per_s"] / mb_per_s if mb_per_s else 1.0
+    return max(1.0, by_flush, by_write)
 
 
 def _of_device(device: Device) -> dict[str, float]:

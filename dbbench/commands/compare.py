@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from dbbench.commands.finding import complete_run, load_runs, runs_argument, without_copies
-from dbbench.commands.options import Options, command_line, completing, results_option
+from dbbench.commands.options import OneOf, Options, command_line, completing, results_option
 from dbbench.errors import EXIT_OK
 from dbbench.metrics.table import METRICS
 from dbbench.report import verdicts as judge
@@ -38,7 +38,7 @@ from dbbench.results.fileio import write_text
 )
 @click.option(
     "--by",
-    type=click.Choice(["fs", "kernel", "engine_version"]),
+    type=OneOf(["fs", "kernel", "engine_version"]),
     default="fs",
     show_default=True,
     help="Compare filesystems, or (unpaired) runs with different kernels or engine versions; "
@@ -62,7 +62,7 @@ from dbbench.results.fileio import write_text
     default="text",
     show_default=True,
     help="Output format.",
-    type=click.Choice(["text", "markdown", "csv", "json", "junit", "openmetrics"]),
+    type=OneOf(["text", "markdown", "csv", "json", "junit", "openmetrics"]),
 )
 @click.option(
     "-o",

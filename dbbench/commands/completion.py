@@ -7,14 +7,14 @@ from typing import Final
 import click
 from click.shell_completion import ShellComplete, get_completion_class
 
-from dbbench.commands.options import Options, command_line
+from dbbench.commands.options import OneOf, Options, command_line
 from dbbench.report.text import put
 
 VARIABLE: Final = "_DBBENCH_COMPLETE"  # the script sets this when it requests completions
 
 
 @command_line()
-@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.argument("shell", type=OneOf(["bash", "zsh", "fish"]))
 def command(_options: Options, shell: str) -> None:
     """Print the completion script of a shell.
 

@@ -16,6 +16,7 @@ from dbbench import packages, results
 from dbbench.commands.finding import REPORT
 from dbbench.commands.options import (
     Options,
+    Whole,
     command_group,
     command_line,
     plan_argument,
@@ -66,7 +67,7 @@ def command() -> None:
 )
 @click.option(
     "--local",
-    type=click.IntRange(1),
+    type=Whole(1),
     metavar="N",
     help="Start N workers on this machine (for a trial).",
 )
@@ -82,7 +83,7 @@ def command() -> None:
 @click.option(
     "--hosts",
     "least",
-    type=click.IntRange(1),
+    type=Whole(1),
     metavar="N",
     help="With --scheduler: wait for this many hosts.",
 )

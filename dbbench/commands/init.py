@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from dbbench.commands.options import Options, command_line, refuse_existing, write_new
+from dbbench.commands.options import OneOf, Options, command_line, refuse_existing, write_new
 from dbbench.engines import SERVERS
 from dbbench.errors import DbbenchError, LiveServerUnreadable, UsageInvalid
 from dbbench.machine import host
 from dbbench.model.base import data_folder
 from dbbench.report.text import put, put_paragraph
 from dbbench.storage.devices.directory import check_directory
-from dbbench.units import grouped, inert, seconds_of
+from dbbench.units import grouped, inert
 
 if TYPE_CHECKING:
     from dbbench.plan.proposal import Proposal
@@ -56,7 +56,7 @@ _PROGRAM: Final = "/usr/local/bin/dbbench"
     "--engine",
     "engines",
     multiple=True,
-    type=click.Choice(SERVERS),
+    type=OneOf(SERVERS),
     help="Engine to include [default: all that are installed].",
 )
 @click.option(
@@ -93,7 +93,7 @@ _PROGRAM: Final = "/usr/local/bin/dbbench"
 @click.option("--database", help="Database to read the sizes of.")
 @click.option(
     "--example",
-    type=click.Choice(_EXAMPLES),
+    type=OneOf(_EXAMPLES),
     help="Write this example plan instead.",
 )
 @click.option(
@@ -193,10 +193,11 @@ def _proposal(
     workloads: Sequence[str],
     budget: str | None,
 ) -> Proposal:
+    from dbbench.plan.narrowing import budget_of
     from dbbench.plan.proposal import Proposal, installed_engines
 
-    if budget:
-        _seconds(budget)
+    if budget is not None:
+        budget_of(budget)
     chosen = tuple(name for name in SERVERS if name in engines) or installed_engines()
     disk = str(Path(device).absolute()) if device else None
     directories = tuple(Path(path).absolute() for path in _words(dirs))
@@ -267,15 +268,13 @@ def _engines(text: str) -> list[str]:
 
 
 def _seconds(text: str) -> str:
+    from dbbench.plan.narrowing import budget_of
+
     try:
-        if seconds_of(text) > 0:
-            return text
-        reason = "must be more than 0 s"
-    except ValueError as error:
-        reason = str(error)
-    raise click.BadParameter(
-        f"{text}: {reason}; give a time such as 90min or 8h", param_hint="--budget"
-    )
+        budget_of(text)
+    except UsageInvalid as error:
+        raise click.BadParameter(f"{error.evidence}. {error.remedy}") from None
+    return text
 
 
 def _write_units(options: Options, folder: Path) -> None:

@@ -13,9 +13,11 @@ from dbbench import results
 from dbbench.commands.finding import folder_of, results_of, run_argument
 from dbbench.commands.options import (
     Options,
+    Whole,
     command_group,
     command_line,
     plan_argument,
+    program_of_notify,
     progress_option,
     results_option,
 )
@@ -57,7 +59,7 @@ def command(**_given: Any) -> None:
 )
 @click.option(
     "--window",
-    type=click.IntRange(6),
+    type=Whole(6),
     default=60,
     metavar="N",
     show_default=True,
@@ -81,6 +83,7 @@ def command(**_given: Any) -> None:
 @click.option(
     "--notify",
     metavar="CMD",
+    callback=program_of_notify,
     help="Start CMD when the state changes, with the night as JSON on its stdin.",
 )
 @click.option(

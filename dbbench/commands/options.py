@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import shlex
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ from typing import Any, Final, TextIO, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
+from dbbench import packages
 from dbbench.errors import EXIT_USAGE, DbbenchError, NotWritable
 from dbbench.units import share_of
 
@@ -272,6 +274,48 @@ class Commands(Command, click.Group):
         put_commands(formatter, self.commands.values())
 
 
+class OneOf(click.Choice):  # type: ignore[type-arg]
+    """A choice, without regard to case; another word is answered with the one that was meant."""
+
+    def convert(
+        self,
+        value: Any,
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> Any:
+        known = {str(choice).lower(): choice for choice in self.choices}
+        if (word := str(value).lower()) in known:
+            return known[word]
+
+        from dbbench.plan.tomlfile import did_you_mean
+
+        names = ", ".join(known.values())
+        hint = did_you_mean(word, known.values()).partition("; known")[0]
+        return self.fail(f'"{value}" is not one of {names}{hint}', param, ctx)
+
+
+class Whole(click.IntRange):
+    """A whole number within limits."""
+
+    def convert(
+        self,
+        value: Any,
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> int:
+        least = int(self.min or 0)
+        wanted = f"a whole number of {least} or more"
+        if self.max is not None:
+            wanted = f"a whole number from {least} to {self.max}"
+        try:
+            number = int(value)
+        except ValueError:
+            number = None
+        if number is None or number < least or number > (self.max or number):
+            self.fail(f"expected {wanted}, not {value}", param, ctx)
+        return number
+
+
 def put_commands(formatter: click.HelpFormatter, commands: Iterable[click.Command]) -> None:
     """Write the section "Commands" of a help text."""
     with formatter.section("Commands"):
@@ -322,18 +366,36 @@ def refuse_existing(paths: Iterable[Path]) -> None:
         )
 
 
+def program_of_notify(
+    _ctx: click.Context,
+    _param: click.Parameter,
+    value: str | None,
+) -> str | None:
+    """Return the command with an absolute path: it starts in another directory, hours later."""
+    if value is None:
+        return None
+    try:
+        words = shlex.split(value)
+    except ValueError as error:
+        raise click.BadParameter(f"{value}: {error}") from None
+    program = packages.find(words[0]) if words else None
+    if program is None:
+        raise click.BadParameter(f'"{value}" does not begin with a program that can be started')
+    return shlex.join([str(Path(program).absolute()), *words[1:]])
+
+
 results_option = kept_option(
     "--results",
     "results_folder",
     default="results",
     metavar="DIR",
-    type=click.Path(path_type=Path),
+    type=click.Path(path_type=Path, file_okay=False),
     show_default=True,
     help="Results folder.",
 )
 progress_option = kept_option(
     "--progress",
-    type=click.Choice(["auto", "plain", "json", "none"]),
+    type=OneOf(["auto", "plain", "json", "none"]),
     default="auto",
     show_default=True,
     help="Format of the progress on stderr.",

@@ -13,7 +13,9 @@ import click
 from dbbench import __version__, results
 from dbbench.commands.finding import REPORT
 from dbbench.commands.options import (
+    OneOf,
     Options,
+    Whole,
     command_line,
     fs_option,
     plan_argument,
@@ -48,7 +50,7 @@ CUTS = 30  # for each setup and engine, unless --cuts or --minutes is given
 @plan_argument
 @click.option(
     "--cuts",
-    type=click.IntRange(2),
+    type=Whole(2),
     metavar="N",
     help=f"Number of power losses for each setup and engine [default: {CUTS}].",
 )
@@ -60,7 +62,7 @@ CUTS = 30  # for each setup and engine, unless --cuts or --minutes is given
 )
 @click.option(
     "--rounds",
-    type=click.IntRange(0),
+    type=Whole(0),
     default=0,
     metavar="N",
     help="Also harm copies of the disks in other ways, such as filling them, N times for each "
@@ -75,7 +77,7 @@ CUTS = 30  # for each setup and engine, unless --cuts or --minutes is given
 )
 @click.option(
     "--unit",
-    type=click.Choice([str(unit) for unit in UNITS]),
+    type=OneOf([str(unit) for unit in UNITS]),
     help="Size in bytes of what the disks write completely or not at all, aligned "
     "[default: all of these, also shifted].",
 )

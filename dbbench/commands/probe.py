@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dbbench.commands.options import Options, command_line
+from dbbench.commands.options import Options, Whole, command_line
 from dbbench.report.text import put, put_json, put_paragraph, put_table, table_text
 from dbbench.units import duration_text, number, seconds_of
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--minutes",
-    type=click.IntRange(1, 1440),
+    type=Whole(1, 1440),
     help="Minutes to measure instead of --time. Each is shown: a burst credit may end.",
 )
 @click.option(

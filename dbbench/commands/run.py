@@ -17,6 +17,7 @@ from dbbench.commands.options import (
     plan_argument,
     plan_options,
     precision_option,
+    program_of_notify,
     progress_option,
     results_option,
 )
@@ -95,6 +96,7 @@ wipe_option = click.option(
 @click.option(
     "--notify",
     metavar="CMD",
+    callback=program_of_notify,
     help="Start CMD when the run ends or stops, as the user that dbbench runs as, "
     "with its state as JSON on stdin.",
 )

@@ -10,6 +10,7 @@ import click
 from dbbench import __version__
 from dbbench.commands.options import (
     Options,
+    Whole,
     command_line,
     plan_argument,
     plan_options,
@@ -40,7 +41,7 @@ def _parse_ms(_ctx: click.Context, _param: click.Parameter, value: str | None) -
 @plan_argument
 @click.option(
     "--rate",
-    type=click.IntRange(min=1),
+    type=Whole(min=1),
     required=True,
     metavar="N",
     help="Transactions per second that are offered (open loop).",

@@ -14,6 +14,7 @@ import click
 from dbbench import results
 from dbbench.commands import powercut, run
 from dbbench.commands.options import (
+    OneOf,
     Options,
     catalogue,
     command_line,
@@ -36,7 +37,7 @@ from dbbench.units import size_text
 
 scale_option = click.option(
     "--scale",
-    type=click.Choice(SCALES),
+    type=OneOf(SCALES),
     default=DEFAULT,
     show_default=True,
     help="Size: a smoke test, a laptop, or as published.",

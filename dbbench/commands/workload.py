@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import click
 
 from dbbench import process
-from dbbench.commands.options import Options, catalogue, command_line, write_new
+from dbbench.commands.options import OneOf, Options, Whole, catalogue, command_line, write_new
 from dbbench.drivers import PROGRAMS
 from dbbench.engines import ENGINES, SERVERS, profile_of
 from dbbench.errors import ScriptInvalid
@@ -45,7 +45,7 @@ _PRINTED: Final = 10  # statements of each kind that are printed
 @click.option(
     "--engine",
     "engine",
-    type=click.Choice(SERVERS),
+    type=OneOf(SERVERS),
     help="Engine [default: postgres for an export, mariadb and mysql for a slow log].",
 )
 @click.option(
@@ -57,7 +57,7 @@ _PRINTED: Final = 10  # statements of each kind that are printed
     "--most",
     default=MOST,
     show_default=True,
-    type=click.IntRange(1, MOST),
+    type=Whole(1, MOST),
     help="Number of statements to keep.",
 )
 @click.option(

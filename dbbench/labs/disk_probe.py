@@ -340,10 +340,11 @@ def _by_minute(rounds: Sequence[Round], minutes: Sequence[int]) -> tuple[tuple[f
 
 def _open(path: Path, seed: int) -> contextlib.closing[MeasuredDirectory]:
     if not path.exists():
+        remedy = f"Create it on the disk to be measured:  mkdir -p {shlex.quote(str(path))}"
+        if path.absolute().is_relative_to("/dev"):
+            remedy = "Name a directory on that disk; lsblk lists disks and where they are mounted."
         raise FileUnreadable(
-            f"{path} does not exist",
-            effect="Nothing was measured.",
-            remedy=f"Create it on the disk to be measured:  mkdir -p {shlex.quote(str(path))}",
+            f"{path} does not exist", effect="Nothing was measured.", remedy=remedy
         )
     if not path.is_dir():
         raise FileUnreadable(

@@ -9,7 +9,7 @@ from typing import Any
 
 from dbbench.compare.interval import LEAST_BLOCKS
 from dbbench.compare.sizing import unordered
-from dbbench.errors import PlanInvalid, UnknownName
+from dbbench.errors import PlanInvalid, UnknownName, UsageInvalid
 from dbbench.model import Arm, Cell, Plan
 from dbbench.model.plan import MOST_TRIALS
 from dbbench.model.times import QUICK_MEASURE_S, QUICK_WARMUP_S
@@ -32,7 +32,7 @@ class Narrowing:
 
 
 def narrow(plan: Plan, to: Narrowing) -> Plan:
-    """Return `plan` with these changes. Raises UnknownName, PlanInvalid. `fs` selects arms, and
+    """Return `plan` with these changes. Raises UnknownName, UsageInvalid, PlanInvalid. `fs` selects arms, and
     adds one with these mount options for "ext4:commit=60,data=writeback". If it excludes the
     baseline, the first remaining arm replaces it. The first blocks of a budget are the fewest
     that give an interval.
@@ -41,11 +41,11 @@ def narrow(plan: Plan, to: Narrowing) -> Plan:
     blocks = to.blocks
     if to.budget is not None and (to.quick or blocks is not None):
         other = "--quick" if to.quick else "--blocks"
-        raise PlanInvalid(
+        raise UsageInvalid(
             f"--budget and {other} cannot be combined: both decide the number of blocks"
         )
     if blocks is not None and not 1 <= blocks <= MOST_TRIALS:
-        raise PlanInvalid(f"invalid --blocks {blocks}: must be from 1 to {MOST_TRIALS}")
+        raise UsageInvalid(f"invalid --blocks {blocks}: must be from 1 to {MOST_TRIALS}")
     # The filesystems are chosen first, since the rest applies to those that remain.
     if to.fs:
         plan = _only(plan, to.fs)
@@ -64,7 +64,7 @@ def narrow(plan: Plan, to: Narrowing) -> Plan:
     if to.budget is not None:
         plan = replace(
             plan,
-            budget_s=_budget(to.budget),
+            budget_s=budget_of(to.budget),
             blocks=LEAST_BLOCKS,
         )
     if blocks is not None:
@@ -102,15 +102,18 @@ def at_rate(plan: Plan, cells: Iterable[Cell], rate: int) -> Plan:
     return replace(plan, workload=tuple(workloads), budget_s=None, repeat_suspect=False)
 
 
-def _budget(written: str) -> float:
+def budget_of(written: str) -> float:
+    """Return the seconds of a budget on the command line, where hours are meant more often than the
+    seconds of a bare number. Raises UsageInvalid.
+    """
     try:
         seconds = seconds_of(written)
-        if seconds > 0:
+        if seconds > 0 and written.strip()[-1].isalpha():
             return seconds
-        reason = "must be more than 0 s"
+        reason = "it has no unit" if seconds else "must be more than 0 s"
     except ValueError as error:
         reason = str(error)
-    raise PlanInvalid(
+    raise UsageInvalid(
         f"invalid --budget {written}: {reason}", remedy="Give a time such as 90min or 8h."
     )
 

@@ -92,6 +92,13 @@ _SYNONYMS: Final = {
     "reference": "baseline",
     "disk": "device",
     "version": "bin",
+    "start": "run",
+    "list": "show",
+    "results": "show",
+    "status": "show",
+    "check": "doctor",
+    "pg": "postgres",
+    "percona": "mysql",
 }
 _CLOSE: Final = 0.7  # "ntfs" is not "btrfs" (0.67)
 _BARE_KEY: Final = re.compile(r"[A-Za-z0-9_-]+")

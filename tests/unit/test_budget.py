@@ -10,7 +10,7 @@ import synthetic
 from synthetic import TPCB, Shape
 
 from dbbench import results
-from dbbench.errors import PlanInvalid, RunNameTaken
+from dbbench.errors import RunNameTaken
 from dbbench.machine import host
 from dbbench.model import Budget, Plan, Question, Run, Status
 from dbbench.plan import expand, identity, narrow
@@ -107,12 +107,13 @@ def test_a_budget_begins_with_the_fewest_blocks_that_give_an_interval(tmp_path: 
 @pytest.mark.parametrize(
     ("argv", "evidence"),
     [
-        (["--budget", "0s"], "invalid --budget 0s: must be more than 0 s"),
-        (["--budget", "soon"], "invalid --budget soon: expected a time"),
-        (["--budget", "-5min"], "invalid --budget -5min"),
-        (["--budget", "8h", "--blocks", "5"], "--budget and --blocks cannot be combined"),
-        (["--budget", "8h", "--quick"], "--budget and --quick cannot be combined"),
-        (["--budget", "1min"], "the budget of 60 s is too short"),
+        (["--budget", "0s"], "E008: invalid --budget 0s: must be more than 0 s"),
+        (["--budget", "8"], "E008: invalid --budget 8: it has no unit"),
+        (["--budget", "soon"], "E008: invalid --budget soon: expected a time"),
+        (["--budget", "-5min"], "E008: invalid --budget -5min"),
+        (["--budget", "8h", "--blocks", "5"], "E008: --budget and --blocks cannot be combined"),
+        (["--budget", "8h", "--quick"], "E008: --budget and --quick cannot be combined"),
+        (["--budget", "1min"], "E001: the budget of 60 s is too short"),
     ],
 )
 @pytest.mark.parametrize("command", ["plan", "run"])
@@ -129,7 +130,7 @@ def test_bad_budgets_of_a_command(
     (tmp_path / "plan.toml").write_text(TEXT.format(budget="10min", more=""))
     where = ["--results", str(tmp_path / "results")]
     err = printed(command, str(tmp_path / "plan.toml"), *argv, *where, code=2)
-    assert evidence in err and PlanInvalid.id in err
+    assert evidence in err
     assert not (tmp_path / "results").exists()
 
 

@@ -134,7 +134,9 @@ OFF: Final = "SELECT name FROM pg_settings WHERE setting = 'off'"
 _ALWAYS: Final = (
     "(SELECT jsonb_build_object('autovacuum_workers_running', count(*) FILTER (WHERE backend_type "
     "= 'autovacuum worker'), 'sessions_connected', count(*) FILTER (WHERE backend_type = 'client "
-    "backend')) FROM pg_stat_activity)",
+    "backend'), 'lwlock_waits_active', count(*) FILTER (WHERE wait_event_type = 'LWLock'), "
+    "'wal_lock_waits_active', count(*) FILTER (WHERE wait_event_type = 'LWLock' AND wait_event = "
+    "'WALWrite')) FROM pg_stat_activity)",
     "(SELECT jsonb_build_object('xids', txid_snapshot_xmax(txid_current_snapshot())))",
 )
 # The application name and the latest statement of each session. Once a session is no longer listed,

@@ -2,12 +2,13 @@
 test.
 """
 
+import dataclasses
 import json
 import os
 import threading
 import time
 from pathlib import Path
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -171,13 +172,19 @@ def test_a_sleeping_thread_is_sampled() -> None:
     assert "pipe" in state.function
 
 
-def facts(seconds: list[Second], grown: dict[str, float], note: str = "") -> Any:
+def facts(
+    seconds: list[Second],
+    grown: dict[str, float],
+    note: str = "",
+    columns: Any = MappingProxyType({}),
+) -> Any:
     """The facts of a window of two seconds with 8 transactions of 500 ms."""
     sampler = ThreadWaits(os.getpid(), Path(os.devnull), frozenset)
     sampler.seconds = seconds
     sampler.note = note
     histogram = Histogram({bucket_of(500_000): 8})
-    series = Series(3, {"tps": [9.0, 5.0, 3.0], "checkpoints_begun_per_s": [0.0, 0.0, 1.0]})
+    begun = [0.0, 0.0, 1.0]
+    series = Series(3, {"tps": [9.0, 5.0, 3.0], "checkpoints_begun_per_s": begun, **columns})
     outcome = SimpleNamespace(
         begin_utc=100.0, window_s=2.0, transactions=8, histogram=histogram, series=series
     )
@@ -214,10 +221,24 @@ def test_slow_seconds_have_a_cause_and_an_event() -> None:
     assert observed.kernel == {"jbd2": 0.05}
 
 
+def test_a_slow_second_is_listed_once() -> None:
+    """Two samples that ended in the same second."""
+    observed = facts([second(102.0), second(102.4), second(103.0)], {})
+    assert [slow.second for slow in observed.slow] == [2, 1]
+
+
 def test_row_locks_of_innodb_are_counted_by_the_server() -> None:
     """A session waits for both in the same call; 1 s of 2 session-seconds was for a row."""
     observed = facts([second(102.0), second(103.0)], {"innodb_row_lock_ms": 1000.0})
     assert observed.shares["lock"] == observed.shares["log"] / 3 == 0.25
+
+
+def test_locks_of_the_log_s_flush_are_counted_by_postgresql() -> None:
+    """Nobody sleeps in a flush; three of four sessions that wait for a lock wait for that one."""
+    locked = Second(102.0, 1, waits([LOCKED, LOCKED, ThreadState("session", "poll")]))
+    waiting = {"lwlock_waits_active": [2.0, None, 2.0], "wal_lock_waits_active": [1.0, None, 2.0]}
+    observed = facts([locked, dataclasses.replace(locked, utc=103.0)], {}, columns=waiting)
+    assert (observed.shares["log"], observed.shares["lock"]) == (0.75, 0.25)
 
 
 def test_layers_that_do_not_add_up_to_the_latency_are_not_reported() -> None:

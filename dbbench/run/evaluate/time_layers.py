@@ -66,6 +66,7 @@ def facts(
     own = min(_OWN, sessions[TimeLayer.CLIENT])
     sessions[TimeLayer.CLIENT] -= own
     _count_row_locks(sessions, waits, readings.engine.grown, outcome.window_s)
+    _count_log_locks(sessions, waits, outcome.series)
     present = sum(sessions.values())
     if present <= 0:
         return TimeFacts("the load had no session in the samples")
@@ -177,6 +178,28 @@ def _count_row_locks(
     moved = max(0.0, min(through, missing))
     sessions[TimeLayer.LOCK] += moved
     sessions[TimeLayer.LOG] -= moved
+
+
+def _count_log_locks(
+    sessions: dict[str, float],
+    waits: dict[Wait, float],
+    series: Series,
+) -> None:
+    """Move time from locks to the log: who flushes PostgreSQL's log runs if the disk answers at
+    once, or waits for a CPU. The server says which of its internal locks are that of the flush.
+    """
+    internal = math.fsum(filter(None, series.columns.get("lwlock_waits_active", ())))
+    of_log = math.fsum(filter(None, series.columns.get("wal_lock_waits_active", ())))
+    if not internal:
+        return
+    waiting = sum(
+        count
+        for wait, count in waits.items()
+        if (wait.layer, wait.call) == (TimeLayer.LOCK, "futex")
+    )
+    moved = waiting * of_log / internal
+    sessions[TimeLayer.LOCK] -= moved
+    sessions[TimeLayer.LOG] += moved
 
 
 def _longest(waits: dict[Wait, float], present: float, own: float) -> list[TimeWait]:

@@ -116,15 +116,16 @@ def _slowest(
     begin_utc: float,
 ) -> Iterator[SlowSecond]:
     """Yield the seconds with the lowest throughput, the slowest first."""
-    rates = []
+    rates = {}
     for sampled in seconds:
+        # On a busy machine two samples may belong to one second.
         number = math.floor(sampled.utc - 0.5 - begin_utc)
         tps = _value(series, "tps", number)
         if tps is not None:
-            rates.append((tps, number, sampled))
-    writes = [_value(series, "w_kb_per_s", number) or 0.0 for _, number, _ in rates]
+            rates[number] = (tps, number, sampled)
+    writes = [_value(series, "w_kb_per_s", number) or 0.0 for number in rates]
     much_kb = _MUCH_WRITTEN * statistics.median(writes) if writes else 0.0
-    for tps, number, sampled in sorted(rates, key=lambda rate: rate[:2])[:_SLOWEST]:
+    for tps, number, sampled in sorted(rates.values(), key=lambda rate: rate[:2])[:_SLOWEST]:
         sessions = sampled.sessions()
         sessions[TimeLayer.CLIENT] -= min(_OWN, sessions[TimeLayer.CLIENT])
         layer = max(sessions, key=lambda name: sessions[name])

@@ -19,8 +19,7 @@ SCATTER: Final = 3.0  # standard errors of a random schedule, of which a short w
 BUSY_PCT: Final = 90.0  # of all cores: more would not help a disk
 MOST_FAILED: Final = 3  # failed trials of a setup, after which it is given up
 _BOUNDS: Final = {
-    "iops": "higher",
-    "mb_per_s": "higher",
+    **dict.fromkeys(("iops", "mb_per_s", "burst_iops", "burst_s"), "higher"),
     **dict.fromkeys(("read_ms", "write_ms", "flush_ms"), "lower"),
 }
 

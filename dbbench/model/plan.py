@@ -72,6 +72,11 @@ def _check_limits(limits: DeviceLimits) -> DeviceLimits:
         raise ValueError(
             "has lists of different lengths; the first values of all lists are one level, and so on"
         )
+    for level in limits.levels:
+        if level.burst_iops is None and level.burst_s is None:
+            continue
+        if not (level.iops and level.burst_s and (level.burst_iops or 0) > level.iops):
+            raise ValueError('requires "iops", a larger "burst_iops", and "burst_s" for a burst')
     if not any(level.throttles or any(level.delays.values()) for level in limits.levels):
         raise ValueError('requires "iops", "mb_per_s", or a delay above 0')
     names = [level.name for level in limits.levels]
@@ -91,6 +96,7 @@ MbPerS = Annotated[float, Field(ge=0.1, le=10**6)]
 Price = Annotated[float, Field(gt=0)]
 # device-mapper delays by whole milliseconds; a second is more than any disk takes
 Delay = Annotated[Whole, Field(ge=0, le=1000)]
+Burst = Annotated[Whole, Field(ge=1, le=86400)]
 NO_KEY: Final = "computed, not a key of a plan"  # mark of a field
 
 
@@ -141,6 +147,8 @@ class DeviceLimit:
     read_ms: Delay | None = None
     write_ms: Delay | None = None
     flush_ms: Delay | None = None
+    burst_iops: Iops | None = None  # in place of iops, for burst_s from the server's start
+    burst_s: Burst | None = None
     # None: the values are the name
     label: Annotated[
         Annotated[str, _matches(NAME, "letters, digits and . _ + : = -")] | None,
@@ -163,7 +171,8 @@ class DeviceLimit:
         if self.label:
             return f"model-{self.label}"
         text = self.text.replace(" IOPS", "iops").replace(" MB/s", "MBps").replace(" and ", "-")
-        return f"model-{text.replace(' +', '').replace(' ms', 'ms')}"
+        text = text.replace("burst of ", "burst").replace(" for ", "-")
+        return f"model-{text.replace(' +', '').replace(' ms', 'ms').replace(' s', 's')}"
 
     @property
     def text(self) -> str:
@@ -171,6 +180,8 @@ class DeviceLimit:
         rates = (self.iops, "IOPS"), (self.mb_per_s, "MB/s")
         texts = [f"{rate:.10g} {unit}" for rate, unit in rates if rate is not None]
         texts += [f"{kind} +{delay} ms" for kind, delay in self.delays.items()]
+        if self.burst_iops is not None:
+            texts.append(f"burst of {self.burst_iops} IOPS for {self.burst_s} s")
         return " and ".join(texts)
 
 
@@ -187,13 +198,16 @@ class DeviceLimits:
     read_ms: Annotated[tuple[Delay, ...], SEVERAL] = ()
     write_ms: Annotated[tuple[Delay, ...], SEVERAL] = ()
     flush_ms: Annotated[tuple[Delay, ...], SEVERAL] = ()
+    burst_iops: Annotated[tuple[Iops, ...], SEVERAL] = ()
+    burst_s: Annotated[tuple[Burst, ...], SEVERAL] = ()
     tables: Annotated[tuple[DeviceLimit, ...], Field(alias="levels")] = ()  # in place of the lists
 
     @property
     def lists(self) -> tuple[tuple[float, ...], ...]:
         """Return the lists in the order of the fields of DeviceLimit."""
         rates = self.iops, self.mb_per_s, self.price
-        return *rates, self.read_ms, self.write_ms, self.flush_ms
+        delays = self.read_ms, self.write_ms, self.flush_ms
+        return *rates, *delays, self.burst_iops, self.burst_s
 
     @property
     def levels(self) -> tuple[DeviceLimit, ...]:

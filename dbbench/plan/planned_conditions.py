@@ -39,7 +39,7 @@ _HISTORY: Final = {
     "precondition": "Before each block the device is filled twice, then written at random until it is steady.",
 }
 
-PLANNED: Final = ("W001", "W002", "W021")  # warnings that follow from the plan
+PLANNED: Final = ("W001", "W002", "W021", "W159")  # warnings that follow from the plan
 SMALL_DEVICE: Final = 8 * 2**30  # bytes; the journal of ext4 has its full size from 128 GiB on
 
 # script -> what sets the number of these rows
@@ -283,6 +283,12 @@ def limits(plan: Plan, cells: Sequence[Cell]) -> str:
             warm_ups.add(cell.window.warmup_s)
     texts = [f"windows of {seconds:g} s (W001, W002)" for seconds in sorted(windows)]
     texts += [f"a warm-up of {seconds:g} s (W001)" for seconds in sorted(warm_ups)]
+    bursts = {
+        cell.limit.burst_s
+        for cell in cells
+        if cell.limit and (cell.limit.burst_s or 0) > cell.window.warmup_s
+    }
+    texts += [f"a burst of {seconds} s longer than the warm-up (W159)" for seconds in bursts]
     if plan.device.image_bytes:
         smallest = min(volume.size_bytes for volume in plan.device.volumes.values())
         if smallest < SMALL_DEVICE:
@@ -306,7 +312,7 @@ def _device(plan: Plan, cells: Sequence[Cell]) -> Iterator[str]:
         yield (
             f"Each device is a model of a disk with {levels}, for reads and for writes each. Rates "
             "are limited from the server's start to the end of the load. A model has constant "
-            "delays, no bursts and no neighbours."
+            "delays, no neighbours and no further bursts."
         )
     if any(limit.delays for limit in limits):
         tick = delay.tick_ms()

@@ -173,8 +173,10 @@ limit = DeviceLimit(iops=200)
 journal = Journal(Path("/root/journal.jsonl"))
 with cgroup.unit(journal), throttle.limit_disks([number], limit, journal, None):
     where = cgroup.hierarchy()
-    with cgroup.make_group(where, f"dbbench-x-{journal.tag}", journal, 64 << 20) as group:
-        throttle.limit_group(group, [number], limit)
+    with (
+        cgroup.make_group(where, f"dbbench-x-{journal.tag}", journal, 64 << 20) as group,
+        throttle.limit_group(group, [number], limit),
+    ):
         began = time.monotonic()
         with group.enter():
             subprocess.run(write, check=True)

@@ -4,15 +4,22 @@ are reported.
 
 import contextlib
 import json
+import mmap
 import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from dbbench.machine.limits import throttle
+from dbbench.model import DeviceLimit
+from dbbench.results.fileio import open_fd
+from dbbench.results.journal import Journal
+from dbbench.storage.devices.port import Device
 from tests.support.leftovers import groups_of
 from tests.support.plans import plan
 from tests.system.conftest import HANGS_S
@@ -149,6 +156,26 @@ def test_the_smallest_volume_for_a_rate(dbbench: Any) -> None:
     page = Path(found["report"]).read_text()
     assert "The model of the v2000 volume holds 100 tx/s on ext4" in page
     assert json.loads(dbbench(*words).stdout) == found
+
+
+def test_a_burst_is_spent(loop_device: Device, tmp_path: Path) -> None:
+    """The kernel grants its rate first, and the lasting one after it, to direct writes one by one."""
+    limit = DeviceLimit(iops=40, burst_iops=400, burst_s=1)
+    buffer = mmap.mmap(-1, 4096)
+    seconds = list[float]()
+    journal = Journal(tmp_path / "journal")
+    with (
+        throttle.limit_disks([loop_device.number], limit, journal, tmp_path),
+        open_fd(loop_device.path, os.O_WRONLY | os.O_DIRECT) as fd,
+    ):
+        began = time.monotonic()
+        while not seconds or seconds[-1] < 3:
+            os.pwritev(fd, [buffer], 2**20)
+            seconds.append(time.monotonic() - began)
+    first = sum(second < 0.9 for second in seconds)
+    last = sum(second > 1.6 for second in seconds)
+    assert first > 3 * last and 40 <= last <= 75, (first, last)
+    assert journal.outstanding("throttle") == []
 
 
 def test_limits_of_a_killed_run_are_removed(dbbench: Any) -> None:

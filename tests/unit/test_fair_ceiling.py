@@ -231,7 +231,7 @@ def test_a_device_that_fell_below_what_it_gave_before_the_run_is_reported(
 def test_a_limit_that_fio_did_not_measure_is_reported(asked: DeviceLimit, expected: str) -> None:
     """Above it and below it: the kernel does not enforce it, or the disk is slower."""
     limit = LimitFacts(asked, "cgroup v1", (CeilingRow("write_8k", 300, 2.4576, 100),))
-    warnings = list(device_rates.exceeds_limit(limit, CEILING, None))
+    warnings = list(device_rates.exceeds_limit(limit, CEILING, None, 9.0))
     assert [(warning.id, warning.text) for warning in warnings] == (
         [("W157", expected)] if expected else []
     )
@@ -244,10 +244,16 @@ def test_a_window_above_the_limit_is_reported() -> None:
     two = dataclasses.replace(one, members=(one, one))
     assert ceiling is not None
     limit = LimitFacts(DeviceLimit(iops=300))
-    (warning,) = device_rates.exceeds_limit(limit, ceiling, one)
+    (warning,) = device_rates.exceeds_limit(limit, ceiling, one, 9.0)
     assert warning.text == "writes in the window: 500 IOPS instead of at most 300"
-    assert list(device_rates.exceeds_limit(limit, ceiling, two)) == []
-    assert list(device_rates.exceeds_limit(None, ceiling, one)) == []
+    assert list(device_rates.exceeds_limit(limit, ceiling, two, 9.0)) == []
+    assert list(device_rates.exceeds_limit(None, ceiling, one, 9.0)) == []
+    # In a burst, its rate is granted.
+    limit = LimitFacts(DeviceLimit(iops=300, burst_iops=600, burst_s=10))
+    (warning,) = device_rates.exceeds_limit(limit, ceiling, one, 9.0)
+    assert (warning.id, warning.text) == ("W159", "a burst of 10 s, and a warm-up of 9 s")
+    (warning,) = device_rates.exceeds_limit(limit, ceiling, one, 10.0)
+    assert warning.id == "W157"
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,10 @@
 CPUs.
 """
 
+import contextlib
 import itertools
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from dbbench.errors import CommandFailed, EngineDied, KernelLacks, MachineTooSma
 from dbbench.machine import cores, host
 from dbbench.machine.limits import ControlGroup, cgroup, confine, throttle
 from dbbench.model import DeviceLimit, EngineSpec
+from dbbench.process import wait_while
 from dbbench.results.journal import Journal
 from tests.support.files import write_file
 from tests.support.runs import small_run
@@ -212,6 +215,24 @@ def test_a_limit_that_another_process_changed_is_not_removed(
     assert journal.outstanding("throttle") == []
 
 
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_burst_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int) -> None:
+    """Its rate comes first, then the lasting one; both are in the journal of version 1, for a kill."""
+    journal = io_hierarchy(monkeypatch, version, tmp_path)
+    group = tmp_path / ("" if version == 1 else f"dbbench-io-{journal.tag}")
+    file = group / ("blkio.throttle.write_iops_device" if version == 1 else "io.max")
+    limit = replace(LIMIT, burst_iops=900, burst_s=1)
+    with throttle.limit_disks(["7:2"], limit, journal, None):
+        assert "900" in file.read_text()
+        taken = ["7:2 900 12500000", "7:2 500 12500000"] if version == 1 else []
+        assert journal.outstanding("throttle") == taken
+        assert not wait_while(lambda: "900" in file.read_text(), 20)
+        assert "500" in file.read_text()
+        for path in [*group.iterdir()] if version == 2 else []:
+            path.unlink()
+    assert journal.outstanding("throttle") == []
+
+
 def test_version_2_limits_the_group_that_has_this_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -220,8 +241,9 @@ def test_version_2_limits_the_group_that_has_this_process(
     (memory := tmp_path / "memory").mkdir()
     group = tmp_path / f"dbbench-io-{journal.tag}"
     limit = DeviceLimit(iops=500)
-    with throttle.limit_disks(["7:2"], limit, journal, None):
-        throttle.limit_group(ControlGroup(2, memory, memory), ["7:2"], limit)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(throttle.limit_disks(["7:2"], limit, journal, None))
+        stack.enter_context(throttle.limit_group(ControlGroup(2, memory, memory), ["7:2"], limit))
         rules = {(path / "io.max").read_text() for path in (group, memory)}
         assert rules == {"7:2 riops=500 wiops=500 rbps=max wbps=max"}
         assert (group / "cgroup.procs").read_text() == "0"

@@ -124,6 +124,12 @@ RAW = (
         (
             SWEPT,
             "blocks = 2",
+            "device.limit = { iops = 500, burst_iops = 400, burst_s = 30 }",
+            'plan.toml:3  "limit" requires "iops", a larger "burst_iops", and "burst_s"',
+        ),
+        (
+            SWEPT,
+            "blocks = 2",
             "device.limit = { iops = [500, 500] }",
             'plan.toml:3  "limit" lists a level twice',
         ),

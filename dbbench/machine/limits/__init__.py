@@ -92,7 +92,7 @@ def confine(
             stack.enter_context(throttle.limit_disks(disks, limit, journal, at))
         group, reason = _group(stack, cell.memory_bytes, name, journal, at)
         if limit is not None and group is not None:
-            throttle.limit_group(group, disks, limit)
+            stack.enter_context(throttle.limit_group(group, disks, limit))
         # Programs join the group and their cores when they start, by their role.
         places = {
             "server": lambda: _entering(group, chosen),

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 from dbbench.errors import DbbenchError, KernelLacks
+from dbbench.machine import threads
 from dbbench.machine.host.proc import text
 from dbbench.machine.limits import cgroup
 from dbbench.machine.limits.cgroup import IO, ControlGroup, Hierarchy
@@ -37,7 +39,6 @@ def limit_disks(
 ) -> Iterator[str]:
     """Limit disks ("7:2") within the block; yield by what. Raises KernelLacks."""
     where = cgroup.hierarchy(at, controller=IO)
-    rates = _rates(limit)
     if isinstance(where, str):
         raise refused(where, _LATE)
     # Rules of a killed trial would add to these.
@@ -54,30 +55,66 @@ def limit_disks(
             else:  # these rules do not end with a group
                 for disk in disks:
                     stack.callback(give_back, journal)
-                    journal.note("take", what=WHAT, path=" ".join(map(str, (disk, *rates))))
-            for group_path in groups:
-                _enforce(where.version, group_path, disks, rates)
+                    for rates in _stages(limit):
+                        path = " ".join(map(str, (disk, *rates)))
+                        journal.note("take", what=WHAT, path=path)
+            stack.enter_context(_enforced(where.version, groups, disks, limit))
         except OSError as error:
             raise refused(str(error), _LATE) from error
         yield f"cgroup v{where.version}"
 
 
+@contextlib.contextmanager
 def limit_group(
     group: ControlGroup,
     disks: Sequence[str],
     limit: DeviceLimit,
-) -> None:
-    """Limit the disks for a further group, which version 2 would not limit. Raises KernelLacks."""
-    if group.version != 2:
-        return
+) -> Iterator[None]:
+    """Limit the disks for a further group within the block, which version 2 would not limit. Raises
+    KernelLacks.
+    """
+    groups = [group.path] if group.version == 2 else []
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(_enforced(2, groups, disks, limit))
+        except OSError as error:
+            raise refused(str(error), _LATE) from error
+        yield
+
+
+def _stages(limit: DeviceLimit) -> list[Rates]:
+    """Return the rates in the order in which they apply: those of the burst, if any, and the others."""
+    bytes_s = round((limit.mb_per_s or 0) * 1e6)
+    iops = (limit.burst_iops, limit.iops) if limit.burst_iops else (limit.iops,)
+    return [(rate or 0, bytes_s) for rate in iops]
+
+
+@contextlib.contextmanager
+def _enforced(
+    version: int,
+    groups: Sequence[Path],
+    disks: Sequence[str],
+    limit: DeviceLimit,
+) -> Iterator[None]:
+    """Set the limits of groups; a burst ends within the block. Raises KernelLacks and OSError."""
+    first, *later = _stages(limit)
+    over = threading.Event()
+
+    def end_burst() -> None:
+        if later and not over.wait(limit.burst_s):
+            for group in groups:
+                _enforce(version, group, disks, later[0])
+
+    for group in groups:
+        _enforce(version, group, disks, first)
+    helper = threads.Helper("end of the burst", end_burst)
+    helper.start()
     try:
-        _enforce(2, group.path, disks, _rates(limit))
-    except OSError as error:
-        raise refused(str(error), _LATE) from error
-
-
-def _rates(limit: DeviceLimit) -> Rates:
-    return limit.iops or 0, round((limit.mb_per_s or 0) * 1e6)
+        yield
+    finally:
+        over.set()
+        helper.join()
+    helper.check()
 
 
 def _enforce(

@@ -226,7 +226,8 @@ def _of_conditions(trial: Record, observed: Observed) -> Iterator[TrialWarning]:
     cell = trial.cell
     yield from fairness.warnings(cell, facts.memory, facts.cores, observed.readings.bench.limits)
     yield from fairness.of_client(facts.client)
-    yield from device_rates.exceeds_limit(facts.limit, facts.ceiling, facts.device)
+    warmup_s = cell.window.warmup_s
+    yield from device_rates.exceeds_limit(facts.limit, facts.ceiling, facts.device, warmup_s)
     if facts.filesystem is not None:
         for volume in facts.filesystem.volumes.values():
             yield from device_rates.other_delay(volume.layers)

@@ -97,13 +97,19 @@ def exceeds_limit(
     limit: LimitFacts | None,
     ceiling: CeilingFacts,
     device: DeviceFacts | None,
+    warmup_s: float,
 ) -> Iterator[TrialWarning]:
     """Yield W157 if fio did not measure the limit on the bare device, or the devices exceeded it in
-    the window.
+    the window, and W159 if that may have begun within a burst.
     """
     if limit is None:
         return
     iops = limit.asked.iops or math.inf
+    burst_s = limit.asked.burst_s or 0
+    inside = warmup_s < burst_s
+    if inside:
+        text = f"a burst of {burst_s} s, and a warm-up of {warmup_s:g} s"
+        yield TrialWarning("W159", text)
     mb_per_s = limit.asked.mb_per_s or math.inf
     texts = []
     # fio on the bare device must get what the limit grants.
@@ -115,7 +121,8 @@ def exceeds_limit(
     # The limit applies to each device, so several together may do more.
     number = max(1, len(device.members)) if device is not None else 1
     for rate in ceiling.rates:
-        most = number * (iops if rate.unit == "IOPS" else mb_per_s)
+        granted = limit.asked.burst_iops if inside else None
+        most = number * ((granted or iops) if rate.unit == "IOPS" else mb_per_s)
         if rate.side in ("reads", "writes") and rate.median > (1 + MISSED) * most:
             measured = f"{rate.side} in the window: {rate.median:.4g} {rate.unit}"
             texts.append(f"{measured} instead of at most {most:.4g}")

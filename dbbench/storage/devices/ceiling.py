@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -69,9 +70,10 @@ def measure_limit(
     journal: Journal,
     at: Path,
 ) -> LimitFacts:
-    """Measure the device with a limit. Raises KernelLacks."""
+    """Measure the device with a limit, as it is after a burst. Raises KernelLacks."""
     rows = limited_rows(limit)
-    with throttle.limit_disks([device.number], limit, journal, at) as enforced:
+    spent = replace(limit, burst_iops=None, burst_s=None)
+    with throttle.limit_disks([device.number], spent, journal, at) as enforced:
         return LimitFacts(limit, enforced, measure(device, max(each_s, LIMITED_S), seed, rows).rows)
 
 

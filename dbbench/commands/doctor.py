@@ -8,7 +8,6 @@ import importlib.util
 import itertools
 import os
 import sys
-import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
@@ -26,7 +25,7 @@ from dbbench.errors import EXIT_OK, EXIT_USAGE, ProgramMissing
 from dbbench.labs.powercut import requirements
 from dbbench.machine import host, known_faults, namespaces
 from dbbench.machine.host import tunables, versions
-from dbbench.machine.host.proc import content
+from dbbench.machine.host.proc import content, task
 from dbbench.machine.limits import cgroup, throttle
 from dbbench.plan.request import load_request
 from dbbench.report.text import columns, put, put_json, put_paragraph
@@ -449,12 +448,18 @@ def _waits_seen() -> str:
     # As root, servers have accounts of their own; a container may not let root trace them.
     account = process.user("nobody") if os.geteuid() == 0 else None
     with process.running(("sleep", "9"), as_user=account) as sleeper:
-        time.sleep(0.05)
+        # A program that still starts runs, and then it is in no function of the kernel.
+        process.wait_while(lambda: not _is_asleep(sleeper.pid), 5.0)
         call = content(f"/proc/{sleeper.pid}/syscall")
         function = content(f"/proc/{sleeper.pid}/wchan")
     if call is None:
         return "not observed"
     return "visible" if function not in (None, "", "0") else "without the kernel's functions"
+
+
+def _is_asleep(pid: int) -> bool:
+    read = task(f"/proc/{pid}")
+    return read is None or read.state == "S"
 
 
 def _known_faults(kernel: Mapping[str, str | None]) -> Iterator[Probe]:

@@ -51,11 +51,12 @@ IN_UBUNTU: Final = {
     "linux-image-amd64": "linux-image-virtual",
     "mariadb-server mariadb-client": "mysql-server mysql-client",
     "postgresql mariadb": "postgresql mysql",
-    " apt-daily.timer apt-daily-upgrade.timer": "",  # not in its minimal system
 }
+# Its sudo is written in Rust from 26.04 on, as its coreutils are.
+MORE: Final = {"resolute": " sudo-rs"}
 PACKAGES: Final = (  # of Debian, with spaces between
     # what a server has after its installation
-    "systemd-sysv udev dbus dbus-user-session libpam-systemd systemd-oomd sudo openssh-server"
+    "systemd-sysv udev dbus dbus-user-session libpam-systemd systemd-oomd sudo openssh-server apt"
     " apparmor apparmor-utils linux-image-amd64 initramfs-tools zstd iproute2 procps less"
     " ca-certificates unattended-upgrades"
     # what dbbench is used with
@@ -72,7 +73,8 @@ cp -r /root/.ssh /home/ops/
 chown -R ops: /home/ops/.ssh
 echo 'ops ALL=(ALL) NOPASSWD: ALL' >/etc/sudoers.d/ops
 systemctl --quiet enable systemd-networkd systemd-oomd ssh
-for unit in multipathd multipathd.socket postgresql mariadb apt-daily.timer apt-daily-upgrade.timer; do
+rm -f /etc/apt/apt.conf.d/99mmdebstrap /etc/systemd/system/timers.target.wants/apt-daily*
+for unit in multipathd multipathd.socket postgresql mariadb; do
   systemctl --quiet disable $unit
 done
 """
@@ -106,7 +108,7 @@ def image(suite: str) -> Path:
     """Return the folder with root.img, vmlinuz, initrd and the key of ssh; build it if it is
     missing or incomplete. Raises Unavailable.
     """
-    recipe = [FORMAT, suite, _for(suite, PACKAGES), _for(suite, FURNISH), FILES]
+    recipe = [FORMAT, suite, _packages(suite), _for(suite, FURNISH), FILES]
     key = hashlib.sha256(json.dumps(recipe).encode()).hexdigest()[:12]
     folder = cache() / f"{suite}-{key}"
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -124,6 +126,10 @@ def image(suite: str) -> Path:
                 lines = (error.stderr or "").strip().splitlines()[-3:]
                 raise Unavailable(f"packages of {suite} (network?): {'; '.join(lines)}") from error
     return folder
+
+
+def _packages(suite: str) -> list[str]:
+    return (_for(suite, PACKAGES) + MORE.get(suite, "")).split()
 
 
 def _for(suite: str, text: str) -> str:
@@ -149,7 +155,7 @@ def _build(suite: str, folder: Path) -> None:
             "mmdebstrap",
             "--quiet",
             "--variant=minbase",
-            f"--include={','.join(_for(suite, PACKAGES).split())}",
+            f"--include={','.join(_packages(suite))}",
             *options,
             '--aptopt=APT::Install-Recommends "false"',
             '--aptopt=Acquire::Check-Valid-Until "false"',

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import click
@@ -78,16 +79,20 @@ def command(
     from dbbench.plan.catalog import catalog
     from dbbench.plan.forecast import recall
     from dbbench.plan.narrowing import Narrowing, at_rate
-    from dbbench.plan.request import able, load_request, of_plan
+    from dbbench.plan.request import able, load_request
     from dbbench.results import RunFolder
     from dbbench.results.merging import keep_scripts
     from dbbench.run.create import begin_search, choose, create, deaths, must_be_of, scripts_of
     from dbbench.run.preflight import check_run
 
     # The plan with the rate; its order is that of the search.
-    typed = load_request(plan_file, options.paths, Narrowing(**narrowing))
-    plan = at_rate(typed.plan, typed.expanded.cells, rate)
-    request = able(of_plan(typed.text, plan, catalog(options.paths), typed.only), options.paths)
+    request = load_request(
+        plan_file,
+        options.paths,
+        Narrowing(**narrowing),
+        partial(at_rate, available=catalog(options.paths), rate=rate),
+    )
+    request = able(request, options.paths)
     root = options.results_folder.resolve()
     request = replace(request, expanded=recall(request.plan, request.expanded, root))
     folder = choose(root, request, new=False, name=None)

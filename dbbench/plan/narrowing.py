@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from dbbench.compare.interval import LEAST_BLOCKS
 from dbbench.compare.sizing import unordered
 from dbbench.errors import PlanInvalid, UnknownName, UsageInvalid
-from dbbench.model import Arm, Cell, Plan
+from dbbench.model import Arm, Plan
 from dbbench.model.plan import MOST_TRIALS
 from dbbench.model.times import QUICK_MEASURE_S, QUICK_WARMUP_S
+from dbbench.plan.catalog import Catalog
 from dbbench.plan.labels import default_label, label_of, split_fs
 from dbbench.plan.tomlfile import did_you_mean
 from dbbench.storage.filesystems.added_options import merge
@@ -72,7 +73,7 @@ def narrow(plan: Plan, to: Narrowing) -> Plan:
     return plan if to.seed is None else replace(plan, seed=to.seed)
 
 
-def at_rate(plan: Plan, cells: Iterable[Cell], rate: int) -> Plan:
+def at_rate(plan: Plan, available: Catalog, rate: int) -> Plan:
     """Return the plan with this rate of every workload, and without a budget and repeated blocks.
     Raises PlanInvalid if its levels are not ordered, or a workload has no rate.
     """
@@ -88,14 +89,13 @@ def at_rate(plan: Plan, cells: Iterable[Cell], rate: int) -> Plan:
             f"the levels {smaller.name} and {larger.name} of `limit` are not ordered: {why}",
             remedy="Begin with the smallest volume; each level must be at least as fast as the one before.",
         )
-    for cell in cells:
-        if "rate" not in cell.workload.parameters:
-            raise PlanInvalid(
-                f"workload {cell.workload.name} has no parameter `rate`",
-                remedy="Use one of pgbench, sysbench or tpcc; list their parameters with dbbench workload NAME.",
-            )
     workloads = []
     for workload in plan.workload:
+        if "rate" not in available.workload(workload.name).parameters:
+            raise PlanInvalid(
+                f"workload {workload.name} has no parameter `rate`",
+                remedy="Use one of pgbench, sysbench or tpcc; list their parameters with dbbench workload NAME.",
+            )
         sweeps = {name: values for name, values in workload.sweeps.items() if name != "rate"}
         parameters = {**workload.parameters, "rate": rate}
         workloads.append(replace(workload, parameters=parameters, sweeps=sweeps))

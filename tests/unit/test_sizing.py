@@ -26,6 +26,7 @@ from dbbench.report.sentences import plain_text
 from dbbench.report.volume_sizes import sections
 from dbbench.results import LoadedRun
 from dbbench.run.adaptive import further
+from tests.support.plans import SHIPPED
 from tests.support.runs import small_run
 
 LEVELS = tuple(DeviceLimit(iops=100 * 2**n, label=f"L{n}") for n in range(7))
@@ -156,7 +157,7 @@ def test_levels_that_are_not_ordered_are_refused(larger: DeviceLimit, why: str) 
     limits = DeviceLimits(tables=(DeviceLimit(iops=500, flush_ms=1, label="a"), larger))
     plan = replace(small_run().plan, device=DeviceSpec(limit=limits))
     with pytest.raises(PlanInvalid, match=f"model-a and model-b.*: {why}"):
-        at_rate(plan, (), 900)
+        at_rate(plan, SHIPPED, 900)
 
 
 def loaded(run: Run, trials: dict[str, Trial]) -> LoadedRun:

@@ -8,6 +8,7 @@ target is missed.
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import datetime
 import json
@@ -88,6 +89,11 @@ def analysis(results_folder: Path) -> float:
 
 def main() -> int:
     """Print each figure next to its target."""
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.parse_args()
     missed = 0
     with tempfile.TemporaryDirectory(prefix="dbbench-history-") as folder:
         results_folder = Path(folder)

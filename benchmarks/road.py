@@ -14,6 +14,7 @@ the share of wall time that a cell of 60 s + 60 s spends in warm-up and window (
 
 from __future__ import annotations
 
+import argparse
 import os
 import statistics
 import subprocess
@@ -163,7 +164,12 @@ def print_rounds(state: str, rounds: list[Round]) -> float:
 
 def main() -> int:
     """Measure and print; return 1 if a target is missed."""
-    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 5
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("rounds", metavar="ROUNDS", type=int, nargs="?", default=5)
+    rounds = parser.parse_args().rounds
     with tempfile.TemporaryDirectory(prefix="dbbench-road-", dir="/var/tmp") as name:
         folder = Path(name)
         make_image(folder / "hand.img", 4 * 2**30)

@@ -7,6 +7,7 @@ Prints medians of interleaved runs; exit 1 where --help takes more than 150 ms.
 
 from __future__ import annotations
 
+import argparse
 import statistics
 import subprocess
 import sys
@@ -28,7 +29,12 @@ def milliseconds(*words: str) -> float:
 
 def main() -> int:
     """Measure and print; return 1 if the target is missed."""
-    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 15
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("rounds", metavar="ROUNDS", type=int, nargs="?", default=15)
+    rounds = parser.parse_args().rounds
     pairs = [
         (milliseconds("-m", "dbbench", "--help"), milliseconds("-c", "pass")) for _ in range(rounds)
     ]

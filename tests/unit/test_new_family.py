@@ -1,7 +1,6 @@
 """A family of filesystems is one new file and its place in the registry, as CONTRIBUTING.md says."""
 
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +8,8 @@ from typing import Final
 
 import pytest
 
-ROOT: Final = Path(__file__).parents[2]
+from tests.support.copied_program import ROOT, answer, copy_program, replace
+
 REGISTRY: Final = "dbbench/storage/filesystems/families.py"
 SETUP: Final = """
 title = "jfs"
@@ -21,40 +21,20 @@ mount = ["noatime"]
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
     """A copy of the program with the file of CONTRIBUTING's example, and its place in the registry."""
-    shutil.copytree(
-        ROOT / "dbbench",
-        tmp_path / "dbbench",
-        ignore=shutil.ignore_patterns("__pycache__"),
-    )
+    program = copy_program(tmp_path)
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     name, code = re.findall(
         r"```python\n# (dbbench/storage/filesystems/\w+\.py)\n(.*?)```",
         text,
         re.DOTALL,
     )[0]
-    assert not (tmp_path / name).exists()
-    (tmp_path / name).write_text(code)
-    registry = tmp_path / REGISTRY
-    lines = registry.read_text().replace("f2fs, raw,", "f2fs, jfs, raw,")
-    registry.write_text(lines.replace("    raw.FAMILY,\n", "    jfs.FAMILY,\n    raw.FAMILY,\n"))
-    (tmp_path / "mine/fs_setups").mkdir(parents=True)
-    (tmp_path / "mine/fs_setups/jfs.toml").write_text(SETUP)
-    return tmp_path
-
-
-def answer(checkout: Path, *words: str) -> str:
-    """What that copy of dbbench prints."""
-    argv = [sys.executable, "-m", "dbbench", "--path", str(checkout / "mine"), *words]
-    done = subprocess.run(
-        argv,
-        cwd=checkout,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    assert not (program / name).exists()
+    (program / name).write_text(code)
+    registry = program / REGISTRY
+    replace(registry, "f2fs, raw,", "f2fs, jfs, raw,")
+    replace(registry, "    raw.FAMILY,\n", "    jfs.FAMILY,\n    raw.FAMILY,\n")
+    (program / "mine/fs_setups/jfs.toml").write_text(SETUP)
+    return program
 
 
 @pytest.mark.starts_processes

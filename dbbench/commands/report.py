@@ -96,14 +96,13 @@ def write_page(
             if bad is None:
                 raise
             # If single trials are damaged the run stays without them, else it leaves as a whole.
+            place = runs.index(bad)
+            left = [*runs[:place], *runs[place + 1 :]]
             rest = bad.readable()
             if len(rest.damaged) > len(bad.damaged):
                 error = all_of(rest, since=bad)
-                left = [
-                    rest if run is bad else run for run in runs if run is not bad or rest.trials
-                ]
-            else:
-                left = [run for run in runs if run is not bad]
+                if rest.trials:
+                    left.insert(place, rest)
             if not left:
                 raise error from None
             options.passed_over.append(error)

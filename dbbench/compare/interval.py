@@ -86,9 +86,10 @@ def estimate(pairs: Sequence[tuple[float, float]]) -> Estimate:
     """Return the estimate for (baseline, candidate) values, all positive, one pair per block;
     ValueError for none.
     """
-    return estimate_mean(
-        [math.log(candidate) - math.log(baseline) for baseline, candidate in pairs]
-    )
+    differences = []
+    for baseline, candidate in pairs:
+        differences.append(math.log(candidate) - math.log(baseline))
+    return estimate_mean(differences)
 
 
 def estimate_mean(differences: Sequence[float]) -> Estimate:
@@ -119,9 +120,9 @@ class LogRatio(NamedTuple):
         """
         variance = math.fsum(term for term, _ in terms)
         squares = math.fsum(term**2 / df for term, df in terms)
-        if not squares:
-            return cls(mean, variance, math.fsum(df for _, df in terms))
-        return cls(mean, variance, variance**2 / squares)
+        all_df = math.fsum(df for _, df in terms)
+        df = variance**2 / squares if squares else all_df
+        return cls(mean, variance, df)
 
     def p_value(self) -> float:
         """Return the two-sided p of the t test."""
@@ -137,8 +138,9 @@ class LogRatio(NamedTuple):
     def half_width(self, level: float) -> float:
         from scipy.special import stdtrit
 
-        quantile = stdtrit(self.df or math.nan, 1 - (1 - level) / 2)
-        return float(quantile) * math.sqrt(self.variance)
+        df = self.df or math.nan
+        upper = 1 - (1 - level) / 2
+        return float(stdtrit(df, upper)) * math.sqrt(self.variance)
 
     def bounds(self, level: float) -> tuple[float, float]:
         half = self.half_width(level)
@@ -163,7 +165,10 @@ def holm_levels(p_values: Sequence[float], alpha: float = 0.05) -> list[float]:
 
 def confidences(log_ratios: Mapping[_K, LogRatio], alpha: float = 0.05) -> dict[_K, float]:
     """Return Holm's confidence level of each candidate of one family that has an interval."""
-    p_values = {key: ratio.p_value() for key, ratio in log_ratios.items() if ratio.df is not None}
+    p_values = {}
+    for key, ratio in log_ratios.items():
+        if ratio.df is not None:
+            p_values[key] = ratio.p_value()
     levels = holm_levels(list(p_values.values()), alpha)
     return dict(zip(p_values, levels, strict=True))
 

@@ -59,13 +59,14 @@ CURVE: Final = 3
 
 def find(series: Sequence[float | None]) -> list[int]:
     """Return the indices of the first night of each new level, see `compare.changepoints`."""
-    usable = [
-        i
-        for i, value in enumerate(series)
-        if value is not None and math.isfinite(value) and value > 0
-    ]
-    logs = np.log(np.array([series[index] for index in usable], dtype=float))
-    return [usable[place] for place in _places(logs)]
+    indices = []
+    values = []
+    for index, value in enumerate(series):
+        if value is not None and math.isfinite(value) and value > 0:
+            indices.append(index)
+            values.append(value)
+    logs = np.log(np.array(values, dtype=float))
+    return [indices[place] for place in _places(logs)]
 
 
 def _places(logs: Nights) -> list[int]:
@@ -106,10 +107,11 @@ def _refine(logs: Nights, places: list[int], end: int) -> int:
     # Two nights in both directions, as far as both sides keep enough nights.
     first = max(begin + LEAST_NIGHTS, newest - 2)
     last = min(end - LEAST_NIGHTS, newest + 2)
-    t_values = _splits(without_outliers(logs[None, begin:end])).t_values[0]
-    return max(
-        range(first, last + 1), key=lambda place: float(t_values[place - begin - LEAST_NIGHTS])
-    )
+    clean = without_outliers(logs[None, begin:end])
+    t_values = _splits(clean).t_values[0]
+    first_split = begin + LEAST_NIGHTS
+    nearby = t_values[first - first_split : last + 1 - first_split]
+    return first + int(nearby.argmax())
 
 
 def threshold(nights: int) -> float:
@@ -128,22 +130,30 @@ def scan(nights: Nights) -> tuple[Nights, NDArray[Any]]:
     """
     nights = nights - nights.mean(axis=1, keepdims=True)
     clean = without_outliers(nights)
+
     # The best split of each row.
     splits = _splits(clean)
     best = splits.t_values.argmax(axis=1)
     rows = np.arange(len(clean))
     place = best + LEAST_NIGHTS
     shift = splits.shifts[rows, best]
+    t_value = splits.t_values[rows, best]
+
     # The two levels around it, and by how much it exceeds the noise that they leave.
-    after = np.arange(clean.shape[1])[None, :] >= place[:, None]
+    indices = np.arange(clean.shape[1])
+    after = indices[None, :] >= place[:, None]
     left = np.where(after, 0, clean).sum(axis=1) / place
     right = left + shift
     levels = np.where(after, right[:, None], left[:, None])
-    exceeds = splits.t_values[rows, best] / _inflation(clean - levels)
+    noise = clean - levels
+    exceeds = t_value / _inflation(noise)
+
     # A drift fits a curve better than two levels, and outliers are not a level.
     is_large = np.abs(shift) >= SHIFT
     is_no_drift = splits.within[rows, best] < _around_a_curve(clean)
-    is_step = is_large & is_no_drift & _taking_part(nights, after, left + shift / 2, shift)
+    middle = left + shift / 2
+    is_level = _taking_part(nights, after, middle, shift)
+    is_step = is_large & is_no_drift & is_level
     return np.where(is_step, exceeds, 0.0), place
 
 
@@ -178,13 +188,20 @@ def _splits(clean: Nights) -> Splits:
     # Cumulative sums give the means of all splits at once.
     sums = clean.cumsum(axis=1)[:, before - 1]
     total = clean.sum(axis=1, keepdims=True)
-    shifts = (total - sums) / after - sums / before
+    mean_before = sums / before
+    mean_after = (total - sums) / after
+    shifts = mean_after - mean_before
+
     # What the two means leave of the sum of squares around one mean.
     weight = before * after / count
-    around_one = ((clean - total / count) ** 2).sum(axis=1, keepdims=True)
+    mean = total / count
+    around_one = ((clean - mean) ** 2).sum(axis=1, keepdims=True)
     within = around_one - shifts**2 * weight
-    sd = np.sqrt(np.maximum(within, 0.0) / (count - 2))
-    t_values = np.abs(shifts) * np.sqrt(weight) / np.maximum(sd, LEAST_SD)
+
+    # The t value of the difference of the means.
+    variance = np.maximum(within, 0.0) / (count - 2)
+    sd = np.maximum(np.sqrt(variance), LEAST_SD)
+    t_values = np.abs(shifts) * np.sqrt(weight) / sd
     return Splits(t_values, shifts, within)
 
 
@@ -194,7 +211,8 @@ def _inflation(residual: Nights) -> Nights:
     """
     count = residual.shape[1]
     squares = np.maximum((residual**2).sum(axis=1), count * LEAST_SD**2)
-    lag_one = (residual[:, 1:] * residual[:, :-1]).sum(axis=1) / squares
+    products = residual[:, 1:] * residual[:, :-1]
+    lag_one = products.sum(axis=1) / squares
     assumed, weight = MEMORY
     # The two fitted means lower the estimate by about 2/count; + 2 corrects this.
     estimated = (count * lag_one + 2 + weight * assumed) / (count + weight)

@@ -63,10 +63,11 @@ class Coordinator:
         self._lost: dict[str, str] = {}
         self._finished: set[tuple[str, str]] = set()  # names of runs, ids of trials
         for part in parts:
-            done = part.trials & {
-                (part.run.name, name)
-                for name in results.list_results(results_folder / part.run.name)
+            run_name = part.run.name
+            collected = {
+                (run_name, name) for name in results.list_results(results_folder / run_name)
             }
+            done = part.trials & collected
             self._finished |= done
             # A host may have added this repeat of a block, and returned it with the block.
             if done == part.trials or part.name in fleet.collected:
@@ -76,8 +77,13 @@ class Coordinator:
         """Work until every part is collected or lost. Raises HostLost at the end, Terminated on
         `fleet stop`.
         """
-        data = {"name": self.fleet.name, "mode": self.fleet.mode, "hosts": list(self.fleet.hosts)}
-        self.emit(Event("fleet_begin", {**data, **self._counts}))
+        data = {
+            "name": self.fleet.name,
+            "mode": self.fleet.mode,
+            "hosts": list(self.fleet.hosts),
+            **self._counts,
+        }
+        self.emit(Event("fleet_begin", data))
         while self.open_parts or self._add_parts():
             self.step(scheduler)
             time.sleep(min(_STEP_S, self._look_s))
@@ -105,7 +111,11 @@ class Coordinator:
             self._look_at_hosts(there, scheduler)
             self._give_up(now)
             self._submit(scheduler)
-            data = {"utc": iso(time.time()), **self._counts, "hosts": self._hosts.rows()}
+            data = {
+                "utc": iso(time.time()),
+                **self._counts,
+                "hosts": self._hosts.rows(),
+            }
             self.emit(Event("hosts", data))
 
     # Parts are submitted.
@@ -136,8 +146,12 @@ class Coordinator:
         usable = self._hosts.connected - self._refused.keys()
         free = len(usable) - len(self._submitted)
         for part in self.open_parts:
-            waits = part.name not in self._submitted
-            if waits and (free > 0 if part.host is None else part.host in usable):
+            if part.name in self._submitted:
+                continue
+            may_run = free > 0
+            if part.host is not None:
+                may_run = part.host in usable
+            if may_run:
                 self._submitted[part.name] = scheduler.submit(part, self._given)
                 free -= 1
 
@@ -212,17 +226,23 @@ class Coordinator:
 
     @property
     def _counts(self) -> dict[str, int]:
-        trials = set[tuple[str, str]]().union(*(part.trials for part in self.parts.values()))
-        return {"trials": len(trials), "done": len(self._finished & trials)}
+        trials = set[tuple[str, str]]()
+        for part in self.parts.values():
+            trials |= part.trials
+        done = self._finished & trials
+        return {"trials": len(trials), "done": len(done)}
 
     def _show(self, when: float, event: dict[str, Any]) -> None:
-        if event["kind"] == "stop":
+        kind = event["kind"]
+        if kind == "stop":
             raise errors.Terminated("`dbbench fleet stop` has stopped this fleet")
         self._hosts.follow(when, event)
-        if event["kind"] == "trial_end":
-            self._finished.add((self.fleet.run_of(event["host"]), event["data"]["trial"]))
-        if event["kind"] in ("trial_end", "note"):
-            self.emit(Event(event["kind"], {**event["data"], "host": event["host"]}))
+        if kind in ("trial_end", "note"):
+            host = event["host"]
+            data = event["data"]
+            if kind == "trial_end":
+                self._finished.add((self.fleet.run_of(host), data["trial"]))
+            self.emit(Event(kind, {**data, "host": host}))
 
     def _conclude(self) -> None:
         lacking = sorted(self._lost)
@@ -230,14 +250,17 @@ class Coordinator:
         fleet_files.save(self.results, self.fleet)
         data = {"name": self.fleet.name, "trials": len(self._finished), "lacking": lacking}
         self.emit(Event("fleet_end", data))
-        if lacking:
-            raise errors.HostLost(
-                "\n  ".join(
-                    self._lost[name] if self.parts[name].host else f"{name}: {self._lost[name]}"
-                    for name in lacking
-                ),
-                remedy="Correct the cause on the host, then run the same command again to resume.",
-            )
+        if not lacking:
+            return
+        lines = []
+        for name in lacking:
+            why = self._lost[name]
+            of_one_host = self.parts[name].host is not None
+            lines.append(why if of_one_host else f"{name}: {why}")
+        raise errors.HostLost(
+            "\n  ".join(lines),
+            remedy="Correct the cause on the host, then run the same command again to resume.",
+        )
 
     def _note(self, text: str) -> None:
         self.emit(Event("note", {"text": text}))

@@ -189,10 +189,15 @@ def samples_of(
     values = dict[int, object]()
     parts = _PARAMETER.split(text)
     places = [int(number) for number in parts[1::2]]
-    while most_bytes > 0 and len(samples) < (SAMPLES if parameters else 1):
+    most = SAMPLES if parameters else 1
+    while most_bytes > 0 and len(samples) < most:
+        literals = {}
         for number, parameter in parameters.items():
-            values[number] = parameter.draw(rng, values.get(parameter.after))
-        parts[1::2] = ["'" + str(values[number]).replace("'", "''") + "'" for number in places]
+            value = parameter.draw(rng, values.get(parameter.after))
+            values[number] = value
+            doubled = str(value).replace("'", "''")
+            literals[number] = f"'{doubled}'"
+        parts[1::2] = [literals[number] for number in places]
         samples.append("".join(parts))
         most_bytes -= len(samples[-1])
     return samples, differences
@@ -207,12 +212,14 @@ def _complete(text: str, ask: Ask | None) -> dict[int, Placeholder]:
     for number in numbers:
         parameter = parameters.setdefault(number, Placeholder())
         if ask:
-            parameter.type = types[number - 1] if parameter.type in ("", "[]") else parameter.type
+            if parameter.type in ("", "[]"):
+                parameter.type = types[number - 1]
             if _rule_of(parameter.type.removesuffix("[]")) is None:
                 base, labels = postgres_sql.describe_type(ask, parameter.type)
                 parameter.type = base
                 parameter.values = tuple(labels)
-            parameter.values = parameter.values or _values(ask, parameter, tables)
+            if not parameter.values:
+                parameter.values = _values(ask, parameter, tables)
         elif not parameter.type and _NAMES.fullmatch(parameter.column):
             parameter.type = "timestamp"
     in_order = sorted(numbers, key=lambda number: (parameters[number].after, number))
@@ -232,27 +239,37 @@ def parameters_of(text: str) -> tuple[dict[int, Placeholder], tuple[str, ...]]:
         return {}, ()
     parameters: dict[int, Placeholder] = {}
     for node in tree.find_all(exp.Placeholder):
-        child: Any = node
-        parent: Any = node.parent
         parameter = parameters.setdefault(_number(node), Placeholder())
-        # Its type is that of the casts around it.
-        while isinstance(parent, exp.Cast | exp.Paren | exp.Neg | exp.Any | exp.All):
-            if isinstance(parent, exp.Cast):
-                parameter.type = parent.to.sql("postgres")
-            elif isinstance(parent, exp.Any | exp.All):
-                parameter.type = f"{parameter.type.removesuffix('[]')}[]"
-            child = parent
-            parent = parent.parent
-        # What the expression around it says.
-        parameter.argument = isinstance(parent, _CALLS) and not isinstance(parent, _HARMLESS)
-        if isinstance(parent, exp.Limit | exp.Fetch | exp.Offset):
-            parameter.rows = 0 if isinstance(parent, exp.Offset) else ROWS
-        elif isinstance(parent, exp.Between) and child is parent.args["high"]:
-            parameter.after = _number(parent.args["low"])
-        elif isinstance(parent, exp.LT | exp.LTE):
-            parameter.after = _start(parent)
-        parameter.column = parameter.column or _column(parent, child)
-    return parameters, tuple(dict.fromkeys(table.name for table in tree.find_all(exp.Table)))
+        _describe(parameter, node)
+    tables = dict.fromkeys(table.name for table in tree.find_all(exp.Table))
+    return parameters, tuple(tables)
+
+
+def _describe(parameter: Placeholder, node: exp.Placeholder) -> None:
+    """Note what the text around one of its places says about a parameter."""
+    child: Any = node
+    parent: Any = node.parent
+    # Its type is that of the casts around it.
+    while isinstance(parent, exp.Cast | exp.Paren | exp.Neg | exp.Any | exp.All):
+        if isinstance(parent, exp.Cast):
+            parameter.type = parent.to.sql("postgres")
+        elif isinstance(parent, exp.Any | exp.All):
+            parameter.type = f"{parameter.type.removesuffix('[]')}[]"
+        child = parent
+        parent = parent.parent
+
+    # What the expression around it says.
+    parameter.argument = isinstance(parent, _CALLS) and not isinstance(parent, _HARMLESS)
+    if isinstance(parent, exp.Limit | exp.Fetch):
+        parameter.rows = ROWS
+    elif isinstance(parent, exp.Offset):
+        parameter.rows = 0
+    elif isinstance(parent, exp.Between) and child is parent.args["high"]:
+        parameter.after = _number(parent.args["low"])
+    elif isinstance(parent, exp.LT | exp.LTE):
+        parameter.after = _start(parent)
+    if not parameter.column:
+        parameter.column = _column(parent, child)
 
 
 def _count_marks(marked: str) -> int:
@@ -260,7 +277,8 @@ def _count_marks(marked: str) -> int:
     count = 0
     for token in tokens(marked, "postgres"):
         if re.fullmatch(r"p\d+", token.text):
-            count += marked[token.start - 1 : token.end + 1] == f":{token.text}"
+            with_colon = marked[token.start - 1 : token.end + 1]
+            count += with_colon == f":{token.text}"
     return count
 
 
@@ -269,7 +287,8 @@ def _number(node: Any) -> int:
     if not isinstance(node, exp.Placeholder | exp.Cast | exp.Paren):
         return 0
     inner = node.find(exp.Placeholder)
-    return int(inner.name[1:]) if inner is not None and inner.name[1:].isdigit() else 0
+    digits = "" if inner is None else inner.name[1:]
+    return int(digits) if digits.isdigit() else 0
 
 
 def _column(parent: Any, child: Any) -> str:

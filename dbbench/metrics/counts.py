@@ -24,8 +24,13 @@ def buckets_of(latency_us: Floats) -> Ints:
     return np.minimum(buckets, BUCKETS - 1)
 
 
-def _histogram(merged: Ints) -> Histogram:
-    return Histogram({int(bucket): int(merged[bucket]) for bucket in np.flatnonzero(merged)})
+def _histogram(latencies: Ints) -> Histogram:
+    """Return the histogram of all rows (seconds) together."""
+    merged = latencies.sum(axis=0)
+    counts = {}
+    for bucket in np.flatnonzero(merged):
+        counts[int(bucket)] = int(merged[bucket])
+    return Histogram(counts)
 
 
 class Counts:
@@ -69,24 +74,35 @@ class Counts:
 
     def measure(self, first: int, last: int) -> Measured:
         """Merge the seconds from `first` up to, but not including, `last`."""
-        merged = self.latencies[first:last].sum(axis=0)
-        longest_us = int(self.longest_us[first:last].max(initial=0))
+        seconds = slice(first, last)
+        longest_us = int(self.longest_us[seconds].max(initial=0))
+
+        # The same for each kind of transaction, where a script has several.
+        kinds = {}
+        for kind, transactions in sorted(self.kinds.items()):
+            kinds[kind] = int(transactions[seconds].sum())
+        kind_histograms = {}
+        for kind, latencies in sorted(self.kind_latencies.items()):
+            kind_histograms[kind] = _histogram(latencies[seconds])
         return Measured(
-            transactions=int(self.transactions[first:last].sum()),
-            errors=int(self.errors[first:last].sum()),
-            histogram=_histogram(merged),
+            transactions=int(self.transactions[seconds].sum()),
+            errors=int(self.errors[seconds].sum()),
+            histogram=_histogram(self.latencies[seconds]),
             longest_ms=longest_us / 1000 if longest_us > 0 else None,
-            kinds={kind: int(each[first:last].sum()) for kind, each in sorted(self.kinds.items())},
-            kind_histograms={
-                kind: _histogram(each[first:last].sum(axis=0))
-                for kind, each in sorted(self.kind_latencies.items())
-            },
+            kinds=kinds,
+            kind_histograms=kind_histograms,
         )
 
     def _percentiles(self, percent: int) -> Column:
-        seen = self.latencies.cumsum(axis=1)
-        total = seen[:, -1]
+        # By second, the first bucket up to which the percentage of its transactions is reached.
+        up_to_bucket = self.latencies.cumsum(axis=1)
+        total = up_to_bucket[:, -1]
         rank = np.ceil(total * percent / 100)
-        bucket = (seen >= rank[:, None]).argmax(axis=1)
-        value = np.exp((bucket + 0.5) / PER_E) / 1000
-        return [float(ms) if events else None for ms, events in zip(value, total, strict=True)]
+        bucket = (up_to_bucket >= rank[:, None]).argmax(axis=1)
+
+        # The middle of a bucket; a second without transactions has no latency.
+        middle_ms = np.exp((bucket + 0.5) / PER_E) / 1000
+        column: Column = []
+        for ms, transactions in zip(middle_ms, total, strict=True):
+            column.append(float(ms) if transactions else None)
+        return column

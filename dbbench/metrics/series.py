@@ -26,8 +26,13 @@ def both_clocks(system: Callable[[], float] = time.time) -> tuple[float, float]:
     """Return system clock (epoch seconds) and monotonic clock, read as close together as three
     attempts allow.
     """
-    readings = [(time.monotonic(), system(), time.monotonic()) for _ in range(3)]
-    _, utc, after = min(readings, key=lambda reading: reading[2] - reading[0])
+    readings = []
+    for _ in range(3):
+        before = time.monotonic()
+        utc = system()
+        after = time.monotonic()
+        readings.append((after - before, utc, after))
+    _, utc, after = min(readings)
     return utc, after
 
 
@@ -99,18 +104,18 @@ def on_the_second(
 
 def write_csv_gz(path: Path, series: Series, phases: Sequence[str]) -> None:
     """Write `second,phase,tps,...`; the bytes depend only on the content (no time stamp inside)."""
-    names = [name for name in FIRST if name in series] + [
-        name for name in series if name not in FIRST
-    ]
+    names = [name for name in FIRST if name in series]
+    names += [name for name in series if name not in FIRST]
     with path.open("wb") as raw, gzip.GzipFile("", "wb", 6, raw, mtime=0) as packed:
         text: IO[str] = io.TextIOWrapper(packed, "utf-8", newline="")
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(["second", "phase", *names])
         for second in range(series.seconds):
-            cells = (series[name][second] for name in names)
-            writer.writerow(
-                [second, phases[second], *("" if v is None else f"{v:.6g}" for v in cells)]
-            )
+            row = [str(second), phases[second]]
+            for name in names:
+                value = series[name][second]
+                row.append("" if value is None else f"{value:.6g}")
+            writer.writerow(row)
         text.flush()
 
 
@@ -123,16 +128,18 @@ def read_csv_gz(path: Path | IO[bytes]) -> tuple[Series, list[str]]:
         packed.seek(0)
         rows = csv.reader(_lines(packed))
         header = next(rows, [])
+        names = header[2:]
         if header[:2] != ["second", "phase"] or len(set(header)) != len(header):
             raise ValueError("not a series file")
         phases: list[str] = []
-        columns: list[Column] = [[] for _ in header[2:]]
+        columns: list[Column] = [[] for _ in names]
         for row in rows:
             _second, phase, *cells = row
             phases.append(sys.intern(phase))
             for column, value in zip(columns, _values(cells), strict=True):
                 column.append(value)
-    return Series(len(phases), dict(zip(header[2:], columns, strict=True))), phases
+    by_name = dict(zip(names, columns, strict=True))
+    return Series(len(phases), by_name), phases
 
 
 def _must_not_be_too_long(packed: gzip.GzipFile) -> None:

@@ -56,7 +56,8 @@ def trend(tps: Sequence[float | None]) -> Trend | None:
         return Trend(change, 0.0 if slope else 1.0)
     from scipy.special import stdtr
 
-    return Trend(change, float(2 * stdtr(n - 2, -abs(slope) / error)))
+    t = abs(slope) / error
+    return Trend(change, float(2 * stdtr(n - 2, -t)))
 
 
 def slope_per_min(rates: Sequence[float | None]) -> Slope | None:
@@ -86,12 +87,14 @@ def line(xs: Sequence[float], ys: Sequence[float]) -> Slope | None:
 def _fit(xs: Sequence[float], ys: Sequence[float]) -> tuple[float, float]:
     """Return (slope, its standard error) of the line by least squares."""
     fitted = statistics.linear_regression(xs, ys)
+    squares = []
+    for x, y in zip(xs, ys, strict=True):
+        residual = y - fitted.intercept - fitted.slope * x
+        squares.append(residual**2)
+    variance = math.fsum(squares) / (len(xs) - 2)
     middle = statistics.fmean(xs)
-    residual = math.fsum(
-        (y - fitted.intercept - fitted.slope * x) ** 2 for x, y in zip(xs, ys, strict=True)
-    )
     spread = math.fsum((x - middle) ** 2 for x in xs)
-    return fitted.slope, math.sqrt(residual / (len(xs) - 2) / spread)
+    return fitted.slope, math.sqrt(variance / spread)
 
 
 def settled_after_s(tps: Sequence[float | None]) -> int | None:
@@ -102,14 +105,15 @@ def settled_after_s(tps: Sequence[float | None]) -> int | None:
     half = len(means) // 2
     if half < 2:
         return None
-    scores = [_score(means[cut:]) for cut in range(half + 1)]
-    best = min(range(len(scores)), key=scores.__getitem__)
+    # The score of a cut is the squared error of the mean of what remains.
+    scores = []
+    for cut in range(half + 1):
+        rest = means[cut:]
+        mean = statistics.fmean(rest)
+        squares = math.fsum((value - mean) ** 2 for value in rest)
+        scores.append(squares / len(rest) ** 2)
+    best = scores.index(min(scores))
     return best * _MSER_BATCH if best < half else None
-
-
-def _score(rest: Sequence[float]) -> float:
-    mean = statistics.fmean(rest)
-    return math.fsum((value - mean) ** 2 for value in rest) / len(rest) ** 2
 
 
 def _means(values: Sequence[float | None], size: int) -> list[float]:

@@ -71,7 +71,8 @@ def _written_seconds(given: object, info: ValidationInfo) -> float:
     its unit.
     """
     seconds = seconds_of(given)
-    if seconds and info.context and str(given).strip()[-1].isdigit():
+    ends_with_digit = str(given).strip()[-1:].isdigit()
+    if seconds and info.context and ends_with_digit:
         raise ValueError(f'requires a unit: write "{given}s" or "{given}min", not {given}')
     return seconds
 

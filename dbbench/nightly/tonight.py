@@ -297,13 +297,13 @@ def _with_finding(entry: ArmFigures, finding: NightFinding) -> ArmFigures:
     return entry._replace(state=finding.state, notes=notes)
 
 
-def notify(words: str, document: dict[str, Any]) -> None:
+def notify(command: str, document: dict[str, Any]) -> None:
     """Run the command with the night as JSON on stdin. If it fails, print that; nothing else
     changes.
     """
     try:
         process.run(
-            shlex.split(words),
+            shlex.split(command),
             stdin=json.dumps(document, ensure_ascii=False),
             timeout_s=60.0,
             env={

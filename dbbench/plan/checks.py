@@ -159,9 +159,12 @@ def _check_dataset(draft: PlanDraft, key: Key) -> None:
     values = {**defaults(workload), **spec.parameters}
     choices = []  # each value of a list; the other lists have their defaults
     for name, several in spec.sweeps.items():
-        choices += [{**values, name: value} for value in several]
+        for value in several:
+            choices.append({**values, name: value})
+    if not choices:
+        choices.append(values)
     for engine in engines_of(spec, workload, draft.engines.values()):
-        for choice in choices or [values]:
+        for choice in choices:
             dataset = place_tables(dataset_of(workload, choice), spec)
             try:
                 generated.fill_in(dataset, engine.name)

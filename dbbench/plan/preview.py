@@ -55,30 +55,41 @@ def preview(plan: Plan, expanded: Expanded) -> Preview:
     """Return what running all trials of `expanded` would require. The machine is neither inspected
     nor changed.
     """
-    trials = [spec.cell for spec in expanded.order]
     goldens: dict[str, int] = {}  # cells with the same engine and dataset share a golden copy
     trial_s: dict[str, float] = {}
     written: dict[str, dict[str, int]] = {}  # cell -> cause -> bytes of a trial
     by_arm: dict[str, dict[str, int]] = {}  # cell -> its arm -> bytes of a trial
+
     # What a trial of each cell writes, and how long it takes.
     for cell in expanded.cells:
         if COPIED not in cell.dataset.parameters:
             dataset = generated.fill_in(cell.dataset, cell.engine.name)
-            goldens[json.dumps([plain(cell.engine), plain(dataset)])] = dataset_bytes(cell)
-        written[cell.id] = writes.of_trial(plan, cell)
-        by_arm[cell.id] = {cell.arm: sum(written[cell.id].values())}
-        trial_s[cell.id] = _trial_s(cell, written[cell.id])
-    # What the run prepares once.
+            key = json.dumps([plain(cell.engine), plain(dataset)])
+            goldens[key] = dataset_bytes(cell)
+        by_cause = writes.of_trial(plan, cell)
+        written[cell.id] = by_cause
+        by_arm[cell.id] = {cell.arm: sum(by_cause.values())}
+        trial_s[cell.id] = _trial_s(cell, by_cause)
+
+    # What the run prepares once, and keeps.
+    trials = [spec.cell for spec in expanded.order]
     image_bytes = plan.device.image_bytes
-    files = {"golden copies": sum(goldens.values()), "results": len(trials) * RESULT_BYTES}
-    prepare_s = image_bytes / IMAGE_RATE + files["golden copies"] / LOAD_RATE
+    golden_bytes = sum(goldens.values())
+    files = {
+        "golden copies": golden_bytes,
+        "results": len(trials) * RESULT_BYTES,
+    }
+    prepare_s = image_bytes / IMAGE_RATE + golden_bytes / LOAD_RATE
+
+    # All trials together.
+    written_by_trials = [written[cell] for cell in trials]
     return Preview(
         eta_s=prepare_s + sum(trial_s[cell] for cell in trials),
         prepare_s=prepare_s,
         trial_s=trial_s,
         disk_bytes=image_bytes + sum(files.values()),
-        written=writes.total(writes.once(plan), files, *map(written.__getitem__, trials)),
-        arm_bytes=writes.total(*map(by_arm.__getitem__, trials)),
+        written=writes.total(writes.once(plan), files, *written_by_trials),
+        arm_bytes=writes.total(*(by_arm[cell] for cell in trials)),
         remembered=sum(cell.earlier is not None for cell in expanded.cells),
         commands=_commands(plan, expanded),
     )
@@ -117,9 +128,11 @@ def _commands(plan: Plan, expanded: Expanded) -> tuple[tuple[str, tuple[str, ...
         setup = of_role["data"]
         log = of_role.get("log")
         number = writes.devices_of(plan, setup)
+        devices = names[:number]
         spares = names[number : number + writes.spares(plan, setup)]  # for the operation `grow`
-        of_arm = list(layers.commands(volumes.layers_to_add(setup), spares, "-spare")[0])
-        of_arm += filesystems.commands(setup, names[:number], MOUNT_POINT)
+        of_spares, _ = layers.commands(volumes.layers_to_add(setup), spares, "-spare")
+        of_arm = list(of_spares)
+        of_arm += filesystems.commands(setup, devices, MOUNT_POINT)
         if log is not None and plan.device.wal is not None:
             target = plan.device.wal.path or "LOOP-WAL"
             of_arm += filesystems.commands(log, (target,), WAL_MOUNT_POINT)

@@ -196,9 +196,17 @@ def twins(values: Sequence[Any], kind: str) -> list[Any]:
     """Return the values of a list that are equal to an earlier one: they would be the same cell."""
     if kind == "path":
         words = distinct(values)
+    elif kind == "size":
+        words = [_size(value) for value in values]
     else:
-        words = [_size(value) if kind == "size" else word_of(value) for value in values]
-    return [value for index, value in enumerate(values) if words[index] in words[:index]]
+        words = [word_of(value) for value in values]
+    earlier = set[str]()
+    equal = []
+    for word, value in zip(words, values, strict=True):
+        if word in earlier:
+            equal.append(value)
+        earlier.add(word)
+    return equal
 
 
 def distinct(paths: Sequence[str]) -> list[str]:

@@ -61,11 +61,11 @@ def check_pool(runs: Sequence[LoadedRun], by: str = "fs") -> None:
         if not unlike:
             continue
         first, *others = (run.path.name for run in pool)
+        together = f"{', '.join(others)} cannot be compared together with {first}"
+        command = f"dbbench compare {' '.join(others)} --against {first}"
         raise RunsUnlike(
-            f"{', '.join(others)} cannot be compared together with {first}: the runs differ in "
-            f"{'; '.join(unlike)}",
-            remedy=f"Compare them without pairs:  dbbench compare {' '.join(others)} --against "
-            f"{first}",
+            f"{together}: the runs differ in {'; '.join(unlike)}",
+            remedy=f"Compare them without pairs:  {command}",
         )
 
 
@@ -89,10 +89,14 @@ def differences(runs: Sequence[LoadedRun]) -> list[str]:
     # Of each fact its values, in the order of the runs.
     values = {}
     for what, of_runs in facts.items():
-        for key in dict.fromkeys(key for of_run in of_runs for key in of_run):
+        keys = dict.fromkeys(key for of_run in of_runs for key in of_run)
+        for key in keys:
             values[f"{key} of {what}"] = [of_run.get(key) or "none" for of_run in of_runs]
+    values |= dict(sorted(versions.items()))
+
+    # What has one value in all runs is no difference.
     lines = []
-    for key, of_runs_values in {**values, **dict(sorted(versions.items()))}.items():
+    for key, of_runs_values in values.items():
         distinct = dict.fromkeys(of_runs_values)
         if len(distinct) > 1:
             lines.append(f"{key} ({' and '.join(distinct)})")
@@ -124,9 +128,9 @@ def cautions(runs: Sequence[LoadedRun]) -> Iterator[Remark]:
     if len(_hosts(runs)) > 1:
         yield remark(RemarkKind.RUNS_DIFFER, what="the host")
     yield from profile_cautions(runs)
-    rehearsed = [run.path.name for run in runs if run.run.host.get("second_kernel")]
-    if rehearsed:
-        yield remark(RemarkKind.SECOND_KERNEL, runs=", ".join(rehearsed))
+    in_second_kernel = [run.path.name for run in runs if run.run.host.get("second_kernel")]
+    if in_second_kernel:
+        yield remark(RemarkKind.SECOND_KERNEL, runs=", ".join(in_second_kernel))
 
 
 def profile_cautions(runs: Sequence[LoadedRun]) -> Iterator[Remark]:

@@ -51,11 +51,15 @@ def wrap(text: str, width: int) -> list[str]:
     whole = f"{text}:  {command}" if command else text
     if len(whole) <= width:
         return [whole]
+
+    # Further lines are indented as the first one is, and below a list's entry a little more.
     indent = " " * (len(text) - len(text.lstrip(" !")))
+    further = f"{indent}  " if text.startswith(" ") else indent
+    before_command = f"{text}:" if command else text
     lines = textwrap.wrap(
-        _NUMBER_GAP.sub(GROUP, f"{text}:" if command else text),
+        _NUMBER_GAP.sub(GROUP, before_command),
         width,
-        subsequent_indent=f"{indent}  " if text[:1] == " " else indent,
+        subsequent_indent=further,
         break_long_words=False,
         break_on_hyphens=False,
     )
@@ -98,8 +102,10 @@ def put_table(
     for line in lines:
         cells = []
         for text, width in zip(line, widths, strict=True):
-            fits = len(text) <= width
-            cells.append([text] if fits else textwrap.wrap(text, width, break_on_hyphens=False))
+            parts_of_cell = [text]
+            if len(text) > width:
+                parts_of_cell = textwrap.wrap(text, width, break_on_hyphens=False)
+            cells.append(parts_of_cell)
         for parts in itertools.zip_longest(*cells, fillvalue=""):
             words = []
             for title, text, width in zip(header, parts, widths, strict=True):

@@ -20,6 +20,7 @@ from dbbench.plan.tomlfile import did_you_mean
 from dbbench.plan.variants import LIMIT
 from dbbench.report import pooling, sentences
 from dbbench.results import LoadedRun
+from dbbench.units import grouped
 
 ALL: Final = "all"  # value of `--metric`: every metric that was measured
 
@@ -70,9 +71,13 @@ def verdicts(
     if chosen not in arms:
         raise UnknownName(f'"{chosen}" is not a setup of these runs{did_you_mean(chosen, arms)}')
 
-    # A table for each engine and workload.
-    trials = list(runs[0].trials) if len(runs) == 1 else list(itertools.chain(*_separate(runs)))
-    stopped = {key: why for run in runs for key, why in compare.stop_reasons(run.run).items()}
+    # The trials of all runs, and why pairs were not measured to the end.
+    trials = list(runs[0].trials)
+    if len(runs) > 1:
+        trials = list(itertools.chain(*_separate(runs)))
+    stopped: dict[tuple[compare.Group, str], Remark] = {}
+    for run in runs:
+        stopped |= compare.stop_reasons(run.run)
     comparison = compare.Comparison(
         trials,
         chosen,
@@ -81,27 +86,32 @@ def verdicts(
         stopped,
     )
     cautions = tuple(pooling.cautions(runs))
+
+    # A table for each engine and workload.
     tables = []
     hosts: list[ByHost] = []
     for key, group in compare.groups(trials).items():
-        names = list(METRICS) if metric == ALL else [metric or primary.get(key[1], "tps")]
+        workload = key[1]
+        judged = [metric or primary.get(workload, "tps")]
+        names = list(METRICS) if metric == ALL else judged
         for name in names:
             rows = comparison.rows(key, name)
-            if rows:
-                noted = _with_notes(rows, cautions)
-                tables.append(VerdictTable(*key, METRICS[name], noted, plain_names[key[1]]))
-                hosts += by_host(group, chosen, name)
+            if not rows:
+                continue
+            noted = _with_notes(rows, cautions)
+            tables.append(VerdictTable(*key, METRICS[name], noted, plain_names[workload]))
+            hosts += by_host(group, chosen, name)
     planned: list[compare.Group] = [cell.group for cell in cells]
     tables.sort(key=lambda table: planned.index(table.group))  # as on the page
 
     # What is true of several tables.
     levels = {cell.group: cell.levels for cell in cells if cell.levels}
-    factors = {factor for of_group in levels.values() for factor in of_group}
+    factors = set(itertools.chain.from_iterable(levels.values()))
     combined: list[Interaction] = []
     flush_ms = _flush_delays(cells)
     findings: list[str] = []
-    for name in dict.fromkeys(table.metric.name for table in tables):
-        rows = [row for table in tables if table.metric.name == name for row in table.rows]
+    for name, of_metric in grouped(tables, lambda table: table.metric.name).items():
+        rows = list(itertools.chain.from_iterable(table.rows for table in of_metric))
         for about in interactions(rows, levels, METRICS[name]):
             delays = flush_ms if about.factor == LIMIT else {}
             combined.append(dataclasses.replace(about, flush_ms=delays))
@@ -171,7 +181,8 @@ def compare_groups(
         rows = unpaired_rows(group, value_of, judged.name, baseline, margin)
         for row in _with_notes(rows, cautions):
             arm = row.fs_setup.rpartition(" @ ")[0]
-            tables.setdefault((key, arm), VerdictTable(*key, judged, [])).rows.append(row)
+            table = tables.setdefault((key, arm), VerdictTable(*key, judged, []))
+            table.rows.append(row)
     return Verdicts(baseline or values[0], list(tables.values()), runs=runs)
 
 

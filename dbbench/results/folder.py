@@ -138,16 +138,18 @@ def _plain(plan: Plan, cells: Sequence[Cell]) -> dict[str, Any]:
 
 
 def _differing(key: str, typed: Any, stored: Any) -> Iterator[str]:
+    """Yield the keys below `key` whose values differ."""
     if isinstance(typed, dict) and isinstance(stored, dict):
         for name in dict.fromkeys((*typed, *stored)):
-            yield from _differing(f"{key}.{name}".lstrip("."), typed.get(name), stored.get(name))
+            below = f"{key}.{name}".lstrip(".")
+            yield from _differing(below, typed.get(name), stored.get(name))
     elif isinstance(typed, list) and isinstance(stored, list) and len(typed) == len(stored):
         for number, pair in enumerate(zip(typed, stored, strict=True)):
             yield from _differing(f"{key}[{number}]", *pair)
-    elif typed != stored or (
-        type(typed) is not type(stored) and bool in (type(typed), type(stored))
-    ):
-        yield key
+    else:
+        to_or_from_bool = isinstance(typed, bool) is not isinstance(stored, bool)
+        if typed != stored or to_or_from_bool:  # to Python, True is 1
+            yield key
 
 
 @dataclass(frozen=True)

@@ -203,6 +203,7 @@ def index_rows(
 
 
 def _index_stamp(run: Path, maker: str) -> str:
+    """Return a text that changes with the run, with its trials, and with who makes the rows."""
     times = []
     for path in (run / "run.json", run / "trials"):
         try:

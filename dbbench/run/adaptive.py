@@ -26,47 +26,66 @@ def further(run: Run, trials: Mapping[str, Trial]) -> Run:
     """Return the run with one more block of the cells whose question is open, or the same run if
     none is. `trials`: the finished trials by id, all of `run.order`. A pair that is decided
     (`compare.stopping`) or settled is not measured again: with a precision it is settled once it
-    has LEAST pairs and half its 95 % interval is within it. The baseline stays in until its last
-    pair is closed. A share of a run, which has a part of the pairs, adds whole blocks.
-    `run.questions` has the state of each cell, `run.budget.ended` says why the run ended.
+    has LEAST pairs and half its 95 % interval is within it. A share of a run, which has a part of
+    the pairs, adds whole blocks. `run.questions` has the state of each cell, `run.budget.ended`
+    says why the run ended.
     """
     # A host of a fleet has every N-th block.
     step = 1 if run.budget is None else run.budget.step
-    block = max((spec.block for spec in run.order), default=0) + step
+    last_block = max((spec.block for spec in run.order), default=0)
+    block = last_block + step
+
+    # `dbbench size` has questions of its own, and most plans have none.
     if run.search is not None:
         cells = further_cells(run, trials)
-        return replace(run, order=(*run.order, *another(run, block, cells)))
+        return _with_block(run, another(run, block, cells))
     if run.precision is None and run.budget is None:
         return run
-    if run.precision is None and step != 1:
+    is_share = step != 1
+    if run.precision is None and is_share:
         return _add_if_it_fits(run, another(run, block, run.cells))
-    run = replace(run, questions=_examine(run, list(trials.values())))
+
+    # Only cells whose question is still open are measured again.
+    questions = _examine(run, list(trials.values()))
+    run = replace(run, questions=questions)
     if run.precision is not None and block > MOST_BLOCKS:
         return _add_if_it_fits(run, [])
-    # The baseline stays as long as one of its pairs is open.
-    left = list[Cell]()
+    return _add_if_it_fits(run, another(run, block, _open_cells(run)))
+
+
+def _open_cells(run: Run) -> list[Cell]:
+    """Return the cells with an open question. The baseline stays as long as one of its pairs is
+    open.
+    """
+    open_cells = list[Cell]()
     for cells in grouped(run.cells, lambda cell: cell.group).values():
         baseline = [cell for cell in cells if cell.arm == run.baseline]
         others = [cell for cell in cells if cell.arm != run.baseline]
-        open_cells = [cell for cell in others if run.questions[cell.id].kind == "open"]
-        if open_cells or not others:
-            left += [*open_cells, *baseline]
-    return _add_if_it_fits(run, another(run, block, left))
+        open_others = [cell for cell in others if run.questions[cell.id].kind == "open"]
+        if open_others or not others:
+            open_cells += open_others
+            open_cells += baseline
+    return open_cells
+
+
+def _with_block(run: Run, block: list[TrialSpec]) -> Run:
+    return replace(run, order=(*run.order, *block))
 
 
 def _add_if_it_fits(run: Run, block: list[TrialSpec]) -> Run:
-    ended: BudgetEnd = ""
-    if run.budget is not None:
-        ended = _end_reason(run, block)
-        run = replace(run, budget=replace(run.budget, ended=ended))
-    return run if ended else replace(run, order=(*run.order, *block))
+    if run.budget is None:
+        return _with_block(run, block)
+    ended = _end_reason(run, block)
+    run = replace(run, budget=replace(run.budget, ended=ended))
+    return run if ended else _with_block(run, block)
 
 
 def _end_reason(run: Run, block: list[TrialSpec]) -> BudgetEnd:
     """Return why this block is not run; "" if it is."""
     if not block:
         kinds = {question.kind for question in run.questions.values()}
-        if not kinds or "open" in kinds:
+        unanswered = not kinds or "open" in kinds
+        if unanswered:
             return "most"
         return "decided" if run.precision is None else "precision"
     if len(run.order) + len(block) > MOST_TRIALS:
@@ -80,7 +99,8 @@ def fits(run: Run, specs: Sequence[TrialSpec]) -> bool:
     """
     if run.budget is None or run.plan.budget_s is None:
         return True
-    return run.budget.used_s + duration_s(run.budget, specs) <= run.plan.budget_s
+    end_s = run.budget.used_s + duration_s(run.budget, specs)
+    return end_s <= run.plan.budget_s
 
 
 def duration_s(budget: Budget, specs: Sequence[TrialSpec]) -> float:
@@ -115,8 +135,13 @@ def charge(run: Run, seconds: float, cell: str = "") -> Run:
         return run
     times = dict(run.budget.cell_s)
     if cell:
-        times[cell] = (times[cell] + seconds) / 2 if cell in times else seconds
-    budget = replace(run.budget, used_s=run.budget.used_s + seconds, cell_s=times)
+        average = times.get(cell, seconds)
+        times[cell] = (average + seconds) / 2
+    budget = replace(
+        run.budget,
+        used_s=run.budget.used_s + seconds,
+        cell_s=times,
+    )
     return replace(run, budget=budget)
 
 
@@ -129,37 +154,47 @@ def conclude(run: Run, done: Collection[str]) -> tuple[Run, list[str]]:
         return run, []
     finished = [spec for spec in run.order if spec.id in done]
     missing = [spec for spec in run.order if spec.id not in done]
-    torn = {spec.block for spec in missing if spec.attempt == 1}
-    order = tuple(spec for spec in finished if spec.block not in torn)
-    aside = [spec.id for spec in finished if spec.block in torn]
+    incomplete = {spec.block for spec in missing if spec.attempt == 1}
+    order = tuple(spec for spec in finished if spec.block not in incomplete)
+    uncounted = [spec.id for spec in finished if spec.block in incomplete]
 
-    # Why the run ended: in the middle of a block, or without time for another one. Blocks that run
-    # in any case may have needed more time than there was.
+    # Why the run ended: in the middle of a block, or without time for another one.
     ended: BudgetEnd = run.budget.ended
     if missing:
-        ended = "cut" if torn else "time"
-    beyond = any(spec.attempt == 1 and not of_first_blocks(run, spec) for spec in order)
-    if ended == "time" and run.budget.used_s > run.plan.budget_s and not beyond:
+        ended = "cut" if incomplete else "time"
+    # Blocks that run in any case may have needed more time than there was.
+    further_blocks = [
+        spec for spec in order if spec.attempt == 1 and not of_first_blocks(run, spec)
+    ]
+    overdue = run.budget.used_s > run.plan.budget_s
+    if ended == "time" and overdue and not further_blocks:
         ended = "first"
-    blocks = len({spec.block for spec in order})
-    budget = replace(run.budget, ended=ended, blocks=blocks)
-    return replace(run, order=order, budget=budget), aside
+    budget = replace(
+        run.budget,
+        ended=ended,
+        blocks=len({spec.block for spec in order}),
+    )
+    return replace(run, order=order, budget=budget), uncounted
 
 
 def _examine(run: Run, trials: list[Trial]) -> dict[str, Question]:
     # What was closed stays closed: its pairs are not measured again.
-    closed = ("decided", "settled")
-    questions = {name: old for name, old in run.questions.items() if old.kind in closed}
+    questions = {}
+    for cell_id, question in run.questions.items():
+        if question.kind in ("decided", "settled"):
+            questions[cell_id] = question
+
     examined = examine(trials, run.baseline, run.primary, run.plan.margin)
-    for key, cells in grouped(run.cells, lambda cell: cell.group).items():
-        of_group = [t for t in trials if (t.engine, t.workload, t.variant) == key]
+    for group, cells in grouped(run.cells, lambda cell: cell.group).items():
+        of_group = [t for t in trials if (t.engine, t.workload, t.variant) == group]
+        baseline_fails = _always_fails(run.baseline, of_group)
         for cell in cells:
             if cell.arm == run.baseline or cell.id in questions:
                 continue
-            if _hopeless(cell.arm, of_group) or _hopeless(run.baseline, of_group):
+            if baseline_fails or _always_fails(cell.arm, of_group):
                 questions[cell.id] = Question("given-up")
             else:
-                pair = examined.get((key, cell.arm))
+                pair = examined.get((group, cell.arm))
                 questions[cell.id] = _question(pair, run.precision)
     return questions
 
@@ -169,15 +204,16 @@ def _question(pair: Examined | None, precision: float | None) -> Question:
         return Question("open")
     pairs = pair.guess.n
     half = pair.half_width()
+    narrow = precision is not None and half <= precision
     kind: QuestionKind = "open"
     if pair.verdict:
         kind = "decided"
-    elif precision is not None and pairs >= LEAST and half <= precision:
+    elif narrow and pairs >= LEAST:
         kind = "settled"
     return Question(kind, pairs, half, pair.verdict)
 
 
-def _hopeless(arm: str, trials: list[Trial]) -> bool:
+def _always_fails(arm: str, trials: list[Trial]) -> bool:
     of_arm = [trial for trial in trials if trial.fs_setup == arm]
     return bool(of_arm) and all(trial.status is Status.FAILED for trial in of_arm)
 
@@ -187,10 +223,13 @@ def another(run: Run, block: int, cells: Collection[Cell]) -> list[TrialSpec]:
     gives them.
     """
     last = max((spec.position for spec in run.order), default=0)
-    names = {cell.id for cell in cells}
-    planned = make_order(run.cells, block, run.plan.seed)
-    inside = [spec for spec in planned if spec.block == block and spec.cell in names]
-    return [replace(spec, position=last + i) for i, spec in enumerate(inside, start=1)]
+    cell_ids = {cell.id for cell in cells}
+    specs = list[TrialSpec]()
+    for spec in make_order(run.cells, block, run.plan.seed):
+        if spec.block == block and spec.cell in cell_ids:
+            last += 1
+            specs.append(replace(spec, position=last))
+    return specs
 
 
 def extend(run: Run, status_of: Callable[[TrialSpec], Status]) -> Run:
@@ -201,7 +240,8 @@ def extend(run: Run, status_of: Callable[[TrialSpec], Status]) -> Run:
     if not run.plan.repeat_suspect:
         return run
     planned = sum(spec.attempt == 1 for spec in run.order)
-    extra = int(planned * EXTRA_TRIALS) - (len(run.order) - planned)
+    repeated = len(run.order) - planned
+    allowed = int(planned * EXTRA_TRIALS) - repeated
     # not the length of the order: a host of a fleet has only some of the plan's positions
     last = max((spec.position for spec in run.order), default=0)
     added = list[TrialSpec]()
@@ -212,11 +252,16 @@ def extend(run: Run, status_of: Callable[[TrialSpec], Status]) -> Run:
             continue
         if not any(status_of(spec) is Status.SUSPECT for spec in block):
             continue
-        if len(block) <= extra and fits(run, [*added, *block]):
-            extra -= len(block)
+        if len(block) <= allowed and fits(run, [*added, *block]):
+            allowed -= len(block)
             random.Random(f"{run.plan.seed}:{block[0].id}").shuffle(block)
             for spec in block:
                 last += 1
-                again = f"{spec.cell}-b{spec.block}-a2"
-                added.append(replace(spec, id=again, attempt=2, position=last))
-    return replace(run, order=(*run.order, *added)) if added else run
+                repeat = replace(
+                    spec,
+                    id=f"{spec.cell}-b{spec.block}-a2",
+                    attempt=2,
+                    position=last,
+                )
+                added.append(repeat)
+    return _with_block(run, added) if added else run

@@ -59,7 +59,8 @@ def shortages(
         free = free_bytes(folder)
         # 0: a filesystem without a size
         if needed > free and os.statvfs(nearest(folder)).f_blocks:
-            what = ", ".join(f"{name} {size_text(size)} at {path}" for path, size, name in group)
+            parts = [f"{name} {size_text(size)} at {path}" for path, size, name in group]
+            what = ", ".join(parts)
             where = '"paths"' if plan.device.directories else '"at"'
             yield errors.DiskTooSmall(
                 f"about {size_text(needed)} of disk space is required, but {size_text(free)} is "
@@ -80,10 +81,12 @@ def _largest_trials(folders: Mapping[str, str], expanded: Expanded) -> list[tupl
     for cell in expanded.cells:
         folder = Path(folders[cell.arm])
         logs = _log_bytes(cell)["data"]
-        with_logs = f" with {size_text(logs)} of {cell.engine.name}'s logs" if logs else ""
+        what = f"data of {cell.workload.name}"
+        if logs:
+            what += f" with {size_text(logs)} of {cell.engine.name}'s logs"
         left = sum(map(golden.disk_bytes, folder.glob(f"{PREFIX}*")))
-        size = max(0, dataset_bytes(cell) + estimate_of(cell).table_bytes + logs - left)
-        need = (folder, size, f"data of {cell.workload.name}{with_logs}")
+        size = dataset_bytes(cell) + estimate_of(cell).table_bytes + logs - left
+        need = (folder, max(0, size), what)
         disk = nearest(folder).stat().st_dev
         largest[disk] = max(need, largest.get(disk, need), key=lambda row: row[1])
     return list(largest.values())
@@ -116,7 +119,8 @@ def fits(plan: Plan, expanded: Expanded) -> Iterator[errors.DbbenchError]:
         for cell in expanded.cells:
             data_bytes = dataset_bytes(cell) + estimate_of(cell).table_bytes
             log_bytes = _log_bytes(cell)["data"]
-            if not engine or data_bytes + log_bytes > dataset + logs:
+            needs_more = data_bytes + log_bytes > dataset + logs
+            if needs_more or not engine:
                 dataset = data_bytes
                 logs = log_bytes
                 engine = cell.engine.name
@@ -137,7 +141,9 @@ def fits(plan: Plan, expanded: Expanded) -> Iterator[errors.DbbenchError]:
 
     # The volume of the log.
     logs = max(_log_bytes(cell).get("log", 0) for cell in expanded.cells)
-    log_size = sum(plan.device.volumes["log"].disk_bytes(devices.size_bytes)) if logs else 0
+    log_size = 0
+    if logs:
+        log_size = sum(plan.device.volumes["log"].disk_bytes(devices.size_bytes))
     if log_size and logs > log_size * USABLE:
         text = f"logs of about {size_text(logs)} do not fit on [device.wal]"
         yield errors.DiskTooSmall(

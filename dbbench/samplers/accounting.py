@@ -61,10 +61,13 @@ class CpuClock:
         began, cpu_before, before = self._before
         now, cpu, after = self._read()
         client_s, own_s = self._split(before, after)
+        system_s = None
+        if cpu and cpu_before:
+            system_s = cpu.busy_s - cpu_before.busy_s
         return {
             "seconds": now - began,
             "cpus": cpu.cpus if cpu else None,
-            "system_cpu_s": cpu.busy_s - cpu_before.busy_s if cpu and cpu_before else None,
+            "system_cpu_s": system_s,
             "client_cpu_s": client_s,
             "dbbench_cpu_s": own_s,
         }
@@ -82,9 +85,11 @@ class CpuClock:
         gone = [pid for pid in self._client if pid not in after]
         if not gone:
             return client_s, own_s
-        reaped = after[me].reaped_s - before[me].reaped_s
-        lived = sum(before[pid].all_s for pid in below(gone, before))
-        return client_s + reaped - lived if reaped >= lived else None, own_s - reaped
+        reaped_s = after[me].reaped_s - before[me].reaped_s
+        lived_s = sum(before[pid].all_s for pid in below(gone, before))
+        if reaped_s < lived_s:
+            return None, own_s - reaped_s
+        return client_s + reaped_s - lived_s, own_s - reaped_s
 
     def _read(self) -> tuple[float, CpuTimes | None, dict[int, Task]]:
         return time.monotonic(), proc_files.cpu_times(self._proc), tasks(self._proc)
@@ -92,12 +97,12 @@ class CpuClock:
 
 def cpu_ms(difference: Mapping[str, float | None]) -> float | None:
     """Return system total - client - dbbench in ms, or None if a part is not known."""
-    system, client, dbbench_s = (
-        difference.get(f"{who}_cpu_s") for who in ("system", "client", "dbbench")
-    )
-    if system is None or client is None or dbbench_s is None:
+    system_s = difference.get("system_cpu_s")
+    client_s = difference.get("client_cpu_s")
+    dbbench_s = difference.get("dbbench_cpu_s")
+    if system_s is None or client_s is None or dbbench_s is None:
         return None
-    return max(0.0, system - client - dbbench_s) * 1000
+    return max(0.0, system_s - client_s - dbbench_s) * 1000
 
 
 def _tree_s(
@@ -155,16 +160,22 @@ class IoClock:
         grown = self._grown()
         if grown is None:
             return None
-        read, written = (
-            512 * (after - before) for before, after in zip(self._children, _blocks(), strict=True)
+        read_before, written_before = self._children
+        read, written = _blocks()
+        return DiskBytes(
+            512 * (read - read_before),
+            512 * (written - written_before),
+            grown["cancelled_write_bytes"],
         )
-        return DiskBytes(read, written, grown["cancelled_write_bytes"])
 
     def _grown(self) -> dict[str, int] | None:
         after = io_counts("self", self._proc)
         if not self._before or not after:
             return None
-        return {name: value - self._before.get(name, 0) for name, value in after.items()}
+        grown = {}
+        for name, value in after.items():
+            grown[name] = value - self._before.get(name, 0)
+        return grown
 
 
 def _blocks() -> tuple[int, int]:
@@ -242,7 +253,9 @@ class TaskClock:
         """Return the files outside of `places` that were open in the first readings; a program that
         starts opens others for a moment.
         """
-        return set.intersection(*self._outside) if len(self._outside) == _LOOKS else set()
+        if len(self._outside) < _LOOKS:
+            return set()
+        return set.intersection(*self._outside)
 
     def switches_per_s(self) -> float | None:
         """Return context switches a second; None if not counted, or without two readings with all

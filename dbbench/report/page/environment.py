@@ -84,9 +84,12 @@ def environment(groups: Sequence[Group]) -> Environment:
         for of_arm in by_arm:
             columns.append([server_settings(t) for t in of_arm if t.engine == engine])
         unlike, _ = _compare(columns)
-        differs += [Fact(f"{title}: {fact.name}", fact.cells) for fact in unlike]
+        unlike_names = set()
+        for fact in unlike:
+            unlike_names.add(fact.name)
+            differs.append(Fact(f"{title}: {fact.name}", fact.cells))
         of_engine = [trial for trial in trials if trial.engine == engine]
-        engines.append(_settings(title, of_engine, {fact.name for fact in unlike}))
+        engines.append(_settings(title, of_engine, unlike_names))
         same += _versions(title, of_engine)
 
     # The machines.
@@ -117,9 +120,10 @@ def _machines(run: Run) -> Iterator[MachineFacts]:
 
 
 def _versions(title: str, trials: Sequence[Trial]) -> list[Fact]:
-    features_of = {
-        trial.engine_version: trial.engine_features for trial in trials if trial.engine_features
-    }
+    features_of = {}
+    for trial in trials:
+        if trial.engine_features:
+            features_of[trial.engine_version] = trial.engine_features
     facts = []
     for version, features in sorted(features_of.items()):
         text = ", ".join(f"{name} {value}" for name, value in features.items())
@@ -150,21 +154,29 @@ def _compare(columns: Sequence[Sequence[Facts]]) -> tuple[list[Fact], list[Fact]
     measured = [any(column) for column in columns]
     names = dict.fromkeys(name for column in columns for entry in column for name in entry)
     for name in names:
-        values = [
-            list(dict.fromkeys(entry[name] for entry in column if name in entry))
-            for column in columns
-        ]
-        distinct = {tuple(sorted(of)) for of in itertools.compress(values, measured)}
+        # The different values in each column, and the columns' different sets of values.
+        values = []
+        for column in columns:
+            of_column = dict.fromkeys(entry[name] for entry in column if name in entry)
+            values.append(list(of_column))
+        distinct = set()
+        for of_column_sorted in map(sorted, itertools.compress(values, measured)):
+            distinct.add(tuple(of_column_sorted))
         if len(distinct) > 1:
             differs.append(Fact(name, tuple(map(_text, values))))
         else:
-            same.append(Fact(name, (_text(next(filter(None, values))),)))
+            anywhere = next(filter(None, values))
+            same.append(Fact(name, (_text(anywhere),)))
     return differs, same
 
 
 def _text(values: Sequence[str]) -> str:
-    rest = f" … {len(values)} values" if len(values) > MOST_VALUES else ""
-    return " | ".join(values[:MOST_VALUES]) + rest if values else MISSING
+    if not values:
+        return MISSING
+    text = " | ".join(values[:MOST_VALUES])
+    if len(values) > MOST_VALUES:
+        text += f" … {len(values)} values"
+    return text
 
 
 def conditions(groups: Sequence[Group]) -> tuple[str, ...]:

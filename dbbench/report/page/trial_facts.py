@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from dbbench.compare.conditions import CONDITIONS
-from dbbench.model import DatasetFacts, DeviceFacts, FilesystemFacts, Trial
+from dbbench.model import CacheFacts, DatasetFacts, DeviceFacts, FilesystemFacts, Trial
 from dbbench.units import size_text
 
 # device names that change with every trial
@@ -22,11 +22,7 @@ def facts(trial: Trial) -> dict[str, str]:
     """Return everything but the server's settings; first the conditions, because a difference
     affects the ratio.
     """
-    # The host's settings and the conditions of the comparison.
-    every = {
-        name: fact_text(value) for name, value in trial.host_state.items() if value is not None
-    }
-    every |= {row.name: value for row in CONDITIONS if (value := row.value(trial)) is not None}
+    every = _conditions(trial)
     if trial.memory is not None:
         every["dataset ÷ memory"] = trial.memory.label or ""
     if trial.client is not None:
@@ -45,11 +41,29 @@ def facts(trial: Trial) -> dict[str, str]:
     if trial.dataset is not None:
         every |= _dataset(trial.dataset)
     if trial.cache is not None:
-        proof = "verified"
-        if not trial.cache.proved:
-            proof = f"not verified: {trial.cache.reason}".rstrip(": ")
-        every["cold cache"] = f"{trial.cache.method}, {proof}" if trial.cache.method else proof
+        every["cold cache"] = _cold_cache(trial.cache)
     return {key: value for key, value in every.items() if value}
+
+
+def _conditions(trial: Trial) -> dict[str, str]:
+    """Return the host's settings and the conditions of the comparison."""
+    every = {}
+    for name, state in trial.host_state.items():
+        if state is not None:
+            every[name] = fact_text(state)
+    for condition in CONDITIONS:
+        value = condition.value(trial)
+        if value is not None:
+            every[condition.name] = value
+    return every
+
+
+def _cold_cache(cache: CacheFacts) -> str:
+    """Return how the caches were emptied, and whether that was verified."""
+    proof = "verified"
+    if not cache.proved:
+        proof = f"not verified: {cache.reason}".rstrip(": ")
+    return f"{cache.method}, {proof}" if cache.method else proof
 
 
 def _of_log(every: Mapping[str, str]) -> dict[str, str]:
@@ -61,9 +75,10 @@ def _filesystem(fs: FilesystemFacts) -> dict[str, str]:
     commands = []
     for argv in fs.mkfs:
         commands.append(" ".join("DEVICE" if _TARGET.match(word) else word for word in argv))
-    geometry = [
-        f"{key} {fact_text(value, key)}" for key, value in fs.geometry.items() if "uuid" not in key
-    ]
+    geometry = []
+    for key, value in fs.geometry.items():
+        if "uuid" not in key:
+            geometry.append(f"{key} {fact_text(value, key)}")
     return {
         "filesystem": fs.family,
         "durability class": fs.durability_class,

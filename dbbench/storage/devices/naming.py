@@ -68,14 +68,19 @@ def identity_of(name: str, names: DiskNames | None = None) -> str:
     names = names or DiskNames()
     disk = sysfs.disk_of(name)
     part = "" if disk == name else f"-part{sysfs.attribute(name, 'partition')}"
+
+    # Names that no other disk of this machine has.
     number = serial(disk)
     if number and names.serials[number] == 1:
         return number + part
     world_wide = wwn(disk)
     if world_wide and names.wwns[world_wide] == 1:
         return world_wide + part
-    if links := names.of(disk):
+    links = names.of(disk)
+    if links:
         return links[0] + part
+
+    # Without one, an identity that is valid for this boot and this attachment only.
     boot = BOOT_ID.read_text().strip()[:8]
     for_this_boot = [disk, str(sysfs.size_bytes(disk)), boot, sysfs.attribute(disk, "diskseq")]
     return "-".join(filter(None, for_this_boot)) + part
@@ -95,19 +100,22 @@ def serial(name: str) -> str:
     for place in ("serial", "device/serial"):  # where virtio has it, and where nvme and mmc have it
         if number := sysfs.attribute(name, place):
             return " ".join(number.split())
-    try:  # SCSI page 80h: four bytes of header (the last two: length), then text (SPC-4, 7.8.18)
+    try:
         page = (sysfs.folder(name) / "device/vpd_pg80").read_bytes()
     except OSError:
         return ""
-    return page[4 : 4 + int.from_bytes(page[2:4], "big")].decode(errors="replace").strip("\0 ")
+    # SCSI page 80h: four bytes of header (the last two: length), then text (SPC-4, 7.8.18)
+    length = int.from_bytes(page[2:4], "big")
+    text = page[4 : 4 + length].decode(errors="replace")
+    return text.strip("\0 ")
 
 
 def wwn(name: str) -> str:
     """Return the world wide name, or the UUID of an array or volume; "" without one."""
-    names = (
-        sysfs.attribute(name, place) for place in ("wwid", "device/wwid", "dm/uuid", "md/uuid")
-    )
-    return " ".join(next(filter(None, names), "").split())
+    for place in ("wwid", "device/wwid", "dm/uuid", "md/uuid"):
+        if world_wide := sysfs.attribute(name, place):
+            return " ".join(world_wide.split())
+    return ""
 
 
 def model(name: str) -> str:
@@ -176,6 +184,10 @@ def parse_lsblk(answer: str) -> list[Listed]:
         below = dict.fromkeys(before.below if before else ())
         if parent := row.get("pkname"):
             below[str(parent)] = None
+        tags = set()
+        for tag in _TAGS:
+            if value := row.get(tag.lower()):
+                tags.add(f"{tag}={value}")
         listed[name] = Listed(
             name,
             row.get("type") or "",
@@ -183,7 +195,7 @@ def parse_lsblk(answer: str) -> list[Listed]:
             int(row.get("size") or 0),
             row.get("fstype") or "",
             tuple(_mount_points(row)),
-            frozenset(f"{tag}={value}" for tag in _TAGS if (value := row.get(tag.lower()))),
+            frozenset(tags),
         )
     return list(listed.values())
 

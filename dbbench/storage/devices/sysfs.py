@@ -41,13 +41,18 @@ def name_of(number: int) -> str | None:
     (btrfs, tmpfs).
     """
     entry = SYS / f"dev/block/{os.major(number)}:{os.minor(number)}"
-    return entry.resolve().name if os.path.lexists(entry) else None  # Podman hides this directory
+    if not os.path.lexists(entry):  # Podman hides this directory
+        return None
+    return entry.resolve().name
 
 
 def number_of(name: str) -> int | None:
     """Return the device number of a kernel name."""
     device_number = attribute(name, "dev")
-    return os.makedev(*map(int, device_number.split(":"))) if device_number else None
+    if not device_number:
+        return None
+    major, minor = device_number.split(":")
+    return os.makedev(int(major), int(minor))
 
 
 def size_bytes(name: str) -> int:
@@ -59,16 +64,21 @@ def disks() -> list[str]:
     """Return the kernel names of all disks, including md, dm and loop devices, without paths of a
     multipath disk.
     """
-    return sorted(
-        entry.name for entry in (SYS / "block").iterdir() if text(entry / "hidden") != "1"
-    )
+    names = []
+    for entry in (SYS / "block").iterdir():
+        if text(entry / "hidden") != "1":
+            names.append(entry.name)
+    return sorted(names)
 
 
 def other_disks(names: Container[str]) -> tuple[str, ...]:
     """Return the kernel names of all hardware disks that are not among these."""
-    return tuple(
-        name for name in disks() if name not in names and (folder(name) / "device").exists()
-    )
+    others = []
+    for name in disks():
+        is_hardware = (folder(name) / "device").exists()
+        if is_hardware and name not in names:
+            others.append(name)
+    return tuple(others)
 
 
 def disk_of(name: str) -> str:
@@ -105,18 +115,21 @@ def leaves(name: str) -> tuple[str, ...]:
     """Return the disks at the bottom: of a partition its disk, of md and dm their members' disks."""
     disk = disk_of(name)
     below = slaves(disk)
-    return (
-        tuple(dict.fromkeys(leaf for lower in below for leaf in leaves(lower)))
-        if below
-        else (disk,)
-    )
+    if not below:
+        return (disk,)
+    names = dict[str, None]()
+    for lower in below:
+        names |= dict.fromkeys(leaves(lower))
+    return tuple(names)
 
 
 def mounted_btrfs() -> dict[str, set[int | None]]:
     """Return the device numbers of each mounted btrfs filesystem, by its UUID."""
     members = dict[str, set[int | None]]()
-    for uuid in _names(SYS / "fs/btrfs"):
-        members[uuid] = set(map(number_of, _names(SYS / "fs/btrfs" / uuid / "devices")))
+    folder_of_all = SYS / "fs/btrfs"
+    for uuid in _names(folder_of_all):
+        disks_of_it = _names(folder_of_all / uuid / "devices")
+        members[uuid] = set(map(number_of, disks_of_it))
     return members
 
 
@@ -132,11 +145,12 @@ def io_counters(name: str) -> dict[str, int] | None:
     None if it is gone.
     """
     fields = disk_counts(folder(name))
-    return (
-        None
-        if fields is None
-        else {key: fields[place] * unit for key, (place, unit) in COUNTED.items()}
-    )
+    if fields is None:
+        return None
+    counters = {}
+    for counter, (place, unit) in COUNTED.items():
+        counters[counter] = fields[place] * unit
+    return counters
 
 
 def flushes(leaves: Sequence[str]) -> int | None:
@@ -170,5 +184,9 @@ def queue_attributes(name: str) -> dict[str, str]:
     ...), by name.
     """
     queue = folder(disk_of(name)) / "queue"
-    values = {entry.name: text(entry) for entry in sorted(queue.glob("*")) if entry.is_file()}
-    return {name: value for name, value in values.items() if value is not None}
+    values = {}
+    for entry in sorted(queue.glob("*")):
+        value = text(entry) if entry.is_file() else None
+        if value is not None:
+            values[entry.name] = value
+    return values

@@ -264,16 +264,14 @@ def _words(path: Path) -> list[str]:
 
 def mapped_names(prefix: str) -> dict[str, str]:
     """Return name -> kernel name (dm-3) of the devices called `prefix` or `prefix-...`."""
-    names = {
-        sysfs.attribute(disk, "dm/name") or "": disk
-        for disk in sysfs.disks()
-        if disk.startswith("dm-")
-    }
-    return {
-        name: kernel_name
-        for name, kernel_name in names.items()
-        if f"{name}-".startswith(f"{prefix}-")
-    }
+    names = {}
+    for disk in sysfs.disks():
+        if disk.startswith("dm-"):
+            name = sysfs.attribute(disk, "dm/name") or ""
+            # With a hyphen, `dbbench-1` is not a beginning of `dbbench-12`.
+            if f"{name}-".startswith(f"{prefix}-"):
+                names[name] = disk
+    return names
 
 
 def mapped_below(prefix: str) -> list[str]:

@@ -309,9 +309,7 @@ def test_below_systemd_groups_are_in_a_delegated_unit(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It has the memory limit of this process. It is journalled before it is started, and
-    stopped.
-    """
+    """It has the limits of this process. It is journalled before it is started, and stopped."""
     unit = delegated(tmp_path, monkeypatch)
     (unit / "cgroup.procs").write_text("1\n")  # it has processes, so that none can be made in it
     monkeypatch.setattr(cgroup, "usable_bytes", lambda: 2**20)
@@ -331,13 +329,14 @@ def test_below_systemd_groups_are_in_a_delegated_unit(
 
     monkeypatch.setattr("dbbench.process.run", run)
     where = cgroup.Hierarchy(2, tmp_path / home, tmp_path, "memory")
+    write_file(where.home / "cpu.max", "50000 100000\n")
     monkeypatch.setattr(cgroup, "hierarchy", lambda **_: where)
     with cgroup.unit(journal), cgroup.make_group(where, "dbbench-g", journal) as group:
         assert group.path == own / "dbbench-g"
         assert (own / "cgroup.subtree_control").read_text() in ("+memory", "+io")
     started, stopped = commands
     assert {f"--slice={slice_name}", "--property=Delegate=yes"} < {*started}
-    assert "--property=MemoryMax=1048576" in started
+    assert {"--property=MemoryMax=1048576", "--property=CPUQuota=50%"} < {*started}
     assert stopped == ["systemctl", "stop", name]
     assert journal.outstanding("unit") == []
 

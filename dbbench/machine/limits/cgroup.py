@@ -417,14 +417,26 @@ def _of_unit(where: Hierarchy, name: str) -> Path:
     return where.point.joinpath(*_slices(where), name)
 
 
+def _own_limits(where: Hierarchy) -> list[str]:
+    """Return the limits of this process's unit, which would not hold in another one, as properties
+    of systemd. Its CPUs are inherited.
+    """
+    limits = list[str]()
+    usable = usable_bytes()
+    if usable is not None and usable != host.memory_bytes():
+        limits.append(f"MemoryMax={usable}")
+    quota, _, period = (text(where.home / "cpu.max") or "max").partition(" ")
+    if quota != "max":
+        limits.append(f"CPUQuota={max(1, round(100 * int(quota) / int(period)))}%")
+    return limits
+
+
 def _start(where: Hierarchy, name: str) -> None:
-    """Start a unit with all controllers, and with the memory limit of this process."""
+    """Start a unit with all controllers, and with the limits of this process."""
     group = _of_unit(where, name)
     argv = ["systemd-run", "--quiet", "--collect", f"--unit={name}"]
     argv += [f"--slice={_slices(where)[-1]}", "--property=Delegate=yes"]
-    usable = usable_bytes()
-    if usable is not None and usable != host.memory_bytes():
-        argv.append(f"--property=MemoryMax={usable}")
+    argv += [f"--property={limit}" for limit in _own_limits(where)]
     # A group with processes cannot have groups with controllers in it.
     keeper = shlex.quote(str(group / "keeper"))
     script = f"mkdir {keeper} && echo 0 >{keeper}/cgroup.procs && exec sleep infinity"

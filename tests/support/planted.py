@@ -7,6 +7,7 @@ import ctypes
 import fcntl
 import hashlib
 import os
+import re
 import struct
 import subprocess
 import sys
@@ -64,6 +65,28 @@ def detach(path: Path | str) -> None:
     backing = text(file)
     process.run(["losetup", "-d", path])
     assert not process.wait_while(lambda: text(file) == backing, 30)
+
+
+def release_leftovers() -> None:
+    """Release swap areas and loop devices on files of pytest runs that were killed."""
+    swaps = [line.split()[0] for line in Path("/proc/swaps").read_text().splitlines()[1:]]
+    for loop in Path("/sys/block").glob("loop*"):
+        name = f"/dev/{loop.name}"
+        file = text(loop / "loop/backing_file") or ""
+        if not is_left(file):
+            continue
+        for area in {name, file} & {*swaps}:
+            process.run(["swapoff", area])
+        process.run(["losetup", "-d", name])
+
+
+def is_left(file: str) -> bool:
+    """Whether pytest made the directory of that file and has ended: its lock has its pid."""
+    folder = re.match(r".*/pytest-of-[^/]+/pytest-\d+(?=/)", file)
+    if folder is None:
+        return False
+    pid = text(Path(folder[0]) / ".lock")
+    return pid is None or not Path("/proc", pid).exists()
 
 
 def mkfs(disk: Disk, *options: str) -> None:

@@ -1,13 +1,21 @@
 """Disks for the guard to look at, on a machine whose processes can all be read."""
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from dbbench.storage.devices import block, guard, loop, used
-from tests.support.planted import Disk, detach, new_disk
+from tests.support.planted import Disk, detach, new_disk, release_leftovers
+
+
+@pytest.fixture(autouse=True, scope="session")
+def without_leftovers() -> None:
+    """A test run that was killed leaves the disks in use that it had planted."""
+    if os.geteuid() == 0:
+        release_leftovers()
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 a write, and a server that ignores errors of flushes.
 """
 
-import dataclasses
 import os
 import shutil
 import signal
@@ -21,18 +20,12 @@ from dbbench.labs.harm.disk_faults import CONTROL, GIVEN, fail_disks, fail_once
 from dbbench.labs.harm.rows import MARK
 from dbbench.labs.powercut.recovery import BaseImages, Lab
 from dbbench.model import HarmCount, HarmOutcome
-from tests.conftest import engine_bin
 from tests.support.labs import lab_of
 from tests.support.setups import shipped
+from tests.support.swallowing import swallowing
 
 pytestmark = [pytest.mark.needs("root"), pytest.mark.usefixtures("nothing_left")]
 POSTGRES = pytest.mark.needs("mkfs.ext4", "engine:postgres")
-# Its flushes report success whatever the disk says.
-SWALLOW = """#include <sys/syscall.h>
-#include <unistd.h>
-int fsync(int fd) { syscall(SYS_fsync, fd); return 0; }
-int fdatasync(int fd) { syscall(SYS_fdatasync, fd); return 0; }
-"""
 
 # A lab in its own mount namespace, with unwritten data on a mounted disk.
 LAB = """
@@ -94,22 +87,6 @@ def test_a_write_that_a_disk_loses_is_a_lost_commit() -> None:
         counts = outcomes(lab, base, f"lose write 3 with {MARK}")
     assert words(counts)[GIVEN] is HarmOutcome.NOBODY, counts
     assert words(counts)[f"after {GIVEN}"] in (HarmOutcome.LOST, HarmOutcome.UNRECOVERED), counts
-
-
-def swallowing(base: BaseImages, folder: Path) -> BaseImages:
-    """The target with a PostgreSQL that ignores errors of flushes."""
-    real = engine_bin("postgres")
-    assert real is not None
-    for program in real.iterdir():
-        shutil.copy(program, folder)
-    (folder / "swallow.c").write_text(SWALLOW)
-    library = folder / "swallow.so"
-    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, folder / "swallow.c"], check=True)
-    server = folder / "postgres"
-    server.write_text(f'#!/bin/sh\nLD_PRELOAD={library} exec {real}/postgres "$@"\n')
-    server.chmod(0o755)
-    place = dataclasses.replace(base.place, bin=folder)
-    return dataclasses.replace(base, place=place)
 
 
 @POSTGRES

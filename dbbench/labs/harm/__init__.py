@@ -10,6 +10,7 @@ from typing import Final
 
 from dbbench.labs.faults import parse
 from dbbench.labs.harm.attempts import or_untried, untried
+from dbbench.labs.harm.copies import copy_running
 from dbbench.labs.harm.disk_faults import GIVEN, fail_disks
 from dbbench.labs.harm.flips import flip_bytes
 from dbbench.labs.harm.full_disk import fill_disk
@@ -23,6 +24,7 @@ ATTEMPTS: Final[Mapping[str, Attempt]] = {
     "flip": flip_bytes,
     "full disk": fill_disk,
     "failed requests": fail_disks,
+    "copies": copy_running,
     "kill during recovery": kill_twice,
     "kill during initialization": kill_initializing,
 }

@@ -14,7 +14,7 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -177,8 +177,7 @@ class FaultAttempt:
         # No request is carried out during the copy.
         self.orders.give(DiskFault("hold", "any"))
         time.sleep(RESET_S)
-        acknowledged = {session: [*rows] for session, rows in self.writer.acknowledged.items()}
-        self.before_reset = replace(self.writer, acknowledged=acknowledged)
+        self.before_reset = self.writer.snapshot()
         copy_disks(self.live, self.reset)
         self.orders.give()
         return met

@@ -12,7 +12,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from dbbench.engines.port import Server
@@ -22,6 +22,9 @@ from dbbench.machine import threads
 
 SESSIONS: Final = 4
 MARK: Final = "dbbench-row"  # each row's content begins with it: a write of a row can be recognised
+LATEST: Final = 2  # rows of a session
+PIECE: Final = 24  # bytes
+STRIDE: Final = 400  # bytes from one piece to the next
 _POLL_S: Final = 0.05
 _TABLE: Final = (
     "CREATE TABLE filling (session INT NOT NULL, n INT NOT NULL, part INT NOT NULL, "
@@ -106,6 +109,21 @@ class RowWriter:
     def _content(self, session: int, number: int) -> str:
         noise = random.Random(f"{self.seed}/{session}/{number}").randbytes(self.row_bytes)
         return f"{MARK}-{base64.b64encode(noise).decode()}"
+
+    def snapshot(self) -> RowWriter:
+        """Return what was acknowledged so far."""
+        acknowledged = {session: [*numbers] for session, numbers in self.acknowledged.items()}
+        return replace(self, acknowledged=acknowledged)
+
+    def pieces(self) -> set[bytes]:
+        """Return pieces of the rows that each session wrote last; no two are the same."""
+        pieces = set[bytes]()
+        for session, numbers in self.acknowledged.items():
+            for number in numbers[-LATEST:]:
+                content = self._content(session, number).encode()
+                for begin in range(len(MARK), len(content) - PIECE, STRIDE):
+                    pieces.add(content[begin : begin + PIECE])
+        return pieces
 
     def harms(self, server: Server) -> dict[str, str]:
         """Return kind -> evidence of acknowledged transactions that are missing or changed, and of

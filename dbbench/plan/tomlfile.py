@@ -38,6 +38,24 @@ Named = TypeVar("Named", bound="DataclassInstance")
 Key = tuple[str | int, ...]  # ("workload", 0, "clients")
 
 MOST_BYTES: Final = 2**18  # size of a file; the longest known plan has a tenth of it
+# Settings of the whole machine that people want to vary.
+_OF_HOST: Final = (
+    "dirty_background_bytes",
+    "dirty_background_ratio",
+    "dirty_bytes",
+    "dirty_expire_centisecs",
+    "dirty_ratio",
+    "huge_pages",
+    "nr_hugepages",
+    "preempt",
+    "swappiness",
+    "thp",
+    "transparent_hugepage",
+)
+_GLOBAL: Final = (
+    ": a trial does not change what other programs of the machine use. Set it yourself and compare "
+    "two runs"
+)
 _MOST_FLAWS: Final = 100  # the checks stop here, because a person does not read more at once
 _LONGEST: Final = 400  # characters of the message of a flaw
 _FEW: Final = 20  # names that a message lists
@@ -402,7 +420,8 @@ def _unknown_keys(
             if name in fields:
                 _unknown_keys(document, fields[name], item, (*key, name))
             else:
-                document.flaw((*key, name), f'unknown key "{name}"{did_you_mean(name, fields)}')
+                hint = _GLOBAL if name in _OF_HOST else did_you_mean(name, fields)
+                document.flaw((*key, name), f'unknown key "{name}"{hint}')
 
 
 def written_fields(kind: Any) -> dict[str, Any]:

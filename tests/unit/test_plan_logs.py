@@ -130,6 +130,12 @@ RAW = (
         (
             SWEPT,
             "blocks = 2",
+            "device.dirty_ratio = [5, 20]",
+            'plan.toml:3  unknown key "dirty_ratio": a trial does not change what other programs',
+        ),
+        (
+            SWEPT,
+            "blocks = 2",
             "device.limit = { iops = [500, 500] }",
             'plan.toml:3  "limit" lists a level twice',
         ),

@@ -177,12 +177,21 @@ def command(
         # An assumed scatter would be corrected by the run itself.
         if expected.runs and expected.difference is not None:
             notes.append(expected.text)
-    if folder.run.budget is not None and folder.run.budget.used_s:
-        notes.append(f"{duration_text(folder.run.budget.used_s)} of the budget is already used")
     path = folder.path
+    notes += notes_of(folder)
     with notifying(notify, path, plan.name), resumable(resume_command(options, path.name)):
         drive(options, folder, request.sha256, wipe, notes)
         return _conclude(options, path)
+
+
+def notes_of(folder: RunFolder) -> Iterator[str]:
+    """Yield what a person should know of the run before its first trial."""
+    from dbbench.machine.ownership import other_writer
+
+    if folder.run.budget is not None and folder.run.budget.used_s:
+        yield f"{duration_text(folder.run.budget.used_s)} of the budget is already used"
+    if writer := other_writer([folder.path.absolute().parent]):
+        yield f"{writer}, so the results folder could be exchanged while root uses it"
 
 
 @contextlib.contextmanager

@@ -42,6 +42,7 @@ _HISTORY: Final = {
 PLANNED: Final = ("W001", "W002", "W021", "W159")  # warnings that follow from the plan
 SMALL_DEVICE: Final = 8 * 2**30  # bytes; the journal of ext4 has its full size from 128 GiB on
 
+_IN_MEMORY: Final = ("tmpfs", "ramfs")
 # script -> what sets the number of these rows
 _LOCKED_ROWS: Final = {"tpcb-like": "scale", "tpcc.lua": "warehouses"}
 
@@ -293,6 +294,9 @@ def limits(plan: Plan, cells: Sequence[Cell]) -> str:
         smallest = min(volume.size_bytes for volume in plan.device.volumes.values())
         if smallest < SMALL_DEVICE:
             texts.append(f"a device of {size_text(smallest)} (W021)")
+    for at in sorted({volume.at for volume in plan.device.volumes.values() if volume.at}):
+        if mount_of(nearest(Path(at))).fstype in _IN_MEMORY:
+            texts.append(f"an image in memory ({at}), from which nothing reaches a disk")
     return f"Limits of this plan: {join_words(texts)}." if texts else ""
 
 

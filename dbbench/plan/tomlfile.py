@@ -154,6 +154,7 @@ class Document:
 
     def flaw(self, key: Key, text: str) -> None:
         """Note an error; `finish` raises all of them."""
+        text = "\\n".join(text.splitlines())  # a value must not begin another line
         if len(text) > _LONGEST:
             text = f"{text[: _LONGEST - 80]}...{text[-80:]}"
         if (key, text) not in self.flaws:
@@ -393,7 +394,11 @@ def _message(finding: Any) -> str:
     message = (
         str(finding["msg"]).removeprefix("Value error, ").replace("Input should be", "must be")
     )
-    message = message.replace("a valid tuple", "a list").replace("a valid dictionary", "a table")
+    message = (
+        message.replace("a valid string", "a string")
+        .replace("a valid tuple", "a list")
+        .replace("a valid dictionary", "a table")
+    )
     message = re.sub(r"a dictionary or an instance of \w+", "a table", message)
     if kind.startswith("int"):
         return f"must be a whole number, not {'true' if given is True else repr(given)}"

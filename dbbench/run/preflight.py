@@ -352,12 +352,13 @@ def _device(plan: Plan) -> Iterator[errors.DbbenchError]:
             remedy = "List the devices with: dbbench doctor"
             yield errors.DeviceUnusable(f"{path} is {what}", remedy=remedy)
     for folder in dict.fromkeys(Path(spec.at) for spec in plan.device.volumes.values() if spec.at):
-        if not folder.is_dir():
-            what = "is not a directory" if folder.exists() else "does not exist"
-            remedy = (
-                f"Create it with mkdir -p {shlex.quote(str(folder))}, or correct `at` in [device]."
-            )
-            yield errors.DeviceUnusable(f"{folder} {what}", remedy=remedy)
+        if folder.exists() and not folder.is_dir():
+            remedy = "Name a directory as `at` in [device]."
+            yield errors.DeviceUnusable(f"{folder} is not a directory", remedy=remedy)
+        elif not folder.exists():
+            make = f"Create it with mkdir -p {shlex.quote(str(folder))}"
+            remedy = f"{make}, or correct `at` in [device]."
+            yield errors.DeviceUnusable(f"{folder} does not exist", remedy=remedy)
     for path_of_arm in plan.device.directories.values():
         try:
             check_directory(Path(path_of_arm))

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from synthetic import Shape
 from dbbench.commands import run
 from dbbench.errors import Interrupted
 from dbbench.report.text import put_paragraph
+from dbbench.results import RunFolder
 from tests.support.files import write_file
 from tests.support.plans import plan
 
@@ -62,6 +64,7 @@ def test_a_number_is_not_separated_from_its_percent_sign(
         assert not re.search(r"\d\n *(%|\d)", capsys.readouterr().out)
 
 
+@pytest.mark.starts_processes
 def test_only_some_cells_of_a_plan(tmp_path: Path, printed: Any) -> None:
     """Patterns select cells; the first remaining setup is the baseline; an unknown cell is an error
     with a hint.
@@ -82,6 +85,16 @@ def test_only_some_cells_of_a_plan(tmp_path: Path, printed: Any) -> None:
         "xfs.postgres.scam",
         code=2,
     )
+
+
+@pytest.mark.needs("root")
+def test_a_folder_that_another_account_could_exchange_is_named(tmp_path: Path) -> None:
+    """Whoever owns the folder above could rename the results."""
+    folder = RunFolder(synthetic.write(tmp_path, Shape(work=(("postgres", "scan"),))))
+    assert list(run.notes_of(folder)) == []
+    os.chown(tmp_path, 65534, 0)
+    (note,) = run.notes_of(folder)
+    assert note.startswith(f"{tmp_path} can be changed by the account nobody, so ")
 
 
 @pytest.mark.starts_processes

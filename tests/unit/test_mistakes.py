@@ -56,6 +56,43 @@ def test_files_in_other_formats(text: str, words: str, folder: Path, printed: An
 
 
 @pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (r'label = "a\nerror E999: b"', r'"a\nerror E999: b"'),
+        (r'"a\u2028b" = 1', r'unknown key "a\nb"'),
+        ("baseline = [1]", '"baseline" must be a string'),
+    ],
+)
+def test_a_value_of_a_plan_begins_no_line_of_a_message(
+    line: str,
+    words: str,
+    folder: Path,
+    printed: Any,
+) -> None:
+    """Otherwise a plan could forge messages."""
+    if line.startswith("label"):
+        line = 'fs_setups = [{ use = "xfs", ' + line + " }]"
+    text = LOOP.replace('fs_setups = ["ext4"]', line)
+    assert words in printed("plan", str(write_file(folder / "plan.toml", text)), code=2)
+
+
+@pytest.mark.parametrize(
+    ("at", "words"),
+    [
+        ("/dev/shm", "an image in memory (/dev/shm), from which nothing reaches a disk"),
+        ("/etc/passwd", "Name a directory as `at` in [device]."),
+    ],
+)
+@pytest.mark.starts_processes
+@pytest.mark.needs("engine:postgres")
+def test_places_of_an_image(at: str, words: str, folder: Path, printed: Any) -> None:
+    """In memory, and not in a directory."""
+    text = f'{LOOP}[device]\nkind = "loop"\nsize = "1GiB"\nat = "{at}"\n'
+    path = write_file(folder / "plan.toml", text)
+    assert words in " ".join(printed("plan", str(path)).split())
+
+
+@pytest.mark.parametrize(
     ("word", "hint"),
     [
         ("XFS", 'did you mean "xfs"?'),

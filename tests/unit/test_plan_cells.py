@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dbbench.errors import PlanInvalid, UnknownName
+from dbbench.errors import UnknownName, UsageInvalid
 from dbbench.plan import Expanded, expand, identity, narrow, preview
 from dbbench.plan.catalog import catalog
 from dbbench.plan.narrowing import Narrowing
@@ -128,7 +128,7 @@ def test_narrowing_keeps_what_was_asked_for(tmp_path: Path) -> None:
     }
     with pytest.raises(UnknownName, match='did you mean "ext4-b"'):
         narrow(plan, Narrowing(fs=["ext4-c"]))
-    with pytest.raises(PlanInvalid):
+    with pytest.raises(UsageInvalid):
         narrow(plan, Narrowing(blocks=0))
     quick = narrow(plan, Narrowing(quick=True))
     assert (quick.blocks, quick.repeat_suspect) == (1, False)

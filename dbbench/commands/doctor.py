@@ -422,7 +422,8 @@ def _host() -> Iterator[Probe]:
         seen,
         "where the time of a transaction goes",
         "use a kernel with /proc/PID/syscall and kallsyms, on x86_64 or aarch64, and let this user "
-        "trace the programs that it starts (kernel.yama.ptrace_scope 0 or 1)",
+        "trace the programs that it starts (kernel.yama.ptrace_scope 0 or 1; root of a container: "
+        "CAP_SYS_PTRACE)",
         optional=True,
     )
     # What runs besides, and whether this is a machine at all.

@@ -81,6 +81,8 @@ def _warnings() -> Iterator[str]:
 def _classes() -> Iterator[str]:
     for name, kind in durability_kinds().items():
         lines = [_filled(kind.mechanism), "", _filled(f"*Counted:* {kind.counts}")]
+        if kind.repeat:
+            lines += ["", "*Repeat:*", "", *[f"- {line}" for line in kind.repeat.splitlines()]]
         yield "\n".join([f"### {name}: {kind.title}", "", *lines, ""])
 
 

@@ -66,6 +66,7 @@ def _entry(
             "title": durability.title,
             "text": durability.mechanism,
             "counts": durability.counts,
+            "repeat": durability.repeat,
         }
     # An error or warning, by its ID.
     ident = _ident(name, existing)
@@ -144,6 +145,7 @@ def _text(entry: dict[str, object]) -> str:
     parts = [str(entry["text"])]
     if "counts" in entry:
         parts.append(f"Counted: {entry['counts']}")
+        parts += [f"Repeat: {line}" for line in str(entry["repeat"]).splitlines()]
     if "remedy" in entry:
         parts.append(f"Remedy: {entry['remedy']}")
     if entry.get("exit_code") is not None:

@@ -268,6 +268,7 @@ class DurabilityKind(NamedTuple):
     title: str
     mechanism: str
     counts: str  # what was counted, by whom
+    repeat: str = ""  # lines with a command that counts it again, and what to expect
 
 
 @functools.cache
@@ -276,7 +277,9 @@ def durability_kinds() -> dict[str, DurabilityKind]:
     kinds = dict[str, DurabilityKind]()
     for name, row in _tables("durability.toml").items():
         mechanism = _flowing(row["mechanism"])
-        kinds[name] = DurabilityKind(row["title"], mechanism, _flowing(row["counts"]))
+        counts = _flowing(row["counts"])
+        repeat = row.get("repeat", "").strip()
+        kinds[name] = DurabilityKind(row["title"], mechanism, counts, repeat)
     return kinds
 
 

@@ -102,6 +102,59 @@ def test_page_names_a_fault_of_the_host_that_was_measured(tmp_path: Path) -> Non
     assert "may not mount btrfs" in sentences[0]
 
 
+@pytest.mark.parametrize(
+    ("setup", "engine", "name", "value"),
+    [
+        ("ext4", "mariadb", "binlog_storage_engine", "innodb"),
+        ("ext4", "mariadb", "innodb_log_file_mmap", True),
+        ("ext4", "mariadb", "innodb_flush_log_at_timeout", 60),
+        ("ext4", "mysql", "innodb_doublewrite_dir", "/srv/copies"),
+        ("ext4", "mysql", "innodb_checksum_algorithm", "none"),
+        ("ext4", "mysql", "innodb_force_recovery", 1),
+        ("xfs", "postgres", "file_copy_method", "clone"),
+        ("xfs", "postgres", "recovery_init_sync_method", "syncfs"),
+        ("xfs", "postgres", "wal_level", "minimal"),
+        ("xfs", "postgres", "io_method", "worker"),
+        ("xfs", "postgres", "wal_sync_method", "open_datasync"),
+        ("xfs", "postgres", "wal_sync_method", "open_sync"),
+        ("xfs", "postgres", "synchronous_standby_names", "a"),
+        ("xfs", "postgres", "ignore_checksum_failure", True),
+        ("xfs", "postgres", "zero_damaged_pages", True),
+    ],
+)
+def test_a_setting_that_no_class_knows_is_not_judged(
+    tmp_path: Path,
+    setup: str,
+    engine: str,
+    name: str,
+    value: Any,
+) -> None:
+    """The class would otherwise be `full` because nobody thought of it."""
+    workload = "pgbench-tpcb" if engine == "postgres" else "sysbench-oltp-write-only"
+    request = plan_of(
+        tmp_path, written(setup, {"name": engine, "settings": {name: value}}, workload)
+    )
+    sentences = list(known_fault_sentences(plan.expand(request, SHIPPED).cells, {}))
+    assert any(text.startswith(f"{name}=") and "is not judged" in text for text in sentences)
+
+
+@pytest.mark.parametrize(
+    ("family", "options"),
+    [
+        ("ext4", ["-O", "fast_commit"]),
+        ("ext4", ["journal_async_commit"]),
+        ("btrfs", ["notreelog"]),
+        ("btrfs", ["flushoncommit"]),
+        ("zfs", ["redundant_metadata=some"]),
+    ],
+)
+def test_an_option_of_a_filesystem_that_no_class_knows(family: str, options: list[str]) -> None:
+    """Of mkfs or mount, with any server."""
+    text = known_faults.options_text(options, {})
+    assert len(known_faults.unjudged(family, "postgres", text)) == 1
+    assert known_faults.unjudged("xfs", "postgres", text) == []
+
+
 def test_plan_and_page_name_an_option_that_no_class_knows(tmp_path: Path) -> None:
     """Only where the plan sets it: what dbbench sets by itself was examined."""
     engine = {"name": "postgres", "settings": {"file_copy_method": "clone"}}

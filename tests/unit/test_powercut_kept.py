@@ -87,6 +87,19 @@ class Page(NamedTuple):
 MYSQL_PAGE: Final = Page("mysql-no-fsync.page", 2, 18, 19712812, 23833239)
 MYSQL_COPY: Final = Page("mysql-no-fsync.copy", 2, 18, 23833239, 23692372)
 MARIADB_PAGE: Final = Page("mariadb-fast.page", 8, 184, 4065257, 4104998)
+# MySQL 9.7.4 with fsync (and performance_schema off): recovery ends at the first copy, in slot 63,
+# and the good one is in slot 180.
+FSYNC_PAGE: Final = Page("mysql-fsync.page", 2, 228, 24128947, 23744724)
+FSYNC_BAD: Final = Page("mysql-fsync.bad-copy", 2, 228, 23744724, 24170063)
+FSYNC_GOOD: Final = Page("mysql-fsync.good-copy", 2, 228, 24128947, 24128947)
+# MySQL 9.7.4 with O_DIRECT: the last block of the page is old, and one in the middle of its copy.
+DIRECT_PAGE: Final = Page("mysql-direct.page", 2, 101, 23979057, 20713094)
+DIRECT_COPY: Final = Page("mysql-direct.copy", 2, 101, 23979057, 23979057)
+
+
+# MariaDB 10.11 without doublewrite on btrfs: the page after a lost one, from before the checkpoint.
+KEPT_PAGE: Final = Page("mariadb-off.next-page", 6, 5, 4204799, 4204799)
+CHECKPOINT: Final = 4205118
 
 
 def number_at(content: bytes, place: int, size: int = 4) -> int:
@@ -112,9 +125,23 @@ def checksum(page: Page) -> tuple[int, int]:
     return number_at(content, 0), crc32c(content[4:26]) ^ crc32c(content[38:-8])
 
 
-@pytest.mark.parametrize("page", [MYSQL_PAGE, MYSQL_COPY, MARIADB_PAGE], ids=lambda page: page.file)
-def test_a_page_of_a_harmed_cut_is_torn(page: Page) -> None:
-    """Begin and end have different LSNs, and the checksum is wrong."""
+@pytest.mark.parametrize(
+    ("page", "whole"),
+    [
+        (MYSQL_PAGE, False),
+        (MYSQL_COPY, False),
+        (MARIADB_PAGE, False),
+        (FSYNC_PAGE, False),
+        (FSYNC_BAD, False),
+        (FSYNC_GOOD, True),
+        (DIRECT_PAGE, False),
+        (DIRECT_COPY, False),
+        (KEPT_PAGE, True),
+    ],
+    ids=lambda page: getattr(page, "file", ""),
+)
+def test_a_page_of_a_harmed_cut_is_torn(page: Page, whole: bool) -> None:
+    """Its begin and its end have different LSNs, or its checksum is wrong."""
     content = page.content
     end = -8 if page.file.startswith("mariadb") else -4
     assert len(content) == 16384
@@ -122,7 +149,27 @@ def test_a_page_of_a_harmed_cut_is_torn(page: Page) -> None:
     assert number_at(content, 16, 8) == page.lsn
     assert number_at(content, end) == page.lsn_at_end
     found, right = checksum(page)
-    assert found != right
+    same = page.lsn == page.lsn_at_end
+    assert (found == right and same) is whole
+
+
+def test_mysql_has_a_good_copy_after_the_bad_one() -> None:
+    """It is the page that was written when the power was lost."""
+    assert FSYNC_GOOD.lsn == FSYNC_PAGE.lsn
+    assert FSYNC_BAD.lsn_at_end != FSYNC_GOOD.lsn
+
+
+def test_copy_on_write_lost_a_page_that_a_checkpoint_counted() -> None:
+    """Page 4 of a table of MariaDB is empty, and the log begins after it was written."""
+    lost = gzip.decompress((PAGES / "mariadb-off.page.gz").read_bytes())
+    block = gzip.decompress((PAGES / "mariadb-off.checkpoint.gz").read_bytes())
+    assert lost == bytes(16384)
+    assert number_at(block, 0, 8) == CHECKPOINT > KEPT_PAGE.lsn
+
+
+def test_with_direct_io_page_and_copy_of_one_lsn_are_torn() -> None:
+    """Neither was flushed before the other."""
+    assert DIRECT_PAGE.lsn == DIRECT_COPY.lsn == DIRECT_COPY.lsn_at_end
 
 
 def test_the_doublewrite_copy_of_mysql_is_torn_as_well() -> None:

@@ -37,35 +37,6 @@ _TEXTS: Final = re.compile(
     r'text|(var)?char|character( varying)?|bpchar|"?char"?|name|', re.IGNORECASE
 )
 _TIMES: Final = r"date|time(stamp)?(tz| with(out)? time zone)?"
-
-
-class _Rule(NamedTuple):
-    """How a value of a type is drawn, and read from a text."""
-
-    types: str  # pattern of the type in a cast or of the server
-    draw: Callable[[random.Random], object]
-    read: Callable[[str], object]
-
-
-def _draw_number(rng: random.Random) -> int:
-    return rng.randint(1, MOST)
-
-
-# Other types have no rule.
-_RULES: Final = (
-    _Rule(r"smallint|int2", lambda rng: rng.randint(1, 32_767), int),
-    _Rule(r"(big)?int(eger)?|int[48]", _draw_number, int),
-    _Rule(r"decimal|numeric|real|double( precision)?|float[48]?", _draw_number, Decimal),
-    _Rule(r"bytea|jsonb?|" + _TEXTS.pattern, _draw_number, str),
-    _Rule(
-        _TIMES,
-        lambda rng: BEGAN + timedelta(seconds=rng.randint(0, SPAN_S)),
-        datetime.fromisoformat,
-    ),
-    _Rule(r"interval", lambda rng: f"{rng.randint(1, SPAN_S)} seconds", str),
-    _Rule(r"bool(ean)?", lambda rng: rng.random() < 0.5, str),
-    _Rule(r"uuid", lambda rng: uuid.UUID(int=rng.getrandbits(128)), str),
-)
 # of columns that hold times
 _NAMES: Final = re.compile(r".*(_at|_on|date|day|time(stamp)?|_ts)", re.IGNORECASE)
 _CALLS: Final = (exp.Func, exp.AtTimeZone, exp.Escape)
@@ -107,6 +78,35 @@ _TYPED: Final = re.compile(
 _CAST: Final = r"CAST(\g<number> AS \g<type>)"
 # What is added to a date: with another type the literal would not have stood without a cast.
 _DAYS: Final = re.compile(r"(\bdate +\$\d+ *[-+] *)(\$\d+)(?![\w$]| *::)", re.IGNORECASE)
+
+
+class _Rule(NamedTuple):
+    """How a value of a type is drawn, and read from a text."""
+
+    types: str  # pattern of the type in a cast or of the server
+    draw: Callable[[random.Random], object]
+    read: Callable[[str], object]
+
+
+def _draw_number(rng: random.Random) -> int:
+    return rng.randint(1, MOST)
+
+
+# Other types have no rule.
+_RULES: Final = (
+    _Rule(r"smallint|int2", lambda rng: rng.randint(1, 32_767), int),
+    _Rule(r"(big)?int(eger)?|int[48]", _draw_number, int),
+    _Rule(r"decimal|numeric|real|double( precision)?|float[48]?", _draw_number, Decimal),
+    _Rule(r"bytea|jsonb?|" + _TEXTS.pattern, _draw_number, str),
+    _Rule(
+        _TIMES,
+        lambda rng: BEGAN + timedelta(seconds=rng.randint(0, SPAN_S)),
+        datetime.fromisoformat,
+    ),
+    _Rule(r"interval", lambda rng: f"{rng.randint(1, SPAN_S)} seconds", str),
+    _Rule(r"bool(ean)?", lambda rng: rng.random() < 0.5, str),
+    _Rule(r"uuid", lambda rng: uuid.UUID(int=rng.getrandbits(128)), str),
+)
 
 
 @dataclass

@@ -83,9 +83,8 @@ def make(
         # The devices are handed over as descriptors.
         arguments = [device.argument for device in devices]
         argv = _create(layer, f"/dev/md/{name}", arguments, f"--name={name}", f"--homehost={_HOST}")
-        with failing(
-            f"md RAID{layer.level} of {', '.join(str(device.path) for device in devices)}"
-        ):
+        paths = ", ".join(str(device.path) for device in devices)
+        with failing(f"md RAID{layer.level} of {paths}"):
             load_module(*needs(layer))
             process.run(argv, pass_fds=[device.fd for device in devices], env=_ENV, timeout_s=120)
         array = find_array(name)
@@ -99,11 +98,11 @@ def make(
         expected["sync"] = "idle" if layer.level in _REDUNDANT else "none"
         if layer.chunk_bytes and layer.level != 1:
             expected["chunk_kb"] = layer.chunk_bytes // 1024
-        if wrong := [
-            f"{key} {facts.get(key)} instead of {of}"
-            for key, of in expected.items()
-            if facts.get(key) != of
-        ]:
+        wrong = []
+        for key, value in expected.items():
+            if facts.get(key) != value:
+                wrong.append(f"{key} {facts.get(key)} instead of {value}")
+        if wrong:
             raise MakeFailed(
                 f"the kernel reports another md RAID{layer.level} than requested: "
                 f"{', '.join(wrong)}",

@@ -333,13 +333,9 @@ def _furnish(keep: Sequence[Path]) -> None:
         "proc",
         MS_NOSUID | MS_NODEV | MS_NOEXEC,
     )
-    mount(
-        "tmpfs",
-        Path("/dev/shm").resolve(),
-        "tmpfs",
-        MS_NOSUID | MS_NODEV,
-        "mode=1777",
-    )
+    shared = Path("/dev/shm").resolve()
+    if shared.is_dir():  # a small container may have none
+        mount("tmpfs", shared, "tmpfs", MS_NOSUID | MS_NODEV, "mode=1777")
 
 
 def _worker(work: Callable[[], int], mask: Iterable[int]) -> int:

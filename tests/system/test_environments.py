@@ -181,6 +181,39 @@ def test_too_little_memory_for_a_process_is_named(
     ) and f"the {word} is limited to" in done.stderr
 
 
+# The shell of an environment in which everything works as always; "$@" is the command.
+FOLDERS = """
+mkdir dev && mount -t tmpfs none dev
+cp -a /dev/null /dev/zero /dev/urandom /dev/kmsg /dev/loop-control dev
+for number in $(seq 0 99); do mknod dev/loop$number b 7 $number; done
+mount --move dev /dev
+mount --bind "$PWD" "$PWD"
+mount --rbind /tmp /tmp
+mount -o remount,bind,ro /tmp
+cd "$PWD" && exec "$@"
+"""
+ODD = {
+    "variables": """unset HOME PATH
+        export LANG=tr_TR LC_ALL=xx_YY TZ=Nowhere/Bad TMPDIR=/nonexistent
+        umask 077
+        ulimit -n 256
+        exec "$@" """,
+    "folders": f"exec unshare --mount bash -c '{FOLDERS}' bash \"$@\"",
+}
+
+
+@pytest.mark.needs("root", "mkfs.ext4", "fs:ext4", "sadf", "unshare")
+@pytest.mark.parametrize("name", ODD)
+def test_the_environment_does_not_matter(name: str, started: Any) -> None:
+    """Neither variables, a locale, the mask of new files and few descriptors, nor a read-only /tmp
+    and a /dev without shm.
+    """
+    run = ["run", "plan.toml", "--name", "r", "--quick", "--progress", "none"]
+    for words in (["plan", "plan.toml"], run, ["compare", "r"], ["show", "r"], ["clean"]):
+        done = started(words, ODD[name])
+        assert done.returncode == 0, (words, done.stderr)
+
+
 @pytest.mark.needs("root", "mkfs.ext4", "fs:ext4", "sadf")
 def test_a_run_works_with_the_least_limits(started: Any) -> None:
     """With the limits that E213 names."""

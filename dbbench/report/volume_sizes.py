@@ -86,7 +86,8 @@ def _sentences(run: Run, search: Search, setups: Sequence[Sized]) -> list[str]:
     for each in setups:
         if each.failed >= MOST_FAILED:
             sentences.append(f"{each.arm} was given up after {each.failed} failed trials.")
-        below = each.levels[each.low] if each.low >= 0 else None
+        # If a larger level holds, it was the device.
+        below = each.levels[each.low] if each.low >= 0 and each.smallest is None else None
         if below is not None and below.instead:
             sentences.append(
                 f"At {level_name(below.limit)}, the {below.instead} limited {each.arm}, not the "

@@ -199,6 +199,14 @@ def test_a_table_that_the_metadata_call_empty_needs_no_file(tmp_path: Path) -> N
     assert examine(folder) == ()
 
 
+def test_a_file_that_is_cut_within_a_statement_is_refused(tmp_path: Path) -> None:
+    """Before anything is written."""
+    folder = mydumper(tmp_path / "dump", "shop.t.sql")
+    (folder / "shop.t.sql").write_text("INSERT INTO `t` VALUES (1),\n(2")
+    with pytest.raises(SourceUnusable, match=r"shop\.t\.sql ends too early"):
+        examine(folder)
+
+
 def test_a_last_file_that_may_be_missing_is_named(tmp_path: Path) -> None:
     """Only where the metadata have no numbers of rows."""
     parts = ("shop.t.00000.sql", "shop.t.00001.sql")

@@ -244,6 +244,9 @@ def examine(source: Source, bin: Path | None) -> tuple[SourceChange, ...]:
         return _not_measured(files_of_others)
     if source.form == "mydumper":
         step_of, database_of, _maker_of = _files_of(source.path)
+        for path in database_of:
+            for _line in _lines(source.path, path, step_of[path] >= _VIEW):
+                pass
         return _without_counts(source.path, _tables_of(source.path, step_of, database_of))
     with source.path.open("rb") as file:
         script = MysqlScript(file, lambda _: False, NAME)
@@ -576,7 +579,7 @@ def _files_of(folder: Path) -> tuple[dict[Path, int], dict[Path, str], dict[str,
             by_prefix[path.name.partition(f"{_STEPS[_CREATE]}.")[0]] = database
     database_of = {}
     for path in step_of:
-        database = path.name.partition(".")[0]
+        database = path.name.partition(".")[0].partition("-schema-")[0]
         for prefix in sorted(by_prefix, key=len):  # the longest that fits counts
             if path.name.startswith((f"{prefix}.", f"{prefix}-schema")):
                 database = by_prefix[prefix]

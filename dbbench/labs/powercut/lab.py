@@ -26,6 +26,7 @@ from dbbench.engines import profile_of
 from dbbench.errors import DbbenchError
 from dbbench.labs.powercut import available_bytes, disk, disk_images, targets, witness
 from dbbench.labs.powercut.conclusions import (
+    by_cause,
     conclusion,
     contradiction,
     cut_counts,
@@ -208,16 +209,13 @@ class Tally:
             return ""
         profile = profile_of(self.target.engine.name)
         safe = bool(profile.lab_partitions)
-        kills = [cut for cut in self.cuts if cut.aim == KILLED]
-        losses = [cut for cut in self.cuts if cut.aim != KILLED]
-        plain = [cut for cut in losses if not cut.after_kill]
-        by_power = contradiction(plain, self.base.flags, safe)
-        by_kill = contradiction(kills, self.base.killed_flags, safe)
+        causes = by_cause(self.cuts)
+        by_power = contradiction(causes.plain, self.base.flags, safe)
+        by_kill = contradiction(causes.kills, self.base.killed_flags, safe)
         by_both = ""
         if profile.syncs_after_crash:
-            late = [cut for cut in losses if cut.after_kill]
             flags = (*self.base.flags, *self.base.killed_flags)
-            by_both = contradiction(late, flags, safe)
+            by_both = contradiction(causes.after_kill, flags, safe)
         return by_power or by_kill or by_both
 
 

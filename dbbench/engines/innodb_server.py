@@ -198,19 +198,21 @@ class InnodbServer(Server):
             "allow_local_infile_in_path": str(namespaces.RUNTIME / "scratch"),
         }
         local_files = in_trial if namespaces.mounts_are_private() else {"allow_local_infile": True}
-        connection = mysql.connector.connect(
-            unix_socket=str(self.socket),
-            user=self.user,
-            password=self.env["MYSQL_PWD"],
-            database=(self.database if database is None else database) or None,
-            autocommit=True,
-            use_pure=True,
-            ssl_disabled=True,
-            **local_files,
-            charset="utf8mb4",
-            collation="utf8mb4_general_ci",  # MariaDB does not know the client's default
-        )
-        self._opened.append(int(connection.connection_id or 0))
+        # A session that is not noted yet would look like that of another program.
+        with self._lock:
+            connection = mysql.connector.connect(
+                unix_socket=str(self.socket),
+                user=self.user,
+                password=self.env["MYSQL_PWD"],
+                database=(self.database if database is None else database) or None,
+                autocommit=True,
+                use_pure=True,
+                ssl_disabled=True,
+                **local_files,
+                charset="utf8mb4",
+                collation="utf8mb4_general_ci",  # MariaDB does not know the client's default
+            )
+            self._opened.append(int(connection.connection_id or 0))
         return connection
 
     def admit(self, role: str, peer: str, password: str) -> None:
@@ -322,13 +324,17 @@ class InnodbServer(Server):
         return values
 
     def sessions(self) -> Sessions:
-        opened = int(self._read("SHOW GLOBAL STATUS LIKE 'Connections'")[0][1]) - len(self._opened)
+        with self._lock:  # no session of dbbench begins between the answers
+            connections = self._read("SHOW GLOBAL STATUS LIKE 'Connections'")
+            rows = self._read("SHOW PROCESSLIST")
+            ours = frozenset(self._opened)
+        opened = int(connections[0][1]) - len(ours)
         if self._opened_before is None:
             self._opened_before = opened
         present = {}
-        for row in self._read("SHOW PROCESSLIST"):
+        for row in rows:
             number, user, _host, _database, command, _time, _state, statement = row[:8]
-            if user in _SERVERS_OWN or command == "Daemon" or int(number) in self._opened:
+            if user in _SERVERS_OWN or command == "Daemon" or int(number) in ours:
                 continue
             present[int(number)] = f"{user}: {statement or command}"
         return Sessions(present, opened - self._opened_before)

@@ -228,7 +228,7 @@ class Server(Endpoint):
         self.env: dict[str, str] = {}
         self.left_out: tuple[str, ...] = ()  # defaults that this version does not have
         self._running = running
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._counting: Any = None  # the open connection on which counters are read
         self._opened: list[int] = []  # ids of all connections that `connect` has opened
         # sessions of others before the first call of `sessions`

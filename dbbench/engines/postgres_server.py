@@ -112,19 +112,21 @@ class PostgresServer(Server):
     def connect(self, database: str | None = None) -> Any:
         import psycopg2
 
-        connection = psycopg2.connect(
-            host=str(self.socket_dir),
-            port=self.port,
-            user=self.user,
-            dbname=database or self.database,
-            application_name="dbbench",
-            # explicit, so that PGOPTIONS in the caller's environment has no effect
-            options=" ".join(f"-c {name}=0" for name in self._timeouts()),
-            sslmode="disable",
-            gssencmode="disable",
-        )
-        connection.autocommit = True
-        self._opened.append(connection.info.backend_pid)
+        # A session that is not noted yet would look like that of another program.
+        with self._lock:
+            connection = psycopg2.connect(
+                host=str(self.socket_dir),
+                port=self.port,
+                user=self.user,
+                dbname=database or self.database,
+                application_name="dbbench",
+                # explicit, so that PGOPTIONS in the caller's environment has no effect
+                options=" ".join(f"-c {name}=0" for name in self._timeouts()),
+                sslmode="disable",
+                gssencmode="disable",
+            )
+            connection.autocommit = True
+            self._opened.append(connection.info.backend_pid)
         return connection
 
     def _timeouts(self) -> list[str]:
@@ -247,23 +249,28 @@ class PostgresServer(Server):
 
     def sessions(self) -> Sessions:
         ask = postgres_counters.sessions_statement(numbers_of(self.version)[0])
-        if self._opened_before is None:
-            # the server counts a session, also this one, at the end of its first statement
-            self._read(ask)
-        ((present, opened, configured),) = self._read(ask)
-        if self._opened_before is None and opened is not None:
-            until = time.monotonic() + _LEAVING_S
-            # an ending session of dbbench may not be counted yet
-            while len(present) > 1 and time.monotonic() < until:
-                time.sleep(0.01)
-                ((present, opened, configured),) = self._read(ask)
-            self._opened_before = opened - len(self._opened)
-        others = {
-            int(pid): text for pid, text in (present or {}).items() if int(pid) not in self._opened
-        }
-        count = (
-            None if opened is None or self._opened_before is None else opened - len(self._opened)
-        )
+        with self._lock:  # no session of dbbench begins between the answers
+            if self._opened_before is None:
+                # the server counts a session, also this one, at the end of its first statement
+                self._read(ask)
+            ((present, opened, configured),) = self._read(ask)
+            if self._opened_before is None and opened is not None:
+                until = time.monotonic() + _LEAVING_S
+                # an ending session of dbbench may not be counted yet
+                while len(present) > 1 and time.monotonic() < until:
+                    time.sleep(0.01)
+                    ((present, opened, configured),) = self._read(ask)
+                self._opened_before = opened - len(self._opened)
+            others = {
+                int(pid): text
+                for pid, text in (present or {}).items()
+                if int(pid) not in self._opened
+            }
+            count = (
+                None
+                if opened is None or self._opened_before is None
+                else opened - len(self._opened)
+            )
         return Sessions(
             others,
             None if count is None else count - (self._opened_before or 0),

@@ -5,8 +5,10 @@ import os
 import resource
 import signal
 import stat
+import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -155,6 +157,25 @@ def test_sessions_of_others_are_counted_and_dbbenchs_own_are_not(case: Case) -> 
             assert time.monotonic() < until, end
             time.sleep(0.05)
         assert end.configured == begin.configured
+
+
+def test_a_session_of_dbbench_that_begins_is_not_that_of_others(case: Case) -> None:
+    """Two threads of a trial use the server: one opens sessions while the other lists them."""
+    ended = threading.Event()
+
+    def connect(server: Server) -> None:
+        while not ended.is_set():
+            server.connect().close()
+
+    with case.serving() as server, ThreadPoolExecutor() as pool:
+        server.sessions()
+        connecting = pool.submit(connect, server)
+        try:
+            listed = [server.sessions().present for _ in range(100)]
+        finally:
+            ended.set()
+        connecting.result()
+    assert not any(listed)
 
 
 def test_what_is_committed_survives_a_kill(case: Case) -> None:

@@ -116,7 +116,8 @@ def _is_full(trial: Trial) -> bool:
     if trial.limit is None:
         return False
     limit = trial.limit.asked
-    for rate in trial.ceiling.rates if trial.ceiling is not None else ():
+    rates = trial.ceiling.rates if trial.ceiling is not None else ()
+    for rate in rates:
         most = limit.iops if rate.unit == "IOPS" else limit.mb_per_s
         if rate.side in ("reads", "writes") and most and rate.median >= _FULL * most:
             return True

@@ -19,7 +19,7 @@ from dbbench.machine.host import proc as proc_files
 from dbbench.machine.host.proc import (
     PROC,
     CpuTimes,
-    Family,
+    ProcessFamily,
     Task,
     below,
     content,
@@ -203,7 +203,7 @@ class TaskClock:
         self._places = [os.path.realpath(place) for place in places]
         # open files outside of `places`, in each of the first readings
         self._outside: list[set[str]] = []
-        self._family = Family(proc)
+        self._family = ProcessFamily(proc)
         # by thread id and start time, at the last reading
         self._switches: dict[tuple[int, int], int] | None = None
         self._monotonic = 0.0

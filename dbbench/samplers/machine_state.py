@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 
 from dbbench.machine.host import proc as proc_files
 from dbbench.machine.host.proc import (
-    Family,
+    ProcessFamily,
     Task,
     below,
     content,
@@ -108,7 +108,7 @@ class Processes:
         self._roots = roots
         self._groups = groups
         self._proc = proc
-        self._family = Family(proc)
+        self._family = ProcessFamily(proc)
         self._now: dict[int, Task] = {}
         self._threads: dict[int, list[Task]] = {}
         self._listed: dict[int, str] = {}  # pid -> its control groups, as /proc lists them

@@ -23,7 +23,7 @@ from typing import Final, NamedTuple
 from dbbench.errors import DbbenchError
 from dbbench.machine import threads
 from dbbench.machine.host import proc as proc_files
-from dbbench.machine.host.proc import PROC, Family, content
+from dbbench.machine.host.proc import PROC, ProcessFamily, content
 from dbbench.machine.limits.cgroup import Groups
 from dbbench.machine.mounts import mounts_of
 from dbbench.metrics.series import Series, on_the_second
@@ -147,7 +147,7 @@ class ThreadWaits:
         self._log = log
         self._proc = proc
         self._groups = Groups(mounts_of(Path("/proc/self")))
-        self._family = Family(proc)
+        self._family = ProcessFamily(proc)
         self._threads: dict[int, Thread] = {}
         self._part = 1.0
         self._per_s = float(PER_S)

@@ -152,7 +152,7 @@ def test_a_long_list_of_processes_is_read_less_often(
     for pid in (1, 2):
         write_file(tmp_path / f"{pid}/stat", f"{pid} (program) S 1 {'0 ' * 48}")
     monkeypatch.setattr(proc, "_LOOKING_SHARE", 1e-12)
-    family = proc.Family(tmp_path)
+    family = proc.ProcessFamily(tmp_path)
     assert list(family.read((1,))) == [1, 2]
     write_file(tmp_path / "3/stat", f"3 (program) S 1 {'0 ' * 48}")
     (tmp_path / "2/stat").unlink()

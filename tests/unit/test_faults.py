@@ -247,15 +247,23 @@ def test_every_fault_has_a_test_and_a_mark(row: re.Match[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("file", "test"),
+    ("source", "file", "test"),
     [
-        ("test_faults", "test_a_fault_in_mid_window_is_not_a_good_trial"),
-        ("test_sick_disk", "test_a_sick_disk_in_mid_window_is_not_a_good_trial"),
+        (
+            "support/window_faults",
+            "test_faults",
+            "test_a_fault_in_mid_window_is_not_a_good_trial",
+        ),
+        (
+            "system/test_sick_disk",
+            "test_sick_disk",
+            "test_a_sick_disk_in_mid_window_is_not_a_good_trial",
+        ),
     ],
 )
-def test_every_planted_fault_has_its_row(file: str, test: str) -> None:
+def test_every_planted_fault_has_its_row(source: str, file: str, test: str) -> None:
     """What is planted in mid-window is on the page by its name."""
-    text = (ROOT / f"tests/system/{file}.py").read_text(encoding="utf-8")
+    text = (ROOT / f"tests/{source}.py").read_text(encoding="utf-8")
     planted = re.findall(r'^    "([a-z-]+)": \(', text[text.index("FAULTS") :], re.M)
     assert planted
     assert {f"system/{file}.py::{test}[{name}]" for name in planted} <= {

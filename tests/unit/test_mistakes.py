@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from dbbench import cli
 from dbbench.plan.tomlfile import did_you_mean
 from tests.support.files import write_file
 
@@ -77,19 +78,26 @@ def test_a_value_of_a_plan_begins_no_line_of_a_message(
 
 
 @pytest.mark.parametrize(
-    ("at", "words"),
+    ("at", "words", "code"),
     [
-        ("/dev/shm", "an image in memory (/dev/shm), from which nothing reaches a disk"),
-        ("/etc/passwd", "Name a directory as `at` in [device]."),
+        ("/dev/shm", "an image in memory (/dev/shm), from which nothing reaches a disk", 0),
+        ("/etc/passwd", "Name a directory as `at` in [device].", 5),
     ],
 )
 @pytest.mark.starts_processes
 @pytest.mark.needs("engine:postgres")
-def test_places_of_an_image(at: str, words: str, folder: Path, printed: Any) -> None:
+def test_places_of_an_image(
+    at: str,
+    words: str,
+    code: int,
+    folder: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     """In memory, and not in a directory."""
     text = f'{LOOP}[device]\nkind = "loop"\nsize = "1GiB"\nat = "{at}"\n'
     path = write_file(folder / "plan.toml", text)
-    assert words in " ".join(printed("plan", str(path)).split())
+    assert cli.run(("plan", str(path))) == code
+    assert words in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,9 @@ from tests.support.files import write_file
 from tests.support.plans import plan
 from tests.unit.test_run_names import PLAN, plan_asked
 
+# Loop devices of this machine are asked in a process of their own.
+pytestmark = pytest.mark.starts_processes
+
 INSERTS = {"name": "sysbench-oltp-insert", "tables": 1, "table_size": 1000}
 
 

@@ -141,7 +141,7 @@ def test_every_helper_of_a_run_that_dies_is_an_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """None of them ends without a word. (A fault of the progress does not end the run.)"""
-    monkeypatch.setattr(proc, "tasks", fail(PermissionError("planted")))
+    monkeypatch.setattr(proc, "_list_names", fail(PermissionError("planted")))
     with pytest.raises(HelperDied), block(tmp_path):
         pass
 

@@ -222,7 +222,7 @@ def _tasks_of(names: Iterable[str], proc: Path) -> dict[int, Task]:
     return {process.pid: process for process in read if process is not None}
 
 
-class Family:
+class ProcessFamily:
     """The processes below some of them, for readings of a measurement. On a host with very many
     processes, new ones are looked for less often: the listing may take 0.2 % of a core.
     """

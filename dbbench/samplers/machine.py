@@ -39,6 +39,7 @@ from dbbench.samplers.machine_state import (
     requests,
 )
 from dbbench.samplers.sampler import Sampled, Sampling
+from dbbench.storage.devices import sysfs
 from dbbench.storage.devices.used import WriteWatch
 from dbbench.units import iso
 
@@ -93,7 +94,10 @@ class Machine:
         self._clocks = clocks
         self._mounts = Mounts(target.mounts)
         roots = (os.getpid(),) if self._server is None else (os.getpid(), self._server)
-        self._processes = Processes(roots, Groups(self._mounts.table()), proc)
+        # dbbench itself changes the limits of the disks when a burst ends
+        limited = () if target.has_burst else target.disks
+        numbers = [sysfs.attribute(disk, "dev") or "" for disk in limited]
+        self._processes = Processes(roots, Groups(self._mounts.table()), proc, numbers)
         self._target = target
         self._files = _setting_files(target)
         self._writes = WriteWatch(target.disks)

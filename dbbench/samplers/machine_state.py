@@ -5,9 +5,10 @@
 from __future__ import annotations
 
 import os
+import re
 import select
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -34,6 +35,7 @@ _SHORT: Final = 32  # two values with at most this many characters together are 
 _YOUNG_S: Final = 0.5  # a younger thread may still be choosing its CPUs
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 _IN_FLIGHT: Final = 8  # index in /sys/block/DISK/stat (Documentation/block/stat.rst)
+_OF_DISK: Final = re.compile(r"\d+:\d+ ")  # how a line about a disk begins in the limits of a group
 _COUNTED: Final = (0, 4, 11, 15)  # indexes of the completed reads, writes, discards and flushes
 
 
@@ -97,15 +99,19 @@ class SettingFiles:
 
 
 class Processes:
-    """The processes below `roots`, which are this process and the server, once per second."""
+    """The processes below `roots`, which are this process and the server, once per second. Of the
+    limits of their groups, those of other disks than `disks` ("7:2") are ignored.
+    """
 
     def __init__(
         self,
         roots: tuple[int, ...],
         groups: Groups,
         proc: Path,
+        disks: Collection[str] = (),
     ) -> None:
         self._roots = roots
+        self._disks = disks
         self._groups = groups
         self._proc = proc
         self._family = ProcessFamily(proc)
@@ -181,7 +187,14 @@ class Processes:
             values["W133", f"control groups of {self._now[pid].name} (pid {pid})"] = groups
         for groups in set(values.values()):
             limits |= self._groups.limits(groups)
-        return values | {("W133", path): value for path, value in limits.items()}
+        return values | {("W133", path): self._of_trial(value) for path, value in limits.items()}
+
+    def _of_trial(self, limit: str) -> str:
+        lines = []
+        for line in limit.splitlines():
+            if not _OF_DISK.match(line) or line.split()[0] in self._disks:
+                lines.append(line)
+        return "\n".join(lines)
 
     def steps(self, root: int) -> int | None:
         """Return how often threads of this process and its descendants were given a CPU so far;

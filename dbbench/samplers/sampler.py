@@ -32,6 +32,7 @@ class Sampled:
     mounts: tuple[Path, ...] = ()  # directories on the filesystems under test
     # how many the load generator may open on the server; None: any number
     sessions: int | None = None
+    has_burst: bool = False  # the limit of the disks
 
 
 class Sampling(Protocol):

@@ -15,7 +15,7 @@ from dbbench.machine.limits.cgroup import Groups
 from dbbench.machine.mounts import Mount
 from dbbench.model import TrialWarning
 from dbbench.samplers.machine import Machine
-from dbbench.samplers.machine_state import SettingFiles, differences
+from dbbench.samplers.machine_state import Processes, SettingFiles, differences
 from dbbench.samplers.sampler import Sampled
 
 ME = os.getpid()
@@ -258,6 +258,31 @@ def test_groups_are_read_in_both_versions(tmp_path: Path) -> None:
     assert differences(before, now) == [
         ("W133", f"{tmp_path}/a/cpu.max: max 100000 -> 5000 100000")
     ]
+
+
+@pytest.mark.parametrize("disks", [("7:1",), ()])
+def test_limits_of_other_disks_are_not_compared(disks: tuple[str, ...], tmp_path: Path) -> None:
+    """Another run may limit its own disk; a burst of this one ends by itself. A limit of memory
+    is compared.
+    """
+    proc = tmp_path / "proc"
+    process(proc, SERVER, ME, "postgres", "S")
+    (proc / str(SERVER) / "cgroup").write_text("0::/a\n")
+    groups = tmp_path / "groups"
+    mount = hierarchy(groups, 2, ("a/io.max", "7:1 wiops=9\n"), ("a/memory.max", "5\n"))
+    processes = Processes((SERVER,), Groups([mount]), proc, disks)
+    looks = []
+    for rule in ("8:0 wiops=50\n7:1 wiops=9", "7:1 wiops=9", "7:1 wiops=2"):
+        (groups / "a/io.max").write_text(f"{rule}\n")
+        processes.read()
+        looks.append(processes.values())
+    (groups / "a/memory.max").write_text("4\n")
+    processes.read()
+    looks.append(processes.values())
+    found = [text for _, text in differences(looks[0], looks[-1])]
+    limited = [f"{groups}/a/io.max: 7:1 wiops=9 -> 7:1 wiops=2"] if disks else []
+    assert differences(looks[0], looks[1]) == []
+    assert sorted(found) == [*limited, f"{groups}/a/memory.max: 5 -> 4"]
 
 
 def test_of_what_changed_only_the_difference_is_shown(tmp_path: Path) -> None:

@@ -66,6 +66,7 @@ def list_samplers(
         disks=tuple(all_disks),
         mounts=paths(mounts),
         sessions=sessions_of(cell),
+        has_burst=bool(cell.limit and cell.limit.burst_s),
     )
 
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from dbbench.labs.harm import ATTEMPTS, copies, count_harms
-from dbbench.labs.harm.copies import COLUMNS, SNAPSHOT, copy_once
+from dbbench.labs.harm import ATTEMPTS, count_harms, online_copies
+from dbbench.labs.harm.online_copies import COLUMNS, SNAPSHOT, copy_once
 from dbbench.model import HarmOutcome
 from tests.support.labs import lab_of
 from tests.support.setups import shipped
@@ -24,8 +24,8 @@ def test_a_copy_with_a_block_of_zeros_is_found(monkeypatch: pytest.MonkeyPatch) 
             log.write_bytes(bytes(log.stat().st_size))
         return messages
 
-    copy = copies._copy
-    monkeypatch.setattr(copies, "_copy", punch)
+    copy = online_copies._copy
+    monkeypatch.setattr(online_copies, "_copy", punch)
     with lab_of("ext4") as (lab, base):
         (count,) = copy_once(lab, base, "copy by read", "never", "seed")
     assert count.word is HarmOutcome.LOST, count

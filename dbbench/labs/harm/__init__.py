@@ -10,11 +10,11 @@ from typing import Final
 
 from dbbench.labs.faults import parse
 from dbbench.labs.harm.attempts import or_untried, untried
-from dbbench.labs.harm.copies import copy_running
 from dbbench.labs.harm.disk_faults import GIVEN, fail_disks
 from dbbench.labs.harm.flips import flip_bytes
 from dbbench.labs.harm.full_disk import fill_disk
 from dbbench.labs.harm.kills import kill_initializing, kill_twice
+from dbbench.labs.harm.online_copies import copy_running
 from dbbench.labs.powercut.recovery import BaseImages, Lab, files_of
 from dbbench.model import TIME_USED_UP, HarmCount
 

@@ -110,7 +110,7 @@ def _flush_threshold(about: Interaction) -> str:
         return ""
     within = f"every ratio is within {100 * about.margin:.3g}{GROUP}%"
     if not unlike:
-        return f" **At none of these delays per flush the filesystem matters**: {within}."
+        return f" **The filesystem matters at none of these delays per flush**: {within}."
     last = unlike[-1]
     arms = differ[last]
     verb = "differs" if len(arms) == 1 else "differ"

@@ -202,7 +202,7 @@ def test_from_which_flush_on_the_filesystem_does_not_matter(
 @pytest.mark.parametrize(
     ("ratios", "half", "text"),
     [
-        ((1.0, 1.0), 0.02, "At none of these delays per flush the filesystem matters"),
+        ((1.0, 1.0), 0.02, "The filesystem matters at none of these delays per flush"),
         ((1.3, 1.3), 0.02, "The filesystem still matters at 5 ms per flush: b differs."),
         ((1.3, 1.0), 0.2, "still matters at 5 ms per flush is inconclusive."),
         ((1.0, 1.0), None, ""),

@@ -53,6 +53,9 @@ FROM performance_schema.variables_info JOIN performance_schema.global_variables 
     ),
     by_log={"innodb_redo_log_capacity": LOG_BYTES},
     lab={**innodb.PROFILE.lab, "innodb_redo_log_capacity": 16 * 2**20},
+    # 2 MB of redo: the checkpoint stays that far behind the oldest page that is not written
+    # (`buf_pool_get_oldest_modification_lwm`).
+    lab_checkpoint="UPDATE ballast SET filler = REPEAT(UUID(), 1800)",
 )
 
 

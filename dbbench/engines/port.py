@@ -183,8 +183,8 @@ class Profile:
     syncs_after_crash: bool = False
     # `check_pages` can read the files of a server that was killed after a checkpoint
     checks_killed: bool = False
-    # the lab must request checkpoints, because the settings alone do not cause them
-    lab_checkpoints: bool = False
+    # statement that causes checkpoints in the lab, where the settings alone do not
+    lab_checkpoint: str = ""
     weakenings: tuple[Weakening, ...] = ()
 
     def shown(self, effective: Mapping[str, str]) -> dict[str, str]:

@@ -231,7 +231,7 @@ SELECT pg_database_size(current_database()), (SELECT setting FROM pg_settings WH
         ),
         {"min_wal_size": "2MB"},
     ),
-    lab_checkpoints=True,
+    lab_checkpoint="CHECKPOINT",
     lab_partitions="tables",
     syncs_after_crash=True,
     weakenings=(

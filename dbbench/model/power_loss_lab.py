@@ -134,6 +134,8 @@ class LabRow:
     cuts: tuple[CutFacts, ...] = ()
     conclusion: Conclusion | None = None  # of `statement`
     counts: tuple[HarmCount, ...] = ()  # of cuts, and of other attempts
+    # recordings of which a checkpoint ended before the first cut; None: not recorded by that version
+    checkpoints: int | None = None
 
 
 @dataclass(frozen=True)

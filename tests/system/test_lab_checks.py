@@ -285,12 +285,22 @@ def test_a_recording_with_few_commits_is_not_cut(
         cutting.record(*bank, 0, "few")
 
 
+def test_a_recording_knows_whether_a_checkpoint_ended(
+    bank: tuple[Lab, BaseImages], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Planted: nothing causes one, and the lab does not wait for it."""
+    monkeypatch.setattr(witness, "_checkpoints", lambda *_: None)
+    monkeypatch.setattr(cutting, "CHECKPOINT_S", 0)
+    assert cutting.record(*bank, 0, "none").checkpoint is False
+
+
 def test_harm_counts_if_a_second_recovery_finds_it(
     bank: tuple[Lab, BaseImages], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Otherwise the cut is invalid; harm with units of 512 bytes is tried again with 4096."""
     lab, base = bank
     recording = cutting.record(lab, base, 0, "twice")
+    assert recording.checkpoint
     media = recording.media(lab)
     harmed = Recovery(9, 1, {"lost": "1 of 9"})
     whole = Recovery(9)

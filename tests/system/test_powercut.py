@@ -163,6 +163,7 @@ def test_innodb_on_ext4_loses_nothing(dbbench: Dbbench, engine: str) -> None:
     assert row["harmed"] <= 1 if engine == "mysql" else not by_rows(row)
     assert {cut["changes"] for cut in row["cuts"]} == {False, True}
     assert row["valid"] == 5, invalid(row)
+    assert row["checkpoints"] == row["recordings"]
 
 
 @pytest.mark.long

@@ -242,6 +242,16 @@ def test_control_that_does_not_lose_makes_blind(
     )
 
 
+def test_a_recording_without_a_checkpoint_is_said_so() -> None:
+    """Its cuts show what a server does with all of its log, and not what a checkpoint leaves."""
+    first = Tally(CONTROL, cuts=[cut()], checkpoints=[True, False])
+    first.add([Tally(CONTROL, checkpoints=[True])])
+    row = first.row(blind=False)
+    assert row.checkpoints == 2
+    assert row.statement.endswith("; 1 of 3 recordings without a checkpoint")
+    assert Tally(CONTROL, cuts=[cut()]).row(blind=False).checkpoints is None
+
+
 def test_cuts_of_two_processes_are_numbered_without_gaps() -> None:
     """In the order of their numbers, although one has made more."""
     first = Tally(CONTROL, 1, 2)

@@ -22,7 +22,9 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from dbbench import process
 from dbbench.engines import profile_of
+from dbbench.engines.port import Server
 from dbbench.errors import DbbenchError
 from dbbench.labs.powercut import available_bytes, disk, disk_images, targets, witness
 from dbbench.labs.powercut.conclusions import (
@@ -66,7 +68,8 @@ KEPT: Final = 3  # most images that each process keeps for one target: 100 MB ea
 RECORDING: Final = (
     "recording.json"  # of a kept recording: the cut, and when commits were acknowledged
 )
-WORK_S: Final = 2.4  # seconds that the witness works in a recording before the first kill
+CHECKPOINT_S: Final = 8.0  # most seconds until a recording's first checkpoint has ended
+WORK_S: Final = 2.4  # seconds that the witness works after that before the first kill
 AFTER_KILL_S: Final = 0.6  # seconds that it works after each kill
 LIE_NS: Final = 100_000_000
 LEAST: Final = 20  # least number of commits in a recording that can be judged
@@ -78,13 +81,15 @@ class Recording:
 
     base: BaseImages
     log: Log
-    # Positions in the log between which data can be lost: without a kill, and after the first one.
+    # Positions in the log between which data can be lost: after a checkpoint, and after the first
+    # kill.
     plain: tuple[int, int]
     after_kill: tuple[int, int]
     # Positions between which commits were acknowledged, starting DESTAGE_S after the first.
     working: tuple[tuple[int, int], ...]
     acknowledged: Acknowledged
     kills: tuple[Recovery, ...]
+    checkpoint: bool | None  # whether one ended before `plain`; None: the server does not say
 
     @property
     def changes(self) -> list[int]:
@@ -142,6 +147,7 @@ class Tally:
     seconds: float = 0.0
     failed: str = ""
     counts: list[HarmCount] = field(default_factory=list)
+    checkpoints: list[bool] = field(default_factory=list)  # by recording: whether one ended
 
     @property
     def next_number(self) -> int:
@@ -162,6 +168,7 @@ class Tally:
             self.recordings += other.recordings
             self.commits += other.commits
             self.flushes += other.flushes
+            self.checkpoints += other.checkpoints
             self.failed = self.failed or other.failed
         self.cuts.sort(key=lambda cut: cut.number)
         self.cuts = [replace(cut, number=number) for number, cut in enumerate(self.cuts, 1)]
@@ -177,6 +184,9 @@ class Tally:
         counts = self.counts
         if about is not None:
             text = statement(about, self.cuts, self.failed)
+            without = self.checkpoints.count(False)
+            if without:
+                text += f"; {without} of {len(self.checkpoints)} recordings without a checkpoint"
             counts = [*cut_counts(self.cuts, about, text), *counts]
         return LabRow(
             fs_setup=self.target.arm,
@@ -202,6 +212,7 @@ class Tally:
             cuts=tuple(self.cuts),
             conclusion=about,
             counts=tuple(counts),
+            checkpoints=sum(self.checkpoints) if self.checkpoints else None,
         )
 
     def _contradiction(self) -> str:
@@ -286,7 +297,9 @@ def _batch(lab: Lab, tally: Tally, count: int) -> None:
     changes = tally.recordings % 2 == 0
     recording = record(lab, tally.base, kills, seed, changes)
     tally.commits += recording.acknowledged.count
-    begin, _ = recording.plain
+    if recording.checkpoint is not None:
+        tally.checkpoints.append(recording.checkpoint)
+    begin = recording.log.at(recording.acknowledged.rounds()[0][0])
     _, end = recording.after_kill
     tally.flushes += len(recording.log.flushes_between(begin, end))
     for number, recovery in enumerate(recording.kills):
@@ -497,7 +510,7 @@ def record(
     lab.server_log.unlink(missing_ok=True)
     works_s = [WORK_S, *[AFTER_KILL_S] * kills]
     waits_s = [work_s * chance.uniform(0.8, 1.2) for work_s in works_s]
-    ends, recoveries = _run_rounds(lab, base, seen, waits_s, changes)
+    times, recoveries, checkpoint = _run_rounds(lab, base, seen, waits_s, changes)
     if seen.count < LEAST:
         last_lines = "; ".join(lab.server_log.read_text(errors="replace").splitlines()[-3:])
         raise DbbenchError(f"the witness received only {seen.count} commits: {last_lines}")
@@ -505,10 +518,19 @@ def record(
     rounds = seen.rounds()
     destage_ns = int(DESTAGE_S * 1e9)
     spans = [(log.at(first + destage_ns), log.at(last)) for first, last in rounds]
-    plain = log.span(rounds[0][0], ends[0])
-    _, end = log.span(rounds[0][0], ends[-1])
+    plain = log.span(*times[:2])
+    _, end = log.span(times[0], times[-1])
     after_kill = (plain[1], end)
-    return Recording(base, log, plain, after_kill, tuple(spans), seen, tuple(recoveries))
+    return Recording(
+        base,
+        log,
+        plain,
+        after_kill,
+        tuple(spans),
+        seen,
+        tuple(recoveries),
+        checkpoint,
+    )
 
 
 def _run_rounds(
@@ -517,15 +539,16 @@ def _run_rounds(
     seen: Acknowledged,
     waits_s: Sequence[float],
     changes: bool,
-) -> tuple[list[int], list[Recovery]]:
-    """Work for these times, kill and check after each; return when each round ended, in ns, and the
-    results.
+) -> tuple[list[int], list[Recovery], bool | None]:
+    """Work until a checkpoint has ended, then for these times, kill and check after each; return
+    when that checkpoint and each round ended, in ns, the results, and whether there was a checkpoint.
     """
     # The disks are files of a process that records each write.
     live = copy_disks(base.images, lab.disks("live", base.target))
     output = lab.workdir.logs / "disk.log"
-    ends = list[int]()
+    times = list[int]()
     recoveries = list[Recovery]()
+    checkpoint = None
     with (
         disk.serve_disks(
             lab.workdir.root,
@@ -543,13 +566,28 @@ def _run_rounds(
                     if number:
                         recoveries.append(check_server(server, seen.before(time.monotonic_ns())))
                     with witness.banking(server, number, seen, changes) as must_work:
+                        if not number:
+                            checkpoint = _wait_for_checkpoint(server)
+                            times.append(time.monotonic_ns())
                         time.sleep(wait_s)
                         must_work()
-                        ends.append(time.monotonic_ns())
+                        times.append(time.monotonic_ns())
                         kill(server)
             except DbbenchError as error:
                 if not number:
                     raise
                 recoveries.append(harm_of_start(error, seen.before(time.monotonic_ns())))
                 break
-    return ends, recoveries
+    return times, recoveries, checkpoint
+
+
+def _wait_for_checkpoint(server: Server) -> bool | None:
+    """Wait for the end of a checkpoint; return whether there was one, None if it is not reported."""
+
+    def ended() -> float | None:
+        return server.counters().get("checkpoints_ended")
+
+    before = ended()
+    if before is None:
+        return None
+    return not process.wait_while(lambda: ended() == before, CHECKPOINT_S)

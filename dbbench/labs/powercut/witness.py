@@ -31,6 +31,7 @@ CHECKPOINT_S: Final = 0.6  # short, so that a recording of seconds contains seve
 # between two transactions of a session: more of them would cost time and show nothing else
 PAUSE_S: Final = 0.004
 FILLER: Final = "x" * 180
+BALLAST: Final = 32  # rows that only `Profile.lab_checkpoint` changes
 
 _UPDATE: Final = "UPDATE account SET balance = balance + ({}) WHERE id = {}"
 _SUMS: Final = (
@@ -109,11 +110,13 @@ def create_tables(server: Server) -> None:
             "CREATE TABLE ledger (session INT NOT NULL, n INT NOT NULL, debit INT NOT NULL, "
             "credit INT NOT NULL, amount INT NOT NULL, PRIMARY KEY (session, n))"
         )
+        cursor.execute("CREATE TABLE ballast (id INT PRIMARY KEY, filler TEXT)")
         cursor.execute("INSERT INTO account VALUES (0, 0, %s)", (FILLER,))
         for power in range(DOUBLINGS):
             cursor.execute(
                 f"INSERT INTO account SELECT id + {2**power}, balance, filler FROM account"
             )
+        cursor.execute(f"INSERT INTO ballast SELECT id, filler FROM account WHERE id < {BALLAST}")
 
 
 @contextlib.contextmanager
@@ -131,7 +134,7 @@ def banking(
     stop = threading.Event()
     # One thread for each session, with the times of what was acknowledged to it.
     helpers = []
-    if profile_of(server.engine).lab_checkpoints:
+    if profile_of(server.engine).lab_checkpoint:
         helpers.append(threads.Helper("checkpoints", _checkpoints, server, stop))
     for number in range(round_ * SESSIONS, (round_ + 1) * SESSIONS):
         times = seen.times[number] = []
@@ -239,7 +242,7 @@ def _work(
 
 
 def _checkpoints(server: Server, stop: threading.Event) -> None:
-    """Request checkpoints; InnoDB's settings here make it flush continuously."""
+    """Cause checkpoints; InnoDB's settings here make it flush continuously."""
     with cursor_of(server) as cursor:
         while not stop.wait(CHECKPOINT_S):
-            cursor.execute("CHECKPOINT")
+            cursor.execute(profile_of(server.engine).lab_checkpoint)

@@ -109,7 +109,9 @@ class AllCommands(Commands):
             for name in COMMANDS
             if name.startswith(incomplete)
         ]
-        return named if incomplete[:1] != "-" else super().shell_complete(ctx, incomplete)
+        if incomplete[:1] != "-":
+            return named
+        return super().shell_complete(ctx, incomplete)
 
     def format_commands(
         self,

@@ -109,7 +109,9 @@ def flushed_logs(effective: Mapping[str, str]) -> int:
     each time, else 1.
     """
     on = effective.get("log_bin", "").upper() in ("ON", "1")
-    return 2 if on and effective.get("sync_binlog") == "1" else 1
+    if on and effective.get("sync_binlog") == "1":
+        return 2
+    return 1
 
 
 def needs_flushes(flags: Iterable[Durability]) -> bool:

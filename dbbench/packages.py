@@ -77,7 +77,9 @@ class Tool(NamedTuple):
     def missing(self) -> list[str]:
         """Return what of it is not installed."""
         if self.module:
-            return [] if importlib.util.find_spec(self.module) else [self.module]
+            if importlib.util.find_spec(self.module):
+                return []
+            return [self.module]
         return [name for name in self.programs if not find(name) and not self._in_places(name)]
 
     def _in_places(self, name: str) -> bool:
@@ -190,7 +192,9 @@ def package_of(program: str, family: str = "debian") -> str | None:
     """
     for tool in TOOLS:
         if Path(program).name in tool.programs:
-            return tool.fedora if family == "fedora" else in_release(tool.debian)
+            if family == "fedora":
+                return tool.fedora
+            return in_release(tool.debian)
     return None
 
 

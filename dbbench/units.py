@@ -65,7 +65,9 @@ def on_terminal(text: str) -> str:
 def one_line(text: str, most: int = 100) -> str:
     """Return foreign text as one line of at most so many printable characters."""
     line = "".join(letter if letter.isprintable() else "?" for letter in " ".join(text.split()))
-    return line if len(line) <= most else line[: most - 1] + "…"
+    if len(line) <= most:
+        return line
+    return line[: most - 1] + "…"
 
 
 def bytes_of(written: object) -> int:
@@ -193,7 +195,9 @@ def interval(low: float | None, high: float | None) -> str:
 def _change_text(ratio: float) -> str:
     percent = (ratio - 1) * 100
     text = f"{percent:+,.0f}" if abs(percent) >= 99.95 else f"{percent:+.1f}"
-    return "0.0" if text in ("+0.0", "-0.0") else _typeset(text)
+    if text in ("+0.0", "-0.0"):
+        return "0.0"
+    return _typeset(text)
 
 
 def percent(share: float, decimals: int = 0) -> str:
@@ -236,7 +240,9 @@ def join_words(words: list[str], last: str = "and") -> str:
 
 def level_text(value: object) -> str:
     """Return a value as it is written in a plan: true and false in lower case."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value)
 
 
 def iso(utc: float, digits: str = "milliseconds") -> str:
@@ -259,7 +265,9 @@ def finite(value: Any) -> Any:
         return {str(key): finite(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
         return [finite(inner) for inner in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
 
 
 def grouped(items: Iterable[_V], key: Callable[[_V], _K]) -> dict[_K, list[_V]]:

@@ -234,7 +234,9 @@ def _sum_text(entries: list[Left], singular: str, plural: str) -> str:
 def _size(path: Path) -> int:
     if path.is_dir() and not path.is_symlink():
         return sum(each.lstat().st_blocks * 512 for each in path.rglob("*"))
-    return path.lstat().st_blocks * 512 if os.path.lexists(path) else 0
+    if os.path.lexists(path):
+        return path.lstat().st_blocks * 512
+    return 0
 
 
 def _tell(

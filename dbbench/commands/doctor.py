@@ -106,7 +106,9 @@ def command(options: Options, plan_file: str | None) -> int:
         put_rows(rows)
         put()
         put_paragraph(summary(rows))
-    return EXIT_OK if all(row.optional for row in of_this) else EXIT_USAGE
+    if all(row.optional for row in of_this):
+        return EXIT_OK
+    return EXIT_USAGE
 
 
 def put_rows(rows: list[Probe]) -> None:
@@ -455,7 +457,9 @@ def _waits_seen() -> str:
         function = content(f"/proc/{sleeper.pid}/wchan")
     if call is None:
         return "not observed"
-    return "visible" if function not in (None, "", "0") else "without the kernel's functions"
+    if function not in (None, "", "0"):
+        return "visible"
+    return "without the kernel's functions"
 
 
 def _is_asleep(pid: int) -> bool:

@@ -150,4 +150,6 @@ def _conclude(options: Options, folder: Any) -> int:
         put_paragraph(f"Page: {page}")
     if any(each.smallest for each in found):
         return EXIT_OK
-    return EXIT_TRIAL_FAILED if all(each.failed for each in found) else EXIT_INCONCLUSIVE
+    if all(each.failed for each in found):
+        return EXIT_TRIAL_FAILED
+    return EXIT_INCONCLUSIVE

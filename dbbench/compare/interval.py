@@ -212,4 +212,6 @@ def independent_tries(clusters: Sequence[tuple[int, int]]) -> float:
     share = count / tries
     squares = math.fsum((part - share * size) ** 2 for part, size in clusters)
     variance = squares / (1 - 1 / len(clusters)) / tries**2
-    return min(tries, share * (1 - share) / variance) if variance else tries
+    if variance:
+        return min(tries, share * (1 - share) / variance)
+    return tries

@@ -93,7 +93,9 @@ def _change(level: bytes) -> int | None:
     """
     nights = np.frombuffer(level)
     exceeds, place = scan(nights[None, :])
-    return int(place[0]) if exceeds[0] > threshold(len(nights)) else None
+    if exceeds[0] > threshold(len(nights)):
+        return int(place[0])
+    return None
 
 
 def _refine(logs: Nights, places: list[int], end: int) -> int:

@@ -195,7 +195,9 @@ def heterogeneity(hosts: Sequence[Estimate]) -> Heterogeneity | None:
     within = math.fsum((host.n - 1) * host.sd**2 for host in hosts) / within_df
     if within == 0:  # a difference of means below 1e-8 is a rounding error
         same = between / total < 1e-16
-        return Heterogeneity(0.0, df, 1.0, 0.0) if same else Heterogeneity(math.inf, df, 0.0, 1.0)
+        if same:
+            return Heterogeneity(0.0, df, 1.0, 0.0)
+        return Heterogeneity(math.inf, df, 0.0, 1.0)
     q = between / within
     p = float(fdtrc(df, within_df, q / df))
     return Heterogeneity(q, df, p, max(0.0, (q - df) / q) if q else 0.0)

@@ -86,7 +86,9 @@ def word(
         better, worse = WORDS[metric.words]
         higher = low > 0
         return better if higher == (metric.better == "higher") else worse
-    return Verdict.SAME if max(-low, high) <= math.log1p(margin) else Verdict.INCONCLUSIVE
+    if max(-low, high) <= math.log1p(margin):
+        return Verdict.SAME
+    return Verdict.INCONCLUSIVE
 
 
 def without_guard(table: Sequence[Row]) -> list[Row]:

@@ -256,4 +256,6 @@ def _take_logs(
 def _ask(cursor: Any, statement: str) -> str:
     """Return the first value of a statement as text."""
     cursor.execute(statement)
-    return str(cursor.fetchone()[0]) if cursor.description else ""
+    if cursor.description:
+        return str(cursor.fetchone()[0])
+    return ""

@@ -351,7 +351,9 @@ def make_room(cache: Path, needed: int) -> None:
 
 def _used_at(folder: Path) -> float:
     lock = lock_of(folder)
-    return lock.stat().st_mtime if lock.exists() else 0.0
+    if lock.exists():
+        return lock.stat().st_mtime
+    return 0.0
 
 
 def evict(folder: Path) -> bool:

@@ -126,4 +126,6 @@ def parse(text: str) -> dict[str, float | None]:
 
 
 def _number(field: str) -> float | None:
-    return float(field) if field.replace(".", "", 1).isdigit() else None
+    if field.replace(".", "", 1).isdigit():
+        return float(field)
+    return None

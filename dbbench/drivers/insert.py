@@ -112,7 +112,9 @@ class InsertLoad:
 
     @property
     def pids(self) -> tuple[int, ...]:
-        return self.queries.pids if self.queries is not None else ()
+        if self.queries is not None:
+            return self.queries.pids
+        return ()
 
     def wait_until(self, second: float, watch: Callable[[Live], None]) -> None:
         """`second` is of the queries' clock. Raises EngineDied, DriverFailed and what sysbench's

@@ -89,7 +89,9 @@ def client_account(server: Server) -> User | None:
     """Return the server's account, for programs that interpret a user's script; None: not in a
     trial's namespaces.
     """
-    return ENGINES[server.engine].account() if namespaces.mounts_are_private() else None
+    if namespaces.mounts_are_private():
+        return ENGINES[server.engine].account()
+    return None
 
 
 def path_for_client(file: Path) -> str:

@@ -345,7 +345,9 @@ def claims(
         claim = Claim("transactions", events, changes=changes)
     else:
         claim = Claim("statements", events, changes=changes)
-    return (claim, *_kinds(script, options, events)) if generated else (claim,)
+    if generated:
+        return (claim, *_kinds(script, options, events))
+    return (claim,)
 
 
 def _option(
@@ -366,7 +368,9 @@ def _kinds(
     """
 
     def times(name: str, usual: int, *scripts: str) -> int:
-        return int(_option(options, name, usual)) if script in scripts else 0
+        if script in scripts:
+            return int(_option(options, name, usual))
+        return 0
 
     points = times("point_selects", 10, "oltp_read_only", "oltp_read_write")
     indexed = times("index_updates", 1, "oltp_update_index", *_UPDATING)

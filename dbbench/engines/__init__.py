@@ -25,7 +25,9 @@ def profile_of(engine: str) -> Profile:
     """Return the profile of an engine by name; an empty one for an engine in results that this
     version lacks.
     """
-    return ENGINES[engine].PROFILE if engine in ENGINES else Profile(name=engine, title=engine)
+    if engine in ENGINES:
+        return ENGINES[engine].PROFILE
+    return Profile(name=engine, title=engine)
 
 
 def sql_of(server: Server) -> Sql:

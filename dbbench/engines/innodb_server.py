@@ -425,7 +425,9 @@ class InnodbServer(Server):
     def hit_ratio(self, grown: Counts) -> float | None:
         requests = grown.get("innodb_buffer_pool_read_requests")
         read = grown.get("innodb_buffer_pool_reads")
-        return 1 - read / requests if requests and read is not None else None
+        if requests and read is not None:
+            return 1 - read / requests
+        return None
 
     def dirty_bytes(self) -> int | None:
         dirty = self.counters().get("innodb_dirty_bytes")

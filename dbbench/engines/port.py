@@ -239,7 +239,9 @@ class Server(Endpoint):
     @property
     def pid(self) -> int | None:
         """Return the pid of the server's first process; None without a server."""
-        return self._running.pid if self._running is not None else None
+        if self._running is not None:
+            return self._running.pid
+        return None
 
     def alive(self) -> bool:
         return self._running is None or self._running.poll() is None
@@ -434,7 +436,9 @@ def log_files_of(
     effective: dict[str, str],
 ) -> list[Path]:
     """Return the engine's log files; [] if it has no log."""
-    return engine.log_files(datadir, effective) if isinstance(engine, HasLog) else []
+    if isinstance(engine, HasLog):
+        return engine.log_files(datadir, effective)
+    return []
 
 
 @runtime_checkable

@@ -250,7 +250,9 @@ def programs(bin: Path | None = None) -> tuple[str, ...]:
     """Return server, initdb, clients and checkers; paths if a server is installed, otherwise names."""
     folder = _folder(bin)
     needed = ("postgres", "initdb", "pg_checksums", "pgbench")
-    return tuple(str(folder / name) for name in needed) if folder else needed
+    if folder:
+        return tuple(str(folder / name) for name in needed)
+    return needed
 
 
 def installed_version(bin: Path | None = None) -> str | None:

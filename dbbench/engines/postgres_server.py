@@ -312,9 +312,9 @@ class PostgresServer(Server):
         if pages is None:
             buffers = total(grown, "buffers_checkpoint", "buffers_clean", "buffers_backend")
             pages = None if buffers is None else buffers * self._block
-        return (
-            None if pages is None or "wal_bytes" not in grown else int(grown["wal_bytes"] + pages)
-        )
+        if pages is None or "wal_bytes" not in grown:
+            return None
+        return int(grown["wal_bytes"] + pages)
 
     def work(self, grown: Counts, explicit: bool) -> Work:
         """A transaction gets an identifier (xid) with its first change, and so does a
@@ -359,7 +359,9 @@ class PostgresServer(Server):
         """
         settings = dict(rows(self, _EFFECTIVE))
         settings.setdefault("huge_pages_status", huge_pages(self.pid))
-        return {**settings, SLOT: "on"} if self._slot else settings
+        if self._slot:
+            return {**settings, SLOT: "on"}
+        return settings
 
     def has_extension(self, name: str) -> bool:
         return bool(rows(self, f"SELECT 1 FROM pg_extension WHERE extname = '{name}'"))
@@ -382,5 +384,7 @@ def huge_pages(pid: int | None) -> str:
         return "unknown"
     for line in lines:
         if line.startswith("HugetlbPages:"):
-            return "on" if int(line.split()[1]) else "off"
+            if int(line.split()[1]):
+                return "on"
+            return "off"
     return "unknown"

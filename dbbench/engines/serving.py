@@ -70,7 +70,9 @@ def own(path: Path, account: process.User) -> Path:
 
 def log_size(log: Path) -> int:
     """Return the size of a server's log, 0 before its first line."""
-    return log.stat().st_size if log.exists() else 0
+    if log.exists():
+        return log.stat().st_size
+    return 0
 
 
 def forget(sockets: Path, pattern: str) -> None:

@@ -72,7 +72,9 @@ def numbers_of(version: str) -> tuple[int, ...]:
     for "19rc1".
     """
     match = _VERSION.match(version)
-    return tuple(int(part) for part in match[0].split(".")) if match else ()
+    if match:
+        return tuple(int(part) for part in match[0].split("."))
+    return ()
 
 
 @dataclass(frozen=True)
@@ -109,7 +111,9 @@ def respelt_size(engine: str, value: Scalar) -> str | None:
     if engine == "postgres":
         unit = "kB" if unit == "K" else f"{unit}B"
     size = match[1] + unit
-    return None if size == match[0].replace(" ", "") else size
+    if size == match[0].replace(" ", ""):
+        return None
+    return size
 
 
 def why_reserved(reserved: Mapping[str, str], name: str) -> str:

@@ -195,4 +195,6 @@ def rows_of(
     """Return all rows of a statement in an existing session; [] if it has no result."""
     with contextlib.closing(connection.cursor()) as cursor:
         cursor.execute(statement, values or None)
-        return list(cursor.fetchall()) if cursor.description else []
+        if cursor.description:
+            return list(cursor.fetchall())
+        return []

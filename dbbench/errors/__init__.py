@@ -54,7 +54,9 @@ class DbbenchError(Exception):
     def effect(self) -> str:
         # Not read before it is asked for: where no file can be opened, an error must still be
         # raised.
-        return error_kinds()[self.id].effect if self._effect is None else self._effect
+        if self._effect is None:
+            return error_kinds()[self.id].effect
+        return self._effect
 
     @effect.setter
     def effect(self, text: str) -> None:

@@ -105,7 +105,9 @@ def _refusal(text: str, dialect: str) -> str:
             name = match.groupdict().get("name")
             return f"{reason} ({one_line(name.upper())})" if name else reason
     spoken = _DIALECTS[dialect]
-    return spoken.reason if spoken.depends(text, bare) else ""
+    if spoken.depends(text, bare):
+        return spoken.reason
+    return ""
 
 
 def refusal(text: str, dialect: str) -> str:

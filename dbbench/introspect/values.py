@@ -152,7 +152,9 @@ class Placeholder:
             return begin + rng.randint(0, WIDTH)
         if self.values and all(isinstance(value, int) for value in self.values):
             return rng.randint(min(self.values), max(self.values))
-        return rng.choice(self.values) if rule is None or self.values else rule.draw(rng)
+        if rule is None or self.values:
+            return rng.choice(self.values)
+        return rule.draw(rng)
 
 
 @functools.cache

@@ -93,7 +93,9 @@ class Latency:
 
         def rank(percent: float) -> float | None:
             beyond = len(ordered) * (1 - percent / 100)
-            return 1000 * percentile(ordered, percent) if beyond >= BEYOND - 1e-9 else None
+            if beyond >= BEYOND - 1e-9:
+                return 1000 * percentile(ordered, percent)
+            return None
 
         per_s = method.at_a_time * len(ordered) / sum(ordered)
         return cls(

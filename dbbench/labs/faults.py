@@ -182,7 +182,9 @@ class FaultyDisks(Disks):
 
     def read(self, path: str, size: int, offset: int, fh: Any) -> bytes:
         content = super().read(path, size, offset, fh)
-        return content if self._works("read", offset, content) else bytes(size)
+        if self._works("read", offset, content):
+            return content
+        return bytes(size)
 
     def write(self, path: str, data: bytes, offset: int, _fh: Any) -> int:
         if self._works("write", offset, data):

@@ -86,16 +86,16 @@ class Watch:
 
     def lines_about_machine(self) -> tuple[str, ...] | None:
         self._read()
-        return (
-            tuple(line.text for line in self._lines if _MACHINE.search(line.text))
-            if self._known
-            else None
-        )
+        if self._known:
+            return tuple(line.text for line in self._lines if _MACHINE.search(line.text))
+        return None
 
     def lost(self) -> bool | None:
         """Whether lines were lost since the start: the log overflowed or its sequence has a gap."""
         self._read()
-        return self._overrun or has_gap(self._lines) if self._known else None
+        if self._known:
+            return self._overrun or has_gap(self._lines)
+        return None
 
     def _read(self) -> None:
         while self._fd is not None:

@@ -76,7 +76,9 @@ def _places(paths: Iterable[Path]) -> Iterator[Path]:
 
 def _sudo_id(name: str) -> tuple[int, ...]:
     value = os.environ.get(name, "")
-    return (int(value),) if value.isdecimal() else ()
+    if value.isdecimal():
+        return (int(value),)
+    return ()
 
 
 def _user(number: int) -> str:

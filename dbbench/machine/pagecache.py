@@ -305,7 +305,9 @@ def _read_so_far(disks: Sequence[str]) -> int | None:
     if not disks:
         return io_counts("self").get("read_bytes")
     each = [disk_counts(f"/sys/class/block/{disk}") for disk in disks]
-    return None if None in each else sum(counts[2] for counts in each if counts) * _SECTOR
+    if None in each:
+        return None
+    return sum(counts[2] for counts in each if counts) * _SECTOR
 
 
 def _first_reason(

@@ -16,7 +16,9 @@ PER_E: Final = 100  # buckets a factor of e; 1 % wide each
 
 def bucket_of(latency_us: float) -> int:
     """Return the bucket of a latency; latencies below 1 µs are in bucket 0."""
-    return int(PER_E * math.log(latency_us)) if latency_us > 1.0 else 0
+    if latency_us > 1.0:
+        return int(PER_E * math.log(latency_us))
+    return 0
 
 
 @dataclass
@@ -77,4 +79,6 @@ def merge(histograms: Iterable[Histogram | None]) -> Histogram:
 def percentile_ms(histogram: Histogram, percent: float) -> float | None:
     """The percentile, or None if fewer than `LEAST_ABOVE` latencies lie above it."""
     above = histogram.total * (100.0 - percent) / 100.0
-    return histogram.percentile_ms(percent) if above >= LEAST_ABOVE * (1 - 1e-9) else None
+    if above >= LEAST_ABOVE * (1 - 1e-9):
+        return histogram.percentile_ms(percent)
+    return None

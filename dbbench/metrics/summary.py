@@ -95,7 +95,9 @@ def measured_seconds(window: Window, column: Sequence[float | None]) -> Column:
 def stalled_seconds(window: Window, tps: Column) -> float | None:
     """Return how many seconds of the window were stalls, or None without throughput per second."""
     measured = [value for value in measured_seconds(window, tps) if value is not None]
-    return float(sum(stalls(measured, statistics.median(measured)))) if measured else None
+    if measured:
+        return float(sum(stalls(measured, statistics.median(measured))))
+    return None
 
 
 def stalls(tps: Iterable[float], usual: float) -> list[bool]:
@@ -109,7 +111,9 @@ def per_hour(stalled_s: float | None, seconds: float) -> float | None:
     """Return stalled seconds per hour for a window of that many seconds, or None if the window is
     too short.
     """
-    return None if stalled_s is None or seconds < SHORT_WINDOW_S else stalled_s * 3600 / seconds
+    if stalled_s is None or seconds < SHORT_WINDOW_S:
+        return None
+    return stalled_s * 3600 / seconds
 
 
 def space(facts: SpaceFacts) -> dict[str, float | None]:

@@ -25,7 +25,9 @@ class Metric(NamedTuple):
 
     def with_unit(self, value: float | None) -> str:
         text = self.text(value)
-        return text if value is None or self.unit in ("", "bytes") else f"{text}{GROUP}{self.unit}"
+        if value is None or self.unit in ("", "bytes"):
+            return text
+        return f"{text}{GROUP}{self.unit}"
 
 
 # The tests of bonnie++ that have a share of CPU and a longest latency each.

@@ -85,7 +85,9 @@ def _locate(path: str, info: ValidationInfo) -> str:
 def _as_list(given: object) -> object:
     if given is None:
         return ()
-    return given if isinstance(given, list | tuple) else (given,)
+    if isinstance(given, list | tuple):
+        return given
+    return (given,)
 
 
 Seconds = Annotated[float, BeforeValidator(_written_seconds)]

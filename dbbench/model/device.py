@@ -29,7 +29,9 @@ class DeviceFacts:
 
     @property
     def volumes(self) -> dict[Role, DeviceFacts]:
-        return {"data": self} if self.wal is None else {"data": self, "log": self.wal}
+        if self.wal is None:
+            return {"data": self}
+        return {"data": self, "log": self.wal}
 
     @property
     def existing(self) -> bool:
@@ -163,7 +165,9 @@ class FilesystemFacts:
 
     @property
     def volumes(self) -> dict[Role, FilesystemFacts]:
-        return {"data": self} if self.wal is None else {"data": self, "log": self.wal}
+        if self.wal is None:
+            return {"data": self}
+        return {"data": self, "log": self.wal}
 
     @property
     def atomic_writes(self) -> str | None:

@@ -52,7 +52,9 @@ class NightFinding:
 
     @property
     def change(self) -> float | None:
-        return None if self.level is None else self.ratio / self.level
+        if self.level is None:
+            return None
+        return self.ratio / self.level
 
     @property
     def is_ratio(self) -> bool:
@@ -275,7 +277,9 @@ def _step(key: str, level: Level, past: Sequence[Night], tonight: Night) -> str 
         return None
     logs = [math.log(ratio) for ratio in values[recent[-1] :] if ratio is not None]
     shift = abs(statistics.median(logs) - math.log(level.ratio))
-    return dates[recent[-1]] if shift >= SHIFT else None
+    if shift >= SHIFT:
+        return dates[recent[-1]]
+    return None
 
 
 def _level(
@@ -312,7 +316,9 @@ def _limit_of_few(level: float, tonight: float) -> float:
     most FEW, because a second run is cheap.
     """
     both = math.hypot(level, tonight)
-    return both if math.isinf(both) else max(SHIFT, min(both, FEW))
+    if math.isinf(both):
+        return both
+    return max(SHIFT, min(both, FEW))
 
 
 def _percent(ratio: float) -> str:

@@ -119,7 +119,9 @@ class Night:
     def level_of(self, key: str) -> Ratio | None:
         """Return the ratio if it can be part of a level: of a good night, and not disturbed."""
         ratio = self.ratios.get(key)
-        return ratio if self.good and ratio is not None and not ratio.disturbed else None
+        if self.good and ratio is not None and not ratio.disturbed:
+            return ratio
+        return None
 
 
 @dataclass(frozen=True)

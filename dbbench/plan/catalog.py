@@ -124,7 +124,9 @@ class Catalog:
         includes.
         """
         path = self.workloads[workload.name].parent / workload.script
-        return path.resolve() if workload.script and path.is_file() else None
+        if workload.script and path.is_file():
+            return path.resolve()
+        return None
 
     def beside(self, workload: Workload) -> tuple[Path, ...]:
         """Return the workload's further files."""

@@ -194,7 +194,9 @@ def _engine(document: Document, item: Any, key: Key) -> EngineSpec | None:
         if isinstance(item.get("settings"), dict):
             item["settings"], sweeps = _split_lists(document, item["settings"], key)
     engine: EngineSpec | None = _part(document, EngineSpec, item, key)
-    return dataclasses.replace(engine, sweeps=sweeps) if engine and sweeps else engine
+    if engine and sweeps:
+        return dataclasses.replace(engine, sweeps=sweeps)
+    return engine
 
 
 def _split_lists(

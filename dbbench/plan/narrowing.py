@@ -70,7 +70,9 @@ def narrow(plan: Plan, to: Narrowing) -> Plan:
         )
     if blocks is not None:
         plan = replace(plan, blocks=blocks, budget_s=None)
-    return plan if to.seed is None else replace(plan, seed=to.seed)
+    if to.seed is None:
+        return plan
+    return replace(plan, seed=to.seed)
 
 
 def at_rate(plan: Plan, available: Catalog, rate: int) -> Plan:

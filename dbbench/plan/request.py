@@ -160,7 +160,9 @@ def _without_filesystem(
     reason = next(filter(None, map(filesystems.works, setups)), None)
     # An option of the user that is wrong is not skipped, but refused.
     if reason and arm.adds and plan.study is None:
-        return reason if filesystems.works(available.setup(arm.use)) else None
+        if filesystems.works(available.setup(arm.use)):
+            return reason
+        return None
     return reason
 
 

@@ -179,7 +179,9 @@ def _windows_too_short(draft: PlanDraft, _key: Key) -> list[str]:
         return []
     if any(workload.window != "fixed" for _, workload in draft.workloads.values()):
         return []
-    return [f"{plan.measure_s:g} s"] if plan.snapshots.every_s >= plan.measure_s else []
+    if plan.snapshots.every_s >= plan.measure_s:
+        return [f"{plan.measure_s:g} s"]
+    return []
 
 
 def _too_few_devices(draft: PlanDraft, arm: Key) -> list[str]:
@@ -254,7 +256,9 @@ def _other_size(draft: PlanDraft, load: Key) -> list[str]:
     spec, workload = draft.workloads[load]
     grows = SIZE_PARAMETERS.get(str(workload.dataset["kind"]), "")
     given = grows in spec.parameters or grows in spec.sweeps
-    return [grows] if given and _relative(draft, load) else []
+    if given and _relative(draft, load):
+        return [grows]
+    return []
 
 
 def _engines_for_raw(draft: PlanDraft, arm: Key) -> list[str]:

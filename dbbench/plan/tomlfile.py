@@ -264,7 +264,9 @@ def _why_not(value: Any) -> str:
     if isinstance(value, float):
         return "" if math.isfinite(value) else "is not a number"
     if isinstance(value, int):
-        return "" if -(2**63) <= value < 2**63 else "is a number beyond 64 bits"
+        if -(2**63) <= value < 2**63:
+            return ""
+        return "is a number beyond 64 bits"
     return "is a date or a time of day, which no key accepts"
 
 
@@ -449,7 +451,9 @@ def _bare(hint: Any) -> Any:
         return _bare(typing.get_args(hint)[0])
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
         kinds = [arg for arg in typing.get_args(hint) if arg is not type(None)]
-        return _bare(kinds[0]) if len(kinds) == 1 else None
+        if len(kinds) == 1:
+            return _bare(kinds[0])
+        return None
     return hint
 
 

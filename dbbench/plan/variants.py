@@ -127,7 +127,9 @@ def _axes(
 
 def device_limits(plan: Plan) -> tuple[DeviceLimit | None, ...]:
     """Return the levels of the device's limit; (None,) without one."""
-    return plan.device.limit.levels if plan.device.limit else (None,)
+    if plan.device.limit:
+        return plan.device.limit.levels
+    return (None,)
 
 
 def factors_of(factors: Factors, engine: EngineSpec) -> dict[str, tuple[Scalar, ...]]:

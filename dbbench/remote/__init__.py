@@ -277,7 +277,9 @@ def tool_here(driver: str, version: str) -> str:
     if driver == "pgbench":
         return f"pgbench (PostgreSQL) {version}"
     path = process.find(driver)
-    return process.run([path, "--version"], note=False).stdout.strip() if path else ""
+    if path:
+        return process.run([path, "--version"], note=False).stdout.strip()
+    return ""
 
 
 def major(version: str) -> int:

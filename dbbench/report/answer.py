@@ -142,7 +142,9 @@ def _by_size(pairs: Sequence[Pair]) -> list[list[Pair]]:
     """
     sizes = grouped(pairs, size_text)
     alone = len({pair.row.fs_setup for pair in pairs}) == 1
-    return list(sizes.values()) if alone and len(sizes) <= MOST_SIZES else [list(pairs)]
+    if alone and len(sizes) <= MOST_SIZES:
+        return list(sizes.values())
+    return [list(pairs)]
 
 
 def _size(pairs: Sequence[Pair], than: str, tables: Sequence[VerdictTable]) -> str:

@@ -63,7 +63,9 @@ class JudgedClaim(NamedTuple):
     @property
     def bounds(self) -> str:
         """Return the interval of the change."""
-        return MISSING if self.row is None else interval(self.row.lo, self.row.hi)
+        if self.row is None:
+            return MISSING
+        return interval(self.row.lo, self.row.hi)
 
 
 def judged_claims(loaded: LoadedRun) -> list[JudgedClaim]:

@@ -43,7 +43,9 @@ class Pair(NamedTuple):
     def outcome(self) -> str:
         if self.row.ratio is None:
             return NO_RESULT
-        return TOO_FEW if self.row.lo is None else self.row.verdict
+        if self.row.lo is None:
+            return TOO_FEW
+        return self.row.verdict
 
 
 def pairs_of(table: VerdictTable) -> list[Pair]:
@@ -72,7 +74,9 @@ def sized_by(pair: Pair) -> Metric | None:
     metric.
     """
     metric = pair.table.metric
-    return None if metric.words == "speed" and metric.better == "higher" else metric
+    if metric.words == "speed" and metric.better == "higher":
+        return None
+    return metric
 
 
 def near(pairs: Sequence[Pair]) -> str:

@@ -54,7 +54,9 @@ def check_pool(runs: Sequence[LoadedRun], by: str = "fs") -> None:
     """
 
     def versions(run: LoadedRun) -> frozenset[str]:
-        return frozenset() if by == "fs" else frozenset(version_names(run, by, runs))
+        if by == "fs":
+            return frozenset()
+        return frozenset(version_names(run, by, runs))
 
     for pool in grouped(runs, versions).values():
         unlike = differences(pool)

@@ -138,7 +138,9 @@ def _flush_delays(cells: Sequence[Cell]) -> dict[Scalar, int]:
     limits = {cell.limit.name: cell.limit for cell in cells if cell.limit is not None}
     others = {dataclasses.replace(limit, flush_ms=None, label=None) for limit in limits.values()}
     delays: dict[Scalar, int] = {name: limit.flush_ms or 0 for name, limit in limits.items()}
-    return delays if len(others) == 1 and len(set(delays.values())) > 1 else {}
+    if len(others) == 1 and len(set(delays.values())) > 1:
+        return delays
+    return {}
 
 
 def compare_groups(

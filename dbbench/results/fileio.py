@@ -414,7 +414,9 @@ def _number(word: str) -> float:
     value = float(word)
     if not abs(value) <= _LARGEST:  # NaN is not
         raise ValueError(f"{word[:20]} is too large or not a number")
-    return int(word) if word.lstrip("-").isdigit() else value
+    if word.lstrip("-").isdigit():
+        return int(word)
+    return value
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -146,7 +146,9 @@ def own_scripts(cells: tuple[Cell, ...], folder: Path) -> tuple[Cell, ...]:
 
     def place(script: str) -> str:
         path = Path(script)
-        return str(folder / "scripts" / path.name) if path.is_absolute() else script
+        if path.is_absolute():
+            return str(folder / "scripts" / path.name)
+        return script
 
     def replace_scripts(cell: Cell) -> Cell:
         script = place(cell.workload.script)
@@ -196,7 +198,9 @@ def _same_plan(folder: Path, theirs: Run) -> Run:
             remedy=f"Rename the existing run: mv {folder} {folder}-old",
         )
     unite(ours, theirs)
-    return ours if ours.hosts else replace(ours, hosts=facts_of(ours))
+    if ours.hosts:
+        return ours
+    return replace(ours, hosts=facts_of(ours))
 
 
 def _text(run: Path, name: str) -> str:

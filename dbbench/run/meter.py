@@ -173,7 +173,9 @@ class ProcessReading:
 
     def _pids(self) -> tuple[int, ...]:
         pid = self._bench.server.pid
-        return self._load.pids if pid is None else (pid, *self._load.pids)
+        if pid is None:
+            return self._load.pids
+        return (pid, *self._load.pids)
 
 
 class EngineReading:
@@ -259,7 +261,9 @@ class Readings:
         used_ms = self.cpu_ms()
         seconds = self.processes.cpu.get("seconds")
         cpus = self.processes.cpu.get("cpus")
-        return used_ms / 10 / seconds / cpus if used_ms is not None and seconds and cpus else None
+        if used_ms is not None and seconds and cpus:
+            return used_ms / 10 / seconds / cpus
+        return None
 
     def warnings(self) -> Iterator[TrialWarning]:
         yield from self.bench.server.warnings()

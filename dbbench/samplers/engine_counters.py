@@ -201,7 +201,9 @@ def foreign_sessions(
 def _beyond(sessions: Sessions, expected: int | None) -> int:
     """Return how many sessions do not belong to the load generator."""
     count = len(sessions.present) if sessions.opened is None else sessions.opened
-    return 0 if expected is None else max(0, count - expected)
+    if expected is None:
+        return 0
+    return max(0, count - expected)
 
 
 def _usable(before: CountersReading, after: CountersReading) -> bool:

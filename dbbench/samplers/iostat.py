@@ -82,7 +82,9 @@ def _read(document: Path, disk: str, log: str = "") -> SysstatDocument:
     except OSError as error:
         return SysstatDocument(fault=str(error))
     rows = parse(text, disk, log)
-    return rows if rows.whole else rows._replace(fault=f"{document.name} is truncated")
+    if rows.whole:
+        return rows
+    return rows._replace(fault=f"{document.name} is truncated")
 
 
 def _stamp(report: Mapping[str, Any]) -> int | None:
@@ -91,7 +93,9 @@ def _stamp(report: Mapping[str, Any]) -> int | None:
     except (KeyError, TypeError, ValueError):
         return None
     # a local format does not contain a zone
-    return None if end.tzinfo is None else int(end.timestamp())
+    if end.tzinfo is None:
+        return None
+    return int(end.timestamp())
 
 
 @process.understood("iostat")

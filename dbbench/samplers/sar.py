@@ -226,7 +226,9 @@ def _surplus(
             texts.append(missing_keys(name, rows, table))
         elif disk_names:
             texts.append(f"disk: expected {' or '.join(disk_names)}, read none of them")
-    return "; ".join(filter(None, texts)) if read else ""
+    if read:
+        return "; ".join(filter(None, texts))
+    return ""
 
 
 def _stamp(stamp: Any) -> tuple[int, float] | None:

@@ -81,11 +81,9 @@ def layer_of(state: ThreadState) -> str:
     does = table()["calls"].get(state.call, {}).get("does")
     for function, layer in table()["functions"].items():
         if state.function.startswith(function):
-            return (
-                TimeLayer.LOG
-                if layer == TimeLayer.FILESYSTEM and state.file == "log"
-                else str(layer)
-            )
+            if layer == TimeLayer.FILESYSTEM and state.file == "log":
+                return TimeLayer.LOG
+            return str(layer)
     if does == "events":
         return _awaited_event(state.title)
     if state.file == "socket":
@@ -101,7 +99,9 @@ def _awaited_event(title: str) -> str:
     """
     if title.endswith(" waiting"):
         return TimeLayer.LOCK
-    return TimeLayer.CLIENT if not title or " idle" in title else TimeLayer.UNKNOWN
+    if not title or " idle" in title:
+        return TimeLayer.CLIENT
+    return TimeLayer.UNKNOWN
 
 
 def waits(states: Sequence[ThreadState]) -> Counter[Wait]:

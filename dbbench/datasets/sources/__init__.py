@@ -176,4 +176,6 @@ def text(change: SourceChange) -> str:
 
 def tablespaces_of(server: Server) -> dict[str, str]:
     """Return PostgreSQL's user-defined tablespaces: name -> OID; {} for other engines."""
-    return postgres_copies.tablespaces_of(server) if profile_of(server.engine).tablespaces else {}
+    if profile_of(server.engine).tablespaces:
+        return postgres_copies.tablespaces_of(server)
+    return {}

@@ -75,7 +75,9 @@ def block_size(bin: Path | None) -> int:
     """Return the page size in bytes that the server was built with."""
     argv = [postgres.programs(bin)[0], "-C", "block_size", "-D", "/", "--config-file=/dev/null"]
     printed = process.run(argv, note=False, ok=(0, 1)).stdout
-    return int(printed) if printed.strip().isdigit() else BLOCK
+    if printed.strip().isdigit():
+        return int(printed)
+    return BLOCK
 
 
 def page_size(source: Source, bin: Path | None) -> int | None:
@@ -303,7 +305,9 @@ def seal(
     ).stdout
     present = not re.search(r"^Data page checksum version:\s+0$", printed, re.MULTILINE)
     if checksums is None or checksums == present:
-        return () if present else (SourceChange(SourceChangeKind.NO_CHECKSUMS),)
+        if present:
+            return ()
+        return (SourceChange(SourceChangeKind.NO_CHECKSUMS),)
     change = "--enable" if checksums else "--disable"
     argv: list[str | Path] = [
         _program(place.bin, "pg_checksums"),
@@ -321,7 +325,9 @@ def seal(
 
 def examine(source: Source, bin: Path | None) -> tuple[SourceChange, ...]:
     """Read a dump without a server. See `sources.examine`."""
-    return () if source.physical else postgres_dumps.examine(source, bin)
+    if source.physical:
+        return ()
+    return postgres_dumps.examine(source, bin)
 
 
 def load(

@@ -54,7 +54,9 @@ def refuse_message(line: bytes, number: int) -> None:
 def shown(statement: bytes) -> str:
     """Return the beginning of a statement for a message, without control characters."""
     text = " ".join(statement[: 4 * _SHOWN].decode(errors="replace").split())
-    return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
+    if len(text) <= _SHOWN:
+        return text
+    return text[: _SHOWN - 3] + "..."
 
 
 @contextlib.contextmanager
@@ -107,7 +109,9 @@ def refuse_empty(path: Path, has_tables: bool, has_rows: bool) -> None:
 def left_out(statements: Iterable[str]) -> tuple[SourceChange, ...]:
     """Return these statements, which are left out of the copy, as a change."""
     text = "; ".join(line.rstrip("; ") for line in statements)
-    return (SourceChange(SourceChangeKind.SKIPPED, {"statements": text}),) if text else ()
+    if text:
+        return (SourceChange(SourceChangeKind.SKIPPED, {"statements": text}),)
+    return ()
 
 
 def compare(

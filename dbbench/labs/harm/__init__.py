@@ -32,7 +32,9 @@ ATTEMPTS: Final[Mapping[str, Attempt]] = {
 
 def attempts_of(fault: str) -> Mapping[str, Attempt]:
     """Return what is attempted: everything, or only this fault of the disks."""
-    return {GIVEN: partial(fail_disks, given=parse(fault))} if fault else ATTEMPTS
+    if fault:
+        return {GIVEN: partial(fail_disks, given=parse(fault))}
+    return ATTEMPTS
 
 
 def count_harms(

@@ -217,9 +217,9 @@ class FaultAttempt:
                 self.writer.writing(server),
             ):
                 if self._continues(server) is HarmOutcome.RECOVERS:
-                    return (
-                        HarmOutcome.RECOVERS if word is HarmOutcome.DIES else HarmOutcome.RESTARTED
-                    )
+                    if word is HarmOutcome.DIES:
+                        return HarmOutcome.RECOVERS
+                    return HarmOutcome.RESTARTED
         except (EngineStartFailed, EngineDied, DeadlinePassed):
             pass
         except OSError as error:

@@ -355,4 +355,6 @@ def _each(
 
 
 def _share(part: float, whole: float) -> float | None:
-    return max(0.0, part) / whole if whole > 0 else None
+    if whole > 0:
+        return max(0.0, part) / whole
+    return None

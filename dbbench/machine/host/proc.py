@@ -314,4 +314,6 @@ def times_run(folder: str) -> int:
     it.
     """
     words = (content(f"{folder}/schedstat") or "").split()
-    return int(words[2]) if len(words) == 3 and words[2].isdigit() else 0
+    if len(words) == 3 and words[2].isdigit():
+        return int(words[2])
+    return 0

@@ -53,7 +53,9 @@ class Confined:
 
     def memory_read(self) -> MemoryReading | None:
         group = self.memory
-        return MemoryReading(group.version, group.limit_bytes, group.peak_bytes) if group else None
+        if group:
+            return MemoryReading(group.version, group.limit_bytes, group.peak_bytes)
+        return None
 
     def facts(self, server: int | None, client: tuple[int, ...]) -> CoresFacts:
         return CoresFacts(

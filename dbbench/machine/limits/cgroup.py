@@ -410,7 +410,9 @@ def _slices(where: Hierarchy) -> list[str]:
     """Return the slices of this process, or system.slice if they end with a login."""
     home = where.home.relative_to(where.point).parts
     slices = list(itertools.takewhile(lambda part: part.endswith(".slice"), home))
-    return slices if slices and slices[0] != "user.slice" else ["system.slice"]
+    if slices and slices[0] != "user.slice":
+        return slices
+    return ["system.slice"]
 
 
 def _of_unit(where: Hierarchy, name: str) -> Path:

@@ -150,11 +150,15 @@ def obstacle() -> str:
     """Return why no limit can be set on this machine; "" if none is known. Version 2 is tried."""
     where = cgroup.hierarchy(controller=IO)
     if isinstance(where, str):  # a trial mounts it in a namespace of its own, if the kernel has it
-        return "" if "blkio" in (text(Path("/proc/cgroups")) or "").split() else where
+        if "blkio" in (text(Path("/proc/cgroups")) or "").split():
+            return ""
+        return where
     if where.version == 2:
         return cgroup.obstacle(IO)
     procs = where.point / "cgroup.procs"
-    return "" if os.access(procs, os.W_OK) else f"{where.point} is not writable"
+    if os.access(procs, os.W_OK):
+        return ""
+    return f"{where.point} is not writable"
 
 
 def refused(reason: str, effect: str | None = None) -> DbbenchError:
@@ -169,7 +173,9 @@ def refused(reason: str, effect: str | None = None) -> DbbenchError:
 
 def _root(where: Hierarchy) -> list[Path]:
     """Return the groups of version 1 that together have all I/O of this process and of the kernel."""
-    return list(dict.fromkeys((where.point, where.home))) if where.version == 1 else []
+    if where.version == 1:
+        return list(dict.fromkeys((where.point, where.home)))
+    return []
 
 
 def _set(version: int, group: Path, disk: str, rates: Rates) -> None:

@@ -230,7 +230,9 @@ def interval_text(table: StudyTable, arm: str) -> str:
     """Return the published interval of an arm's ratio to the baseline as " [0.81, 0.9]", or "" if
     there is none.
     """
-    return " [{:g}, {:g}]".format(*table.intervals[arm]) if arm in table.intervals else ""
+    if arm in table.intervals:
+        return " [{:g}, {:g}]".format(*table.intervals[arm])
+    return ""
 
 
 def variant_of(table: StudyTable, scale: StudyScale | None) -> str:

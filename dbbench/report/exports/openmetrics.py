@@ -110,7 +110,9 @@ def _performance(entry: ArmFigures, ratio: float | None) -> float | None:
 def _bounds(entry: ArmFigures) -> list[float | None]:
     """Return both ends of the interval of the performance, the lower first."""
     ends = [_performance(entry, bound) for bound in (entry.row.lo, entry.row.hi)]
-    return ends if entry.metric.better == "higher" else ends[::-1]
+    if entry.metric.better == "higher":
+        return ends
+    return ends[::-1]
 
 
 def _gauges(metric: Metric) -> tuple[Gauge, ...]:

@@ -40,7 +40,9 @@ def redactor(run: LoadedRun, kinds: tuple[str, ...]) -> Clean:
     def clean(text: str) -> str:
         for name, cover in names:
             text = text.replace(name, cover)
-        return _PATH.sub("PATH", text) if "paths" in kinds else text
+        if "paths" in kinds:
+            return _PATH.sub("PATH", text)
+        return text
 
     return clean
 
@@ -112,7 +114,9 @@ def _walk(
         }
     if isinstance(node, list):
         return [_walk(value, clean, hide) for value in node]
-    return clean(node) if isinstance(node, str) and key not in _IDENTITIES else node
+    if isinstance(node, str) and key not in _IDENTITIES:
+        return clean(node)
+    return node
 
 
 def _cover(value: Any) -> Any:

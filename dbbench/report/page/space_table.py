@@ -73,7 +73,9 @@ def _of_space(attribute: str) -> Value:
 
 def _mean_free(free: tuple[FreeExtents, ...] | None) -> float | None:
     extents = sum(extent.extents for extent in free or ())
-    return sum(extent.bytes for extent in free or ()) / extents if extents else None
+    if extents:
+        return sum(extent.bytes for extent in free or ()) / extents
+    return None
 
 
 _bytes_text = METRICS["disk_bytes"].text

@@ -149,7 +149,9 @@ def _phases(state: State, now: float) -> list[str]:
 
 
 def _crop(text: str, width: int) -> str:
-    return text if len(text) <= width else text[: max(0, width - 4)] + "…   "
+    if len(text) <= width:
+        return text
+    return text[: max(0, width - 4)] + "…   "
 
 
 def _bar(share: float | None) -> str:

@@ -87,7 +87,9 @@ def attach(
 def number_of(path: Path) -> int | None:
     """Return the device number of a block device, or None if the path is not one."""
     try:
-        return path.stat().st_rdev if path.is_block_device() else None
+        if path.is_block_device():
+            return path.stat().st_rdev
+        return None
     except OSError:
         return None
 

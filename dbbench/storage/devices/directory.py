@@ -126,7 +126,9 @@ def check_directory(directory: Path) -> Path:
 def nearest(path: Path) -> Path:
     """Return the path, or the nearest directory above it that exists and that this account can see."""
     path = path.absolute()
-    return path if os.access(path, os.F_OK) else nearest(path.parent)
+    if os.access(path, os.F_OK):
+        return path
+    return nearest(path.parent)
 
 
 def disk_below(path: Path) -> str | None:
@@ -194,7 +196,9 @@ def physical_disks(facts: DeviceFacts) -> tuple[str, ...]:
     """
     if facts.image:
         return disks_below(Path(facts.image).parent)
-    return sysfs.leaves(facts.name) if facts.name else ()
+    if facts.name:
+        return sysfs.leaves(facts.name)
+    return ()
 
 
 def disks_with_several(devices: Sequence[tuple[str, ...]]) -> tuple[str, ...]:

@@ -315,7 +315,9 @@ def data_without(fd: int, within_s: float = _WITHIN_S) -> list[Reason]:
         offset = data_at(fd, within_s)
     except OSError as error:
         return [Reason("in use", f"it cannot be read: {error}")]
-    return [] if offset is None else [Reason("data", f"data without a signature at byte {offset}")]
+    if offset is None:
+        return []
+    return [Reason("data", f"data without a signature at byte {offset}")]
 
 
 @process.understood("wipefs")

@@ -72,7 +72,9 @@ def holding(exclusive: int) -> Iterator[None]:
 def fd_of(plain: int) -> int:
     """Return the exclusive descriptor of a device, or the plain one if it is not held."""
     held = _of(plain)
-    return plain if held is None or held.fd is None else held.fd
+    if held is None or held.fd is None:
+        return plain
+    return held.fd
 
 
 def release(*plain: int) -> None:

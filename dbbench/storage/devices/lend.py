@@ -226,6 +226,8 @@ def _opened_for(
         if path.startswith("/proc/self/"):
             path = f"/proc/{pid}/{path.removeprefix('/proc/self/')}"
         number = Path(path).stat().st_rdev
-        return opened(number, flags & ~(os.O_EXCL | os.O_CREAT)) if number else None
+        if number:
+            return opened(number, flags & ~(os.O_EXCL | os.O_CREAT))
+        return None
     except OSError:
         return None

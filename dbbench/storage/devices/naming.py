@@ -50,7 +50,9 @@ class DiskNames:
     def of(self, name: str) -> list[str]:
         """Return the names in /dev/disk/by-id of a kernel name."""
         number = sysfs.number_of(name)
-        return [] if number is None else self.links.get(number, [])
+        if number is None:
+            return []
+        return self.links.get(number, [])
 
 
 def identity(path: Path) -> str:

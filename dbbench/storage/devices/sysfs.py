@@ -84,7 +84,9 @@ def other_disks(names: Container[str]) -> tuple[str, ...]:
 def disk_of(name: str) -> str:
     """Return the disk of a partition; a disk itself."""
     here = folder(name).resolve()
-    return here.parent.name if (here / "partition").exists() else name
+    if (here / "partition").exists():
+        return here.parent.name
+    return name
 
 
 def partitions(name: str) -> list[str]:

@@ -538,9 +538,13 @@ def _who(process: Path) -> str:
 
 
 def _use(process: Path, sentence: str) -> str:
-    return ByUdev(sentence) if text(process / "comm") in _UDEV else sentence
+    if text(process / "comm") in _UDEV:
+        return ByUdev(sentence)
+    return sentence
 
 
 def _command(process: Path) -> str:
     words = (text(process / "cmdline") or "?").replace("\0", " ")
-    return words if len(words) <= _COMMAND else words[:_COMMAND] + " ..."
+    if len(words) <= _COMMAND:
+        return words
+    return words[:_COMMAND] + " ..."

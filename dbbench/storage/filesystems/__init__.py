@@ -234,7 +234,9 @@ def log_directory(setup: FsSetup, mounts: Mapping[Role, Mounted]) -> Path | None
     """Return the log's directory on its own filesystem or volume, or None. It may not exist yet."""
     if "log" in mounts:
         return mounts["log"].path / "wal"
-    return mounts["data"].path / "wal" if "wal" in setup.volumes else None
+    if "wal" in setup.volumes:
+        return mounts["data"].path / "wal"
+    return None
 
 
 def apply_attributes(setup: FsSetup, datadir: Path) -> None:

@@ -204,7 +204,9 @@ class Btrfs(Formatted):
 
     def attributes(self, path: Path) -> tuple[str, ...]:
         """Return +C; ext uses that bit for something else."""
-        return ("+C",) if inode_flags(path) & image.NOCOW_FL else ()
+        if inode_flags(path) & image.NOCOW_FL:
+            return ("+C",)
+        return ()
 
     def character(self, setup: FsSetup) -> Character:
         """Return its features: nodatacow and +C disable checksums; a second copy of data enables
@@ -445,7 +447,9 @@ def parse_du(text: str) -> int | None:
         text,
         re.MULTILINE,
     )
-    return sum(int(exclusive) for exclusive in rows) if rows else None
+    if rows:
+        return sum(int(exclusive) for exclusive in rows)
+    return None
 
 
 def _snapshot(*words: str | Path) -> None:
@@ -453,7 +457,9 @@ def _snapshot(*words: str | Path) -> None:
 
 
 def _source(stored: Stored) -> Path:
-    return stored.datadir if _is_subvolume(stored.datadir) else stored.fs.path
+    if _is_subvolume(stored.datadir):
+        return stored.datadir
+    return stored.fs.path
 
 
 def _is_subvolume(path: Path) -> bool:

@@ -54,7 +54,9 @@ class Ext(Formatted):
 
     def programs(self, setup: FsSetup) -> tuple[str, ...]:
         programs = (f"mkfs.{self.name}", "dumpe2fs")
-        return (*programs, self.tuner) if setup.mkfs.tune else programs
+        if setup.mkfs.tune:
+            return (*programs, self.tuner)
+        return programs
 
     def mkfs_argv(self, setup: FsSetup, targets: tuple[str, ...]) -> list[str]:
         """Return mke2fs without -F: it asks about old signatures only on a terminal. Blocks above

@@ -65,11 +65,9 @@ def commands(
 
 def holding(layer: Layer) -> list[tuple[str, ...]]:
     """Return the command for the snapshot."""
-    return (
-        [_snapshot("dbbench", DATA, HELD, _room(layer), layer.snapshot == "thin")]
-        if layer.snapshot
-        else []
-    )
+    if layer.snapshot:
+        return [_snapshot("dbbench", DATA, HELD, _room(layer), layer.snapshot == "thin")]
+    return []
 
 
 @contextlib.contextmanager
@@ -336,7 +334,9 @@ def parse_bytes(status: str, chunk_bytes: int) -> int:
     kind, *words = status.split()
     if kind == "snapshot":
         return (int(words[0].split("/")[0]) - int(words[1])) * 512
-    return int(words[2].split("/")[0]) * chunk_bytes if kind == "thin-pool" else int(words[0]) * 512
+    if kind == "thin-pool":
+        return int(words[2].split("/")[0]) * chunk_bytes
+    return int(words[0]) * 512
 
 
 @process.understood("lvs")

@@ -95,7 +95,9 @@ SIZES: Final = {
 def dot_plots(group: Group) -> tuple[DotPlot, DotPlot] | None:
     """Return the wide and the narrow drawing; None if no pair can be formed."""
     ratios = {arm: _points(group, arm) for arm in group.arms if arm != group.baseline}
-    return _both(f"d-{group.ident}", [(group, ratios)]) if any(ratios.values()) else None
+    if any(ratios.values()):
+        return _both(f"d-{group.ident}", [(group, ratios)])
+    return None
 
 
 def answer_plots(groups: Sequence[Group]) -> tuple[tuple[DotPlot, DotPlot], ...]:

@@ -136,7 +136,9 @@ def picture() -> dict[str, Any]:
 
 def _axes(n: int) -> tuple[str, str]:
     """Return the axes of the n-th plot in plotly's names: x and y, x2 and y2."""
-    return ("x", "y") if n == 1 else (f"x{n}", f"y{n}")
+    if n == 1:
+        return ("x", "y")
+    return (f"x{n}", f"y{n}")
 
 
 def _lines(panel: Panel, seconds: Telemetry, n: int) -> list[go.Scatter]:

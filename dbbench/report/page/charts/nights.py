@@ -41,7 +41,9 @@ class NightPoint:
 
     @property
     def value(self) -> float | None:
-        return self.ratio if self.good and self.ratio is not None and self.ratio > 0 else None
+        if self.good and self.ratio is not None and self.ratio > 0:
+            return self.ratio
+        return None
 
 
 @dataclass(frozen=True)

@@ -81,7 +81,9 @@ class Telemetry:
         column.
         """
         values = self._columns[trial_id].get(name)
-        return np.full(self.series[trial_id].seconds, np.nan) if values is None else values
+        if values is None:
+            return np.full(self.series[trial_id].seconds, np.nan)
+        return values
 
     def window_values(self, trial_id: str, values: Values) -> Values:
         inside = values[self.windows[trial_id]]

@@ -80,7 +80,9 @@ class Panel(NamedTuple):
             for trial in seconds.trials_of(arm)
         ]
         values = np.concatenate(parts) if parts else np.empty(0)
-        return float(np.median(values)) if values.size else None
+        if values.size:
+            return float(np.median(values))
+        return None
 
 
 class TimelineChart(NamedTuple):

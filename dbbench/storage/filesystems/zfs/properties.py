@@ -94,7 +94,9 @@ def parse_label(text: str) -> dict[str, Scalar]:
 def size_bytes(text: str) -> int | None:
     """Return "8K" or "8192" in bytes, or None if the text is not a size."""
     match = re.fullmatch(r"(\d+)([kKmM]?)", text)
-    return int(match[1]) * _UNITS[match[2].lower()] if match else None
+    if match:
+        return int(match[1]) * _UNITS[match[2].lower()]
+    return None
 
 
 def differences(expected: Mapping[str, str], effective: Mapping[str, str]) -> list[str]:

@@ -83,6 +83,7 @@ def _load(
         _outcome,
         live=live,
         aborted=is_abort,
+        counts_seconds=True,
     )
 
 
@@ -243,7 +244,7 @@ def live(line: str) -> Live | None:
     match = _PROGRESS.match(line)
     if match is None:
         return None
-    return Live(round(float(match[1])), float(match[2]), None)
+    return Live(float(match[1]), float(match[2]), None)
 
 
 def is_abort(line: str) -> bool:

@@ -26,7 +26,7 @@ from dbbench.remote import Client
 class Live:
     """The last second as the tool printed it, only for progress. None: not printed yet, or never."""
 
-    second: int
+    second: float
     tps: float | None
     p95_ms: float | None
 

@@ -147,7 +147,7 @@ def _load(
     env: dict[str, str],
 ) -> ToolLoad:
     # Without `aborted`: sysbench ends as a whole when one thread fails.
-    return ToolLoad(task, "sysbench", argv, _outcome, env, live)
+    return ToolLoad(task, "sysbench", argv, _outcome, env, live, counts_seconds=True)
 
 
 def command(
@@ -261,7 +261,7 @@ def _outcome(load: ToolLoad) -> Outcome:
     # The wrapper's counts must be those of sysbench itself, but for the threads' last attempts.
     printed = load.text()
     totals = tool.read_counts(COUNTS, printed)
-    counts = parse(files, load.seconds)
+    counts = parse(files, load.seconds, load.late_s)
     events = counts.all_transactions
     tool.same(
         "transactions",
@@ -286,7 +286,7 @@ def _outcome(load: ToolLoad) -> Outcome:
         written = tool.read_left(queue) if os.path.lexists(queue) else ""
         (raw / "sysbench_queue.txt").write_text(written)
         lived_s = load.lived_s or float(load.seconds)
-        put_queued_latencies(counts, written, histogram(printed), lived_s)
+        put_queued_latencies(counts, written, histogram(printed), lived_s, load.late_s)
 
     # The outcome, with what a script of dbbench's counts in addition.
     # The wait in the queue is not known by transaction.

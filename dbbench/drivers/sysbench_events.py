@@ -42,9 +42,9 @@ def event_files(folder: Path) -> list[Path]:
     return files
 
 
-def parse(paths: Sequence[Path], seconds: int) -> Counts:
-    """Return all threads' counts. Raises DriverFailed for a file that is truncated or not from the
-    wrapper.
+def parse(paths: Sequence[Path], seconds: int, late_s: int = 0) -> Counts:
+    """Return all threads' counts, from second `late_s` of the files on. Raises DriverFailed for a
+    file that is truncated or not from the wrapper.
     """
     counts = Counts(seconds)
     for path in paths:
@@ -53,7 +53,7 @@ def parse(paths: Sequence[Path], seconds: int) -> Counts:
         try:
             rows = [_row(line) for line in content.splitlines() if line]
             if rows:
-                _add(np.array(rows, dtype=np.int64), counts)
+                _add(np.array(rows, dtype=np.int64) - (late_s, 0, 0), counts)
         except (ValueError, OverflowError, IndexError) as error:
             raise DriverFailed(f"{path.name} is not a file of the event counter: {error}") from None
     return counts
@@ -125,6 +125,7 @@ def put_queued_latencies(
     written: str,
     whole_run: Counter[str],
     lived_s: float,
+    late_s: int = 0,
 ) -> None:
     """Replace the latencies in `counts` by those of sysbench's own histogram, which includes the
     wait in the queue. `written` has "moment bucket count" lines, one group per interval of a
@@ -136,7 +137,7 @@ def put_queued_latencies(
     intervals: dict[float, Counter[str]] = defaultdict(Counter)
     for line in written.splitlines():
         moment, bucket, events = line.split()
-        intervals[float(moment)][printed_ms(int(bucket))] += int(events)
+        intervals[float(moment) - late_s][printed_ms(int(bucket))] += int(events)
     rest = Counter(whole_run)
     for histogram in intervals.values():
         rest.subtract(histogram)

@@ -55,14 +55,20 @@ class ToolLoad:
     live: Callable[[str], Live | None] = lambda _line: None  # parses a printed line
     # whether a printed line reports that a client gave up
     aborted: Callable[[str], bool] = lambda _line: False
+    # whether `live` reads a line each second, by a clock of the tool that starts after its logins
+    counts_seconds: bool = False
     # whole seconds of warm-up and window together; 0: no fixed duration
     seconds: int = field(init=False)
     program: Program = field(init=False)  # set by `running`
-    begin_utc: float = field(init=False)  # time of second 0, when the tool was started
+    # time of second 0: when the tool was started, and `late_s` later if its own seconds begin late
+    begin_utc: float = field(init=False)
+    late_s: int = 0
     # how far the clock of its logs, which may have been set, was ahead then
     slip_s: float = field(init=False)
     lived_s: float | None = None  # None: it is running
     _read: dict[Path, int] = field(default_factory=dict)
+    _looked_s: float = 0.0  # second of the last look at its output
+    _counting: bool = False  # whether the first second was printed
 
     def __post_init__(self) -> None:
         task = self.task
@@ -124,7 +130,9 @@ class ToolLoad:
         return self.program.pids
 
     def wait_until(self, second: float, watch: Callable[[Live], None]) -> None:
-        while self._now_s() < second:
+        # Before its first second the tool logs in, which is no warm-up.
+        counts = self.counts_seconds and second >= 1
+        while self._now_s() < second or (counts and not self._counting):
             if not self._goes_on(watch):
                 raise self._ended_early()
             left_s = second - self._now_s()
@@ -154,6 +162,7 @@ class ToolLoad:
         server = self.task.server
         # The state is read before the lines, so that no line of a tool that ended is lost.
         ended = self.program.poll() is not None
+        now_s = self._now_s()
         lines = self._new_lines()
         gave_up = any(self.aborted(line) for line in lines)
 
@@ -174,11 +183,26 @@ class ToolLoad:
         for line in lines:
             progress = self.live(line)
             if progress is not None:
+                self._count_from(progress.second)
                 watch(progress)
+        self._looked_s = now_s
         # How long it lived is known from the first look after its end.
         if ended and self.lived_s is None:
             self.lived_s = self._now_s()
         return not ended
+
+    def _count_from(self, printed_s: float) -> None:
+        """Move second 0 to where the tool's seconds begin, by whole seconds, once. The line was not
+        there at the last look, so the tool began later than that look by its own count.
+        """
+        if self._counting or not self.counts_seconds:
+            return
+        self._counting = True
+        self.late_s = max(0, int(self._looked_s - printed_s + 2 * POLL_S))
+        self.begin_utc += self.late_s
+        if self.late_s:
+            with (self.task.raw / f"{self.name}.command").open("a") as command:
+                command.write(f"# second 0 of the trial is {self.late_s} s after the start\n")
 
     def _new_lines(self) -> list[str]:
         lines: list[str] = []
@@ -220,7 +244,11 @@ def outcome_of(
     warmup, measure = whole_seconds(load.task.cell.window)
     measured = counts.measure(warmup, warmup + measure)
     if measured.transactions == 0:
-        raise NoProgress(f"no transaction completed in the window of {measure} s", effect=FAILED)
+        raise NoProgress(
+            f"no transaction completed in the window of {measure} s; {counts.all_transactions} "
+            "completed before or after it",
+            effect=FAILED,
+        )
     failed = (
         f"{measured.errors} attempts failed and {measured.transactions} transactions succeeded "
         "in the window"

@@ -19,6 +19,7 @@ from dbbench.metrics.outcome import Outcome
 from dbbench.metrics.series import Clock
 from dbbench.model import Cell, Dataset, EngineSpec, FsSetup, Mkfs, Scalar, Window, Workload
 from tests.support import servers
+from tests.support.servers import query
 
 NONE = Dataset("none")
 SYSBENCH = Dataset("sysbench", {"tables": 2, "table_size": 2000})
@@ -177,6 +178,18 @@ def served() -> Callable[..., contextlib.AbstractContextManager[Server]]:
     dataset) as server`.
     """
     return _served
+
+
+@pytest.fixture
+def slow_logins(postgres: Server) -> Iterator[Callable[[int], Server]]:
+    """Return a function that lets every login at PostgreSQL wait for some seconds."""
+
+    def slowed(seconds: int) -> Server:
+        query(postgres, f"ALTER SYSTEM SET post_auth_delay = {seconds}", "SELECT pg_reload_conf()")
+        return postgres
+
+    yield slowed
+    query(postgres, "ALTER SYSTEM RESET post_auth_delay", "SELECT pg_reload_conf()")
 
 
 @pytest.fixture

@@ -198,10 +198,10 @@ def test_a_window_without_a_transaction_is_an_error(
     postgres: Any,
     tmp_path: Path,
 ) -> None:
-    """Zero tps is no figure."""
+    """Zero tps is no figure. The transaction that ended after the window is named."""
     script = tmp_path / "sleep.sql"
     script.write_text("SELECT pg_sleep(1.5);\n")
-    with pytest.raises(NoProgress):
+    with pytest.raises(NoProgress, match="; 1 completed before or after it"):
         drive(postgres, "pgbench", str(script), measure_s=1, clients=1)
 
 
@@ -269,3 +269,11 @@ def test_the_first_error_of_a_client_is_shown(
     with pytest.raises(DriverFailed, match=r"^[^\n]*operator is not unique: date \+ unknown"):
         drive(postgres, "pgbench", str(script), measure_s=20, clients=2, protocol="prepared")
     assert drive(postgres, "pgbench", str(script), measure_s=2, clients=2).outcome.transactions > 0
+
+
+def test_the_window_is_one_of_pgbench_that_begins_late(drive: Any, slow_logins: Any) -> None:
+    """It logs in before its first second: from the start of the program the window would be over."""
+    driven = drive(
+        slow_logins(1), "pgbench", "select-only", warmup_s=1, measure_s=1, clients=2, threads=2
+    )
+    assert driven.outcome.transactions > 0

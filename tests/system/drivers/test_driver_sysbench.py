@@ -358,3 +358,14 @@ def test_an_own_script_has_the_files_beside_it_and_its_options(
     dataset = Dataset("sysbench", {"tables": 2, "table_size": 2000})
     driven = drive(mariadb, "sysbench", workload=own, dataset=dataset, measure_s=2, clients=2)
     assert driven.outcome.transactions > 0
+
+
+@pytest.mark.needs("engine:postgres")
+def test_the_window_is_one_of_sysbench_that_begins_late(drive: Any, slow_logins: Any) -> None:
+    """The seconds of its files are those of the program, and the window is later by two."""
+    driven = drive(
+        slow_logins(2), "sysbench", "oltp_point_select", warmup_s=1, measure_s=1, clients=2, **SMALL
+    )
+    kept = kept_counts(driven.raw)
+    late = [n for second, bucket, n in kept if bucket >= 0 and second in (2, 3)]
+    assert 0 < driven.outcome.transactions <= sum(late)

@@ -31,7 +31,6 @@ CHECKPOINT_S: Final = 0.6  # short, so that a recording of seconds contains seve
 # between two transactions of a session: more of them would cost time and show nothing else
 PAUSE_S: Final = 0.004
 FILLER: Final = "x" * 180
-BALLAST: Final = 32  # rows that only `Profile.lab_checkpoint` changes
 
 _UPDATE: Final = "UPDATE account SET balance = balance + ({}) WHERE id = {}"
 _SUMS: Final = (
@@ -110,13 +109,11 @@ def create_tables(server: Server) -> None:
             "CREATE TABLE ledger (session INT NOT NULL, n INT NOT NULL, debit INT NOT NULL, "
             "credit INT NOT NULL, amount INT NOT NULL, PRIMARY KEY (session, n))"
         )
-        cursor.execute("CREATE TABLE ballast (id INT PRIMARY KEY, filler TEXT)")
         cursor.execute("INSERT INTO account VALUES (0, 0, %s)", (FILLER,))
         for power in range(DOUBLINGS):
             cursor.execute(
                 f"INSERT INTO account SELECT id + {2**power}, balance, filler FROM account"
             )
-        cursor.execute(f"INSERT INTO ballast SELECT id, filler FROM account WHERE id < {BALLAST}")
 
 
 @contextlib.contextmanager

@@ -104,11 +104,10 @@ class AllCommands(Commands):
         ctx: click.Context,
         incomplete: str,
     ) -> list[CompletionItem]:
-        named = [
-            CompletionItem(name, help=COMMANDS[name][1])
-            for name in COMMANDS
-            if name.startswith(incomplete)
-        ]
+        named = []
+        for name in COMMANDS:
+            if name.startswith(incomplete):
+                named.append(CompletionItem(name, help=COMMANDS[name][1]))
         if incomplete[:1] != "-":
             return named
         return super().shell_complete(ctx, incomplete)
@@ -187,7 +186,9 @@ def of_checkout(folder: Path) -> str:
         )
     except DbbenchError:
         return ""
-    return f"{line} with local changes" if changed.stdout.strip() else line
+    if changed.stdout.strip():
+        return f"{line} with local changes"
+    return line
 
 
 @click.group(cls=AllCommands, context_settings=CONTEXT)

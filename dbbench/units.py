@@ -125,7 +125,9 @@ def size_text(size_bytes: float) -> str:
     for unit in ("TiB", "GiB", "MiB", "KiB"):
         amount = size_bytes / _SIZES[unit.lower()]
         if abs(amount) >= 1:
-            return f"{amount:.3g} {unit}" if amount < 1000 else f"{amount:.0f} {unit}"
+            if amount < 1000:
+                return f"{amount:.3g} {unit}"
+            return f"{amount:.0f} {unit}"
     return f"{size_bytes:.0f} B"
 
 
@@ -134,7 +136,9 @@ def time_text(seconds: float) -> str:
     whole = max(0, round(seconds))
     hours, rest = divmod(whole, 3600)
     minutes, second = divmod(rest, 60)
-    return f"{hours}:{minutes:02}:{second:02}" if hours else f"{minutes}:{second:02}"
+    if hours:
+        return f"{hours}:{minutes:02}:{second:02}"
+    return f"{minutes}:{second:02}"
 
 
 def duration_text(seconds: float | None) -> str:
@@ -175,7 +179,9 @@ def _typeset(text: str) -> str:
 
 def change(ratio: float | None) -> str:
     """Return a ratio as a change: "−21.4 %" for 0.786."""
-    return MISSING if ratio is None else f"{_change_text(ratio)}{GROUP}%"
+    if ratio is None:
+        return MISSING
+    return f"{_change_text(ratio)}{GROUP}%"
 
 
 def round_change(ratio: float) -> str:

@@ -94,7 +94,9 @@ def _ident(name: str, existing: dict[str, Kind]) -> str | None:
         return None
     idents = [f"{letter}{int(match[2]):03}" for letter in match[1] or "EW"]
     matching = [ident for ident in idents if ident in existing]
-    return matching[0] if len(matching) == 1 else None
+    if len(matching) == 1:
+        return matching[0]
+    return None
 
 
 def _similar(name: str, existing: dict[str, Kind]) -> list[str]:
@@ -138,7 +140,9 @@ def _in_catalogues(name: str, paths: list[str]) -> str:
         if hits:
             hit = min(hits, key=len)
             return f"{hit} is {what}:  dbbench {command} {hit}"
-    return f"{word} is a metric:  dbbench compare RUN --metric {word}" if word in METRICS else ""
+    if word in METRICS:
+        return f"{word} is a metric:  dbbench compare RUN --metric {word}"
+    return ""
 
 
 def _text(entry: dict[str, object]) -> str:

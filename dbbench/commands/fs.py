@@ -79,9 +79,9 @@ def _devices(setup: FsSetup) -> str:
     most = setup.devices.max
     if most == 1:
         return "one device"
-    return (
-        f"{least} devices" if least == most else f"{least} to {most} devices (commands for {least})"
-    )
+    if least == most:
+        return f"{least} devices"
+    return f"{least} to {most} devices (commands for {least})"
 
 
 def _commands(setup: FsSetup) -> list[list[str]]:

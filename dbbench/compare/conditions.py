@@ -48,7 +48,9 @@ def _binary_log(trial: Trial) -> str | None:
     if "log_bin" not in settings:
         return None
     on = settings["log_bin"].upper() in ("ON", "1")
-    return f"on, sync_binlog = {settings.get('sync_binlog')}" if on else "off"
+    if on:
+        return f"on, sync_binlog = {settings.get('sync_binlog')}"
+    return "off"
 
 
 def _memory(trial: Trial) -> str | None:

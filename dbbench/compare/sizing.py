@@ -60,7 +60,9 @@ class Sized:
     def smallest(self) -> VolumeLevel | None:
         """Return the smallest level that holds, if the one below was measured, too."""
         settled = self.high - self.low == 1 and self.high < len(self.levels)
-        return self.levels[self.high] if settled else None
+        if settled:
+            return self.levels[self.high]
+        return None
 
     def following(self, blocks: int) -> tuple[Cell, ...]:
         """Return the cells to measure next: the middle between the ends of the border, then both ends
@@ -152,4 +154,6 @@ def _instead(trials: Sequence[Trial]) -> str:
     if 2 * clients > len(trials):
         return "client"
     busy = sum((trial.summary.get("cpu_pct") or 0.0) > BUSY_PCT for trial in trials)
-    return "CPU" if 2 * busy > len(trials) else ""
+    if 2 * busy > len(trials):
+        return "CPU"
+    return ""

@@ -85,7 +85,9 @@ def word(
     if low > 0 or high < 0:
         better, worse = WORDS[metric.words]
         higher = low > 0
-        return better if higher == (metric.better == "higher") else worse
+        if higher == (metric.better == "higher"):
+            return better
+        return worse
     if max(-low, high) <= math.log1p(margin):
         return Verdict.SAME
     return Verdict.INCONCLUSIVE

@@ -403,7 +403,9 @@ class Replay:
 def position(decoded: bytes, before: int) -> int:
     """Return the position of the last event that begins in this text; `before` if none does."""
     positions = _AT.findall(decoded)
-    return int(positions[-1]) if positions else before
+    if positions:
+        return int(positions[-1])
+    return before
 
 
 def _tool(server: mysqld.Mysqld, *names: str) -> tuple[str, ...]:

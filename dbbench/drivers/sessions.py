@@ -101,4 +101,6 @@ def fault(
     """
     if not process.wait_while(server.alive, DEATH_S, 0.02):
         return EngineDied(f"the server (pid {server.pid}) died; {evidence}")
-    return error if isinstance(error, DbbenchError) else DriverFailed(evidence)
+    if isinstance(error, DbbenchError):
+        return error
+    return DriverFailed(evidence)

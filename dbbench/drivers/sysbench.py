@@ -211,7 +211,9 @@ def _script_name(cell: Cell) -> str:
 
 def _script(cell: Cell) -> str:
     script = _script_name(cell)
-    return script if script in BUNDLED else str(locate(script))
+    if script in BUNDLED:
+        return script
+    return str(locate(script))
 
 
 def _script_options(cell: Cell) -> dict[str, Scalar]:

@@ -46,7 +46,9 @@ def installed_version(bin: Path | None = None) -> str | None:
 
 def refusal(settings: Settings, bin: Path | None = None) -> str:
     """Return why settings are not possible: no server would read them."""
-    return f"{PROFILE.name} has no server that has settings" if settings else ""
+    if settings:
+        return f"{PROFILE.name} has no server that has settings"
+    return ""
 
 
 def account() -> process.User:

@@ -137,7 +137,9 @@ def binlog_place(effective: Mapping[str, str], datadir: Path | None = None) -> P
     base = effective.get("log_bin_basename")
     if not base or effective.get("log_bin", "").upper() not in ("ON", "1"):
         return None
-    return Path(base) if datadir is None else datadir / base
+    if datadir is None:
+        return Path(base)
+    return datadir / base
 
 
 def binlog_files(base: Path) -> list[Path]:

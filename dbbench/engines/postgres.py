@@ -569,7 +569,10 @@ def backup(server: Server, room: Path) -> list[str] | str:
 def least_log(datadir: Path) -> int:
     """Return the smallest size in bytes that the server accepts for its log: two segments."""
     log = (datadir / "pg_wal").iterdir()
-    sizes = [file.stat().st_size for file in log if _SEGMENT.fullmatch(file.name)]
+    sizes = []
+    for file in log:
+        if _SEGMENT.fullmatch(file.name):
+            sizes.append(file.stat().st_size)
     return 2 * max(sizes, default=0)
 
 
@@ -700,7 +703,9 @@ def _version(folder: Path) -> str:
     printed = process.run((folder / "postgres", "--version"), note=False).stdout
     # "19rc1" of "postgres (PostgreSQL) 19rc1 (Debian 19~rc1-1)"
     match = re.search(r"\d\S*", printed)
-    return match[0] if match else printed.strip()
+    if match:
+        return match[0]
+    return printed.strip()
 
 
 def _major(version: str) -> int:

@@ -261,11 +261,10 @@ class PostgresServer(Server):
                     time.sleep(0.01)
                     ((present, opened, configured),) = self._read(ask)
                 self._opened_before = opened - len(self._opened)
-            others = {
-                int(pid): text
-                for pid, text in (present or {}).items()
-                if int(pid) not in self._opened
-            }
+            others = {}
+            for pid, text in (present or {}).items():
+                if int(pid) not in self._opened:
+                    others[int(pid)] = text
             count = (
                 None
                 if opened is None or self._opened_before is None

@@ -95,9 +95,9 @@ class PostgresSql(Sql):
             recorded_plan = _nodes(
                 _prepare(ask, recorded, force, f"EXPLAIN (FORMAT JSON) {execute}")
             )
-            return (
-                f"another plan: {plan} instead of {recorded_plan}" if plan != recorded_plan else ""
-            )
+            if plan != recorded_plan:
+                return f"another plan: {plan} instead of {recorded_plan}"
+            return ""
         return ""
 
     def scan(self, connection: Any, table: str) -> str:

@@ -285,7 +285,9 @@ def _death(
 
 
 def _status(status: int) -> str:
-    return f"signal {signal.Signals(-status).name}" if status < 0 else f"status {status}"
+    if status < 0:
+        return f"signal {signal.Signals(-status).name}"
+    return f"status {status}"
 
 
 def _end_orphans(launch: Launch) -> None:

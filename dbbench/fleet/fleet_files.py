@@ -39,7 +39,9 @@ class Fleet:
 
     def run_of(self, host: str) -> str:
         """Return the name of the host's run: with `each`, every host has its own."""
-        return self.name if self.mode == "spread" else f"{self.name}-{host}"
+        if self.mode == "spread":
+            return self.name
+        return f"{self.name}-{host}"
 
     @property
     def runs(self) -> list[str]:

@@ -114,7 +114,9 @@ class RecordedStatements:
 def _verb(text: str) -> str:
     """Return the first word, in capitals, after comments."""
     word = re.match(r"(?:\s|/\*.*?\*/|--[^\n]*\n|\()*(\w*)", text, re.DOTALL)
-    return word[1].upper() if word else ""
+    if word:
+        return word[1].upper()
+    return ""
 
 
 def read(path: Path) -> RecordedStatements:

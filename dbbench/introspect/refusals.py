@@ -103,7 +103,9 @@ def _refusal(text: str, dialect: str) -> str:
     for pattern, reason in _REFUSED:
         if match := re.match(pattern, bare, re.DOTALL):
             name = match.groupdict().get("name")
-            return f"{reason} ({one_line(name.upper())})" if name else reason
+            if name:
+                return f"{reason} ({one_line(name.upper())})"
+            return reason
     spoken = _DIALECTS[dialect]
     if spoken.depends(text, bare):
         return spoken.reason

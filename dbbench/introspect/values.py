@@ -290,7 +290,9 @@ def _number(node: Any) -> int:
         return 0
     inner = node.find(exp.Placeholder)
     digits = "" if inner is None else inner.name[1:]
-    return int(digits) if digits.isdigit() else 0
+    if digits.isdigit():
+        return int(digits)
+    return 0
 
 
 def _column(parent: Any, child: Any) -> str:

@@ -195,7 +195,9 @@ class DirectoryPair:
                 )
                 text += f" ({level} {_two_digits(1 / self.high)} to {times(1 / self.low)})"
         disks = join_words(list(self.same_disks))
-        return f"{text}; the same disk lies under both: {disks}" if disks else text
+        if disks:
+            return f"{text}; the same disk lies under both: {disks}"
+        return text
 
 
 def times(ratio: float) -> str:

@@ -324,7 +324,9 @@ def _first_reason(
     # it may also hold other data
     if own_before and own_after is not None and own_after >= own_before:
         return f"the filesystem's own cache holds {own_after} bytes, no less than before"
-    return f"{after} bytes of the data files are still resident" if after else ""
+    if after:
+        return f"{after} bytes of the data files are still resident"
+    return ""
 
 
 def _sample_reason(

@@ -32,7 +32,9 @@ STALL: Final = 0.10  # a second below this share of the usual throughput is a st
 
 def ratio(part: float | None, whole: float | None) -> float | None:
     """Return `part` ÷ `whole`; None if one of them was not measured, or if the whole is 0."""
-    return part / whole if part is not None and whole else None
+    if part is not None and whole:
+        return part / whole
+    return None
 
 
 def throughput(outcome: Outcome, drain_s: float | None) -> dict[str, float | None]:

@@ -79,7 +79,9 @@ def _written_seconds(given: object, info: ValidationInfo) -> float:
 
 def _locate(path: str, info: ValidationInfo) -> str:
     folder = (info.context or {}).get("folder")
-    return str(folder / path) if path and folder else path
+    if path and folder:
+        return str(folder / path)
+    return path
 
 
 def _as_list(given: object) -> object:
@@ -190,4 +192,6 @@ def plain(noun: Any) -> Any:
         return {str(key): plain(value) for key, value in noun.items()}
     if isinstance(noun, list | tuple):
         return [plain(value) for value in noun]
-    return noun.value if isinstance(noun, StrEnum) else noun
+    if isinstance(noun, StrEnum):
+        return noun.value
+    return noun

@@ -122,7 +122,9 @@ class IoFacts:
     def operations(self) -> int | None:
         reads = self.read_operations
         writes = self.write_operations
-        return None if reads is None or writes is None else reads + writes
+        if reads is None or writes is None:
+            return None
+        return reads + writes
 
 
 @dataclass(frozen=True)

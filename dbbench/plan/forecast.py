@@ -443,4 +443,6 @@ def _variances(run: LoadedRun, primary: Mapping[tuple[str, str], str]) -> Iterat
 
 
 def _percent(share: float) -> str:
-    return f"{100 * share:.2g}" if share < 0.1 else f"{100 * share:.0f}"
+    if share < 0.1:
+        return f"{100 * share:.2g}"
+    return f"{100 * share:.0f}"

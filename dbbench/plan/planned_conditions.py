@@ -297,7 +297,9 @@ def limits(plan: Plan, cells: Sequence[Cell]) -> str:
     for at in sorted({volume.at for volume in plan.device.volumes.values() if volume.at}):
         if mount_of(nearest(Path(at))).fstype in _IN_MEMORY:
             texts.append(f"an image in memory ({at}), from which nothing reaches a disk")
-    return f"Limits of this plan: {join_words(texts)}." if texts else ""
+    if texts:
+        return f"Limits of this plan: {join_words(texts)}."
+    return ""
 
 
 def _device(plan: Plan, cells: Sequence[Cell]) -> Iterator[str]:

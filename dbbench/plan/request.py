@@ -179,7 +179,9 @@ def _refused_levels(plan: Plan) -> dict[str, str]:
             if len(levels) > 1 and level in levels:
                 refused.append(level_text(name, level))
     reason = host.without_io_uring() if refused else None
-    return dict.fromkeys(refused, reason) if reason else {}
+    if reason:
+        return dict.fromkeys(refused, reason)
+    return {}
 
 
 def take_share(request: PlanRequest, part: tuple[int, int] | None) -> PlanRequest:

@@ -294,7 +294,9 @@ def convert(
             with contextlib.suppress(ValidationError):
                 return adapter(kind).validate_python(rest, context=context)
         return None
-    return noun if len(document.flaws) == before else None
+    if len(document.flaws) == before:
+        return noun
+    return None
 
 
 def read_as(

@@ -116,7 +116,9 @@ def _measure(cell: Cell) -> Dataset:
 
 def spares(plan: Plan, setup: FsSetup) -> int:
     """Return the number of devices that the operation `grow` adds, which a setup leaves over."""
-    return devices_to_add(setup) if "grow" in plan.operations else 0
+    if "grow" in plan.operations:
+        return devices_to_add(setup)
+    return 0
 
 
 def devices_of(plan: Plan, setup: FsSetup) -> int:

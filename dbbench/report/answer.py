@@ -218,7 +218,9 @@ def _price(pairs: Sequence[Pair]) -> str:
     if too_many:
         ends = [*ends[:1], "more than 90"]
     noun = "block" if ends == ["1"] else "blocks"
-    return f": {' to '.join(ends)} more {noun} would be needed" if ends else ""
+    if ends:
+        return f": {' to '.join(ends)} more {noun} would be needed"
+    return ""
 
 
 def _without_pairs(tables: Sequence[VerdictTable]) -> Iterator[str]:

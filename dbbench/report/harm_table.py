@@ -50,7 +50,9 @@ class HarmLine(NamedTuple):
         flags = self.row.durability_flags
         page = profile_of(self.row.engine).page_bytes
         text = durability_class(flags, page) if flags else self.row.durability_class
-        return f"{text} ({', '.join(self.reports)})" if self.reports else text
+        if self.reports:
+            return f"{text} ({', '.join(self.reports)})"
+        return text
 
     def cells(self, column: str) -> list[tuple[str, str, str]]:
         """Return each outcome as "torn 3/40", its share's 95 % interval as "1.6–20 %", and its
@@ -176,11 +178,10 @@ class HarmTable:
         omitted = {**self.run.run.skipped, **self.lab.skipped}
         # What the time did not suffice for is neither omitted nor tested.
         tested = {(row.fs_setup, row.engine) for row in self.lab.rows}
-        late = {
-            f"{cell.arm} with {profile_of(cell.engine.name).title}": None
-            for cell in self.run.run.cells
-            if (cell.arm, cell.engine.name) not in tested and cell.arm not in omitted
-        }
+        late: dict[str, None] = {}
+        for cell in self.run.run.cells:
+            if (cell.arm, cell.engine.name) not in tested and cell.arm not in omitted:
+                late[f"{cell.arm} with {profile_of(cell.engine.name).title}"] = None
         untried = [
             f"{line.row.fs_setup} with {line.server}, {outcome.column}: {outcome.detail}"
             for line in self.lines

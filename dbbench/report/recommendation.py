@@ -188,7 +188,9 @@ def _how_much(pairs: Sequence[Pair]) -> str:
         return word
     up_to = "up to " if len(sizes) > 1 else ""
     size = f"{up_to}{size_text(most)}"
-    return f"{size} {word}" if sized_by(most) is None else f"{word} ({size})"
+    if sized_by(most) is None:
+        return f"{size} {word}"
+    return f"{word} ({size})"
 
 
 def _limits(tables: Sequence[VerdictTable]) -> str:

@@ -39,7 +39,9 @@ def freedom(row: Row) -> str:
         return ""
     shared = row.df_shared or 0.0
     from_blocks = f"{row.df - shared:.3g} degrees of freedom from this pair's blocks"
-    return f"{from_blocks}, {shared:.1f} from other pairs of the run" if shared else from_blocks
+    if shared:
+        return f"{from_blocks}, {shared:.1f} from other pairs of the run"
+    return from_blocks
 
 
 def why_without(base: Row) -> str:
@@ -57,9 +59,10 @@ def why_without(base: Row) -> str:
 
 def class_of(row: Row) -> str:
     """Return the durability class of a row, and the reports of losses that are known."""
-    reports = [
-        str(note.values["reports"]) for note in row.notes if note.kind is RemarkKind.REPORTED
-    ]
+    reports = []
+    for note in row.notes:
+        if note.kind is RemarkKind.REPORTED:
+            reports.append(str(note.values["reports"]))
     return row.durability_class + (f" ({', '.join(reports)})" if reports else "")
 
 

@@ -95,7 +95,9 @@ def difference_sentences(
 def kernel_sentence(name: str, trials: Sequence[Trial]) -> str:
     """Return the CPUs that kernel threads used beside a setup's sessions; "" if none did."""
     used = [f"{percent(cpus, 1)} ({who})" for who, cpus in time_layers.kernel(trials).items()]
-    return f"{name}: kernel threads used {join_words(used)} of a CPU." if used else ""
+    if used:
+        return f"{name}: kernel threads used {join_words(used)} of a CPU."
+    return ""
 
 
 def slow_seconds(trials: Sequence[Trial], names: Sequence[str]) -> Iterator[tuple[str, str, str]]:

@@ -142,7 +142,9 @@ def _free(histogram: tuple[FreeExtents, ...] | None) -> str:
 
 
 def _extents(extents: int | None) -> str:
-    return "an unknown number of extents" if extents is None else count(extents, "extent")
+    if extents is None:
+        return "an unknown number of extents"
+    return count(extents, "extent")
 
 
 def _snapshots(trial: Trial) -> Iterator[str]:

@@ -57,7 +57,9 @@ def level_name(limit: DeviceLimit) -> str:
 
 def _question(search: Search) -> str:
     text = f"{number(search.rate)} tx/s"
-    return text if search.p99_ms is None else f"{text} with p99 ≤ {number(search.p99_ms)} ms"
+    if search.p99_ms is None:
+        return text
+    return f"{text} with p99 ≤ {number(search.p99_ms)} ms"
 
 
 def _sentences(run: Run, search: Search, setups: Sequence[Sized]) -> list[str]:

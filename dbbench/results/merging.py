@@ -160,7 +160,9 @@ def own_scripts(cells: tuple[Cell, ...], folder: Path) -> tuple[Cell, ...]:
 
 def decoding(name: str) -> str:
     """Return how bytes of a file that are not UTF-8 are treated: recorded statements keep them."""
-    return "surrogateescape" if name.endswith(".statements") else "strict"
+    if name.endswith(".statements"):
+        return "surrogateescape"
+    return "strict"
 
 
 def keep_scripts(folder: Path, scripts: dict[str, str]) -> None:

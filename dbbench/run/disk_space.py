@@ -181,7 +181,9 @@ def golden_bytes(expanded: Expanded) -> int | None:
             key = cell.engine.name + repr(cell.dataset)
         if not golden.exists(key):
             sizes[key] = dataset_bytes(cell)
-    return sum(sizes.values()) if sizes else None
+    if sizes:
+        return sum(sizes.values())
+    return None
 
 
 def free_bytes(path: Path) -> int:

@@ -374,7 +374,9 @@ def foreign_io(
     foreign = all_bytes - own_bytes
     share = foreign / all_bytes
     disturbs = share >= FOREIGN_SHARE and foreign / seconds >= FOREIGN_BYTES
-    return ForeignIo(foreign / 1e6, share) if disturbs else None
+    if disturbs:
+        return ForeignIo(foreign / 1e6, share)
+    return None
 
 
 def _io(clock: DiskClock) -> IoFacts:

@@ -174,10 +174,14 @@ class Record:
         base = DEADLINES_S[phase]
         base = max(base, min(base * self.disk_slowness(), _LONGEST_S))
         if phase is model.Phase.MEASURE:
-            return base + window.measure_s if window.kind == "fixed" else UNBOUNDED_WORK_S
+            if window.kind == "fixed":
+                return base + window.measure_s
+            return UNBOUNDED_WORK_S
         if phase is model.Phase.WARMUP:
             bounded = window.kind == "fixed" and not self.cell.workload.prepares
-            return base + window.warmup_s if bounded else UNBOUNDED_WORK_S
+            if bounded:
+                return base + window.warmup_s
+            return UNBOUNDED_WORK_S
         return base
 
 

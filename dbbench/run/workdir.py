@@ -22,7 +22,9 @@ class WorkDir:
         return self.root / "mnt"
 
     def mount_point(self, role: Role) -> Path:
-        return self.mount if role == "data" else self.root / "wal"
+        if role == "data":
+            return self.mount
+        return self.root / "wal"
 
     @property
     def scratch(self) -> Path:

@@ -261,7 +261,9 @@ class TaskClock:
         """Return context switches a second; None if not counted, or without two readings with all
         processes.
         """
-        return self._counted / self._seconds if self._seconds else None
+        if self._seconds:
+            return self._counted / self._seconds
+        return None
 
 
 def files_elsewhere(

@@ -176,7 +176,9 @@ def lay(source: Source, data: Path, place: Place) -> tuple[SourceChange, ...]:
         for file in data.glob(pattern):
             file.unlink()
     kept = (source.path / _PERSISTED).is_file()
-    return (SourceChange(SourceChangeKind.PERSISTED),) if kept else ()
+    if kept:
+        return (SourceChange(SourceChangeKind.PERSISTED),)
+    return ()
 
 
 def load(
@@ -199,11 +201,10 @@ def load(
         for database, table, engine in others
         if database not in SYSTEM_SCHEMAS
     )
-    databases = {
-        str(name): int(size)
-        for name, size in rows(server, _SIZES, database="")
-        if str(name) not in SYSTEM_SCHEMAS
-    }
+    databases = {}
+    for name, size in rows(server, _SIZES, database=""):
+        if str(name) not in SYSTEM_SCHEMAS:
+            databases[str(name)] = int(size)
     if wanted and wanted not in databases:
         raise SourceUnusable(
             f'the source has no database "{wanted}" (databases: {", ".join(databases) or "none"})'
@@ -227,7 +228,9 @@ def load(
 def _not_measured(tables: Iterable[str]) -> tuple[SourceChange, ...]:
     """Return these tables, which are not InnoDB's, as a change."""
     text = ", ".join(tables)
-    return (SourceChange(SourceChangeKind.NOT_MEASURED, {"tables": text}),) if text else ()
+    if text:
+        return (SourceChange(SourceChangeKind.NOT_MEASURED, {"tables": text}),)
+    return ()
 
 
 def examine(source: Source, bin: Path | None) -> tuple[SourceChange, ...]:
@@ -268,12 +271,17 @@ def examine(source: Source, bin: Path | None) -> tuple[SourceChange, ...]:
 
 def _without_counts(folder: Path, tables: Tables) -> tuple[SourceChange, ...]:
     """Return the tables in several files of which nothing tells whether the last one is there."""
-    counted = {".".join(table) for table, rows in tables.items() if rows is not None}
+    counted = set()
+    for table, number in tables.items():
+        if number is not None:
+            counted.add(".".join(table))
     matches = (_NUMBERED.match(path.name) for path in sorted(folder.iterdir()))
     parts = Counter(match[1] for match in matches if match)
     unknown = [name for name, files in parts.items() if files > 1 and name not in counted]
     text = ", ".join(f"{name} ({parts[name]} files)" for name in unknown[:_MOST_WARNINGS])
-    return (SourceChange(SourceChangeKind.NOT_COUNTED, {"tables": text}),) if text else ()
+    if text:
+        return (SourceChange(SourceChangeKind.NOT_COUNTED, {"tables": text}),)
+    return ()
 
 
 class MysqlScript:
@@ -378,7 +386,9 @@ def _load_dump(source: Source, server: Server) -> tuple[SourceChange, ...]:
         statement = (
             f"SELECT count(*) FROM {sql_of(server).quote(database)}.{sql_of(server).quote(table)}"
         )
-        return int(rows(server, statement, database="")[0][0]) if count else 0
+        if count:
+            return int(rows(server, statement, database="")[0][0])
+        return 0
 
     return (*changes, *compare(source.path, tables, (), rows_of))
 
@@ -593,7 +603,10 @@ def _step(name: str) -> int | None:
     stem = re.sub(r"\.(gz|zst|bz2|xz|lz4)$", "", name)
     if not stem.endswith(".sql"):
         return None
-    fitting = [step for step, word in enumerate(_STEPS) if word and stem.endswith(f"{word}.sql")]
+    fitting = []
+    for step, word in enumerate(_STEPS):
+        if word and stem.endswith(f"{word}.sql"):
+            fitting.append(step)
     return fitting[0] if fitting else _ROWS
 
 

@@ -109,7 +109,9 @@ def _beginning(path: Path) -> str:
         return ""
     with path.open("rb") as file:
         printed = re.sub(rb"[^ -~]", b".", file.read(_SHOWN)).decode()
-    return f': it begins with "{printed}"' if printed else ": it is empty"
+    if printed:
+        return f': it begins with "{printed}"'
+    return ": it is empty"
 
 
 def _directory(path: Path) -> Source | None:

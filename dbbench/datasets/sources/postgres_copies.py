@@ -433,7 +433,10 @@ def _reset(server: Server) -> tuple[SourceChange, ...]:
         " JOIN pg_database d ON d.oid = s.setdatabase"
         " WHERE s.setrole = 0 AND d.datname = current_database()",
     )
-    names = [str(row[0]) for row in settings if not str(row[0]).startswith("search_path=")]
+    names = []
+    for row in settings:
+        if not str(row[0]).startswith("search_path="):
+            names.append(str(row[0]))
     for name in names:
         execute(server, f'ALTER DATABASE {server.database} RESET "{name.partition("=")[0]}"')
     if not names:

@@ -287,7 +287,9 @@ def _lasting_s(fault: DiskFault) -> float:
     """Return how long a fault lasts after its first request."""
     if fault.seconds is not None:
         return fault.seconds
-    return MET_S if fault.first is None or fault.onwards else RESET_S
+    if fault.first is None or fault.onwards:
+        return MET_S
+    return RESET_S
 
 
 def _complaints(log: Path, offset: int) -> list[str]:

@@ -273,7 +273,9 @@ def _difference(server: Server, acknowledged: Mapping[int, int]) -> str:
         if lost:
             return f"{lost} of {sum(acknowledged.values())} acknowledged commits are missing"
         unequal = witness.unequal(cursor)
-        return f"{unequal} balances do not match the ledger" if unequal else ""
+        if unequal:
+            return f"{unequal} balances do not match the ledger"
+        return ""
 
 
 def _flip(image: Path, offset: int) -> bytes:

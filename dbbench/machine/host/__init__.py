@@ -179,7 +179,9 @@ def _cpu(root: Path) -> dict[str, Any]:
 
 def _field(cpuinfo: str, name: str) -> str | None:
     match = re.search(rf"^{name}\s*:\s*(.+)$", cpuinfo, re.MULTILINE)
-    return match[1].strip() if match else None
+    if match:
+        return match[1].strip()
+    return None
 
 
 def memory_bytes(root: Path = Path("/")) -> int | None:
@@ -189,7 +191,9 @@ def memory_bytes(root: Path = Path("/")) -> int | None:
         text(root / "proc/meminfo") or "",
         re.MULTILINE,
     )
-    return int(match[1]) * 1024 if match else None
+    if match:
+        return int(match[1]) * 1024
+    return None
 
 
 def _printed_version(program: str, arguments: tuple[str, ...]) -> str | None:

@@ -86,7 +86,9 @@ class HostLoad:
     def other_runs_text(self) -> str:
         """Return " (at the same time: pid 8636 dbbench)", or "" if this is the only dbbench."""
         names = [f"pid {pid} dbbench" for pid in self.other_runs]
-        return f" (at the same time: {join_words(names)})" if names else ""
+        if names:
+            return f" (at the same time: {join_words(names)})"
+        return ""
 
 
 def reading(ours: tuple[int, ...] = (), proc: Path | None = None) -> LoadReading:

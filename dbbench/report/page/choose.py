@@ -98,7 +98,9 @@ def _stability(arm: str, groups: Sequence[Group]) -> str:
     if not measured:
         return MISSING
     stalled = math.fsum(measured)
-    return f"{duration_text(stalled)} stalled in all trials" if stalled else "no stalls"
+    if stalled:
+        return f"{duration_text(stalled)} stalled in all trials"
+    return "no stalls"
 
 
 def _cpu(arm: str, groups: Sequence[Group]) -> str:
@@ -134,4 +136,6 @@ def _check_text(arm: str, groups: Sequence[Group]) -> str:
                 if operation_of(operation.name) in ("fsck", "scrub"):
                     took.append(operation.seconds)
     measured = [seconds for seconds in took if seconds is not None]
-    return duration_text(statistics.fmean(measured)) if measured else MISSING
+    if measured:
+        return duration_text(statistics.fmean(measured))
+    return MISSING

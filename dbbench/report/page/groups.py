@@ -161,7 +161,9 @@ def reason(trial: Trial) -> str:
     if trial.status is Status.FAILED:
         return "failed"
     causes = sorted({warning.id for warning in trial.warnings if warning.suspect})
-    return f"suspect ({', '.join(causes)})" if causes else "its block was repeated"
+    if causes:
+        return f"suspect ({', '.join(causes)})"
+    return "its block was repeated"
 
 
 def groups(runs: Sequence[LoadedRun]) -> list[Group]:

@@ -245,7 +245,10 @@ def _results(runs: Sequence[LoadedRun], comparisons: Sequence[GroupSection]) -> 
         "trials": trials,
     }
     # Power-loss labs have results of their own.
-    labs = [{"run": run.run.name, **plain(run.lab)} for run in runs if run.lab is not None]
+    labs = []
+    for run in runs:
+        if run.lab is not None:
+            labs.append({"run": run.run.name, **plain(run.lab)})
     if labs:
         results["powercut"] = labs
     return results

@@ -67,7 +67,9 @@ def operation_tables(groups: Sequence[Group]) -> Iterator[StepTable]:
 
         def place(step: str, planned: list[str] = planned) -> int:
             word = operation_of(step)
-            return planned.index(word) if word in planned else -1
+            if word in planned:
+                return planned.index(word)
+            return -1
 
         yield from _table(
             group,

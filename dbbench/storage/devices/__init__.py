@@ -135,7 +135,9 @@ def size_bytes(path: Path) -> int | None:
     """Return the size of a block device, or None if the path is not one."""
     number = block.number_of(path)
     name = None if number is None else sysfs.name_of(number)
-    return None if name is None else sysfs.size_bytes(name)
+    if name is None:
+        return None
+    return sysfs.size_bytes(name)
 
 
 KINDS: Final[dict[str, Callable[[DiskSet, Permit, str], AbstractContextManager[Device]]]] = {

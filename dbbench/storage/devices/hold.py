@@ -210,11 +210,10 @@ def _open(number: int, flags: int) -> int | None:
 
 @contextlib.contextmanager
 def _release() -> Iterator[None]:
-    plain = [
-        os.open(f"/proc/self/fd/{hold.fd}", os.O_RDONLY | os.O_CLOEXEC)
-        for hold in _held.values()
-        if hold.fd
-    ]
+    plain = []
+    for hold in _held.values():
+        if hold.fd:
+            plain.append(os.open(f"/proc/self/fd/{hold.fd}", os.O_RDONLY | os.O_CLOEXEC))
     release(*plain)
     try:
         yield

@@ -141,7 +141,9 @@ class Listed:
     def path(self) -> str:
         """The name under /dev; of a volume of device-mapper the one that its owner gave it."""
         volume = sysfs.attribute(self.name, "dm/name")
-        return f"/dev/mapper/{volume}" if volume else f"/dev/{self.name}"
+        if volume:
+            return f"/dev/mapper/{volume}"
+        return f"/dev/{self.name}"
 
 
 def describe_all() -> list[Listed]:

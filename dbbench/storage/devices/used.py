@@ -446,7 +446,9 @@ def _release(name: str) -> str:
         return f"multipath -f {volume}"
     if volume:
         return f"dmsetup remove {volume}"
-    return f"mdadm --stop /dev/{name}" if sysfs.attribute(name, "md/level") else ""
+    if sysfs.attribute(name, "md/level"):
+        return f"mdadm --stop /dev/{name}"
+    return ""
 
 
 def _group_of(volume: str) -> str:
@@ -504,7 +506,9 @@ def status_of(path: str) -> libc.FileStatus | None:
         answer = _ask_status(path)
     else:
         answer = process.ask_each(_ask_status, [path], _ANSWER_S).get(path)
-    return None if answer is None else libc.FileStatus(*answer)
+    if answer is None:
+        return None
+    return libc.FileStatus(*answer)
 
 
 def _ask_status(path: str) -> tuple[int, int, int, int] | None:

@@ -196,7 +196,9 @@ class Btrfs(Formatted):
             compress = re.fullmatch(r"compress(?:ion|-force)?(?:=(\w+)(?::-?\d+)?)?", option)
             if compress:
                 algorithm = compress[1] or "zlib"  # the kernel's default
-                return None if algorithm in ("no", "none") else algorithm
+                if algorithm in ("no", "none"):
+                    return None
+                return algorithm
         return None
 
     def compression_ratio(self, path: Path) -> float | None:
@@ -342,7 +344,9 @@ class _Subvolumes:
     def lacks(self, stored: Stored) -> str | None:
         """Return why not: in an existing directory, dbbench cannot access the subvolume."""
         source = _source(stored)
-        return None if _is_subvolume(source) else f"{source} is not the root of a subvolume"
+        if _is_subvolume(source):
+            return None
+        return f"{source} is not the root of a subvolume"
 
     def snapshot(self, stored: Stored) -> None:
         _snapshot(

@@ -99,7 +99,9 @@ _DIRECTORY: Final = Directory()
 
 def family_on(device: Device, setup: FsSetup) -> Family:
     """Return what makes and mounts the setup on this device."""
-    return _DIRECTORY if device.facts.existing else family_of(setup)
+    if device.facts.existing:
+        return _DIRECTORY
+    return family_of(setup)
 
 
 def family_by_name(name: str) -> Family:

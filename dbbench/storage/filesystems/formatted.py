@@ -86,7 +86,9 @@ class Formatted(Family):
         """Return what an fsync does not guarantee. Barriers are on unless the kernel reports
         `nobarrier`.
         """
-        return (Durability.NO_BARRIER,) if "nobarrier" in effective else ()
+        if "nobarrier" in effective:
+            return (Durability.NO_BARRIER,)
+        return ()
 
     def promises(self, setup: FsSetup) -> tuple[Durability, ...]:
         return self.flags(setup.mount, {})

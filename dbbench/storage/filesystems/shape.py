@@ -103,7 +103,9 @@ def least_read_share(fs: Mounted) -> float:
     if compressed.
     """
     algorithm = family_in(fs).compresses(fs.options_effective)
-    return _LEAST_READ / _BEST_COMPRESSION if algorithm else _LEAST_READ
+    if algorithm:
+        return _LEAST_READ / _BEST_COMPRESSION
+    return _LEAST_READ
 
 
 def find_shape(
@@ -287,4 +289,6 @@ def _share(ends: Sequence[tuple[int, Extents | None]], field: str) -> float | No
         if extents is not None:
             whole += size
             part += getattr(extents, field)
-    return min(1.0, part / whole) if whole else None
+    if whole:
+        return min(1.0, part / whole)
+    return None

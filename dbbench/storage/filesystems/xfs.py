@@ -73,7 +73,9 @@ class Xfs(Formatted):
         direct I/O cannot write less than a sector. mkfs.xfs uses the sectors of the device.
         """
         size = block_bytes(setup)
-        return min(size, LARGEST_SECTOR) if size > PAGE_BYTES else 0
+        if size > PAGE_BYTES:
+            return min(size, LARGEST_SECTOR)
+        return 0
 
     def unit_bytes(self, setup: FsSetup, live: Mapping[str, Scalar]) -> int:
         return block_bytes(setup)

@@ -94,7 +94,10 @@ SIZES: Final = {
 
 def dot_plots(group: Group) -> tuple[DotPlot, DotPlot] | None:
     """Return the wide and the narrow drawing; None if no pair can be formed."""
-    ratios = {arm: _points(group, arm) for arm in group.arms if arm != group.baseline}
+    ratios = {}
+    for arm in group.arms:
+        if arm != group.baseline:
+            ratios[arm] = _points(group, arm)
     if any(ratios.values()):
         return _both(f"d-{group.ident}", [(group, ratios)])
     return None

@@ -40,9 +40,10 @@ class Telemetry:
 
     @cached_property
     def warmup(self) -> int:
-        starts = [
-            names.index(Phase.MEASURE) for names in self.phases.values() if Phase.MEASURE in names
-        ]
+        starts = []
+        for names in self.phases.values():
+            if Phase.MEASURE in names:
+                starts.append(names.index(Phase.MEASURE))
         return min(starts, default=0)
 
     @property

@@ -365,7 +365,10 @@ def _caption(
     if chart.ident == "tps":
         facts.append(_stall_text(group, seconds))
     keys = {panel.key for panel in panels}
-    absent = [each.title.lower() for each in chart.panels if each.key not in keys]
+    absent = []
+    for each in chart.panels:
+        if each.key not in keys:
+            absent.append(each.title.lower())
     if absent and chart in ALWAYS:
         facts.append(f"Not recorded: {join_words(absent)}.")
     return " ".join(fact for fact in (chart.caption, *facts) if fact)
@@ -395,7 +398,9 @@ def _shares(panels: Sequence[Panel], group: Group, seconds: Telemetry) -> str:
         if any(value is not None for value in means):
             parts.append(f"{arm} {' + '.join(map(number, means))}")
     titles = " + ".join(panel.title for panel in panels)
-    return f"Mean of the window, {titles}: {'; '.join(parts)}{GROUP}%." if parts else ""
+    if parts:
+        return f"Mean of the window, {titles}: {'; '.join(parts)}{GROUP}%."
+    return ""
 
 
 def _stall_text(group: Group, seconds: Telemetry) -> str:

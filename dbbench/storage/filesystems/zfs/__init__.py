@@ -96,7 +96,9 @@ class Datasets:
     atomic = True
 
     def lacks(self, stored: Stored) -> str | None:
-        return None if stored.fs.pool is not None else "the pool was not created for this trial"
+        if stored.fs.pool is not None:
+            return None
+        return "the pool was not created for this trial"
 
     def snapshot(self, stored: Stored) -> None:
         process.run(["zfs", "snapshot", "-r", f"{_pool(stored).name}@{SNAPSHOT}{stored.tag}"])
@@ -334,7 +336,9 @@ class Zfs(Family):
 
     def lacks(self, setup: FsSetup, root: Path = Path("/")) -> str | None:
         version = driver.version()
-        return properties.lacks(setup, version) if version else None
+        if version:
+            return properties.lacks(setup, version)
+        return None
 
     def give_back(self, journal: Journal) -> list[str]:
         return [*pool.give_back(journal), *driver.arc_given_back(journal)]

@@ -290,7 +290,8 @@ def _open_streams() -> None:
     """
     closed = [name for name in ("stdin", "stdout", "stderr") if getattr(sys, name) is None]
     for name in closed:  # in the order of their numbers
-        setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), "r+", encoding="utf-8"))
+        fd = os.open(os.devnull, os.O_RDWR)
+        setattr(sys, name, os.fdopen(fd, "r+", encoding="utf-8"))
     if "stdout" in closed:
         remedy = "Redirect it to a file, or to /dev/null if the result is not needed."
         raise NotWritable("standard output is closed", remedy=remedy)

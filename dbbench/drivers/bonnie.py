@@ -63,8 +63,11 @@ def command(
     is larger.
     """
     size = file_bytes(cell, memory) // MIB
-    argv = ["bonnie++", "-d", str(folder), "-s", str(size), "-r", str(size // BEYOND)]
-    argv += ["-m", "dbbench", "-q", "-n", str(cell.parameters.get("files", 16)), "-z", str(seed)]
+    files = cell.parameters.get("files", 16)
+    argv = ["bonnie++", "-d", str(folder), "-s", str(size)]
+    argv += ["-r", str(size // BEYOND)]
+    argv += ["-m", "dbbench", "-q"]
+    argv += ["-n", str(files), "-z", str(seed)]
     if not cell.parameters.get("chars", True):
         argv.append("-f")
     return argv

@@ -89,7 +89,9 @@ def copy(folder: Path, task: dict[str, Any]) -> None:
     size = int(task["file_size"])
     clients = int(task["clients"])
     # The content is in memory, so that reading it is not measured.
-    pool = memoryview(content(min(POOL, size), float(task["zeros"]), int(task["seed"])))
+    zeros = float(task["zeros"])
+    seed = int(task["seed"])
+    pool = memoryview(content(min(POOL, size), zeros, seed))
     printer = Printer()
 
     # Each client writes its share to a file of its own.

@@ -125,7 +125,8 @@ class FileWork:
         # The program gets its task as one JSON argument.
         for name in self.parameters:
             facts[name] = task.cell.parameters[name]
-        argv = [sys.executable, "-P", str(_PROGRAM), self.work, str(folder), json.dumps(facts)]
+        argv = [sys.executable, "-P", str(_PROGRAM)]
+        argv += [self.work, str(folder), json.dumps(facts)]
 
         # Its files are closed: only now can the trial empty their caches.
         def respond(line: str) -> Live | None:

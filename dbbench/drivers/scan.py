@@ -111,7 +111,10 @@ class _Passes:
         BrokenBarrierError if one failed.
         """
         self.barrier.wait()
-        return len(self.ends) == 1 or self.ends[-1] - self.ends[0] < self.repeat_s
+        if len(self.ends) == 1:
+            return True
+        repeated_s = self.ends[-1] - self.ends[0]
+        return repeated_s < self.repeat_s
 
 
 class _Session:

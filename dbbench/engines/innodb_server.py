@@ -225,8 +225,9 @@ class InnodbServer(Server):
         user = f"'{role}'@'{peer}'"
         grant = self.database.replace("`", "``")
         if self.profile.native_password:  # it stores SHA-1 of SHA-1
-            twice = hashlib.sha1(hashlib.sha1(password.encode()).digest()).hexdigest().upper()
-            method = f"VIA mysql_native_password USING '*{twice}'"
+            once = hashlib.sha1(password.encode()).digest()
+            twice = hashlib.sha1(once).hexdigest()
+            method = f"VIA mysql_native_password USING '*{twice.upper()}'"
         # the server salts the hash itself; its logs contain the hash in place of the password
         else:
             method = f"WITH caching_sha2_password BY '{password}'"

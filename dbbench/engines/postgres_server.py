@@ -61,7 +61,9 @@ def ready(pid: int, datadir: Path) -> bool:
         lines = (datadir / "postmaster.pid").read_text().splitlines()
     except OSError:
         return False
-    return len(lines) >= 8 and lines[0] == str(pid) and lines[7].strip() == "ready"
+    if len(lines) < 8 or lines[0] != str(pid):
+        return False
+    return lines[7].strip() == "ready"
 
 
 def connect_read_only(socket: Path, user: str, database: str | None) -> Any:

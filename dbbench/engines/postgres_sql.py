@@ -45,7 +45,10 @@ class PostgresSql(Sql):
         ]
 
     def quote(self, table: str) -> str:
-        return ".".join('"' + word.replace('"', '""') + '"' for word in table.split(".", 1))
+        names = []
+        for word in table.split(".", 1):
+            names.append('"' + word.replace('"', '""') + '"')
+        return ".".join(names)
 
     def tables(self, connection: Any) -> list[Table]:
         answer = rows_of(

@@ -160,7 +160,8 @@ class Sql(Protocol):
 
 def hashes(expression: str, size: int, salt: int) -> list[str]:
     """Return as many hashes as give `size` bytes; `expression` has a place for the salt."""
-    return [expression.format(salt + number) for number in range(max(1, -(-size // HASH_BYTES)))]
+    count = max(1, -(-size // HASH_BYTES))
+    return [expression.format(salt + number) for number in range(count)]
 
 
 @contextlib.contextmanager

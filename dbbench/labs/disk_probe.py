@@ -44,7 +44,6 @@ from dbbench.units import (
     change,
     count,
     duration_text,
-    grouped,
     interval,
     join_words,
     number,
@@ -271,7 +270,8 @@ def probe(
         cautions += [foreign[disk] for disk in physical[number] if foreign[disk]]
         reached = "" if doubtful else flushes
         rates, ended = _by_minute(rounds[number], minutes[number])
-        cautions += [ended] if ended else []
+        if ended:
+            cautions.append(ended)
         limit = _limit(facts, latencies, per_commit[number])
         probed.append(Probed(str(path), facts, rows, tuple(cautions), reached, rates, limit))
     pairs = []
@@ -297,7 +297,8 @@ def _flushes_of(directory: MeasuredDirectory, leaves: tuple[str, ...]) -> int:
     clock = DiskClock(leaves)
     calls = len(directory.measure(OVERWRITE, LOOK_S))
     flushes = clock.difference()["flushes"] or 0
-    return max(1, round(flushes / calls / max(1, len(leaves))))
+    of_disk = flushes / max(1, len(leaves))
+    return max(1, round(of_disk / calls))
 
 
 def _limit(
@@ -310,7 +311,9 @@ def _limit(
     `flushes`: of one commit.
     """
     rates = [latencies[method.name].per_s for method in PARALLEL if method.name in latencies]
-    limit = {"iops": round(float(f"{min(rates):.2g}"))} if rates else {}
+    limit = {}
+    if rates:
+        limit["iops"] = round(float(f"{min(rates):.2g}"))
     delays = {}
     if READ.name in latencies:
         delays["read_ms"] = latencies[READ.name].p50_ms
@@ -318,24 +321,32 @@ def _limit(
     commit_ms = latencies[OVERWRITE.name].p50_ms
     key = "write_ms" if caches == {"write through"} else "flush_ms"
     delays[key] = commit_ms and commit_ms / flushes
-    return limit | {key: round(ms) for key, ms in delays.items() if ms and round(ms)}
+    for key, delay_ms in delays.items():
+        if delay_ms and round(delay_ms):
+            limit[key] = round(delay_ms)
+    return limit
 
 
 def _by_minute(rounds: Sequence[Round], minutes: Sequence[int]) -> tuple[tuple[float, ...], str]:
     """Return the commits per second of each minute, () for a single one, and a caution if the last
     minute was slower than the first. `minutes`: that of each round.
     """
-    of_minute = grouped(zip(minutes, rounds, strict=True), lambda pair: pair[0])
+    of_minute: dict[int, list[Round]] = {}
+    for minute, values in zip(minutes, rounds, strict=True):
+        of_minute.setdefault(minute, []).append(values)
     rates = []
     logs = []
-    for pairs in of_minute.values():
-        taken_s = [second for _, values in pairs for second in values[COMMIT.name]]
+    for its_rounds in of_minute.values():
+        taken_s = [second for values in its_rounds for second in values[COMMIT.name]]
         rates.append(len(taken_s) / sum(taken_s))
-        logs.append([math.log(_commit_rate(values)) for _, values in pairs])
+        logs.append([math.log(_commit_rate(values)) for values in its_rounds])
     if len(rates) < 2:
         return (), ""
     change = welch(logs[0], logs[-1])
-    if change.df is None or change.mean > BURST_ENDED or change.bounds(LEVEL)[1] > 0:
+    if change.df is None or change.mean > BURST_ENDED:
+        return tuple(rates), ""
+    # The last minute may also have been as fast as the first.
+    if change.bounds(LEVEL)[1] > 0:
         return tuple(rates), ""
     text = f"the disk became slower: {number(rates[0])} commits per second in the first minute, "
     text += f"{number(rates[-1])} in the last. A burst credit may have ended: use --minutes "

@@ -76,7 +76,10 @@ def limits_of(rows: Sequence[CeilingRow]) -> dict[Kind, float]:
     """Return the highest rate of reads, of writes and of both together in IOPS and MB/s, and the
     rates of single flushed writes.
     """
-    limits = {(row.name, "IOPS"): row.iops for row in rows if row.name.endswith(FLUSHED)}
+    limits = {}
+    for row in rows:
+        if row.name.endswith(FLUSHED):
+            limits[row.name, "IOPS"] = row.iops
     for unit in ("IOPS", "MB/s"):
         reads = 0.0
         writes = 0.0

@@ -158,7 +158,8 @@ def exclusive(lock: Path, refused: Callable[[str], errors.DbbenchError]) -> Iter
         fd = own_file(lock, os.O_RDWR, 0o600)
     try:
         if not try_lock(fd):
-            raise refused(os.pread(fd, 20, 0).decode(errors="replace").strip() or "unknown")
+            holder = os.pread(fd, 20, 0).decode(errors="replace").strip()
+            raise refused(holder or "unknown")
         os.ftruncate(fd, 0)
         os.pwrite(fd, str(os.getpid()).encode(), 0)
         yield

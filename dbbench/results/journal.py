@@ -174,9 +174,10 @@ def _is_ours(what: str, path: str, tag: str) -> bool:
     named = OURS.get(what)
     if named is None:
         return True
-    return re.fullmatch(named.replace("{tag}", tag), path) is not None and not {"..", ""} & set(
-        path.split("/")[1:]
-    )
+    if not re.fullmatch(named.replace("{tag}", tag), path):
+        return False
+    parts = path.split("/")[1:]
+    return ".." not in parts and "" not in parts
 
 
 def of(entry: Mapping[str, Any], tag: str) -> str:
@@ -200,7 +201,8 @@ def holds(entry: Mapping[str, Any], tag: str) -> bool:
 
 def _seal(entry: Mapping[str, Any], tag: str, key: bytes) -> str:
     content = {name: value for name, value in entry.items() if name != "seal"}
-    return hmac.new(key, json.dumps([tag, content], sort_keys=True).encode(), "sha256").hexdigest()
+    text = json.dumps([tag, content], sort_keys=True)
+    return hmac.new(key, text.encode(), "sha256").hexdigest()
 
 
 def _key() -> bytes:

@@ -48,7 +48,8 @@ _COUNT: Final = "SELECT COUNT(*) FROM information_schema.columns"  # of a server
 
 def kill_twice(lab: Lab, base: BaseImages, rounds: int) -> list[HarmCount]:
     """Kill the server twice, so many times; return the counts of each outcome."""
-    return repeat(lab, base, RECOVERY, rounds, partial(_kill_recovering, lab, base))
+    attempt = partial(_kill_recovering, lab, base)
+    return repeat(lab, base, RECOVERY, rounds, attempt)
 
 
 def _kill_recovering(lab: Lab, base: BaseImages, seed: str) -> list[HarmCount]:
@@ -123,9 +124,11 @@ def _kill_initializing(lab: Lab, base: BaseImages, seed: str) -> list[HarmCount]
         try:
             half = _columns_of(lab, base, datadir)
         except (EngineStartFailed, EngineDied, DataCorrupt) as error:
-            return [single(INITIALIZATION, HarmOutcome.FAILS, f"{when}: {first_line(str(error))}")]
+            text = f"{when}: {first_line(str(error))}"
+            return [single(INITIALIZATION, HarmOutcome.FAILS, text)]
     word = HarmOutcome.UNHARMED if half == whole else HarmOutcome.DAMAGED
-    return [single(INITIALIZATION, word, f"{when}: it starts with {half} of {whole} columns")]
+    text = f"{when}: it starts with {half} of {whole} columns"
+    return [single(INITIALIZATION, word, text)]
 
 
 def _columns_of(lab: Lab, base: BaseImages, datadir: Path) -> int:

@@ -45,8 +45,10 @@ def copy_running(lab: Lab, base: BaseImages, rounds: int) -> list[HarmCount]:
     """
     counts = list[HarmCount]()
     for column, how in COLUMNS.items():
-        counts += repeat(lab, base, column, rounds, partial(copy_once, lab, base, column, how))
-    return counts + repeat(lab, base, SNAPSHOT, rounds, partial(_take_snapshot, lab, base))
+        attempt = partial(copy_once, lab, base, column, how)
+        counts += repeat(lab, base, column, rounds, attempt)
+    attempt = partial(_take_snapshot, lab, base)
+    return counts + repeat(lab, base, SNAPSHOT, rounds, attempt)
 
 
 def copy_once(lab: Lab, base: BaseImages, column: str, how: str, seed: str) -> list[HarmCount]:
@@ -78,26 +80,29 @@ def copy_once(lab: Lab, base: BaseImages, column: str, how: str, seed: str) -> l
     def files_in(folder: Path) -> tuple[set[Path], set[Path]]:
         """Return the files of the log, and the others."""
         log = set(log_files_of(engine, folder, effective))
-        return log, set(filter(Path.is_file, folder.rglob("*"))) - log
+        files = {path for path in folder.rglob("*") if path.is_file()}
+        return log, files - log
 
     # What is on the disk is known after another mount.
     with attach(images) as volumes, mount(lab, base.target, volumes) as datadir:
-        pieces = [
-            _found(sought, files)
-            for sought, files in zip((of_log, of_tables), files_in(datadir), strict=True)
-        ]
+        log, others = files_in(datadir)
+        on_disk = [_present(of_log, log), _present(of_tables, others)]
         lost = {}
         for name in ("control", "copy"):
-            present = map(_found, pieces, files_in(datadir.with_name(name)))
-            lost[name] = [len(before - now) for before, now in zip(pieces, present, strict=True)]
-    if not all(pieces) or any(lost["control"]):
-        raise DbbenchError(f"a copy of the stopped server lacks {lost['control']} of {pieces}")
+            log, others = files_in(datadir.with_name(name))
+            lost[name] = [
+                len(on_disk[0] - _present(on_disk[0], log)),
+                len(on_disk[1] - _present(on_disk[1], others)),
+            ]
+    if not all(on_disk) or any(lost["control"]):
+        raise DbbenchError(f"a copy of the stopped server lacks {lost['control']} of {on_disk}")
     in_log, in_tables = lost["copy"]
     text = (
-        f"{in_log} of {len(pieces[0])} pieces of acknowledged rows are missing in the log, "
-        f"{in_tables} of {len(pieces[1])} in other files"
+        f"{in_log} of {len(on_disk[0])} pieces of acknowledged rows are missing in the log, "
+        f"{in_tables} of {len(on_disk[1])} in other files"
     )
-    return [single(column, HarmOutcome.LOST if any(lost["copy"]) else HarmOutcome.UNHARMED, text)]
+    word = HarmOutcome.LOST if any(lost["copy"]) else HarmOutcome.UNHARMED
+    return [single(column, word, text)]
 
 
 def _copy(how: str, source: Path, target: Path) -> list[str]:
@@ -106,14 +111,14 @@ def _copy(how: str, source: Path, target: Path) -> list[str]:
     return without_vanishing(done.stderr)
 
 
-def _found(pieces: Collection[bytes], files: Iterable[Path]) -> set[bytes]:
+def _present(pieces: Collection[bytes], files: Iterable[Path]) -> set[bytes]:
     """Return the pieces that are in these files."""
-    found = set[bytes]()
+    present = set[bytes]()
     for path in files:
         content = path.read_bytes()
         if MARK.encode() in content:
-            found.update(piece for piece in pieces if piece in content)
-    return found
+            present.update(piece for piece in pieces if piece in content)
+    return present
 
 
 def _take_snapshot(lab: Lab, base: BaseImages, seed: str) -> list[HarmCount]:

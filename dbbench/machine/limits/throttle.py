@@ -85,8 +85,10 @@ def limit_group(
 def _stages(limit: DeviceLimit) -> list[Rates]:
     """Return the rates in the order in which they apply: those of the burst, if any, and the others."""
     bytes_s = round((limit.mb_per_s or 0) * 1e6)
-    iops = (limit.burst_iops, limit.iops) if limit.burst_iops else (limit.iops,)
-    return [(rate or 0, bytes_s) for rate in iops]
+    rates = [(limit.iops or 0, bytes_s)]
+    if limit.burst_iops:
+        rates.insert(0, (limit.burst_iops, bytes_s))
+    return rates
 
 
 @contextlib.contextmanager
@@ -126,7 +128,8 @@ def _enforce(
     """Set the limits of a group and read them back. Raises KernelLacks and OSError."""
     for disk in disks:
         _set(version, group, disk, rates)
-        if (actual := _read(version, group, disk)) != rates:
+        actual = _read(version, group, disk)
+        if actual != rates:
             text = f"the limit of device {disk} in {group} is {actual}, not {rates}"
             raise refused(text, _LATE)
 
@@ -150,7 +153,8 @@ def obstacle() -> str:
     """Return why no limit can be set on this machine; "" if none is known. Version 2 is tried."""
     where = cgroup.hierarchy(controller=IO)
     if isinstance(where, str):  # a trial mounts it in a namespace of its own, if the kernel has it
-        if "blkio" in (text(Path("/proc/cgroups")) or "").split():
+        controllers = text(Path("/proc/cgroups")) or ""
+        if "blkio" in controllers.split():
             return ""
         return where
     if where.version == 2:
@@ -186,7 +190,8 @@ def _set(version: int, group: Path, disk: str, rates: Rates) -> None:
         return
     for unit, rate in named.items():
         for side in ("read", "write"):
-            (group / f"blkio.throttle.{side}_{unit}_device").write_text(f"{disk} {rate}")
+            file = group / f"blkio.throttle.{side}_{unit}_device"
+            file.write_text(f"{disk} {rate}")
 
 
 def _read(version: int, group: Path, disk: str) -> Rates | None:

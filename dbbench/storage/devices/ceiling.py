@@ -56,7 +56,8 @@ def measure(
     size = min(device.facts.size_bytes - 2 * _SKIP, _SPAN)
     argv = command(device.argument, size, each_s, seed, rows)
     try:
-        done = process.run(argv, timeout_s=60 + 3 * len(ROWS) * _LONGEST_S, pass_fds=(device.fd,))
+        timeout_s = 60 + 3 * len(ROWS) * _LONGEST_S
+        done = process.run(argv, timeout_s=timeout_s, pass_fds=(device.fd,))
         return CeilingFacts(parse_rows(done.stdout))
     except (errors.CommandFailed, errors.DeadlinePassed, ValueError) as error:
         return CeilingFacts(note=str(error).splitlines()[0])
@@ -79,7 +80,11 @@ def measure_limit(
 
 def limited_rows(limit: DeviceLimit) -> list[str]:
     """Return the rows that are measured with a limit."""
-    return [row for name, of in LIMITED.items() if getattr(limit, name) is not None for row in of]
+    limited: list[str] = []
+    for name, rows in LIMITED.items():
+        if getattr(limit, name) is not None:
+            limited += rows
+    return limited
 
 
 def limit_facts(limit: DeviceLimit | None, ceiling: CeilingFacts) -> LimitFacts | None:
@@ -145,11 +150,15 @@ def parse_rows(printed: str) -> tuple[CeilingRow, ...]:
 def _row(job: Mapping[str, Any]) -> CeilingRow:
     if job["error"]:
         raise ValueError(f"fio's job {job['jobname']} failed with error {job['error']}")
-    side = max((job["read"], job["write"]), key=lambda part: float(part["io_bytes"]))
-    sync = job.get("sync", {}).get("lat_ns", {}).get("mean") or 0.0
+    sides = (job["read"], job["write"])
+    side = max(sides, key=lambda part: float(part["io_bytes"]))
+    # A flush is part of the write that waits for it.
+    flushes = job.get("sync", {}).get("lat_ns", {})
+    flush_ns = float(flushes.get("mean") or 0.0)
+    mean_ns = float(side["clat_ns"]["mean"]) + flush_ns
     return CeilingRow(
         name=str(job["jobname"]),
         iops=round(float(side["iops"]), 1),
         mb_per_s=round(float(side["bw_bytes"]) / 1e6, 2),
-        mean_ms=round((float(side["clat_ns"]["mean"]) + float(sync)) / 1e6, 4),
+        mean_ms=round(mean_ns / 1e6, 4),
     )

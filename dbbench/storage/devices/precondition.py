@@ -105,12 +105,14 @@ def round_s(size_bytes: int) -> float:
 def is_steady(rates: Sequence[float]) -> bool:
     """Whether the last five rounds are steady."""
     last = list(rates[-_ROUNDS:])
-    if len(last) < _ROUNDS or not (mean := statistics.fmean(last)):
+    if len(last) < _ROUNDS:
+        return False
+    mean = statistics.fmean(last)
+    if not mean or max(last) - min(last) > _RANGE * mean:
         return False
     line = statistics.linear_regression(range(_ROUNDS), last)
-    return (
-        max(last) - min(last) <= _RANGE * mean and abs(line.slope) * (_ROUNDS - 1) <= _SLOPE * mean
-    )
+    change = abs(line.slope) * (_ROUNDS - 1)
+    return change <= _SLOPE * mean
 
 
 def _fio(
@@ -132,6 +134,6 @@ def _fio(
         f"--randseed={seed}",
         *words,
     ]
-    return ceiling.parse_rows(process.run(argv, timeout_s=timeout_s, pass_fds=(device.fd,)).stdout)[
-        0
-    ].iops
+    done = process.run(argv, timeout_s=timeout_s, pass_fds=(device.fd,))
+    rows = ceiling.parse_rows(done.stdout)
+    return rows[0].iops

@@ -35,9 +35,8 @@ def wear(disks: Sequence[str]) -> WearFacts | None:
     ):
         with contextlib.suppress(*_NO_ANSWER):
             # The status of smartctl is a set of flags; its JSON contains what it could read anyway.
-            facts = read(
-                json.loads(process.run(argv, timeout_s=20, ok=range(256), note=False).stdout)
-            )
+            done = process.run(argv, timeout_s=20, ok=range(256), note=False)
+            facts = read(json.loads(done.stdout))
             if facts is not None:
                 return facts
     return None

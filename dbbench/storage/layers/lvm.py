@@ -221,11 +221,11 @@ def snapshot(
     thin = facts["snapshot"] == "thin"
     names = _devices(group)
     with failing(f"a snapshot of {group}/{origin}"):
-        _lvm(_snapshot(group, origin, name, int(int(facts["snapshot_room"]) * share), thin), names)
+        room = int(int(facts["snapshot_room"]) * share)
+        _lvm(_snapshot(group, origin, name, room, thin), names)
         if thin:
-            _lvm(
-                ("lvchange", "--activate", "y", "--ignoreactivationskip", f"{group}/{name}"), names
-            )
+            activate = ("lvchange", "--activate", "y", "--ignoreactivationskip")
+            _lvm((*activate, f"{group}/{name}"), names)
     return _kernel_name(group, name)
 
 
@@ -333,16 +333,20 @@ def parse_bytes(status: str, chunk_bytes: int) -> int:
     """
     kind, *words = status.split()
     if kind == "snapshot":
-        return (int(words[0].split("/")[0]) - int(words[1])) * 512
+        used = int(words[0].split("/")[0])
+        tables = int(words[1])
+        return (used - tables) * 512
     if kind == "thin-pool":
-        return int(words[2].split("/")[0]) * chunk_bytes
+        chunks = int(words[2].split("/")[0])
+        return chunks * chunk_bytes
     return int(words[0]) * 512
 
 
 @process.understood("lvs")
 def parse_lvs(text: str) -> dict[str, dict[str, Any]]:
     """Return the rows of `lvs`, by the names of the volumes."""
-    return {row["lv_name"].strip("[]"): row for row in json.loads(text)["report"][0]["lv"]}
+    report = json.loads(text)["report"][0]
+    return {row["lv_name"].strip("[]"): row for row in report["lv"]}
 
 
 @process.understood("lvs")

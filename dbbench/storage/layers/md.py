@@ -142,8 +142,9 @@ def find_array(name: str) -> str | None:
         # that of a stopped array may remain, without members
         if array.startswith("md") and sysfs.slaves(array):
             argv = ["mdadm", "--detail", "--export", f"/dev/{array}"]
-            printed = process.run(argv, ok=(0, 1, 2, 4), env=_ENV, note=False).stdout
-            if f"MD_NAME={_HOST}:{name}" in printed.splitlines():
+            done = process.run(argv, ok=(0, 1, 2, 4), env=_ENV, note=False)
+            facts = done.stdout.splitlines()
+            if f"MD_NAME={_HOST}:{name}" in facts:
                 return array
     return None
 

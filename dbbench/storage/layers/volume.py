@@ -230,7 +230,9 @@ def loadable(module: str) -> bool:
     """Whether modprobe finds it for this kernel."""
     if process.find("modprobe") is None:
         return False
-    return process.run(["modprobe", "-n", "-q", module], ok=(0, 1, 255), note=False).returncode == 0
+    argv = ["modprobe", "-n", "-q", module]
+    done = process.run(argv, ok=(0, 1, 255), note=False)
+    return done.returncode == 0
 
 
 def _there(module: str, root: Path) -> bool:
@@ -283,7 +285,8 @@ def mapped_below(prefix: str) -> list[str]:
 
 def mapped_status(name: str) -> str:
     """Return the status of a device's target without its position: "snapshot 16/139264 16"."""
-    words = process.run(["dmsetup", "status", name], env=MAPPER_ENV, note=False).stdout.split()
+    done = process.run(["dmsetup", "status", name], env=MAPPER_ENV, note=False)
+    words = done.stdout.split()
     return " ".join(words[2:])
 
 

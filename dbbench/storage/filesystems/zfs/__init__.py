@@ -150,8 +150,8 @@ class Members:
         device.
         """
         pool = _pool(stored)
-        guid = process.run(["zpool", "get", "-H", "-o", "value", "guid", pool.name]).stdout.strip()
-        note(stored.journal, "made", [spare], uuid=guid)
+        done = process.run(["zpool", "get", "-H", "-o", "value", "guid", pool.name])
+        note(stored.journal, "made", [spare], uuid=done.stdout.strip())
         hold.release(spare.fd)
         pool.joined = (*pool.joined, spare)
         if stored.setup.mkfs.topology == "mirror":
@@ -202,7 +202,8 @@ def _status(name: str) -> str:
 
 
 def _datasets(name: str, kind: str) -> list[str]:
-    return process.run(["zfs", "list", "-H", "-r", "-t", kind, "-o", "name", name]).stdout.split()
+    done = process.run(["zfs", "list", "-H", "-r", "-t", kind, "-o", "name", name])
+    return done.stdout.split()
 
 
 class Zfs(Family):
@@ -472,8 +473,10 @@ def _tunables(hosted: ZfsPool | None) -> dict[str, Scalar]:
         facts["txg_timeout_s"] = parameters["zfs_txg_timeout"]
     if "zfs_dirty_data_max" in parameters:
         facts["dirty_data_max_bytes"] = parameters["zfs_dirty_data_max"]
-    pools = process.run(["zpool", "list", "-H", "-o", "name"], ok=(0, 1)).stdout.split()
-    others = [name for name in pools if hosted is None or name != hosted.name]
+    listed = process.run(["zpool", "list", "-H", "-o", "name"], ok=(0, 1))
+    others = listed.stdout.split()
+    if hosted is not None:
+        others = [name for name in others if name != hosted.name]
     if others:
         facts["other_pools"] = " ".join(others)
     if "c_max" in stats:

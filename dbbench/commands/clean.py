@@ -63,12 +63,19 @@ def command(
     Results are never removed. An unfinished run can still be resumed. What takes space otherwise,
     golden copies and runs, is listed with its size.
     """
-    gone = _clean_each(_units(options, run), dry_run, options.passed_over if run is None else None)
+    passed_over = options.passed_over if run is None else None
+    gone = _clean_each(_units(options, run), dry_run, passed_over)
     if golden:
         gone += _clean_golden(dry_run)
-    kept = [] if run is not None else [*_golden_copies(), *_runs(options)]
-    removed = {left.path for left in gone}
-    _tell(options, gone, [left for left in kept if left.path not in removed], dry_run)
+
+    # What takes space otherwise is only listed.
+    kept = []
+    if run is None:
+        removed = {left.path for left in gone}
+        for left in (*_golden_copies(), *_runs(options)):
+            if left.path not in removed:
+                kept.append(left)
+    _tell(options, gone, kept, dry_run)
 
 
 def _units(options: Options, run: str | None) -> list[Unit]:

@@ -166,9 +166,12 @@ def without_outliers(nights: Nights) -> Nights:
     median = np.empty_like(nights)
     # The ends have fewer neighbours: the median of the first and the last three nights.
     windows = np.lib.stride_tricks.sliding_window_view(nights, 5, axis=1)
-    median[:, 2:-2] = np.sort(windows, axis=2)[:, :, 2]  # three times as fast as np.median
-    median[:, :2] = np.sort(nights[:, :3], axis=1)[:, 1:2]
-    median[:, -2:] = np.sort(nights[:, -3:], axis=1)[:, 1:2]
+    # Sorting is three times as fast as np.median.
+    first = np.sort(nights[:, :3], axis=1)
+    last = np.sort(nights[:, -3:], axis=1)
+    median[:, :2] = first[:, 1:2]
+    median[:, 2:-2] = np.sort(windows, axis=2)[:, :, 2]
+    median[:, -2:] = last[:, 1:2]
     off = nights - median
     bound = OUTLIER * np.median(np.abs(off), axis=1, keepdims=True)
     limited: Nights = median + np.clip(off, -bound, bound)

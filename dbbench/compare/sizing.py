@@ -72,8 +72,11 @@ class Sized:
             return ()
         if self.high - self.low > 1:
             return (self.cells[(self.low + self.high) // 2],)
-        ends = [end for end in (self.low, self.high) if 0 <= end < len(self.levels)]
-        return tuple(self.cells[end] for end in ends if self.levels[end].trials < blocks)
+        cells = []
+        for end in (self.low, self.high):
+            if 0 <= end < len(self.levels) and self.levels[end].trials < blocks:
+                cells.append(self.cells[end])
+        return tuple(cells)
 
 
 def unordered(levels: Sequence[DeviceLimit]) -> tuple[DeviceLimit, DeviceLimit, str] | None:

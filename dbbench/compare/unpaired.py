@@ -134,7 +134,10 @@ def welch(base: Sequence[float], other: Sequence[float]) -> LogRatio:
     mean = math.fsum(other) / len(other) - math.fsum(base) / len(base)
     if min(len(base), len(other)) < 2:
         return LogRatio(mean, 0.0, None)
-    terms = [(statistics.variance(logs) / len(logs), len(logs) - 1) for logs in (base, other)]
+    terms = []
+    for logs in (base, other):
+        of_mean = statistics.variance(logs) / len(logs)
+        terms.append((of_mean, len(logs) - 1))
     return LogRatio.of_terms(mean, terms)
 
 

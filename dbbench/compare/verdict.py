@@ -120,9 +120,10 @@ def pair_groups(
     measured: dict[Group, GroupPairs] = {}
     for key, group in sorted(groups(trials).items()):
         # A group that has neither the metric nor a reason for its absence is left out.
-        judged = METRICS[metric if isinstance(metric, str) else metric.get(key[1], "tps")]
+        name = metric if isinstance(metric, str) else metric.get(key[1], "tps")
+        judged = METRICS[name]
         warned = {warning.id for trial in group for warning in trial.warnings}
-        if not values_in(group, judged.name) and WHY_ABSENT.get(judged.name) not in warned:
+        if not values_in(group, name) and WHY_ABSENT.get(name) not in warned:
             continue
         pairs: dict[str, Pairs] = {}
         estimates: dict[str, Estimate] = {}
@@ -260,7 +261,8 @@ def _judge(
     row = with_interval(row, guess.log_ratio(), level, metric)
     if row.verdict is Verdict.INCONCLUSIVE:
         # it excludes 1, or fits the margin
-        decisive = max(abs(guess.mean), math.log1p(row.margin) - abs(guess.mean))
+        from_same = abs(guess.mean)
+        decisive = max(from_same, math.log1p(row.margin) - from_same)
         notes = (*notes, _price(guess.blocks_to(decisive, level), block_minutes))
     return replace(row, notes=notes, df_shared=guess.shared_df)
 

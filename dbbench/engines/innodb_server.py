@@ -440,7 +440,9 @@ class InnodbServer(Server):
     def report_settings(self) -> dict[str, Reported]:
         settings = self.effective_settings()
         self._page = int(settings.get("innodb_page_size", self._page))
-        redo = settings.get("innodb_redo_log_capacity", settings.get("innodb_log_file_size"))
+        # before MySQL 8.0.30, and in MariaDB
+        one_file = settings.get("innodb_log_file_size")
+        redo = settings.get("innodb_redo_log_capacity", one_file)
         self._redo = int(redo) if redo is not None else None
         self._binlog = mysqld.binlog_place(settings)
         return {name: Reported(value) for name, value in settings.items()}

@@ -63,9 +63,14 @@ class Hosts:
         rows = []
         for name in sorted({*self.connected, *self.reports}):
             when, data = self.reports.get(name, (None, {}))
-            row = {"host": name, "connected": name in self.connected}
-            row |= {"trial": data.get("id", ""), "note": data.get("what", "")}
-            rows.append({**row, "since": None if when is None else iso(when)})
+            row = {
+                "host": name,
+                "connected": name in self.connected,
+                "trial": data.get("id", ""),
+                "note": data.get("what", ""),
+                "since": None if when is None else iso(when),
+            }
+            rows.append(row)
         return rows
 
 

@@ -36,9 +36,13 @@ class LiveServer:
         self._connection = connection
         # "PostgreSQL 15.18 (Debian)", "10.11.8-MariaDB", "8.0.36"
         text = str(self.rows("SELECT version()")[0][0])
-        words = {"PostgreSQL": "postgres", "MariaDB": "mariadb"}
-        self.engine = next((name for word, name in words.items() if word in text), "mysql")
-        self.version = text.removeprefix("PostgreSQL ").replace("-", " ").split()[0]
+        self.engine = "mysql"
+        if "PostgreSQL" in text:
+            self.engine = "postgres"
+        elif "MariaDB" in text:
+            self.engine = "mariadb"
+        words = text.removeprefix("PostgreSQL ").replace("-", " ")
+        self.version = words.split()[0]
 
     def rows(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
         """Return all rows of a query. Raises LiveServerUnreadable with the server's own error."""

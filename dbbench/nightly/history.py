@@ -138,8 +138,12 @@ def _missing_between(earlier: Night, later: Night) -> list[str]:
     if after - before <= datetime.timedelta(hours=MOST_AGE_H):
         return []
     first = datetime.date.fromisoformat(earlier.night)
-    days = (datetime.date.fromisoformat(later.night) - first).days
-    return [(first + datetime.timedelta(n)).isoformat() for n in range(1, days)]
+    last = datetime.date.fromisoformat(later.night)
+    dates = []
+    for n in range(1, (last - first).days):
+        date = first + datetime.timedelta(n)
+        dates.append(date.isoformat())
+    return dates
 
 
 @contextlib.contextmanager

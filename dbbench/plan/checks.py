@@ -237,7 +237,8 @@ def _names_with_default(draft: PlanDraft, engine: EngineSpec) -> set[str]:
     """Return the settings that dbbench, a workload or a setup of the plan sets. Another one that is
     dropped is probably misspelled.
     """
-    names = {*default_settings(engine, None), *ENGINES[engine.name].window_settings(1, 1)}
+    names = set(default_settings(engine, None))
+    names.update(ENGINES[engine.name].window_settings(1, 1))
     for _, workload in draft.workloads.values():
         names.update(workload.settings.get(engine.name, {}))
     for setup in draft.setups.values():

@@ -88,7 +88,10 @@ def forecast(
     # Earlier runs say how much the trials of a cell scatter here.
     of_runs = _newest(list(_variances(run, primary)) for run in _earlier(results_folder))
     variances = list(itertools.chain.from_iterable(of_runs))
-    cv = math.sqrt(math.fsum(variances) / len(variances) / 2) if variances else DEFAULT_CV
+    cv = DEFAULT_CV
+    if variances:
+        of_pair = math.fsum(variances) / len(variances)
+        cv = math.sqrt(of_pair / 2)
     if any(_is_short(cell.window) for cell in expanded.cells):
         return Forecast(plan.blocks, None, cv, len(of_runs), plan.margin, None, smoke=True)
     workloads = len({cell.group for cell in expanded.cells})
@@ -227,7 +230,8 @@ def apply_budget(
     look = preview(plan, expanded)
     block_s = sum(look.trial_s.values())
     fit = int((plan.budget_s - look.prepare_s) / block_s)
-    blocks = max(len(first), min(fit, MOST_TRIALS // len(expanded.cells)))
+    most = MOST_TRIALS // len(expanded.cells)
+    blocks = max(len(first), min(fit, most))
     allowance = Allowance(plan.budget_s, look.prepare_s, block_s, blocks, fit >= len(first))
 
     # Of all blocks, those of this host.

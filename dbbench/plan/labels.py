@@ -33,7 +33,9 @@ def effective_name(arm: Arm) -> str:
     "ext4:commit=60+data=writeback".
     """
     options = [*arm.mount]
-    options += re.sub(r" (?=[^-])", "=", " ".join(arm.mkfs)).split()
+    # "-m dup" of mkfs is one option.
+    of_mkfs = re.sub(r" (?=[^-])", "=", " ".join(arm.mkfs))
+    options += of_mkfs.split()
     for settings in arm.tuning.values():
         options += [f"{name}={word_of(value)}" for name, value in settings.items()]
     # An option that is given twice is named once.

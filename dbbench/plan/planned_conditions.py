@@ -394,9 +394,12 @@ def _physical(device: DeviceSpec, most: int) -> list[tuple[str, ...]]:
     for role, volume in device.volumes.items():
         number = most if role == "data" else 1
         if volume.image_bytes:
-            disks += [disks_below(nearest(Path(volume.at or ".")))] * min(number, volume.count)
+            folder = nearest(Path(volume.at or "."))
+            disks += [disks_below(folder)] * min(number, volume.count)
         for path in map(Path, volume.disks[:number]):
-            name = sysfs.name_of(path.stat().st_rdev) if path.exists() else None
+            name = None
+            if path.exists():
+                name = sysfs.name_of(path.stat().st_rdev)
             disks.append(sysfs.leaves(name) if name else ())
     return disks
 

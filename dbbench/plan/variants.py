@@ -120,7 +120,8 @@ def _axes(
     for name, values in engine.sweeps.items():
         axes.append(Axis("setting", name, values, word_of))
     axes.append(Axis("plan", "memory", plan.memory or (None,), _size))
-    bins = dict(zip(engine.bins, distinct(engine.bins), strict=True))
+    words = distinct(engine.bins)
+    bins = dict(zip(engine.bins, words, strict=True))
     axes.append(Axis("plan", "bin", engine.bins or (None,), bins.__getitem__))
     return axes
 

@@ -165,7 +165,8 @@ def of_trial(plan: Plan, cell: Cell) -> dict[str, int]:
         parts["ageing"] = int(plan.age.fill * whole * (1 + plan.age.churn))
     if cell.earlier is not None:  # these rates include all logs and copies
         load_s = cell.window.seconds if cell.window.kind == "fixed" else cell.earlier.load_s
-        parts["load"] = int(load_s * cell.earlier.write_bytes_per_s + cell.earlier.drain_bytes)
+        written = load_s * cell.earlier.write_bytes_per_s
+        parts["load"] = int(written + cell.earlier.drain_bytes)
     else:
         parts["load"] = int(estimate_of(cell).write_bytes) * times
         for cause, size in kept_logs(cell).items():

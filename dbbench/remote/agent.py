@@ -152,7 +152,7 @@ class Agent:
         forward("out", self.child.stdout)
         errors.join()
         _, status, used = os.wait4(self.child.pid, 0)
-        code = -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+        code = os.waitstatus_to_exitcode(status)
         self.child.returncode = code
         tell(ended=code, cpu_s=used.ru_utime + used.ru_stime)
 
@@ -167,9 +167,15 @@ class Agent:
         busy = sum(ticks) - ticks[3] - ticks[4] - ticks[7]
         tool_s = None
         if self.child is not None and self.child.returncode is None:
-            fields = Path(f"/proc/{self.child.pid}/stat").read_text().rpartition(")")[2].split()
+            stat = Path(f"/proc/{self.child.pid}/stat").read_text()
+            # The name of the program, in parentheses, may have spaces.
+            fields = stat.rpartition(")")[2].split()
             tool_s = (int(fields[11]) + int(fields[12])) / tick
-        return {"monotonic": time.monotonic(), "busy_s": busy / tick, "tool_s": tool_s}
+        return {
+            "monotonic": time.monotonic(),
+            "busy_s": busy / tick,
+            "tool_s": tool_s,
+        }
 
     def files(self) -> list[str]:
         return sorted(path.name for path in self.folder.iterdir())

@@ -113,10 +113,11 @@ def _alike(pairs: Iterable[Pair], tables: Sequence[VerdictTable]) -> list[dict[s
     """Return the pairs by setup; setups that have the same outcomes in the same tests are together."""
     alike: dict[object, dict[str, list[Pair]]] = {}
     for name, of_setup in grouped(pairs, lambda pair: pair.row.fs_setup).items():
-        outcomes = tuple(
-            (pair.base.fs_setup, place_of(pair.table, tables), pair.outcome) for pair in of_setup
-        )
-        alike.setdefault(outcomes, {})[name] = of_setup
+        outcomes = []
+        for pair in of_setup:
+            place = place_of(pair.table, tables)
+            outcomes.append((pair.base.fs_setup, place, pair.outcome))
+        alike.setdefault(tuple(outcomes), {})[name] = of_setup
     return list(alike.values())
 
 

@@ -255,7 +255,10 @@ def _put_delays(about: Interaction) -> None:
     ratios = {(of.level, of.fs_setup): change(of.ratio) for of in about.ratios}
     rows = []
     for level, delay_ms in sorted(about.flush_ms.items(), key=lambda item: item[1]):
-        rows.append((f"{delay_ms} ms", *(ratios.get((level, arm), MISSING) for arm in arms)))
+        row = [f"{delay_ms} ms"]
+        for arm in arms:
+            row.append(ratios.get((level, arm), MISSING))
+        rows.append(row)
     put_table(("delay per flush", *arms), rows, right=arms)
 
 

@@ -136,8 +136,11 @@ def verdicts(
 def _flush_delays(cells: Sequence[Cell]) -> dict[Scalar, int]:
     """Return the delay of a flush of each level of `limit`; none if they differ in more than that."""
     limits = {cell.limit.name: cell.limit for cell in cells if cell.limit is not None}
-    others = {dataclasses.replace(limit, flush_ms=None, label=None) for limit in limits.values()}
-    delays: dict[Scalar, int] = {name: limit.flush_ms or 0 for name, limit in limits.items()}
+    others = set()
+    delays: dict[Scalar, int] = {}
+    for name, limit in limits.items():
+        others.add(dataclasses.replace(limit, flush_ms=None, label=None))
+        delays[name] = limit.flush_ms or 0
     if len(others) == 1 and len(set(delays.values())) > 1:
         return delays
     return {}

@@ -154,8 +154,10 @@ def save_lab(folder: Path, lab: model.LabFacts) -> None:
     (folder / SUMS).unlink(missing_ok=True)  # the checksums of the previous result would not match
     fileio.write_json(folder / LAB, model.plain(lab))
     kept = real_folder(folder / KEPT, folder.parent)
-    files = [folder / LAB, *sorted(path for path in kept.rglob("*") if path.is_file())]
-    sums = "".join(f"{sha256(path, folder.parent)}  {path.relative_to(folder)}\n" for path in files)
+    files = sorted(path for path in kept.rglob("*") if path.is_file())
+    sums = ""
+    for path in (folder / LAB, *files):
+        sums += f"{sha256(path, folder.parent)}  {path.relative_to(folder)}\n"
     write_text(folder / SUMS, sums)
 
 

@@ -102,7 +102,9 @@ def _log_bytes(cell: Cell) -> dict[Role, int]:
     stored = setup.mkfs.family in FAMILIES and not compression(setup)
     # MariaDB waits for it forever on a full filesystem
     redo = redo_bytes(settings_of(cell)) if stored else 0
-    return sizes | {role: sizes.get(role, 0) + sum(kept.values()) + redo}
+    logs = sum(kept.values()) + redo
+    sizes[role] = sizes.get(role, 0) + logs
+    return sizes
 
 
 def fits(plan: Plan, expanded: Expanded) -> Iterator[errors.DbbenchError]:

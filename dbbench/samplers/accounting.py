@@ -334,5 +334,8 @@ class DiskClock:
             counters = sysfs.io_counters(disk) or {}
             for name, total in sums.items():
                 counter = counters.get(name)
-                sums[name] = None if total is None or counter is None else total + counter
+                if total is None or counter is None:
+                    sums[name] = None
+                else:
+                    sums[name] = total + counter
         return {**sums, "flushes": sysfs.flushes(self.disks)}

@@ -232,7 +232,9 @@ class Machine:
         ago_s: float = 0.0,
     ) -> None:
         # monotonic: not affected if the clock is set
-        utc = self._began[0] + self._clocks()[1] - self._began[1] - ago_s
+        began_utc, began_s = self._began
+        elapsed_s = self._clocks()[1] - began_s
+        utc = began_utc + elapsed_s - ago_s
         self._findings.append(Disturbance(utc, kind, text, lasted_s))
         line: dict[str, object] = {"utc": iso(utc), "id": kind, "what": text}
         if lasted_s:

@@ -334,7 +334,8 @@ class MysqlScript:
             self._routine = not re.match(rb"DELIMITER ;\s*$", line)
             if event := _EVENT.match(line):
                 self.skipped[f"event {unquote(event[1])} (it does not run)"] = None
-            return b"\n" if self._hidden and line[:9] != b"DELIMITER" else without_definer(line)
+            hides = self._hidden and line[:9] != b"DELIMITER"
+            return b"\n" if hides else without_definer(line)
         refuse_message(line, self.line)
         mark = _MARK_MYSQL.match(line)
         use = _USE.match(line)
@@ -361,9 +362,11 @@ class MysqlScript:
         return without_definer(line)
 
     def _is_left_out(self, line: bytes) -> bool:
-        names = [a or b for a, b in _ASSIGNED.findall(line)] if _SET_MYSQL.match(line) else []
-        leaves_out = self._until_end or _OF_SERVER.match(line.lstrip())
-        if not leaves_out and not any(self._unknown(name.decode().lower()) for name in names):
+        leaves_out = bool(self._until_end or _OF_SERVER.match(line.lstrip()))
+        if not leaves_out and _SET_MYSQL.match(line):
+            names = [assigned or read for assigned, read in _ASSIGNED.findall(line)]
+            leaves_out = any(self._unknown(name.decode().lower()) for name in names)
+        if not leaves_out:
             return False
         if not self._until_end:
             self.skipped[shown(line)] = None

@@ -239,7 +239,8 @@ def fail_disks(
     outcome. If the control without a fault is harmed, nothing else is tried.
     """
     columns = {GIVEN: lambda _: given} if given else COLUMNS
-    counts = repeat(lab, base, CONTROL, 1, partial(fail_once, lab, base, CONTROL, lambda _: ()))
+    control = partial(fail_once, lab, base, CONTROL, lambda _: ())
+    counts = repeat(lab, base, CONTROL, 1, control)
     if counts[0].word is HarmOutcome.UNHARMED:
         for column, faults_of in columns.items():
             attempt = partial(fail_once, lab, base, column, faults_of)

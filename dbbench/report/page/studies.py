@@ -239,7 +239,7 @@ def _durability(groups: Sequence[Group]) -> str:
     arms_of: dict[str, list[str]] = {}
     for arm in all_arms(groups):
         trials = [trial for group in groups for trial in group.trials_of(arm)]
-        made = next((trial.filesystem for trial in trials if trial.filesystem), None)
+        made = [trial.filesystem for trial in trials if trial.filesystem]
         if made:
-            arms_of.setdefault(made.durability_class, []).append(arm)
+            arms_of.setdefault(made[0].durability_class, []).append(arm)
     return "; ".join(f"{name}: {', '.join(arms)}" for name, arms in arms_of.items())

@@ -304,7 +304,8 @@ def signatures_of(fd: int) -> list[Reason]:
             os.posix_fadvise(fd, offset, _LOOKED_AT, os.POSIX_FADV_DONTNEED)
             if len(os.pread(fd, _LOOKED_AT, offset)) < min(_LOOKED_AT, size - offset):
                 raise OSError(errno.EIO, f"it ends before byte {size}")
-        return parse(process.run(argv, pass_fds=(fd,), note=False, timeout_s=60).stdout)
+        done = process.run(argv, pass_fds=(fd,), note=False, timeout_s=60)
+        return parse(done.stdout)
     except (OSError, DbbenchError) as error:
         return [Reason("in use", f"its signatures cannot be read: {error}")]
 

@@ -141,10 +141,12 @@ def _create(path: Path) -> Iterator[int]:
     with open_fd(path, flags, 0o600) as fd:
         # btrfs: otherwise overwritten blocks move, and the image becomes fragmented
         with contextlib.suppress(OSError):
-            attributes = struct.unpack("=q", fcntl.ioctl(fd, GETFLAGS, bytes(8)))[0]
+            answer = fcntl.ioctl(fd, GETFLAGS, bytes(8))
+            (attributes,) = struct.unpack("=q", answer)
             fcntl.ioctl(fd, _FS_IOC_SETFLAGS, struct.pack("=q", attributes | NOCOW_FL))
         with contextlib.suppress(OSError):  # tmpfs has no attributes before Linux 6.6
-            fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) | os.O_DIRECT)
+            modes = fcntl.fcntl(fd, fcntl.F_GETFL)
+            fcntl.fcntl(fd, fcntl.F_SETFL, modes | os.O_DIRECT)
         yield fd
 
 

@@ -318,12 +318,19 @@ def pack(rows: Sequence[Values], length: int) -> Packed:
     for index, row in enumerate(rows):
         table[index, : min(length, len(row))] = row[:length]
     finite = np.isfinite(table)
-    low = float(table[finite].min()) if finite.any() else 0.0
-    high = float(table[finite].max()) if finite.any() else 0.0
+    low = 0.0
+    high = 0.0
+    if finite.any():
+        low = float(table[finite].min())
+        high = float(table[finite].max())
     # a short number that is never below the exact step
-    step = float(f"{(high - low) / (NO_DATA - 1) * 1.000001:.6g}")
+    exact = (high - low) / (NO_DATA - 1)
+    step = float(f"{exact * 1.000001:.6g}")
     cells = np.full(table.shape, NO_DATA, "<u2")
-    cells[finite] = np.minimum(NO_DATA - 1, np.rint((table[finite] - low) / step)) if step else 0
+    cells[finite] = 0
+    if step:
+        steps = np.rint((table[finite] - low) / step)
+        cells[finite] = np.minimum(NO_DATA - 1, steps)
     return low, step, base64.b64encode(cells.tobytes()).decode("ascii")
 
 

@@ -283,14 +283,14 @@ class OneOf(click.Choice):  # type: ignore[type-arg]
         param: click.Parameter | None,
         ctx: click.Context | None,
     ) -> Any:
-        known = {str(choice).lower(): choice for choice in self.choices}
-        if (word := str(value).lower()) in known:
-            return known[word]
+        choice_of = {str(choice).lower(): choice for choice in self.choices}
+        if (word := str(value).lower()) in choice_of:
+            return choice_of[word]
 
         from dbbench.plan.tomlfile import did_you_mean
 
-        names = ", ".join(known.values())
-        hint = did_you_mean(word, known.values()).partition("; known")[0]
+        names = ", ".join(choice_of.values())
+        hint = did_you_mean(word, choice_of.values()).partition("; known")[0]
         return self.fail(f'"{value}" is not one of {names}{hint}', param, ctx)
 
 
@@ -304,15 +304,15 @@ class Whole(click.IntRange):
         ctx: click.Context | None,
     ) -> int:
         least = int(self.min or 0)
-        wanted = f"a whole number of {least} or more"
+        expected = f"a whole number of {least} or more"
         if self.max is not None:
-            wanted = f"a whole number from {least} to {self.max}"
+            expected = f"a whole number from {least} to {self.max}"
         try:
             number = int(value)
         except ValueError:
             number = None
         if number is None or number < least or number > (self.max or number):
-            self.fail(f"expected {wanted}, not {value}", param, ctx)
+            self.fail(f"expected {expected}, not {value}", param, ctx)
         return number
 
 

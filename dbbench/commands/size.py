@@ -122,10 +122,10 @@ def _conclude(options: Options, folder: Any) -> int:
 
     loaded = load_run(folder.path)
     page = write([loaded], folder.path / REPORT)
-    found = list(sized(loaded.run, {trial.id: trial for trial in loaded.trials}))
+    searched = list(sized(loaded.run, {trial.id: trial for trial in loaded.trials}))
     if options.json:
         setups = []
-        for each in found:
+        for each in searched:
             smallest = each.smallest.limit.name if each.smallest else None
             levels = [plain(level) for level in each.levels if level.trials]
             names = {"engine": each.engine, "workload": each.workload, "fs_setup": each.arm}
@@ -148,8 +148,8 @@ def _conclude(options: Options, folder: Any) -> int:
             put_table(header, [row[:-1] for row in section.rows], right=header[2:])
             put()
         put_paragraph(f"Page: {page}")
-    if any(each.smallest for each in found):
+    if any(each.smallest for each in searched):
         return EXIT_OK
-    if all(each.failed for each in found):
+    if all(each.failed for each in searched):
         return EXIT_TRIAL_FAILED
     return EXIT_INCONCLUSIVE

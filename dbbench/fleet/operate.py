@@ -53,15 +53,15 @@ def choose(root: Path, request: FleetRequest) -> Fleet | None:
     finished fleet that is less precise than the request is resumed. Raises PlanInvalid,
     RunNameTaken, RunLocked.
     """
-    wanted = request.plan
+    planned = request.plan
     # A budget that is too short is refused before anything starts.
-    apply_budget(wanted.plan, wanted.expanded)
-    if wanted.plan.client is not None:
+    apply_budget(planned.plan, planned.expanded)
+    if planned.plan.client is not None:
         raise errors.PlanInvalid(
             "[client] names the address of one machine, but a fleet has several",
             remedy="Remove [client], or run the plan on each machine with `dbbench run`.",
         )
-    if wanted.plan.budget_s is not None and request.precision is not None:
+    if planned.plan.budget_s is not None and request.precision is not None:
         raise errors.PlanInvalid(
             "--until-precision cannot be combined with the budget of a fleet, which each host has "
             "for itself",
@@ -72,7 +72,7 @@ def choose(root: Path, request: FleetRequest) -> Fleet | None:
         return fleet
     for run in fleet.runs:
         if (root / run / "run.json").exists():
-            must_be_of(results.RunFolder(root / run), wanted)
+            must_be_of(results.RunFolder(root / run), planned)
     return dataclasses.replace(fleet, finished=False)
 
 
@@ -189,19 +189,19 @@ def _run_of(root: Path, request: FleetRequest, fleet: Fleet) -> Run:
     """Return the run of which hosts get parts: plan and cells are the user's, never those of a
     results folder. With `spread` and no budget, an earlier start may have added blocks.
     """
-    wanted = request.plan
-    plan = dataclasses.replace(wanted.plan, budget_s=fleet.budget_s)
+    planned = request.plan
+    plan = dataclasses.replace(planned.plan, budget_s=fleet.budget_s)
     run = Run(
         fleet.name,
         fleet.created,
         plan,
-        wanted.sha256,
-        wanted.expanded.cells,
-        wanted.expanded.order,
+        planned.sha256,
+        planned.expanded.cells,
+        planned.expanded.order,
         dbbench_version=__version__,
         precision=request.precision,
         budget=None if plan.budget_s is None else Budget(),
-        skipped=wanted.skipped,
+        skipped=planned.skipped,
     )
     folder = root / fleet.name
     if fleet.mode == "each" or run.budget is not None or not (folder / "run.json").exists():

@@ -89,12 +89,12 @@ def make_run(run: Run, given: Given, folder: Path) -> RunFolder:
 
 def _added(run: Run, there: Run) -> list[TrialSpec]:
     """Return the trials that this host has added to the part: repeats, and blocks of a budget."""
-    known = {spec.id for spec in run.order}
+    planned = {spec.id for spec in run.order}
     attempts = {spec.block: spec.attempt for spec in run.order}
     return [
         spec
         for spec in there.order
-        if spec.id not in known
+        if spec.id not in planned
         and (run.budget is not None or spec.attempt > attempts.get(spec.block, spec.attempt))
     ]
 

@@ -83,19 +83,19 @@ def parse(text: str) -> tuple[DiskFault, ...]:
     """Return the faults of a text; none for "". Raises ValueError."""
     faults = []
     for part in filter(None, text.strip().split(_JOINT)):
-        found = _TEXT.fullmatch(part)
-        if found is None:
+        match = _TEXT.fullmatch(part)
+        if match is None:
             raise ValueError(f'"{part}" is not a fault, such as "fail flush 3"')
-        place = (int(found["begin"]), int(found["end"])) if found["begin"] else None
+        place = (int(match["begin"]), int(match["end"])) if match["begin"] else None
         faults.append(
             DiskFault(
-                found["action"],
-                found["request"],
-                int(found["first"]) if found["first"] else None,
-                bool(found["on"]),
-                found["content"] or "",
+                match["action"],
+                match["request"],
+                int(match["first"]) if match["first"] else None,
+                bool(match["on"]),
+                match["content"] or "",
                 place,
-                float(found["seconds"]) if found["seconds"] else None,
+                float(match["seconds"]) if match["seconds"] else None,
             )
         )
     return tuple(faults)

@@ -196,9 +196,9 @@ def _ratios(
     guard = estimate_of(values_of(group, baseline, baseline + GUARD, metric.name))
     for row in compare.rows(group, baseline, metric.name):
         if row.verdict == "baseline":
-            own = _own(group, baseline, metric)
-            if own is not None:
-                yield baseline + ITSELF, own
+            itself = _own(group, baseline, metric)
+            if itself is not None:
+                yield baseline + ITSELF, itself
             continue
         if row.ratio is None:
             continue

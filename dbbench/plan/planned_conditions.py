@@ -294,9 +294,9 @@ def limits(plan: Plan, cells: Sequence[Cell]) -> str:
         smallest = min(volume.size_bytes for volume in plan.device.volumes.values())
         if smallest < SMALL_DEVICE:
             texts.append(f"a device of {size_text(smallest)} (W021)")
-    for at in sorted({volume.at for volume in plan.device.volumes.values() if volume.at}):
-        if mount_of(nearest(Path(at))).fstype in _IN_MEMORY:
-            texts.append(f"an image in memory ({at}), from which nothing reaches a disk")
+    for folder in sorted({volume.at for volume in plan.device.volumes.values() if volume.at}):
+        if mount_of(nearest(Path(folder))).fstype in _IN_MEMORY:
+            texts.append(f"an image in memory ({folder}), from which nothing reaches a disk")
     if texts:
         return f"Limits of this plan: {join_words(texts)}."
     return ""

@@ -84,14 +84,14 @@ def certify(folder: Path, spec: ClientSpec) -> tuple[KeyPair, dict[str, bytes]]:
     """
     folder.mkdir(exist_ok=True)
     folder.chmod(0o711)  # the server's account must be able to enter the directory below it
-    own = folder / "server"
-    own.mkdir(0o700, exist_ok=True)
-    server = KeyPair(own / "server.pem", own / "server.key")
+    server_files = folder / "server"
+    server_files.mkdir(0o700, exist_ok=True)
+    server = KeyPair(server_files / "server.pem", server_files / "server.key")
     client = KeyPair(folder / CERT, folder / KEY)
-    with authority(own / "ca.pem", "dbbench trial") as sign:
+    with authority(server_files / "ca.pem", "dbbench trial") as sign:
         sign(spec.address, server)
         sign(ROLE, client)
-    contents = {CA: (own / "ca.pem").read_bytes()}
+    contents = {CA: (server_files / "ca.pem").read_bytes()}
     for path in client:
         contents[path.name] = path.read_bytes()
         path.unlink()

@@ -37,7 +37,7 @@ def sections(loaded: LoadedRun) -> list[SizeSection]:
     search = run.search
     if search is None:
         return []
-    found = sized(run, {trial.id: trial for trial in loaded.trials})
+    setups = sized(run, {trial.id: trial for trial in loaded.trials})
     return [
         SizeSection(
             f"{title_of(*each[0].workload.partition('+')[::2])}, {engine}",
@@ -45,7 +45,7 @@ def sections(loaded: LoadedRun) -> list[SizeSection]:
             tuple(_sentences(run, search, each)),
             tuple(_rows(search, each)),
         )
-        for (engine, _), each in grouped(found, lambda s: (s.engine, s.workload)).items()
+        for (engine, _), each in grouped(setups, lambda s: (s.engine, s.workload)).items()
     ]
 
 
@@ -65,8 +65,8 @@ def _question(search: Search) -> str:
 def _sentences(run: Run, search: Search, setups: Sequence[Sized]) -> list[str]:
     texts = list[str]()
     # Setups with the same answer are one part of the sentence, those of the smallest level first.
-    found = sorted((each for each in setups if each.smallest), key=lambda each: each.high)
-    for high, same in grouped(found, lambda each: each.high).items():
+    answered = sorted((each for each in setups if each.smallest), key=lambda each: each.high)
+    for high, same in grouped(answered, lambda each: each.high).items():
         limit = same[0].levels[high].limit
         arms = join_words([each.arm for each in same])
         blocks = join_words([*dict.fromkeys(_blocks(each.levels[high]) for each in same)])

@@ -195,21 +195,21 @@ class ThreadWaits:
     def _find_threads(self) -> None:
         """Open the files of new threads, and close those of ended ones."""
         # Sessions come and go, so the threads are listed again each second.
-        found = {}
+        present = {}
         for pid, process in self._family.read((self._server,)).items():
             for task in proc_files.threads(process, self._proc):
-                found[task.pid] = (pid, task.name)
-        chosen = set(found)
-        if len(found) > _MOST:
-            chosen = set(random.sample(sorted(found), _MOST))
-        self._part = len(chosen) / len(found) if found else 1.0
+                present[task.pid] = (pid, task.name)
+        chosen = set(present)
+        if len(present) > _MOST:
+            chosen = set(random.sample(sorted(present), _MOST))
+        self._part = len(chosen) / len(present) if present else 1.0
         # A process of PostgreSQL gets its title a moment after it has started.
         for tid, thread in list(self._threads.items()):
             if tid not in chosen or (thread.title is None and thread.pid != self._server):
                 self._threads.pop(tid).close()
         new = chosen - self._threads.keys()
         for tid in new:
-            self._open(*found[tid], tid)
+            self._open(*present[tid], tid)
         if not self._threads and not self.seconds:  # /proc may hide what belongs to others
             self.note = NO_PERMISSION
         with contextlib.suppress(DbbenchError):  # the sampler `counters` reports it
@@ -297,8 +297,8 @@ def affordable(looks: int, cpu_s: float) -> float:
 def _call_of(number: bytes) -> Call:
     """Return the call of this number, the first word of the file `syscall`."""
     name = calls_by_number().get(int(number), number.decode())
-    known = table()["calls"].get(name, {})
-    return Call(name, known.get("does", ""), known.get("fd", False))
+    facts = table()["calls"].get(name, {})
+    return Call(name, facts.get("does", ""), facts.get("fd", False))
 
 
 @functools.lru_cache(4096)

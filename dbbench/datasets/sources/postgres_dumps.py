@@ -245,16 +245,16 @@ def _failure(source: Source, before: int, printed: str) -> DbbenchError:
     *_, reason = printed.strip().split("psql:<stdin>:")
     number, _, text = reason.partition(": ")
     statement = b""
-    at = before + int(number) if number.isdecimal() else 0
+    line_number = before + int(number) if number.isdecimal() else 0
     with source.path.open("rb") as file:
         script = PostgresScript(file, lambda _: False, lambda _: None)
         for _line in script:
-            if script.line >= at:
+            if script.line >= line_number:
                 statement = script.statement
-                at = script.begun
+                line_number = script.begun
                 break
     return DatasetBuildFailed(
-        f"{source.path}, line {at}: {scripts.shown(statement)}\n{scripts.last_lines(text)}",
+        f"{source.path}, line {line_number}: {scripts.shown(statement)}\n{scripts.last_lines(text)}",
         effect="The copy was removed; nothing was measured.",
         remedy="Correct this line or make the dump again, or install what the statement needs. "
         "Then run the same command.",
@@ -516,23 +516,23 @@ class PostgresScript:
 
     def _follow(self, line: bytes) -> None:
         """Follow strings and comments through the line, and notice where statements end."""
-        at = 0
+        position = 0
         while True:
             if self._open:
-                if (end := self._open[-1].search(line, at)) is None:
+                if (end := self._open[-1].search(line, position)) is None:
                     return
-                at = end.end()
+                position = end.end()
                 if end[0] == b"/*":
                     self._open.append(_COMMENT)
                 else:
                     self._open.pop()
                 continue
-            token = _TOKEN.search(line, at)
-            if line[at : token.start() if token else len(line)].strip():
+            token = _TOKEN.search(line, position)
+            if line[position : token.start() if token else len(line)].strip():
                 self._between = False
             if token is None or token[0] == b"--":
                 return
-            at = token.end()
+            position = token.end()
             if token[0] in (b";", b"/*"):
                 self._between = self._between or token[0] == b";"
                 self._open += [_COMMENT] if token[0] == b"/*" else []

@@ -292,10 +292,10 @@ def _parent(where: Hierarchy, journal: Journal) -> Iterator[Path]:
         _enable(beside, where.controller)
         yield beside
     elif SYSTEMD.is_dir():
-        own = _of_unit(where, _unit_of(journal))
-        if not own.is_dir():
+        of_unit = _of_unit(where, _unit_of(journal))
+        if not of_unit.is_dir():
             raise FileNotFoundError(f"systemd has not started {_unit_of(journal)}")
-        yield own
+        yield of_unit
     else:
         with _enabled(where, beside):
             yield beside
@@ -384,9 +384,9 @@ def _leave_delegated() -> None:
         return
     is_alone = text(where.home / "cgroup.procs") == str(os.getpid())
     if is_alone and _is_of_its_unit(where.home):
-        own = where.home / "dbbench"
-        own.mkdir(exist_ok=True)
-        _move(own)
+        group = where.home / "dbbench"
+        group.mkdir(exist_ok=True)
+        _move(group)
 
 
 def _lacking_delegation() -> Hierarchy | None:

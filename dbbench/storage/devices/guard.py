@@ -192,14 +192,14 @@ def found_on_each(
         uses = _uses(fds, names, signatures, mine, etc)
     except (OSError, DbbenchError, ValueError, LookupError) as error:
         uses = [[f"cannot determine what uses it: {error}"] for _name in names]
-    found = list[list[Reason]]()
+    of_devices = list[list[Reason]]()
     for texts, content in zip(uses, signatures, strict=True):
         reasons = list[Reason]()
         for text in texts:
             kind: Kind = "unseen" if isinstance(text, used.Unseen) else "in use"
             reasons.append(Reason(kind, text))
-        found.append(reasons + content)
-    return found
+        of_devices.append(reasons + content)
+    return of_devices
 
 
 def _uses(
@@ -240,17 +240,17 @@ def _opened(
     """Return who has each device open, after _MOMENT_S: a program that lists disks opens each of
     them for a moment. udev gets more time, because it reads every disk that a process has closed.
     """
-    found: dict[str, list[str]] = {}
+    openers_of: dict[str, list[str]] = {}
 
     def openers() -> list[str]:
-        found.update(used.openers_of_each(devices, proc, mine))
-        texts = itertools.chain.from_iterable(found.values())
+        openers_of.update(used.openers_of_each(devices, proc, mine))
+        texts = itertools.chain.from_iterable(openers_of.values())
         return [text for text in texts if not isinstance(text, used.Unseen)]
 
     users = process.wait_while(openers, _MOMENT_S)
     if users and all(isinstance(text, used.ByUdev) for text in users):
         process.wait_while(openers, UDEV_S)
-    return found
+    return openers_of
 
 
 def must_be_alone(fd: int) -> None:

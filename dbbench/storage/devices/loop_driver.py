@@ -75,15 +75,15 @@ def statuses(names: Sequence[str]) -> dict[str, LoopStatus]:
     bound = {name: file for name, file in files.items() if file is not None}
     asked = [name for name in bound if (name, bound[name]) not in _silent]
     answers = process.ask_each(_ask, asked, _ANSWER_S)
-    found = dict[str, LoopStatus]()
+    status_of = dict[str, LoopStatus]()
     for name, file in bound.items():
         if name not in answers:
             _silent.add((name, file))
-            found[name] = LoopStatus((0, 0), 0, file, answers=False)
+            status_of[name] = LoopStatus((0, 0), 0, file, answers=False)
         elif answers[name] is not None:
             device, inode, number, failure = answers[name]
-            found[name] = LoopStatus((device, inode), number, file, failure)
-    return found
+            status_of[name] = LoopStatus((device, inode), number, file, failure)
+    return status_of
 
 
 def silent() -> list[str]:

@@ -307,15 +307,15 @@ def _mounted(devices: Sequence[Target], proc: Path) -> tuple[dict[str, list[str]
     own_namespace = str((proc / "self/ns/mnt").readlink())
     seen: set[str] = set()
     # source and device of a mount -> which of `numbers` it has
-    known: dict[tuple[str, str], int | None] = {}
+    number_of: dict[tuple[str, str], int | None] = {}
     # (number of the device, mount) -> the processes in whose namespaces it is
     places: dict[tuple[int, str], list[str]] = defaultdict(list)
 
     def is_of_a_device(device: str, source: str) -> bool:
         key = source, device
-        if key not in known:
-            known[key] = _mounted_number(device, source, numbers)
-        return known[key] is not None
+        if key not in number_of:
+            number_of[key] = _mounted_number(device, source, numbers)
+        return number_of[key] is not None
 
     def look(folder: str) -> None:
         namespace = os.readlink(f"{folder}/ns/mnt")  # noqa: PTH115 (of 30,000 processes)
@@ -326,7 +326,7 @@ def _mounted(devices: Sequence[Target], proc: Path) -> tuple[dict[str, list[str]
         seen.add(namespace)
         who = "" if namespace == own_namespace else _who(process)
         for entry in table:
-            number = known[entry.source, entry.device]
+            number = number_of[entry.source, entry.device]
             if number is not None:
                 places[number, f"{entry.source} is mounted at {entry.point}"].append(who)
 

@@ -143,9 +143,9 @@ def _types(group: Group) -> Iterator[TypeRow]:
             merged: dict[str, float | None] = {}
             for key in each[0].percentiles:
                 values = [latencies.percentiles[key] for latencies in each]
-                known = [ms for ms in values if ms is not None]
+                measured = [ms for ms in values if ms is not None]
                 if key == "max":
-                    merged[key] = max(known, default=None)
+                    merged[key] = max(measured, default=None)
                 else:
                     merged[key] = means({"": values})[""]
             total = sum(trial.transactions for trial in each)

@@ -395,7 +395,7 @@ def _host() -> Iterator[Probe]:
     )
     # A profile of AppArmor confines a server to the packages' directories.
     for server in innodb.CONFINED:
-        if remedy := innodb.confined(server):
+        if remedy := innodb.apparmor_remedy(server):
             yield Probe(
                 Purpose.HOST,
                 f"AppArmor: {server.name}",

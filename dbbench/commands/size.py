@@ -114,7 +114,7 @@ def _conclude(options: Options, folder: Any) -> int:
     """Print the answer and write the page; return 4 if no setup has a level that keeps the rate."""
     from dbbench.commands.finding import REPORT
     from dbbench.commands.report import write
-    from dbbench.compare.sizing import sized
+    from dbbench.compare.sizing import size_setups
     from dbbench.model import plain
     from dbbench.report.text import put, put_json, put_paragraph, put_table
     from dbbench.report.volume_sizes import sections
@@ -122,7 +122,7 @@ def _conclude(options: Options, folder: Any) -> int:
 
     loaded = load_run(folder.path)
     page = write([loaded], folder.path / REPORT)
-    searched = list(sized(loaded.run, {trial.id: trial for trial in loaded.trials}))
+    searched = list(size_setups(loaded.run, {trial.id: trial for trial in loaded.trials}))
     if options.json:
         setups = []
         for each in searched:

@@ -79,7 +79,7 @@ class Sized:
         return tuple(cells)
 
 
-def unordered(levels: Sequence[DeviceLimit]) -> tuple[DeviceLimit, DeviceLimit, str] | None:
+def find_disorder(levels: Sequence[DeviceLimit]) -> tuple[DeviceLimit, DeviceLimit, str] | None:
     """Return the first neighbours of which the second is not the larger disk, and why; or None."""
     for smaller, larger in itertools.pairwise(levels):
         for key, better in _BOUNDS.items():
@@ -92,7 +92,7 @@ def unordered(levels: Sequence[DeviceLimit]) -> tuple[DeviceLimit, DeviceLimit, 
     return None
 
 
-def sized(run: Run, trials: Mapping[str, Trial]) -> Iterator[Sized]:
+def size_setups(run: Run, trials: Mapping[str, Trial]) -> Iterator[Sized]:
     """Yield every setup of a run with a search. `trials`: the finished ones, by id."""
     search = run.search
     if search is None:
@@ -115,7 +115,7 @@ def sized(run: Run, trials: Mapping[str, Trial]) -> Iterator[Sized]:
 
 def further_cells(run: Run, trials: Mapping[str, Trial]) -> list[Cell]:
     """Return the cells of the next block; none when every setup is settled."""
-    return [cell for each in sized(run, trials) for cell in each.following(run.plan.blocks)]
+    return [cell for each in size_setups(run, trials) for cell in each.following(run.plan.blocks)]
 
 
 def _series(cell: Cell) -> tuple[str, str, str]:

@@ -44,14 +44,14 @@ def mean(values: Sequence[float]) -> Mean:
     return Mean(estimate.mean, *estimate.bounds(LEVEL))
 
 
-def observed(trials: Sequence[Trial]) -> list[TimeFacts]:
+def observations(trials: Sequence[Trial]) -> list[TimeFacts]:
     """Return what was observed in these trials, without those in which nothing was."""
     return [trial.time for trial in trials if trial.time is not None and trial.time.shares]
 
 
 def shares(trials: Sequence[Trial]) -> dict[str, Mean]:
     """Return the share of each layer in a setup's trials, the largest first; {}: not observed."""
-    times = observed(trials)
+    times = observations(trials)
     if not times:
         return {}
     means = {}
@@ -62,7 +62,7 @@ def shares(trials: Sequence[Trial]) -> dict[str, Mean]:
 
 def milliseconds(trials: Sequence[Trial]) -> dict[str, Mean]:
     """Return the ms per transaction of each layer of a setup; {}: not observed."""
-    times = [time for time in observed(trials) if time.ms_per_tx]
+    times = [time for time in observations(trials) if time.ms_per_tx]
     if not times:
         return {}
     return {
@@ -81,7 +81,7 @@ def differences(
     """
     pairs = []
     for pair in pairs_of(trials, baseline, candidate):
-        times = observed(pair)
+        times = observations(pair)
         if len(times) == 2 and times[0].ms_per_tx and times[1].ms_per_tx:
             pairs.append((times[0].ms_per_tx, times[1].ms_per_tx))
     if not pairs:
@@ -128,7 +128,7 @@ def _is_full(trial: Trial) -> bool:
 
 def kernel(trials: Sequence[Trial]) -> dict[str, float]:
     """Return the CPUs that kernel threads used in a setup's trials, by name, the most first."""
-    times = observed(trials)
+    times = observations(trials)
     names = {name for time in times for name in time.kernel}
     means = {name: sum(time.kernel.get(name, 0.0) for time in times) / len(times) for name in names}
     return dict(sorted(means.items(), key=lambda item: (-item[1], item[0])))
@@ -137,7 +137,7 @@ def kernel(trials: Sequence[Trial]) -> dict[str, float]:
 def functions(trials: Sequence[Trial], layer: str) -> list[str]:
     """Return the functions of the kernel in which most of a layer's time is spent, at most two."""
     totals: dict[str, float] = {}
-    for time in observed(trials):
+    for time in observations(trials):
         for wait in time.waits:
             if wait.layer == layer:
                 totals[wait.function] = totals.get(wait.function, 0.0) + wait.share

@@ -348,7 +348,7 @@ def _pages(tablespace: Path, field: int) -> int:
         return int.from_bytes(file.read(_PAGE)[field : field + 4])
 
 
-def confined(program: Path, profiles: Path = _APPARMOR) -> str | None:
+def apparmor_remedy(program: Path, profiles: Path = _APPARMOR) -> str | None:
     """Return what to do about the profile of AppArmor that is in force for this server: it denies
     data directories elsewhere. None without one, or if the profiles cannot be read.
     """
@@ -437,7 +437,7 @@ class Innodb:
         except CommandFailed as error:
             raise EngineStartFailed(
                 f"the data directory {datadir} could not be initialized: {error}",
-                remedy=confined(program.path),
+                remedy=apparmor_remedy(program.path),
             ) from error
         return done.stderr
 
@@ -493,7 +493,7 @@ class Innodb:
             account=owner,
             stop=signal.SIGTERM,
             abort=signal.SIGKILL,  # enough for a server that is a single process
-            remedy=confined(program.path),
+            remedy=apparmor_remedy(program.path),
             open_files=text.open_files(settings),
             offset=log_size(place.log),
         )

@@ -193,11 +193,11 @@ def _await(
     program: process.Running,
     answer: Callable[[process.Running], Answer | None],
 ) -> Answer:
-    server = _answered(launch, program, answer, START_S)
+    server = _wait_for_answer(launch, program, answer, START_S)
     if server is not None:
         return server
     limit_s = process.allowed_s(START_S)
-    server = _answered(launch, program, answer, limit_s - START_S)
+    server = _wait_for_answer(launch, program, answer, limit_s - START_S)
     if server is not None:
         return server
     raise errors.EngineStartFailed(
@@ -206,7 +206,7 @@ def _await(
     )
 
 
-def _answered(
+def _wait_for_answer(
     launch: Launch,
     program: process.Running,
     answer: Callable[[process.Running], Answer | None],

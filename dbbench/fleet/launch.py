@@ -143,7 +143,7 @@ def _keep_running(
         while True:
             for argv, log in commands:
                 if log not in running or running[log].poll() is not None:
-                    running[log] = stack.enter_context(_started(argv, stdin, log))
+                    running[log] = stack.enter_context(_start(argv, stdin, log))
             if ended.wait(_AGAIN_S):
                 break
         # They stop at the same time.
@@ -152,7 +152,7 @@ def _keep_running(
 
 
 @contextlib.contextmanager
-def _started(argv: Sequence[str], stdin: bytes, log: Path) -> Iterator[process.Running]:
+def _start(argv: Sequence[str], stdin: bytes, log: Path) -> Iterator[process.Running]:
     env = {**process.kept_environment(), namespaces.PARENT: str(os.getpid())}
     with writing(log):
         out = own_file(log, os.O_WRONLY | os.O_APPEND, 0o644)

@@ -81,13 +81,13 @@ def make_run(run: Run, given: Given, folder: Path) -> RunFolder:
         )
     results.must_match(there, run.plan, run.cells, given.scripts)
     with there.lock():
-        order = (*run.order, *_added(run, there.run))
+        order = (*run.order, *_find_additions(run, there.run))
         there.save(dataclasses.replace(there.run, order=order))
     merging.keep_scripts(folder, given.scripts)
     return there
 
 
-def _added(run: Run, there: Run) -> list[TrialSpec]:
+def _find_additions(run: Run, there: Run) -> list[TrialSpec]:
     """Return the trials that this host has added to the part: repeats, and blocks of a budget."""
     planned = {spec.id for spec in run.order}
     attempts = {spec.block: spec.attempt for spec in run.order}

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from dbbench import process
-from dbbench.datasets.sources import packed
+from dbbench.datasets.sources import find_packer
 from dbbench.errors import DbbenchError, ScriptInvalid
 from dbbench.introspect.refusals import CONTROL, refusal
 from dbbench.results.fileio import read_input
@@ -122,7 +122,7 @@ def _verb(text: str) -> str:
 def read(path: Path) -> RecordedStatements:
     """Return the file's statements. Raises FileUnreadable, ProgramMissing, ScriptInvalid."""
     data = read_input(path, LARGEST)
-    if unpacking := packed(path, data):
+    if unpacking := find_packer(path, data):
         kind, unpack = unpacking
         raise _unreadable(path, f"it is compressed ({kind})", f"Unpack it:  {unpack}")
     # as PowerShell redirects output

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dbbench.compare.interval import LEAST_BLOCKS
-from dbbench.compare.sizing import unordered
+from dbbench.compare.sizing import find_disorder
 from dbbench.errors import PlanInvalid, UnknownName, UsageInvalid
 from dbbench.model import Arm, Plan
 from dbbench.model.plan import MOST_TRIALS
@@ -85,7 +85,7 @@ def at_rate(plan: Plan, available: Catalog, rate: int) -> Plan:
             "the plan has no levels to choose from",
             remedy="List at least two in [device], for example: limit = { iops = [3000, 16000] }",
         )
-    if pair := unordered(levels):
+    if pair := find_disorder(levels):
         smaller, larger, why = pair
         raise PlanInvalid(
             f"the levels {smaller.name} and {larger.name} of `limit` are not ordered: {why}",

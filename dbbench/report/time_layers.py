@@ -35,7 +35,7 @@ def sentences(trials: Sequence[Trial], rows: Sequence[Row]) -> list[str]:
     lines = []
     for row in rows:
         of_setup = [trial for trial in counted if trial.fs_setup == row.fs_setup]
-        if time_layers.observed(of_setup):
+        if time_layers.observations(of_setup):
             lines.append(setup_sentence(row.fs_setup, of_setup))
             lines += filter(None, [kernel_sentence(row.fs_setup, of_setup)])
     for row in rows[1:]:
@@ -146,7 +146,7 @@ def document(trials: Sequence[Trial], names: Sequence[str]) -> list[dict[str, An
                 "engine": of_setup[0].engine,
                 "workload": of_setup[0].workload,
                 "variant": of_setup[0].variant,
-                "trials": len(time_layers.observed(of_setup)),
+                "trials": len(time_layers.observations(of_setup)),
                 "limit": time_layers.limit(of_setup) or None,
                 "kernel_cpus": time_layers.kernel(of_setup),
                 "slow_seconds": [

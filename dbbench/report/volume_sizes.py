@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from dbbench.compare.sizing import MOST_FAILED, Sized, VolumeLevel, sized
+from dbbench.compare.sizing import MOST_FAILED, Sized, VolumeLevel, size_setups
 from dbbench.model import DeviceLimit, Run, Search, title_of
 from dbbench.results import LoadedRun
 from dbbench.units import grouped, join_words, number
@@ -37,7 +37,7 @@ def sections(loaded: LoadedRun) -> list[SizeSection]:
     search = run.search
     if search is None:
         return []
-    setups = sized(run, {trial.id: trial for trial in loaded.trials})
+    setups = size_setups(run, {trial.id: trial for trial in loaded.trials})
     return [
         SizeSection(
             f"{title_of(*each[0].workload.partition('+')[::2])}, {engine}",

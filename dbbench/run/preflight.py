@@ -379,7 +379,7 @@ def _limit(plan: Plan) -> Iterator[errors.DbbenchError]:
             reasons.append(f"{path} is a partition; only whole disks can be limited")
         if delays and (mapped := delay.delayed_by(name)):
             reasons.append(f"{mapped} already delays {path}")
-    yield from (throttle.refused(reason) for reason in reasons if reason)
+    yield from (throttle.refusal(reason) for reason in reasons if reason)
 
 
 def refused_disks(plan: Plan, results: Path) -> Iterator[errors.DbbenchError]:

@@ -274,8 +274,8 @@ def test_the_line_that_helps_with_a_profile_of_apparmor(
 ) -> None:
     """Ubuntu's profile of mysqld denies every data directory but that of its package."""
     profiles = tmp_path / "profiles"
-    assert innodb.confined(Path(program), profiles) is None
+    assert innodb.apparmor_remedy(Path(program), profiles) is None
     profiles.write_text(loaded)
-    remedy = innodb.confined(Path(program), profiles)
+    remedy = innodb.apparmor_remedy(Path(program), profiles)
     helps = "apparmor_parser --remove /etc/apparmor.d/usr.sbin.mysqld"
     assert remedy is None if not said else remedy is not None and remedy.endswith(helps)

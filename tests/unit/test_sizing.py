@@ -75,7 +75,7 @@ def measured(run: Run, holds: Callable[[str, int, int], bool]) -> tuple[Run, dic
 def test_bisection_finds_every_answer(answer: int) -> None:
     """Also the smallest level, and none. Both sides of the border are measured in each block."""
     run, trials = measured(run_of(), lambda _arm, level, _block: level >= answer)
-    (found,) = sizing.sized(run, trials)
+    (found,) = sizing.size_setups(run, trials)
     smallest = found.smallest
     assert (smallest.limit if smallest else None) == (*LEVELS, None)[answer]
     border = [level.trials for level in found.levels[max(0, answer - 1) : answer + 1]]
@@ -86,7 +86,7 @@ def test_bisection_finds_every_answer(answer: int) -> None:
 def test_the_majority_of_blocks_decides() -> None:
     """A level that holds in one of three blocks is not enough; the next one is."""
     run, trials = measured(run_of(), lambda _arm, level, block: level > 3 or block == 1)
-    (found,) = sizing.sized(run, trials)
+    (found,) = sizing.size_setups(run, trials)
     assert found.smallest is not None and found.smallest.limit.label == "L4"
 
 
@@ -97,7 +97,7 @@ def test_a_short_window_may_miss_more_of_the_rate(seconds: int, holds: bool) -> 
     (spec,) = further(run, {}).order
     trial = trial_of(run.cell(spec.cell), spec, {"tps": 94.0})
     trial = replace(trial, window=Window("fixed", 1, seconds))
-    (found,) = sizing.sized(replace(run, order=(spec,)), {spec.id: trial})
+    (found,) = sizing.size_setups(replace(run, order=(spec,)), {spec.id: trial})
     assert max(level.held for level in found.levels) == holds
 
 
@@ -115,7 +115,7 @@ def test_every_setup_has_its_own_border() -> None:
 def test_no_level_is_enough() -> None:
     """A slow percentile is as bad as a low rate."""
     run, trials = measured(replace(run_of(), search=Search(1000, 11.0)), lambda *_: True)
-    (found,) = sizing.sized(run, trials)
+    (found,) = sizing.size_setups(run, trials)
     assert found.smallest is None
     (section,) = sections(loaded(run, trials))
     assert tuple(map(plain_text, section.sentences)) == (

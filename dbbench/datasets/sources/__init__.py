@@ -11,7 +11,7 @@ from typing import Final, Protocol
 
 from dbbench import process
 from dbbench.datasets.sources import innodb_sources, postgres_copies
-from dbbench.datasets.sources.look import look, packed
+from dbbench.datasets.sources.look import find_packer, look
 from dbbench.datasets.sources.source import FORMS, Source, fits, places, unusable
 from dbbench.engines import ENGINES, profile_of
 from dbbench.engines.port import Place, Server
@@ -20,7 +20,7 @@ from dbbench.model import Dataset, EngineSpec, SourceChange, SourceChangeKind
 from dbbench.packages import install, package_of
 from dbbench.units import size_text
 
-__all__ = ["FORMS", "Source", "fits", "look", "packed", "places"]
+__all__ = ["FORMS", "Source", "find_packer", "fits", "look", "places"]
 READ_AHEAD_BYTES: Final = 4 * 2**30  # of the data of a dump that `plan` reads; some seconds
 _TEXTS: Final = {
     SourceChangeKind.CONFIGURATION: "setting removed: {settings}; set it in `settings` of [[engine]] to restore it",

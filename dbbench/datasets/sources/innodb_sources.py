@@ -196,7 +196,7 @@ def load(
         (data / _PERSISTED).unlink()
         changes += (SourceChange(SourceChangeKind.PERSISTED),)
     others = rows(server, _OTHER_ENGINES, database="")
-    changes += _not_measured(
+    changes += _list_other_tables(
         f"{database}.{table} ({engine})"
         for database, table, engine in others
         if database not in SYSTEM_SCHEMAS
@@ -225,7 +225,7 @@ def load(
     return (*changes, SourceChange(SourceChangeKind.CHOSEN, {"database": chosen}))
 
 
-def _not_measured(tables: Iterable[str]) -> tuple[SourceChange, ...]:
+def _list_other_tables(tables: Iterable[str]) -> tuple[SourceChange, ...]:
     """Return these tables, which are not InnoDB's, as a change."""
     text = ", ".join(tables)
     if text:
@@ -244,7 +244,7 @@ def examine(source: Source, bin: Path | None) -> tuple[SourceChange, ...]:
             if path.suffix in _FILES_OF_OTHERS and path.parent.name not in SYSTEM_SCHEMAS:
                 table = f"{path.parent.name}.{path.stem}"
                 files_of_others.append(f"{table} ({_FILES_OF_OTHERS[path.suffix]})")
-        return _not_measured(files_of_others)
+        return _list_other_tables(files_of_others)
     if source.form == "mydumper":
         step_of, database_of, _maker_of = _files_of(source.path)
         for path in database_of:
@@ -266,7 +266,7 @@ def examine(source: Source, bin: Path | None) -> tuple[SourceChange, ...]:
             f"none of the tables of {source.path} is InnoDB's: {', '.join(others[:_MOST_WARNINGS])}",
             "Convert them before the dump: ALTER TABLE ... ENGINE = InnoDB",
         )
-    return (*left_out(script.skipped), *_not_measured(others))
+    return (*left_out(script.skipped), *_list_other_tables(others))
 
 
 def _without_counts(folder: Path, tables: Tables) -> tuple[SourceChange, ...]:
@@ -418,10 +418,10 @@ def _mysqldump(path: Path, server: Server) -> tuple[Tables, tuple[SourceChange, 
         )
         warnings = _run(server, script, path, server.database)
     refuse_empty(path, bool(script.tables), script.has_rows)
-    return script.tables, (*left_out(script.skipped), *_warned(warnings))
+    return script.tables, (*left_out(script.skipped), *_list_warnings(warnings))
 
 
-def _warned(warnings: Iterable[str]) -> tuple[SourceChange, ...]:
+def _list_warnings(warnings: Iterable[str]) -> tuple[SourceChange, ...]:
     """Return warnings of the server as a change."""
     several = list(dict.fromkeys(warnings))
     if not several:
@@ -525,7 +525,7 @@ def _mydumper(folder: Path, server: Server) -> tuple[Tables, tuple[SourceChange,
             except BaseException:
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
-    return tables, (*_without_counts(folder, tables), *_warned(warnings))
+    return tables, (*_without_counts(folder, tables), *_list_warnings(warnings))
 
 
 def _tables_of(

@@ -132,7 +132,7 @@ def _directory(path: Path) -> Source | None:
     return None
 
 
-def packed(path: Path, head: bytes) -> tuple[str, str] | None:
+def find_packer(path: Path, head: bytes) -> tuple[str, str] | None:
     """Return the name of a packer and the command that unpacks the file, which begins with `head`;
     None if it is not packed.
     """
@@ -149,7 +149,7 @@ def _file(path: Path) -> Source | None:
     with path.open("rb") as file:
         head = file.read(HEAD)
     name = shlex.quote(path.name)
-    if unpacking := packed(path, head):
+    if unpacking := find_packer(path, head):
         packer, command = unpacking
         raise unusable(f"{path} is compressed with {packer}", f"Decompress it first:  {command}")
     if head.startswith(MAGIC):

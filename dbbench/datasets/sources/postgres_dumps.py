@@ -150,11 +150,11 @@ def _read_archive(source: Source, bin: Path | None, option: str) -> bytes:
         status = reader.wait(safe_files.LOAD_S)
         messages.seek(0)
         if status:
-            raise _damaged(source.path, messages.read().decode(errors="replace"))
+            raise _damage(source.path, messages.read().decode(errors="replace"))
     return printed
 
 
-def _damaged(path: Path, why: str) -> DbbenchError:
+def _damage(path: Path, why: str) -> DbbenchError:
     return unusable(f"{path} is damaged or truncated: {why.strip()}", AGAIN)
 
 
@@ -169,12 +169,12 @@ def _check_files(folder: Path) -> bool:
     present = {_PACKED.sub("", path.name): path for path in sorted(folder.iterdir())}
     for name in dict.fromkeys(name.decode() for name in names):
         if name not in present:
-            raise _damaged(folder, f"its file {name} is missing")
+            raise _damage(folder, f"its file {name} is missing")
         if not name.endswith(".dat"):
             continue
         end = _end_of(present[name], folder)
         if name[0].isdigit() and end != _ROWS_END:
-            raise _damaged(present[name], "it ends within the rows of a table")
+            raise _damage(present[name], "it ends within the rows of a table")
     return any(name[:1].isdigit() for name in names)
 
 
@@ -323,7 +323,7 @@ def _restore(
         messages.seek(0)
         printed = messages.read().decode(errors="replace").strip()
         if damage:
-            raise _damaged(source.path, printed if status else damage[0].evidence)
+            raise _damage(source.path, printed if status else damage[0].evidence)
         if status:
             raise unusable(f"{source.path} cannot be read:\n{scripts.last_lines(printed)}")
     script.refuse_empty(source.path)

@@ -297,7 +297,7 @@ def _parent(where: Hierarchy, journal: Journal) -> Iterator[Path]:
             raise FileNotFoundError(f"systemd has not started {_unit_of(journal)}")
         yield of_unit
     else:
-        with _enabled(where, beside):
+        with _enabling(where, beside):
             yield beside
 
 
@@ -331,7 +331,7 @@ def _enable(group: Path, controller: str) -> bool:
 
 
 @contextlib.contextmanager
-def _enabled(where: Hierarchy, parent: Path) -> Iterator[None]:
+def _enabling(where: Hierarchy, parent: Path) -> Iterator[None]:
     """Give the groups in `parent` the controller, from the root down, and take back what was given.
     A killed process leaves it, which limits nothing.
     """

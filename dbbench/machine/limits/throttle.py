@@ -40,7 +40,7 @@ def limit_disks(
     """Limit disks ("7:2") within the block; yield by what. Raises KernelLacks."""
     where = cgroup.hierarchy(at, controller=IO)
     if isinstance(where, str):
-        raise refused(where, _LATE)
+        raise refusal(where, _LATE)
     # Rules of a killed trial would add to these.
     give_back(journal)
     with contextlib.ExitStack() as stack:
@@ -58,9 +58,9 @@ def limit_disks(
                     for rates in _stages(limit):
                         path = " ".join(map(str, (disk, *rates)))
                         journal.note("take", what=WHAT, path=path)
-            stack.enter_context(_enforced(where.version, groups, disks, limit))
+            stack.enter_context(_enforcing(where.version, groups, disks, limit))
         except OSError as error:
-            raise refused(str(error), _LATE) from error
+            raise refusal(str(error), _LATE) from error
         yield f"cgroup v{where.version}"
 
 
@@ -76,9 +76,9 @@ def limit_group(
     groups = [group.path] if group.version == 2 else []
     with contextlib.ExitStack() as stack:
         try:
-            stack.enter_context(_enforced(2, groups, disks, limit))
+            stack.enter_context(_enforcing(2, groups, disks, limit))
         except OSError as error:
-            raise refused(str(error), _LATE) from error
+            raise refusal(str(error), _LATE) from error
         yield
 
 
@@ -92,7 +92,7 @@ def _stages(limit: DeviceLimit) -> list[Rates]:
 
 
 @contextlib.contextmanager
-def _enforced(
+def _enforcing(
     version: int,
     groups: Sequence[Path],
     disks: Sequence[str],
@@ -131,7 +131,7 @@ def _enforce(
         actual = _read(version, group, disk)
         if actual != rates:
             text = f"the limit of device {disk} in {group} is {actual}, not {rates}"
-            raise refused(text, _LATE)
+            raise refusal(text, _LATE)
 
 
 def give_back(journal: Journal) -> None:
@@ -165,7 +165,7 @@ def obstacle() -> str:
     return f"{where.point} is not writable"
 
 
-def refused(reason: str, effect: str | None = None) -> DbbenchError:
+def refusal(reason: str, effect: str | None = None) -> DbbenchError:
     """Return the error of a limit that cannot be enforced."""
     return KernelLacks(
         f"limit in [device] cannot be enforced: {reason}",

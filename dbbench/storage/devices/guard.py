@@ -217,7 +217,7 @@ def _uses(
     mounts = used.mounts_of_each(devices, proc)
     swaps = used.swaps_of_each(devices, proc)
     loops = used.loops_of_each(devices)
-    openers = _opened(devices, proc, mine)
+    openers = _find_openers(devices, proc, mine)
     entries = configured.entries(etc)
     return [
         [
@@ -232,7 +232,7 @@ def _uses(
     ]
 
 
-def _opened(
+def _find_openers(
     devices: Sequence[used.Target],
     proc: Path,
     mine: Set[int],

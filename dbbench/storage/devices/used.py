@@ -154,7 +154,7 @@ def users_of(devices: Sequence[Target]) -> dict[str, list[str]]:
     """Return the users of each device, with one look at the mounts and open files of all processes."""
     proc = host_proc()
     try:
-        mounts, _ = _mounted(devices, proc)
+        mounts, _ = _find_mounts(devices, proc)
         openers, _ = _openers(devices, proc)
     except OSError:
         return {}
@@ -295,11 +295,11 @@ def mounts_of_each(devices: Sequence[Target], proc: Path) -> dict[str, list[str]
     """Return mount points of each device, or of what is on it, in every process's mount namespace,
     and the processes that could not be examined.
     """
-    mounts, unreadable = _mounted(devices, proc)
+    mounts, unreadable = _find_mounts(devices, proc)
     return {name: unreadable + texts for name, texts in mounts.items()}
 
 
-def _mounted(devices: Sequence[Target], proc: Path) -> tuple[dict[str, list[str]], list[str]]:
+def _find_mounts(devices: Sequence[Target], proc: Path) -> tuple[dict[str, list[str]], list[str]]:
     """Return the mounts of each device, and who could not be examined. Each mount is listed once:
     services have namespaces of their own with copies of the same mounts.
     """

@@ -76,7 +76,7 @@ def make(
                 )
             facts: dict[str, Scalar] = {"kind": "delay", "name": member}
             delayed = stack.enter_context(open_volume(volume.mapped_names(member)[member], facts))
-            facts |= _measured(layer, bare[number], single_ms(delayed.argument))
+            facts |= _describe_delays(layer, bare[number], single_ms(delayed.argument))
             volumes.append(delayed)
         yield tuple(volumes)
 
@@ -95,7 +95,7 @@ def _table(name: str) -> str:
     return process.run(argv, env=volume.MAPPER_ENV, note=False).stdout.strip()
 
 
-def _measured(
+def _describe_delays(
     layer: Layer,
     bare: Mapping[str, float],
     delayed: Mapping[str, float],

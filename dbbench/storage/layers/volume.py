@@ -65,14 +65,14 @@ def reserve(
     name = f"dbbench-{journal.tag}{secrets.token_hex(2)}"
     path = f"{kind}:{name}"
 
-    def ended() -> None:
+    def give_back() -> None:
         end(name)
         for member in members:
             wipe(member.fd)
         journal.note("give_back", what=WHAT, path=path)
 
     journal.note("take", what=WHAT, path=path)
-    with afterwards(ended):
+    with afterwards(give_back):
         # from now on the kernel holds the devices for the layer
         hold.release(*(member.fd for member in members))
         yield name

@@ -475,7 +475,8 @@ def ask_each(
             began = time.monotonic()
             text = b""
             while not overdue(began, within_s):
-                if not select.select([pipe], [], [], 0.05)[0]:
+                readable, _, _ = select.select([pipe], [], [], 0.05)
+                if not readable:
                     continue
                 chunk = pipe.read(_CHUNK)
                 if not chunk:
@@ -497,7 +498,8 @@ def _answer(ask: Callable[[str], object], names: Sequence[str], writer: int) -> 
         os.closerange(0, writer)
         os.closerange(writer + 1, os.sysconf("SC_OPEN_MAX"))
         for name in names:
-            os.write(writer, json.dumps(ask(name)).encode() + b"\n")
+            line = json.dumps(ask(name))
+            os.write(writer, line.encode() + b"\n")
     finally:
         os._exit(0)
 

@@ -418,7 +418,9 @@ def _compare(
     baseline: Sequence[Round], rounds: Sequence[Round]
 ) -> tuple[float, float | None, float | None]:
     """Return the ratio of commits per second, and its interval."""
-    pairs = list(zip(map(_commit_rate, baseline), map(_commit_rate, rounds), strict=True))
+    first = map(_commit_rate, baseline)
+    second = map(_commit_rate, rounds)
+    pairs = list(zip(first, second, strict=True))
     result = estimate(pairs)
     if result.n < LEAST_BLOCKS:
         return result.ratio, None, None

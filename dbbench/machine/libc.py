@@ -75,7 +75,9 @@ def known_status(path: Path) -> FileStatus:
 
 def _status_in(answer: ctypes.Array[ctypes.c_char]) -> FileStatus:
     mode, inode, *numbers = _STATX.unpack_from(answer)
-    return FileStatus(mode, inode, os.makedev(*numbers[:2]), os.makedev(*numbers[2:]))
+    rdev = os.makedev(*numbers[:2])
+    dev = os.makedev(*numbers[2:])
+    return FileStatus(mode, inode, rdev, dev)
 
 
 def files_in(folder: int, without: Collection[int] = ()) -> Iterator[tuple[str, FileStatus]]:
@@ -91,5 +93,6 @@ def files_in(folder: int, without: Collection[int] = ()) -> Iterator[tuple[str, 
             if number in without:
                 continue
             raise OSError(number, os.strerror(number), name)
-        if stat.S_IFMT(_MODE.unpack_from(answer, _MODE_AT)[0]) in _KINDS:
+        (mode,) = _MODE.unpack_from(answer, _MODE_AT)
+        if stat.S_IFMT(mode) in _KINDS:
             yield name, _status_in(answer)

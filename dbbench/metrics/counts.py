@@ -66,7 +66,8 @@ class Counts:
         second after that is a gap, one without a transaction is a zero without latencies.
         """
         lived = min(self.seconds, math.ceil(lived_s))
-        series = Series(self.seconds, {"tps": [float(n) for n in self.transactions[:lived]]})
+        tps: Column = [float(n) for n in self.transactions[:lived]]
+        series = Series(self.seconds, {"tps": tps})
         for percent in (50, 95, 99):
             series.set(f"p{percent}_ms", self._percentiles(percent)[:lived])
         series.set("errors", [float(n) for n in self.errors[:lived]])

@@ -247,7 +247,8 @@ class ThreadWaits:
     def _state(self, thread: Thread) -> ThreadState | None:
         """Return what the thread does now, or None if it has ended."""
         try:
-            number, *arguments = os.pread(thread.syscall, _READ_BYTES, 0).split(None, 2)
+            line = os.pread(thread.syscall, _READ_BYTES, 0)
+            number, *arguments = line.split(None, 2)
             if number == b"running":
                 return ThreadState("other" if thread.parked else thread.role)
             call = _call_of(number)

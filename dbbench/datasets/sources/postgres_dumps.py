@@ -342,10 +342,9 @@ def _restore(
     done = process.run(argv, timeout_s=safe_files.LOAD_S, as_user=account, ok=(0, 1))
     # the first error, with its statement; the last one says that a worker has ended
     if done.returncode:
-        lines = done.stderr[max(0, done.stderr.find("pg_restore: error:")) :].splitlines()[
-            : scripts.LINES
-        ]
-        reason = "\n".join(f"  {line}" for line in lines)
+        begin = max(0, done.stderr.find("pg_restore: error:"))
+        lines = done.stderr[begin:].splitlines()
+        reason = "\n".join(f"  {line}" for line in lines[: scripts.LINES])
         raise DatasetBuildFailed(
             f"{source.path} could not be restored:\n{reason}",
             effect="The copy was removed.",
@@ -482,7 +481,10 @@ class PostgresScript:
         key = self.database, self._qualify(copy[1])
         plain = not copy[2].strip()  # with options, a row may have several lines
         self.has_rows = self.has_rows or self.line > first + 1
-        self.tables[key] = (self.tables.get(key) or 0) + self.line - first - 1 if plain else None
+        before = self.tables.get(key) or 0
+        self.tables[key] = None
+        if plain:
+            self.tables[key] = before + self.line - first - 1
 
     def _qualify(self, name: bytes) -> str:
         alone = self._schema and re.fullmatch(_NAME, name)
@@ -494,7 +496,8 @@ class PostgresScript:
                 raise self._refusal(line)
             return
         name = connect[1].decode(errors="replace")
-        name = name[1:-1].replace('""', '"') if name.startswith('"') else name
+        if name.startswith('"'):
+            name = name[1:-1].replace('""', '"')
         if conninfo := _CONNINFO.fullmatch(name):
             name = re.sub(r"\\(.)", r"\1", conninfo[1] or conninfo[2] or "")
         elif "=" in name or "://" in name:  # it could name another server

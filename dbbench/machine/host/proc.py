@@ -84,9 +84,13 @@ def io_counts(pid: int | str, proc: Path = PROC) -> dict[str, int]:
     """Return the counts of proc_pid_io(5) by name; {} if the process has ended, or belongs to
     another user.
     """
-    pairs = (line.split(": ") for line in (content(f"{proc}/{pid}/io") or "").splitlines())
+    text = content(f"{proc}/{pid}/io") or ""
+    counts = {}
     with contextlib.suppress(ValueError):
-        return {name: int(value) for name, value in pairs}
+        for line in text.splitlines():
+            name, value = line.split(": ")
+            counts[name] = int(value)
+        return counts
     return {}
 
 

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 FAILED: Final = "The trial is marked failed, because its load was not the requested one."
 # time until a dead tool or server is noticed; ten checks per second cost almost no CPU
 POLL_S: Final = 0.1
+_FIRST_POLL_S: Final = 0.02  # until the first second, which tells when the tool began
 MOST_TEXT_BYTES: Final = 2**28  # of a log that is read as a whole: a day of fio's is 10 MiB
 PIECE_BYTES: Final = 4 << 20  # of a log that is read or packed
 DEATH_S: Final = 1.0  # clients notice a killed server at most this much earlier than `alive` does
@@ -136,7 +137,8 @@ class ToolLoad:
             if not self._goes_on(watch):
                 raise self._ended_early()
             left_s = second - self._now_s()
-            time.sleep(min(POLL_S, max(left_s, 0.001)))
+            pause_s = POLL_S if self._counting or not counts else _FIRST_POLL_S
+            time.sleep(min(pause_s, max(left_s, 0.001)))
 
     def wait(self, watch: Callable[[Live], None]) -> None:
         """Raises as `wait_until`; `outcome` judges the results."""
@@ -193,12 +195,13 @@ class ToolLoad:
 
     def _count_from(self, printed_s: float) -> None:
         """Move second 0 to where the tool's seconds begin, by whole seconds, once. The line was not
-        there at the last look, so the tool began later than that look by its own count.
+        there at the last look, so the tool began later than that look by its own count. Never
+        further: the tool ends by its own clock, and the window must end before.
         """
         if self._counting or not self.counts_seconds:
             return
         self._counting = True
-        self.late_s = max(0, int(self._looked_s - printed_s + 2 * POLL_S))
+        self.late_s = max(0, int(self._looked_s - printed_s))
         self.begin_utc += self.late_s
         if self.late_s:
             with (self.task.raw / f"{self.name}.command").open("a") as command:

@@ -85,6 +85,12 @@ def _check_limits(limits: DeviceLimits) -> DeviceLimits:
     return limits
 
 
+def _check_distinct(values: tuple[Scalar, ...]) -> tuple[Scalar, ...]:
+    if len(set(values)) < len(values):
+        raise ValueError("lists a value twice")
+    return values
+
+
 WholeSeconds = Annotated[Seconds, AfterValidator(_check_whole)]
 Deadline = Annotated[Seconds, Field(gt=0)]
 Measure = Annotated[WholeSeconds, Field(ge=1)]
@@ -96,6 +102,12 @@ MbPerS = Annotated[float, Field(ge=0.1, le=10**6)]
 Price = Annotated[float, Field(gt=0)]
 # device-mapper delays by whole milliseconds; a second is more than any disk takes
 Delay = Annotated[Whole, Field(ge=0, le=1000)]
+DISTINCT: Final = AfterValidator(_check_distinct)
+# The bounds are the kernel's (block/blk-mq-sched.h).
+Requests = Annotated[Whole, Field(ge=4, le=2048)]
+Microseconds = Annotated[Whole, Field(ge=0, le=10**7)]
+ReadAhead = Annotated[Bytes, Field(multiple_of=4096)]
+SchedulerName = Annotated[str, _matches(re.compile(r"[\w-]+"), "the name of a scheduler")]
 Burst = Annotated[Whole, Field(ge=1, le=86400)]
 NO_KEY: Final = "computed, not a key of a plan"  # mark of a field
 
@@ -250,6 +262,11 @@ class DeviceSpec:
     # only for kind block: preparation of an SSD
     condition: Literal["none", "discard", "precondition"] = "none"
     limit: Annotated[DeviceLimits, AfterValidator(_check_limits)] | None = None  # not with kind dir
+    # Settings of the disks' queues; several values are levels of a factor.
+    scheduler: Annotated[tuple[SchedulerName, ...], SEVERAL, DISTINCT] = ()
+    nr_requests: Annotated[tuple[Requests, ...], SEVERAL, DISTINCT] = ()
+    wbt_lat_us: Annotated[tuple[Microseconds, ...], SEVERAL, DISTINCT] = ()
+    readahead: Annotated[tuple[ReadAhead, ...], SEVERAL, DISTINCT] = ()
 
     @property
     def existing(self) -> bool:
@@ -260,6 +277,17 @@ class DeviceSpec:
     def has_images(self) -> bool:
         """Whether the filesystems are in image files."""
         return self.kind == "loop"
+
+    @property
+    def queue(self) -> dict[str, tuple[Scalar, ...]]:
+        """Return the values of each setting of the disks' queues that is given, by the kernel's name."""
+        every: dict[str, tuple[Scalar, ...]] = {
+            "scheduler": self.scheduler,
+            "nr_requests": self.nr_requests,
+            "wbt_lat_usec": self.wbt_lat_us,
+            "read_ahead_kb": tuple(size // 1024 for size in self.readahead),
+        }
+        return {name: values for name, values in every.items() if values}
 
     @property
     def volumes(self) -> dict[Role, DeviceSpec]:

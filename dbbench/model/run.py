@@ -72,6 +72,8 @@ class Cell:
     wal_setup: FsSetup | None = None  # for `[device.wal]`
     memory_bytes: int | None = None
     limit: DeviceLimit | None = None  # of each device
+    # settings of the disks' queues, by the kernel's name
+    queue: dict[str, Scalar] = field(default_factory=dict)
     checkpoints: str = "time"  # what starts a checkpoint: time or log
     # the cell's values from lists in the plan: "clients=8", "clients=8+memory=1GiB"
     variant: str = ""

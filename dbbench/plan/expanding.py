@@ -86,6 +86,8 @@ def _cells(plan: model.Plan, catalog: Catalog) -> list[model.Cell]:
     # What is the same for every cell is resolved once.
     setups = [(arm, catalog.setup_of(arm)) for arm in plan.fs_setups]
     log = catalog.setup(plan.device.wal.fs_setup) if plan.device.wal else None
+    size = plan.equal_readahead_bytes
+    equal = {} if size is None else {"read_ahead_kb": size // 1024}
     cells = []
     for spec in plan.workload:
         workload = catalog.workload(spec.name)
@@ -113,6 +115,7 @@ def _cells(plan: model.Plan, catalog: Catalog) -> list[model.Cell]:
                         window=_window(plan, spec, workload),
                         memory_bytes=variant.memory_bytes,
                         limit=variant.limit,
+                        queue={**equal, **variant.queue},
                         checkpoints=plan.checkpoints,
                         variant=variant.name,
                         client=plan.client,

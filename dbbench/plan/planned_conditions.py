@@ -22,7 +22,7 @@ from dbbench.model import Cell, DeviceSpec, EngineSpec, Plan, title_of, without_
 from dbbench.model.run import COPIED
 from dbbench.plan.promise import weakening_settings
 from dbbench.plan.server_settings import settings_of
-from dbbench.plan.variants import combinations, factors_of
+from dbbench.plan.variants import Factors, combinations, factors_of
 from dbbench.plan.workloads import label
 from dbbench.plan.writes import BINARY_LOG, devices_of, kept_logs, spares, tables_bytes
 from dbbench.storage.devices import ceiling, sysfs
@@ -329,10 +329,18 @@ def _device(plan: Plan, cells: Sequence[Cell]) -> Iterator[str]:
     # The history of writes matters only on a real disk.
     if plan.device.disks:
         yield _HISTORY[plan.device.condition]
+    if plan.device.queue:
+        each = _listed(plan.device.queue)
+        yield (
+            f"Queue of each disk in a trial: {each}. It is set before mkfs, read back, and restored "
+            "after the trial; fio measures the device with its own. Layers have no such queue."
+        )
     # Read-ahead is part of the setup unless the plan makes it equal.
     if plan.equal_readahead_bytes is not None:
         yield f"Read-ahead is set to {size_text(plan.equal_readahead_bytes)} on every filesystem."
-    elif any(cell.workload.window == "to-completion" for cell in cells):
+    elif not plan.device.readahead and any(
+        cell.workload.window == "to-completion" for cell in cells
+    ):
         yield (
             "Each filesystem uses its own read-ahead, which affects scans. Set `equal_readahead` "
             "to make it equal."
@@ -404,17 +412,21 @@ def _physical(device: DeviceSpec, most: int) -> list[tuple[str, ...]]:
     return disks
 
 
+def _listed(factors: Factors) -> str:
+    """Return "io_method sync, worker; jit on, off"."""
+    return "; ".join(
+        f"{name} {', '.join(map(level_text, levels))}" for name, levels in factors.items()
+    )
+
+
 def factor_sentences(plan: Plan) -> Iterator[str]:
     """Describe the factors of each engine, and those that it does not have."""
     for engine in plan.engine:
         factors = factors_of(plan.factors, engine)
         if not factors:
             continue
-        each = "; ".join(
-            f"{name} {', '.join(map(level_text, levels))}" for name, levels in factors.items()
-        )
         yield (
-            f"Factors of {engine.name}: {each}. Each setup runs with "
+            f"Factors of {engine.name}: {_listed(factors)}. Each setup runs with "
             f"{len(combinations(plan, engine))} combinations."
         )
     for name in plan.factors:

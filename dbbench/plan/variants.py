@@ -27,7 +27,7 @@ LIMIT: Final = "limit"  # the factor of a plan whose device has a list of limits
 class Axis(NamedTuple):
     """A list of the plan, each value of which becomes a separate cell."""
 
-    kind: Literal["parameter", "setting", "plan"]  # what the values are of
+    kind: Literal["parameter", "setting", "plan", "queue"]  # what the values are of
     name: str
     values: Sequence[Any]
     word: Callable[[Any], str]  # a value, as in the name of a variant
@@ -42,6 +42,7 @@ class Variant(NamedTuple):
     parameters: dict[str, Scalar]
     memory_bytes: int | None
     limit: DeviceLimit | None
+    queue: dict[str, Scalar]
     engine: EngineSpec
     levels: dict[str, Scalar]  # factor -> level
 
@@ -67,18 +68,21 @@ def variants(
             "parameter": {},
             "setting": {},
             "plan": {},
+            "queue": {},
         }
+        all_levels: dict[str, Scalar] = {}
         for axis, value in zip(axes, choice, strict=True):
             values[axis.kind][axis.name] = value
             if len(axis.values) > 1:
                 words.append(f"{axis.name}={axis.word(value)}")
+                if axis.kind == "queue":
+                    all_levels[axis.name] = value
 
         # A list of limits is a factor, too. Every title says that a limited disk is a model.
-        all_levels = dict(levels)
         if limit is not None:
             words.append(level_text(LIMIT, limit.name))
             if len(limits) > 1:
-                all_levels = {LIMIT: limit.name, **levels}
+                all_levels[LIMIT] = limit.name
         words += [level_text(name, level) for name, level in levels.items()]
 
         # The engine without lists: each has one value now.
@@ -94,8 +98,9 @@ def variants(
             values["parameter"],
             values["plan"]["memory"],
             limit,
+            values["queue"],
             with_levels(server, levels),
-            all_levels,
+            {**all_levels, **levels},
         )
 
 
@@ -119,6 +124,8 @@ def _axes(
         axes.append(Axis("parameter", name, values, _size if is_size else word_of))
     for name, values in engine.sweeps.items():
         axes.append(Axis("setting", name, values, word_of))
+    for name, values in plan.device.queue.items():
+        axes.append(Axis("queue", name, values, word_of))
     axes.append(Axis("plan", "memory", plan.memory or (None,), _size))
     words = distinct(engine.bins)
     bins = dict(zip(engine.bins, words, strict=True))

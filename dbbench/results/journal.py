@@ -37,6 +37,8 @@ OURS: Final = {
     "cgroup": r"/(.+/)?dbbench-[^/]+-{tag}",
     "unit": r"dbbench-{tag}\.service",
     "throttle": r"[0-9]+:[0-9]+ [0-9]+ [0-9]+",
+    "queue": r"[0-9a-f-]+ /sys/class/block/[^/ ]+/queue/"
+    r"(scheduler|nr_requests|wbt_lat_usec|read_ahead_kb) [\w-]+ [\w-]+",
 }
 
 # These events decide which disks the run may erase without confirmation, so only sealed lines

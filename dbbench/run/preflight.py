@@ -19,6 +19,7 @@ from dbbench.engines import ENGINES
 from dbbench.engines.serving import most_files
 from dbbench.engines.settings import FILES_OF, open_files, own_cache_bytes, why_reserved, word
 from dbbench.machine import cores, host, namespaces
+from dbbench.machine.host import tunables
 from dbbench.machine.limits import cgroup, throttle
 from dbbench.model import Cell, EngineSpec, Phase, Plan, Settings
 from dbbench.plan import Expanded
@@ -84,6 +85,7 @@ def lacking(
         disk_space.shortages(plan, expanded, results, images),
         _device(plan),
         _limit(plan),
+        _queues(plan),
     )
     yield from {error.evidence: error for error in problems}.values()
 
@@ -380,6 +382,22 @@ def _limit(plan: Plan) -> Iterator[errors.DbbenchError]:
         if delays and (mapped := delay.delayed_by(name)):
             reasons.append(f"{mapped} already delays {path}")
     yield from (throttle.refusal(reason) for reason in reasons if reason)
+
+
+def _queues(plan: Plan) -> Iterator[errors.DbbenchError]:
+    # All loop devices have the same driver.
+    loops = [Path("/dev", path.name) for path in Path("/sys/class/block").glob("loop[0-9]")]
+    for path in filter(Path.is_block_device, _disks(plan) or loops[:1]):
+        name = sysfs.name_of(path.stat().st_rdev) or path.name
+        reasons = list(tunables.queue_obstacles(name, plan.device.queue))
+        if plan.device.queue and (sysfs.folder(name) / "partition").exists():
+            reasons = [f"{path} is a partition, which shares the queue of its disk"]
+        for reason in reasons:
+            yield errors.KernelLacks(
+                reason,
+                effect="Nothing was changed.",
+                remedy="Change [device] in the plan; a missing scheduler may be a module: modprobe NAME.",
+            )
 
 
 def refused_disks(plan: Plan, results: Path) -> Iterator[errors.DbbenchError]:

@@ -9,6 +9,7 @@ from typing import Final
 
 from dbbench.errors import RunLocked
 from dbbench.machine import limits, ownership
+from dbbench.machine.host import tunables
 from dbbench.results import RunFolder
 from dbbench.results.journal import Journal
 from dbbench.results.trials import leftovers
@@ -43,6 +44,7 @@ def give_back(folder: Path, journal: Journal) -> list[str]:
     reboot had ended.
     """
     limits.give_back(journal)
+    tunables.give_back(journal)
     removed = [*filesystems.give_back(journal), *layers.give_back(journal)]
     for path in leftovers(folder):
         shutil.rmtree(path, ignore_errors=True)

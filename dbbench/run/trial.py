@@ -130,7 +130,7 @@ def drive(
                 cell,
                 stored,
                 place,
-                drop_cache.emptier(plan, setups, volumes, mounts),
+                drop_cache.emptier(cell, plan.seed, setups, volumes, mounts),
             )
 
         # The server runs once before the load, so that it starts from a quiet state.
@@ -158,7 +158,7 @@ def drive(
         facts.writes = attach.count_writes(plan, cell, clock)
 
     # The verdict about the trial needs everything that was found on the way.
-    first = attach.first_host_state(cell.setup, journal)
+    first = attach.first_host_state(cell.setup, journal, cell.queue)
     page_bytes = durability.page_bytes(facts.effective_settings)
     tears = fs.tears_pages_of(page_bytes)
     judge(

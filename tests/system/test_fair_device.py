@@ -14,9 +14,11 @@ from typing import Any
 import pytest
 
 from dbbench import process
+from dbbench.machine.host import tunables
 from dbbench.results import load_ceiling, load_run, save_ceiling
 from dbbench.results.at_ceiling import limits_of
 from dbbench.results.journal import Journal
+from dbbench.storage.devices import loop
 from dbbench.storage.filesystems import xfs
 from tests.support.plans import plan
 from tests.support.setups import ALL
@@ -226,6 +228,25 @@ def test_a_disk_is_erased_with_its_identity_typed_and_changes_of_it_are_named(
     assert "disk: read_ahead_kb differs" in notes
     page = Path(dbbench.folder, "results/r/report.html").read_text()
     assert page.index("disk: read_ahead_kb") < page.index("mount options effective")
+
+
+def test_queue_of_a_killed_trial_is_restored(tmp_path: Path) -> None:
+    """With what another scheduler changes by itself."""
+    image = tmp_path / "image"
+    image.write_bytes(bytes(2**20))
+    journal = Journal(tmp_path / "journal.jsonl")
+    wanted = {"scheduler": "mq-deadline", "nr_requests": 16, "read_ahead_kb": 64}
+    with loop.attach(image) as device:
+        before = tunables.block_layer(device.leaves)
+        killed = tunables.on_disks(device.leaves, wanted, journal)
+        killed.__enter__()
+        during = tunables.block_layer(device.leaves)
+        tunables.give_back(journal)
+        after = tunables.block_layer(device.leaves)
+    assert {name: during[f"disk: {name}"] for name in wanted} == {
+        name: str(value) for name, value in wanted.items()
+    }
+    assert after == before
 
 
 @pytest.mark.needs("fs:xfs", "mkfs.xfs")

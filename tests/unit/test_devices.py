@@ -15,6 +15,7 @@ from dbbench import cli
 from dbbench.commands.doctor import in_use
 from dbbench.commands.options import Options
 from dbbench.errors import AnswerUnknown, DeviceInUse, DeviceNotEmpty
+from dbbench.machine.host.proc import BOOT_ID
 from dbbench.storage import devices
 from dbbench.storage.devices import Listed, guard, naming, sysfs, used
 from tests.support.files import write_file
@@ -107,7 +108,7 @@ def test_a_serial_is_an_identity_only_where_it_is_unique(sys_tree: Path) -> None
     assert naming.identity_of("sda") == "S5GX-01"
     assert naming.identity_of("sda2") == "S5GX-01-part2"
     assert naming.identity_of("vdb") == "eui.0025385b71b0a0aa"
-    boot = naming.BOOT_ID.read_text()[:8]
+    boot = BOOT_ID.read_text()[:8]
     assert naming.identity_of("vda") == f"vda-1073741824-{boot}-17"
     assert naming.names_of("vda") == {"vda", "SAME", f"vda-1073741824-{boot}-17"}
 

@@ -119,6 +119,8 @@ def test_sectors_are_compared_with_the_first_trial_that_has_the_same(tmp_path: P
     )
     assert first_host_state(large, journal) == {**first, "disk: logical_block_size": "16384"}
     assert first_host_state(usual, journal) == first
+    kept = {name: value for name, value in first.items() if "nr_requests" not in name}
+    assert first_host_state(usual, journal, {"scheduler": "none"}) == kept
 
 
 def test_the_files_that_are_watched_are_those_of_disks_and_volumes(tmp_path: Path) -> None:

@@ -82,6 +82,48 @@ def test_a_list_of_a_servers_setting_is_a_sweep(tmp_path: Path) -> None:
     assert cell.engine.sweeps == {}
 
 
+def test_settings_of_the_disks_queue_are_factors(tmp_path: Path) -> None:
+    """Every combination, by the kernel's names and units; a single value is no factor."""
+    queue = 'scheduler = ["none", "bfq"], readahead = ["64KiB", "1MiB"], nr_requests = 64'
+    text = SWEPT.replace("blocks = 2", f"device = {{ {queue} }}")
+    cells = expand(plan_of(tmp_path, text), SHIPPED).cells
+    assert len(cells) == 64
+    cell = next(cell for cell in cells if "scheduler=bfq+read_ahead_kb=1024" in cell.variant)
+    assert cell.levels == {"scheduler": "bfq", "read_ahead_kb": 1024}
+    assert cell.queue == {**cell.levels, "nr_requests": 64}
+
+
+def test_equal_readahead_is_a_setting_of_the_queue(tmp_path: Path) -> None:
+    """The same for every cell, and no factor."""
+    text = SWEPT.replace("blocks = 2", 'equal_readahead = "1MiB"')
+    cells = expand(plan_of(tmp_path, text), SHIPPED).cells
+    assert [cell.queue for cell in cells] == [{"read_ahead_kb": 1024}] * 16
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("nr_requests = 4096", "must be 2048 or less, not 4096"),
+        ("nr_requests = [64, 64]", "lists a value twice"),
+        ("wbt_lat_us = -1", "must be 0 or more, not -1"),
+        ('readahead = "6KiB"', "must be a multiple of 4096"),
+        ('scheduler = ""', 'must be the name of a scheduler, not ""'),
+        ('scheduler = "none", kind = "dir"', '"scheduler" has no effect with kind = "dir"'),
+    ],
+)
+def test_values_that_no_queue_can_have(tmp_path: Path, given: str, said: str) -> None:
+    """They are refused before the kernel is asked."""
+    text = SWEPT.replace("blocks = 2", f"device = {{ {given} }}")
+    assert said in flaws_of(tmp_path, text)
+
+
+def test_readahead_is_not_given_twice(tmp_path: Path) -> None:
+    """The plan's and the device's key set the same."""
+    both = 'equal_readahead = "1MiB"\ndevice = { readahead = "1MiB" }'
+    text = SWEPT.replace("blocks = 2", both)
+    assert 'cannot be combined with "equal_readahead"' in flaws_of(tmp_path, text)
+
+
 def test_limits_of_the_device_are_a_factor(tmp_path: Path) -> None:
     """The nth values of the lists are a level; a single value applies to all. One level is no
     factor.

@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 from dbbench.machine import libc
 
 PROC: Final = Path("/proc")
+BOOT_ID: Final = PROC / "sys/kernel/random/boot_id"
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 _EXITING: Final = 0x4  # PF_EXITING, include/linux/sched.h
 _KERNEL_THREAD: Final = 0x00200000  # PF_KTHREAD

@@ -1,17 +1,21 @@
 """Settings of the kernel and the block layer that can change during a run and affect the results.
-`equal_readahead` sets one of them: ext4 and xfs read ahead as much as their disk says and btrfs
-at least 4 MiB, which alone changes the result of a scan.
+A plan can set some of them for its disks, the read-ahead also for the filesystem: ext4 and xfs
+read ahead as much as their disk says and btrfs at least 4 MiB, which changes a scan's result.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from dbbench.machine.host.proc import chosen, common, number, text
+from dbbench.errors import KernelLacks
+from dbbench.machine.host.proc import BOOT_ID, chosen, common, number, text
+from dbbench.model import Scalar
+from dbbench.results.journal import Journal
 
 Value = str | int | None
 
@@ -27,6 +31,11 @@ _VM: Final = (
     "nr_hugepages",
     "vfs_cache_pressure",
 )
+READ_AHEAD: Final = "read_ahead_kb"
+# What a plan can set of a disk's queue. The scheduler is first: it changes the two after it.
+QUEUE_KEYS: Final = ("scheduler", "nr_requests", "wbt_lat_usec", READ_AHEAD)
+# the kind of its entries in the journal: "BOOT FILE BEFORE VALUE"
+WHAT: Final = "queue"
 # Settings of `state` that are one short file each.
 _FILES: Final = {
     "cpus_online": "sys/devices/system/cpu/online",
@@ -210,31 +219,95 @@ def block_files(
 
 
 @contextlib.contextmanager
-def on_disks(disks: Sequence[str], size_bytes: int | None) -> Iterator[None]:
-    """Set the read-ahead of the disks to `size_bytes` (None: leave it) within the block, which must
-    mount the filesystem: most of them copy the value then. Raises OSError.
+def on_disks(
+    disks: Sequence[str],
+    wanted: Mapping[str, Scalar],
+    journal: Journal,
+) -> Iterator[None]:
+    """Set these settings of the disks' queues within the block, which must mount the filesystem:
+    most of them copy the read-ahead then. Raises KernelLacks.
     """
-    files = (
-        [Path("/sys/class/block", disk, "queue/read_ahead_kb") for disk in disks]
-        if size_bytes is not None
-        else []
-    )
-    before = [(path, path.read_text()) for path in files]
+    give_back(journal)  # of a killed trial
     try:
-        for path in files:
-            path.write_text(str((size_bytes or 0) // 1024))
+        for disk in disks:
+            _set_queue(_queue(disk), wanted, journal)
         yield
     finally:
-        for path, value in before:
-            path.write_text(value)
+        give_back(journal)
 
 
-def on_mount(bdi: Path, size_bytes: int) -> int | None:
+def _set_queue(queue: Path, wanted: Mapping[str, Scalar], journal: Journal) -> None:
+    before = {name: chosen(queue / name) for name in QUEUE_KEYS}
+    for name, level in wanted.items():
+        value = str(level)
+        if chosen(queue / name) == value:
+            continue
+        _note_taken(journal, queue / name, before[name], value)
+        problem = ""
+        try:
+            (queue / name).write_text(value)
+        except OSError as error:
+            problem = f": {error.strerror}"
+        if (actual := chosen(queue / name)) != value:
+            raise KernelLacks(
+                f"{queue / name} is {actual} instead of {value}{problem}",
+                effect="Completed trials are kept. Nothing was written to the device.",
+                remedy="Correct its value in the plan.",
+            )
+    # A scheduler has its own defaults of other settings.
+    for name in QUEUE_KEYS:
+        if name not in wanted and (now := chosen(queue / name)) != before[name]:
+            _note_taken(journal, queue / name, before[name], now)
+
+
+def _note_taken(journal: Journal, file: Path, before: str | None, value: str | None) -> None:
+    journal.note("take", what=WHAT, path=f"{text(BOOT_ID)} {file} {before} {value}")
+
+
+def give_back(journal: Journal) -> None:
+    """Restore the settings of queues, unless they have been changed since, or the machine was booted."""
+    taken = journal.outstanding(WHAT)
+    # All are compared before the first is written: a scheduler changes others.
+    restored = dict[Path, str]()
+    for entry in taken:
+        boot, file, before, value = entry.split()
+        if boot == text(BOOT_ID) and chosen(Path(file)) == value:
+            restored[Path(file)] = before
+    for path, before in restored.items():
+        with contextlib.suppress(OSError):  # the disk no longer exists
+            path.write_text(before)
+    for entry in taken:
+        journal.note("give_back", what=WHAT, path=entry)
+
+
+def queue_obstacles(disk: str, wanted: Mapping[str, Sequence[Scalar]]) -> Iterator[str]:
+    """Yield why settings of a disk's queue cannot have these values; nothing is changed."""
+    queue = _queue(disk)
+    for name in wanted:
+        if text(queue / name) is None:
+            yield f"{disk} has no {name}"
+    offered = re.findall(r"[\w-]+", text(queue / "scheduler") or "")
+    schedulers = wanted.get("scheduler", ())
+    missing = [str(value) for value in schedulers if value not in offered]
+    if offered and missing:
+        yield f"{disk} has no scheduler {', '.join(missing)} (available: {', '.join(offered)})"
+    # Only a scheduler can queue more requests than the driver.
+    most = number(queue.parent / "mq/0/nr_tags")
+    asked = max(map(int, wanted.get("nr_requests", (0,))))
+    if "none" in (schedulers or (chosen(queue / "scheduler"),)) and most and asked > most:
+        yield f"{disk} has at most {most} nr_requests without a scheduler, not {asked}"
+
+
+def _queue(disk: str) -> Path:
+    return Path("/sys/class/block", disk, "queue")
+
+
+def on_mount(bdi: Path, kilobytes: int) -> int | None:
     """Set the read-ahead of a mounted filesystem; return the resulting kB, or None if it has none
     (ZFS prefetches).
     """
-    path = bdi / "read_ahead_kb"
+    path = bdi / READ_AHEAD
     if not path.is_file():
         return None
-    path.write_text(str(size_bytes // 1024))
+    path.write_text(str(kilobytes))
     return int(path.read_text())

@@ -8,10 +8,11 @@ import contextlib
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 from dbbench.machine.host import tunables
-from dbbench.model import Cell, ConditionFacts, DeviceFacts, FsSetup, Plan, Role, WriteFacts
+from dbbench.model import Cell, ConditionFacts, DeviceFacts, FsSetup, Plan, Role, Scalar, WriteFacts
 from dbbench.plan import writes
 from dbbench.results import RunFolder, list_results
 from dbbench.results.journal import Journal
@@ -43,7 +44,7 @@ def attach(
     images: Mapping[Role, tuple[Path, ...]],
     permit: Permit,
 ) -> Iterator[dict[Role, Device]]:
-    """Attach and lock the trial's devices within the block, with the read-ahead of the plan."""
+    """Attach and lock the trial's devices within the block, with the queues of the plan."""
     specs = plan.device.volumes
     disk_sets = dict[Role, DiskSet]()
     for role, setup in setups_of(plan, cell).items():
@@ -53,7 +54,7 @@ def attach(
         disk_sets[role] = DiskSet(specs[role], images.get(role, ()), number, spare, sectors)
     with (
         devices.attach(disk_sets, permit, cell.arm) as volumes,
-        tunables.on_disks(devices.leaves_of(volumes), plan.equal_readahead_bytes),
+        tunables.on_disks(devices.leaves_of(volumes), cell.queue, permit.journal),
     ):
         disks = [disk for device in volumes.values() for disk in device.each]
         permit.note(disks)
@@ -103,16 +104,23 @@ def host_state(
     return state
 
 
-def first_host_state(setup: FsSetup, journal: Journal) -> dict[str, Any]:
+def first_host_state(
+    setup: FsSetup, journal: Journal, queue: Mapping[str, Scalar] = MappingProxyType({})
+) -> dict[str, Any]:
     """Return host and block layer before the first trial, with sectors of the first that asks for
-    the same; or {}.
+    the same, and without what this trial sets of the queues; or {}.
     """
+    # A scheduler has its own defaults of other settings.
+    chosen = tunables.QUEUE_KEYS[:3] if "scheduler" in queue else ()
     states = _first_states(journal)
     first = dict(next(iter(states.values()), {}))
     for name, value in states.get(_sectors(setup), {}).items():
         if name.rpartition(": ")[2] in tunables.SECTORS:
             first[name] = value
-    return first
+    attributes = {*queue, *chosen}
+    return {
+        name: value for name, value in first.items() if name.rpartition(": ")[2] not in attributes
+    }
 
 
 def _first_states(journal: Journal) -> dict[Any, dict[str, Any]]:

@@ -10,7 +10,7 @@ from typing import Final
 
 from dbbench.engines import profile_of
 from dbbench.machine import pagecache
-from dbbench.model import CacheFacts, Cell, Plan
+from dbbench.model import CacheFacts, Cell
 from dbbench.operations import StoredDatabase
 from dbbench.run.stages import Mounts, Setups, Volumes
 from dbbench.run.stages.mount import equalize_readahead
@@ -24,7 +24,8 @@ _NO_FILES: Final = CacheFacts("no files yet", 0, 0, proved=True)
 
 
 def emptier(
-    plan: Plan,
+    cell: Cell,
+    seed: int,
     setups: Setups,
     volumes: Volumes,
     mounts: Mounts,
@@ -40,7 +41,7 @@ def emptier(
         for volume in emptiers:
             volume.empty()
         for fs in mounts.values():
-            equalize_readahead(fs, plan.equal_readahead_bytes)
+            equalize_readahead(fs, cell)
 
     # One way for all volumes; the proof is that of the data.
     by = dataclasses.replace(emptiers[0], empty=empty)
@@ -48,7 +49,7 @@ def emptier(
     disks = volumes["data"].leaves
     return partial(
         pagecache.empty_and_prove,
-        seed=plan.seed,
+        seed=seed,
         disks=disks,
         by=by,
         least_share=share,

@@ -38,7 +38,7 @@ def mount(
             point = workdir.mount_point(role)
             mounted = filesystems.mount(setup, volumes[role], point, journal, _arc_bytes(cell))
             fs = stack.enter_context(mounted)
-            mounts[role] = equalize_readahead(fs, plan.equal_readahead_bytes)
+            mounts[role] = equalize_readahead(fs, cell)
         # the data directory is next to the log; only the tables are on the device
         if mounts["data"].raw:
             mounts["data"] = dataclasses.replace(mounts["data"], path=mounts["log"].path)
@@ -46,11 +46,12 @@ def mount(
         yield mounts
 
 
-def equalize_readahead(fs: Mounted, size_bytes: int | None) -> Mounted:
+def equalize_readahead(fs: Mounted, cell: Cell) -> Mounted:
     """Set the plan's read-ahead on the mounted filesystem; btrfs has a setting of its own for it."""
-    if size_bytes is None:
+    asked = cell.queue.get(tunables.READ_AHEAD)
+    if asked is None:
         return fs
-    kilobytes = tunables.on_mount(family_in(fs).bdi(fs.path), size_bytes)
+    kilobytes = tunables.on_mount(family_in(fs).bdi(fs.path), int(asked))
     return dataclasses.replace(fs, read_ahead_kb=kilobytes)
 
 

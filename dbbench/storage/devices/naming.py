@@ -16,10 +16,10 @@ from typing import Any, Final
 
 from dbbench import process
 from dbbench.errors import DbbenchError
+from dbbench.machine.host.proc import BOOT_ID
 from dbbench.storage.devices import loop_driver, sysfs
 
 BY_ID: Final = Path("/dev/disk/by-id")
-BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 # lsblk prints device-mapper's name of a volume as NAME, and the kernel's, dm-3, as KNAME.
 _COLUMNS: Final = "KNAME,PKNAME,TYPE,SIZE,FSTYPE,MOUNTPOINTS,UUID,LABEL,PARTUUID,PARTLABEL"
 _TAGS: Final = ("UUID", "LABEL", "PARTUUID", "PARTLABEL")

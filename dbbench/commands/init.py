@@ -149,13 +149,13 @@ def command(
         if not given and not options.json and sys.stdin.isatty() and sys.stdout.isatty():
             refuse_existing([path])  # before the questions
             answers = _ask()
-        proposal = _proposal(**answers)
+        proposal = _proposal(options, **answers)
         chosen = proposal.engines
         text = proposal.text(path, catalog(options.paths))
     # The next command, ready to be copied.
     write_new({path: text})
     name = "" if path == Path("plan.toml") else f" {shlex.quote(str(path))}"
-    notes = list(_notes(options, path)) if answers["dirs"] else []
+    notes = list(_notes(options, path) if answers["dirs"] else _shortages(options, path))
     if not options.json:
         for note in notes:
             put_paragraph(note)
@@ -185,7 +185,26 @@ def _notes(options: Options, path: Path) -> Iterator[str]:
         yield f"{error.id} {error.title}: {error.evidence}"
 
 
+def _shortages(options: Options, path: Path) -> Iterator[str]:
+    """Yield what does not fit of a plan that was written. `plan` reports all else."""
+    from dbbench.plan.request import load_request
+    from dbbench.run.disk_space import shortages
+
+    with suppress(DbbenchError):
+        request = load_request(str(path), options.paths)
+        for error in shortages(request.plan, request.expanded, options.results_folder, None):
+            yield f"{error.id} {error.title}: {error.evidence}. {error.remedy}"
+
+
+def _image_gib(options: Options, engines: Sequence[str]) -> int:
+    from dbbench.plan.proposal import fitting_gib
+    from dbbench.run.disk_space import free_bytes
+
+    return fitting_gib(free_bytes(options.results_folder), engines)
+
+
 def _proposal(
+    options: Options,
     dirs: str | None,
     fs: str | None,
     device: str | None,
@@ -208,6 +227,7 @@ def _proposal(
         disk,
         tuple(workloads),
         budget,
+        _image_gib(options, chosen),
     )
 
 
@@ -327,4 +347,8 @@ def _running(
         )
     with live.reading(paths[0], user, database) as server:
         memory = host.facts().get("memory_bytes")
-        return (server.engine,), server.facts(memory).text(path, catalog(options.paths), memory)
+        facts = server.facts(memory)
+        text = facts.text(
+            path, catalog(options.paths), memory, _image_gib(options, [server.engine])
+        )
+        return (server.engine,), text

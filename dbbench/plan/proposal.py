@@ -9,7 +9,7 @@ import json
 import math
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from string import Template
@@ -45,7 +45,7 @@ _BLOCKS: Final = (
 )
 _LOOP: Final = """\
 kind = "loop"       # a file with direct I/O on the disk of the results: safe, for a first impression
-size = "8GiB"       # it is written in full once
+size = "{}GiB"       # it is written in full once
 # at = "/srv"       # directory of the file
 # A disk, for a real decision: dbbench init --device /dev/disk/by-id/...      (`dbbench doctor` lists them)
 # Directories on existing filesystems, without root: dbbench init --dirs /mnt/a,/mnt/b"""
@@ -70,7 +70,11 @@ _WORKLOADS: Final[dict[str, dict[str, Scalar]]] = {  # by the engine's kind of d
 _QUIET: Final = {"noatime", "relatime", "discard", "nodiscard", "nodiscard=async", "rw", "defaults"}
 # size of the device ÷ size of a server's data: space for the copy, its log and growth
 _FREE: Final = 2.5
-_LEAST_GIB: Final = 8
+# Size of an image on a disk with enough space; the least with which dataset and logs fit, by the
+# engine's kind of dataset; space for golden copies and results beside it.
+_IMAGE_GIB: Final = 8
+_LEAST_GIB: Final = {"pgbench": 4, "sysbench": 6}
+_BESIDE_GIB: Final = 3
 _COPY: Final = "/srv/copy"
 
 
@@ -86,6 +90,7 @@ class Proposal:
     disk: str | None = None
     workloads: tuple[str, ...] = ()
     budget: str | None = None
+    image_gib: int = _IMAGE_GIB
 
     def text(self, file: Path, available: Catalog) -> str:
         """Return the text of the plan `file`. Raises UnknownName, DeviceUnusable, PlanInvalid."""
@@ -122,7 +127,9 @@ class Proposal:
         for arm in arms:
             available.setup_of(arm)
         tables = ["\n".join(("[[workload]]", *_pairs(load))) for load in loads]
-        values["device"] = _DISK.format(_toml(self.disk)) if self.disk else _LOOP
+        values["device"] = (
+            _DISK.format(_toml(self.disk)) if self.disk else _LOOP.format(self.image_gib)
+        )
         values["workloads"] = "\n\n".join(tables)
         return _fill("filesystems.in", values)
 
@@ -202,6 +209,7 @@ class RunningServer:
         file: Path,
         available: Catalog,
         memory_bytes: int | None,
+        image_gib: int = _IMAGE_GIB,
     ) -> str:
         """Return the text of the plan `file`."""
         profile = profile_of(self.engine)
@@ -242,7 +250,7 @@ class RunningServer:
             "ground": place,
             "setups": _toml(list(dict.fromkeys((baseline, *_SETUPS)))),
             "memory": f"{max(1, (memory_bytes or 8 * 2**30) // 2**30)}GiB",
-            "device": f"{max(_LEAST_GIB, -(-int(size * _FREE) // 2**30))}GiB",
+            "device": f"{max(image_gib, -(-int(size * _FREE) // 2**30))}GiB",
             "data": data,
         }
         # What a server reports may contain line breaks.
@@ -256,6 +264,14 @@ class RunningServer:
         values["workload"] = "\n".join(_pairs(load))
         values["unsure"] = f"  # {unsure}" if unsure else ""
         return _fill("from-running.in", values)
+
+
+def fitting_gib(free_bytes: int, engines: Iterable[str]) -> int:
+    """Return the size of an image for a disk with so much free space; at least the smallest that
+    these engines can use, even if that does not fit.
+    """
+    least = max(_LEAST_GIB[profile_of(engine).generated] for engine in engines)
+    return min(_IMAGE_GIB, max(least, free_bytes // 2**30 - _BESIDE_GIB))
 
 
 def installed_engines() -> tuple[EngineName, ...]:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from dbbench import cli
+from dbbench.plan.proposal import fitting_gib
 
 
 @pytest.mark.starts_processes
@@ -261,3 +262,17 @@ def test_a_program_with_a_line_feed_has_no_unit(
     monkeypatch.setattr("sys.argv", [str(program)])
     assert cli.run(["init", "--units", str(tmp_path / "units")]) == 2
     assert not (tmp_path / "units").exists()
+
+
+@pytest.mark.parametrize(
+    ("free_gib", "engines", "expected"),
+    [
+        (100, ["postgres"], 8),
+        (9, ["postgres"], 6),
+        (5, ["postgres"], 4),
+        (8, ["postgres", "mariadb"], 6),
+    ],
+)
+def test_the_image_fits_on_a_small_disk(free_gib: int, engines: list[str], expected: int) -> None:
+    """With golden copies and results beside it; not below what data and redo log take."""
+    assert fitting_gib(free_gib * 2**30, engines) == expected

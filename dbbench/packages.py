@@ -9,6 +9,7 @@ import functools
 import importlib.metadata
 import importlib.util
 import os
+import platform
 import re
 import runpy
 import shlex
@@ -33,6 +34,8 @@ OUTSIDE_PATH: Final = {
     ),
 }
 FUSE: Final = "libfuse3.so.[34]"  # pattern: 3 up to Debian 12 and Ubuntu 24.04, 4 in later releases
+# last releases with the older names of packages
+_OLD_NAMES: Final = {"debian": 12.0, "ubuntu": 24.04}
 
 
 # Debian package -> name of its project, if the names differ.
@@ -223,11 +226,23 @@ def extra(name: str) -> str:
 
 
 def in_release(names: str) -> str:
-    """Return the first of "new | old" that this machine's package lists have; the last one where
-    they have none.
+    """Return the first of "new | old" that this machine's package lists have; where they have none,
+    the one of its release.
     """
-    *newer, last = names.split(" | ")
-    return next((name for name in newer if has_candidate(name)), last)
+    choices = names.split(" | ")
+    try:
+        release = platform.freedesktop_os_release()
+    except OSError:
+        release = {}
+    usual = choices[-1 if has_old_names(release) else 0]
+    return next((name for name in choices if has_candidate(name)), usual)
+
+
+def has_old_names(release: Mapping[str, str]) -> bool:
+    """Return whether a release (os-release(5)) has the last name of "new | old"."""
+    last = _OLD_NAMES.get(release.get("ID", ""), 0.0)
+    version = release.get("VERSION_ID", "")
+    return re.fullmatch(r"\d+(\.\d+)?", version) is not None and float(version) <= last
 
 
 def fix(package: str) -> str:

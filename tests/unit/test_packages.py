@@ -275,6 +275,21 @@ def test_a_renamed_package_has_the_name_of_the_release(package: str) -> None:
     assert package_of(packages.FUSE) == package
 
 
+@pytest.mark.parametrize(
+    ("name", "version", "old"),
+    [
+        ("debian", "12", True),
+        ("debian", "13", False),
+        ("ubuntu", "24.04", True),
+        ("ubuntu", "26.04", False),
+        ("debian", "", False),
+    ],
+)
+def test_without_lists_the_release_decides_the_name(name: str, version: str, old: bool) -> None:
+    """A new server has no lists before apt-get update; sid has no version."""
+    assert packages.has_old_names({"ID": name, "VERSION_ID": version}) == old
+
+
 @pytest.mark.parametrize("release", ["debian13"])
 @pytest.mark.usefixtures("policies")
 def test_a_package_that_the_release_does_not_have_is_not_named_as_a_remedy() -> None:

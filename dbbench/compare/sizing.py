@@ -156,7 +156,9 @@ def _instead(trials: Sequence[Trial]) -> str:
     clients = sum(any(warning.id == "W016" for warning in trial.warnings) for trial in trials)
     if 2 * clients > len(trials):
         return "client"
-    busy = sum((trial.summary.get("cpu_pct") or 0.0) > BUSY_PCT for trial in trials)
+    # The CPU time includes that of other processes, which W012 reports.
+    alone = [trial for trial in trials if all(warning.id != "W012" for warning in trial.warnings)]
+    busy = sum((trial.summary.get("cpu_pct") or 0.0) > BUSY_PCT for trial in alone)
     if 2 * busy > len(trials):
         return "CPU"
     return ""

@@ -136,6 +136,20 @@ def test_the_client_is_named_as_the_limit(last: int, named: bool) -> None:
     assert (text in " ".join(section.sentences)) is named
 
 
+@pytest.mark.parametrize(("warnings", "named"), [((), True), (("W012",), False)])
+def test_the_cpu_is_named_if_the_trials_used_it_alone(
+    warnings: tuple[str, ...], named: bool
+) -> None:
+    """`cpu_pct` includes the time of other processes."""
+    run, trials = measured(run_of(), lambda *_: False)
+    listed = tuple(TrialWarning(name, "") for name in warnings)
+    for name, trial in trials.items():
+        summary = {**trial.summary, "cpu_pct": 95.0}
+        trials[name] = replace(trial, summary=summary, warnings=listed)
+    (each,) = sizing.sized(run, trials)
+    assert (each.levels[-1].instead == "CPU") is named
+
+
 def test_a_setup_whose_trials_fail_is_given_up() -> None:
     """The search ends after three of them."""
     run = run_of()

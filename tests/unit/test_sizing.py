@@ -146,7 +146,7 @@ def test_the_cpu_is_named_if_the_trials_used_it_alone(
     for name, trial in trials.items():
         summary = {**trial.summary, "cpu_pct": 95.0}
         trials[name] = replace(trial, summary=summary, warnings=listed)
-    (each,) = sizing.sized(run, trials)
+    (each,) = sizing.size_setups(run, trials)
     assert (each.levels[-1].instead == "CPU") is named
 
 

@@ -18,6 +18,7 @@ from dbbench.machine.mounts import mounts_of
 
 SIZE = 2**20
 CONNECTIONS = Path("/sys/fs/fuse/connections")
+ROOT = Path(__file__).parents[2]
 
 
 class Silent:
@@ -54,7 +55,7 @@ def silent_mount(folder: Path) -> Iterator[Path]:
     env = {
         **os.environ,
         "FUSE_LIBRARY_PATH": str(library()),
-        "PYTHONPATH": os.pathsep.join(sys.path),
+        "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path]),
     }
     with subprocess.Popen([sys.executable, "-m", __name__, folder], env=env) as server:
         try:
@@ -75,10 +76,10 @@ def device_of(at: Path) -> str:
 
 def abort(at: Path) -> None:
     """Let the kernel end the connection: everything that waits for it fails."""
-    if not (CONNECTIONS / "1").parent.is_dir():
+    if not CONNECTIONS.is_dir():
         return
     minor = device_of(at).partition(":")[2]
-    if not any(CONNECTIONS.iterdir()):
+    if all(entry.point != CONNECTIONS for entry in mounts_of(Path("/proc/self"))):
         namespaces.mount("none", CONNECTIONS, "fusectl")
     with contextlib.suppress(OSError):
         (CONNECTIONS / minor / "abort").write_text("1")

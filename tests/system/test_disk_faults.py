@@ -116,7 +116,7 @@ def test_the_page_cache_has_what_the_disk_lacks() -> None:
     and loses commits with it; the evidence names the file.
     """
     with lab_of("ext4", "mariadb") as (lab, base):
-        counts = outcomes(lab, base, f"fail write 20 with {MARK}")
+        counts = outcomes(lab, base, f"fail write 5 with {MARK}")
     assert words(counts) == {GIVEN: HarmOutcome.DIES, f"after {GIVEN}": HarmOutcome.LOST}, counts
     assert "blocks of ib_logfile0 were in the page cache, but not on the disk" in counts[1].detail
 

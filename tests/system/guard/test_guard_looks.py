@@ -174,7 +174,7 @@ def test_a_btrfs_mounted_by_a_descriptor_uses_its_own_device_only(
             other.path,
             point,
             str(fd),
-            Path(__file__).parents[2],
+            Path(__file__).parents[3],
         ):
             # as above, another lane
             assert process.wait_while(lambda: guard.found_on(fd, mine={fd}), 10) == []

@@ -15,15 +15,20 @@ import os, sys, threading
 from pathlib import Path
 from dbbench.commands.doctor import _waits_seen
 from dbbench.samplers.thread_waits import ThreadWaits
-if len(sys.argv) > 2:  # after the imports, which the account may not read
+
+def look():
+    sampler = ThreadWaits(int(sys.argv[1]), Path(os.devnull), frozenset)
+    ended = threading.Event()
+    threading.Timer(0.5, ended.set).start()
+    sampler.work(ended)
+    return f"{sampler.note}|{len(sampler.seconds)}|{_waits_seen()}"
+
+if len(sys.argv) > 2:
+    look()  # imports what the account may not read
     os.setgroups([])
     os.setgid(int(sys.argv[2]))
     os.setuid(int(sys.argv[2]))
-sampler = ThreadWaits(int(sys.argv[1]), Path(os.devnull), frozenset)
-ended = threading.Event()
-threading.Timer(0.5, ended.set).start()
-sampler.work(ended)
-print(f"{sampler.note}|{len(sampler.seconds)}|{_waits_seen()}")
+print(look())
 """
 WITHOUT_TRACE = ("setpriv", "--bounding-set=-sys_ptrace", "--inh-caps=-sys_ptrace", "--")
 HIDDEN = (

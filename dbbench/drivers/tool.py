@@ -131,13 +131,12 @@ class ToolLoad:
         return self.program.pids
 
     def wait_until(self, second: float, watch: Callable[[Live], None]) -> None:
-        # Before its first second the tool logs in, which is no warm-up.
-        counts = self.counts_seconds and second >= 1
-        while self._now_s() < second or (counts and not self._counting):
+        while self._now_s() < second:
             if not self._goes_on(watch):
                 raise self._ended_early()
             left_s = second - self._now_s()
-            pause_s = POLL_S if self._counting or not counts else _FIRST_POLL_S
+            is_first = self.counts_seconds and not self._counting
+            pause_s = _FIRST_POLL_S if is_first else POLL_S
             time.sleep(min(pause_s, max(left_s, 0.001)))
 
     def wait(self, watch: Callable[[Live], None]) -> None:
@@ -182,11 +181,12 @@ class ToolLoad:
             )
         if gave_up:
             raise DriverFailed(f"clients gave up: {self._last_lines()}", effect=FAILED)
-        for line in lines:
-            progress = self.live(line)
-            if progress is not None:
-                self._count_from(progress.second)
-                watch(progress)
+        every = [progress for line in lines if (progress := self.live(line))]
+        if every:
+            # Of lines that come together, the last one is the least delayed.
+            self._count_from(every[-1].second)
+        for progress in every:
+            watch(progress)
         self._looked_s = now_s
         # How long it lived is known from the first look after its end.
         if ended and self.lived_s is None:

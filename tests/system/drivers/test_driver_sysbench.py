@@ -367,5 +367,5 @@ def test_the_window_is_one_of_sysbench_that_begins_late(drive: Any, slow_logins:
         slow_logins(2), "sysbench", "oltp_point_select", warmup_s=1, measure_s=1, clients=2, **SMALL
     )
     kept = kept_counts(driven.raw)
-    late = [n for second, bucket, n in kept if bucket >= 0 and second in (2, 3)]
+    late = [n for second, bucket, n in kept if bucket >= 0 and second > 1]
     assert 0 < driven.outcome.transactions <= sum(late)

@@ -115,6 +115,17 @@ def _factor(scatter: str, arm: int, rng: numpy.random.Generator) -> float:
     return 3.0 if (scatter, arm) in (("baseline × 3", 0), ("another arm × 3", 1)) else 1.0
 
 
+def of_families(alarms: int, covered: int, families: int, others: int) -> Iterator[Figure]:
+    """Yield the shares of families with a false alarm, and of their arms whose interval covers."""
+    yield Figure(
+        "A/A called different, of families",
+        alarms / families,
+        FALSE_ALARMS,
+        at_most=True,
+    )
+    yield Figure("the intervals cover 0.62", covered / (families * others), SHARED_COVERAGE)
+
+
 def sharing(case: Case, sets: int, rng: numpy.random.Generator) -> Iterator[Figure]:
     """Yield false alarms in the family of a workload's arms, and coverage if all arms differ from
     the baseline.
@@ -126,14 +137,7 @@ def sharing(case: Case, sets: int, rng: numpy.random.Generator) -> Iterator[Figu
         alarms += len({row["workload"] for row in rows if row["verdict"] in ("slower", "faster")})
         rows = compare_all(run_document(case, [0.62] * others, rng))
         covered += sum(row["lo"] <= 0.62 <= row["hi"] for row in rows)
-    families = sets * case.workloads
-    yield Figure(
-        "A/A called different, of families",
-        alarms / families,
-        FALSE_ALARMS,
-        at_most=True,
-    )
-    yield Figure("the intervals cover 0.62", covered / (families * others), SHARED_COVERAGE)
+    yield from of_families(alarms, covered, sets * case.workloads, others)
 
 
 def stopped(document: dict[str, Any], precision: float | None = None) -> tuple[list[Row], int]:
@@ -186,14 +190,7 @@ def stopping(
         whole = whole + len(document["trials"])
         covered += sum(row.lo <= 0.62 <= row.hi for row in table if row.lo and row.hi)
         errors += [float(numpy.log(row.ratio / 0.62)) for row in table if row.ratio]
-    families = sets * case.workloads
-    yield Figure(
-        "A/A called different, of families",
-        alarms / families,
-        FALSE_ALARMS,
-        at_most=True,
-    )
-    yield Figure("the intervals cover 0.62", covered / (families * others), SHARED_COVERAGE)
+    yield from of_families(alarms, covered, sets * case.workloads, others)
     judged = not case.host.outliers  # unnoticed outliers bias every ratio
     yield Figure(
         "bias of the ratio", abs(sum(errors) / len(errors)), 0.01 if judged else None, at_most=True

@@ -274,6 +274,7 @@ class Commands(Command, click.Group):
         put_commands(formatter, self.commands.values())
 
 
+# Choice has a type argument only from click 8.2 on.
 class OneOf(click.Choice):  # type: ignore[type-arg]
     """A choice, without regard to case; another word is answered with the one that was meant."""
 

@@ -41,16 +41,16 @@ INSIDE: Final = (
     "test_zfs.py::test_every_fsync_is_a_flush",
     "test_zfs.py::test_short_trials_of_two_engines",
     "test_powercut.py::test_a_pool_is_examined_too",
-    "test_layers.py::test_an_array_is_what_was_asked_for[0-3-4096-3.0]",
-    "test_layers.py::test_an_array_is_what_was_asked_for[1-2-None-1.0]",
-    "test_layers.py::test_an_array_is_what_was_asked_for[10-4-65536-2.0]",
-    "test_layers.py::test_a_snapshot_is_held_from_when_it_is_taken[classic]",
-    "test_layers.py::test_a_snapshot_is_held_from_when_it_is_taken[thin]",
-    "test_layers.py::test_a_snapshot_is_copied_merged_and_dropped[classic]",
-    "test_layers.py::test_an_encrypted_volume_hides_what_is_written",
-    "test_layers.py::test_a_delay_adds_to_one_kind_of_io[flush]",
-    "test_layers.py::test_layers_lie_on_layers",
-    "test_layers.py::test_a_volume_on_mirrors_grows_by_a_mirror",
+    "layers/test_layers.py::test_an_array_is_what_was_asked_for[0-3-4096-3.0]",
+    "layers/test_layers.py::test_an_array_is_what_was_asked_for[1-2-None-1.0]",
+    "layers/test_layers.py::test_an_array_is_what_was_asked_for[10-4-65536-2.0]",
+    "layers/test_layers.py::test_a_snapshot_is_held_from_when_it_is_taken[classic]",
+    "layers/test_layers.py::test_a_snapshot_is_held_from_when_it_is_taken[thin]",
+    "layers/test_layers_grow.py::test_a_snapshot_is_copied_merged_and_dropped[classic]",
+    "layers/test_layers.py::test_an_encrypted_volume_hides_what_is_written",
+    "layers/test_layers.py::test_a_delay_adds_to_one_kind_of_io[flush]",
+    "layers/test_layers.py::test_layers_lie_on_layers",
+    "layers/test_layers_grow.py::test_a_volume_on_mirrors_grows_by_a_mirror",
     "test_killed_layers.py::test_a_killed_run_with_layers_is_resumed[ext4-md1]",
     "test_killed_layers.py::test_a_killed_run_with_layers_is_resumed[ext4-lvm]",
     "test_killed_layers.py::test_a_killed_run_with_layers_is_resumed[ext4-crypt]",
@@ -144,7 +144,8 @@ def outcomes(
 
 
 def _outcome(case: ElementTree.Element) -> tuple[str, str]:
-    name = f"{case.get('classname', '').rpartition('.')[2]}.py::{case.get('name')}"
+    module = case.get("classname", "").removeprefix("tests.system.").replace(".", "/")
+    name = f"{module}.py::{case.get('name')}"
     bad = next((child for child in case if child.tag in ("failure", "error", "skipped")), None)
     return name, "passed" if bad is None else f"{bad.tag}: {bad.get('message')}\n{bad.text}"
 

@@ -10,6 +10,7 @@ from tests.support import second_kernel
 from tests.support.second_kernel import boot
 from tests.support.second_kernel.boot import symvers
 from tests.support.second_kernel.inside import FAULTS
+from tests.system.test_second_kernel import CATALOGUE, INSIDE, SYSTEM
 
 BASE = 0x60000000
 
@@ -105,3 +106,10 @@ def test_lines_of_a_fault_are_known() -> None:
     )
     assert all(FAULTS.search(f"[    1.0] {line}") for line in faults)
     assert not any(FAULTS.search(f"[    1.0] {line}") for line in others)
+
+
+@pytest.mark.parametrize("name", (*INSIDE, *CATALOGUE))
+def test_each_test_that_runs_inside_exists(name: str) -> None:
+    """pytest runs none of them where one name is wrong, and the long lane is where that shows."""
+    path, _, case = name.partition("::")
+    assert f"def {case.partition('[')[0]}(" in (SYSTEM / path).read_text()

@@ -109,6 +109,15 @@ Microseconds = Annotated[Whole, Field(ge=0, le=10**7)]
 ReadAhead = Annotated[Bytes, Field(multiple_of=4096)]
 SchedulerName = Annotated[str, _matches(re.compile(r"[\w-]+"), "the name of a scheduler")]
 Burst = Annotated[Whole, Field(ge=1, le=86400)]
+READ_AHEAD: Final = "read_ahead_kb"
+# Settings of a disk's queue: key of [device] -> the kernel's name. The scheduler is first: it
+# changes the two after it.
+QUEUE: Final = {
+    "scheduler": "scheduler",
+    "nr_requests": "nr_requests",
+    "wbt_lat_us": "wbt_lat_usec",
+    "readahead": READ_AHEAD,
+}
 NO_KEY: Final = "computed, not a key of a plan"  # mark of a field
 
 
@@ -281,12 +290,8 @@ class DeviceSpec:
     @property
     def queue(self) -> dict[str, tuple[Scalar, ...]]:
         """Return the values of each setting of the disks' queues that is given, by the kernel's name."""
-        every: dict[str, tuple[Scalar, ...]] = {
-            "scheduler": self.scheduler,
-            "nr_requests": self.nr_requests,
-            "wbt_lat_usec": self.wbt_lat_us,
-            "read_ahead_kb": tuple(size // 1024 for size in self.readahead),
-        }
+        every = {name: getattr(self, key) for key, name in QUEUE.items()}
+        every[READ_AHEAD] = tuple(size // 1024 for size in self.readahead)
         return {name: values for name, values in every.items() if values}
 
     @property

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from dbbench import model
 from dbbench.errors import PlanInvalid
 from dbbench.model.base import NAME
-from dbbench.model.plan import MOST_TRIALS
+from dbbench.model.plan import MOST_TRIALS, READ_AHEAD
 from dbbench.plan.catalog import MOST_SCRIPT, Catalog, dataset_of, defaults, parameters
 from dbbench.plan.checks import too_many
 from dbbench.plan.draft import engines_of
@@ -87,7 +87,7 @@ def _cells(plan: model.Plan, catalog: Catalog) -> list[model.Cell]:
     setups = [(arm, catalog.setup_of(arm)) for arm in plan.fs_setups]
     log = catalog.setup(plan.device.wal.fs_setup) if plan.device.wal else None
     size = plan.equal_readahead_bytes
-    equal = {} if size is None else {"read_ahead_kb": size // 1024}
+    equal = {} if size is None else {READ_AHEAD: size // 1024}
     cells = []
     for spec in plan.workload:
         workload = catalog.workload(spec.name)

@@ -10,6 +10,7 @@ from dbbench.drivers import AWAY
 from dbbench.engines import SERVERS, profile_of
 from dbbench.model import FsSetup, WorkloadSpec
 from dbbench.model.base import SIZE_PARAMETERS
+from dbbench.model.plan import QUEUE
 from dbbench.operations import OPERATIONS
 from dbbench.plan.draft import PlanDraft
 from dbbench.plan.tomlfile import Key
@@ -47,10 +48,7 @@ DEVICE_KEYS: Final = {
     "identity": ("block",),
     "condition": ("block",),
     "limit": ("loop", "block"),
-    "scheduler": ("loop", "block"),
-    "nr_requests": ("loop", "block"),
-    "wbt_lat_us": ("loop", "block"),
-    "readahead": ("loop", "block"),
+    **dict.fromkeys(QUEUE, ("loop", "block")),
     "wal": ("loop", "block"),
     "wal.size": ("loop", "dir"),
     "wal.at": ("loop", "dir"),

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from dbbench.errors import ResultDamaged
+from dbbench.model.plan import QUEUE
 from dbbench.results import fileio
 from dbbench.results.fileio import own_file, read_bytes, sync, writing
 
@@ -37,8 +38,7 @@ OURS: Final = {
     "cgroup": r"/(.+/)?dbbench-[^/]+-{tag}",
     "unit": r"dbbench-{tag}\.service",
     "throttle": r"[0-9]+:[0-9]+ [0-9]+ [0-9]+",
-    "queue": r"[0-9a-f-]+ /sys/class/block/[^/ ]+/queue/"
-    r"(scheduler|nr_requests|wbt_lat_usec|read_ahead_kb) [\w-]+ [\w-]+",
+    "queue": rf"[0-9a-f-]+ /sys/class/block/[^/ ]+/queue/({'|'.join(QUEUE.values())}) [\w-]+ [\w-]+",
 }
 
 # These events decide which disks the run may erase without confirmation, so only sealed lines

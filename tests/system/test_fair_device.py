@@ -221,8 +221,8 @@ def test_a_disk_is_erased_with_its_identity_typed_and_changes_of_it_are_named(
         t["id"]: " ".join(w["text"] for w in t["warnings"] if w["id"] == "W018")
         for t in (first, second)
     }
-    assert re.search(r"read_ahead_kb: \d+ -> 16.*nr_requests: \d+ -> 64", told[first["id"]])
-    assert "-> 16; disk: nr_requests" in told[second["id"]]
+    assert re.search(r"nr_requests: \d+ -> 64.*read_ahead_kb: \d+ -> 16", told[first["id"]])
+    assert "-> 64; disk: read_ahead_kb" in told[second["id"]]
     assert first["status"] == "suspect"
     notes = " ".join(note for row in dbbench.compared() for note in row["notes"])
     assert "disk: read_ahead_kb differs" in notes

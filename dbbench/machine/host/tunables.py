@@ -15,6 +15,7 @@ from typing import Final
 from dbbench.errors import KernelLacks
 from dbbench.machine.host.proc import BOOT_ID, chosen, common, number, text
 from dbbench.model import Scalar
+from dbbench.model.plan import QUEUE, READ_AHEAD
 from dbbench.results.journal import Journal
 
 Value = str | int | None
@@ -31,9 +32,6 @@ _VM: Final = (
     "nr_hugepages",
     "vfs_cache_pressure",
 )
-READ_AHEAD: Final = "read_ahead_kb"
-# What a plan can set of a disk's queue. The scheduler is first: it changes the two after it.
-QUEUE_KEYS: Final = ("scheduler", "nr_requests", "wbt_lat_usec", READ_AHEAD)
 # the kind of its entries in the journal: "BOOT FILE BEFORE VALUE"
 WHAT: Final = "queue"
 # Settings of `state` that are one short file each.
@@ -48,30 +46,7 @@ _FILES: Final = {
 }
 # Properties and settings of a disk (Documentation/ABI/stable/sysfs-block of the kernel). Each of
 # them can change a comparison, above all read_ahead_kb and scheduler. Loop numbers are reused and
-# keep earlier settings.
-_QUEUE: Final = (
-    "scheduler",
-    "read_ahead_kb",
-    "nr_requests",
-    "wbt_lat_usec",
-    "rotational",
-    "logical_block_size",
-    "physical_block_size",
-    "minimum_io_size",
-    "optimal_io_size",
-    "max_sectors_kb",
-    "write_cache",
-    "fua",
-    "discard_granularity",
-    "discard_max_bytes",
-    "nomerges",
-    "rq_affinity",
-    "add_random",
-    "io_poll",
-    "iostats",
-    "stable_writes",
-)
-# Those that follow from the size of the sectors, which an fs setup may ask for.
+# keep earlier settings. These follow from the size of the sectors, which an fs setup may ask for.
 SECTORS: Final = (
     "logical_block_size",
     "physical_block_size",
@@ -79,10 +54,7 @@ SECTORS: Final = (
     "discard_granularity",
 )
 _SETTABLE: Final = (
-    "scheduler",
-    "read_ahead_kb",
-    "nr_requests",
-    "wbt_lat_usec",
+    *QUEUE.values(),
     "rotational",
     "max_sectors_kb",
     "write_cache",
@@ -93,6 +65,7 @@ _SETTABLE: Final = (
     "io_poll",
     "iostats",
 )
+_FIXED: Final = (*SECTORS, "optimal_io_size", "fua", "stable_writes")
 _DISK: Final = (
     "ro",
     "size",
@@ -181,7 +154,7 @@ def block_layer(
     for position, disk in enumerate(disks, 1):
         queue = root / "sys/class/block" / disk / "queue"
         name = called if position == 1 else f"{called} {position}"
-        for attribute in _QUEUE:
+        for attribute in (*_SETTABLE, *_FIXED):
             attributes[f"{name}: {attribute}"] = (chosen if attribute == "scheduler" else text)(
                 queue / attribute
             )
@@ -237,7 +210,7 @@ def on_disks(
 
 
 def _set_queue(queue: Path, wanted: Mapping[str, Scalar], journal: Journal) -> None:
-    before = {name: chosen(queue / name) for name in QUEUE_KEYS}
+    before = {name: chosen(queue / name) for name in QUEUE.values()}
     for name, level in wanted.items():
         value = str(level)
         if chosen(queue / name) == value:
@@ -255,7 +228,7 @@ def _set_queue(queue: Path, wanted: Mapping[str, Scalar], journal: Journal) -> N
                 remedy="Correct its value in the plan.",
             )
     # A scheduler has its own defaults of other settings.
-    for name in QUEUE_KEYS:
+    for name in QUEUE.values():
         if name not in wanted and (now := chosen(queue / name)) != before[name]:
             _note_taken(journal, queue / name, before[name], now)
 

@@ -110,14 +110,14 @@ def first_host_state(
     """Return host and block layer before the first trial, with sectors of the first that asks for
     the same, and without what this trial sets of the queues; or {}.
     """
-    # A scheduler has its own defaults of other settings.
-    chosen = tunables.QUEUE_KEYS[:3] if "scheduler" in queue else ()
+    # A scheduler has its own defaults of these.
+    changed = ("nr_requests", "wbt_lat_usec") if "scheduler" in queue else ()
     states = _first_states(journal)
     first = dict(next(iter(states.values()), {}))
     for name, value in states.get(_sectors(setup), {}).items():
         if name.rpartition(": ")[2] in tunables.SECTORS:
             first[name] = value
-    attributes = {*queue, *chosen}
+    attributes = {*queue, *changed}
     return {
         name: value for name, value in first.items() if name.rpartition(": ")[2] not in attributes
     }

@@ -10,6 +10,7 @@ from dbbench import durability
 from dbbench.engines.settings import own_cache_bytes
 from dbbench.machine.host import tunables
 from dbbench.model import Cell, FilesystemFacts, FsSetup, Plan, Role, durability_class
+from dbbench.model.plan import READ_AHEAD
 from dbbench.plan.server_settings import settings_of
 from dbbench.results.fileio import naming_full
 from dbbench.results.journal import Journal
@@ -48,7 +49,7 @@ def mount(
 
 def equalize_readahead(fs: Mounted, cell: Cell) -> Mounted:
     """Set the plan's read-ahead on the mounted filesystem; btrfs has a setting of its own for it."""
-    asked = cell.queue.get(tunables.READ_AHEAD)
+    asked = cell.queue.get(READ_AHEAD)
     if asked is None:
         return fs
     kilobytes = tunables.on_mount(family_in(fs).bdi(fs.path), int(asked))

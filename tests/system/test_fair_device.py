@@ -15,12 +15,17 @@ import pytest
 
 from dbbench import process
 from dbbench.machine.host import tunables
+from dbbench.model import DeviceSpec
 from dbbench.results import load_ceiling, load_run, save_ceiling
 from dbbench.results.at_ceiling import limits_of
 from dbbench.results.journal import Journal
+from dbbench.run.stages import attach
 from dbbench.storage.devices import loop
+from dbbench.storage.devices.guard import Permit
+from dbbench.storage.devices.port import Device
 from dbbench.storage.filesystems import xfs
 from tests.support.plans import plan
+from tests.support.runs import small_run
 from tests.support.setups import ALL
 
 pytestmark = pytest.mark.needs("root", "fs:ext4", "mkfs.ext4", "engine:postgres", "sadf")
@@ -247,6 +252,44 @@ def test_queue_of_a_killed_trial_is_restored(tmp_path: Path) -> None:
         name: str(value) for name, value in wanted.items()
     }
     assert after == before
+
+
+def test_a_device_that_grow_adds_has_the_queue_of_the_plan(tmp_path: Path) -> None:
+    """It is attached with the others, and restored with them."""
+    images = tuple(tmp_path / name for name in ("first", "second"))
+    for image in images:
+        image.write_bytes(bytes(2**20))
+    run = small_run()
+    device = DeviceSpec(count=2)
+    planned = replace(run.plan, device=device, operations=("grow",))
+    cell = replace(run.cells[0], setup=ALL.setup("btrfs"), queue={"read_ahead_kb": 64})
+    permit = Permit((), Journal(tmp_path / "journal.jsonl"))
+    with attach.attach(planned, cell, {"data": images}, permit) as volumes:
+        spare = volumes["data"].spare
+        assert spare is not None
+        during = tunables.block_layer(spare.leaves)
+    assert during["disk: read_ahead_kb"] == "64"
+    assert permit.journal.outstanding("queue") == []
+
+
+@pytest.mark.parametrize(
+    ("wanted", "problem"),
+    [
+        ({"scheduler": ("none", "fastest")}, "has no scheduler fastest (available: "),
+        ({"scheduler": ("none",), "nr_requests": (2048,)}, "without a scheduler, not 2048"),
+        ({"nr_of_requests": (64,)}, "has no nr_of_requests"),
+        ({"scheduler": ("none",), "read_ahead_kb": (64, 128)}, ""),
+    ],
+)
+def test_settings_that_a_queue_cannot_have_are_known_before_the_run(
+    loop_device: Device, wanted: dict[str, tuple[str | int, ...]], problem: str
+) -> None:
+    """By what the kernel offers for this disk; nothing is changed."""
+    before = tunables.block_layer(loop_device.leaves)
+    problems = [*tunables.queue_obstacles(loop_device.path.name, wanted)]
+    assert len(problems) == bool(problem)
+    assert all(problem in text for text in problems)
+    assert tunables.block_layer(loop_device.leaves) == before
 
 
 @pytest.mark.needs("fs:xfs", "mkfs.xfs")

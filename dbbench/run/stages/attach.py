@@ -52,14 +52,15 @@ def attach(
         spare = writes.spares(plan, setup)
         sectors = _sectors(setup)
         disk_sets[role] = DiskSet(specs[role], images.get(role, ()), number, spare, sectors)
-    with (
-        devices.attach(disk_sets, permit, cell.arm) as volumes,
-        tunables.on_disks(devices.leaves_of(volumes), cell.queue, permit.journal),
-    ):
-        disks = [disk for device in volumes.values() for disk in device.each]
-        permit.note(disks)
-        erase(disks)
-        yield volumes
+    with devices.attach(disk_sets, permit, cell.arm) as volumes:
+        # What is added after the load has the settings of the others.
+        spares = {role: device.spare for role, device in volumes.items() if device.spare}
+        leaves = devices.leaves_of(volumes) + devices.leaves_of(spares)
+        with tunables.on_disks(leaves, cell.queue, permit.journal):
+            disks = [disk for device in volumes.values() for disk in device.each]
+            permit.note(disks)
+            erase(disks)
+            yield volumes
 
 
 def erase(disks: Iterable[Device]) -> None:

@@ -145,6 +145,14 @@ class Running:
         return self.popen.wait()
 
 
+def ending(status: int) -> str:
+    """Return the exit status of a program in words; 128 + n is signal n of one that it waited for."""
+    number = -status if status < 0 else status - 128
+    with contextlib.suppress(ValueError):
+        return f"signal {signal.Signals(number).name}"
+    return f"status {status}"
+
+
 def _wait(popen: subprocess.Popen[bytes], timeout_s: float) -> int:
     """Return the exit status as soon as the process ends; `Popen.wait` with a timeout may be 50 ms
     late.

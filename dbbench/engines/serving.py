@@ -219,7 +219,7 @@ def _wait_for_answer(
         _has_room(launch)
         if status is not None:
             raise errors.EngineStartFailed(
-                f"{launch.name} ended with {_status(status)}:\n{launch.tail()}",
+                f"{launch.name} ended with {process.ending(status)}:\n{launch.tail()}",
                 effect="Nothing was measured.",
                 remedy=launch.remedy or f"The whole log: {launch.log}",
             )
@@ -277,17 +277,11 @@ def _death(
 ) -> errors.DbbenchError:
     seen = f"\n  first symptom: {str(seen_as).splitlines()[0]}" if str(seen_as) else ""
     return errors.EngineDied(
-        f"{launch.name} (pid {program.pid}) ended with {_status(program.popen.wait())}:\n"
+        f"{launch.name} (pid {program.pid}) ended with {process.ending(program.popen.wait())}:\n"
         f"{launch.tail()}{seen}",
         effect="The trial is marked failed.",
         remedy=f"The whole log: {launch.log}",
     )
-
-
-def _status(status: int) -> str:
-    if status < 0:
-        return f"signal {signal.Signals(-status).name}"
-    return f"status {status}"
 
 
 def _end_orphans(launch: Launch) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from dbbench import datasets, errors, results
+from dbbench import datasets, errors, process, results
 from dbbench.engines.serving import tail
 from dbbench.machine import limits
 from dbbench.metrics.table import METRICS
@@ -187,7 +187,7 @@ class Queue:
                 if status := self._start("golden", cell.id):
                     raise errors.DatasetBuildFailed(
                         f"the process that builds the dataset of {title} on {cell.engine.name} "
-                        f"ended with status {status}:\n{tail(self._launcher.log)}",
+                        f"ended with {process.ending(status)}:\n{tail(self._launcher.log)}",
                         effect="The copy was removed; nothing was measured.",
                         remedy="Read dmesg: the kernel kills processes if the memory is exhausted.",
                     )
@@ -262,7 +262,8 @@ class Queue:
         try:
             status = self._start("trial", spec.id)
             died: errors.DbbenchError = errors.TrialDied(
-                f"the process of the trial ended with status {status}; see {self._launcher.log}"
+                f"the process of the trial ended with {process.ending(status)}; "
+                f"see {self._launcher.log}"
             )
         except errors.TrialStuck as stuck:
             died = stuck

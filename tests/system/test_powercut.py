@@ -2,18 +2,22 @@
 lose data.
 """
 
+import contextlib
 import json
 import math
 import os
 import shutil
+import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dbbench.errors import DeadlinePassed
+from dbbench.errors import DeadlinePassed, LabUnavailable
 from dbbench.labs.powercut import Order
 from dbbench.labs.powercut.recovery import STEP_S
+from dbbench.machine.host.proc import below, tasks
+from dbbench.model.events import Event
 from dbbench.run.children import Overdue
 from tests.support.lab_runs import (
     CONTROLS,
@@ -43,6 +47,23 @@ def test_a_lab_that_hangs_is_killed(dbbench: Dbbench) -> None:
     overdue = Overdue(grace_s=-STEP_S)
     with pytest.raises(DeadlinePassed, match='"control lying disk on postgres" was still running'):
         lab(dbbench, plan("postgres", ["ext4"]), order, lambda _: None, overdue)
+
+
+@pytest.mark.needs("engine:postgres")
+def test_a_lab_that_is_killed_names_the_signal(dbbench: Dbbench) -> None:
+    """Planted: SIGKILL of all its processes but the fork server, as the kernel does if the memory is
+    exhausted.
+    """
+
+    def kill_all(_: Event) -> None:
+        table = tasks()
+        (server,) = [pid for pid in below([os.getpid()], table) if table[pid].parent == os.getpid()]
+        for pid in below([server], table) - {server}:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    with pytest.raises(LabUnavailable, match="the lab's process ended with signal SIGKILL"):
+        lab(dbbench, plan("postgres", ["ext4"]), Order(1, 2, None, []), kill_all)
 
 
 @pytest.mark.needs("engine:postgres")

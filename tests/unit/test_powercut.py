@@ -342,16 +342,16 @@ def test_every_engine_has_its_controls(engine: str, disk: Disk) -> None:
 def test_controls_are_cut_right_after_commits(disk: Disk) -> None:
     """A server that stands still after a flush has nothing to lose, however long this takes."""
     log = (
-        disk.write(0, b"a")
-        .write(1, b"b")
-        .flush()
+        disk.write(0, b"a", at_ms=400)
+        .write(1, b"b", at_ms=401)
+        .flush(at_ms=402)
         .write(2, b"c", at_ms=1000)
         .write(3, b"d", at_ms=9000)
         .log()
     )
-    acknowledged = witness.Acknowledged({0: [0, 950 * MS, 999 * MS], 1: [9000 * MS]})
+    times = {0: [101 * MS, 950 * MS, 999 * MS], 1: [9000 * MS, 9001 * MS]}
     recording = Recording.__new__(Recording)
-    vars(recording).update(log=log, working=((1, 5),), acknowledged=acknowledged)
+    vars(recording).update(log=log, acknowledged=witness.Acknowledged(times))
     section = recording.working_section
     assert section.commits == [3, 3, 4]
     assert {
@@ -365,7 +365,8 @@ def test_cuts_before_and_after_the_first_kill_are_apart(disk: Disk) -> None:
         disk.write(number, b"a")
     recording = Recording.__new__(Recording)
     empty = witness.Acknowledged()
-    vars(recording).update(log=disk.log(), plain=(0, 20), after_kill=(20, 40), acknowledged=empty)
+    ended = (0, 20 * MS, 40 * MS)
+    vars(recording).update(log=disk.log(), ended=ended, acknowledged=empty)
     cuts = recording.cuts(9, 3, "seed", [512])
     assert {cut.unit for cut in cuts} == {512}
     assert [cut.after_kill for cut in cuts] == [False] * 9 + [True] * 3
@@ -379,5 +380,19 @@ def test_nothing_written_after_a_kill_is_not_cut(disk: Disk) -> None:
     log = disk.write(0, b"a").write(1, b"b").write(2, b"c").log()
     recording = Recording.__new__(Recording)
     empty = witness.Acknowledged()
-    vars(recording).update(log=log, plain=(0, 3), after_kill=(3, 3), acknowledged=empty)
+    vars(recording).update(log=log, ended=(0, 3 * MS, 3 * MS), acknowledged=empty)
     assert len(recording.cuts(2, 1, "seed", UNITS)) == 2
+
+
+def test_cuts_of_disks_that_lie_are_at_the_same_times(disk: Disk) -> None:
+    """Their log has fewer requests, so that its positions are others."""
+    for number in range(20):
+        disk.write(number, b"a").flush()
+    log = disk.log().without_flushes()
+    recording = Recording.__new__(Recording)
+    ended = (10 * MS, 34 * MS, 40 * MS)
+    vars(recording).update(log=log, ended=ended, acknowledged=witness.Acknowledged())
+    cuts = recording.cuts(8, 2, "seed", [BLOCK])
+    times = [log.entries[cut.position].ns // MS for cut in cuts]
+    assert all(10 < time < 34 for time in times[:8])
+    assert all(34 < time < 40 for time in times[8:])

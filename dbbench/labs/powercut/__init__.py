@@ -122,6 +122,8 @@ def examine(
     Terminated; results so far are kept.
     """
     # Not above: each recording starts a process of the disks, which imports this package.
+    from dbbench import process
+    from dbbench.engines.serving import tail
     from dbbench.run.children import Launcher, stoppable
     from dbbench.run.queue import LOG
 
@@ -149,5 +151,6 @@ def examine(
         ) from None
     if status != 0:
         raise LabUnavailable(
-            f"the lab's process ended with status {status}", remedy=f"See {folder / LOG}."
+            f"the lab's process ended with {process.ending(status)}:\n{tail(folder / LOG)}",
+            remedy=f"See {folder / LOG}.",
         )

@@ -81,15 +81,23 @@ class Recording:
 
     base: BaseImages
     log: Log
-    # Positions in the log between which data can be lost: after a checkpoint, and after the first
-    # kill.
-    plain: tuple[int, int]
-    after_kill: tuple[int, int]
-    # Positions between which commits were acknowledged, starting DESTAGE_S after the first.
-    working: tuple[tuple[int, int], ...]
+    # When the first checkpoint ended, and then each round, in ns. Positions in the log follow from
+    # times, because a test may remove flushes from it.
+    ended: tuple[int, ...]
     acknowledged: Acknowledged
     kills: tuple[Recovery, ...]
     checkpoint: bool | None  # whether one ended before `plain`; None: the server does not say
+
+    @property
+    def plain(self) -> tuple[int, int]:
+        """Return the positions in the log between which data can be lost before the first kill."""
+        return self.log.span(*self.ended[:2])
+
+    @property
+    def after_kill(self) -> tuple[int, int]:
+        _, begin = self.plain
+        _, end = self.log.span(self.ended[0], self.ended[-1])
+        return begin, end
 
     @property
     def changes(self) -> list[int]:
@@ -99,13 +107,17 @@ class Recording:
     @property
     def working_section(self) -> Section:
         """Return where controls are cut: right after commits, as a server that is stalled after a
-        flush loses none.
+        flush loses none. It begins DESTAGE_S after the first commit of a round.
         """
+        destage_ns = int(DESTAGE_S * 1e9)
+        working = []
+        for first, last in self.acknowledged.rounds():
+            working.append((self.log.at(first + destage_ns), self.log.at(last)))
         commits = []
         for times in self.acknowledged.times.values():
             places = map(self.log.at, times)
-            commits += [place for place in places if disk_images.is_within(place, self.working)]
-        return Section(self.log, self.working, commits=sorted(commits))
+            commits += [place for place in places if disk_images.is_within(place, working)]
+        return Section(self.log, working, commits=sorted(commits))
 
     def cuts(
         self,
@@ -515,22 +527,7 @@ def record(
         last_lines = "; ".join(lab.server_log.read_text(errors="replace").splitlines()[-3:])
         raise DbbenchError(f"the witness received only {seen.count} commits: {last_lines}")
     log = disk.read_log(folder)
-    rounds = seen.rounds()
-    destage_ns = int(DESTAGE_S * 1e9)
-    spans = [(log.at(first + destage_ns), log.at(last)) for first, last in rounds]
-    plain = log.span(*times[:2])
-    _, end = log.span(times[0], times[-1])
-    after_kill = (plain[1], end)
-    return Recording(
-        base,
-        log,
-        plain,
-        after_kill,
-        tuple(spans),
-        seen,
-        tuple(recoveries),
-        checkpoint,
-    )
+    return Recording(base, log, tuple(times), seen, tuple(recoveries), checkpoint)
 
 
 def _run_rounds(

@@ -16,7 +16,7 @@ from dbbench.compare.pairing import Group, Pairs, chosen, estimate_of, groups, v
 from dbbench.compare.remarks import Remark, RemarkKind, remark
 from dbbench.compare.scatter import share_variance, two_levels_remark
 from dbbench.metrics.table import METRICS, Metric
-from dbbench.model import Status, Trial, Verdict
+from dbbench.model import Figures, Status, Trial, Verdict
 from dbbench.model.plan import MARGIN
 from dbbench.units import grouped
 
@@ -367,7 +367,7 @@ def _class_of(group: list[Trial], arm: str) -> str:
     return " / ".join(sorted(classes)) or UNKNOWN
 
 
-def means(by_arm: Mapping[str, Iterable[float | None]]) -> dict[str, float | None]:
+def means(by_arm: Mapping[str, Iterable[float | None]]) -> Figures:
     """Return the mean of each arm's values, as everywhere in dbbench: geometric, to which the
     ratios belong, but arithmetic for all arms alike if one of them has a value that is not
     positive. None without values.
@@ -378,7 +378,7 @@ def means(by_arm: Mapping[str, Iterable[float | None]]) -> dict[str, float | Non
         measured[arm] = [value for value in values if value is not None]
         positive = positive and all(value > 0 for value in measured[arm])
     mean = statistics.geometric_mean if positive else statistics.fmean
-    mean_of: dict[str, float | None] = {}
+    mean_of: Figures = {}
     for arm, numbers in measured.items():
         if len(set(numbers)) == 1:
             mean_of[arm] = numbers[0]  # exact

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, NamedTuple, cast
 
 from dbbench.metrics.histogram import Histogram
 from dbbench.metrics.series import Series
-from dbbench.model import TrialWarning
+from dbbench.model import Figures, TrialWarning
 
 LEAST_PAGES: Final = 500  # a server that starts reads up to 300 pages of its catalogue
 
@@ -71,7 +71,7 @@ class Outcome:
     errors: int
     series: Series
     histogram: Histogram | None
-    figures: dict[str, float | None] = field(default_factory=dict)
+    figures: Figures = field(default_factory=dict)
     warnings: tuple[TrialWarning, ...] = ()
     # a stretch of seconds, where every transaction was counted
     between: Callable[[int, int], Measured] | None = None

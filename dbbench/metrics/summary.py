@@ -14,6 +14,7 @@ from dbbench.metrics.histogram import percentile_ms
 from dbbench.metrics.outcome import Outcome
 from dbbench.metrics.series import Column
 from dbbench.model import (
+    Figures,
     FilesystemFacts,
     IoFacts,
     OperationFacts,
@@ -37,7 +38,7 @@ def ratio(part: float | None, whole: float | None) -> float | None:
     return None
 
 
-def throughput(outcome: Outcome, drain_s: float | None) -> dict[str, float | None]:
+def throughput(outcome: Outcome, drain_s: float | None) -> Figures:
     """Return tps over the window including stalls, and the sustained tps that includes the drain
     time.
     """
@@ -54,7 +55,7 @@ def throughput(outcome: Outcome, drain_s: float | None) -> dict[str, float | Non
     }
 
 
-def latencies(outcome: Outcome) -> dict[str, float | None]:
+def latencies(outcome: Outcome) -> Figures:
     """Return percentiles of the merged histogram of the window; never means of per-second
     percentiles.
     """
@@ -118,7 +119,7 @@ def per_hour(stalled_s: float | None, seconds: float) -> float | None:
     return stalled_s * 3600 / seconds
 
 
-def space(facts: SpaceFacts) -> dict[str, float | None]:
+def space(facts: SpaceFacts) -> Figures:
     """Return the space that the dataset occupies, and its fragmentation."""
     return {
         "disk_bytes": facts.disk_bytes,
@@ -128,7 +129,7 @@ def space(facts: SpaceFacts) -> dict[str, float | None]:
     }
 
 
-def syncs(filesystem: FilesystemFacts) -> dict[str, float | None]:
+def syncs(filesystem: FilesystemFacts) -> Figures:
     """Return the mean latency of an append with fsync and with fdatasync; of the log's filesystem
     if it has one.
     """
@@ -140,7 +141,7 @@ def stability(
     window: Window,
     tps: Column,
     figures: Mapping[str, float | None],
-) -> dict[str, float | None]:
+) -> Figures:
     """Return how even the window was: CV of the seconds, floor (1st percentile ÷ median, None if
     that is 0), longest stall, p99 ÷ p50.
     """
@@ -166,10 +167,10 @@ def stability(
     }
 
 
-def scan_summary(operations: Iterable[OperationFacts]) -> dict[str, float | None]:
+def scan_summary(operations: Iterable[OperationFacts]) -> Figures:
     """Return the rates of the operation `scan` (10^6 bytes per second); {} without it."""
     metrics = {SCAN_OF_DATA: "scan_mb_per_s", SCAN_OF_CLONE: "clone_scan_mb_per_s"}
-    rates = dict[str, float | None]()
+    rates = Figures()
     for step in operations:
         if step.name in metrics:
             rate = step.bytes / 1e6 / step.seconds if step.bytes and step.seconds else None
@@ -181,7 +182,7 @@ def completion_summary(
     outcome: Outcome,
     drain_s: float | None,
     io: IoFacts,
-) -> dict[str, float | None]:
+) -> Figures:
     """Return the device rates of a workload that runs to completion (10^6 bytes per second), and
     its time until all cached data is on the device; {} without a duration.
     """
@@ -197,7 +198,7 @@ def completion_summary(
     }
 
 
-def costs(outcome: Outcome, totals: Mapping[str, float | None]) -> dict[str, float | None]:
+def costs(outcome: Outcome, totals: Mapping[str, float | None]) -> Figures:
     """Return each total of the window per transaction, or of a scan per GiB that it read, under the
     key of METRICS.
     """

@@ -22,6 +22,11 @@ SCHEMA: Final = 1
 Bytes = Annotated[int, BeforeValidator(bytes_of)]
 Share = Annotated[float, BeforeValidator(share_of)]
 Scalar = bool | int | float | str
+Scalars = dict[str, Scalar]  # facts, settings or parameters, by name
+Figures = dict[str, float | None]  # by name; None is what was not measured
+Document = dict[str, Any]  # an object of JSON, by key
+Words = tuple[str, ...]  # of a command: its options, the devices that it names
+Commands = list[Words]
 # of a volume: a trial has one for the data, and one for the log if that is apart
 Role = Literal["data", "log"]
 # for dataclasses that are read from TOML

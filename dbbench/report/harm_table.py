@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from dbbench.compare import Row
 from dbbench.compare.interval import share_interval
@@ -18,6 +18,7 @@ from dbbench.model import (
     CUT_COLUMNS,
     KILL_COLUMNS,
     Conclusion,
+    Document,
     HarmCount,
     LabFacts,
     LabRow,
@@ -251,7 +252,7 @@ class HarmTable:
             if cut.invalid
         ]
 
-    def document(self) -> list[dict[str, Any]]:
+    def document(self) -> list[Document]:
         """Return the table for programs."""
         return [
             {

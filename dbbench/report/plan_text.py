@@ -6,10 +6,9 @@ import contextlib
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from dbbench.errors import DbbenchError
-from dbbench.model import Cell, plain
+from dbbench.model import Cell, Document, plain
 from dbbench.plan import Preview, planned_conditions
 from dbbench.plan.forecast import Allowance, Forecast
 from dbbench.plan.promise import class_of
@@ -27,7 +26,7 @@ def as_document(
     look: Preview,
     expected: Forecast,
     results_folder: Path,
-) -> dict[str, Any]:
+) -> Document:
     """Return the preview for JSON."""
     # A trial is listed with what its cell is, so that programs need no second lookup.
     cells = {cell.id: cell for cell in wanted.expanded.cells}
@@ -194,7 +193,7 @@ def _put_classes(cells: Sequence[Cell], classes: Mapping[str, str | None]) -> No
         )
 
 
-def _device_text(device: dict[str, Any]) -> str:
+def _device_text(device: Document) -> str:
     share = device["endurance_share"]
     size = device["size_bytes"]
     place = device["path"] or "the results folder"
@@ -222,13 +221,13 @@ def _devices(
     wanted: PlanRequest,
     look: Preview,
     results_folder: Path,
-) -> list[dict[str, Any]]:
+) -> list[Document]:
     """Return the images, disks or directories of the plan, those of the log last, with the bytes
     that the run writes to each and the share of the disk's rated endurance, if it reports that.
     Several images or disks share the bytes.
     """
     spec = wanted.plan.device
-    rows = list[dict[str, Any]]()
+    rows = list[Document]()
     # Directories, or the disks and images of each volume.
     for arm, directory in spec.directories.items():
         rows.append(

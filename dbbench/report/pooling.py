@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Final
 
 from dbbench.compare.remarks import Remark, RemarkKind, remark
 from dbbench.engines import profile_of
 from dbbench.errors import RunsUnlike
-from dbbench.model import Run, plain
+from dbbench.model import Document, Run, plain
 from dbbench.report.page.trial_facts import flatten
 from dbbench.results import LoadedRun
 from dbbench.units import grouped
@@ -109,8 +109,8 @@ def _hosts(runs: Sequence[LoadedRun]) -> set[str]:
     return {str(run.run.host.get("hostname")) for run in runs}
 
 
-def _conditions(run: Run) -> dict[str, dict[str, Any]]:
-    conditions: dict[str, dict[str, Any]] = {"the device": plain(run.plan.device)}
+def _conditions(run: Run) -> dict[str, Document]:
+    conditions: dict[str, Document] = {"the device": plain(run.plan.device)}
     for cell in run.cells:
         of_cell = plain(cell)
         setup = plain(cell.setup)

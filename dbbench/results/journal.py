@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from dbbench.errors import ResultDamaged
+from dbbench.model import Document
 from dbbench.model.plan import QUEUE
 from dbbench.results import fileio
 from dbbench.results.fileio import own_file, read_bytes, sync, writing
@@ -89,7 +90,7 @@ class Journal:
             finally:
                 os.close(fd)
 
-    def entries(self) -> Iterator[dict[str, Any]]:
+    def entries(self) -> Iterator[Document]:
         """Yield all complete lines, oldest first. Raises ResultDamaged if the file exists but
         cannot be read.
         """
@@ -162,7 +163,7 @@ class Journal:
         had = [entry for entry in self.entries() if entry.get("event") == "had"]
         return list(dict.fromkeys(str(entry.get("device")) for entry in had))
 
-    def _about(self, device: str, *events: str) -> list[dict[str, Any]]:
+    def _about(self, device: str, *events: str) -> list[Document]:
         return [
             entry
             for entry in self.entries()

@@ -10,10 +10,10 @@ import stat
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from dbbench.errors import ImportRefused, ResultDamaged, RunMissing, RunNameTaken
-from dbbench.model import Cell, Run
+from dbbench.model import Cell, Document, Run
 from dbbench.model.base import NAME
 from dbbench.results.at_ceiling import FILE as CEILING
 from dbbench.results.fileio import (
@@ -132,7 +132,7 @@ def pool(run: Run, theirs: Run, done: Collection[str]) -> Run:
     return replace(run, budget=replace(longest, blocks=blocks))
 
 
-def facts_of(run: Run) -> dict[str, dict[str, Any]]:
+def facts_of(run: Run) -> dict[str, Document]:
     """Return the hosts of a run with their facts; for a run of a single machine, that machine."""
     if run.hosts:
         return run.hosts

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from dbbench.metrics.series import Series, on_the_second
-from dbbench.model import TrialWarning
+from dbbench.model import Document, Figures, TrialWarning
 from dbbench.process import Running
 from dbbench.samplers.sampler import gap_warning
 
@@ -29,7 +29,7 @@ class Interval:
 
     stamp: int
     interval_s: float
-    values: dict[str, float | None]
+    values: Figures
 
 
 class SysstatDocument(NamedTuple):
@@ -90,7 +90,7 @@ def missing_keys(
     return f"{name}: expected {', '.join(absent)}, read {', '.join(keys) or 'nothing'}"
 
 
-def statistics(text: str) -> tuple[list[dict[str, Any]], bool]:
+def statistics(text: str) -> tuple[list[Document], bool]:
     """Return the entries of a sysstat document, and whether it was complete; for a truncated one
     those before the cut: a killed recorder does not close its brackets.
     """
@@ -100,7 +100,7 @@ def statistics(text: str) -> tuple[list[dict[str, Any]], bool]:
         return list(_whole_entries(text)), False
 
 
-def _whole_entries(text: str) -> Iterable[dict[str, Any]]:
+def _whole_entries(text: str) -> Iterable[Document]:
     _, _, rest = text.partition('"statistics": [')
     decoder = json.JSONDecoder()
     while rest := rest.lstrip(" \t\r\n,"):

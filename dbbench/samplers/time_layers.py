@@ -9,9 +9,9 @@ import platform
 import tomllib
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from dbbench.model import TimeLayer
+from dbbench.model import Document, TimeLayer
 from dbbench.model.base import data_folder
 
 SESSION: Final = "session"
@@ -52,7 +52,7 @@ class Wait(NamedTuple):
 
 
 @functools.cache
-def table() -> dict[str, dict[str, Any]]:
+def table() -> dict[str, Document]:
     """Return the table of calls, functions, files and roles."""
     return tomllib.loads((data_folder() / "time_layers.toml").read_text(encoding="utf-8"))
 

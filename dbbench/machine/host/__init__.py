@@ -11,12 +11,13 @@ import os
 import platform
 import re
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from dbbench.errors import CommandFailed, DeadlinePassed, ProgramMissing
 from dbbench.machine import libc
 from dbbench.machine.host.proc import text
 from dbbench.machine.host.tunables import state
+from dbbench.model import Document
 from dbbench.process import find, run
 
 # CPU flags by which databases and filesystems choose their code for checksums and compression.
@@ -62,7 +63,7 @@ _IO_URING_SETUP: Final = 425  # the system call's number on every architecture
 _VERSION: Final = re.compile(r"\d+(?:\.\d+)+[\w.-]*")
 
 
-def facts(root: Path = Path("/")) -> dict[str, Any]:
+def facts(root: Path = Path("/")) -> Document:
     """Return `state()` and the facts for the environment table: scalars, `cpu_flags` as a list,
     None for unknown.
     """
@@ -160,7 +161,7 @@ def without_io_uring(root: Path = Path("/")) -> str | None:
     return None
 
 
-def _cpu(root: Path) -> dict[str, Any]:
+def _cpu(root: Path) -> Document:
     cpuinfo = text(root / "proc/cpuinfo") or ""
     topology = list((root / "sys/devices/system/cpu").glob("cpu[0-9]*/topology"))
     ids = [(text(path / "physical_package_id"), text(path / "core_id")) for path in topology]

@@ -13,6 +13,7 @@ from dbbench.compare.remarks import RemarkKind, texts
 from dbbench.engines import profile_of
 from dbbench.metrics.summary import SHORT_WINDOW_S
 from dbbench.metrics.table import INSERT_INDEXES, METRICS, Metric
+from dbbench.model import Figures
 from dbbench.report.page.groups import ArmLabel, Group
 from dbbench.report.verdict_table import COLUMNS, Column
 from dbbench.units import GROUP, number
@@ -167,7 +168,7 @@ def result_table(group: Group) -> ResultTable:
     to worst, arms of another durability class last. Columns that no trial has are omitted.
     """
     absent = []
-    columns: dict[Heading, dict[str, float | None]] = {}
+    columns: dict[Heading, Figures] = {}
     # A column appears if any arm has a value, or if it is the one compared.
     for heading in _headings(group):
         metric = heading.metric
@@ -193,7 +194,7 @@ def result_table(group: Group) -> ResultTable:
 def _arm_result(
     group: Group,
     row: Row,
-    columns: dict[Heading, dict[str, float | None]],
+    columns: dict[Heading, Figures],
 ) -> ArmResult:
     arm = row.fs_setup
     # Means over the trials that count, and below them what they hide.

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
+
+from dbbench.model import Document
 
 # (on white, on black): the colours of Okabe and Ito (2008), which differ for every kind of colour
 # blindness. Colours that are too pale for text on white are darkened there (yellow becomes olive),
@@ -131,7 +133,7 @@ def dark_colors(marks: Sequence[Mark]) -> dict[str, str]:
     return colors
 
 
-def template(look: Look) -> dict[str, Any]:
+def template(look: Look) -> Document:
     """Return the look as a plotly template, checked by plotly's schema; a plain dict for JSON."""
     import plotly.graph_objects as go  # importing it takes 0.2 s, and only the page needs it
 
@@ -192,5 +194,5 @@ def template(look: Look) -> dict[str, Any]:
         shapedefaults={"line": {"width": 0}, "layer": "below"},
     )
     # Plotly checks the names; the script needs only values.
-    plain: dict[str, Any] = go.layout.Template(layout=layout).to_plotly_json()
+    plain: Document = go.layout.Template(layout=layout).to_plotly_json()
     return plain

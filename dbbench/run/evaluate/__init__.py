@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from dbbench import datasets, durability, model, results
 from dbbench.datasets import Restored
@@ -18,7 +18,7 @@ from dbbench.machine.host import tunables
 from dbbench.machine.kernel_log import Watch
 from dbbench.metrics import summary
 from dbbench.metrics.outcome import Outcome
-from dbbench.model import SourceChangeKind, TrialWarning
+from dbbench.model import Document, Figures, SourceChangeKind, TrialWarning
 from dbbench.plan.planned_conditions import SMALL_DEVICE
 from dbbench.run.evaluate import device_rates, fairness, time_layers, work
 from dbbench.run.meter import Readings
@@ -63,7 +63,7 @@ class Observed:
     kernel: Watch
     engine: Engine
     tears: model.Durability | None  # see `Mounted.tears_pages_of`
-    first_state: dict[str, Any]  # state of host and block layer before the run's first trial
+    first_state: Document  # state of host and block layer before the run's first trial
 
 
 def judge(trial: Record, observed: Observed) -> None:
@@ -141,7 +141,7 @@ def _facts(trial: Record, observed: Observed) -> None:
     facts.ceiling = device_rates.with_rates(facts.ceiling, outcome.series, cell, tps)
 
 
-def _summary(trial: Record, observed: Observed) -> dict[str, float | None]:
+def _summary(trial: Record, observed: Observed) -> Figures:
     outcome = observed.outcome
     restored = observed.restored
     readings = observed.readings

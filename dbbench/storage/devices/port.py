@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dbbench.errors import DeviceUnusable
-from dbbench.model import DeviceFacts, DeviceSpec, Role, Scalar
+from dbbench.model import DeviceFacts, DeviceSpec, Role, Scalars
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Device:
     # all devices if the filesystem may use several, this one first
     members: tuple[Device, ...] = ()
     # layers between the disks and this volume, bottom first
-    layers: tuple[dict[str, Scalar], ...] = ()
+    layers: tuple[Scalars, ...] = ()
     # the device that the fs setup leaves unused for the operation "grow"
     spare: Device | None = None
     identity: str = ""  # of a real disk; "" for an image file, a directory or a layer

@@ -16,7 +16,7 @@ from dbbench.errors import CommandFailed, DeadlinePassed, MountFailed, SetupNotI
 from dbbench.machine import namespaces
 from dbbench.machine.libc import syncfs as sync
 from dbbench.machine.pagecache import Emptying
-from dbbench.model import FsSetup, Role, durability_class
+from dbbench.model import Commands, FsSetup, Role, Words, durability_class
 from dbbench.results.journal import Journal
 from dbbench.storage import layers
 from dbbench.storage.devices import image
@@ -145,7 +145,7 @@ def _refusal(setup: FsSetup, family: Formatted) -> str | None:
     return None
 
 
-def missing_programs(setup: FsSetup) -> tuple[str, ...]:
+def missing_programs(setup: FsSetup) -> Words:
     """Return missing programs of the family and of the layers."""
     programs: list[str] = []
     for layer in setup.layers:
@@ -155,7 +155,7 @@ def missing_programs(setup: FsSetup) -> tuple[str, ...]:
     return tuple(program for program in dict.fromkeys(programs) if process.find(program) is None)
 
 
-def install(setup: FsSetup) -> tuple[str, ...]:
+def install(setup: FsSetup) -> Words:
     """Return Debian packages that provide what is missing."""
     needed = map(packages.package_of, missing_programs(setup))
     return tuple(dict.fromkeys(filter(None, needed)))
@@ -163,9 +163,9 @@ def install(setup: FsSetup) -> tuple[str, ...]:
 
 def commands(
     setup: FsSetup,
-    targets: tuple[str, ...],
+    targets: Words,
     at: str,
-) -> list[tuple[str, ...]]:
+) -> Commands:
     """Return the commands for layers, mkfs, mount, volumes and attributes of a setup. Raises
     KeyError.
     """

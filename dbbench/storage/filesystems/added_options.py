@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from dbbench.machine import libc
-from dbbench.model import EngineName, FsSetup, Scalar
+from dbbench.model import EngineName, FsSetup, Scalar, Words
 from dbbench.storage.filesystems.families import family_by_name
 
 # Options of mount(8) that are attributes of the mount and not of the filesystem (mount_setattr(2)).
@@ -92,7 +92,7 @@ def group(option: str) -> str:
     return _SAME.get(name, name)
 
 
-def merge(options: Iterable[str], added: Iterable[str]) -> tuple[str, ...]:
+def merge(options: Iterable[str], added: Iterable[str]) -> Words:
     """Return a setup's mount options with those added; one of the same group takes the place of the
     setup's.
     """
@@ -122,8 +122,8 @@ def change(
 
 def flaws(
     setup: FsSetup,
-    mount: tuple[str, ...],
-    mkfs: tuple[str, ...],
+    mount: Words,
+    mkfs: Words,
 ) -> Iterator[str]:
     """Yield why these options cannot be added to a setup; `setup` has them already."""
     yield from _mount_flaws(setup, mount)
@@ -133,7 +133,7 @@ def flaws(
         yield conflict
 
 
-def _mount_flaws(setup: FsSetup, mount: tuple[str, ...]) -> Iterator[str]:
+def _mount_flaws(setup: FsSetup, mount: Words) -> Iterator[str]:
     """Yield options that dbbench decides itself, contradictions, and options without an effect."""
     for option in mount:
         # Options of one group exclude each other.
@@ -158,7 +158,7 @@ def _mount_flaws(setup: FsSetup, mount: tuple[str, ...]) -> Iterator[str]:
                 break
 
 
-def _mkfs_flaws(mkfs: tuple[str, ...]) -> Iterator[str]:
+def _mkfs_flaws(mkfs: Words) -> Iterator[str]:
     """Yield words that are, or could be, the name of another device."""
     previous = ""
     for word in mkfs:
@@ -220,7 +220,7 @@ def _messages(fd: int) -> list[str]:
     return lines
 
 
-def _merge_words(options: Iterable[str], added: Iterable[str]) -> tuple[str, ...]:
+def _merge_words(options: Iterable[str], added: Iterable[str]) -> Words:
     """Return mkfs's options with those added; a value or a feature of the same name takes the place
     of the setup's.
     """

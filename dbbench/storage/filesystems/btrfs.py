@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 from dbbench import process
 from dbbench.machine.libc import syncfs
-from dbbench.model import FsSetup, Scalar, Volume
+from dbbench.model import FsSetup, Scalars, Volume, Words
 from dbbench.results.fileio import open_fd
 from dbbench.storage.devices import hold, image, note
 from dbbench.storage.devices.port import Device
@@ -108,19 +108,19 @@ class Btrfs(Formatted):
         self.snapshots = _Subvolumes(self)
         self.growing = _Devices()
 
-    def programs(self, setup: FsSetup) -> tuple[str, ...]:
+    def programs(self, setup: FsSetup) -> Words:
         volumes = setup.volumes.values()
         if setup.attributes or any(volume.attributes for volume in volumes):
             return (*self.needs, "chattr")
         return self.needs
 
-    def geometry(self, target: Path) -> dict[str, Scalar]:
+    def geometry(self, target: Path) -> Scalars:
         inspect = ["btrfs", "inspect-internal"]
         superblock = process.run([*inspect, "dump-super", target]).stdout
         chunks = process.run([*inspect, "dump-tree", "-t", "chunk", target]).stdout
         return {**parse_super(superblock), **parse_chunks(chunks)}
 
-    def mount_words(self, others: tuple[str, ...]) -> tuple[str, ...]:
+    def mount_words(self, others: Words) -> Words:
         """Return device=: the kernel gets the members from it, without udev or `btrfs device scan`."""
         return tuple(f"device={other}" for other in others)
 
@@ -151,7 +151,7 @@ class Btrfs(Formatted):
                 commands.append(["chattr", *volume.attributes, path])
         return commands
 
-    def add_volumes(self, setup: FsSetup, path: Path) -> tuple[str, ...]:
+    def add_volumes(self, setup: FsSetup, path: Path) -> Words:
         for argv in self.volume_commands(setup, path):
             process.run(argv)
         properties = []
@@ -184,14 +184,14 @@ class Btrfs(Formatted):
                 return f'"{option}" and compression with {algorithm} exclude each other'
         return None
 
-    def tears(self, effective: tuple[str, ...], attributes: tuple[str, ...]) -> bool:
+    def tears(self, effective: Words, attributes: Words) -> bool:
         return "nodatacow" in effective or "+C" in attributes
 
     def bdi(self, path: Path) -> Path:
         """Return the bdi linked under its UUID, because its device number is anonymous."""
         return _folder(path) / "bdi"
 
-    def compresses(self, options: tuple[str, ...]) -> str | None:
+    def compresses(self, options: Words) -> str | None:
         for option in reversed(options):
             compress = re.fullmatch(r"compress(?:ion|-force)?(?:=(\w+)(?::-?\d+)?)?", option)
             if compress:
@@ -204,7 +204,7 @@ class Btrfs(Formatted):
     def compression_ratio(self, path: Path) -> float | None:
         return parse_compsize(process.run(["compsize", "-b", path], timeout_s=300).stdout)
 
-    def attributes(self, path: Path) -> tuple[str, ...]:
+    def attributes(self, path: Path) -> Words:
         """Return +C; ext uses that bit for something else."""
         if inode_flags(path) & image.NOCOW_FL:
             return ("+C",)
@@ -246,7 +246,7 @@ class Btrfs(Formatted):
 
 
 @process.understood("btrfs inspect-internal")
-def parse_super(text: str) -> dict[str, Scalar]:
+def parse_super(text: str) -> Scalars:
     """Parse the output of dump-super."""
     lines = dict(re.findall(r"^(\w+)\t+(.*)$", text, re.MULTILINE))
     # The list is never empty, because mkfs.btrfs always sets some features.
@@ -263,11 +263,11 @@ def parse_super(text: str) -> dict[str, Scalar]:
 
 
 @process.understood("btrfs inspect-internal")
-def parse_chunks(text: str) -> dict[str, Scalar]:
+def parse_chunks(text: str) -> Scalars:
     """Return data_profile, metadata_profile, system_profile from dump-tree's output ("single",
     "DUP", "RAID1").
     """
-    profiles: dict[str, Scalar] = {}
+    profiles: Scalars = {}
     for kinds, profile in re.findall(r"\btype ([A-Z|]+)\|(\w+)", text):
         for kind in kinds.split("|"):
             profiles[f"{kind.lower()}_profile"] = profile

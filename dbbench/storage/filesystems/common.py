@@ -17,7 +17,7 @@ from typing import Final
 from dbbench import process
 from dbbench.errors import DbbenchError, MakeFailed, UnmountFailed
 from dbbench.machine.mounts import Mount, mounts_of
-from dbbench.model import Extents, FsSetup
+from dbbench.model import Extents, FsSetup, Words
 from dbbench.results.fileio import open_fd
 from dbbench.storage.devices import image, used
 from dbbench.storage.devices.hold import retry
@@ -34,7 +34,7 @@ TOOL_S: Final = 600.0  # long enough to read the free-space trees of terabytes
 _EXTENT_ENCODED: Final = 0x8
 
 
-def option_value(options: tuple[str, ...], flag: str) -> str | None:
+def option_value(options: Words, flag: str) -> str | None:
     """Return the word after the last `flag` ("-b 16384"), or None."""
     value = None
     for word, following in pairwise(options):

@@ -14,7 +14,7 @@ from typing import Final
 
 from dbbench import process
 from dbbench.errors import KernelLacks
-from dbbench.model import Durability, FsSetup, Scalar
+from dbbench.model import Durability, FsSetup, Scalar, Scalars, Words
 from dbbench.storage.filesystems.common import (
     PAGE_BYTES,
     TOOL_S,
@@ -52,13 +52,13 @@ class Ext(Formatted):
     described = Character("none", False, "no", False, "grow", True)
     checks = (Check("e2fsck -fn", _fsck),)
 
-    def programs(self, setup: FsSetup) -> tuple[str, ...]:
+    def programs(self, setup: FsSetup) -> Words:
         programs = (f"mkfs.{self.name}", "dumpe2fs")
         if setup.mkfs.tune:
             return (*programs, self.tuner)
         return programs
 
-    def mkfs_argv(self, setup: FsSetup, targets: tuple[str, ...]) -> list[str]:
+    def mkfs_argv(self, setup: FsSetup, targets: Words) -> list[str]:
         """Return mke2fs without -F: it asks about old signatures only on a terminal. Blocks above
         the page size require one -F, which still refuses a mounted device. All -E are merged,
         because only the last one counts.
@@ -76,7 +76,7 @@ class Ext(Formatted):
             argv.append("-F")
         return [*argv, *rest, "-E", ",".join((*_EXTENDED, *extended)), *targets]
 
-    def geometry(self, target: Path) -> dict[str, Scalar]:
+    def geometry(self, target: Path) -> Scalars:
         return parse_dumpe2fs(process.run(["dumpe2fs", target], timeout_s=300).stdout)
 
     def lacks(self, setup: FsSetup, root: Path = Path("/")) -> str | None:
@@ -90,7 +90,7 @@ class Ext(Formatted):
             f"6.19 or later; {here}"
         )
 
-    def live(self, device_name: str, proc: Path = Path("/proc")) -> dict[str, Scalar]:
+    def live(self, device_name: str, proc: Path = Path("/proc")) -> Scalars:
         """Return has_journal and data_mode, which the kernel reports only with a journal, also if
         it is the superblock's default. Raises KernelLacks if it reports neither.
         """
@@ -112,7 +112,7 @@ class Ext(Formatted):
             return {"has_journal": False}
         return {"has_journal": True, "data_mode": modes[-1]}
 
-    def flags(self, effective: tuple[str, ...], live: dict[str, Scalar]) -> tuple[Durability, ...]:
+    def flags(self, effective: Words, live: Scalars) -> tuple[Durability, ...]:
         """Return the flags; data=writeback has none: databases use fsync for what they promise."""
         flags = []
         # the kernel shows "nobarrier" for both
@@ -184,7 +184,7 @@ FAMILIES: Final = (Ext("ext2"), Ext3("ext3"), Ext4("ext4"))
 
 
 @process.understood("dumpe2fs")
-def parse_dumpe2fs(text: str) -> dict[str, Scalar]:
+def parse_dumpe2fs(text: str) -> Scalars:
     """Parse the superblock and the groups' flags in dumpe2fs's output."""
     superblock = text.partition("\nGroup 0:")[0]
     head = dict(re.findall(r"^([A-Z][^:\n]*):[ \t]+(.*)$", superblock, re.MULTILINE))
@@ -195,7 +195,7 @@ def parse_dumpe2fs(text: str) -> dict[str, Scalar]:
     uninitialised = 0  # lazy initialisation needs checksums of groups
     if "metadata_csum" in features or "uninit_bg" in features:
         uninitialised = sum("ITABLE_ZEROED" not in line for line in groups)
-    geometry: dict[str, Scalar] = {
+    geometry: Scalars = {
         "uuid": head["Filesystem UUID"],
         "block_size": int(head["Block size"]),
         "blocks": int(head["Block count"]),

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from dbbench import process
-from dbbench.model import Durability, Scalar
+from dbbench.model import Durability, Scalars, Words
 from dbbench.storage.filesystems.common import FSCK_S
 from dbbench.storage.filesystems.family import Character, Check, Stored
 from dbbench.storage.filesystems.formatted import Formatted, damage_error
@@ -40,7 +40,7 @@ class F2fs(Formatted):
     described = Character("none", False, "no", False, "no", False)
     checks = (Check("fsck.f2fs --dry-run", _fsck),)
 
-    def geometry(self, target: Path) -> dict[str, Scalar]:
+    def geometry(self, target: Path) -> Scalars:
         dump = process.run(["dump.f2fs", "-d", "1", target])
         blkid = [
             "blkid",
@@ -54,7 +54,7 @@ class F2fs(Formatted):
         uuid = process.run(blkid, note=False)
         return {"uuid": uuid.stdout.strip(), **parse_dump(dump.stdout)}
 
-    def flags(self, effective: tuple[str, ...], live: dict[str, Scalar]) -> tuple[Durability, ...]:
+    def flags(self, effective: Words, live: Scalars) -> tuple[Durability, ...]:
         """Return the flag of options that send no flush, or make no checkpoints: data since the
         last one is lost.
         """
@@ -69,7 +69,7 @@ FAMILY: Final = F2fs("f2fs")
 
 
 @process.understood("dump.f2fs")
-def parse_dump(text: str) -> dict[str, Scalar]:
+def parse_dump(text: str) -> Scalars:
     """Parse superblock and checkpoint in `dump.f2fs -d 1`."""
     rows = re.findall(
         r"^(\w+)\s+\[0x[ \w]+: (\d+)\]",

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from dbbench.machine.pagecache import Emptying
-from dbbench.model import Durability, FsSetup, Scalar, Volume
+from dbbench.model import Commands, Durability, FsSetup, Scalar, Scalars, Volume, Words
 from dbbench.results.journal import Journal
 from dbbench.storage.devices.port import Device
 from dbbench.storage.filesystems.common import BLOCK, content_bytes, has_encoding, mount_of
@@ -29,10 +29,10 @@ FreeExtent = tuple[int, int, int]  # least size in bytes, number of extents, the
 class Made:
     """A filesystem that mkfs has made."""
 
-    argv: tuple[tuple[str, ...], ...]
+    argv: tuple[Words, ...]
     uuid: str
     # what mkfs made: block_size, journal_bytes, agcount, nodesize, data_profile ...
-    geometry: dict[str, Scalar]
+    geometry: Scalars
 
 
 @dataclass(frozen=True)
@@ -51,10 +51,10 @@ class Mounted:
 
     path: Path
     family: str
-    options_asked: tuple[str, ...]
+    options_asked: Words
     # Mount and superblock options from mountinfo, each once; then the properties of the data
     # volume.
-    options_effective: tuple[str, ...]
+    options_effective: Words
     read_ahead_kb: int | None  # from /sys/class/bdi/MAJ:MIN of st_dev
     # durability flags of the filesystem, computed from the effective options
     flags: tuple[Durability, ...]
@@ -62,11 +62,11 @@ class Mounted:
     tears: bool
     raw: Path | None = None  # device node, if there is no filesystem on the device
     # Settings of the driver or the pool: txg_timeout_s, arc_max_bytes ...
-    tunables: dict[str, Scalar] = field(default_factory=dict)
+    tunables: Scalars = field(default_factory=dict)
     # for a pool: bytes that are copied on write together; a larger page can tear
     record_bytes: int | None = None
     # entries of options_effective that belong to the volume and not to the mount
-    properties: tuple[str, ...] = ()
+    properties: Words = ()
     # the pool that dbbench created
     pool: ZfsPool | None = field(default=None, repr=False, compare=False)
     # size and alignment of the parts of a file that direct I/O overwrites in place; 0: not known
@@ -187,9 +187,9 @@ class Family:
     in_kernel: ClassVar[bool] = True  # it requires a kernel module of its name
     tuner: str = ""  # the program that gets the words of `Mkfs.tune`
     period_s: float | None = None  # how often it writes delayed data by itself, in seconds
-    reads_with: tuple[str, ...] = ()  # programs that read its facts, which `doctor` lists
+    reads_with: Words = ()  # programs that read its facts, which `doctor` lists
     # the command that grows it, mounted, into a volume that has become larger
-    resizing: tuple[str, ...] = ()
+    resizing: Words = ()
     # exit statuses of the tool of `defragmenting` that mean success
     defragmented: tuple[int, ...] = (0,)
     snapshots: Snapshots | None = None
@@ -197,15 +197,15 @@ class Family:
     described: Character | None = None  # without regard to its options
     checks: tuple[Check, ...] = ()  # every check of the whole filesystem
 
-    def programs(self, setup: FsSetup) -> tuple[str, ...]:
+    def programs(self, setup: FsSetup) -> Words:
         return ()
 
     def commands(
         self,
         setup: FsSetup,
-        targets: tuple[str, ...],
+        targets: Words,
         at: str,
-    ) -> list[tuple[str, ...]]:
+    ) -> Commands:
         """Return the commands for making and mounting, as a person would type them."""
         raise NotImplementedError
 
@@ -280,7 +280,7 @@ class Family:
         """Release what a killed run left and no namespace has ended; return what it was."""
         return []
 
-    def tears(self, effective: tuple[str, ...], attributes: tuple[str, ...]) -> bool:
+    def tears(self, effective: Words, attributes: Words) -> bool:
         """Whether a database page can be half written after a power loss; `attributes`: of the data
         directory.
         """
@@ -289,13 +289,13 @@ class Family:
     def tears_pages_of(self, setup: FsSetup, page_bytes: int) -> bool:
         return self.tears(options_of(setup), attributes_of(setup))
 
-    def reports(self, options: tuple[str, ...], unprotected: bool) -> tuple[str, ...]:
+    def reports(self, options: Words, unprotected: bool) -> Words:
         """Return public reports of losses after a power loss with these options, as
         "owner/project#number". `unprotected`: the server does not repair torn pages.
         """
         return ()
 
-    def compresses(self, options: tuple[str, ...]) -> str | None:
+    def compresses(self, options: Words) -> str | None:
         return None
 
     def character(self, setup: FsSetup) -> Character | None:
@@ -350,11 +350,11 @@ class Family:
         return None
 
 
-def options_of(setup: FsSetup) -> tuple[str, ...]:
+def options_of(setup: FsSetup) -> Words:
     """Return the options of the filesystem, then properties of the volume that contains the data."""
     return (*setup.mount, *setup.volumes.get("data", Volume()).options)
 
 
-def attributes_of(setup: FsSetup) -> tuple[str, ...]:
+def attributes_of(setup: FsSetup) -> Words:
     """Return what chattr sets on the data directory, or on its volume."""
     return (*setup.attributes, *setup.volumes.get("data", Volume()).attributes)

@@ -16,7 +16,7 @@ from dbbench.machine.host.proc import number, text
 from dbbench.machine.kernel_log import Watch
 from dbbench.machine.libc import syncfs
 from dbbench.machine.pagecache import Emptying, evict
-from dbbench.model import Durability, FsSetup, Scalar
+from dbbench.model import Commands, Durability, FsSetup, Scalar, Scalars, Words
 from dbbench.results.journal import Journal
 from dbbench.storage.devices import hold, sysfs, used
 from dbbench.storage.devices.port import Device
@@ -44,29 +44,29 @@ class Formatted(Family):
     """
 
     by_mkfs: ClassVar[bool] = True
-    needs: ClassVar[tuple[str, ...]]  # the programs for making, mounting and reading back
+    needs: ClassVar[Words]  # the programs for making, mounting and reading back
     # It never discards, and overwrites an old signature only because the guard has permitted it.
-    mkfs: ClassVar[tuple[str, ...]]
+    mkfs: ClassVar[Words]
     # whether mkfs is tried on a sparse file, to learn which options it knows
     tries_mkfs: bool = False
     # options to mount a copy of the whole volume while the original is mounted
-    mount_of_copy: tuple[str, ...] = ()
+    mount_of_copy: Words = ()
 
     def __init__(self, name: str) -> None:
         self.name = name
 
-    def programs(self, setup: FsSetup) -> tuple[str, ...]:
+    def programs(self, setup: FsSetup) -> Words:
         return self.needs
 
-    def mkfs_argv(self, setup: FsSetup, targets: tuple[str, ...]) -> list[str]:
+    def mkfs_argv(self, setup: FsSetup, targets: Words) -> list[str]:
         """Return the mkfs command for one or several devices."""
         return [*self.mkfs, *setup.mkfs.options, *targets]
 
-    def geometry(self, target: Path) -> dict[str, Scalar]:
+    def geometry(self, target: Path) -> Scalars:
         """Read the geometry from the device with the family's own tool; it includes `uuid`."""
         raise NotImplementedError
 
-    def mount_options(self, setup: FsSetup) -> tuple[str, ...]:
+    def mount_options(self, setup: FsSetup) -> Words:
         """Return the setup's options, with `nodiscard` unless they set discard: some kernels do so
         by default.
         """
@@ -75,14 +75,14 @@ class Formatted(Family):
             return (*setup.mount, "nodiscard")
         return setup.mount
 
-    def mount_words(self, others: tuple[str, ...]) -> tuple[str, ...]:
+    def mount_words(self, others: Words) -> Words:
         """Return mount options that name the other devices, so that no scan is needed."""
         return ()
 
-    def live(self, device_name: str) -> dict[str, Scalar]:
+    def live(self, device_name: str) -> Scalars:
         return {}
 
-    def flags(self, effective: tuple[str, ...], live: dict[str, Scalar]) -> tuple[Durability, ...]:
+    def flags(self, effective: Words, live: Scalars) -> tuple[Durability, ...]:
         """Return what an fsync does not guarantee. Barriers are on unless the kernel reports
         `nobarrier`.
         """
@@ -93,7 +93,7 @@ class Formatted(Family):
     def promises(self, setup: FsSetup) -> tuple[Durability, ...]:
         return self.flags(setup.mount, {})
 
-    def attributes(self, path: Path) -> tuple[str, ...]:
+    def attributes(self, path: Path) -> Words:
         return ()
 
     def members(self, path: Path) -> frozenset[str] | None:
@@ -108,10 +108,10 @@ class Formatted(Family):
     def volume_commands(self, setup: FsSetup, at: Path) -> list[list[str]]:
         return []
 
-    def add_volumes(self, setup: FsSetup, path: Path) -> tuple[str, ...]:
+    def add_volumes(self, setup: FsSetup, path: Path) -> Words:
         return ()
 
-    def making(self, setup: FsSetup, targets: tuple[str, ...]) -> list[list[str]]:
+    def making(self, setup: FsSetup, targets: Words) -> list[list[str]]:
         commands = [self.mkfs_argv(setup, targets)]
         if setup.mkfs.tune:
             commands.append([self.tuner, *setup.mkfs.tune, targets[0]])
@@ -128,9 +128,9 @@ class Formatted(Family):
     def commands(
         self,
         setup: FsSetup,
-        targets: tuple[str, ...],
+        targets: Words,
         at: str,
-    ) -> list[tuple[str, ...]]:
+    ) -> Commands:
         options = (*self.mount_options(setup), *self.mount_words(targets[1:]))
         commands = self.making(setup, targets)
         commands.append(self.mounting(options, targets[0], at))
@@ -217,7 +217,7 @@ class Formatted(Family):
         self.forget(device.members)
         _must_be_ours(device)
 
-    def mount(self, setup: FsSetup, device: Device, at: Path, *more: str) -> tuple[str, ...]:
+    def mount(self, setup: FsSetup, device: Device, at: Path, *more: str) -> Words:
         """Run mount(8) on the checked descriptions; return the setup's options. Raises MountFailed,
         DeviceChanged.
         """
@@ -305,7 +305,7 @@ class Formatted(Family):
         setup: FsSetup,
         device: Device,
         at: Path,
-        options: tuple[str, ...],
+        options: Words,
     ) -> Mounted:
         # The mount must be that of our device, with all its members and no others.
         mount = common.mount_of(at)
@@ -333,9 +333,9 @@ class Formatted(Family):
     def _facts(
         self,
         path: Path,
-        asked: tuple[str, ...],
-        attributes: tuple[str, ...],
-        properties: tuple[str, ...] = (),
+        asked: Words,
+        attributes: Words,
+        properties: Words = (),
     ) -> Mounted:
         # What is in force, as the kernel prints it.
         mount = common.mount_of(path)

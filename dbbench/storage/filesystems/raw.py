@@ -17,7 +17,7 @@ from dbbench.errors import MountFailed
 from dbbench.machine import namespaces
 from dbbench.machine.host.proc import number
 from dbbench.machine.pagecache import Emptying
-from dbbench.model import FsSetup
+from dbbench.model import Commands, FsSetup, Words
 from dbbench.results.journal import Journal
 from dbbench.storage.devices import hold
 from dbbench.storage.devices.port import Device
@@ -40,9 +40,9 @@ class Raw(Family):
     def commands(
         self,
         setup: FsSetup,
-        targets: tuple[str, ...],
+        targets: Words,
         at: str,
-    ) -> list[tuple[str, ...]]:
+    ) -> Commands:
         """Describe how the tablespace is copied to the device; it was filled as a file of fixed
         size.
         """

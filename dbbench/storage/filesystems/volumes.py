@@ -13,7 +13,7 @@ from typing import Final
 from dbbench import process
 from dbbench.errors import OperationFailed
 from dbbench.machine.libc import syncfs
-from dbbench.model import FsSetup, Layer, Scalar
+from dbbench.model import FsSetup, Layer, Scalars
 from dbbench.storage.devices.port import Device
 from dbbench.storage.filesystems import families
 from dbbench.storage.filesystems.family import Character, Family, Growing, Snapshots, Stored
@@ -210,5 +210,5 @@ def formatted_of(setup: FsSetup) -> Formatted:
     return family
 
 
-def _facts(stored: Stored) -> dict[str, Scalar]:
+def _facts(stored: Stored) -> Scalars:
     return stored.volume.layers[-1]

@@ -10,7 +10,7 @@ from typing import Final
 
 from dbbench import process
 from dbbench.machine.host.proc import text
-from dbbench.model import FsSetup, Scalar
+from dbbench.model import FsSetup, Scalar, Scalars
 from dbbench.storage.filesystems.common import PAGE_BYTES, TOOL_S, block_bytes
 from dbbench.storage.filesystems.family import Character, Check, FreeExtent, Mounted, Stored
 from dbbench.storage.filesystems.formatted import Formatted, examine
@@ -51,7 +51,7 @@ class Xfs(Formatted):
     described = Character("metadata", False, "no", False, "grow", True)
     checks = (Check("xfs_repair -n", _repair),)
 
-    def geometry(self, target: Path) -> dict[str, Scalar]:
+    def geometry(self, target: Path) -> Scalars:
         facts = parse_xfs_info(process.run(["xfs_info", target]).stdout)
         print_uuid = ["xfs_db", "-r", "-c", "sb 0", "-c", "print uuid", str(target)]
         uuid = process.run(print_uuid).stdout.partition("=")[2]
@@ -94,7 +94,7 @@ FAMILY: Final = Xfs("xfs")
 
 
 @process.understood("xfs_info")
-def parse_xfs_info(text: str) -> dict[str, Scalar]:
+def parse_xfs_info(text: str) -> Scalars:
     """Parse the geometry in xfs_info's table (mkfs.xfs prints the same)."""
     sections: dict[str, dict[str, int]] = {}
     name = ""

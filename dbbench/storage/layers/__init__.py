@@ -12,7 +12,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import Final, TypeVar
 
-from dbbench.model import Layer, Scalar
+from dbbench.model import Commands, Layer, Scalars, Words
 from dbbench.results.journal import Journal
 from dbbench.storage.devices.port import Device, as_one
 from dbbench.storage.layers import crypt, delay, lvm, md
@@ -43,7 +43,7 @@ def stack_layers(
             spare = stack.enter_context(stack_layers(of_spare, device.spare, journal))
             device = dataclasses.replace(device, spare=spare)
         devices = device.each
-        facts = list[dict[str, Scalar]]()
+        facts = list[Scalars]()
         for layer in layers:
             volumes: list[Device] = []
             for group in deal(devices, layer.groups):
@@ -58,7 +58,7 @@ def stack_layers(
         yield dataclasses.replace(as_one(devices, below=device), layers=tuple(facts))
 
 
-def take_snapshots(volume: Device) -> tuple[dict[str, Scalar], ...]:
+def take_snapshots(volume: Device) -> tuple[Scalars, ...]:
     """Take the setup's snapshot for the measurement; return the facts of all layers. Raises
     MakeFailed.
     """
@@ -69,11 +69,11 @@ def take_snapshots(volume: Device) -> tuple[dict[str, Scalar], ...]:
 
 def commands(
     layers: Sequence[Layer],
-    targets: tuple[str, ...],
+    targets: Words,
     mark: str = "",
-) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
+) -> tuple[Commands, Words]:
     """Return the commands for the layers, and the resulting volumes, whose names end with `mark`."""
-    argvs: list[tuple[str, ...]] = []
+    argvs: Commands = []
     for layer in layers:
         volumes: list[str] = []
         for number, group in enumerate(deal(targets, layer.groups)):
@@ -87,7 +87,7 @@ def commands(
     return argvs, targets
 
 
-def holding(layers: Sequence[Layer]) -> list[tuple[str, ...]]:
+def holding(layers: Sequence[Layer]) -> Commands:
     """Return the commands of `held`, which run after mkfs, mount and restore."""
     return [argv for layer in layers if layer.kind == "lvm" for argv in lvm.holding(layer)]
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from dbbench import process
 from dbbench.errors import MakeFailed
-from dbbench.model import Layer, Scalar
+from dbbench.model import Commands, Layer, Scalars, Words
 from dbbench.results.journal import Journal
 from dbbench.storage.devices.port import Device
 from dbbench.storage.layers import volume
@@ -20,21 +20,19 @@ from dbbench.storage.layers.volume import failing, open_volume, reserve
 PROGRAMS: Final = ("cryptsetup", "dmsetup", "wipefs")  # for making and removing
 
 
-def needs(layer: Layer) -> tuple[str, ...]:
+def needs(layer: Layer) -> Words:
     """Return the kernel's target; the kernel loads the cipher."""
     return ("dm-crypt",)
 
 
-def commands(
-    layer: Layer, targets: tuple[str, ...]
-) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
+def commands(layer: Layer, targets: Words) -> tuple[Commands, Words]:
     """Return the commands for one volume on each target."""
     names = tuple(f"dbbench-{number}" for number in range(1, len(targets) + 1))
     opens = [_open(layer, target, name) for target, name in zip(targets, names, strict=True)]
     return opens, tuple(f"/dev/mapper/{name}" for name in names)
 
 
-def _open(layer: Layer, target: str, name: str) -> tuple[str, ...]:
+def _open(layer: Layer, target: str, name: str) -> Words:
     """Return the command. XTS splits a 512-bit key in two halves: AES-256, LUKS's default."""
     how = [
         "--type",
@@ -87,7 +85,7 @@ def make(
 
 
 @process.understood("cryptsetup")
-def parse_status(text: str) -> dict[str, Scalar]:
+def parse_status(text: str) -> Scalars:
     """Return cipher, key_bits, sector_bytes and size_bytes from `cryptsetup status`."""
     fields = dict(re.findall(r"^\s+([a-z ]+?):\s+(.*)$", text, re.MULTILINE))
     sector = int(fields["sector size"].split()[0])

@@ -15,7 +15,7 @@ from typing import Final
 
 from dbbench import packages, process
 from dbbench.errors import MakeFailed
-from dbbench.model import Layer, Scalar
+from dbbench.model import Commands, Layer, Scalar, Scalars, Words
 from dbbench.results.fileio import open_fd
 from dbbench.results.journal import Journal
 from dbbench.storage.devices import sysfs
@@ -33,14 +33,12 @@ _SECTOR: Final = 512  # of device-mapper
 _CLOCK_MONOTONIC_COARSE: Final = 6  # linux/time.h; its resolution is the period of the clock's tick
 
 
-def needs(layer: Layer) -> tuple[str, ...]:
+def needs(layer: Layer) -> Words:
     """Return the kernel's target."""
     return (TARGET,)
 
 
-def commands(
-    layer: Layer, targets: tuple[str, ...]
-) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
+def commands(layer: Layer, targets: Words) -> tuple[Commands, Words]:
     """Return the commands for one volume on each target, whose size is known in a trial only."""
     names = [f"dbbench-{number}" for number in range(1, len(targets) + 1)]
     argvs = [
@@ -74,7 +72,7 @@ def make(
                     f"{member} has the table {actual} instead of {table}",
                     effect="Nothing was measured.",
                 )
-            facts: dict[str, Scalar] = {"kind": "delay", "name": member}
+            facts: Scalars = {"kind": "delay", "name": member}
             delayed = stack.enter_context(open_volume(volume.mapped_names(member)[member], facts))
             facts |= _describe_delays(layer, bare[number], single_ms(delayed.argument))
             volumes.append(delayed)
@@ -86,7 +84,7 @@ def _arguments(layer: Layer, target: str) -> str:
     return "delay " + " ".join(f"{target} 0 {layer.delays.get(kind, 0)}" for kind in KINDS)
 
 
-def _create(name: str, table: str) -> tuple[str, ...]:
+def _create(name: str, table: str) -> Words:
     return ("dmsetup", "create", name, "--table", table)
 
 
@@ -99,9 +97,9 @@ def _describe_delays(
     layer: Layer,
     bare: Mapping[str, float],
     delayed: Mapping[str, float],
-) -> dict[str, Scalar]:
+) -> Scalars:
     """Return for each kind of I/O the requested and the measured delay, and the clock's tick."""
-    facts: dict[str, Scalar] = {"tick_ms": round(tick_ms(), 3)}
+    facts: Scalars = {"tick_ms": round(tick_ms(), 3)}
     for kind, asked in layer.delays.items():
         facts[f"{kind}_ms"] = asked
         facts[f"{kind}_measured_ms"] = round(delayed[kind] - bare[kind], 2)

@@ -11,12 +11,12 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from dbbench import process
 from dbbench.errors import FilesystemDamaged
 from dbbench.machine import namespaces
-from dbbench.model import Layer, Scalar
+from dbbench.model import Commands, Document, Layer, Scalars, Words
 from dbbench.results.journal import Journal
 from dbbench.storage.devices import hold
 from dbbench.storage.devices.port import Device
@@ -48,7 +48,7 @@ _COLUMNS: Final = "lv_name,lv_size,segtype,stripes,stripe_size,chunk_size,lv_whe
 PROGRAMS: Final = ("vgcreate", "lvcreate", "lvs", "dmsetup", "wipefs")  # for making and removing
 
 
-def needs(layer: Layer) -> tuple[str, ...]:
+def needs(layer: Layer) -> Words:
     """Return the kernel modules; linear and striped are in dm-mod itself."""
     return (
         "dm-mod",
@@ -56,14 +56,12 @@ def needs(layer: Layer) -> tuple[str, ...]:
     )
 
 
-def commands(
-    layer: Layer, targets: tuple[str, ...]
-) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
+def commands(layer: Layer, targets: Words) -> tuple[Commands, Words]:
     """Return the commands for one group of all targets, and the volume."""
     return [_group("dbbench", targets), *_volume(layer, "dbbench", None)], (f"/dev/dbbench/{DATA}",)
 
 
-def holding(layer: Layer) -> list[tuple[str, ...]]:
+def holding(layer: Layer) -> Commands:
     """Return the command for the snapshot."""
     if layer.snapshot:
         return [_snapshot("dbbench", DATA, HELD, _room(layer), layer.snapshot == "thin")]
@@ -102,7 +100,7 @@ def make(
             check_snapshot(facts)
 
 
-def _group(group: str, names: Sequence[str]) -> tuple[str, ...]:
+def _group(group: str, names: Sequence[str]) -> Words:
     """Return vgcreate with autoactivation disabled."""
     return ("vgcreate", "--yes", "--setautoactivation", "n", group, *names)
 
@@ -111,7 +109,7 @@ def _volume(
     layer: Layer,
     group: str,
     pool_bytes: int | None,
-) -> list[tuple[str, ...]]:
+) -> Commands:
     """Return lvcreate's argv lists. Nothing is zeroed, because mkfs follows. `pool_bytes`: None
     before it is known.
     """
@@ -165,7 +163,7 @@ def _snapshot(
     name: str,
     room_percent: int,
     thin: bool = False,
-) -> tuple[str, ...]:
+) -> Words:
     size = [] if thin else ["-l", f"{room_percent}%ORIGIN"]
     return ("lvcreate", "--yes", "--snapshot", *size, "-n", name, f"{group}/{origin}")
 
@@ -174,14 +172,14 @@ def _room(layer: Layer) -> int:
     return int(layer.snapshot_size.rstrip("%"))
 
 
-def take_snapshot(facts: dict[str, Scalar]) -> dict[str, Scalar]:
+def take_snapshot(facts: Scalars) -> Scalars:
     """Take the snapshot that the layer requires, and read it back. Raises MakeFailed."""
     if not facts["snapshot"]:
         return facts
     snapshot(facts, HELD)
     group = str(facts["name"])
     rows = _report(group, _devices(group))
-    held_facts: dict[str, Scalar] = {**facts, "snapshot_held": True}
+    held_facts: Scalars = {**facts, "snapshot_held": True}
     keeper = rows[_POOL if facts["snapshot"] == "thin" else HELD]
     held_facts["snapshot_chunk_kb"] = int(keeper["chunk_size"]) // 1024
     if facts["snapshot"] == "classic":
@@ -189,7 +187,7 @@ def take_snapshot(facts: dict[str, Scalar]) -> dict[str, Scalar]:
     return held_facts
 
 
-def check_snapshot(facts: dict[str, Scalar]) -> None:
+def check_snapshot(facts: Scalars) -> None:
     """Raise FilesystemDamaged if the space for the snapshot was full: the load then ran without
     one, or got errors.
     """
@@ -208,7 +206,7 @@ def check_snapshot(facts: dict[str, Scalar]) -> None:
 
 
 def snapshot(
-    facts: dict[str, Scalar],
+    facts: Scalars,
     name: str,
     origin: str = DATA,
     share: float = 1.0,
@@ -229,7 +227,7 @@ def snapshot(
     return _kernel_name(group, name)
 
 
-def clone(facts: dict[str, Scalar], name: str, of: str) -> str:
+def clone(facts: Scalars, name: str, of: str) -> str:
     """Make a writable copy of an unchanged snapshot; return its kernel name. LVM has none for
     classic snapshots: device-mapper alone uses the remaining space. Raises MakeFailed.
     """
@@ -255,7 +253,7 @@ def _kernel_name(group: str, volume: str) -> str:
     return mapped_names(_dm_name(group))[_dm_name(group, volume)]
 
 
-def drop(facts: dict[str, Scalar], *volumes: str) -> None:
+def drop(facts: Scalars, *volumes: str) -> None:
     """Remove snapshots, the later of `volumes` first; missing ones are ignored. Raises MakeFailed."""
     group = str(facts["name"])
     with failing(f"removing {', '.join(volumes)} of {group}"):
@@ -268,7 +266,7 @@ def drop(facts: dict[str, Scalar], *volumes: str) -> None:
                 )
 
 
-def merge(facts: dict[str, Scalar], name: str) -> None:
+def merge(facts: Scalars, name: str) -> None:
     """Restore the volume to the snapshot, which is then gone. The volume must not be open. Raises
     MakeFailed.
     """
@@ -281,7 +279,7 @@ def merge(facts: dict[str, Scalar], name: str) -> None:
         )
 
 
-def extend(facts: dict[str, Scalar], spare: Device) -> None:
+def extend(facts: Scalars, spare: Device) -> None:
     """Add a device to the group and extend the volume (thin: its pool first); a striped one
     continues without stripes, which would need as many devices. Raises MakeFailed.
     """
@@ -307,13 +305,13 @@ def extend(facts: dict[str, Scalar], spare: Device) -> None:
             _lvm(extension(facts), names)
 
 
-def extension(facts: dict[str, Scalar]) -> tuple[str, ...]:
+def extension(facts: Scalars) -> Words:
     """Return the command that extends the data's volume over all free space of its group."""
     plain = ("--stripes", "1") if facts["segtype"] == "striped" else ()
     return ("lvextend", *plain, "-l", "+100%FREE", f"{facts['name']}/{DATA}")
 
 
-def used_bytes(facts: dict[str, Scalar], name: str) -> int:
+def used_bytes(facts: Scalars, name: str) -> int:
     """Return a snapshot's space: classic, its chunks; thin ones, all pool blocks that are not the
     volume's.
     """
@@ -343,17 +341,17 @@ def parse_bytes(status: str, chunk_bytes: int) -> int:
 
 
 @process.understood("lvs")
-def parse_lvs(text: str) -> dict[str, dict[str, Any]]:
+def parse_lvs(text: str) -> dict[str, Document]:
     """Return the rows of `lvs`, by the names of the volumes."""
     report = json.loads(text)["report"][0]
     return {row["lv_name"].strip("[]"): row for row in report["lv"]}
 
 
 @process.understood("lvs")
-def volume_facts(rows: dict[str, dict[str, Any]]) -> dict[str, Scalar]:
+def volume_facts(rows: dict[str, Document]) -> Scalars:
     """Return the facts of a group with `data`: the kind of volume, sizes in bytes and kB."""
     data = rows[DATA]
-    facts: dict[str, Scalar] = {"segtype": data["segtype"], "size_bytes": int(data["lv_size"])}
+    facts: Scalars = {"segtype": data["segtype"], "size_bytes": int(data["lv_size"])}
     if data["segtype"] == "striped":
         facts |= {"stripes": int(data["stripes"]), "stripe_kb": int(data["stripe_size"]) // 1024}
     if pool := rows.get(_POOL):
@@ -365,7 +363,7 @@ def volume_facts(rows: dict[str, dict[str, Any]]) -> dict[str, Scalar]:
     return facts
 
 
-def _report(group: str, names: Sequence[str]) -> dict[str, dict[str, Any]]:
+def _report(group: str, names: Sequence[str]) -> dict[str, Document]:
     how = ["--reportformat", "json", "--units", "b", "--nosuffix", "--all", "-o", _COLUMNS]
     return parse_lvs(_lvm(("lvs", *how, group), names, note=False))
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from dbbench import process
 from dbbench.errors import MakeFailed
-from dbbench.model import Layer, Scalar
+from dbbench.model import Commands, Layer, Scalars, Words
 from dbbench.results.journal import Journal
 from dbbench.storage.devices import hold, sysfs
 from dbbench.storage.devices.port import Device
@@ -35,20 +35,18 @@ _RESHAPE_S: Final = 6 * 3600.0  # long enough to read and write every block of l
 PROGRAMS: Final = ("mdadm", "wipefs")  # for making and removing
 
 
-def needs(layer: Layer) -> tuple[str, ...]:
+def needs(layer: Layer) -> Words:
     """Return the module of the level."""
     return (f"raid{layer.level}",)
 
 
-def commands(
-    layer: Layer, targets: tuple[str, ...]
-) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
+def commands(layer: Layer, targets: Words) -> tuple[Commands, Words]:
     """Return the command for one array of all targets."""
     volume = "/dev/md/dbbench"
     return [_create(layer, volume, targets)], (volume,)
 
 
-def _create(layer: Layer, volume: str, targets: Sequence[str], *more: str) -> tuple[str, ...]:
+def _create(layer: Layer, volume: str, targets: Sequence[str], *more: str) -> Words:
     """Return the command with --run: mdadm must not ask about earlier content, because the guard
     has decided.
     """
@@ -112,7 +110,7 @@ def make(
             yield (volume,)
 
 
-def read_back(array: str, name: str) -> dict[str, Scalar]:
+def read_back(array: str, name: str) -> Scalars:
     """Return what the kernel reports. `sync`: "idle", the action, or "none" if the level has
     nothing to sync.
     """
@@ -120,7 +118,7 @@ def read_back(array: str, name: str) -> dict[str, Scalar]:
     def read(place: str) -> str:
         return sysfs.attribute(array, f"md/{place}") or ""
 
-    facts: dict[str, Scalar] = {
+    facts: Scalars = {
         "kind": "md",
         "name": name,
         "level": int(read("level").removeprefix("raid") or -1),
@@ -167,7 +165,7 @@ def end(name: str) -> bool:
     return array is not None
 
 
-def add(facts: dict[str, Scalar], spare: Device) -> None:
+def add(facts: Scalars, spare: Device) -> None:
     """Add a device; in the background RAID0 and RAID10 are reshaped, RAID1 is copied. Raises
     MakeFailed.
     """
@@ -189,10 +187,10 @@ def add(facts: dict[str, Scalar], spare: Device) -> None:
         process.run(argv, pass_fds=(spare.fd,), env=_ENV, timeout_s=600)
 
 
-def until_idle(facts: dict[str, Scalar]) -> dict[str, Scalar]:
+def until_idle(facts: Scalars) -> Scalars:
     """Wait until the array has finished moving data; return its facts. Raises DeadlinePassed."""
     name = str(facts["name"])
-    array: dict[str, Scalar] = {}
+    array: Scalars = {}
 
     def is_busy() -> bool:
         array.update(read_back(find_array(name) or "", name))

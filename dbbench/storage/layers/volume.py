@@ -19,7 +19,7 @@ from typing import Final, Protocol
 from dbbench import packages, process
 from dbbench.errors import CommandFailed, DeadlinePassed, MakeFailed, UnmountFailed
 from dbbench.machine.host.proc import text
-from dbbench.model import DeviceFacts, Layer, Scalar
+from dbbench.model import Commands, DeviceFacts, Layer, Scalars, Words
 from dbbench.results.fileio import open_fd
 from dbbench.results.journal import Journal
 from dbbench.storage.devices import guard, hold, sysfs
@@ -92,7 +92,7 @@ def failing(what: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def open_volume(name: str, facts: dict[str, Scalar]) -> Iterator[Device]:
+def open_volume(name: str, facts: Scalars) -> Iterator[Device]:
     """Yield the volume of that kernel name (md127, dm-3), locked, so that udev does not open it.
     Raises MakeFailed.
     """
@@ -175,14 +175,12 @@ class LayerKind(Protocol):
     """A kind of layer: one module each."""
 
     @property
-    def PROGRAMS(self) -> tuple[str, ...]: ...
+    def PROGRAMS(self) -> Words: ...
 
-    def needs(self, layer: Layer) -> tuple[str, ...]:
+    def needs(self, layer: Layer) -> Words:
         """Return what the kernel must have: modules, by name (`raid0`, `dm-snapshot`)."""
 
-    def commands(
-        self, layer: Layer, targets: tuple[str, ...]
-    ) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
+    def commands(self, layer: Layer, targets: Words) -> tuple[Commands, Words]:
         """Return the commands that make it on these targets, as a person would type them, and the
         resulting volumes.
         """

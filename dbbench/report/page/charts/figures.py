@@ -27,10 +27,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import plotly.graph_objects as go
 
+from dbbench.model import Document
 from dbbench.report.page.charts.telemetry import LEAST_TRIALS, Telemetry
 from dbbench.report.page.charts.timelines import Panel, TimelineChart, Timelines
 from dbbench.report.page.groups import Group
@@ -45,7 +46,7 @@ ROW: Final = 13  # height of a row of the strip, px
 MOST_WARNINGS: Final = 8  # labels of warnings above a chart
 CHECKPOINT: Final = "checkpoint"  # the row of the strip for checkpoints
 SMALL: Final = {"size": 11}
-HATCHED: Final[dict[str, Any]] = {
+HATCHED: Final[Document] = {
     "shape": "/",
     "fgcolor": LIGHT.kinds[1],
     "bgcolor": LIGHT.kinds[2],
@@ -60,7 +61,7 @@ class CpuKind(NamedTuple):
     fill: str
     sign: str
     sign_color: str
-    pattern: dict[str, Any] | None = None
+    pattern: Document | None = None
 
 
 KINDS: Final = {
@@ -76,7 +77,7 @@ RELATIVE: Final = {
 }
 
 
-def figures(seconds: Telemetry, timelines: Timelines) -> list[dict[str, Any]]:
+def figures(seconds: Telemetry, timelines: Timelines) -> list[Document]:
     """Return the charts of a group for the script: id, title, and the figure as JSON without the
     template that all share. A headline has a second layout, `narrow`, for phones.
     """
@@ -91,7 +92,7 @@ def _figure(
     chart: TimelineChart,
     seconds: Telemetry,
     timelines: Timelines,
-) -> dict[str, Any]:
+) -> Document:
     traces: list[go.Scatter] = []
     if chart.kind == "stack":
         for arm in range(len(seconds.group.arms)):
@@ -110,7 +111,7 @@ def _figure(
     return _plain([*traces, *strip], wide) | {"narrow": _plain([], narrow)["layout"]}
 
 
-def _plain(traces: Sequence[go.Scatter], layout: go.Layout) -> dict[str, Any]:
+def _plain(traces: Sequence[go.Scatter], layout: go.Layout) -> Document:
     """Return what `go.Figure(traces, layout).to_plotly_json()` returns; its copies would take more
     than half of the time that the page takes.
     """
@@ -120,7 +121,7 @@ def _plain(traces: Sequence[go.Scatter], layout: go.Layout) -> dict[str, Any]:
     }
 
 
-def picture() -> dict[str, Any]:
+def picture() -> Document:
     """Return the layout that is added to a chart when it is saved as a picture."""
     title = {
         "font": {
@@ -130,7 +131,7 @@ def picture() -> dict[str, Any]:
         "x": 0.01,
         "xanchor": "left",
     }
-    plain: dict[str, Any] = go.Layout(title=title, paper_bgcolor=LIGHT.ground).to_plotly_json()
+    plain: Document = go.Layout(title=title, paper_bgcolor=LIGHT.ground).to_plotly_json()
     return plain
 
 
@@ -190,7 +191,7 @@ def _lines(panel: Panel, seconds: Telemetry, n: int) -> list[go.Scatter]:
             counts = trial.id in group.counted_ids
             if counts and not few:
                 continue
-            of_row: dict[str, Any] = meta | {
+            of_row: Document = meta | {
                 "of": "rows",
                 "rows": [row],
             }
@@ -250,7 +251,7 @@ def _headline(
     right = 8 if narrow else 14 + 7.6 * min(longest, 24)
 
     # What is written above the plot: where the window begins, and warnings.
-    above: dict[str, Any] = {
+    above: Document = {
         "xref": "x",
         "yref": "paper",
         "y": 1,
@@ -319,7 +320,7 @@ def _headline(
     return layout
 
 
-def _end_name(group: Group, index: int) -> dict[str, Any]:
+def _end_name(group: Group, index: int) -> Document:
     """Return the name of an arm at the end of its line."""
     arm = group.arms[index]
     return {
@@ -336,7 +337,7 @@ def _end_name(group: Group, index: int) -> dict[str, Any]:
     }
 
 
-def _strip(seconds: Telemetry, trials: Sequence[dict[str, Any]]) -> list[go.Scatter]:
+def _strip(seconds: Telemetry, trials: Sequence[Document]) -> list[go.Scatter]:
     group = seconds.group
     stalls = []
     checkpoints = []
@@ -358,7 +359,7 @@ def _strip(seconds: Telemetry, trials: Sequence[dict[str, Any]]) -> list[go.Scat
 
 
 def _ticks(
-    meta: dict[str, Any],
+    meta: Document,
     name: str,
     hover: str,
     color: str,
@@ -411,7 +412,7 @@ def _stack(chart: TimelineChart, seconds: Telemetry) -> go.Layout:
     for panel in chart.panels:
         kind = KINDS[panel.key]
         signs.append(f'<span style="color:{kind.sign_color}">{kind.sign}</span> {panel.title}')
-    annotations: list[dict[str, Any]] = [
+    annotations: list[Document] = [
         {
             "name": "means",
             "xref": "paper",
@@ -515,7 +516,7 @@ def _title(
     name: str,
     title: str,
     scale: str,
-) -> dict[str, Any]:
+) -> Document:
     x, y = _axes(n)
     return {
         "name": name,
@@ -531,7 +532,7 @@ def _title(
     }
 
 
-def _empty(n: int, arm: str = "") -> dict[str, Any]:
+def _empty(n: int, arm: str = "") -> Document:
     x, y = _axes(n)
     return {
         "name": f"empty{arm}",
@@ -543,7 +544,7 @@ def _empty(n: int, arm: str = "") -> dict[str, Any]:
     }
 
 
-def _cut(n: int) -> dict[str, Any]:
+def _cut(n: int) -> Document:
     x, y = _axes(n)
     return {
         "name": "cut",
@@ -558,7 +559,7 @@ def _cut(n: int) -> dict[str, Any]:
     }
 
 
-def _shapes(n: int, seconds: Telemetry, arm: str = "") -> list[dict[str, Any]]:
+def _shapes(n: int, seconds: Telemetry, arm: str = "") -> list[Document]:
     x, y = _axes(n)
     upright = {"xref": x, "yref": f"{y} domain", "y0": 0, "y1": 1}
     shapes = []

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from dbbench.compare import means
 from dbbench.metrics.histogram import LEAST_ABOVE, PERCENTILES, Histogram, merge, percentile_ms
-from dbbench.model import TypeLatency
+from dbbench.model import Document, Figures, TypeLatency
 from dbbench.report.page.charts.kit import PHONE, Chart, Frame, Line, PixelAxis, Ticks
 from dbbench.report.page.groups import ArmLabel, Group
 from dbbench.units import number
@@ -30,7 +30,7 @@ class LatencyRow(NamedTuple):
 
     arm: ArmLabel
     transactions: int
-    percentiles: dict[str, float | None]
+    percentiles: Figures
     longest_ms: float | None
 
 
@@ -40,7 +40,7 @@ class TypeRow(NamedTuple):
     arm: ArmLabel
     type: str
     transactions: int
-    percentiles: dict[str, float | None]
+    percentiles: Figures
 
 
 class Distribution(NamedTuple):
@@ -52,7 +52,7 @@ class Distribution(NamedTuple):
     types: list[TypeRow]
 
 
-def document(table: Distribution) -> dict[str, Any]:
+def document(table: Distribution) -> Document:
     """Return a distribution for the download."""
     rows = []
     for row in table.rows:
@@ -140,7 +140,7 @@ def _types(group: Group) -> Iterator[TypeRow]:
             for latencies in trial.types:
                 of_type.setdefault(latencies.type, []).append(latencies)
         for name, each in of_type.items():
-            merged: dict[str, float | None] = {}
+            merged: Figures = {}
             for key in each[0].percentiles:
                 values = [latencies.percentiles[key] for latencies in each]
                 measured = [ms for ms in values if ms is not None]

@@ -9,10 +9,10 @@ import math
 import statistics
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from dbbench.compare import changepoints
-from dbbench.model import plain
+from dbbench.model import Document, plain
 from dbbench.report.page.charts.kit import PHONE, Chart, Frame, LevelStep, Line, PixelAxis, Point
 from dbbench.report.page.theme import Mark
 from dbbench.units import GROUP, change, count, interval, number, round_change
@@ -116,9 +116,9 @@ def _regression(course: Course, point: NightPoint) -> str:
     return f"**Regression on the night of {point.night}**: {text}"
 
 
-def document(courses: Sequence[Course]) -> list[dict[str, Any]]:
+def document(courses: Sequence[Course]) -> list[Document]:
     """Return all series for the download."""
-    documents: list[dict[str, Any]] = [plain(course) for course in courses]
+    documents: list[Document] = [plain(course) for course in courses]
     for course in documents:
         for point in course["points"]:
             point["changed"] = list(point["changed"].values())

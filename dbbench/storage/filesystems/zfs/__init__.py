@@ -18,7 +18,7 @@ from dbbench import process
 from dbbench.errors import CommandFailed, MountFailed
 from dbbench.machine.host.proc import number
 from dbbench.machine.pagecache import EVICTING, Emptying
-from dbbench.model import Durability, FsSetup, Scalar
+from dbbench.model import Commands, Durability, FsSetup, Scalar, Scalars, Words
 from dbbench.results.journal import Journal
 from dbbench.storage.devices import hold, note
 from dbbench.storage.devices.hold import afterwards
@@ -223,15 +223,15 @@ class Zfs(Family):
         False,
     )
 
-    def programs(self, setup: FsSetup) -> tuple[str, ...]:
+    def programs(self, setup: FsSetup) -> Words:
         return ("zpool", "zfs", "zdb")
 
     def commands(
         self,
         setup: FsSetup,
-        targets: tuple[str, ...],
+        targets: Words,
         at: str,
-    ) -> list[tuple[str, ...]]:
+    ) -> Commands:
         commands = pool.making(setup, _NAME, targets)
         commands.append(["zfs", "set", f"mountpoint={at}", _NAME])
         return list(map(tuple, commands))
@@ -354,7 +354,7 @@ class Zfs(Family):
                 return f'"{option}" is not a property of ZFS, such as "atime=off"'
         return None
 
-    def tears(self, effective: tuple[str, ...], attributes: tuple[str, ...]) -> bool:
+    def tears(self, effective: Words, attributes: Words) -> bool:
         return properties.tears(effective)
 
     def tears_pages_of(self, setup: FsSetup, page_bytes: int) -> bool:
@@ -362,10 +362,10 @@ class Zfs(Family):
             return True
         return super().tears_pages_of(setup, page_bytes)
 
-    def reports(self, options: tuple[str, ...], unprotected: bool) -> tuple[str, ...]:
+    def reports(self, options: Words, unprotected: bool) -> Words:
         return properties.reports(options, unprotected)
 
-    def compresses(self, options: tuple[str, ...]) -> str | None:
+    def compresses(self, options: Words) -> str | None:
         compression = properties.pairs(options).get("compression", "off")
         if compression == "on":
             return _COMPRESSION_ON
@@ -398,11 +398,11 @@ def _ratio(values: Mapping[str, str]) -> float:
     return float(values["compressratio"].removesuffix("x"))
 
 
-def _geometry(name: str, setup: FsSetup) -> dict[str, Scalar]:
+def _geometry(name: str, setup: FsSetup) -> Scalars:
     """Return the properties by name, a volume's with its name as prefix. Raises MountFailed if one
     differs.
     """
-    facts: dict[str, Scalar] = {"driver": f"OpenZFS {driver.version()}"}
+    facts: Scalars = {"driver": f"OpenZFS {driver.version()}"}
     parts = {"": setup.mount}
     parts.update({part: volume.options for part, volume in setup.volumes.items()})
     # Each dataset must have the properties that the setup asks for.
@@ -445,7 +445,7 @@ def _mount(hosted: ZfsPool, path: Path) -> None:
 def _facts(
     path: Path,
     dataset: str,
-    options: tuple[str, ...] = (),
+    options: Words = (),
     hosted: ZfsPool | None = None,
 ) -> Mounted:
     """Return the facts of a mounted pool. `dataset`: the one with the data, for its properties."""
@@ -465,10 +465,10 @@ def _facts(
     )
 
 
-def _tunables(hosted: ZfsPool | None) -> dict[str, Scalar]:
+def _tunables(hosted: ZfsPool | None) -> Scalars:
     parameters = driver.parameters()
     stats = driver.arcstats()
-    facts: dict[str, Scalar] = {"driver": f"OpenZFS {driver.version()}"}
+    facts: Scalars = {"driver": f"OpenZFS {driver.version()}"}
     if "zfs_txg_timeout" in parameters:
         facts["txg_timeout_s"] = parameters["zfs_txg_timeout"]
     if "zfs_dirty_data_max" in parameters:

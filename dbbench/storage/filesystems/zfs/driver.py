@@ -11,7 +11,7 @@ from typing import Final
 
 from dbbench.errors import MakeFailed
 from dbbench.machine.host.proc import text
-from dbbench.model import Scalar
+from dbbench.model import Scalars
 from dbbench.results.journal import Journal
 from dbbench.storage.layers.volume import kernel_lacks, load_module
 
@@ -44,11 +44,11 @@ def load() -> None:
         )
 
 
-def parameters() -> dict[str, Scalar]:
+def parameters() -> Scalars:
     """Return the kernel module's parameters that affect performance or durability; {} without the
     module.
     """
-    values: dict[str, Scalar] = {}
+    values: Scalars = {}
     for name in _PARAMETERS:
         value = text(MODULE / "parameters" / name)
         if value is not None and value.isdigit():

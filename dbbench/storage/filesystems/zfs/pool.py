@@ -13,7 +13,7 @@ from typing import Final
 
 from dbbench import process
 from dbbench.errors import CommandFailed, MountFailed
-from dbbench.model import FsSetup, Scalar
+from dbbench.model import FsSetup, Scalars, Words
 from dbbench.results.journal import Journal
 from dbbench.storage.devices import hold
 from dbbench.storage.devices.port import Device
@@ -113,7 +113,7 @@ def new_name(journal: Journal | None = None) -> str:
 def making(
     setup: FsSetup,
     name: str,
-    targets: tuple[str, ...],
+    targets: Words,
 ) -> list[list[str]]:
     """Return `zpool create`, then `zfs create` for each volume of the setup. cachefile=none: no
     host imports the pool at boot. failmode=continue: an I/O error fails the write instead of
@@ -137,7 +137,7 @@ def making(
     return commands
 
 
-def label(path: Path) -> dict[str, Scalar]:
+def label(path: Path) -> Scalars:
     """Return the first label on a device: name, pool_guid, version, ashift. Raises MountFailed if
     there is none.
     """

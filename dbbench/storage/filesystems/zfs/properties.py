@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from dbbench import process
-from dbbench.model import Durability, FsSetup, Scalar
+from dbbench.model import Durability, FsSetup, Scalar, Scalars, Words
 
 _SINCE: Final = (  # first version with each property, from the release notes of OpenZFS
     ("compression", r"zstd.*", (2, 0)),
@@ -76,11 +76,11 @@ def parse_get(text: str) -> dict[str, str]:
 
 
 @process.understood("zdb")
-def parse_label(text: str) -> dict[str, Scalar]:
+def parse_label(text: str) -> Scalars:
     """Return name, pool_guid, version and ashift (as used, where the pool's may be 0) in `zdb -l`;
     or {}.
     """
-    label: dict[str, Scalar] = {}
+    label: Scalars = {}
     rows = re.findall(
         r"^\s*(name|pool_guid|version|ashift): '?([^'\n]+)'?$",
         text,
@@ -113,9 +113,9 @@ def differences(expected: Mapping[str, str], effective: Mapping[str, str]) -> li
     return texts
 
 
-def shown(values: Mapping[str, str]) -> dict[str, Scalar]:
+def shown(values: Mapping[str, str]) -> Scalars:
     """Return the properties for a result, sizes as numbers."""
-    properties: dict[str, Scalar] = {}
+    properties: Scalars = {}
     for name in _SHOWN:
         value = values.get(name, "-")
         if value != "-":
@@ -123,7 +123,7 @@ def shown(values: Mapping[str, str]) -> dict[str, Scalar]:
     return properties
 
 
-def effective(values: Mapping[str, str]) -> tuple[str, ...]:
+def effective(values: Mapping[str, str]) -> Words:
     """Return the properties of a result in the form of options: "recordsize=8192", "sync=standard"."""
     return tuple(f"{name}={value}" for name, value in shown(values).items())
 
@@ -151,7 +151,7 @@ def flags(options: Iterable[str], live: Mapping[str, Scalar]) -> tuple[Durabilit
     return tuple(flags_of_setup)
 
 
-def reports(options: Iterable[str], unprotected: bool) -> tuple[str, ...]:
+def reports(options: Iterable[str], unprotected: bool) -> Words:
     """Return the public reports of a loss with these options; `unprotected`: the server does not
     repair torn pages.
     """

@@ -7,7 +7,6 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import functools
-import json
 import os
 import pwd
 import select
@@ -47,7 +46,6 @@ _QUESTION_S = 60.0
 # A killed process ends at once, unless it waits in the kernel for a device or a filesystem that does
 # not answer.
 _KILLED_S = 1.0
-_CHUNK = 65536
 _KEPT = (
     "SSH_AUTH_SOCK",
     "XDG_CACHE_HOME",
@@ -460,63 +458,6 @@ def wait_while(
         time.sleep(every_s)
         value = busy()
     return value
-
-
-def ask_each(
-    ask: Callable[[str], object],
-    names: Sequence[str],
-    within_s: float,
-) -> dict[str, Any]:
-    """Call `ask` for each name in a forked process; return its answers (JSON) by name. A name is left
-    out if there is no answer within `allowed_s(within_s)`: a filesystem of a network or of FUSE may
-    never give one, and who waits for it cannot be killed. The process is then left to itself.
-    """
-    answers = dict[str, Any]()
-    waiting = list(names)
-    while waiting:
-        reader, writer = os.pipe()
-        child = os.fork()
-        if child == 0:
-            _answer(ask, waiting, writer)
-        os.close(writer)
-        with os.fdopen(reader, "rb", buffering=0) as pipe:
-            began = time.monotonic()
-            text = b""
-            while not overdue(began, within_s):
-                readable, _, _ = select.select([pipe], [], [], 0.05)
-                if not readable:
-                    continue
-                chunk = pipe.read(_CHUNK)
-                if not chunk:
-                    break
-                text += chunk
-                began = time.monotonic()
-        lines = text.split(b"\n")[:-1]
-        answers |= zip(waiting, map(json.loads, lines), strict=False)
-        # The name without an answer is not asked again.
-        waiting = waiting[len(lines) + 1 :]
-        os.kill(child, signal.SIGKILL)
-        _reap(child)
-    return answers
-
-
-def _answer(ask: Callable[[str], object], names: Sequence[str], writer: int) -> NoReturn:
-    """Write a line for each name, holding nothing of the parent's open that others wait for."""
-    try:
-        os.closerange(0, writer)
-        os.closerange(writer + 1, os.sysconf("SC_OPEN_MAX"))
-        for name in names:
-            line = json.dumps(ask(name))
-            os.write(writer, line.encode() + b"\n")
-    finally:
-        os._exit(0)
-
-
-def _reap(pid: int) -> None:
-    """Wait a moment for the end of a killed process."""
-    until = time.monotonic() + _KILLED_S
-    while os.waitpid(pid, os.WNOHANG) == (0, 0) and time.monotonic() < until:
-        time.sleep(0.01)
 
 
 def end_with(work: Callable[P, int], *given: P.args, **named: P.kwargs) -> NoReturn:

@@ -34,7 +34,7 @@ from dbbench.run.preflight import refusals
 from dbbench.samplers import programs as sampled
 from dbbench.samplers.time_layers import calls_by_number
 from dbbench.storage import devices
-from dbbench.storage.devices import configured, loop_driver, used
+from dbbench.storage.devices import configured, loop_driver, sysfs, used
 from dbbench.storage.devices.directory import nearest
 from dbbench.storage.filesystems import FAMILIES
 from dbbench.storage.layers import delay
@@ -489,11 +489,14 @@ def _devices() -> Iterator[Probe]:
     """Yield every disk with its identity, and who uses it or would after the next start. Nothing is
     decided by this list.
     """
-    disks = devices.describe_all()
+    statuses = loop_driver.statuses(sysfs.disks())
+    silent = [name for name, status in statuses.items() if not status.answers]
+    disks = devices.describe_all(silent)
     used_names = in_use(disks)
 
     # lsblk does not see other mount namespaces, nor programs that have a disk open.
-    quiet = used.targets([disk.name for disk in disks if disk.name not in used_names])
+    names_of_quiet = [disk.name for disk in disks if disk.name not in used_names]
+    quiet = used.targets(names_of_quiet, statuses)
     users = used.users_of(quiet)
     entries = list[configured.ConfiguredUse]()
     with contextlib.suppress(OSError):
@@ -502,7 +505,7 @@ def _devices() -> Iterator[Probe]:
     for device in quiet:
         named = configured.by_configuration(device, entries, tags[device.name])
         users.setdefault(device.name, []).extend(named)
-    for name in loop_driver.silent():
+    for name in silent:
         users[name] = ["the filesystem of its file does not answer"]
     names = devices.DiskNames()
     for disk in disks:

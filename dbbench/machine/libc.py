@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import signal
 import stat
 import struct
 from collections.abc import Collection, Iterator
@@ -22,6 +23,7 @@ _statx.argtypes = (
 )
 _FAILED: Final = (-1, None, ctypes.c_void_p(-1).value)
 _AT_FDCWD: Final = -100
+_PR_SET_PDEATHSIG: Final = 1
 _AT_STATX_DONT_SYNC: Final = 0x4000
 _STATX_TYPE_AND_INODE: Final = 0x101
 # struct statx: the mode, the inode, and the numbers of the file and of its filesystem
@@ -50,6 +52,11 @@ def call(name: str, *arguments: Any, path: Path | None = None) -> int:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number), *([str(path)] if path else []))
     return int(result)
+
+
+def end_with_parent() -> None:
+    """Have the kernel kill this process when the thread that started it ends."""
+    call("prctl", _PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def syncfs(path: Path) -> None:

@@ -25,7 +25,7 @@ from typing import Final, NoReturn
 
 from dbbench import process
 from dbbench.errors import DbbenchError, NotRoot
-from dbbench.machine import libc
+from dbbench.machine import libc, questions
 from dbbench.machine.mounts import Mount, mount_holding, mounts_of
 
 # short, because the path of a unix socket has at most 107 bytes
@@ -48,7 +48,6 @@ UMOUNT_NOFOLLOW: Final = 0x8
 # What helps if namespaces cannot be made.
 CAPABLE: Final = "Run it as root; in a container, with CAP_SYS_ADMIN (docker run --privileged)."
 _CAP_SYS_ADMIN: Final = 21  # capability.h
-_PR_SET_PDEATHSIG: Final = 1
 _PR_SET_NO_NEW_PRIVS: Final = 38
 
 # Filesystems of the kernel itself: a copy of such a mount keeps no device busy.
@@ -128,7 +127,7 @@ def die_with_parent() -> None:
     if it is gone. PARENT in the environment is its expected pid.
     """
     expected = int(os.environ.pop(PARENT, "") or os.getppid())
-    _ask_for_death()
+    libc.end_with_parent()
     if os.getppid() != expected:
         os.kill(os.getpid(), signal.SIGKILL)
 
@@ -166,6 +165,7 @@ def isolate(work: Callable[[], int], *, keep: Sequence[Path] = ()) -> int:
         )
     # From here on the end of the parent is the end of this process.
     die_with_parent()
+    questions.prepare()
     try:
         RUNTIME.mkdir(0o700, parents=True, exist_ok=True)
         libc.call("unshare", CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC)
@@ -286,7 +286,7 @@ def _first_process(
     """
     status = 1
     try:
-        _ask_for_death()
+        libc.end_with_parent()
         # end of file: the middle process died before prctl
         if select.select([alive], [], [], 0)[0]:
             os._exit(128 + signal.SIGKILL)
@@ -361,10 +361,6 @@ def _supervise(child: int, reap: int) -> int:
             if ended[0] == child:
                 code = os.waitstatus_to_exitcode(ended[1])
                 return code if code >= 0 else 128 - code
-
-
-def _ask_for_death() -> None:
-    libc.call("prctl", _PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def _refusal(evidence: str) -> DbbenchError:

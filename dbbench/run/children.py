@@ -30,7 +30,7 @@ from dbbench.errors import (
     TrialStuck,
     from_data,
 )
-from dbbench.machine import namespaces
+from dbbench.machine import namespaces, questions
 from dbbench.machine.host.proc import PROC, below, content, tasks
 from dbbench.model.events import Emit, Event, parse
 from dbbench.results.fileio import own_file, writing
@@ -274,6 +274,8 @@ def serve(main: Callable[[dict[str, Any]], int]) -> NoReturn:
     pidfd, and later its exit status, negative after a signal.
     """
     namespaces.die_with_parent()
+    # One for all trials: what does not answer is asked once.
+    questions.prepare()
     requests = socket.socket(fileno=int(sys.argv[1]))
     while True:
         request, fds, _flags, _address = socket.recv_fds(requests, _MESSAGE_BYTES, 2)

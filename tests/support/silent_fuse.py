@@ -89,4 +89,4 @@ if __name__ == "__main__":
     import mfusepy
 
     folder = Path(sys.argv[1])
-    mfusepy.FUSE(Silent(folder), str(folder / "fuse"), foreground=True, nothreads=True)
+    mfusepy.FUSE(Silent(folder), str(folder / "fuse"), foreground=True)

@@ -66,3 +66,9 @@ def test_plan_accepts_another_disk(silent: str, dbbench: Any, tmp_path: Path) ->
     finally:
         detach(disk.path)
     assert printed.startswith("test: 1 setup")
+
+
+def test_a_run_on_an_image_ends(silent: str, dbbench: Any) -> None:
+    """Each trial asks about the loop device, and its namespaces end although nobody answers."""
+    dbbench.plan(plan("ext4", "files", {"name": "small-files", "files": 100}))
+    assert "small-files" in ended(dbbench, "run", "plan.toml", "--quick", "--progress", "none")

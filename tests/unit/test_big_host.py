@@ -16,6 +16,7 @@ import pytest
 
 from dbbench import process
 from dbbench.commands import doctor
+from dbbench.machine import questions
 from dbbench.machine.host import proc
 from dbbench.machine.limits.cgroup import Groups
 from dbbench.samplers.machine_state import Processes
@@ -24,6 +25,7 @@ from tests.support.files import write_file
 from tests.support.sys_tree import add
 
 Work = Callable[[Path, list[str]], object]
+WAITING: Final = [each.__file__ for each in (process, questions, subprocess, selectors)]
 KINDS: Final = ("disks", "loops", "btrfs", "swaps", "mounts", "processes")
 MOUNT: Final = "36 35 0:{0} / /snap/{0} ro shared:1 - squashfs /dev/squash{0} ro\n"
 SWAP: Final = "/dev/none{0} partition 1024 0 -2\n"
@@ -92,7 +94,7 @@ def calls(work: Callable[[], object]) -> Counter[str]:
     counted = Counter[str]()
 
     def count(frame: FrameType, event: str, function: Any) -> None:
-        if frame.f_code.co_filename in (process.__file__, subprocess.__file__, selectors.__file__):
+        if frame.f_code.co_filename in WAITING:
             return
         if event == "c_call":
             counted[function.__name__] += 1

@@ -28,7 +28,7 @@ from dbbench.errors import DbbenchError, DeviceInUse, DeviceNotEmpty, DeviceUnus
 from dbbench.machine.mounts import mounts_of
 from dbbench.machine.namespaces import host_proc
 from dbbench.results.journal import Journal
-from dbbench.storage.devices import configured, naming, sysfs, used
+from dbbench.storage.devices import configured, loop_driver, naming, sysfs, used
 from dbbench.storage.devices.configured import ETC
 from dbbench.storage.devices.port import Device
 
@@ -213,10 +213,11 @@ def _uses(
     LookupError.
     """
     proc = host_proc()
-    devices = [used.target(name) for name in names]
+    statuses = loop_driver.statuses(sysfs.disks())
+    devices = [used.target(name, statuses) for name in names]
     mounts = used.mounts_of_each(devices, proc)
     swaps = used.swaps_of_each(devices, proc)
-    loops = used.loops_of_each(devices)
+    loops = used.loops_of_each(devices, statuses)
     openers = _find_openers(devices, proc, mine)
     entries = configured.entries(etc)
     return [
@@ -258,8 +259,10 @@ def must_be_alone(fd: int) -> None:
     loop device, which the exclusive hold does not prevent. A process that has already closed it
     is not detected.
     """
-    device = used.target(kernel_name(fd))
-    if users := [*used.by_writers(device, host_proc()), *used.by_loops(device)]:
+    statuses = loop_driver.statuses(sysfs.disks())
+    device = used.target(kernel_name(fd), statuses)
+    loops = used.loops_of_each([device], statuses)[device.name]
+    if users := [*used.by_writers(device, host_proc()), *loops]:
         raise DeviceInUse(
             f"/dev/{device.name} is in use by another process although dbbench holds it: "
             f"{'; '.join(users)}",

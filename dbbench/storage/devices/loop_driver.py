@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from dbbench import process
+from dbbench.machine import questions
 from dbbench.results.fileio import open_fd
 from dbbench.storage.devices import sysfs
 
@@ -27,7 +27,6 @@ _BLKBSZSET: Final = 0x40081271
 _INFO: Final = struct.Struct("=5Q4I64s64s32s2Q")  # struct loop_info64
 _CONFIG: Final = struct.Struct(f"=2I{_INFO.size}s8Q")  # struct loop_config
 _ANSWER_S: Final = 1.0  # a file on a local disk, and one on a network that works, take milliseconds
-_silent: set[tuple[str, str]] = set()  # device and file; one that did not answer is not asked again
 
 
 @dataclass(frozen=True)
@@ -68,27 +67,20 @@ def is_bound(name: str) -> bool:
 
 
 def statuses(names: Sequence[str]) -> dict[str, LoopStatus]:
-    """Return what loop devices are bound to, without those that were released meanwhile. The driver
-    asks the filesystem of the file, in a process of its own that may wait for ever.
+    """Return what these loop devices are bound to, without those that were released meanwhile. The
+    driver asks the filesystem of the file.
     """
     files = {name: sysfs.attribute(name, "loop/backing_file") for name in names}
     bound = {name: file for name, file in files.items() if file is not None}
-    asked = [name for name in bound if (name, bound[name]) not in _silent]
-    answers = process.ask_each(_ask, asked, _ANSWER_S)
+    answers = questions.ask_each(_ask, list(bound), _ANSWER_S)
     status_of = dict[str, LoopStatus]()
     for name, file in bound.items():
         if name not in answers:
-            _silent.add((name, file))
             status_of[name] = LoopStatus((0, 0), 0, file, answers=False)
         elif answers[name] is not None:
             device, inode, number, failure = answers[name]
             status_of[name] = LoopStatus((device, inode), number, file, failure)
     return status_of
-
-
-def silent() -> list[str]:
-    """Return the loop devices whose file is on a filesystem that did not answer `statuses`."""
-    return [name for name, file in _silent if sysfs.attribute(name, "loop/backing_file") == file]
 
 
 def _ask(name: str) -> tuple[int, int, int, str] | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -17,7 +17,7 @@ from typing import Any, Final
 from dbbench import process
 from dbbench.errors import DbbenchError
 from dbbench.machine.host.proc import BOOT_ID
-from dbbench.storage.devices import loop_driver, sysfs
+from dbbench.storage.devices import sysfs
 
 BY_ID: Final = Path("/dev/disk/by-id")
 # lsblk prints device-mapper's name of a volume as NAME, and the kernel's, dm-3, as KNAME.
@@ -146,14 +146,13 @@ class Listed:
         return f"/dev/{self.name}"
 
 
-def describe_all() -> list[Listed]:
+def describe_all(silent: Collection[str] = ()) -> list[Listed]:
     """Return all devices with at least one sector; without filesystems and mounts if lsblk is
-    missing, fails or prints something unknown.
+    missing, fails or prints something unknown. `silent`: loop devices whose file does not answer.
     """
     argv = ["lsblk", "--json", "--bytes", "--list", "--output", _COLUMNS]
-    # lsblk may read disks, and would wait for a loop device whose file does not answer.
-    loop_driver.statuses(sysfs.disks())
-    if silent := loop_driver.silent():
+    # lsblk may read disks, and would wait for such a loop device.
+    if silent:
         argv += [f"/dev/{name}" for name in sysfs.disks() if name not in silent]
     try:
         disks = parse_lsblk(process.run(argv, note=False).stdout)

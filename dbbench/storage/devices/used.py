@@ -12,13 +12,12 @@ import os
 import stat
 import struct
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from dbbench import process
-from dbbench.machine import libc
+from dbbench.machine import libc, questions
 from dbbench.machine.host.proc import text
 from dbbench.machine.mounts import mounts_of, unescape
 from dbbench.machine.namespaces import host_proc
@@ -35,6 +34,9 @@ _UDEV: Final = ("(udev-worker)", "systemd-udevd", "udevd")  # names of its proce
 _SHOWN: Final = 5  # processes that a message names
 _ANSWER_S: Final = 1.0  # for the status of a file
 _COMMAND: Final = 120  # longest command line in a message, in characters
+
+
+Statuses = Mapping[str, loop_driver.LoopStatus]
 
 
 @dataclass(frozen=True)
@@ -111,14 +113,13 @@ class ByUdev(str):
     __slots__ = ()
 
 
-def target(name: str) -> Target:
-    """Return the device of that kernel name with what is on it. Raises OSError if a loop device
-    cannot be queried.
+def target(name: str, statuses: Statuses | None = None) -> Target:
+    """Return the device of that kernel name with what is on it. `statuses`: of all loop devices, if
+    they were asked before. Raises OSError if a loop device cannot be queried.
     """
-    return _target(name, loop_driver.statuses([name]).get(name))
-
-
-def _target(name: str, status: loop_driver.LoopStatus | None) -> Target:
+    if statuses is None:
+        statuses = loop_driver.statuses([name])
+    status = statuses.get(name)
     if status is not None and (status.failure or not status.answers):
         reason = status.failure or "its filesystem does not answer"
         raise OSError(f"{status.file_name}, the backing file of {name}: {reason}")
@@ -140,13 +141,12 @@ def users(name: str, mine: Set[int] = frozenset()) -> list[str]:
     return [*mounts, *openers, *by_layers(device)]
 
 
-def targets(names: Sequence[str]) -> list[Target]:
+def targets(names: Sequence[str], statuses: Statuses) -> list[Target]:
     """Return these devices. One that cannot be queried is omitted: only root may query a loop device."""
     devices = list[Target]()
-    statuses = loop_driver.statuses(names)
     for name in names:
         with contextlib.suppress(OSError):
-            devices.append(_target(name, statuses.get(name)))
+            devices.append(target(name, statuses))
     return devices
 
 
@@ -360,13 +360,13 @@ def _namespaces(whose: Sequence[str]) -> str:
 
 def by_loops(device: Target) -> list[str]:
     """Return loop devices over it, or over the same file."""
-    return loops_of_each([device])[device.name]
+    return loops_of_each([device], loop_driver.statuses(sysfs.disks()))[device.name]
 
 
-def loops_of_each(devices: Sequence[Target]) -> dict[str, list[str]]:
+def loops_of_each(devices: Sequence[Target], statuses: Statuses) -> dict[str, list[str]]:
     """Return loop devices over each device, or over the same file."""
     users: dict[str, list[str]] = {device.name: [] for device in devices}
-    for name, status in loop_driver.statuses(sysfs.disks()).items():
+    for name, status in statuses.items():
         failure = ""
         if status.failure:
             failure = f"the backing file of {name} cannot be determined: {status.failure}"
@@ -505,7 +505,7 @@ def status_of(path: str) -> libc.FileStatus | None:
     if path.startswith("/dev/"):
         answer = _ask_status(path)
     else:
-        answer = process.ask_each(_ask_status, [path], _ANSWER_S).get(path)
+        answer = questions.ask_each(_ask_status, [path], _ANSWER_S).get(path)
     if answer is None:
         return None
     return libc.FileStatus(*answer)

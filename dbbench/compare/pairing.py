@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Protocol, TypeVar
 
 from dbbench.compare.interval import Estimate, estimate
 from dbbench.model import Status, Trial
@@ -13,38 +12,12 @@ Group = tuple[str, str, str]  # engine, workload, variant
 Pairs = list[tuple[float, float]]  # (baseline, candidate), one for each block
 
 
-class Attempt(Protocol):
-    """What decides whether an attempt counts: of a `Trial`, or of a trial of a running run."""
-
-    @property
-    def id(self) -> str: ...
-    @property
-    def fs_setup(self) -> str: ...
-    @property
-    def engine(self) -> str: ...
-    @property
-    def workload(self) -> str: ...
-    @property
-    def variant(self) -> str: ...
-    @property
-    def block(self) -> int: ...
-    @property
-    def attempt(self) -> int: ...
-    @property
-    def position(self) -> int: ...
-    @property
-    def status(self) -> Status: ...
-
-
-_A = TypeVar("_A", bound=Attempt)
-
-
-def groups(trials: Sequence[_A]) -> dict[Group, list[_A]]:
+def groups(trials: Sequence[Trial]) -> dict[Group, list[Trial]]:
     """Return the trials by (engine, workload, variant), which are never compared with each other."""
     return grouped(trials, lambda trial: (trial.engine, trial.workload, trial.variant))
 
 
-def chosen(trials: Sequence[_A]) -> list[_A]:
+def chosen(trials: Sequence[Trial]) -> list[Trial]:
     """Return the attempts that count for each arm and block, in run order. Of a repeated block the
     earliest attempt in which all arms are ok; where there is none, each arm's earliest ok trial,
     else its earliest suspect one. Failed trials never count; nothing is dropped for its result.
@@ -57,11 +30,11 @@ def chosen(trials: Sequence[_A]) -> list[_A]:
     return sorted(kept, key=lambda trial: trial.position)
 
 
-def _ids_that_count(block: Sequence[_A]) -> Iterator[str]:
+def _ids_that_count(block: Sequence[Trial]) -> Iterator[str]:
     arms = {trial.fs_setup for trial in block}  # fewer than in the first blocks, if one is decided
     complete = _complete_attempt(block, arms)
 
-    def preference(trial: _A) -> tuple[bool, bool, int]:
+    def preference(trial: Trial) -> tuple[bool, bool, int]:
         return trial.attempt != complete, trial.status is not Status.OK, trial.attempt
 
     for arm in arms:
@@ -70,7 +43,7 @@ def _ids_that_count(block: Sequence[_A]) -> Iterator[str]:
             yield min(usable, key=preference).id
 
 
-def _complete_attempt(block: Sequence[Attempt], arms: set[str]) -> int | None:
+def _complete_attempt(block: Sequence[Trial], arms: set[str]) -> int | None:
     """Return the earliest attempt in which every arm is ok."""
     attempts = grouped(block, lambda trial: trial.attempt)
     for attempt, trials in sorted(attempts.items()):
@@ -80,7 +53,7 @@ def _complete_attempt(block: Sequence[Attempt], arms: set[str]) -> int | None:
     return None
 
 
-def _usable(trials: Sequence[_A], arm: str) -> list[_A]:
+def _usable(trials: Sequence[Trial], arm: str) -> list[Trial]:
     return [
         trial for trial in trials if trial.fs_setup == arm and trial.status is not Status.FAILED
     ]

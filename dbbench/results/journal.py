@@ -90,6 +90,13 @@ class Journal:
             finally:
                 os.close(fd)
 
+    def take(self, what: str, path: object) -> None:
+        """Note that something of this machine is taken: a killed run is released by this line."""
+        self.note("take", what=what, path=str(path))
+
+    def release(self, what: str, path: object) -> None:
+        self.note("give_back", what=what, path=str(path))
+
     def entries(self) -> Iterator[Document]:
         """Yield all complete lines, oldest first. Raises ResultDamaged if the file exists but
         cannot be read.

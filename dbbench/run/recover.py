@@ -51,5 +51,5 @@ def give_back(folder: Path, journal: Journal) -> list[str]:
     for taken in journal.outstanding("runtime"):
         if Path(taken).is_dir() and Path(taken).lstat().st_uid == os.geteuid():
             shutil.rmtree(taken, ignore_errors=True)
-        journal.note("give_back", what="runtime", path=taken)
+        journal.release("runtime", taken)
     return removed

@@ -254,12 +254,12 @@ def _without_namespaces(
     namespaces.die_with_parent()
     journal = folder.journal
     runtime = Path(tempfile.mkdtemp(prefix=f"dbbench-{journal.tag}-", dir="/tmp"))
-    journal.note("take", what="runtime", path=str(runtime))
+    journal.take("runtime", runtime)
     try:
         return guard(work, WorkDir(runtime, folder.path / ELSEWHERE), emit)
     finally:
         shutil.rmtree(runtime, ignore_errors=True)
-        journal.note("give_back", what="runtime", path=str(runtime))
+        journal.release("runtime", runtime)
 
 
 def _signals_are_errors(emit: Emit) -> None:

@@ -234,7 +234,7 @@ def _set_queue(queue: Path, wanted: Mapping[str, Scalar], journal: Journal) -> N
 
 
 def _note_taken(journal: Journal, file: Path, before: str | None, value: str | None) -> None:
-    journal.note("take", what=WHAT, path=f"{text(BOOT_ID)} {file} {before} {value}")
+    journal.take(WHAT, f"{text(BOOT_ID)} {file} {before} {value}")
 
 
 def give_back(journal: Journal) -> None:
@@ -250,7 +250,7 @@ def give_back(journal: Journal) -> None:
         with contextlib.suppress(OSError):  # the disk no longer exists
             path.write_text(before)
     for entry in taken:
-        journal.note("give_back", what=WHAT, path=entry)
+        journal.release(WHAT, entry)
 
 
 def queue_obstacles(disk: str, wanted: Mapping[str, Sequence[Scalar]]) -> Iterator[str]:

@@ -209,7 +209,7 @@ def make_group(
     """
     with _parent(where, journal) as parent:
         path = parent / name
-        journal.note("take", what=WHAT, path=str(path))
+        journal.take(WHAT, path)
         try:
             path.mkdir(exist_ok=True)
             if limit_bytes is not None:
@@ -217,7 +217,7 @@ def make_group(
             yield ControlGroup(where.version, path, where.home)
         finally:
             if _remove(path):
-                journal.note("give_back", what=WHAT, path=str(path))
+                journal.release(WHAT, path)
 
 
 def give_back(journal: Journal) -> list[str]:
@@ -226,7 +226,7 @@ def give_back(journal: Journal) -> list[str]:
     """
     gone = [path for path in journal.outstanding(WHAT) if _remove(Path(path))]
     for path in gone:
-        journal.note("give_back", what=WHAT, path=path)
+        journal.release(WHAT, path)
     return gone
 
 
@@ -366,7 +366,7 @@ def unit(journal: Journal) -> Iterator[None]:
         yield
         return
     name = _unit_of(journal)
-    journal.note("take", what=UNIT, path=name)
+    journal.take(UNIT, name)
     try:
         _start(where, name)
         yield
@@ -457,7 +457,7 @@ def _stop(name: str, journal: Journal) -> None:
     """
     with contextlib.suppress(DbbenchError):
         process.run(["systemctl", "stop", name], timeout_s=_UNIT_S, ok=(0, 5), note=False)
-        journal.note("give_back", what=UNIT, path=name)
+        journal.release(UNIT, name)
 
 
 def _move(group: Path) -> None:

@@ -57,7 +57,7 @@ def limit_disks(
                     stack.callback(give_back, journal)
                     for rates in _stages(limit):
                         path = " ".join(map(str, (disk, *rates)))
-                        journal.note("take", what=WHAT, path=path)
+                        journal.take(WHAT, path)
             stack.enter_context(_enforcing(where.version, groups, disks, limit))
         except OSError as error:
             raise refusal(str(error), _LATE) from error
@@ -146,7 +146,7 @@ def give_back(journal: Journal) -> None:
             if _read(1, group, disk) == (int(iops), int(bps)):
                 with contextlib.suppress(OSError):  # the disk no longer exists
                     _set(1, group, disk, (0, 0))
-        journal.note("give_back", what=WHAT, path=path)
+        journal.release(WHAT, path)
 
 
 def obstacle() -> str:

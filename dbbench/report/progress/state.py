@@ -5,34 +5,19 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Final
 
 from dbbench.compare import chosen, means
 from dbbench.metrics.table import METRICS
-from dbbench.model import Document, Figures, Status
+from dbbench.model import Document, Figures, Status, Trial
 from dbbench.model.events import Event
 from dbbench.units import count, duration_text, number
 
 SPARK: Final = 40  # seconds of throughput in the small chart
 DAY_S: Final = 86400.0
 _BARS: Final = "▁▂▃▄▅▆▇█"
-
-
-class Finished(NamedTuple):
-    """A trial that has ended, with what decides whether it counts. `workload` has the variant."""
-
-    id: str
-    fs_setup: str
-    engine: str
-    workload: str
-    block: int
-    attempt: int
-    position: int
-    status: Status
-    value: float | None
-    variant: str = ""
 
 
 @dataclass
@@ -53,7 +38,8 @@ class State:
     total: int = 0  # trials of the run, with those that were added so far
     finished: int = 0  # trials with a result, including those before the run was resumed
     budget_until: float = -math.inf  # end of the budget; -inf without one
-    attempts: list[Finished] = field(default_factory=list)
+    # those that have ended; of the summary only the value that is compared
+    attempts: list[Trial] = field(default_factory=list)
     took_s: list[float] = field(default_factory=list)
     began: float = 0.0
     phase_began: float = 0.0
@@ -78,9 +64,10 @@ class State:
         """
         values: dict[tuple[str, str, str], list[float]] = {}
         for trial in chosen(self.attempts):
-            if trial.value is not None:
+            value = trial.summary["value"]
+            if value is not None:
                 key = (trial.engine, trial.workload, trial.fs_setup)
-                values.setdefault(key, []).append(trial.value)
+                values.setdefault(key, []).append(value)
         return values
 
     @property
@@ -131,11 +118,12 @@ class State:
             self.budget_until = now + float(data["budget_s"])
         self._note(data, now)
 
-    def _add(self, data: Mapping[str, Any]) -> None:
-        value = data.get("value")
+    def _add(self, data: Document) -> None:
         self.attempts.append(
-            Finished(
+            Trial(
                 id=str(data.get("id")),
+                run="",
+                host="",
                 fs_setup=str(data.get("arm")),
                 engine=str(data.get("engine")),
                 workload=str(data.get("workload")),
@@ -143,7 +131,7 @@ class State:
                 attempt=int(data.get("attempt") or 1),
                 position=int(data.get("position") or len(self.attempts) + 1),
                 status=Status(data.get("status") or Status.OK),
-                value=None if value is None else float(value),
+                summary={"value": data.get("value")},
             )
         )
 

@@ -220,7 +220,7 @@ def make_images(
                 f"{path} exists and was not created by this run",
                 remedy='Move it away, or use another directory with "at" in [device].',
             )
-        journal.note("take", what="image", path=str(path))
+        journal.take("image", path)
         partial = _partial(path)
         with writing(path):
             make_image(
@@ -244,7 +244,7 @@ def give_back_images(journal: Journal, patience_s: float = 0.0) -> list[Path]:
         if not _is_busy(image):
             with contextlib.suppress(OSError):
                 removed += [path for path in (image, _partial(image)) if remove(path)]
-                journal.note("give_back", what="image", path=str(image))
+                journal.release("image", image)
     return removed
 
 

@@ -107,5 +107,5 @@ def give_back(journal: Journal) -> list[str]:
         kind, _, name = path.partition(":")
         if KINDS[kind].end(name):
             removed.append(path)
-        journal.note("give_back", what=WHAT, path=path)
+        journal.release(WHAT, path)
     return removed

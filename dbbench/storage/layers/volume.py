@@ -69,9 +69,9 @@ def reserve(
         end(name)
         for member in members:
             wipe(member.fd)
-        journal.note("give_back", what=WHAT, path=path)
+        journal.release(WHAT, path)
 
-    journal.note("take", what=WHAT, path=path)
+    journal.take(WHAT, path)
     with afterwards(give_back):
         # from now on the kernel holds the devices for the layer
         hold.release(*(member.fd for member in members))

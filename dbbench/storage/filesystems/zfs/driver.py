@@ -116,11 +116,7 @@ def arc_given_back(journal: Journal) -> list[str]:
         if is_value and path in _arc_parameters() and path.exists():
             path.write_text(value)
             gone.append(f"{path.name} {value}")
-        journal.note(
-            "give_back",
-            what=ARC_JOURNALLED,
-            path=taken,
-        )
+        journal.release(ARC_JOURNALLED, taken)
     return gone
 
 

@@ -182,5 +182,5 @@ def give_back(journal: Journal) -> list[str]:
                     note=False,
                 )
                 gone.append(name)
-        journal.note("give_back", what=JOURNALLED, path=name)
+        journal.release(JOURNALLED, name)
     return gone

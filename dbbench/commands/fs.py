@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import shlex
-from typing import Any
 
 from dbbench.commands.options import Options, catalogue
-from dbbench.model import FsSetup, plain
+from dbbench.model import FsSetup, Json, plain
 from dbbench.plan.catalog import catalog
 from dbbench.plan.preview import MOUNT_POINT
 from dbbench.plan.promise import of_setup
@@ -53,7 +52,7 @@ def command(options: Options, name: str) -> None:
     )
 
 
-def _row(setup: FsSetup) -> dict[str, Any]:
+def _row(setup: FsSetup) -> Json:
     registered = setup.mkfs.family in filesystems.FAMILIES
     reason = filesystems.works(setup)
     return {

@@ -24,7 +24,7 @@ from dbbench.commands.options import (
 from dbbench.commands.resuming import resumable, resume_command
 from dbbench.errors import NightMissing
 from dbbench.metrics.table import METRICS
-from dbbench.model import plain
+from dbbench.model import Json, plain
 from dbbench.model.base import NAME
 from dbbench.nightly import analysis, history, tonight
 from dbbench.nightly.judging import MOVED, NightFinding
@@ -245,7 +245,7 @@ def _nights_of(
     return {name: history.all_nights(root, name)}
 
 
-def _check_age(name: str, root: Path, rows: list[dict[str, Any]]) -> None:
+def _check_age(name: str, root: Path, rows: list[Json]) -> None:
     """Raise NightMissing, which is the alarm, if there is no night or the newest one is too old."""
     if not rows:
         raise NightMissing(
@@ -268,7 +268,7 @@ def _check_age(name: str, root: Path, rows: list[dict[str, Any]]) -> None:
 
 def _put_status(
     root: Path,
-    rows: list[dict[str, Any]],
+    rows: list[Json],
     regressions: list[analysis.Regression],
 ) -> None:
     if not rows:

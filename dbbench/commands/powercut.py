@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -35,7 +34,7 @@ from dbbench.errors import (
 from dbbench.labs.faults import parse
 from dbbench.labs.powercut import Order, examine, unavailable
 from dbbench.labs.powercut.disk_images import UNITS
-from dbbench.model import Conclusion, LabFacts, plain
+from dbbench.model import Conclusion, Json, LabFacts, plain
 from dbbench.plan.narrowing import Narrowing
 from dbbench.plan.request import PlanRequest, able, load_request
 from dbbench.report.harm_table import HarmTable
@@ -143,7 +142,7 @@ def command(
 def conclude(
     options: Options,
     folder: Path,
-    trials: dict[str, Any] | None = None,
+    trials: Json | None = None,
 ) -> int:
     """Write the page of a run with results of the lab and print them; with --json, after the
     document of its trials. Raises LabContradicts.
@@ -154,7 +153,7 @@ def conclude(
     page = write([run], folder / REPORT)
     table = HarmTable(run, run.lab)
     if options.json:
-        lab: dict[str, Any] = plain(run.lab)
+        lab: Json = plain(run.lab)
         put_json(
             {
                 **(trials or {}),

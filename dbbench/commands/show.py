@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import click
 
@@ -17,7 +17,7 @@ from dbbench.commands.finding import REPORT, folder_of, results_of, run_argument
 from dbbench.commands.options import Options, command_line, results_option
 from dbbench.compare import groups
 from dbbench.errors import ResultDamaged, RunMissing, UnknownName
-from dbbench.model import TIME_LAYERS, Status, plain, title_of
+from dbbench.model import TIME_LAYERS, Json, Status, plain, title_of
 from dbbench.plan import writes
 from dbbench.plan.tomlfile import did_you_mean
 from dbbench.report import time_layers
@@ -66,7 +66,7 @@ def command(
 
 
 def _put_runs(options: Options, folder: Path) -> None:
-    rows: list[dict[str, Any]] = []
+    rows: list[Json] = []
     if folder.is_dir():
         # Hundreds of runs are listed without reading each of them again.
         rows = results.index_rows(
@@ -88,7 +88,7 @@ def _put_runs(options: Options, folder: Path) -> None:
         put_table(header, cells, right=("trials", "ok", "suspect", "failed"))
 
 
-def _cells(row: dict[str, Any]) -> tuple[object, ...]:
+def _cells(row: Json) -> tuple[object, ...]:
     if row["error"]:
         return (row["name"], None, "damaged", None, None, None, None, row["error"])
     return (
@@ -103,12 +103,12 @@ def _cells(row: dict[str, Any]) -> tuple[object, ...]:
     )
 
 
-def _run_row(path: Path) -> dict[str, Any]:
+def _run_row(path: Path) -> Json:
     """Return what `show --json` prints of a run. If it is damaged, only name, path, state and error
     are known.
     """
     # All keys exist for every run, so that programs need no cases.
-    row: dict[str, Any] = {
+    row: Json = {
         "name": path.name,
         "path": str(path),
         "state": "damaged",
@@ -198,7 +198,7 @@ def _put_layers(options: Options, run: LoadedRun) -> None:
         put()
 
 
-def _put_layer_table(setups: Sequence[dict[str, Any]]) -> None:
+def _put_layer_table(setups: Sequence[Json]) -> None:
     for setup in setups:
         for note in setup["notes"]:
             put_paragraph(f"{setup['fs_setup']}: not observed: {note}")

@@ -26,7 +26,7 @@ from dbbench.errors import LabUnavailable, ProgramMissing
 from dbbench.labs.powercut import Order, unavailable
 from dbbench.machine import namespaces
 from dbbench.metrics.table import METRICS
-from dbbench.model import plain
+from dbbench.model import Json, plain
 from dbbench.plan import studies
 from dbbench.plan.request import able, list_gaps, load_request
 from dbbench.plan.studies import DEFAULT, SCALES, Study, StudyTable
@@ -217,7 +217,7 @@ def _published_text(table: StudyTable, arm: str) -> str:
     return f"{text}, ratio{interval}" if interval else text
 
 
-def _row(study: Study) -> dict[str, Any]:
+def _row(study: Study) -> Json:
     servers = _servers(study)
     reason = _impossible(study, servers) if servers else f"requires {studies.servers_text(study)}"
     return {

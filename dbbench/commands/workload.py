@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
 
@@ -14,7 +14,7 @@ from dbbench.commands.options import OneOf, Options, Whole, catalogue, command_l
 from dbbench.drivers import PROGRAMS
 from dbbench.engines import ENGINES, SERVERS, profile_of
 from dbbench.errors import ScriptInvalid
-from dbbench.model import Workload, plain
+from dbbench.model import Json, Workload, plain
 from dbbench.model.base import NAME
 from dbbench.plan.catalog import catalog, parameters
 from dbbench.report.text import put, put_json, put_table
@@ -288,7 +288,7 @@ def command(options: Options, name: str) -> None:
     )
 
 
-def _row(workload: Workload) -> dict[str, Any]:
+def _row(workload: Workload) -> Json:
     on = [name for name in workload.engines if ENGINES[name].installed_version() is not None]
     program = PROGRAMS.get(workload.driver, "")
     reason = None

@@ -18,7 +18,7 @@ from dbbench.compare.remarks import Remark, RemarkKind, remark, texts
 from dbbench.compare.stopping import examine, stop_reasons
 from dbbench.compare.verdict import Comparison, Row, means, rows, word
 from dbbench.metrics.table import METRICS
-from dbbench.model import Document, Status, Trial, plain
+from dbbench.model import Json, Status, Trial, plain
 from dbbench.model.plan import MARGIN
 
 __all__ = [
@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 
-def compare(document: Mapping[str, Any]) -> Document:
+def compare(document: Mapping[str, Any]) -> Json:
     """Compare the throughput of `document["candidate"]` with that of `document["baseline"]`.
 
     `trials` is a list of {fs_setup, block, attempt, position, status, warmup_s, tps}; other keys
@@ -64,7 +64,7 @@ def compare(document: Mapping[str, Any]) -> Document:
     # Only pairs in which both made progress have a ratio.
     pairs = pairs_of(trials, baseline, candidate)
     values = [pair for pair in values_of(trials, baseline, candidate, "tps") if all(pair)]
-    result: Document = {
+    result: Json = {
         "ratio": None,
         "lo": None,
         "hi": None,
@@ -83,7 +83,7 @@ def compare(document: Mapping[str, Any]) -> Document:
     return result
 
 
-def compare_all(document: Mapping[str, Any]) -> list[Document]:
+def compare_all(document: Mapping[str, Any]) -> list[Json]:
     """Compare every arm of a run with `document["baseline"]`, for each engine and workload.
     `trials` is the list of `compare`, each entry with `engine` and `workload` too ("" where it
     has none). Returns a row {fs_setup, engine, workload, ratio, lo, hi, level, df, df_shared,

@@ -19,14 +19,14 @@ from dbbench.engines import profile_of, sql_of
 from dbbench.engines.port import Server
 from dbbench.engines.sql import cursor_of, execute
 from dbbench.errors import CommandFailed, DatasetBuildFailed, DeadlinePassed, PlanInvalid
-from dbbench.model import Dataset, Scalar
+from dbbench.model import Dataset, Scalar, Scalars
 from dbbench.model.base import PACKED
 from dbbench.model.run import COPIED
 from dbbench.units import bytes_of
 
 TABLESPACE: Final = "tablespace"  # a parameter: puts only the tables on the filesystem under test
 
-PARAMETERS: Final[dict[str, dict[str, Scalar]]] = {
+PARAMETERS: Final[dict[str, Scalars]] = {
     # `rows` of clone-tables: 0 means as many as fill `table_bytes`. `large_bytes`: size of a table
     # that no load uses.
     "pgbench": {"scale": 1, "fillfactor": 100, "large_bytes": 0},

@@ -26,7 +26,7 @@ from dbbench.machine.libc import syncfs
 from dbbench.model import (
     Dataset,
     EngineSpec,
-    Scalar,
+    Scalars,
     Settings,
     SourceChange,
     merge_settings,
@@ -86,7 +86,7 @@ class Recipe:
         return f"{self.engine.name}-{self.version}-{self.dataset.kind}-{digest[:16]}"
 
 
-def _values(settings: Settings, profile: Profile) -> dict[str, Scalar]:
+def _values(settings: Settings, profile: Profile) -> Scalars:
     """Return the values of settings without limits, which do not affect the copy."""
     names = settings.keys() - profile.limits
     return {name: settings[name].value for name in names}

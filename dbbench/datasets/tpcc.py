@@ -20,10 +20,10 @@ from dbbench.engines import sql_of
 from dbbench.engines.port import Server
 from dbbench.engines.sql import NULL, cursor_of, execute, rows
 from dbbench.errors import DataCorrupt
-from dbbench.model import Dataset, Scalar
+from dbbench.model import Dataset, Scalars
 from dbbench.model.base import data_folder
 
-PARAMETERS: Final[dict[str, Scalar]] = {
+PARAMETERS: Final[Scalars] = {
     "warehouses": 1,
     "districts": 10,
     "customers": 3000,
@@ -68,12 +68,12 @@ _POOL: Final = 2**20
 _LETTERS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 
 
-def scale_of(parameters: dict[str, Scalar]) -> Scale:
+def scale_of(parameters: Scalars) -> Scale:
     """Return the dataset's parameters; all of them must be given."""
     return Scale(**{name: int(parameters[name]) for name in PARAMETERS})
 
 
-def loaded_bytes(parameters: dict[str, Scalar]) -> int:
+def loaded_bytes(parameters: Scalars) -> int:
     """Estimate the size of its tables in bytes."""
     scale = scale_of(parameters)
     per_warehouse = scale.districts * scale.customers * CUSTOMER_BYTES + scale.items * STOCK_BYTES

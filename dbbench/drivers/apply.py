@@ -31,7 +31,7 @@ from dbbench.errors import (
 from dbbench.machine import threads
 from dbbench.metrics import steadiness
 from dbbench.metrics.outcome import Outcome
-from dbbench.model import TrialWarning, plain
+from dbbench.model import Figures, TrialWarning, plain
 from dbbench.results.fileio import parsed_as, write_json
 
 ARCHIVE: Final = "archive"
@@ -129,7 +129,7 @@ class ApplyLoad:
         rates: list[float | None] = []
         for second, rate in enumerate(rates_of(self._points, int(duration_s))):
             rates.append(rate / 1e3 if second in self._busy else None)
-        figures: dict[str, float | None] = {
+        figures: Figures = {
             "duration_s": duration_s,
             "applied_bytes": float(applied),
             "kb_per_s": applied_kb / self._busy_s if self._busy_s else None,

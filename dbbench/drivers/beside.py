@@ -18,7 +18,7 @@ from dbbench.drivers.sessions import SessionWork, cancel, check, connect
 from dbbench.engines.sql import rows_of
 from dbbench.metrics.outcome import Outcome
 from dbbench.metrics.summary import stalls
-from dbbench.model import TrialWarning
+from dbbench.model import Figures, TrialWarning
 from dbbench.results.fileio import write_json
 
 # An unlink causes work later: ext4 frees the blocks with the next commit of its journal, which runs
@@ -125,7 +125,7 @@ def effect(
     began: float,
     ended: float,
     whole: int,
-) -> dict[str, float | None]:
+) -> Figures:
     """Return the metrics of the statement's effect. Seconds are of the load's clock; the window:
     `warm` to `whole`.
     """
@@ -135,7 +135,7 @@ def effect(
     before = [value for value in tps[warm:first] if value is not None]
     around = [value for value in tps[first:last] if value is not None]
     usual = statistics.median(before) if before else 0.0
-    figures: dict[str, float | None] = dict.fromkeys(
+    figures: Figures = dict.fromkeys(
         ("during_tps_ratio", "during_stall_s", "during_p999_ms", "during_max_ms")
     )
     if usual and around:

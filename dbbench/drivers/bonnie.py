@@ -18,7 +18,7 @@ from dbbench.engines import files
 from dbbench.errors import DriverFailed
 from dbbench.metrics.outcome import Claim, Outcome
 from dbbench.metrics.table import BONNIE
-from dbbench.model import Cell
+from dbbench.model import Cell, Figures
 
 MIB: Final = 2**20
 _KIB: Final = 1024 / 1e6  # 1 KiB in MB
@@ -94,7 +94,7 @@ def _outcome(load: ToolLoad, cell: Cell, memory: int) -> Outcome:
 
 
 @process.understood("bonnie++")
-def parse(text: str) -> dict[str, float | None]:
+def parse(text: str) -> Figures:
     """Return RATE, STEM_cpu_pct, STEM_max_ms of the last result line. Raises DriverFailed: none, or
     unknown format.
     """
@@ -111,7 +111,7 @@ def parse(text: str) -> dict[str, float | None]:
     # Rate and CPU of each test come first, then the latencies of all.
     latencies = iter(fields[-tests:])
     rest = iter(fields[_FIRST:])
-    figures: dict[str, float | None] = {}
+    figures: Figures = {}
     # The tests of files follow those of data, behind some fields of parameters.
     for index, stem in enumerate(BONNIE):
         if index == len(DATA):

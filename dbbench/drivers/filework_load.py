@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from dbbench import process
 from dbbench.drivers import tool
@@ -22,7 +22,7 @@ from dbbench.engines import files
 from dbbench.errors import DriverFailed
 from dbbench.metrics.outcome import Claim, Outcome
 from dbbench.metrics.series import Column
-from dbbench.model import Scalar, TrialWarning
+from dbbench.model import Figures, Json, Scalars, TrialWarning
 from dbbench.results import fileio
 
 # not imported: its modules would delay every command
@@ -74,7 +74,7 @@ def parse_copy(text: str, clients: int = 1) -> CopyResult:
 
 
 @process.understood("filework")
-def steps(text: str) -> dict[str, dict[str, Any]]:
+def steps(text: str) -> dict[str, Json]:
     """Return `files`, `seconds` and `why` of the steps by name. Raises DriverFailed if one is
     missing.
     """
@@ -94,7 +94,7 @@ def live(line: str) -> Live | None:
         return None
 
 
-def _lines(text: str) -> list[dict[str, Any]]:
+def _lines(text: str) -> list[Json]:
     return [
         json.loads(line)
         for line in text.splitlines()
@@ -118,7 +118,7 @@ class FileWork:
         env = {name: os.environ[name] for name in _KEPT if name in os.environ}
         folder = files.folder_of(task.server)
         answer = task.scratch / f"{self.work}.cold"
-        facts: dict[str, Scalar] = {
+        facts: Scalars = {
             "seed": task.seed,
             "answer": str(answer),
         }
@@ -175,9 +175,7 @@ def smallfiles_outcome(load: ToolLoad) -> Outcome:
     why = lines["read"]["why"]
     files = lines["create"]["files"]
     size = files * int(load.task.cell.parameters["file_bytes"])
-    figures: dict[str, float | None] = {
-        "duration_s": sum(line["seconds"] for line in lines.values())
-    }
+    figures: Figures = {"duration_s": sum(line["seconds"] for line in lines.values())}
     for name, line in lines.items():
         seconds = line["seconds"]
         figures[f"{name}s_per_s"] = line["files"] / seconds if seconds else None

@@ -18,7 +18,7 @@ from dbbench.drivers.tool import ToolLoad
 from dbbench.engines.port import Server
 from dbbench.errors import DriverFailed
 from dbbench.metrics.outcome import Claim, Outcome, kinds, pages_of
-from dbbench.model import Cell, Scalar
+from dbbench.model import Cell, Scalars
 from dbbench.remote import Client
 from dbbench.remote.network import ROLE
 
@@ -148,7 +148,7 @@ def _scripts(cell: Cell) -> tuple[str, ...]:
     return files[: len(cell.workload.weights) or 1]
 
 
-def _parameters(cell: Cell) -> dict[str, Scalar]:
+def _parameters(cell: Cell) -> Scalars:
     """Return the parameters of the cell and of a generated dataset, without the location of a
     user's own data.
     """
@@ -178,7 +178,7 @@ def _script_words(cell: Cell, place: Callable[[Path], str]) -> list[str]:
     return words
 
 
-def _workers(parameters: dict[str, Scalar]) -> int:
+def _workers(parameters: Scalars) -> int:
     threads = int(parameters.get("threads", 1))
     clients = int(parameters.get("clients", 1))
     return min(threads, clients)

@@ -24,7 +24,7 @@ from dbbench.drivers.tool import whole_outcome
 from dbbench.engines import SERVERS, sql_of
 from dbbench.errors import DriverFailed, ScriptInvalid
 from dbbench.metrics.outcome import Claim, Outcome
-from dbbench.model import Scalar
+from dbbench.model import Json, Scalar
 from dbbench.results.fileio import write_json
 
 # number of different texts; in all 200 kB, more than any filesystem's compression window
@@ -89,7 +89,7 @@ class Done:
     seconds: float
     rows: int | None
     bytes: int | None
-    statements: list[dict[str, Any]]  # each with `sql`, `seconds`, `rows`
+    statements: list[Json]  # each with `sql`, `seconds`, `rows`
 
 
 class StatementsLoad:
@@ -176,7 +176,7 @@ class StatementsLoad:
             size = sum(max(before.get(name, 0), after[name]) for name in after)
         self.done.append(Done(step.name, step.timed, seconds, rows or None, size, statements))
 
-    def _run_on(self, step: SqlStep, table: str) -> list[dict[str, Any]]:
+    def _run_on(self, step: SqlStep, table: str) -> list[Json]:
         session = self.free.get()
         lines = []
         try:

@@ -22,7 +22,7 @@ from dbbench.engines.port import Server
 from dbbench.errors import DriverFailed
 from dbbench.metrics.outcome import Claim, Outcome, kinds, pages_of
 from dbbench.metrics.table import TPCC
-from dbbench.model import Cell, Scalar, TrialWarning
+from dbbench.model import Cell, Figures, Scalar, Scalars, TrialWarning
 from dbbench.model.base import data_folder
 from dbbench.remote import Client
 from dbbench.remote.network import ROLE
@@ -216,7 +216,7 @@ def _script(cell: Cell) -> str:
     return str(locate(script))
 
 
-def _script_options(cell: Cell) -> dict[str, Scalar]:
+def _script_options(cell: Cell) -> Scalars:
     options = dict(cell.values)
     for name in _OF_DATASET & cell.dataset.parameters.keys():
         options.setdefault(name, cell.dataset.parameters[name])
@@ -224,7 +224,7 @@ def _script_options(cell: Cell) -> dict[str, Scalar]:
     return {name: options[name] for name in sorted(names)}
 
 
-def _implicit_parameters(cell: Cell) -> dict[str, Scalar]:
+def _implicit_parameters(cell: Cell) -> Scalars:
     """Return the parameters of the dataset that a user's own script gets only if it has options of
     these names.
     """
@@ -392,7 +392,7 @@ def _kinds(
         yield from pages_of(events * read, rows / _ROWS_PER_PAGE)
 
 
-def _tpcc(cell: Cell, counts: Counts) -> dict[str, float | None]:
+def _tpcc(cell: Cell, counts: Counts) -> Figures:
     """Return new orders of the window per minute, including those rolled back (TPC-C 5.4.2), and
     percentiles of each transaction; with `rate` none, because the wait in the queue is not known
     by transaction.
@@ -402,7 +402,7 @@ def _tpcc(cell: Cell, counts: Counts) -> dict[str, float | None]:
     warmup, measure = tool.whole_seconds(cell.window)
     measured = counts.measure(warmup, warmup + measure)
     new_orders = measured.kinds.get(_NEW_ORDER, 0)
-    figures: dict[str, float | None] = {"tpmc": new_orders * 60 / measure}
+    figures: Figures = {"tpmc": new_orders * 60 / measure}
     histograms = {} if cell.parameters.get("rate") else measured.kind_histograms
     for kind, name in enumerate(TPCC, _NEW_ORDER):
         latencies = histograms.get(kind)

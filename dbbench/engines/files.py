@@ -14,7 +14,7 @@ from dbbench.engines.accounts import of_server
 from dbbench.engines.port import Place, Profile, Server
 from dbbench.engines.serving import own
 from dbbench.errors import DataCorrupt, DriverFailed, SettingRefused
-from dbbench.model import Durability, Scalar, Settings
+from dbbench.model import Durability, Scalars, Settings
 
 PROFILE = Profile(name="files", title="Files", has_server=False)
 
@@ -56,12 +56,12 @@ def account() -> process.User:
     return of_server("nobody")
 
 
-def defaults(memory_bytes: int | None) -> dict[str, Scalar]:
+def defaults(memory_bytes: int | None) -> Scalars:
     """Return {}: there are no settings."""
     return {}
 
 
-def window_settings(warmup_s: float, measure_s: float) -> dict[str, Scalar]:
+def window_settings(warmup_s: float, measure_s: float) -> Scalars:
     """Return {}: there are no settings."""
     return {}
 

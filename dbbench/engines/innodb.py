@@ -51,7 +51,7 @@ from dbbench.errors import (
     RestoreFailed,
 )
 from dbbench.machine.host.proc import content
-from dbbench.model import Durability, Scalar, Settings
+from dbbench.model import Durability, Scalars, Settings
 from dbbench.model.base import PRODUCTION, STANDALONE
 from dbbench.remote import Network
 from dbbench.remote.network import ROLE
@@ -223,7 +223,7 @@ AND table_schema NOT IN ('mysql', 'sys', 'information_schema', 'performance_sche
 )
 
 
-def defaults(memory_bytes: int | None) -> dict[str, Scalar]:
+def defaults(memory_bytes: int | None) -> Scalars:
     """Return durable settings, explicit wherever versions differ. With direct I/O the buffer pool
     is the only cache, of 60 % of the memory. The log buffer, of which MariaDB has two, is
     smaller if there is little memory. The binary log is off here; the production profile turns
@@ -287,7 +287,7 @@ def redo_bytes(warmup_s: float, measure_s: float) -> int:
     return min(REDO_MOST, max(REDO_LEAST, -(-needed // REDO_STEP) * REDO_STEP))
 
 
-def _listening(network: Network | None, owner: process.User) -> dict[str, Scalar]:
+def _listening(network: Network | None, owner: process.User) -> Scalars:
     if network is None:
         return {}
     network.own(owner.uid, owner.gid)
@@ -304,7 +304,7 @@ def _listening(network: Network | None, owner: process.User) -> dict[str, Scalar
 
 def configuration(
     settings: Settings,
-    private: dict[str, Scalar],
+    private: Scalars,
     log: Path | None = None,
     listens: bool = False,
 ) -> str:
@@ -329,7 +329,7 @@ def configuration(
     return "\n".join(lines) + "\n"
 
 
-def one_tablespace(datadir: Path, place: Place) -> dict[str, Scalar]:
+def one_tablespace(datadir: Path, place: Place) -> Scalars:
     """Return private settings for a single system tablespace: a file of fixed size, or the bare
     device in its place, whose first page has its size (FSP_SIZE, in pages).
     """
@@ -392,7 +392,7 @@ class Innodb:
 
     account = staticmethod(account)
 
-    def window_settings(self, warmup_s: float, measure_s: float) -> dict[str, Scalar]:
+    def window_settings(self, warmup_s: float, measure_s: float) -> Scalars:
         """Return a redo log size that the window does not reach."""
         return dict.fromkeys(self.PROFILE.by_log, redo_bytes(warmup_s, measure_s))
 
@@ -471,7 +471,7 @@ class Innodb:
         put_aside(f'mysql-password="{password}"\n', SYSBENCH_OPTIONS, sockets, owner)
 
         # What the plan cannot change: places, sockets and the first statements.
-        private: dict[str, Scalar] = {
+        private: Scalars = {
             "datadir": str(datadir),
             "socket": str(sockets / f"{profile.name}.sock"),
             "pid_file": str(sockets / f"{profile.name}.pid"),

@@ -15,7 +15,7 @@ from dbbench.engines.mysqld import Mysqld
 from dbbench.engines.port import LOG_BYTES, Place, Server
 from dbbench.engines.settings import Versions
 from dbbench.errors import EngineStartFailed, ProgramMissing
-from dbbench.model import Scalar, merge_settings
+from dbbench.model import Scalars, merge_settings
 
 # the server's default, which keeps golden copies small; `window_settings` enlarges it
 BUILD_LOG: Final = 96 * 2**20
@@ -71,7 +71,7 @@ class MariaDb(Innodb):
     # they are not protected by doublewrite
     page_options = ("--skip-freed-pages",)
 
-    def defaults(self, memory_bytes: int | None) -> dict[str, Scalar]:
+    def defaults(self, memory_bytes: int | None) -> Scalars:
         """Return InnoDB's defaults and those that only MariaDB has."""
         return {
             **innodb.defaults(memory_bytes),

@@ -12,7 +12,7 @@ from dbbench.engines.innodb_server import COUNTERS_OF_MYSQL
 from dbbench.engines.innodb_sql import InnodbSql
 from dbbench.engines.port import LOG_BYTES, Place
 from dbbench.engines.settings import Versions, word
-from dbbench.model import Durability, Scalar, merge_settings
+from dbbench.model import Durability, Scalars, merge_settings
 
 # the server's default, which keeps golden copies small; `window_settings` enlarges it
 BUILD_LOG: Final = 100 * 2**20
@@ -68,7 +68,7 @@ class MySql(Innodb):
         "--validate-config",
     )
 
-    def defaults(self, memory_bytes: int | None) -> dict[str, Scalar]:
+    def defaults(self, memory_bytes: int | None) -> Scalars:
         """Return InnoDB's defaults and MySQL's own. Flushes with fsync: direct I/O is not durable
         (`durability`).
         """

@@ -15,7 +15,7 @@ from typing import Any, Final, Literal, Protocol, runtime_checkable
 from dbbench.engines.settings import Versions, numbers_of
 from dbbench.engines.sql import Endpoint, Sql, rows_of
 from dbbench.errors import DriverFailed, EngineDied
-from dbbench.model import CheckpointFacts, Durability, Scalar, Settings, TrialWarning, Work
+from dbbench.model import CheckpointFacts, Durability, Scalar, Scalars, Settings, TrialWarning, Work
 from dbbench.model.base import PRODUCTION, STANDALONE
 from dbbench.process import Running, User
 from dbbench.remote import Network
@@ -373,12 +373,12 @@ class Engine(Protocol):
     def account(self) -> User:
         """Return the unprivileged account that the server runs as."""
 
-    def defaults(self, memory_bytes: int | None) -> dict[str, Scalar]:
+    def defaults(self, memory_bytes: int | None) -> Scalars:
         """Return durable, private settings, explicit wherever versions differ; a trial has those of
         a profile over them (`Profile.settings_profiles`). `memory_bytes`: the plan's memory.
         """
 
-    def window_settings(self, warmup_s: float, measure_s: float) -> dict[str, Scalar]:
+    def window_settings(self, warmup_s: float, measure_s: float) -> Scalars:
         """Return settings that follow from the window: checkpoints every window ÷ 2, a log size
         that is not reached.
         """

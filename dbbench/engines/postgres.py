@@ -48,7 +48,7 @@ from dbbench.engines.serving import (
 from dbbench.engines.settings import Versions, switched_on
 from dbbench.engines.sql import cursor_of
 from dbbench.errors import CommandFailed, EngineStartFailed, ProgramMissing
-from dbbench.model import Durability, Scalar, Setting, Settings
+from dbbench.model import Durability, Scalars, Setting, Settings
 from dbbench.model.base import PRODUCTION, STANDALONE
 from dbbench.remote import Network
 from dbbench.remote.network import ROLE
@@ -70,7 +70,7 @@ FROM pg_class, verify_heapam(pg_class.oid, check_toast => true)
 WHERE relam = (SELECT oid FROM pg_am WHERE amname = 'heap') AND relkind IN ('r', 'm') AND relpersistence <> 't'"""
 
 # Settings that make the server private and its log readable.
-_LOGGING: Final[dict[str, Scalar]] = {
+_LOGGING: Final[Scalars] = {
     "listen_addresses": "",
     "port": PORT,
     "unix_socket_permissions": "0700",
@@ -310,7 +310,7 @@ def account() -> process.User:
     return of_server("postgres")
 
 
-def defaults(memory_bytes: int | None) -> dict[str, Scalar]:
+def defaults(memory_bytes: int | None) -> Scalars:
     """Return durable settings, explicit wherever versions differ; a quarter of the memory as the
     manual recommends.
     """
@@ -382,7 +382,7 @@ def defaults(memory_bytes: int | None) -> dict[str, Scalar]:
     }
 
 
-def window_settings(warmup_s: float, measure_s: float) -> dict[str, Scalar]:
+def window_settings(warmup_s: float, measure_s: float) -> Scalars:
     """Return timed checkpoints, two per window; the log size never triggers one (30 s is the
     server's minimum).
     """
@@ -443,7 +443,7 @@ def serving(
     names = dict.fromkeys((pwd.getpwuid(os.geteuid()).pw_name, owner.name))
     logins = "".join(f'{_MAP} "{name}" {NAME}\n' for name in names)
     ident = put(logins, "pg_ident.conf", place, owner)
-    private: dict[str, Scalar] = {
+    private: Scalars = {
         **_LOGGING,
         **_listening(place.network, owner),
         "unix_socket_directories": str(sockets),
@@ -627,7 +627,7 @@ def archiving(
     settings: Settings,
     datadir: Path,
     owner: process.User,
-) -> dict[str, Scalar]:
+) -> Scalars:
     """Return private settings of an archive next to the data if the settings ask for one without
     their own command.
     """
@@ -646,7 +646,7 @@ def _hba(network: Network | None) -> str:
     return f"{_HBA}hostssl {NAME} {ROLE} {network.peer}/{bits} scram-sha-256 clientcert=verify-ca\n"
 
 
-def _listening(network: Network | None, owner: process.User) -> dict[str, Scalar]:
+def _listening(network: Network | None, owner: process.User) -> Scalars:
     if network is None:
         return {}
     network.own(owner.uid, owner.gid)
@@ -660,7 +660,7 @@ def _listening(network: Network | None, owner: process.User) -> dict[str, Scalar
     }
 
 
-def _config(settings: Settings, private: dict[str, Scalar]) -> str:
+def _config(settings: Settings, private: Scalars) -> str:
     lines = ["# This file is complete: the configuration of the system is not read."]
     whole = {name: Setting(value, "private") for name, value in private.items()}
     whole.update(settings)

@@ -20,12 +20,13 @@ from dbbench import __version__
 from dbbench.errors import DbbenchError, RunLocked
 from dbbench.fleet import security
 from dbbench.machine import namespaces, threads
+from dbbench.model import Json
 from dbbench.results.fileio import exclusive
 
 # The background work of dask: with the defaults a worker wakes 50 times per second and uses 1.6 %
 # of a core. dask's files are in a directory of this user only: below /tmp, other accounts could
 # plant links where dask writes.
-QUIET: Final[dict[str, Any]] = {
+QUIET: Final[Json] = {
     "temporary-directory": str(namespaces.private_folder() / "dask"),
     "distributed.admin.tick.interval": "10s",
     "distributed.admin.tick.limit": "1h",
@@ -154,7 +155,7 @@ def schedule(address: str, certs: Path | None) -> None:
     asyncio.run(_serve(partial(QuietScheduler, **options)))
 
 
-def scheduler_options(address: str, secured: Any) -> dict[str, Any]:
+def scheduler_options(address: str, secured: Any) -> Json:
     """Return the arguments of a scheduler that listens on `address`. Raises FleetInsecure."""
     host, port = security.parts(address)
     return {

@@ -20,7 +20,7 @@ from dbbench.errors import DbbenchError, Terminated
 from dbbench.fleet import parcel
 from dbbench.fleet.parts import Given
 from dbbench.machine import threads
-from dbbench.model import Run
+from dbbench.model import Json, Run
 from dbbench.model.events import Event
 from dbbench.results import merging
 from dbbench.run.children import Stop
@@ -54,7 +54,7 @@ class PartOutcome:
 
     host: str
     files: dict[str, bytes] = field(default_factory=dict, repr=False)
-    error: dict[str, Any] | None = None
+    error: Json | None = None
 
 
 def run_part(run: Run, given: Given, topic: str) -> PartOutcome:

@@ -24,7 +24,7 @@ Share = Annotated[float, BeforeValidator(share_of)]
 Scalar = bool | int | float | str
 Scalars = dict[str, Scalar]  # facts, settings or parameters, by name
 Figures = dict[str, float | None]  # by name; None is what was not measured
-Document = dict[str, Any]  # an object of JSON, by key
+Json = dict[str, Any]  # an object of JSON, by key
 Words = tuple[str, ...]  # of a command: its options, the devices that it names
 Commands = list[Words]
 # of a volume: a trial has one for the data, and one for the log if that is apart

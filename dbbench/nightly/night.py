@@ -18,7 +18,7 @@ from dbbench.compare.interval import estimate
 from dbbench.compare.pairing import estimate_of, pairs_of, values_of
 from dbbench.compare.verdict import GUARD
 from dbbench.metrics.table import METRICS, Metric
-from dbbench.model import Cell, Document, Plan, Status, Trial, plain
+from dbbench.model import Cell, Json, Plan, Status, Trial, plain
 from dbbench.model.run import title_of
 from dbbench.results import LoadedRun, fileio
 from dbbench.units import count
@@ -397,6 +397,6 @@ def add_guard(plan: Plan) -> Plan:
     )
 
 
-def document_of(night: Night) -> Document:
+def document_of(night: Night) -> Json:
     """Return the line of a night; `breaks` are its changes as text."""
     return {**plain(night), "breaks": [change.text for change in night.changes]}

@@ -22,7 +22,7 @@ from dbbench.errors import (
     EXIT_TRIAL_FAILED,
     DbbenchError,
 )
-from dbbench.model import Document, plain
+from dbbench.model import Json, plain
 from dbbench.model.events import Emit, Event
 from dbbench.nightly import history
 from dbbench.nightly.analysis import differs, overall
@@ -70,7 +70,7 @@ class NightOutcome(NamedTuple):
         return (*self.night.reasons, *gaps)
 
     @property
-    def document(self) -> Document:
+    def document(self) -> Json:
         findings = [{**plain(finding), "change": finding.change} for finding in self.findings]
         return {
             "schema": 1,
@@ -297,7 +297,7 @@ def _with_finding(entry: ArmFigures, finding: NightFinding) -> ArmFigures:
     return entry._replace(state=finding.state, notes=notes)
 
 
-def notify(command: str, document: Document) -> None:
+def notify(command: str, document: Json) -> None:
     """Run the command with the night as JSON on stdin. If it fails, print that; nothing else
     changes.
     """

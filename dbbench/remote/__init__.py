@@ -14,13 +14,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from dbbench import packages, process
 from dbbench.errors import ClientUnusable, DbbenchError, ProgramMissing, collect_errors
 from dbbench.machine import namespaces
 from dbbench.metrics.series import Clock
-from dbbench.model import ClientFacts, ClientSpec
+from dbbench.model import ClientFacts, ClientSpec, Figures, Json
 from dbbench.remote.network import CA, CERT, KEY, Network, answering, certify, password
 from dbbench.remote.ssh import Session, session_on
 
@@ -73,7 +73,7 @@ class Client:
     tool: str = ""  # path of the load generator on that host
     env: dict[str, str] = field(default_factory=dict)  # environment variables for libpq
     session: Session = field(init=False)
-    _cpu: dict[str, Any] = field(default_factory=dict)
+    _cpu: Json = field(default_factory=dict)
 
     @contextlib.contextmanager
     def reach(
@@ -166,7 +166,7 @@ class Client:
     def read_cpu(self) -> None:
         self._cpu = self.session.ask("cpu")
 
-    def cpu(self) -> dict[str, float | None]:
+    def cpu(self) -> Figures:
         """Return `seconds` of the window, `client_cpu_s` of the load generator, `others_share` of
         the host's CPUs.
         """

@@ -19,6 +19,7 @@ from typing import Any, Final
 from dbbench import process
 from dbbench.errors import ClientUnusable, DbbenchError, DriverFailed
 from dbbench.machine import threads
+from dbbench.model import Json
 
 # Limits on an ordinary machine (`process.allowed_s`). ssh itself gives up earlier if the host does
 # not answer; a login and the start of Python can take long on a slow one.
@@ -75,10 +76,10 @@ class Session:
         self.log = log
         self.prints: dict[str, Path] = {}
         # the agent's message about the end of the load generator
-        self.ended: dict[str, Any] | None = None
-        self.facts: dict[str, Any] = {}
+        self.ended: Json | None = None
+        self.facts: Json = {}
         self._ssh, self._writing = ssh, threading.Lock()
-        self._answers: queue.Queue[dict[str, Any] | None] = queue.Queue()
+        self._answers: queue.Queue[Json | None] = queue.Queue()
         self._done = threading.Event()
         self._helpers = [
             threads.Helper(f"client {what}", work)
@@ -126,7 +127,7 @@ class Session:
             )
         return answer.get("answer")
 
-    def _next(self, usual_s: float) -> dict[str, Any] | None:
+    def _next(self, usual_s: float) -> Json | None:
         """Return the agent's next message, None at the end of the connection. Raises queue.Empty."""
         with contextlib.suppress(queue.Empty):
             return self._answers.get(timeout=usual_s)

@@ -18,8 +18,8 @@ from dbbench.model import (
     CUT_COLUMNS,
     KILL_COLUMNS,
     Conclusion,
-    Document,
     HarmCount,
+    Json,
     LabFacts,
     LabRow,
     durability_class,
@@ -252,7 +252,7 @@ class HarmTable:
             if cut.invalid
         ]
 
-    def document(self) -> list[Document]:
+    def document(self) -> list[Json]:
         """Return the table for programs."""
         return [
             {

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from dbbench.errors import DbbenchError
-from dbbench.model import Cell, Document, plain
+from dbbench.model import Cell, Json, plain
 from dbbench.plan import Preview, planned_conditions
 from dbbench.plan.forecast import Allowance, Forecast
 from dbbench.plan.promise import class_of
@@ -26,7 +26,7 @@ def as_document(
     look: Preview,
     expected: Forecast,
     results_folder: Path,
-) -> Document:
+) -> Json:
     """Return the preview for JSON."""
     # A trial is listed with what its cell is, so that programs need no second lookup.
     cells = {cell.id: cell for cell in wanted.expanded.cells}
@@ -193,7 +193,7 @@ def _put_classes(cells: Sequence[Cell], classes: Mapping[str, str | None]) -> No
         )
 
 
-def _device_text(device: Document) -> str:
+def _device_text(device: Json) -> str:
     share = device["endurance_share"]
     size = device["size_bytes"]
     place = device["path"] or "the results folder"
@@ -221,13 +221,13 @@ def _devices(
     wanted: PlanRequest,
     look: Preview,
     results_folder: Path,
-) -> list[Document]:
+) -> list[Json]:
     """Return the images, disks or directories of the plan, those of the log last, with the bytes
     that the run writes to each and the share of the disk's rated endurance, if it reports that.
     Several images or disks share the bytes.
     """
     spec = wanted.plan.device
-    rows = list[Document]()
+    rows = list[Json]()
     # Directories, or the disks and images of each volume.
     for arm, directory in spec.directories.items():
         rows.append(

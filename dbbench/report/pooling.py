@@ -8,7 +8,7 @@ from typing import Final
 from dbbench.compare.remarks import Remark, RemarkKind, remark
 from dbbench.engines import profile_of
 from dbbench.errors import RunsUnlike
-from dbbench.model import Document, Run, plain
+from dbbench.model import Json, Run, plain
 from dbbench.report.page.trial_facts import flatten
 from dbbench.results import LoadedRun
 from dbbench.units import grouped
@@ -109,8 +109,8 @@ def _hosts(runs: Sequence[LoadedRun]) -> set[str]:
     return {str(run.run.host.get("hostname")) for run in runs}
 
 
-def _conditions(run: Run) -> dict[str, Document]:
-    conditions: dict[str, Document] = {"the device": plain(run.plan.device)}
+def _conditions(run: Run) -> dict[str, Json]:
+    conditions: dict[str, Json] = {"the device": plain(run.plan.device)}
     for cell in run.cells:
         of_cell = plain(cell)
         setup = plain(cell.setup)

@@ -13,7 +13,7 @@ from typing import Any, Final, TextIO
 
 import click
 
-from dbbench.model import Document
+from dbbench.model import Json
 from dbbench.model.base import SCHEMA
 from dbbench.units import GROUP, MISSING, finite, inert, on_terminal
 
@@ -69,7 +69,7 @@ def wrap(text: str, width: int) -> list[str]:
     return lines
 
 
-def put_json(content: Document, err: bool = False) -> None:
+def put_json(content: Json, err: bool = False) -> None:
     """Print one JSON document with its schema version on stdout, or on stderr."""
     click.echo(inert(json_text({"schema": SCHEMA, **content})), err=err)
 
@@ -125,7 +125,7 @@ def _put_rows(lines: Sequence[Sequence[str]]) -> None:
         put_paragraph(f"  {', '.join(texts)}")
 
 
-def put_reasons(rows: Iterable[Document]) -> None:
+def put_reasons(rows: Iterable[Json]) -> None:
     """Print below a catalogue each `reason` why entries do not work here, once, with the names of
     these entries.
     """

@@ -11,7 +11,7 @@ from dbbench.compare import Row, chosen, time_layers
 from dbbench.compare.interval import LEAST_BLOCKS
 from dbbench.compare.time_layers import Mean
 from dbbench.compare.verdict import AHEAD, BEHIND
-from dbbench.model import TIME_LAYERS, Document, SlowSecond, TimeLayer, Trial, plain
+from dbbench.model import TIME_LAYERS, Json, SlowSecond, TimeLayer, Trial, plain
 from dbbench.units import GROUP, join_words, number, percent
 
 _LEAST_SHARE: Final = 0.10  # a smaller share of the time has no place in a sentence
@@ -118,7 +118,7 @@ def cause(slow: SlowSecond) -> str:
     return "; ".join((spent, *slow.events))
 
 
-def document(trials: Sequence[Trial], names: Sequence[str]) -> list[Document]:
+def document(trials: Sequence[Trial], names: Sequence[str]) -> list[Json]:
     """Return the layers of these setups in the trials of one engine and workload, for programs."""
     counted = chosen(trials)
     setups = []
@@ -131,7 +131,7 @@ def document(trials: Sequence[Trial], names: Sequence[str]) -> list[Document]:
         ms = time_layers.milliseconds(of_setup)
         layers = []
         for layer, share in shares.items():
-            row: Document = {"layer": layer, "share": share.value}
+            row: Json = {"layer": layer, "share": share.value}
             row |= {"share_lo": share.lo, "share_hi": share.hi}
             mean = ms.get(layer)
             row["ms_per_tx"] = None if mean is None else mean.value

@@ -13,7 +13,7 @@ from dbbench.compare import Row, groups
 from dbbench.compare.interaction import Interaction
 from dbbench.compare.remarks import RemarkKind, has, texts
 from dbbench.metrics.table import METRICS, Metric
-from dbbench.model import SCHEMA, Document, plain, title_of
+from dbbench.model import SCHEMA, Json, plain, title_of
 from dbbench.report import sentences, time_layers
 from dbbench.report.answer import SHORT, answer
 from dbbench.report.text import put, put_paragraph, put_table, table_text
@@ -120,12 +120,12 @@ COLUMNS: Final = [
 ]
 
 
-def row_document(row: Row, metric: Metric) -> Document:
+def row_document(row: Row, metric: Metric) -> Json:
     """Return the row for programs: each value under its key."""
     return {column.key: column.value(row, metric) for column in COLUMNS if column.key}
 
 
-def as_document(verdicts: Verdicts) -> Document:
+def as_document(verdicts: Verdicts) -> Json:
     """Return the JSON of `compare --json`. `metric` is "primary" if the tables have several."""
     words = answer(verdicts.tables, verdicts.runs)
     rows = []

@@ -16,7 +16,7 @@ from typing import Any, Final
 from dbbench.errors import ProgramMissing, ResultDamaged, RunLocked, RunMissing
 from dbbench.metrics.histogram import Histogram
 from dbbench.metrics.series import Series, read_csv_gz
-from dbbench.model import Cell, Document, LabFacts, Plan, Run, Trial, TrialSpec, plain
+from dbbench.model import Cell, Json, LabFacts, Plan, Run, Trial, TrialSpec, plain
 from dbbench.results.at_ceiling import Exceeded, judge, load_ceiling
 from dbbench.results.fileio import plain_file, read_as, read_bytes, sound_json
 from dbbench.results.journal import Journal
@@ -133,7 +133,7 @@ def must_match(
         )
 
 
-def _plain(plan: Plan, cells: Sequence[Cell]) -> Document:
+def _plain(plan: Plan, cells: Sequence[Cell]) -> Json:
     return {"plan": plain(plan), "cells": [plain(cell.without_measurements) for cell in cells]}
 
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from dbbench.errors import ResultDamaged
-from dbbench.model import Document
+from dbbench.model import Json
 from dbbench.model.plan import QUEUE
 from dbbench.results import fileio
 from dbbench.results.fileio import own_file, read_bytes, sync, writing
@@ -97,7 +97,7 @@ class Journal:
     def release(self, what: str, path: object) -> None:
         self.note("give_back", what=what, path=str(path))
 
-    def entries(self) -> Iterator[Document]:
+    def entries(self) -> Iterator[Json]:
         """Yield all complete lines, oldest first. Raises ResultDamaged if the file exists but
         cannot be read.
         """
@@ -170,7 +170,7 @@ class Journal:
         had = [entry for entry in self.entries() if entry.get("event") == "had"]
         return list(dict.fromkeys(str(entry.get("device")) for entry in had))
 
-    def _about(self, device: str, *events: str) -> list[Document]:
+    def _about(self, device: str, *events: str) -> list[Json]:
         return [
             entry
             for entry in self.entries()

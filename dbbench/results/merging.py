@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 from typing import Final, NamedTuple
 
 from dbbench.errors import ImportRefused, ResultDamaged, RunMissing, RunNameTaken
-from dbbench.model import Cell, Document, Run
+from dbbench.model import Cell, Json, Run
 from dbbench.model.base import NAME
 from dbbench.results.at_ceiling import FILE as CEILING
 from dbbench.results.fileio import (
@@ -132,7 +132,7 @@ def pool(run: Run, theirs: Run, done: Collection[str]) -> Run:
     return replace(run, budget=replace(longest, blocks=blocks))
 
 
-def facts_of(run: Run) -> dict[str, Document]:
+def facts_of(run: Run) -> dict[str, Json]:
     """Return the hosts of a run with their facts; for a run of a single machine, that machine."""
     if run.hosts:
         return run.hosts

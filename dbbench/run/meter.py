@@ -19,7 +19,7 @@ from dbbench.machine import pagecache, threads
 from dbbench.machine.cores import written_cores
 from dbbench.machine.host.host_load import HostLoad, foreign_load, load_warnings, reading
 from dbbench.machine.limits import Confined, MemoryReading
-from dbbench.model import CheckpointFacts, CoresFacts, Document, IoFacts, Role, TrialWarning, Work
+from dbbench.model import CheckpointFacts, CoresFacts, IoFacts, Json, Role, TrialWarning, Work
 from dbbench.remote import Client
 from dbbench.samplers.accounting import (
     CpuClock,
@@ -380,7 +380,7 @@ def foreign_io(
 
 
 def _io(clock: DiskClock) -> IoFacts:
-    counted: Document = clock.difference()
+    counted: Json = clock.difference()
     note = devices.flushes_reason(clock.disks)
     if note:
         counted["flushes"] = None

@@ -17,6 +17,7 @@ from dbbench import __version__, errors, model, process
 from dbbench.engines import profile_of
 from dbbench.metrics.histogram import Histogram
 from dbbench.metrics.series import Clock, Series
+from dbbench.model import Figures, Json
 from dbbench.model.events import Emit, Event
 from dbbench.model.times import DEADLINES_S, UNBOUNDED_WORK_S
 from dbbench.results import Draft, RunFolder
@@ -247,7 +248,7 @@ class Facts:
 
     # Set before the load, in the order of the stages.
     device: model.DeviceFacts
-    host_state: dict[str, Any]
+    host_state: Json
     canary: dict[str, float]
     wear: model.WearFacts | None
     condition: model.ConditionFacts | None = None
@@ -266,7 +267,7 @@ class Facts:
     # Set after the load.
     checked: str
     space: model.SpaceFacts
-    host_state_end: dict[str, Any]
+    host_state_end: Json
     wear_end: model.WearFacts | None
     ceiling: model.CeilingFacts
     limit: model.LimitFacts | None = None
@@ -282,7 +283,7 @@ class Facts:
     client: model.ClientFacts | None
     checkpoints: model.CheckpointFacts
     io: model.IoFacts
-    summary: dict[str, float | None]
+    summary: Figures
     types: tuple[model.TypeLatency, ...]
     work: tuple[model.WorkFacts, ...]
     # Command lines of all programs that the trial started.

@@ -18,7 +18,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from dbbench import datasets, process, results
 from dbbench.datasets.golden import cache_folder
@@ -32,7 +32,7 @@ from dbbench.errors import (
     Terminated,
 )
 from dbbench.machine import namespaces
-from dbbench.model import Phase, Run
+from dbbench.model import Json, Phase, Run
 from dbbench.model.base import adapter
 from dbbench.model.events import Emit, Event
 from dbbench.plan import identity
@@ -89,7 +89,7 @@ def private(run: Run, workdir: WorkDir, sha256: str) -> Run:
     return run
 
 
-def main(document: dict[str, Any]) -> int:
+def main(document: Json) -> int:
     """Do the work of a `Request`. Return 0 if it is published (also a failed trial), else report an
     `error` event.
     """

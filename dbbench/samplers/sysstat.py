@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from dbbench.metrics.series import Series, on_the_second
-from dbbench.model import Document, Figures, TrialWarning
+from dbbench.model import Figures, Json, TrialWarning
 from dbbench.process import Running
 from dbbench.samplers.sampler import gap_warning
 
@@ -90,7 +90,7 @@ def missing_keys(
     return f"{name}: expected {', '.join(absent)}, read {', '.join(keys) or 'nothing'}"
 
 
-def statistics(text: str) -> tuple[list[Document], bool]:
+def statistics(text: str) -> tuple[list[Json], bool]:
     """Return the entries of a sysstat document, and whether it was complete; for a truncated one
     those before the cut: a killed recorder does not close its brackets.
     """
@@ -100,7 +100,7 @@ def statistics(text: str) -> tuple[list[Document], bool]:
         return list(_whole_entries(text)), False
 
 
-def _whole_entries(text: str) -> Iterable[Document]:
+def _whole_entries(text: str) -> Iterable[Json]:
     _, _, rest = text.partition('"statistics": [')
     decoder = json.JSONDecoder()
     while rest := rest.lstrip(" \t\r\n,"):

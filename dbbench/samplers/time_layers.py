@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from dbbench.model import Document, TimeLayer
+from dbbench.model import Json, TimeLayer
 from dbbench.model.base import data_folder
 
 SESSION: Final = "session"
@@ -52,7 +52,7 @@ class Wait(NamedTuple):
 
 
 @functools.cache
-def table() -> dict[str, Document]:
+def table() -> dict[str, Json]:
     """Return the table of calls, functions, files and roles."""
     return tomllib.loads((data_folder() / "time_layers.toml").read_text(encoding="utf-8"))
 

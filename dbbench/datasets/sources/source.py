@@ -10,7 +10,7 @@ from typing import Final
 
 from dbbench.engines import profile_of
 from dbbench.errors import DbbenchError, SourceUnusable
-from dbbench.model import Dataset, Scalar
+from dbbench.model import Dataset, Scalars
 
 AGAIN: Final = "Make the dump again, and check the exit status of the program that makes it."
 # Form -> (whether it consists of a server's files, size of the data directory ÷ size of the
@@ -62,7 +62,7 @@ class Source:
         """Return it as a cell's dataset, whose identity excludes path and estimated size. `settle`,
         `checksums`: for physical copies, see `model.WorkloadSpec`.
         """
-        parameters: dict[str, Scalar] = {
+        parameters: Scalars = {
             "path": str(self.path),
             "form": self.form,
             "version": self.version,

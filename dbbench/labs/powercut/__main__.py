@@ -10,7 +10,7 @@ import os
 import time
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from dbbench import __version__, results
 from dbbench.errors import DbbenchError
@@ -20,7 +20,7 @@ from dbbench.labs.powercut.lab import Tally, examine, try_control
 from dbbench.labs.powercut.recovery import STEP_S, Lab
 from dbbench.labs.powercut.targets import controls_of, how_often, targets
 from dbbench.machine import namespaces
-from dbbench.model import ControlFacts, LabFacts, Run
+from dbbench.model import ControlFacts, Json, LabFacts, Run
 from dbbench.model.events import Event
 from dbbench.run.children import serve
 from dbbench.run.workdir import WorkDir
@@ -36,7 +36,7 @@ _DISK: Final[dict[str, int | float | str | bool]] = {
 }
 
 
-def main(request: dict[str, Any]) -> int:
+def main(request: Json) -> int:
     """Exit status 0: the results are in the run's directory; otherwise an `error` event explains
     why not.
     """

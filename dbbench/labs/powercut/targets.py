@@ -19,6 +19,7 @@ from dbbench.model import (
     FsSetup,
     Role,
     Scalar,
+    Scalars,
     Setting,
     Settings,
     merge_settings,
@@ -67,13 +68,13 @@ class LabTarget:
         return {"data": self.setup} if self.log is None else {"data": self.setup, "log": self.log}
 
     @property
-    def deciding(self) -> dict[str, Scalar]:
+    def deciding(self) -> Scalars:
         """Return the settings that affect durability and differ from the default of the engine's
         profile.
         """
         expected = defaults(self.engine, None)
-        changed = dict[str, Scalar]()
-        dropped = dict[str, Scalar]()
+        changed = Scalars()
+        dropped = Scalars()
         for name in DECIDING:
             if name not in self.settings:
                 if name in expected:

@@ -17,7 +17,7 @@ from dbbench.errors import CommandFailed, DeadlinePassed, ProgramMissing
 from dbbench.machine import libc
 from dbbench.machine.host.proc import text
 from dbbench.machine.host.tunables import state
-from dbbench.model import Document
+from dbbench.model import Json
 from dbbench.process import find, run
 
 # CPU flags by which databases and filesystems choose their code for checksums and compression.
@@ -63,7 +63,7 @@ _IO_URING_SETUP: Final = 425  # the system call's number on every architecture
 _VERSION: Final = re.compile(r"\d+(?:\.\d+)+[\w.-]*")
 
 
-def facts(root: Path = Path("/")) -> Document:
+def facts(root: Path = Path("/")) -> Json:
     """Return `state()` and the facts for the environment table: scalars, `cpu_flags` as a list,
     None for unknown.
     """
@@ -161,7 +161,7 @@ def without_io_uring(root: Path = Path("/")) -> str | None:
     return None
 
 
-def _cpu(root: Path) -> Document:
+def _cpu(root: Path) -> Json:
     cpuinfo = text(root / "proc/cpuinfo") or ""
     topology = list((root / "sys/devices/system/cpu").glob("cpu[0-9]*/topology"))
     ids = [(text(path / "physical_package_id"), text(path / "core_id")) for path in topology]

@@ -23,7 +23,7 @@ from dbbench import __version__, units
 from dbbench.compare import remarks
 from dbbench.errors import LabContradicts
 from dbbench.metrics.histogram import LEAST_ABOVE
-from dbbench.model import Document, plain
+from dbbench.model import Json, plain
 from dbbench.model.base import data_folder
 from dbbench.report import volume_sizes
 from dbbench.report.harm_table import HarmTable
@@ -92,7 +92,7 @@ class GroupSection(NamedTuple):
     dots: tuple[DotPlot, DotPlot] | None
     time: TimeSection
     timelines: Timelines
-    figures: list[Document]
+    figures: list[Json]
 
 
 class Page(NamedTuple):
@@ -121,8 +121,8 @@ class Page(NamedTuple):
     conditions: tuple[str, ...]
     environment: Environment
     method: MethodSection
-    drawing: Document
-    results: Document
+    drawing: Json
+    results: Json
 
 
 def render(
@@ -216,15 +216,15 @@ def _comparison(group: Group) -> GroupSection:
     )
 
 
-def _results(runs: Sequence[LoadedRun], comparisons: Sequence[GroupSection]) -> Document:
-    tables: list[Document] = []
+def _results(runs: Sequence[LoadedRun], comparisons: Sequence[GroupSection]) -> Json:
+    tables: list[Json] = []
     trials = []
     # The tables that the page shows, and the trials behind them.
     for section in comparisons:
         group = section.group
         for heading in section.table.headings:
             metric = heading.metric
-            table: Document = {
+            table: Json = {
                 "run": group.loaded.run.name,
                 "baseline": group.baseline,
                 "metric": metric.name,
@@ -238,7 +238,7 @@ def _results(runs: Sequence[LoadedRun], comparisons: Sequence[GroupSection]) -> 
             whole = plain(trial)
             entry = {key: whole[key] for key in TRIAL_KEYS}
             trials.append({**entry, "used": trial.id in group.counted_ids})
-    results: Document = {
+    results: Json = {
         "schema": SCHEMA,
         "runs": [loaded.run.name for loaded in runs],
         "compare": tables,

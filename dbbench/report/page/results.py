@@ -6,14 +6,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from dbbench.compare import Row
 from dbbench.compare.remarks import RemarkKind, texts
 from dbbench.engines import profile_of
 from dbbench.metrics.summary import SHORT_WINDOW_S
 from dbbench.metrics.table import INSERT_INDEXES, METRICS, Metric
-from dbbench.model import Figures
+from dbbench.model import Figures, Json
 from dbbench.report.page.groups import ArmLabel, Group
 from dbbench.report.verdict_table import COLUMNS, Column
 from dbbench.units import GROUP, number
@@ -146,7 +146,7 @@ class ResultTable(NamedTuple):
     verdict_columns: list[Column]
 
 
-def document(table: ResultTable) -> dict[str, Any]:
+def document(table: ResultTable) -> Json:
     """Return the table of a group for the download."""
     # The verdict's columns, then the metrics, then how many trials there were.
     metrics = [heading.metric.name for heading in table.headings]

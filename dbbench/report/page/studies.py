@@ -10,7 +10,7 @@ from typing import NamedTuple
 from dbbench.compare import Row
 from dbbench.engines import profile_of
 from dbbench.metrics.table import METRICS, Metric
-from dbbench.model import Cell, Document, Trial
+from dbbench.model import Cell, Json, Trial
 from dbbench.plan import studies
 from dbbench.plan.studies import Study, StudyTable
 from dbbench.report.claims import JudgedClaim, judged_claims
@@ -186,7 +186,7 @@ def _conditions(study: Study, groups: Sequence[Group]) -> Iterator[tuple[str, st
             yield what, then or "not published", now or "unknown"
 
 
-def _hardware(host: Document, trials: Sequence[Trial]) -> str:
+def _hardware(host: Json, trials: Sequence[Trial]) -> str:
     parts = [str(host.get("cpu_model") or "")]
     if host.get("cpu_threads"):
         parts.append(f"{host['cpu_threads']} CPUs")
@@ -199,7 +199,7 @@ def _hardware(host: Document, trials: Sequence[Trial]) -> str:
     return ", ".join(filter(None, parts))
 
 
-def _memory(host: Document, trials: Sequence[Trial]) -> str:
+def _memory(host: Json, trials: Sequence[Trial]) -> str:
     whole = host.get("memory_bytes")
     limits = {trial.memory.limit_bytes for trial in trials if trial.memory}
     sizes = [size_text(limit) for limit in sorted(filter(None, limits))]

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from dbbench.model import Document
+from dbbench.model import Json
 
 # (on white, on black): the colours of Okabe and Ito (2008), which differ for every kind of colour
 # blindness. Colours that are too pale for text on white are darkened there (yellow becomes olive),
@@ -133,7 +133,7 @@ def dark_colors(marks: Sequence[Mark]) -> dict[str, str]:
     return colors
 
 
-def template(look: Look) -> Document:
+def template(look: Look) -> Json:
     """Return the look as a plotly template, checked by plotly's schema; a plain dict for JSON."""
     import plotly.graph_objects as go  # importing it takes 0.2 s, and only the page needs it
 
@@ -194,5 +194,5 @@ def template(look: Look) -> Document:
         shapedefaults={"line": {"width": 0}, "layer": "below"},
     )
     # Plotly checks the names; the script needs only values.
-    plain: Document = go.layout.Template(layout=layout).to_plotly_json()
+    plain: Json = go.layout.Template(layout=layout).to_plotly_json()
     return plain

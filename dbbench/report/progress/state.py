@@ -11,7 +11,7 @@ from typing import Final
 
 from dbbench.compare import chosen, means
 from dbbench.metrics.table import METRICS
-from dbbench.model import Document, Figures, Status, Trial
+from dbbench.model import Figures, Json, Status, Trial
 from dbbench.model.events import Event
 from dbbench.units import count, duration_text, number
 
@@ -24,15 +24,15 @@ _BARS: Final = "▁▂▃▄▅▆▇█"
 class State:
     """The state of a run: `take` every event, then read the rest. Times are monotonic seconds."""
 
-    run: Document = field(default_factory=dict)
+    run: Json = field(default_factory=dict)
     preparing: str = ""
     fraction: float | None = None
     # data of `trial_begin`; empty between trials
-    trial: Document = field(default_factory=dict)
+    trial: Json = field(default_factory=dict)
     # phase -> seconds; None for the current phase
     phases: Figures = field(default_factory=dict)
-    second: Document = field(default_factory=dict)  # data of the last `second`
-    copied: Document = field(default_factory=dict)  # data of the last `copied`
+    second: Json = field(default_factory=dict)  # data of the last `second`
+    copied: Json = field(default_factory=dict)  # data of the last `copied`
     tps: list[float | None] = field(default_factory=list)
     expected_s: float | None = None  # expected duration of the current phase
     total: int = 0  # trials of the run, with those that were added so far
@@ -107,7 +107,7 @@ class State:
         already = min(now - self.began, mean) if self.trial else 0.0
         return max(0.0, budget_s, remaining * mean - already)
 
-    def _run_begin(self, data: Document, now: float) -> None:
+    def _run_begin(self, data: Json, now: float) -> None:
         self.run = data
         self.finished = int(data.get("done") or 0)
         self.attempts = []
@@ -118,7 +118,7 @@ class State:
             self.budget_until = now + float(data["budget_s"])
         self._note(data, now)
 
-    def _add(self, data: Document) -> None:
+    def _add(self, data: Json) -> None:
         self.attempts.append(
             Trial(
                 id=str(data.get("id")),
@@ -135,22 +135,22 @@ class State:
             )
         )
 
-    def _run_end(self, data: Document, now: float) -> None:
+    def _run_end(self, data: Json, now: float) -> None:
         self.total = self.finished
         self.budget_until = -math.inf
         self.preparing = ""
 
-    def _note(self, data: Document, now: float) -> None:
+    def _note(self, data: Json, now: float) -> None:
         self.total = int(data.get("total") or data.get("trials") or self.total)
         if self.run:  # its first line follows when blocks are added
             blocks = max(self.run.get("blocks") or 0, data.get("block") or 0)
             self.run = {**self.run, "trials": self.total, "blocks": blocks}
 
-    def _prepare(self, data: Document, now: float) -> None:
+    def _prepare(self, data: Json, now: float) -> None:
         self.preparing = str(data.get("what", ""))
         self.fraction = data.get("fraction")
 
-    def _trial_begin(self, data: Document, now: float) -> None:
+    def _trial_begin(self, data: Json, now: float) -> None:
         self._note(data, now)
         self.trial = data
         self.began = now
@@ -161,23 +161,23 @@ class State:
         self.tps = []
         self.copied = {}
 
-    def _phase_begin(self, data: Document, now: float) -> None:
+    def _phase_begin(self, data: Json, now: float) -> None:
         self.phases[str(data["phase"])] = None
         self.expected_s = data.get("expected_s")
         self.phase_began = now
 
-    def _phase_end(self, data: Document, now: float) -> None:
+    def _phase_end(self, data: Json, now: float) -> None:
         self.phases[str(data["phase"])] = float(data["seconds"])
         self.phase_began = now
 
-    def _copied(self, data: Document, now: float) -> None:
+    def _copied(self, data: Json, now: float) -> None:
         self.copied = data
 
-    def _second(self, data: Document, now: float) -> None:
+    def _second(self, data: Json, now: float) -> None:
         self.second = data
         self.tps = [*self.tps, data.get("tps")][-SPARK:]
 
-    def _warning(self, data: Document, now: float) -> None:
+    def _warning(self, data: Json, now: float) -> None:
         ident = str(data.get("id"))
         setup = str(self.trial.get("arm") or data.get("trial"))
         self.news = ""
@@ -191,7 +191,7 @@ class State:
         else:
             self.causes[ident] = f"{ident} (trial {trials} of {setup})"
 
-    def _trial_end(self, data: Document, now: float) -> None:
+    def _trial_end(self, data: Json, now: float) -> None:
         self.finished += 1
         if self.trial:
             self.took_s.append(now - self.began)
@@ -213,7 +213,7 @@ def eta(left_s: float | None, wall: float | None = None) -> str:
     return f"{words} left, until {until}"
 
 
-def copy_text(data: Document) -> str:
+def copy_text(data: Json) -> str:
     """Return "45 % at 310 MB/s, 12 s left" for the last `copied` event."""
     share = 100 * data["bytes"] / max(1, data["of"])
     return f"{share:.0f} % at {number(data['mb_per_s'])} MB/s, {math.ceil(data['left_s'])} s left"
@@ -244,14 +244,14 @@ def mean_and_spread(values: Sequence[float]) -> str:
     return f"{number(mean)} ±{100 * error:.1f} % ({len(values)})"
 
 
-def trial_name(data: Document) -> str:
+def trial_name(data: Json) -> str:
     """Return "xfs postgres pgbench-tpcb #2", with the attempt if it is not the first."""
     work = f"{data.get('engine')} {data.get('workload')}"
     again = f" attempt {data['attempt']}" if (data.get("attempt") or 1) > 1 else ""
     return f"{data.get('arm')} {work} #{data.get('block')}{again}"
 
 
-def result(data: Document) -> str:
+def result(data: Json) -> str:
     """Return "1 912 tx/s" of a trial_end event, or the error's text if it failed."""
     if data.get("status") == "failed":
         error = data.get("error")
@@ -264,7 +264,7 @@ def result(data: Document) -> str:
     return f"{number(data.get('value'))}{unit}{suspect}"
 
 
-def opening(run: Document) -> str:
+def opening(run: Json) -> str:
     """Return "3 setups x 5 blocks, 27 trials, seed 42", and how many trials are already done."""
     setups = count(len(run.get("arms") or ()), "setup")
     blocks = count(run.get("blocks") or 0, "block")

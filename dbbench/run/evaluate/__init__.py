@@ -18,7 +18,7 @@ from dbbench.machine.host import tunables
 from dbbench.machine.kernel_log import Watch
 from dbbench.metrics import summary
 from dbbench.metrics.outcome import Outcome
-from dbbench.model import Document, Figures, SourceChangeKind, TrialWarning
+from dbbench.model import Figures, Json, SourceChangeKind, TrialWarning
 from dbbench.plan.planned_conditions import SMALL_DEVICE
 from dbbench.run.evaluate import device_rates, fairness, time_layers, work
 from dbbench.run.meter import Readings
@@ -63,7 +63,7 @@ class Observed:
     kernel: Watch
     engine: Engine
     tears: model.Durability | None  # see `Mounted.tears_pages_of`
-    first_state: Document  # state of host and block layer before the run's first trial
+    first_state: Json  # state of host and block layer before the run's first trial
 
 
 def judge(trial: Record, observed: Observed) -> None:

@@ -12,7 +12,17 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from dbbench.machine.host import tunables
-from dbbench.model import Cell, ConditionFacts, DeviceFacts, FsSetup, Plan, Role, Scalar, WriteFacts
+from dbbench.model import (
+    Cell,
+    ConditionFacts,
+    DeviceFacts,
+    FsSetup,
+    Json,
+    Plan,
+    Role,
+    Scalar,
+    WriteFacts,
+)
 from dbbench.plan import writes
 from dbbench.results import RunFolder, list_results
 from dbbench.results.journal import Journal
@@ -91,7 +101,7 @@ def host_state(
     disks: Volumes,
     setup: FsSetup,
     journal: Journal,
-) -> dict[str, Any]:
+) -> Json:
     """Return the state of host and block layer; the journal keeps the first one, and one for each
     sector size.
     """
@@ -107,7 +117,7 @@ def host_state(
 
 def first_host_state(
     setup: FsSetup, journal: Journal, queue: Mapping[str, Scalar] = MappingProxyType({})
-) -> dict[str, Any]:
+) -> Json:
     """Return host and block layer before the first trial, with sectors of the first that asks for
     the same, and without what this trial sets of the queues; or {}.
     """
@@ -124,8 +134,8 @@ def first_host_state(
     }
 
 
-def _first_states(journal: Journal) -> dict[Any, dict[str, Any]]:
-    states = dict[Any, dict[str, Any]]()
+def _first_states(journal: Journal) -> dict[Any, Json]:
+    states = dict[Any, Json]()
     for entry in journal.entries():
         state = entry.get("state")
         if entry.get("event") == _STATE and isinstance(state, dict):

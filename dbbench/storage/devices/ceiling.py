@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from dbbench import errors, process
 from dbbench.machine.limits import throttle
-from dbbench.model import CeilingFacts, CeilingRow, DeviceLimit, Document, LimitFacts
+from dbbench.model import CeilingFacts, CeilingRow, DeviceLimit, Json, LimitFacts
 from dbbench.results.journal import Journal
 from dbbench.storage.devices.port import Device
 
@@ -124,7 +124,7 @@ def command(
     return ["fio", "--output-format=json", *jobs]
 
 
-def parse_jobs(printed: str) -> list[Document]:
+def parse_jobs(printed: str) -> list[Json]:
     """Return the jobs in fio's JSON (`json`, `json+`, 3.x), each with the global options. Raises
     ValueError.
     """

@@ -16,7 +16,7 @@ from typing import Final
 from dbbench import process
 from dbbench.errors import FilesystemDamaged
 from dbbench.machine import namespaces
-from dbbench.model import Commands, Document, Layer, Scalars, Words
+from dbbench.model import Commands, Json, Layer, Scalars, Words
 from dbbench.results.journal import Journal
 from dbbench.storage.devices import hold
 from dbbench.storage.devices.port import Device
@@ -341,14 +341,14 @@ def parse_bytes(status: str, chunk_bytes: int) -> int:
 
 
 @process.understood("lvs")
-def parse_lvs(text: str) -> dict[str, Document]:
+def parse_lvs(text: str) -> dict[str, Json]:
     """Return the rows of `lvs`, by the names of the volumes."""
     report = json.loads(text)["report"][0]
     return {row["lv_name"].strip("[]"): row for row in report["lv"]}
 
 
 @process.understood("lvs")
-def volume_facts(rows: dict[str, Document]) -> Scalars:
+def volume_facts(rows: dict[str, Json]) -> Scalars:
     """Return the facts of a group with `data`: the kind of volume, sizes in bytes and kB."""
     data = rows[DATA]
     facts: Scalars = {"segtype": data["segtype"], "size_bytes": int(data["lv_size"])}
@@ -363,7 +363,7 @@ def volume_facts(rows: dict[str, Document]) -> Scalars:
     return facts
 
 
-def _report(group: str, names: Sequence[str]) -> dict[str, Document]:
+def _report(group: str, names: Sequence[str]) -> dict[str, Json]:
     how = ["--reportformat", "json", "--units", "b", "--nosuffix", "--all", "-o", _COLUMNS]
     return parse_lvs(_lvm(("lvs", *how, group), names, note=False))
 

@@ -31,7 +31,7 @@ from typing import Final, NamedTuple
 
 import plotly.graph_objects as go
 
-from dbbench.model import Document
+from dbbench.model import Json
 from dbbench.report.page.charts.telemetry import LEAST_TRIALS, Telemetry
 from dbbench.report.page.charts.timelines import Panel, TimelineChart, Timelines
 from dbbench.report.page.groups import Group
@@ -46,7 +46,7 @@ ROW: Final = 13  # height of a row of the strip, px
 MOST_WARNINGS: Final = 8  # labels of warnings above a chart
 CHECKPOINT: Final = "checkpoint"  # the row of the strip for checkpoints
 SMALL: Final = {"size": 11}
-HATCHED: Final[Document] = {
+HATCHED: Final[Json] = {
     "shape": "/",
     "fgcolor": LIGHT.kinds[1],
     "bgcolor": LIGHT.kinds[2],
@@ -61,7 +61,7 @@ class CpuKind(NamedTuple):
     fill: str
     sign: str
     sign_color: str
-    pattern: Document | None = None
+    pattern: Json | None = None
 
 
 KINDS: Final = {
@@ -77,7 +77,7 @@ RELATIVE: Final = {
 }
 
 
-def figures(seconds: Telemetry, timelines: Timelines) -> list[Document]:
+def figures(seconds: Telemetry, timelines: Timelines) -> list[Json]:
     """Return the charts of a group for the script: id, title, and the figure as JSON without the
     template that all share. A headline has a second layout, `narrow`, for phones.
     """
@@ -92,7 +92,7 @@ def _figure(
     chart: TimelineChart,
     seconds: Telemetry,
     timelines: Timelines,
-) -> Document:
+) -> Json:
     traces: list[go.Scatter] = []
     if chart.kind == "stack":
         for arm in range(len(seconds.group.arms)):
@@ -111,7 +111,7 @@ def _figure(
     return _plain([*traces, *strip], wide) | {"narrow": _plain([], narrow)["layout"]}
 
 
-def _plain(traces: Sequence[go.Scatter], layout: go.Layout) -> Document:
+def _plain(traces: Sequence[go.Scatter], layout: go.Layout) -> Json:
     """Return what `go.Figure(traces, layout).to_plotly_json()` returns; its copies would take more
     than half of the time that the page takes.
     """
@@ -121,7 +121,7 @@ def _plain(traces: Sequence[go.Scatter], layout: go.Layout) -> Document:
     }
 
 
-def picture() -> Document:
+def picture() -> Json:
     """Return the layout that is added to a chart when it is saved as a picture."""
     title = {
         "font": {
@@ -131,7 +131,7 @@ def picture() -> Document:
         "x": 0.01,
         "xanchor": "left",
     }
-    plain: Document = go.Layout(title=title, paper_bgcolor=LIGHT.ground).to_plotly_json()
+    plain: Json = go.Layout(title=title, paper_bgcolor=LIGHT.ground).to_plotly_json()
     return plain
 
 
@@ -191,7 +191,7 @@ def _lines(panel: Panel, seconds: Telemetry, n: int) -> list[go.Scatter]:
             counts = trial.id in group.counted_ids
             if counts and not few:
                 continue
-            of_row: Document = meta | {
+            of_row: Json = meta | {
                 "of": "rows",
                 "rows": [row],
             }
@@ -251,7 +251,7 @@ def _headline(
     right = 8 if narrow else 14 + 7.6 * min(longest, 24)
 
     # What is written above the plot: where the window begins, and warnings.
-    above: Document = {
+    above: Json = {
         "xref": "x",
         "yref": "paper",
         "y": 1,
@@ -320,7 +320,7 @@ def _headline(
     return layout
 
 
-def _end_name(group: Group, index: int) -> Document:
+def _end_name(group: Group, index: int) -> Json:
     """Return the name of an arm at the end of its line."""
     arm = group.arms[index]
     return {
@@ -337,7 +337,7 @@ def _end_name(group: Group, index: int) -> Document:
     }
 
 
-def _strip(seconds: Telemetry, trials: Sequence[Document]) -> list[go.Scatter]:
+def _strip(seconds: Telemetry, trials: Sequence[Json]) -> list[go.Scatter]:
     group = seconds.group
     stalls = []
     checkpoints = []
@@ -359,7 +359,7 @@ def _strip(seconds: Telemetry, trials: Sequence[Document]) -> list[go.Scatter]:
 
 
 def _ticks(
-    meta: Document,
+    meta: Json,
     name: str,
     hover: str,
     color: str,
@@ -412,7 +412,7 @@ def _stack(chart: TimelineChart, seconds: Telemetry) -> go.Layout:
     for panel in chart.panels:
         kind = KINDS[panel.key]
         signs.append(f'<span style="color:{kind.sign_color}">{kind.sign}</span> {panel.title}')
-    annotations: list[Document] = [
+    annotations: list[Json] = [
         {
             "name": "means",
             "xref": "paper",
@@ -516,7 +516,7 @@ def _title(
     name: str,
     title: str,
     scale: str,
-) -> Document:
+) -> Json:
     x, y = _axes(n)
     return {
         "name": name,
@@ -532,7 +532,7 @@ def _title(
     }
 
 
-def _empty(n: int, arm: str = "") -> Document:
+def _empty(n: int, arm: str = "") -> Json:
     x, y = _axes(n)
     return {
         "name": f"empty{arm}",
@@ -544,7 +544,7 @@ def _empty(n: int, arm: str = "") -> Document:
     }
 
 
-def _cut(n: int) -> Document:
+def _cut(n: int) -> Json:
     x, y = _axes(n)
     return {
         "name": "cut",
@@ -559,7 +559,7 @@ def _cut(n: int) -> Document:
     }
 
 
-def _shapes(n: int, seconds: Telemetry, arm: str = "") -> list[Document]:
+def _shapes(n: int, seconds: Telemetry, arm: str = "") -> list[Json]:
     x, y = _axes(n)
     upright = {"xref": x, "yref": f"{y} domain", "y0": 0, "y1": 1}
     shapes = []

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from dbbench.compare import means
 from dbbench.metrics.histogram import LEAST_ABOVE, PERCENTILES, Histogram, merge, percentile_ms
-from dbbench.model import Document, Figures, TypeLatency
+from dbbench.model import Figures, Json, TypeLatency
 from dbbench.report.page.charts.kit import PHONE, Chart, Frame, Line, PixelAxis, Ticks
 from dbbench.report.page.groups import ArmLabel, Group
 from dbbench.units import number
@@ -52,7 +52,7 @@ class Distribution(NamedTuple):
     types: list[TypeRow]
 
 
-def document(table: Distribution) -> Document:
+def document(table: Distribution) -> Json:
     """Return a distribution for the download."""
     rows = []
     for row in table.rows:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 from dbbench.compare import changepoints
-from dbbench.model import Document, plain
+from dbbench.model import Json, plain
 from dbbench.report.page.charts.kit import PHONE, Chart, Frame, LevelStep, Line, PixelAxis, Point
 from dbbench.report.page.theme import Mark
 from dbbench.units import GROUP, change, count, interval, number, round_change
@@ -116,9 +116,9 @@ def _regression(course: Course, point: NightPoint) -> str:
     return f"**Regression on the night of {point.night}**: {text}"
 
 
-def document(courses: Sequence[Course]) -> list[Document]:
+def document(courses: Sequence[Course]) -> list[Json]:
     """Return all series for the download."""
-    documents: list[Document] = [plain(course) for course in courses]
+    documents: list[Json] = [plain(course) for course in courses]
     for course in documents:
         for point in course["points"]:
             point["changed"] = list(point["changed"].values())

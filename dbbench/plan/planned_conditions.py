@@ -18,7 +18,7 @@ from dbbench.errors import DbbenchError, MachineTooSmall
 from dbbench.machine import cores, host, known_faults
 from dbbench.machine.limits import cgroup
 from dbbench.metrics.summary import SHORT_WINDOW_S
-from dbbench.model import Cell, DeviceSpec, EngineSpec, Plan, title_of, without_levels
+from dbbench.model import Cell, DeviceLimit, DeviceSpec, EngineSpec, Plan, title_of, without_levels
 from dbbench.model.run import COPIED
 from dbbench.plan.promise import weakening_settings
 from dbbench.plan.server_settings import settings_of
@@ -320,12 +320,7 @@ def _device(plan: Plan, cells: Sequence[Cell]) -> Iterator[str]:
             "are limited from the server's start to the end of the load. A model has constant "
             "delays, no neighbours and no further bursts."
         )
-    if any(limit.delays for limit in limits):
-        tick = delay.tick_ms()
-        yield (
-            "Delays are in force during the whole trial, and measured before mkfs. This kernel "
-            f"delays in steps of {tick:g} ms."
-        )
+    yield from _delays(limits)
     # The history of writes matters only on a real disk.
     if plan.device.disks:
         yield _HISTORY[plan.device.condition]
@@ -350,6 +345,21 @@ def _device(plan: Plan, cells: Sequence[Cell]) -> Iterator[str]:
         "change during the run makes a trial suspect, and a difference between two setups is "
         "reported next to their ratio."
     )
+
+
+def _delays(limits: Sequence[DeviceLimit]) -> Iterator[str]:
+    delays = sorted({asked for limit in limits for asked in limit.delays.values()})
+    if not delays:
+        return
+    yield "Delays are in force during the whole trial, and measured before mkfs."
+    tick = delay.tick_ms()
+    longer = []
+    for asked in delays:
+        rounded = delay.rounded_ms(asked, tick)
+        if rounded > (1 + delay.OFF) * asked:
+            longer.append(f"{asked} ms becomes {rounded:.3g} ms")
+    if longer:
+        yield f"This kernel delays by whole ticks of {tick:.3g} ms: {join_words(longer)} (W157)."
 
 
 def _disks(plan: Plan, cells: Sequence[Cell]) -> Iterator[str]:

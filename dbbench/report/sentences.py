@@ -106,7 +106,9 @@ def _flush_threshold(about: Interaction) -> str:
     for level, delay_ms in sorted(about.flush_ms.items(), key=lambda item: item[1]):
         ratios = [of for of in about.ratios if of.level == level]
         beyond = [of for of in ratios if not _within(of, about.margin)]
-        differ[delay_ms] = [of.fs_setup for of in beyond if of.verdict in (*AHEAD, *BEHIND)]
+        # A kernel may make the same delay of two levels.
+        arms = differ.setdefault(delay_ms, [])
+        arms += [of.fs_setup for of in beyond if of.verdict in (*AHEAD, *BEHIND)]
         if beyond or not ratios:
             unlike.append(delay_ms)
     if not differ or not any(of.lo is not None for of in about.ratios):
@@ -115,7 +117,7 @@ def _flush_threshold(about: Interaction) -> str:
     if not unlike:
         return f" **The filesystem matters at none of these delays per flush**: {within}."
     last = unlike[-1]
-    arms = differ[last]
+    arms = list(dict.fromkeys(differ[last]))
     verb = "differs" if len(arms) == 1 else "differ"
     same = [delay_ms for delay_ms in differ if delay_ms > last]
     if same:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import statistics
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
@@ -20,6 +21,7 @@ from dbbench.plan.tomlfile import did_you_mean
 from dbbench.plan.variants import LIMIT
 from dbbench.report import pooling, sentences
 from dbbench.results import LoadedRun
+from dbbench.storage.layers.delay import OFF
 from dbbench.units import grouped
 
 ALL: Final = "all"  # value of `--metric`: every metric that was measured
@@ -108,7 +110,7 @@ def verdicts(
     levels = {cell.group: cell.levels for cell in cells if cell.levels}
     factors = set(itertools.chain.from_iterable(levels.values()))
     combined: list[Interaction] = []
-    flush_ms = _flush_delays(cells)
+    flush_ms = _flush_delays(cells, trials)
     findings: list[str] = []
     for name, of_metric in grouped(tables, lambda table: table.metric.name).items():
         rows = list(itertools.chain.from_iterable(table.rows for table in of_metric))
@@ -133,14 +135,29 @@ def verdicts(
     )
 
 
-def _flush_delays(cells: Sequence[Cell]) -> dict[Scalar, int]:
-    """Return the delay of a flush of each level of `limit`; none if they differ in more than that."""
+def _flush_delays(cells: Sequence[Cell], trials: Sequence[Trial]) -> dict[Scalar, int]:
+    """Return the delay of a flush of each level of `limit`, as measured where that is another one;
+    none if they differ in more than that.
+    """
     limits = {cell.limit.name: cell.limit for cell in cells if cell.limit is not None}
     others = set()
     delays: dict[Scalar, int] = {}
     for name, limit in limits.items():
         others.add(dataclasses.replace(limit, flush_ms=None, label=None))
         delays[name] = limit.flush_ms or 0
+    # A kernel may delay by another time, because it counts ticks.
+    measured: dict[str, list[float]] = {}
+    for trial in trials:
+        layers = trial.filesystem.layers if trial.filesystem else ()
+        for layer in layers:
+            if trial.limit is not None and "flush_measured_ms" in layer:
+                delay_ms = float(layer["flush_measured_ms"])
+                measured.setdefault(trial.limit.asked.name, []).append(delay_ms)
+    for name, values in measured.items():
+        asked = delays.get(name, 0)
+        delay_ms = statistics.median(values)
+        if abs(delay_ms - asked) > OFF * asked > 0:
+            delays[name] = round(delay_ms)
     if len(others) == 1 and len(set(delays.values())) > 1:
         return delays
     return {}

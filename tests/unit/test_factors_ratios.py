@@ -16,7 +16,7 @@ from dbbench.compare import Row
 from dbbench.compare.interaction import Interaction, interactions
 from dbbench.compare.interval import LogRatio
 from dbbench.metrics.table import METRICS
-from dbbench.model import DeviceLimit, Scalar, Verdict
+from dbbench.model import DeviceLimit, FilesystemFacts, LimitFacts, Scalar, Trial, Verdict
 from dbbench.report.page.html import build
 from dbbench.report.sentences import interaction, plain_text
 from dbbench.report.verdict_table import as_document, as_markdown, put_tables
@@ -162,6 +162,14 @@ def test_terminal_markdown_json_and_page_say_the_same(
     assert plain_text(parts) == sentence
 
 
+def delayed(trial: Trial) -> Trial:
+    """That trial on a kernel that makes 25 ms of 20 ms."""
+    limit = DeviceLimit(flush_ms=20 if trial.variant.endswith("flush20ms") else 0)
+    layer = {"kind": "delay", "flush_measured_ms": 1.25 * limit.delays["flush"]}
+    volume = FilesystemFacts("ext4", layers=(layer,))
+    return replace(trial, limit=LimitFacts(limit), filesystem=volume)
+
+
 def test_from_which_flush_on_the_filesystem_does_not_matter(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -186,6 +194,9 @@ def test_from_which_flush_on_the_filesystem_does_not_matter(
     ]
     run = replace(loaded.run, cells=tuple(cells))
     loaded = replace(loaded, run=run, trials=tuple(trials))
+    rounded = replace(loaded, trials=tuple(map(delayed, loaded.trials)))
+    (sentence,) = build([rounded]).verdict.factors
+    assert "**From 25 ms per flush on, the filesystem no longer matters**" in sentence
     section = build([loaded]).verdict
     (sentence,) = section.factors
     words = "**From 20 ms per flush on, the filesystem no longer matters**: every ratio is within"
@@ -197,6 +208,13 @@ def test_from_which_flush_on_the_filesystem_does_not_matter(
     put_tables(verdicts([loaded]))
     rows = [line.split()[:2] for line in capsys.readouterr().out.splitlines()]
     assert rows[-5:-2] == [["delay", "per"], ["0", "ms"], ["20", "ms"]]
+
+
+def test_levels_with_the_same_delay_are_judged_together() -> None:
+    """A kernel that delays by ticks of 10 ms makes 10 ms of 1 ms and of 5 ms."""
+    found = judged(row("b", "x", 1.3), row("b", "y", 1.0))
+    sentence = plain_text(interaction(replace(found, flush_ms={"x": 10, "y": 10})))
+    assert sentence.endswith("The filesystem still matters at 10 ms per flush: b differs.")
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from dbbench.model import (
     Plan,
 )
 from dbbench.plan import planned_conditions
+from dbbench.storage.layers import delay
 from tests.support import plans
 from tests.support.plans import SHIPPED, Table
 
@@ -97,6 +98,18 @@ def test_each_condition_is_a_sentence(tmp_path: Path) -> None:
     assert any(line.startswith("Each window of 120 s contains two checkpoints") for line in said)
     assert "Limits of this plan: a warm-up of 9 s (W001)." in said
     assert "Before the first trial, fio measures the bare device for 14 s." in said
+
+
+def test_delays_that_the_kernel_rounds_are_a_condition(tmp_path: Path) -> None:
+    """With what becomes of them: dm-delay counts the kernel's ticks, of 1 to 10 ms."""
+    tick = delay.tick_ms()
+    whole = round(20 * tick)
+    device = {"size": "512MiB", "limit": {"flush_ms": [0, 1, whole]}}
+    said = planned_conditions.sentences(*loaded(tmp_path, device=device))
+    rounded = [line for line in said if line.startswith("This kernel delays by whole ticks")]
+    longer = tick > 1.2
+    assert len(rounded) == longer
+    assert all(f": 1 ms becomes {tick:.3g} ms (W157)" in line for line in rounded)
 
 
 @pytest.mark.parametrize(("scale", "shares"), [(3, True), (4, False)])

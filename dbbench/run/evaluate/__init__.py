@@ -230,7 +230,7 @@ def _of_conditions(trial: Record, observed: Observed) -> Iterator[TrialWarning]:
     yield from device_rates.exceeds_limit(facts.limit, facts.ceiling, facts.device, warmup_s)
     if facts.filesystem is not None:
         for volume in facts.filesystem.volumes.values():
-            yield from device_rates.other_delay(volume.layers)
+            yield from device_rates.other_delay(volume)
     yield from device_rates.slower(facts.ceiling, observed.outcome.series, cell)
     # a loop file is affected more by other I/O on the disk below than by its history
     if trial.run.plan.device.disks:

@@ -16,8 +16,8 @@ from dbbench.model import (
     Cell,
     DeviceFacts,
     DeviceRate,
+    FilesystemFacts,
     LimitFacts,
-    Scalar,
     TrialWarning,
     Window,
 )
@@ -130,10 +130,11 @@ def exceeds_limit(
         yield TrialWarning("W157", "; ".join(texts))
 
 
-def other_delay(layers: Sequence[Mapping[str, Scalar]]) -> Iterator[TrialWarning]:
+def other_delay(volume: FilesystemFacts) -> Iterator[TrialWarning]:
     """Yield W157 if single I/Os, before the trial, took longer by another time than the limit's."""
-    for layer in layers:
-        if layer["kind"] == "delay" and (texts := list(delay.deviations(layer))):
+    cache = volume.queue.get("write_cache")
+    for layer in volume.layers:
+        if layer["kind"] == "delay" and (texts := list(delay.deviations(layer, cache))):
             yield TrialWarning("W157", "; ".join(texts))
 
 

@@ -138,8 +138,10 @@ def rounded_ms(asked_ms: float, tick: float) -> float:
     return math.ceil(asked_ms / tick - 1e-6) * tick
 
 
-def deviations(facts: Mapping[str, Scalar]) -> Iterator[str]:
-    """Yield a text for each delay of a volume that was measured more than 20 % off."""
+def deviations(facts: Mapping[str, Scalar], write_cache: str | None) -> Iterator[str]:
+    """Yield a text for each delay of a volume that was measured more than 20 % off. `write_cache`:
+    the kernel's word for that of the disk below.
+    """
     tick = float(facts["tick_ms"])
     for kind in KINDS:
         asked = float(facts.get(f"{kind}_ms", 0))
@@ -151,7 +153,7 @@ def deviations(facts: Mapping[str, Scalar]) -> Iterator[str]:
         text = f"{kind}_ms = {asked:g}, but a single {kind} took {measured:g} ms longer"
         if abs(measured - rounded_ms(asked, tick)) <= OFF * measured:
             text += f": this kernel delays in steps of {tick:g} ms"
-        elif kind == "flush" and measured < asked:
+        elif kind == "flush" and write_cache == "write through":
             text += ": the disk has no volatile write cache, so the kernel sends it no flushes"
         yield text
 

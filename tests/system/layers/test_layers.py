@@ -254,9 +254,9 @@ def test_a_delay_adds_to_one_kind_of_io(
         measured = {other: facts[f"{other}_measured_ms"] for other in delay.KINDS}
         assert measured.pop(kind) == pytest.approx(2 * tick, rel=0.2)
         assert max(measured.values()) < 0.2 * tick
-        assert list(delay.deviations(facts)) == []
+        assert list(delay.deviations(facts, None)) == []
         with layers.stack_layers([Layer("delay", delays={kind: 1})], device, journal) as volume:
-            (text,) = delay.deviations(facts_of(volume))
+            (text,) = delay.deviations(facts_of(volume), None)
             assert f"steps of {tick} ms" in text
 
 

@@ -20,6 +20,7 @@ import pytest
 
 from dbbench.storage.filesystems.common import mount_of
 from tests import by_hand
+from tests.support.kept_counts import kept_counts
 from tests.support.plans import SMALL, installed, plan
 
 pytestmark = pytest.mark.needs("root", "fs:ext4", "mkfs.ext4", "engine:postgres", "sadf")
@@ -150,14 +151,7 @@ class TestWhole:
                 int(line.split()[1]) for line in printed.splitlines() if "transactions:" in line
             )
             seconds = [float(row["tps"]) for row in whole.series(trial)]
-            lines = (
-                gzip.decompress((raw / "sysbench_events.txt.gz").read_bytes()).decode().splitlines()
-            )
-            events = [
-                (second, n)
-                for second, what, n in (map(int, line.split()) for line in lines)
-                if what >= 0
-            ]
+            events = [(second, n) for second, what, n in kept_counts(raw) if what >= 0]
             assert total == sum(n for _, n in events)
             assert 0 < sum(seconds) == sum(n for second, n in events if 0 <= second < len(seconds))
 

@@ -2,7 +2,6 @@
 waits.
 """
 
-import gzip
 import math
 import time
 from collections import Counter
@@ -16,6 +15,7 @@ from dbbench.engines.sql import execute, rows
 from dbbench.errors import DataCorrupt, NoProgress
 from dbbench.model import Dataset
 from dbbench.model.base import data_folder
+from tests.support.kept_counts import kept_counts
 
 pytestmark = pytest.mark.needs("root", "sysbench")
 SCALE: Final[dict[str, Any]] = {"warehouses": 2, "districts": 2, "customers": 60, "items": 200}
@@ -76,10 +76,7 @@ FAULTS: Final = {
 def kinds(raw: Path, seconds: float = math.inf) -> Counter[int]:
     """Events by kind in the first seconds of the load, from the kept counts."""
     found = Counter[int]()
-    for line in (
-        gzip.decompress((raw / "sysbench_events.txt.gz").read_bytes()).decode().splitlines()
-    ):
-        second, what, events = map(int, line.split())
+    for second, what, events in kept_counts(raw):
         if -10_000 < what < -10 and second < seconds:
             found[-10 - what] += events
     return found
